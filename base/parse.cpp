@@ -1,0 +1,162 @@
+#include "base/parse.hpp"
+
+#include "base/error.hpp"
+#include "base/suggest.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string>
+
+namespace spp {
+namespace {
+
+struct UnitScale {
+  std::string_view name;
+  double scale;
+};
+
+constexpr std::array<UnitScale, 9> byte_units{{{"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}}};
+constexpr std::array<UnitScale, 7> rate_units{{{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"TB/s", 1e12},
+    {"Mb/s", 0.125e6}, {"Gb/s", 0.125e9}, {"Tb/s", 0.125e12}}};
+constexpr std::array<UnitScale, 4> time_units{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}};
+constexpr std::array<UnitScale, 3> flop_units{{{"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}}};
+
+double scale_of(std::string_view unit, std::span<const UnitScale> table, std::string_view where) {
+  std::vector<std::string> names;
+  for (const UnitScale& entry : table) {
+    if (entry.name == unit) {
+      return entry.scale;
+    }
+    names.emplace_back(entry.name);
+  }
+  throw InputError(where, unit.empty() ? fmt::format("a number without its unit{}", did_you_mean("", names))
+                                       : fmt::format("unknown unit '{}'{}", unit, did_you_mean(unit, names)));
+}
+
+double positive(double value, std::string_view where) {
+  if (!std::isfinite(value) || value <= 0) {
+    throw InputError(where, fmt::format("{} is not a positive number", value));
+  }
+  return value;
+}
+
+struct NumberAndUnit {
+  double value;
+  std::string_view unit;
+};
+
+NumberAndUnit number_and_unit(std::string_view text, std::string_view where) {
+  double value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc()) {
+    throw InputError(where, fmt::format("'{}' is not a number with a unit", text));
+  }
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  while (unit.starts_with(' ')) {
+    unit.remove_prefix(1);
+  }
+  return {value, unit};
+}
+
+Bytes checked_bytes(double bytes, std::string_view where) {
+  constexpr double limit = 9.0e18;  // 2^63, with room for rounding
+  if (bytes >= limit) {
+    throw InputError(where, fmt::format("{} bytes is too large (below 2^63)", bytes));
+  }
+  return Bytes(static_cast<std::int64_t>(std::llround(bytes)));
+}
+
+}  // namespace
+
+std::int64_t parse_int(std::string_view text, std::string_view where, std::int64_t min, std::int64_t max) {
+  std::int64_t value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec == std::errc::invalid_argument || end != text.data() + text.size()) {
+    throw InputError(where, fmt::format("'{}' is not a whole number ({} to {})", text, min, max));
+  }
+  if (ec == std::errc::result_out_of_range || value < min || value > max) {
+    throw InputError(where, fmt::format("{} is out of range ({} to {})", text, min, max));
+  }
+  return value;
+}
+
+double parse_double(std::string_view text, std::string_view where) {
+  double value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    throw InputError(where, fmt::format("'{}' is not a number", text));
+  }
+  return value;
+}
+
+std::int64_t parse_tokens(std::string_view text, std::string_view where) {
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  std::string_view digits = text;
+  int shift = 0;
+  if (digits.ends_with('K') || digits.ends_with('k')) {
+    shift = 10;
+  } else if (digits.ends_with('M') || digits.ends_with('m')) {
+    shift = 20;
+  }
+  if (shift != 0) {
+    digits.remove_suffix(1);
+  }
+  std::int64_t value = 0;
+  const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (ec == std::errc::invalid_argument || end != digits.data() + digits.size()) {
+    throw InputError(where, fmt::format("'{}' is not a number of tokens (such as 4096, 32K, 1M)", text));
+  }
+  if (ec == std::errc::result_out_of_range || value < 1 || value > (most >> shift)) {
+    throw InputError(where, fmt::format("{} tokens is out of range (1 to 2^40)", text));
+  }
+  return value << shift;
+}
+
+Bytes parse_bytes(std::string_view text, std::string_view where) {
+  const NumberAndUnit n = number_and_unit(text, where);
+  return bytes_from(n.value, n.unit, where);
+}
+
+Bandwidth parse_bandwidth(std::string_view text, std::string_view where) {
+  const NumberAndUnit n = number_and_unit(text, where);
+  return bandwidth_from(n.value, n.unit, where);
+}
+
+Bandwidth bandwidth_from(double value, std::string_view unit, std::string_view where) {
+  const double scale = scale_of(unit, rate_units, where);
+  return Bandwidth(positive(value, where) * scale);
+}
+
+Bytes bytes_from(double value, std::string_view unit, std::string_view where) {
+  const double scale = scale_of(unit, byte_units, where);
+  return checked_bytes(positive(value, where) * scale, where);
+}
+
+Seconds seconds_from(double value, std::string_view unit, std::string_view where) {
+  const double scale = scale_of(unit, time_units, where);
+  if (!std::isfinite(value) || value < 0) {
+    throw InputError(where, fmt::format("{} is not a time", value));
+  }
+  return Seconds(value * scale);
+}
+
+FlopRate flop_rate_from(double value, std::string_view unit, std::string_view where) {
+  const double scale = scale_of(unit, flop_units, where);
+  return FlopRate(positive(value, where) * scale);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> pieces;
+  for (;;) {
+    const std::size_t at = text.find(separator);
+    pieces.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) {
+      return pieces;
+    }
+    text.remove_prefix(at + 1);
+  }
+}
+
+}  // namespace spp

@@ -1,0 +1,41 @@
+// Parsing of what people type: "512K" tokens, "80GB", "400Gb/s", "1,2,4". Throws InputError with the
+// option or key (`where`), the value, and what would be right.
+#pragma once
+
+#include "base/units.hpp"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace spp {
+
+/// A whole number in [min, max]; digits only.
+std::int64_t parse_int(std::string_view text, std::string_view where, std::int64_t min, std::int64_t max);
+
+/// A finite decimal number.
+double parse_double(std::string_view text, std::string_view where);
+
+/// Tokens with the 1024-based suffixes K and M: "32K", "1M", "4096". Between 1 and 2^40.
+std::int64_t parse_tokens(std::string_view text, std::string_view where);
+
+/// Bytes with a mandatory unit: B, KB/MB/GB/TB (powers of 10), KiB/MiB/GiB/TiB (powers of 2).
+Bytes parse_bytes(std::string_view text, std::string_view where);
+
+/// A rate with a mandatory unit: Gb/s, Mb/s, Tb/s (bits) or GB/s, MB/s, TB/s (bytes), powers of 10.
+Bandwidth parse_bandwidth(std::string_view text, std::string_view where);
+
+/// A number and a unit as data files write them: the unit selects the scale.
+/// Units: "GB/s", "MB/s", "TB/s", "Gb/s", "Mb/s".
+Bandwidth bandwidth_from(double value, std::string_view unit, std::string_view where);
+/// Units: "B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB".
+Bytes bytes_from(double value, std::string_view unit, std::string_view where);
+/// Units: "s", "ms", "us", "ns".
+Seconds seconds_from(double value, std::string_view unit, std::string_view where);
+/// Units: "GFLOP/s", "TFLOP/s", "PFLOP/s".
+FlopRate flop_rate_from(double value, std::string_view unit, std::string_view where);
+
+/// "a,b,c" -> pieces; empty pieces are kept, so that callers can refuse them.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+}  // namespace spp
