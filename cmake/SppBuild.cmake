@@ -1,0 +1,59 @@
+# How everything of ours is compiled: standard, warnings, sanitizers, ccache; and the configure summary.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, RelWithDebInfo or Release" FORCE)
+endif()
+
+option(SPP_WERROR "Warnings are errors" OFF)
+set(SPP_SANITIZE "" CACHE STRING "Sanitizers for everything, as -fsanitize takes them: address,undefined or thread")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)  # target all_verify_interface_header_sets: headers alone
+
+find_program(SPP_CCACHE ccache)
+if(SPP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${SPP_CCACHE}")
+endif()
+
+if(SPP_SANITIZE)
+  add_compile_options(-fsanitize=${SPP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${SPP_SANITIZE})
+endif()
+
+# The warnings of the house, for code that is ours; what find_package finds is "system" and stays quiet.
+function(spp_warnings target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor
+      -Wold-style-cast>
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${SPP_WERROR}>>:-Werror>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # g++ 12 sees overlaps in std::string's operator+ that are not there (GCC bug 105651).
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  endif()
+endfunction()
+
+# One line of the summary: spp_summary("fmt" "9.1.0").
+function(spp_summary what value)
+  string(LENGTH "${what}" length)
+  math(EXPR missing "16 - ${length}")
+  if(missing LESS 1)
+    set(missing 1)
+  endif()
+  string(REPEAT " " ${missing} gap)
+  set_property(GLOBAL APPEND_STRING PROPERTY SPP_SUMMARY "  ${what}${gap}${value}\n")
+endfunction()
+
+function(spp_print_summary)
+  get_property(lines GLOBAL PROPERTY SPP_SUMMARY)
+  get_property(layers GLOBAL PROPERTY SPP_BUILT_LAYERS)
+  list(JOIN layers " " layers)
+  message(STATUS "sp-plan ${PROJECT_VERSION} (${SPP_COMMIT}), ${CMAKE_BUILD_TYPE}, "
+    "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\n  folders         ${layers}\n${lines}")
+endfunction()
+
+if(SPP_SANITIZE)
+  spp_summary("sanitizers" "${SPP_SANITIZE}")
+endif()

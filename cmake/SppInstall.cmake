@@ -1,0 +1,29 @@
+# Install tree: lib/, include/sp-plan/<folder>/…, share/sp-plan/{topologies,models}, bin/sp-plan, and
+# the package that find_package(sp-plan) reads (tried by tests/install).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+get_property(layers GLOBAL PROPERTY SPP_BUILT_LAYERS)
+foreach(layer IN LISTS layers)
+  install(TARGETS spp_${layer} EXPORT sp-plan-targets
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/sp-plan")
+endforeach()
+install(EXPORT sp-plan-targets NAMESPACE spp:: DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan")
+
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/sp-plan-config.cmake.in"
+  "${PROJECT_BINARY_DIR}/sp-plan-config.cmake" INSTALL_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/sp-plan-config-version.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/sp-plan-config.cmake" "${PROJECT_BINARY_DIR}/sp-plan-config-version.cmake"
+  DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan")
+
+if(TARGET sp-plan)
+  install(TARGETS sp-plan RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+foreach(data IN ITEMS topologies models)
+  if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/${data}")
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${data}" DESTINATION "${CMAKE_INSTALL_DATADIR}/sp-plan"
+      FILES_MATCHING PATTERN "*.json")
+  endif()
+endforeach()
