@@ -1,5 +1,6 @@
-// Errors by who can mend them: the user (InputError), us (InternalError), a back end (BackendError).
-// An infeasible candidate is none of these: it is a result (`why_not`). Only cli/ catches.
+// Errors by who can mend them: the user (InputError), us (InternalError), a back end
+// (BackendError). An infeasible candidate is none of these: it is a result (`why_not`). Only cli/
+// catches.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +17,8 @@ namespace spp {
 class InputError : public std::runtime_error {
  public:
   InputError(std::string_view where, std::string_view message)
-      : std::runtime_error(where.empty() ? std::string(message) : fmt::format("{}: {}", where, message)) {}
+      : std::runtime_error(where.empty() ? std::string(message)
+                                         : fmt::format("{}: {}", where, message)) {}
 };
 
 /// A broken invariant: our bug.

@@ -28,5 +28,7 @@ using LinkId = Id<struct LinkTag>;
 
 template <class Tag>
 struct std::hash<spp::Id<Tag>> {
-  std::size_t operator()(spp::Id<Tag> id) const noexcept { return std::hash<std::int32_t>()(id.value); }
+  std::size_t operator()(spp::Id<Tag> id) const noexcept {
+    return std::hash<std::int32_t>()(id.value);
+  }
 };

@@ -41,12 +41,14 @@ std::string shown(const Json& value) {
   return text;
 }
 
-/// Reads the {"value", "unit", "source", "spread"} frame; `convert(value, unit, where)` gives the quantity.
+/// Reads the {"value", "unit", "source", "spread"} frame; `convert(value, unit, where)` gives the
+/// quantity.
 template <class T, class Convert>
 Sourced<T> read_sourced(const JsonView& view, Convert convert) {
   if (!view.value().is_object()) {
-    view.fail(fmt::format("{} is a number without its unit; write {{\"value\": …, \"unit\": …, \"source\": …}}",
-                          shown(view.value())));
+    view.fail(fmt::format(
+        "{} is a number without its unit; write {{\"value\": …, \"unit\": …, \"source\": …}}",
+        shown(view.value())));
   }
   view.allow_only({"value", "unit", "source", "spread", "assumed", "note"});
   const JsonView value = view.at("value");
@@ -74,7 +76,8 @@ Json parse_json(std::string_view text, std::string_view file) {
       what = what.substr(at + 2);  // drop "[json.exception.…] parse error at line …"
     }
     std::replace(what.begin(), what.end(), '\n', ' ');
-    throw InputError(fmt::format("{}:{}:{}", file, place.line, place.column), fmt::format("not JSON: {}", what));
+    throw InputError(fmt::format("{}:{}:{}", file, place.line, place.column),
+                     fmt::format("not JSON: {}", what));
   } catch (const nlohmann::json::exception& e) {
     throw InputError(file, fmt::format("not JSON: {}", e.what()));
   }
@@ -104,7 +107,8 @@ void write_file_atomically(const std::filesystem::path& file, std::string_view t
     if (!out) {
       std::error_code ignored;
       std::filesystem::remove(temporary, ignored);
-      throw InputError(file.string(), "cannot be written (no such folder, no permission, or no space)");
+      throw InputError(file.string(),
+                       "cannot be written (no such folder, no permission, or no space)");
     }
   }
   std::error_code ec;
@@ -119,7 +123,9 @@ void write_file_atomically(const std::filesystem::path& file, std::string_view t
 JsonView::JsonView(const Json& value, std::string file, std::string key)
     : value_(&value), file_(std::move(file)), key_(std::move(key)) {}
 
-std::string JsonView::where() const { return key_.empty() ? file_ : fmt::format("{}: {}", file_, key_); }
+std::string JsonView::where() const {
+  return key_.empty() ? file_ : fmt::format("{}: {}", file_, key_);
+}
 
 void JsonView::fail(std::string_view message) const { throw InputError(where(), message); }
 
@@ -206,33 +212,41 @@ double JsonView::number() const {
   return v;
 }
 
-Sourced<Bandwidth> read_bandwidth(const JsonView& view) { return read_sourced<Bandwidth>(view, bandwidth_from); }
+Sourced<Bandwidth> read_bandwidth(const JsonView& view) {
+  return read_sourced<Bandwidth>(view, bandwidth_from);
+}
 Sourced<Bytes> read_bytes(const JsonView& view) { return read_sourced<Bytes>(view, bytes_from); }
-Sourced<Seconds> read_seconds(const JsonView& view) { return read_sourced<Seconds>(view, seconds_from); }
-Sourced<FlopRate> read_flop_rate(const JsonView& view) { return read_sourced<FlopRate>(view, flop_rate_from); }
+Sourced<Seconds> read_seconds(const JsonView& view) {
+  return read_sourced<Seconds>(view, seconds_from);
+}
+Sourced<FlopRate> read_flop_rate(const JsonView& view) {
+  return read_sourced<FlopRate>(view, flop_rate_from);
+}
 
 Sourced<double> read_fraction(const JsonView& view, double max) {
-  return read_sourced<double>(view, [max](double value, std::string_view unit, std::string_view where) {
-    if (unit != "fraction") {
-      throw InputError(where, fmt::format("unit '{}' is not 'fraction'", unit));
-    }
-    if (!(value > 0) || value > max) {
-      throw InputError(where, fmt::format("{} is not in (0, {}]", value, max));
-    }
-    return value;
-  });
+  return read_sourced<double>(
+      view, [max](double value, std::string_view unit, std::string_view where) {
+        if (unit != "fraction") {
+          throw InputError(where, fmt::format("unit '{}' is not 'fraction'", unit));
+        }
+        if (!(value > 0) || value > max) {
+          throw InputError(where, fmt::format("{} is not in (0, {}]", value, max));
+        }
+        return value;
+      });
 }
 
 Sourced<std::int64_t> read_count(const JsonView& view, std::int64_t max) {
-  return read_sourced<std::int64_t>(view, [max](double value, std::string_view unit, std::string_view where) {
-    if (unit != "count" && unit != "rows") {
-      throw InputError(where, fmt::format("unit '{}' is not 'count' or 'rows'", unit));
-    }
-    if (value < 1 || value > static_cast<double>(max) || value != std::floor(value)) {
-      throw InputError(where, fmt::format("{} is not a whole number from 1 to {}", value, max));
-    }
-    return static_cast<std::int64_t>(value);
-  });
+  return read_sourced<std::int64_t>(
+      view, [max](double value, std::string_view unit, std::string_view where) {
+        if (unit != "count" && unit != "rows") {
+          throw InputError(where, fmt::format("unit '{}' is not 'count' or 'rows'", unit));
+        }
+        if (value < 1 || value > static_cast<double>(max) || value != std::floor(value)) {
+          throw InputError(where, fmt::format("{} is not a whole number from 1 to {}", value, max));
+        }
+        return static_cast<std::int64_t>(value);
+      });
 }
 
 void expect_format(const JsonView& document, std::string_view format) {
@@ -242,7 +256,8 @@ void expect_format(const JsonView& document, std::string_view format) {
   }
   const JsonView version = document.at("format_version");
   if (!version.string().starts_with("1.")) {
-    version.fail(fmt::format("version '{}' is not understood (this program reads 1.x)", version.string()));
+    version.fail(
+        fmt::format("version '{}' is not understood (this program reads 1.x)", version.string()));
   }
 }
 

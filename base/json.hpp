@@ -23,10 +23,12 @@ Json parse_json(std::string_view text, std::string_view file);
 /// Reads and parses a file; a missing or unreadable file is an InputError.
 Json read_json(const std::filesystem::path& file);
 
-/// Writes text whole or not at all: a temporary file beside it, then a rename. InputError if it cannot.
+/// Writes text whole or not at all: a temporary file beside it, then a rename. InputError if it
+/// cannot.
 void write_file_atomically(const std::filesystem::path& file, std::string_view text);
 
-/// A place inside a JSON document: a value that knows its file and key path. Does not own the value.
+/// A place inside a JSON document: a value that knows its file and key path. Does not own the
+/// value.
 class JsonView {
  public:
   JsonView(const Json& value, std::string file, std::string key = "");

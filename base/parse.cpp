@@ -16,12 +16,25 @@ struct UnitScale {
   double scale;
 };
 
-constexpr std::array<UnitScale, 9> byte_units{{{"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}}};
-constexpr std::array<UnitScale, 7> rate_units{{{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"TB/s", 1e12},
-    {"Mb/s", 0.125e6}, {"Gb/s", 0.125e9}, {"Tb/s", 0.125e12}}};
+constexpr std::array<UnitScale, 9> byte_units{{{"B", 1},
+                                               {"KB", 1e3},
+                                               {"MB", 1e6},
+                                               {"GB", 1e9},
+                                               {"TB", 1e12},
+                                               {"KiB", 1024.0},
+                                               {"MiB", 1048576.0},
+                                               {"GiB", 1073741824.0},
+                                               {"TiB", 1099511627776.0}}};
+constexpr std::array<UnitScale, 7> rate_units{{{"KB/s", 1e3},
+                                               {"MB/s", 1e6},
+                                               {"GB/s", 1e9},
+                                               {"TB/s", 1e12},
+                                               {"Mb/s", 0.125e6},
+                                               {"Gb/s", 0.125e9},
+                                               {"Tb/s", 0.125e12}}};
 constexpr std::array<UnitScale, 4> time_units{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}};
-constexpr std::array<UnitScale, 3> flop_units{{{"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}}};
+constexpr std::array<UnitScale, 3> flop_units{
+    {{"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}}};
 
 double scale_of(std::string_view unit, std::span<const UnitScale> table, std::string_view where) {
   std::vector<std::string> names;
@@ -31,8 +44,9 @@ double scale_of(std::string_view unit, std::span<const UnitScale> table, std::st
     }
     names.emplace_back(entry.name);
   }
-  throw InputError(where, unit.empty() ? fmt::format("a number without its unit{}", did_you_mean("", names))
-                                       : fmt::format("unknown unit '{}'{}", unit, did_you_mean(unit, names)));
+  throw InputError(
+      where, unit.empty() ? fmt::format("a number without its unit{}", did_you_mean("", names))
+                          : fmt::format("unknown unit '{}'{}", unit, did_you_mean(unit, names)));
 }
 
 double positive(double value, std::string_view where) {
@@ -70,7 +84,8 @@ Bytes checked_bytes(double bytes, std::string_view where) {
 
 }  // namespace
 
-std::int64_t parse_int(std::string_view text, std::string_view where, std::int64_t min, std::int64_t max) {
+std::int64_t parse_int(std::string_view text, std::string_view where, std::int64_t min,
+                       std::int64_t max) {
   std::int64_t value = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (ec == std::errc::invalid_argument || end != text.data() + text.size()) {
@@ -92,7 +107,7 @@ double parse_double(std::string_view text, std::string_view where) {
 }
 
 std::int64_t parse_tokens(std::string_view text, std::string_view where) {
-  constexpr std::int64_t most = std::int64_t{1} << 40;
+  constexpr std::int64_t most = std::int64_t{1} << 31;  // so that pairs of tokens fit in 63 bits
   std::string_view digits = text;
   int shift = 0;
   if (digits.ends_with('K') || digits.ends_with('k')) {
@@ -106,10 +121,11 @@ std::int64_t parse_tokens(std::string_view text, std::string_view where) {
   std::int64_t value = 0;
   const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (ec == std::errc::invalid_argument || end != digits.data() + digits.size()) {
-    throw InputError(where, fmt::format("'{}' is not a number of tokens (such as 4096, 32K, 1M)", text));
+    throw InputError(where,
+                     fmt::format("'{}' is not a number of tokens (such as 4096, 32K, 1M)", text));
   }
   if (ec == std::errc::result_out_of_range || value < 1 || value > (most >> shift)) {
-    throw InputError(where, fmt::format("{} tokens is out of range (1 to 2^40)", text));
+    throw InputError(where, fmt::format("{} tokens is out of range (1 to 2^31)", text));
   }
   return value << shift;
 }

@@ -1,5 +1,5 @@
-// Parsing of what people type: "512K" tokens, "80GB", "400Gb/s", "1,2,4". Throws InputError with the
-// option or key (`where`), the value, and what would be right.
+// Parsing of what people type: "512K" tokens, "80GB", "400Gb/s", "1,2,4". Throws InputError with
+// the option or key (`where`), the value, and what would be right.
 #pragma once
 
 #include "base/units.hpp"
@@ -11,12 +11,14 @@
 namespace spp {
 
 /// A whole number in [min, max]; digits only.
-std::int64_t parse_int(std::string_view text, std::string_view where, std::int64_t min, std::int64_t max);
+std::int64_t parse_int(std::string_view text, std::string_view where, std::int64_t min,
+                       std::int64_t max);
 
 /// A finite decimal number.
 double parse_double(std::string_view text, std::string_view where);
 
-/// Tokens with the 1024-based suffixes K and M: "32K", "1M", "4096". Between 1 and 2^40.
+/// Tokens with the 1024-based suffixes K and M: "32K", "1M", "4096". Between 1 and 2^31 (pairs of
+/// tokens must fit in 63 bits).
 std::int64_t parse_tokens(std::string_view text, std::string_view where);
 
 /// Bytes with a mandatory unit: B, KB/MB/GB/TB (powers of 10), KiB/MiB/GiB/TiB (powers of 2).

@@ -21,12 +21,18 @@ class Quantity {
   [[nodiscard]] constexpr double as_double() const { return static_cast<double>(value_); }
 
   friend constexpr auto operator<=>(Quantity, Quantity) = default;
-  friend constexpr Quantity operator+(Quantity a, Quantity b) { return Quantity(a.value_ + b.value_); }
-  friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity(a.value_ - b.value_); }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) {
+    return Quantity(a.value_ + b.value_);
+  }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) {
+    return Quantity(a.value_ - b.value_);
+  }
   friend constexpr Quantity operator*(Quantity a, Rep k) { return Quantity(a.value_ * k); }
   friend constexpr Quantity operator*(Rep k, Quantity a) { return a * k; }
   friend constexpr Quantity operator/(Quantity a, Rep k) { return Quantity(a.value_ / k); }
-  friend constexpr double operator/(Quantity a, Quantity b) { return a.as_double() / b.as_double(); }
+  friend constexpr double operator/(Quantity a, Quantity b) {
+    return a.as_double() / b.as_double();
+  }
   constexpr Quantity& operator+=(Quantity b) { return *this = *this + b; }
   constexpr Quantity& operator-=(Quantity b) { return *this = *this - b; }
 
@@ -34,10 +40,10 @@ class Quantity {
   Rep value_{};
 };
 
-using Bytes = Quantity<struct BytesTag, std::int64_t>;          // exact: sizes of buffers, messages
-using FlopCount = Quantity<struct FlopCountTag, double>;        // multiply-adds count as two
-using Bandwidth = Quantity<struct BandwidthTag, double>;        // bytes per second, one direction
-using FlopRate = Quantity<struct FlopRateTag, double>;          // FLOP per second
+using Bytes = Quantity<struct BytesTag, std::int64_t>;    // exact: sizes of buffers, messages
+using FlopCount = Quantity<struct FlopCountTag, double>;  // multiply-adds count as two
+using Bandwidth = Quantity<struct BandwidthTag, double>;  // bytes per second, one direction
+using FlopRate = Quantity<struct FlopRateTag, double>;    // FLOP per second
 using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds operator/(Bytes b, Bandwidth w) { return Seconds(b.as_double() / w.value()); }
@@ -47,11 +53,21 @@ constexpr FlopRate operator/(FlopCount f, Seconds s) { return FlopRate(f.value()
 
 namespace unit_literals {
 constexpr Bytes operator""_B(unsigned long long v) { return Bytes(static_cast<std::int64_t>(v)); }
-constexpr Bytes operator""_KiB(unsigned long long v) { return Bytes(static_cast<std::int64_t>(v) << 10); }
-constexpr Bytes operator""_MiB(unsigned long long v) { return Bytes(static_cast<std::int64_t>(v) << 20); }
-constexpr Bytes operator""_GiB(unsigned long long v) { return Bytes(static_cast<std::int64_t>(v) << 30); }
-constexpr Bandwidth operator""_GBps(long double v) { return Bandwidth(static_cast<double>(v) * 1e9); }
-constexpr FlopRate operator""_TFLOPs(long double v) { return FlopRate(static_cast<double>(v) * 1e12); }
+constexpr Bytes operator""_KiB(unsigned long long v) {
+  return Bytes(static_cast<std::int64_t>(v) << 10);
+}
+constexpr Bytes operator""_MiB(unsigned long long v) {
+  return Bytes(static_cast<std::int64_t>(v) << 20);
+}
+constexpr Bytes operator""_GiB(unsigned long long v) {
+  return Bytes(static_cast<std::int64_t>(v) << 30);
+}
+constexpr Bandwidth operator""_GBps(long double v) {
+  return Bandwidth(static_cast<double>(v) * 1e9);
+}
+constexpr FlopRate operator""_TFLOPs(long double v) {
+  return FlopRate(static_cast<double>(v) * 1e12);
+}
 constexpr Seconds operator""_us(long double v) { return Seconds(static_cast<double>(v) * 1e-6); }
 constexpr Seconds operator""_ms(long double v) { return Seconds(static_cast<double>(v) * 1e-3); }
 }  // namespace unit_literals

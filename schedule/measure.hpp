@@ -1,0 +1,47 @@
+// Bytes and FLOPs of ops, derived from shapes: the one place where sizes are counted.
+#pragma once
+
+#include "base/units.hpp"
+#include "schedule/schedule.hpp"
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace spp {
+
+/// Communication by kind, as reported under comm_bytes_per_rank.
+enum class CommKind : std::uint8_t { send_recv, all_to_all, all_gather, reduce_scatter };
+constexpr std::size_t comm_kinds = 4;
+std::string_view to_string(CommKind);
+/// Kind of a communication op; nothing for kernels is an InternalError.
+CommKind comm_kind_of(const OpBody& body);
+
+/// What ops are counted against: the shapes of one rank's program.
+struct Shapes {
+  const Problem* problem = nullptr;
+  std::span<const Buffer> buffers;
+  Rank rank;
+};
+
+/// Bytes that this rank sends to *other* ranks in a communication op (local copies are free of network).
+Bytes sent_bytes(const OpBody& body, const Shapes& shapes);
+/// Bytes that this rank sends to member `peer` of the op's group. 0 for itself.
+Bytes sent_bytes_to(const AllToAll& op, int peer, const Shapes& shapes);
+
+/// Exact masked matmul FLOPs of an attention kernel: forward 4*pairs*heads*head_dim*batch, backward 10*…
+/// (5 matmuls against 2: FlashAttention-2, arXiv:2307.08691, section 4.1). 0 for other ops.
+FlopCount attention_flops(const OpBody& body, const Problem& problem);
+
+/// Bytes that a kernel other than attention reads and writes in device memory.
+Bytes touched_bytes(const OpBody& body, const Shapes& shapes);
+
+/// Sums over the ops of a program.
+struct Totals {
+  std::array<Bytes, comm_kinds> sent{};  // by CommKind
+  FlopCount flops{};
+  friend bool operator==(const Totals&, const Totals&) = default;
+};
+Totals totals_of(const Program& program, const Problem& problem, Rank rank);
+
+}  // namespace spp

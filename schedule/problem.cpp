@@ -1,0 +1,181 @@
+#include "schedule/problem.hpp"
+
+#include "base/error.hpp"
+#include "base/parse.hpp"
+#include "base/suggest.hpp"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+namespace spp {
+namespace {
+
+template <class E>
+struct Named {
+  E value;
+  std::string_view name;
+};
+
+constexpr std::array<Named<DType>, 3> dtypes{{{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
+constexpr std::array<Named<Phase>, 2> phases{{{Phase::forward, "fwd"}, {Phase::backward, "bwd"}}};
+constexpr std::array<Named<Layout>, 3> layouts{
+    {{Layout::contiguous, "contiguous"}, {Layout::zigzag, "zigzag"}, {Layout::striped, "striped"}}};
+constexpr std::array<Named<Axis>, 3> axes{{{Axis::ulysses, "ulysses"}, {Axis::team, "team"}, {Axis::ring, "ring"}}};
+constexpr std::array<Named<HeadPolicy>, 4> policies{{{HeadPolicy::divide, "divide"},
+                                                     {HeadPolicy::replicate, "replicate"},
+                                                     {HeadPolicy::pad, "pad"},
+                                                     {HeadPolicy::uneven, "uneven"}}};
+constexpr std::array<Named<RankOrder>, 2> rank_orders{{{RankOrder::block, "block"}, {RankOrder::cyclic, "cyclic"}}};
+
+template <class E, std::size_t N>
+std::string_view name_of(E value, const std::array<Named<E>, N>& table) {
+  const auto it = std::ranges::find(table, value, &Named<E>::value);
+  ensure(it != table.end(), "an enumerator without a name");
+  return it->name;
+}
+
+template <class E, std::size_t N>
+E value_of(std::string_view name, const std::array<Named<E>, N>& table, std::string_view where) {
+  const auto it = std::ranges::find(table, name, &Named<E>::name);
+  if (it == table.end()) {
+    std::vector<std::string> names;
+    for (const auto& entry : table) {
+      names.emplace_back(entry.name);
+    }
+    throw InputError(where, fmt::format("unknown value '{}'{}", name, did_you_mean(name, names)));
+  }
+  return it->value;
+}
+
+/// Part i of n of `total` things, as even as can be, the larger parts first.
+HeadRange even_part(int total, int part, int parts) {
+  const int base = total / parts;
+  const int larger = total % parts;
+  const int begin = part * base + std::min(part, larger);
+  return {begin, begin + base + (part < larger ? 1 : 0)};
+}
+
+}  // namespace
+
+std::string_view to_string(DType v) { return name_of(v, dtypes); }
+std::string_view to_string(Phase v) { return name_of(v, phases); }
+std::string_view to_string(Layout v) { return name_of(v, layouts); }
+std::string_view to_string(Axis v) { return name_of(v, axes); }
+std::string_view to_string(HeadPolicy v) { return name_of(v, policies); }
+std::string_view to_string(RankOrder v) { return name_of(v, rank_orders); }
+
+DType parse_dtype(std::string_view s, std::string_view where) { return value_of(s, dtypes, where); }
+Phase parse_phase(std::string_view s, std::string_view where) { return value_of(s, phases, where); }
+Layout parse_layout(std::string_view s, std::string_view where) { return value_of(s, layouts, where); }
+HeadPolicy parse_head_policy(std::string_view s, std::string_view where) { return value_of(s, policies, where); }
+RankOrder parse_rank_order(std::string_view s, std::string_view where) { return value_of(s, rank_orders, where); }
+
+std::string to_string(const Mask& mask) {
+  switch (mask.kind) {
+    case MaskKind::full:
+      return "full";
+    case MaskKind::causal:
+      return "causal";
+    case MaskKind::window:
+      return fmt::format("window:{}", mask.window);
+  }
+  throw InternalError("unknown mask");
+}
+
+Mask parse_mask(std::string_view text, std::string_view where) {
+  if (text == "full") {
+    return {.kind = MaskKind::full};
+  }
+  if (text == "causal") {
+    return {.kind = MaskKind::causal};
+  }
+  constexpr std::string_view window = "window:";
+  if (text.starts_with(window)) {
+    return {.kind = MaskKind::window, .window = parse_tokens(text.substr(window.size()), where)};
+  }
+  const std::vector<std::string> names{"full", "causal", "window:W"};
+  throw InputError(where, fmt::format("unknown mask '{}'{}", text, did_you_mean(text, names)));
+}
+
+std::array<Axis, 3> parse_order(std::string_view text, std::string_view where) {
+  std::vector<Axis> order;
+  for (const std::string_view piece : split(text, ',')) {
+    const Axis axis = value_of(piece, axes, where);
+    if (std::ranges::find(order, axis) != order.end()) {
+      throw InputError(where, fmt::format("axis '{}' is named twice in '{}'", piece, text));
+    }
+    order.push_back(axis);
+  }
+  for (const auto& axis : axes) {
+    if (std::ranges::find(order, axis.value) == order.end()) {
+      order.push_back(axis.value);
+    }
+  }
+  return {order[0], order[1], order[2]};
+}
+
+std::string to_string(const std::array<Axis, 3>& order) {
+  return fmt::format("{},{},{}", to_string(order[0]), to_string(order[1]), to_string(order[2]));
+}
+
+HeadSplit::HeadSplit(const Problem& problem, int parts, HeadPolicy policy)
+    : parts_(parts), q_heads_(problem.q_heads), kv_heads_(problem.kv_heads) {
+  const std::string reason = why_not(problem, parts, policy);
+  ensure(reason.empty(), reason);
+  if (policy == HeadPolicy::pad) {
+    kv_heads_ = (kv_heads_ + parts - 1) / parts * parts;
+    q_heads_ = kv_heads_ * problem.group_size();
+  }
+}
+
+std::string HeadSplit::why_not(const Problem& p, int parts, HeadPolicy policy) {
+  switch (policy) {
+    case HeadPolicy::divide:
+      return p.kv_heads % parts == 0 ? "" : fmt::format("{} KV heads do not divide over {} ranks", p.kv_heads, parts);
+    case HeadPolicy::replicate:
+      if (parts > p.kv_heads && parts % p.kv_heads == 0 && p.q_heads % parts == 0) {
+        return "";
+      }
+      return fmt::format("{} KV heads cannot be replicated over {} ranks (needs more ranks than KV heads, a multiple "
+                         "of them, that divides the {} query heads)",
+                         p.kv_heads, parts, p.q_heads);
+    case HeadPolicy::pad:
+      return p.kv_heads % parts != 0
+                 ? ""
+                 : fmt::format("{} KV heads divide over {} ranks; nothing to pad", p.kv_heads, parts);
+    case HeadPolicy::uneven:
+      return p.kv_heads > parts && p.kv_heads % parts != 0
+                 ? ""
+                 : fmt::format("{} KV heads cannot be dealt out unevenly over {} ranks", p.kv_heads, parts);
+  }
+  throw InternalError("unknown head policy");
+}
+
+HeadRange HeadSplit::kv(int part) const {
+  if (parts_ > kv_heads_) {
+    const int head = part / replicas();
+    return {head, head + 1};
+  }
+  return even_part(kv_heads_, part, parts_);
+}
+
+HeadRange HeadSplit::q(int part) const {
+  if (parts_ > kv_heads_) {
+    return even_part(q_heads_, part, parts_);
+  }
+  const int group = q_heads_ / kv_heads_;
+  const HeadRange kv_part = kv(part);
+  return {kv_part.begin * group, kv_part.end * group};
+}
+
+bool HeadSplit::even() const { return parts_ > kv_heads_ || kv_heads_ % parts_ == 0; }
+
+Problem padded(const Problem& problem, const SequencePlan& plan) {
+  const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
+  Problem result = problem;
+  result.seq = (problem.seq + unit - 1) / unit * unit;
+  return result;
+}
+
+}  // namespace spp

@@ -1,0 +1,125 @@
+// The work: one attention call over a long sequence, and the plan that splits it over P ranks.
+// Words as in docs/glossary.md: U = ulysses, R = ring, C = team, P = U*R.
+#pragma once
+
+#include "schedule/tokens.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace spp {
+
+enum class DType : std::uint8_t { bf16, fp16, fp32 };
+/// Bytes of one element.
+constexpr std::int64_t size_of(DType t) { return t == DType::fp32 ? 4 : 2; }
+
+/// What a schedule does. A forward+backward step is two schedules.
+enum class Phase : std::uint8_t { forward, backward };
+
+/// One attention call, global. Tensors are [batch, seq, heads, head_dim]; LSE is [batch, heads, seq], fp32.
+struct Problem {
+  std::int64_t seq = 0;    // tokens of one sequence, over all ranks of the group
+  std::int64_t batch = 1;  // sequences worked on at once
+  int q_heads = 1;
+  int kv_heads = 1;  // divides q_heads (GQA; 1 = MQA; q_heads = MHA)
+  int head_dim = 128;
+  Mask mask{};
+  DType dtype = DType::bf16;
+
+  [[nodiscard]] int group_size() const { return q_heads / kv_heads; }
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+/// Which tokens a ring rank (or StarTrail team) holds.
+enum class Layout : std::uint8_t { contiguous, zigzag, striped };
+
+/// Mesh axes. `team` is the member inside a StarTrail team, `ring` the position in a (sub-)ring.
+enum class Axis : std::uint8_t { ulysses, team, ring };
+
+/// How Ulysses deals heads out when they do not simply divide.
+///  divide:    U divides the KV heads
+///  replicate: KV heads divide U, each KV head is sent to U/kv_heads ranks (DeepSpeed ALST, verl)
+///  pad:       whole KV groups of zero heads are added until U divides them (diffusers, vLLM-Omni)
+///  uneven:    KV groups are dealt out unevenly, some ranks get one more
+enum class HeadPolicy : std::uint8_t { divide, replicate, pad, uneven };
+
+/// Which GPU is which rank: `block` fills a node before the next one, `cyclic` deals ranks out over
+/// the nodes in turn (Slurm's --distribution=block|cyclic).
+enum class RankOrder : std::uint8_t { block, cyclic };
+
+/// How one attention call is split over P = ulysses * ring ranks.
+struct SequencePlan {
+  std::string strategy = "ring";
+  int ulysses = 1;
+  int ring = 1;
+  int team = 1;    // C; C*C divides ring
+  int window = 1;  // w of the double ring: ranks of an inner ring, divides ring
+  Layout layout = Layout::contiguous;
+  HeadPolicy heads = HeadPolicy::divide;
+  std::array<Axis, 3> order{Axis::ulysses, Axis::team, Axis::ring};  // innermost (adjacent ranks) first
+  RankOrder rank_order = RankOrder::block;
+
+  [[nodiscard]] int ranks() const { return ulysses * ring; }
+  friend bool operator==(const SequencePlan&, const SequencePlan&) = default;
+};
+
+std::string_view to_string(DType);
+std::string_view to_string(Phase);
+std::string_view to_string(Layout);
+std::string_view to_string(Axis);
+std::string_view to_string(HeadPolicy);
+std::string_view to_string(RankOrder);
+std::string to_string(const Mask&);  // "full", "causal", "window:4096"
+
+DType parse_dtype(std::string_view, std::string_view where);
+Phase parse_phase(std::string_view, std::string_view where);
+Layout parse_layout(std::string_view, std::string_view where);
+HeadPolicy parse_head_policy(std::string_view, std::string_view where);
+RankOrder parse_rank_order(std::string_view, std::string_view where);
+Mask parse_mask(std::string_view, std::string_view where);
+/// "ulysses,team,ring" in any order, each at most once; axes not named follow in the default order.
+std::array<Axis, 3> parse_order(std::string_view, std::string_view where);
+std::string to_string(const std::array<Axis, 3>& order);
+
+/// Heads [begin, end).
+struct HeadRange {
+  int begin = 0;
+  int end = 0;
+  [[nodiscard]] int count() const { return end - begin; }
+  friend constexpr auto operator<=>(const HeadRange&, const HeadRange&) = default;
+};
+
+/// Deals the heads of one attention call out over `parts` Ulysses ranks.
+/// Padded heads are counted in q_heads()/kv_heads() and hold zeros.
+class HeadSplit {
+ public:
+  HeadSplit() = default;
+  HeadSplit(const Problem& problem, int parts, HeadPolicy policy);
+
+  /// "" if `policy` can deal these heads out over `parts`, else why not.
+  static std::string why_not(const Problem& problem, int parts, HeadPolicy policy);
+
+  [[nodiscard]] int parts() const { return parts_; }
+  [[nodiscard]] int q_heads() const { return q_heads_; }    // after padding
+  [[nodiscard]] int kv_heads() const { return kv_heads_; }  // after padding
+  [[nodiscard]] HeadRange q(int part) const;
+  [[nodiscard]] HeadRange kv(int part) const;
+  /// Ranks that hold a copy of one KV head: 1 unless replicated.
+  [[nodiscard]] int replicas() const { return parts_ > kv_heads_ ? parts_ / kv_heads_ : 1; }
+  /// Every part gets the same number of heads.
+  [[nodiscard]] bool even() const;
+  friend bool operator==(const HeadSplit&, const HeadSplit&) = default;
+
+ private:
+  int parts_ = 1;
+  int q_heads_ = 1;
+  int kv_heads_ = 1;
+};
+
+/// The problem with its sequence padded so that `plan` divides it: contiguous and striped need
+/// seq % P == 0, zigzag seq % (2P) == 0 (two equal chunks on every rank).
+Problem padded(const Problem& problem, const SequencePlan& plan);
+
+}  // namespace spp

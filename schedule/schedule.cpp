@@ -1,0 +1,37 @@
+#include "schedule/schedule.hpp"
+
+namespace spp {
+
+Bytes bytes_of(const Buffer& buffer, const Problem& problem) {
+  const bool scalar = buffer.tensor == Tensor::lse || buffer.tensor == Tensor::delta;
+  return Bytes(problem.batch * buffer.tokens * buffer.heads * (scalar ? 1 : problem.head_dim) * size_of(buffer.dtype));
+}
+
+const Op* ProgramCursor::next() {
+  while (op_ == ops_.size()) {
+    while (loop_ < program_.loops.size() && trip_ == program_.loops[loop_].trips) {
+      ++loop_;
+      trip_ = 0;
+    }
+    if (loop_ == program_.loops.size()) {
+      return nullptr;
+    }
+    ops_.clear();
+    op_ = 0;
+    program_.loops[loop_].body(trip_++, ops_);
+  }
+  ++position_;
+  return &ops_[op_++];
+}
+
+OpList ops_of(const Program& program) {
+  OpList ops;
+  for (const Loop& loop : program.loops) {
+    for (std::int64_t i = 0; i < loop.trips; ++i) {
+      loop.body(i, ops);
+    }
+  }
+  return ops;
+}
+
+}  // namespace spp

@@ -1,0 +1,82 @@
+// The central object: a schedule is, for every rank, a program of ops on named streams.
+//
+// Programs are generated, not stored: `Schedule::program(rank)` gives the buffers and a list of loops;
+// the body of a loop emits the few ops of one iteration. A ring over 4,096 ranks stays a loop of
+// 4,095 iterations, whoever walks it (coverage, the simulator, the runtime) uses a ProgramCursor.
+//
+// Semantics (docs/schedule.md). A program has the meaning of its ops executed one after the other in
+// program order. Executors may run ops of different streams at the same time as long as buffers keep
+// that meaning: an op waits for the last writer of what it reads, and for the last writer and all
+// readers of what it writes. Ops of one stream run in order. Dependencies are therefore never stated,
+// they follow from the buffers.
+#pragma once
+
+#include "base/units.hpp"
+#include "schedule/op.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+using OpList = std::vector<Op>;
+
+/// `trips` iterations; `body(i, ops)` appends the ops of iteration i. Pure: the same i, the same ops.
+struct Loop {
+  std::int64_t trips = 1;
+  std::function<void(std::int64_t, OpList&)> body;
+};
+
+struct Program {
+  std::vector<Buffer> buffers;
+  std::vector<Loop> loops;
+};
+
+/// Mesh axes along which all ranks run the same program up to the names of their peers, so that one
+/// of them can stand for all (sim/folding). A claim of the strategy, proven by its conformance test.
+struct Symmetry {
+  bool ulysses = false;
+  bool ring = false;  // rotation of the position in the ring; only for C = 1
+  friend bool operator==(const Symmetry&, const Symmetry&) = default;
+};
+
+struct Schedule {
+  Problem problem;             // padded
+  std::int64_t padding = 0;    // tokens added to the sequence
+  SequencePlan plan;
+  Phase phase = Phase::forward;
+  Mesh mesh;
+  std::vector<std::string> streams;  // names; stream 0 is "compute"
+  Symmetry symmetry;
+  std::function<Program(Rank)> program;
+};
+
+/// Size of a buffer: batch * tokens * heads * width * element size.
+Bytes bytes_of(const Buffer& buffer, const Problem& problem);
+
+/// Walks a program op by op, holding one iteration at a time.
+class ProgramCursor {
+ public:
+  explicit ProgramCursor(Program program) : program_(std::move(program)) {}
+
+  /// The next op, or nullptr at the end. The op lives until the next call.
+  const Op* next();
+  /// Ops handed out so far.
+  [[nodiscard]] std::int64_t position() const { return position_; }
+  [[nodiscard]] const std::vector<Buffer>& buffers() const { return program_.buffers; }
+
+ private:
+  Program program_;
+  OpList ops_;
+  std::size_t op_ = 0;
+  std::size_t loop_ = 0;
+  std::int64_t trip_ = 0;
+  std::int64_t position_ = 0;
+};
+
+/// All ops of one rank; for tests, small worlds and the text form.
+OpList ops_of(const Program& program);
+
+}  // namespace spp

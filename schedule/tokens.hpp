@@ -1,0 +1,84 @@
+// Which tokens: strided ranges of positions in the (padded) sequence, and how many (query, key)
+// pairs of two such sets a mask allows.
+//
+// Every strategy of this project keeps on a rank at most two strided ranges of the sequence:
+// a contiguous chunk is one range, a zigzag chunk is two, a striped chunk is one with stride R.
+// A TokenSet is such a pair of ranges *in the order in which the rank stores them*.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace spp {
+
+/// Tokens begin, begin+stride, …: `count` of them. Unit: tokens.
+struct TokenRange {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  std::int64_t stride = 1;
+
+  [[nodiscard]] std::int64_t last() const { return begin + (count - 1) * stride; }
+  [[nodiscard]] std::int64_t at(std::int64_t i) const { return begin + i * stride; }
+  [[nodiscard]] bool contains(std::int64_t token) const {
+    return count > 0 && token >= begin && token <= last() && (token - begin) % stride == 0;
+  }
+  friend constexpr auto operator<=>(const TokenRange&, const TokenRange&) = default;
+};
+
+/// At most two ranges, in storage order. Empty ranges are never kept; ranges that continue each
+/// other are joined, so that equal sets in equal order compare equal.
+class TokenSet {
+ public:
+  TokenSet() = default;
+  explicit TokenSet(TokenRange only) { append(only); }
+  TokenSet(TokenRange first, TokenRange second) {
+    append(first);
+    append(second);
+  }
+
+  [[nodiscard]] std::int64_t count() const;
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] std::span<const TokenRange> ranges() const { return {ranges_.data(), size_}; }
+  [[nodiscard]] bool contains(std::int64_t token) const;
+
+  /// The tokens stored at positions [from, from + count) of this set.
+  [[nodiscard]] TokenSet slice(std::int64_t from, std::int64_t count) const;
+  /// Part `index` of `parts` equal parts by storage position; count() must divide by `parts`.
+  [[nodiscard]] TokenSet part(std::int64_t index, std::int64_t parts) const;
+
+  friend bool operator==(const TokenSet&, const TokenSet&) = default;
+
+ private:
+  void append(TokenRange range);
+
+  std::array<TokenRange, 2> ranges_{};
+  std::size_t size_ = 0;
+};
+
+/// "0:1024", "0:64+448:64", striped "3:128/8" (begin:count/stride); "-" when empty.
+std::string to_string(const TokenSet& tokens);
+/// The reverse of to_string. Throws InputError(where) on anything else.
+TokenSet parse_token_set(std::string_view text, std::string_view where);
+
+enum class MaskKind : std::uint8_t { full, causal, window };
+
+/// Which keys a query may see. `window` is causal and sees the last `window` keys, itself included.
+struct Mask {
+  MaskKind kind = MaskKind::causal;
+  std::int64_t window = 0;
+
+  [[nodiscard]] bool allows(std::int64_t query, std::int64_t key) const {
+    return kind == MaskKind::full || (key <= query && (kind == MaskKind::causal || key > query - window));
+  }
+  friend bool operator==(const Mask&, const Mask&) = default;
+};
+
+/// Exact number of allowed (query, key) pairs; O(log) in the counts (floor sums), no loop over tokens.
+std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const Mask& mask);
+/// The same for two ranges.
+std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, const Mask& mask);
+
+}  // namespace spp
