@@ -36,9 +36,40 @@ std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   constexpr std::size_t longest = 60;
   if (text.size() > longest) {
-    text = text.substr(0, longest) + "…";
+    std::size_t end = longest;
+    while ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
+      --end;  // not inside a UTF-8 character
+    }
+    text = text.substr(0, end) + "…";
   }
   return text;
+}
+
+/// Documents are walked recursively, also by the JSON library; a deeper one would end the stack.
+void refuse_deep_nesting(std::string_view text, std::string_view file) {
+  constexpr int deepest = 256;
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > deepest) {
+        const LineColumn place = place_of(text, i + 1);
+        throw InputError(fmt::format("{}:{}:{}", file, place.line, place.column),
+                         fmt::format("nested more than {} levels deep", deepest));
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
 }
 
 /// Reads the {"value", "unit", "source", "spread"} frame; `convert(value, unit, where)` gives the
@@ -67,6 +98,7 @@ Sourced<T> read_sourced(const JsonView& view, Convert convert) {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view file) {
+  refuse_deep_nesting(text, file);
   try {
     return Json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {

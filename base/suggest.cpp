@@ -39,14 +39,16 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   if (name.empty() || name.size() > longest_name) {
     return "";
   }
+  // Half points, so that of two equally near names the one that begins with `name` wins ("G": "GB",
+  // not "B").
   std::string best;
-  int best_distance = std::max(2, static_cast<int>(name.size()) / 3) + 1;
+  int best_score = 2 * (std::max(2, static_cast<int>(name.size()) / 3) + 1);
   for (const std::string& candidate : candidates) {
-    const int d = candidate.find(name) != std::string::npos && name.size() >= 3
-                      ? 1
-                      : edit_distance(name, candidate);
-    if (d < best_distance) {
-      best_distance = d;
+    const bool part = name.size() >= 3 && candidate.find(name) != std::string::npos;
+    const bool begins = candidate.starts_with(name);
+    const int score = 2 * (part ? 1 : edit_distance(name, candidate)) - (begins ? 1 : 0);
+    if (score < best_score) {
+      best_score = score;
       best = candidate;
     }
   }

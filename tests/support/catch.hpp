@@ -25,7 +25,8 @@ namespace spp::test {
 /// ctest shows as "Skipped".
 void note_skip(std::string_view why);
 
-/// The message of the Error that `act` throws; fails the test when it throws nothing or another type.
+/// The message of the Error that `act` throws; fails the test when it throws nothing or another
+/// type.
 template <class Error, class Act>
 std::string message_of(Act&& act) {
   try {

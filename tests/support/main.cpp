@@ -18,7 +18,9 @@ using Listener = Catch::EventListenerBase;
 
 struct CountTests : Listener {
   using Listener::Listener;
-  void testRunEnded(const Catch::TestRunStats& stats) override { ran = stats.totals.testCases.total(); }
+  void testRunEnded(const Catch::TestRunStats& stats) override {
+    ran = stats.totals.testCases.total();
+  }
 };
 
 }  // namespace
