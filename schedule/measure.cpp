@@ -76,7 +76,7 @@ Bytes sent_bytes(const OpBody& body, const Shapes& shapes) {
                  [](const AttentionForward&) { return Bytes(0); }, [](const AttentionBackward&) { return Bytes(0); },
                  [](const RowDot&) { return Bytes(0); }, [](const Merge&) { return Bytes(0); },
                  [](const Rescale&) { return Bytes(0); }, [](const Accumulate&) { return Bytes(0); },
-                 [](const Copy&) { return Bytes(0); }},
+                 [](const Fill&) { return Bytes(0); }, [](const Copy&) { return Bytes(0); }},
       body);
 }
 
@@ -106,6 +106,7 @@ Bytes touched_bytes(const OpBody& body, const Shapes& shapes) {
                  [&](const Accumulate& o) {
                    return tile(o.part, o.tokens) + tile(o.sum, o.tokens) * (o.initial ? 1 : 2);
                  },
+                 [&](const Fill& o) { return tile(o.buffer, o.tokens); },
                  [&](const Copy& o) { return whole(o.from) + whole(o.to); },
                  [](const AttentionForward&) { return Bytes(0); }, [](const AttentionBackward&) { return Bytes(0); },
                  [](const Exchange&) { return Bytes(0); }, [](const AllToAll&) { return Bytes(0); },

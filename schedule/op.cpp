@@ -55,6 +55,7 @@ std::string_view name_of(const OpBody& body) {
                                [](const Merge&) { return "merge"; },
                                [](const Rescale&) { return "rescale"; },
                                [](const Accumulate&) { return "accumulate"; },
+                               [](const Fill&) { return "fill"; },
                                [](const Copy&) { return "copy"; },
                                [](const Exchange&) { return "exchange"; },
                                [](const AllToAll&) { return "all_to_all"; },
@@ -83,6 +84,7 @@ Access access_of(const OpBody& body) {
                    list.read({o.out, o.lse, o.gathered_lse}).write({o.scaled, o.global_lse});
                  },
                  [&](const Accumulate& o) { list.read({o.part}).update({o.sum}, o.initial); },
+                 [&](const Fill& o) { list.write({o.buffer}); },
                  [&](const Copy& o) { list.read({o.from}).write({o.to}); },
                  [&](const Exchange& o) {
                    for (const BufferId id : o.send) {

@@ -115,6 +115,15 @@ struct Accumulate {
   friend bool operator==(const Accumulate&, const Accumulate&) = default;
 };
 
+/// Sets a tile to the neutral element of merge and sum: zero, -infinity for lse. Where a member of a
+/// team may meet no key at all for some of its queries, accumulators start from it.
+struct Fill {
+  BufferId buffer;
+  TokenSet tokens;
+  HeadRange heads;
+  friend bool operator==(const Fill&, const Fill&) = default;
+};
+
 enum class CopyKind : std::uint8_t {
   pack,     // into the send order of an all-to-all
   unpack,   // out of the receive order of an all-to-all
@@ -177,7 +186,7 @@ struct ReduceScatter {
   friend bool operator==(const ReduceScatter&, const ReduceScatter&) = default;
 };
 
-using OpBody = std::variant<AttentionForward, AttentionBackward, RowDot, Merge, Rescale, Accumulate, Copy, Exchange,
+using OpBody = std::variant<AttentionForward, AttentionBackward, RowDot, Merge, Rescale, Accumulate, Fill, Copy, Exchange,
                             AllToAll, AllGather, ReduceScatter>;
 
 struct Op {

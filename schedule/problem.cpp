@@ -121,9 +121,10 @@ std::string to_string(const std::array<Axis, 3>& order) {
 
 HeadSplit::HeadSplit(const Problem& problem, int parts, HeadPolicy policy)
     : parts_(parts), q_heads_(problem.q_heads), kv_heads_(problem.kv_heads) {
-  const std::string reason = why_not(problem, parts, policy);
-  ensure(reason.empty(), reason);
-  if (policy == HeadPolicy::pad) {
+  if (policy != HeadPolicy::pad) {
+    const std::string reason = why_not(problem, parts, policy);
+    ensure(reason.empty(), reason);
+  } else {
     kv_heads_ = (kv_heads_ + parts - 1) / parts * parts;
     q_heads_ = kv_heads_ * problem.group_size();
   }
@@ -175,6 +176,11 @@ Problem padded(const Problem& problem, const SequencePlan& plan) {
   const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
   Problem result = problem;
   result.seq = (problem.seq + unit - 1) / unit * unit;
+  if (plan.heads == HeadPolicy::pad) {
+    const HeadSplit split(problem, plan.ulysses, plan.heads);
+    result.q_heads = split.q_heads();
+    result.kv_heads = split.kv_heads();
+  }
   return result;
 }
 

@@ -98,7 +98,8 @@ class HeadSplit {
   HeadSplit() = default;
   HeadSplit(const Problem& problem, int parts, HeadPolicy policy);
 
-  /// "" if `policy` can deal these heads out over `parts`, else why not.
+  /// "" if `policy` can deal these heads out over `parts`, else why not. (Heads that are padded
+  /// already have nothing left to pad, yet can be split under HeadPolicy::pad.)
   static std::string why_not(const Problem& problem, int parts, HeadPolicy policy);
 
   [[nodiscard]] int parts() const { return parts_; }
@@ -118,8 +119,9 @@ class HeadSplit {
   int kv_heads_ = 1;
 };
 
-/// The problem with its sequence padded so that `plan` divides it: contiguous and striped need
-/// seq % P == 0, zigzag seq % (2P) == 0 (two equal chunks on every rank).
+/// The problem padded so that `plan` divides it. Sequence: contiguous and striped need seq % P == 0,
+/// zigzag seq % (2P) == 0 (two equal chunks on every rank). Heads: with HeadPolicy::pad, whole KV
+/// groups of zero heads are added.
 Problem padded(const Problem& problem, const SequencePlan& plan);
 
 }  // namespace spp

@@ -44,7 +44,7 @@ struct Symmetry {
 
 struct Schedule {
   Problem problem;             // padded
-  std::int64_t padding = 0;    // tokens added to the sequence
+  Problem requested;           // before padding
   SequencePlan plan;
   Phase phase = Phase::forward;
   Mesh mesh;

@@ -1,0 +1,24 @@
+// The rotating core shared by all rings whose KV block passes once around all R ranks: plain, zigzag,
+// striped (layout decides) and the ring dimension of USP.
+//
+// Forward, step i = 0 … R-1 on ring position r: attend to block (r - i) mod R while block
+// (r - i - 1) mod R arrives from the previous rank; two receive buffers. Partial results are merged in
+// fp32. Parts of a block that the mask hides are not computed, the block still travels on.
+//
+// Backward: k and v rotate as before, and d_k, d_v travel one step behind them on a second stream, so
+// that a block's gradient visits the same ranks; after the last step one more hop brings it home
+// (R hops; ring-flash-attention does the same).
+#pragma once
+
+#include "planner/strategies/compose.hpp"
+
+namespace spp::strategies {
+
+void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io);
+void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io);
+
+/// Closed form of a rotation of R blocks inside R/… groups, Ulysses terms included.
+ClosedForm rotation_closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
+                                const BuildOptions& options);
+
+}  // namespace spp::strategies

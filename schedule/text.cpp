@@ -1,0 +1,217 @@
+#include "schedule/text.hpp"
+
+#include "schedule/text_fields.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <ostream>
+#include <sstream>
+#include <unordered_set>
+#include <utility>
+
+namespace spp {
+namespace {
+
+/// A name must survive as one word of the text form; anything else is a bug of the strategy.
+void require_word(std::string_view name) {
+  constexpr std::string_view structure = ",=:#";
+  const bool word = !name.empty() && std::ranges::all_of(name, [&](char c) {
+    return c > ' ' && c <= '~' && structure.find(c) == std::string_view::npos;
+  });
+  if (!word) {
+    throw InternalError(fmt::format("'{}' cannot be a name in a schedule", name));
+  }
+}
+
+/// The archive that writes " key=value" for each field of a line.
+class FieldWriter {
+ public:
+  FieldWriter(fmt::memory_buffer& line, const Problem& problem, std::span<const Buffer> buffers)
+      : line_(line), problem_(problem), buffers_(buffers) {}
+
+  void operator()(std::string_view key, BufferId id) { put(key, name(id)); }
+  void operator()(std::string_view key, const BufferList& list) {
+    std::string_view separator = "=";
+    for (const BufferId id : list) {
+      fmt::format_to(std::back_inserter(line_), "{}{}{}", separator == "=" ? " " : "",
+                     separator == "=" ? key : "", separator);
+      fmt::format_to(std::back_inserter(line_), "{}", name(id));
+      separator = ",";
+    }
+  }
+  void operator()(std::string_view key, Rank rank) {
+    if (rank.valid()) {
+      put(key, rank.value);
+    }
+  }
+  void operator()(std::string_view key, const TokenSet& tokens) { put(key, to_string(tokens)); }
+  void operator()(std::string_view key, HeadRange heads) {
+    put(key, fmt::format("{}:{}", heads.begin, heads.count()));
+  }
+  void operator()(std::string_view key, const RankGroup& group) {
+    put(key, group.stride == 1 ? fmt::format("{}:{}", group.first, group.size)
+                               : fmt::format("{}:{}/{}", group.first, group.size, group.stride));
+  }
+  void operator()(std::string_view key, const HeadSplit& split, int parts) {
+    const HeadPolicy policy = split.kv_heads() > problem_.kv_heads        ? HeadPolicy::pad
+                              : split.parts() > split.kv_heads()          ? HeadPolicy::replicate
+                              : split.kv_heads() % split.parts() == 0     ? HeadPolicy::divide
+                                                                          : HeadPolicy::uneven;
+    ensure(HeadSplit(problem_, parts, policy) == split, "a head split of another group or problem");
+    put(key, to_string(policy));
+  }
+  void operator()(std::string_view key, bool flag) {
+    if (flag) {
+      fmt::format_to(std::back_inserter(line_), " {}", key);
+    }
+  }
+  void operator()(std::string_view key, const std::string& word) {
+    require_word(word);
+    put(key, word);
+  }
+  void operator()(std::string_view key, std::int64_t value, std::int64_t /*min*/,
+                  std::int64_t /*max*/) {
+    put(key, value);
+  }
+  template <class T>  // masks, orders and enumerators
+    requires requires(const T& value) { to_string(value); }
+  void operator()(std::string_view key, const T& value) {
+    put(key, to_string(value));
+  }
+
+ private:
+  template <class T>
+  void put(std::string_view key, const T& value) {
+    fmt::format_to(std::back_inserter(line_), " {}={}", key, value);
+  }
+  [[nodiscard]] std::string_view name(BufferId id) const {
+    ensure(id.valid() && id.index() < buffers_.size(), "an op names a buffer that its rank lacks");
+    return buffers_[id.index()].name;
+  }
+
+  fmt::memory_buffer& line_;
+  const Problem& problem_;
+  std::span<const Buffer> buffers_;
+};
+
+class TextWriter {
+ public:
+  TextWriter(const Schedule& schedule, std::ostream& out) : schedule_(schedule), out_(out) {}
+
+  void header() {
+    append("sp-plan/schedule 1.0\n");
+    line_of("problem", schedule_.problem);
+    line_of("requested", schedule_.requested);
+    line_of("plan", schedule_.plan);
+    append("phase {}\nstreams", to_string(schedule_.phase));
+    for (const std::string& name : schedule_.streams) {
+      require_word(name);
+      append(" {}", name);
+    }
+    append("\nsymmetry{}{}\n", schedule_.symmetry.ulysses ? " ulysses" : "",
+           schedule_.symmetry.ring ? " ring" : "");
+    flush();
+  }
+
+  void rank(Rank rank) {
+    const Program program = schedule_.program(rank);
+    append("rank {}\n", rank.value);
+    buffers(program.buffers);
+    OpList ops;
+    for (const Loop& loop : program.loops) {
+      for (std::int64_t i = 0; i < loop.trips; ++i) {
+        ops.clear();
+        loop.body(i, ops);
+        if (loop.trips > 1) {
+          append("  iteration {} of {}\n", i + 1, loop.trips);
+        }
+        for (const Op& o : ops) {
+          op(o, loop.trips > 1 ? "    " : "  ", program.buffers);
+        }
+        flush();
+      }
+      if (loop.trips > 1) {
+        append("  end\n");
+      }
+    }
+    flush();
+  }
+
+ private:
+  template <class... Args>
+  void append(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+
+  template <class T>
+  void line_of(std::string_view word, const T& value) {
+    append("{}", word);
+    FieldWriter archive(text_, schedule_.problem, {});
+    text::fields(archive, value);
+    append("\n");
+  }
+
+  void buffers(std::span<const Buffer> buffers) {
+    std::unordered_set<std::string_view> names;
+    for (const Buffer& b : buffers) {
+      require_word(b.name);
+      ensure(names.insert(b.name).second, "two buffers of one name");
+      append("  buffer {} {} {} {}", b.name, to_string(b.tensor), to_string(b.role),
+             to_string(b.dtype));
+      if (b.role == BufferRole::scratch) {
+        append(" tokens={} heads={}\n", b.tokens, b.heads);
+      } else {
+        ensure(b.tokens == b.tile.count() && b.heads == b.head_range.count(),
+               "an input or output buffer that is larger or smaller than its tile");
+        append(" tile={} heads={}:{}\n", to_string(b.tile), b.head_range.begin,
+               b.head_range.count());
+      }
+    }
+  }
+
+  void op(const Op& o, std::string_view indent, std::span<const Buffer> buffers) {
+    ensure(o.stream.valid() && o.stream.index() < schedule_.streams.size(),
+           "an op on a stream that its schedule lacks");
+    append("{}{}: {}", indent, schedule_.streams[o.stream.index()], name_of(o.body));
+    FieldWriter archive(text_, schedule_.problem, buffers);
+    std::visit([&](const auto& body) { text::fields(archive, body); }, o.body);
+    append("\n");
+  }
+
+  void flush() {
+    out_.write(text_.data(), static_cast<std::streamsize>(text_.size()));
+    text_.clear();
+  }
+
+  const Schedule& schedule_;
+  std::ostream& out_;
+  fmt::memory_buffer text_;
+};
+
+}  // namespace
+
+void write_text(const Schedule& schedule, std::ostream& out, std::span<const Rank> ranks) {
+  TextWriter writer(schedule, out);
+  writer.header();
+  for (const Rank rank : ranks) {
+    writer.rank(rank);
+  }
+  for (int r = 0; ranks.empty() && r < schedule.mesh.size(); ++r) {
+    writer.rank(Rank(r));
+  }
+}
+
+std::string to_text(const Schedule& schedule, std::span<const Rank> ranks) {
+  std::ostringstream out;
+  write_text(schedule, out, ranks);
+  return std::move(out).str();
+}
+
+std::span<const std::string> op_names() {
+  static const auto names = []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::vector<std::string>{std::string(name_of(OpBody(std::in_place_index<I>)))...};
+  }(std::make_index_sequence<std::variant_size_v<OpBody>>());
+  return names;
+}
+
+}  // namespace spp

@@ -1,0 +1,154 @@
+// The fields of every line of the text form, in the order in which they are written. One list serves
+// writer (text.cpp) and reader (text_parse.cpp), so that they cannot disagree: an archive is called
+// as archive("key", member). A new op is one more `fields`.
+//
+// Invalid ranks, empty buffer lists and false flags are left out of the text; all else is mandatory.
+#pragma once
+
+#include "schedule/schedule.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+namespace spp::text {
+
+/// `T` is Body or const Body: reading wants it mutable, writing const.
+template <class T, class Body>
+concept Is = std::same_as<std::remove_const_t<T>, Body>;
+
+// Limits of what is read: far above any real plan, low enough that sizes cannot overflow.
+constexpr std::int64_t most_tokens = std::int64_t{1} << 31;
+constexpr std::int64_t most_ranks = 1'000'000;
+constexpr std::int64_t most_buffers = 1'000'000;  // of one rank
+constexpr std::int64_t most_heads = 1 << 16;
+constexpr std::int64_t most_streams = 64;
+
+// ---- header --------------------------------------------------------------------------------------
+
+void fields(auto& a, Is<Problem> auto& p) {
+  a("seq", p.seq, 1, most_tokens);
+  a("batch", p.batch, 1, std::int64_t{1} << 20);
+  a("q_heads", p.q_heads, 1, most_heads);
+  a("kv_heads", p.kv_heads, 1, most_heads);
+  a("head_dim", p.head_dim, 1, 1 << 16);
+  a("mask", p.mask);
+  a("dtype", p.dtype);
+}
+
+void fields(auto& a, Is<SequencePlan> auto& p) {
+  a("strategy", p.strategy);
+  a("ulysses", p.ulysses, 1, most_ranks);
+  a("ring", p.ring, 1, most_ranks);
+  a("team", p.team, 1, most_ranks);
+  a("window", p.window, 1, most_ranks);
+  a("layout", p.layout);
+  a("heads", p.heads);
+  a("order", p.order);
+  a("rank_order", p.rank_order);
+}
+
+// ---- kernels -------------------------------------------------------------------------------------
+
+void fields(auto& a, Is<AttentionForward> auto& o) {
+  a("q", o.q);
+  a("k", o.k);
+  a("v", o.v);
+  a("out", o.out);
+  a("lse", o.lse);
+  a("q_tokens", o.q_tokens);
+  a("k_tokens", o.k_tokens);
+  a("heads", o.heads);
+  a("kv_heads", o.kv_heads);
+}
+
+void fields(auto& a, Is<AttentionBackward> auto& o) {
+  a("q", o.q);
+  a("k", o.k);
+  a("v", o.v);
+  a("d_out", o.d_out);
+  a("lse", o.lse);
+  a("delta", o.delta);
+  a("d_q", o.d_q);
+  a("d_k", o.d_k);
+  a("d_v", o.d_v);
+  a("q_tokens", o.q_tokens);
+  a("k_tokens", o.k_tokens);
+  a("heads", o.heads);
+  a("kv_heads", o.kv_heads);
+}
+
+void fields(auto& a, Is<RowDot> auto& o) {
+  a("out", o.out);
+  a("d_out", o.d_out);
+  a("delta", o.delta);
+}
+
+void fields(auto& a, Is<Merge> auto& o) {
+  a("out", o.out);
+  a("lse", o.lse);
+  a("part_out", o.part_out);
+  a("part_lse", o.part_lse);
+  a("tokens", o.tokens);
+  a("initial", o.initial);
+}
+
+void fields(auto& a, Is<Rescale> auto& o) {
+  a("out", o.out);
+  a("lse", o.lse);
+  a("gathered_lse", o.gathered_lse);
+  a("scaled", o.scaled);
+  a("global_lse", o.global_lse);
+}
+
+void fields(auto& a, Is<Accumulate> auto& o) {
+  a("sum", o.sum);
+  a("part", o.part);
+  a("tokens", o.tokens);
+  a("initial", o.initial);
+}
+
+void fields(auto& a, Is<Copy> auto& o) {
+  a("kind", o.kind);
+  a("from", o.from);
+  a("to", o.to);
+}
+
+// ---- communication -------------------------------------------------------------------------------
+
+void fields(auto& a, Is<Exchange> auto& o) {
+  a("to", o.to);
+  a("send", o.send);
+  a("from", o.from);
+  a("receive", o.receive);
+}
+
+void fields(auto& a, Is<AllToAll> auto& o) {
+  a("group", o.group);
+  a("kind", o.kind);
+  a("from", o.from);
+  a("to", o.to);
+  a("split", o.split, o.group.size);
+  a("kv", o.kv);
+  a("tokens", o.tokens, 0, most_tokens);
+  a("to_tokens", o.to_tokens);
+  a("to_heads", o.to_heads);
+}
+
+void fields(auto& a, Is<AllGather> auto& o) {
+  a("group", o.group);
+  a("from", o.from);
+  a("to", o.to);
+  a("to_tokens", o.to_tokens);
+  a("to_heads", o.to_heads);
+}
+
+void fields(auto& a, Is<ReduceScatter> auto& o) {
+  a("group", o.group);
+  a("from", o.from);
+  a("to", o.to);
+  a("to_tokens", o.to_tokens);
+  a("to_heads", o.to_heads);
+}
+
+}  // namespace spp::text
