@@ -12,7 +12,8 @@ endforeach()
 install(EXPORT sp-plan-targets NAMESPACE spp:: DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan")
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/sp-plan-config.cmake.in"
-  "${PROJECT_BINARY_DIR}/sp-plan-config.cmake" INSTALL_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan")
+  "${PROJECT_BINARY_DIR}/sp-plan-config.cmake" INSTALL_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan"
+  PATH_VARS CMAKE_INSTALL_DATADIR)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/sp-plan-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/sp-plan-config.cmake" "${PROJECT_BINARY_DIR}/sp-plan-config-version.cmake"

@@ -1,0 +1,47 @@
+# cmake -DROOT=… -DWORK=… -P rules_test.cmake
+#
+# The rules find what they are for: a small house with one violation of each kind, and one without.
+cmake_minimum_required(VERSION 3.25)
+
+# Runs the rules over a house with the one file `file`; `expected` is a regular expression of the
+# complaint, or "" for none.
+function(expect expected file text)
+  file(REMOVE_RECURSE "${WORK}")
+  file(WRITE "${WORK}/base/units.hpp" "#pragma once\n")
+  file(WRITE "${WORK}/base/CMakeLists.txt" "units.hpp a.hpp b.cpp")
+  foreach(layer IN ITEMS schedule sim planner runtime cli)
+    file(WRITE "${WORK}/${layer}/CMakeLists.txt" "a.hpp b.cpp")
+  endforeach()
+  file(WRITE "${WORK}/tests/CMakeLists.txt" "add_subdirectory(unit)")
+  file(WRITE "${WORK}/cli/a.hpp" "#pragma once\n")
+  file(COPY "${ROOT}/cmake/SppLayers.cmake" DESTINATION "${WORK}/cmake")
+  file(WRITE "${WORK}/${file}" "${text}")
+  execute_process(COMMAND "${CMAKE_COMMAND}" "-DROOT=${WORK}" -P "${ROOT}/tests/architecture/rules.cmake"
+    RESULT_VARIABLE failed ERROR_VARIABLE complaint OUTPUT_QUIET)
+  if(expected STREQUAL "" AND failed)
+    message(FATAL_ERROR "${file} with\n${text}\nwas refused:\n${complaint}")
+  elseif(NOT expected STREQUAL "" AND NOT complaint MATCHES "${expected}")
+    message(FATAL_ERROR "${file} with\n${text}\nwas not refused with '${expected}' but:\n${complaint}")
+  endif()
+endfunction()
+
+expect("" sim/b.cpp "#include \"base/units.hpp\"\n#include <vector>\n")
+expect("sim/b.cpp:2: sim may not use cli" sim/b.cpp "\n#include \"cli/a.hpp\"\n")
+expect("is no path from the root" sim/b.cpp "#include \"units.hpp\"\n")
+expect("belongs to base/" sim/b.cpp "#include <nlohmann/json.hpp>\n")
+expect("" base/b.cpp "#include <nlohmann/json.hpp>\n")
+expect("belongs to cli/" planner/b.cpp "#include <CLI/CLI.hpp>\n")
+expect("belongs to runtime/" sim/b.cpp "#include <cuda_runtime.h>\n")
+expect("belongs to runtime/" cli/b.cpp "#include <mpi.h>\n")
+expect("" runtime/b.cpp "#include <nccl.h>\n")
+expect("prints" sim/b.cpp "void f() { std::cout << 1\; }\n")
+expect("prints" sim/b.cpp "void f() { printf(\"x\")\; }\n")
+expect("prints" sim/b.cpp "void f() { fmt::print(\"x\")\; }\n")
+expect("" sim/b.cpp "void f(char* s) { snprintf(s, 1, \"x\")\; }  // not printf(\"x\")\n")
+expect("" cli/b.cpp "void f() { fmt::print(\"x\")\; }\n")
+expect("ends the program" sim/b.cpp "void f() { exit(1)\; }\n")
+expect("ends the program" sim/b.cpp "void f() { std::abort()\; }\n")
+expect("" sim/b.cpp "void f(G& g) { g.abort()\; on_exit(g)\; }\n")
+expect("sim/forgotten.cpp: no CMakeLists.txt of sim/ names it" sim/forgotten.cpp "")
+expect("in a circle.*base/a.hpp" base/a.hpp "#include \"base/a.hpp\"\n")
+expect("tests/unit/x_test.cpp: tests/CMakeLists.txt does not name it" tests/unit/x_test.cpp "")

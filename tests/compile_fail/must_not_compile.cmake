@@ -1,0 +1,10 @@
+# cmake -DCOMPILER=… -DINCLUDE=… -DFILE=… -P must_not_compile.cmake
+set(command "${COMPILER}" -std=c++20 -fsyntax-only "-I${INCLUDE}" "${FILE}")
+execute_process(COMMAND ${command} RESULT_VARIABLE failed ERROR_VARIABLE complaint)
+if(failed)
+  message(FATAL_ERROR "the control does not compile:\n${complaint}")
+endif()
+execute_process(COMMAND ${command} -DSPP_MISTAKE RESULT_VARIABLE failed ERROR_VARIABLE complaint)
+if(NOT failed)
+  message(FATAL_ERROR "the mistake compiles: ${FILE}")
+endif()

@@ -1,0 +1,40 @@
+# Installs the build into an empty folder, checks what lies there, and builds and runs a consumer.
+cmake_minimum_required(VERSION 3.25)
+
+function(run what)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(failed)
+    message(FATAL_ERROR "${what} failed:\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}")
+set(prefix "${WORK}/prefix")
+run("cmake --install" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${prefix}")
+
+foreach(data IN ITEMS topologies models)
+  file(GLOB_RECURSE ours RELATIVE "${SOURCE}" "${SOURCE}/${data}/*.json")
+  foreach(file IN LISTS ours)
+    if(NOT EXISTS "${prefix}/share/sp-plan/${file}")
+      message(FATAL_ERROR "${file} was not installed")
+    endif()
+  endforeach()
+endforeach()
+
+set(flags "")
+if(SANITIZE)
+  set(flags "-DCMAKE_CXX_FLAGS=-fsanitize=${SANITIZE}")
+endif()
+run("configuring the consumer" "${CMAKE_COMMAND}" -G Ninja -S "${CONSUMER}" -B "${WORK}/consumer"
+  "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${COMPILER}" ${flags})
+run("building the consumer" "${CMAKE_COMMAND}" --build "${WORK}/consumer")
+run("the consumer" "${WORK}/consumer/consumer")
+string(STRIP "${output}" output)
+if(NOT output STREQUAL "sp-plan ${VERSION}: 80000000000 bytes")
+  message(FATAL_ERROR "the consumer said: ${output}")
+endif()
+
+if(EXISTS "${prefix}/bin/sp-plan")
+  run("the installed sp-plan" "${prefix}/bin/sp-plan" --version)
+endif()
