@@ -31,12 +31,13 @@ class FieldWriter {
 
   void operator()(std::string_view key, BufferId id) { put(key, name(id)); }
   void operator()(std::string_view key, const BufferList& list) {
-    std::string_view separator = "=";
+    std::string names;
     for (const BufferId id : list) {
-      fmt::format_to(std::back_inserter(line_), "{}{}{}", separator == "=" ? " " : "",
-                     separator == "=" ? key : "", separator);
-      fmt::format_to(std::back_inserter(line_), "{}", name(id));
-      separator = ",";
+      names += names.empty() ? "" : ",";
+      names += name(id);
+    }
+    if (!names.empty()) {
+      put(key, names);
     }
   }
   void operator()(std::string_view key, Rank rank) {
@@ -53,10 +54,10 @@ class FieldWriter {
                                : fmt::format("{}:{}/{}", group.first, group.size, group.stride));
   }
   void operator()(std::string_view key, const HeadSplit& split, int parts) {
-    const HeadPolicy policy = split.kv_heads() > problem_.kv_heads        ? HeadPolicy::pad
-                              : split.parts() > split.kv_heads()          ? HeadPolicy::replicate
-                              : split.kv_heads() % split.parts() == 0     ? HeadPolicy::divide
-                                                                          : HeadPolicy::uneven;
+    const HeadPolicy policy = split.kv_heads() > problem_.kv_heads    ? HeadPolicy::pad
+                              : split.parts() > split.kv_heads()      ? HeadPolicy::replicate
+                              : split.kv_heads() % split.parts() == 0 ? HeadPolicy::divide
+                                                                      : HeadPolicy::uneven;
     ensure(HeadSplit(problem_, parts, policy) == split, "a head split of another group or problem");
     put(key, to_string(policy));
   }
@@ -108,8 +109,9 @@ class TextWriter {
       require_word(name);
       append(" {}", name);
     }
-    append("\nsymmetry{}{}\n", schedule_.symmetry.ulysses ? " ulysses" : "",
-           schedule_.symmetry.ring ? " ring" : "");
+    const Symmetry& symmetry = schedule_.symmetry;
+    append("\nsymmetry{}{}{}\n", symmetry.ulysses ? " ulysses" : "", symmetry.ring ? " ring" : "",
+           symmetry == Symmetry{} ? " none" : "");
     flush();
   }
 

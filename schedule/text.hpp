@@ -9,9 +9,11 @@
 //     ring: exchange to=1 from=1 send=k receive=k0
 //     compute: attention_fwd q=q k=k v=v out=part lse=part_lse q_tokens=0:8 k_tokens=0:8 …
 //
-// Loops are written unrolled, each iteration under a line "iteration 2 of 7", and read back as loops;
-// stages that run once carry no such line. So text -> schedule -> text is the identity, and schedule
-// -> text -> schedule keeps buffers, ops and trips (not the boundaries between stages that run once).
+// Loops are written unrolled, each iteration under a line "iteration 2 of 7", and read back as
+// loops; stages that run once carry no such line. So text -> schedule -> text is the identity, and
+// schedule
+// -> text -> schedule keeps buffers, ops and trips (not the boundaries between stages that run
+// once).
 #pragma once
 
 #include "schedule/schedule.hpp"

@@ -1,8 +1,9 @@
-// The fields of every line of the text form, in the order in which they are written. One list serves
-// writer (text.cpp) and reader (text_parse.cpp), so that they cannot disagree: an archive is called
-// as archive("key", member). A new op is one more `fields`.
+// The fields of every line of the text form, in the order in which they are written. One list
+// serves writer (text.cpp) and reader (text_parse.cpp), so that they cannot disagree: an archive is
+// called as archive("key", member). A new op is one more `fields`.
 //
-// Invalid ranks, empty buffer lists and false flags are left out of the text; all else is mandatory.
+// Invalid ranks, empty buffer lists and false flags are left out of the text; all else is
+// mandatory.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -23,8 +24,10 @@ constexpr std::int64_t most_ranks = 1'000'000;
 constexpr std::int64_t most_buffers = 1'000'000;  // of one rank
 constexpr std::int64_t most_heads = 1 << 16;
 constexpr std::int64_t most_streams = 64;
+constexpr std::int64_t most_width = std::int64_t{1} << 29;  // batch * heads * head_dim
 
-// ---- header --------------------------------------------------------------------------------------
+// ---- header
+// --------------------------------------------------------------------------------------
 
 void fields(auto& a, Is<Problem> auto& p) {
   a("seq", p.seq, 1, most_tokens);
@@ -48,7 +51,8 @@ void fields(auto& a, Is<SequencePlan> auto& p) {
   a("rank_order", p.rank_order);
 }
 
-// ---- kernels -------------------------------------------------------------------------------------
+// ---- kernels
+// -------------------------------------------------------------------------------------
 
 void fields(auto& a, Is<AttentionForward> auto& o) {
   a("q", o.q);
@@ -108,13 +112,20 @@ void fields(auto& a, Is<Accumulate> auto& o) {
   a("initial", o.initial);
 }
 
+void fields(auto& a, Is<Fill> auto& o) {
+  a("buffer", o.buffer);
+  a("tokens", o.tokens);
+  a("heads", o.heads);
+}
+
 void fields(auto& a, Is<Copy> auto& o) {
   a("kind", o.kind);
   a("from", o.from);
   a("to", o.to);
 }
 
-// ---- communication -------------------------------------------------------------------------------
+// ---- communication
+// -------------------------------------------------------------------------------
 
 void fields(auto& a, Is<Exchange> auto& o) {
   a("to", o.to);

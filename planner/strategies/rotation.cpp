@@ -151,4 +151,13 @@ void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io
   });
 }
 
+Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase phase, const BuildOptions& options) {
+  return compose(problem, plan, phase, options,
+                 {.forward = rotate_forward, .backward = rotate_backward, .ring_symmetric = true});
+}
+
+std::string rotation_why_not(const Problem&, const SequencePlan& plan) {
+  return plan.ring < 2 ? "a ring of one rank has no neighbour" : "";
+}
+
 }  // namespace spp::strategies

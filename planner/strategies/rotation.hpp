@@ -17,8 +17,13 @@ namespace spp::strategies {
 void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io);
 void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io);
 
-/// Closed form of a rotation of R blocks inside R/… groups, Ulysses terms included.
-ClosedForm rotation_closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
+/// The schedule of a rotation over plan.ring ranks, inside Ulysses over plan.ulysses ranks.
+Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase phase, const BuildOptions& options);
+/// A ring of one rank is no ring.
+std::string rotation_why_not(const Problem& problem, const SequencePlan& plan);
+
+/// Closed forms, Ulysses terms included.
+ClosedForm rotation_closed_form(const Problem& problem, const SequencePlan& plan, Phase phase,
                                 const BuildOptions& options);
 
 }  // namespace spp::strategies

@@ -185,4 +185,18 @@ void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers
   deliver("d_q_mine", Tensor::d_q, d_q[1 - last], io.d_q, c.heads);
 }
 
+Schedule build_startrail(const Problem& problem, const SequencePlan& plan, Phase phase, const BuildOptions& options) {
+  return compose(problem, plan, phase, options, {.forward = startrail_forward, .backward = startrail_backward});
+}
+
+std::string startrail_why_not(const Problem& problem, const SequencePlan& plan) {
+  if (plan.team < 2) {
+    return "a team of one is a plain ring";
+  }
+  if (problem.mask.kind == MaskKind::window) {
+    return "a sliding window is not supported: the far blocks of a sub-ring would be empty";
+  }
+  return "";
+}
+
 }  // namespace spp::strategies

@@ -23,6 +23,10 @@ namespace spp::strategies {
 void startrail_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io);
 void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io);
 
+/// The schedule of StarTrail over plan.ring ranks, inside Ulysses over plan.ulysses ranks.
+Schedule build_startrail(const Problem& problem, const SequencePlan& plan, Phase phase, const BuildOptions& options);
+std::string startrail_why_not(const Problem& problem, const SequencePlan& plan);
+
 /// Closed form with the Ulysses terms; C >= 2.
 ClosedForm startrail_closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
                                  const BuildOptions& options);

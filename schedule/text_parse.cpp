@@ -1,0 +1,440 @@
+// Reads the text form: a line becomes words, words become fields (text_reader.hpp, driven by
+// text_fields.hpp), lines become programs (Parser).
+#include "base/parse.hpp"
+#include "base/suggest.hpp"
+#include "schedule/text.hpp"
+#include "schedule/text_fields.hpp"
+#include "schedule/text_reader.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace spp {
+namespace {
+
+using text::BufferIds;
+using text::Context;
+using text::FieldReader;
+using text::pick;
+using text::quoted;
+using text::Word;
+
+constexpr double most_bytes = 1.0e18;  // of one rank's buffers: below 2^63
+
+/// What was read of one rank, shared by all programs that are made of it.
+struct Stage {
+  std::vector<Op> ops;
+  std::vector<std::size_t> ends;  // of each iteration, in ops
+};
+struct RankProgram {
+  std::vector<Buffer> buffers;
+  std::vector<std::shared_ptr<const Stage>> stages;
+};
+
+Program program_of(const RankProgram& parsed) {
+  Program program{.buffers = parsed.buffers, .loops = {}};
+  for (const auto& stage : parsed.stages) {
+    program.loops.push_back({.trips = static_cast<std::int64_t>(stage->ends.size()),
+                             .body = [stage](std::int64_t i, OpList& ops) {
+                               const auto at = static_cast<std::size_t>(i);
+                               const std::size_t begin = at == 0 ? 0 : stage->ends[at - 1];
+                               const auto first = stage->ops.begin();
+                               ops.insert(ops.end(), first + static_cast<std::ptrdiff_t>(begin),
+                                          first + static_cast<std::ptrdiff_t>(stage->ends[at]));
+                             }});
+  }
+  return program;
+}
+
+/// Makes the op whose word is `name`, its fields read by `reader`. False if there is none.
+bool read_body(std::string_view name, FieldReader& reader, OpBody& body) {
+  const auto alternative = [&]<std::size_t I>(std::index_sequence<I>) {
+    if (op_names()[I] != name) {
+      return false;
+    }
+    text::fields(reader, body.emplace<I>());
+    return true;
+  };
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return (alternative(std::index_sequence<I>()) || ...);
+  }(std::make_index_sequence<std::variant_size_v<OpBody>>());
+}
+
+class Parser {
+ public:
+  Parser(std::string_view text, std::string_view file) : rest_(text), file_(file) {}
+
+  Schedule parse() {
+    header();
+    while (next_line()) {
+      program_line();
+    }
+    finish_rank();
+    schedule_.program =
+        [programs = std::make_shared<const std::map<Rank, RankProgram>>(std::move(programs_)),
+         file = std::string(file_)](Rank rank) {
+          const auto it = programs->find(rank);
+          if (it == programs->end()) {
+            throw InputError(file, fmt::format("holds no program of rank {}", rank.value));
+          }
+          return program_of(it->second);
+        };
+    return std::move(schedule_);
+  }
+
+ private:
+  // ---- lines and words ----
+
+  /// The next line that is neither empty nor a comment, as words.
+  bool next_line() {
+    while (!rest_.empty()) {
+      const std::size_t end = rest_.find('\n');
+      const std::string_view line = rest_.substr(0, end);
+      rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+      ++line_;
+      split_words(line);
+      if (!words_.empty() && !words_.front().starts_with('#')) {
+        where_.clear();
+        fmt::format_to(std::back_inserter(where_), "{}:{}", file_, line_);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void split_words(std::string_view line) {
+    constexpr std::string_view space = " \t\r";
+    words_.clear();
+    for (std::size_t at = 0; (at = line.find_first_not_of(space, at)) != std::string_view::npos;) {
+      const std::size_t end = std::min(line.find_first_of(space, at), line.size());
+      words_.push_back(line.substr(at, end - at));
+      at = end;
+    }
+  }
+
+  /// The words from `first` on as fields.
+  std::vector<Word>& fields_from(std::size_t first) {
+    fields_.clear();
+    for (std::size_t i = first; i < words_.size(); ++i) {
+      const std::string_view word = words_[i];
+      const std::size_t equals = word.find('=');
+      if (equals == std::string_view::npos) {
+        fields_.push_back({.key = word, .value = {}});
+      } else {
+        fields_.push_back(
+            {.key = word.substr(0, equals), .value = word.substr(equals + 1), .is_field = true});
+      }
+    }
+    return fields_;
+  }
+
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw InputError(where_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void expect_words(std::size_t count, std::string_view form) const {
+    if (words_.size() != count) {
+      fail("expected '{}', not {} words", form, words_.size());
+    }
+  }
+
+  std::int64_t number(std::size_t word, std::int64_t min, std::int64_t max) const {
+    return parse_int(words_[word], where_, min, max);
+  }
+
+  // ---- header ----
+
+  void header() {
+    header_line("sp-plan/schedule");
+    expect_words(2, "sp-plan/schedule 1.0");
+    if (words_[1] != "1" && !words_[1].starts_with("1.")) {
+      fail("version {} cannot be read, expected 1.x", quoted(words_[1]));
+    }
+    header_line("problem");
+    header_fields(schedule_.problem);
+    header_line("requested");
+    header_fields(schedule_.requested);
+    header_line("plan");
+    header_fields(schedule_.plan);
+    mesh();
+    header_line("phase");
+    expect_words(2, "phase fwd|bwd");
+    schedule_.phase = parse_phase(words_[1], where_);
+    header_line("streams");
+    streams();
+    header_line("symmetry");
+    symmetry();
+  }
+
+  void header_line(std::string_view word) {
+    if (!next_line()) {
+      throw InputError(file_, fmt::format("ends before the line '{} …'", word));
+    }
+    if (words_[0] != word) {
+      fail("expected the line '{} …', not {}", word, quoted(words_[0]));
+    }
+  }
+
+  template <class T>
+  void header_fields(T& value) {
+    const Context context{.problem = schedule_.problem,
+                          .ranks = 0,
+                          .rank = {},
+                          .buffers = program_.buffers,
+                          .ids = ids_};
+    FieldReader reader(fields_from(1), where_, context);
+    text::fields(reader, value);
+    reader.finish();
+    if constexpr (std::same_as<T, Problem>) {
+      if (value.q_heads % value.kv_heads != 0) {
+        fail("kv_heads={} does not divide q_heads={}", value.kv_heads, value.q_heads);
+      }
+      const double width =
+          static_cast<double>(value.batch) * value.q_heads * static_cast<double>(value.head_dim);
+      if (width > text::most_width) {
+        fail("batch * q_heads * head_dim is too large (at most {})", text::most_width);
+      }
+    }
+  }
+
+  void mesh() {
+    const SequencePlan& plan = schedule_.plan;
+    const std::int64_t squared = std::int64_t{plan.team} * plan.team;
+    if (plan.ring % squared != 0) {
+      fail("team={}: its square does not divide ring={}", plan.team, plan.ring);
+    }
+    if (std::int64_t{plan.ulysses} * plan.ring > text::most_ranks) {
+      fail("ulysses={} ring={} are more than {} ranks", plan.ulysses, plan.ring, text::most_ranks);
+    }
+    schedule_.mesh = Mesh(plan);
+  }
+
+  void streams() {
+    if (words_.size() < 2 || words_.size() > text::most_streams + 1) {
+      fail("expected 1 to {} names of streams", text::most_streams);
+    }
+    for (std::size_t i = 1; i < words_.size(); ++i) {
+      const std::string name(words_[i]);
+      if (name.find_first_of(",=:#") != std::string::npos ||
+          std::ranges::find(schedule_.streams, name) != schedule_.streams.end()) {
+        fail("{} is no name for a stream, or stands twice", quoted(name));
+      }
+      schedule_.streams.push_back(name);
+    }
+  }
+
+  void symmetry() {
+    const std::vector<std::string> known{"none", "ulysses", "ring"};
+    for (std::size_t i = 1; i < words_.size(); ++i) {
+      if (std::ranges::find(known, words_[i]) == known.end()) {
+        fail("unknown symmetry {}{}", quoted(words_[i]), did_you_mean(words_[i], known));
+      }
+      schedule_.symmetry.ulysses |= words_[i] == "ulysses";
+      schedule_.symmetry.ring |= words_[i] == "ring";
+    }
+  }
+
+  // ---- programs ----
+
+  void program_line() {
+    const std::string_view word = words_[0];
+    if (word == "rank") {
+      begin_rank();
+    } else if (!rank_.valid()) {
+      fail("expected the line 'rank 0', not {}", quoted(word));
+    } else if (word == "buffer") {
+      buffer();
+    } else if (word == "iteration") {
+      iteration();
+    } else if (word == "end") {
+      end_loop();
+    } else {
+      op();
+    }
+  }
+
+  void begin_rank() {
+    finish_rank();
+    expect_words(2, "rank R");
+    rank_ = Rank(static_cast<std::int32_t>(number(1, 0, schedule_.mesh.size() - 1)));
+    if (programs_.contains(rank_)) {
+      fail("rank {} stands twice", rank_.value);
+    }
+  }
+
+  void finish_rank() {
+    if (trips_ > 0) {
+      fail("the loop of rank {} stops at iteration {} of {}; 'end' is missing", rank_.value,
+           stage_.ends.size(), trips_);
+    }
+    finish_stage();
+    if (rank_.valid()) {
+      programs_.emplace(rank_, std::move(program_));
+    }
+    program_ = {};
+    ids_.clear();
+    bytes_ = 0;
+  }
+
+  void finish_stage() {
+    if (trips_ == 0 && !stage_.ops.empty()) {
+      stage_.ends.push_back(stage_.ops.size());
+    }
+    if (!stage_.ends.empty()) {
+      program_.stages.push_back(std::make_shared<const Stage>(std::exchange(stage_, {})));
+    }
+  }
+
+  void buffer() {
+    if (!stage_.ops.empty() || !program_.stages.empty() || trips_ > 0) {
+      fail("a buffer after the ops; all buffers of a rank stand first");
+    }
+    if (std::ssize(program_.buffers) == text::most_buffers) {
+      fail("more than {} buffers", text::most_buffers);
+    }
+    if (words_.size() < 5) {
+      fail("expected 'buffer NAME TENSOR ROLE DTYPE tokens=N heads=N', or 'tile=… heads=…'");
+    }
+    Buffer b = {.name = std::string(words_[1]),
+                .tensor = tensor(words_[2]),
+                .role = role(words_[3]),
+                .dtype = parse_dtype(words_[4], where_),
+                .tile = {},
+                .head_range = {}};
+    const Context context = this->context();
+    FieldReader reader(fields_from(5), where_, context);
+    if (b.role == BufferRole::scratch) {
+      reader("tokens", b.tokens, 0, text::most_tokens);
+      reader("heads", b.heads, 0, text::most_heads);
+    } else {
+      reader("tile", b.tile);
+      reader("heads", b.head_range);
+      b.tokens = b.tile.count();
+      b.heads = b.head_range.count();
+    }
+    reader.finish();
+    declare(std::move(b));
+  }
+
+  void declare(Buffer b) {
+    if (b.name.find_first_of(",=:#") != std::string::npos) {
+      fail("{} is no name for a buffer", quoted(b.name));
+    }
+    const Problem& p = schedule_.problem;
+    bytes_ += static_cast<double>(p.batch) * static_cast<double>(b.tokens) * b.heads * p.head_dim *
+              static_cast<double>(size_of(b.dtype));
+    if (bytes_ > most_bytes) {
+      fail("buffers of {:.3g} bytes are too large (below {:.0g})", bytes_, most_bytes);
+    }
+    if (!ids_.emplace(words_[1], BufferId(program_.buffers.size())).second) {
+      fail("buffer {} stands twice", quoted(words_[1]));
+    }
+    program_.buffers.push_back(std::move(b));
+  }
+
+  Tensor tensor(std::string_view name) const {
+    using enum Tensor;
+    return pick(name, {q, k, v, out, lse, d_out, d_q, d_k, d_v, delta}, where_);
+  }
+  BufferRole role(std::string_view name) const {
+    using enum BufferRole;
+    return pick(name, {input, output, scratch}, where_);
+  }
+
+  void iteration() {
+    expect_words(4, "iteration I of N");
+    if (words_[2] != "of") {
+      fail("expected 'iteration I of N', not {}", quoted(words_[2]));
+    }
+    const std::int64_t trips = number(3, 2, std::int64_t{1} << 40);
+    if (trips_ == 0) {
+      finish_stage();
+      trips_ = trips;
+    } else {
+      stage_.ends.push_back(stage_.ops.size());
+    }
+    const std::int64_t expected = std::ssize(stage_.ends) + 1;
+    if (trips != trips_ || number(1, 1, trips) != expected) {
+      fail("expected 'iteration {} of {}'{}", expected, trips_,
+           expected > trips_ ? " to be followed by 'end'" : "");
+    }
+  }
+
+  void end_loop() {
+    expect_words(1, "end");
+    if (trips_ == 0) {
+      fail("'end' without a loop");
+    }
+    stage_.ends.push_back(stage_.ops.size());
+    if (std::ssize(stage_.ends) != trips_) {
+      fail("'end' after {} of {} iterations", stage_.ends.size(), trips_);
+    }
+    finish_stage();
+    trips_ = 0;
+  }
+
+  void op() {
+    Op op;
+    if (words_[0].ends_with(':')) {
+      op.stream = stream(words_[0].substr(0, words_[0].size() - 1));
+    } else {
+      const std::vector<std::string> known{"rank", "buffer", "iteration", "end",
+                                           schedule_.streams.front() + ":"};
+      fail("unknown line {}{}", quoted(words_[0]), did_you_mean(words_[0], known));
+    }
+    if (words_.size() < 2) {
+      fail("expected 'STREAM: OP field=value …'");
+    }
+    const Context context = this->context();
+    FieldReader reader(fields_from(2), where_, context);
+    if (!read_body(words_[1], reader, op.body)) {
+      const std::vector<std::string> known(op_names().begin(), op_names().end());
+      fail("unknown op {}{}", quoted(words_[1]), did_you_mean(words_[1], known));
+    }
+    reader.finish();
+    stage_.ops.push_back(std::move(op));
+  }
+
+  [[nodiscard]] StreamId stream(std::string_view name) const {
+    const auto it = std::ranges::find(schedule_.streams, name);
+    if (it == schedule_.streams.end()) {
+      fail("unknown stream {}{}", quoted(name), did_you_mean(name, schedule_.streams));
+    }
+    return StreamId(static_cast<std::size_t>(it - schedule_.streams.begin()));
+  }
+
+  [[nodiscard]] Context context() const {
+    return {.problem = schedule_.problem,
+            .ranks = schedule_.mesh.size(),
+            .rank = rank_,
+            .buffers = program_.buffers,
+            .ids = ids_};
+  }
+
+  std::string_view rest_;
+  std::string_view file_;
+  std::int64_t line_ = 0;
+  std::string where_;
+  std::vector<std::string_view> words_;
+  std::vector<Word> fields_;
+
+  Schedule schedule_;
+  std::map<Rank, RankProgram> programs_;
+  Rank rank_;            // being read; invalid before the first
+  RankProgram program_;  // of rank_
+  BufferIds ids_;
+  double bytes_ = 0;
+  Stage stage_;             // being read
+  std::int64_t trips_ = 0;  // of the loop being read; 0 outside
+};
+
+}  // namespace
+
+Schedule parse_schedule(std::string_view text, std::string_view file) {
+  return Parser(text, file).parse();
+}
+
+}  // namespace spp
