@@ -188,6 +188,7 @@ std::vector<JsonView> JsonView::elements() const {
     fail(fmt::format("{} is not an array", shown(*value_)));
   }
   std::vector<JsonView> views;
+  views.reserve(value_->size());
   for (std::size_t i = 0; i < value_->size(); ++i) {
     views.emplace_back((*value_)[i], file_, fmt::format("{}[{}]", key_, i));
   }

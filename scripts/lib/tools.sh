@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the scripts; sourced from the root of the sources.
 
 die() {
@@ -41,4 +42,23 @@ sources() {
       printf '%s\0' "$file"
     fi
   done
+}
+
+# build_preset PRESET [TARGET]: configures when needed and builds, saying nothing unless it fails or
+# takes long. All on stderr. One at a time for each preset.
+build_preset() {
+  local preset=$1 target=${2:-all} folder="build/$1" log
+  mkdir -p "$folder"
+  (
+    flock 9
+    log=$folder/scripts.log
+    if [[ ! -f $folder/build.ninja ]] ||
+      ! grep -q -F "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD" "$folder/CMakeCache.txt"; then
+      scripts/setup --build || exit 1
+      echo "${0##*/}: building in $folder (this takes a few minutes the first time)" >&2
+      cmake --preset "$preset" --fresh >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
+    fi
+    cmake --build --preset "$preset" -j "$(nproc)" --target "$target" >"$log" 2>&1 ||
+      { cat "$log" >&2; exit 1; }
+  ) 9>"$folder/.lock" || die "the build failed (preset $preset)"
 }

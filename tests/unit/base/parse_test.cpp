@@ -58,9 +58,9 @@ TEST_CASE("a decimal number must be finite and alone") {
 
 TEST_CASE("token counts take 1024-based suffixes") {
   CHECK(parse_tokens("4096", "--seq") == 4096);
-  CHECK(parse_tokens("32K", "--seq") == 32 * 1024);
-  CHECK(parse_tokens("32k", "--seq") == 32 * 1024);
-  CHECK(parse_tokens("1M", "--seq") == 1024 * 1024);
+  CHECK(parse_tokens("32K", "--seq") == 32'768);
+  CHECK(parse_tokens("32k", "--seq") == 32'768);
+  CHECK(parse_tokens("1M", "--seq") == 1'048'576);
 }
 
 TEST_CASE("token counts end at 2^31") {

@@ -54,8 +54,8 @@ TEST_CASE("work over rate is time, and back") {
 
 TEST_CASE("binary byte literals are powers of two, bandwidth literals powers of ten") {
   CHECK((1_KiB).value() == 1024);
-  CHECK((1_MiB).value() == 1024 * 1024);
-  CHECK((1_GiB).value() == 1024LL * 1024 * 1024);
+  CHECK((1_MiB).value() == 1'048'576);
+  CHECK((1_GiB).value() == 1'073'741'824);
   CHECK((1.0_GBps).value() == 1e9);
   CHECK((1.0_us).count() == 1e-6);
   CHECK((1.0_ms).count() == 1e-3);
