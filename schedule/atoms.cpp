@@ -1,0 +1,248 @@
+#include "schedule/atoms.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace spp {
+namespace {
+
+constexpr std::size_t word_bits = 64;
+const AtomSet nothing;
+
+/// All tokens of `atom` lie in `range`.
+bool lies_in(const TokenRange& atom, const TokenRange& range) {
+  return range.contains(atom.begin) && range.contains(atom.last()) &&
+         (atom.count == 1 || atom.stride % range.stride == 0);
+}
+
+std::string text_of(HeadRange heads, bool kv) {
+  return fmt::format("{} {}:{}", kv ? "KV heads" : "heads", heads.begin, heads.count());
+}
+
+}  // namespace
+
+void AtomSet::insert(std::size_t i) {
+  if (i / word_bits >= words_.size()) {
+    words_.resize(i / word_bits + 1);
+  }
+  words_[i / word_bits] |= std::uint64_t{1} << (i % word_bits);
+}
+
+void AtomSet::unite(const AtomSet& other) {
+  words_.resize(std::max(words_.size(), other.words_.size()));
+  for (std::size_t w = 0; w < other.words_.size(); ++w) {
+    words_[w] |= other.words_[w];
+  }
+}
+
+bool AtomSet::intersects(const AtomSet& other) const {
+  const std::size_t common = std::min(words_.size(), other.words_.size());
+  for (std::size_t w = 0; w < common; ++w) {
+    if ((words_[w] & other.words_[w]) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+AtomSet AtomSet::intersection(const AtomSet& other) const {
+  AtomSet result = *this;
+  result.words_.resize(std::min(words_.size(), other.words_.size()));
+  for (std::size_t w = 0; w < result.words_.size(); ++w) {
+    result.words_[w] &= other.words_[w];
+  }
+  result.trim();
+  return result;
+}
+
+AtomSet AtomSet::minus(const AtomSet& other) const {
+  AtomSet result = *this;
+  const std::size_t common = std::min(words_.size(), other.words_.size());
+  for (std::size_t w = 0; w < common; ++w) {
+    result.words_[w] &= ~other.words_[w];
+  }
+  result.trim();
+  return result;
+}
+
+std::vector<int> AtomSet::members() const {
+  std::vector<int> result;
+  for (std::size_t w = 0; w < words_.size(); ++w) {
+    for (std::uint64_t rest = words_[w]; rest != 0; rest &= rest - 1) {
+      result.push_back(static_cast<int>(w * word_bits) + std::countr_zero(rest));
+    }
+  }
+  return result;
+}
+
+void AtomSet::trim() {
+  while (!words_.empty() && words_.back() == 0) {
+    words_.pop_back();
+  }
+}
+
+AtomGrid::AtomGrid(const Schedule& schedule) {
+  cut_tokens(schedule);
+  cut_heads(schedule);
+  allow_pairs(schedule.problem.mask);
+}
+
+void AtomGrid::cut_tokens(const Schedule& schedule) {
+  const SequencePlan& plan = schedule.plan;
+  const std::int64_t chunk = plan.layout == Layout::zigzag
+                                 ? schedule.problem.seq / (2 * std::int64_t{schedule.mesh.teams()})
+                                 : schedule.problem.seq;
+  std::int64_t total = 0;
+  for (int r = 0; r < schedule.mesh.size(); ++r) {
+    const TokenSet home = home_tokens(schedule.problem, plan.layout, schedule.mesh, Rank(r));
+    for (TokenRange rest : home.ranges()) {
+      total += rest.count;
+      while (rest.count > 0) {
+        const std::int64_t room = rest.stride == 1 ? chunk - rest.begin % chunk : rest.count;
+        const std::int64_t take = std::min(rest.count, room);
+        tokens_.push_back({.begin = rest.begin, .count = take, .stride = rest.stride});
+        rest.begin = rest.at(take);
+        rest.count -= take;
+      }
+    }
+  }
+  ensure(total == schedule.problem.seq, "the ranks' home tokens are not the sequence");
+  std::ranges::sort(tokens_);
+}
+
+void AtomGrid::cut_heads(const Schedule& schedule) {
+  const int parts = schedule.mesh.ulysses();
+  const HeadSplit split(schedule.problem, parts,
+                        parts == 1 ? HeadPolicy::divide : schedule.plan.heads);
+  replicas_ = split.replicas();
+  for (int part = 0; part < parts; ++part) {
+    q_heads_.push_back(split.q(part));
+    if (part % replicas_ == 0) {
+      kv_heads_.push_back(split.kv(part));
+    }
+  }
+}
+
+void AtomGrid::allow_pairs(const Mask& mask) {
+  allowed_.resize(tokens_.size() * tokens_.size());
+  keys_of_queries_.resize(tokens_.size());
+  contributors_of_key_.resize(tokens_.size());
+  for (std::size_t q = 0; q < tokens_.size(); ++q) {
+    for (std::size_t k = 0; k < tokens_.size(); ++k) {
+      if (allowed_pairs(tokens_[q], tokens_[k], mask) == 0) {
+        continue;
+      }
+      allowed_[q * tokens_.size() + k] = true;
+      keys_of_queries_[q].insert(k);
+      for (int h = 0; h < replicas_; ++h) {
+        contributors_of_key_[k].insert(contributor({.tokens = static_cast<int>(q), .heads = h}));
+      }
+    }
+  }
+}
+
+const std::vector<int>* AtomGrid::tokens(const TokenSet& set) const {
+  std::array<TokenRange, 2> key{};
+  std::ranges::copy(set.ranges(), key.begin());
+  const auto [it, is_new] = sets_.try_emplace(key);
+  std::vector<int>& atoms = it->second;
+  if (is_new) {
+    std::int64_t found = 0;
+    for (std::size_t a = 0; a < tokens_.size(); ++a) {
+      const auto holds_atom = [&](const TokenRange& r) { return lies_in(tokens_[a], r); };
+      if (std::ranges::any_of(set.ranges(), holds_atom)) {
+        atoms.push_back(static_cast<int>(a));
+        found += tokens_[a].count;
+      }
+    }
+    if (found != set.count()) {
+      atoms.clear();
+    }
+  }
+  return atoms.empty() ? nullptr : &atoms;
+}
+
+std::optional<HeadAtoms> AtomGrid::heads(HeadRange range, Tensor tensor) const {
+  const auto& atoms = is_kv(tensor) ? kv_heads_ : q_heads_;
+  const auto first = std::ranges::find(atoms, range.begin, &HeadRange::begin);
+  const auto last = std::ranges::find(atoms, range.end, &HeadRange::end);
+  if (first == atoms.end() || last == atoms.end() || last < first) {
+    return {};
+  }
+  return HeadAtoms{.begin = static_cast<int>(first - atoms.begin()),
+                   .end = static_cast<int>(last - atoms.begin()) + 1};
+}
+
+const AtomSet& AtomGrid::complete(Tensor tensor, const Cell& cell) const {
+  switch (tensor) {
+    case Tensor::out:
+    case Tensor::lse:
+    case Tensor::d_q:
+      return keys_of_queries_[at(cell.tokens)];
+    case Tensor::d_k:
+    case Tensor::d_v:
+      return contributors_of_key_[at(cell.tokens)];
+    case Tensor::q:
+    case Tensor::k:
+    case Tensor::v:
+    case Tensor::d_out:
+    case Tensor::delta:
+      return nothing;
+  }
+  throw InternalError("unknown tensor");
+}
+
+std::int64_t AtomGrid::volume(Tensor tensor, const Cell& cell) const {
+  const HeadRange heads = (is_kv(tensor) ? kv_heads_ : q_heads_)[at(cell.heads)];
+  return tokens_[at(cell.tokens)].count * heads.count();
+}
+
+std::string AtomGrid::tokens_text(std::span<const int> atoms) const {
+  constexpr std::size_t most = 6;
+  std::vector<TokenRange> ranges;
+  for (const int a : atoms) {
+    const TokenRange& r = tokens_[at(a)];
+    const bool continues = !ranges.empty() && ranges.back().stride == r.stride &&
+                           ranges.back().at(ranges.back().count) == r.begin;
+    if (continues) {
+      ranges.back().count += r.count;
+    } else {
+      ranges.push_back(r);
+    }
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranges.size(), most); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : "+", to_string(TokenSet(ranges[i])));
+  }
+  return ranges.size() > most ? fmt::format("{}+… ({} ranges)", text, ranges.size()) : text;
+}
+
+std::string AtomGrid::cell_text(Tensor tensor, const Cell& cell) const {
+  const bool kv = is_kv(tensor);
+  return fmt::format("{} tokens {} ({})", kv ? "key" : "query",
+                     tokens_text(std::span(&cell.tokens, 1)),
+                     text_of((kv ? kv_heads_ : q_heads_)[at(cell.heads)], kv));
+}
+
+std::string AtomGrid::contributions_text(Tensor tensor, const Cell& cell,
+                                         const AtomSet& set) const {
+  const std::vector<int> members = set.members();
+  if (members.empty()) {
+    return "nothing";
+  }
+  if (!is_kv(tensor)) {
+    return fmt::format("key tokens {}", tokens_text(members));
+  }
+  const int sub_head = members.front() / token_atoms();  // the first query atom stands for the rest
+  std::vector<int> queries;
+  for (const int m : members) {
+    if (m / token_atoms() == sub_head) {
+      queries.push_back(m % token_atoms());
+    }
+  }
+  return fmt::format("query tokens {} ({}){}", tokens_text(queries),
+                     text_of(q_heads_[at(cell.heads * replicas_ + sub_head)], false),
+                     queries.size() < members.size() ? " and more heads" : "");
+}
+
+}  // namespace spp

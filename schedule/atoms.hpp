@@ -1,0 +1,120 @@
+// The grid on which a schedule is proven. Nothing is looked at token by token: the sequence is cut
+// into *token atoms* and the heads into *head atoms*, each of which a schedule moves and computes
+// as a whole.
+//
+//  token atom  a range that a rank holds at home (zigzag: cut at the chunks too, since the two
+//  halves
+//              of the middle rank continue each other)
+//  query atom  the query heads of one Ulysses part
+//  KV atom     the KV heads of one Ulysses part; replicated KV heads serve `replicas` query atoms
+//
+// Padded heads count like real ones.
+#pragma once
+
+#include "schedule/schedule.hpp"
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+/// A set of small numbers, as bits.
+class AtomSet {
+ public:
+  void insert(std::size_t i);
+  void unite(const AtomSet& other);
+  [[nodiscard]] bool empty() const { return words_.empty(); }
+  [[nodiscard]] bool intersects(const AtomSet& other) const;
+  [[nodiscard]] AtomSet intersection(const AtomSet& other) const;
+  [[nodiscard]] AtomSet minus(const AtomSet& other) const;
+  /// In ascending order.
+  [[nodiscard]] std::vector<int> members() const;
+  friend bool operator==(const AtomSet&, const AtomSet&) = default;
+
+ private:
+  void trim();
+
+  std::vector<std::uint64_t> words_;  // the last one is never 0
+};
+
+/// Head atoms [begin, end).
+struct HeadAtoms {
+  int begin = 0;
+  int end = 0;
+  friend bool operator==(const HeadAtoms&, const HeadAtoms&) = default;
+};
+
+/// A cell of the grid: a token atom and a head atom (a KV atom for k, v, d_k and d_v).
+struct Cell {
+  int tokens = 0;
+  int heads = 0;
+  friend constexpr auto operator<=>(const Cell&, const Cell&) = default;
+};
+
+/// k, v and their gradients: cells of key tokens and KV heads. All others: query tokens and heads.
+constexpr bool is_kv(Tensor t) {
+  return t == Tensor::k || t == Tensor::v || t == Tensor::d_k || t == Tensor::d_v;
+}
+
+class AtomGrid {
+ public:
+  explicit AtomGrid(const Schedule& schedule);
+
+  [[nodiscard]] int token_atoms() const { return static_cast<int>(tokens_.size()); }
+  [[nodiscard]] int query_atoms() const { return static_cast<int>(q_heads_.size()); }
+  [[nodiscard]] int head_atoms(Tensor t) const { return is_kv(t) ? kv_atoms() : query_atoms(); }
+  /// The KV atom that a query atom attends to.
+  [[nodiscard]] int kv_of(int query_atom) const { return query_atom / replicas_; }
+
+  /// Atoms of a token set in ascending order; nullptr if it is no union of atoms.
+  [[nodiscard]] const std::vector<int>* tokens(const TokenSet& set) const;
+  /// Head atoms of a range of query heads or KV heads; nothing if it is no union of atoms.
+  [[nodiscard]] std::optional<HeadAtoms> heads(HeadRange range, Tensor tensor) const;
+
+  /// The mask allows at least one pair of these atoms.
+  [[nodiscard]] bool allowed(int queries, int keys) const {
+    return allowed_[at(queries) * tokens_.size() + at(keys)];
+  }
+  /// Number by which a d_k or d_v cell remembers the contribution of a query cell.
+  [[nodiscard]] std::size_t contributor(const Cell& query) const {
+    return at(query.heads % replicas_) * tokens_.size() + at(query.tokens);
+  }
+  /// All contributions that a cell of `tensor` can have: the keys that its queries may see; for d_k
+  /// and d_v the query cells that may see its keys; none for q, k, v, d_out and delta.
+  [[nodiscard]] const AtomSet& complete(Tensor tensor, const Cell& cell) const;
+
+  /// Tokens times heads.
+  [[nodiscard]] std::int64_t volume(Tensor tensor, const Cell& cell) const;
+
+  // Words for people. Ranges are written begin:count, as in to_string(TokenSet).
+  [[nodiscard]] std::string tokens_text(std::span<const int> atoms) const;
+  /// "query tokens 0:64 (heads 0:8)", "key tokens 0:64 (KV heads 0:2)".
+  [[nodiscard]] std::string cell_text(Tensor tensor, const Cell& cell) const;
+  /// Contributions of a cell: "key tokens 0:64", "query tokens 0:64 (heads 0:8)".
+  [[nodiscard]] std::string contributions_text(Tensor tensor, const Cell& cell,
+                                               const AtomSet& set) const;
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  [[nodiscard]] int kv_atoms() const { return static_cast<int>(kv_heads_.size()); }
+  void cut_tokens(const Schedule& schedule);
+  void cut_heads(const Schedule& schedule);
+  void allow_pairs(const Mask& mask);
+
+  std::vector<TokenRange> tokens_;  // ascending by begin
+  std::vector<HeadRange> q_heads_;
+  std::vector<HeadRange> kv_heads_;
+  int replicas_ = 1;
+  std::vector<bool> allowed_;                                           // [query atom][key atom]
+  std::vector<AtomSet> keys_of_queries_;                                // [query atom]
+  std::vector<AtomSet> contributors_of_key_;                            // [key atom]
+  mutable std::map<std::array<TokenRange, 2>, std::vector<int>> sets_;  // known token sets
+};
+
+}  // namespace spp

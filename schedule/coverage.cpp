@@ -1,0 +1,386 @@
+#include "schedule/coverage.hpp"
+
+#include "schedule/postcondition.hpp"
+
+#include <deque>
+
+namespace spp {
+namespace {
+
+/// A rank on its way through its program.
+struct Walker {
+  Walker(Rank r, Program program)
+      : rank(r), cursor(std::move(program)), contents(cursor.buffers().size()) {}
+
+  Rank rank;
+  ProgramCursor cursor;
+  std::vector<Contents> contents;
+  const Op* op = nullptr;  // the communication that it is in; nullptr: on its way, or at its end
+  bool finished = false;
+  bool sent = false;  // of an exchange
+  bool received = false;
+
+  [[nodiscard]] const Exchange* exchange(StreamId stream) const {
+    return op != nullptr && op->stream == stream ? std::get_if<Exchange>(&op->body) : nullptr;
+  }
+};
+
+bool is_member(const RankGroup& group, Rank rank) {
+  for (int i = 0; i < group.size; ++i) {
+    if (group.rank(i) == rank) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The group of a collective; nothing for other ops.
+const RankGroup* group_of(const OpBody& body) {
+  if (const auto* o = std::get_if<AllToAll>(&body)) {
+    return &o->group;
+  }
+  if (const auto* o = std::get_if<AllGather>(&body)) {
+    return &o->group;
+  }
+  const auto* o = std::get_if<ReduceScatter>(&body);
+  return o != nullptr ? &o->group : nullptr;
+}
+
+/// Two members call the same collective.
+bool agree(const AllToAll& a, const AllToAll& b) {
+  return a.kind == b.kind && a.split == b.split && a.kv == b.kv && a.tokens == b.tokens;
+}
+bool agree(const AllGather&, const AllGather&) { return true; }
+bool agree(const ReduceScatter&, const ReduceScatter&) { return true; }
+
+class Walk {
+ public:
+  explicit Walk(const Schedule& schedule) : schedule_(schedule), ledger_(schedule) {
+    for (int r = 0; r < schedule.mesh.size(); ++r) {
+      walkers_.emplace_back(Rank(r), schedule.program(Rank(r)));
+    }
+  }
+
+  Proof prove();
+
+ private:
+  [[nodiscard]] Walker& at(Rank rank) { return walkers_[rank.index()]; }
+  [[nodiscard]] bool exists(Rank rank) const {
+    return rank.valid() && rank.index() < walkers_.size();
+  }
+  [[nodiscard]] std::string_view stream_name(const Op& op) const {
+    return schedule_.streams[op.stream.index()];
+  }
+  [[nodiscard]] Site site(Walker& w, const Op& op) {
+    return {.ledger = &ledger_,
+            .rank = w.rank,
+            .op = w.cursor.position() - 1,
+            .op_name = name_of(op.body),
+            .stream = stream_name(op),
+            .buffers = w.cursor.buffers(),
+            .contents = w.contents};
+  }
+  [[nodiscard]] std::vector<Home> homes();
+
+  void run();
+  void advance(Walker& w);
+  /// The op names streams, buffers and ranks that exist; else stops.
+  bool well_formed(Walker& w, const Op& op);
+  bool well_formed(const Site& s, const Exchange& op);
+
+  // Each tries to complete the op that `w` is in, for `w` and for the partners that wait in it.
+  void meet_partners(Walker& w, const Exchange& op);
+  template <class Collective>
+  void meet_group(Walker& w, const Collective& op);
+  void complete_if_done(Walker& w, const Exchange& op);
+  void complete(Walker& w);
+
+  /// Whom a waiting rank waits for, and what for.
+  struct Wait {
+    Rank whom;
+    std::string text;
+  };
+  [[nodiscard]] Wait wait_of(Walker& w);
+  void report_waits();
+
+  const Schedule& schedule_;
+  Ledger ledger_;
+  std::deque<Walker> walkers_;  // by rank; they never move
+  std::deque<Rank> ready_;
+  std::int64_t messages_ = 0;
+};
+
+std::vector<Home> Walk::homes() {
+  std::vector<Home> result;
+  for (Walker& w : walkers_) {
+    result.push_back({.rank = w.rank, .buffers = w.cursor.buffers(), .contents = w.contents});
+  }
+  return result;
+}
+
+Proof Walk::prove() {
+  const std::vector<Home> ranks = homes();
+  Findings& findings = ledger_.findings;
+  check_inputs(ledger_, schedule_.phase, ranks);
+  for (const Home& home : ranks) {
+    load_inputs(ledger_, home);
+  }
+  if (!findings.stopped()) {
+    run();
+  }
+  const bool walked = !findings.stopped();
+  if (walked) {
+    check_outputs(ledger_, schedule_.phase, ranks);
+  }
+  const Meetings& meetings = schedule_.phase == Phase::forward ? ledger_.forward : ledger_.backward;
+  std::string text = findings.first();
+  for (const std::string& more :
+       {meetings.met_twice(), walked ? meetings.never_met() : std::string()}) {
+    if (!more.empty()) {
+      text += fmt::format("{}{}", text.empty() ? "" : text.back() == '.' ? " " : ". ", more);
+    }
+  }
+  Proof proof{.proven = text.empty(),
+              .counter_example = std::move(text),
+              .pair_blocks = meetings.count(),
+              .ops = 0,
+              .messages = messages_};
+  for (const Walker& w : walkers_) {
+    proof.ops += w.cursor.position();
+  }
+  return proof;
+}
+
+void Walk::run() {
+  for (const Walker& w : walkers_) {
+    ready_.push_back(w.rank);
+  }
+  while (!ready_.empty() && !ledger_.findings.stopped()) {
+    Walker& w = at(ready_.front());
+    ready_.pop_front();
+    advance(w);
+  }
+  if (!ledger_.findings.stopped()) {
+    report_waits();
+  }
+}
+
+void Walk::advance(Walker& w) {
+  while (w.op == nullptr && !w.finished && !ledger_.findings.stopped()) {
+    const Op* op = w.cursor.next();
+    if (op == nullptr) {
+      w.finished = true;
+      return;
+    }
+    if (!well_formed(w, *op)) {
+      return;
+    }
+    const auto compute = [&](const auto& kernel) { apply(site(w, *op), kernel); };
+    const auto gather = [&](const auto& collective) {
+      w.op = op;
+      meet_group(w, collective);
+    };
+    std::visit(
+        Overloaded{[&](const AttentionForward& o) { compute(o); },
+                   [&](const AttentionBackward& o) { compute(o); },
+                   [&](const RowDot& o) { compute(o); }, [&](const Merge& o) { compute(o); },
+                   [&](const Rescale& o) { compute(o); }, [&](const Accumulate& o) { compute(o); },
+                   [&](const Fill& o) { compute(o); }, [&](const Copy& o) { compute(o); },
+                   [&](const Exchange& o) {
+                     w.op = op;
+                     meet_partners(w, o);
+                   },
+                   [&](const AllToAll& o) { gather(o); }, [&](const AllGather& o) { gather(o); },
+                   [&](const ReduceScatter& o) { gather(o); }},
+        op->body);
+  }
+}
+
+bool Walk::well_formed(Walker& w, const Op& op) {
+  if (!op.stream.valid() || op.stream.index() >= schedule_.streams.size()) {
+    ledger_.findings.stop(fmt::format("rank {}, op {} {}: its stream {} does not exist",
+                                      w.rank.value, w.cursor.position() - 1, name_of(op.body),
+                                      op.stream.value));
+    return false;
+  }
+  const Site s = site(w, op);
+  const Access access = access_of(op.body);
+  for (const auto ids : {access.reads(), access.writes()}) {
+    for (const BufferId id : ids) {
+      if (!id.valid() || id.index() >= w.contents.size()) {
+        s.stop(fmt::format("buffer {} does not exist", id.value));
+        return false;
+      }
+    }
+  }
+  if (const RankGroup* group = group_of(op.body)) {
+    const bool inside = group->size >= 1 && exists(group->rank(0)) &&
+                        exists(group->rank(group->size - 1)) && is_member(*group, w.rank);
+    if (!inside) {
+      s.stop(fmt::format("its group of {} ranks from rank {}, {} apart, does not exist or lacks it",
+                         group->size, group->first, group->stride));
+      return false;
+    }
+  }
+  const auto* exchange = std::get_if<Exchange>(&op.body);
+  return exchange == nullptr || well_formed(s, *exchange);
+}
+
+bool Walk::well_formed(const Site& s, const Exchange& op) {
+  const auto known = [&](Rank peer, const BufferList& list, std::string_view verb) {
+    if (peer.valid() == !list.empty() && (!peer.valid() || exists(peer))) {
+      return true;
+    }
+    s.stop(fmt::format("{} {} buffers {} rank {}", verb, list.ids().size(),
+                       verb == "sends" ? "to" : "from", peer.value));
+    return false;
+  };
+  if (!known(op.to, op.send, "sends") || !known(op.from, op.receive, "receives")) {
+    return false;
+  }
+  for (const BufferId out : op.send) {
+    for (const BufferId in : op.receive) {
+      if (out == in) {
+        s.stop(fmt::format("sends and receives '{}' at the same time", s.buffer(in).name));
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void Walk::complete(Walker& w) {
+  w.op = nullptr;
+  w.sent = false;
+  w.received = false;
+  ready_.push_back(w.rank);
+}
+
+void Walk::complete_if_done(Walker& w, const Exchange& op) {
+  if ((w.sent || !op.to.valid()) && (w.received || !op.from.valid())) {
+    complete(w);
+  }
+}
+
+void Walk::meet_partners(Walker& w, const Exchange& op) {
+  const StreamId stream = w.op->stream;
+  const auto pass = [&](Walker& from, const Exchange& sent, Walker& to, const Exchange& received) {
+    deliver(site(from, *from.op), sent, site(to, *to.op), received);
+    from.sent = true;
+    to.received = true;
+    messages_ += from.rank == to.rank ? 0 : 1;
+  };
+  if (op.to.valid()) {
+    Walker& target = at(op.to);
+    const Exchange* theirs = target.exchange(stream);
+    if (theirs != nullptr && theirs->from == w.rank && !target.received) {
+      pass(w, op, target, *theirs);
+      if (target.rank != w.rank) {
+        complete_if_done(target, *theirs);
+      }
+    }
+  }
+  if (op.from.valid() && !w.received) {
+    Walker& source = at(op.from);
+    const Exchange* theirs = source.exchange(stream);
+    if (theirs != nullptr && theirs->to == w.rank && !source.sent) {
+      pass(source, *theirs, w, op);
+      complete_if_done(source, *theirs);
+    }
+  }
+  complete_if_done(w, op);
+}
+
+template <class Collective>
+void Walk::meet_group(Walker& w, const Collective& op) {
+  std::vector<const Collective*> ops;
+  for (int i = 0; i < op.group.size; ++i) {
+    Walker& member = at(op.group.rank(i));
+    const RankGroup* group = member.op != nullptr && member.op->stream == w.op->stream
+                                 ? group_of(member.op->body)
+                                 : nullptr;
+    if (group == nullptr || *group != op.group) {
+      return;  // it comes later, or never
+    }
+    const auto* theirs = std::get_if<Collective>(&member.op->body);
+    if (theirs == nullptr || !agree(op, *theirs)) {
+      site(w, *w.op).stop(
+          fmt::format("meets another call of its group: {}", site(member, *member.op).where()));
+      return;
+    }
+    ops.push_back(theirs);
+  }
+  std::vector<Site> sites;
+  for (int i = 0; i < op.group.size; ++i) {
+    Walker& member = at(op.group.rank(i));
+    sites.push_back(site(member, *member.op));
+  }
+  meet(sites, ops);
+  messages_ += std::int64_t{op.group.size} * (op.group.size - 1);
+  for (const Site& s : sites) {
+    complete(at(s.rank));
+  }
+}
+
+Walk::Wait Walk::wait_of(Walker& w) {
+  const std::string place = site(w, *w.op).where();
+  if (const auto* o = std::get_if<Exchange>(&w.op->body)) {
+    const bool sends = o->to.valid() && !w.sent;
+    const bool receives = o->from.valid() && !w.received && !(sends && at(o->to).finished);
+    const Rank whom = receives ? o->from : o->to;
+    return {.whom = whom,
+            .text = fmt::format("{} waits {} rank {}", place,
+                                receives ? "for a message from" : "to send to", whom.value)};
+  }
+  const RankGroup& group = *group_of(w.op->body);
+  Rank whom = w.rank;
+  for (int i = group.size - 1; i >= 0; --i) {
+    const Walker& member = at(group.rank(i));
+    const RankGroup* theirs = member.op != nullptr && member.op->stream == w.op->stream
+                                  ? group_of(member.op->body)
+                                  : nullptr;
+    whom = theirs == nullptr || *theirs != group ? member.rank : whom;
+  }
+  return {.whom = whom,
+          .text = fmt::format("{} waits for rank {} to take part", place, whom.value)};
+}
+
+void Walk::report_waits() {
+  std::vector<Rank> waiting;
+  for (Walker& w : walkers_) {
+    if (w.finished) {
+      continue;
+    }
+    waiting.push_back(w.rank);
+    const Wait wait = wait_of(w);
+    if (at(wait.whom).finished) {
+      ledger_.findings.stop(
+          fmt::format("no partner: {}, which has finished its program", wait.text));
+      return;
+    }
+  }
+  if (waiting.empty()) {
+    return;
+  }
+  // Nobody waits for a finished rank, so following the waits must come back to a rank.
+  std::vector<bool> seen(walkers_.size());
+  Rank start = waiting.front();
+  while (!seen[start.index()]) {
+    seen[start.index()] = true;
+    start = wait_of(at(start)).whom;
+  }
+  std::string text;
+  Rank rank = start;
+  do {
+    const Wait wait = wait_of(at(rank));
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", wait.text);
+    rank = wait.whom;
+  } while (rank != start);
+  ledger_.findings.stop(fmt::format("deadlock: {}", text));
+}
+
+}  // namespace
+
+Proof prove(const Schedule& schedule) { return Walk(schedule).prove(); }
+
+}  // namespace spp

@@ -1,0 +1,126 @@
+#include "schedule/effects.hpp"
+
+namespace spp {
+
+std::string Site::where() const {
+  return fmt::format("rank {}, op {} {} (stream {})", rank.value, op, op_name, stream);
+}
+
+void Site::stop(std::string_view what) const {
+  ledger->findings.stop(fmt::format("{}: {}", where(), what));
+}
+
+void Site::note(std::string_view what) const {
+  ledger->findings.note(fmt::format("{}: {}", where(), what));
+}
+
+bool readable(const Site& site, BufferId id, Tensor tensor) {
+  const Buffer& buffer = site.buffer(id);
+  if (buffer.tensor != tensor) {
+    site.stop(fmt::format("uses '{}', a buffer of {}, as {}", buffer.name, to_string(buffer.tensor),
+                          to_string(tensor)));
+    return false;
+  }
+  if (site.content(id).empty()) {
+    site.stop(fmt::format("reads '{}', which nothing was written to", buffer.name));
+    return false;
+  }
+  return true;
+}
+
+const Piece* only_piece(const Site& site, BufferId id, const Cell& cell) {
+  const Buffer& buffer = site.buffer(id);
+  const auto pieces = site.content(id).at(cell);
+  if (pieces.size() == 1) {
+    return &pieces.front();
+  }
+  const std::string wanted = site.grid().cell_text(buffer.tensor, cell);
+  if (!pieces.empty()) {
+    site.stop(fmt::format("finds {} pieces of {} in '{}' where one is wanted", pieces.size(),
+                          wanted, buffer.name));
+    return nullptr;
+  }
+  std::vector<int> held;
+  for (const Piece& piece : site.content(id).all()) {
+    if (held.empty() || held.back() != piece.cell.tokens) {
+      held.push_back(piece.cell.tokens);
+    }
+  }
+  site.stop(fmt::format("finds no {} in '{}', which holds {}", wanted, buffer.name,
+                        held.empty() ? "nothing" : "tokens " + site.grid().tokens_text(held)));
+  return nullptr;
+}
+
+const std::vector<int>* named_tokens(const Site& site, const TokenSet& set) {
+  const auto* atoms = site.grid().tokens(set);
+  if (atoms == nullptr) {
+    site.stop(fmt::format("names tokens {}, which are not whole parts of what ranks hold at home",
+                          to_string(set)));
+  }
+  return atoms;
+}
+
+std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, Tensor tensor) {
+  const auto atoms = site.grid().heads(range, tensor);
+  if (!atoms) {
+    site.stop(fmt::format("names {} {}:{}, which are not whole parts of the Ulysses split",
+                          is_kv(tensor) ? "KV heads" : "heads", range.begin, range.count()));
+  }
+  return atoms;
+}
+
+namespace {
+
+std::int64_t capacity_of(const Buffer& buffer) { return buffer.tokens * buffer.heads; }
+
+/// Stops unless the new content fits.
+bool fits(const Site& site, BufferId id, const Contents& added) {
+  const Buffer& buffer = site.buffer(id);
+  const std::int64_t volume = added.volume(site.grid(), buffer.tensor);
+  if (volume <= capacity_of(buffer)) {
+    return true;
+  }
+  site.stop(fmt::format("writes {} (tokens x heads) to '{}', which has room for {} x {} = {}",
+                        volume, buffer.name, buffer.tokens, buffer.heads, capacity_of(buffer)));
+  return false;
+}
+
+}  // namespace
+
+void write(const Site& site, BufferId id, Tensor tensor, Contents added) {
+  const Buffer& buffer = site.buffer(id);
+  if (buffer.tensor != tensor) {
+    site.stop(fmt::format("writes {} to '{}', a buffer of {}", to_string(tensor), buffer.name,
+                          to_string(buffer.tensor)));
+    return;
+  }
+  if (!fits(site, id, added)) {
+    return;
+  }
+  added.sort();
+  Contents joined = site.content(id);
+  joined.replace(added);
+  site.content(id) = joined.volume(site.grid(), tensor) <= capacity_of(buffer) ? std::move(joined)
+                                                                               : std::move(added);
+}
+
+void overwrite(const Site& site, BufferId id, Contents added) {
+  if (fits(site, id, added)) {
+    added.sort();
+    site.content(id) = std::move(added);
+  }
+}
+
+void unite(const Site& site, Tensor tensor, Piece& target, const Piece& part, std::string_view from,
+           std::string_view into) {
+  const AtomGrid& grid = site.grid();
+  if (target.contributions.intersects(part.contributions)) {
+    const AtomSet both = target.contributions.intersection(part.contributions);
+    site.note(fmt::format("{} of {} met {} twice: {} brings them, {} already has them",
+                          to_string(tensor), grid.cell_text(tensor, target.cell),
+                          grid.contributions_text(tensor, target.cell, both), from, into));
+  }
+  target.contributions.unite(part.contributions);
+}
+
+}  // namespace spp

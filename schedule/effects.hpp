@@ -1,0 +1,123 @@
+// What each op does to the symbolic contents of buffers, and what it must find there. The rules:
+//
+//  attention_fwd   one piece of every q, k, v cell; out and lse get the key atoms that the mask
+//  allows
+//                  (an atom that the mask cuts counts as met: the kernel applies the mask exactly)
+//  attention_bwd   lse and delta of *all* keys of a query; contributions to d_q, d_k, d_v
+//  row_dot         delta of a complete out
+//  merge           a disjoint union with the accumulator; initial: replaces it
+//  rescale         normaliser of own out = the disjoint union over the gathered lse
+//  accumulate      a disjoint union; out only with equal normalisers
+//  fill            no contribution yet
+//  copy            unchanged; fold: disjoint union of the pieces of a cell
+//  exchange        the whole content moves; the buffers at both ends are alike
+//  all_to_all      each rank gets, of its `to_tokens` x `to_heads`, every member's pieces
+//  all_gather      the same, and there is nothing else to get
+//  reduce_scatter  the same, one piece of a cell from every member, then their disjoint union
+//
+// A kernel writes tile by tile: pieces of the same cells are replaced, others stay while the buffer
+// has room for them, else the buffer was reused and they are gone. A transfer or a copy replaces
+// the whole content.
+#pragma once
+
+#include "schedule/contents.hpp"
+#include "schedule/meetings.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp {
+
+/// What a proof found wrong. The first finding is the counter-example.
+class Findings {
+ public:
+  /// The walk cannot go on.
+  void stop(std::string what) {
+    note(std::move(what));
+    stopped_ = true;
+  }
+  /// The walk goes on, so that the end can say what else is wrong.
+  void note(std::string what) {
+    if (first_.empty()) {
+      first_ = std::move(what);
+    }
+  }
+  [[nodiscard]] bool stopped() const { return stopped_; }
+  [[nodiscard]] const std::string& first() const { return first_; }
+
+ private:
+  std::string first_;
+  bool stopped_ = false;
+};
+
+/// What all ranks of a proof share.
+struct Ledger {
+  explicit Ledger(const Schedule& schedule) : grid(schedule), forward(grid), backward(grid) {}
+  Ledger(const Ledger&) = delete;  // the meetings look at the grid
+  Ledger& operator=(const Ledger&) = delete;
+  ~Ledger() = default;
+
+  AtomGrid grid;
+  Meetings forward;
+  Meetings backward;
+  Findings findings;
+};
+
+/// One rank in the middle of one op.
+struct Site {
+  Ledger* ledger = nullptr;
+  Rank rank;
+  std::int64_t op = 0;  // counted from 0, as lines of the text form
+  std::string_view op_name;
+  std::string_view stream;
+  std::span<const Buffer> buffers;
+  std::span<Contents> contents;
+
+  [[nodiscard]] const AtomGrid& grid() const { return ledger->grid; }
+  [[nodiscard]] const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
+  [[nodiscard]] Contents& content(BufferId id) const { return contents[id.index()]; }
+  /// "rank 3, op 17 attention_fwd (stream compute)".
+  [[nodiscard]] std::string where() const;
+  void stop(std::string_view what) const;
+  void note(std::string_view what) const;
+};
+
+// Every effect either leaves its result in the contents or stops the findings.
+void apply(const Site& site, const AttentionForward& op);
+void apply(const Site& site, const AttentionBackward& op);
+void apply(const Site& site, const RowDot& op);
+void apply(const Site& site, const Merge& op);
+void apply(const Site& site, const Rescale& op);
+void apply(const Site& site, const Accumulate& op);
+void apply(const Site& site, const Fill& op);
+void apply(const Site& site, const Copy& op);
+
+/// One message: `send` of one rank arrives in `receive` of another (or the same).
+void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
+             const Exchange& received);
+/// All members of the group are here, by group index.
+void meet(std::span<const Site> sites, std::span<const AllToAll* const> ops);
+void meet(std::span<const Site> sites, std::span<const AllGather* const> ops);
+void meet(std::span<const Site> sites, std::span<const ReduceScatter* const> ops);
+
+// ---- the parts that effects are made of
+// ----------------------------------------------------------
+
+/// The buffer holds `tensor` and something was written to it; else stops.
+bool readable(const Site& site, BufferId id, Tensor tensor);
+/// The only piece of a cell; stops and gives nullptr if there is none or more than one.
+const Piece* only_piece(const Site& site, BufferId id, const Cell& cell);
+/// Atoms of a token set that an op names; stops and gives nullptr if it is no union of atoms.
+const std::vector<int>* named_tokens(const Site& site, const TokenSet& set);
+/// Head atoms of a range that an op names; stops likewise.
+std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, Tensor tensor);
+/// Writes tile by tile (see above).
+void write(const Site& site, BufferId id, Tensor tensor, Contents added);
+/// Replaces the whole content.
+void overwrite(const Site& site, BufferId id, Contents added);
+/// target += part. Overlap is noted as a double count, `from` and `into` say whose.
+void unite(const Site& site, Tensor tensor, Piece& target, const Piece& part, std::string_view from,
+           std::string_view into);
+
+}  // namespace spp

@@ -1,0 +1,375 @@
+#include "schedule/effects.hpp"
+
+namespace spp {
+namespace {
+
+/// The tiles of one attention kernel.
+struct Block {
+  std::span<const int> queries, keys;
+  HeadAtoms heads, kv_heads;
+};
+
+template <class Attention>
+std::optional<Block> block_of(const Site& site, const Attention& op) {
+  const auto* queries = named_tokens(site, op.q_tokens);
+  const auto* keys = queries != nullptr ? named_tokens(site, op.k_tokens) : nullptr;
+  if (keys == nullptr) {
+    return {};
+  }
+  const auto heads = named_heads(site, op.heads, Tensor::q);
+  const auto kv_heads = heads ? named_heads(site, op.kv_heads, Tensor::k) : std::nullopt;
+  if (!kv_heads) {
+    return {};
+  }
+  const AtomGrid& grid = site.grid();
+  const HeadAtoms needed{.begin = grid.kv_of(heads->begin), .end = grid.kv_of(heads->end - 1) + 1};
+  if (*kv_heads != needed) {
+    site.stop(fmt::format("heads {}:{} do not attend to KV heads {}:{}", op.heads.begin,
+                          op.heads.count(), op.kv_heads.begin, op.kv_heads.count()));
+    return {};
+  }
+  for (const int q : *queries) {
+    for (const int k : *keys) {
+      if (grid.allowed(q, k)) {
+        return Block{.queries = *queries, .keys = *keys, .heads = *heads, .kv_heads = *kv_heads};
+      }
+    }
+  }
+  site.stop(fmt::format("computes a fully masked block: query tokens {}, key tokens {}",
+                        to_string(op.q_tokens), to_string(op.k_tokens)));
+  return {};
+}
+
+/// One piece of every cell of a tile; else stops.
+bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> tokens,
+           HeadAtoms heads) {
+  if (!readable(site, id, tensor)) {
+    return false;
+  }
+  for (const int t : tokens) {
+    for (int h = heads.begin; h < heads.end; ++h) {
+      if (only_piece(site, id, {.tokens = t, .heads = h}) == nullptr) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// The pieces of a buffer that lie in `tokens`: some of each token atom, one a cell; else stops and
+/// gives nothing.
+std::vector<const Piece*> pieces_in(const Site& site, BufferId id, std::span<const int> tokens) {
+  std::vector<const Piece*> result;
+  for (const int t : tokens) {
+    const auto pieces = site.content(id).of_tokens(t);
+    if (pieces.empty()) {
+      only_piece(site, id, {.tokens = t, .heads = 0});  // says what is missing
+      return {};
+    }
+    for (const Piece& piece : pieces) {
+      if (only_piece(site, id, piece.cell) == nullptr) {
+        return {};
+      }
+      result.push_back(&piece);
+    }
+  }
+  return result;
+}
+
+/// lse of every query of the block covers all the keys that the mask allows; else stops.
+bool global_lse(const Site& site, BufferId lse, const Block& block) {
+  const AtomGrid& grid = site.grid();
+  for (const int q : block.queries) {
+    for (int h = block.heads.begin; h < block.heads.end; ++h) {
+      const Piece* piece = only_piece(site, lse, {.tokens = q, .heads = h});
+      if (piece == nullptr) {
+        return false;
+      }
+      const AtomSet missing = grid.complete(Tensor::lse, piece->cell).minus(piece->contributions);
+      if (!missing.empty()) {
+        site.stop(fmt::format("backward with a local LSE: '{}' of {} lacks {}",
+                              site.buffer(lse).name, grid.cell_text(Tensor::lse, piece->cell),
+                              grid.contributions_text(Tensor::lse, piece->cell, missing)));
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+std::string quoted(const Site& site, BufferId id) {
+  return fmt::format("'{}'", site.buffer(id).name);
+}
+
+}  // namespace
+
+void apply(const Site& site, const AttentionForward& op) {
+  const auto block = block_of(site, op);
+  if (!block || !holds(site, op.q, Tensor::q, block->queries, block->heads) ||
+      !holds(site, op.k, Tensor::k, block->keys, block->kv_heads) ||
+      !holds(site, op.v, Tensor::v, block->keys, block->kv_heads)) {
+    return;
+  }
+  Contents out;
+  Contents lse;
+  for (const int q : block->queries) {
+    AtomSet met;
+    for (const int k : block->keys) {
+      if (site.grid().allowed(q, k)) {
+        met.insert(static_cast<std::size_t>(k));
+      }
+    }
+    for (int h = block->heads.begin; h < block->heads.end; ++h) {
+      const Cell cell{.tokens = q, .heads = h};
+      out.add({.cell = cell, .contributions = met, .normaliser = met});
+      lse.add({.cell = cell, .contributions = met, .normaliser = {}});
+      for (const int k : met.members()) {
+        site.ledger->forward.meet(cell, k, site.rank);
+      }
+    }
+  }
+  write(site, op.out, Tensor::out, std::move(out));
+  write(site, op.lse, Tensor::lse, std::move(lse));
+}
+
+void apply(const Site& site, const AttentionBackward& op) {
+  const auto block = block_of(site, op);
+  if (!block || !holds(site, op.q, Tensor::q, block->queries, block->heads) ||
+      !holds(site, op.k, Tensor::k, block->keys, block->kv_heads) ||
+      !holds(site, op.v, Tensor::v, block->keys, block->kv_heads) ||
+      !holds(site, op.d_out, Tensor::d_out, block->queries, block->heads) ||
+      !holds(site, op.delta, Tensor::delta, block->queries, block->heads) ||
+      !readable(site, op.lse, Tensor::lse) || !global_lse(site, op.lse, *block)) {
+    return;
+  }
+  const AtomGrid& grid = site.grid();
+  Contents d_q;
+  for (const int q : block->queries) {
+    AtomSet met;
+    for (const int k : block->keys) {
+      if (grid.allowed(q, k)) {
+        met.insert(static_cast<std::size_t>(k));
+      }
+    }
+    for (int h = block->heads.begin; h < block->heads.end; ++h) {
+      const Cell cell{.tokens = q, .heads = h};
+      d_q.add({.cell = cell, .contributions = met, .normaliser = {}});
+      for (const int k : met.members()) {
+        site.ledger->backward.meet(cell, k, site.rank);
+      }
+    }
+  }
+  Contents d_kv;
+  for (const int k : block->keys) {
+    for (int kv = block->kv_heads.begin; kv < block->kv_heads.end; ++kv) {
+      AtomSet met;
+      for (int h = block->heads.begin; h < block->heads.end; ++h) {
+        for (const int q : block->queries) {
+          if (grid.kv_of(h) == kv && grid.allowed(q, k)) {
+            met.insert(grid.contributor({.tokens = q, .heads = h}));
+          }
+        }
+      }
+      d_kv.add({.cell = {.tokens = k, .heads = kv}, .contributions = met, .normaliser = {}});
+    }
+  }
+  write(site, op.d_q, Tensor::d_q, std::move(d_q));
+  write(site, op.d_k, Tensor::d_k, d_kv);
+  write(site, op.d_v, Tensor::d_v, std::move(d_kv));
+}
+
+void apply(const Site& site, const RowDot& op) {
+  if (!readable(site, op.out, Tensor::out) || !readable(site, op.d_out, Tensor::d_out)) {
+    return;
+  }
+  const AtomGrid& grid = site.grid();
+  Contents delta;
+  for (const Piece& d_out : site.content(op.d_out).all()) {
+    const Piece* out = only_piece(site, op.out, d_out.cell);
+    if (out == nullptr || only_piece(site, op.d_out, d_out.cell) == nullptr) {
+      return;
+    }
+    const AtomSet& all = grid.complete(Tensor::out, out->cell);
+    if (out->contributions != all || out->normaliser != all) {
+      site.stop(fmt::format(
+          "delta of an incomplete output: {} of {} lacks {}", quoted(site, op.out),
+          grid.cell_text(Tensor::out, out->cell),
+          grid.contributions_text(Tensor::out, out->cell, all.minus(out->contributions))));
+      return;
+    }
+    delta.add({.cell = out->cell, .contributions = {}, .normaliser = {}});
+  }
+  write(site, op.delta, Tensor::delta, std::move(delta));
+}
+
+void apply(const Site& site, const Merge& op) {
+  const auto* tile = named_tokens(site, op.tokens);
+  if (tile == nullptr || !readable(site, op.part_out, Tensor::out) ||
+      !readable(site, op.part_lse, Tensor::lse) ||
+      (!op.initial &&
+       (!readable(site, op.out, Tensor::out) || !readable(site, op.lse, Tensor::lse)))) {
+    return;
+  }
+  const AtomGrid& grid = site.grid();
+  Contents out;
+  Contents lse;
+  for (const Piece* part : pieces_in(site, op.part_out, *tile)) {
+    const Piece* part_lse = only_piece(site, op.part_lse, part->cell);
+    if (part_lse == nullptr) {
+      return;
+    }
+    if (part->contributions != part_lse->contributions || part->normaliser != part->contributions) {
+      site.stop(fmt::format("{} and {} of {} do not belong together", quoted(site, op.part_out),
+                            quoted(site, op.part_lse), grid.cell_text(Tensor::out, part->cell)));
+      return;
+    }
+    Piece sum = *part;
+    if (!op.initial) {
+      const Piece* old = only_piece(site, op.out, part->cell);
+      const Piece* old_lse = old != nullptr ? only_piece(site, op.lse, part->cell) : nullptr;
+      if (old_lse == nullptr) {
+        return;
+      }
+      if (old->contributions != old_lse->contributions || old->normaliser != old->contributions) {
+        site.stop(fmt::format("{} and {} of {} do not belong together", quoted(site, op.out),
+                              quoted(site, op.lse), grid.cell_text(Tensor::out, part->cell)));
+        return;
+      }
+      sum = *old;
+      unite(site, Tensor::out, sum, *part, quoted(site, op.part_out), quoted(site, op.out));
+    }
+    lse.add({.cell = sum.cell, .contributions = sum.contributions, .normaliser = {}});
+    sum.normaliser = sum.contributions;
+    out.add(std::move(sum));
+  }
+  write(site, op.out, Tensor::out, std::move(out));
+  write(site, op.lse, Tensor::lse, std::move(lse));
+}
+
+void apply(const Site& site, const Rescale& op) {
+  if (!readable(site, op.out, Tensor::out) || !readable(site, op.lse, Tensor::lse) ||
+      !readable(site, op.gathered_lse, Tensor::lse)) {
+    return;
+  }
+  const AtomGrid& grid = site.grid();
+  Contents scaled;
+  Contents global;
+  for (const Piece& out : site.content(op.out).all()) {
+    const Piece* lse = only_piece(site, op.lse, out.cell);
+    if (lse == nullptr || only_piece(site, op.out, out.cell) == nullptr) {
+      return;
+    }
+    Piece sum{.cell = out.cell, .contributions = {}, .normaliser = {}};
+    bool own_is_there = false;
+    for (const Piece& member : site.content(op.gathered_lse).at(out.cell)) {
+      own_is_there = own_is_there || member.contributions == lse->contributions;
+      unite(site, Tensor::lse, sum, member, "one member's lse", "another member's");
+    }
+    if (out.contributions != lse->contributions || out.normaliser != lse->contributions ||
+        !own_is_there) {
+      site.stop(fmt::format("{}, {} and {} of {} do not belong together", quoted(site, op.out),
+                            quoted(site, op.lse), quoted(site, op.gathered_lse),
+                            grid.cell_text(Tensor::out, out.cell)));
+      return;
+    }
+    scaled.add(
+        {.cell = out.cell, .contributions = out.contributions, .normaliser = sum.contributions});
+    global.add(std::move(sum));
+  }
+  write(site, op.scaled, Tensor::out, std::move(scaled));
+  write(site, op.global_lse, Tensor::lse, std::move(global));
+}
+
+void apply(const Site& site, const Accumulate& op) {
+  const Tensor tensor = site.buffer(op.part).tensor;
+  const auto* tile = named_tokens(site, op.tokens);
+  if (tile == nullptr || !readable(site, op.part, tensor) ||
+      (!op.initial && !readable(site, op.sum, tensor))) {
+    return;
+  }
+  Contents sums;
+  for (const Piece* part : pieces_in(site, op.part, *tile)) {
+    if (op.initial) {
+      sums.add(*part);
+      continue;
+    }
+    const Piece* old = only_piece(site, op.sum, part->cell);
+    if (old == nullptr) {
+      return;
+    }
+    if (old->normaliser != part->normaliser) {
+      site.stop(fmt::format("adds {} of {} to {}, but they are normalised over different keys",
+                            quoted(site, op.part), site.grid().cell_text(tensor, part->cell),
+                            quoted(site, op.sum)));
+      return;
+    }
+    Piece sum = *old;
+    unite(site, tensor, sum, *part, quoted(site, op.part), quoted(site, op.sum));
+    sums.add(std::move(sum));
+  }
+  write(site, op.sum, tensor, std::move(sums));
+}
+
+void apply(const Site& site, const Fill& op) {
+  const Tensor tensor = site.buffer(op.buffer).tensor;
+  const auto* tokens = named_tokens(site, op.tokens);
+  const auto heads = tokens != nullptr ? named_heads(site, op.heads, tensor) : std::nullopt;
+  if (!heads) {
+    return;
+  }
+  switch (tensor) {
+    case Tensor::out:
+    case Tensor::lse:
+    case Tensor::d_q:
+    case Tensor::d_k:
+    case Tensor::d_v:
+      break;
+    case Tensor::q:
+    case Tensor::k:
+    case Tensor::v:
+    case Tensor::d_out:
+    case Tensor::delta:
+      site.stop(fmt::format("fills '{}', but {} is no sum", site.buffer(op.buffer).name,
+                            to_string(tensor)));
+      return;
+  }
+  Contents neutral;
+  for (const int t : *tokens) {
+    for (int h = heads->begin; h < heads->end; ++h) {
+      neutral.add({.cell = {.tokens = t, .heads = h}, .contributions = {}, .normaliser = {}});
+    }
+  }
+  write(site, op.buffer, tensor, std::move(neutral));
+}
+
+void apply(const Site& site, const Copy& op) {
+  const Tensor tensor = site.buffer(op.from).tensor;
+  if (!readable(site, op.from, tensor)) {
+    return;
+  }
+  if (site.buffer(op.to).tensor != tensor) {
+    site.stop(fmt::format("copies {} to '{}', a buffer of {}", to_string(tensor),
+                          site.buffer(op.to).name, to_string(site.buffer(op.to).tensor)));
+    return;
+  }
+  if (op.kind != CopyKind::fold) {
+    overwrite(site, op.to, site.content(op.from));
+    return;
+  }
+  Contents folded;
+  std::optional<Piece> sum;
+  for (const Piece& copy : site.content(op.from).all()) {
+    if (sum && sum->cell == copy.cell) {
+      unite(site, tensor, *sum, copy, "one copy", "another copy");
+      continue;
+    }
+    if (sum) {
+      folded.add(std::move(*sum));
+    }
+    sum = copy;
+  }
+  folded.add(std::move(*sum));
+  overwrite(site, op.to, std::move(folded));
+}
+
+}  // namespace spp

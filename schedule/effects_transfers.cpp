@@ -1,0 +1,223 @@
+#include "schedule/effects.hpp"
+#include "schedule/measure.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+/// The pieces that one member receives from all, or from one, of its group.
+struct Part {
+  std::vector<bool> tokens;  // by token atom
+  HeadAtoms heads;
+
+  [[nodiscard]] bool contains(const Cell& cell) const {
+    return tokens[static_cast<std::size_t>(cell.tokens)] && cell.heads >= heads.begin &&
+           cell.heads < heads.end;
+  }
+};
+
+/// What a member's op says that it receives; stops if the grid does not know it.
+template <class Collective>
+std::optional<Part> part_of(const Site& site, const Collective& op) {
+  const auto* tokens = named_tokens(site, op.to_tokens);
+  const auto heads =
+      tokens != nullptr ? named_heads(site, op.to_heads, site.buffer(op.to).tensor) : std::nullopt;
+  if (!heads) {
+    return {};
+  }
+  Part part{.tokens = std::vector<bool>(static_cast<std::size_t>(site.grid().token_atoms())),
+            .heads = *heads};
+  for (const int t : *tokens) {
+    part.tokens[static_cast<std::size_t>(t)] = true;
+  }
+  return part;
+}
+
+/// All members move the same tensor, from buffers with something in them, to others.
+template <class Collective>
+bool comparable(std::span<const Site> sites, std::span<const Collective* const> ops) {
+  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    if (!readable(sites[i], ops[i]->from, tensor)) {
+      return false;
+    }
+    const Buffer& from = sites[i].buffer(ops[i]->from);
+    const Buffer& to = sites[i].buffer(ops[i]->to);
+    if (to.tensor != tensor || to.dtype != from.dtype || ops[i]->from == ops[i]->to) {
+      sites[i].stop(fmt::format("moves '{}' ({} {}) to '{}' ({} {})", from.name,
+                                to_string(from.dtype), to_string(from.tensor), to.name,
+                                to_string(to.dtype), to_string(to.tensor)));
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Something of every cell that the op names has arrived; else stops.
+bool arrived(const Site& site, Tensor tensor, const Part& part, const Contents& content) {
+  for (int t = 0; t < site.grid().token_atoms(); ++t) {
+    for (int h = part.heads.begin; part.tokens[static_cast<std::size_t>(t)] && h < part.heads.end;
+         ++h) {
+      const Cell cell{.tokens = t, .heads = h};
+      if (content.at(cell).empty()) {
+        site.stop(fmt::format("receives no {} of {} from any member", to_string(tensor),
+                              site.grid().cell_text(tensor, cell)));
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// New contents of all members, written only when all are known.
+template <class Collective>
+void overwrite_all(std::span<const Site> sites, std::span<const Collective* const> ops,
+                   std::vector<Contents> received) {
+  for (std::size_t j = 0; j < sites.size(); ++j) {
+    overwrite(sites[j], ops[j]->to, std::move(received[j]));
+  }
+}
+
+}  // namespace
+
+void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
+             const Exchange& received) {
+  const auto from = sent.send.ids();
+  const auto to = received.receive.ids();
+  if (from.size() != to.size()) {
+    sender.stop(fmt::format("sends {} buffers to rank {}, which receives {} in op {}", from.size(),
+                            receiver.rank.value, to.size(), receiver.op));
+    return;
+  }
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const Buffer& source = sender.buffer(from[i]);
+    const Buffer& target = receiver.buffer(to[i]);
+    if (!readable(sender, from[i], source.tensor)) {
+      return;
+    }
+    const bool alike = source.tensor == target.tensor && source.dtype == target.dtype &&
+                       source.tokens * source.heads == target.tokens * target.heads;
+    if (!alike) {
+      sender.stop(fmt::format(
+          "sends '{}' ({} {}, {} x {}) to rank {}, which receives it in op {} as '{}' ({} {}, {} x "
+          "{})",
+          source.name, to_string(source.dtype), to_string(source.tensor), source.tokens,
+          source.heads, receiver.rank.value, receiver.op, target.name, to_string(target.dtype),
+          to_string(target.tensor), target.tokens, target.heads));
+      return;
+    }
+    overwrite(receiver, to[i], sender.content(from[i]));
+  }
+}
+
+void meet(std::span<const Site> sites, std::span<const AllToAll* const> ops) {
+  if (!comparable(sites, ops)) {
+    return;
+  }
+  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  std::vector<Contents> received(sites.size());
+  for (std::size_t j = 0; j < sites.size(); ++j) {
+    const AllToAll& op = *ops[j];
+    const auto part = part_of(sites[j], op);
+    if (!part) {
+      return;
+    }
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+      std::int64_t volume = 0;
+      for (const Piece& piece : sites[i].content(ops[i]->from).all()) {
+        if (part->contains(piece.cell)) {
+          received[j].add(piece);
+          volume += sites[i].grid().volume(tensor, piece.cell);
+        }
+      }
+      const int owner = static_cast<int>(op.kind == AllToAllKind::scatter_heads ? j : i);
+      const HeadRange heads = op.kv ? op.split.kv(owner) : op.split.q(owner);
+      if (volume != op.tokens * heads.count()) {
+        sites[j].stop(fmt::format(
+            "receives {} (tokens x heads) from rank {}, but the op's shape says {} x {}", volume,
+            sites[i].rank.value, op.tokens, heads.count()));
+        return;
+      }
+    }
+    received[j].sort();
+    if (!arrived(sites[j], tensor, *part, received[j])) {
+      return;
+    }
+  }
+  overwrite_all(sites, ops, std::move(received));
+}
+
+void meet(std::span<const Site> sites, std::span<const AllGather* const> ops) {
+  if (!comparable(sites, ops)) {
+    return;
+  }
+  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  std::vector<Contents> received(sites.size());
+  for (std::size_t j = 0; j < sites.size(); ++j) {
+    const auto part = part_of(sites[j], *ops[j]);
+    if (!part) {
+      return;
+    }
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+      for (const Piece& piece : sites[i].content(ops[i]->from).all()) {
+        if (!part->contains(piece.cell)) {
+          sites[j].stop(fmt::format(
+              "receives {} of {} from rank {}, which it does not name", to_string(tensor),
+              sites[j].grid().cell_text(tensor, piece.cell), sites[i].rank.value));
+          return;
+        }
+        received[j].add(piece);
+      }
+    }
+    received[j].sort();
+    if (!arrived(sites[j], tensor, *part, received[j])) {
+      return;
+    }
+  }
+  overwrite_all(sites, ops, std::move(received));
+}
+
+void meet(std::span<const Site> sites, std::span<const ReduceScatter* const> ops) {
+  if (!comparable(sites, ops)) {
+    return;
+  }
+  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  std::vector<Contents> received(sites.size());
+  for (std::size_t j = 0; j < sites.size(); ++j) {
+    const Site& site = sites[j];
+    const auto part = part_of(site, *ops[j]);
+    if (!part) {
+      return;
+    }
+    for (const Piece& own : site.content(ops[j]->from).all()) {
+      if (!part->contains(own.cell)) {
+        continue;
+      }
+      Piece sum{.cell = own.cell, .contributions = {}, .normaliser = own.normaliser};
+      for (std::size_t i = 0; i < sites.size(); ++i) {
+        const Piece* piece = only_piece(sites[i], ops[i]->from, own.cell);
+        if (piece == nullptr) {
+          return;
+        }
+        if (piece->normaliser != own.normaliser) {
+          site.stop(fmt::format(
+              "sums {} of {} over ranks {} and {}, but they are normalised over different keys",
+              to_string(tensor), site.grid().cell_text(tensor, own.cell), site.rank.value,
+              sites[i].rank.value));
+          return;
+        }
+        unite(site, tensor, sum, *piece, fmt::format("rank {}", sites[i].rank.value),
+              "an earlier rank of the group");
+      }
+      received[j].add(std::move(sum));
+    }
+    received[j].sort();
+    if (!arrived(site, tensor, *part, received[j])) {
+      return;
+    }
+  }
+  overwrite_all(sites, ops, std::move(received));
+}
+
+}  // namespace spp

@@ -1,0 +1,100 @@
+#include "schedule/meetings.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace spp {
+namespace {
+
+/// Blocks of pairs: (head atom, whose, key atoms) -> query atoms, so that a team's block is one
+/// line.
+using Blocks = std::map<std::tuple<int, std::string, std::vector<int>>, std::vector<int>>;
+
+std::string text_of(std::string_view what, const Blocks& blocks, const AtomGrid& grid) {
+  constexpr std::size_t most = 4;
+  std::vector<std::string> lines;
+  std::size_t skipped = 0;
+  for (const auto& [block, queries] : blocks) {
+    const auto& [head, whose, keys] = block;
+    if (lines.size() == most) {
+      ++skipped;
+      continue;
+    }
+    const std::string cell = grid.cell_text(Tensor::q, {.tokens = queries.front(), .heads = head});
+    lines.push_back(fmt::format("query tokens {} and key tokens {} {}{}", grid.tokens_text(queries),
+                                grid.tokens_text(keys), cell.substr(cell.find('(')), whose));
+  }
+  if (lines.empty()) {
+    return "";
+  }
+  if (skipped > 0) {
+    lines.push_back(fmt::format("and {} more blocks", skipped));
+  }
+  return fmt::format("{}: {}.", what, fmt::join(lines, "; "));
+}
+
+}  // namespace
+
+Meetings::Meetings(const AtomGrid& grid)
+    : grid_(&grid),
+      by_(static_cast<std::size_t>(grid.query_atoms()) *
+              static_cast<std::size_t>(grid.token_atoms()) *
+              static_cast<std::size_t>(grid.token_atoms()),
+          -1) {}
+
+std::size_t Meetings::index(const Cell& query, int keys) const {
+  const auto tokens = static_cast<std::size_t>(grid_->token_atoms());
+  return (static_cast<std::size_t>(query.heads) * tokens + static_cast<std::size_t>(query.tokens)) *
+             tokens +
+         static_cast<std::size_t>(keys);
+}
+
+void Meetings::meet(const Cell& query, int keys, Rank rank) {
+  ++count_;
+  std::int32_t& by = by_[index(query, keys)];
+  if (by >= 0) {
+    doubles_.push_back({.query = query, .keys = keys, .first = by, .second = rank.value});
+  } else {
+    by = rank.value;
+  }
+}
+
+std::string Meetings::met_twice() const {
+  std::map<std::tuple<int, std::string, int>, std::vector<int>> rows;  // head, whose, query -> keys
+  for (const Double& d : doubles_) {
+    const std::string whose = d.first == d.second
+                                  ? fmt::format(" by rank {} twice", d.first)
+                                  : fmt::format(" by ranks {} and {}", std::min(d.first, d.second),
+                                                std::max(d.first, d.second));
+    rows[{d.query.heads, whose, d.query.tokens}].push_back(d.keys);
+  }
+  Blocks blocks;
+  for (auto& [row, keys] : rows) {
+    const auto& [head, whose, query] = row;
+    std::ranges::sort(keys);
+    keys.erase(std::ranges::unique(keys).begin(), keys.end());
+    blocks[{head, whose, keys}].push_back(query);
+  }
+  return text_of("Met twice", blocks, *grid_);
+}
+
+std::string Meetings::never_met() const {
+  Blocks blocks;
+  for (int h = 0; h < grid_->query_atoms(); ++h) {
+    for (int q = 0; q < grid_->token_atoms(); ++q) {
+      std::vector<int> keys;
+      for (int k = 0; k < grid_->token_atoms(); ++k) {
+        if (grid_->allowed(q, k) && by_[index({.tokens = q, .heads = h}, k)] < 0) {
+          keys.push_back(k);
+        }
+      }
+      if (!keys.empty()) {
+        blocks[{h, "", keys}].push_back(q);
+      }
+    }
+  }
+  return text_of("Never met", blocks, *grid_);
+}
+
+}  // namespace spp

@@ -1,0 +1,37 @@
+// Which rank computed which (query, key, head) cell, over the whole schedule.
+#pragma once
+
+#include "schedule/atoms.hpp"
+
+namespace spp {
+
+/// Memory: 4 bytes for each (query atom, key atom, head atom).
+class Meetings {
+ public:
+  explicit Meetings(const AtomGrid& grid);
+
+  void meet(const Cell& query, int keys, Rank rank);
+  /// Cells met, each time counted.
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+  /// "Met twice: query tokens … and key tokens … (heads …) by rank 0 and rank 1; …"; "" if none.
+  [[nodiscard]] std::string met_twice() const;
+  /// "Never met: query tokens … and key tokens … (heads …); …"; "" if none.
+  [[nodiscard]] std::string never_met() const;
+
+ private:
+  struct Double {
+    Cell query;
+    int keys = 0;
+    std::int32_t first = -1;
+    std::int32_t second = -1;
+  };
+  [[nodiscard]] std::size_t index(const Cell& query, int keys) const;
+
+  const AtomGrid* grid_;
+  std::vector<std::int32_t> by_;  // [head atom][query atom][key atom] -> rank, -1 if not met
+  std::vector<Double> doubles_;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace spp

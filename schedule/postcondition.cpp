@@ -1,0 +1,191 @@
+#include "schedule/postcondition.hpp"
+
+namespace spp {
+namespace {
+
+struct Tile {
+  const std::vector<int>* tokens = nullptr;
+  HeadAtoms heads;
+};
+
+/// The declared tile of an input or output; stops if the grid does not know it.
+std::optional<Tile> tile_of(Ledger& ledger, Rank rank, const Buffer& buffer) {
+  const auto* tokens = ledger.grid.tokens(buffer.tile);
+  const auto heads = ledger.grid.heads(buffer.head_range, buffer.tensor);
+  if (tokens == nullptr || !heads) {
+    ledger.findings.stop(
+        fmt::format("rank {}: {} '{}' declares tokens {} and heads {}:{}, which are not whole "
+                    "parts of the layout",
+                    rank.value, to_string(buffer.role), buffer.name, to_string(buffer.tile),
+                    buffer.head_range.begin, buffer.head_range.count()));
+    return {};
+  }
+  return Tile{.tokens = tokens, .heads = *heads};
+}
+
+/// Calls f(rank, buffer, cell) for every declared cell of a tensor and role, over all ranks.
+template <class F>
+void for_each_declared(Ledger& ledger, std::span<const Home> ranks, Tensor tensor, BufferRole role,
+                       F f) {
+  for (const Home& home : ranks) {
+    for (const Buffer& buffer : home.buffers) {
+      if (buffer.tensor != tensor || buffer.role != role) {
+        continue;
+      }
+      const auto tile = tile_of(ledger, home.rank, buffer);
+      if (!tile) {
+        return;
+      }
+      for (const int t : *tile->tokens) {
+        for (int h = tile->heads.begin; h < tile->heads.end; ++h) {
+          f(home.rank, buffer, Cell{.tokens = t, .heads = h});
+        }
+      }
+    }
+  }
+}
+
+/// All ranks together declare every cell of a tensor; `once`: no cell twice. `optional`: or none.
+struct Demand {
+  Tensor tensor;
+  BufferRole role;
+  bool once = true;
+  bool optional = false;
+};
+
+void check_declared(Ledger& ledger, std::span<const Home> ranks, const Demand& demand) {
+  const AtomGrid& grid = ledger.grid;
+  const auto heads = static_cast<std::size_t>(grid.head_atoms(demand.tensor));
+  std::vector<std::int32_t> owner(static_cast<std::size_t>(grid.token_atoms()) * heads, -1);
+  bool any = false;
+  for_each_declared(ledger, ranks, demand.tensor, demand.role,
+                    [&](Rank rank, const Buffer& buffer, const Cell& cell) {
+                      any = true;
+                      std::int32_t& by = owner[static_cast<std::size_t>(cell.tokens) * heads +
+                                               static_cast<std::size_t>(cell.heads)];
+                      if (by >= 0 && demand.once) {
+                        ledger.findings.note(fmt::format(
+                            "{} {} of {} is declared twice: by rank {} and by rank {} ('{}')",
+                            to_string(demand.role), to_string(demand.tensor),
+                            grid.cell_text(demand.tensor, cell), by, rank.value, buffer.name));
+                      }
+                      by = rank.value;
+                    });
+  if (!any && demand.optional) {
+    return;
+  }
+  for (std::size_t i = 0; i < owner.size(); ++i) {
+    if (owner[i] < 0) {
+      const Cell cell{.tokens = static_cast<int>(i / heads), .heads = static_cast<int>(i % heads)};
+      ledger.findings.note(fmt::format("no rank declares {} {} of {}", to_string(demand.role),
+                                       to_string(demand.tensor),
+                                       grid.cell_text(demand.tensor, cell)));
+      return;
+    }
+  }
+}
+
+/// One output buffer against its declaration.
+void check_output(Ledger& ledger, Rank rank, const Buffer& buffer, const Contents& contents) {
+  const AtomGrid& grid = ledger.grid;
+  const auto tile = tile_of(ledger, rank, buffer);
+  if (!tile) {
+    return;
+  }
+  const auto place = [&] { return fmt::format("rank {}: output '{}'", rank.value, buffer.name); };
+  for (const int t : *tile->tokens) {
+    for (int h = tile->heads.begin; h < tile->heads.end; ++h) {
+      const Cell cell{.tokens = t, .heads = h};
+      const auto pieces = contents.at(cell);
+      if (pieces.size() != 1) {
+        ledger.findings.note(fmt::format("{} holds {} pieces of {} at the end, not one", place(),
+                                         pieces.size(), grid.cell_text(buffer.tensor, cell)));
+        return;
+      }
+      const Piece& piece = pieces.front();
+      const AtomSet& all = grid.complete(buffer.tensor, cell);
+      const AtomSet missing = all.minus(piece.contributions);
+      if (!missing.empty()) {
+        ledger.findings.note(fmt::format("{}: {} of {} lacks the contribution of {}", place(),
+                                         to_string(buffer.tensor),
+                                         grid.cell_text(buffer.tensor, cell),
+                                         grid.contributions_text(buffer.tensor, cell, missing)));
+        return;
+      }
+      if (piece.contributions != all) {
+        ledger.findings.note(fmt::format(
+            "{}: {} of {} holds the contribution of {}, which the mask forbids", place(),
+            to_string(buffer.tensor), grid.cell_text(buffer.tensor, cell),
+            grid.contributions_text(buffer.tensor, cell, piece.contributions.minus(all))));
+        return;
+      }
+      if (buffer.tensor == Tensor::out && piece.normaliser != piece.contributions) {
+        ledger.findings.note(fmt::format("{}: out of {} is normalised over other keys than it sums",
+                                         place(), grid.cell_text(buffer.tensor, cell)));
+        return;
+      }
+    }
+  }
+  const auto cells =
+      tile->tokens->size() * static_cast<std::size_t>(tile->heads.end - tile->heads.begin);
+  if (contents.all().size() != cells) {
+    ledger.findings.note(
+        fmt::format("{} holds more than tokens {} at the end", place(), to_string(buffer.tile)));
+  }
+}
+
+}  // namespace
+
+void load_inputs(Ledger& ledger, const Home& home) {
+  for (std::size_t b = 0; b < home.buffers.size(); ++b) {
+    const Buffer& buffer = home.buffers[b];
+    if (buffer.role != BufferRole::input) {
+      continue;
+    }
+    const auto tile = tile_of(ledger, home.rank, buffer);
+    if (!tile) {
+      return;
+    }
+    for (const int t : *tile->tokens) {
+      for (int h = tile->heads.begin; h < tile->heads.end; ++h) {
+        const Cell cell{.tokens = t, .heads = h};
+        const AtomSet& all = ledger.grid.complete(buffer.tensor, cell);
+        home.contents[b].add({.cell = cell,
+                              .contributions = all,
+                              .normaliser = buffer.tensor == Tensor::out ? all : AtomSet()});
+      }
+    }
+    home.contents[b].sort();
+  }
+}
+
+void check_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+  if (phase == Phase::backward) {
+    return;  // what the forward kept may be kept where it was last
+  }
+  for (const Tensor tensor : {Tensor::q, Tensor::k, Tensor::v}) {
+    check_declared(ledger, ranks, {.tensor = tensor, .role = BufferRole::input});
+  }
+}
+
+void check_outputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+  for (const Home& home : ranks) {
+    for (std::size_t b = 0; b < home.buffers.size(); ++b) {
+      if (home.buffers[b].role == BufferRole::output) {
+        check_output(ledger, home.rank, home.buffers[b], home.contents[b]);
+      }
+    }
+  }
+  if (phase == Phase::forward) {
+    check_declared(ledger, ranks, {.tensor = Tensor::out, .role = BufferRole::output});
+    check_declared(
+        ledger, ranks,
+        {.tensor = Tensor::lse, .role = BufferRole::output, .once = false, .optional = true});
+    return;
+  }
+  for (const Tensor tensor : {Tensor::d_q, Tensor::d_k, Tensor::d_v}) {
+    check_declared(ledger, ranks, {.tensor = tensor, .role = BufferRole::output});
+  }
+}
+
+}  // namespace spp
