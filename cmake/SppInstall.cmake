@@ -1,6 +1,5 @@
 # Install tree: lib/, include/sp-plan/<folder>/…, share/sp-plan/{topologies,models}, bin/sp-plan, and
 # the package that find_package(sp-plan) reads (tried by tests/install).
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(layers GLOBAL PROPERTY SPP_BUILT_LAYERS)
