@@ -1,0 +1,85 @@
+// A cluster of GPUs as links and routes: what the network model sees.
+//
+// The machine is a tree of blocks: GPU < PCIe switch < socket < NIC's GPUs < node < leaf. Every block has
+// links out of it and into it, one per direction; a route climbs out of the source's blocks and into
+// the destination's. Links of one kind have one capacity, so that a permutation of the GPUs that maps
+// blocks to blocks maps the cluster onto itself (sim/folding).
+//
+// A link's capacity is what large messages achieve on it: nominal rate times the transport's best
+// fraction, so that flows which share it never exceed what one of them could reach alone.
+#pragma once
+
+#include "base/id.hpp"
+#include "base/units.hpp"
+#include "sim/machine.hpp"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace spp::sim {
+
+enum class LinkKind : std::uint8_t {
+  gpu_out, gpu_in,          // NVLink port, or PCIe slot
+  switch_out, switch_in,    // PCIe switch uplink, if there are several GPUs under one
+  bridge_out, bridge_in,    // host bridge of a socket
+  socket_out, socket_in,    // link between sockets
+  nic_out, nic_in,          // network card, own or shared
+  leaf_out, leaf_in         // uplinks of a leaf switch, all of them together (oversubscribed fat tree)
+};
+constexpr std::size_t link_kinds = 12;
+std::string_view to_string(LinkKind);
+
+struct Link {
+  LinkKind kind = LinkKind::gpu_out;
+  int first_gpu = 0;   // lowest GPU of the block it belongs to
+  Bandwidth capacity{};
+  std::string name;    // "node 0 gpu 3 out"
+};
+
+enum class Scope : std::uint8_t { self, intra, inter };
+
+/// Links from one GPU to another, in order. Empty for self.
+struct Path {
+  std::array<LinkId, 10> storage{};
+  std::uint8_t size = 0;
+  Scope scope = Scope::self;
+  [[nodiscard]] std::span<const LinkId> links() const { return {storage.data(), size}; }
+};
+
+/// GPUs are numbered node by node. Immutable.
+class Cluster {
+ public:
+  /// `nodes` machines, of which the first `gpus` GPUs are used (node by node).
+  Cluster(MachineSpec machine, int nodes, int gpus);
+
+  [[nodiscard]] const MachineSpec& machine() const { return machine_; }
+  [[nodiscard]] int nodes() const { return nodes_; }
+  [[nodiscard]] int gpus() const { return gpus_; }
+  [[nodiscard]] int gpus_per_node() const;
+  [[nodiscard]] int node_of(int gpu) const;
+  [[nodiscard]] std::span<const Link> links() const { return links_; }
+  [[nodiscard]] Path path(int from, int to) const;
+  [[nodiscard]] Scope scope(int from, int to) const;
+  /// Transport between two GPUs: intra or inter (never self).
+  [[nodiscard]] const TransportSpec& transport(Scope scope) const;
+  /// Nominal rate of one GPU's way out in a scope: its port, or its NIC (whole, even when shared).
+  [[nodiscard]] Bandwidth nominal_rate(Scope scope) const;
+  /// GPUs that share one NIC.
+  [[nodiscard]] int gpus_per_nic() const;
+  /// Number of the block of `gpu` that owns links of `kind`; equal for GPUs that share the link.
+  [[nodiscard]] int block(LinkKind kind, int gpu) const;
+  /// The link of a kind that `gpu`'s block owns; invalid if this machine has none of that kind.
+  [[nodiscard]] LinkId link(LinkKind kind, int gpu) const;
+
+ private:
+  MachineSpec machine_;
+  int nodes_ = 1;
+  int gpus_ = 1;
+  std::vector<Link> links_;
+  std::array<std::vector<LinkId>, link_kinds> link_of_gpu_;
+};
+
+}  // namespace spp::sim

@@ -1,0 +1,72 @@
+// Lowering: what a communication op puts on the network.
+//
+//   exchange        one message, at the transport's send/receive cost for its size
+//   all_to_all      direct: one flow to every peer at once (NCCL posts all its sends and receives in
+//                   one group; src/enqueue.cc). Each flow's cap is its share of the rate that the
+//                   transport reaches in an all-to-all of that size, per scope (inside / across nodes).
+//   all_gather,     pipelined rings: each rank passes (n-1) blocks to its next, all steps overlap, so
+//   reduce_scatter  one flow per ring edge plus n-1 hop latencies. Across nodes there are as many rings
+//                   as the group has members in a node, each leaving the node by another member's NIC
+//                   (NCCL builds such channels; src/graph/search.cc); each carries its share.
+//
+// The lowering depends on op, group and placement only, never on time. Its name is printed with every
+// prediction (`algorithm`).
+#pragma once
+
+#include "schedule/measure.hpp"
+#include "sim/cluster.hpp"
+
+#include <string_view>
+#include <vector>
+
+namespace spp::sim {
+
+/// Which GPU is which rank.
+class Placement {
+ public:
+  /// `ranks` ranks on the first GPUs of the cluster. Cyclic order needs whole nodes (else InternalError).
+  Placement(const Cluster& cluster, int ranks, RankOrder order);
+  [[nodiscard]] const Cluster& cluster() const { return *cluster_; }
+  [[nodiscard]] int ranks() const { return ranks_; }
+  [[nodiscard]] int gpu(Rank rank) const {
+    return order_ == RankOrder::block ? rank.value : rank.value % nodes_ * per_node_ + rank.value / nodes_;
+  }
+  [[nodiscard]] int node(Rank rank) const { return cluster_->node_of(gpu(rank)); }
+  [[nodiscard]] Scope scope(Rank a, Rank b) const { return cluster_->scope(gpu(a), gpu(b)); }
+  [[nodiscard]] Path path(Rank a, Rank b) const { return cluster_->path(gpu(a), gpu(b)); }
+
+ private:
+  const Cluster* cluster_;
+  int ranks_;
+  RankOrder order_;
+  int nodes_ = 1;
+  int per_node_ = 1;
+};
+
+/// One flow that leaves the lowered op's rank.
+struct Traffic {
+  Rank to;
+  double bytes = 0;
+  double rate_cap = 0;  // bytes per second that it could reach alone
+  double latency = 0;   // seconds before its bytes flow
+};
+
+struct LoweredComm {
+  std::vector<Traffic> flows;
+  Scope scope = Scope::self;        // the widest one it touches
+  std::string_view algorithm;       // "p2p", "direct", "ring", "4 rings"
+  void clear() {
+    flows.clear();
+    scope = Scope::self;
+    algorithm = {};
+  }
+};
+
+/// Lowers a communication op of one rank into `out` (cleared first).
+void lower(const OpBody& body, const Shapes& shapes, const Placement& placement, LoweredComm& out);
+
+/// Members of the group of a collective, and the time it takes when it has the network for itself:
+/// a closed form of the same lowering. `sent` = bytes that each rank sends in the call.
+Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent, const Placement& placement);
+
+}  // namespace spp::sim

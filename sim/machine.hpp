@@ -1,0 +1,195 @@
+// Machines as data: GPUs, generations (kernel defaults), transports and machines, read from
+// topologies/*.json. Every number keeps its source and spread (base/json.hpp: Sourced).
+#pragma once
+
+#include "base/json.hpp"
+#include "base/units.hpp"
+#include "schedule/measure.hpp"
+#include "schedule/problem.hpp"
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace spp::sim {
+
+/// A message of up to `up_to` bytes takes latency + bytes / (fraction * nominal rate).
+struct Segment {
+  Bytes up_to{};  // largest message; the last segment has the largest Bytes there is
+  Sourced<Seconds> latency;
+  Sourced<double> fraction;
+};
+
+/// What a message costs: latency + bytes / rate. `rate` also caps its flow on the network.
+struct MessageCost {
+  Seconds latency{};
+  Bandwidth rate{};
+};
+
+/// One way of moving bytes: NVLink 4, PCIe 5, InfiniBand … with what NCCL reaches on it.
+///
+/// Segments join at the nominal rate they were fitted at. On another one (network transports: the
+/// machine's NICs decide) a border would be a step, and a longer message could be faster than a
+/// shorter one; so time never falls at a border: T(S) = max(segment(S), T(border before)).
+struct TransportSpec {
+  std::string name;
+  std::vector<std::string> aliases;
+  std::string medium;                        // nvlink | pcie | network
+  std::optional<Sourced<Bandwidth>> rate;    // nominal, one direction; network: the NIC's rate
+  std::optional<Sourced<Bandwidth>> fitted_at;            // network: where the segments join
+  std::array<std::vector<Segment>, comm_kinds> segments;  // by CommKind
+  Sourced<Seconds> hop_latency;              // per ring step of gather and scatter
+  std::vector<std::pair<int, double>> all_to_all_by_ranks;  // factor on the all-to-all fraction
+  Sourced<std::int64_t> sms;                 // SMs that the communication kernel occupies
+
+  /// The segment of a message of `bytes` (what one rank sends in the call).
+  [[nodiscard]] const Segment& segment(CommKind kind, Bytes bytes) const;
+  /// Time of a message of `bytes` with its links for itself; never falls as `bytes` grow.
+  [[nodiscard]] Seconds time(CommKind kind, Bytes bytes, Bandwidth nominal) const;
+  /// The same as a latency and the segment's rate: latency + bytes / rate == time(…).
+  [[nodiscard]] MessageCost cost(CommKind kind, Bytes bytes, Bandwidth nominal) const;
+  /// Factor for an all-to-all over `ranks`, interpolated in log2; 1 if the transport has no table.
+  [[nodiscard]] double all_to_all_factor(int ranks) const;
+  /// Best share of the nominal rate that any message reaches: what a link can carry.
+  [[nodiscard]] double best_fraction() const;
+};
+
+/// How an attention kernel fills a GPU (topologies/README.md has the meaning of each).
+struct AttentionKernelSpec {
+  std::string kernel;  // "FA2", "FA3 or cuDNN 9"
+  Sourced<std::int64_t> q_tile, kv_tile, backward_tile, ctas_per_sm;
+  Sourced<std::int64_t> item_overhead, item_overhead_backward;  // rows
+  Sourced<double> forward_full, forward_causal, backward_full, backward_causal;
+  Sourced<double> head_dim_64;
+  Sourced<Seconds> startup, startup_backward;
+  std::optional<Sourced<double>> forward_minimum_fill;
+};
+
+struct GenerationSpec {
+  std::string name;
+  AttentionKernelSpec attention;
+  Sourced<double> gemm_efficiency;
+  Sourced<Seconds> gemm_startup;
+  Sourced<std::int64_t> gemm_tile;
+  Sourced<double> memory_efficiency;  // of elementwise kernels
+  Sourced<Seconds> launch;            // host cost of one kernel
+  std::map<std::string, AttentionKernelSpec> kernels;  // alternatives by name: "FA2", "cuDNN 9"
+};
+
+struct GpuSpec {
+  std::string name;
+  std::vector<std::string> aliases;
+  int compute_capability = 0;
+  Sourced<std::int64_t> sms;
+  std::map<DType, Sourced<FlopRate>> matrix_rate;
+  Sourced<FlopRate> vector_rate_fp32;
+  Sourced<Bytes> memory;
+  Sourced<double> memory_usable;
+  Sourced<Bandwidth> memory_bandwidth;
+  std::string intra, pcie;  // default transports
+  GenerationSpec generation;
+};
+
+/// Peak of the matrix units; InputError(where) if this GPU has none for `dtype` (V100: bf16).
+FlopRate matrix_rate(const GpuSpec& gpu, DType dtype, std::string_view where);
+
+/// An attention kernel of a generation by name, its default included. InputError(where) if unknown.
+const AttentionKernelSpec& attention_kernel(const GenerationSpec& generation,
+                                            const std::string& kernel, std::string_view where);
+
+struct FabricSpec {
+  std::string kind = "non-blocking";  // or "fat-tree": nodes_per_leaf nodes share a leaf's uplinks
+  std::optional<Sourced<std::int64_t>> nodes_per_leaf;
+  Sourced<double> oversubscription{.value = 1};
+};
+
+struct InterSpec {
+  TransportSpec transport;
+  Sourced<std::int64_t> nics;
+  Sourced<Bandwidth> rate_per_nic;
+  Sourced<std::int64_t> gpus_per_nic;
+};
+
+struct MachineSpec {
+  std::string name;
+  std::vector<std::string> aliases;
+  GpuSpec gpu;
+  Sourced<std::int64_t> gpus_per_node;
+  TransportSpec intra;
+  Bandwidth intra_rate{};  // nominal, per GPU and direction
+  Sourced<std::int64_t> sockets;
+  std::optional<Sourced<Bandwidth>> host_bridge, socket_link;
+  std::optional<Sourced<std::int64_t>> gpus_per_pcie_switch;
+  std::optional<InterSpec> inter;
+  FabricSpec fabric;
+};
+
+/// InputError(where) unless the parts fit: whole GPUs per socket, PCIe switch and NIC; a PCIe machine
+/// has its host bridges; an oversubscribed fat tree has leaves. Readers and Cluster call it.
+void check(const MachineSpec& machine, std::string_view where);
+
+/// Sizes beyond which a description is a typing error.
+constexpr std::int64_t most_gpus_per_node = 1024;
+constexpr std::int64_t most_gpus = 1 << 20;
+
+/// What was assumed on the way from a request to a machine; printed with every prediction.
+struct Assumption {
+  std::string what, value, source;
+};
+
+/// "nvlink4", "pcie5" or a rate "300GB/s"; "ib:8x400Gb/s", "ethernet:100Gb/s", …
+struct ComposedMachine {
+  std::string gpu;
+  int gpus_per_node = 8;
+  std::string intra;  // empty: the GPU's default
+  std::string inter;  // empty: none
+};
+
+/// The data folder topologies/: gpus/, generations/, transports/, machines/, one file per thing.
+/// A machine names a GPU and transports, a GPU names a generation and transports, and those name
+/// nothing; so there are no cycles. Reading is strict: an unknown key, a missing unit, a name that is
+/// not the file's, or a name used twice in a folder is an InputError that names file and key.
+class Catalog {
+ public:
+  explicit Catalog(std::filesystem::path folder);
+
+  /// Sorted; without aliases.
+  [[nodiscard]] std::vector<std::string> gpu_names() const;
+  [[nodiscard]] std::vector<std::string> generation_names() const;
+  [[nodiscard]] std::vector<std::string> transport_names() const;
+  [[nodiscard]] std::vector<std::string> machine_names() const;
+  /// By name or alias; GPUs and machines also by path of a JSON file (a name with '/' or ending in
+  /// .json), whose references are looked up in this catalog. InputError(where) if unknown.
+  [[nodiscard]] GpuSpec gpu(const std::string& name, std::string_view where) const;
+  [[nodiscard]] GenerationSpec generation(const std::string& name, std::string_view where) const;
+  [[nodiscard]] TransportSpec transport(const std::string& name, std::string_view where) const;
+  [[nodiscard]] MachineSpec machine(const std::string& name, std::string_view where) const;
+  /// A machine put together from a GPU and links; what was filled in goes to `assumptions`.
+  [[nodiscard]] MachineSpec compose(const ComposedMachine& request,
+                                    std::vector<Assumption>& assumptions) const;
+  /// The file of a machine or, if there is no such machine, of a GPU.
+  [[nodiscard]] std::filesystem::path file_of(const std::string& name,
+                                              std::string_view where) const;
+
+ private:
+  /// The files of one subfolder.
+  struct Shelf {
+    std::string what;                               // "machine"
+    std::map<std::string, std::filesystem::path> files;  // by name
+    std::map<std::string, std::string> aliases;          // alias -> name
+    [[nodiscard]] std::vector<std::string> names() const;
+    /// Path by name, alias, or, if `paths`, the path itself.
+    [[nodiscard]] std::filesystem::path find(const std::string& name, bool paths,
+                                             std::string_view where) const;
+  };
+  static Shelf shelf(const std::filesystem::path& folder, std::string_view what);
+
+  std::filesystem::path folder_;
+  Shelf gpus_, generations_, transports_, machines_;
+};
+
+}  // namespace spp::sim

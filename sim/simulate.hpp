@@ -1,0 +1,88 @@
+// The simulator: runs a schedule over a modelled cluster and returns when everything happened.
+//
+// Semantics (DESIGN in docs/cost-model.md)
+// - An op starts when the buffers it uses are free in the sense of schedule.hpp, its stream is free and
+//   the host has issued it (one launch cost per op, in program order, at most `lookahead` ops ahead).
+// - A kernel occupies its rank's device for the time its cost model says, longer while communication
+//   kernels of the rank hold SMs: the device's capacity is 1 less their share.
+// - A point-to-point message starts when both sides have started their op; a collective when all
+//   members have. It pays its latency, then its flows run at max-min fair rates (flow_network.hpp).
+//   An exchange ends when its own messages have ended, a collective when all of its flows have.
+// - Deterministic: events of one instant are handled in order of their creation.
+#pragma once
+
+#include "schedule/timeline.hpp"
+#include "sim/folding.hpp"
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace spp::sim {
+
+/// Time of a kernel op alone on its device.
+using KernelTime = std::function<Seconds(const OpBody&, const Shapes&)>;
+
+struct SimulationCosts {
+  KernelTime kernel;
+  Seconds launch{};             // host time per op
+  Bandwidth local_copy{};       // an exchange of a rank with itself; bytes are read and written
+  std::array<double, 3> sm_share{};  // of the device, taken by communication in a scope (self, intra, inter)
+};
+
+struct SimulationOptions {
+  bool fold = true;           // simulate one rank of each orbit
+  bool timeline = false;      // record every op of the simulated ranks
+  bool steps = false;         // record each wait of the critical rank
+  double rate_staleness = 0;  // see flow_network.hpp; 0 is exact
+};
+
+/// A kernel that waited for communication.
+struct Wait {
+  std::int64_t op = 0;         // position of the op that waited
+  std::int64_t waited_for = 0;
+  CommKind kind = CommKind::send_recv;
+  StreamId stream;
+  Seconds seconds{};
+};
+
+/// The op class that cost most exposed time, with the slowest of its messages.
+struct Bottleneck {
+  CommKind kind = CommKind::send_recv;
+  StreamId stream;
+  Scope scope = Scope::self;
+  Seconds exposed{};
+  Rank from, to;           // of the slowest message
+  Bandwidth rate{};        // that it reached
+  std::string algorithm;
+};
+
+/// Of the rank that ends last. compute + exposed + launch_bound = makespan.
+struct Breakdown {
+  Seconds attention{};     // attention kernels
+  Seconds other_kernels{};
+  Seconds exposed{};       // compute stream idle for communication
+  Seconds hidden{};        // communication time behind kernels
+  Seconds launch_bound{};  // compute stream idle for the host
+};
+
+struct Simulation {
+  Seconds makespan{};
+  Rank critical;
+  Breakdown breakdown;
+  std::array<Bytes, comm_kinds> sent{};  // by the critical rank
+  std::vector<Bottleneck> bottlenecks;   // by falling exposed time
+  std::vector<Wait> waits;               // options.steps
+  std::vector<Seconds> rank_end;         // of the representatives
+  std::vector<Rank> representatives;
+  int folded = 1;                        // ranks that one simulated rank stands for
+  std::int64_t ops = 0, messages = 0;    // simulated; times `folded` is what they stand for
+  Timeline timeline;                     // options.timeline
+};
+
+/// Runs `schedule`. It must be proven (coverage); a schedule that deadlocks is an InternalError.
+Simulation simulate(const Schedule& schedule, const Placement& placement, const SimulationCosts& costs,
+                    const SimulationOptions& options = {});
+
+}  // namespace spp::sim
