@@ -15,7 +15,13 @@ std::string text_of(std::string_view what, const Blocks& blocks, const AtomGrid&
   constexpr std::size_t most = 4;
   std::vector<std::string> lines;
   std::size_t skipped = 0;
-  for (const auto& [block, queries] : blocks) {
+  std::vector<const Blocks::value_type*> sorted;  // by queries
+  for (const auto& entry : blocks) {
+    sorted.push_back(&entry);
+  }
+  std::ranges::stable_sort(sorted, {}, [](const auto* entry) { return entry->second; });
+  for (const auto* entry : sorted) {
+    const auto& [block, queries] = *entry;
     const auto& [head, whose, keys] = block;
     if (lines.size() == most) {
       ++skipped;

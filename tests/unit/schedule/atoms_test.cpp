@@ -1,0 +1,91 @@
+#include "schedule/atoms.hpp"
+
+#include "tests/support/catch.hpp"
+
+using namespace spp;
+
+namespace {
+
+AtomSet set_of(std::initializer_list<std::size_t> members) {
+  AtomSet set;
+  for (const std::size_t m : members) {
+    set.insert(m);
+  }
+  return set;
+}
+
+AtomGrid grid_of(const Problem& problem, const SequencePlan& plan) {
+  Schedule schedule;
+  schedule.problem = problem;
+  schedule.plan = plan;
+  schedule.mesh = Mesh(plan);
+  return AtomGrid(schedule);
+}
+
+TokenSet range(std::int64_t begin, std::int64_t count, std::int64_t stride = 1) {
+  return TokenSet({.begin = begin, .count = count, .stride = stride});
+}
+
+}  // namespace
+
+TEST_CASE("sets of atoms unite, intersect and differ across words") {
+  const AtomSet a = set_of({1, 63, 64, 200});
+  const AtomSet b = set_of({63, 65});
+  CHECK(a.members() == std::vector<int>{1, 63, 64, 200});
+  CHECK(a.intersects(b));
+  CHECK(a.intersection(b) == set_of({63}));
+  CHECK(a.minus(b) == set_of({1, 64, 200}));
+  AtomSet both = b;
+  both.unite(a);
+  CHECK(both == set_of({1, 63, 64, 65, 200}));
+}
+
+TEST_CASE("sets that lost their highest members equal sets that never had them") {
+  CHECK(set_of({1, 200}).minus(set_of({200})) == set_of({1}));
+  CHECK(set_of({200}).intersection(set_of({1})).empty());
+}
+
+TEST_CASE("token atoms are what ranks hold; other sets must be unions of them") {
+  const AtomGrid grid = grid_of({.seq = 64}, {.ring = 4});
+  CHECK(grid.token_atoms() == 4);
+  REQUIRE(grid.tokens(range(16, 32)) != nullptr);
+  CHECK(*grid.tokens(range(16, 32)) == std::vector<int>{1, 2});
+  CHECK(grid.tokens(range(16, 24)) == nullptr);
+  CHECK(grid.tokens(range(0, 32, 2)) == nullptr);
+  CHECK(grid.tokens(TokenSet()) == nullptr);
+}
+
+TEST_CASE("zigzag atoms are chunks, also where two chunks of a rank continue each other") {
+  const AtomGrid grid = grid_of({.seq = 64}, {.ring = 2, .layout = Layout::zigzag});
+  CHECK(grid.token_atoms() == 4);  // rank 1 holds 16:32, two chunks of 16
+  CHECK(*grid.tokens(range(16, 16)) == std::vector<int>{1});
+  CHECK(grid.tokens_text(std::vector<int>{0, 1, 3}) == "0:32+48:16");
+}
+
+TEST_CASE("striped atoms make up plain ranges") {
+  const AtomGrid grid = grid_of({.seq = 64}, {.ring = 4, .layout = Layout::striped});
+  CHECK(*grid.tokens(range(1, 16, 4)) == std::vector<int>{1});
+  CHECK(grid.tokens(range(0, 64))->size() == 4);
+  CHECK(grid.tokens_text(std::vector<int>{1}) == "1:16/4");
+}
+
+TEST_CASE("head atoms follow the Ulysses split; replicated KV heads serve several query atoms") {
+  const AtomGrid grid = grid_of({.seq = 64, .q_heads = 8, .kv_heads = 2},
+                                {.ulysses = 4, .heads = HeadPolicy::replicate});
+  CHECK(grid.query_atoms() == 4);
+  CHECK(grid.head_atoms(Tensor::d_k) == 2);
+  CHECK(grid.kv_of(1) == 0);
+  CHECK(grid.kv_of(2) == 1);
+  CHECK(grid.heads({2, 6}, Tensor::q) == HeadAtoms{.begin = 1, .end = 3});
+  CHECK(grid.heads({1, 2}, Tensor::k) == HeadAtoms{.begin = 1, .end = 2});
+  CHECK_FALSE(grid.heads({1, 4}, Tensor::q));
+}
+
+TEST_CASE("contributions are complete when the mask allows no others") {
+  // Two ranks, causal: queries 0:32 see keys 0:32; keys 0:32 are seen by all queries.
+  const AtomGrid grid = grid_of({.seq = 64}, {.ring = 2});
+  CHECK(grid.complete(Tensor::out, {.tokens = 0, .heads = 0}) == set_of({0}));
+  CHECK(grid.complete(Tensor::d_q, {.tokens = 1, .heads = 0}) == set_of({0, 1}));
+  CHECK(grid.complete(Tensor::d_k, {.tokens = 0, .heads = 0}) == set_of({0, 1}));
+  CHECK(grid.complete(Tensor::d_v, {.tokens = 1, .heads = 0}) == set_of({1}));
+}
