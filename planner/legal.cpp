@@ -1,0 +1,256 @@
+// Which plans are legal: the enumeration behind plan(), and the plan that given choices describe.
+#include "planner/plan.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+namespace spp {
+namespace {
+
+std::vector<int> divisors(int n) {
+  std::vector<int> result;
+  for (int d = 1; d <= n; ++d) {
+    if (n % d == 0) {
+      result.push_back(d);
+    }
+  }
+  return result;
+}
+
+/// Orders of the axes that a plan uses; axes of size one do not make a difference.
+std::vector<std::array<Axis, 3>> distinct_orders(const SequencePlan& plan) {
+  const auto size = [&](Axis axis) {
+    switch (axis) {
+      case Axis::ulysses:
+        return plan.ulysses;
+      case Axis::team:
+        return plan.team;
+      case Axis::ring:
+        return plan.ring / (plan.team * plan.team);
+    }
+    throw InternalError("unknown axis");
+  };
+  std::array<Axis, 3> order{Axis::ulysses, Axis::team, Axis::ring};
+  std::vector<std::array<Axis, 3>> result;
+  std::set<std::vector<Axis>> seen;
+  do {
+    std::vector<Axis> used;
+    std::ranges::copy_if(order, std::back_inserter(used), [&](Axis a) { return size(a) > 1; });
+    if (seen.insert(used).second) {
+      result.push_back(order);
+    }
+  } while (std::ranges::next_permutation(order).found);
+  return result;
+}
+
+template <class T>
+std::vector<T> choose(const std::optional<T>& fixed, std::vector<T> all) {
+  return fixed ? std::vector<T>{*fixed} : all;
+}
+
+/// Head policies that can apply: the plain one if it can, else the ways around it.
+std::vector<HeadPolicy> policies(const Request& request, int ulysses) {
+  if (request.fixed.heads) {
+    return {*request.fixed.heads};
+  }
+  std::vector<HeadPolicy> result;
+  for (const HeadPolicy p : {HeadPolicy::divide, HeadPolicy::replicate, HeadPolicy::uneven, HeadPolicy::pad}) {
+    if (HeadSplit::why_not(request.problem, ulysses, p).empty()) {
+      result.push_back(p);
+    }
+  }
+  // Padding beyond the query heads computes zeros on whole ranks: refused, and named as such.
+  std::erase_if(result, [&](HeadPolicy p) { return p == HeadPolicy::pad && ulysses > request.problem.q_heads; });
+  return result.empty() ? std::vector{HeadPolicy::divide} : result;
+}
+
+std::vector<int> windows(const Strategy& s, const Request& request, int ring) {
+  if (request.fixed.window) {
+    return {*request.fixed.window};
+  }
+  if (!s.degrees.window) {
+    return {1};
+  }
+  std::vector<int> result = divisors(ring);
+  std::erase_if(result, [&](int w) { return w == 1 || w == ring; });
+  return result;
+}
+
+std::vector<int> teams(const Strategy& s, const Request& request, int ring) {
+  if (request.fixed.team) {
+    return {*request.fixed.team};
+  }
+  if (!s.degrees.team) {
+    return {1};
+  }
+  std::vector<int> result;
+  for (int c = 2; std::int64_t{c} * c <= ring; ++c) {
+    if (ring % (c * c) == 0) {
+      result.push_back(c);
+    }
+  }
+  return result;
+}
+
+/// Layouts worth trying: under the full mask all do the same work, so the first one stands for them.
+std::vector<Layout> layouts(const Strategy& s, const Request& request) {
+  if (request.fixed.layout) {
+    return {*request.fixed.layout};
+  }
+  if (request.problem.mask.kind == MaskKind::full) {
+    return {std::ranges::find(s.layouts, Layout::contiguous) != s.layouts.end() ? Layout::contiguous : s.layouts[0]};
+  }
+  return {s.layouts.begin(), s.layouts.end()};
+}
+
+class Collector {
+ public:
+  Collector(const Request& request, std::vector<Rejected>* rejected) : request_(request), rejected_(rejected) {}
+
+  void try_all(const Strategy& s, int ulysses, int ring) {
+    for (const int team : teams(s, request_, ring)) {
+      for (const int window : windows(s, request_, ring)) {
+        for (const HeadPolicy heads : policies(request_, ulysses)) {
+          for (const Layout layout : layouts(s, request_)) {
+            try_orders(s, {.strategy = std::string(s.name), .ulysses = ulysses, .ring = ring, .team = team,
+                           .window = window, .layout = layout, .heads = heads});
+          }
+        }
+      }
+    }
+  }
+  std::vector<SequencePlan> take() { return std::move(plans_); }
+
+ private:
+  void try_orders(const Strategy& s, SequencePlan plan) {
+    if (const WhyNot reason = why_not(s, request_.problem, plan); !reason.legal()) {
+      reject(plan, reason);
+      return;
+    }
+    const auto orders = request_.fixed.order ? std::vector{*request_.fixed.order} : distinct_orders(plan);
+    const bool whole_nodes = request_.gpus == request_.cluster->nodes() * request_.cluster->gpus_per_node();
+    std::vector<RankOrder> rank_orders{RankOrder::block};
+    if (request_.fixed.rank_order) {
+      rank_orders = {*request_.fixed.rank_order};
+    } else if (whole_nodes && request_.cluster->nodes() > 1 && orders.size() == 1) {
+      rank_orders.push_back(RankOrder::cyclic);  // with two axes their order reaches the same mappings
+    }
+    for (const auto& order : orders) {
+      for (const RankOrder rank_order : rank_orders) {
+        plan.order = order;
+        plan.rank_order = rank_order;
+        plans_.push_back(plan);
+      }
+    }
+  }
+
+  void reject(const SequencePlan& plan, const WhyNot& reason) {
+    const auto key = std::tuple(plan.strategy, plan.ulysses, plan.ring, plan.team, plan.window, reason.rule);
+    if (rejected_ != nullptr && seen_.insert(key).second) {
+      rejected_->push_back({.plan = plan, .rule = reason.rule, .detail = reason.detail});
+    }
+  }
+
+  const Request& request_;
+  std::vector<Rejected>* rejected_;
+  std::vector<SequencePlan> plans_;
+  std::set<std::tuple<std::string, int, int, int, int, std::string>> seen_;
+};
+
+}  // namespace
+
+std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Rejected>* rejected) {
+  Collector collector(request, rejected);
+  for (const Strategy* s : strategies::all()) {
+    if (request.fixed.strategy && s->name != *request.fixed.strategy) {
+      continue;
+    }
+    for (const int ulysses : divisors(request.gpus)) {
+      const int ring = request.gpus / ulysses;
+      const bool wanted = (!request.fixed.ulysses || *request.fixed.ulysses == ulysses) &&
+                          (!request.fixed.ring || *request.fixed.ring == ring);
+      // Degrees that the strategy has no use for are not plans of it; nothing to report.
+      const bool usable = (s->degrees.ulysses || ulysses == 1) && (s->degrees.ring || ring == 1);
+      if (wanted && usable) {
+        collector.try_all(*s, ulysses, ring);
+      }
+    }
+  }
+  return collector.take();
+}
+
+SequencePlan default_plan(const Request& request) {
+  const FixedChoices& f = request.fixed;
+  SequencePlan plan;
+  plan.team = f.team.value_or(1);
+  plan.window = f.window.value_or(1);
+  plan.ulysses = f.ulysses.value_or(f.ring ? std::max(1, request.gpus / *f.ring) : f.strategy == "ulysses" ? request.gpus : 1);
+  plan.ring = f.ring.value_or(std::max(1, request.gpus / std::max(1, plan.ulysses)));
+  const bool causal = request.problem.mask.kind != MaskKind::full;
+  if (f.strategy) {
+    plan.strategy = *f.strategy;
+  } else if (plan.team > 1) {
+    plan.strategy = plan.ulysses > 1 ? "ulysses-startrail" : "startrail";
+  } else if (plan.window > 1) {
+    plan.strategy = "double-ring";
+  } else if (plan.ring == 1) {
+    plan.strategy = "ulysses";
+  } else if (plan.ulysses > 1) {
+    plan.strategy = "usp";
+  } else {
+    const Layout layout = f.layout.value_or(causal ? Layout::zigzag : Layout::contiguous);
+    plan.strategy = layout == Layout::zigzag ? "zigzag-ring" : layout == Layout::striped ? "striped-ring" : "ring";
+  }
+  const Strategy& s = strategies::by_name(plan.strategy, "--strategy");
+  const Layout preferred = causal ? Layout::zigzag : Layout::contiguous;
+  plan.layout = f.layout.value_or(std::ranges::find(s.layouts, preferred) != s.layouts.end() ? preferred : s.layouts[0]);
+  plan.heads = policies(request, plan.ulysses).front();
+  plan.order = f.order.value_or(plan.order);
+  plan.rank_order = f.rank_order.value_or(plan.rank_order);
+  return plan;
+}
+
+std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis) {
+  const Mesh mesh(plan);
+  std::vector<std::vector<int>> result;
+  for (int r = 0; r < mesh.size(); ++r) {
+    const RankGroup group = axis == Axis::ulysses ? mesh.ulysses_group(Rank(r))
+                            : axis == Axis::team  ? mesh.team_group(Rank(r))
+                                                  : mesh.ring_group(Rank(r));
+    if (group.first == r) {
+      std::vector<int>& members = result.emplace_back();
+      for (int i = 0; i < group.size; ++i) {
+        members.push_back(group.rank(i).value);
+      }
+    }
+  }
+  return result;
+}
+
+std::string short_name(const SequencePlan& plan) {
+  std::string text = fmt::format("{} U{}xR{}", plan.strategy, plan.ulysses, plan.ring);
+  if (plan.team > 1) {
+    text += fmt::format(" C{}", plan.team);
+  }
+  if (plan.window > 1) {
+    text += fmt::format(" w{}", plan.window);
+  }
+  text += fmt::format(" {}", to_string(plan.layout));
+  if (plan.heads != HeadPolicy::divide) {
+    text += fmt::format(" {} heads", to_string(plan.heads));
+  }
+  if (plan.ulysses > 1 && plan.ring > 1) {
+    text += fmt::format(" ({} innermost)", to_string(plan.order[0]));
+  } else if (plan.team > 1) {
+    const auto team = std::ranges::find(plan.order, Axis::team);
+    const auto ring = std::ranges::find(plan.order, Axis::ring);
+    text += team < ring ? " (team innermost)" : " (ring innermost)";
+  }
+  if (plan.rank_order == RankOrder::cyclic) {
+    text += " cyclic ranks";
+  }
+  return text;
+}
+
+}  // namespace spp

@@ -1,0 +1,144 @@
+// The question and the answer: what to split over which cluster, and the ranked plans.
+//
+// plan() enumerates every legal plan, orders them by a closed-form lower bound (bound.hpp), simulates
+// from the most promising on until the bound of the next one is worse than what was found, and ranks
+// the simulated ones. Predictions carry an interval from the constants' stated spreads; plans whose
+// difference is within what the spreads allow are ties, and the simplest of the ties is recommended.
+#pragma once
+
+#include "planner/memory.hpp"
+#include "planner/model.hpp"
+#include "planner/strategy.hpp"
+#include "sim/simulate.hpp"
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+/// What is predicted. fwd, bwd and fwd+bwd are one attention call; prefill is the forward of a whole
+/// model, train one step of it.
+enum class StepPhase : std::uint8_t { forward, backward, forward_backward, prefill, train };
+std::string_view to_string(StepPhase);
+StepPhase parse_step_phase(std::string_view, std::string_view where);
+
+enum class FlopsConvention : std::uint8_t { causal_halved, full, model_6n };
+std::string_view to_string(FlopsConvention);
+FlopsConvention parse_flops_convention(std::string_view, std::string_view where);
+
+enum class Objective : std::uint8_t { time, tokens_per_s, memory };
+std::string_view to_string(Objective);
+Objective parse_objective(std::string_view, std::string_view where);
+
+/// What the user fixed; the rest is searched (plan) or the default (simulate, verify).
+struct FixedChoices {
+  std::optional<std::string> strategy;
+  std::optional<int> ulysses, ring, team, window;
+  std::optional<Layout> layout;
+  std::optional<std::array<Axis, 3>> order;
+  std::optional<HeadPolicy> heads;
+  std::optional<RankOrder> rank_order;
+};
+
+struct Request {
+  Problem problem;             // of one attention call
+  std::optional<Model> model;  // train and prefill need one
+  StepPhase phase = StepPhase::forward_backward;
+  const sim::Cluster* cluster = nullptr;
+  int gpus = 1;                // ranks of the sequence-parallel group = GPUs used
+  FixedChoices fixed;
+  Recompute recompute = Recompute::none;
+  int zero = 1;                // ZeRO stage over the group
+  Bytes memory{};              // of one GPU that may be used
+  BuildOptions build;
+  FlopsConvention flops_convention = FlopsConvention::causal_halved;
+  Objective objective = Objective::time;
+  int top = 5;
+};
+
+/// Parts of a step whose errors are independent of each other; each has one relative spread.
+enum class Component : std::uint8_t { attention, elementwise, gemm, intra_comm, inter_comm, launch };
+constexpr std::size_t components = 6;
+std::string_view to_string(Component);
+using ComponentSeconds = std::array<double, components>;
+
+struct Prediction {
+  Seconds step{};
+  Seconds low{}, high{};
+  Seconds attention{};        // attention calls, communication and small kernels included
+  Seconds compute{};          // kernels of the whole step
+  Seconds exposed{}, hidden{};
+  std::array<Bytes, comm_kinds> comm_bytes_per_rank{};
+  double tflops_per_gpu = 0;  // under the request's convention
+  double mfu = 0;
+  double tokens_per_s = 0;    // of the job
+  MemoryBytes memory;
+  bool fits = true;
+  std::int64_t max_seq = 0;   // longest sequence that this plan fits
+  ComponentSeconds parts{};   // critical path, by component; sums up to step
+};
+
+struct Candidate {
+  SequencePlan plan;
+  const Strategy* strategy = nullptr;
+  Prediction predicted;
+  std::int64_t padding_tokens = 0;
+  int padding_heads = 0;
+  std::string bound_by;
+  std::string why;               // one sentence against the runner-up
+  std::vector<std::string> lowering;  // algorithm by kind of communication
+};
+
+struct Rejected {
+  SequencePlan plan;
+  std::string rule, detail;
+};
+
+struct PlanResult {
+  std::vector<Candidate> candidates;  // ranked, at most request.top; candidates[0] is recommended
+  int ties = 1;                       // plans within reach of the best, itself included
+  std::vector<Rejected> rejected;     // one per strategy, degrees and rule
+  std::int64_t searched = 0;          // legal plans
+  std::int64_t simulated = 0;
+  bool any_fits = true;
+};
+
+/// Told now and then how many plans of how many are done.
+using Progress = std::function<void(std::int64_t done, std::int64_t of)>;
+
+/// Searches. A request without any legal plan gives an empty candidate list.
+PlanResult plan(const Request& request, const Progress& progress = {});
+
+/// One plan with everything that a report wants.
+struct Evaluation {
+  Candidate candidate;
+  std::optional<sim::Simulation> forward, backward;  // of one attention call
+};
+struct EvaluationOptions {
+  bool fold = true;
+  bool timeline = false;
+  bool steps = false;
+};
+/// Simulates one legal plan (else InputError("plan", rule and detail)).
+Evaluation evaluate(const Request& request, const SequencePlan& plan, const EvaluationOptions& options = {});
+
+/// The plan that `fixed` describes with defaults for the rest: strategy by degrees (usp, ulysses,
+/// zigzag-ring, startrail, …), zigzag under a causal mask, heads by what divides.
+SequencePlan default_plan(const Request& request);
+
+/// All legal plans of the request; `rejected` gets the others, one per strategy, degrees and rule.
+std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Rejected>* rejected);
+
+/// Ranks of the groups of a plan, as they talk to each other.
+std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis);
+
+/// "usp U8xR8 zigzag (ulysses,ring)": how plans are named in tables and sentences.
+std::string short_name(const SequencePlan& plan);
+
+/// Exact floating-point work of the step, all GPUs, under a convention.
+FlopCount model_flops(const Request& request, FlopsConvention convention);
+
+}  // namespace spp
