@@ -50,8 +50,8 @@ struct Request {
   const sim::Cluster* cluster = nullptr;
   int gpus = 1;                // ranks of the sequence-parallel group = GPUs used
   FixedChoices fixed;
-  Recompute recompute = Recompute::none;
-  int zero = 1;                // ZeRO stage over the group
+  std::optional<Recompute> recompute;  // not given: the cheapest that fits; for train only
+  std::optional<int> zero;     // ZeRO stage over the group; not given: the cheapest that fits
   Bytes memory{};              // of one GPU that may be used
   BuildOptions build;
   FlopsConvention flops_convention = FlopsConvention::causal_halved;
@@ -84,6 +84,8 @@ struct Prediction {
 struct Candidate {
   SequencePlan plan;
   const Strategy* strategy = nullptr;
+  int zero = 0;                          // train: stage
+  Recompute recompute = Recompute::none;  // train
   Prediction predicted;
   std::int64_t padding_tokens = 0;
   int padding_heads = 0;
@@ -98,7 +100,8 @@ struct Rejected {
 };
 
 struct PlanResult {
-  std::vector<Candidate> candidates;  // ranked, at most request.top; candidates[0] is recommended
+  std::vector<Candidate> candidates;  // ranked, at most request.top; the first is recommended. If
+                                      // nothing fits: the one that needs least, with fits = false
   int ties = 1;                       // plans within reach of the best, itself included
   std::vector<Rejected> rejected;     // one per strategy, degrees and rule
   std::int64_t searched = 0;          // legal plans
@@ -138,7 +141,8 @@ std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis);
 /// "usp U8xR8 zigzag (ulysses,ring)": how plans are named in tables and sentences.
 std::string short_name(const SequencePlan& plan);
 
-/// Exact floating-point work of the step, all GPUs, under a convention.
-FlopCount model_flops(const Request& request, FlopsConvention convention);
+/// What the step counts as, all GPUs, under the request's convention. A bare attention call has no
+/// model-6N; it counts as causal-halved there.
+FlopCount counted_flops(const Request& request);
 
 }  // namespace spp

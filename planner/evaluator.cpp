@@ -1,0 +1,354 @@
+#include "planner/evaluator.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spp {
+namespace {
+
+constexpr std::array phases{Phase::forward, Phase::backward};
+
+/// Mean relative spread of what large messages reach on a transport.
+double spread_of(const sim::TransportSpec& transport) {
+  double sum = 0;
+  int count = 0;
+  for (const auto& segments : transport.segments) {
+    if (!segments.empty()) {
+      sum += segments.back().fraction.spread;
+      ++count;
+    }
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+std::size_t index(Component c) { return static_cast<std::size_t>(c); }
+
+std::string scope_word(sim::Scope scope) { return scope == sim::Scope::inter ? "inter-node" : "intra-node"; }
+
+std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::string>& streams) {
+  switch (kind) {
+    case CommKind::send_recv:
+      return streams.at(stream.index()) == "gradient" ? "gradient hop" : "ring hop";
+    case CommKind::all_to_all:
+      return "all-to-all";
+    case CommKind::all_gather:
+      return "all-gather";
+    case CommKind::reduce_scatter:
+      return "reduce-scatter";
+  }
+  throw InternalError("unknown kind of communication");
+}
+
+}  // namespace
+
+Evaluator::Evaluator(const Request& request)
+    : request_(request), kernels_(request.cluster->machine().gpu), bounds_(*request.cluster, request.problem) {
+  const sim::Cluster& cluster = *request.cluster;
+  const sim::GpuSpec& gpu = cluster.machine().gpu;
+  costs_.kernel = [this](const OpBody& body, const Shapes& shapes) { return kernels_.of(body, shapes); };
+  costs_.launch = kernels_.launch();
+  costs_.local_copy = Bandwidth(gpu.memory_bandwidth.value.value() * gpu.generation.memory_efficiency.value);
+  const auto share = [&](sim::Scope scope) {
+    return static_cast<double>(cluster.transport(scope).sms.value) / static_cast<double>(gpu.sms.value);
+  };
+  costs_.sm_share = {0, share(sim::Scope::intra), cluster.nodes() > 1 ? share(sim::Scope::inter) : 0};
+
+  const sim::AttentionKernelSpec& attention = gpu.generation.attention;
+  const bool causal = request.problem.mask.kind != MaskKind::full;
+  const double forward = (causal ? attention.forward_causal : attention.forward_full).spread;
+  const double backward = (causal ? attention.backward_causal : attention.backward_full).spread;
+  spreads_[index(Component::attention)] = needs(Phase::backward) ? std::max(forward, backward) : forward;
+  spreads_[index(Component::elementwise)] = gpu.generation.memory_efficiency.spread;
+  spreads_[index(Component::gemm)] = gpu.generation.gemm_efficiency.spread;
+  spreads_[index(Component::intra_comm)] = spread_of(cluster.transport(sim::Scope::intra));
+  spreads_[index(Component::inter_comm)] = cluster.nodes() > 1 ? spread_of(cluster.transport(sim::Scope::inter)) : 0;
+  spreads_[index(Component::launch)] = gpu.generation.launch.spread;
+
+  if (with_model()) {
+    const LocalTokens local{.tokens = request.problem.seq / request.gpus, .batch = request.problem.batch, .dtype = request.problem.dtype};
+    const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
+    const BlockCost layer = layer_cost(*request.model, local, Recompute::none, kernels_);
+    const BlockCost ends = ends_cost(*request.model, local, kind, kernels_);
+    const double layers = static_cast<double>(request.model->layers);
+    around_least_ = layers * layer.forward.count() + ends.forward.count();
+    if (kind == StepKind::train) {
+      around_least_ += layers * layer.backward.count() + ends.backward.count();
+    }
+  }
+}
+
+bool Evaluator::needs(Phase phase) const {
+  switch (request_.phase) {
+    case StepPhase::forward:
+    case StepPhase::prefill:
+      return phase == Phase::forward;
+    case StepPhase::backward:
+      return phase == Phase::backward;
+    case StepPhase::forward_backward:
+    case StepPhase::train:
+      return true;
+  }
+  throw InternalError("unknown phase");
+}
+
+double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy) const {
+  double attention = 0;
+  for (const Phase phase : phases) {
+    if (needs(phase)) {
+      attention += bounds_.attention_call(strategy.closed_form(request_.problem, plan, phase, request_.build), plan, phase);
+    }
+  }
+  return with_model() ? attention * static_cast<double>(request_.model->layers) + around_least_ : attention;
+}
+
+Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq) const {
+  Problem problem = request_.problem;
+  problem.seq = seq;
+  const Problem padding = padded(problem, plan);
+  const std::int64_t token = problem.batch * problem.head_dim * size_of(problem.dtype) * (padding.seq / plan.ranks());
+  Bytes most{};
+  for (const Phase phase : phases) {
+    if (!needs(phase)) {
+      continue;
+    }
+    Bytes bytes = strategy.closed_form(problem, plan, phase, request_.build).peak_buffers;
+    if (with_model()) {  // q, k, v (backward: out and its gradient, too) are counted as activations
+      const std::int64_t heads = (phase == Phase::forward ? 1 : 3) * std::int64_t{padding.q_heads} + 2 * std::int64_t{padding.kv_heads};
+      bytes = std::max(Bytes(0), bytes - Bytes(token * heads));
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+LocalTokens Evaluator::local_tokens(const SequencePlan& plan, std::int64_t seq) const {
+  Problem problem = request_.problem;
+  problem.seq = seq;
+  return {.tokens = padded(problem, plan).seq / plan.ranks(), .batch = problem.batch, .dtype = problem.dtype};
+}
+
+MemoryBytes Evaluator::memory_at(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq, int zero,
+                                 Recompute recompute) const {
+  const Bytes buffers = attention_buffers(plan, strategy, seq);
+  if (!with_model()) {
+    MemoryBytes memory;
+    memory.attention_buffers = buffers;
+    return memory;
+  }
+  return memory_of(*request_.model, {.local = local_tokens(plan, seq), .ranks = plan.ranks(), .zero = zero, .recompute = recompute,
+                                     .step = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
+                                     .attention_buffers = buffers});
+}
+
+std::vector<std::pair<int, Recompute>> Evaluator::variants() const {
+  if (request_.phase != StepPhase::train) {
+    return {{request_.zero.value_or(0), Recompute::none}};
+  }
+  std::vector<std::pair<int, Recompute>> result;
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      if ((!request_.zero || *request_.zero == zero) && (!request_.recompute || *request_.recompute == recompute)) {
+        result.emplace_back(zero, recompute);
+      }
+    }
+  }
+  return result;
+}
+
+Bytes Evaluator::least_memory(const SequencePlan& plan, const Strategy& strategy) const {
+  Bytes least(INT64_MAX);
+  for (const auto& [zero, recompute] : variants()) {
+    least = std::min(least, memory_at(plan, strategy, request_.problem.seq, zero, recompute).total());
+  }
+  return least;
+}
+
+sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strategy, Phase phase, const EvaluationOptions& options) const {
+  const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
+  const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
+  return sim::simulate(schedule, placement, costs_, {.fold = options.fold, .timeline = options.timeline, .steps = options.steps});
+}
+
+Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes& memory, int zero, Recompute recompute,
+                                    Seconds forward, Seconds backward) const {
+  const Model& model = *request_.model;
+  const bool train = request_.phase == StepPhase::train;
+  const LocalTokens local = local_tokens(plan, request_.problem.seq);
+  Around a{.zero = zero, .recompute = recompute, .memory = memory};
+  a.layer = layer_cost(model, local, recompute, kernels_);
+  a.ends = ends_cost(model, local, train ? StepKind::train : StepKind::prefill, kernels_);
+  const Seconds again = recompute == Recompute::full ? forward : Seconds(0);
+  const Seconds layer_forward = a.layer.forward + forward;
+  const Seconds layer_backward = a.layer.backward + a.layer.recompute + backward + again;
+  const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
+  const RankGroup everyone{.first = 0, .stride = 1, .size = plan.ranks()};
+  a.zero_cost = zero_cost(model, {.ranks = plan.ranks(), .zero = zero, .parameter = request_.problem.dtype,
+                                  .train = train, .times = {.forward_layer = layer_forward, .backward_layer = layer_backward}},
+                          [&](CommKind kind, Bytes sent) { return sim::collective_time(kind, everyone, sent, placement); });
+  const auto layers = static_cast<double>(model.layers);
+  a.step = layers * layer_forward.count() + a.ends.forward.count() + a.zero_cost.exposed.count();
+  if (train) {
+    const std::int64_t shard = zero == 0 ? 1 : plan.ranks();
+    const std::int64_t weights = model.parameters();
+    a.optimizer = optimizer_cost({.updated = (weights + shard - 1) / shard, .gradients = zero >= 2 ? (weights + shard - 1) / shard : weights}, kernels_);
+    a.step += layers * layer_backward.count() + a.ends.backward.count() + a.optimizer.count();
+  }
+  return a;
+}
+
+Evaluator::Around Evaluator::best_around(const SequencePlan& plan, const Strategy& strategy, Seconds forward, Seconds backward) const {
+  std::optional<Around> best;
+  bool best_fits = false;
+  for (const auto& [zero, recompute] : variants()) {
+    const MemoryBytes memory = memory_at(plan, strategy, request_.problem.seq, zero, recompute);
+    Around a = around(plan, memory, zero, recompute, forward, backward);
+    const bool fits = memory.total() <= request_.memory;
+    const bool better = !best || (fits != best_fits ? fits : fits ? a.step < best->step : memory.total() < best->memory.total());
+    if (better) {
+      best = std::move(a);
+      best_fits = fits;
+    }
+  }
+  ensure(best.has_value(), "no way to run the model around attention");
+  return *best;
+}
+
+void Evaluator::add_attention(Prediction& p, const sim::Simulation& s, double times) const {
+  p.parts[index(Component::attention)] += times * s.breakdown.attention.count();
+  p.parts[index(Component::elementwise)] += times * s.breakdown.other_kernels.count();
+  p.parts[index(Component::launch)] += times * s.breakdown.launch_bound.count();
+  double named = 0;
+  for (const sim::Bottleneck& b : s.bottlenecks) {
+    named += b.exposed.count();
+    p.parts[index(b.scope == sim::Scope::inter ? Component::inter_comm : Component::intra_comm)] += times * b.exposed.count();
+  }
+  p.parts[index(Component::intra_comm)] += times * (s.breakdown.exposed.count() - named);
+  p.attention += times * s.makespan;
+  p.exposed += times * s.breakdown.exposed;
+  p.hidden += times * s.breakdown.hidden;
+  for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
+    p.comm_bytes_per_rank[kind] += s.sent[kind] * static_cast<std::int64_t>(times);
+  }
+}
+
+void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const Strategy& strategy) const {
+  Candidate& c = e.candidate;
+  Prediction& p = c.predicted;
+  const Seconds forward = e.forward ? e.forward->makespan : Seconds(0);
+  const Seconds backward = e.backward ? e.backward->makespan : Seconds(0);
+  double forward_calls = 1;
+  double backward_calls = 1;
+  if (with_model()) {
+    const Around a = best_around(plan, strategy, forward, backward);
+    const auto layers = static_cast<double>(request_.model->layers);
+    forward_calls = layers * (a.recompute == Recompute::full ? 2 : 1);
+    backward_calls = layers;
+    c.zero = a.zero;
+    c.recompute = a.recompute;
+    p.memory = a.memory;
+    double gemm = layers * a.layer.forward.count() + a.ends.forward.count();
+    if (request_.phase == StepPhase::train) {
+      gemm += layers * (a.layer.backward + a.layer.recompute).count() + a.ends.backward.count();
+      p.parts[index(Component::elementwise)] += a.optimizer.count();
+    }
+    p.parts[index(Component::gemm)] += gemm;
+    p.parts[index(request_.cluster->nodes() > 1 ? Component::inter_comm : Component::intra_comm)] += a.zero_cost.exposed.count();
+    p.exposed += a.zero_cost.exposed;
+    p.hidden += a.zero_cost.hidden;
+    for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
+      p.comm_bytes_per_rank[kind] += a.zero_cost.sent[kind];
+    }
+  } else {
+    p.memory = memory_at(plan, strategy, request_.problem.seq, 0, Recompute::none);
+  }
+  if (e.forward) {
+    add_attention(p, *e.forward, forward_calls);
+  }
+  if (e.backward) {
+    add_attention(p, *e.backward, backward_calls);
+  }
+  double variance = 0;
+  for (std::size_t i = 0; i < components; ++i) {
+    p.step += Seconds(p.parts[i]);
+    variance += std::pow(p.parts[i] * spreads_[i], 2);
+  }
+  p.low = p.step - Seconds(std::sqrt(variance));
+  p.high = p.step + Seconds(std::sqrt(variance));
+  p.compute = p.step - p.exposed - Seconds(p.parts[index(Component::launch)]);
+  const double flops = counted_flops(request_).value();
+  p.tflops_per_gpu = flops / p.step.count() / plan.ranks() / 1e12;
+  p.mfu = p.tflops_per_gpu * 1e12 / sim::matrix_rate(kernels_.gpu(), request_.problem.dtype, "--dtype").value();
+  p.tokens_per_s = static_cast<double>(request_.problem.seq * request_.problem.batch) / p.step.count();
+}
+
+Candidate Evaluator::unsimulated(const SequencePlan& plan, const Strategy& strategy) const {
+  Candidate c{.plan = plan, .strategy = &strategy};
+  const Problem padding = padded(request_.problem, plan);
+  c.padding_tokens = padding.seq - request_.problem.seq;
+  c.padding_heads = padding.q_heads - request_.problem.q_heads;
+  for (const auto& [zero, recompute] : variants()) {
+    const MemoryBytes memory = memory_at(plan, strategy, request_.problem.seq, zero, recompute);
+    if (c.predicted.memory.total() == Bytes(0) || memory.total() < c.predicted.memory.total()) {
+      c.predicted.memory = memory;
+      c.zero = zero;
+      c.recompute = recompute;
+    }
+  }
+  return c;
+}
+
+std::string Evaluator::bound_by(const Evaluation& e) const {
+  const Prediction& p = e.candidate.predicted;
+  constexpr double visible = 0.1;  // of the step; less is not what decides
+  if (p.exposed.count() > visible * p.step.count()) {
+    const sim::Bottleneck* worst = nullptr;
+    for (const auto* s : {&e.forward, &e.backward}) {
+      if (*s && !(*s)->bottlenecks.empty() && (worst == nullptr || (*s)->bottlenecks[0].exposed > worst->exposed)) {
+        worst = &(*s)->bottlenecks[0];
+      }
+    }
+    if (worst != nullptr) {
+      static const std::vector<std::string> streams{"compute", "ulysses", "ring", "gradient", "team", "outer"};
+      return fmt::format("{} {} (rank {} -> {}, {:.1f} GB/s)", scope_word(worst->scope), comm_word(worst->kind, worst->stream, streams),
+                         worst->from.value, worst->to.value, worst->rate.value() / 1e9);
+    }
+    return "ZeRO traffic of the weights";
+  }
+  if (p.parts[index(Component::gemm)] > p.parts[index(Component::attention)]) {
+    return "GEMMs around attention";
+  }
+  return "attention kernels";
+}
+
+Evaluation Evaluator::evaluate(const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options) const {
+  Evaluation e;
+  e.candidate = unsimulated(plan, strategy);
+  Candidate& c = e.candidate;
+  c.predicted = {};
+  if (needs(Phase::forward)) {
+    e.forward = run(plan, strategy, Phase::forward, options);
+  }
+  if (needs(Phase::backward)) {
+    e.backward = run(plan, strategy, Phase::backward, options);
+  }
+  fill_prediction(e, plan, strategy);
+  c.predicted.fits = c.predicted.memory.total() <= request_.memory;
+  const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
+  c.predicted.max_seq = longest_seq(
+      [&](std::int64_t seq) { return memory_at(plan, strategy, seq, c.zero, c.recompute).total(); },
+      {.usable = request_.memory, .unit = unit});
+  c.bound_by = bound_by(e);
+  for (const auto* s : {&e.forward, &e.backward}) {
+    if (*s) {
+      for (const sim::Bottleneck& b : (*s)->bottlenecks) {
+        const std::string word = fmt::format("{}: {}", to_string(b.kind), b.algorithm);
+        if (std::ranges::find(c.lowering, word) == c.lowering.end()) {
+          c.lowering.push_back(word);
+        }
+      }
+    }
+  }
+  return e;
+}
+
+}  // namespace spp

@@ -1,0 +1,64 @@
+// Prediction of one plan: closed forms, simulation, the model around it, memory. Shared by plan() and
+// evaluate(); holds what a request's plans have in common.
+#pragma once
+
+#include "planner/bound.hpp"
+#include "planner/plan.hpp"
+#include "planner/zero.hpp"
+
+#include <array>
+
+namespace spp {
+
+class Evaluator {
+ public:
+  explicit Evaluator(const Request& request);
+
+  /// Seconds that no plan of this shape can beat; from closed forms alone.
+  [[nodiscard]] double lower_bound(const SequencePlan& plan, const Strategy& strategy) const;
+  /// Least memory over the ZeRO stages and recomputations that the request leaves open.
+  [[nodiscard]] Bytes least_memory(const SequencePlan& plan, const Strategy& strategy) const;
+  /// Simulates the plan and adds everything else.
+  [[nodiscard]] Evaluation evaluate(const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options) const;
+  /// Only memory, for a plan that fits nowhere.
+  [[nodiscard]] Candidate unsimulated(const SequencePlan& plan, const Strategy& strategy) const;
+
+  /// Relative spread of each component, from the constants it rests on.
+  [[nodiscard]] const ComponentSeconds& spreads() const { return spreads_; }
+
+ private:
+  /// One way of running the model around attention.
+  struct Around {
+    int zero = 0;
+    Recompute recompute = Recompute::none;
+    MemoryBytes memory;
+    BlockCost layer, ends;
+    Seconds optimizer{};
+    ZeroCost zero_cost;
+    double step = 0;
+  };
+
+  [[nodiscard]] bool needs(Phase phase) const;
+  [[nodiscard]] bool with_model() const { return request_.phase == StepPhase::prefill || request_.phase == StepPhase::train; }
+  [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq) const;
+  [[nodiscard]] MemoryBytes memory_at(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq, int zero,
+                                      Recompute recompute) const;
+  [[nodiscard]] std::vector<std::pair<int, Recompute>> variants() const;
+  [[nodiscard]] LocalTokens local_tokens(const SequencePlan& plan, std::int64_t seq) const;
+  [[nodiscard]] Around best_around(const SequencePlan& plan, const Strategy& strategy, Seconds forward, Seconds backward) const;
+  [[nodiscard]] Around around(const SequencePlan& plan, const MemoryBytes& memory, int zero, Recompute recompute,
+                              Seconds forward, Seconds backward) const;
+  void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy) const;
+  void add_attention(Prediction& p, const sim::Simulation& simulation, double times) const;
+  [[nodiscard]] std::string bound_by(const Evaluation& evaluation) const;
+  [[nodiscard]] sim::Simulation run(const SequencePlan& plan, const Strategy& strategy, Phase phase, const EvaluationOptions& options) const;
+
+  const Request& request_;
+  sim::KernelCost kernels_;
+  BoundModel bounds_;
+  sim::SimulationCosts costs_;
+  ComponentSeconds spreads_{};
+  double around_least_ = 0;  // model without attention, at its cheapest
+};
+
+}  // namespace spp
