@@ -1,12 +1,24 @@
 // A cluster of GPUs as links and routes: what the network model sees.
 //
-// The machine is a tree of blocks: GPU < PCIe switch < socket < NIC's GPUs < node < leaf. Every block has
-// links out of it and into it, one per direction; a route climbs out of the source's blocks and into
-// the destination's. Links of one kind have one capacity, so that a permutation of the GPUs that maps
-// blocks to blocks maps the cluster onto itself (sim/folding).
+// The machine is a tree of blocks: GPU < PCIe switch < socket < NIC's GPUs < node < leaf. Every
+// block has links out of it and into it, one per direction; a route climbs out of the source's
+// blocks and into the destination's. Links of one kind have one capacity, so that a permutation of
+// the GPUs that maps blocks to blocks maps the cluster onto itself (sim/folding).
+//
+//   NVLink, inside a node   gpu_out > gpu_in                  (the switch between does not block)
+//   PCIe, one switch        gpu_out > gpu_in
+//   PCIe, one socket        gpu_out > switch_out > bridge_out > bridge_in > switch_in > gpu_in
+//   PCIe, across sockets    … bridge_out > socket_out > socket_in > bridge_in …
+//   between nodes           nic_out > nic_in, with leaf_out > leaf_in between if the nodes lie
+//   under
+//                           different leaves of an oversubscribed fat tree; on PCIe machines
+//                           gpu_out before and gpu_in behind (the NIC hangs on the same root
+//                           complex), on NVLink machines the GPU's PCIe slot is its own and faster
+//                           than the NIC.
 //
 // A link's capacity is what large messages achieve on it: nominal rate times the transport's best
-// fraction, so that flows which share it never exceed what one of them could reach alone.
+// fraction, so that flows which share it never exceed what one of them could reach alone. Host
+// bridges and socket links have the rate that the machine's file gives, which is an achieved one.
 #pragma once
 
 #include "base/id.hpp"
@@ -17,26 +29,33 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace spp::sim {
 
 enum class LinkKind : std::uint8_t {
-  gpu_out, gpu_in,          // NVLink port, or PCIe slot
-  switch_out, switch_in,    // PCIe switch uplink, if there are several GPUs under one
-  bridge_out, bridge_in,    // host bridge of a socket
-  socket_out, socket_in,    // link between sockets
-  nic_out, nic_in,          // network card, own or shared
-  leaf_out, leaf_in         // uplinks of a leaf switch, all of them together (oversubscribed fat tree)
+  gpu_out,
+  gpu_in,  // NVLink port, or PCIe slot
+  switch_out,
+  switch_in,  // PCIe switch uplink, if there are several GPUs under one
+  bridge_out,
+  bridge_in,  // host bridge of a socket
+  socket_out,
+  socket_in,  // link between sockets
+  nic_out,
+  nic_in,  // network card, own or shared
+  leaf_out,
+  leaf_in  // uplinks of a leaf switch, all of them together (oversubscribed fat tree)
 };
 constexpr std::size_t link_kinds = 12;
 std::string_view to_string(LinkKind);
 
 struct Link {
   LinkKind kind = LinkKind::gpu_out;
-  int first_gpu = 0;   // lowest GPU of the block it belongs to
+  int first_gpu = 0;  // lowest GPU of the block it belongs to
   Bandwidth capacity{};
-  std::string name;    // "node 0 gpu 3 out"
+  std::string name;  // "node 0 gpu 3 out"
 };
 
 enum class Scope : std::uint8_t { self, intra, inter };
@@ -52,15 +71,17 @@ struct Path {
 /// GPUs are numbered node by node. Immutable.
 class Cluster {
  public:
-  /// `nodes` machines, of which the first `gpus` GPUs are used (node by node).
+  /// `nodes` machines, of which the first `gpus` GPUs are used (node by node). InputError if the
+  /// machine's parts do not fit, there are more than 2^20 GPUs, or several nodes without a network.
   Cluster(MachineSpec machine, int nodes, int gpus);
 
   [[nodiscard]] const MachineSpec& machine() const { return machine_; }
   [[nodiscard]] int nodes() const { return nodes_; }
   [[nodiscard]] int gpus() const { return gpus_; }
-  [[nodiscard]] int gpus_per_node() const;
-  [[nodiscard]] int node_of(int gpu) const;
+  [[nodiscard]] int gpus_per_node() const { return per_node_; }
+  [[nodiscard]] int node_of(int gpu) const { return gpu / per_node_; }
   [[nodiscard]] std::span<const Link> links() const { return links_; }
+  /// O(1): block numbers are quotients.
   [[nodiscard]] Path path(int from, int to) const;
   [[nodiscard]] Scope scope(int from, int to) const;
   /// Transport between two GPUs: intra or inter (never self).
@@ -70,16 +91,26 @@ class Cluster {
   /// GPUs that share one NIC.
   [[nodiscard]] int gpus_per_nic() const;
   /// Number of the block of `gpu` that owns links of `kind`; equal for GPUs that share the link.
-  [[nodiscard]] int block(LinkKind kind, int gpu) const;
+  [[nodiscard]] int block(LinkKind kind, int gpu) const {
+    return gpu / block_size_[static_cast<std::size_t>(kind)];
+  }
   /// The link of a kind that `gpu`'s block owns; invalid if this machine has none of that kind.
   [[nodiscard]] LinkId link(LinkKind kind, int gpu) const;
 
  private:
+  /// One link of `kind` for each of its blocks.
+  void add(LinkKind kind, Bandwidth capacity);
+  [[nodiscard]] bool has(LinkKind kind) const {
+    return first_link_[static_cast<std::size_t>(kind)] >= 0;
+  }
+
   MachineSpec machine_;
   int nodes_ = 1;
   int gpus_ = 1;
+  int per_node_ = 1;
   std::vector<Link> links_;
-  std::array<std::vector<LinkId>, link_kinds> link_of_gpu_;
+  std::array<int, link_kinds> block_size_{};           // GPUs per block
+  std::array<std::int32_t, link_kinds> first_link_{};  // of the kind in links_; -1: none
 };
 
 }  // namespace spp::sim

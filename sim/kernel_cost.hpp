@@ -1,11 +1,22 @@
 // Time of one kernel on one GPU, from its shape.
 //
-// Attention. Work items are tiles of queries (backward: of keys) times heads times batch; items are
-// dealt out over sms * ctas_per_sm slots in waves. The matrix rate that a full GPU reaches is
-// `efficiency * matrix_rate`; a kernel whose last wave is not full takes as long as a full one. The
-// work of an item is its exact unmasked area plus a fixed overhead in rows; a causal block is
-// balanced by the longest item when there are few. So few heads x short blocks are slow: what a ring
-// does to attention.
+// Attention. A work item is a tile of queries (backward: of keys) of one head of one sequence; it
+// walks over the keys (queries) that the mask leaves it, in whole tiles, and costs `item_overhead`
+// rows more. Items are dealt out over slots = sms * ctas_per_sm; a slot works at
+// efficiency * matrix_rate / slots on 4 * head_dim FLOPs a pair (backward: 10).
+//
+//   nothing masked   all items are equal: ceil(items / slots) * item         (wave quantisation)
+//   partly masked    items differ:        between max(work / slots, longest), which dealing out the
+//                    longest first nearly reaches, and work / slots + (1 - 1/slots) * longest,
+//                    which no order exceeds (R. L. Graham, SIAM J. Appl. Math. 17, 1969). Kernels
+//                    launch in an order of their own: the middle; if items <= slots, the longest
+//                    item.
+//
+// So few heads x short blocks are slow: what a ring does to attention.
+// Split-KV kernels (`forward_minimum_fill`) cut few forward items into more pieces.
+// Sums over tiles are sums over clamped arithmetic progressions: no loop over tiles, O(ranges^2).
+//
+// GEMM: tiles over SMs in waves, or the bytes of its matrices, whichever is longer.
 // Other kernels are bound by memory: touched bytes / (efficiency * bandwidth).
 #pragma once
 
@@ -28,9 +39,14 @@ struct AttentionShape {
 
 class KernelCost {
  public:
-  explicit KernelCost(const GpuSpec& gpu) : gpu_(&gpu) {}
+  /// `gpu` must outlive this. With the generation's default attention kernel.
+  explicit KernelCost(const GpuSpec& gpu) : KernelCost(gpu, gpu.generation.attention) {}
+  /// With another kernel (attention_kernel in sim/machine.hpp); it must outlive this, too.
+  KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel)
+      : gpu_(&gpu), kernel_(&kernel) {}
 
-  /// An attention kernel alone on the GPU. Never below peak: at least flops / matrix_rate.
+  /// An attention kernel alone on the GPU: never faster than attention_at_best, and so never
+  /// faster than flops / matrix_rate. InputError if the GPU lacks the dtype.
   [[nodiscard]] Seconds attention(const AttentionShape& shape) const;
   /// A kernel that streams `touched` bytes.
   [[nodiscard]] Seconds memory_bound(Bytes touched) const;
@@ -41,11 +57,13 @@ class KernelCost {
   /// Host time to launch one kernel.
   [[nodiscard]] Seconds launch() const { return gpu_->generation.launch.value; }
   [[nodiscard]] const GpuSpec& gpu() const { return *gpu_; }
-  /// Best case for `flops` on this GPU in this phase, for lower bounds: saturated efficiency.
-  [[nodiscard]] Seconds attention_at_best(FlopCount flops, const Problem& problem, Phase phase) const;
+  /// Lower bound of attention() for `flops`: saturated efficiency, no overheads.
+  [[nodiscard]] Seconds attention_at_best(FlopCount flops, const Problem& problem,
+                                          Phase phase) const;
 
  private:
   const GpuSpec* gpu_;
+  const AttentionKernelSpec* kernel_;
 };
 
 }  // namespace spp::sim

@@ -38,13 +38,13 @@ struct MessageCost {
 struct TransportSpec {
   std::string name;
   std::vector<std::string> aliases;
-  std::string medium;                        // nvlink | pcie | network
-  std::optional<Sourced<Bandwidth>> rate;    // nominal, one direction; network: the NIC's rate
-  std::optional<Sourced<Bandwidth>> fitted_at;            // network: where the segments join
-  std::array<std::vector<Segment>, comm_kinds> segments;  // by CommKind
-  Sourced<Seconds> hop_latency;              // per ring step of gather and scatter
+  std::string medium;                           // nvlink | pcie | network
+  std::optional<Sourced<Bandwidth>> rate;       // nominal, one direction; network: the NIC's rate
+  std::optional<Sourced<Bandwidth>> fitted_at;  // network: where the segments join
+  std::array<std::vector<Segment>, comm_kinds> segments;    // by CommKind
+  Sourced<Seconds> hop_latency;                             // per ring step of gather and scatter
   std::vector<std::pair<int, double>> all_to_all_by_ranks;  // factor on the all-to-all fraction
-  Sourced<std::int64_t> sms;                 // SMs that the communication kernel occupies
+  Sourced<std::int64_t> sms;  // SMs that the communication kernel occupies
 
   /// The segment of a message of `bytes` (what one rank sends in the call).
   [[nodiscard]] const Segment& segment(CommKind kind, Bytes bytes) const;
@@ -75,8 +75,8 @@ struct GenerationSpec {
   Sourced<double> gemm_efficiency;
   Sourced<Seconds> gemm_startup;
   Sourced<std::int64_t> gemm_tile;
-  Sourced<double> memory_efficiency;  // of elementwise kernels
-  Sourced<Seconds> launch;            // host cost of one kernel
+  Sourced<double> memory_efficiency;                   // of elementwise kernels
+  Sourced<Seconds> launch;                             // host cost of one kernel
   std::map<std::string, AttentionKernelSpec> kernels;  // alternatives by name: "FA2", "cuDNN 9"
 };
 
@@ -104,7 +104,7 @@ const AttentionKernelSpec& attention_kernel(const GenerationSpec& generation,
 struct FabricSpec {
   std::string kind = "non-blocking";  // or "fat-tree": nodes_per_leaf nodes share a leaf's uplinks
   std::optional<Sourced<std::int64_t>> nodes_per_leaf;
-  Sourced<double> oversubscription{.value = 1};
+  Sourced<double> oversubscription{.value = 1, .spread = 0, .source = ""};
 };
 
 struct InterSpec {
@@ -128,8 +128,9 @@ struct MachineSpec {
   FabricSpec fabric;
 };
 
-/// InputError(where) unless the parts fit: whole GPUs per socket, PCIe switch and NIC; a PCIe machine
-/// has its host bridges; an oversubscribed fat tree has leaves. Readers and Cluster call it.
+/// InputError(where) unless the parts fit: whole GPUs per socket, PCIe switch and NIC; a PCIe
+/// machine has its host bridges; an oversubscribed fat tree has leaves. Readers and Cluster call
+/// it.
 void check(const MachineSpec& machine, std::string_view where);
 
 /// Sizes beyond which a description is a typing error.
@@ -151,8 +152,8 @@ struct ComposedMachine {
 
 /// The data folder topologies/: gpus/, generations/, transports/, machines/, one file per thing.
 /// A machine names a GPU and transports, a GPU names a generation and transports, and those name
-/// nothing; so there are no cycles. Reading is strict: an unknown key, a missing unit, a name that is
-/// not the file's, or a name used twice in a folder is an InputError that names file and key.
+/// nothing; so there are no cycles. Reading is strict: an unknown key, a missing unit, a name that
+/// is not the file's, or a name used twice in a folder is an InputError that names file and key.
 class Catalog {
  public:
   explicit Catalog(std::filesystem::path folder);
@@ -178,7 +179,7 @@ class Catalog {
  private:
   /// The files of one subfolder.
   struct Shelf {
-    std::string what;                               // "machine"
+    std::string what;                                    // "machine"
     std::map<std::string, std::filesystem::path> files;  // by name
     std::map<std::string, std::string> aliases;          // alias -> name
     [[nodiscard]] std::vector<std::string> names() const;

@@ -1,0 +1,288 @@
+#include "sim/machine_json.hpp"
+
+#include "base/error.hpp"
+#include "base/suggest.hpp"
+
+#include <limits>
+
+namespace spp::sim {
+namespace {
+
+// ---- numbers: in range, or an error that names the key
+// --------------------------------------------
+
+template <class T>
+Sourced<T> positive(Sourced<T> read, const JsonView& view) {
+  if (!(read.value > T{})) {
+    view.fail("is not positive");
+  }
+  return read;
+}
+
+Sourced<Bandwidth> rate_of(const JsonView& view) { return positive(read_bandwidth(view), view); }
+Sourced<FlopRate> flops_of(const JsonView& view) { return positive(read_flop_rate(view), view); }
+Sourced<Bytes> bytes_of(const JsonView& view) { return positive(read_bytes(view), view); }
+
+/// A latency may be zero (an ideal network), not negative.
+Sourced<Seconds> latency_of(const JsonView& view) {
+  Sourced<Seconds> read = read_seconds(view);
+  if (read.value < Seconds(0)) {
+    view.fail("is negative");
+  }
+  return read;
+}
+
+std::string one_of(const JsonView& view, const std::vector<std::string>& known) {
+  std::string text = view.string();
+  for (const std::string& name : known) {
+    if (text == name) {
+      return text;
+    }
+  }
+  view.fail(fmt::format("unknown value '{}'{}", text, did_you_mean(text, known)));
+}
+
+std::string name_in(const JsonView& document, std::string_view key) {
+  const JsonView view = document.at(key);
+  std::string name = view.string();
+  if (name.empty()) {
+    view.fail("is empty");
+  }
+  return name;
+}
+
+std::vector<std::string> aliases_of(const JsonView& document) {
+  std::vector<std::string> aliases;
+  if (const auto list = document.find("aliases")) {
+    for (const JsonView& alias : list->elements()) {
+      aliases.push_back(alias.string());
+    }
+  }
+  return aliases;
+}
+
+// ---- transports
+// ------------------------------------------------------------------------------------
+
+Segment read_segment(const JsonView& view) {
+  view.allow_only({"up_to", "latency", "fraction"});
+  Segment s;
+  s.up_to = view.at("up_to").is_null() ? Bytes(std::numeric_limits<std::int64_t>::max())
+                                       : bytes_of(view.at("up_to")).value;
+  s.latency = latency_of(view.at("latency"));
+  s.fraction = read_fraction(view.at("fraction"));
+  return s;
+}
+
+std::vector<Segment> read_segments(const JsonView& list) {
+  std::vector<Segment> segments;
+  const std::vector<JsonView> elements = list.elements();
+  if (elements.empty()) {
+    list.fail("has no segment; one with \"up_to\": null is the least");
+  }
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const JsonView& element = elements[i];
+    segments.push_back(read_segment(element));
+    const bool last = i + 1 == elements.size();
+    if (element.at("up_to").is_null() != last) {
+      element.at("up_to").fail(last ? "the last segment has no end: write null"
+                                    : "only the last segment has no end: write a size");
+    }
+    if (i > 0 && segments[i].up_to <= segments[i - 1].up_to) {
+      element.at("up_to").fail("is not larger than the segment's before");
+    }
+  }
+  return segments;
+}
+
+std::vector<std::pair<int, double>> read_factors(const JsonView& list) {
+  std::vector<std::pair<int, double>> factors;
+  for (const JsonView& row : list.elements()) {
+    row.allow_only({"ranks", "factor"});
+    const auto ranks = static_cast<int>(read_count(row.at("ranks"), most_gpus).value);
+    if (!factors.empty() && ranks <= factors.back().first) {
+      row.at("ranks").fail("is not larger than the row's before");
+    }
+    factors.emplace_back(ranks, read_fraction(row.at("factor")).value);
+  }
+  return factors;
+}
+
+// ---- generations
+// -----------------------------------------------------------------------------------
+
+AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
+  view.allow_only({"q_tile", "kv_tile", "backward_tile", "ctas_per_sm", "item_overhead",
+                   "item_overhead_backward", "forward_full", "forward_causal", "backward_full",
+                   "backward_causal", "head_dim_64", "startup", "startup_backward",
+                   "forward_minimum_fill"});
+  constexpr std::int64_t most_rows = 1 << 16;
+  const auto rows = [&](std::string_view key) { return read_count(view.at(key), most_rows); };
+  const auto part = [&](std::string_view key) { return read_fraction(view.at(key)); };
+  AttentionKernelSpec a;
+  a.kernel = std::move(kernel);
+  a.q_tile = rows("q_tile");
+  a.kv_tile = rows("kv_tile");
+  a.backward_tile = rows("backward_tile");
+  a.ctas_per_sm = read_count(view.at("ctas_per_sm"), 32);
+  a.item_overhead = rows("item_overhead");
+  a.item_overhead_backward = rows("item_overhead_backward");
+  a.forward_full = part("forward_full");
+  a.forward_causal = part("forward_causal");
+  a.backward_full = part("backward_full");
+  a.backward_causal = part("backward_causal");
+  a.head_dim_64 = part("head_dim_64");
+  a.startup = latency_of(view.at("startup"));
+  a.startup_backward = latency_of(view.at("startup_backward"));
+  if (const auto fill = view.find("forward_minimum_fill")) {
+    a.forward_minimum_fill = read_fraction(*fill);
+  }
+  return a;
+}
+
+constexpr std::int64_t most_sms = 4096;
+
+}  // namespace
+
+TransportSpec read_transport(const JsonView& document) {
+  expect_format(document, "sp-plan/transport");
+  document.allow_only({"format", "format_version", "name", "aliases", "medium", "scope", "rate",
+                       "fitted_at", "p2p", "all_to_all", "all_gather", "reduce_scatter",
+                       "hop_latency", "all_to_all_by_ranks", "sms", "note"});
+  TransportSpec t;
+  t.name = name_in(document, "name");
+  t.aliases = aliases_of(document);
+  t.medium = one_of(document.at("medium"), {"nvlink", "pcie", "network"});
+  const bool network = t.medium == "network";
+  const std::string scope = one_of(document.at("scope"), {"intra", "inter"});
+  if ((scope == "inter") != network) {
+    document.at("scope").fail(
+        fmt::format("medium {} is {}", t.medium, network ? "inter" : "intra"));
+  }
+  if (const auto rate = document.find("rate")) {
+    if (network) {
+      rate->fail("a network's rate is the machine's (inter.rate_per_nic): write null");
+    }
+    t.rate = rate_of(*rate);
+  } else if (!network) {
+    document.fail("rate: a link inside a node needs its nominal rate");
+  }
+  if (const auto fitted = document.find("fitted_at")) {
+    t.fitted_at = rate_of(*fitted);
+  }
+  const auto set = [&](CommKind kind, std::string_view key) {
+    t.segments.at(static_cast<std::size_t>(kind)) = read_segments(document.at(key));
+  };
+  set(CommKind::send_recv, "p2p");
+  set(CommKind::all_to_all, "all_to_all");
+  set(CommKind::all_gather, "all_gather");
+  set(CommKind::reduce_scatter, "reduce_scatter");
+  t.hop_latency = latency_of(document.at("hop_latency"));
+  if (const auto factors = document.find("all_to_all_by_ranks")) {
+    t.all_to_all_by_ranks = read_factors(*factors);
+  }
+  t.sms = read_count(document.at("sms"), most_sms);
+  return t;
+}
+
+GenerationSpec read_generation(const JsonView& document) {
+  expect_format(document, "sp-plan/generation");
+  document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
+                       "elementwise", "launch", "kernels", "note"});
+  GenerationSpec g;
+  g.name = name_in(document, "name");
+  g.attention = read_attention(document.at("attention"), name_in(document, "kernel"));
+  const JsonView gemm = document.at("gemm");
+  gemm.allow_only({"efficiency", "startup", "tile"});
+  g.gemm_efficiency = read_fraction(gemm.at("efficiency"));
+  g.gemm_startup = latency_of(gemm.at("startup"));
+  g.gemm_tile = read_count(gemm.at("tile"), 1 << 16);
+  const JsonView elementwise = document.at("elementwise");
+  elementwise.allow_only({"memory_efficiency"});
+  g.memory_efficiency = read_fraction(elementwise.at("memory_efficiency"));
+  g.launch = latency_of(document.at("launch"));
+  if (const auto kernels = document.find("kernels")) {
+    for (const auto& [kernel, ignored] : kernels->value().items()) {
+      g.kernels.emplace(kernel, read_attention(kernels->at(kernel), kernel));
+    }
+  }
+  return g;
+}
+
+GpuSpec read_gpu(const JsonView& document) {
+  expect_format(document, "sp-plan/gpu");
+  document.allow_only({"format", "format_version", "name", "aliases", "generation",
+                       "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
+                       "memory_usable", "memory_bandwidth", "intra", "pcie", "note"});
+  GpuSpec g;
+  g.name = name_in(document, "name");
+  g.aliases = aliases_of(document);
+  g.compute_capability = static_cast<int>(document.at("compute_capability").integer(10, 999));
+  g.sms = read_count(document.at("sms"), most_sms);
+  const JsonView rates = document.at("matrix_rate");
+  rates.allow_only({"bf16", "fp16", "fp32"});
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    if (const auto rate = rates.find(to_string(dtype))) {
+      g.matrix_rate.emplace(dtype, flops_of(*rate));
+    }
+  }
+  if (g.matrix_rate.empty()) {
+    rates.fail("has no rate; at least one of bf16, fp16, fp32");
+  }
+  g.vector_rate_fp32 = flops_of(document.at("vector_rate_fp32"));
+  g.memory = bytes_of(document.at("memory"));
+  g.memory_usable = read_fraction(document.at("memory_usable"));
+  g.memory_bandwidth = rate_of(document.at("memory_bandwidth"));
+  g.intra = name_in(document, "intra");
+  g.pcie = name_in(document, "pcie");
+  g.generation.name = name_in(document, "generation");
+  return g;
+}
+
+MachineSpec read_machine(const JsonView& document) {
+  expect_format(document, "sp-plan/machine");
+  document.allow_only({"format", "format_version", "name", "aliases", "gpu", "gpus_per_node",
+                       "intra", "sockets", "host_bridge", "socket_link", "gpus_per_pcie_switch",
+                       "inter", "fabric", "note"});
+  MachineSpec m;
+  m.name = name_in(document, "name");
+  m.aliases = aliases_of(document);
+  m.gpu.name = name_in(document, "gpu");
+  m.gpus_per_node = read_count(document.at("gpus_per_node"), most_gpus_per_node);
+  const JsonView intra = document.at("intra");
+  intra.allow_only({"transport", "medium", "rate"});
+  m.intra.name = name_in(intra, "transport");
+  m.intra.medium = one_of(intra.at("medium"), {"nvlink", "pcie"});
+  if (const auto rate = intra.find("rate")) {
+    m.intra_rate = rate_of(*rate).value;
+  }
+  m.sockets = read_count(document.at("sockets"), most_gpus_per_node);
+  if (const auto bridge = document.find("host_bridge")) {
+    m.host_bridge = rate_of(*bridge);
+  }
+  if (const auto link = document.find("socket_link")) {
+    m.socket_link = rate_of(*link);
+  }
+  if (const auto count = document.find("gpus_per_pcie_switch")) {
+    m.gpus_per_pcie_switch = read_count(*count, most_gpus_per_node);
+  }
+  if (const auto inter = document.find("inter")) {
+    inter->allow_only({"transport", "nics", "rate_per_nic", "gpus_per_nic"});
+    m.inter.emplace();
+    m.inter->transport.name = name_in(*inter, "transport");
+    m.inter->nics = read_count(inter->at("nics"), most_gpus_per_node);
+    m.inter->rate_per_nic = rate_of(inter->at("rate_per_nic"));
+    m.inter->gpus_per_nic = read_count(inter->at("gpus_per_nic"), most_gpus_per_node);
+  }
+  if (const auto fabric = document.find("fabric")) {
+    fabric->allow_only({"kind", "nodes_per_leaf", "oversubscription"});
+    m.fabric.kind = one_of(fabric->at("kind"), {"non-blocking", "fat-tree"});
+    if (const auto leaf = fabric->find("nodes_per_leaf")) {
+      m.fabric.nodes_per_leaf = read_count(*leaf, most_gpus);
+    }
+    m.fabric.oversubscription = read_fraction(fabric->at("oversubscription"), 64);
+  }
+  return m;
+}
+
+}  // namespace spp::sim
