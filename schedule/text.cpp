@@ -2,7 +2,6 @@
 
 #include "schedule/text_fields.hpp"
 
-#include <algorithm>
 #include <iterator>
 #include <ostream>
 #include <sstream>
@@ -12,13 +11,9 @@
 namespace spp {
 namespace {
 
-/// A name must survive as one word of the text form; anything else is a bug of the strategy.
-void require_word(std::string_view name) {
-  constexpr std::string_view structure = ",=:#";
-  const bool word = !name.empty() && std::ranges::all_of(name, [&](char c) {
-    return c > ' ' && c <= '~' && structure.find(c) == std::string_view::npos;
-  });
-  if (!word) {
+/// Anything else is a bug of the strategy.
+void require_name(std::string_view name) {
+  if (!text::is_name(name)) {
     throw InternalError(fmt::format("'{}' cannot be a name in a schedule", name));
   }
 }
@@ -67,7 +62,7 @@ class FieldWriter {
     }
   }
   void operator()(std::string_view key, const std::string& word) {
-    require_word(word);
+    require_name(word);
     put(key, word);
   }
   void operator()(std::string_view key, std::int64_t value, std::int64_t /*min*/,
@@ -106,7 +101,7 @@ class TextWriter {
     line_of("plan", schedule_.plan);
     append("phase {}\nstreams", to_string(schedule_.phase));
     for (const std::string& name : schedule_.streams) {
-      require_word(name);
+      require_name(name);
       append(" {}", name);
     }
     const Symmetry& symmetry = schedule_.symmetry;
@@ -156,7 +151,7 @@ class TextWriter {
   void buffers(std::span<const Buffer> buffers) {
     std::unordered_set<std::string_view> names;
     for (const Buffer& b : buffers) {
-      require_word(b.name);
+      require_name(b.name);
       ensure(names.insert(b.name).second, "two buffers of one name");
       append("  buffer {} {} {} {}", b.name, to_string(b.tensor), to_string(b.role),
              to_string(b.dtype));

@@ -8,8 +8,10 @@
 
 #include "schedule/schedule.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 
 namespace spp::text {
@@ -26,8 +28,15 @@ constexpr std::int64_t most_heads = 1 << 16;
 constexpr std::int64_t most_streams = 64;
 constexpr std::int64_t most_width = std::int64_t{1} << 29;  // batch * heads * head_dim
 
-// ---- header
-// --------------------------------------------------------------------------------------
+/// A name must survive as one word of the text.
+inline bool is_name(std::string_view name) {
+  constexpr std::string_view structure = ",=:#";
+  return !name.empty() && std::ranges::all_of(name, [&](char c) {
+    return c > ' ' && c <= '~' && structure.find(c) == std::string_view::npos;
+  });
+}
+
+// ---- header -------------------------------------------------------------------------------------
 
 void fields(auto& a, Is<Problem> auto& p) {
   a("seq", p.seq, 1, most_tokens);
@@ -51,8 +60,7 @@ void fields(auto& a, Is<SequencePlan> auto& p) {
   a("rank_order", p.rank_order);
 }
 
-// ---- kernels
-// -------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 
 void fields(auto& a, Is<AttentionForward> auto& o) {
   a("q", o.q);
@@ -124,8 +132,7 @@ void fields(auto& a, Is<Copy> auto& o) {
   a("to", o.to);
 }
 
-// ---- communication
-// -------------------------------------------------------------------------------
+// ---- communication ------------------------------------------------------------------------------
 
 void fields(auto& a, Is<Exchange> auto& o) {
   a("to", o.to);

@@ -218,7 +218,7 @@ class Parser {
     }
     for (std::size_t i = 1; i < words_.size(); ++i) {
       const std::string name(words_[i]);
-      if (name.find_first_of(",=:#") != std::string::npos ||
+      if (!text::is_name(name) ||
           std::ranges::find(schedule_.streams, name) != schedule_.streams.end()) {
         fail("{} is no name for a stream, or stands twice", quoted(name));
       }
@@ -268,7 +268,7 @@ class Parser {
   void finish_rank() {
     if (trips_ > 0) {
       fail("the loop of rank {} stops at iteration {} of {}; 'end' is missing", rank_.value,
-           stage_.ends.size(), trips_);
+           stage_.ends.size() + 1, trips_);
     }
     finish_stage();
     if (rank_.valid()) {
@@ -320,7 +320,7 @@ class Parser {
   }
 
   void declare(Buffer b) {
-    if (b.name.find_first_of(",=:#") != std::string::npos) {
+    if (!text::is_name(b.name)) {
       fail("{} is no name for a buffer", quoted(b.name));
     }
     const Problem& p = schedule_.problem;

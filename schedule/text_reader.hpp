@@ -143,7 +143,12 @@ class FieldReader {
   void operator()(std::string_view key, std::array<Axis, 3>& v) {
     v = parse_order(get(key), where_);
   }
-  void operator()(std::string_view key, std::string& v) { v = get(key); }
+  void operator()(std::string_view key, std::string& v) {
+    v = get(key);
+    if (!is_name(v)) {
+      fail("{}={} is no name", key, quoted(v));
+    }
+  }
 
   /// Every word of the line must have been asked for.
   void finish() const {

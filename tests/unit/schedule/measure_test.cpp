@@ -1,0 +1,207 @@
+// Bytes and FLOPs by hand. The system: seq 1024 on ranks of 256 tokens, batch 2, 8 query heads and
+// 4 KV heads of dimension 16 in bf16. One KV tile: 2*256*4*16*2 B = 65,536 B; one Q tile: 131,072
+// B.
+#include "schedule/measure.hpp"
+
+#include "tests/support/catch.hpp"
+#include "tests/unit/schedule/ring_of_two.hpp"
+
+using namespace spp;
+
+namespace {
+
+constexpr std::int64_t q_tile = 131'072;
+constexpr std::int64_t kv_tile = 65'536;
+constexpr std::int64_t lse_tile = 2LL * 256 * 8 * 4;
+
+struct Bench {
+  Problem problem{.seq = 1024, .batch = 2, .q_heads = 8, .kv_heads = 4, .head_dim = 16};
+  std::vector<Buffer> buffers;
+
+  BufferId add(Tensor tensor, std::int64_t tokens, int heads, DType dtype = DType::bf16) {
+    buffers.push_back({.name = {},
+                       .tensor = tensor,
+                       .dtype = dtype,
+                       .tokens = tokens,
+                       .heads = heads,
+                       .tile = {},
+                       .head_range = {}});
+    return BufferId(buffers.size() - 1);
+  }
+  BufferId q() { return add(Tensor::q, 256, 8); }
+  BufferId kv() { return add(Tensor::k, 256, 4); }
+  BufferId lse(std::int64_t tokens = 256) { return add(Tensor::lse, tokens, 8, DType::fp32); }
+  std::int64_t sent(const OpBody& body, int rank = 0) {
+    return sent_bytes(body, {.problem = &problem, .buffers = buffers, .rank = Rank(rank)}).value();
+  }
+  std::int64_t touched(const OpBody& body) {
+    return touched_bytes(body, {.problem = &problem, .buffers = buffers, .rank = Rank(0)}).value();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a buffer has batch * tokens * heads * width elements") {
+  Bench b;
+  const auto size = [&](BufferId id) { return bytes_of(b.buffers[id.index()], b.problem).value(); };
+  CHECK(size(b.q()) == q_tile);
+  CHECK(size(b.kv()) == kv_tile);
+  CHECK(size(b.lse()) == lse_tile);
+  CHECK(size(b.add(Tensor::delta, 256, 8, DType::fp32)) == lse_tile);
+  CHECK(size(b.add(Tensor::d_k, 256, 4, DType::fp32)) == 2 * kv_tile);
+}
+
+TEST_CASE("an exchange sends its buffers, and nothing over the network to itself or nobody") {
+  Bench b;
+  const BufferId k = b.kv();
+  const BufferId v = b.kv();
+  CHECK(b.sent(Exchange{.to = Rank(1), .from = Rank(3), .send = {k, v}, .receive = {}}) ==
+        2 * kv_tile);
+  CHECK(b.sent(Exchange{.to = Rank(0), .from = Rank(0), .send = {k}, .receive = {v}}) == 0);
+  CHECK(b.sent(Exchange{.to = {}, .from = Rank(3), .send = {}, .receive = {v}}) == 0);
+}
+
+TEST_CASE("an all-gather sends the own part to all others") {
+  Bench b;
+  const AllGather op{.group = {.first = 0, .stride = 1, .size = 4},
+                     .from = b.kv(),
+                     .to = b.add(Tensor::k, 1024, 4),
+                     .to_tokens = {},
+                     .to_heads = {}};
+  CHECK(b.sent(op) == 3 * kv_tile);
+}
+
+TEST_CASE("a reduce-scatter sends one part to each other") {
+  Bench b;
+  const ReduceScatter op{.group = {.first = 0, .stride = 1, .size = 4},
+                         .from = b.add(Tensor::d_k, 1024, 4),
+                         .to = b.kv(),
+                         .to_tokens = {},
+                         .to_heads = {}};
+  CHECK(b.sent(op) == 3 * kv_tile);
+}
+
+TEST_CASE("scattering heads sends each other rank its heads of the own tokens") {
+  Bench b;
+  AllToAll op{.group = {.first = 0, .stride = 1, .size = 4},
+              .kind = AllToAllKind::scatter_heads,
+              .from = b.q(),
+              .to = b.add(Tensor::q, 1024, 2),
+              .split = HeadSplit(b.problem, 4, HeadPolicy::divide),
+              .tokens = 256,
+              .to_tokens = {},
+              .to_heads = {}};
+  CHECK(b.sent(op) == 3 * q_tile / 4);
+  op.from = b.kv();
+  op.kv = true;
+  CHECK(b.sent(op, 2) == 3 * kv_tile / 4);
+}
+
+TEST_CASE("gathering heads sends each other rank its tokens of the own heads") {
+  Bench b;
+  const AllToAll op{.group = {.first = 0, .stride = 1, .size = 4},
+                    .kind = AllToAllKind::gather_heads,
+                    .from = b.add(Tensor::out, 1024, 2),
+                    .to = b.q(),
+                    .split = HeadSplit(b.problem, 4, HeadPolicy::divide),
+                    .tokens = 256,
+                    .to_tokens = {},
+                    .to_heads = {}};
+  CHECK(b.sent(op) == 3 * q_tile / 4);
+}
+
+TEST_CASE("replicated KV heads are sent to every rank that needs them") {
+  Bench b;  // 4 KV heads over 8 ranks: one head to each of the 7 others
+  const AllToAll op{.group = {.first = 0, .stride = 1, .size = 8},
+                    .kind = AllToAllKind::scatter_heads,
+                    .from = b.kv(),
+                    .to = b.add(Tensor::k, 2048, 1),
+                    .split = HeadSplit(b.problem, 8, HeadPolicy::replicate),
+                    .kv = true,
+                    .tokens = 256,
+                    .to_tokens = {},
+                    .to_heads = {}};
+  CHECK(b.sent(op) == 7 * kv_tile / 4);
+}
+
+TEST_CASE("uneven heads: a rank sends all but its own share, however large that is") {
+  Bench b;  // 4 KV heads over 3 ranks: 2 1 1
+  AllToAll op{.group = {.first = 0, .stride = 1, .size = 3},
+              .kind = AllToAllKind::scatter_heads,
+              .from = b.kv(),
+              .to = b.add(Tensor::k, 768, 2),
+              .split = HeadSplit(b.problem, 3, HeadPolicy::uneven),
+              .kv = true,
+              .tokens = 256,
+              .to_tokens = {},
+              .to_heads = {}};
+  CHECK(b.sent(op, 0) == 2 * kv_tile / 4);
+  CHECK(b.sent(op, 1) == 3 * kv_tile / 4);
+  op.kind = AllToAllKind::gather_heads;  // 2 heads of 256 tokens to each of 2 others
+  CHECK(b.sent(op, 0) == 2 * 2 * kv_tile / 4);
+}
+
+TEST_CASE("attention counts 4 FLOPs a pair, head and dimension forward, 10 backward") {
+  Bench b;
+  const TokenSet first({.begin = 0, .count = 256});
+  const TokenSet second({.begin = 256, .count = 256});
+  const HeadRange heads{0, 8};
+  const double full = 256.0 * 256 * 8 * 16 * 2;  // pairs * heads * dim * batch
+  const auto forward = [&](const TokenSet& q, const TokenSet& k) {
+    AttentionForward op;
+    op.q_tokens = q;
+    op.k_tokens = k;
+    op.heads = heads;
+    return attention_flops(op, b.problem).value();
+  };
+  CHECK(forward(second, first) == 4 * full);
+  CHECK(forward(first, second) == 0);  // causal
+  CHECK(forward(first, first) == 4 * full / 65'536 * (256 * 257 / 2));
+  AttentionBackward backward;
+  backward.q_tokens = second;
+  backward.k_tokens = first;
+  backward.heads = heads;
+  CHECK(attention_flops(backward, b.problem).value() == 10 * full);
+  CHECK(attention_flops(Merge{}, b.problem).value() == 0);
+}
+
+TEST_CASE("a merge reads the part, and reads and writes the accumulator") {
+  Bench b;
+  Merge op{.out = b.add(Tensor::out, 1024, 8, DType::fp32),
+           .lse = b.lse(1024),
+           .part_out = b.q(),
+           .part_lse = b.lse(),
+           .tokens = TokenSet({.begin = 0, .count = 256})};
+  const std::int64_t part = q_tile + lse_tile;
+  const std::int64_t sum = 2 * q_tile + lse_tile;  // fp32, the part's tokens only
+  CHECK(b.touched(op) == part + 2 * sum);
+  op.initial = true;
+  CHECK(b.touched(op) == part + sum);
+}
+
+TEST_CASE("a copy reads one buffer and writes the other") {
+  Bench b;
+  CHECK(b.touched(Copy{.from = b.kv(), .to = b.add(Tensor::k, 256, 4, DType::fp32)}) ==
+        3 * kv_tile);
+}
+
+TEST_CASE("a fill writes its tile") {
+  Bench b;
+  CHECK(b.touched(Fill{.buffer = b.add(Tensor::out, 1024, 8),
+                       .tokens = TokenSet({.begin = 0, .count = 256}),
+                       .heads = {0, 8}}) == q_tile);
+}
+
+TEST_CASE("kernels have no kind of communication") {
+  CHECK(comm_kind_of(Exchange{}) == CommKind::send_recv);
+  CHECK(to_string(comm_kind_of(AllToAll{})) == "all_to_all");
+  CHECK_THROWS_AS(comm_kind_of(Merge{}), InternalError);
+}
+
+TEST_CASE("the totals of the ring of two are one hop and all pairs") {
+  const Schedule s = test::ring_of_two();
+  const Totals totals = totals_of(s.program(Rank(1)), s.problem, Rank(1));
+  CHECK(totals.sent[0] == Bytes(2 * 8 * 2 * 8 * 2));  // K and V: 8 tokens, 2 heads of 8, bf16
+  CHECK(totals.sent[1] == Bytes(0));
+  CHECK(totals.flops.value() == 4.0 * (8 * 16) * 4 * 8);
+}

@@ -1,0 +1,359 @@
+#include "schedule/text.hpp"
+
+#include "base/error.hpp"
+#include "schedule/arena.hpp"
+#include "schedule/coverage.hpp"
+#include "schedule/measure.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+#include "tests/unit/schedule/ring_of_two.hpp"
+
+#include <algorithm>
+#include <random>
+
+using namespace spp;
+using Catch::Matchers::ContainsSubstring;
+using spp::test::message_of;
+using spp::test::ring_of_two;
+
+namespace {
+
+/// A rank with every op and every optional field; it computes nothing sensible.
+Schedule one_of_each() {
+  Schedule s;
+  s.problem = {.seq = 64,
+               .batch = 2,
+               .q_heads = 8,
+               .kv_heads = 4,
+               .head_dim = 16,
+               .mask = {.kind = MaskKind::window, .window = 24},
+               .dtype = DType::fp16};
+  s.requested = s.problem;
+  s.plan = {.strategy = "startrail-2",
+            .ulysses = 2,
+            .ring = 4,
+            .team = 2,
+            .layout = Layout::zigzag,
+            .order = {Axis::ring, Axis::ulysses, Axis::team},
+            .rank_order = RankOrder::cyclic};
+  s.phase = Phase::backward;
+  s.mesh = Mesh(s.plan);
+  s.streams = {"compute", "ulysses", "ring.kv"};
+  s.symmetry = {.ulysses = true, .ring = true};
+  s.program = [problem = s.problem, mesh = s.mesh](Rank rank) {
+    ProgramBuilder b(problem, mesh, rank);
+    const TokenSet tile({.begin = 0, .count = 4}, {.begin = 60, .count = 4});
+    const HeadRange heads{2, 6};
+    const BufferId x = b.input("x", Tensor::q, tile, heads);
+    const BufferId y =
+        b.output("y", Tensor::d_k, TokenSet({.begin = 1, .count = 8, .stride = 8}), {0, 4});
+    const BufferId z = b.scratch("z-1.a", Tensor::delta, 0, 0, DType::fp32);
+    const StreamId compute(0);
+    const StreamId ulysses(1);
+    const RankGroup group = mesh.ulysses_group(rank);
+    b.once([=](OpList& ops) {
+      ops.push_back({compute, AttentionForward{.q = x,
+                                               .k = y,
+                                               .v = z,
+                                               .out = x,
+                                               .lse = z,
+                                               .q_tokens = tile,
+                                               .k_tokens = {},
+                                               .heads = heads,
+                                               .kv_heads = {1, 3}}});
+      ops.push_back({compute, AttentionBackward{.q = x,
+                                                .k = y,
+                                                .v = z,
+                                                .d_out = x,
+                                                .lse = y,
+                                                .delta = z,
+                                                .d_q = x,
+                                                .d_k = y,
+                                                .d_v = z,
+                                                .q_tokens = tile,
+                                                .k_tokens = tile,
+                                                .heads = heads,
+                                                .kv_heads = {1, 3}}});
+    });
+    b.op(compute, RowDot{.out = x, .d_out = y, .delta = z});
+    b.loop(3, [=](std::int64_t i, OpList& ops) {
+      if (i != 1) {
+        ops.push_back({compute, Merge{.out = x,
+                                      .lse = y,
+                                      .part_out = z,
+                                      .part_lse = x,
+                                      .tokens = tile,
+                                      .initial = i == 0}});
+      }
+    });
+    b.loop(2, [=](std::int64_t i, OpList& ops) {
+      ops.push_back({compute, Accumulate{.sum = x, .part = y, .tokens = tile, .initial = i == 0}});
+    });
+    b.op(compute, Rescale{.out = x, .lse = y, .gathered_lse = z, .scaled = x, .global_lse = y});
+    b.op(compute, Fill{.buffer = x, .tokens = tile, .heads = heads});
+    for (const CopyKind kind :
+         {CopyKind::pack, CopyKind::unpack, CopyKind::cast, CopyKind::reorder, CopyKind::fold}) {
+      b.op(compute, Copy{.kind = kind, .from = x, .to = y});
+    }
+    b.op(StreamId(2), Exchange{.to = Rank(3), .from = Rank(5), .send = {x, y}, .receive = {z}});
+    b.op(StreamId(2), Exchange{.to = Rank(3), .from = {}, .send = {x}, .receive = {}});
+    b.op(StreamId(2), Exchange{.to = {}, .from = Rank(3), .send = {}, .receive = {x}});
+    for (const bool kv : {false, true}) {
+      b.op(ulysses, AllToAll{.group = group,
+                             .kind = AllToAllKind::scatter_heads,
+                             .from = x,
+                             .to = y,
+                             .split = HeadSplit(problem, 2, HeadPolicy::divide),
+                             .kv = kv,
+                             .tokens = 8,
+                             .to_tokens = tile,
+                             .to_heads = heads});
+    }
+    b.op(ulysses,
+         AllGather{.group = group, .from = x, .to = y, .to_tokens = tile, .to_heads = heads});
+    b.op(ulysses,
+         ReduceScatter{.group = group, .from = x, .to = y, .to_tokens = tile, .to_heads = heads});
+    return b.finish();
+  };
+  return s;
+}
+
+std::string golden() { return test::read_text(test::source_path("tests/golden/ring_of_two.txt")); }
+
+/// The golden text with one piece replaced; the piece must be there.
+std::string broken(std::string_view piece, std::string_view by) {
+  std::string text = golden();
+  const std::size_t at = text.find(piece);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, piece.size(), by);
+}
+
+std::string complaint(std::string_view piece, std::string_view by) {
+  return message_of<InputError>([&] { parse_schedule(broken(piece, by), "s.txt"); });
+}
+
+}  // namespace
+
+TEST_CASE("the ring of two is written as in tests/golden/ring_of_two.txt") {
+  CHECK(to_text(ring_of_two()) == golden());
+}
+
+TEST_CASE("text, read and written again, is the same text") {
+  const std::string ring = to_text(ring_of_two());
+  CHECK(to_text(parse_schedule(ring, "ring")) == ring);
+  const std::string each = to_text(one_of_each());
+  CHECK(to_text(parse_schedule(each, "each")) == each);
+}
+
+TEST_CASE("a schedule, written and read, has the same header, buffers, ops and loops") {
+  const Schedule before = one_of_each();
+  const Schedule after = parse_schedule(to_text(before), "each");
+  CHECK(after.problem == before.problem);
+  CHECK(after.requested == before.requested);
+  CHECK(after.plan == before.plan);
+  CHECK(after.phase == before.phase);
+  CHECK(after.streams == before.streams);
+  CHECK(after.symmetry == before.symmetry);
+  CHECK(after.mesh.size() == before.mesh.size());
+  for (int r = 0; r < before.mesh.size(); ++r) {
+    const Program p = before.program(Rank(r));
+    const Program q = after.program(Rank(r));
+    CHECK(ops_of(p) == ops_of(q));
+    REQUIRE(p.buffers.size() == q.buffers.size());
+    for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+      CHECK(p.buffers[i].name == q.buffers[i].name);
+      CHECK(p.buffers[i].tensor == q.buffers[i].tensor);
+      CHECK(p.buffers[i].role == q.buffers[i].role);
+      CHECK(p.buffers[i].dtype == q.buffers[i].dtype);
+      CHECK(p.buffers[i].tokens == q.buffers[i].tokens);
+      CHECK(p.buffers[i].heads == q.buffers[i].heads);
+      CHECK(p.buffers[i].tile == q.buffers[i].tile);
+      CHECK(p.buffers[i].head_range == q.buffers[i].head_range);
+    }
+  }
+  const auto repeated = [](const Program& p) {
+    std::vector<std::int64_t> trips;
+    for (const Loop& loop : p.loops) {
+      if (loop.trips > 1) {
+        trips.push_back(loop.trips);
+      }
+    }
+    return trips;
+  };
+  CHECK(repeated(after.program(Rank(0))) == std::vector<std::int64_t>{3, 2});
+}
+
+TEST_CASE("the ring of two is proven, and so is what was read of its text") {
+  CHECK(prove(ring_of_two()).counter_example.empty());
+  CHECK(prove(parse_schedule(golden(), "ring")).counter_example.empty());
+}
+
+TEST_CASE("every op has a word of its own") {
+  const std::string text = to_text(one_of_each());
+  std::vector<std::string> names(op_names().begin(), op_names().end());
+  CHECK(names.size() == std::variant_size_v<OpBody>);
+  for (const std::string& name : names) {
+    CHECK_THAT(text, ContainsSubstring(": " + name + " "));
+  }
+  std::ranges::sort(names);
+  CHECK(std::ranges::adjacent_find(names) == names.end());
+}
+
+TEST_CASE("heads that are replicated, padded or uneven are read back as such") {
+  struct Case {
+    int kv_heads;
+    int ulysses;
+    HeadPolicy policy;
+  };
+  for (const Case c : {Case{2, 4, HeadPolicy::replicate}, Case{3, 4, HeadPolicy::pad},
+                       Case{5, 4, HeadPolicy::uneven}, Case{4, 4, HeadPolicy::divide}}) {
+    CAPTURE(to_string(c.policy));
+    const HeadPolicy policy = c.policy;
+    Schedule s;
+    s.problem = {.seq = 64, .q_heads = c.kv_heads * 2, .kv_heads = c.kv_heads, .head_dim = 8};
+    s.requested = s.problem;
+    s.plan.ulysses = c.ulysses;
+    s.mesh = Mesh(s.plan);
+    s.streams = {"compute"};
+    s.program = [problem = s.problem, mesh = s.mesh, policy](Rank rank) {
+      ProgramBuilder b(problem, mesh, rank);
+      const BufferId x = b.scratch("x", Tensor::k, 4, 1);
+      b.op(StreamId(0), AllToAll{.group = mesh.ulysses_group(rank),
+                                 .from = x,
+                                 .to = x,
+                                 .split = HeadSplit(problem, mesh.ulysses(), policy),
+                                 .to_tokens = {},
+                                 .to_heads = {}});
+      return b.finish();
+    };
+    const Schedule read = parse_schedule(to_text(s), "x");
+    CHECK(ops_of(read.program(Rank(3))) == ops_of(s.program(Rank(3))));
+  }
+}
+
+TEST_CASE("only the ranks that are asked for are written") {
+  const Schedule s = ring_of_two();
+  const std::array ranks{Rank(1)};
+  const std::string text = to_text(s, ranks);
+  CHECK_THAT(text, ContainsSubstring("\nrank 1\n"));
+  CHECK_THAT(text, !ContainsSubstring("\nrank 0\n"));
+  const Schedule read = parse_schedule(text, "part.txt");
+  CHECK(to_text(read, ranks) == text);
+  CHECK(message_of<InputError>([&] { read.program(Rank(0)); }) ==
+        "part.txt: holds no program of rank 0");
+}
+
+TEST_CASE("comments, empty lines, indentation and line ends do not matter") {
+  std::string text = golden();
+  std::string other = "# by hand\r\n\r\n";
+  for (const char c : text) {
+    other += c == '\n' ? std::string(" \r\n  # more\n") : std::string(1, c);
+  }
+  other.pop_back();
+  CHECK(to_text(parse_schedule(other, "x")) == text);
+}
+
+TEST_CASE("a mistyped word is answered with its line and the nearest word") {
+  CHECK(complaint("attention_fwd", "atention_fwd") ==
+        "s.txt:20: unknown op 'atention_fwd' (did you mean 'attention_fwd'?)");
+  CHECK(complaint("out=part ", "out=prat ") ==
+        "s.txt:20: rank 0 has no buffer 'prat' (did you mean 'part'?)");
+  CHECK(complaint("ring: exchange", "rnig: exchange") ==
+        "s.txt:18: unknown stream 'rnig' (did you mean 'ring'?)");
+  CHECK(complaint("q_tokens=", "q_token=") ==
+        "s.txt:20: 'q_tokens=' is missing (did you mean it by 'q_token'?)");
+  CHECK(complaint("k scratch", "kk scratch") == "s.txt:14: unknown value 'kk' (did you mean 'k'?)");
+  CHECK(complaint("layout=contiguous", "layout=contigous") ==
+        "s.txt:4: unknown value 'contigous' (did you mean 'contiguous'?)");
+  CHECK(complaint("symmetry ring", "symmetry rings") ==
+        "s.txt:7: unknown symmetry 'rings' (did you mean 'ring'?)");
+}
+
+TEST_CASE("what does not fit is refused with its line") {
+  struct Case {
+    std::string_view piece, by, message;
+  };
+  for (const Case& c : {
+           Case{"schedule 1.0", "schedule 2.0", "s.txt:1: version '2.0' cannot be read"},
+           Case{"sp-plan/schedule", "sp-plan/plan", "s.txt:1: expected the line 'sp-plan/schedule"},
+           Case{"seq=16", "seq=0", "s.txt:2: 0 is out of range"},
+           Case{"seq=16", "seq=1x", "s.txt:2: '1x' is not a whole number"},
+           Case{"kv_heads=2", "kv_heads=3", "s.txt:2: kv_heads=3 does not divide q_heads=4"},
+           Case{"head_dim=8", "head_dim=8 colour=red", "s.txt:2: unknown field 'colour'"},
+           Case{"head_dim=8", "head_dim=8 head_dim=8", "s.txt:2: 'head_dim' stands twice"},
+           Case{"team=1", "team=2", "s.txt:4: team=2: its square does not divide ring=2"},
+           Case{"streams compute ring", "streams compute compute", "s.txt:6: 'compute' is no name"},
+           Case{"rank 0", "rank 2", "s.txt:8: 2 is out of range (0 to 1)"},
+           Case{"rank 1", "rank 0", "rank 0 stands twice"},
+           Case{"buffer v1 ", "buffer k1 ", "s.txt:15: buffer 'k1' stands twice"},
+           Case{"tokens=8", "tokens=8000000000", "s.txt:14: 8000000000 is out of range"},
+           Case{"tile=0:8", "tile=9:8", "s.txt:9: tile=9:8 reaches beyond the sequence's 16"},
+           Case{"tile=0:8", "tile=0:3/8", "s.txt:9: tile=0:3/8 reaches beyond"},
+           Case{"tile=0:8", "tile=0:16+0:8", "s.txt:9: tile=0:16+0:8 has tokens twice"},
+           Case{"exchange to=1", "exchange to=7", "s.txt:18: 7 is out of range (0 to 1)"},
+           Case{" initial", " initial=yes", "s.txt:21: 'initial' stands twice, or is a flag"},
+           Case{"iteration 2 of 2", "iteration 3 of 2", "s.txt:22: 3 is out of range (1 to 2)"},
+           Case{"iteration 2 of 2", "iteration 2 of 3", "s.txt:22: expected 'iteration 2 of 2'"},
+           Case{"iteration 1 of 2", "iteration 1 of 900000000000", "s.txt:22"},
+           Case{"  end\n", "", "'end' is missing"},
+           Case{"  iteration 1 of 2\n", "", "s.txt:21: expected 'iteration 1 of 2'"},
+       }) {
+    CAPTURE(c.piece, c.by);
+    CHECK_THAT(complaint(c.piece, c.by), ContainsSubstring(std::string(c.message)));
+  }
+}
+
+TEST_CASE("absurd sizes are refused before anything is allocated") {
+  CHECK_THAT(complaint("ulysses=1 ring=2", "ulysses=1000 ring=1001"),
+             ContainsSubstring("more than 1000000 ranks"));
+  CHECK_THAT(complaint("ulysses=1 ring=2", "ulysses=1000001 ring=2"),
+             ContainsSubstring("out of range"));
+  CHECK_THAT(complaint("head_dim=8", "head_dim=99999999999999999999"),
+             ContainsSubstring("out of range"));
+  CHECK_THAT(complaint("batch=1 q_heads=4 kv_heads=2 head_dim=8",
+                       "batch=1048576 q_heads=4 kv_heads=2 head_dim=65536"),
+             ContainsSubstring("batch * q_heads * head_dim is too large"));
+}
+
+TEST_CASE("a text that stops early names what is missing") {
+  CHECK(message_of<InputError>([] { parse_schedule("", "s.txt"); }) ==
+        "s.txt: ends before the line 'sp-plan/schedule …'");
+  CHECK(message_of<InputError>([] { parse_schedule("sp-plan/schedule 1.0\n", "s.txt"); }) ==
+        "s.txt: ends before the line 'problem …'");
+}
+
+TEST_CASE("a text cut or changed anywhere is read or refused, nothing else") {
+  const std::string text = to_text(one_of_each());
+  const std::string_view characters = "0129:,=/+-# \nabkq\xff";
+  std::mt19937 random(7);
+  const auto below = [&](std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
+  };
+  int refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string changed = text.substr(0, below(8) == 0 ? below(text.size()) : text.size());
+    for (std::size_t n = below(4); n > 0 && !changed.empty(); --n) {
+      changed[below(changed.size())] = characters[below(characters.size())];
+    }
+    try {
+      const Schedule s = parse_schedule(changed, "s.txt");
+      for (int r = 0; r < s.mesh.size(); ++r) {  // whatever was read can be measured and written
+        const Program program = s.program(Rank(r));
+        totals_of(program, s.problem, Rank(r));
+        plan_arena(program, s.problem);
+        to_text(s, std::array{Rank(r)});
+      }
+    } catch (const InputError&) {
+      ++refused;
+    }
+  }
+  CHECK(refused > 1000);
+}
+
+TEST_CASE("names that would break the text are our bugs") {
+  Schedule s = ring_of_two();
+  s.streams[1] = "ring 1";
+  CHECK_THROWS_AS(to_text(s), InternalError);
+  s.streams = {"compute"};
+  CHECK_THROWS_AS(to_text(s), InternalError);
+}

@@ -1,0 +1,92 @@
+#include "schedule/timeline.hpp"
+
+#include "base/json.hpp"
+#include "schedule/op.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace spp;
+using namespace spp::unit_literals;
+using Catch::Approx;
+
+namespace {
+
+std::uint8_t kind_of(const OpBody& body) { return static_cast<std::uint8_t>(body.index()); }
+
+Timeline two_ops() {
+  Timeline t;
+  t.streams = {"compute", "ring \"kv\""};
+  t.events.push_back({.rank = Rank(0),
+                      .op = 0,
+                      .stream = StreamId(1),
+                      .kind = kind_of(Exchange{}),
+                      .begin = 0.0_us,
+                      .end = 12.5_us,
+                      .bytes = 4096,
+                      .waited_for_rank = Rank(3)});
+  t.events.push_back({.rank = Rank(0),
+                      .op = 1,
+                      .stream = StreamId(0),
+                      .kind = kind_of(AttentionForward{}),
+                      .begin = 12.5_us,
+                      .end = 40.0_us,
+                      .flops = 1e9,
+                      .waited_for = 0});
+  t.events.push_back({.rank = Rank(3),
+                      .op = 0,
+                      .stream = StreamId(1),
+                      .kind = kind_of(Exchange{}),
+                      .begin = 2.0_us,
+                      .end = 12.5_us,
+                      .bytes = 4096});
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("the makespan reaches from the first begin to the last end") {
+  Timeline t = two_ops();
+  CHECK(t.makespan().count() == Approx(40e-6));
+  t.events.erase(t.events.begin());
+  CHECK(t.makespan().count() == Approx(38e-6));
+  CHECK(Timeline{}.makespan() == Seconds(0));
+}
+
+TEST_CASE("kinds of events have the words of the ops") {
+  CHECK(kind_name(kind_of(Exchange{})) == "exchange");
+  CHECK(kind_name(kind_of(Fill{})) == name_of(Fill{}));
+  CHECK_THROWS_AS(kind_name(200), InternalError);
+}
+
+TEST_CASE("a Chrome trace names ranks and streams and gives every op in microseconds") {
+  const Json trace = parse_json(to_chrome_trace(two_ops(), "ring, \"2\" ranks"), "trace");
+  CHECK(trace.at("otherData").at("title") == "ring, \"2\" ranks");
+  Json processes = Json::array();
+  Json threads = Json::array();
+  Json ops = Json::array();
+  for (const Json& e : trace.at("traceEvents")) {
+    (e.at("ph") == "X" ? ops : e.at("name") == "process_name" ? processes : threads).push_back(e);
+  }
+  REQUIRE(processes.size() == 2);
+  CHECK(processes[1].at("pid") == 3);
+  CHECK(processes[1].at("args").at("name") == "rank 3");
+  REQUIRE(threads.size() == 3);  // rank 0 has two streams, rank 3 one
+  CHECK(threads[1].at("args").at("name") == "ring \"kv\"");
+  REQUIRE(ops.size() == 3);
+  const Json& attention = ops[1];
+  CHECK(attention.at("name") == "attention_fwd");
+  CHECK(attention.at("pid") == 0);
+  CHECK(attention.at("tid") == 0);
+  CHECK(attention.at("ts").get<double>() == Approx(12.5));
+  CHECK(attention.at("dur").get<double>() == Approx(27.5));
+  CHECK(attention.at("args").at("flops") == 1e9);
+  CHECK(attention.at("args").at("waited_for") == 0);
+  CHECK(ops[0].at("args").at("bytes") == 4096);
+  CHECK(ops[0].at("args").at("waited_for") == -1);
+  CHECK(ops[0].at("args").at("waited_for_rank") == 3);
+  CHECK(ops[2].at("args").at("waited_for_rank") == -1);
+}
+
+TEST_CASE("an empty timeline is a valid trace") {
+  const Json trace = parse_json(to_chrome_trace(Timeline{}, ""), "trace");
+  CHECK(trace.at("traceEvents").empty());
+}

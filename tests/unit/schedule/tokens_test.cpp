@@ -1,0 +1,177 @@
+#include "schedule/tokens.hpp"
+
+#include "base/error.hpp"
+#include "tests/support/catch.hpp"
+
+#include <random>
+#include <vector>
+
+using namespace spp;
+using spp::test::message_of;
+
+namespace {
+
+std::vector<std::int64_t> listed(const TokenSet& set) {
+  std::vector<std::int64_t> tokens;
+  for (const TokenRange& r : set.ranges()) {
+    for (std::int64_t i = 0; i < r.count; ++i) {
+      tokens.push_back(r.at(i));
+    }
+  }
+  return tokens;
+}
+
+/// The definition, pair by pair.
+std::int64_t pairs_by_hand(const TokenSet& queries, const TokenSet& keys, const Mask& mask) {
+  std::int64_t pairs = 0;
+  for (const std::int64_t q : listed(queries)) {
+    for (const std::int64_t k : listed(keys)) {
+      pairs += mask.allows(q, k) ? 1 : 0;
+    }
+  }
+  return pairs;
+}
+
+class Random {
+ public:
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution(low, high)(engine_);
+  }
+  TokenRange range() {
+    return {.begin = between(0, 40), .count = between(0, 12), .stride = between(1, 7)};
+  }
+  TokenSet set() { return between(0, 1) == 0 ? TokenSet(range()) : TokenSet(range(), range()); }
+  Mask mask() {
+    switch (between(0, 2)) {
+      case 0:
+        return {.kind = MaskKind::full};
+      case 1:
+        return {.kind = MaskKind::causal};
+      default:
+        return {.kind = MaskKind::window, .window = between(1, 60)};
+    }
+  }
+
+ private:
+  std::mt19937_64 engine_{20240703};
+};
+
+}  // namespace
+
+TEST_CASE("allowed pairs of random strided sets are those that the mask allows one by one") {
+  Random random;
+  for (int i = 0; i < 20'000; ++i) {
+    const TokenSet q = random.set();
+    const TokenSet k = random.set();
+    const Mask mask = random.mask();
+    const std::int64_t expected = pairs_by_hand(q, k, mask);
+    if (allowed_pairs(q, k, mask) != expected) {
+      CAPTURE(to_string(q), to_string(k), static_cast<int>(mask.kind), mask.window);
+      REQUIRE(allowed_pairs(q, k, mask) == expected);
+    }
+  }
+}
+
+TEST_CASE("a causal sequence allows n(n+1)/2 pairs, also where nobody could count them") {
+  const TokenSet all({.begin = 0, .count = std::int64_t{1} << 31});
+  const std::int64_t n = all.count();
+  CHECK(allowed_pairs(all, all, {.kind = MaskKind::causal}) == n / 2 * (n + 1));
+  CHECK(allowed_pairs(all, all, {.kind = MaskKind::full}) == n * n);
+}
+
+TEST_CASE("a window allows w pairs for each query but the first ones") {
+  // n = 1000, w = 10: queries 0..8 see 1..9 keys, all others 10.
+  const TokenSet all({.begin = 0, .count = 1000});
+  CHECK(allowed_pairs(all, all, {.kind = MaskKind::window, .window = 10}) == 45 + 991 * 10);
+}
+
+TEST_CASE("a window as long as the sequence is causal") {
+  const TokenSet all({.begin = 0, .count = 100});
+  CHECK(allowed_pairs(all, all, {.kind = MaskKind::window, .window = 100}) ==
+        allowed_pairs(all, all, {.kind = MaskKind::causal}));
+}
+
+TEST_CASE("adjoining ranges are one range") {
+  CHECK(TokenSet({.begin = 0, .count = 4}, {.begin = 4, .count = 2}) ==
+        TokenSet({.begin = 0, .count = 6}));
+  CHECK(TokenSet({.begin = 1, .count = 2, .stride = 4}, {.begin = 9, .count = 1, .stride = 4})
+            .count() == 3);
+}
+
+TEST_CASE("empty ranges leave no trace") {
+  CHECK(TokenSet({.begin = 7, .count = 0}) == TokenSet());
+  CHECK(TokenSet({.begin = 7, .count = 0}, {.begin = 1, .count = 2}) ==
+        TokenSet({.begin = 1, .count = 2}));
+}
+
+TEST_CASE("a set contains its tokens and no others") {
+  const TokenSet set({.begin = 3, .count = 3, .stride = 4}, {.begin = 20, .count = 2});
+  std::vector<std::int64_t> inside;
+  for (std::int64_t t = 0; t < 30; ++t) {
+    if (set.contains(t)) {
+      inside.push_back(t);
+    }
+  }
+  CHECK(inside == std::vector<std::int64_t>{3, 7, 11, 20, 21});
+  CHECK_FALSE(TokenSet().contains(0));
+}
+
+TEST_CASE("a slice holds the tokens at those positions") {
+  Random random;
+  for (int i = 0; i < 500; ++i) {
+    const TokenSet set = random.set();
+    const auto tokens = listed(set);
+    const std::int64_t from = random.between(0, set.count());
+    const std::int64_t count = random.between(0, set.count() - from);
+    const auto begin = tokens.begin() + from;
+    REQUIRE(listed(set.slice(from, count)) == std::vector(begin, begin + count));
+  }
+}
+
+TEST_CASE("a slice of a slice is a slice") {
+  const TokenSet zigzag({.begin = 8, .count = 8}, {.begin = 48, .count = 8});
+  CHECK(zigzag.slice(4, 8).slice(2, 4) == zigzag.slice(6, 4));
+}
+
+TEST_CASE("equal parts, one after the other, are the whole") {
+  const TokenSet zigzag({.begin = 8, .count = 12}, {.begin = 48, .count = 12});
+  for (const std::int64_t parts : {1, 2, 3, 4, 6, 8, 12, 24}) {
+    std::vector<std::int64_t> joined;
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const auto part = listed(zigzag.part(i, parts));
+      CHECK(std::ssize(part) == 24 / parts);
+      joined.insert(joined.end(), part.begin(), part.end());
+    }
+    CHECK(joined == listed(zigzag));
+  }
+}
+
+TEST_CASE("parts that do not divide, slices outside and third ranges are our bugs") {
+  const TokenSet set({.begin = 0, .count = 10});
+  CHECK_THROWS_AS(set.part(0, 3), InternalError);
+  CHECK_THROWS_AS(set.slice(5, 6), InternalError);
+  CHECK_THROWS_AS(set.slice(-1, 2), InternalError);
+}
+
+TEST_CASE("token sets are written begin:count/stride and read back") {
+  CHECK(to_string(TokenSet({.begin = 0, .count = 1024})) == "0:1024");
+  CHECK(to_string(TokenSet({.begin = 0, .count = 64}, {.begin = 448, .count = 64})) ==
+        "0:64+448:64");
+  CHECK(to_string(TokenSet({.begin = 3, .count = 128, .stride = 8})) == "3:128/8");
+  CHECK(to_string(TokenSet()) == "-");
+  Random random;
+  for (int i = 0; i < 200; ++i) {
+    const TokenSet set = random.set();
+    REQUIRE(parse_token_set(to_string(set), "x") == set);
+  }
+}
+
+TEST_CASE("words that are no token set are refused with the place and the word") {
+  for (const std::string_view wrong :
+       {"", "3", "a:b", "3:", ":4", "1:2:3", "1:2/3/4", "1:2+", "0:0", "1:2/0", "-1:4",
+        "1:2+3:4+5:6", "0:99999999999999999999"}) {
+    CAPTURE(wrong);
+    CHECK(
+        message_of<InputError>([&] { parse_token_set(wrong, "file:7"); }).starts_with("file:7: "));
+  }
+}
