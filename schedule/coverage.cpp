@@ -112,6 +112,7 @@ class Walk {
 
 std::vector<Home> Walk::homes() {
   std::vector<Home> result;
+  result.reserve(walkers_.size());
   for (Walker& w : walkers_) {
     result.push_back({.rank = w.rank, .buffers = w.cursor.buffers(), .contents = w.contents});
   }

@@ -113,7 +113,7 @@ TEST_CASE("a block that was computed but never merged is refused") {
 TEST_CASE("a fully masked block is refused") {
   HandWritten w = ring_forward(2, Layout::contiguous, causal);
   // Rank 0 sees none of rank 1's keys; compute them all the same.
-  AttentionForward block = w.op<AttentionForward>(0, 0);
+  auto block = w.op<AttentionForward>(0, 0);
   block.k = w.buffer(0, "k0");
   block.v = w.buffer(0, "v0");
   block.k_tokens = w.home(1);
@@ -186,7 +186,7 @@ TEST_CASE("a backward with a local LSE is refused") {
   // Recompute the first block's out and lse and use that lse.
   w.buffers[0].push_back(local("local_lse", Tensor::lse));
   w.buffers[0].push_back(local("local_out", Tensor::out));
-  AttentionBackward& first = w.op<AttentionBackward>(0, 0);
+  auto& first = w.op<AttentionBackward>(0, 0);
   first.lse = w.buffer(0, "local_lse");
   w.insert(0, 0,
            {compute, AttentionForward{.q = first.q,

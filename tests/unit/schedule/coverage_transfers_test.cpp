@@ -18,7 +18,7 @@ TEST_CASE("a wrong peer is refused") {
   }
   SECTION("of all ranks: blocks arrive from the wrong side") {
     for (int r = 0; r < 3; ++r) {
-      Exchange& first = w.op<Exchange>(static_cast<std::size_t>(r), 0);
+      auto& first = w.op<Exchange>(static_cast<std::size_t>(r), 0);
       std::swap(first.to, first.from);
     }
     expect_refused(w, {"rank 0, op 4 attention_fwd (stream compute): finds no key tokens 32:16 "
@@ -59,10 +59,10 @@ TEST_CASE("messages without a partner or of another size are refused") {
 TEST_CASE("two exchanges in cyclic order are a deadlock") {
   HandWritten w = ring_forward(2, Layout::contiguous, full);
   for (std::size_t r = 0; r < 2; ++r) {
-    Exchange v = w.op<Exchange>(r, 0);
+    auto v = w.op<Exchange>(r, 0);
     v.send = {w.buffer(r, "v")};
     v.receive = {w.buffer(r, "v0")};
-    Exchange& k = w.op<Exchange>(r, 0);
+    auto& k = w.op<Exchange>(r, 0);
     k.send = {w.buffer(r, "k")};
     k.receive = {w.buffer(r, "k0")};
     w.insert(r, r, {gradient, v});  // after k on rank 1, before it on rank 0
