@@ -55,6 +55,7 @@ fs::path Catalog::Shelf::find(const std::string& name, bool paths, std::string_v
   for (const auto& [alias, of] : aliases) {
     all.push_back(alias);
   }
+  std::ranges::stable_sort(all, {}, &std::string::size);  // of equally near names the shortest
   const bool near = !nearest_name(name, all).empty();
   throw InputError(
       where, fmt::format("unknown {} '{}'{}", what, name, did_you_mean(name, near ? all : known)));
@@ -235,9 +236,6 @@ InterSpec parse_inter(const std::string& text, std::int64_t gpus, const Catalog&
   const std::string rate = times == std::string::npos ? given : given.substr(times + 1);
   inter.rate_per_nic = {
       .value = parse_bandwidth(rate, option), .spread = 0, .source = std::string(option)};
-  if (!(inter.rate_per_nic.value.value() > 0)) {
-    throw InputError(option, fmt::format("'{}' is not a positive rate", rate));
-  }
   const std::int64_t nics = inter.nics.value;
   if (nics > gpus) {
     throw InputError(option,
@@ -280,9 +278,6 @@ MachineSpec Catalog::compose(const ComposedMachine& request,
     defaults.note("intra.transport", m.intra.name);
   }
   m.intra_rate = rate_given ? parse_bandwidth(request.intra, "--intra") : m.intra.rate->value;
-  if (!(m.intra_rate.value() > 0)) {
-    throw InputError("--intra", fmt::format("'{}' is not a positive rate", request.intra));
-  }
   m.sockets = {.value = 1, .spread = 0, .source = "default"};  // NVLink goes past sockets
   if (m.intra.medium == "pcie") {
     fill_pcie(m, defaults);

@@ -201,10 +201,11 @@ Seconds KernelCost::attention(const AttentionShape& shape) const {
   work.longest += overhead;
   double rows = busiest_slot(work, slots, !masked);
   if (forward && kernel.forward_minimum_fill && work.items < 0.8 * sms) {
-    // Split-KV cuts every item into equally many pieces, as far as the longest has KV tiles.
+    // Split-KV cuts every item into equally many pieces, as far as the longest has KV tiles; each
+    // pays the overhead of an item.
     const double tiles = unmasked_rows / static_cast<double>(kernel.kv_tile.value);
     const double wanted = slots * kernel.forward_minimum_fill->value / work.items;
-    rows = std::min(rows, work.longest / std::clamp(wanted, 1.0, tiles));
+    rows = std::min(rows, unmasked_rows / std::clamp(wanted, 1.0, tiles) + overhead);
   }
 
   const double tile = static_cast<double>((forward ? kernel.q_tile : kernel.backward_tile).value);

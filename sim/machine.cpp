@@ -42,11 +42,11 @@ double TransportSpec::all_to_all_factor(int ranks) const {
   }
   const auto after = std::find_if(all_to_all_by_ranks.begin(), all_to_all_by_ranks.end(),
                                   [ranks](const auto& row) { return row.first >= ranks; });
-  if (after == all_to_all_by_ranks.begin()) {
-    return after->second;
-  }
   if (after == all_to_all_by_ranks.end()) {
     return all_to_all_by_ranks.back().second;
+  }
+  if (after == all_to_all_by_ranks.begin() || after->first == ranks) {
+    return after->second;
   }
   const auto before = after - 1;
   const double share = std::log2(static_cast<double>(ranks) / before->first) /

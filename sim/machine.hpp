@@ -146,8 +146,8 @@ struct Assumption {
 struct ComposedMachine {
   std::string gpu;
   int gpus_per_node = 8;
-  std::string intra;  // empty: the GPU's default
-  std::string inter;  // empty: none
+  std::string intra = {};  // empty: the GPU's default
+  std::string inter = {};  // empty: none
 };
 
 /// The data folder topologies/: gpus/, generations/, transports/, machines/, one file per thing.

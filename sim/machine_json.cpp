@@ -8,30 +8,6 @@
 namespace spp::sim {
 namespace {
 
-// ---- numbers: in range, or an error that names the key
-// --------------------------------------------
-
-template <class T>
-Sourced<T> positive(Sourced<T> read, const JsonView& view) {
-  if (!(read.value > T{})) {
-    view.fail("is not positive");
-  }
-  return read;
-}
-
-Sourced<Bandwidth> rate_of(const JsonView& view) { return positive(read_bandwidth(view), view); }
-Sourced<FlopRate> flops_of(const JsonView& view) { return positive(read_flop_rate(view), view); }
-Sourced<Bytes> bytes_of(const JsonView& view) { return positive(read_bytes(view), view); }
-
-/// A latency may be zero (an ideal network), not negative.
-Sourced<Seconds> latency_of(const JsonView& view) {
-  Sourced<Seconds> read = read_seconds(view);
-  if (read.value < Seconds(0)) {
-    view.fail("is negative");
-  }
-  return read;
-}
-
 std::string one_of(const JsonView& view, const std::vector<std::string>& known) {
   std::string text = view.string();
   for (const std::string& name : known) {
@@ -68,8 +44,8 @@ Segment read_segment(const JsonView& view) {
   view.allow_only({"up_to", "latency", "fraction"});
   Segment s;
   s.up_to = view.at("up_to").is_null() ? Bytes(std::numeric_limits<std::int64_t>::max())
-                                       : bytes_of(view.at("up_to")).value;
-  s.latency = latency_of(view.at("latency"));
+                                       : read_bytes(view.at("up_to")).value;
+  s.latency = read_seconds(view.at("latency"));
   s.fraction = read_fraction(view.at("fraction"));
   return s;
 }
@@ -132,8 +108,8 @@ AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
   a.backward_full = part("backward_full");
   a.backward_causal = part("backward_causal");
   a.head_dim_64 = part("head_dim_64");
-  a.startup = latency_of(view.at("startup"));
-  a.startup_backward = latency_of(view.at("startup_backward"));
+  a.startup = read_seconds(view.at("startup"));
+  a.startup_backward = read_seconds(view.at("startup_backward"));
   if (const auto fill = view.find("forward_minimum_fill")) {
     a.forward_minimum_fill = read_fraction(*fill);
   }
@@ -163,12 +139,12 @@ TransportSpec read_transport(const JsonView& document) {
     if (network) {
       rate->fail("a network's rate is the machine's (inter.rate_per_nic): write null");
     }
-    t.rate = rate_of(*rate);
+    t.rate = read_bandwidth(*rate);
   } else if (!network) {
     document.fail("rate: a link inside a node needs its nominal rate");
   }
   if (const auto fitted = document.find("fitted_at")) {
-    t.fitted_at = rate_of(*fitted);
+    t.fitted_at = read_bandwidth(*fitted);
   }
   const auto set = [&](CommKind kind, std::string_view key) {
     t.segments.at(static_cast<std::size_t>(kind)) = read_segments(document.at(key));
@@ -177,7 +153,7 @@ TransportSpec read_transport(const JsonView& document) {
   set(CommKind::all_to_all, "all_to_all");
   set(CommKind::all_gather, "all_gather");
   set(CommKind::reduce_scatter, "reduce_scatter");
-  t.hop_latency = latency_of(document.at("hop_latency"));
+  t.hop_latency = read_seconds(document.at("hop_latency"));
   if (const auto factors = document.find("all_to_all_by_ranks")) {
     t.all_to_all_by_ranks = read_factors(*factors);
   }
@@ -195,12 +171,12 @@ GenerationSpec read_generation(const JsonView& document) {
   const JsonView gemm = document.at("gemm");
   gemm.allow_only({"efficiency", "startup", "tile"});
   g.gemm_efficiency = read_fraction(gemm.at("efficiency"));
-  g.gemm_startup = latency_of(gemm.at("startup"));
+  g.gemm_startup = read_seconds(gemm.at("startup"));
   g.gemm_tile = read_count(gemm.at("tile"), 1 << 16);
   const JsonView elementwise = document.at("elementwise");
   elementwise.allow_only({"memory_efficiency"});
   g.memory_efficiency = read_fraction(elementwise.at("memory_efficiency"));
-  g.launch = latency_of(document.at("launch"));
+  g.launch = read_seconds(document.at("launch"));
   if (const auto kernels = document.find("kernels")) {
     for (const auto& [kernel, ignored] : kernels->value().items()) {
       g.kernels.emplace(kernel, read_attention(kernels->at(kernel), kernel));
@@ -223,16 +199,16 @@ GpuSpec read_gpu(const JsonView& document) {
   rates.allow_only({"bf16", "fp16", "fp32"});
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     if (const auto rate = rates.find(to_string(dtype))) {
-      g.matrix_rate.emplace(dtype, flops_of(*rate));
+      g.matrix_rate.emplace(dtype, read_flop_rate(*rate));
     }
   }
   if (g.matrix_rate.empty()) {
     rates.fail("has no rate; at least one of bf16, fp16, fp32");
   }
-  g.vector_rate_fp32 = flops_of(document.at("vector_rate_fp32"));
-  g.memory = bytes_of(document.at("memory"));
+  g.vector_rate_fp32 = read_flop_rate(document.at("vector_rate_fp32"));
+  g.memory = read_bytes(document.at("memory"));
   g.memory_usable = read_fraction(document.at("memory_usable"));
-  g.memory_bandwidth = rate_of(document.at("memory_bandwidth"));
+  g.memory_bandwidth = read_bandwidth(document.at("memory_bandwidth"));
   g.intra = name_in(document, "intra");
   g.pcie = name_in(document, "pcie");
   g.generation.name = name_in(document, "generation");
@@ -254,14 +230,14 @@ MachineSpec read_machine(const JsonView& document) {
   m.intra.name = name_in(intra, "transport");
   m.intra.medium = one_of(intra.at("medium"), {"nvlink", "pcie"});
   if (const auto rate = intra.find("rate")) {
-    m.intra_rate = rate_of(*rate).value;
+    m.intra_rate = read_bandwidth(*rate).value;
   }
   m.sockets = read_count(document.at("sockets"), most_gpus_per_node);
   if (const auto bridge = document.find("host_bridge")) {
-    m.host_bridge = rate_of(*bridge);
+    m.host_bridge = read_bandwidth(*bridge);
   }
   if (const auto link = document.find("socket_link")) {
-    m.socket_link = rate_of(*link);
+    m.socket_link = read_bandwidth(*link);
   }
   if (const auto count = document.find("gpus_per_pcie_switch")) {
     m.gpus_per_pcie_switch = read_count(*count, most_gpus_per_node);
@@ -271,7 +247,7 @@ MachineSpec read_machine(const JsonView& document) {
     m.inter.emplace();
     m.inter->transport.name = name_in(*inter, "transport");
     m.inter->nics = read_count(inter->at("nics"), most_gpus_per_node);
-    m.inter->rate_per_nic = rate_of(inter->at("rate_per_nic"));
+    m.inter->rate_per_nic = read_bandwidth(inter->at("rate_per_nic"));
     m.inter->gpus_per_nic = read_count(inter->at("gpus_per_nic"), most_gpus_per_node);
   }
   if (const auto fabric = document.find("fabric")) {
