@@ -20,11 +20,13 @@ struct Moved {
 /// pack -> all-to-all: home tokens of all heads become all tokens of this rank's heads.
 BufferId scatter_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId home) {
   const std::string name(to_string(what.tensor));
-  // The send buffer holds what all peers get; replicated KV heads are sent several times, read once.
+  // The send buffer holds what all peers get; replicated KV heads are sent several times, read
+  // once.
   const int all_heads = what.kv ? f.split.kv_heads() : f.split.q_heads();
   const HeadRange mine = what.kv ? f.split.kv(f.part) : f.split.q(f.part);
   const BufferId packed = b.scratch(name + "_packed", what.tensor, f.home.count(), all_heads);
-  const BufferId gathered = b.scratch(name + "_gathered", what.tensor, f.gathered.count(), mine.count());
+  const BufferId gathered =
+      b.scratch(name + "_gathered", what.tensor, f.gathered.count(), mine.count());
   b.op(compute, Copy{.kind = CopyKind::pack, .from = home, .to = packed});
   b.op(ulysses_stream, AllToAll{.group = f.group,
                                 .kind = AllToAllKind::scatter_heads,
@@ -39,11 +41,13 @@ BufferId scatter_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, Buf
 }
 
 /// all-to-all -> unpack: the reverse. Copies of replicated KV heads (gradients) are summed.
-void gather_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId gathered, BufferId home) {
+void gather_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId gathered,
+                  BufferId home) {
   const bool fold = what.kv && f.split.replicas() > 1;
   const HeadRange all{0, what.kv ? f.split.kv_heads() : f.split.q_heads()};
-  const BufferId received = b.scratch(std::string(to_string(what.tensor)) + "_received", what.tensor, f.home.count(),
-                                      all.count() * (fold ? f.split.replicas() : 1));
+  const BufferId received =
+      b.scratch(std::string(to_string(what.tensor)) + "_received", what.tensor, f.home.count(),
+                all.count() * (fold ? f.split.replicas() : 1));
   b.op(ulysses_stream, AllToAll{.group = f.group,
                                 .kind = AllToAllKind::gather_heads,
                                 .from = gathered,
@@ -53,10 +57,12 @@ void gather_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId
                                 .tokens = f.home.count(),
                                 .to_tokens = f.home,
                                 .to_heads = all});
-  b.op(compute, Copy{.kind = fold ? CopyKind::fold : CopyKind::unpack, .from = received, .to = home});
+  b.op(compute,
+       Copy{.kind = fold ? CopyKind::fold : CopyKind::unpack, .from = received, .to = home});
 }
 
-void build_forward(ProgramBuilder& b, const CoreContext& context, const UlyssesFrame& f, ForwardCore core) {
+void build_forward(ProgramBuilder& b, const CoreContext& context, const UlyssesFrame& f,
+                   ForwardCore core) {
   const HeadRange all_q{0, f.split.q_heads()};
   const HeadRange all_kv{0, f.split.kv_heads()};
   ForwardBuffers io;
@@ -76,7 +82,8 @@ void build_forward(ProgramBuilder& b, const CoreContext& context, const UlyssesF
   gather_heads(b, f, {Tensor::out, false}, io.out, out);
 }
 
-void build_backward(ProgramBuilder& b, const CoreContext& context, const UlyssesFrame& f, BackwardCore core) {
+void build_backward(ProgramBuilder& b, const CoreContext& context, const UlyssesFrame& f,
+                    BackwardCore core) {
   const HeadRange all_q{0, f.split.q_heads()};
   const HeadRange all_kv{0, f.split.kv_heads()};
   BackwardBuffers io;
@@ -108,8 +115,8 @@ void build_backward(ProgramBuilder& b, const CoreContext& context, const Ulysses
 
 }  // namespace
 
-Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase, const BuildOptions& options,
-                 const Cores& cores) {
+Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase,
+                 const BuildOptions& options, const Cores& cores) {
   Schedule s;
   s.requested = requested;
   s.problem = padded(requested, plan);
@@ -118,8 +125,9 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   s.mesh = Mesh(plan);
   s.streams = {"compute", "ulysses", "ring", "gradient", "team", "outer"};
   const HeadSplit split(s.problem, plan.ulysses, plan.heads);
-  s.symmetry = {.ulysses = split.even(),
-                .ring = cores.ring_symmetric && plan.team == 1 && s.problem.mask.kind == MaskKind::full};
+  s.symmetry = {
+      .ulysses = split.even(),
+      .ring = cores.ring_symmetric && plan.team == 1 && s.problem.mask.kind == MaskKind::full};
   s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = s.mesh](Rank rank) {
     ProgramBuilder b(problem, mesh, rank);
     const int part = mesh.at(rank).ulysses;
@@ -153,55 +161,9 @@ Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask) {
     }
     return kept;
   };
-  return {.q = keep(q, [&](const TokenRange& r) { return allowed_pairs(TokenSet(r), k, mask) > 0; }),
-          .k = keep(k, [&](const TokenRange& r) { return allowed_pairs(q, TokenSet(r), mask) > 0; })};
-}
-
-Sizes::Sizes(const Problem& requested, const SequencePlan& plan)
-    : problem(padded(requested, plan)),
-      split(problem, plan.ulysses, plan.heads),
-      home(problem.seq / plan.ranks()),
-      ring(home * plan.ulysses),
-      team(ring * plan.team),
-      q_most(split.q(0).count()),
-      kv_most(split.kv(0).count()) {}
-
-Bytes Sizes::tile(std::int64_t tokens, std::int64_t heads, DType dtype) const {
-  return Bytes(problem.batch * tokens * heads * problem.head_dim * size_of(dtype));
-}
-
-Bytes Sizes::scalars(std::int64_t tokens, std::int64_t heads) const {
-  return Bytes(problem.batch * tokens * heads * size_of(DType::fp32));
-}
-
-namespace {
-double flops_per_pair(const Problem& p, Phase phase) {
-  return (phase == Phase::forward ? 4.0 : 10.0) * p.head_dim * static_cast<double>(p.batch);
-}
-}  // namespace
-
-FlopCount Sizes::flops(Phase phase) const {
-  const TokenSet all({.begin = 0, .count = problem.seq});
-  const auto pairs = static_cast<double>(allowed_pairs(all, all, problem.mask));
-  return FlopCount(pairs * problem.q_heads * flops_per_pair(problem, phase));
-}
-
-FlopCount Sizes::flops_of(std::int64_t pairs, Phase phase) const {
-  return FlopCount(static_cast<double>(pairs) * q_most * flops_per_pair(problem, phase));
-}
-
-void add_ulysses_terms(ClosedForm& form, const Sizes& s, const SequencePlan& plan) {
-  // In a group of U ranks each of its U*home tokens leaves its rank for the U-1 others' heads; over
-  // all heads that is home*(U-1) tokens of every head, once per copy of a replicated KV head. R groups.
-  const std::int64_t copies = std::int64_t{s.problem.kv_heads} * s.split.replicas();
-  const Bytes q = s.tile(s.home * (plan.ulysses - 1), s.problem.q_heads) * plan.ring;
-  const Bytes kv = s.tile(s.home * (plan.ulysses - 1), copies) * plan.ring;
-  // Forward: q, out and k, v. Backward: d_out, d_q and d_k, d_v.
-  form.add({.kind = CommKind::all_to_all,
-            .axis = Axis::ulysses,
-            .group_size = plan.ulysses,
-            .calls = 4,
-            .total = (q + kv) * 2});
+  return {
+      .q = keep(q, [&](const TokenRange& r) { return allowed_pairs(TokenSet(r), k, mask) > 0; }),
+      .k = keep(k, [&](const TokenRange& r) { return allowed_pairs(q, TokenSet(r), mask) > 0; })};
 }
 
 }  // namespace spp::strategies

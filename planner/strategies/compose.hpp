@@ -1,11 +1,11 @@
-// The common frame of all strategies: the Ulysses all-to-alls around a *core* that computes attention
-// over the ring dimension, for this rank's heads.
+// The common frame of all strategies: the Ulysses all-to-alls around a *core* that computes
+// attention over the ring dimension, for this rank's heads.
 //
 //   forward:  q,k,v (home tokens, all heads) -pack-> all-to-all -> core -> all-to-all -unpack-> out
 //   backward: d_out -> all-to-all -> core -> d_q,d_k,d_v -> all-to-all -> home
 //
-// With U = 1 the core works on the inputs and outputs themselves. The forward keeps q, k, v, out and
-// lse in head-split form for the backward, as autograd does: four all-to-alls each way.
+// With U = 1 the core works on the inputs and outputs themselves. The forward keeps q, k, v, out
+// and lse in head-split form for the backward, as autograd does: four all-to-alls each way.
 #pragma once
 
 #include "planner/closed_form.hpp"
@@ -44,12 +44,13 @@ using BackwardCore = void (*)(ProgramBuilder&, const CoreContext&, BackwardBuffe
 struct Cores {
   ForwardCore forward;
   BackwardCore backward;
-  bool ring_symmetric = false;  // with the full mask, all positions of the ring run the same program
+  bool ring_symmetric =
+      false;  // with the full mask, all positions of the ring run the same program
 };
 
 /// Builds the schedule of `plan` around a core. `problem` as requested.
-Schedule compose(const Problem& problem, const SequencePlan& plan, Phase phase, const BuildOptions& options,
-                 const Cores& cores);
+Schedule compose(const Problem& problem, const SequencePlan& plan, Phase phase,
+                 const BuildOptions& options, const Cores& cores);
 
 /// The parts of a (query, key) block that a mask needs: ranges without any allowed pair are dropped
 /// (zigzag: all queries x first half, or second half x all keys). Both empty if nothing is allowed.
@@ -58,30 +59,5 @@ struct Section {
   [[nodiscard]] bool empty() const { return q.empty(); }
 };
 Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask);
-
-// ---- closed forms --------------------------------------------------------------------------------
-
-/// Everything a closed form needs about one rank, computed once.
-struct Sizes {
-  Sizes(const Problem& requested, const SequencePlan& plan);
-  Problem problem;  // padded
-  HeadSplit split;
-  std::int64_t home = 0;   // tokens of one rank
-  std::int64_t ring = 0;   // tokens of one ring rank: home * U
-  std::int64_t team = 0;   // tokens of a team: ring * C
-  int q_most = 0;          // query heads of the rank with most
-  int kv_most = 0;         // KV heads of the rank with most
-  /// Bytes of tokens x heads of a [.., head_dim] tensor, and of lse/delta.
-  [[nodiscard]] Bytes tile(std::int64_t tokens, std::int64_t heads, DType dtype) const;
-  [[nodiscard]] Bytes tile(std::int64_t tokens, std::int64_t heads) const { return tile(tokens, heads, problem.dtype); }
-  [[nodiscard]] Bytes scalars(std::int64_t tokens, std::int64_t heads) const;
-  /// FLOPs of all ranks together: every allowed pair once, all (padded) heads.
-  [[nodiscard]] FlopCount flops(Phase phase) const;
-  /// FLOPs of `pairs` allowed pairs on the rank with most heads.
-  [[nodiscard]] FlopCount flops_of(std::int64_t pairs, Phase phase) const;
-};
-
-/// Adds the four all-to-alls of compose() (forward or backward) to a closed form.
-void add_ulysses_terms(ClosedForm& form, const Sizes& sizes, const SequencePlan& plan);
 
 }  // namespace spp::strategies

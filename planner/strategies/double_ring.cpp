@@ -1,8 +1,9 @@
 // Double ring attention. LoongTrain (arXiv:2406.18485, section 4.2); MindSpeed --cp-window-size.
 //
-// The R ranks form o = R/w windows of w adjacent ranks. Within a window blocks rotate over the inner
-// ring; once per window, while its w steps run, one block moves to the same place of the next window
-// over the outer ring: only (o-1) of the R-1 hops cross windows, and each has w steps to hide behind.
+// The R ranks form o = R/w windows of w adjacent ranks. Within a window blocks rotate over the
+// inner ring; once per window, while its w steps run, one block moves to the same place of the next
+// window over the outer ring: only (o-1) of the R-1 hops cross windows, and each has w steps to
+// hide behind.
 //
 //   R = 4, w = 2, block held at steps 0..3       inner hop: 0<->1, 2<->3
 //     rank 0 (W0,x0): 0 1 | 2 3                  outer hop: 0<->2, 1<->3, started at steps 0
@@ -16,181 +17,73 @@
 //
 // Combines with Ulysses (LoongTrain's 2D attention).
 //
-// Bytes sent per rank forward: (o*(w-1) + (o-1)) blocks of k and v; backward the same for k and v and
-// o*(w-1) + o blocks of d_k and d_v. FLOPs as Ring Attention.
-#include "planner/strategies/compose.hpp"
+// Bytes sent per rank forward: (o*(w-1) + (o-1)) blocks of k and v; backward the same for k and v
+// and o*(w-1) + o blocks of d_k and d_v. FLOPs as Ring Attention. Memory: one or two receive
+// buffers for either ring (one where it is used once), else as Ring Attention; most is alive when a
+// block enters the second window.
+#include "planner/strategies/double_ring_core.hpp"
+#include "planner/strategies/sizes.hpp"
 #include "planner/strategy.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace spp::strategies {
 namespace {
 
-/// Where a rank sits in its window, and its four neighbours.
-struct Windows {
-  int w = 1, windows = 1, window = 0, place = 0, ring = 1;
-  RankGroup group;
-  Problem problem;
-  Layout layout = Layout::contiguous;
-
-  Windows(const ProgramBuilder& b, const CoreContext& c)
-      : w(c.plan.window), windows(c.plan.ring / c.plan.window), ring(c.plan.ring),
-        group(b.mesh().ring_group(b.rank())), problem(b.problem()), layout(c.plan.layout) {
-    const int position = b.mesh().at(b.rank()).position;
-    window = position / w;
-    place = position % w;
+Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
+  const Tiles own = s.busiest(s.ring);
+  const Bytes frame = s.framed(own.q);
+  const Bytes kv = own.kv * 2;
+  const Bytes arriving = kv * ((plan.window > 2 ? 2 : 1) + (plan.ring / plan.window > 2 ? 2 : 1));
+  if (phase == Phase::forward) {
+    // In the second window; or at the first kernel: gathered k and v, both first receivers, no sum.
+    const Bytes second = arriving + s.fp32(own.q);
+    return frame + own.q + own.lse + std::max(second, s.framed(kv * 3));
   }
-  /// The rank `dw` windows and `dx` places further on, both cyclic.
-  [[nodiscard]] Rank peer(int dw, int dx) const {
-    return group.rank((window + dw + windows) % windows * w + (place + dx + w) % w);
-  }
-  /// Tokens held at inner step i of the t-th window.
-  [[nodiscard]] TokenSet block(std::int64_t t, std::int64_t i) const {
-    const auto owner_window = static_cast<int>((window - t + windows) % windows);
-    const auto owner_place = static_cast<int>((place - i + w) % w);
-    return chunk_tokens(problem.seq, layout, owner_window * w + owner_place, ring);
-  }
-};
-
-struct KeyValue {
-  BufferId k, v;
-};
-using KeyValuePair = std::array<KeyValue, 2>;
-
-KeyValuePair key_value_pair(ProgramBuilder& b, const CoreContext& c, std::string_view name, Tensor k, Tensor v, DType dtype) {
-  KeyValuePair pair;
-  for (std::size_t i = 0; i < 2; ++i) {
-    pair[i] = {b.scratch(fmt::format("{}{}{}", to_string(k), name, i), k, c.tokens.count(), c.kv_heads.count(), dtype),
-               b.scratch(fmt::format("{}{}{}", to_string(v), name, i), v, c.tokens.count(), c.kv_heads.count(), dtype)};
-  }
-  return pair;
+  return own.lse + frame + arriving + (own.q + kv) + s.wide(own.q) + s.wide(kv) * 2;
 }
 
-/// How k and v travel: the same in both phases.
-struct KeyRoute {
-  Windows at;
-  KeyValue own;
-  KeyValuePair inner, outer;
-
-  [[nodiscard]] KeyValue entering(std::int64_t t) const {
-    return t == 0 ? own : outer[static_cast<std::size_t>((t - 1) % 2)];
-  }
-  [[nodiscard]] KeyValue held(std::int64_t t, std::int64_t i) const {
-    return i == 0 ? entering(t) : inner[static_cast<std::size_t>((i - 1) % 2)];
-  }
-  void emit_hops(std::int64_t t, std::int64_t i, OpList& ops) const {
-    const KeyValue now = held(t, i);
-    if (i == 0 && t + 1 < at.windows) {
-      const KeyValue& to = outer[static_cast<std::size_t>(t % 2)];
-      ops.push_back({outer_stream, Exchange{.to = at.peer(1, 0), .from = at.peer(-1, 0), .send = {now.k, now.v},
-                                            .receive = {to.k, to.v}}});
-    }
-    if (i + 1 < at.w) {
-      const KeyValue& to = inner[static_cast<std::size_t>(i % 2)];
-      ops.push_back({ring_stream, Exchange{.to = at.peer(0, 1), .from = at.peer(0, -1), .send = {now.k, now.v},
-                                           .receive = {to.k, to.v}}});
-    }
-  }
-};
-
-void double_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) {
-  const DType dtype = b.problem().dtype;
-  const std::int64_t tokens = c.tokens.count();
-  const KeyRoute route{.at = Windows(b, c), .own = {io.k, io.v},
-                       .inner = key_value_pair(b, c, "_inner", Tensor::k, Tensor::v, dtype),
-                       .outer = key_value_pair(b, c, "_outer", Tensor::k, Tensor::v, dtype)};
-  const BufferId lse = b.output("lse", Tensor::lse, c.tokens, c.heads);
-  const BufferId sum = b.scratch("out_sum", Tensor::out, tokens, c.heads.count(), DType::fp32);
-  const BufferId part = b.scratch("out_part", Tensor::out, tokens, c.heads.count());
-  const BufferId part_lse = b.scratch("lse_part", Tensor::lse, tokens, c.heads.count());
-  b.loop(route.at.ring, [=](std::int64_t step, OpList& ops) {
-    const std::int64_t t = step / route.at.w;
-    const std::int64_t i = step % route.at.w;
-    route.emit_hops(t, i, ops);
-    const Section section = needed_section(c.tokens, route.at.block(t, i), route.at.problem.mask);
-    if (section.empty()) {
-      return;
-    }
-    const KeyValue block = route.held(t, i);
-    ops.push_back({compute, AttentionForward{.q = io.q, .k = block.k, .v = block.v, .out = part, .lse = part_lse,
-                                             .q_tokens = section.q, .k_tokens = section.k, .heads = c.heads,
-                                             .kv_heads = c.kv_heads}});
-    ops.push_back({compute, Merge{.out = sum, .lse = lse, .part_out = part, .part_lse = part_lse,
-                                  .tokens = section.q, .initial = step == 0}});
-  });
-  b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
-}
-
-void double_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io) {
-  const DType dtype = b.problem().dtype;
-  const DType wide = c.options.gradient;
-  const std::int64_t tokens = c.tokens.count();
-  const BufferId lse = b.input("lse", Tensor::lse, c.tokens, c.heads);
-  const BufferId delta = b.scratch("delta", Tensor::delta, tokens, c.heads.count());
-  b.op(compute, RowDot{.out = io.out, .d_out = io.d_out, .delta = delta});
-  const KeyRoute route{.at = Windows(b, c), .own = {io.k, io.v},
-                       .inner = key_value_pair(b, c, "_inner", Tensor::k, Tensor::v, dtype),
-                       .outer = key_value_pair(b, c, "_outer", Tensor::k, Tensor::v, dtype)};
-  const KeyValuePair gradient = key_value_pair(b, c, "_sum", Tensor::d_k, Tensor::d_v, wide);
-  const BufferId q_sum = b.scratch("d_q_sum", Tensor::d_q, tokens, c.heads.count(), wide);
-  const BufferId q_part = b.scratch("d_q_part", Tensor::d_q, tokens, c.heads.count());
-  const BufferId k_part = b.scratch("d_k_part", Tensor::d_k, tokens, c.kv_heads.count());
-  const BufferId v_part = b.scratch("d_v_part", Tensor::d_v, tokens, c.kv_heads.count());
-  // Before step s the gradients of step s-1 move on: along the inner ring, or with the outer hop.
-  const auto pass_on = [=](std::int64_t step) {
-    const KeyValue& from = gradient[static_cast<std::size_t>((step + 1) % 2)];
-    const KeyValue& to = gradient[static_cast<std::size_t>(step % 2)];
-    const bool inner = step % route.at.w != 0;
-    const int dw = inner ? 0 : 1;
-    return Op{inner ? gradient_stream : outer_stream,
-              Exchange{.to = route.at.peer(dw, 1), .from = route.at.peer(-dw, -1), .send = {from.k, from.v},
-                       .receive = {to.k, to.v}}};
+ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
+                       const BuildOptions& options) {
+  const Sizes s(requested, plan, options);
+  ClosedForm form = ring_form(s, plan, phase);
+  const int windows = plan.ring / plan.window;
+  const std::int64_t inner = std::int64_t{windows} * (plan.window - 1);
+  const Bytes kv = s.all_parts(s.ring).kv * 2 * plan.ring;  // one hop of all ranks
+  const auto hops = [&](int group_size, std::int64_t calls, Bytes hop) {
+    form.add({.kind = CommKind::send_recv,
+              .axis = Axis::ring,
+              .group_size = group_size,
+              .calls = calls,
+              .total = hop * calls});
   };
-  b.loop(route.at.ring, [=](std::int64_t step, OpList& ops) {
-    const std::int64_t t = step / route.at.w;
-    const std::int64_t i = step % route.at.w;
-    if (step > 0) {
-      ops.push_back(pass_on(step));
-    }
-    route.emit_hops(t, i, ops);
-    const Section section = needed_section(c.tokens, route.at.block(t, i), route.at.problem.mask);
-    if (section.empty()) {
-      return;
-    }
-    const KeyValue block = route.held(t, i);
-    const KeyValue& sum = gradient[static_cast<std::size_t>(step % 2)];
-    const bool initial = step == 0;
-    ops.push_back({compute, AttentionBackward{.q = io.q, .k = block.k, .v = block.v, .d_out = io.d_out, .lse = lse,
-                                              .delta = delta, .d_q = q_part, .d_k = k_part, .d_v = v_part,
-                                              .q_tokens = section.q, .k_tokens = section.k, .heads = c.heads,
-                                              .kv_heads = c.kv_heads}});
-    ops.push_back({compute, Accumulate{.sum = q_sum, .part = q_part, .tokens = section.q, .initial = initial}});
-    ops.push_back({compute, Accumulate{.sum = sum.k, .part = k_part, .tokens = section.k, .initial = initial}});
-    ops.push_back({compute, Accumulate{.sum = sum.v, .part = v_part, .tokens = section.k, .initial = initial}});
-  });
-  const KeyValue home = gradient[static_cast<std::size_t>(route.at.ring % 2)];
-  b.once([=](OpList& ops) {
-    ops.push_back(pass_on(route.at.ring));
-    ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = q_sum, .to = io.d_q}});
-    ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = home.k, .to = io.d_k}});
-    ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = home.v, .to = io.d_v}});
-  });
+  hops(plan.window, inner, kv);
+  hops(windows, windows - 1, kv);
+  if (phase == Phase::backward) {
+    hops(plan.window, inner, s.wide(kv));
+    hops(windows, windows, s.wide(kv));
+  }
+  form.peak_buffers =
+      s.inputs_and_outputs(phase) + s.busiest(s.ring).lse + scratch_peak(s, plan, phase);
+  return form;
 }
 
 std::string why_not_double(const Problem&, const SequencePlan& plan) {
   if (plan.window < 2 || plan.ring / plan.window < 2) {
-    return fmt::format("a window of {} over a ring of {} leaves no inner or no outer ring (that is plain Ring Attention)",
-                       plan.window, plan.ring);
+    return fmt::format(
+        "a window of {} over a ring of {} leaves no inner or no outer ring (that is plain Ring "
+        "Attention)",
+        plan.window, plan.ring);
   }
   return "";
 }
 
-Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase, const BuildOptions& options) {
-  return compose(problem, plan, phase, options, {.forward = double_forward, .backward = double_backward,
-                                                 .ring_symmetric = false});
+Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
+               const BuildOptions& options) {
+  return compose(problem, plan, phase, options,
+                 {.forward = double_forward, .backward = double_backward, .ring_symmetric = false});
 }
-
-ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase phase, const BuildOptions& options);
 
 constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped};
 

@@ -3,11 +3,12 @@
 //
 //   R = 4, key block held at steps 0..3 (causal: x = skipped)
 //     rank 0: 0 x x x        rank 2: 2 1 0 x
-//     rank 1: 1 0 x x        rank 3: 3 2 1 0     <- every step somebody works: time of the full mask
+//     rank 1: 1 0 x x        rank 3: 3 2 1 0     <- every step somebody works: time of the full
+//     mask
 //
 // Closed form (per rank): forward R-1 hops of k and v, 2*B*(N/R)*H_kv*d elements each; backward the
-// same, and R hops of d_k, d_v. FLOPs of all ranks: every allowed pair once; the busiest rank is the
-// last one.
+// same, and R hops of d_k, d_v. FLOPs of all ranks: every allowed pair once; the busiest rank is
+// the last one.
 #include "planner/strategies/rotation.hpp"
 #include "planner/strategy.hpp"
 

@@ -31,12 +31,17 @@ struct Slots {
   BufferId k[2], v[2];
 };
 
-Slots slots(ProgramBuilder& b, const CoreContext& c, std::string_view prefix, Tensor k, Tensor v, DType dtype, int count) {
+Slots slots(ProgramBuilder& b, const CoreContext& c, std::string_view prefix, Tensor k, Tensor v,
+            DType dtype, int count) {
   Slots s;
   for (int i = 0; i < 2; ++i) {
     const bool own = i < count;
-    s.k[i] = own ? b.scratch(fmt::format("{}k{}", prefix, i), k, c.tokens.count(), c.kv_heads.count(), dtype) : s.k[0];
-    s.v[i] = own ? b.scratch(fmt::format("{}v{}", prefix, i), v, c.tokens.count(), c.kv_heads.count(), dtype) : s.v[0];
+    s.k[i] = own ? b.scratch(fmt::format("{}k{}", prefix, i), k, c.tokens.count(),
+                             c.kv_heads.count(), dtype)
+                 : s.k[0];
+    s.v[i] = own ? b.scratch(fmt::format("{}v{}", prefix, i), v, c.tokens.count(),
+                             c.kv_heads.count(), dtype)
+                 : s.v[0];
   }
   return s;
 }
@@ -47,13 +52,21 @@ void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) 
   const Walk walk(b, c);
   const std::int64_t steps = walk.ring;
   const BufferId lse = b.output("lse", Tensor::lse, c.tokens, c.heads);
-  const AttentionForward attend{.q = io.q, .k = io.k, .v = io.v, .out = io.out, .lse = lse,
-                                .q_tokens = c.tokens, .k_tokens = c.tokens, .heads = c.heads, .kv_heads = c.kv_heads};
+  const AttentionForward attend{.q = io.q,
+                                .k = io.k,
+                                .v = io.v,
+                                .out = io.out,
+                                .lse = lse,
+                                .q_tokens = c.tokens,
+                                .k_tokens = c.tokens,
+                                .heads = c.heads,
+                                .kv_heads = c.kv_heads};
   if (steps == 1) {
     b.op(compute, attend);
     return;
   }
-  const Slots arriving = slots(b, c, "", Tensor::k, Tensor::v, b.problem().dtype, steps > 2 ? 2 : 1);
+  const Slots arriving =
+      slots(b, c, "", Tensor::k, Tensor::v, b.problem().dtype, steps > 2 ? 2 : 1);
   const std::int64_t tokens = c.tokens.count();
   const BufferId sum = b.scratch("out_sum", Tensor::out, tokens, c.heads.count(), DType::fp32);
   const BufferId part = b.scratch("out_part", Tensor::out, tokens, c.heads.count());
@@ -65,7 +78,9 @@ void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) 
     const BufferId k = i == 0 ? io.k : arriving.k[held];
     const BufferId v = i == 0 ? io.v : arriving.v[held];
     if (i + 1 < steps) {
-      ops.push_back({ring_stream, Exchange{.to = walk.next, .from = walk.previous, .send = {k, v},
+      ops.push_back({ring_stream, Exchange{.to = walk.next,
+                                           .from = walk.previous,
+                                           .send = {k, v},
                                            .receive = {arriving.k[free], arriving.v[free]}}});
     }
     const Section section = needed_section(c.tokens, walk.block(i), walk.problem.mask);
@@ -80,8 +95,12 @@ void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) 
     block.q_tokens = section.q;
     block.k_tokens = section.k;
     ops.push_back({compute, block});
-    ops.push_back({compute, Merge{.out = sum, .lse = lse, .part_out = part, .part_lse = part_lse,
-                                  .tokens = section.q, .initial = i == 0}});
+    ops.push_back({compute, Merge{.out = sum,
+                                  .lse = lse,
+                                  .part_out = part,
+                                  .part_lse = part_lse,
+                                  .tokens = section.q,
+                                  .initial = i == 0}});
   });
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
 }
@@ -93,15 +112,26 @@ void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io
   const BufferId lse = b.input("lse", Tensor::lse, c.tokens, c.heads);
   const BufferId delta = b.scratch("delta", Tensor::delta, tokens, c.heads.count());
   b.op(compute, RowDot{.out = io.out, .d_out = io.d_out, .delta = delta});
-  const AttentionBackward attend{.q = io.q, .k = io.k, .v = io.v, .d_out = io.d_out, .lse = lse, .delta = delta,
-                                 .d_q = io.d_q, .d_k = io.d_k, .d_v = io.d_v, .q_tokens = c.tokens,
-                                 .k_tokens = c.tokens, .heads = c.heads, .kv_heads = c.kv_heads};
+  const AttentionBackward attend{.q = io.q,
+                                 .k = io.k,
+                                 .v = io.v,
+                                 .d_out = io.d_out,
+                                 .lse = lse,
+                                 .delta = delta,
+                                 .d_q = io.d_q,
+                                 .d_k = io.d_k,
+                                 .d_v = io.d_v,
+                                 .q_tokens = c.tokens,
+                                 .k_tokens = c.tokens,
+                                 .heads = c.heads,
+                                 .kv_heads = c.kv_heads};
   if (steps == 1) {
     b.op(compute, attend);
     return;
   }
   const DType wide = c.options.gradient;
-  const Slots arriving = slots(b, c, "", Tensor::k, Tensor::v, b.problem().dtype, steps > 2 ? 2 : 1);
+  const Slots arriving =
+      slots(b, c, "", Tensor::k, Tensor::v, b.problem().dtype, steps > 2 ? 2 : 1);
   const Slots travelling = slots(b, c, "d_", Tensor::d_k, Tensor::d_v, wide, 2);
   const BufferId q_sum = b.scratch("d_q_sum", Tensor::d_q, tokens, c.heads.count(), wide);
   const BufferId q_part = b.scratch("d_q_part", Tensor::d_q, tokens, c.heads.count());
@@ -110,7 +140,8 @@ void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io
   const auto pass_on = [=](std::int64_t i) {  // the gradients of step i-1 move to the next rank
     const auto from = static_cast<std::size_t>((i + 1) % 2);
     const auto to = static_cast<std::size_t>(i % 2);
-    return Op{gradient_stream, Exchange{.to = walk.next, .from = walk.previous,
+    return Op{gradient_stream, Exchange{.to = walk.next,
+                                        .from = walk.previous,
                                         .send = {travelling.k[from], travelling.v[from]},
                                         .receive = {travelling.k[to], travelling.v[to]}}};
   };
@@ -121,12 +152,14 @@ void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io
     AttentionBackward block = attend;
     block.k = i == 0 ? io.k : arriving.k[held];
     block.v = i == 0 ? io.v : arriving.v[held];
-    if (i + 1 < steps) {
-      ops.push_back({ring_stream, Exchange{.to = walk.next, .from = walk.previous, .send = {block.k, block.v},
-                                           .receive = {arriving.k[free], arriving.v[free]}}});
-    }
     if (i > 0) {
       ops.push_back(pass_on(i));
+    }
+    if (i + 1 < steps) {
+      ops.push_back({ring_stream, Exchange{.to = walk.next,
+                                           .from = walk.previous,
+                                           .send = {block.k, block.v},
+                                           .receive = {arriving.k[free], arriving.v[free]}}});
     }
     const Section section = needed_section(c.tokens, walk.block(i), walk.problem.mask);
     if (section.empty()) {
@@ -138,20 +171,31 @@ void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io
     block.q_tokens = section.q;
     block.k_tokens = section.k;
     ops.push_back({compute, block});
-    ops.push_back({compute, Accumulate{.sum = q_sum, .part = q_part, .tokens = section.q, .initial = i == 0}});
-    ops.push_back({compute, Accumulate{.sum = travelling.k[free], .part = k_part, .tokens = section.k, .initial = i == 0}});
-    ops.push_back({compute, Accumulate{.sum = travelling.v[free], .part = v_part, .tokens = section.k, .initial = i == 0}});
+    ops.push_back(
+        {compute,
+         Accumulate{.sum = q_sum, .part = q_part, .tokens = section.q, .initial = i == 0}});
+    ops.push_back(
+        {compute,
+         Accumulate{
+             .sum = travelling.k[free], .part = k_part, .tokens = section.k, .initial = i == 0}});
+    ops.push_back(
+        {compute,
+         Accumulate{
+             .sum = travelling.v[free], .part = v_part, .tokens = section.k, .initial = i == 0}});
   });
   const auto home = static_cast<std::size_t>(steps % 2);
   b.once([=](OpList& ops) {
     ops.push_back(pass_on(steps));
     ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = q_sum, .to = io.d_q}});
-    ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = travelling.k[home], .to = io.d_k}});
-    ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = travelling.v[home], .to = io.d_v}});
+    ops.push_back(
+        {compute, Copy{.kind = CopyKind::cast, .from = travelling.k[home], .to = io.d_k}});
+    ops.push_back(
+        {compute, Copy{.kind = CopyKind::cast, .from = travelling.v[home], .to = io.d_v}});
   });
 }
 
-Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase phase, const BuildOptions& options) {
+Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase phase,
+                        const BuildOptions& options) {
   return compose(problem, plan, phase, options,
                  {.forward = rotate_forward, .backward = rotate_backward, .ring_symmetric = true});
 }

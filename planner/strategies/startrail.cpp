@@ -1,9 +1,9 @@
 // StarTrail-C. Liu et al. (arXiv:2407.00611); the algorithm and its proof: startrail_core.hpp.
 //
 // Teams of C ranks share queries; C*C sub-rings of S = R/C^2 ranks carry the keys. Both placements:
-// order ulysses,team,ring has a team on adjacent ranks (the paper's Collect_intra), ulysses,ring,team
-// a sub-ring (P2P_intra). Layouts are at the level of teams: zigzag gives team T the chunks T and
-// 2D-1-T of 2D.
+// order ulysses,team,ring has a team on adjacent ranks (the paper's Collect_intra),
+// ulysses,ring,team a sub-ring (P2P_intra). Layouts are at the level of teams: zigzag gives team T
+// the chunks T and 2D-1-T of 2D.
 //
 //   R = 8, C = 2 (teams {0,1} {2,3} {4,5} {6,7}): key blocks by step
 //     rank 0: 0 2   rank 1: 1 3   rank 2: 2 0   rank 3: 3 1   rank 4: 0 2   rank 5: 1 3 …

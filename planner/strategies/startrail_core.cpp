@@ -18,7 +18,10 @@ struct Place {
   Mesh mesh;
 
   Place(const ProgramBuilder& b, const CoreContext& c)
-      : sub_ring(b.mesh().sub_ring()), team_size(b.mesh().team()), problem(b.problem()), layout(c.plan.layout),
+      : sub_ring(b.mesh().sub_ring()),
+        team_size(b.mesh().team()),
+        problem(b.problem()),
+        layout(c.plan.layout),
         mesh(b.mesh()) {
     const Coordinates at = mesh.at(b.rank());
     position = at.position;
@@ -37,8 +40,9 @@ struct Place {
     exchange_from = mesh.rank_of_team(at.ulysses, team_size * position + member, at.group);
     // After S-1 hops a block is one place before where it started.
     return_to = mesh.rank_of_team(at.ulysses, block_index(s_count - 1), at.group);
-    return_from = mesh.rank_of_team(at.ulysses, member * s_count + (target_team % s_count + s_count - 1) % s_count,
-                                    target_member);
+    return_from = mesh.rank_of_team(
+        at.ulysses, member * s_count + (target_team % s_count + s_count - 1) % s_count,
+        target_member);
   }
   /// The block that this rank works on at a step.
   [[nodiscard]] int block_index(std::int64_t step) const {
@@ -49,9 +53,14 @@ struct Place {
   }
 };
 
-BufferId gather(ProgramBuilder& b, const Place& place, std::string name, Tensor tensor, BufferId from, HeadRange heads) {
+BufferId gather(ProgramBuilder& b, const Place& place, std::string name, Tensor tensor,
+                BufferId from, HeadRange heads) {
   const BufferId to = b.scratch(std::move(name), tensor, place.team_block.count(), heads.count());
-  b.op(team_stream, AllGather{.group = place.team, .from = from, .to = to, .to_tokens = place.team_block, .to_heads = heads});
+  b.op(team_stream, AllGather{.group = place.team,
+                              .from = from,
+                              .to = to,
+                              .to_tokens = place.team_block,
+                              .to_heads = heads});
   return to;
 }
 
@@ -67,10 +76,16 @@ void startrail_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers i
   std::array<BufferId, 2> k;
   std::array<BufferId, 2> v;
   for (std::size_t i = 0; i < 2; ++i) {
-    k[i] = i == 0 || steps > 1 ? b.scratch(fmt::format("k{}", i), Tensor::k, tokens, c.kv_heads.count()) : k[0];
-    v[i] = i == 0 || steps > 1 ? b.scratch(fmt::format("v{}", i), Tensor::v, tokens, c.kv_heads.count()) : v[0];
+    k[i] = i == 0 || steps > 1
+               ? b.scratch(fmt::format("k{}", i), Tensor::k, tokens, c.kv_heads.count())
+               : k[0];
+    v[i] = i == 0 || steps > 1
+               ? b.scratch(fmt::format("v{}", i), Tensor::v, tokens, c.kv_heads.count())
+               : v[0];
   }
-  b.op(ring_stream, Exchange{.to = place.exchange_to, .from = place.exchange_from, .send = {k_team, v_team},
+  b.op(ring_stream, Exchange{.to = place.exchange_to,
+                             .from = place.exchange_from,
+                             .send = {k_team, v_team},
                              .receive = {k[0], v[0]}});
   const BufferId q_team = gather(b, place, "q_team", Tensor::q, io.q, c.heads);
 
@@ -84,27 +99,48 @@ void startrail_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers i
     const auto held = static_cast<std::size_t>(i % 2);
     const auto free = 1 - held;
     if (i + 1 < steps) {
-      ops.push_back({ring_stream, Exchange{.to = place.next, .from = place.previous, .send = {k[held], v[held]},
+      ops.push_back({ring_stream, Exchange{.to = place.next,
+                                           .from = place.previous,
+                                           .send = {k[held], v[held]},
                                            .receive = {k[free], v[free]}}});
     }
     const Section section = needed_section(place.team_block, place.block(i), place.problem.mask);
     if (section.empty()) {
       return;
     }
-    ops.push_back({compute, AttentionForward{.q = q_team, .k = k[held], .v = v[held], .out = part, .lse = part_lse,
-                                             .q_tokens = section.q, .k_tokens = section.k, .heads = c.heads,
+    ops.push_back({compute, AttentionForward{.q = q_team,
+                                             .k = k[held],
+                                             .v = v[held],
+                                             .out = part,
+                                             .lse = part_lse,
+                                             .q_tokens = section.q,
+                                             .k_tokens = section.k,
+                                             .heads = c.heads,
                                              .kv_heads = c.kv_heads}});
-    ops.push_back({compute, Merge{.out = sum, .lse = sum_lse, .part_out = part, .part_lse = part_lse,
+    ops.push_back({compute, Merge{.out = sum,
+                                  .lse = sum_lse,
+                                  .part_out = part,
+                                  .part_lse = part_lse,
                                   .tokens = section.q}});
   });
 
   const BufferId all_lse = b.scratch("lse_gathered", Tensor::lse, tokens * place.team_size, heads);
   const BufferId scaled = b.scratch("out_scaled", Tensor::out, tokens, heads);
   const BufferId lse = b.output("lse", Tensor::lse, place.team_block, c.heads);
-  b.op(team_stream, AllGather{.group = place.team, .from = sum_lse, .to = all_lse, .to_tokens = place.team_block,
+  b.op(team_stream, AllGather{.group = place.team,
+                              .from = sum_lse,
+                              .to = all_lse,
+                              .to_tokens = place.team_block,
                               .to_heads = c.heads});
-  b.op(compute, Rescale{.out = sum, .lse = sum_lse, .gathered_lse = all_lse, .scaled = scaled, .global_lse = lse});
-  b.op(team_stream, ReduceScatter{.group = place.team, .from = scaled, .to = io.out, .to_tokens = c.tokens,
+  b.op(compute, Rescale{.out = sum,
+                        .lse = sum_lse,
+                        .gathered_lse = all_lse,
+                        .scaled = scaled,
+                        .global_lse = lse});
+  b.op(team_stream, ReduceScatter{.group = place.team,
+                                  .from = scaled,
+                                  .to = io.out,
+                                  .to_tokens = c.tokens,
                                   .to_heads = c.heads});
 }
 
@@ -129,15 +165,20 @@ void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers
   std::array<BufferId, 2> d_q;
   for (std::size_t i = 0; i < 2; ++i) {
     d_q[i] = b.scratch(fmt::format("d_q{}", i), Tensor::d_q, tokens, heads, wide);
-    side[i] = i == 1 && steps == 1 ? side[0]
-                                   : QuerySide{.q = b.scratch(fmt::format("q{}", i), Tensor::q, tokens, heads),
-                                               .d_out = b.scratch(fmt::format("d_out{}", i), Tensor::d_out, tokens, heads),
-                                               .lse = b.scratch(fmt::format("lse{}", i), Tensor::lse, tokens, heads),
-                                               .delta = b.scratch(fmt::format("delta{}", i), Tensor::delta, tokens, heads)};
+    side[i] =
+        i == 1 && steps == 1
+            ? side[0]
+            : QuerySide{
+                  .q = b.scratch(fmt::format("q{}", i), Tensor::q, tokens, heads),
+                  .d_out = b.scratch(fmt::format("d_out{}", i), Tensor::d_out, tokens, heads),
+                  .lse = b.scratch(fmt::format("lse{}", i), Tensor::lse, tokens, heads),
+                  .delta = b.scratch(fmt::format("delta{}", i), Tensor::delta, tokens, heads)};
   }
   const auto list = [](const QuerySide& s) { return BufferList{s.q, s.d_out, s.lse, s.delta}; };
-  b.op(ring_stream, Exchange{.to = place.exchange_to, .from = place.exchange_from,
-                             .send = {q_team, d_out_team, lse_team, delta_team}, .receive = list(side[0])});
+  b.op(ring_stream, Exchange{.to = place.exchange_to,
+                             .from = place.exchange_from,
+                             .send = {q_team, d_out_team, lse_team, delta_team},
+                             .receive = list(side[0])});
   const BufferId k_team = gather(b, place, "k_team", Tensor::k, io.k, c.kv_heads);
   const BufferId v_team = gather(b, place, "v_team", Tensor::v, io.v, c.kv_heads);
 
@@ -153,31 +194,51 @@ void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers
     const auto held = static_cast<std::size_t>(i % 2);
     const auto free = 1 - held;
     if (i + 1 < steps) {
-      ops.push_back({ring_stream, Exchange{.to = place.next, .from = place.previous, .send = list(side[held]),
+      ops.push_back({ring_stream, Exchange{.to = place.next,
+                                           .from = place.previous,
+                                           .send = list(side[held]),
                                            .receive = list(side[free])}});
     }
     if (i > 0) {
-      ops.push_back({gradient_stream, Exchange{.to = place.next, .from = place.previous, .send = {d_q[free]},
+      ops.push_back({gradient_stream, Exchange{.to = place.next,
+                                               .from = place.previous,
+                                               .send = {d_q[free]},
                                                .receive = {d_q[held]}}});
     }
     const Section section = needed_section(place.block(i), place.team_block, place.problem.mask);
     if (section.empty()) {
       return;
     }
-    ops.push_back({compute, AttentionBackward{.q = side[held].q, .k = k_team, .v = v_team, .d_out = side[held].d_out,
-                                              .lse = side[held].lse, .delta = side[held].delta, .d_q = q_part,
-                                              .d_k = k_part, .d_v = v_part, .q_tokens = section.q,
-                                              .k_tokens = section.k, .heads = c.heads, .kv_heads = c.kv_heads}});
+    ops.push_back({compute, AttentionBackward{.q = side[held].q,
+                                              .k = k_team,
+                                              .v = v_team,
+                                              .d_out = side[held].d_out,
+                                              .lse = side[held].lse,
+                                              .delta = side[held].delta,
+                                              .d_q = q_part,
+                                              .d_k = k_part,
+                                              .d_v = v_part,
+                                              .q_tokens = section.q,
+                                              .k_tokens = section.k,
+                                              .heads = c.heads,
+                                              .kv_heads = c.kv_heads}});
     ops.push_back({compute, Accumulate{.sum = d_q[held], .part = q_part, .tokens = section.q}});
     ops.push_back({compute, Accumulate{.sum = k_sum, .part = k_part, .tokens = section.k}});
     ops.push_back({compute, Accumulate{.sum = v_sum, .part = v_part, .tokens = section.k}});
   });
   const auto last = static_cast<std::size_t>((steps - 1) % 2);
-  b.op(gradient_stream, Exchange{.to = place.return_to, .from = place.return_from, .send = {d_q[last]},
+  b.op(gradient_stream, Exchange{.to = place.return_to,
+                                 .from = place.return_from,
+                                 .send = {d_q[last]},
                                  .receive = {d_q[1 - last]}});
-  const auto deliver = [&](std::string name, Tensor tensor, BufferId sum, BufferId to, HeadRange range) {
+  const auto deliver = [&](std::string name, Tensor tensor, BufferId sum, BufferId to,
+                           HeadRange range) {
     const BufferId mine = b.scratch(std::move(name), tensor, c.tokens.count(), range.count(), wide);
-    b.op(team_stream, ReduceScatter{.group = place.team, .from = sum, .to = mine, .to_tokens = c.tokens, .to_heads = range});
+    b.op(team_stream, ReduceScatter{.group = place.team,
+                                    .from = sum,
+                                    .to = mine,
+                                    .to_tokens = c.tokens,
+                                    .to_heads = range});
     b.op(compute, Copy{.kind = CopyKind::cast, .from = mine, .to = to});
   };
   deliver("d_k_mine", Tensor::d_k, k_sum, io.d_k, c.kv_heads);
@@ -185,8 +246,10 @@ void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers
   deliver("d_q_mine", Tensor::d_q, d_q[1 - last], io.d_q, c.heads);
 }
 
-Schedule build_startrail(const Problem& problem, const SequencePlan& plan, Phase phase, const BuildOptions& options) {
-  return compose(problem, plan, phase, options, {.forward = startrail_forward, .backward = startrail_backward});
+Schedule build_startrail(const Problem& problem, const SequencePlan& plan, Phase phase,
+                         const BuildOptions& options) {
+  return compose(problem, plan, phase, options,
+                 {.forward = startrail_forward, .backward = startrail_backward});
 }
 
 std::string startrail_why_not(const Problem& problem, const SequencePlan& plan) {

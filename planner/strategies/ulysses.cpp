@@ -1,13 +1,13 @@
 // DeepSpeed-Ulysses. Jacobs et al. (arXiv:2309.14509).
 //
 // All-to-alls turn "some tokens, all heads" into "all tokens, some heads"; attention itself is then
-// local and whole. Heads that do not divide: HeadPolicy (KV heads replicated as in DeepSpeed ALST and
-// verl, padded as in diffusers' ulysses_anything, or dealt out unevenly).
+// local and whole. Heads that do not divide: HeadPolicy (KV heads replicated as in DeepSpeed ALST
+// and verl, padded as in diffusers' ulysses_anything, or dealt out unevenly).
 //
 //   U = 4, 8 heads:  rank 1 before: tokens [N/4, N/2) x heads 0..7;  after: all tokens x heads 2..3
 //
-// Closed form (per rank): four all-to-alls forward (q, k, v, out) and four backward (d_out, d_q, d_k,
-// d_v), each (U-1)/U of the local tensor; independent of the mask. FLOPs: 1/U of the whole.
+// Closed form (per rank): four all-to-alls forward (q, k, v, out) and four backward (d_out, d_q,
+// d_k, d_v), each (U-1)/U of the local tensor; independent of the mask. FLOPs: 1/U of the whole.
 #include "planner/strategies/rotation.hpp"
 #include "planner/strategy.hpp"
 

@@ -2,7 +2,8 @@
 // StarTrail paper (arXiv:2407.00611, section 6) and shipped by nobody.
 //
 //   U = 2, R = 4, C = 2 (P = 8, order ulysses,team,ring): Ulysses groups {0,1} {2,3} {4,5} {6,7};
-//   ranks 0,2,4,6 run StarTrail R = 4, C = 2 with the first half of the heads, 1,3,5,7 with the second
+//   ranks 0,2,4,6 run StarTrail R = 4, C = 2 with the first half of the heads, 1,3,5,7 with the
+//   second
 //
 // Closed form: the all-to-alls of Ulysses plus StarTrail's terms with 1/U of the heads.
 #include "planner/strategies/startrail_core.hpp"
@@ -14,7 +15,8 @@ namespace spp::strategies {
 namespace {
 
 std::string why_not_both(const Problem& problem, const SequencePlan& plan) {
-  return plan.ulysses < 2 ? "a Ulysses degree of 1 is plain StarTrail" : startrail_why_not(problem, plan);
+  return plan.ulysses < 2 ? "a Ulysses degree of 1 is plain StarTrail"
+                          : startrail_why_not(problem, plan);
 }
 
 constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped};

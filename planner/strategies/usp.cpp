@@ -1,7 +1,7 @@
 // USP: Ulysses inside, ring outside. Fang and Zhao (arXiv:2405.07719); yunchang.
 //
-// The Ulysses all-to-alls gather the tokens of a Ulysses group, whose members then each take part in
-// a ring over the R groups with their own heads. `order` says which of the two is innermost
+// The Ulysses all-to-alls gather the tokens of a Ulysses group, whose members then each take part
+// in a ring over the R groups with their own heads. `order` says which of the two is innermost
 // (yunchang's use_ulysses_low).
 //
 //   U = 2, R = 2, order ulysses,ring: Ulysses groups {0,1} {2,3}, rings {0,2} {1,3}
@@ -18,7 +18,9 @@ namespace spp::strategies {
 namespace {
 
 std::string why_not_usp(const Problem&, const SequencePlan& plan) {
-  return plan.ulysses < 2 || plan.ring < 2 ? "USP needs both degrees above 1 (else it is Ulysses or a ring)" : "";
+  return plan.ulysses < 2 || plan.ring < 2
+             ? "USP needs both degrees above 1 (else it is Ulysses or a ring)"
+             : "";
 }
 
 constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped};

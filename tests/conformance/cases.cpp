@@ -1,0 +1,79 @@
+#include "tests/conformance/cases.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <numeric>
+
+namespace spp::test {
+namespace {
+
+struct Heads {
+  int q, kv;
+};
+
+/// Indices of `count` of `size` elements, spread evenly: steps of the golden ratio.
+std::vector<std::size_t> spread(std::size_t size, std::size_t count) {
+  auto step = static_cast<std::size_t>(static_cast<double>(size) * 0.6180339887) | 1U;
+  while (std::gcd(step, size) != 1) {
+    ++step;
+  }
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < std::min(size, count); ++i) {
+    indices.push_back(i * step % size);
+  }
+  return indices;
+}
+
+}  // namespace
+
+std::string Case::text() const {
+  return fmt::format("{} | {} | {} gradient={}", describe(plan), describe(problem),
+                     to_string(phase), to_string(options.gradient));
+}
+
+std::vector<Problem> problems(int ranks) {
+  const std::int64_t seq = std::int64_t{ranks} * 7 + 2;  // divides by no even number of ranks
+  const std::array masks{Mask{.kind = MaskKind::full}, Mask{.kind = MaskKind::causal},
+                         Mask{.kind = MaskKind::window, .window = 2},
+                         Mask{.kind = MaskKind::window, .window = seq / 3},
+                         Mask{.kind = MaskKind::window, .window = seq}};
+  std::vector<Problem> result;
+  for (const Heads heads :
+       {Heads{12, 12}, {12, 4}, {6, 1}, {128, 64}, {10, 5}, {64, 8}, {33, 11}}) {
+    for (const Mask& mask : masks) {
+      for (const DType dtype : {DType::bf16, DType::fp32}) {
+        result.push_back({.seq = seq,
+                          .batch = dtype == DType::fp32 ? 1 : 2,
+                          .q_heads = heads.q,
+                          .kv_heads = heads.kv,
+                          .head_dim = heads.q == 64 ? 2 : 16,
+                          .mask = mask,
+                          .dtype = dtype});
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<Case> cases(int ranks, std::size_t most) {
+  std::map<std::string, std::vector<Case>> by_strategy;
+  for (const Problem& problem : problems(ranks)) {
+    for (const SequencePlan& plan : legal_plans(ranks, problem)) {
+      for (const Phase phase : {Phase::forward, Phase::backward}) {
+        const DType gradient = problem.mask.kind == MaskKind::causal ? DType::fp32 : DType::bf16;
+        by_strategy[plan.strategy].push_back(
+            {.problem = problem, .plan = plan, .phase = phase, .options = {.gradient = gradient}});
+      }
+    }
+  }
+  std::vector<Case> result;
+  for (const auto& [name, all] : by_strategy) {
+    for (const std::size_t i : spread(all.size(), most)) {
+      result.push_back(all[i]);
+    }
+  }
+  return result;
+}
+
+}  // namespace spp::test

@@ -1,0 +1,40 @@
+// What the conformance tests run over: legal plans of all strategies, for problems that vary in
+// heads (MHA, GQA, MQA; divided, replicated, padded, uneven), mask, dtype and phase, and whose
+// sequence does not divide.
+#pragma once
+
+#include "tests/support/plans.hpp"
+
+#include <string>
+#include <vector>
+
+namespace spp::test {
+
+struct Case {
+  Problem problem;
+  SequencePlan plan;
+  Phase phase = Phase::forward;
+  BuildOptions options;
+
+  [[nodiscard]] const Strategy& strategy() const {
+    return strategies::by_name(plan.strategy, "case");
+  }
+  [[nodiscard]] Schedule build() const { return strategy().build(problem, plan, phase, options); }
+  [[nodiscard]] ClosedForm closed_form() const {
+    return strategy().closed_form(problem, plan, phase, options);
+  }
+  [[nodiscard]] std::string text() const;
+};
+
+/// The problems over `ranks` ranks.
+std::vector<Problem> problems(int ranks);
+
+/// Cases over `ranks` ranks; at most `most` of each strategy, spread evenly over all there are.
+std::vector<Case> cases(int ranks, std::size_t most);
+
+/// Worlds by how much of them a test can afford.
+inline constexpr std::array small_worlds{1, 2, 3, 4, 5, 6, 7, 8, 9};
+inline constexpr std::array middle_worlds{12, 16};
+inline constexpr std::array large_worlds{25, 32, 36, 64};
+
+}  // namespace spp::test

@@ -1,0 +1,140 @@
+// The closed form of a strategy is the sum over the ops of its schedule. Two descriptions that were
+// written apart: bytes are equal as integers, FLOPs to the rounding of the sum (fewer than 2^20
+// terms of one sign: 2^20 * 2^-53 < 1e-9; in fact the counts here are below 2^53 and exact).
+#include "schedule/arena.hpp"
+#include "tests/conformance/cases.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+namespace spp {
+namespace {
+
+using test::Case;
+
+/// What a schedule does, op by op, over all ranks.
+struct Sums {
+  std::array<Bytes, comm_kinds> sent{};
+  std::array<Bytes, comm_kinds> received{};
+  std::map<std::pair<Rank, Rank>, Bytes> messages_out, messages_in;  // exchanges, by (from, to)
+  std::array<std::int64_t, comm_kinds> calls{};                      // on rank 0
+  FlopCount flops{};
+  FlopCount busiest_flops{};
+  std::int64_t attention_calls = 0;
+  Bytes peak_buffers{};
+};
+
+Bytes size_of_list(const BufferList& list, const Shapes& shapes) {
+  Bytes total{};
+  for (const BufferId id : list) {
+    total += bytes_of(shapes.buffers[id.index()], *shapes.problem);
+  }
+  return total;
+}
+
+/// Bytes that arrive from other ranks.
+Bytes received_bytes(const OpBody& body, const Shapes& shapes) {
+  const auto size = [&](BufferId id) {
+    return bytes_of(shapes.buffers[id.index()], *shapes.problem);
+  };
+  if (const auto* o = std::get_if<Exchange>(&body)) {
+    return o->from.valid() && o->from != shapes.rank ? size_of_list(o->receive, shapes) : Bytes(0);
+  }
+  if (const auto* o = std::get_if<AllToAll>(&body)) {
+    // Own part of `to`: the same tokens and heads as in `from`.
+    const int self = o->group.index_of(shapes.rank);
+    Buffer own = shapes.buffers[o->to.index()];
+    own.tokens = o->tokens;
+    own.heads = o->kv ? o->split.kv(self).count() : o->split.q(self).count();
+    return size(o->to) - bytes_of(own, *shapes.problem);
+  }
+  if (const auto* o = std::get_if<AllGather>(&body)) {
+    return size(o->to) - size(o->from);
+  }
+  if (const auto* o = std::get_if<ReduceScatter>(&body)) {
+    return size(o->to) * (o->group.size - 1);
+  }
+  return Bytes(0);
+}
+
+Sums sums_of(const Schedule& schedule) {
+  Sums sums;
+  for (int r = 0; r < schedule.mesh.size(); ++r) {
+    const Rank rank(r);
+    const Program program = schedule.program(rank);
+    const Shapes shapes{.problem = &schedule.problem, .buffers = program.buffers, .rank = rank};
+    FlopCount flops{};
+    std::int64_t calls = 0;
+    ProgramCursor cursor(program);
+    while (const Op* op = cursor.next()) {
+      if (is_communication(op->body)) {
+        const auto kind = static_cast<std::size_t>(comm_kind_of(op->body));
+        sums.sent.at(kind) += sent_bytes(op->body, shapes);
+        sums.received.at(kind) += received_bytes(op->body, shapes);
+        sums.calls.at(kind) += r == 0 ? 1 : 0;
+        if (const auto* exchange = std::get_if<Exchange>(&op->body)) {
+          sums.messages_out[{rank, exchange->to}] += size_of_list(exchange->send, shapes);
+          sums.messages_in[{exchange->from, rank}] += size_of_list(exchange->receive, shapes);
+        }
+      }
+      flops += attention_flops(op->body, schedule.problem);
+      calls += std::holds_alternative<AttentionForward>(op->body) ||
+                       std::holds_alternative<AttentionBackward>(op->body)
+                   ? 1
+                   : 0;
+    }
+    sums.flops += flops;
+    sums.busiest_flops = std::max(sums.busiest_flops, flops);
+    sums.attention_calls = std::max(sums.attention_calls, calls);
+    sums.peak_buffers =
+        std::max(sums.peak_buffers, plan_arena(program, schedule.problem).peak_live);
+  }
+  return sums;
+}
+
+void check_closed_form(const ClosedForm& form, const Sums& sums) {
+  std::array<Bytes, comm_kinds> sent{};
+  std::array<std::int64_t, comm_kinds> calls{};
+  for (const CommTerm& term : form.comm()) {
+    sent.at(static_cast<std::size_t>(term.kind)) += term.total;
+    calls.at(static_cast<std::size_t>(term.kind)) += term.calls;
+  }
+  for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
+    INFO(to_string(static_cast<CommKind>(kind)));
+    REQUIRE(sent.at(kind).value() == sums.sent.at(kind).value());
+    REQUIRE(calls.at(kind) == sums.calls.at(kind));
+  }
+  REQUIRE(form.flops.value() == Catch::Approx(sums.flops.value()).epsilon(1e-12));
+  REQUIRE(form.busiest_flops.value() == Catch::Approx(sums.busiest_flops.value()).epsilon(1e-12));
+  REQUIRE(form.attention_calls == sums.attention_calls);
+  REQUIRE(form.peak_buffers.value() == sums.peak_buffers.value());
+}
+
+void check_closed_forms(std::span<const int> worlds, std::size_t most) {
+  for (const int ranks : worlds) {
+    for (const Case& c : test::cases(ranks, most)) {
+      INFO(c.text());
+      const Sums sums = sums_of(c.build());
+      check_closed_form(c.closed_form(), sums);
+      REQUIRE(sums.sent == sums.received);
+      REQUIRE(sums.messages_out == sums.messages_in);
+    }
+  }
+}
+
+TEST_CASE("closed forms equal the sums over the ops, and what is sent is received") {
+  check_closed_forms(test::small_worlds, 400);
+  check_closed_forms(test::middle_worlds, 150);
+  check_closed_forms(test::large_worlds, 30);
+}
+
+TEST_CASE("all closed forms of small worlds equal the sums over the ops (a minute)",
+          "[.][exhaustive]") {
+  check_closed_forms(test::small_worlds, std::numeric_limits<std::size_t>::max());
+  check_closed_forms(test::middle_worlds, 3000);
+}
+
+}  // namespace
+}  // namespace spp

@@ -1,0 +1,45 @@
+// Legal plans of every strategy computes attention: each allowed (query, key, head) exactly
+// once, complete results where they belong, nobody waits for ever.
+#include "schedule/coverage.hpp"
+#include "tests/conformance/cases.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace spp {
+namespace {
+
+using test::Case;
+
+void check_proofs(std::span<const int> worlds, std::size_t most) {
+  for (const int ranks : worlds) {
+    for (const Case& c : test::cases(ranks, most)) {
+      INFO(c.text());
+      const Proof proof = prove(c.build());
+      REQUIRE(proof.counter_example == "");
+      REQUIRE(proof.proven);
+    }
+  }
+}
+
+TEST_CASE("legal plans are proven") {
+  check_proofs(test::small_worlds, 400);
+  check_proofs(test::middle_worlds, 100);
+  check_proofs(test::large_worlds, 12);
+}
+
+TEST_CASE("all legal plans of small worlds are proven (a minute)", "[.][exhaustive]") {
+  check_proofs(test::small_worlds, std::numeric_limits<std::size_t>::max());
+}
+
+TEST_CASE("every strategy has legal plans in some world") {
+  for (const Strategy* strategy : strategies::all()) {
+    const auto plans = test::legal_plans(16, test::problems(16).front());
+    INFO(strategy->name);
+    CHECK(std::ranges::find(plans, strategy->name, &SequencePlan::strategy) != plans.end());
+  }
+}
+
+}  // namespace
+}  // namespace spp

@@ -1,0 +1,156 @@
+// What a schedule claims in Schedule::symmetry: along these axes every rank runs the program of the
+// rank at coordinate 0, with peers and tokens moved along the axis. That is what lets one rank
+// stand for all (sim/folding).
+#include "schedule/measure.hpp"
+#include "tests/conformance/cases.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+using test::Case;
+
+/// A shift along the symmetric axes.
+struct Translation {
+  const Schedule* schedule;
+  int ulysses = 0;
+  int position = 0;
+
+  [[nodiscard]] Rank operator()(Rank rank) const { return shifted(rank, ulysses); }
+
+  /// Home tokens move along both axes. What the Ulysses group shares moves along the ring only, as
+  /// whole chunks (parts of chunks are needed under masks that leave no ring symmetry).
+  [[nodiscard]] bool maps(const TokenSet& here, const TokenSet& there) const {
+    for (int r = 0; r < schedule->mesh.size(); ++r) {
+      if (here == home(Rank(r)) && there == home((*this)(Rank(r)))) {
+        return true;
+      }
+    }
+    if (position == 0) {
+      return here == there;
+    }
+    for (int r = 0; r < schedule->mesh.size(); ++r) {
+      const std::int64_t token = home(Rank(r)).ranges()[0].begin;
+      const std::int64_t moved_token = home(shifted(Rank(r), 0)).ranges()[0].begin;
+      if (here.contains(token) != there.contains(moved_token)) {
+        return false;
+      }
+    }
+    return here.count() == there.count();
+  }
+  [[nodiscard]] bool maps(const RankGroup& here, const RankGroup& there) const {
+    std::vector<Rank> moved;
+    std::vector<Rank> members;
+    for (int i = 0; i < here.size; ++i) {
+      moved.push_back((*this)(here.rank(i)));
+      members.push_back(there.rank(i));
+    }
+    std::ranges::sort(moved);
+    std::ranges::sort(members);
+    return here.size == there.size && moved == members;
+  }
+
+ private:
+  [[nodiscard]] TokenSet home(Rank rank) const {
+    return home_tokens(schedule->problem, schedule->plan.layout, schedule->mesh, rank);
+  }
+  [[nodiscard]] Rank shifted(Rank rank, int by_ulysses) const {
+    const Mesh& mesh = schedule->mesh;
+    Coordinates c = mesh.at(rank);
+    c.ulysses = (c.ulysses + by_ulysses) % mesh.ulysses();
+    c.position = (c.position + position) % mesh.sub_ring();
+    return mesh.rank(c);
+  }
+};
+
+bool same_size(const Buffer& a, const Buffer& b) {
+  return a.name == b.name && a.tensor == b.tensor && a.role == b.role && a.dtype == b.dtype &&
+         a.tokens == b.tokens && a.heads == b.heads;
+}
+
+/// Token sets and groups of two ops of one kind correspond.
+bool same_places(const OpBody& here, const OpBody& there, const Translation& moved) {
+  return std::visit(
+      [&]<class T>(const T& a) {
+        const T& b = std::get<T>(there);
+        if constexpr (requires { a.q_tokens; }) {
+          return moved.maps(a.q_tokens, b.q_tokens) && moved.maps(a.k_tokens, b.k_tokens) &&
+                 a.heads.count() == b.heads.count() && a.kv_heads.count() == b.kv_heads.count();
+        } else if constexpr (requires { a.group; }) {
+          return moved.maps(a.group, b.group) && moved.maps(a.to_tokens, b.to_tokens) &&
+                 a.to_heads.count() == b.to_heads.count();
+        } else if constexpr (requires { a.tokens; }) {
+          return moved.maps(a.tokens, b.tokens);
+        } else if constexpr (requires { a.receive; }) {
+          return moved(a.to) == b.to && moved(a.from) == b.from && a.send == b.send &&
+                 a.receive == b.receive;
+        } else {
+          return a == b;
+        }
+      },
+      here);
+}
+
+void check_rank(const Schedule& schedule, Rank rank) {
+  const Coordinates at = schedule.mesh.at(rank);
+  const Translation moved{.schedule = &schedule,
+                          .ulysses = schedule.symmetry.ulysses ? at.ulysses : 0,
+                          .position = schedule.symmetry.ring ? at.position : 0};
+  Coordinates first = at;
+  first.ulysses -= moved.ulysses;
+  first.position -= moved.position;
+  const Rank representative = schedule.mesh.rank(first);
+  const Program here = schedule.program(representative);
+  const Program there = schedule.program(rank);
+  REQUIRE(std::ranges::equal(here.buffers, there.buffers, same_size));
+  const OpList ops = ops_of(here);
+  const OpList other = ops_of(there);
+  REQUIRE(ops.size() == other.size());
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    INFO("rank " << rank.value << " for rank " << representative.value << ", op " << i << " "
+                 << name_of(ops[i].body));
+    REQUIRE(ops[i].stream == other[i].stream);
+    REQUIRE(ops[i].body.index() == other[i].body.index());
+    REQUIRE(same_places(ops[i].body, other[i].body, moved));
+    REQUIRE(sent_bytes(ops[i].body, {&schedule.problem, here.buffers, representative}) ==
+            sent_bytes(other[i].body, {&schedule.problem, there.buffers, rank}));
+    REQUIRE(attention_flops(ops[i].body, schedule.problem) ==
+            attention_flops(other[i].body, schedule.problem));
+  }
+}
+
+TEST_CASE("ranks along a symmetric axis run the same program") {
+  for (const int ranks : test::small_worlds) {
+    for (const Case& c : test::cases(ranks, 60)) {
+      INFO(c.text());
+      const Schedule schedule = c.build();
+      for (int r = 0; r < ranks; ++r) {
+        check_rank(schedule, Rank(r));
+      }
+    }
+  }
+}
+
+TEST_CASE("Ulysses is symmetric unless heads are uneven, rings only under the full mask") {
+  const auto symmetry = [](std::string strategy, int ulysses, int ring, HeadPolicy heads,
+                           MaskKind mask) {
+    const Problem problem{
+        .seq = 64, .q_heads = 6, .kv_heads = 6, .head_dim = 8, .mask = {.kind = mask}};
+    const Strategy& chosen = strategies::by_name(strategy, "test");
+    const SequencePlan plan{.strategy = strategy, .ulysses = ulysses, .ring = ring, .heads = heads};
+    REQUIRE(why_not(chosen, problem, plan).rule == "");
+    return chosen.build(problem, plan, Phase::forward, {}).symmetry;
+  };
+  CHECK(symmetry("ring", 1, 4, HeadPolicy::divide, MaskKind::full).ring);
+  CHECK_FALSE(symmetry("ring", 1, 4, HeadPolicy::divide, MaskKind::causal).ring);
+  CHECK(symmetry("ulysses", 3, 1, HeadPolicy::divide, MaskKind::causal).ulysses);
+  CHECK_FALSE(symmetry("ulysses", 4, 1, HeadPolicy::uneven, MaskKind::causal).ulysses);
+  CHECK(symmetry("ulysses", 4, 1, HeadPolicy::pad, MaskKind::causal).ulysses);
+  CHECK(symmetry("usp", 2, 2, HeadPolicy::divide, MaskKind::full) ==
+        Symmetry{.ulysses = true, .ring = true});
+}
+
+}  // namespace
+}  // namespace spp

@@ -1,0 +1,80 @@
+// Illegal plans are refused, each by the rule that it breaks.
+#include "tests/conformance/cases.hpp"
+#include "tests/support/catch.hpp"
+
+namespace spp {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+struct Refusal {
+  SequencePlan plan;
+  std::string rule;
+  std::string detail;  // part of it
+  Problem problem{.seq = 128, .q_heads = 8, .kv_heads = 4, .head_dim = 8};
+};
+
+std::vector<Refusal> refusals() {
+  const Mask window{.kind = MaskKind::window, .window = 16};
+  return {
+      {{.strategy = "ring", .ring = 0}, "degrees", "at least 1"},
+      {{.strategy = "usp", .ulysses = -2, .ring = 2}, "degrees", "at least 1"},
+      {{.strategy = "ring", .ulysses = 2, .ring = 2},
+       "degrees",
+       "ring does not use a Ulysses degree (2)"},
+      {{.strategy = "ulysses", .ulysses = 2, .ring = 2},
+       "degrees",
+       "ulysses does not use a ring degree (2)"},
+      {{.strategy = "ring", .ring = 4, .team = 2}, "degrees", "ring does not use a team size (2)"},
+      {{.strategy = "ring", .ring = 4, .window = 2}, "degrees", "ring does not use a window (2)"},
+      {{.strategy = "startrail", .ring = 8, .team = 3}, "team", "team size 3"},
+      {{.strategy = "startrail", .ring = 2, .team = 2}, "team", "ring degree 2"},
+      {{.strategy = "startrail", .ring = 8, .team = 1 << 16},
+       "team",
+       "does not divide"},  // C*C > 2^31
+      {{.strategy = "double-ring", .ring = 8, .window = 3}, "window", "window 3 does not divide"},
+      {{.strategy = "ring", .ring = 4, .layout = Layout::zigzag}, "layout", "zigzag"},
+      {{.strategy = "zigzag-ring", .ring = 4}, "layout", "contiguous"},
+      {{.strategy = "striped-ring", .ring = 4}, "layout", "contiguous"},
+      {{.strategy = "ulysses", .ulysses = 8}, "heads", "4 KV heads do not divide over 8 ranks"},
+      {{.strategy = "ulysses", .ulysses = 4, .heads = HeadPolicy::replicate},
+       "heads",
+       "replicated"},
+      {{.strategy = "ulysses", .ulysses = 4, .heads = HeadPolicy::pad}, "heads", "nothing to pad"},
+      {{.strategy = "ulysses", .ulysses = 8, .heads = HeadPolicy::uneven}, "heads", "unevenly"},
+      {{.strategy = "ulysses", .ulysses = 16, .heads = HeadPolicy::replicate},
+       "heads",
+       "8 query heads"},
+      {{.strategy = "ring", .ring = 65}, "sequence", "128 tokens are too few for 65 ranks"},
+      {{.strategy = "ring"}, "strategy", "no neighbour"},
+      {{.strategy = "usp", .ulysses = 4}, "strategy", "both degrees"},
+      {{.strategy = "startrail", .ring = 4}, "strategy", "plain ring"},
+      {{.strategy = "startrail", .ring = 4, .team = 2},
+       "strategy",
+       "window",
+       {.seq = 128, .q_heads = 8, .kv_heads = 4, .head_dim = 8, .mask = window}},
+      {{.strategy = "ulysses-startrail", .ring = 4, .team = 2}, "strategy", "plain StarTrail"},
+      {{.strategy = "double-ring", .ring = 8}, "strategy", "plain Ring Attention"},
+      {{.strategy = "double-ring", .ring = 8, .window = 8}, "strategy", "plain Ring Attention"},
+      {{.strategy = "all-gather", .ulysses = 2}, "strategy", "nothing to gather"},
+  };
+}
+
+TEST_CASE("illegal plans are refused by the rule that they break") {
+  for (const Refusal& expected : refusals()) {
+    INFO(test::describe(expected.plan));
+    const WhyNot refusal = why_not(strategies::by_name(expected.plan.strategy, "test"),
+                                   expected.problem, expected.plan);
+    CHECK(refusal.rule == expected.rule);
+    CHECK_THAT(refusal.detail, ContainsSubstring(expected.detail));
+  }
+}
+
+TEST_CASE("unknown strategies are an input error with a suggestion") {
+  const std::string message =
+      test::message_of<InputError>([] { (void)strategies::by_name("zigzag_ring", "--strategy"); });
+  CHECK_THAT(message, ContainsSubstring("--strategy") && ContainsSubstring("zigzag-ring"));
+}
+
+}  // namespace
+}  // namespace spp
