@@ -114,7 +114,7 @@ std::string to_string(const TokenSet& tokens) {
 }
 
 TokenSet parse_token_set(std::string_view text, std::string_view where) {
-  constexpr std::int64_t most = std::int64_t{1} << 32;
+  constexpr std::int64_t most = std::int64_t{1} << 31;
   if (text == "-") {
     return {};
   }

@@ -102,6 +102,11 @@ class Engine {
     }
     for (;;) {
       work();
+      // Timers of this instant before rates are solved: once, for all that starts together.
+      while (!timers_.empty() && timers_.top().at <= now_) {
+        fire_next();
+        work();
+      }
       const double timer = timers_.empty() ? never : timers_.top().at;
       const double flow = network_.next_completion().count();
       const double next = std::min(timer, flow);
@@ -109,15 +114,8 @@ class Engine {
         break;
       }
       now_ = std::max(now_, next);
-      if (flow <= timer) {
-        for (const Completion& done : network_.advance_to(Seconds(now_))) {
-          completed(done.token);
-        }
-      } else {
-        network_.advance_to(Seconds(now_));
-        const Timer due = timers_.top();
-        timers_.pop();
-        fire(due);
+      for (const Completion& done : network_.advance_to(Seconds(now_))) {
+        completed(done.token);
       }
     }
     return result();
@@ -458,7 +456,9 @@ class Engine {
     set_timer({.at = now_, .kind = TimerKind::op_ends, .rank = index, .op = op});
   }
 
-  void fire(const Timer& t) {
+  void fire_next() {
+    const Timer t = timers_.top();
+    timers_.pop();
     switch (t.kind) {
       case TimerKind::host_issued:
         wake(t.rank);
