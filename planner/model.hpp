@@ -1,0 +1,91 @@
+// Models as data: the shape of a decoder (llm) or of a diffusion transformer (dit), read from
+// models/*.json or from a published config.json.
+//
+// A model is `layers` equal layers: norm, attention, norm, MLP, on a residual stream `hidden` wide.
+// What does not fit that picture (experts, latent attention, layers of several kinds) is recognised
+// and named in `not_costed`, never guessed. What a config does not say and the reader filled in
+// stands in `assumed`.
+#pragma once
+
+#include "base/json.hpp"
+#include "schedule/tokens.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp {
+
+enum class ModelKind : std::uint8_t { llm, dit };
+std::string_view to_string(ModelKind);
+
+struct Model {
+  std::string name;
+  ModelKind kind = ModelKind::llm;
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  int q_heads = 0;
+  int kv_heads = 0;  // divides q_heads
+  int head_dim = 0;
+  std::int64_t ffn = 0;          // inner width of the MLP
+  bool gated_mlp = true;         // gate, up, down; else up, down
+  std::int64_t vocab = 0;        // 0: dit
+  bool tied_embeddings = false;  // the loss head is the embedding
+  bool attention_bias = false;   // of Q, K, V
+  bool output_bias = false;      // of the attention's output projection
+  bool mlp_bias = false;
+  bool norm_bias = false;
+  bool qk_norm = false;            // Q and K are normed head by head
+  Mask mask{};                     // causal: llm; full: dit
+  std::int64_t max_positions = 0;  // 0: not said
+  /// Text tokens that each layer attends to besides (dit with cross-attention); 0: none.
+  std::int64_t cross_tokens = 0;
+  /// Weights outside this picture: learned positions; dit: modulation, weights of the text stream,
+  /// cross-attention. They need memory, but no time per token of the sequence.
+  std::int64_t extra_parameters = 0;
+  std::string not_costed;  // why this model cannot be costed; empty: it can
+  std::vector<std::string> assumed;
+
+  [[nodiscard]] std::int64_t q_width() const { return std::int64_t{q_heads} * head_dim; }
+  [[nodiscard]] std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }
+  /// Weights of one layer, without extra_parameters.
+  [[nodiscard]] std::int64_t layer_parameters() const;
+  /// Of layer_parameters(), those that are matrices: a token costs 2 FLOPs of each, forward.
+  [[nodiscard]] std::int64_t layer_matrix_parameters() const;
+  /// Of one vocabulary table (embedding, loss head).
+  [[nodiscard]] std::int64_t table_parameters() const { return vocab * hidden; }
+  /// All weights. Exact for llm; for dit without patch, text and time embedders, within 5 % of what
+  /// is published. 0 when not_costed.
+  [[nodiscard]] std::int64_t parameters() const;
+};
+
+/// Reads our wrapper ({"format": "sp-plan/model", "config": {…}}) or a bare config.json, with the
+/// decoder at the top or under text_config. InputError names file and key.
+Model read_model(const Json& document, const std::string& file);
+
+/// The data folder models/.
+class ModelLibrary {
+ public:
+  /// Reads names and aliases of all *.json. InputError: no such folder, a name twice, or a name
+  /// that is not its file's.
+  explicit ModelLibrary(std::filesystem::path folder);
+
+  [[nodiscard]] std::vector<std::string> names() const;  // sorted
+  /// By name, alias ("Qwen/Qwen2.5-7B"), alias without organisation (all in any case), or path of a
+  /// JSON file or of a folder with a config.json. InputError(where).
+  [[nodiscard]] Model load(std::string_view name, std::string_view where) const;
+  /// The file that load() reads.
+  [[nodiscard]] std::filesystem::path file_of(std::string_view name, std::string_view where) const;
+
+ private:
+  struct Entry {
+    std::string name;
+    std::filesystem::path file;
+    std::vector<std::string> keys;  // name, aliases, aliases without organisation; lower case
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace spp
