@@ -65,7 +65,8 @@ struct Path {
   std::array<LinkId, 10> storage{};
   std::uint8_t size = 0;
   Scope scope = Scope::self;
-  [[nodiscard]] std::span<const LinkId> links() const { return {storage.data(), size}; }
+  [[nodiscard]] std::span<const LinkId> links() const& { return {storage.data(), size}; }
+  std::span<const LinkId> links() const&& = delete;  // would dangle: for (… : c.path(a, b).links())
 };
 
 /// GPUs are numbered node by node. Immutable.
