@@ -26,7 +26,8 @@ bool maps_cluster(const Mesh& mesh, const Placement& placement, int ulysses, int
     image_of.assign(static_cast<std::size_t>(cluster.gpus()) + 1, -1);
     for (int r = 0; r < placement.ranks(); ++r) {
       const int from = cluster.block(kind, placement.gpu(Rank(r)));
-      const int to = cluster.block(kind, placement.gpu(translated(mesh, Rank(r), ulysses, position)));
+      const int to =
+          cluster.block(kind, placement.gpu(translated(mesh, Rank(r), ulysses, position)));
       int& known = image_of.at(static_cast<std::size_t>(from));
       if (known >= 0 && known != to) {
         return false;
@@ -34,7 +35,8 @@ bool maps_cluster(const Mesh& mesh, const Placement& placement, int ulysses, int
       known = to;
     }
   }
-  // Nodes themselves are blocks too, also where no link marks them (a switch inside, NICs of one's own).
+  // Nodes themselves are blocks too, also where no link marks them (a switch inside, NICs of one's
+  // own).
   image_of.assign(static_cast<std::size_t>(cluster.nodes()), -1);
   for (int r = 0; r < placement.ranks(); ++r) {
     int& known = image_of.at(static_cast<std::size_t>(placement.node(Rank(r))));
@@ -49,36 +51,49 @@ bool maps_cluster(const Mesh& mesh, const Placement& placement, int ulysses, int
 
 int root_of(std::vector<int>& parent, int x) {
   while (parent[static_cast<std::size_t>(x)] != x) {
-    parent[static_cast<std::size_t>(x)] = parent[static_cast<std::size_t>(parent[static_cast<std::size_t>(x)])];
+    parent[static_cast<std::size_t>(x)] =
+        parent[static_cast<std::size_t>(parent[static_cast<std::size_t>(x)])];
     x = parent[static_cast<std::size_t>(x)];
   }
   return x;
 }
 
+/// The smallest divisor of `size` that is a legal step; `size` itself is the identity.
+template <class Maps>
+int smallest_step(int size, Maps maps) {
+  for (int step = 1; step < size; ++step) {
+    if (size % step == 0 && maps(step)) {
+      return step;
+    }
+  }
+  return size;
+}
+
 }  // namespace
 
 Folding Folding::none(const Schedule& schedule, const Placement& placement) {
-  return {schedule, placement, false, schedule.mesh.sub_ring()};
+  return {schedule, placement, schedule.mesh.ulysses(), schedule.mesh.sub_ring()};
 }
 
 Folding Folding::largest(const Schedule& schedule, const Placement& placement) {
   const Mesh& mesh = schedule.mesh;
-  const bool ulysses = schedule.symmetry.ulysses && mesh.ulysses() > 1 && maps_cluster(mesh, placement, 1, 0);
-  int step = mesh.sub_ring();
-  if (schedule.symmetry.ring) {
-    for (int s = 1; s < mesh.sub_ring(); ++s) {
-      if (mesh.sub_ring() % s == 0 && maps_cluster(mesh, placement, 0, s)) {
-        step = s;
-        break;
-      }
-    }
+  int ulysses_step = mesh.ulysses();
+  int ring_step = mesh.sub_ring();
+  if (schedule.symmetry.ulysses) {
+    ulysses_step = smallest_step(mesh.ulysses(),
+                                 [&](int step) { return maps_cluster(mesh, placement, step, 0); });
   }
-  return {schedule, placement, ulysses, step};
+  if (schedule.symmetry.ring) {
+    ring_step = smallest_step(mesh.sub_ring(),
+                              [&](int step) { return maps_cluster(mesh, placement, 0, step); });
+  }
+  return {schedule, placement, ulysses_step, ring_step};
 }
 
-Folding::Folding(const Schedule& schedule, const Placement& placement, bool ulysses, int ring_step)
-    : mesh_(schedule.mesh), ulysses_(ulysses), ring_step_(ring_step) {
-  group_size_ = (ulysses ? mesh_.ulysses() : 1) * (mesh_.sub_ring() / ring_step);
+Folding::Folding(const Schedule& schedule, const Placement& placement, int ulysses_step,
+                 int ring_step)
+    : mesh_(schedule.mesh), ulysses_step_(ulysses_step), ring_step_(ring_step) {
+  group_size_ = mesh_.ulysses() / ulysses_step * (mesh_.sub_ring() / ring_step);
   const int ranks = mesh_.size();
   class_of_.assign(static_cast<std::size_t>(ranks), -1);
   for (int r = 0; r < ranks; ++r) {
@@ -88,7 +103,8 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, bool ulys
     }
   }
   for (int r = 0; r < ranks; ++r) {
-    class_of_[static_cast<std::size_t>(r)] = class_of_[static_cast<std::size_t>(image(Rank(r), Rank(r)).value)];
+    class_of_[static_cast<std::size_t>(r)] =
+        class_of_[static_cast<std::size_t>(image(Rank(r), Rank(r)).value)];
   }
 
   // Link classes: orbits under the generating translations.
@@ -110,8 +126,8 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, bool ulys
       }
     }
   };
-  if (ulysses_) {
-    join(1, 0);
+  if (ulysses_step_ < mesh_.ulysses()) {
+    join(ulysses_step_, 0);
   }
   if (ring_step_ < mesh_.sub_ring()) {
     join(0, ring_step_);
@@ -127,7 +143,8 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, bool ulys
 
 Rank Folding::image(Rank x, Rank moved) const {
   const Coordinates c = mesh_.at(moved);
-  return translated(mesh_, x, ulysses_ ? -c.ulysses : 0, -(c.position - c.position % ring_step_));
+  return translated(mesh_, x, -(c.ulysses - c.ulysses % ulysses_step_),
+                    -(c.position - c.position % ring_step_));
 }
 
 }  // namespace spp::sim

@@ -1,16 +1,16 @@
 // Folding: simulate one rank for all that behave alike.
 //
-// If a permutation of the ranks maps the schedule onto itself (strategies claim such symmetries, their
-// conformance test proves them) and maps the cluster onto itself (blocks to blocks), then the unique
-// solution of the simulation is mapped onto itself too: all ranks of an orbit do the same at the same
-// time, and max-min rates are equal within an orbit of flows. So one representative per orbit is
-// enough: a flow of it stands for |G| flows and loads a link class by
+// If a permutation of the ranks maps the schedule onto itself (strategies claim such symmetries,
+// their conformance test proves them) and maps the cluster onto itself (blocks to blocks), then the
+// unique solution of the simulation is mapped onto itself too: all ranks of an orbit do the same at
+// the same time, and max-min rates are equal within an orbit of flows. So one representative per
+// orbit is enough: a flow of it stands for |G| flows and loads a link class by
 //     coefficient = |G| * (links of the class on its route) / (links in the class),
 // exactly what each link of the class carries.
 //
-// The group G is made of translations along mesh axes: all of the Ulysses axis, and steps of the ring
-// axis (whole nodes of it, if the ring crosses nodes). It acts freely, so translating a rank to its
-// representative is unique, and pairs of ranks have a canonical image.
+// The group G is made of translations along mesh axes: steps of the Ulysses axis and steps of the
+// ring axis (whole nodes of it, where the axis crosses nodes). It acts freely, so translating a
+// rank to its representative is unique, and pairs of ranks have a canonical image.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -31,7 +31,9 @@ class Folding {
   [[nodiscard]] int size() const { return group_size_; }
   [[nodiscard]] std::span<const Rank> representatives() const { return representatives_; }
   /// Index into representatives() of the rank that stands for `rank`.
-  [[nodiscard]] int class_of(Rank rank) const { return class_of_[static_cast<std::size_t>(rank.value)]; }
+  [[nodiscard]] int class_of(Rank rank) const {
+    return class_of_[static_cast<std::size_t>(rank.value)];
+  }
   /// The image of `x` under the translation that maps `moved` onto its representative.
   [[nodiscard]] Rank image(Rank x, Rank moved) const;
   [[nodiscard]] LinkId link_class(LinkId link) const { return link_class_[link.index()]; }
@@ -39,10 +41,10 @@ class Folding {
   [[nodiscard]] int links_in_class(LinkId link) const { return class_size_[link.index()]; }
 
  private:
-  Folding(const Schedule& schedule, const Placement& placement, bool ulysses, int ring_step);
+  Folding(const Schedule& schedule, const Placement& placement, int ulysses_step, int ring_step);
 
   Mesh mesh_;
-  bool ulysses_ = false;
+  int ulysses_step_ = 1;
   int ring_step_ = 1;
   int group_size_ = 1;
   std::vector<Rank> representatives_;

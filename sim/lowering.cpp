@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string>
 
 namespace spp::sim {
 namespace {
@@ -16,7 +17,8 @@ double hop_latency(Scope scope, const Cluster& cluster) {
   return cluster.transport(scope).hop_latency.value.count();
 }
 
-void lower_exchange(const Exchange& op, const Shapes& shapes, const Placement& placement, LoweredComm& out) {
+void lower_exchange(const Exchange& op, const Shapes& shapes, const Placement& placement,
+                    LoweredComm& out) {
   out.algorithm = "p2p";
   if (!op.to.valid() || op.to == shapes.rank) {
     return;
@@ -24,12 +26,16 @@ void lower_exchange(const Exchange& op, const Shapes& shapes, const Placement& p
   out.scope = placement.scope(shapes.rank, op.to);
   const Bytes bytes = sent_bytes(op, shapes);
   const MessageCost cost = cost_in(out.scope, CommKind::send_recv, bytes, placement.cluster());
-  out.flows.push_back({.to = op.to, .bytes = bytes.as_double(), .rate_cap = cost.rate.value(), .latency = cost.latency.count()});
+  out.flows.push_back({.to = op.to,
+                       .bytes = bytes.as_double(),
+                       .rate_cap = cost.rate.value(),
+                       .latency = cost.latency.count()});
 }
 
 /// All flows of one rank to its peers, `bytes_to(peer index)` each.
 template <class BytesTo>
-void lower_direct(const RankGroup& group, Rank self, BytesTo bytes_to, const Placement& placement, LoweredComm& out) {
+void lower_direct(const RankGroup& group, Rank self, BytesTo bytes_to, const Placement& placement,
+                  LoweredComm& out) {
   out.algorithm = "direct";
   std::array<std::int64_t, 3> sent{};
   for (int i = 0; i < group.size; ++i) {
@@ -45,7 +51,8 @@ void lower_direct(const RankGroup& group, Rank self, BytesTo bytes_to, const Pla
       continue;
     }
     cost.at(at) = cost_in(scope, CommKind::all_to_all, Bytes(sent.at(at)), placement.cluster());
-    cost.at(at).rate = cost.at(at).rate * placement.cluster().transport(scope).all_to_all_factor(group.size);
+    cost.at(at).rate =
+        cost.at(at).rate * placement.cluster().transport(scope).all_to_all_factor(group.size);
     out.scope = scope;
   }
   for (int i = 0; i < group.size; ++i) {
@@ -56,96 +63,131 @@ void lower_direct(const RankGroup& group, Rank self, BytesTo bytes_to, const Pla
     const auto at = static_cast<std::size_t>(placement.scope(self, peer));
     const auto bytes = static_cast<double>(bytes_to(i));
     if (bytes > 0) {
-      out.flows.push_back({.to = peer,
-                           .bytes = bytes,
-                           .rate_cap = cost.at(at).rate.value() * bytes / static_cast<double>(sent.at(at)),
-                           .latency = cost.at(at).latency.count()});
+      out.flows.push_back(
+          {.to = peer,
+           .bytes = bytes,
+           .rate_cap = cost.at(at).rate.value() * bytes / static_cast<double>(sent.at(at)),
+           .latency = cost.at(at).latency.count()});
     }
   }
 }
 
-/// How a group lies on the nodes, seen from one member.
+/// The place of one member in the rings of its group. Members are ordered by node, and in a node by
+/// their order in the group.
 struct RingPlace {
-  int nodes = 1;       // that have members
-  int local = 0;       // my index among my node's members
-  int per_node = 1;    // members in my node
-  bool regular = true; // every node has equally many, next to each other in the group
-  int node_first = 0;  // group index of my node's first member
+  int nodes = 1;   // that have members
+  int rings = 1;   // as many as a node has members, if every node has as many
+  int local = 0;   // my index among my node's members
+  Rank neighbour;  // the next in my node; invalid if I leave it in the only ring
+  Rank entry;      // where the ring that leaves my node with me enters the next one
 };
 
-RingPlace place_in(const RankGroup& group, int self, const Placement& placement) {
-  RingPlace p;
-  const int my_node = placement.node(group.rank(self));
-  int run = 0;
-  int first_run = -1;
-  int node = -1;
+RingPlace place_in(const RankGroup& group, Rank self, const Placement& placement) {
+  int lowest = placement.node(self);
+  int highest = lowest;
   for (int i = 0; i < group.size; ++i) {
-    const int here = placement.node(group.rank(i));
-    if (here != node) {
-      if (node >= 0) {
-        first_run = first_run < 0 ? run : first_run;
-        p.regular = p.regular && run == first_run;
-        ++p.nodes;
-      }
-      node = here;
-      run = 0;
-    }
-    if (here == my_node) {
-      if (p.local == 0 && run == 0) {
-        p.node_first = i;
-      }
-      p.local = i == self ? run : p.local;
-    }
-    ++run;
+    lowest = std::min(lowest, placement.node(group.rank(i)));
+    highest = std::max(highest, placement.node(group.rank(i)));
   }
-  p.regular = p.regular && (first_run < 0 || run == first_run);
-  p.per_node = p.regular ? run : 1;
+  RingPlace p;
+  std::vector<int> members(static_cast<std::size_t>(highest - lowest) + 1, 0);
+  const auto members_of = [&](int node) -> int& {
+    return members[static_cast<std::size_t>(node - lowest)];
+  };
+  const int mine = placement.node(self);
+  for (int i = 0; i < group.size; ++i) {
+    const Rank member = group.rank(i);
+    if (member == self) {
+      p.local = members_of(mine);
+    }
+    ++members_of(placement.node(member));
+  }
+  const int count = members_of(mine);
+  p.nodes = static_cast<int>(std::ranges::count_if(members, [](int n) { return n > 0; }));
+  const bool regular =
+      std::ranges::all_of(members, [count](int n) { return n == 0 || n == count; });
+  p.rings = p.nodes > 1 && regular ? count : 1;
+  int next = mine;
+  do {
+    next = next == highest ? lowest : next + 1;
+  } while (members_of(next) == 0);
+
+  const bool leaves = p.rings == 1 && p.nodes > 1 && p.local + 1 == count;
+  const int wanted = (p.local + 1) % count;
+  int seen = 0;
+  int seen_next = 0;
+  for (int i = 0; i < group.size; ++i) {
+    const Rank member = group.rank(i);
+    const int node = placement.node(member);
+    if (node == mine && seen++ == wanted && !leaves) {
+      p.neighbour = member;
+    }
+    if (node == next && seen_next++ == wanted % p.rings) {
+      p.entry = member;
+    }
+  }
   return p;
 }
 
+/// "ring", "2 rings", …
+std::string_view name_of_rings(int rings) {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list{"", "ring"};
+    while (list.size() <= most_gpus_per_node) {
+      list.push_back(fmt::format("{} rings", list.size()));
+    }
+    return list;
+  }();
+  return names.at(static_cast<std::size_t>(rings));
+}
+
 /// Pipelined rings; every rank sends `sent` bytes in all.
-void lower_rings(CommKind kind, const RankGroup& group, Rank self_rank, double sent, const Placement& placement, LoweredComm& out) {
-  static constexpr std::array<std::string_view, 17> names{"ring", "ring", "2 rings", "3 rings", "4 rings", "5 rings",
-      "6 rings", "7 rings", "8 rings", "9 rings", "10 rings", "11 rings", "12 rings", "13 rings", "14 rings", "15 rings", "16 rings"};
-  const int self = group.index_of(self_rank);
+void lower_rings(CommKind kind, const RankGroup& group, Rank self, double sent,
+                 const Placement& placement, LoweredComm& out) {
+  if (sent == 0) {  // alone in the group, or nothing to say
+    out.algorithm = name_of_rings(1);
+    return;
+  }
   const Cluster& cluster = placement.cluster();
   const RingPlace at = place_in(group, self, placement);
-  const int rings = at.nodes > 1 ? at.per_node : 1;
-  out.algorithm = names.at(static_cast<std::size_t>(std::min(rings, 16)));
+  out.algorithm = name_of_rings(at.rings);
   out.scope = at.nodes > 1 ? Scope::inter : Scope::intra;
-  const auto share = Bytes(std::llround(sent / rings));
   const MessageCost intra = cost_in(Scope::intra, kind, Bytes(std::llround(sent)), cluster);
-  double latency = intra.latency.count() + (group.size - at.nodes) * hop_latency(Scope::intra, cluster);
+  double latency =
+      intra.latency.count() + (group.size - at.nodes) * hop_latency(Scope::intra, cluster);
   MessageCost inter{};
   if (at.nodes > 1) {
-    inter = cost_in(Scope::inter, kind, share, cluster);
-    latency = std::max(at.per_node > 1 ? intra.latency.count() : 0.0, inter.latency.count()) +
-              (group.size - at.nodes) * hop_latency(Scope::intra, cluster) + at.nodes * hop_latency(Scope::inter, cluster);
+    inter = cost_in(Scope::inter, kind, Bytes(std::llround(sent / at.rings)), cluster);
+    latency = std::max(group.size > at.nodes ? intra.latency.count() : 0.0, inter.latency.count()) +
+              (group.size - at.nodes) * hop_latency(Scope::intra, cluster) +
+              at.nodes * hop_latency(Scope::inter, cluster);
   }
   const auto send = [&](Rank to, double bytes) {
-    const bool across = placement.scope(self_rank, to) == Scope::inter;
+    const bool across = placement.scope(self, to) == Scope::inter;
     const double cap = across ? inter.rate.value() : intra.rate.value() * bytes / sent;
     out.flows.push_back({.to = to, .bytes = bytes, .rate_cap = cap, .latency = latency});
   };
-  if (rings == 1) {
-    send(group.rank((self + 1) % group.size), sent);
+  if (at.rings == 1) {
+    send(at.neighbour.valid() && at.neighbour != self ? at.neighbour : at.entry, sent);
     return;
   }
-  // Ring k visits a node's members from local index k on, cyclically, then enters the next node at k.
-  // So in every ring but one my next is my local neighbour; in ring local+1 I am the exit.
-  const int exit_ring = (at.local + 1) % rings;
-  const Rank neighbour = group.rank(at.node_first + (at.local + 1) % at.per_node);
-  const Rank entry = group.rank((at.node_first + at.per_node + exit_ring) % group.size);
-  send(neighbour, sent * (rings - 1) / rings);
-  send(entry, sent / rings);
+  // Ring k visits a node's members from local index k on, cyclically, then enters the next node at
+  // k. So in every ring but one my next is my local neighbour; in ring local+1 I am the exit.
+  send(at.neighbour, sent * (at.rings - 1) / at.rings);
+  send(at.entry, sent / at.rings);
 }
 
 }  // namespace
 
 Placement::Placement(const Cluster& cluster, int ranks, RankOrder order)
-    : cluster_(&cluster), ranks_(ranks), order_(order), nodes_(cluster.nodes()), per_node_(cluster.gpus_per_node()) {
+    : cluster_(&cluster),
+      ranks_(ranks),
+      order_(order),
+      nodes_(cluster.nodes()),
+      per_node_(cluster.gpus_per_node()) {
   ensure(ranks <= cluster.gpus(), "more ranks than GPUs");
-  ensure(order == RankOrder::block || ranks == nodes_ * per_node_, "cyclic rank order on partly used nodes");
+  ensure(order == RankOrder::block || ranks == nodes_ * per_node_,
+         "cyclic rank order on partly used nodes");
 }
 
 void lower(const OpBody& body, const Shapes& shapes, const Placement& placement, LoweredComm& out) {
@@ -153,17 +195,22 @@ void lower(const OpBody& body, const Shapes& shapes, const Placement& placement,
   if (const auto* exchange = std::get_if<Exchange>(&body)) {
     lower_exchange(*exchange, shapes, placement, out);
   } else if (const auto* op = std::get_if<AllToAll>(&body)) {
-    lower_direct(op->group, shapes.rank, [&](int i) { return sent_bytes_to(*op, i, shapes).value(); }, placement, out);
+    lower_direct(
+        op->group, shapes.rank, [&](int i) { return sent_bytes_to(*op, i, shapes).value(); },
+        placement, out);
   } else if (const auto* gather = std::get_if<AllGather>(&body)) {
-    lower_rings(CommKind::all_gather, gather->group, shapes.rank, sent_bytes(body, shapes).as_double(), placement, out);
+    lower_rings(CommKind::all_gather, gather->group, shapes.rank,
+                sent_bytes(body, shapes).as_double(), placement, out);
   } else {
     const auto* scatter = std::get_if<ReduceScatter>(&body);
     ensure(scatter != nullptr, "lowering a kernel");
-    lower_rings(CommKind::reduce_scatter, scatter->group, shapes.rank, sent_bytes(body, shapes).as_double(), placement, out);
+    lower_rings(CommKind::reduce_scatter, scatter->group, shapes.rank,
+                sent_bytes(body, shapes).as_double(), placement, out);
   }
 }
 
-Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent, const Placement& placement) {
+Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
+                        const Placement& placement) {
   if (group.size < 2 || sent.value() == 0) {
     return Seconds(0);
   }
@@ -180,7 +227,10 @@ Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent, const
   int sharing = 0;
   for (int i = 0; i < group.size; ++i) {
     const int gpu = placement.gpu(group.rank(i));
-    sharing += cluster.block(LinkKind::nic_out, gpu) == cluster.block(LinkKind::nic_out, placement.gpu(self)) ? 1 : 0;
+    sharing += cluster.block(LinkKind::nic_out, gpu) ==
+                       cluster.block(LinkKind::nic_out, placement.gpu(self))
+                   ? 1
+                   : 0;
   }
   double across = 0;
   double inside = 0;
@@ -189,8 +239,10 @@ Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent, const
     const bool inter = placement.scope(self, flow.to) == Scope::inter;
     double cap = flow.rate_cap;
     if (inter && sharing > 1) {
-      const Bandwidth nic = cluster.links()[cluster.link(LinkKind::nic_out, placement.gpu(self)).index()].capacity;
-      cap = std::min(cap, nic.value() / sharing * (kind == CommKind::all_to_all ? flow.bytes / sent.as_double() : 1.0));
+      const Bandwidth nic =
+          cluster.links()[cluster.link(LinkKind::nic_out, placement.gpu(self)).index()].capacity;
+      cap = std::min(cap, nic.value() / sharing *
+                              (kind == CommKind::all_to_all ? flow.bytes / sent.as_double() : 1.0));
     }
     (inter ? across : inside) = std::max(inter ? across : inside, flow.bytes / cap);
     latency = std::max(latency, flow.latency);

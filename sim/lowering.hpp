@@ -1,16 +1,21 @@
 // Lowering: what a communication op puts on the network.
 //
 //   exchange        one message, at the transport's send/receive cost for its size
-//   all_to_all      direct: one flow to every peer at once (NCCL posts all its sends and receives in
+//   all_to_all      direct: one flow to every peer at once (NCCL posts all its sends and receives
+//   in
 //                   one group; src/enqueue.cc). Each flow's cap is its share of the rate that the
-//                   transport reaches in an all-to-all of that size, per scope (inside / across nodes).
-//   all_gather,     pipelined rings: each rank passes (n-1) blocks to its next, all steps overlap, so
-//   reduce_scatter  one flow per ring edge plus n-1 hop latencies. Across nodes there are as many rings
-//                   as the group has members in a node, each leaving the node by another member's NIC
-//                   (NCCL builds such channels; src/graph/search.cc); each carries its share.
+//                   transport reaches in an all-to-all of that size, per scope (inside / across
+//                   nodes).
+//   all_gather,     pipelined rings: each rank passes (n-1) blocks to its next, all steps overlap,
+//   so reduce_scatter  one flow per ring edge plus n-1 hop latencies. Across nodes there are as
+//   many rings
+//                   as the group has members in a node (one, if nodes have unequally many), each
+//                   leaving the node by another member's NIC (NCCL builds such channels;
+//                   src/graph/search.cc); each carries its share. Rings go from node to node
+//                   whatever the order of the ranks.
 //
-// The lowering depends on op, group and placement only, never on time. Its name is printed with every
-// prediction (`algorithm`).
+// The lowering depends on op, group and placement only, never on time. Its name is printed with
+// every prediction (`algorithm`).
 #pragma once
 
 #include "schedule/measure.hpp"
@@ -24,12 +29,14 @@ namespace spp::sim {
 /// Which GPU is which rank.
 class Placement {
  public:
-  /// `ranks` ranks on the first GPUs of the cluster. Cyclic order needs whole nodes (else InternalError).
+  /// `ranks` ranks on the first GPUs of the cluster. Cyclic order needs whole nodes (else
+  /// InternalError).
   Placement(const Cluster& cluster, int ranks, RankOrder order);
   [[nodiscard]] const Cluster& cluster() const { return *cluster_; }
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] int gpu(Rank rank) const {
-    return order_ == RankOrder::block ? rank.value : rank.value % nodes_ * per_node_ + rank.value / nodes_;
+    return order_ == RankOrder::block ? rank.value
+                                      : rank.value % nodes_ * per_node_ + rank.value / nodes_;
   }
   [[nodiscard]] int node(Rank rank) const { return cluster_->node_of(gpu(rank)); }
   [[nodiscard]] Scope scope(Rank a, Rank b) const { return cluster_->scope(gpu(a), gpu(b)); }
@@ -53,8 +60,8 @@ struct Traffic {
 
 struct LoweredComm {
   std::vector<Traffic> flows;
-  Scope scope = Scope::self;        // the widest one it touches
-  std::string_view algorithm;       // "p2p", "direct", "ring", "4 rings"
+  Scope scope = Scope::self;   // the widest one it touches
+  std::string_view algorithm;  // "p2p", "direct", "ring", "4 rings"
   void clear() {
     flows.clear();
     scope = Scope::self;
@@ -67,6 +74,7 @@ void lower(const OpBody& body, const Shapes& shapes, const Placement& placement,
 
 /// Members of the group of a collective, and the time it takes when it has the network for itself:
 /// a closed form of the same lowering. `sent` = bytes that each rank sends in the call.
-Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent, const Placement& placement);
+Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
+                        const Placement& placement);
 
 }  // namespace spp::sim

@@ -1,5 +1,5 @@
-// The event loop. Ranks (one per orbit, see folding.hpp) hold windows of their programs; kernels and
-// messages are flows of one FlowNetwork, where a rank's device is a link of its own.
+// The event loop. Ranks (one per orbit, see folding.hpp) hold windows of their programs; kernels
+// and messages are flows of one FlowNetwork, where a rank's device is a link of its own.
 #include "sim/simulate.hpp"
 
 #include "sim/flow_network.hpp"
@@ -57,9 +57,14 @@ struct Channel {
 };
 
 /// Exposed time by kind of communication and stream, with the slowest message seen.
-struct ExposedBy {
-  Bottleneck what;
-  bool known = false;
+struct Exposed {
+  CommKind kind = CommKind::send_recv;
+  StreamId stream;
+  Scope scope = Scope::self;
+  Rank from, to;
+  double rate = 0;
+  std::string_view algorithm;
+  double seconds = 0;
 };
 
 struct RankState {
@@ -72,17 +77,17 @@ struct RankState {
   std::vector<std::pair<Traffic, RouteId>> routes;  // recently used
   std::int64_t running_kernel = -1;
   bool queued = false;
-  double host = 0;           // when it is done issuing what was fetched
-  double compute_free = 0;   // when the compute stream's last kernel ended
+  double host = 0;          // when it is done issuing what was fetched
+  double compute_free = 0;  // when the compute stream's last kernel ended
   int communicating = 0;
   double communicating_since = 0, communicating_total = 0;
   double sm_taken = 0;
   double attention = 0, other_kernels = 0, exposed = 0, launch_bound = 0, end = 0;
   std::array<Bytes, comm_kinds> sent{};
-  std::vector<ExposedBy> exposed_by;
+  std::vector<Exposed> exposed_by;
   std::vector<Wait> waits;
-  ExposedBy last_comm;
-  std::int64_t last_comm_op = -1;
+  Exposed last_comm;
+  std::int64_t last_comm_op = -1;  // -1: none yet
 
   explicit RankState(Rank r, Program program) : rank(r), window(std::move(program)) {}
 };
@@ -91,8 +96,12 @@ class Engine {
  public:
   Engine(const Schedule& schedule, const Placement& placement, const SimulationCosts& costs,
          const SimulationOptions& options)
-      : schedule_(schedule), placement_(placement), costs_(costs), options_(options),
-        folding_(options.fold ? Folding::largest(schedule, placement) : Folding::none(schedule, placement)),
+      : schedule_(schedule),
+        placement_(placement),
+        costs_(costs),
+        options_(options),
+        folding_(options.fold ? Folding::largest(schedule, placement)
+                              : Folding::none(schedule, placement)),
         network_({.rate_staleness = options.rate_staleness}) {}
 
   Simulation run() {
@@ -168,7 +177,7 @@ class Engine {
         continue;
       }
       Slot& slot = r.window.slot(head);
-      if (slot.started || slot.waiting > 0) {
+      if (slot.started || slot.waits_for != 0) {
         continue;
       }
       if (slot.issued > now_) {
@@ -188,7 +197,8 @@ class Engine {
     r.host += costs_.launch.count();
     slot.issued = r.host;
     if (!is_communication(op.body)) {
-      const bool attention = std::holds_alternative<AttentionForward>(op.body) || std::holds_alternative<AttentionBackward>(op.body);
+      const bool attention = std::holds_alternative<AttentionForward>(op.body) ||
+                             std::holds_alternative<AttentionBackward>(op.body);
       slot.op_class = attention ? OpClass::attention : OpClass::kernel;
       slot.seconds = costs_.kernel(op.body, r.shapes).count();
       if (options_.timeline) {
@@ -232,7 +242,8 @@ class Engine {
     if (slot.op_class == OpClass::kernel || slot.op_class == OpClass::attention) {
       account_wait(r, position, slot);
       if (slot.seconds > 0) {
-        network_.start({.route = r.device_route, .volume = slot.seconds,
+        network_.start({.route = r.device_route,
+                        .volume = slot.seconds,
                         .token = kernel_token | static_cast<std::uint64_t>(index)});
         r.running_kernel = position;
       } else {
@@ -252,7 +263,9 @@ class Engine {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
     if (slot.to == r.rank) {
       ++slot.parts;
-      const double seconds = costs_.local_copy.value() > 0 ? 2 * static_cast<double>(slot.bytes) / costs_.local_copy.value() : 0;
+      const double seconds = costs_.local_copy.value() > 0
+                                 ? 2 * static_cast<double>(slot.bytes) / costs_.local_copy.value()
+                                 : 0;
       set_timer({.at = now_ + seconds, .kind = TimerKind::op_ends, .rank = index, .op = position});
       return;
     }
@@ -287,8 +300,11 @@ class Engine {
 
   Channel& channel_of(int receiver, Rank from, StreamId stream) {
     auto& channels = ranks_[static_cast<std::size_t>(receiver)].channels;
-    const auto it = std::ranges::find_if(channels, [&](const Channel& c) { return c.from == from && c.stream == stream; });
-    return it != channels.end() ? *it : channels.emplace_back(Channel{.from = from, .stream = stream, .sends = {}, .receives = {}});
+    const auto it = std::ranges::find_if(
+        channels, [&](const Channel& c) { return c.from == from && c.stream == stream; });
+    return it != channels.end() ? *it
+                                : channels.emplace_back(Channel{
+                                      .from = from, .stream = stream, .sends = {}, .receives = {}});
   }
 
   /// Both sides of a message are there; `late` came second.
@@ -297,8 +313,14 @@ class Engine {
     Slot& to = ranks_[static_cast<std::size_t>(receiver)].window.slot(receive);
     from.last_peer = to.last_peer = late;
     ensure(!from.lowered.flows.empty(), "a message without a flow");
-    const Timer timer{.at = now_ + from.lowered.flows[0].latency, .kind = TimerKind::flows_start, .rank = sender, .op = send,
-                      .first_flow = 0, .flows = 1, .receiver = receiver, .receiver_op = receive};
+    const Timer timer{.at = now_ + from.lowered.flows[0].latency,
+                      .kind = TimerKind::flows_start,
+                      .rank = sender,
+                      .op = send,
+                      .first_flow = 0,
+                      .flows = 1,
+                      .receiver = receiver,
+                      .receiver_op = receive};
     if (from.lowered.flows[0].latency > 0) {
       set_timer(timer);
     } else {
@@ -316,10 +338,13 @@ class Engine {
     for (int i = 0; i < slot.group.size; ++i) {
       const int member = folding_.class_of(slot.group.rank(i));
       lowest = std::min(lowest, member);
-      members += std::exchange(seen_[static_cast<std::size_t>(member)], searches_) != searches_ ? 1 : 0;
+      members +=
+          std::exchange(seen_[static_cast<std::size_t>(member)], searches_) != searches_ ? 1 : 0;
     }
-    const std::uint64_t key = static_cast<std::uint64_t>(slot.stream.value) << 32 | static_cast<std::uint32_t>(lowest);
-    const auto [found, fresh] = collective_ids_.try_emplace(key, static_cast<int>(collectives_.size()));
+    const std::uint64_t key =
+        static_cast<std::uint64_t>(slot.stream.value) << 32 | static_cast<std::uint32_t>(lowest);
+    const auto [found, fresh] =
+        collective_ids_.try_emplace(key, static_cast<int>(collectives_.size()));
     if (fresh) {
       collectives_.emplace_back();
     }
@@ -352,8 +377,13 @@ class Engine {
       while (end < flows.size() && flows[end].latency == flows[first].latency) {
         ++end;
       }
-      set_timer({.at = now_ + flows[first].latency, .kind = TimerKind::flows_start, .rank = rank, .op = op,
-                 .first_flow = first, .flows = end - first, .collective = collective});
+      set_timer({.at = now_ + flows[first].latency,
+                 .kind = TimerKind::flows_start,
+                 .rank = rank,
+                 .op = op,
+                 .first_flow = first,
+                 .flows = end - first,
+                 .collective = collective});
       first = end;
     }
   }
@@ -363,9 +393,14 @@ class Engine {
     const Slot& slot = r.window.slot(t.op);
     for (std::uint32_t i = t.first_flow; i < t.first_flow + t.flows; ++i) {
       const Traffic& flow = slot.lowered.flows[i];
-      const std::uint64_t token = new_message({.sender = t.rank, .receiver = t.receiver, .collective = t.collective,
-                                               .sender_op = t.op, .receiver_op = t.receiver_op, .to = flow.to,
-                                               .bytes = flow.bytes, .begin = now_});
+      const std::uint64_t token = new_message({.sender = t.rank,
+                                               .receiver = t.receiver,
+                                               .collective = t.collective,
+                                               .sender_op = t.op,
+                                               .receiver_op = t.receiver_op,
+                                               .to = flow.to,
+                                               .bytes = flow.bytes,
+                                               .begin = now_});
       network_.start({.route = route_of(r, flow), .volume = flow.bytes, .token = token});
       ++messages_;
     }
@@ -397,7 +432,9 @@ class Engine {
       if (!id.valid()) {
         id = network_.add_link(placement_.cluster().links()[link_class.index()].capacity.value());
       }
-      usages_.push_back({.link = id, .coefficient = static_cast<double>(folding_.size()) / folding_.links_in_class(link_class)});
+      usages_.push_back({.link = id,
+                         .coefficient = static_cast<double>(folding_.size()) /
+                                        folding_.links_in_class(link_class)});
     }
     const RouteId route = network_.route_for(usages_, flow.rate_cap);
     if (r.routes.size() == remembered) {
@@ -486,16 +523,24 @@ class Engine {
       end_communication(r, slot, position);
     }
     if (options_.timeline) {
-      timeline_.events.push_back({.rank = r.rank, .op = position, .stream = slot.stream, .kind = slot.kind,
-                                  .begin = Seconds(slot.begin), .end = Seconds(now_), .bytes = slot.bytes,
-                                  .flops = slot.flops, .waited_for = slot.ready_by, .waited_for_rank = slot.last_peer});
+      timeline_.events.push_back({.rank = r.rank,
+                                  .op = position,
+                                  .stream = slot.stream,
+                                  .kind = slot.kind,
+                                  .begin = Seconds(slot.begin),
+                                  .end = Seconds(now_),
+                                  .bytes = slot.bytes,
+                                  .flops = slot.flops,
+                                  .waited_for = slot.ready_by,
+                                  .waited_for_rank = slot.last_peer});
     }
     r.end = now_;
     r.window.finish(position, now_);
     wake(index);
   }
 
-  // ---- accounting --------------------------------------------------------------------------------
+  // ---- accounting
+  // --------------------------------------------------------------------------------
 
   void begin_communication(RankState& r, const Slot& slot) {
     if (r.communicating++ == 0) {
@@ -509,7 +554,13 @@ class Engine {
       r.communicating_total += now_ - r.communicating_since;
     }
     take_sms(r, -costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
-    r.last_comm = {.what = bottleneck_of(slot), .known = true};
+    r.last_comm = {.kind = slot.comm,
+                   .stream = slot.stream,
+                   .scope = slot.lowered.scope,
+                   .from = slot.slow_from,
+                   .to = slot.slow_to,
+                   .rate = slot.slow_rate,
+                   .algorithm = slot.lowered.algorithm};
     r.last_comm_op = position;
   }
 
@@ -520,11 +571,6 @@ class Engine {
     constexpr double most = 0.5;  // kernels keep at least half of the device
     r.sm_taken = r.communicating == 0 ? 0 : r.sm_taken + share;
     network_.set_capacity(r.device, 1.0 - std::min(most, r.sm_taken));
-  }
-
-  static Bottleneck bottleneck_of(const Slot& slot) {
-    return {.kind = slot.comm, .stream = slot.stream, .scope = slot.lowered.scope, .exposed = {}, .from = slot.slow_from,
-            .to = slot.slow_to, .rate = Bandwidth(slot.slow_rate), .algorithm = std::string(slot.lowered.algorithm)};
   }
 
   void account_wait(RankState& r, std::int64_t position, const Slot& slot) {
@@ -540,50 +586,67 @@ class Engine {
     // The dependency's slot may have been reused; the last communication of the rank is that op.
     add_exposed(r, wait);
     if (options_.steps) {
-      r.waits.push_back({.op = position, .waited_for = slot.ready_by, .kind = r.last_comm.what.kind,
-                         .stream = r.last_comm.what.stream, .seconds = Seconds(wait)});
+      r.waits.push_back({.op = position,
+                         .waited_for = slot.ready_by,
+                         .kind = r.last_comm.kind,
+                         .stream = r.last_comm.stream,
+                         .seconds = Seconds(wait)});
     }
   }
 
   static void add_exposed(RankState& r, double wait) {
-    const Bottleneck& cause = r.last_comm.what;
-    auto it = std::ranges::find_if(r.exposed_by, [&](const ExposedBy& e) {
-      return e.what.kind == cause.kind && e.what.stream == cause.stream;
+    const Exposed& cause = r.last_comm;
+    auto it = std::ranges::find_if(r.exposed_by, [&](const Exposed& e) {
+      return e.kind == cause.kind && e.stream == cause.stream;
     });
     if (it == r.exposed_by.end()) {
-      it = r.exposed_by.insert(r.exposed_by.end(), {.what = cause, .known = true});
-    } else if (cause.rate < it->what.rate) {
-      const Seconds so_far = it->what.exposed;
-      it->what = cause;
-      it->what.exposed = so_far;
+      it = r.exposed_by.insert(r.exposed_by.end(), cause);
+    } else if (cause.rate < it->rate) {
+      const double so_far = it->seconds;
+      *it = cause;
+      it->seconds = so_far;
     }
-    it->what.exposed += Seconds(wait);
+    it->seconds += wait;
   }
 
   Simulation result() {
     Simulation s;
     RankState* critical = nullptr;
     for (RankState& r : ranks_) {
-      ensure(r.window.done(), fmt::format("the simulated schedule is stuck on rank {} after {} ops", r.rank.value, r.window.fetched()));
+      ensure(r.window.done(), fmt::format("the simulated schedule is stuck on rank {} after {} ops",
+                                          r.rank.value, r.window.fetched()));
       s.rank_end.emplace_back(r.end);
       critical = critical == nullptr || r.end > critical->end ? &r : critical;
     }
     RankState& c = *critical;
-    if (c.end > c.compute_free && c.last_comm.known) {  // communication after the last kernel
+    if (c.end > c.compute_free && c.last_comm_op >= 0) {  // communication after the last kernel
       add_exposed(c, c.end - c.compute_free);
       c.exposed += c.end - c.compute_free;
       if (options_.steps) {
-        c.waits.push_back({.op = c.window.fetched(), .waited_for = c.last_comm_op, .kind = c.last_comm.what.kind,
-                           .stream = c.last_comm.what.stream, .seconds = Seconds(c.end - c.compute_free)});
+        c.waits.push_back({.op = c.window.fetched(),
+                           .waited_for = c.last_comm_op,
+                           .kind = c.last_comm.kind,
+                           .stream = c.last_comm.stream,
+                           .seconds = Seconds(c.end - c.compute_free)});
       }
     }
     s.makespan = Seconds(c.end);
     s.critical = c.rank;
-    s.breakdown = {.attention = Seconds(c.attention), .other_kernels = Seconds(c.other_kernels), .exposed = Seconds(c.exposed),
-                   .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed)), .launch_bound = Seconds(c.launch_bound)};
+    s.breakdown = {.attention = Seconds(c.attention),
+                   .other_kernels = Seconds(c.other_kernels),
+                   .exposed = Seconds(c.exposed),
+                   .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed)),
+                   .launch_bound = Seconds(c.launch_bound)};
     s.sent = c.sent;
-    for (const ExposedBy& e : c.exposed_by) {
-      s.bottlenecks.push_back(e.what);
+    for (const Exposed& e : c.exposed_by) {
+      s.bottlenecks.push_back({.kind = e.kind,
+                               .stream = e.stream,
+                               .scope = e.scope,
+                               .exposed = Seconds(e.seconds),
+                               .from = e.from,
+                               .to = e.to,
+                               .rate = Bandwidth(e.rate),
+                               .algorithm = std::string(e.algorithm)});
     }
     std::ranges::stable_sort(s.bottlenecks, std::ranges::greater(), &Bottleneck::exposed);
     s.waits = std::move(c.waits);
@@ -632,8 +695,8 @@ class Engine {
 
 }  // namespace
 
-Simulation simulate(const Schedule& schedule, const Placement& placement, const SimulationCosts& costs,
-                    const SimulationOptions& options) {
+Simulation simulate(const Schedule& schedule, const Placement& placement,
+                    const SimulationCosts& costs, const SimulationOptions& options) {
   return Engine(schedule, placement, costs, options).run();
 }
 

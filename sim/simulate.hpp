@@ -1,9 +1,12 @@
 // The simulator: runs a schedule over a modelled cluster and returns when everything happened.
 //
 // Semantics (DESIGN in docs/cost-model.md)
-// - An op starts when the buffers it uses are free in the sense of schedule.hpp, its stream is free and
-//   the host has issued it (one launch cost per op, in program order, at most `lookahead` ops ahead).
-// - A kernel occupies its rank's device for the time its cost model says, longer while communication
+// - An op starts when the buffers it uses are free in the sense of schedule.hpp, its stream is free
+// and
+//   the host has issued it (one launch cost per op, in program order, at most `lookahead` ops
+//   ahead).
+// - A kernel occupies its rank's device for the time its cost model says, longer while
+// communication
 //   kernels of the rank hold SMs: the device's capacity is 1 less their share.
 // - A point-to-point message starts when both sides have started their op; a collective when all
 //   members have. It pays its latency, then its flows run at max-min fair rates (flow_network.hpp).
@@ -26,9 +29,10 @@ using KernelTime = std::function<Seconds(const OpBody&, const Shapes&)>;
 
 struct SimulationCosts {
   KernelTime kernel;
-  Seconds launch{};             // host time per op
-  Bandwidth local_copy{};       // an exchange of a rank with itself; bytes are read and written
-  std::array<double, 3> sm_share{};  // of the device, taken by communication in a scope (self, intra, inter)
+  Seconds launch{};        // host time per op
+  Bandwidth local_copy{};  // an exchange of a rank with itself; bytes are read and written
+  std::array<double, 3>
+      sm_share{};  // of the device, taken by communication in a scope (self, intra, inter)
 };
 
 struct SimulationOptions {
@@ -40,7 +44,7 @@ struct SimulationOptions {
 
 /// A kernel that waited for communication.
 struct Wait {
-  std::int64_t op = 0;         // position of the op that waited
+  std::int64_t op = 0;  // position of the op that waited
   std::int64_t waited_for = 0;
   CommKind kind = CommKind::send_recv;
   StreamId stream;
@@ -53,14 +57,14 @@ struct Bottleneck {
   StreamId stream;
   Scope scope = Scope::self;
   Seconds exposed{};
-  Rank from, to;           // of the slowest message
-  Bandwidth rate{};        // that it reached
+  Rank from, to;     // of the slowest message
+  Bandwidth rate{};  // that it reached
   std::string algorithm;
 };
 
 /// Of the rank that ends last. compute + exposed + launch_bound = makespan.
 struct Breakdown {
-  Seconds attention{};     // attention kernels
+  Seconds attention{};  // attention kernels
   Seconds other_kernels{};
   Seconds exposed{};       // compute stream idle for communication
   Seconds hidden{};        // communication time behind kernels
@@ -76,13 +80,13 @@ struct Simulation {
   std::vector<Wait> waits;               // options.steps
   std::vector<Seconds> rank_end;         // of the representatives
   std::vector<Rank> representatives;
-  int folded = 1;                        // ranks that one simulated rank stands for
-  std::int64_t ops = 0, messages = 0;    // simulated; times `folded` is what they stand for
-  Timeline timeline;                     // options.timeline
+  int folded = 1;                      // ranks that one simulated rank stands for
+  std::int64_t ops = 0, messages = 0;  // simulated; times `folded` is what they stand for
+  Timeline timeline;                   // options.timeline
 };
 
 /// Runs `schedule`. It must be proven (coverage); a schedule that deadlocks is an InternalError.
-Simulation simulate(const Schedule& schedule, const Placement& placement, const SimulationCosts& costs,
-                    const SimulationOptions& options = {});
+Simulation simulate(const Schedule& schedule, const Placement& placement,
+                    const SimulationCosts& costs, const SimulationOptions& options = {});
 
 }  // namespace spp::sim

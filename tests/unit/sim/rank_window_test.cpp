@@ -1,0 +1,128 @@
+// Dependencies of ops from the buffers that they use, and the window that holds them.
+#include "sim/rank_window.hpp"
+
+#include "tests/support/catch.hpp"
+
+using namespace spp;
+using namespace spp::sim;
+
+namespace {
+
+constexpr StreamId compute{0};
+constexpr StreamId other{1};
+
+/// Ops over four buffers a, b, c, d.
+struct Written {
+  std::vector<Op> ops;
+
+  Written& copy(StreamId stream, int from, int to) {
+    ops.push_back(
+        {stream, Copy{.kind = CopyKind::cast, .from = BufferId(from), .to = BufferId(to)}});
+    return *this;
+  }
+  Written& add(StreamId stream, int part, int sum) {
+    ops.push_back({stream, Accumulate{.sum = BufferId(sum), .part = BufferId(part)}});
+    return *this;
+  }
+  [[nodiscard]] RankWindow window() const {
+    Program program;
+    program.buffers.resize(4);
+    program.loops.push_back(
+        {.trips = 1, .body = [list = ops](std::int64_t, OpList& out) { out = list; }});
+    return RankWindow(std::move(program));
+  }
+};
+
+void fetch_all(RankWindow& window) {
+  const Op* op = nullptr;
+  while (window.fetch(op) != nullptr) {
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an op waits for the last writer of what it reads") {
+  RankWindow w = Written().copy(compute, 0, 1).copy(other, 1, 2).window();
+  fetch_all(w);
+  CHECK(w.slot(0).waits_for == 0);
+  CHECK(w.slot(1).waits_for != 0);
+  w.finish(0, 3.5);
+  CHECK(w.slot(1).waits_for == 0);
+  CHECK(w.slot(1).ready == 3.5);
+  CHECK(w.slot(1).ready_by == 0);
+}
+
+TEST_CASE("an op waits for the readers of what it writes, all of them") {
+  RankWindow w = Written().copy(compute, 0, 1).copy(compute, 0, 2).copy(other, 3, 0).window();
+  fetch_all(w);
+  w.finish(0, 1);
+  CHECK(w.slot(2).waits_for != 0);
+  w.finish(1, 2);
+  CHECK(w.slot(2).waits_for == 0);
+  CHECK(w.slot(2).ready_by == 1);
+}
+
+TEST_CASE("an op waits for the last writer of what it writes") {
+  RankWindow w = Written().copy(compute, 0, 1).copy(other, 2, 1).window();
+  fetch_all(w);
+  CHECK(w.slot(1).waits_for != 0);
+}
+
+TEST_CASE("two readers of a buffer do not wait for each other") {
+  RankWindow w = Written().copy(compute, 0, 1).copy(other, 0, 2).window();
+  fetch_all(w);
+  CHECK(w.slot(1).waits_for == 0);
+}
+
+TEST_CASE("what an op reads and writes does not make it wait for itself") {
+  RankWindow w = Written().add(compute, 0, 1).window();
+  fetch_all(w);
+  CHECK(w.slot(0).waits_for == 0);
+}
+
+TEST_CASE("ops of one stream are in order by the stream, not by dependencies") {
+  RankWindow w = Written().copy(compute, 0, 1).copy(compute, 1, 2).copy(other, 3, 3).window();
+  fetch_all(w);
+  CHECK(w.slot(1).waits_for == 0);
+  CHECK(w.head(0) == 0);
+  CHECK(w.head(1) == 2);
+  w.finish(0, 1);
+  CHECK(w.head(0) == 1);
+  w.finish(1, 2);
+  CHECK(w.head(0) == -1);
+  CHECK_FALSE(w.done());
+  w.finish(2, 2);
+  CHECK(w.done());
+}
+
+TEST_CASE("a full window takes ops again as soon as its oldest has ended") {
+  Written program;
+  for (int i = 0; i < RankWindow::lookahead + 2; ++i) {
+    program.copy(compute, 0, 1);
+  }
+  RankWindow w = program.window();
+  fetch_all(w);
+  CHECK(w.fetched() == RankWindow::lookahead);
+  w.finish(0, 1);
+  fetch_all(w);
+  CHECK(w.fetched() == RankWindow::lookahead + 1);
+}
+
+// Op 0 writes b and ends; `lookahead` ops later its place in the window is taken by an op that has
+// nothing to do with b. Whoever reads b then depends on nobody: the new op must not inherit.
+TEST_CASE("an op that takes the place of an ended one does not inherit what waits for it") {
+  Written program;
+  program.copy(compute, 0, 1);
+  for (int i = 1; i < RankWindow::lookahead; ++i) {
+    program.copy(compute, 2, 3);
+  }
+  program.copy(compute, 2, 3);  // in the place of op 0
+  program.copy(other, 1, 0);    // reads b
+  RankWindow w = program.window();
+  fetch_all(w);
+  w.finish(0, 1);
+  w.finish(1, 2);
+  fetch_all(w);
+  REQUIRE(w.fetched() == RankWindow::lookahead + 2);
+  CHECK(w.slot(RankWindow::lookahead + 1).waits_for == 0);
+}
