@@ -1,0 +1,26 @@
+// sp-plan man: the man page.
+#include "cli/command.hpp"
+#include "cli/help.hpp"
+
+namespace spp::cli::commands {
+namespace {
+
+void run(const Arguments& arguments, Output& /*output*/) {
+  arguments.expect_no_positionals();
+  Output::text(man_page());
+}
+
+}  // namespace
+
+extern const Command man{
+    .name = "man",
+    .summary = "the man page, in roff",
+    .description = "Prints the man page, made from the table of commands and options.",
+    .arguments = "",
+    .groups = {},
+    .options = {},
+    .examples = "sp-plan man | man -l -",
+    .run = run,
+};
+
+}  // namespace spp::cli::commands

@@ -1,0 +1,163 @@
+// sp-plan simulate: what one plan costs, and where the time goes.
+#include "base/error.hpp"
+#include "cli/command.hpp"
+#include "cli/human.hpp"
+#include "cli/plan_file.hpp"
+#include "cli/report_json.hpp"
+#include "cli/report_table.hpp"
+#include "schedule/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace spp::cli::commands {
+namespace {
+
+constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees};
+constexpr std::array options{
+    Option{"plan", "FILE", "the plan of a JSON document of 'plan' or 'simulate', and its request"},
+    Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev"},
+    Option{"dump-schedule", "FILE", "write the schedule as text, forward and then backward"},
+};
+
+constexpr int most_trace_ranks = 512;
+constexpr std::int64_t most_lines = 2'000'000;  // of a trace or a schedule text: some 100 MB
+
+std::vector<Phase> phases_of(StepPhase phase) {
+  switch (phase) {
+    case StepPhase::forward:
+    case StepPhase::prefill:
+      return {Phase::forward};
+    case StepPhase::backward:
+      return {Phase::backward};
+    case StepPhase::forward_backward:
+    case StepPhase::train:
+      return {Phase::forward, Phase::backward};
+  }
+  throw InternalError("unknown phase");
+}
+
+std::int64_t op_count(const Schedule& schedule) {
+  ProgramCursor cursor(schedule.program(Rank(0)));
+  while (cursor.next() != nullptr) {
+  }
+  return cursor.position() * schedule.mesh.size();
+}
+
+Schedule build(const Job& job, const SequencePlan& plan, Phase phase) {
+  return strategies::by_name(plan.strategy, "--strategy").build(job.request.problem, plan, phase, job.request.build);
+}
+
+/// Refuses what would make a file that nothing can open.
+void expect_small(const Job& job, const SequencePlan& plan, std::string_view option, int most_ranks) {
+  if (plan.ranks() > most_ranks) {
+    throw InputError(option, fmt::format("{} ranks are too many for one file (at most {})", plan.ranks(), most_ranks));
+  }
+  std::int64_t ops = 0;
+  for (const Phase phase : phases_of(job.request.phase)) {
+    ops += op_count(build(job, plan, phase));
+  }
+  if (ops > most_lines) {
+    throw InputError(option, fmt::format("{} ops of {} ranks are too many for one file (at most {})", human_count(ops),
+                                         plan.ranks(), human_count(most_lines)));
+  }
+}
+
+void write_schedules(const Job& job, const SequencePlan& plan, const std::string& file) {
+  std::string text;
+  for (const Phase phase : phases_of(job.request.phase)) {
+    text += to_text(build(job, plan, phase));
+  }
+  write_file(file, text);
+}
+
+/// The backward begins where the forward ends. Both have the streams of one strategy.
+Timeline joined(const Timeline& forward, const Timeline& backward) {
+  Timeline result = forward;
+  const Seconds shift = forward.makespan();
+  std::vector<StreamId> names;
+  for (const std::string& name : backward.streams) {
+    const auto at = std::ranges::find(result.streams, name);
+    names.emplace_back(static_cast<std::size_t>(at - result.streams.begin()));
+    if (at == result.streams.end()) {
+      result.streams.push_back(name);
+    }
+  }
+  for (TimelineEvent event : backward.events) {
+    event.begin += shift;
+    event.end += shift;
+    event.stream = names.at(event.stream.index());
+    result.events.push_back(event);
+  }
+  return result;
+}
+
+void write_trace(const Job& job, const SequencePlan& plan, const std::string& file) {
+  const Evaluation all = evaluate(job.request, plan, {.fold = false, .timeline = true, .steps = false});
+  Timeline timeline;
+  if (all.forward && all.backward) {
+    timeline = joined(all.forward->timeline, all.backward->timeline);
+  } else if (all.forward || all.backward) {
+    timeline = (all.forward ? all.forward : all.backward)->timeline;
+  }
+  write_file(file, to_chrome_trace(timeline, fmt::format("{}: {}, one attention call, predicted", job.title,
+                                                         short_name(plan))));
+}
+
+void run(const Arguments& given, Output& output) {
+  Arguments arguments = given;
+  adopt_plan_file(arguments);
+  Job job = read_job(arguments);
+  const SequencePlan plan = read_plan(job);
+  for (const std::string_view option : {"trace", "dump-schedule"}) {
+    if (const auto file = arguments.find(option)) {
+      const std::string where = fmt::format("--{}", option);
+      expect_writable(*file, where);
+      expect_small(job, plan, where, option == "trace" ? most_trace_ranks : sim::most_gpus);
+    }
+  }
+
+  const auto start = std::chrono::steady_clock::now();
+  Evaluation evaluation;
+  {
+    const Progress progress("simulating", output.quiet());
+    evaluation = evaluate(job.request, plan, {.fold = true, .timeline = false, .steps = true});
+    if (const auto file = arguments.find("dump-schedule")) {
+      write_schedules(job, plan, *file);
+    }
+    if (const auto file = arguments.find("trace")) {
+      write_trace(job, plan, *file);
+    }
+  }
+  const Seconds elapsed = std::chrono::steady_clock::now() - start;
+
+  output.result(simulation_document(job, evaluation, elapsed),
+                [&](const Style& style) { return simulation_table(job, evaluation, style); });
+  const Prediction& p = evaluation.candidate.predicted;
+  if (!p.fits) {
+    throw Refusal(ExitCode::infeasible,
+                  fmt::format("{} does not fit: it needs {} of {} usable a GPU; the longest sequence that fits is {} tokens",
+                              short_name(plan), human(p.memory.total()), human(job.request.memory), human_count(p.max_seq)));
+  }
+}
+
+}  // namespace
+
+extern const Command simulate{
+    .name = "simulate",
+    .summary = "cost of one plan: where the time goes, step by step, and the memory",
+    .description = "Simulates one plan op by op on the modelled machine: time of a step, what communication is exposed and "
+                   "where, memory by class of tensor. Degrees that are not given are 1 or follow from the others.",
+    .arguments = "",
+    .groups = groups,
+    .options = options,
+    .examples = "sp-plan simulate --model llama-3.1-8b --seq 128K --topology dgx-h100 --ulysses 4 --ring 2\n"
+                "sp-plan simulate --heads 32 --kv-heads 8 --seq 256K --topology dgx-h100 --strategy zigzag-ring "
+                "--trace ring.json\n"
+                "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100 -o plan.json\n"
+                "sp-plan simulate --plan plan.json --dump-schedule schedule.txt",
+    .run = run,
+};
+
+}  // namespace spp::cli::commands

@@ -1,0 +1,79 @@
+// sp-plan: finds the command, runs it, and turns what it throws into one line and an exit code.
+#include "base/error.hpp"
+#include "base/suggest.hpp"
+#include "cli/command.hpp"
+#include "cli/help.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace spp::cli {
+namespace {
+
+Style terminal_style() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return {.color = ::isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0')};
+}
+
+ExitCode run(std::vector<std::string> words) {
+  if (words.empty()) {
+    throw InputError("", "a command is missing (see 'sp-plan --help')");
+  }
+  const std::string first = words.front();
+  words.erase(words.begin());
+  if (first == "--version" || first == "-V") {
+    Output::text(version_text());
+    return ExitCode::done;
+  }
+  if (first == "--help" || first == "-h" || (first == "help" && words.empty())) {
+    Output::text(overview(terminal_style()));
+    return ExitCode::done;
+  }
+  if (first == "help") {
+    Output::text(help_of(command_named(words.front()), terminal_style()));
+    return ExitCode::done;
+  }
+  if (first.starts_with('-')) {
+    const std::vector<std::string> known{"--help", "--version"};
+    throw InputError(first, fmt::format("unknown option{}; a command comes first", did_you_mean(first, known)));
+  }
+  const Command& command = command_named(first);
+  const Arguments arguments(options_of(command), words);
+  if (arguments.has("help")) {
+    Output::text(help_of(command, terminal_style()));
+    return ExitCode::done;
+  }
+  Output output(arguments);
+  command.run(arguments, output);
+  return ExitCode::done;
+}
+
+int run_and_catch(std::vector<std::string> words) {
+  ExitCode code = ExitCode::failed;
+  try {
+    code = run(std::move(words));
+  } catch (const Refusal& e) {
+    complain(e.what());
+    code = e.code;
+  } catch (const InputError& e) {
+    complain(e.what());
+    code = ExitCode::usage;
+  } catch (const BackendError& e) {
+    complain(e.what());
+  } catch (const std::bad_alloc&) {
+    complain("out of memory");
+  } catch (const std::exception& e) {
+    complain(fmt::format("this is a bug, please report it: {}", e.what()));
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace
+}  // namespace spp::cli
+
+int main(int argc, char** argv) { return spp::cli::run_and_catch({argv + 1, argv + std::max(argc, 1)}); }

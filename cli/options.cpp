@@ -1,0 +1,218 @@
+#include "cli/options.hpp"
+
+#include "base/error.hpp"
+#include "base/parse.hpp"
+#include "base/suggest.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace spp::cli {
+namespace {
+
+using enum OptionGroup;
+
+constexpr std::array table{
+    Option{"model", "NAME|FILE", "a model of models/, or a published config.json", work},
+    Option{"heads", "N", "query heads of a bare attention shape (instead of --model)", work},
+    Option{"kv-heads", "N", "its KV heads; they divide --heads (default: as many)", work},
+    Option{"head-dim", "N", "its head dimension (default: 128)", work},
+    Option{"seq", "N", "tokens of one sequence, over all GPUs: 4096, 32K, 1M", work},
+    Option{"batch", "B", "sequences that the group works on at once (default: 1)", work},
+    Option{"global-batch", "B", "sequences of one train step (default: --batch)", work},
+    Option{"phase", "fwd|bwd|fwd+bwd|train|prefill",
+           "what is timed (default: train with a model, else fwd+bwd)", work},
+    Option{"mask", "causal|full|window:W", "which keys a query sees (default: the model's, else causal)",
+           work},
+    Option{"documents", "A,B,…|FILE", "lengths of packed documents (not available yet)", work},
+    Option{"dtype", "bf16|fp16|fp32", "of activations (default: bf16)", work},
+    Option{"flops-convention", "causal-halved|full|model-6N",
+           "what counts as FLOPs in tflops_per_gpu and mfu (default: causal-halved)", work},
+
+    Option{"topology", "NAME|FILE", "a machine of topologies/machines/, or a JSON file like them", machine},
+    Option{"gpu", "NAME", "compose a machine from this GPU (instead of --topology)", machine},
+    Option{"gpus-per-node", "N", "GPUs of a node of it (default: 8)", machine},
+    Option{"intra", "nvlink4|pcie5|RATE", "links inside a node: a transport, or 300GB/s (default: the GPU's)",
+           machine},
+    Option{"inter", "TRANSPORT:NICSxRATE", "network: ib:8x400Gb/s, roce:…, ethernet:… (default: none)",
+           machine},
+    Option{"nodes", "K", "nodes (default: as many as --gpus needs, else 1)", machine},
+    Option{"gpus", "N", "GPUs of the sequence-parallel group (default: all)", machine},
+    Option{"memory", "SIZE", "memory of a GPU, 80GB or 80GiB (default: the device's)", machine},
+    Option{"profile", "FILE", "a calibration of this machine (not available yet)", machine},
+    Option{"stack", "sp-plan", "the software that runs the plan (default: sp-plan)", machine},
+
+    Option{"strategy", "NAME", "usp, ulysses, ring, zigzag-ring, startrail, …", degrees},
+    Option{"ulysses", "U", "Ulysses degree: heads are split U ways", degrees},
+    Option{"ring", "R", "ring degree, all of it; U*R = --gpus", degrees},
+    Option{"team", "C", "StarTrail team size; C*C divides R", degrees},
+    Option{"window", "W", "window of the double ring; W divides R", degrees},
+    Option{"layout", "contiguous|zigzag|striped", "which tokens a rank holds", degrees},
+    Option{"order", "AXIS,…", "axes from the innermost: ulysses,team,ring", degrees},
+    Option{"heads-policy", "divide|replicate|pad|uneven", "how heads that do not divide are dealt out",
+           degrees},
+    Option{"rank-order", "block|cyclic", "ranks fill a node before the next, or are dealt out in turn",
+           degrees},
+    Option{"tp", "T", "tensor parallel degree (above 1: not available yet)", degrees},
+    Option{"dp", "D", "data parallel degree (above 1: not available yet)", degrees},
+    Option{"pp", "S", "pipeline stages (above 1: not available yet)", degrees},
+    Option{"zero", "0|1|2|3", "ZeRO stage over the group (plan: the cheapest that fits; else 1)", degrees},
+    Option{"recompute", "none|selective|full", "activations computed again in the backward (plan: the cheapest that fits; else none)",
+           degrees},
+
+    Option{"json", "", "print one JSON document, on a terminal too", output},
+    Option{"table", "", "print the table, also when stdout is not a terminal", output},
+    Option{"output", "FILE", "write the JSON document to FILE, and print the table", output, 'o'},
+    Option{"quiet", "", "no progress on stderr", output, 'q'},
+    Option{"help", "", "this help", output, 'h'},
+};
+
+std::string dashed(const Option& o) { return fmt::format("--{}", o.name); }
+
+/// "--ulysess=4" or "-x" -> a complaint that names the nearest option.
+[[noreturn]] void unknown_option(std::string_view word, std::span<const Option> known) {
+  const std::string name(word.substr(0, word.find('=')));
+  std::vector<std::string> names;
+  for (const Option& o : known) {
+    names.push_back(dashed(o));
+  }
+  const std::string near = nearest_name(name, names);
+  throw InputError(name, near.empty() ? "unknown option (see --help)"
+                                      : fmt::format("unknown option (did you mean '{}'?)", near));
+}
+
+}  // namespace
+
+std::string_view title_of(OptionGroup group) {
+  switch (group) {
+    case work:
+      return "The work";
+    case machine:
+      return "The machine";
+    case degrees:
+      return "The plan";
+    case command:
+      return "Of this command";
+    case output:
+      return "Output";
+  }
+  throw InternalError("unknown option group");
+}
+
+std::span<const Option> shared_options() { return table; }
+
+std::vector<std::string> choices_of(const Option& option) {
+  std::vector<std::string> choices;
+  if (option.value.find('|') == std::string_view::npos) {
+    return choices;
+  }
+  for (const std::string_view word : split(option.value, '|')) {
+    const bool placeholder = std::ranges::any_of(word, [](unsigned char c) { return std::isupper(c) != 0; });
+    if (!placeholder || word == "model-6N") {
+      choices.emplace_back(word);
+    }
+  }
+  return choices;
+}
+
+Arguments::Arguments(std::vector<Option> known, const std::vector<std::string>& words)
+    : known_(std::move(known)) {
+  struct Slot {
+    const Option* option;
+    CLI::Option* parsed;
+  };
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  std::vector<std::vector<std::string>> texts(known_.size());
+  std::vector<Slot> slots;
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    const Option& o = known_[i];
+    const std::string names = o.letter != 0 ? fmt::format("-{},--{}", o.letter, o.name) : dashed(o);
+    CLI::Option* parsed = nullptr;
+    if (o.value.empty()) {
+      parsed = app.add_flag(names);
+      parsed->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    } else {
+      // Each mention is one value; all of them are kept, so that a second one can be refused.
+      parsed = app.add_option(names, texts[i]);
+      parsed->type_size(1)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    }
+    slots.push_back({&o, parsed});
+  }
+  app.add_option("arguments", positionals_);
+
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& e) {
+    for (const std::string& word : words) {
+      for (const Slot& slot : slots) {
+        const bool bare = word == dashed(*slot.option) ||
+                          (slot.option->letter != 0 && word == fmt::format("-{}", slot.option->letter));
+        if (bare && !slot.option->value.empty()) {
+          // Only a missing value brings us here; name the option that the library names.
+          if (std::string_view(e.what()).find(dashed(*slot.option)) != std::string_view::npos) {
+            throw InputError(dashed(*slot.option),
+                             fmt::format("a value is missing ({})", slot.option->value));
+          }
+        }
+      }
+    }
+    throw InputError("", e.what());
+  }
+  for (const std::string& word : app.remaining()) {
+    unknown_option(word, known_);
+  }
+  for (const Slot& slot : slots) {
+    const std::size_t count = slot.parsed->count();
+    if (count == 0) {
+      continue;
+    }
+    if (slot.option->value.empty()) {
+      given_.emplace(slot.option->name, "");
+      continue;
+    }
+    const std::vector<std::string> results = slot.parsed->results();
+    if (results.size() > 1) {
+      throw InputError(dashed(*slot.option),
+                       fmt::format("given {} times ('{}', '{}')", results.size(), results[0], results[1]));
+    }
+    if (results.empty() || results[0].empty()) {
+      throw InputError(dashed(*slot.option), fmt::format("a value is missing ({})", slot.option->value));
+    }
+    given_.emplace(slot.option->name, results[0]);
+  }
+}
+
+const Option& Arguments::known(std::string_view option) const {
+  const auto it = std::ranges::find(known_, option, &Option::name);
+  ensure(it != known_.end(), fmt::format("option '{}' is not in this command's table", option));
+  return *it;
+}
+
+bool Arguments::has(std::string_view option) const { return given_.contains(known(option).name); }
+
+std::optional<std::string> Arguments::find(std::string_view option) const {
+  const auto it = given_.find(known(option).name);
+  return it == given_.end() ? std::nullopt : std::optional(it->second);
+}
+
+std::string Arguments::get(std::string_view option, std::string_view otherwise) const {
+  return find(option).value_or(std::string(otherwise));
+}
+
+void Arguments::expect_no_positionals() const {
+  if (!positionals_.empty()) {
+    throw InputError(positionals_.front(), "unexpected; options begin with '--' (see --help)");
+  }
+}
+
+void Arguments::set_default(std::string_view option, std::string value) {
+  given_.try_emplace(std::string(known(option).name), std::move(value));
+}
+
+}  // namespace spp::cli

@@ -1,0 +1,57 @@
+// The option table: every option once. Parsing, help, man page and completions read it, so that none
+// of them can forget an option.
+//
+// Parsing yields text by name; what the text means is said where it is used (request.cpp), by the
+// parsers of base/, whose complaints name the option.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp::cli {
+
+enum class OptionGroup : std::uint8_t { work, machine, degrees, command, output };
+std::string_view title_of(OptionGroup group);
+
+struct Option {
+  std::string_view name;   // without dashes
+  std::string_view value;  // as help shows it: "N", "bf16|fp16|fp32"; empty: a switch
+  std::string_view help;
+  OptionGroup group = OptionGroup::command;
+  char letter = 0;  // short form; 0: none
+};
+
+/// Work, machine, degrees (shared by plan, simulate, verify) and output (all commands).
+std::span<const Option> shared_options();
+
+/// "bf16|fp16|fp32" -> its words; placeholders (in capitals) are left out.
+std::vector<std::string> choices_of(const Option& option);
+
+/// What stood on the command line behind the command.
+class Arguments {
+ public:
+  /// InputError: an unknown option (with "did you mean"), a missing value, an option given twice.
+  Arguments(std::vector<Option> known, const std::vector<std::string>& words);
+
+  [[nodiscard]] bool has(std::string_view option) const;
+  [[nodiscard]] std::optional<std::string> find(std::string_view option) const;
+  [[nodiscard]] std::string get(std::string_view option, std::string_view otherwise) const;
+  [[nodiscard]] const std::vector<std::string>& positionals() const { return positionals_; }
+  /// Refuses positionals; for commands that take options only.
+  void expect_no_positionals() const;
+  /// Gives options that were not given a value, from a document of ours.
+  void set_default(std::string_view option, std::string value);
+
+ private:
+  [[nodiscard]] const Option& known(std::string_view option) const;
+
+  std::vector<Option> known_;
+  std::map<std::string, std::string, std::less<>> given_;
+  std::vector<std::string> positionals_;
+};
+
+}  // namespace spp::cli

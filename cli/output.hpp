@@ -1,0 +1,82 @@
+// Where results go: stdout carries one document, stderr everything else.
+//
+//   stdout                  a terminal, --table or -o: the table; else, or with --json: JSON
+//   -o FILE                 the JSON, whole or not at all
+//   progress                stderr, only after a second: a bar on a terminal, else a line now and
+//                           then; --quiet: never
+#pragma once
+
+#include "base/json.hpp"
+#include "cli/options.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace spp::cli {
+
+/// How text for people looks: colours only on a terminal without NO_COLOR.
+struct Style {
+  bool color = false;
+  [[nodiscard]] std::string bold(std::string_view text) const;
+  [[nodiscard]] std::string dim(std::string_view text) const;
+};
+
+/// Tells on stderr that work goes on. The clock starts with it, its end wipes the bar.
+class Progress {
+ public:
+  Progress(std::string what, bool quiet);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  /// `of` = 0: not known.
+  void update(std::int64_t done, std::int64_t of);
+
+ private:
+  void tick(const std::stop_token& stop);
+  void draw(double seconds, bool terminal);
+
+  std::string what_;
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::int64_t done_ = 0;
+  std::int64_t of_ = 0;
+  bool drawn_ = false;
+  std::jthread thread_;  // last: it uses the others
+};
+
+class Output {
+ public:
+  /// InputError if the options contradict each other or FILE cannot be written.
+  explicit Output(const Arguments& arguments);
+
+  [[nodiscard]] bool quiet() const { return quiet_; }
+  /// Prints a result. `table` is called only when the table is wanted.
+  void result(const Json& document, const std::function<std::string(const Style&)>& table) const;
+  /// Prints text as it is (completions, man page).
+  static void text(std::string_view text);
+
+ private:
+  bool table_ = true;
+  bool quiet_ = false;
+  Style style_;
+  std::string file_;
+};
+
+/// JSON made for people too: objects indented, lists of scalars in one line. Ends with a newline.
+std::string to_text(const Json& document);
+
+/// Refuses a file that cannot be written, before long work is done for it. InputError(option).
+void expect_writable(const std::string& file, std::string_view option);
+/// Whole or not at all; what is not a regular file (a pipe, /dev/null) is written in place.
+void write_file(const std::string& file, std::string_view text);
+
+/// Writes to stderr: "sp-plan: …" in one line.
+void complain(std::string_view message);
+
+}  // namespace spp::cli

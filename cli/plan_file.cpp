@@ -1,0 +1,130 @@
+#include "cli/plan_file.hpp"
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "cli/request.hpp"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+namespace spp::cli {
+namespace {
+
+/// The candidate's "plan" inside a document of ours: a plan's best, a simulation's result, a
+/// candidate, or the plan itself.
+JsonView plan_inside(const JsonView& document) {
+  if (const auto best = document.find("best")) {
+    return best->at("plan");
+  }
+  if (const auto result = document.find("result")) {
+    return result->at("plan");
+  }
+  if (const auto plan = document.find("plan")) {
+    return *plan;
+  }
+  return document;
+}
+
+std::string order_text(const JsonView& order) {
+  if (order.value().is_string()) {
+    return order.string();
+  }
+  std::vector<std::string> axes;
+  for (const JsonView& axis : order.elements()) {
+    axes.push_back(axis.string());
+  }
+  return fmt::format("{}", fmt::join(axes, ","));
+}
+
+void adopt_plan(Arguments& arguments, const JsonView& plan) {
+  plan.allow_only({"strategy", "ulysses", "ring", "team", "window", "layout", "order", "heads", "rank_order", "tp", "dp",
+                   "pp", "zero", "recompute", "groups"});
+  arguments.set_default("strategy", plan.at("strategy").string());
+  for (const std::string_view degree : {"ulysses", "ring", "team", "window", "tp", "dp", "pp"}) {
+    if (const auto value = plan.find(degree)) {
+      arguments.set_default(degree, fmt::format("{}", value->integer(1, sim::most_gpus)));
+    }
+  }
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> words{
+      {{"layout", "layout"}, {"heads", "heads-policy"}, {"rank_order", "rank-order"}, {"recompute", "recompute"}}};
+  for (const auto& [key, option] : words) {
+    if (const auto value = plan.find(key)) {
+      arguments.set_default(option, value->string());
+    }
+  }
+  if (const auto zero = plan.find("zero")) {
+    arguments.set_default("zero", fmt::format("{}", zero->integer(0, 3)));
+  }
+  if (const auto order = plan.find("order"); order && !order_text(*order).empty()) {
+    arguments.set_default("order", order_text(*order));
+  }
+  const std::int64_t ranks = plan.at("ulysses").integer(1, sim::most_gpus) * plan.at("ring").integer(1, sim::most_gpus);
+  if (ranks > sim::most_gpus) {
+    plan.fail(fmt::format("{} ranks are more than {}", ranks, sim::most_gpus));
+  }
+  arguments.set_default("gpus", fmt::format("{}", ranks));
+}
+
+void adopt_member(Arguments& arguments, const JsonView& request, std::string_view key, std::string_view option) {
+  if (const auto value = request.find(key)) {
+    arguments.set_default(option, value->value().is_string() ? value->string()
+                                                             : fmt::format("{}", value->integer(0, INT64_MAX)));
+  }
+}
+
+void adopt_request(Arguments& arguments, const JsonView& request) {
+  const bool other_model = arguments.has("model") || arguments.has("heads");
+  const bool other_machine = arguments.has("topology") || arguments.has("gpu");
+  if (!other_model) {
+    adopt_member(arguments, request, "model", "model");
+    if (!request.find("model")) {
+      adopt_member(arguments, request, "heads", "heads");
+      adopt_member(arguments, request, "kv_heads", "kv-heads");
+      adopt_member(arguments, request, "head_dim", "head-dim");
+    }
+    adopt_member(arguments, request, "mask", "mask");
+    adopt_member(arguments, request, "phase", "phase");
+  }
+  for (const std::string_view option : {"seq", "batch", "dtype"}) {
+    adopt_member(arguments, request, option, option);
+  }
+  adopt_member(arguments, request, "flops_convention", "flops-convention");
+  if (!other_machine) {
+    for (const std::string_view option : {"topology", "gpu", "intra", "inter", "nodes"}) {
+      adopt_member(arguments, request, option, option);
+    }
+    adopt_member(arguments, request, "gpus_per_node", "gpus-per-node");
+    if (const auto bytes = request.find("memory_bytes")) {
+      arguments.set_default("memory", fmt::format("{}B", bytes->integer(1, INT64_MAX)));
+    }
+  }
+}
+
+}  // namespace
+
+void adopt_plan_file(Arguments& arguments) {
+  const auto file = arguments.find("plan");
+  if (!file) {
+    return;
+  }
+  for (const std::string_view option : degree_options()) {
+    if (arguments.has(option)) {
+      throw InputError(fmt::format("--{}", option), "given together with --plan, whose file says all degrees");
+    }
+  }
+  const Json json = read_json(*file);
+  const JsonView document(json, *file);
+  if (!json.is_object()) {
+    document.fail("is not a plan; expected an object with 'best', 'result' or 'plan'");
+  }
+  if (const auto format = document.find("format")) {
+    expect_format(document, format->string() == "sp-plan/simulation" ? "sp-plan/simulation" : "sp-plan/plan");
+  }
+  adopt_plan(arguments, plan_inside(document));
+  if (const auto request = document.find("request")) {
+    adopt_request(arguments, *request);
+  }
+}
+
+}  // namespace spp::cli

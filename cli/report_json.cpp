@@ -1,0 +1,241 @@
+#include "cli/report_json.hpp"
+
+#include "base/error.hpp"
+#include "base/version.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace spp::cli {
+namespace {
+
+/// Keys of the step's parts, by Component.
+constexpr std::array<std::string_view, components> component_keys{
+    "attention_kernels_s", "small_kernels_s", "gemm_s", "exposed_intra_node_s", "exposed_inter_node_s", "launch_s"};
+
+std::string_view to_string(sim::Scope scope) {
+  switch (scope) {
+    case sim::Scope::self:
+      return "self";
+    case sim::Scope::intra:
+      return "intra";
+    case sim::Scope::inter:
+      return "inter";
+  }
+  throw InternalError("unknown scope");
+}
+
+Json by_kind(const std::array<Bytes, comm_kinds>& bytes) {
+  Json json = Json::object();
+  for (std::size_t k = 0; k < comm_kinds; ++k) {
+    json[std::string(to_string(static_cast<CommKind>(k)))] = bytes[k].value();
+  }
+  return json;
+}
+
+Json to_json(const MemoryBytes& memory) {
+  return {{"total", memory.total().value()},
+          {"parameters", memory.parameters.value()},
+          {"gradients", memory.gradients.value()},
+          {"optimizer", memory.optimizer.value()},
+          {"activations", memory.activations.value()},
+          {"attention_buffers", memory.attention_buffers.value()},
+          {"communication", memory.communication.value()},
+          {"logits", memory.logits.value()}};
+}
+
+Json to_json(const Prediction& p) {
+  return {{"step_s", p.step.count()},
+          {"interval_s", {p.low.count(), p.high.count()}},
+          {"attention_s", p.attention.count()},
+          {"compute_s", p.compute.count()},
+          {"exposed_comm_s", p.exposed.count()},
+          {"hidden_comm_s", p.hidden.count()},
+          {"comm_bytes_per_rank", by_kind(p.comm_bytes_per_rank)},
+          {"tflops_per_gpu", p.tflops_per_gpu},
+          {"mfu", p.mfu},
+          {"tokens_per_s", p.tokens_per_s},
+          {"memory_bytes", to_json(p.memory)},
+          {"fits", p.fits},
+          {"max_seq", p.max_seq}};
+}
+
+Json to_json(const std::vector<sim::Assumption>& assumptions) {
+  Json list = Json::array();
+  for (const sim::Assumption& a : assumptions) {
+    list.push_back({{"what", a.what}, {"value", a.value}, {"source", a.source}});
+  }
+  return list;
+}
+
+Json to_json(const sim::Bottleneck& b, const std::vector<std::string>& streams) {
+  Json json{{"kind", to_string(b.kind)}, {"scope", to_string(b.scope)}, {"exposed_s", b.exposed.count()}};
+  json["stream"] = b.stream.valid() && b.stream.index() < streams.size() ? Json(streams[b.stream.index()]) : Json();
+  json["slowest"] = b.from.valid() && b.to.valid() ? Json{{"from", b.from.value},
+                                                          {"to", b.to.value},
+                                                          {"bytes_per_s", b.rate.value()}}
+                                                   : Json();
+  json["algorithm"] = b.algorithm;
+  return json;
+}
+
+Json to_json(const sim::Simulation& s, std::string_view phase, const std::vector<std::string>& streams) {
+  Json bottlenecks = Json::array();
+  for (const sim::Bottleneck& b : s.bottlenecks) {
+    bottlenecks.push_back(to_json(b, streams));
+  }
+  Json steps = Json::array();
+  for (const sim::Wait& w : s.waits) {
+    steps.push_back({{"op", w.op},
+                     {"waited_for_op", w.waited_for},
+                     {"kind", to_string(w.kind)},
+                     {"stream", w.stream.index() < streams.size() ? Json(streams[w.stream.index()]) : Json()},
+                     {"exposed_s", w.seconds.count()}});
+  }
+  return {{"phase", phase},
+          {"makespan_s", s.makespan.count()},
+          {"critical_rank", s.critical.value},
+          {"attention_s", s.breakdown.attention.count()},
+          {"other_kernels_s", s.breakdown.other_kernels.count()},
+          {"exposed_comm_s", s.breakdown.exposed.count()},
+          {"hidden_comm_s", s.breakdown.hidden.count()},
+          {"launch_bound_s", s.breakdown.launch_bound.count()},
+          {"comm_bytes_per_rank", by_kind(s.sent)},
+          {"bottlenecks", std::move(bottlenecks)},
+          {"steps", std::move(steps)},
+          {"simulated_ranks", static_cast<std::int64_t>(s.representatives.size())},
+          {"ranks_each_stands_for", s.folded},
+          {"simulated_ops", s.ops},
+          {"simulated_messages", s.messages}};
+}
+
+std::vector<std::string> streams_of(const Evaluation& evaluation, const Request& request, Phase phase) {
+  const Candidate& c = evaluation.candidate;
+  return c.strategy->build(request.problem, c.plan, phase, request.build).streams;
+}
+
+}  // namespace
+
+Json document(std::string_view kind) {
+  return {{"format", fmt::format("sp-plan/{}", kind)},
+          {"format_version", "1.0"},
+          {"tool_version", fmt::format("{} ({})", version(), commit())}};
+}
+
+Json to_json(const SequencePlan& plan, int zero, Recompute recompute) {
+  Json order = Json::array();
+  for (const Axis axis : axes_of(plan)) {
+    order.push_back(spp::to_string(axis));
+  }
+  Json groups = {{"ulysses", groups_of(plan, Axis::ulysses)}, {"ring", groups_of(plan, Axis::ring)}};
+  if (plan.team > 1) {
+    groups["team"] = groups_of(plan, Axis::team);
+  }
+  return {{"strategy", plan.strategy},
+          {"ulysses", plan.ulysses},
+          {"ring", plan.ring},
+          {"team", plan.team},
+          {"window", plan.window},
+          {"layout", spp::to_string(plan.layout)},
+          {"order", std::move(order)},
+          {"heads", spp::to_string(plan.heads)},
+          {"rank_order", spp::to_string(plan.rank_order)},
+          {"tp", 1},
+          {"dp", 1},
+          {"pp", 1},
+          {"zero", zero},
+          {"recompute", spp::to_string(recompute)},
+          {"groups", std::move(groups)}};
+}
+
+Json to_json(const Candidate& c) {
+  return {{"plan", to_json(c.plan, c.zero, c.recompute)},
+          {"predicted", to_json(c.predicted)},
+          {"bound_by", c.bound_by},
+          {"why", c.why},
+          {"padding_tokens", c.padding_tokens},
+          {"padding_heads", c.padding_heads},
+          {"algorithms", c.lowering}};
+}
+
+Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
+  Json doc = document("plan");
+  doc["request"] = job.resolved;
+  doc["assumptions"] = to_json(job.assumptions);
+  Json candidates = Json::array();
+  for (const Candidate& c : result.candidates) {
+    candidates.push_back(to_json(c));
+  }
+  doc["best"] = candidates.empty() || !result.any_fits ? Json() : candidates[0];
+  doc["candidates"] = std::move(candidates);
+  doc["ties"] = result.ties;
+  Json rejected = Json::array();
+  for (const Rejected& r : result.rejected) {
+    rejected.push_back({{"plan",
+                         {{"strategy", r.plan.strategy},
+                          {"ulysses", r.plan.ulysses},
+                          {"ring", r.plan.ring},
+                          {"team", r.plan.team},
+                          {"window", r.plan.window}}},
+                        {"rule", r.rule},
+                        {"detail", r.detail}});
+  }
+  doc["rejected"] = std::move(rejected);
+  doc["searched"] = result.searched;
+  doc["simulated"] = result.simulated;
+  doc["elapsed_s"] = elapsed.count();
+  return doc;
+}
+
+Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds elapsed) {
+  Json doc = document("simulation");
+  doc["request"] = job.resolved;
+  doc["assumptions"] = to_json(job.assumptions);
+  doc["result"] = to_json(evaluation.candidate);
+  Json parts = Json::object();
+  for (std::size_t c = 0; c < components; ++c) {
+    parts[std::string(component_keys[c])] = evaluation.candidate.predicted.parts[c];
+  }
+  doc["breakdown"] = std::move(parts);
+  Json calls = Json::array();
+  for (const Phase phase : {Phase::forward, Phase::backward}) {
+    const auto& simulation = phase == Phase::forward ? evaluation.forward : evaluation.backward;
+    if (simulation) {
+      calls.push_back(to_json(*simulation, spp::to_string(phase), streams_of(evaluation, job.request, phase)));
+    }
+  }
+  doc["attention_calls"] = std::move(calls);
+  doc["elapsed_s"] = elapsed.count();
+  return doc;
+}
+
+bool Verification::proven() const {
+  return std::ranges::all_of(schedules, [](const Verified& v) { return v.proof.proven; });
+}
+
+Json verification_document(const Verification& verification, const Job* job, const SequencePlan* plan,
+                           Seconds elapsed) {
+  Json doc = document("verification");
+  doc["subject"] = verification.subject;
+  doc["request"] = job != nullptr ? job->resolved : Json();
+  doc["assumptions"] = job != nullptr ? to_json(job->assumptions) : Json::array();
+  doc["plan"] = plan != nullptr ? to_json(*plan, job->request.zero.value_or(0),
+                                             job->request.recompute.value_or(Recompute::none))
+                                   : Json();
+  doc["proven"] = verification.proven();
+  Json schedules = Json::array();
+  for (const Verified& v : verification.schedules) {
+    schedules.push_back({{"phase", v.phase},
+                         {"proven", v.proof.proven},
+                         {"counter_example", v.proof.proven ? Json() : Json(v.proof.counter_example)},
+                         {"pair_blocks", v.proof.pair_blocks},
+                         {"ops", v.proof.ops},
+                         {"messages", v.proof.messages},
+                         {"peak_memory_bytes", v.peak_memory.value()}});
+  }
+  doc["schedules"] = std::move(schedules);
+  doc["elapsed_s"] = elapsed.count();
+  return doc;
+}
+
+}  // namespace spp::cli

@@ -1,0 +1,37 @@
+// Results as documents: what docs/schema/*.schema.json describe. Names carry their unit.
+#pragma once
+
+#include "cli/request.hpp"
+#include "schedule/coverage.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp::cli {
+
+/// {"format": "sp-plan/<kind>", "format_version", "tool_version"}: how every document begins.
+Json document(std::string_view kind);
+
+Json to_json(const SequencePlan& plan, int zero, Recompute recompute);
+Json to_json(const Candidate& candidate);
+
+Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed);
+Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds elapsed);
+
+/// What verify found out about one schedule.
+struct Verified {
+  std::string phase;  // "fwd", "bwd"
+  Proof proof;
+  Bytes peak_memory{};  // buffers alive at once on the rank with most
+};
+struct Verification {
+  std::string subject;  // the plan's name, or the file of a schedule
+  std::vector<Verified> schedules;
+  [[nodiscard]] bool proven() const;
+};
+/// `job` and `plan` are null for a schedule from a file.
+Json verification_document(const Verification& verification, const Job* job, const SequencePlan* plan,
+                           Seconds elapsed);
+
+}  // namespace spp::cli

@@ -1,0 +1,38 @@
+// From options to the planner's Request: which work, which machine, which degrees. Whatever was not
+// given and had to be assumed is listed, never silent.
+#pragma once
+
+#include "cli/options.hpp"
+#include "planner/plan.hpp"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp::cli {
+
+struct Job {
+  Request request;
+  std::unique_ptr<sim::Cluster> cluster;  // request.cluster; none if no machine was given
+  std::vector<sim::Assumption> assumptions;
+  Json resolved;      // "request" of our documents
+  std::string title;  // one line for people
+};
+
+enum class MachineNeed : std::uint8_t { required, optional };
+
+/// InputError names the option, its value and what would be right.
+Job read_job(const Arguments& arguments, MachineNeed machine = MachineNeed::required);
+
+/// The one plan that simulate and verify work on: degrees, defaults for the rest. InputError if it is
+/// not legal. Writes the plan's choices into job.resolved.
+SequencePlan read_plan(Job& job);
+
+/// Our name for a degree or choice of the plan, as an option: "ulysses" -> "--ulysses".
+std::vector<std::string_view> degree_options();
+
+/// "… is not available yet": the one line for what the contract names and this version lacks.
+[[noreturn]] void not_available(std::string_view where, std::string_view what);
+
+}  // namespace spp::cli
