@@ -54,7 +54,7 @@ std::string_view to_string(LinkKind);
 struct Link {
   LinkKind kind = LinkKind::gpu_out;
   int first_gpu = 0;  // lowest GPU of the block it belongs to
-  Bandwidth capacity{};
+  Bandwidth capacity;
   std::string name;  // "node 0 gpu 3 out"
 };
 

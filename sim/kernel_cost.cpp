@@ -208,7 +208,7 @@ Seconds KernelCost::attention(const AttentionShape& shape) const {
     rows = std::min(rows, unmasked_rows / std::clamp(wanted, 1.0, tiles) + overhead);
   }
 
-  const double tile = static_cast<double>((forward ? kernel.q_tile : kernel.backward_tile).value);
+  const auto tile = static_cast<double>((forward ? kernel.q_tile : kernel.backward_tile).value);
   const double efficiency = forward
                                 ? (masked ? kernel.forward_causal : kernel.forward_full).value
                                 : (masked ? kernel.backward_causal : kernel.backward_full).value;

@@ -19,7 +19,7 @@ namespace spp::sim {
 
 /// A message of up to `up_to` bytes takes latency + bytes / (fraction * nominal rate).
 struct Segment {
-  Bytes up_to{};  // largest message; the last segment has the largest Bytes there is
+  Bytes up_to;  // largest message; the last segment has the largest Bytes there is
   Sourced<Seconds> latency;
   Sourced<double> fraction;
 };
@@ -27,7 +27,7 @@ struct Segment {
 /// What a message costs: latency + bytes / rate. `rate` also caps its flow on the network.
 struct MessageCost {
   Seconds latency{};
-  Bandwidth rate{};
+  Bandwidth rate;
 };
 
 /// One way of moving bytes: NVLink 4, PCIe 5, InfiniBand … with what NCCL reaches on it.
@@ -120,7 +120,7 @@ struct MachineSpec {
   GpuSpec gpu;
   Sourced<std::int64_t> gpus_per_node;
   TransportSpec intra;
-  Bandwidth intra_rate{};  // nominal, per GPU and direction
+  Bandwidth intra_rate;  // nominal, per GPU and direction
   Sourced<std::int64_t> sockets;
   std::optional<Sourced<Bandwidth>> host_bridge, socket_link;
   std::optional<Sourced<std::int64_t>> gpus_per_pcie_switch;
@@ -146,8 +146,10 @@ struct Assumption {
 struct ComposedMachine {
   std::string gpu;
   int gpus_per_node = 8;
+  // NOLINTBEGIN(readability-redundant-member-init): without, g++ wants them in every initialiser
   std::string intra = {};  // empty: the GPU's default
   std::string inter = {};  // empty: none
+  // NOLINTEND(readability-redundant-member-init)
 };
 
 /// The data folder topologies/: gpus/, generations/, transports/, machines/, one file per thing.
