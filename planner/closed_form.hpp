@@ -19,23 +19,25 @@ struct CommTerm {
   Axis axis = Axis::ring;  // whose groups (or neighbours) communicate
   int group_size = 1;
   std::int64_t calls = 0;  // per rank
-  Bytes total{};           // sent to other ranks by all ranks in all calls together
+  Bytes total;             // sent to other ranks by all ranks in all calls together
 };
 
 struct ClosedForm {
   std::array<CommTerm, 10> terms{};
   int term_count = 0;
-  FlopCount flops{};          // of all ranks, exact under the mask
-  FlopCount busiest_flops{};  // of the rank with most
+  FlopCount flops;                   // of all ranks, exact under the mask
+  FlopCount busiest_flops;           // of the rank with most
   std::int64_t attention_calls = 0;  // kernels on the rank with most
-  Bytes peak_buffers{};       // highest sum of live buffers on any rank (schedule/arena)
+  Bytes peak_buffers;                // highest sum of live buffers on any rank (schedule/arena)
 
   void add(const CommTerm& term) {
     if (term.calls > 0 && term.group_size > 1) {
       terms.at(static_cast<std::size_t>(term_count++)) = term;
     }
   }
-  [[nodiscard]] std::span<const CommTerm> comm() const { return {terms.data(), static_cast<std::size_t>(term_count)}; }
+  [[nodiscard]] std::span<const CommTerm> comm() const {
+    return {terms.data(), static_cast<std::size_t>(term_count)};
+  }
 };
 
 /// Choices of a stack that change what a schedule moves.

@@ -8,6 +8,13 @@
 // Backward: k and v rotate as before, and d_k, d_v travel one step behind them on a second stream,
 // so that a block's gradient visits the same ranks; after the last step one more hop brings it home
 // (R hops; ring-flash-attention does the same).
+//
+// Closed form, per rank: L = N/R tokens of this rank's heads; Q, K = bytes of their query and KV
+// tile, Qw, Kw in the gradients' dtype, s = fp32 scalars of L tokens.
+//   bytes   forward R-1 hops of 2K; backward R-1 hops of 2K and R hops of 2Kw
+//   FLOPs   all allowed pairs; the busiest rank: those of the last ring chunk (sizes.hpp)
+//   memory  beside inputs and outputs, R > 2: forward Q + 4K + s + fp32 sum of out;
+//           backward Q + 6K + s + Qw + 4Kw; R = 2: 2K less; and Q for q or d_out inside Ulysses
 #pragma once
 
 #include "planner/strategies/compose.hpp"
@@ -24,7 +31,7 @@ Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase 
 std::string rotation_why_not(const Problem& problem, const SequencePlan& plan);
 
 /// Closed forms, Ulysses terms included.
-ClosedForm rotation_closed_form(const Problem& problem, const SequencePlan& plan, Phase phase,
+ClosedForm rotation_closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
                                 const BuildOptions& options);
 
 }  // namespace spp::strategies

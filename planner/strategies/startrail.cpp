@@ -11,7 +11,11 @@
 //     0->0 1->4 2->1 3->5 4->2 5->6 6->3 7->7
 //
 // Closed form (elements per rank, MHA, A = B*N*H*d/R): forward p2p 2*C*A for the initial exchange
-// (less the ranks that send to themselves) and S-1 hops of 2*C*A; team collectives 4*(C-1)*A.
+// (less the gcd(C-1, S-1) + 1 ranks that send to themselves) and S-1 hops of 2*C*A; team
+// collectives 4*(C-1)*A, and lse. Backward: the exchange and S-1 hops of q and d_out (2*C*A), S-1
+// hops and the return of d_q (C*A); gathers of q, d_out, k, v and reduce-scatters of d_q, d_k, d_v:
+// 7*(C-1)*A. Memory forward, S > 1: 4*C*A of travelling k and v, 2*C*A of q and partial out, its
+// fp32 sum. Code, with the busiest ranks: startrail_closed_form.cpp.
 #include "planner/strategies/startrail_core.hpp"
 #include "planner/strategy.hpp"
 

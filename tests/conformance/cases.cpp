@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -18,9 +19,9 @@ std::vector<std::size_t> spread(std::size_t size, std::size_t count) {
   while (std::gcd(step, size) != 1) {
     ++step;
   }
-  std::vector<std::size_t> indices;
-  for (std::size_t i = 0; i < std::min(size, count); ++i) {
-    indices.push_back(i * step % size);
+  std::vector<std::size_t> indices(std::min(size, count));
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    indices[i] = i * step % size;
   }
   return indices;
 }

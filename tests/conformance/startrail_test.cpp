@@ -18,7 +18,7 @@ Schedule startrail(int ring, int team, Phase phase, std::array<Axis, 3> order = 
                         .mask = {.kind = MaskKind::full}};
   const SequencePlan plan{.strategy = "startrail", .ring = ring, .team = team, .order = order};
   const Strategy& strategy = strategies::by_name("startrail", "test");
-  REQUIRE(why_not(strategy, problem, plan).rule == "");
+  REQUIRE(why_not(strategy, problem, plan).legal());
   return strategy.build(problem, plan, phase, {});
 }
 
