@@ -7,7 +7,8 @@ namespace spp {
 
 BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
     : nodes_(cluster.nodes()), per_node_(cluster.gpus_per_node()), per_nic_(std::max(1, cluster.gpus_per_nic())),
-      nics_(std::max(1, cluster.gpus_per_node() / per_nic_)), q_heads_(problem.q_heads) {
+      nics_(std::max(1, cluster.gpus_per_node() / per_nic_)),
+      balanced_mask_(problem.mask.kind == MaskKind::full) {
   const auto read = [&](sim::Scope scope, Scoped& into) {
     for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
       const auto& segments = cluster.transport(scope).segments.at(kind);
@@ -19,7 +20,9 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
       }
       into.rate.at(kind) = fraction * cluster.nominal_rate(scope).value();
       into.latency.at(kind) = segments.empty() ? 0 : latency;
+      into.capacity = std::max(into.capacity, into.rate.at(kind));
     }
+    into.sm_share = static_cast<double>(cluster.transport(scope).sms.value) / static_cast<double>(cluster.machine().gpu.sms.value);
   };
   read(sim::Scope::intra, intra_);
   if (nodes_ > 1) {
@@ -49,54 +52,99 @@ BoundModel::Geometry BoundModel::geometry(const RankGroup& group, RankOrder orde
   return {.local = local, .crosses = period > 1 && group.size > 1};
 }
 
-double BoundModel::term(const CommTerm& t, const SequencePlan& plan, const Mesh& mesh) const {
+BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& plan, const Mesh& mesh) const {
   const auto kind = static_cast<std::size_t>(t.kind);
   const double bytes = t.total.as_double() / plan.ranks();
   const Rank first(0);
-  const RankGroup group = t.axis == Axis::ulysses ? mesh.ulysses_group(first)
-                          : t.axis == Axis::team  ? mesh.team_group(first)
-                                                  : mesh.ring_group(first);
+  RankGroup group = t.axis == Axis::ulysses ? mesh.ulysses_group(first)
+                    : t.axis == Axis::team  ? mesh.team_group(first)
+                                            : mesh.ring_group(first);
+  if (t.kind == CommKind::send_recv && plan.window > 1 && t.group_size != plan.window) {
+    group.stride *= plan.window;  // outer ring
+  }
+  if (plan.team == 1) {
+    group.size = t.group_size;
+  }
   const Geometry g = geometry(group, plan.rank_order);
   const auto calls = static_cast<double>(t.calls);
+  const double inside = bytes / intra_.rate[kind] + calls * intra_.latency[kind];
   if (!g.crosses) {
-    return bytes / intra_.rate[kind] + calls * intra_.latency[kind];
+    return {.seconds = inside, .shared = bytes / intra_.capacity, .sms = inside * intra_.sm_share};
   }
+  // `crossing` bytes of each rank leave the node, through a NIC that `sharing` ranks use so. Where a
+  // causal mask leaves some ranks idle they may not use it at the same time.
+  const bool in_step = balanced_mask_ || plan.layout != Layout::contiguous;
+  const auto across = [&](double crossing, double sharers) {
+    const double sharing = in_step ? sharers : 1.0;
+    return TermTime{.seconds = std::max(crossing / inter_.rate[kind], crossing * sharing / inter_.capacity),
+                    .shared = crossing * sharing / inter_.capacity};
+  };
   switch (t.kind) {
     case CommKind::all_to_all: {
       const double remote = static_cast<double>(t.group_size - g.local) / (t.group_size - 1);
-      return std::max(bytes * (1 - remote) / intra_.rate[kind], bytes * remote * per_nic_ / inter_.rate[kind]);
+      return {.seconds = std::max(bytes * (1 - remote) / intra_.rate[kind], across(bytes * remote, per_nic_).seconds)};
     }
     case CommKind::all_gather:
     case CommKind::reduce_scatter:
-      return bytes / g.local * per_nic_ / inter_.rate[kind];
+      return across(bytes / g.local, per_nic_);
     case CommKind::send_recv: {
-      // Only ring hops are known to cross, each ring's at one rank of a node; the exchange and return
-      // of StarTrail and the inner hops of a double ring may stay inside.
-      const int steps = mesh.sub_ring();
-      double crossing = 1;
-      if (plan.team > 1) {
-        crossing = static_cast<double>(steps - 1) / static_cast<double>(steps);
+      if (plan.team > 1 && t.group_size == plan.ring) {  // StarTrail's exchange or return: may stay inside
+        return {.seconds = inside};
       }
-      if (plan.window > 1) {
-        crossing = (static_cast<double>(plan.ring) / plan.window - 1) / (plan.ring - 1);
-      }
+      // A ring's hop leaves the node at one rank of the node, or at all of them.
       const double rings_per_node = static_cast<double>(per_node_) / g.local;
       const double sharing = g.local == 1 ? per_nic_ : std::max(1.0, rings_per_node / nics_);
-      return bytes * crossing * sharing / inter_.rate[kind] + calls * intra_.latency[kind] * crossing;
+      TermTime time = across(bytes, sharing);
+      time.seconds += calls * intra_.latency[kind];
+      time.sms = std::min(inside * intra_.sm_share, time.seconds * inter_.sm_share);
+      return time;
     }
   }
   throw InternalError("unknown kind of communication");
 }
 
 double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase) const {
-  const Mesh mesh(plan);
   const auto at = static_cast<std::size_t>(phase);
-  double serial = form.busiest_flops.value() / flop_rate_[at] + static_cast<double>(form.attention_calls) * startup_[at];
-  double ring = 0;
-  for (const CommTerm& t : form.comm()) {
-    (t.kind == CommKind::send_recv ? ring : serial) += term(t, plan, mesh);
+  double kernels = form.busiest_flops.value() / flop_rate_[at];
+  if (balanced_mask_ || plan.layout != Layout::contiguous) {  // else the busiest rank may have fewer calls
+    kernels += static_cast<double>(form.attention_calls) * startup_[at];
   }
-  return std::max(serial, ring);
+  return attention_call(form, plan, {.all = kernels, .core = kernels});
+}
+
+double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan, const Kernels& kernels) const {
+  const Mesh mesh(plan);
+  double all_to_all = 0;
+  double gathers = 0;
+  double exchanges = 0;
+  double sms = 0;
+  double longest_ring = 0;
+  double all_rings = 0;
+  for (const CommTerm& t : form.comm()) {
+    const TermTime time = term(t, plan, mesh);
+    switch (t.kind) {
+      case CommKind::all_to_all:
+        all_to_all += time.seconds;
+        break;
+      case CommKind::all_gather:
+      case CommKind::reduce_scatter:
+        gathers += time.seconds;
+        break;
+      case CommKind::send_recv: {
+        if (plan.team > 1 && t.group_size == plan.ring) {
+          exchanges += time.seconds;
+          break;
+        }
+        longest_ring = std::max(longest_ring, time.seconds);
+        all_rings += time.shared;
+        // The first message of a stream may pass before the kernels and the last one after them.
+        sms += time.sms * static_cast<double>(std::max<std::int64_t>(0, t.calls - 2)) / static_cast<double>(t.calls);
+        break;
+      }
+    }
+  }
+  const double serial = std::max(kernels.all, kernels.core + std::max({all_to_all, gathers, exchanges})) + sms;
+  return std::max({serial, longest_ring, all_rings});
 }
 
 }  // namespace spp

@@ -1,11 +1,16 @@
 // A lower bound on the time of one attention call, from its closed form: nothing is built or
 // simulated. The search orders and prunes by it.
 //
-//   bound = max( all-to-alls + gathers and scatters + attention kernels,  ring messages )
+//   bound = max( kernels, kernels between collectives + max(all-to-alls, gathers and scatters,
+//                StarTrail's exchange and return) ) + SMs taken,   or the ring messages if they take longer
 //
-// All-to-alls and team or ring collectives come before the first attention kernel or after the last
-// one, so they add to it; ring messages may hide behind it. Rates are the best the transport reaches
-// at any size; only traffic that must cross nodes is counted as such. tests hold bound <= simulation.
+// All-to-alls, team or ring collectives and the exchange come before the first attention kernel or after the last
+// one, so they add to it and to what merges its results; packing and casting may overlap with them,
+// and they with each other. Ring messages may hide behind kernels, but their communication kernels
+// take SMs meanwhile: a device that loses the share s for c seconds needs W + s*c for W seconds of
+// kernels. Rates are the best the transport reaches at any size, and the link's whole capacity where
+// several flows share it; only traffic that must cross nodes is counted as such.
+// tests/conformance holds bound <= simulation.
 #pragma once
 
 #include "planner/closed_form.hpp"
@@ -23,6 +28,12 @@ class BoundModel {
 
   /// Seconds; O(1), no allocation.
   [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase) const;
+  /// The same with the kernels of one rank given, in seconds.
+  struct Kernels {
+    double all = 0;
+    double core = 0;  // attention and what merges its results
+  };
+  [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, const Kernels& kernels) const;
 
  private:
   struct Geometry {
@@ -30,15 +41,22 @@ class BoundModel {
     bool crosses = false;  // the group has members in several nodes
   };
   [[nodiscard]] Geometry geometry(const RankGroup& group, RankOrder order) const;
-  [[nodiscard]] double term(const CommTerm& term, const SequencePlan& plan, const Mesh& mesh) const;
+  struct TermTime {
+    double seconds = 0;  // of its ops, one after the other
+    double shared = 0;   // of its bytes, on a link used to capacity
+    double sms = 0;      // least device time that its communication kernels take
+  };
+  [[nodiscard]] TermTime term(const CommTerm& term, const SequencePlan& plan, const Mesh& mesh) const;
 
   struct Scoped {
     std::array<double, comm_kinds> rate{};     // bytes per second, best at any size
     std::array<double, comm_kinds> latency{};  // least at any size
+    double capacity = 0;  // of a link
+    double sm_share = 0;
   };
   Scoped intra_, inter_;
   int nodes_ = 1, per_node_ = 1, per_nic_ = 1, nics_ = 1;
-  int q_heads_ = 1;
+  bool balanced_mask_ = false;         // full
   std::array<double, 2> flop_rate_{};  // by phase
   std::array<double, 2> startup_{};
 };

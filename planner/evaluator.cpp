@@ -98,6 +98,40 @@ double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy
       attention += bounds_.attention_call(strategy.closed_form(request_.problem, plan, phase, request_.build), plan, phase);
     }
   }
+  return whole_step(attention);
+}
+
+double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy, Phase phase) const {
+  const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
+  // Under a causal mask the last chunk has most work; of uneven heads the first part has most.
+  const Mesh& mesh = schedule.mesh;
+  const Rank busiest = mesh.rank({.ulysses = 0, .member = mesh.team() - 1, .position = mesh.sub_ring() - 1, .group = mesh.team() - 1});
+  ProgramCursor cursor(schedule.program(busiest));
+  const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = busiest};
+  BoundModel::Kernels kernels;
+  while (const Op* op = cursor.next()) {
+    if (is_communication(op->body)) {
+      continue;
+    }
+    const double seconds = kernels_.of(op->body, shapes).count();
+    const bool core = std::holds_alternative<AttentionForward>(op->body) ||
+                      std::holds_alternative<AttentionBackward>(op->body) || std::holds_alternative<Merge>(op->body) ||
+                      std::holds_alternative<Accumulate>(op->body);
+    kernels.all += seconds;
+    kernels.core += core ? seconds : 0;
+  }
+  return bounds_.attention_call(strategy.closed_form(request_.problem, plan, phase, request_.build), plan, kernels);
+}
+
+double Evaluator::walked_bound(const SequencePlan& plan, const Strategy& strategy) const {
+  double attention = 0;
+  for (const Phase phase : phases) {
+    attention += needs(phase) ? walked_call(plan, strategy, phase) : 0;
+  }
+  return whole_step(attention);
+}
+
+double Evaluator::whole_step(double attention) const {
   return with_model() ? attention * static_cast<double>(request_.model->layers) + around_least_ : attention;
 }
 
@@ -320,7 +354,8 @@ std::string Evaluator::bound_by(const Evaluation& e) const {
   return "attention kernels";
 }
 
-Evaluation Evaluator::evaluate(const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options) const {
+std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options,
+                                              double limit) const {
   Evaluation e;
   e.candidate = unsimulated(plan, strategy);
   Candidate& c = e.candidate;
@@ -329,6 +364,10 @@ Evaluation Evaluator::evaluate(const SequencePlan& plan, const Strategy& strateg
     e.forward = run(plan, strategy, Phase::forward, options);
   }
   if (needs(Phase::backward)) {
+    if (e.forward && limit < std::numeric_limits<double>::infinity() &&
+        whole_step(e.forward->makespan.count() + walked_call(plan, strategy, Phase::backward)) > limit) {
+      return std::nullopt;
+    }
     e.backward = run(plan, strategy, Phase::backward, options);
   }
   fill_prediction(e, plan, strategy);

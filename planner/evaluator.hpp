@@ -7,6 +7,7 @@
 #include "planner/zero.hpp"
 
 #include <array>
+#include <limits>
 
 namespace spp {
 
@@ -16,10 +17,15 @@ class Evaluator {
 
   /// Seconds that no plan of this shape can beat; from closed forms alone.
   [[nodiscard]] double lower_bound(const SequencePlan& plan, const Strategy& strategy) const;
+  /// A tighter one: the kernels of the busiest rank, op by op, and the closed forms' communication.
+  /// Walks one rank's program where a simulation walks all of them.
+  [[nodiscard]] double walked_bound(const SequencePlan& plan, const Strategy& strategy) const;
   /// Least memory over the ZeRO stages and recomputations that the request leaves open.
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan, const Strategy& strategy) const;
-  /// Simulates the plan and adds everything else.
-  [[nodiscard]] Evaluation evaluate(const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options) const;
+  /// Simulates the plan and adds everything else. Nothing if the forward alone shows that the step
+  /// takes longer than `limit`.
+  [[nodiscard]] std::optional<Evaluation> evaluate(const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options,
+                                                   double limit = std::numeric_limits<double>::infinity()) const;
   /// Only memory, for a plan that fits nowhere.
   [[nodiscard]] Candidate unsimulated(const SequencePlan& plan, const Strategy& strategy) const;
 
@@ -39,6 +45,8 @@ class Evaluator {
   };
 
   [[nodiscard]] bool needs(Phase phase) const;
+  [[nodiscard]] double whole_step(double attention_call) const;
+  [[nodiscard]] double walked_call(const SequencePlan& plan, const Strategy& strategy, Phase phase) const;
   [[nodiscard]] bool with_model() const { return request_.phase == StepPhase::prefill || request_.phase == StepPhase::train; }
   [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq) const;
   [[nodiscard]] MemoryBytes memory_at(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq, int zero,

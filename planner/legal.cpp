@@ -18,35 +18,17 @@ std::vector<int> divisors(int n) {
   return result;
 }
 
-/// Orders of the axes that a plan uses; axes of size one do not make a difference.
-std::vector<std::array<Axis, 3>> distinct_orders(const SequencePlan& plan) {
-  const auto size = [&](Axis axis) {
-    switch (axis) {
-      case Axis::ulysses:
-        return plan.ulysses;
-      case Axis::team:
-        return plan.team;
-      case Axis::ring:
-        return plan.ring / (plan.team * plan.team);
-    }
-    throw InternalError("unknown axis");
-  };
-  std::array<Axis, 3> order{Axis::ulysses, Axis::team, Axis::ring};
+/// Orders that differ in the axes that the plan uses.
+std::vector<std::array<Axis, 3>> distinct_orders(SequencePlan plan) {
+  plan.order = {Axis::ulysses, Axis::team, Axis::ring};
   std::vector<std::array<Axis, 3>> result;
   std::set<std::vector<Axis>> seen;
   do {
-    std::vector<Axis> used;
-    std::ranges::copy_if(order, std::back_inserter(used), [&](Axis a) { return size(a) > 1; });
-    if (seen.insert(used).second) {
-      result.push_back(order);
+    if (seen.insert(axes_of(plan)).second) {
+      result.push_back(plan.order);
     }
-  } while (std::ranges::next_permutation(order).found);
+  } while (std::ranges::next_permutation(plan.order).found);
   return result;
-}
-
-template <class T>
-std::vector<T> choose(const std::optional<T>& fixed, std::vector<T> all) {
-  return fixed ? std::vector<T>{*fixed} : all;
 }
 
 /// Head policies that can apply: the plain one if it can, else the ways around it.
@@ -228,6 +210,17 @@ std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis) {
   return result;
 }
 
+std::vector<Axis> axes_of(const SequencePlan& plan) {
+  std::vector<Axis> used;
+  for (const Axis axis : plan.order) {
+    const int size = axis == Axis::ulysses ? plan.ulysses : axis == Axis::team ? plan.team : plan.ring / (plan.team * plan.team);
+    if (size > 1) {
+      used.push_back(axis);
+    }
+  }
+  return used;
+}
+
 std::string short_name(const SequencePlan& plan) {
   std::string text = fmt::format("{} U{}xR{}", plan.strategy, plan.ulysses, plan.ring);
   if (plan.team > 1) {
@@ -240,12 +233,8 @@ std::string short_name(const SequencePlan& plan) {
   if (plan.heads != HeadPolicy::divide) {
     text += fmt::format(" {} heads", to_string(plan.heads));
   }
-  if (plan.ulysses > 1 && plan.ring > 1) {
-    text += fmt::format(" ({} innermost)", to_string(plan.order[0]));
-  } else if (plan.team > 1) {
-    const auto team = std::ranges::find(plan.order, Axis::team);
-    const auto ring = std::ranges::find(plan.order, Axis::ring);
-    text += team < ring ? " (team innermost)" : " (ring innermost)";
+  if (const std::vector<Axis> axes = axes_of(plan); axes.size() > 1) {
+    text += fmt::format(" ({} innermost)", to_string(axes[0]));
   }
   if (plan.rank_order == RankOrder::cyclic) {
     text += " cyclic ranks";

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace spp {
 namespace {
@@ -55,44 +56,60 @@ std::string percent_faster(const Prediction& a, const Prediction& b) {
   return fmt::format("{:.1f} %", (b.step.count() / a.step.count() - 1) * 100);
 }
 
-/// One sentence: what the best has over the one it is compared with.
-std::string reason_against(const Candidate& best, const Candidate& other, int ties) {
-  const Prediction& a = best.predicted;
+/// What makes `a` faster than `b`: the component that differs most.
+std::string advantage(const Prediction& a, const Candidate& other) {
   const Prediction& b = other.predicted;
-  if (a.step > b.step) {
-    return fmt::format("within the model's error of {} ({} faster) and the simplest of the {} plans that tie", short_name(other.plan),
-                       percent_faster(b, a), ties);
-  }
   std::size_t decides = 0;
   for (std::size_t i = 1; i < components; ++i) {
     if (b.parts[i] - a.parts[i] > b.parts[decides] - a.parts[decides]) {
       decides = i;
     }
   }
-  return fmt::format("{} faster than {}: {} take {:.4g} s against {:.4g} s{}", percent_faster(a, b), short_name(other.plan),
-                     component_names[decides], a.parts[decides], b.parts[decides],
-                     ties > 1 ? fmt::format("; {} plans are within the model's error", ties) : "");
+  return fmt::format("{} faster than {} ({}: {:.4g} s against {:.4g} s)", percent_faster(a, b), short_name(other.plan),
+                     component_names[decides], a.parts[decides], b.parts[decides]);
+}
+
+/// One sentence: what the recommended plan has over the others.
+std::string reason(const std::vector<Candidate>& list, int ties, const ComponentSeconds& spreads) {
+  const Prediction& best = list[0].predicted;
+  std::string text;
+  if (ties > 1) {
+    text = fmt::format("the simplest of {} plans that the model cannot tell apart (next: {}, {:+.1f} %)", ties, short_name(list[1].plan),
+                       (list[1].predicted.step.count() / best.step.count() - 1) * 100);
+  }
+  const auto slower = std::ranges::find_if(list, [&](const Candidate& c) {
+    return c.predicted.step > best.step && !within_reach(best, c.predicted, spreads);
+  });
+  if (slower != list.end()) {
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", advantage(best, *slower));
+  }
+  return text.empty() ? "the only legal plan that fits" : text;
 }
 
 struct Ranked {
   SequencePlan plan;
   const Strategy* strategy = nullptr;
   double bound = 0;
+  bool walked = false;  // the bound is the tighter one
   Bytes memory{};
 };
 
-/// Legal plans with bound and memory, most promising first.
-std::vector<Ranked> by_promise(const Request& request, const Evaluator& evaluator, const std::vector<SequencePlan>& legal) {
-  std::vector<Ranked> ranked;
-  ranked.reserve(legal.size());
+std::vector<Ranked> candidates_of(const Evaluator& evaluator, const std::vector<SequencePlan>& legal) {
+  std::vector<Ranked> all;
+  all.reserve(legal.size());
   for (const SequencePlan& p : legal) {
     const Strategy& s = strategies::by_name(p.strategy, "strategy");
-    ranked.push_back({.plan = p, .strategy = &s, .bound = evaluator.lower_bound(p, s), .memory = evaluator.least_memory(p, s)});
+    all.push_back({.plan = p, .strategy = &s, .bound = evaluator.lower_bound(p, s), .memory = evaluator.least_memory(p, s)});
   }
-  std::ranges::stable_sort(ranked, [&](const Ranked& a, const Ranked& b) {
-    return request.objective == Objective::memory && a.memory != b.memory ? a.memory < b.memory : a.bound < b.bound;
-  });
-  return ranked;
+  return all;
+}
+
+/// Heap order of the search: the smallest bound (or memory, if that is wanted) comes first.
+bool less_promising(const Request& request, const Ranked& a, const Ranked& b) {
+  if (request.objective == Objective::memory && a.memory != b.memory) {
+    return a.memory > b.memory;
+  }
+  return a.bound > b.bound;
 }
 
 /// Sorts simulated candidates, finds the ties of the best and puts the simplest of them first.
@@ -118,25 +135,17 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
     }
     std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(simplest), list.begin() + static_cast<std::ptrdiff_t>(simplest) + 1);
   }
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const std::size_t other = i == 0 ? 1 : 0;
-    if (other < list.size()) {
-      list[i].why = i == 0 ? reason_against(list[0], list[1], result.ties)
-                           : fmt::format("{} slower than the recommended plan", percent_faster(list[0].predicted, list[i].predicted));
-    }
-  }
-  if (list.size() == 1) {
-    list[0].why = "the only legal plan that fits";
+  list[0].why = reason(list, result.ties, spreads);
+  for (std::size_t i = 1; i < list.size(); ++i) {
+    const double more = (list[i].predicted.step.count() / list[0].predicted.step.count() - 1) * 100;
+    list[i].why = fmt::format("{:+.1f} % time against the recommended plan", more);
   }
 }
 
-/// Whether the plans from `next` on can still matter for the first `top` ones.
-bool settled(const PlanResult& result, const Request& request, double next_bound) {
-  if (static_cast<int>(result.candidates.size()) < request.top) {
-    return false;
-  }
-  if (request.objective == Objective::memory) {
-    return true;
+/// Slower than this a plan is not among the first `top`; infinite until there are as many.
+double limit_of(const PlanResult& result, const Request& request) {
+  if (static_cast<int>(result.candidates.size()) < request.top || request.objective == Objective::memory) {
+    return std::numeric_limits<double>::infinity();
   }
   std::vector<double> steps;
   for (const Candidate& c : result.candidates) {
@@ -144,7 +153,15 @@ bool settled(const PlanResult& result, const Request& request, double next_bound
   }
   const auto nth = steps.begin() + (request.top - 1);
   std::ranges::nth_element(steps, nth);
-  return next_bound > *nth;
+  return *nth;
+}
+
+/// Whether the plans from the next one on cannot matter any more.
+bool settled(const PlanResult& result, const Request& request, double next_bound) {
+  if (request.objective == Objective::memory) {
+    return static_cast<int>(result.candidates.size()) >= request.top;
+  }
+  return next_bound > limit_of(result, request);
 }
 
 }  // namespace
@@ -188,30 +205,42 @@ PlanResult plan(const Request& request, const Progress& progress) {
   const std::vector<SequencePlan> legal = legal_plans(request, &result.rejected);
   result.searched = static_cast<std::int64_t>(legal.size());
   const Evaluator evaluator(request);
-  const std::vector<Ranked> ranked = by_promise(request, evaluator, legal);
-  const Ranked* leanest = nullptr;
-  std::int64_t done = 0;
-  for (const Ranked& r : ranked) {
-    leanest = leanest == nullptr || r.memory < leanest->memory ? &r : leanest;
-    if (r.memory > request.memory) {
-      result.rejected.push_back({.plan = r.plan, .rule = "memory",
-                                 .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers", r.memory.as_double() / 1e9,
-                                                       request.memory.as_double() / 1e9)});
+  std::vector<Ranked> queue;
+  std::optional<Ranked> leanest;
+  for (const Ranked& r : candidates_of(evaluator, legal)) {
+    leanest = !leanest || r.memory < leanest->memory ? r : *leanest;
+    if (r.memory <= request.memory) {
+      queue.push_back(r);
       continue;
     }
-    if (settled(result, request, r.bound)) {
-      break;
+    result.rejected.push_back({.plan = r.plan, .rule = "memory",
+                               .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers", r.memory.as_double() / 1e9,
+                                                     request.memory.as_double() / 1e9)});
+  }
+  const auto later = [&](const Ranked& a, const Ranked& b) { return less_promising(request, a, b); };
+  std::ranges::make_heap(queue, later);
+  while (!queue.empty() && !settled(result, request, queue.front().bound)) {
+    std::ranges::pop_heap(queue, later);
+    Ranked& r = queue.back();
+    if (!r.walked && request.objective != Objective::memory) {
+      r.walked = true;
+      r.bound = std::max(r.bound, evaluator.walked_bound(r.plan, *r.strategy));
+      std::ranges::push_heap(queue, later);
+      continue;
     }
-    result.candidates.push_back(evaluator.evaluate(r.plan, *r.strategy, {}).candidate);
+    ++result.simulated;
+    if (auto evaluation = evaluator.evaluate(r.plan, *r.strategy, {}, limit_of(result, request))) {
+      result.candidates.push_back(std::move(evaluation->candidate));
+    }
+    queue.pop_back();
     if (progress) {
-      progress(++done, result.searched);
+      progress(result.simulated, result.searched);
     }
   }
-  result.simulated = static_cast<std::int64_t>(result.candidates.size());
   if (result.candidates.empty()) {
     result.any_fits = false;
-    if (leanest != nullptr) {
-      result.candidates.push_back(evaluator.evaluate(leanest->plan, *leanest->strategy, {}).candidate);
+    if (leanest) {
+      result.candidates.push_back(evaluator.evaluate(leanest->plan, *leanest->strategy, {})->candidate);
     }
     return result;
   }
@@ -230,7 +259,7 @@ Evaluation evaluate(const Request& request, const SequencePlan& plan, const Eval
   if (const WhyNot reason = why_not(strategy, request.problem, plan); !reason.legal()) {
     throw InputError("plan", fmt::format("{} (rule: {})", reason.detail, reason.rule));
   }
-  return Evaluator(request).evaluate(plan, strategy, options);
+  return *Evaluator(request).evaluate(plan, strategy, options);
 }
 
 }  // namespace spp

@@ -1,8 +1,8 @@
 // The question and the answer: what to split over which cluster, and the ranked plans.
 //
-// plan() enumerates every legal plan, orders them by a closed-form lower bound (bound.hpp), simulates
-// from the most promising on until the bound of the next one is worse than what was found, and ranks
-// the simulated ones. Predictions carry an interval from the constants' stated spreads; plans whose
+// plan() enumerates every legal plan and searches best first: each has a closed-form lower bound
+// (bound.hpp), tightened by a walk over one rank's kernels when its turn comes, then simulated, until
+// the next bound is worse than the last plan that is shown. The simulated ones are ranked. Predictions carry an interval from the constants' stated spreads; plans whose
 // difference is within what the spreads allow are ties, and the simplest of the ties is recommended.
 #pragma once
 
@@ -138,7 +138,10 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
 /// Ranks of the groups of a plan, as they talk to each other.
 std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis);
 
-/// "usp U8xR8 zigzag (ulysses,ring)": how plans are named in tables and sentences.
+/// Axes that a plan uses (size above 1), innermost first.
+std::vector<Axis> axes_of(const SequencePlan& plan);
+
+/// "usp U8xR8 zigzag (ulysses innermost)": how plans are named in tables and sentences.
 std::string short_name(const SequencePlan& plan);
 
 /// What the step counts as, all GPUs, under the request's convention. A bare attention call has no

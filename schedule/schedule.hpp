@@ -37,7 +37,7 @@ struct Program {
 /// Mesh axes along which all ranks run the same program up to the names of their peers, so that one
 /// of them can stand for all (sim/folding). A claim of the strategy, proven by its conformance test.
 struct Symmetry {
-  bool ulysses = false;
+  bool ulysses = false;  // any permutation of the Ulysses coordinate
   bool ring = false;  // rotation of the position in the ring; only for C = 1
   friend bool operator==(const Symmetry&, const Symmetry&) = default;
 };

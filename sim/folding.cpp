@@ -6,15 +6,19 @@
 namespace spp::sim {
 namespace {
 
-Rank translated(const Mesh& mesh, Rank rank, int ulysses, int position) {
+/// |step| <= size.
+int rotated(int value, int step, int size) { return (value + step + size) % size; }
+
+Rank translated(const Mesh& mesh, Rank rank, const Translation& t) {
   Coordinates c = mesh.at(rank);
-  c.ulysses = (c.ulysses + ulysses + mesh.ulysses()) % mesh.ulysses();
-  c.position = (c.position + position + mesh.sub_ring()) % mesh.sub_ring();
+  c.ulysses = rotated(c.ulysses % t.digit, t.low, t.digit) +
+              t.digit * rotated(c.ulysses / t.digit, t.high, mesh.ulysses() / t.digit);
+  c.position = rotated(c.position, t.position, mesh.sub_ring());
   return mesh.rank(c);
 }
 
 /// Whether a translation maps the blocks of every kind of link onto blocks.
-bool maps_cluster(const Mesh& mesh, const Placement& placement, int ulysses, int position) {
+bool maps_cluster(const Mesh& mesh, const Placement& placement, const Translation& t) {
   const Cluster& cluster = placement.cluster();
   const auto kinds = static_cast<int>(link_kinds);
   std::vector<int> image_of;
@@ -26,8 +30,7 @@ bool maps_cluster(const Mesh& mesh, const Placement& placement, int ulysses, int
     image_of.assign(static_cast<std::size_t>(cluster.gpus()) + 1, -1);
     for (int r = 0; r < placement.ranks(); ++r) {
       const int from = cluster.block(kind, placement.gpu(Rank(r)));
-      const int to =
-          cluster.block(kind, placement.gpu(translated(mesh, Rank(r), ulysses, position)));
+      const int to = cluster.block(kind, placement.gpu(translated(mesh, Rank(r), t)));
       int& known = image_of.at(static_cast<std::size_t>(from));
       if (known >= 0 && known != to) {
         return false;
@@ -40,7 +43,7 @@ bool maps_cluster(const Mesh& mesh, const Placement& placement, int ulysses, int
   image_of.assign(static_cast<std::size_t>(cluster.nodes()), -1);
   for (int r = 0; r < placement.ranks(); ++r) {
     int& known = image_of.at(static_cast<std::size_t>(placement.node(Rank(r))));
-    const int to = placement.node(translated(mesh, Rank(r), ulysses, position));
+    const int to = placement.node(translated(mesh, Rank(r), t));
     if (known >= 0 && known != to) {
       return false;
     }
@@ -72,28 +75,40 @@ int smallest_step(int size, Maps maps) {
 }  // namespace
 
 Folding Folding::none(const Schedule& schedule, const Placement& placement) {
-  return {schedule, placement, schedule.mesh.ulysses(), schedule.mesh.sub_ring()};
+  return {schedule, placement,
+          {.digit = 1, .high = schedule.mesh.ulysses(), .position = schedule.mesh.sub_ring()}};
 }
 
 Folding Folding::largest(const Schedule& schedule, const Placement& placement) {
   const Mesh& mesh = schedule.mesh;
-  int ulysses_step = mesh.ulysses();
-  int ring_step = mesh.sub_ring();
+  Translation steps{.digit = 1, .high = mesh.ulysses(), .position = mesh.sub_ring()};
   if (schedule.symmetry.ulysses) {
-    ulysses_step = smallest_step(mesh.ulysses(),
-                                 [&](int step) { return maps_cluster(mesh, placement, step, 0); });
+    // A low digit that rotates by ones, and the largest rotation of the high digit beside it.
+    for (int digit = 1; digit <= mesh.ulysses(); ++digit) {
+      if (mesh.ulysses() % digit != 0 ||
+          !maps_cluster(mesh, placement, {.digit = digit, .low = 1})) {
+        continue;
+      }
+      const int high = smallest_step(mesh.ulysses() / digit, [&](int step) {
+        return maps_cluster(mesh, placement, {.digit = digit, .high = step});
+      });
+      if (high < steps.high) {  // representatives along the axis
+        steps.digit = digit;
+        steps.high = high;
+      }
+    }
   }
   if (schedule.symmetry.ring) {
-    ring_step = smallest_step(mesh.sub_ring(),
-                              [&](int step) { return maps_cluster(mesh, placement, 0, step); });
+    steps.position = smallest_step(mesh.sub_ring(), [&](int step) {
+      return maps_cluster(mesh, placement, {.position = step});
+    });
   }
-  return {schedule, placement, ulysses_step, ring_step};
+  return {schedule, placement, steps};
 }
 
-Folding::Folding(const Schedule& schedule, const Placement& placement, int ulysses_step,
-                 int ring_step)
-    : mesh_(schedule.mesh), ulysses_step_(ulysses_step), ring_step_(ring_step) {
-  group_size_ = mesh_.ulysses() / ulysses_step * (mesh_.sub_ring() / ring_step);
+Folding::Folding(const Schedule& schedule, const Placement& placement, const Translation& steps)
+    : mesh_(schedule.mesh), steps_(steps) {
+  group_size_ = mesh_.ulysses() / steps.high * (mesh_.sub_ring() / steps.position);
   const int ranks = mesh_.size();
   class_of_.assign(static_cast<std::size_t>(ranks), -1);
   for (int r = 0; r < ranks; ++r) {
@@ -112,9 +127,9 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, int ulyss
   const auto links = static_cast<int>(cluster.links().size());
   std::vector<int> parent(static_cast<std::size_t>(links));
   std::iota(parent.begin(), parent.end(), 0);
-  const auto join = [&](int du, int ds) {
+  const auto join = [&](const Translation& t) {
     for (int r = 0; r < ranks; ++r) {
-      const Rank to = translated(mesh_, Rank(r), du, ds);
+      const Rank to = translated(mesh_, Rank(r), t);
       for (std::size_t k = 0; k < link_kinds; ++k) {
         const LinkId a = cluster.link(static_cast<LinkKind>(k), placement.gpu(Rank(r)));
         const LinkId b = cluster.link(static_cast<LinkKind>(k), placement.gpu(to));
@@ -126,12 +141,9 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, int ulyss
       }
     }
   };
-  if (ulysses_step_ < mesh_.ulysses()) {
-    join(ulysses_step_, 0);
-  }
-  if (ring_step_ < mesh_.sub_ring()) {
-    join(0, ring_step_);
-  }
+  join({.digit = steps.digit, .low = 1});
+  join({.digit = steps.digit, .high = steps.high});
+  join({.position = steps.position});
   link_class_.resize(static_cast<std::size_t>(links));
   class_size_.assign(static_cast<std::size_t>(links), 0);
   for (int l = 0; l < links; ++l) {
@@ -143,8 +155,12 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, int ulyss
 
 Rank Folding::image(Rank x, Rank moved) const {
   const Coordinates c = mesh_.at(moved);
-  return translated(mesh_, x, -(c.ulysses - c.ulysses % ulysses_step_),
-                    -(c.position - c.position % ring_step_));
+  const int high = c.ulysses / steps_.digit;
+  return translated(mesh_, x,
+                    {.digit = steps_.digit,
+                     .low = -(c.ulysses % steps_.digit),
+                     .high = -(high - high % steps_.high),
+                     .position = -(c.position - c.position % steps_.position)});
 }
 
 }  // namespace spp::sim

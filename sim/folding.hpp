@@ -20,6 +20,13 @@
 
 namespace spp::sim {
 
+/// Steps along the axes. The Ulysses coordinate is low + digit*high; both digits rotate.
+struct Translation {
+  int digit = 1;
+  int low = 0, high = 0;
+  int position = 0;
+};
+
 class Folding {
  public:
   /// Every rank for itself.
@@ -41,11 +48,11 @@ class Folding {
   [[nodiscard]] int links_in_class(LinkId link) const { return class_size_[link.index()]; }
 
  private:
-  Folding(const Schedule& schedule, const Placement& placement, int ulysses_step, int ring_step);
+  /// `steps`: the low digit rotates by ones, high and position by these (their size: not at all).
+  Folding(const Schedule& schedule, const Placement& placement, const Translation& steps);
 
   Mesh mesh_;
-  int ulysses_step_ = 1;
-  int ring_step_ = 1;
+  Translation steps_;
   int group_size_ = 1;
   std::vector<Rank> representatives_;
   std::vector<int> class_of_;
