@@ -56,7 +56,7 @@ std::int64_t Model::parameters() const {
          extra_parameters;
 }
 
-ModelLibrary::ModelLibrary(std::filesystem::path folder) {
+ModelLibrary::ModelLibrary(const std::filesystem::path& folder) {
   std::error_code ec;
   if (!std::filesystem::is_directory(folder, ec)) {
     throw InputError(folder.string(), "is not a folder of models");
@@ -97,6 +97,7 @@ ModelLibrary::ModelLibrary(std::filesystem::path folder) {
 
 std::vector<std::string> ModelLibrary::names() const {
   std::vector<std::string> result;
+  result.reserve(entries_.size());
   for (const Entry& entry : entries_) {
     result.push_back(entry.name);
   }
@@ -111,7 +112,7 @@ std::filesystem::path ModelLibrary::file_of(std::string_view name, std::string_v
       return entry.file;
     }
   }
-  const std::filesystem::path path(name);
+  std::filesystem::path path(name);
   std::error_code ec;
   if (std::filesystem::is_directory(path, ec) &&
       std::filesystem::exists(path / "config.json", ec)) {

@@ -70,7 +70,7 @@ class ModelLibrary {
  public:
   /// Reads names and aliases of all *.json. InputError: no such folder, a name twice, or a name
   /// that is not its file's.
-  explicit ModelLibrary(std::filesystem::path folder);
+  explicit ModelLibrary(const std::filesystem::path& folder);
 
   [[nodiscard]] std::vector<std::string> names() const;  // sorted
   /// By name, alias ("Qwen/Qwen2.5-7B"), alias without organisation (all in any case), or path of a

@@ -143,6 +143,9 @@ void read_diffusion(const JsonView& config, Model& model) {
   model.qk_norm = true;
   model.attention_bias = model.output_bias = model.mlp_bias = !refiners;
 
+  const bool joint = blocks.split || config.find("joint_attention_dim").has_value();
+  model.cross_tokens = refiners || joint ? 0 : cross_tokens(config, class_name, model);
+
   const std::int64_t square = model.hidden * model.hidden;
   if (refiners) {
     const std::int64_t number = refiners->integer(0, most_layers);  // noise and context each
@@ -150,11 +153,11 @@ void read_diffusion(const JsonView& config, Model& model) {
     model.extra_parameters =
         modulation * (model.layers + number) + 2 * number * model.layer_parameters();
     model.assumed.push_back(fmt::format("{} refiner layers cost memory, no time", 2 * number));
-  } else if (blocks.split || config.find("joint_attention_dim")) {
+  } else if (joint) {
     const std::int64_t single = model.layers - blocks.two_streams;
     model.extra_parameters =
         blocks.two_streams * (model.layer_parameters() + 12 * square) + single * 3 * square;
-  } else if ((model.cross_tokens = cross_tokens(config, class_name, model)) > 0) {
+  } else if (model.cross_tokens > 0) {
     const std::int64_t attention = 2 * model.hidden * (model.q_width() + model.kv_width());
     model.extra_parameters = model.layers * attention + 6 * square;
   } else if (config.find("text_embed_dim")) {

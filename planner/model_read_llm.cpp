@@ -81,11 +81,13 @@ Family family_of(const JsonView& config, Model& model) {
 /// How often each word occurs: "48 linear_attention, 16 full_attention".
 std::string counted(const std::map<std::string, std::int64_t>& words) {
   std::vector<std::pair<std::int64_t, std::string>> order;
+  order.reserve(words.size());
   for (const auto& [word, count] : words) {
     order.emplace_back(-count, word);
   }
   std::sort(order.begin(), order.end());
   std::vector<std::string> parts;
+  parts.reserve(order.size());
   for (const auto& [count, word] : order) {
     parts.push_back(fmt::format("{} {}", -count, word));
   }

@@ -324,19 +324,19 @@ Seconds optimizer_cost(const OptimizerWork& work, const sim::KernelCost& cost) {
 ModelFlops model_flops(const Model& model, const ModelWork& work) {
   const double passes =
       work.step == StepKind::train ? 3 : 1;  // forward, and a backward of twice it
-  const double seq = static_cast<double>(work.seq);
-  const double batch = static_cast<double>(work.batch);
+  const auto seq = static_cast<double>(work.seq);
+  const auto batch = static_cast<double>(work.batch);
   const double rows = seq * batch;
-  const double layers = static_cast<double>(model.layers);
-  const double q = static_cast<double>(model.q_width());
+  const auto layers = static_cast<double>(model.layers);
+  const auto q = static_cast<double>(model.q_width());
 
   const double matrices = 2 * static_cast<double>(model.layer_matrix_parameters()) * rows * layers;
   const double logit_rows = work.step == StepKind::train ? rows : batch;
   const double head = 2 * static_cast<double>(model.table_parameters()) * logit_rows;
   // Q and output projection of the tokens, K and V of the text, and the pairs between them.
-  const double text = static_cast<double>(model.cross_tokens);
-  const double hidden = static_cast<double>(model.hidden);
-  const double kv = static_cast<double>(model.kv_width());
+  const auto text = static_cast<double>(model.cross_tokens);
+  const auto hidden = static_cast<double>(model.hidden);
+  const auto kv = static_cast<double>(model.kv_width());
   const double cross =
       text > 0
           ? layers * batch * (4 * hidden * q * seq + 4 * hidden * kv * text + 4 * seq * text * q)

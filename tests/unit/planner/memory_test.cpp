@@ -8,6 +8,12 @@ using spp::test::tiny_model;
 
 namespace {
 
+constexpr std::int64_t rows = 6;
+constexpr std::int64_t weights = 1352;
+constexpr std::int64_t mine = 338;  // a quarter of them
+constexpr std::int64_t layer = 592;
+constexpr std::int64_t words = 10;
+
 /// 6 rows on each of 4 ranks.
 MemoryRequest request() { return {.local = {.tokens = 3, .batch = 2}, .ranks = 4}; }
 
@@ -28,11 +34,12 @@ Bytes activations(Recompute recompute) {
 TEST_CASE("a token of a layer keeps these tensors") {
   // Elements of 2 B: input 8; Q 8, K and V 8, attention's output 8, residual 8, gate and up 32;
   // what selective drops: two norms 16, product 16. fp32: LSE 4, two 1/rms.
+  // (8 + 64 + 32) * 2 + 6 * 4 = 232; (8 + 64) * 2 + 24 = 168; 8 * 2; (8 + 64 + 32) * 4 + 24 = 440.
   const Model model = tiny_model();
-  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::none) == (8 + 64 + 32) * 2 + 6 * 4);
-  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::selective) == (8 + 64) * 2 + 6 * 4);
-  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::full) == 8 * 2);
-  CHECK(kept_bytes_per_token(model, DType::fp32, Recompute::none) == (8 + 64 + 32) * 4 + 6 * 4);
+  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::none) == 232);
+  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::selective) == 168);
+  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::full) == 16);
+  CHECK(kept_bytes_per_token(model, DType::fp32, Recompute::none) == 440);
 }
 
 TEST_CASE("while a layer's backward runs, what it computes again and its gradients come on top") {
@@ -44,32 +51,32 @@ TEST_CASE("while a layer's backward runs, what it computes again and its gradien
 }
 
 TEST_CASE("activations are those of all layers, one working set, and the final norm's") {
-  CHECK(activations(Recompute::none) == Bytes(6 * (2 * 232 + 112 + 32)));
-  CHECK(activations(Recompute::selective) == Bytes(6 * (2 * 168 + 176 + 32)));
-  CHECK(activations(Recompute::full) == Bytes(6 * (2 * 16 + 328 + 32)));
+  CHECK(activations(Recompute::none) == Bytes(rows * (2 * 232 + 112 + 32)));
+  CHECK(activations(Recompute::selective) == Bytes(rows * (2 * 168 + 176 + 32)));
+  CHECK(activations(Recompute::full) == Bytes(rows * (2 * 16 + 328 + 32)));
 }
 
 TEST_CASE("ZeRO cuts optimizer, gradients and parameters one after the other") {
   // 1352 weights, 338 on each of 4 ranks.
   const MemoryBytes none = with_zero(0);
-  CHECK(none.parameters == Bytes(1352 * 2));
-  CHECK(none.gradients == Bytes(1352 * 4));
-  CHECK(none.optimizer == Bytes(1352 * 12));
+  CHECK(none.parameters == Bytes(weights * 2));
+  CHECK(none.gradients == Bytes(weights * 4));
+  CHECK(none.optimizer == Bytes(weights * 12));
   CHECK(none.communication == Bytes(0));
   const MemoryBytes one = with_zero(1);
   CHECK(one.parameters == none.parameters);
   CHECK(one.gradients == none.gradients);
-  CHECK(one.optimizer == Bytes(338 * 12));
+  CHECK(one.optimizer == Bytes(mine * 12));
   CHECK(one.communication == Bytes(0));
   // A layer's 592 gradients in fp32 are whole until they are reduced.
   const MemoryBytes two = with_zero(2);
   CHECK(two.parameters == none.parameters);
-  CHECK(two.gradients == Bytes(338 * 4));
-  CHECK(two.communication == Bytes(592 * 4));
+  CHECK(two.gradients == Bytes(mine * 4));
+  CHECK(two.communication == Bytes(layer * 4));
   // Two gathered layers besides.
   const MemoryBytes three = with_zero(3);
-  CHECK(three.parameters == Bytes(338 * 2));
-  CHECK(three.communication == Bytes(592 * 4 + 2 * 592 * 2));
+  CHECK(three.parameters == Bytes(mine * 2));
+  CHECK(three.communication == Bytes(layer * 4 + 2 * layer * 2));
 }
 
 TEST_CASE("a single rank has nobody to share weights with") {
@@ -77,12 +84,12 @@ TEST_CASE("a single rank has nobody to share weights with") {
   alone.ranks = 1;
   alone.zero = 3;
   const MemoryBytes bytes = memory_of(tiny_model(), alone);
-  CHECK(bytes.parameters == Bytes(1352 * 2));
+  CHECK(bytes.parameters == Bytes(weights * 2));
   CHECK(bytes.communication == Bytes(0));
 }
 
 TEST_CASE("the logits are there in bf16 and in fp32") {
-  CHECK(with_zero(0).logits == Bytes(6 * 10 * (2 + 4)));
+  CHECK(with_zero(0).logits == Bytes(rows * words * (2 + 4)));
 }
 
 TEST_CASE("a prefill has no gradients, a KV cache, and the logits of one token") {
@@ -92,8 +99,8 @@ TEST_CASE("a prefill has no gradients, a KV cache, and the logits of one token")
   CHECK(bytes.gradients == Bytes(0));
   CHECK(bytes.optimizer == Bytes(0));
   // Working set: the stream 8 and gate, up, product 48: 112 B. Cache: 2 layers of K and V, 32 B.
-  CHECK(bytes.activations == Bytes(6 * (112 + 32)));
-  CHECK(bytes.logits == Bytes(2 * 10 * 6));
+  CHECK(bytes.activations == Bytes(rows * (112 + 32)));
+  CHECK(bytes.logits == Bytes(2 * words * 6));
 }
 
 TEST_CASE("the caller's buffers are in the total, which is the sum of the classes") {
@@ -111,14 +118,14 @@ TEST_CASE("full recomputation of 60 layers at 256K keeps the 165 GB that users r
   // 60 layers, 5376 wide, 256,000 tokens in bf16 on one GPU.
   Model model = tiny_model();
   model.hidden = 5376;
-  CHECK(60 * 256'000 * kept_bytes_per_token(model, DType::bf16, Recompute::full) ==
+  CHECK(std::int64_t{60} * 256'000 * kept_bytes_per_token(model, DType::bf16, Recompute::full) ==
         165'150'720'000);
 }
 
 TEST_CASE("an absurd request is large, not negative") {
   MemoryRequest absurd = request();
   absurd.local.tokens = std::int64_t{1} << 40;
-  absurd.local.batch = 1 << 20;
+  absurd.local.batch = std::int64_t{1} << 20;
   const MemoryBytes bytes = memory_of(tiny_model(), absurd);
   CHECK(bytes.activations == Bytes(1'000'000'000'000'000'000));
   CHECK(bytes.total() > bytes.activations);

@@ -39,7 +39,7 @@ std::vector<std::string> listed(const std::vector<Kernel>& kernels) {
     } else if (const auto* stream = std::get_if<Stream>(&kernel.work)) {
       lines.push_back(fmt::format("{} {} B", kernel.name, stream->touched.value()));
     } else {
-      lines.push_back(std::string(kernel.name));
+      lines.emplace_back(kernel.name);
     }
   }
   return lines;
