@@ -29,7 +29,8 @@ struct Case {
 /// The problems over `ranks` ranks.
 std::vector<Problem> problems(int ranks);
 
-/// Cases over `ranks` ranks; at most `most` of each strategy, spread evenly over all there are.
+/// Cases over `ranks` ranks; at most `most` of each strategy (fewer in a Debug build), spread
+/// evenly over all there are.
 std::vector<Case> cases(int ranks, std::size_t most);
 
 /// Worlds by how much of them a test can afford.
