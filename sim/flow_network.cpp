@@ -68,28 +68,59 @@ RouteId FlowNetwork::add_route(std::span<const Usage> usages, double rate_cap) {
 }
 
 RouteId FlowNetwork::route_for(std::span<const Usage> usages, double rate_cap) {
+  if (2 * (known_count_ + 1) > known_routes_.size()) {
+    grow_known_routes();
+  }
+  route_wanted_.clear();
+  for (const Usage& usage : usages) {
+    route_wanted_.push_back({.coefficient = usage.coefficient,
+                             .link = static_cast<Index>(usage.link.index()),
+                             .listed = false});
+  }
+  const auto equal = [](const RouteUsage& a, const RouteUsage& b) {
+    return a.link == b.link && a.coefficient == b.coefficient;
+  };
+  const std::size_t mask = known_routes_.size() - 1;
+  std::size_t slot = hash_of(route_wanted_, rate_cap) & mask;
+  for (; known_routes_[slot] != none; slot = (slot + 1) & mask) {
+    const Route& route = routes_[known_routes_[slot]];
+    if (route.rate_cap == rate_cap && std::ranges::equal(route_wanted_, usages_of(route), equal)) {
+      return RouteId(std::size_t{known_routes_[slot]});
+    }
+  }
+  const RouteId route = add_route(usages, rate_cap);
+  known_routes_[slot] = static_cast<Index>(route.index());
+  ++known_count_;
+  return route;
+}
+
+std::uint64_t FlowNetwork::hash_of(std::span<const RouteUsage> usages, double rate_cap) {
   std::uint64_t hash = std::bit_cast<std::uint64_t>(rate_cap);
   const auto mix = [&hash](std::uint64_t value) {
     hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
     hash ^= hash >> 29;
   };
-  for (const Usage& usage : usages) {
-    mix(static_cast<std::uint64_t>(usage.link.value));
+  for (const RouteUsage& usage : usages) {
+    mix(usage.link);
     mix(std::bit_cast<std::uint64_t>(usage.coefficient));
   }
-  const auto equal = [](const Usage& a, const RouteUsage& b) {
-    return a.link.index() == b.link && a.coefficient == b.coefficient;
-  };
-  const auto [begin, end] = known_routes_.equal_range(hash);
-  for (auto it = begin; it != end; ++it) {
-    if (routes_[it->second].rate_cap == rate_cap &&
-        std::ranges::equal(usages, usages_of(routes_[it->second]), equal)) {
-      return RouteId(std::size_t{it->second});
+  return hash;
+}
+
+void FlowNetwork::grow_known_routes() {
+  constexpr std::size_t smallest = 64;
+  const std::vector<Index> known = std::move(known_routes_);
+  known_routes_.assign(std::max(smallest, 2 * known.size()), none);
+  const std::size_t mask = known_routes_.size() - 1;
+  for (const Index r : known) {
+    if (r != none) {
+      std::size_t slot = hash_of(usages_of(routes_[r]), routes_[r].rate_cap) & mask;
+      while (known_routes_[slot] != none) {
+        slot = (slot + 1) & mask;
+      }
+      known_routes_[slot] = r;
     }
   }
-  const RouteId route = add_route(usages, rate_cap);
-  known_routes_.emplace(hash, static_cast<Index>(route.index()));
-  return route;
 }
 
 void FlowNetwork::reserve(std::size_t routes, std::size_t usages, std::size_t flows) {

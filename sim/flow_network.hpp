@@ -43,7 +43,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 namespace spp::sim {
@@ -180,6 +179,8 @@ class FlowNetwork {
   }
 
   // flow_network.cpp: flows, routes, time
+  static std::uint64_t hash_of(std::span<const RouteUsage> usages, double rate_cap);
+  void grow_known_routes();
   Index new_flow();
   void bring_into_use(Index route);
   void settle(Route& route) const;
@@ -225,8 +226,10 @@ class FlowNetwork {
   std::vector<Filling> filling_;
   std::vector<RouteUsage> usages_;
   std::vector<Route> routes_;
-  std::vector<double> finish_at_;  // by route: when its head ends; out_of_use (-1) without flows
-  std::unordered_multimap<std::uint64_t, Index> known_routes_;  // by hash, for route_for
+  std::vector<double> finish_at_;    // by route: when its head ends; out_of_use (-1) without flows
+  std::vector<Index> known_routes_;  // of route_for: open addressing, at most half full, none: free
+  std::size_t known_count_ = 0;
+  std::vector<RouteUsage> route_wanted_;
   std::vector<Flow> flows_;
   Index free_flow_ = none;
   std::vector<Completion> completed_;

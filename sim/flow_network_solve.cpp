@@ -233,7 +233,10 @@ void FlowNetwork::fill() {
     }
   }
   std::ranges::make_heap(levels_, later);
-  std::ranges::sort(capped_, {}, [this](Index r) { return std::pair(routes_[r].rate_cap, r); });
+  const auto by_cap = [this](Index r) { return routes_[r].rate_cap; };
+  if (!std::ranges::is_sorted(capped_, {}, by_cap)) {  // often they are all equal
+    std::ranges::stable_sort(capped_, {}, by_cap);
+  }
   next_capped_ = 0;
   for (;;) {
     const double level = lowest_level();

@@ -30,7 +30,7 @@ struct Slot {
   double ready = 0;            // when its last dependency ended
   std::int64_t ready_by = -1;  // that dependency
   double begin = 0;
-  double seconds = 0;  // kernels
+  double seconds = 0;  // kernels and local copies
   Rank to, from;       // exchange
   int parts = 0;       // messages that have not ended
   RankGroup group;     // collective

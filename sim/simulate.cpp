@@ -216,11 +216,7 @@ class Engine {
       slot.op_class = OpClass::exchange;
       slot.to = exchange->to;
       slot.from = exchange->from;
-      if (exchange->to == r.rank) {
-        for (const BufferId id : exchange->send) {
-          slot.bytes += bytes_of(r.shapes.buffers[id.index()], schedule_.problem).value();
-        }
-      }
+      slot.seconds = exchange->to == r.rank ? local_copy_seconds(r, *exchange) : 0;
       return;
     }
     slot.op_class = OpClass::collective;
@@ -233,6 +229,15 @@ class Engine {
           }
         },
         op.body);
+  }
+
+  /// Reads and writes what it sends to itself.
+  [[nodiscard]] double local_copy_seconds(const RankState& r, const Exchange& exchange) const {
+    Bytes bytes{};
+    for (const BufferId id : exchange.send) {
+      bytes += bytes_of(r.shapes.buffers[id.index()], schedule_.problem);
+    }
+    return costs_.local_copy.value() > 0 ? 2 * (bytes / costs_.local_copy).count() : 0;
   }
 
   void start(int index, std::int64_t position, Slot& slot) {
@@ -263,10 +268,8 @@ class Engine {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
     if (slot.to == r.rank) {
       ++slot.parts;
-      const double seconds = costs_.local_copy.value() > 0
-                                 ? 2 * static_cast<double>(slot.bytes) / costs_.local_copy.value()
-                                 : 0;
-      set_timer({.at = now_ + seconds, .kind = TimerKind::op_ends, .rank = index, .op = position});
+      set_timer(
+          {.at = now_ + slot.seconds, .kind = TimerKind::op_ends, .rank = index, .op = position});
       return;
     }
     slot.parts = (slot.to.valid() ? 1 : 0) + (slot.from.valid() ? 1 : 0);

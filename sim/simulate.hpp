@@ -69,6 +69,7 @@ struct Breakdown {
   Seconds exposed{};       // compute stream idle for communication
   Seconds hidden{};        // communication time behind kernels
   Seconds launch_bound{};  // compute stream idle for the host
+  friend bool operator==(const Breakdown&, const Breakdown&) = default;
 };
 
 struct Simulation {

@@ -114,13 +114,16 @@ TEST_CASE("PCIe switches and sockets must map onto each other, too") {
   CHECK(w.alike(LinkKind::bridge_out, 3) == 2);
 }
 
-TEST_CASE("an all-to-all folds along its own axis, across nodes by whole nodes") {
+// Within a node and over the nodes: u = low + 4 * high, both digits turn by ones. Moving rank 6
+// (low 2, high 1) onto rank 0 moves rank 1 (low 1, high 0) onto low 3, high 1.
+TEST_CASE("an all-to-all folds along its own axis, across nodes in both digits") {
   const World one({.gpus_per_node = 4}, 1, test::one_all_to_all(4, 1));
   CHECK(one.folding.size() == 4);
   const World two({.gpus_per_node = 4}, 2, test::one_all_to_all(8, 1));
-  CHECK(two.folding.size() == 2);
-  CHECK(values(two.folding.representatives()) == std::vector{0, 1, 2, 3});
-  CHECK(two.folding.image(Rank(1), Rank(6)) == Rank(5));
+  CHECK(two.folding.size() == 8);
+  CHECK(values(two.folding.representatives()) == std::vector{0});
+  CHECK(two.folding.image(Rank(1), Rank(6)) == Rank(7));
+  CHECK(two.alike(LinkKind::nic_out, 1) == 8);
 }
 
 TEST_CASE("both axes fold together") {
