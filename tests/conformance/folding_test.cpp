@@ -1,0 +1,170 @@
+// Simulating one rank of each orbit gives what simulating all ranks gives: for every strategy, on
+// clusters whose symmetry is whole, partly broken, or none of the plan's.
+#include "schedule/measure.hpp"
+#include "sim/simulate.hpp"
+#include "tests/conformance/cases.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/worlds.hpp"
+
+#include <map>
+
+using namespace spp;
+using namespace spp::sim;
+using Catch::Approx;
+using test::Case;
+using test::PlainMachine;
+
+namespace {
+
+struct World {
+  std::string name;
+  PlainMachine machine;
+  RankOrder order = RankOrder::block;
+};
+
+/// Clusters that `ranks` ranks fill. Rates are small, so that the small tiles of the cases take
+/// time.
+std::vector<World> worlds(int ranks) {
+  const PlainMachine node{.gpus_per_node = ranks,
+                          .port = Bandwidth(3e6),
+                          .latency = Seconds(7e-6),
+                          .hop = Seconds(1e-6),
+                          .nic = Bandwidth(1e6),
+                          .nic_latency = Seconds(11e-6),
+                          .nic_hop = Seconds(2e-6)};
+  std::vector<World> list{{"one node", node}};
+  if (ranks % 2 == 0 && ranks > 2) {
+    PlainMachine pcie = node;
+    pcie.sockets = 2;
+    pcie.bridge = Bandwidth(2e6);
+    pcie.socket_link = Bandwidth(1.7e6);
+    list.push_back({"PCIe, two sockets", pcie});
+    PlainMachine two = node;
+    two.gpus_per_node = ranks / 2;
+    list.push_back({"two nodes", two});
+    list.push_back({"two nodes, ranks dealt out", two, RankOrder::cyclic});
+    two.gpus_per_nic = ranks / 2;
+    list.push_back({"two nodes, shared NIC", two});
+    list.push_back({"two nodes, shared NIC, ranks dealt out", two, RankOrder::cyclic});
+  }
+  if (ranks % 4 == 0) {
+    PlainMachine four = node;
+    four.gpus_per_node = ranks / 4;
+    list.push_back({"four nodes", four});
+    four.nodes_per_leaf = 2;
+    four.oversubscription = 2;
+    list.push_back({"four nodes, fat tree 2:1", four});
+  }
+  return list;
+}
+
+/// Some time per FLOP and per byte, so that kernels differ as much as their shapes do.
+SimulationCosts costs(const Problem& problem, double launch) {
+  return {.kernel =
+              [problem](const OpBody& body, const Shapes& shapes) {
+                return Seconds(1e-6 + attention_flops(body, problem).value() * 3e-9 +
+                               touched_bytes(body, shapes).as_double() * 2e-8);
+              },
+          .launch = Seconds(launch),
+          .local_copy = Bandwidth(20e6),
+          .sm_share = {0, 0.125, 0.0625}};
+}
+
+void check_same(Seconds a, Seconds b, Seconds scale) {
+  CHECK(a.count() == Approx(b.count()).epsilon(0).margin(1e-12 * scale.count()));
+}
+
+/// What ranks sent, by the timeline, against what their programs say.
+void check_bytes(const Simulation& s, const Schedule& schedule) {
+  std::map<Rank, std::int64_t> sent;
+  for (const TimelineEvent& e : s.timeline.events) {
+    const bool communication = e.kind >= OpBody(Exchange{}).index();
+    sent[e.rank] += communication ? e.bytes : 0;
+  }
+  for (const Rank rank : s.representatives) {
+    const Totals totals = totals_of(schedule.program(rank), schedule.problem, rank);
+    Bytes all{};
+    for (const Bytes b : totals.sent) {
+      all += b;
+    }
+    CHECK(sent[rank] == all.value());
+    if (rank == s.critical) {
+      CHECK(s.sent == totals.sent);
+    }
+  }
+}
+
+struct Count {
+  int cases = 0, folded = 0;
+};
+
+void check_case(const Case& c, const World& world, Count& count) {
+  const Schedule schedule = c.build();
+  const int ranks = schedule.mesh.size();
+  const Cluster cluster(test::machine(world.machine), ranks / world.machine.gpus_per_node, ranks);
+  const Placement placement(cluster, ranks, world.order);
+  const SimulationCosts cost = costs(schedule.problem, count.cases % 3 == 0 ? 4e-6 : 0.0);
+  const Simulation all = simulate(schedule, placement, cost, {.fold = false, .timeline = true});
+  const Simulation few = simulate(schedule, placement, cost, {.fold = true, .timeline = true});
+  const Seconds scale = all.makespan;
+  check_same(few.makespan, all.makespan, scale);
+  check_same(few.breakdown.attention, all.breakdown.attention, scale);
+  check_same(few.breakdown.other_kernels, all.breakdown.other_kernels, scale);
+  check_same(few.breakdown.exposed, all.breakdown.exposed, scale);
+  check_same(few.breakdown.hidden, all.breakdown.hidden, scale);
+  check_same(few.breakdown.launch_bound, all.breakdown.launch_bound, scale);
+  CHECK(few.ops * few.folded == all.ops);
+  CHECK(few.messages * few.folded == all.messages);
+  CHECK(few.sent == all.sent);
+  for (std::size_t i = 0; i < few.representatives.size(); ++i) {
+    check_same(few.rank_end[i], all.rank_end.at(few.representatives[i].index()), scale);
+  }
+  check_bytes(few, schedule);
+  check_bytes(all, schedule);
+  ++count.cases;
+  count.folded += few.folded > 1 ? 1 : 0;
+}
+
+}  // namespace
+
+TEST_CASE("a folded simulation equals the unfolded one") {
+  Count count;
+  for (const int ranks : {2, 3, 4, 6, 8, 12, 16}) {
+    for (const Case& c : test::cases(ranks, ranks <= 8 ? 24 : 8)) {
+      for (const World& world : worlds(ranks)) {
+        INFO(c.text() << " | " << world.name);
+        check_case(c, world, count);
+      }
+    }
+  }
+  CHECK(count.folded > count.cases / 4);  // or the test tests nothing
+}
+
+TEST_CASE("a folded simulation equals the unfolded one on 64 ranks") {
+  Count count;
+  for (const Case& c : test::cases(64, 2)) {
+    for (const World& world : worlds(64)) {
+      INFO(c.text() << " | " << world.name);
+      check_case(c, world, count);
+    }
+  }
+}
+
+TEST_CASE("two simulations of one schedule are the same, bit for bit") {
+  for (const Case& c : test::cases(8, 6)) {
+    for (const World& world : worlds(8)) {
+      INFO(c.text() << " | " << world.name);
+      const Schedule schedule = c.build();
+      const Cluster cluster(test::machine(world.machine), 8 / world.machine.gpus_per_node, 8);
+      const Placement placement(cluster, 8, world.order);
+      const SimulationCosts cost = costs(schedule.problem, 2e-6);
+      const SimulationOptions options{.fold = false, .timeline = true};
+      const Simulation a = simulate(schedule, placement, cost, options);
+      const Simulation b = simulate(schedule, placement, cost, options);
+      CHECK(a.makespan == b.makespan);
+      CHECK(a.rank_end == b.rank_end);
+      CHECK(a.breakdown == b.breakdown);
+      CHECK(a.timeline.events == b.timeline.events);
+    }
+  }
+}
