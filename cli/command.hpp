@@ -1,5 +1,6 @@
-// A command of sp-plan: one file each in cli/commands/, listed in cli/CMakeLists.txt, from which the
-// table `commands::all()` is generated. Help, man page and completions are made from these tables.
+// A command of sp-plan: one file each in cli/commands/, listed in cli/CMakeLists.txt, from which
+// the table `commands::all()` is generated. Help, man page and completions are made from these
+// tables.
 #pragma once
 
 #include "cli/options.hpp"

@@ -35,7 +35,9 @@ std::vector<std::string> values_of(const Option& option) {
   return choices_of(option);
 }
 
-bool takes_file(const Option& option) { return option.value.find("FILE") != std::string_view::npos; }
+bool takes_file(const Option& option) {
+  return option.value.find("FILE") != std::string_view::npos;
+}
 
 /// "list | show NAME | check FILE" -> list, show, check.
 std::vector<std::string> actions_of(const Command& command) {
@@ -50,7 +52,9 @@ std::vector<std::string> actions_of(const Command& command) {
   return actions;
 }
 
-std::string words(const std::vector<std::string>& list) { return fmt::format("{}", fmt::join(list, " ")); }
+std::string words(const std::vector<std::string>& list) {
+  return fmt::format("{}", fmt::join(list, " "));
+}
 
 std::vector<std::string> command_names() {
   std::vector<std::string> names;
@@ -71,18 +75,20 @@ std::vector<Option> all_options() {
 }
 
 std::string bash() {
-  std::string script = "# bash completion of sp-plan; made by 'sp-plan completion bash'\n_sp_plan() {\n"
-                       "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words= \n"
-                       "  COMPREPLY=()\n  if [[ $COMP_CWORD -eq 1 ]]; then\n";
-  script += fmt::format("    COMPREPLY=($(compgen -W '{} --help --version' -- \"$cur\"))\n    return\n  fi\n",
-                        words(command_names()));
+  std::string script =
+      "# bash completion of sp-plan; made by 'sp-plan completion bash'\n_sp_plan() {\n"
+      "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words= \n"
+      "  COMPREPLY=()\n  if [[ $COMP_CWORD -eq 1 ]]; then\n";
+  script += fmt::format(
+      "    COMPREPLY=($(compgen -W '{} --help --version' -- \"$cur\"))\n    return\n  fi\n",
+      words(command_names()));
   script += "  case $prev in\n";
   for (const Option& o : all_options()) {
     const std::vector<std::string> values = values_of(o);
     const std::string files = takes_file(o) ? " $(compgen -f -- \"$cur\")" : "";
     if (!values.empty() || takes_file(o)) {
-      script += fmt::format("    --{}) COMPREPLY=($(compgen -W '{}' -- \"$cur\"){}); return ;;\n", o.name,
-                            words(values), files);
+      script += fmt::format("    --{}) COMPREPLY=($(compgen -W '{}' -- \"$cur\"){}); return ;;\n",
+                            o.name, words(values), files);
     } else if (!o.value.empty()) {
       script += fmt::format("    --{}) return ;;\n", o.name);
     }
@@ -96,7 +102,9 @@ std::string bash() {
     script += fmt::format("    {}) words='{}' ;;\n", c->name, words(offered));
   }
   script += fmt::format("    help) words='{}' ;;\n", words(command_names()));
-  return script + "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\ncomplete -F _sp_plan sp-plan\n";
+  return script +
+         "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\ncomplete -F _sp_plan "
+         "sp-plan\n";
 }
 
 /// Inside single quotes and brackets of zsh's _arguments.
@@ -116,8 +124,10 @@ std::string zsh_text(std::string_view text) {
 }
 
 std::string zsh() {
-  std::string script = "#compdef sp-plan\n# zsh completion of sp-plan; made by 'sp-plan completion zsh'\n_sp_plan() {\n"
-                       "  if (( CURRENT == 2 )); then\n    local -a commands=(\n";
+  std::string script =
+      "#compdef sp-plan\n# zsh completion of sp-plan; made by 'sp-plan completion zsh'\n_sp_plan() "
+      "{\n"
+      "  if (( CURRENT == 2 )); then\n    local -a commands=(\n";
   for (const Command* c : commands::all()) {
     script += fmt::format("      '{}:{}'\n", c->name, zsh_text(c->summary));
   }
@@ -153,17 +163,20 @@ std::string fish_text(std::string_view text) {
 }
 
 std::string fish() {
-  std::string script = "# fish completion of sp-plan; made by 'sp-plan completion fish'\ncomplete -c sp-plan -f\n";
+  std::string script =
+      "# fish completion of sp-plan; made by 'sp-plan completion fish'\ncomplete -c sp-plan -f\n";
   for (const Command* c : commands::all()) {
-    script += fmt::format("complete -c sp-plan -n __fish_use_subcommand -a {} -d '{}'\n", c->name, fish_text(c->summary));
-    const std::string here = fmt::format("complete -c sp-plan -n '__fish_seen_subcommand_from {}'", c->name);
+    script += fmt::format("complete -c sp-plan -n __fish_use_subcommand -a {} -d '{}'\n", c->name,
+                          fish_text(c->summary));
+    const std::string here =
+        fmt::format("complete -c sp-plan -n '__fish_seen_subcommand_from {}'", c->name);
     for (const Option& o : options_of(*c)) {
       script += fmt::format("{} -l {} -d '{}'", here, o.name, fish_text(o.help));
       const std::vector<std::string> values = values_of(o);
-      script += o.value.empty()    ? ""
-                : !values.empty()  ? fmt::format(" -x -a '{}'", words(values))
-                : takes_file(o)    ? " -r -F"
-                                   : " -x";
+      script += o.value.empty()   ? ""
+                : !values.empty() ? fmt::format(" -x -a '{}'", words(values))
+                : takes_file(o)   ? " -r -F"
+                                  : " -x";
       script += "\n";
     }
     for (const std::string& action : actions_of(*c)) {
@@ -186,7 +199,8 @@ std::string completion_script(std::string_view shell) {
     return fish();
   }
   const std::vector<std::string> known{"bash", "zsh", "fish"};
-  throw InputError("completion", fmt::format("unknown shell '{}'{}", shell, did_you_mean(shell, known)));
+  throw InputError("completion",
+                   fmt::format("unknown shell '{}'{}", shell, did_you_mean(shell, known)));
 }
 
 }  // namespace spp::cli

@@ -32,9 +32,10 @@ fs::path data_folder() {
   if (has_data(SPP_SOURCE_DIR)) {
     return SPP_SOURCE_DIR;
   }
-  throw InputError("SP_PLAN_DATA", fmt::format("topologies/ and models/ are neither in {} nor in {}; set it "
-                                               "to the folder that holds them",
-                                               installed.string(), SPP_SOURCE_DIR));
+  throw InputError("SP_PLAN_DATA",
+                   fmt::format("topologies/ and models/ are neither in {} nor in {}; set it "
+                               "to the folder that holds them",
+                               installed.string(), SPP_SOURCE_DIR));
 }
 
 sim::Catalog topologies() { return sim::Catalog(data_folder() / "topologies"); }

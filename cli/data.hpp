@@ -1,5 +1,5 @@
-// Where sp-plan finds its data, topologies/ and models/: $SP_PLAN_DATA; else share/sp-plan beside the
-// installed program; else the source tree that it was built from.
+// Where sp-plan finds its data, topologies/ and models/: $SP_PLAN_DATA; else share/sp-plan beside
+// the installed program; else the source tree that it was built from.
 #pragma once
 
 #include "planner/model.hpp"
@@ -17,7 +17,8 @@ std::filesystem::path data_folder();
 sim::Catalog topologies();
 ModelLibrary models();
 
-/// "topologies/machines/dgx-h100.json": a file of the data folder as sources name it; else the path.
+/// "topologies/machines/dgx-h100.json": a file of the data folder as sources name it; else the
+/// path.
 std::string shown_path(const std::filesystem::path& file);
 
 }  // namespace spp::cli

@@ -13,7 +13,8 @@ namespace spp::cli {
 namespace {
 
 constexpr std::string_view purpose =
-    "sp-plan says how to split attention over the GPUs of a cluster: Ulysses degree, ring degree, StarTrail team size, "
+    "sp-plan says how to split attention over the GPUs of a cluster: Ulysses degree, ring degree, "
+    "StarTrail team size, "
     "rank order and token layout; what that will cost in time and memory; and why the others lose.";
 
 struct ExitLine {
@@ -36,7 +37,8 @@ std::string spelled(const Option& o) {
 }
 
 std::string usage_of(const Command& c) {
-  return fmt::format("sp-plan {}{}{}{}", c.name, c.arguments.empty() ? "" : " ", c.arguments, " [options]");
+  return fmt::format("sp-plan {}{}{}{}", c.name, c.arguments.empty() ? "" : " ", c.arguments,
+                     " [options]");
 }
 
 std::string options_text(std::span<const Option> options, const Style& style) {
@@ -62,7 +64,8 @@ std::string options_text(std::span<const Option> options, const Style& style) {
   return text;
 }
 
-// ---- roff ------------------------------------------------------------------------------------------
+// ---- roff
+// ------------------------------------------------------------------------------------------
 
 /// Roff reads '-' as a hyphen, and '\', and '.' or a quote at the start of a line.
 std::string roff(std::string_view text) {
@@ -84,7 +87,8 @@ std::string roff(std::string_view text) {
 
 std::string roff_option(const Option& o) {
   const std::string letter = o.letter != 0 ? fmt::format("\\fB\\-{}\\fR, ", o.letter) : "";
-  return fmt::format(".TP\n{}\\fB\\-\\-{}\\fR{}{}\n{}\n", letter, roff(o.name), o.value.empty() ? "" : " ",
+  return fmt::format(".TP\n{}\\fB\\-\\-{}\\fR{}{}\n{}\n", letter, roff(o.name),
+                     o.value.empty() ? "" : " ",
                      o.value.empty() ? "" : fmt::format("\\fI{}\\fR", roff(o.value)), roff(o.help));
 }
 
@@ -116,8 +120,8 @@ const Command& command_named(std::string_view name) {
 }
 
 std::string overview(const Style& style) {
-  std::string text = wrapped(purpose, 0) + "\n" + style.bold("Usage") + "\n  sp-plan COMMAND [options]\n\n" +
-                     style.bold("Commands") + "\n";
+  std::string text = wrapped(purpose, 0) + "\n" + style.bold("Usage") +
+                     "\n  sp-plan COMMAND [options]\n\n" + style.bold("Commands") + "\n";
   Table table;
   for (const Command* c : commands::all()) {
     table.rows.push_back({fmt::format("  {}", c->name), std::string(c->summary)});
@@ -127,16 +131,19 @@ std::string overview(const Style& style) {
     text += line + "\n";
   }
   text += "\n" + style.bold("Example") +
-          "\n  sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100\n\n" + style.bold("Exit codes") + "\n";
+          "\n  sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100\n\n" +
+          style.bold("Exit codes") + "\n";
   for (const ExitLine& line : exit_lines) {
     text += fmt::format("  {}  {}\n", line.code, line.meaning);
   }
-  return text + "\n'sp-plan COMMAND --help' has a command's options and examples; 'sp-plan --version' the version.\n";
+  return text +
+         "\n'sp-plan COMMAND --help' has a command's options and examples; 'sp-plan --version' the "
+         "version.\n";
 }
 
 std::string help_of(const Command& command, const Style& style) {
-  std::string text = wrapped(command.description, 0) + "\n" + style.bold("Usage") + "\n  " + usage_of(command) + "\n\n" +
-                     style.bold("Examples") + "\n";
+  std::string text = wrapped(command.description, 0) + "\n" + style.bold("Usage") + "\n  " +
+                     usage_of(command) + "\n\n" + style.bold("Examples") + "\n";
   for (const std::string_view line : split(command.examples, '\n')) {
     text += fmt::format("  {}\n", line);
   }
@@ -148,7 +155,8 @@ std::string version_text() {
 }
 
 std::string man_page() {
-  std::string text = fmt::format(".TH SP\\-PLAN 1 \"\" \"sp\\-plan {}\" \"User Commands\"\n", roff(version()));
+  std::string text =
+      fmt::format(".TH SP\\-PLAN 1 \"\" \"sp\\-plan {}\" \"User Commands\"\n", roff(version()));
   text += ".SH NAME\nsp\\-plan \\- plans, predicts and proves sequence\\-parallel attention\n";
   text += ".SH SYNOPSIS\n";
   for (const Command* c : commands::all()) {
@@ -162,8 +170,8 @@ std::string man_page() {
     }
   }
   text += ".SH OPTIONS\n";
-  for (const OptionGroup group :
-       {OptionGroup::work, OptionGroup::machine, OptionGroup::degrees, OptionGroup::output}) {
+  for (const OptionGroup group : {OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
+                                  OptionGroup::plan_file, OptionGroup::output}) {
     text += fmt::format(".SS {}\n", title_of(group));
     for (const Option& o : shared_options()) {
       text += o.group == group ? roff_option(o) : "";

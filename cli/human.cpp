@@ -34,15 +34,19 @@ std::string scaled(double value, const std::array<Scale, N>& scales) {
 }  // namespace
 
 std::string human(Seconds seconds) {
-  return seconds.count() == 0 ? "0"
-                              : scaled(seconds.count(), std::array<Scale, 3>{{{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}}});
+  return seconds.count() == 0
+             ? "0"
+             : scaled(seconds.count(),
+                      std::array<Scale, 3>{{{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}}});
 }
 
 std::string human(Bytes bytes) {
   if (bytes == Bytes{}) {
     return "0";
   }
-  return scaled(bytes.as_double(), std::array<Scale, 4>{{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "KB"}}});
+  return scaled(
+      bytes.as_double(),
+      std::array<Scale, 5>{{{1e12, "TB"}, {1e9, "GB"}, {1e6, "MB"}, {1e3, "KB"}, {1, "B"}}});
 }
 
 std::string human(Bandwidth rate) {
@@ -66,8 +70,8 @@ std::string human_tokens(std::int64_t count) {
 }
 
 std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
 std::string shortened(std::string_view text, std::size_t width) {

@@ -10,11 +10,11 @@
 
 namespace spp::cli {
 
-std::string human(Seconds seconds);           // "812 ms"
-std::string human(Bytes bytes);               // "62.1 GB", powers of 10
-std::string human(Bandwidth rate);            // "46.0 GB/s"
-std::string human_tokens(std::int64_t count); // "128K" (1024-based) when whole, else "75,600"
-std::string human_count(std::int64_t count);  // "1,234,567"
+std::string human(Seconds seconds);            // "812 ms"
+std::string human(Bytes bytes);                // "62.1 GB", powers of 10
+std::string human(Bandwidth rate);             // "46.0 GB/s"
+std::string human_tokens(std::int64_t count);  // "128K" (1024-based) when whole, else "75,600"
+std::string human_count(std::int64_t count);   // "1,234,567"
 
 /// Columns of text, aligned; the first row is the heading. Widths count characters, not bytes.
 struct Table {

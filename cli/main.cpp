@@ -40,7 +40,8 @@ ExitCode run(std::vector<std::string> words) {
   }
   if (first.starts_with('-')) {
     const std::vector<std::string> known{"--help", "--version"};
-    throw InputError(first, fmt::format("unknown option{}; a command comes first", did_you_mean(first, known)));
+    throw InputError(
+        first, fmt::format("unknown option{}; a command comes first", did_you_mean(first, known)));
   }
   const Command& command = command_named(first);
   const Arguments arguments(options_of(command), words);
@@ -76,4 +77,6 @@ int run_and_catch(std::vector<std::string> words) {
 }  // namespace
 }  // namespace spp::cli
 
-int main(int argc, char** argv) { return spp::cli::run_and_catch({argv + 1, argv + std::max(argc, 1)}); }
+int main(int argc, char** argv) {
+  return spp::cli::run_and_catch({argv + 1, argv + std::max(argc, 1)});
+}

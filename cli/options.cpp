@@ -25,20 +25,21 @@ constexpr std::array table{
     Option{"global-batch", "B", "sequences of one train step (default: --batch)", work},
     Option{"phase", "fwd|bwd|fwd+bwd|train|prefill",
            "what is timed (default: train with a model, else fwd+bwd)", work},
-    Option{"mask", "causal|full|window:W", "which keys a query sees (default: the model's, else causal)",
-           work},
+    Option{"mask", "causal|full|window:W",
+           "which keys a query sees (default: the model's, else causal)", work},
     Option{"documents", "A,B,…|FILE", "lengths of packed documents (not available yet)", work},
     Option{"dtype", "bf16|fp16|fp32", "of activations (default: bf16)", work},
     Option{"flops-convention", "causal-halved|full|model-6N",
            "what counts as FLOPs in tflops_per_gpu and mfu (default: causal-halved)", work},
 
-    Option{"topology", "NAME|FILE", "a machine of topologies/machines/, or a JSON file like them", machine},
+    Option{"topology", "NAME|FILE", "a machine of topologies/machines/, or a JSON file like them",
+           machine},
     Option{"gpu", "NAME", "compose a machine from this GPU (instead of --topology)", machine},
     Option{"gpus-per-node", "N", "GPUs of a node of it (default: 8)", machine},
-    Option{"intra", "nvlink4|pcie5|RATE", "links inside a node: a transport, or 300GB/s (default: the GPU's)",
-           machine},
-    Option{"inter", "TRANSPORT:NICSxRATE", "network: ib:8x400Gb/s, roce:…, ethernet:… (default: none)",
-           machine},
+    Option{"intra", "nvlink4|pcie5|RATE",
+           "links inside a node: a transport, or 300GB/s (default: the GPU's)", machine},
+    Option{"inter", "TRANSPORT:NICSxRATE",
+           "network: ib:8x400Gb/s, roce:…, ethernet:… (default: none)", machine},
     Option{"nodes", "K", "nodes (default: as many as --gpus needs, else 1)", machine},
     Option{"gpus", "N", "GPUs of the sequence-parallel group (default: all)", machine},
     Option{"memory", "SIZE", "memory of a GPU, 80GB or 80GiB (default: the device's)", machine},
@@ -52,16 +53,21 @@ constexpr std::array table{
     Option{"window", "W", "window of the double ring; W divides R", degrees},
     Option{"layout", "contiguous|zigzag|striped", "which tokens a rank holds", degrees},
     Option{"order", "AXIS,…", "axes from the innermost: ulysses,team,ring", degrees},
-    Option{"heads-policy", "divide|replicate|pad|uneven", "how heads that do not divide are dealt out",
-           degrees},
-    Option{"rank-order", "block|cyclic", "ranks fill a node before the next, or are dealt out in turn",
-           degrees},
+    Option{"heads-policy", "divide|replicate|pad|uneven",
+           "how heads that do not divide are dealt out", degrees},
+    Option{"rank-order", "block|cyclic",
+           "ranks fill a node before the next, or are dealt out in turn", degrees},
     Option{"tp", "T", "tensor parallel degree (above 1: not available yet)", degrees},
     Option{"dp", "D", "data parallel degree (above 1: not available yet)", degrees},
     Option{"pp", "S", "pipeline stages (above 1: not available yet)", degrees},
-    Option{"zero", "0|1|2|3", "ZeRO stage over the group (plan: the cheapest that fits; else 1)", degrees},
-    Option{"recompute", "none|selective|full", "activations computed again in the backward (plan: the cheapest that fits; else none)",
+    Option{"zero", "0|1|2|3", "ZeRO stage over the group (plan: the cheapest that fits; else 1)",
            degrees},
+    Option{"recompute", "none|selective|full",
+           "activations computed again in the backward (plan: the cheapest that fits; else none)",
+           degrees},
+
+    Option{"plan", "FILE", "a plan from a document of 'plan' or 'simulate', with its request",
+           plan_file},
 
     Option{"json", "", "print one JSON document, on a terminal too", output},
     Option{"table", "", "print the table, also when stdout is not a terminal", output},
@@ -94,6 +100,8 @@ std::string_view title_of(OptionGroup group) {
       return "The machine";
     case degrees:
       return "The plan";
+    case plan_file:
+      return "Instead of all that";
     case command:
       return "Of this command";
     case output:
@@ -110,7 +118,8 @@ std::vector<std::string> choices_of(const Option& option) {
     return choices;
   }
   for (const std::string_view word : split(option.value, '|')) {
-    const bool placeholder = std::ranges::any_of(word, [](unsigned char c) { return std::isupper(c) != 0; });
+    const bool placeholder =
+        std::ranges::any_of(word, [](unsigned char c) { return std::isupper(c) != 0; });
     if (!placeholder || word == "model-6N") {
       choices.emplace_back(word);
     }
@@ -118,73 +127,73 @@ std::vector<std::string> choices_of(const Option& option) {
   return choices;
 }
 
+namespace {
+
+/// Refuses an option that wants a value and stands at the end or before another option ("-5" is a
+/// value), and a switch with one.
+void check_values(std::span<const Option> known, const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    for (const Option& o : known) {
+      const bool named =
+          words[i] == dashed(o) || (o.letter != 0 && words[i] == fmt::format("-{}", o.letter));
+      if (words[i].starts_with(dashed(o) + "=") && o.value.empty()) {
+        throw InputError(dashed(o), "takes no value");
+      }
+      if (words[i] == dashed(o) + "=") {
+        throw InputError(dashed(o), fmt::format("a value is missing ({})", o.value));
+      }
+      if (!named || o.value.empty()) {
+        continue;
+      }
+      const bool option_follows = i + 1 < words.size() && words[i + 1].size() > 1 &&
+                                  words[i + 1][0] == '-' &&
+                                  (words[i + 1][1] == '-' || std::isalpha(words[i + 1][1]) != 0);
+      if (i + 1 == words.size() || option_follows || words[i + 1].empty()) {
+        throw InputError(dashed(o), fmt::format("a value is missing ({})", o.value));
+      }
+      ++i;  // the value, whatever it looks like
+      break;
+    }
+  }
+}
+
+}  // namespace
+
 Arguments::Arguments(std::vector<Option> known, const std::vector<std::string>& words)
     : known_(std::move(known)) {
-  struct Slot {
-    const Option* option;
-    CLI::Option* parsed;
-  };
+  check_values(known_, words);
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
-  std::vector<std::vector<std::string>> texts(known_.size());
-  std::vector<Slot> slots;
-  for (std::size_t i = 0; i < known_.size(); ++i) {
-    const Option& o = known_[i];
+  std::vector<CLI::Option*> parsed;
+  for (const Option& o : known_) {
     const std::string names = o.letter != 0 ? fmt::format("-{},--{}", o.letter, o.name) : dashed(o);
-    CLI::Option* parsed = nullptr;
-    if (o.value.empty()) {
-      parsed = app.add_flag(names);
-      parsed->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    } else {
-      // Each mention is one value; all of them are kept, so that a second one can be refused.
-      parsed = app.add_option(names, texts[i]);
-      parsed->type_size(1)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    }
-    slots.push_back({&o, parsed});
+    CLI::Option* option = o.value.empty() ? app.add_flag(names) : app.add_option(names);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    parsed.push_back(option);
   }
   app.add_option("arguments", positionals_);
-
-  std::vector<std::string> reversed(words.rbegin(), words.rend());
   try {
-    app.parse(reversed);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& e) {
-    for (const std::string& word : words) {
-      for (const Slot& slot : slots) {
-        const bool bare = word == dashed(*slot.option) ||
-                          (slot.option->letter != 0 && word == fmt::format("-{}", slot.option->letter));
-        if (bare && !slot.option->value.empty()) {
-          // Only a missing value brings us here; name the option that the library names.
-          if (std::string_view(e.what()).find(dashed(*slot.option)) != std::string_view::npos) {
-            throw InputError(dashed(*slot.option),
-                             fmt::format("a value is missing ({})", slot.option->value));
-          }
-        }
-      }
-    }
-    throw InputError("", e.what());
+    throw InputError("", fmt::format("{} (see --help)", e.what()));
   }
   for (const std::string& word : app.remaining()) {
     unknown_option(word, known_);
   }
-  for (const Slot& slot : slots) {
-    const std::size_t count = slot.parsed->count();
-    if (count == 0) {
-      continue;
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    const Option& o = known_[i];
+    const std::size_t count = parsed[i]->count();
+    if (count > 1 && !o.value.empty()) {
+      throw InputError(dashed(o), fmt::format("given {} times", count));
     }
-    if (slot.option->value.empty()) {
-      given_.emplace(slot.option->name, "");
-      continue;
+    if (count > 0) {
+      const std::string value = o.value.empty() ? "" : parsed[i]->results().front();
+      if (value.empty() && !o.value.empty()) {
+        throw InputError(dashed(o), fmt::format("a value is missing ({})", o.value));
+      }
+      given_.emplace(o.name, value);
     }
-    const std::vector<std::string> results = slot.parsed->results();
-    if (results.size() > 1) {
-      throw InputError(dashed(*slot.option),
-                       fmt::format("given {} times ('{}', '{}')", results.size(), results[0], results[1]));
-    }
-    if (results.empty() || results[0].empty()) {
-      throw InputError(dashed(*slot.option), fmt::format("a value is missing ({})", slot.option->value));
-    }
-    given_.emplace(slot.option->name, results[0]);
   }
 }
 

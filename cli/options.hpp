@@ -1,5 +1,5 @@
-// The option table: every option once. Parsing, help, man page and completions read it, so that none
-// of them can forget an option.
+// The option table: every option once. Parsing, help, man page and completions read it, so that
+// none of them can forget an option.
 //
 // Parsing yields text by name; what the text means is said where it is used (request.cpp), by the
 // parsers of base/, whose complaints name the option.
@@ -14,7 +14,7 @@
 
 namespace spp::cli {
 
-enum class OptionGroup : std::uint8_t { work, machine, degrees, command, output };
+enum class OptionGroup : std::uint8_t { work, machine, degrees, plan_file, command, output };
 std::string_view title_of(OptionGroup group);
 
 struct Option {
@@ -25,7 +25,8 @@ struct Option {
   char letter = 0;  // short form; 0: none
 };
 
-/// Work, machine, degrees (shared by plan, simulate, verify) and output (all commands).
+/// Work, machine, degrees (shared by plan, simulate, verify), a plan from a file (simulate, verify)
+/// and output (all commands).
 std::span<const Option> shared_options();
 
 /// "bf16|fp16|fp32" -> its words; placeholders (in capitals) are left out.

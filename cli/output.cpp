@@ -22,7 +22,8 @@ bool is_scalar(const Json& value) { return !value.is_object() && !value.is_array
 /// Lists without objects stand in one line.
 bool is_inline(const Json& value) {
   return is_scalar(value) ||
-         (value.is_array() && std::ranges::all_of(value, [](const Json& v) { return is_inline(v); })) ||
+         (value.is_array() &&
+          std::ranges::all_of(value, [](const Json& v) { return is_inline(v); })) ||
          (value.is_object() && value.empty());
 }
 
@@ -78,7 +79,8 @@ std::string Style::dim(std::string_view text) const {
   return color ? fmt::format("\x1b[2m{}\x1b[0m", text) : std::string(text);
 }
 
-// ---- progress --------------------------------------------------------------------------------------
+// ---- progress
+// --------------------------------------------------------------------------------------
 
 Progress::Progress(std::string what, bool quiet) : what_(std::move(what)) {
   if (!quiet) {
@@ -102,15 +104,13 @@ void Progress::update(std::int64_t done, std::int64_t of) {
 void Progress::tick(const std::stop_token& stop) {
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   const auto start = std::chrono::steady_clock::now();
-  const auto pause = [&]() -> std::chrono::milliseconds {
-    if (!drawn_) {
-      return 1000ms;
-    }
-    return terminal ? 200ms : 10000ms;
-  };
+  std::chrono::milliseconds pause = 1000ms;
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, stop, pause(), [] { return false; }) && !stop.stop_requested()) {
+  while (!wake_.wait_for(lock, stop, pause, [] { return false; }) && !stop.stop_requested()) {
     draw(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), terminal);
+    // Elsewhere a line after 1, 11, 31, 71 seconds, then every minute.
+    pause = terminal ? 200ms
+                     : std::min<std::chrono::milliseconds>(drawn_ ? 2 * pause : 10000ms, 60000ms);
     drawn_ = true;
   }
   if (drawn_ && terminal) {
@@ -123,7 +123,8 @@ void Progress::draw(double seconds, bool terminal) {
   if (of_ > 0) {
     constexpr std::int64_t width = 30;
     if (terminal) {
-      const auto full = static_cast<std::size_t>(std::clamp<std::int64_t>(done_ * width / of_, 0, width));
+      const auto full =
+          static_cast<std::size_t>(std::clamp<std::int64_t>(done_ * width / of_, 0, width));
       line += fmt::format(" [{}{}]", std::string(full, '#'), std::string(width - full, '.'));
     }
     line += fmt::format(" {} of {}", done_, of_);
@@ -133,7 +134,8 @@ void Progress::draw(double seconds, bool terminal) {
   std::fflush(stderr);
 }
 
-// ---- results ---------------------------------------------------------------------------------------
+// ---- results
+// ---------------------------------------------------------------------------------------
 
 Output::Output(const Arguments& arguments) : quiet_(arguments.has("quiet")) {
   if (arguments.has("json") && arguments.has("table")) {
@@ -148,7 +150,8 @@ Output::Output(const Arguments& arguments) : quiet_(arguments.has("quiet")) {
   }
 }
 
-void Output::result(const Json& document, const std::function<std::string(const Style&)>& table) const {
+void Output::result(const Json& document,
+                    const std::function<std::string(const Style&)>& table) const {
   const std::string shown = table_ ? table(style_) : "";
   const std::string json = !table_ || !file_.empty() ? to_text(document) : "";
   if (!file_.empty()) {

@@ -38,8 +38,8 @@ std::string order_text(const JsonView& order) {
 }
 
 void adopt_plan(Arguments& arguments, const JsonView& plan) {
-  plan.allow_only({"strategy", "ulysses", "ring", "team", "window", "layout", "order", "heads", "rank_order", "tp", "dp",
-                   "pp", "zero", "recompute", "groups"});
+  plan.allow_only({"strategy", "ulysses", "ring", "team", "window", "layout", "order", "heads",
+                   "rank_order", "tp", "dp", "pp", "zero", "recompute", "groups"});
   arguments.set_default("strategy", plan.at("strategy").string());
   for (const std::string_view degree : {"ulysses", "ring", "team", "window", "tp", "dp", "pp"}) {
     if (const auto value = plan.find(degree)) {
@@ -47,7 +47,10 @@ void adopt_plan(Arguments& arguments, const JsonView& plan) {
     }
   }
   constexpr std::array<std::pair<std::string_view, std::string_view>, 4> words{
-      {{"layout", "layout"}, {"heads", "heads-policy"}, {"rank_order", "rank-order"}, {"recompute", "recompute"}}};
+      {{"layout", "layout"},
+       {"heads", "heads-policy"},
+       {"rank_order", "rank-order"},
+       {"recompute", "recompute"}}};
   for (const auto& [key, option] : words) {
     if (const auto value = plan.find(key)) {
       arguments.set_default(option, value->string());
@@ -59,17 +62,20 @@ void adopt_plan(Arguments& arguments, const JsonView& plan) {
   if (const auto order = plan.find("order"); order && !order_text(*order).empty()) {
     arguments.set_default("order", order_text(*order));
   }
-  const std::int64_t ranks = plan.at("ulysses").integer(1, sim::most_gpus) * plan.at("ring").integer(1, sim::most_gpus);
+  const std::int64_t ranks =
+      plan.at("ulysses").integer(1, sim::most_gpus) * plan.at("ring").integer(1, sim::most_gpus);
   if (ranks > sim::most_gpus) {
     plan.fail(fmt::format("{} ranks are more than {}", ranks, sim::most_gpus));
   }
   arguments.set_default("gpus", fmt::format("{}", ranks));
 }
 
-void adopt_member(Arguments& arguments, const JsonView& request, std::string_view key, std::string_view option) {
+void adopt_member(Arguments& arguments, const JsonView& request, std::string_view key,
+                  std::string_view option) {
   if (const auto value = request.find(key)) {
-    arguments.set_default(option, value->value().is_string() ? value->string()
-                                                             : fmt::format("{}", value->integer(0, INT64_MAX)));
+    arguments.set_default(option, value->value().is_string()
+                                      ? value->string()
+                                      : fmt::format("{}", value->integer(0, INT64_MAX)));
   }
 }
 
@@ -110,7 +116,8 @@ void adopt_plan_file(Arguments& arguments) {
   }
   for (const std::string_view option : degree_options()) {
     if (arguments.has(option)) {
-      throw InputError(fmt::format("--{}", option), "given together with --plan, whose file says all degrees");
+      throw InputError(fmt::format("--{}", option),
+                       "given together with --plan, whose file says all degrees");
     }
   }
   const Json json = read_json(*file);
@@ -119,7 +126,8 @@ void adopt_plan_file(Arguments& arguments) {
     document.fail("is not a plan; expected an object with 'best', 'result' or 'plan'");
   }
   if (const auto format = document.find("format")) {
-    expect_format(document, format->string() == "sp-plan/simulation" ? "sp-plan/simulation" : "sp-plan/plan");
+    expect_format(document,
+                  format->string() == "sp-plan/simulation" ? "sp-plan/simulation" : "sp-plan/plan");
   }
   adopt_plan(arguments, plan_inside(document));
   if (const auto request = document.find("request")) {

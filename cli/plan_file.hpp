@@ -5,8 +5,8 @@
 
 namespace spp::cli {
 
-/// What the file says about work and machine becomes the default of the options that were not given;
-/// its plan is fixed. Nothing without --plan. InputError if degrees were given, too.
+/// What the file says about work and machine becomes the default of the options that were not
+/// given; its plan is fixed. Nothing without --plan. InputError if degrees were given, too.
 void adopt_plan_file(Arguments& arguments);
 
 }  // namespace spp::cli

@@ -11,7 +11,8 @@ namespace {
 
 /// Keys of the step's parts, by Component.
 constexpr std::array<std::string_view, components> component_keys{
-    "attention_kernels_s", "small_kernels_s", "gemm_s", "exposed_intra_node_s", "exposed_inter_node_s", "launch_s"};
+    "attention_kernels_s",  "small_kernels_s",      "gemm_s",
+    "exposed_intra_node_s", "exposed_inter_node_s", "launch_s"};
 
 std::string_view to_string(sim::Scope scope) {
   switch (scope) {
@@ -69,28 +70,33 @@ Json to_json(const std::vector<sim::Assumption>& assumptions) {
 }
 
 Json to_json(const sim::Bottleneck& b, const std::vector<std::string>& streams) {
-  Json json{{"kind", to_string(b.kind)}, {"scope", to_string(b.scope)}, {"exposed_s", b.exposed.count()}};
-  json["stream"] = b.stream.valid() && b.stream.index() < streams.size() ? Json(streams[b.stream.index()]) : Json();
-  json["slowest"] = b.from.valid() && b.to.valid() ? Json{{"from", b.from.value},
-                                                          {"to", b.to.value},
-                                                          {"bytes_per_s", b.rate.value()}}
-                                                   : Json();
+  Json json{
+      {"kind", to_string(b.kind)}, {"scope", to_string(b.scope)}, {"exposed_s", b.exposed.count()}};
+  json["stream"] = b.stream.valid() && b.stream.index() < streams.size()
+                       ? Json(streams[b.stream.index()])
+                       : Json();
+  json["slowest"] =
+      b.from.valid() && b.to.valid()
+          ? Json{{"from", b.from.value}, {"to", b.to.value}, {"bytes_per_s", b.rate.value()}}
+          : Json();
   json["algorithm"] = b.algorithm;
   return json;
 }
 
-Json to_json(const sim::Simulation& s, std::string_view phase, const std::vector<std::string>& streams) {
+Json to_json(const sim::Simulation& s, std::string_view phase,
+             const std::vector<std::string>& streams) {
   Json bottlenecks = Json::array();
   for (const sim::Bottleneck& b : s.bottlenecks) {
     bottlenecks.push_back(to_json(b, streams));
   }
   Json steps = Json::array();
   for (const sim::Wait& w : s.waits) {
-    steps.push_back({{"op", w.op},
-                     {"waited_for_op", w.waited_for},
-                     {"kind", to_string(w.kind)},
-                     {"stream", w.stream.index() < streams.size() ? Json(streams[w.stream.index()]) : Json()},
-                     {"exposed_s", w.seconds.count()}});
+    steps.push_back(
+        {{"op", w.op},
+         {"waited_for_op", w.waited_for},
+         {"kind", to_string(w.kind)},
+         {"stream", w.stream.index() < streams.size() ? Json(streams[w.stream.index()]) : Json()},
+         {"exposed_s", w.seconds.count()}});
   }
   return {{"phase", phase},
           {"makespan_s", s.makespan.count()},
@@ -109,7 +115,8 @@ Json to_json(const sim::Simulation& s, std::string_view phase, const std::vector
           {"simulated_messages", s.messages}};
 }
 
-std::vector<std::string> streams_of(const Evaluation& evaluation, const Request& request, Phase phase) {
+std::vector<std::string> streams_of(const Evaluation& evaluation, const Request& request,
+                                    Phase phase) {
   const Candidate& c = evaluation.candidate;
   return c.strategy->build(request.problem, c.plan, phase, request.build).streams;
 }
@@ -127,7 +134,8 @@ Json to_json(const SequencePlan& plan, int zero, Recompute recompute) {
   for (const Axis axis : axes_of(plan)) {
     order.push_back(spp::to_string(axis));
   }
-  Json groups = {{"ulysses", groups_of(plan, Axis::ulysses)}, {"ring", groups_of(plan, Axis::ring)}};
+  Json groups = {{"ulysses", groups_of(plan, Axis::ulysses)},
+                 {"ring", groups_of(plan, Axis::ring)}};
   if (plan.team > 1) {
     groups["team"] = groups_of(plan, Axis::team);
   }
@@ -201,7 +209,8 @@ Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds e
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     const auto& simulation = phase == Phase::forward ? evaluation.forward : evaluation.backward;
     if (simulation) {
-      calls.push_back(to_json(*simulation, spp::to_string(phase), streams_of(evaluation, job.request, phase)));
+      calls.push_back(
+          to_json(*simulation, spp::to_string(phase), streams_of(evaluation, job.request, phase)));
     }
   }
   doc["attention_calls"] = std::move(calls);
@@ -213,25 +222,26 @@ bool Verification::proven() const {
   return std::ranges::all_of(schedules, [](const Verified& v) { return v.proof.proven; });
 }
 
-Json verification_document(const Verification& verification, const Job* job, const SequencePlan* plan,
-                           Seconds elapsed) {
+Json verification_document(const Verification& verification, const Job* job,
+                           const SequencePlan* plan, Seconds elapsed) {
   Json doc = document("verification");
   doc["subject"] = verification.subject;
   doc["request"] = job != nullptr ? job->resolved : Json();
   doc["assumptions"] = job != nullptr ? to_json(job->assumptions) : Json::array();
   doc["plan"] = plan != nullptr ? to_json(*plan, job->request.zero.value_or(0),
-                                             job->request.recompute.value_or(Recompute::none))
-                                   : Json();
+                                          job->request.recompute.value_or(Recompute::none))
+                                : Json();
   doc["proven"] = verification.proven();
   Json schedules = Json::array();
   for (const Verified& v : verification.schedules) {
-    schedules.push_back({{"phase", v.phase},
-                         {"proven", v.proof.proven},
-                         {"counter_example", v.proof.proven ? Json() : Json(v.proof.counter_example)},
-                         {"pair_blocks", v.proof.pair_blocks},
-                         {"ops", v.proof.ops},
-                         {"messages", v.proof.messages},
-                         {"peak_memory_bytes", v.peak_memory.value()}});
+    schedules.push_back(
+        {{"phase", v.phase},
+         {"proven", v.proof.proven},
+         {"counter_example", v.proof.proven ? Json() : Json(v.proof.counter_example)},
+         {"pair_blocks", v.proof.pair_blocks},
+         {"ops", v.proof.ops},
+         {"messages", v.proof.messages},
+         {"peak_memory_bytes", v.peak_memory.value()}});
   }
   doc["schedules"] = std::move(schedules);
   doc["elapsed_s"] = elapsed.count();

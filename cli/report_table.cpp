@@ -13,10 +13,10 @@ constexpr std::size_t page = 100;
 
 std::string percent(double fraction) { return fmt::format("{:.0f} %", 100 * fraction); }
 
-/// "± 6 %": half the interval.
+/// "±6%": half the interval.
 std::string spread(const Prediction& p) {
   const double step = p.step.count();
-  return step > 0 ? fmt::format("±{:.0f} %", 100 * (p.high - p.low).count() / 2 / step) : "";
+  return step > 0 ? fmt::format("±{:.0f}%", 100 * (p.high - p.low).count() / 2 / step) : "";
 }
 
 std::string assumptions_text(const std::vector<sim::Assumption>& assumptions, const Style& style) {
@@ -47,9 +47,11 @@ std::string rejected_text(const PlanResult& result, const Style& style) {
   Table table;
   for (const auto& [rule, list] : by_rule) {
     const Rejected& first = *list.front();
-    table.rows.push_back({"  " + rule, fmt::format("{}", list.size()),
-                          fmt::format("{} U{}xR{}{}: {}", first.plan.strategy, first.plan.ulysses, first.plan.ring,
-                                      first.plan.team > 1 ? fmt::format(" C{}", first.plan.team) : "", first.detail)});
+    table.rows.push_back(
+        {"  " + rule, fmt::format("{}", list.size()),
+         fmt::format("{} U{}xR{}{}: {}", first.plan.strategy, first.plan.ulysses, first.plan.ring,
+                     first.plan.team > 1 ? fmt::format(" C{}", first.plan.team) : "",
+                     first.detail)});
   }
   table.right = {false, true, false};
   for (const std::string& line : table.lines()) {
@@ -58,27 +60,64 @@ std::string rejected_text(const PlanResult& result, const Style& style) {
   return text;
 }
 
-std::vector<std::string> candidate_lines(const PlanResult& result) {
+/// The name without its innermost axis, which has a column of its own.
+std::pair<std::string, std::string> name_and_inner(const SequencePlan& plan) {
+  std::string name = short_name(plan);
+  constexpr std::string_view ending = " innermost)";
+  const std::size_t begin = name.find(" (");
+  const std::size_t end = name.find(ending);
+  if (begin == std::string::npos || end == std::string::npos || end < begin) {
+    return {name, ""};
+  }
+  const std::string inner = name.substr(begin + 2, end - begin - 2);  // "ulysses"
+  name.erase(begin, end + ending.size() - begin);
+  return {name, inner.substr(0, 4)};
+}
+
+/// "346K": rounded down, so that it fits.
+std::string about_tokens(std::int64_t tokens) {
+  constexpr std::int64_t k = 1024;
+  constexpr std::int64_t many = 10 * k;
+  return tokens < many ? human_count(tokens) : human_count(tokens / k) + "K";
+}
+
+std::vector<std::string> candidate_lines(const PlanResult& result, const Request& request) {
+  const bool train = request.phase == StepPhase::train;
   Table table;
-  table.right = {true, false, true, true, true, true, true};
-  table.rows.push_back({"#", "plan", "step", "", "exposed", "memory", "longest"});
+  table.rows.push_back({"#", "plan", "inner", "step", "exposed", "memory", "longest"});
+  table.right = {true, false, false, true, true, true, true};
+  if (train) {
+    table.rows.back().insert(table.rows.back().begin() + 3, "ZeRO");
+    table.right.insert(table.right.begin() + 3, false);
+  }
   for (const Candidate& c : result.candidates) {
     const Prediction& p = c.predicted;
-    table.rows.push_back({fmt::format("{}", table.rows.size()), shortened(short_name(c.plan), 44), human(p.step),
-                          spread(p), human(p.exposed), human(p.memory.total()) + (p.fits ? "" : "!"),
-                          human_tokens(p.max_seq)});
+    const auto [name, inner] = name_and_inner(c.plan);
+    std::vector<std::string> row{fmt::format("{}", table.rows.size()),
+                                 shortened(name, 32),
+                                 inner,
+                                 fmt::format("{} {:>4}", human(p.step), spread(p)),
+                                 human(p.exposed),
+                                 human(p.memory.total()) + (p.fits ? "" : "!"),
+                                 about_tokens(p.max_seq)};
+    if (train) {
+      row.insert(row.begin() + 3,
+                 fmt::format("{} {}", c.zero, to_string(c.recompute).substr(0, 4)));
+    }
+    table.rows.push_back(std::move(row));
   }
   return table.lines();
 }
 
 std::string memory_text(const Prediction& p, Bytes usable) {
-  const std::vector<std::pair<std::string_view, Bytes>> classes{{"parameters", p.memory.parameters},
-                                                                {"gradients", p.memory.gradients},
-                                                                {"optimizer", p.memory.optimizer},
-                                                                {"activations", p.memory.activations},
-                                                                {"attention buffers", p.memory.attention_buffers},
-                                                                {"communication", p.memory.communication},
-                                                                {"logits", p.memory.logits}};
+  const std::vector<std::pair<std::string_view, Bytes>> classes{
+      {"parameters", p.memory.parameters},
+      {"gradients", p.memory.gradients},
+      {"optimizer", p.memory.optimizer},
+      {"activations", p.memory.activations},
+      {"attention buffers", p.memory.attention_buffers},
+      {"communication", p.memory.communication},
+      {"logits", p.memory.logits}};
   std::string parts;
   for (const auto& [name, bytes] : classes) {
     if (bytes > Bytes{}) {
@@ -88,16 +127,16 @@ std::string memory_text(const Prediction& p, Bytes usable) {
   const std::string verdict =
       p.fits ? fmt::format("fits in the usable {}", human(usable))
              : fmt::format("does not fit, by {}", human(p.memory.total() - usable));
-  return fmt::format("Memory a GPU: {} ({}); {}; longest sequence {} tokens.", human(p.memory.total()), parts, verdict,
-                     human_count(p.max_seq));
+  return fmt::format("Memory a GPU: {} ({}); {}; longest sequence {} tokens.",
+                     human(p.memory.total()), parts, verdict, human_count(p.max_seq));
 }
 
 std::string communication_text(const Prediction& p) {
   std::string parts;
   for (std::size_t k = 0; k < comm_kinds; ++k) {
     if (p.comm_bytes_per_rank[k] > Bytes{}) {
-      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", to_string(static_cast<CommKind>(k)),
-                           human(p.comm_bytes_per_rank[k]));
+      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ",
+                           to_string(static_cast<CommKind>(k)), human(p.comm_bytes_per_rank[k]));
     }
   }
   return parts.empty() ? "No communication." : fmt::format("Sent by each rank: {}.", parts);
@@ -111,39 +150,55 @@ std::string speed_text(const Prediction& p) {
 std::string call_text(const sim::Simulation& s, Phase phase, const Style& style) {
   const sim::Breakdown& b = s.breakdown;
   const double total = std::max(s.makespan.count(), 1e-30);
-  std::string text = "\n" + style.bold(fmt::format("One attention call, {}: {}", to_string(phase), human(s.makespan))) +
-                     fmt::format(" on rank {}, the last one\n", s.critical.value);
+  std::string text =
+      "\n" +
+      style.bold(fmt::format("One attention call, {}: {}", to_string(phase), human(s.makespan))) +
+      fmt::format(" on rank {}, the last one\n", s.critical.value);
   Table table;
   table.right = {false, true, true};
-  for (const auto& [name, seconds] : std::vector<std::pair<std::string_view, Seconds>>{
-           {"attention kernels", b.attention},
-           {"other kernels", b.other_kernels},
-           {"exposed communication", b.exposed},
-           {"waiting for the host", b.launch_bound},
-           {"(hidden communication)", b.hidden}}) {
-    table.rows.push_back({fmt::format("  {}", name), human(seconds), percent(seconds.count() / total)});
+  for (const auto& [name, seconds] :
+       std::vector<std::pair<std::string_view, Seconds>>{{"attention kernels", b.attention},
+                                                         {"other kernels", b.other_kernels},
+                                                         {"exposed communication", b.exposed},
+                                                         {"waiting for the host", b.launch_bound},
+                                                         {"(hidden communication)", b.hidden}}) {
+    table.rows.push_back(
+        {fmt::format("  {}", name), human(seconds), percent(seconds.count() / total)});
   }
   for (const std::string& line : table.lines()) {
     text += line + "\n";
   }
   std::vector<sim::Wait> waits = s.waits;
-  std::ranges::stable_sort(waits, [](const sim::Wait& x, const sim::Wait& y) { return x.seconds > y.seconds; });
+  std::ranges::stable_sort(
+      waits, [](const sim::Wait& x, const sim::Wait& y) { return x.seconds > y.seconds; });
   constexpr std::size_t most = 8;
   if (!waits.empty()) {
     text += fmt::format("  longest waits, of {}:\n", waits.size());
   }
   for (std::size_t i = 0; i < std::min(most, waits.size()); ++i) {
-    text += fmt::format("    op {} waited {} for {} (op {})\n", waits[i].op, human(waits[i].seconds),
-                        to_string(waits[i].kind), waits[i].waited_for);
+    text += fmt::format("    op {} waited {} for {} (op {})\n", waits[i].op,
+                        human(waits[i].seconds), to_string(waits[i].kind), waits[i].waited_for);
   }
   return text;
 }
 
+/// ", ZeRO 1, full recomputation" of a train step.
+std::string around_text(const Candidate& c, const Request& request) {
+  if (request.phase != StepPhase::train) {
+    return "";
+  }
+  const std::string again = c.recompute == Recompute::none
+                                ? ""
+                                : fmt::format(", {} recomputation", to_string(c.recompute));
+  return fmt::format(", ZeRO {}{}", c.zero, again);
+}
+
 }  // namespace
 
-std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed, const Style& style) {
+std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed,
+                       const Style& style) {
   std::string text = style.bold(job.title) + "\n\n";
-  const std::vector<std::string> lines = candidate_lines(result);
+  const std::vector<std::string> lines = candidate_lines(result, job.request);
   std::size_t widest = 0;
   for (const std::string& line : lines) {
     widest = std::max(widest, width_of(line));
@@ -151,7 +206,7 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
   for (std::size_t i = 0; i < lines.size() && !result.candidates.empty(); ++i) {
     const std::string bound = i == 0 ? "bound by" : result.candidates[i - 1].bound_by;
     const std::string gap(widest - width_of(lines[i]) + 2, ' ');
-    const std::size_t room = widest + 2 + 12 < page ? page - widest - 2 : 12;
+    const std::size_t room = widest + 2 < page ? page - widest - 2 : 1;
     const std::string line = lines[i] + gap + shortened(bound, room);
     text += (i < 2 ? style.bold(line) : line) + "\n";
   }
@@ -159,18 +214,16 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
   if (!result.candidates.empty() && result.any_fits) {
     const Candidate& best = result.candidates[0];
     const Prediction& p = best.predicted;
-    text += "\n" + wrapped(fmt::format("Recommended: {}. {}", short_name(best.plan), best.why), 0, page);
-    if (result.ties > 1) {
-      text += wrapped(fmt::format("{} plans are tied: their intervals overlap, and the simplest of them is recommended.",
-                                  result.ties),
-                      0, page);
-    }
+    text += "\n" + wrapped(fmt::format("Recommended: {}{}: {}.", short_name(best.plan),
+                                       around_text(best, job.request), best.why),
+                           0, page);
     text += wrapped(fmt::format("Bound by {}.", best.bound_by), 0, page);
     text += wrapped(speed_text(p), 0, page);
     text += wrapped(communication_text(p), 0, page);
     text += wrapped(memory_text(p, job.request.memory), 0, page);
     if (best.padding_tokens > 0 || best.padding_heads > 0) {
-      text += fmt::format("Padding: {} tokens, {} heads.\n", human_count(best.padding_tokens), best.padding_heads);
+      text += fmt::format("Padding: {} tokens, {} heads.\n", human_count(best.padding_tokens),
+                          best.padding_heads);
     }
   }
   text += fmt::format("{} legal plans, {} simulated, in {}.\n", human_count(result.searched),
@@ -182,15 +235,19 @@ std::string simulation_table(const Job& job, const Evaluation& evaluation, const
   const Candidate& c = evaluation.candidate;
   const Prediction& p = c.predicted;
   std::string text = style.bold(job.title) + "\n\n";
-  text += wrapped(fmt::format("{}: step {} ({} to {})", short_name(c.plan), style.bold(human(p.step)), human(p.low),
-                              human(p.high)),
-                  0, page);
+  text += wrapped(
+      fmt::format("{}{}: step {} ({} to {})", short_name(c.plan), around_text(c, job.request),
+                  style.bold(human(p.step)), human(p.low), human(p.high)),
+      0, page);
   Table table;
   table.right = {false, true, true};
-  for (const auto& [name, seconds] : std::vector<std::pair<std::string_view, Seconds>>{
-           {"attention calls", p.attention}, {"all kernels", p.compute}, {"exposed communication", p.exposed},
-           {"hidden communication", p.hidden}}) {
-    table.rows.push_back({fmt::format("  {}", name), human(seconds), percent(seconds.count() / std::max(p.step.count(), 1e-30))});
+  for (const auto& [name, seconds] :
+       std::vector<std::pair<std::string_view, Seconds>>{{"attention calls", p.attention},
+                                                         {"all kernels", p.compute},
+                                                         {"exposed communication", p.exposed},
+                                                         {"hidden communication", p.hidden}}) {
+    table.rows.push_back({fmt::format("  {}", name), human(seconds),
+                          percent(seconds.count() / std::max(p.step.count(), 1e-30))});
   }
   for (const std::string& line : table.lines()) {
     text += line + "\n";
@@ -208,7 +265,8 @@ std::string simulation_table(const Job& job, const Evaluation& evaluation, const
   return text + assumptions_text(job.assumptions, style);
 }
 
-std::string verification_table(const Verification& verification, const Job* job, const Style& style) {
+std::string verification_table(const Verification& verification, const Job* job,
+                               const Style& style) {
   std::string text = style.bold(job != nullptr ? job->title : verification.subject) + "\n";
   if (job != nullptr) {
     text += verification.subject + "\n";
@@ -219,14 +277,17 @@ std::string verification_table(const Verification& verification, const Job* job,
   table.rows.push_back({"phase", "verdict", "ops", "messages", "blocks", "peak memory"});
   for (const Verified& v : verification.schedules) {
     table.rows.push_back({v.phase, v.proof.proven ? "proven" : "REFUTED", human_count(v.proof.ops),
-                          human_count(v.proof.messages), human_count(v.proof.pair_blocks), human(v.peak_memory)});
+                          human_count(v.proof.messages), human_count(v.proof.pair_blocks),
+                          human(v.peak_memory)});
   }
   for (const std::string& line : table.lines()) {
     text += line + "\n";
   }
   for (const Verified& v : verification.schedules) {
     if (!v.proof.proven) {
-      text += "\n" + wrapped(fmt::format("Counter-example ({}): {}", v.phase, v.proof.counter_example), 0, page);
+      text +=
+          "\n" + wrapped(fmt::format("Counter-example ({}): {}", v.phase, v.proof.counter_example),
+                         0, page);
     }
   }
   return job != nullptr ? text + assumptions_text(job->assumptions, style) : text;

@@ -8,8 +8,10 @@
 
 namespace spp::cli {
 
-std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed, const Style& style);
+std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed,
+                       const Style& style);
 std::string simulation_table(const Job& job, const Evaluation& evaluation, const Style& style);
-std::string verification_table(const Verification& verification, const Job* job, const Style& style);
+std::string verification_table(const Verification& verification, const Job* job,
+                               const Style& style);
 
 }  // namespace spp::cli

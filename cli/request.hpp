@@ -25,8 +25,8 @@ enum class MachineNeed : std::uint8_t { required, optional };
 /// InputError names the option, its value and what would be right.
 Job read_job(const Arguments& arguments, MachineNeed machine = MachineNeed::required);
 
-/// The one plan that simulate and verify work on: degrees, defaults for the rest. InputError if it is
-/// not legal. Writes the plan's choices into job.resolved.
+/// The one plan that simulate and verify work on: degrees, defaults for the rest. InputError if it
+/// is not legal. Writes the plan's choices into job.resolved.
 SequencePlan read_plan(Job& job);
 
 /// Our name for a degree or choice of the plan, as an option: "ulysses" -> "--ulysses".

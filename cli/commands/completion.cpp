@@ -23,8 +23,9 @@ extern const Command completion{
     .arguments = "bash | zsh | fish",
     .groups = {},
     .options = {},
-    .examples = "source <(sp-plan completion bash)\nsp-plan completion zsh > ~/.zfunc/_sp-plan\n"
-                "sp-plan completion fish > ~/.config/fish/completions/sp-plan.fish",
+    .examples =
+        "source <(sp-plan completion bash)\nsp-plan completion zsh > ~/.zfunc/_sp-plan\n"
+        "sp-plan completion fish > ~/.config/fish/completions/sp-plan.fish",
     .run = run,
 };
 

@@ -48,10 +48,11 @@ void list(Output& output) {
   for (const std::string& name : library.names()) {
     const Model m = library.load(name, "model");
     list.push_back(to_json(m));
-    table.rows.push_back({name, std::string(to_string(m.kind)), m.layers > 0 ? fmt::format("{}", m.layers) : "",
-                          m.hidden > 0 ? fmt::format("{}", m.hidden) : "",
-                          m.q_heads > 0 ? fmt::format("{}/{}", m.q_heads, m.kv_heads) : "", billions(m.parameters()),
-                          m.not_costed.empty() ? "" : "not available yet"});
+    table.rows.push_back(
+        {name, std::string(to_string(m.kind)), m.layers > 0 ? fmt::format("{}", m.layers) : "",
+         m.hidden > 0 ? fmt::format("{}", m.hidden) : "",
+         m.q_heads > 0 ? fmt::format("{}/{}", m.q_heads, m.kv_heads) : "", billions(m.parameters()),
+         m.not_costed.empty() ? "" : "not available yet"});
   }
   doc["models"] = std::move(list);
   output.result(doc, [&](const Style& style) {
@@ -77,9 +78,10 @@ void show(const std::string& name, Output& output) {
     Table table;
     for (const auto& [key, value] : shape.items()) {
       if (!value.is_null() && key != "name") {
-        table.rows.push_back({"  " + key, value.is_string()           ? value.get<std::string>()
-                                          : value.is_number_integer() ? human_count(value.get<std::int64_t>())
-                                                                      : value.dump()});
+        table.rows.push_back({"  " + key, value.is_string() ? value.get<std::string>()
+                                          : value.is_number_integer()
+                                              ? human_count(value.get<std::int64_t>())
+                                              : value.dump()});
       }
     }
     for (const std::string& line : table.lines()) {
@@ -100,9 +102,11 @@ void import(const std::string& file, Output& output) {
     throw InputError(file, "is a model of ours already; import takes a published config.json");
   }
   std::string name = m.name;
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  Json doc{{"format", "sp-plan/model"}, {"format_version", "1.0"}, {"name", name}, {"aliases", Json::array()},
-           {"kind", to_string(m.kind)}, {"config", std::move(config)}, {"source", {{"path", file}}}};
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  Json doc{{"format", "sp-plan/model"}, {"format_version", "1.0"},   {"name", name},
+           {"aliases", Json::array()},  {"kind", to_string(m.kind)}, {"config", std::move(config)},
+           {"source", {{"path", file}}}};
   if (!m.not_costed.empty()) {
     doc["note"] = m.not_costed;
   }
@@ -114,12 +118,14 @@ void run(const Arguments& arguments, Output& output) {
   const std::string action = words.empty() ? "list" : words[0];
   const std::vector<std::string> actions{"list", "show", "import"};
   if (std::ranges::find(actions, action) == actions.end()) {
-    throw InputError("model", fmt::format("unknown action '{}'{}", action, did_you_mean(action, actions)));
+    throw InputError("model",
+                     fmt::format("unknown action '{}'{}", action, did_you_mean(action, actions)));
   }
   const std::size_t expected = action == "list" ? 1 : 2;
   if (!words.empty() && words.size() < expected) {
-    throw InputError(fmt::format("model {}", action),
-                     action == "show" ? "a NAME is missing (see 'sp-plan model list')" : "a FILE is missing");
+    throw InputError(
+        fmt::format("model {}", action),
+        action == "show" ? "a NAME is missing (see 'sp-plan model list')" : "a FILE is missing");
   }
   if (words.size() > expected) {
     throw InputError(words[expected], "unexpected (see 'sp-plan model --help')");
@@ -138,12 +144,16 @@ void run(const Arguments& arguments, Output& output) {
 extern const Command model{
     .name = "model",
     .summary = "models: list them, show one, import a config.json",
-    .description = "Lists the models of the data folder, shows what sp-plan understands of one of them (or of a config.json), "
-                   "or puts a published config.json into the frame of models/.",
+    .description =
+        "Lists the models of the data folder, shows what sp-plan understands of one of them (or of "
+        "a config.json), "
+        "or puts a published config.json into the frame of models/.",
     .arguments = "list | show NAME|FILE | import FILE",
     .groups = {},
     .options = {},
-    .examples = "sp-plan model list\nsp-plan model show llama-3.1-8b\nsp-plan model import Qwen2.5-7B/config.json -o qwen.json",
+    .examples =
+        "sp-plan model list\nsp-plan model show llama-3.1-8b\nsp-plan model import "
+        "Qwen2.5-7B/config.json -o qwen.json",
     .run = run,
 };
 

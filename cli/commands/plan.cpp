@@ -22,14 +22,14 @@ constexpr std::array options{
 
 /// Why the answer is "none", with the nearest that would do.
 std::string nothing_fits(const Job& job, const PlanResult& result) {
-  const auto smallest = std::ranges::min_element(result.candidates, {}, [](const Candidate& c) {
-    return c.predicted.memory.total();
-  });
-  const auto longest =
-      std::ranges::max_element(result.candidates, {}, [](const Candidate& c) { return c.predicted.max_seq; });
-  std::string text = fmt::format("nothing fits: the smallest of {} plans, {}, needs {} of {} usable a GPU",
-                                 result.searched, short_name(smallest->plan), human(smallest->predicted.memory.total()),
-                                 human(job.request.memory));
+  const auto smallest = std::ranges::min_element(
+      result.candidates, {}, [](const Candidate& c) { return c.predicted.memory.total(); });
+  const auto longest = std::ranges::max_element(
+      result.candidates, {}, [](const Candidate& c) { return c.predicted.max_seq; });
+  std::string text =
+      fmt::format("nothing fits: the smallest of {} plans, {}, needs {} of {} usable a GPU",
+                  result.searched, short_name(smallest->plan),
+                  human(smallest->predicted.memory.total()), human(job.request.memory));
   if (longest->predicted.max_seq > 0) {
     return text + fmt::format("; the longest sequence that fits is {} tokens ({})",
                               human_count(longest->predicted.max_seq), short_name(longest->plan));
@@ -43,13 +43,16 @@ std::string no_legal_plan(const Job& job, const PlanResult& result) {
     return text + ": no strategy uses these degrees";
   }
   const Rejected& first = result.rejected.front();
-  return text + fmt::format(": {} rejected, the first ({}) because of {}: {}", result.rejected.size(),
-                            short_name(first.plan), first.rule, first.detail);
+  return text + fmt::format(": {} rejected, the first ({}) because of {}: {}",
+                            result.rejected.size(), short_name(first.plan), first.rule,
+                            first.detail);
 }
 
 void run(const Arguments& arguments, Output& output) {
   if (const auto framework = arguments.find("emit")) {
-    throw InputError("--emit", fmt::format("a snippet for '{}' is not available yet (frameworks: none)", *framework));
+    throw InputError(
+        "--emit",
+        fmt::format("a snippet for '{}' is not available yet (frameworks: none)", *framework));
   }
   Job job = read_job(arguments);
   job.request.top = static_cast<int>(parse_int(arguments.get("top", "5"), "--top", 1, 1000));
@@ -61,7 +64,8 @@ void run(const Arguments& arguments, Output& output) {
   PlanResult result;
   {
     Progress progress("plans simulated", output.quiet());
-    result = plan(job.request, [&](std::int64_t done, std::int64_t of) { progress.update(done, of); });
+    result =
+        plan(job.request, [&](std::int64_t done, std::int64_t of) { progress.update(done, of); });
   }
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
 
@@ -80,16 +84,22 @@ void run(const Arguments& arguments, Output& output) {
 extern const Command plan{
     .name = "plan",
     .summary = "search, rank and recommend: how to split attention over these GPUs",
-    .description = "Searches every legal split of the work over the GPUs, predicts time and memory of each, ranks them and "
-                   "recommends one, with the reasons and with what was assumed. Degrees that are given are fixed, the "
-                   "others are searched.",
+    .description =
+        "Searches every legal split of the work over the GPUs, predicts time and memory of each, "
+        "ranks them and "
+        "recommends one, with the reasons and with what was assumed. Degrees that are given are "
+        "fixed, the "
+        "others are searched.",
     .arguments = "",
     .groups = groups,
     .options = options,
-    .examples = "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100\n"
-                "sp-plan plan --model qwen2.5-7b --seq 1M --topology dgx-h100 --nodes 8 --top 10\n"
-                "sp-plan plan --heads 32 --kv-heads 8 --seq 512K --gpu a100-80g-sxm --nodes 4 --inter ib:4x200Gb/s\n"
-                "sp-plan plan --model llama-3.1-8b --seq 256K --topology dgx-h100 --ulysses 8 --json | jq .best.plan",
+    .examples =
+        "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100\n"
+        "sp-plan plan --model qwen2.5-7b --seq 1M --topology dgx-h100 --nodes 8 --top 10\n"
+        "sp-plan plan --heads 32 --kv-heads 8 --seq 512K --gpu a100-80g-sxm --nodes 4 --inter "
+        "ib:4x200Gb/s\n"
+        "sp-plan plan --model llama-3.1-8b --seq 256K --topology dgx-h100 --ulysses 8 --json | jq "
+        ".best.plan",
     .run = run,
 };
 

@@ -14,9 +14,9 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees};
+constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
+                            OptionGroup::plan_file};
 constexpr std::array options{
-    Option{"plan", "FILE", "the plan of a JSON document of 'plan' or 'simulate', and its request"},
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev"},
     Option{"dump-schedule", "FILE", "write the schedule as text, forward and then backward"},
 };
@@ -46,21 +46,25 @@ std::int64_t op_count(const Schedule& schedule) {
 }
 
 Schedule build(const Job& job, const SequencePlan& plan, Phase phase) {
-  return strategies::by_name(plan.strategy, "--strategy").build(job.request.problem, plan, phase, job.request.build);
+  return strategies::by_name(plan.strategy, "--strategy")
+      .build(job.request.problem, plan, phase, job.request.build);
 }
 
 /// Refuses what would make a file that nothing can open.
-void expect_small(const Job& job, const SequencePlan& plan, std::string_view option, int most_ranks) {
+void expect_small(const Job& job, const SequencePlan& plan, std::string_view option,
+                  int most_ranks) {
   if (plan.ranks() > most_ranks) {
-    throw InputError(option, fmt::format("{} ranks are too many for one file (at most {})", plan.ranks(), most_ranks));
+    throw InputError(option, fmt::format("{} ranks are too many for one file (at most {})",
+                                         plan.ranks(), most_ranks));
   }
   std::int64_t ops = 0;
   for (const Phase phase : phases_of(job.request.phase)) {
     ops += op_count(build(job, plan, phase));
   }
   if (ops > most_lines) {
-    throw InputError(option, fmt::format("{} ops of {} ranks are too many for one file (at most {})", human_count(ops),
-                                         plan.ranks(), human_count(most_lines)));
+    throw InputError(option,
+                     fmt::format("{} ops of {} ranks are too many for one file (at most {})",
+                                 human_count(ops), plan.ranks(), human_count(most_lines)));
   }
 }
 
@@ -94,15 +98,16 @@ Timeline joined(const Timeline& forward, const Timeline& backward) {
 }
 
 void write_trace(const Job& job, const SequencePlan& plan, const std::string& file) {
-  const Evaluation all = evaluate(job.request, plan, {.fold = false, .timeline = true, .steps = false});
+  const Evaluation all =
+      evaluate(job.request, plan, {.fold = false, .timeline = true, .steps = false});
   Timeline timeline;
   if (all.forward && all.backward) {
     timeline = joined(all.forward->timeline, all.backward->timeline);
   } else if (all.forward || all.backward) {
     timeline = (all.forward ? all.forward : all.backward)->timeline;
   }
-  write_file(file, to_chrome_trace(timeline, fmt::format("{}: {}, one attention call, predicted", job.title,
-                                                         short_name(plan))));
+  write_file(file, to_chrome_trace(timeline, fmt::format("{}: {}, one attention call, predicted",
+                                                         job.title, short_name(plan))));
 }
 
 void run(const Arguments& given, Output& output) {
@@ -137,8 +142,10 @@ void run(const Arguments& given, Output& output) {
   const Prediction& p = evaluation.candidate.predicted;
   if (!p.fits) {
     throw Refusal(ExitCode::infeasible,
-                  fmt::format("{} does not fit: it needs {} of {} usable a GPU; the longest sequence that fits is {} tokens",
-                              short_name(plan), human(p.memory.total()), human(job.request.memory), human_count(p.max_seq)));
+                  fmt::format("{} does not fit: it needs {} of {} usable a GPU; the longest "
+                              "sequence that fits is {} tokens",
+                              short_name(plan), human(p.memory.total()), human(job.request.memory),
+                              human_count(p.max_seq)));
   }
 }
 
@@ -147,16 +154,22 @@ void run(const Arguments& given, Output& output) {
 extern const Command simulate{
     .name = "simulate",
     .summary = "cost of one plan: where the time goes, step by step, and the memory",
-    .description = "Simulates one plan op by op on the modelled machine: time of a step, what communication is exposed and "
-                   "where, memory by class of tensor. Degrees that are not given are 1 or follow from the others.",
+    .description =
+        "Simulates one plan op by op on the modelled machine: time of a step, what communication "
+        "is exposed and "
+        "where, memory by class of tensor. Degrees that are not given are 1 or follow from the "
+        "others.",
     .arguments = "",
     .groups = groups,
     .options = options,
-    .examples = "sp-plan simulate --model llama-3.1-8b --seq 128K --topology dgx-h100 --ulysses 4 --ring 2\n"
-                "sp-plan simulate --heads 32 --kv-heads 8 --seq 256K --topology dgx-h100 --strategy zigzag-ring "
-                "--trace ring.json\n"
-                "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100 -o plan.json\n"
-                "sp-plan simulate --plan plan.json --dump-schedule schedule.txt",
+    .examples =
+        "sp-plan simulate --model llama-3.1-8b --seq 128K --topology dgx-h100 --ulysses 4 --ring "
+        "2\n"
+        "sp-plan simulate --heads 32 --kv-heads 8 --seq 256K --topology dgx-h100 --strategy "
+        "zigzag-ring "
+        "--trace ring.json\n"
+        "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100 -o plan.json\n"
+        "sp-plan simulate --plan plan.json --dump-schedule schedule.txt",
     .run = run,
 };
 

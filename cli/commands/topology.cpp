@@ -33,7 +33,9 @@ Json to_json(const sim::MachineSpec& m) {
             {"aliases", m.aliases},
             {"gpus_per_node", m.gpus_per_node.value},
             {"intra",
-             {{"transport", m.intra.name}, {"medium", m.intra.medium}, {"bytes_per_s_per_gpu", m.intra_rate.value()}}}};
+             {{"transport", m.intra.name},
+              {"medium", m.intra.medium},
+              {"bytes_per_s_per_gpu", m.intra_rate.value()}}}};
   json["inter"] = m.inter ? Json{{"transport", m.inter->transport.name},
                                  {"nics", m.inter->nics.value},
                                  {"bytes_per_s_per_nic", m.inter->rate_per_nic.value.value()},
@@ -61,7 +63,8 @@ void list(Output& output) {
     const sim::MachineSpec m = catalog.machine(name, "topology");
     machines.push_back(to_json(m));
     machine_table.rows.push_back({name, fmt::format("{}", m.gpus_per_node.value), m.gpu.name,
-                                  fmt::format("{} {}", m.intra.name, human(m.intra_rate)), inter_text(m)});
+                                  fmt::format("{} {}", m.intra.name, human(m.intra_rate)),
+                                  inter_text(m)});
   }
   Table gpu_table;
   gpu_table.rows.push_back({"GPU", "memory", "bandwidth", "generation", "inside a node"});
@@ -87,8 +90,8 @@ void list(Output& output) {
 }
 
 /// A document of one machine or GPU; `file` is where it stands.
-void print(const std::string& file, const sim::MachineSpec* machine, const sim::GpuSpec& gpu, bool checked,
-           Output& output) {
+void print(const std::string& file, const sim::MachineSpec* machine, const sim::GpuSpec& gpu,
+           bool checked, Output& output) {
   Json doc = document("topology");
   doc["file"] = file;
   doc["kind"] = machine != nullptr ? "machine" : "gpu";
@@ -104,17 +107,20 @@ void print(const std::string& file, const sim::MachineSpec* machine, const sim::
       row("inside a node", fmt::format("{}, {} per GPU and direction ({})", machine->intra.name,
                                        human(machine->intra_rate), machine->intra.medium));
       row("between nodes", inter_text(*machine));
-      row("fabric", fmt::format("{}, oversubscription {}", machine->fabric.kind, machine->fabric.oversubscription.value));
+      row("fabric", fmt::format("{}, oversubscription {}", machine->fabric.kind,
+                                machine->fabric.oversubscription.value));
     }
     row("memory", fmt::format("{} a GPU, {:.0f} % of it usable ({})", human(gpu.memory.value),
                               100 * gpu.memory_usable.value, gpu.memory.source));
-    row("memory bandwidth", fmt::format("{} ({})", human(gpu.memory_bandwidth.value), gpu.memory_bandwidth.source));
+    row("memory bandwidth",
+        fmt::format("{} ({})", human(gpu.memory_bandwidth.value), gpu.memory_bandwidth.source));
     for (const auto& [dtype, rate] : gpu.matrix_rate) {
       row(fmt::format("peak {}", spp::to_string(dtype)),
           fmt::format("{:.0f} TFLOP/s ({})", rate.value.value() / 1e12, rate.source));
     }
     row("kernels", fmt::format("{}, {}", gpu.generation.name, gpu.generation.attention.kernel));
-    std::string text = style.bold(machine != nullptr ? machine->name : gpu.name) + fmt::format("  {}\n", file);
+    std::string text =
+        style.bold(machine != nullptr ? machine->name : gpu.name) + fmt::format("  {}\n", file);
     for (const std::string& line : table.lines()) {
       text += shortened(line, 100) + "\n";
     }
@@ -147,15 +153,18 @@ void run(const Arguments& arguments, Output& output) {
   const std::string action = words.empty() ? "list" : words[0];
   const std::size_t expected = action == "list" ? 1 : 2;
   if (action == "import") {
-    throw InputError("topology import", "importing NCCL XML and nvidia-smi output is not available yet");
+    throw InputError("topology import",
+                     "importing NCCL XML and nvidia-smi output is not available yet");
   }
   const std::vector<std::string> actions{"list", "show", "check"};
   if (std::ranges::find(actions, action) == actions.end()) {
-    throw InputError("topology", fmt::format("unknown action '{}'{}", action, did_you_mean(action, actions)));
+    throw InputError("topology",
+                     fmt::format("unknown action '{}'{}", action, did_you_mean(action, actions)));
   }
   if (!words.empty() && words.size() < expected) {
-    throw InputError(fmt::format("topology {}", action), action == "show" ? "a NAME is missing (see 'sp-plan topology list')"
-                                                                          : "a FILE is missing");
+    throw InputError(
+        fmt::format("topology {}", action),
+        action == "show" ? "a NAME is missing (see 'sp-plan topology list')" : "a FILE is missing");
   }
   if (words.size() > expected) {
     throw InputError(words[expected], "unexpected (see 'sp-plan topology --help')");
@@ -172,12 +181,16 @@ void run(const Arguments& arguments, Output& output) {
 extern const Command topology{
     .name = "topology",
     .summary = "machines and GPUs: list them, show one, check a file",
-    .description = "Lists the machines and GPUs of the data folder, shows one of them, or checks a file of yours: units, "
-                   "sources, names, and whether its parts fit together.",
+    .description =
+        "Lists the machines and GPUs of the data folder, shows one of them, or checks a file of "
+        "yours: units, "
+        "sources, names, and whether its parts fit together.",
     .arguments = "list | show NAME | check FILE",
     .groups = {},
     .options = {},
-    .examples = "sp-plan topology list\nsp-plan topology show dgx-h100\nsp-plan topology check my-cluster.json",
+    .examples =
+        "sp-plan topology list\nsp-plan topology show dgx-h100\nsp-plan topology check "
+        "my-cluster.json",
     .run = run,
 };
 

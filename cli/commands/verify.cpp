@@ -17,10 +17,11 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees};
+constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
+                            OptionGroup::plan_file};
 constexpr std::array options{
-    Option{"plan", "FILE", "the plan of a JSON document of 'plan' or 'simulate', and its request"},
-    Option{"schedule", "FILE", "a schedule as text ('simulate --dump-schedule'), instead of a plan"},
+    Option{"schedule", "FILE",
+           "a schedule as text ('simulate --dump-schedule'), instead of a plan"},
 };
 
 Bytes peak_memory(const Schedule& schedule) {
@@ -32,7 +33,8 @@ Bytes peak_memory(const Schedule& schedule) {
 }
 
 Verified verified(const Schedule& schedule) {
-  Verified v{.phase = std::string(to_string(schedule.phase)), .proof = prove(schedule), .peak_memory = {}};
+  Verified v{
+      .phase = std::string(to_string(schedule.phase)), .proof = prove(schedule), .peak_memory = {}};
   if (v.proof.proven) {
     v.peak_memory = peak_memory(schedule);
   }
@@ -46,7 +48,8 @@ std::string read_file(const std::string& file) {
   }
   const std::ifstream in(file, std::ios::binary);
   if (!in) {
-    throw InputError("--schedule", fmt::format("'{}' cannot be read (no such file, or no permission)", file));
+    throw InputError("--schedule",
+                     fmt::format("'{}' cannot be read (no such file, or no permission)", file));
   }
   std::ostringstream text;
   text << in.rdbuf();
@@ -63,8 +66,10 @@ std::vector<Schedule> read_schedules(const std::string& file) {
   while (begin < text.size() || schedules.empty()) {
     const std::size_t at = text.find(heading, begin);
     const std::size_t end = at == std::string::npos ? text.size() : at + 1;
-    const auto lines = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
-    const std::string piece = std::string(static_cast<std::size_t>(lines), '\n') + text.substr(begin, end - begin);
+    const auto lines =
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+    const std::string piece =
+        std::string(static_cast<std::size_t>(lines), '\n') + text.substr(begin, end - begin);
     schedules.push_back(parse_schedule(piece, file));
     begin = end;
   }
@@ -83,23 +88,26 @@ std::vector<Phase> phases_of(StepPhase phase) {
   if (phase == StepPhase::forward || phase == StepPhase::prefill) {
     return {Phase::forward};
   }
-  return phase == StepPhase::backward ? std::vector{Phase::backward} : std::vector{Phase::forward, Phase::backward};
+  return phase == StepPhase::backward ? std::vector{Phase::backward}
+                                      : std::vector{Phase::forward, Phase::backward};
 }
 
 Verification verify_plan(const Job& job, const SequencePlan& plan) {
   Verification result{.subject = short_name(plan), .schedules = {}};
   const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
   for (const Phase phase : phases_of(job.request.phase)) {
-    result.schedules.push_back(verified(strategy.build(job.request.problem, plan, phase, job.request.build)));
+    result.schedules.push_back(
+        verified(strategy.build(job.request.problem, plan, phase, job.request.build)));
   }
   return result;
 }
 
 void refuse(const Verification& verification) {
-  const auto bad = std::ranges::find_if(verification.schedules, [](const Verified& v) { return !v.proof.proven; });
+  const auto bad = std::ranges::find_if(verification.schedules,
+                                        [](const Verified& v) { return !v.proof.proven; });
   if (bad != verification.schedules.end()) {
-    throw Refusal(ExitCode::refused, fmt::format("{} ({}) is refuted: {}", verification.subject, bad->phase,
-                                                 bad->proof.counter_example));
+    throw Refusal(ExitCode::refused, fmt::format("{} ({}) is refuted: {}", verification.subject,
+                                                 bad->phase, bad->proof.counter_example));
   }
 }
 
@@ -110,7 +118,8 @@ void run(const Arguments& given, Output& output) {
   if (const auto file = arguments.find("schedule")) {
     for (const std::string_view option : {"plan", "model", "seq", "strategy", "ulysses", "ring"}) {
       if (arguments.has(option)) {
-        throw InputError(fmt::format("--{}", option), "given together with --schedule, whose file says it already");
+        throw InputError(fmt::format("--{}", option),
+                         "given together with --schedule, whose file says it already");
       }
     }
     arguments.expect_no_positionals();
@@ -119,8 +128,9 @@ void run(const Arguments& given, Output& output) {
       const Progress progress("proving", output.quiet());
       verification = verify_file(*file);
     }
-    output.result(verification_document(verification, nullptr, nullptr, elapsed()),
-                  [&](const Style& style) { return verification_table(verification, nullptr, style); });
+    output.result(
+        verification_document(verification, nullptr, nullptr, elapsed()),
+        [&](const Style& style) { return verification_table(verification, nullptr, style); });
     refuse(verification);
     return;
   }
@@ -142,16 +152,21 @@ void run(const Arguments& given, Output& output) {
 extern const Command verify{
     .name = "verify",
     .summary = "prove one schedule: coverage, matching, deadlock, memory",
-    .description = "Runs the schedule of one plan symbolically over all ranks and proves that it computes attention: every "
-                   "allowed pair of query and key is met exactly once, every message has its receiver, nobody waits for "
-                   "ever. If there is a counter-example it is printed, and the exit code is 4. No machine is needed.",
+    .description =
+        "Runs the schedule of one plan symbolically over all ranks and proves that it computes "
+        "attention: every "
+        "allowed pair of query and key is met exactly once, every message has its receiver, nobody "
+        "waits for "
+        "ever. If there is a counter-example it is printed, and the exit code is 4. No machine is "
+        "needed.",
     .arguments = "",
     .groups = groups,
     .options = options,
-    .examples = "sp-plan verify --heads 8 --seq 4K --ulysses 2 --ring 4\n"
-                "sp-plan verify --heads 8 --seq 4K --strategy startrail --ring 8 --team 2\n"
-                "sp-plan verify --plan plan.json\n"
-                "sp-plan verify --schedule schedule.txt",
+    .examples =
+        "sp-plan verify --heads 8 --seq 4K --ulysses 2 --ring 4\n"
+        "sp-plan verify --heads 8 --seq 4K --strategy startrail --ring 8 --team 2\n"
+        "sp-plan verify --plan plan.json\n"
+        "sp-plan verify --schedule schedule.txt",
     .run = run,
 };
 

@@ -1,0 +1,168 @@
+// The machine of a request: named, read from a file, or composed; its nodes, GPUs and memory.
+#include "base/error.hpp"
+#include "cli/data.hpp"
+#include "cli/human.hpp"
+#include "cli/request_reader.hpp"
+
+#include <cmath>
+#include <fstream>
+#include <memory>
+
+namespace spp::cli {
+
+void Reader::machine(MachineNeed need) {
+  if (args_.has("profile")) {
+    not_available("--profile", "calibration");
+  }
+  const std::string stack = text_or("stack", "stack", "sp-plan");
+  if (stack != "sp-plan") {
+    not_available("--stack", fmt::format("'{}' (only sp-plan)", stack));
+  }
+  resolve("stack", stack);
+  if (need == MachineNeed::optional && !args_.has("topology") && !args_.has("gpu")) {
+    for (const std::string_view option : {"gpus-per-node", "intra", "inter", "nodes", "memory"}) {
+      if (args_.has(option)) {
+        throw InputError(fmt::format("--{}", option), "needs a machine: --topology or --gpu");
+      }
+    }
+    if (const auto gpus = count("gpus", most_ranks)) {
+      request().gpus = *gpus;
+    } else {
+      const int ulysses = count("ulysses", most_ranks).value_or(1);
+      const int ring = count("ring", most_ranks).value_or(1);
+      if (std::int64_t{ulysses} * ring > most_ranks) {
+        throw InputError("--ring",
+                         fmt::format("{} x {} is more than {} ranks", ulysses, ring, most_ranks));
+      }
+      request().gpus = ulysses * ring;
+      assume("gpus", fmt::format("{}", request().gpus), "--ulysses x --ring");
+    }
+    resolve("gpus", request().gpus);
+    return;
+  }
+
+  sim::MachineSpec spec = machine_spec();
+  memory(spec);
+  (void)matrix_rate(spec.gpu, request().problem.dtype, "--dtype");
+  const auto per_node = static_cast<int>(spec.gpus_per_node.value);
+  const auto gpus_given = count("gpus", most_ranks);
+  const int needed = gpus_given ? (*gpus_given + per_node - 1) / per_node : 1;
+  const int nodes =
+      count("nodes", text_or("nodes", "nodes", fmt::format("{}", needed)), most_ranks);
+  if (std::int64_t{nodes} * per_node > most_ranks) {
+    throw InputError("--nodes", fmt::format("{} nodes of {} GPUs are more than {} GPUs", nodes,
+                                            per_node, most_ranks));
+  }
+  const int all = nodes * per_node;
+  if (gpus_given && *gpus_given > all) {
+    throw InputError("--gpus", fmt::format("{} GPUs, but {} x {} has {}; give --nodes {}",
+                                           *gpus_given, nodes, spec.name, all, needed));
+  }
+  if (!gpus_given) {
+    assume("gpus", fmt::format("{}", all), "default: all");
+  }
+  const int gpus = gpus_given.value_or(all);
+  if (gpus <= (nodes - 1) * per_node) {
+    throw InputError("--nodes", fmt::format("{} nodes for {} GPUs of {} a node: {} are enough",
+                                            nodes, gpus, per_node, needed));
+  }
+  if (nodes > 1 && !spec.inter) {
+    throw InputError(
+        args_.has("topology") ? "--topology" : "--inter",
+        fmt::format("{} nodes need a network, and {} has none; for example --inter ib:8x400Gb/s",
+                    nodes, spec.name));
+  }
+  list_constants(spec);
+  request().gpus = gpus;
+  job_.cluster = std::make_unique<sim::Cluster>(std::move(spec), nodes, gpus);
+  request().cluster = job_.cluster.get();
+  resolve("nodes", nodes);
+  resolve("gpus", gpus);
+}
+
+sim::MachineSpec Reader::machine_spec() {
+  const auto topology = args_.find("topology");
+  const auto gpu = args_.find("gpu");
+  for (const std::string_view option : {"gpu", "gpus-per-node", "intra", "inter"}) {
+    if (topology && args_.has(option)) {
+      throw InputError(fmt::format("--{}", option),
+                       "given together with --topology, which says it already");
+    }
+  }
+  const sim::Catalog catalog = topologies();
+  if (topology) {
+    if (std::ifstream file(*topology, std::ios::binary); file && !topology->ends_with(".json")) {
+      char first = ' ';
+      file >> first;
+      if (first == '<') {
+        not_available("--topology", "reading NCCL topology XML");
+      }
+      if (first != '{') {
+        not_available(
+            "--topology",
+            fmt::format("reading '{}', which is not JSON (such as nvidia-smi topo -m)", *topology));
+      }
+    }
+    resolve("topology", *topology);
+    return catalog.machine(*topology, "--topology");
+  }
+  if (!gpu) {
+    throw InputError(
+        "--topology",
+        "missing: a machine (see 'sp-plan topology list'), or --gpu with --gpus-per-node, "
+        "--intra, --inter");
+  }
+  sim::ComposedMachine composed{.gpu = *gpu,
+                                .gpus_per_node = 8,
+                                .intra = args_.get("intra", ""),
+                                .inter = args_.get("inter", "")};
+  composed.gpus_per_node = count("gpus-per-node", text_or("gpus-per-node", "gpus_per_node", "8"),
+                                 sim::most_gpus_per_node);
+  resolve("gpu", *gpu);
+  resolve("gpus_per_node", composed.gpus_per_node);
+  resolve("intra", args_.has("intra") ? Json(composed.intra) : Json());
+  resolve("inter", args_.has("inter") ? Json(composed.inter) : Json());
+  return catalog.compose(composed, job_.assumptions);
+}
+
+void Reader::memory(sim::MachineSpec& machine) {
+  sim::GpuSpec& gpu = machine.gpu;
+  if (const auto text = args_.find("memory")) {
+    gpu.memory = {.value = parse_bytes(*text, "--memory"), .spread = 0, .source = "--memory"};
+    if (gpu.memory.value < Bytes(1'000'000)) {
+      throw InputError("--memory", fmt::format("'{}' is less than a GPU can have", *text));
+    }
+  } else {
+    assume("memory", fmt::format("{} a GPU", human(gpu.memory.value)), gpu.memory.source);
+  }
+  const double usable = gpu.memory.value.as_double() * gpu.memory_usable.value;
+  request().memory = Bytes(static_cast<std::int64_t>(std::llround(usable)));
+  assume("memory.usable",
+         fmt::format("{} of {} ({:.0f} %)", human(request().memory), human(gpu.memory.value),
+                     100 * gpu.memory_usable.value),
+         gpu.memory_usable.source);
+  resolve("memory_bytes", gpu.memory.value.value());
+  resolve("usable_memory_bytes", request().memory.value());
+}
+
+void Reader::list_constants(const sim::MachineSpec& machine) {
+  const sim::GenerationSpec& generation = machine.gpu.generation;
+  const std::string& transport =
+      machine.intra.rate ? machine.intra.rate->source : machine.intra.name;
+  assume("intra.bandwidth",
+         fmt::format("{}, {} per GPU and direction", machine.intra.name, human(machine.intra_rate)),
+         transport);
+  if (machine.inter) {
+    const sim::InterSpec& inter = *machine.inter;
+    assume("inter.bandwidth",
+           fmt::format("{}, {} x {:.0f} Gb/s a node", inter.transport.name, inter.nics.value,
+                       inter.rate_per_nic.value.value() * 8e-9),
+           inter.rate_per_nic.source);
+  }
+  assume("kernels",
+         fmt::format("{} on {}, no calibration of this machine", generation.attention.kernel,
+                     machine.gpu.name),
+         fmt::format("topologies/generations/{}.json", generation.name));
+}
+
+}  // namespace spp::cli

@@ -1,0 +1,68 @@
+// Inside of read_job(): one pass over the options, in three files.
+#pragma once
+
+#include "base/parse.hpp"
+#include "cli/request.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace spp::cli {
+
+constexpr std::int64_t most_ranks = sim::most_gpus;
+
+class Reader {
+ public:
+  Reader(const Arguments& arguments, Job& job) : args_(arguments), job_(job) {}
+
+  void work();
+  void machine(MachineNeed need);
+  void degrees();
+  void title();
+
+ private:
+  Request& request() { return job_.request; }
+  void resolve(std::string_view key, Json value) {
+    job_.resolved[std::string(key)] = std::move(value);
+  }
+  void assume(std::string what, std::string value, std::string source = "default") {
+    job_.assumptions.push_back(
+        {.what = std::move(what), .value = std::move(value), .source = std::move(source)});
+  }
+  /// The option's text, or the default, which is then listed.
+  std::string text_or(std::string_view option, std::string_view what, std::string_view otherwise) {
+    if (const auto text = args_.find(option)) {
+      return *text;
+    }
+    assume(std::string(what), std::string(otherwise));
+    return std::string(otherwise);
+  }
+  int count(std::string_view option, std::string_view text, std::int64_t most) const {
+    return static_cast<int>(parse_int(text, fmt::format("--{}", option), 1, most));
+  }
+  std::optional<int> count(std::string_view option, std::int64_t most) const {
+    const auto text = args_.find(option);
+    return text ? std::optional(count(option, *text, most)) : std::nullopt;
+  }
+
+  void attention_shape();
+  void model(const std::string& name);
+  void bare_shape();
+  void mask_and_phase();
+  void batch();
+  sim::MachineSpec machine_spec();
+  void memory(sim::MachineSpec& machine);
+  void list_constants(const sim::MachineSpec& machine);
+  void only_one(std::string_view option, std::string_view what);
+  void check_degrees();
+
+  const Arguments& args_;
+  Job& job_;
+};
+
+}  // namespace spp::cli

@@ -1,0 +1,243 @@
+// What is wrong, said in one line: exit code, where, value, what would be right.
+#include "tests/cli/program.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+using Catch::Matchers::ContainsSubstring;
+using spp::test::Result;
+using spp::test::sp_plan;
+
+namespace {
+
+struct Wrong {
+  std::string line;
+  std::string message;  // stands in the line on stderr
+};
+
+/// One line, no result, and nobody speaks of a bug.
+void check_refused(const std::string& line, int code, const std::string& message) {
+  INFO("sp-plan " << line);
+  const Result r = sp_plan(line);
+  CHECK(r.code == code);
+  CHECK(r.out.empty());
+  CHECK(r.err.starts_with("sp-plan: "));
+  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+  CHECK_THAT(r.err, ContainsSubstring(message));
+  CHECK_THAT(r.err, !ContainsSubstring("bug"));
+}
+
+const std::vector<Wrong> wrong{
+    // commands
+    {"", "a command is missing"},
+    {"pln", "pln: unknown command (did you mean 'plan'?)"},
+    {"simulat --seq 4K", "did you mean 'simulate'?"},
+    {"sweep", "sweep: unknown command"},
+    {"run", "run: unknown command"},
+    {"calibrate", "calibrate: unknown command"},
+    {"regress", "regress: unknown command"},
+    {"export", "export: unknown command"},
+    {"--hlep", "did you mean '--help'?"},
+    {"plan extra --heads 8 --seq 4K", "extra: unexpected"},
+    {"topology lst", "did you mean 'list'?"},
+    {"topology show", "a NAME is missing"},
+    {"topology check", "a FILE is missing"},
+    {"topology import x.xml", "not available yet"},
+    {"topology list twice", "twice: unexpected"},
+    {"topology show dgx-h10", "did you mean 'dgx-h100'?"},
+    {"topology check /nonexistent/machine.json", "cannot be read"},
+    {"model show lama-3.1-8b", "did you mean 'llama-3.1-8b'?"},
+    {"model import /nonexistent.json", "cannot be read"},
+    {"model shwo x", "did you mean 'show'?"},
+    {"completion", "which shell?"},
+    {"completion tcsh", "unknown shell 'tcsh'"},
+    // options
+    {"plan --heads 8 --seq 4K --topolgy dgx-h100",
+     "--topolgy: unknown option (did you mean '--topology'?)"},
+    {"plan --heads 8 --seq 4K --ulyses=4", "--ulyses: unknown option (did you mean '--ulysses'?)"},
+    {"plan --xyzzy", "--xyzzy: unknown option"},
+    {"plan -z", "-z: unknown option"},
+    {"plan --seq", "--seq: a value is missing"},
+    {"plan --seq --heads 8", "--seq: a value is missing"},
+    {"plan --seq= --heads 8", "--seq: a value is missing"},
+    {"plan --json=no --heads 8", "--json: takes no value"},
+    {"plan --heads 8 --seq 4K --seq 8K --topology dgx-h100", "--seq: given 2 times"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --json --table",
+     "--json: given together with --table"},
+    {"model list --heads 8", "--heads: unknown option"},
+    // the work
+    {"plan --seq 4K --topology dgx-h100", "--model: missing"},
+    {"plan --heads 8 --topology dgx-h100", "--seq: missing"},
+    {"plan --model lama --seq 4K --topology dgx-h100", "--model: unknown model 'lama'"},
+    {"plan --model llama-3.1-8b --heads 8 --seq 4K --topology dgx-h100",
+     "--heads: given together with --model"},
+    {"plan --model mixtral-8x7b --seq 4K --topology dgx-h100",
+     "not available yet: mixture of experts"},
+    {"plan --model /nonexistent/config.json --seq 4K --topology dgx-h100", "--model: "},
+    {"plan --heads 8 --seq 0 --topology dgx-h100", "--seq: 0 tokens is out of range"},
+    {"plan --heads 8 --seq -5 --topology dgx-h100", "--seq: -5 tokens is out of range"},
+    {"plan --heads 8 --seq 4KB --topology dgx-h100", "--seq: '4KB' is not a number of tokens"},
+    {"plan --heads 8 --seq 9223372036854775808 --topology dgx-h100",
+     "--seq: 9223372036854775808 tokens is out of range"},
+    {"plan --heads 8 --seq 4M5 --topology dgx-h100", "--seq: '4M5'"},
+    {"plan --heads 0 --seq 4K --topology dgx-h100", "--heads: 0 is out of range"},
+    {"plan --heads 8.5 --seq 4K --topology dgx-h100", "--heads: '8.5' is not a whole number"},
+    {"plan --heads 8 --kv-heads 3 --seq 4K --topology dgx-h100",
+     "--kv-heads: 3 does not divide --heads 8"},
+    {"plan --heads 8 --head-dim -1 --seq 4K --topology dgx-h100", "--head-dim: -1 is out of range"},
+    {"plan --heads 8 --seq 4K --batch 0 --topology dgx-h100", "--batch: 0 is out of range"},
+    {"plan --heads 4096 --head-dim 2048 --batch 65536 --seq 2048M --topology dgx-h100",
+     "too large"},
+    {"plan --heads 8 --seq 4K --phase trian --topology dgx-h100",
+     "--phase: unknown value 'trian' (did you mean 'train'?)"},
+    {"plan --heads 8 --seq 4K --phase train --topology dgx-h100", "--phase: train needs a --model"},
+    {"plan --heads 8 --seq 4K --mask caual --topology dgx-h100",
+     "--mask: unknown mask 'caual' (did you mean 'causal'?)"},
+    {"plan --heads 8 --seq 4K --mask window:1K --topology dgx-h100",
+     "--mask: planning for sliding windows is not available yet"},
+    {"plan --heads 8 --seq 4K --documents 1K,3K --topology dgx-h100", "not available yet"},
+    {"plan --heads 8 --seq 4K --dtype fp8 --topology dgx-h100", "--dtype: unknown value 'fp8'"},
+    {"plan --heads 8 --seq 4K --topology dgx-2-v100", "--dtype: "},
+    {"plan --model llama-3.1-8b --seq 4K --global-batch 64 --topology dgx-h100",
+     "--global-batch: "},
+    {"plan --heads 8 --seq 4K --flops-convention half --topology dgx-h100",
+     "--flops-convention: unknown value 'half'"},
+    {"plan --heads 8 --seq 4K --flops-convention model-6N --topology dgx-h100",
+     "model-6N needs a --model"},
+    // the machine
+    {"plan --heads 8 --seq 4K", "--topology: missing"},
+    {"plan --heads 8 --seq 4K --topology dgx-h1000", "did you mean 'dgx-h100'?"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --gpu a100-80g-sxm",
+     "--gpu: given together with --topology"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --inter ib:8x400Gb/s",
+     "--inter: given together with --topology"},
+    {"plan --heads 8 --seq 4K --gpu a100-80g-smx", "did you mean 'a100-80g-sxm'?"},
+    {"plan --heads 8 --seq 4K --gpu a100-80g-sxm --intra 300", "--intra: "},
+    {"plan --heads 8 --seq 4K --gpu a100-80g-sxm --inter ib:8x400", "--inter: "},
+    {"plan --heads 8 --seq 4K --gpu a100-80g-sxm --inter ib", "--inter: "},
+    {"plan --heads 8 --seq 4K --gpu a100-80g-sxm --nodes 2", "--inter: 2 nodes need a network"},
+    {"plan --heads 8 --seq 4K --gpu a100-80g-sxm --gpus-per-node 0",
+     "--gpus-per-node: 0 is out of range"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --nodes 0", "--nodes: 0 is out of range"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --nodes 1000000", "--nodes: "},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --nodes 4 --gpus 8",
+     "--nodes: 4 nodes for 8 GPUs"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --nodes 1 --gpus 16",
+     "--gpus: 16 GPUs, but 1 x dgx-h100 has 8; give --nodes 2"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --gpus 99999999999999999999", "--gpus: "},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --memory 80",
+     "--memory: a number without its unit"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --memory 80G", "did you mean 'GB'?"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --memory -80GB",
+     "--memory: -80 is not a positive number"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --memory 1e30GB", "--memory: "},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --memory nanGB", "--memory: "},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --profile p.json",
+     "--profile: calibration is not available yet"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --stack yunchang",
+     "--stack: 'yunchang' (only sp-plan) is not available yet"},
+    // the degrees
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --ulysses 2 --ring 2",
+     "--ulysses: 2 x --ring 2 = 4, but there are 8 GPUs"},
+    {"simulate --heads 8 --seq 4K --topology dgx-h100 --ulysses 3",
+     "--ulysses: 3 does not divide the 8 GPUs"},
+    {"simulate --heads 8 --seq 4K --topology dgx-h100 --ring 5",
+     "--ring: 5 does not divide the 8 GPUs"},
+    {"verify --heads 8 --seq 4K --ring 8 --team 4", "--team: 4 squared is 16"},
+    {"verify --heads 8 --seq 4K --ring 8 --window 3", "--window: 3 does not divide"},
+    {"verify --heads 8 --seq 4K --ring 8 --team 0", "--team: 0 is out of range"},
+    {"verify --heads 8 --kv-heads 2 --seq 4K --strategy ulysses --ulysses 4 --heads-policy divide",
+     "--ulysses: "},
+    {"verify --heads 8 --seq 4K --strategy zigzg-ring --ring 4", "did you mean 'zigzag-ring'?"},
+    {"verify --heads 8 --seq 4K --strategy ulysses --ring 4", "--strategy: "},
+    {"verify --heads 8 --seq 4K --strategy zigzag-ring --layout striped --ring 4", "--layout: "},
+    {"verify --heads 8 --seq 4K --layout zigzga --ring 4", "--layout: unknown value 'zigzga'"},
+    {"verify --heads 8 --seq 4K --ring 4 --order ring,ring", "--order: axis 'ring' is named twice"},
+    {"verify --heads 8 --seq 4K --ring 4 --rank-order blok", "did you mean 'block'?"},
+    {"verify --heads 8 --seq 4 --ring 4", "--seq: "},
+    {"verify --heads 8 --seq 4K --ring 4 --nodes 2", "--nodes: needs a machine"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --tp 2",
+     "--tp: tensor parallelism (2) is not available yet"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --dp 2",
+     "--dp: data parallelism (2) is not available yet"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --pp 0", "--pp: 0 is out of range"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --zero 4", "--zero: 4 is out of range"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --recompute som", "--recompute: "},
+    // of one command
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --top 0", "--top: 0 is out of range"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --objective speed",
+     "--objective: unknown value 'speed'"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --emit megatron",
+     "--emit: a snippet for 'megatron' is not available yet (frameworks: none)"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 -o /nonexistent/out.json",
+     "--output: '/nonexistent/out.json' cannot be written: no such folder"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 -o /tmp", "--output: '/tmp' is a folder"},
+    {"simulate --plan /nonexistent.json", "/nonexistent.json: cannot be read"},
+    {"simulate --plan x.json --ulysses 2", "--ulysses: given together with --plan"},
+    {"simulate --heads 1 --seq 1M --topology dgx-h100 --nodes 128 --ring 1024 --trace /tmp/t.json",
+     "--trace: 1024 ranks are too many"},
+    {"verify --schedule /nonexistent.txt", "--schedule: '/nonexistent.txt' cannot be read"},
+    {"verify --schedule x.txt --seq 4K", "--seq: given together with --schedule"},
+};
+
+}  // namespace
+
+TEST_CASE("a wrong invocation is refused with one line that names the place") {
+  for (const Wrong& w : wrong) {
+    check_refused(w.line, 2, w.message);
+  }
+}
+
+TEST_CASE("a wrong file is refused with its name and key") {
+  const spp::test::TempDir dir;
+  const std::string work = " --heads 8 --seq 4K";
+  const auto refused = [&](const std::string& text, const std::string& message) {
+    const auto file = dir.write("machine.json", text);
+    check_refused("plan" + work + " --topology " + file.string(), 2, message);
+  };
+  refused("", "machine.json:1:1: not JSON");
+  refused("{\"format\": ", "not JSON");
+  refused("{}", "machine.json: ");
+  refused(R"({"format": "sp-plan/machine", "format_version": "2.0"})", "format_version");
+  const auto xml = dir.write("topo.xml", "<system version=\"1\"></system>");
+  check_refused("plan" + work + " --topology " + xml.string(), 2,
+                "reading NCCL topology XML is not available yet");
+  const auto matrix = dir.write("topo.txt", "\tGPU0\tGPU1\n");
+  check_refused("plan" + work + " --topology " + matrix.string(), 2, "is not available yet");
+  const auto plan =
+      dir.write("plan.json", R"({"strategy": "usp", "ulysses": 2, "ring": 2, "teem": 1})");
+  check_refused("verify --plan " + plan.string() + work, 2, "did you mean 'team'?");
+  const auto list = dir.write("list.json", "[1]");
+  check_refused("verify --plan " + list.string() + work, 2, "is not a plan");
+  const auto schedule = dir.write("schedule.txt", "sp-plan/schedule 9.0\n");
+  check_refused("verify --schedule " + schedule.string(), 2, "schedule.txt:1");
+}
+
+TEST_CASE("a data folder that is none is named") {
+  const Result r = sp_plan("topology list",
+                           {.environment = {{"SP_PLAN_DATA", "/nonexistent"}}, .terminal = false});
+  CHECK(r.code == 2);
+  CHECK_THAT(r.err,
+             ContainsSubstring("SP_PLAN_DATA: '/nonexistent' has no topologies/ and models/"));
+}
+
+TEST_CASE("what does not fit ends with 3 and says what would") {
+  const Result r = sp_plan("plan --model llama-3.1-70b --seq 1M --topology dgx-h100 --quiet");
+  CHECK(r.code == 3);
+  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+  CHECK_THAT(r.err, ContainsSubstring("nothing fits: the smallest of "));
+  CHECK_THAT(r.err, ContainsSubstring(" usable a GPU"));
+  CHECK_THAT(r.out, ContainsSubstring("\"best\": null"));
+}
+
+TEST_CASE("without a legal plan the exit code is 3 and the rule is named") {
+  const Result r = sp_plan(
+      "plan --heads 8 --seq 4K --topology dgx-h100 --strategy ulysses --ulysses 8 --heads-policy "
+      "pad");
+  CHECK(r.code == 3);
+  CHECK_THAT(r.err, ContainsSubstring("no legal plan for 8 GPUs"));
+  CHECK_THAT(r.err, ContainsSubstring("nothing to pad"));
+}

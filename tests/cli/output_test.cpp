@@ -1,0 +1,232 @@
+// Where results go, and what they look like.
+#include "base/json.hpp"
+#include "tests/cli/program.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+using Catch::Matchers::ContainsSubstring;
+using spp::Json;
+using spp::test::read_text;
+using spp::test::Result;
+using spp::test::sp_plan;
+using spp::test::TempDir;
+
+namespace {
+
+const std::string small = "--heads 8 --kv-heads 4 --seq 8K --topology dgx-h100";
+
+Json json_of(const Result& r) {
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  return spp::parse_json(r.out, "stdout");
+}
+
+}  // namespace
+
+TEST_CASE("stdout is one JSON document when it is not a terminal, and stderr is silent") {
+  const Result r = sp_plan("plan " + small);
+  const Json doc = json_of(r);
+  CHECK(doc["format"] == "sp-plan/plan");
+  CHECK(doc["format_version"] == "1.0");
+  CHECK(r.err.empty());
+}
+
+TEST_CASE("stdout is a table on a terminal, JSON with --json") {
+  const Result table = sp_plan("plan " + small, {.environment = {}, .terminal = true});
+  CHECK(table.code == 0);
+  CHECK_THAT(table.out, ContainsSubstring("Recommended: "));
+  CHECK_THAT(table.out, ContainsSubstring("\x1b[1m"));
+  const Result json = sp_plan("plan --json " + small, {.environment = {}, .terminal = true});
+  CHECK(json.out.starts_with("{"));
+  CHECK_THAT(json.out, !ContainsSubstring("\x1b"));
+}
+
+TEST_CASE("NO_COLOR takes the colours away, when it is not empty") {
+  const auto colours = [](const std::string& value) {
+    const Result r =
+        sp_plan("topology list", {.environment = {{"NO_COLOR", value}}, .terminal = true});
+    return r.out.find('\x1b') != std::string::npos;
+  };
+  CHECK_FALSE(colours("1"));
+  CHECK(colours(""));
+}
+
+TEST_CASE("a table has at most 100 characters a line and is the same with --table in a pipe") {
+  const Result r = sp_plan("plan --table " + small);
+  CHECK(r.code == 0);
+  CHECK_THAT(r.out, ContainsSubstring("Assumed"));
+  std::size_t begin = 0;
+  while (begin < r.out.size()) {
+    const std::size_t end = r.out.find('\n', begin);
+    const std::string line = r.out.substr(begin, end - begin);
+    const auto characters = std::count_if(line.begin(), line.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+    });
+    INFO(line);
+    CHECK(characters <= 100);
+    begin = end + 1;
+  }
+}
+
+TEST_CASE("-o writes the document, leaves no temporary file, and stdout still has the table") {
+  const TempDir dir;
+  const auto file = dir.write("plan.json", "old");
+  const Result r = sp_plan("plan -o " + file.string() + " " + small);
+  CHECK(r.code == 0);
+  CHECK_THAT(r.out, ContainsSubstring("Recommended: "));
+  CHECK(spp::read_json(file)["format"] == "sp-plan/plan");
+  CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);
+}
+
+TEST_CASE("-o of a command that fails leaves the old file") {
+  const TempDir dir;
+  const auto file = dir.write("plan.json", "old");
+  CHECK(sp_plan("plan --seq 1 -o " + file.string()).code == 2);
+  CHECK(read_text(file) == "old");
+}
+
+TEST_CASE("-o into what is not a regular file writes in place") {
+  const Result r = sp_plan("plan -o /dev/null " + small);
+  CHECK(r.code == 0);
+  CHECK_FALSE(std::filesystem::is_regular_file("/dev/null"));
+}
+
+TEST_CASE("help and version go to stdout") {
+  for (const std::string line :
+       {"--help", "help", "help plan", "plan --help", "simulate -h", "verify --help",
+        "topology --help", "model --help", "completion --help", "man --help"}) {
+    INFO(line);
+    const Result r = sp_plan(line);
+    CHECK(r.code == 0);
+    CHECK(r.err.empty());
+    CHECK_THAT(r.out, ContainsSubstring("sp-plan"));
+  }
+  const Result version = sp_plan("--version");
+  CHECK(version.code == 0);
+  CHECK_THAT(version.out, ContainsSubstring("commit"));
+  CHECK_THAT(version.out, ContainsSubstring("back ends"));
+}
+
+TEST_CASE("every command's help has examples, and man page and completions know every option") {
+  const std::string help =
+      sp_plan("plan --help").out + sp_plan("simulate --help").out + sp_plan("verify --help").out;
+  CHECK_THAT(help, ContainsSubstring("Examples"));
+  const std::string man = sp_plan("man").out;
+  const std::string bash = sp_plan("completion bash").out;
+  const std::string zsh = sp_plan("completion zsh").out;
+  const std::string fish = sp_plan("completion fish").out;
+  int options = 0;
+  for (std::size_t at = help.find("  --"); at != std::string::npos;
+       at = help.find("  --", at + 1)) {
+    const std::size_t begin = at + 4;
+    const std::string name = help.substr(begin, help.find_first_of(" \n", begin) - begin);
+    INFO(name);
+    ++options;
+    CHECK_THAT(bash, ContainsSubstring("--" + name));
+    CHECK_THAT(zsh, ContainsSubstring("--" + name + "["));
+    CHECK_THAT(fish, ContainsSubstring("-l " + name + " "));
+    std::string roff = name;
+    for (std::size_t dash = 0; (dash = roff.find('-', dash)) != std::string::npos; dash += 2) {
+      roff.insert(dash, "\\");
+    }
+    CHECK_THAT(man, ContainsSubstring("\\-\\-" + roff));
+  }
+  CHECK(options > 80);
+}
+
+TEST_CASE("plan recommends the first of its candidates and names what was assumed") {
+  const Json doc = json_of(sp_plan("plan --top 3 " + small));
+  CHECK(doc["best"] == doc["candidates"][0]);
+  CHECK(doc["candidates"].size() == 3);
+  const auto assumed = [&](const std::string& what) {
+    return std::any_of(doc["assumptions"].begin(), doc["assumptions"].end(),
+                       [&](const Json& a) { return a["what"] == what; });
+  };
+  for (const char* what : {"batch", "dtype", "mask", "head_dim", "phase", "gpus", "memory",
+                           "memory.usable", "stack"}) {
+    INFO(what);
+    CHECK(assumed(what));
+  }
+  CHECK_FALSE(assumed("kv_heads"));
+}
+
+TEST_CASE("what is given is fixed") {
+  const Json doc = json_of(sp_plan("plan --ulysses 4 --layout striped " + small));
+  for (const Json& c : doc["candidates"]) {
+    CHECK(c["plan"]["ulysses"] == 4);
+    CHECK(c["plan"]["ring"] == 2);
+    CHECK(c["plan"]["layout"] == "striped");
+  }
+}
+
+TEST_CASE("--gpus takes as many nodes as it needs, and says so") {
+  const Json doc = json_of(sp_plan("plan --gpus 16 --strategy zigzag-ring " + small));
+  CHECK(doc["request"]["nodes"] == 2);
+  CHECK(doc["best"]["plan"]["ring"] == 16);
+}
+
+TEST_CASE("a plan's document is enough for simulate and verify") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "plan.json").string();
+  CHECK(sp_plan("plan " + small + " -o " + file).code == 0);
+  const Json plan = spp::read_json(file);
+  const Json simulated = json_of(sp_plan("simulate --plan " + file));
+  CHECK(simulated["result"]["plan"] == plan["best"]["plan"]);
+  CHECK(simulated["result"]["predicted"]["step_s"] == plan["best"]["predicted"]["step_s"]);
+  CHECK(json_of(sp_plan("verify --plan " + file))["proven"] == true);
+}
+
+TEST_CASE("a dumped schedule is proven again, and a spoiled one is refuted with 4") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "schedule.txt").string();
+  const std::string work = "--heads 4 --seq 64 --topology dgx-h100 --gpus 4 --ulysses 2 --ring 2";
+  CHECK(sp_plan("simulate " + work + " --dump-schedule " + file).code == 0);
+  const Json proof = json_of(sp_plan("verify --schedule " + file));
+  CHECK(proof["proven"] == true);
+  REQUIRE(proof["schedules"].size() == 2);
+  CHECK(proof["schedules"][1]["phase"] == "bwd");
+
+  std::string text = read_text(file);
+  const std::size_t line = text.find("    compute: merge ");
+  REQUIRE(line != std::string::npos);
+  text.erase(line, text.find('\n', line) + 1 - line);
+  const auto spoiled = dir.write("spoiled.txt", text);
+  const Result r = sp_plan("verify --schedule " + spoiled.string());
+  CHECK(r.code == 4);
+  CHECK_THAT(r.out, ContainsSubstring("\"proven\": false"));
+  CHECK_THAT(r.err, ContainsSubstring("is refuted: "));
+  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+}
+
+TEST_CASE("a trace has an event for each op of each rank") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "trace.json").string();
+  CHECK(sp_plan("simulate " + small + " --ring 8 --trace " + file).code == 0);
+  const Json trace = spp::read_json(file);
+  const auto ops = std::count_if(trace["traceEvents"].begin(), trace["traceEvents"].end(),
+                                 [](const Json& e) { return e["ph"] == "X"; });
+  CHECK(ops > 8 * 8);
+}
+
+TEST_CASE("verify prints what it proved") {
+  const Result r = sp_plan("verify --heads 4 --kv-heads 2 --seq 64 --ulysses 2 --ring 2 --table");
+  CHECK(r.code == 0);
+  CHECK(r.out == read_text(spp::test::source_path("tests/cli/golden/verify_usp.txt")));
+}
+
+TEST_CASE("an imported model is a model") {
+  const TempDir dir;
+  const auto config = dir.write(
+      "config.json", R"({"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 512, "num_hidden_layers": 2, "vocab_size": 1000})");
+  const std::string file = (dir.path() / "tiny.json").string();
+  CHECK(sp_plan("model import " + config.string() + " -o " + file).code == 0);
+  const Json card = json_of(sp_plan("model show " + file));
+  CHECK(card["q_heads"] == 4);
+  CHECK(card["parameters"] == json_of(sp_plan("model show " + config.string()))["parameters"]);
+}

@@ -1,0 +1,116 @@
+#include "tests/cli/program.hpp"
+
+#include "tests/support/paths.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <sstream>
+#include <stdexcept>
+
+namespace spp::test {
+namespace {
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw std::runtime_error("pipe2 failed");
+  }
+  return {ends[0], ends[1]};
+}
+
+/// Both ends of a pseudo terminal: what is written to `write` is read from `read`.
+Pipe make_terminal() {
+  const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  std::array<char, 128> name{};
+  if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0 ||
+      ::ptsname_r(master, name.data(), name.size()) != 0) {
+    throw std::runtime_error("no pseudo terminal");
+  }
+  const int slave = ::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (slave < 0) {
+    throw std::runtime_error("no pseudo terminal");
+  }
+  return {master, slave};
+}
+
+/// Reads both until both are closed, so that neither can fill up and block the program.
+void drain(int out, std::string& out_text, int err, std::string& err_text) {
+  std::array<pollfd, 2> files{{{out, POLLIN, 0}, {err, POLLIN, 0}}};
+  const std::array<std::string*, 2> texts{&out_text, &err_text};
+  int open = 2;
+  while (open > 0 && (::poll(files.data(), files.size(), -1) >= 0 || errno == EINTR)) {
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      if (files[i].fd < 0 || files[i].revents == 0) {
+        continue;
+      }
+      std::array<char, 4096> block{};
+      const ssize_t n = ::read(files[i].fd, block.data(), block.size());
+      if (n > 0) {
+        texts[i]->append(block.data(), static_cast<std::size_t>(n));
+      } else {  // the end; a terminal says EIO
+        files[i].fd = -1;
+        --open;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Result sp_plan(const std::vector<std::string>& words, const RunOptions& options) {
+  const std::string program = build_path("cli/sp-plan").string();
+  const Pipe out = options.terminal ? make_terminal() : make_pipe();
+  const Pipe err = make_pipe();
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  for (const std::string& word : words) {
+    argv.push_back(const_cast<char*>(word.c_str()));
+  }
+  argv.push_back(nullptr);
+
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+    ::dup2(out.write, STDOUT_FILENO);
+    ::dup2(err.write, STDERR_FILENO);
+    ::unsetenv("NO_COLOR");
+    ::unsetenv("SP_PLAN_DATA");
+    for (const auto& [name, value] : options.environment) {
+      ::setenv(name.c_str(), value.c_str(), 1);
+    }
+    ::execv(program.c_str(), argv.data());
+    ::_exit(127);
+  }
+  ::close(out.write);
+  ::close(err.write);
+  Result result;
+  drain(out.read, result.out, err.read, result.err);
+  ::close(out.read);
+  ::close(err.read);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+Result sp_plan(const std::string& line, const RunOptions& options) {
+  std::istringstream in(line);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) {
+    words.push_back(word);
+  }
+  return sp_plan(words, options);
+}
+
+}  // namespace spp::test

@@ -1,0 +1,27 @@
+// Runs the real sp-plan and catches what it says.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace spp::test {
+
+struct Result {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+struct RunOptions {
+  std::map<std::string, std::string> environment;
+  bool terminal = false;  // stdout is a terminal (a pseudo terminal, read into `out`)
+};
+
+/// `words` without the program's name.
+Result sp_plan(const std::vector<std::string>& words, const RunOptions& options = {});
+/// The same; words are separated by spaces.
+Result sp_plan(const std::string& line, const RunOptions& options = {});
+
+}  // namespace spp::test

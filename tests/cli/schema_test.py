@@ -1,0 +1,64 @@
+"""Validates what sp-plan really prints against docs/schema. Arguments: sp-plan, source folder."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import jsonschema
+    from referencing import Registry, Resource
+except ImportError as missing:
+    print(f"skipped: {missing} (python3-jsonschema 4.18 or newer)")
+    sys.exit(77)
+
+program, source = sys.argv[1], pathlib.Path(sys.argv[2])
+schemas = {f.name: json.loads(f.read_text()) for f in sorted((source / "docs/schema").glob("*.json"))}
+registry = Registry().with_resources(
+    (schema["$id"], Resource.from_contents(schema)) for schema in schemas.values())
+for schema in schemas.values():
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+used = set()
+
+
+def check(line, code=0):
+    run = subprocess.run([program, *line.split()], capture_output=True, text=True, check=False)
+    if run.returncode != code:
+        sys.exit(f"sp-plan {line}: exit code {run.returncode}, expected {code}\n{run.stderr}")
+    document = json.loads(run.stdout)
+    name = document["format"].removeprefix("sp-plan/") + ".schema.json"
+    used.add(name)
+    validator = jsonschema.Draft202012Validator(schemas[name], registry=registry)
+    errors = sorted(validator.iter_errors(document), key=lambda e: list(e.path))
+    if errors:
+        where = "/".join(map(str, errors[0].absolute_path))
+        sys.exit(f"sp-plan {line}: {name}: {where}: {errors[0].message[:300]}")
+    return document
+
+
+with tempfile.TemporaryDirectory() as folder:
+    schedule = f"{folder}/schedule.txt"
+    check("plan --model llama-3.1-8b --seq 32K --topology dgx-h100 --recompute full")
+    check("plan --heads 32 --kv-heads 8 --seq 64K --gpu a100-80g-sxm --nodes 2 --inter ib:4x200Gb/s --top 20")
+    check("plan --model wan2.1-t2v-1.3b --seq 32K --topology dgx-h100 --phase prefill")
+    check("plan --model llama-3.1-70b --seq 1M --topology dgx-h100", code=3)
+    check(f"simulate --heads 8 --seq 8K --topology dgx-h100 --ulysses 2 --ring 4 --dump-schedule {schedule}")
+    check("simulate --heads 8 --seq 8K --topology dgx-h100 --strategy startrail --ring 8 --team 2 --phase fwd")
+    check("verify --heads 8 --seq 1K --ulysses 2 --ring 2")
+    check(f"verify --schedule {schedule}")
+    check("topology list")
+    for machine in ("dgx-h100", "8xl20-pcie", "h100-80g-sxm"):
+        check(f"topology show {machine}")
+    check(f"topology check {source}/topologies/machines/dgx-a100.json")
+    check("model list")
+    for model in ("llama-3.1-8b", "mixtral-8x7b", "hunyuanvideo"):
+        check(f"model show {model}")
+    config = pathlib.Path(folder) / "config.json"
+    config.write_text(json.dumps(json.loads((source / "models/qwen2.5-7b.json").read_text())["config"]))
+    check(f"model import {config}")
+
+for name in sorted(set(schemas) - used):
+    sys.exit(f"docs/schema/{name}: no output was checked against it")
+print(f"{len(used)} schemas hold")

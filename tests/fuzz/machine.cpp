@@ -1,0 +1,18 @@
+// The JSON of topologies/: a transport, a generation, a GPU, a machine.
+#include "base/json.hpp"
+#include "sim/machine_json.hpp"
+#include "tests/fuzz/target.hpp"
+
+using spp::fuzz::allow_refusal;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  allow_refusal([&] {
+    const spp::Json json = spp::parse_json(spp::fuzz::text_of(data, size), "input.json");
+    const spp::JsonView view(json, "input.json");
+    allow_refusal([&] { (void)spp::sim::read_transport(view); });
+    allow_refusal([&] { (void)spp::sim::read_generation(view); });
+    allow_refusal([&] { (void)spp::sim::read_gpu(view); });
+    allow_refusal([&] { (void)spp::sim::read_machine(view); });
+  });
+  return 0;
+}

@@ -1,0 +1,15 @@
+// A model: ours, or a published config.json. What is read has finite sizes.
+#include "planner/model.hpp"
+
+#include "tests/fuzz/target.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  spp::fuzz::allow_refusal([&] {
+    const spp::Json json = spp::parse_json(spp::fuzz::text_of(data, size), "config.json");
+    const spp::Model model = spp::read_model(json, "config.json");
+    spp::ensure(!model.not_costed.empty() || model.parameters() > 0, "a model without weights");
+    spp::ensure(model.not_costed.empty() == (model.parameters() > 0),
+                "weights of an unknown model");
+  });
+  return 0;
+}

@@ -1,0 +1,100 @@
+// Drives a fuzz target without libFuzzer: every file of the folders given, and mutations of each.
+//   fuzz_machine [--mutations N] FOLDER|FILE…
+#include "tests/fuzz/target.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void collect(const fs::path& path, std::vector<fs::path>& files) {
+  if (fs::is_directory(path)) {
+    for (const auto& entry : fs::recursive_directory_iterator(path)) {
+      if (entry.is_regular_file()) {
+        files.push_back(entry.path());
+      }
+    }
+  } else {
+    files.push_back(path);
+  }
+}
+
+std::string read(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// A few random edits: a byte replaced, a piece removed or doubled, a digit made a long number.
+std::string mutated(std::string text, std::mt19937& random) {
+  const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
+  for (std::size_t edits = 1 + below(4); edits > 0; --edits) {
+    const std::size_t at = below(text.size() + 1);
+    const std::size_t length = std::min(below(16), text.size() - at);
+    switch (below(4)) {
+      case 0:
+        if (at < text.size()) {
+          text[at] = static_cast<char>(below(256));
+        }
+        break;
+      case 1:
+        text.erase(at, length);
+        break;
+      case 2:
+        text.insert(at, text.substr(at, length));
+        break;
+      default:
+        text.insert(at, below(2) == 0 ? "9223372036854775808" : "-1");
+    }
+  }
+  return text;
+}
+
+void feed(const std::string& text) {
+  // A copy of exactly this size, so that a sanitizer sees a read beyond its end.
+  const std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int mutations = 0;
+  std::vector<fs::path> files;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--mutations" && i + 1 < argc) {
+      const std::string_view count = argv[++i];
+      std::from_chars(count.data(), count.data() + count.size(), mutations);
+    } else {
+      collect(word, files);
+    }
+  }
+  std::sort(files.begin(), files.end());  // the same order everywhere, so that failures repeat
+  std::mt19937 random(20240711);
+  for (const fs::path& file : files) {
+    std::string text = read(file);
+    for (int i = 0; i <= mutations; ++i) {
+      const std::string input = i == 0 ? text : mutated(text, random);
+      try {
+        feed(input);
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "%s, mutation %d: %s\ninput: %s\n", file.c_str(), i, e.what(),
+                     input.c_str());
+        return 1;
+      }
+    }
+  }
+  std::printf("%zu files, %d mutations each\n", files.size(), mutations);
+  return files.empty() ? 1 : 0;
+}

@@ -1,0 +1,85 @@
+#include "cli/options.hpp"
+
+#include "base/error.hpp"
+#include "cli/command.hpp"
+#include "tests/support/catch.hpp"
+
+#include <set>
+
+using namespace spp;
+using namespace spp::cli;
+using spp::test::message_of;
+
+namespace {
+
+constexpr Option number{"number", "N", "a number"};
+constexpr Option text{"text", "a|b|FILE", "a text", OptionGroup::command, 't'};
+constexpr Option flag{"flag", "", "a switch"};
+
+Arguments parse(const std::vector<std::string>& words) { return {{number, text, flag}, words}; }
+
+}  // namespace
+
+TEST_CASE("every option stands once in the tables, with help") {
+  std::set<std::string_view> names;
+  std::set<char> letters;
+  const auto check = [&](const Option& o) {
+    INFO(o.name);
+    CHECK(names.insert(o.name).second);
+    CHECK((o.letter == 0 || letters.insert(o.letter).second));
+    CHECK_FALSE(o.help.empty());
+  };
+  for (const Option& o : shared_options()) {
+    check(o);
+  }
+  for (const Command* c : commands::all()) {
+    for (const Option& o : c->options) {
+      check(o);
+    }
+    CHECK_FALSE(c->examples.empty());
+    CHECK_FALSE(c->summary.empty());
+  }
+}
+
+TEST_CASE("options are given as two words, with '=', or by letter") {
+  CHECK(parse({"--number", "3"}).find("number") == "3");
+  CHECK(parse({"--number=3"}).find("number") == "3");
+  CHECK(parse({"-t", "x"}).find("text") == "x");
+  CHECK(parse({"--number", "-3"}).find("number") == "-3");
+  CHECK(parse({"--flag"}).has("flag"));
+  CHECK(parse({"--number", "3", "extra"}).positionals() == std::vector<std::string>{"extra"});
+  CHECK_FALSE(parse({}).has("flag"));
+  CHECK(parse({}).get("number", "7") == "7");
+  CHECK(parse({"show", "--flag", "name"}).positionals() ==
+        std::vector<std::string>{"show", "name"});
+}
+
+TEST_CASE("a mistake on the command line names the option") {
+  CHECK(message_of<InputError>([] { parse({"--nubmer", "3"}); }) ==
+        "--nubmer: unknown option (did you mean '--number'?)");
+  CHECK(message_of<InputError>([] { parse({"--number"}); }) == "--number: a value is missing (N)");
+  CHECK(message_of<InputError>([] { parse({"--number", "--flag"}); }) ==
+        "--number: a value is missing (N)");
+  CHECK(message_of<InputError>([] { parse({"--number="}); }) == "--number: a value is missing (N)");
+  CHECK(message_of<InputError>([] { parse({"--number", "3", "--number", "4"}); }) ==
+        "--number: given 2 times");
+  CHECK(message_of<InputError>([] { parse({"extra"}).expect_no_positionals(); }) ==
+        "extra: unexpected; options begin with '--' (see --help)");
+}
+
+TEST_CASE("an option that is in no table is our mistake") {
+  CHECK_THROWS_AS(parse({}).has("nubmer"), InternalError);
+}
+
+TEST_CASE("a default does not replace what was given") {
+  Arguments arguments = parse({"--number", "3"});
+  arguments.set_default("number", "4");
+  arguments.set_default("text", "b");
+  CHECK(arguments.find("number") == "3");
+  CHECK(arguments.find("text") == "b");
+}
+
+TEST_CASE("choices are the words of a value that are no placeholders") {
+  CHECK(choices_of(text) == std::vector<std::string>{"a", "b"});
+  CHECK(choices_of(number).empty());
+}
