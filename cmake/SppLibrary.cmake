@@ -19,13 +19,6 @@ function(spp_library)
     endif()
   endforeach()
 
-  foreach(used IN LISTS arg_DEPENDS)  # bring-up: folders appear one by one
-    if(NOT TARGET spp::${used})
-      message(WARNING "spp_library: ${used}/ has no CMakeLists.txt yet; ${arg_NAME} is built without it")
-      list(REMOVE_ITEM arg_DEPENDS ${used})
-    endif()
-  endforeach()
-
   set(headers ${arg_SOURCES})
   list(FILTER headers INCLUDE REGEX "\\.hpp$")
   list(FILTER arg_SOURCES EXCLUDE REGEX "\\.hpp$")

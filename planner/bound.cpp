@@ -8,6 +8,7 @@ namespace spp {
 BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
     : nodes_(cluster.nodes()), per_node_(cluster.gpus_per_node()), per_nic_(std::max(1, cluster.gpus_per_nic())),
       nics_(std::max(1, cluster.gpus_per_node() / per_nic_)),
+      heads_per_kv_(problem.group_size()),
       balanced_mask_(problem.mask.kind == MaskKind::full) {
   const auto read = [&](sim::Scope scope, Scoped& into) {
     for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
@@ -22,7 +23,6 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
       into.latency.at(kind) = segments.empty() ? 0 : latency;
       into.capacity = std::max(into.capacity, into.rate.at(kind));
     }
-    into.sm_share = static_cast<double>(cluster.transport(scope).sms.value) / static_cast<double>(cluster.machine().gpu.sms.value);
   };
   read(sim::Scope::intra, intra_);
   if (nodes_ > 1) {
@@ -69,24 +69,25 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
   const auto calls = static_cast<double>(t.calls);
   const double inside = bytes / intra_.rate[kind] + calls * intra_.latency[kind];
   if (!g.crosses) {
-    return {.seconds = inside, .shared = bytes / intra_.capacity, .sms = inside * intra_.sm_share};
+    return {.seconds = inside, .shared = bytes / intra_.capacity};
   }
-  // `crossing` bytes of each rank leave the node, through a NIC that `sharing` ranks use so. Where a
-  // causal mask leaves some ranks idle they may not use it at the same time.
-  const bool in_step = balanced_mask_ || plan.layout != Layout::contiguous;
-  const auto across = [&](double crossing, double sharers) {
-    const double sharing = in_step ? sharers : 1.0;
-    return TermTime{.seconds = std::max(crossing / inter_.rate[kind], crossing * sharing / inter_.capacity),
+  // `crossing` bytes of each rank leave the node, through a NIC that `sharing` ranks use so.
+  const auto across = [&](double crossing, double sharing) {
+    return TermTime{.seconds = std::max(crossing / inter_.rate[kind],
+                                        crossing * sharing / inter_.capacity),
                     .shared = crossing * sharing / inter_.capacity};
   };
+  // Collectives add to kernels: where a mask makes some ranks slower than others, their collectives
+  // need not fall together, and only a rank's own bytes count. All bytes of rings must pass anyhow.
+  const double in_step = balanced_mask_ ? per_nic_ : 1.0;
   switch (t.kind) {
     case CommKind::all_to_all: {
       const double remote = static_cast<double>(t.group_size - g.local) / (t.group_size - 1);
-      return {.seconds = std::max(bytes * (1 - remote) / intra_.rate[kind], across(bytes * remote, per_nic_).seconds)};
+      return {.seconds = std::max(bytes * (1 - remote) / intra_.rate[kind], across(bytes * remote, in_step).seconds)};
     }
     case CommKind::all_gather:
     case CommKind::reduce_scatter:
-      return across(bytes / g.local, per_nic_);
+      return across(bytes / g.local, in_step);
     case CommKind::send_recv: {
       if (plan.team > 1 && t.group_size == plan.ring) {  // StarTrail's exchange or return: may stay inside
         return {.seconds = inside};
@@ -96,7 +97,6 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
       const double sharing = g.local == 1 ? per_nic_ : std::max(1.0, rings_per_node / nics_);
       TermTime time = across(bytes, sharing);
       time.seconds += calls * intra_.latency[kind];
-      time.sms = std::min(inside * intra_.sm_share, time.seconds * inter_.sm_share);
       return time;
     }
   }
@@ -109,17 +109,17 @@ double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& pl
   if (balanced_mask_ || plan.layout != Layout::contiguous) {  // else the busiest rank may have fewer calls
     kernels += static_cast<double>(form.attention_calls) * startup_[at];
   }
-  return attention_call(form, plan, {.all = kernels, .core = kernels});
+  return attention_call(form, plan, phase, {.kernels = kernels, .core = kernels});
 }
 
-double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan, const Kernels& kernels) const {
+double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase, const Walk& walk) const {
   const Mesh mesh(plan);
   double all_to_all = 0;
   double gathers = 0;
-  double exchanges = 0;
-  double sms = 0;
+  double beside = 0;  // the part of gathers and scatters that exchange and return overlap with
   double longest_ring = 0;
   double all_rings = 0;
+  const double q = heads_per_kv_;
   for (const CommTerm& t : form.comm()) {
     const TermTime time = term(t, plan, mesh);
     switch (t.kind) {
@@ -127,23 +127,21 @@ double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& pl
         all_to_all += time.seconds;
         break;
       case CommKind::all_gather:
+        gathers += time.seconds;
+        beside += time.seconds * (phase == Phase::forward ? q / (q + 2) : 2 / (2 * q + 2));
+        break;
       case CommKind::reduce_scatter:
         gathers += time.seconds;
+        beside += time.seconds * (phase == Phase::forward ? 0 : 2 / (q + 2));
         break;
-      case CommKind::send_recv: {
-        if (plan.team > 1 && t.group_size == plan.ring) {
-          exchanges += time.seconds;
-          break;
-        }
+      case CommKind::send_recv:
         longest_ring = std::max(longest_ring, time.seconds);
         all_rings += time.shared;
-        // The first message of a stream may pass before the kernels and the last one after them.
-        sms += time.sms * static_cast<double>(std::max<std::int64_t>(0, t.calls - 2)) / static_cast<double>(t.calls);
         break;
-      }
     }
   }
-  const double serial = std::max(kernels.all, kernels.core + std::max({all_to_all, gathers, exchanges})) + sms;
+  const double collectives = std::max(all_to_all, gathers + std::max(0.0, walk.exchange - beside));
+  const double serial = std::max(walk.kernels, walk.core + collectives) + walk.sms;
   return std::max({serial, longest_ring, all_rings});
 }
 

@@ -1,12 +1,13 @@
 // A lower bound on the time of one attention call, from its closed form: nothing is built or
 // simulated. The search orders and prunes by it.
 //
-//   bound = max( kernels, kernels between collectives + max(all-to-alls, gathers and scatters,
+//   bound = max( kernels, kernels between collectives + max(all-to-alls, gathers and scatters with
 //                StarTrail's exchange and return) ) + SMs taken,   or the ring messages if they take longer
 //
 // All-to-alls, team or ring collectives and the exchange come before the first attention kernel or after the last
 // one, so they add to it and to what merges its results; packing and casting may overlap with them,
-// and they with each other. Ring messages may hide behind kernels, but their communication kernels
+// and they with each other (of StarTrail's collectives, the exchange overlaps with the gather of q and
+// in the backward, as the return, with those of k and v). Ring messages may hide behind kernels, but their communication kernels
 // take SMs meanwhile: a device that loses the share s for c seconds needs W + s*c for W seconds of
 // kernels. Rates are the best the transport reaches at any size, and the link's whole capacity where
 // several flows share it; only traffic that must cross nodes is counted as such.
@@ -28,12 +29,15 @@ class BoundModel {
 
   /// Seconds; O(1), no allocation.
   [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase) const;
-  /// The same with the kernels of one rank given, in seconds.
-  struct Kernels {
-    double all = 0;
-    double core = 0;  // attention and what merges its results
+  /// What a walk over one rank's program finds, in seconds with everything to itself.
+  struct Walk {
+    double kernels = 0;
+    double core = 0;      // kernels from the first attention to the last
+    double exchange = 0;  // StarTrail's exchange and return
+    double sms = 0;       // device time that communication kernels take between these attentions
   };
-  [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, const Kernels& kernels) const;
+  /// The same for that rank. A bound for it is one for all.
+  [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase, const Walk& walk) const;
 
  private:
   struct Geometry {
@@ -44,7 +48,6 @@ class BoundModel {
   struct TermTime {
     double seconds = 0;  // of its ops, one after the other
     double shared = 0;   // of its bytes, on a link used to capacity
-    double sms = 0;      // least device time that its communication kernels take
   };
   [[nodiscard]] TermTime term(const CommTerm& term, const SequencePlan& plan, const Mesh& mesh) const;
 
@@ -52,10 +55,10 @@ class BoundModel {
     std::array<double, comm_kinds> rate{};     // bytes per second, best at any size
     std::array<double, comm_kinds> latency{};  // least at any size
     double capacity = 0;  // of a link
-    double sm_share = 0;
   };
   Scoped intra_, inter_;
   int nodes_ = 1, per_node_ = 1, per_nic_ = 1, nics_ = 1;
+  double heads_per_kv_ = 1;
   bool balanced_mask_ = false;         // full
   std::array<double, 2> flop_rate_{};  // by phase
   std::array<double, 2> startup_{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -103,24 +104,53 @@ double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy
 
 double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy, Phase phase) const {
   const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
-  // Under a causal mask the last chunk has most work; of uneven heads the first part has most.
+  const ClosedForm form = strategy.closed_form(request_.problem, plan, phase, request_.build);
   const Mesh& mesh = schedule.mesh;
-  const Rank busiest = mesh.rank({.ulysses = 0, .member = mesh.team() - 1, .position = mesh.sub_ring() - 1, .group = mesh.team() - 1});
-  ProgramCursor cursor(schedule.program(busiest));
-  const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = busiest};
-  BoundModel::Kernels kernels;
+  // Under a causal mask the last chunk has most work; of uneven heads the first part has most.
+  const int member = mesh.team() - 1;
+  const Rank first = mesh.rank({.ulysses = 0, .member = member, .position = 0, .group = member});
+  const Rank last = mesh.rank({.ulysses = 0, .member = member, .position = mesh.sub_ring() - 1, .group = member});
+  return std::max(bounds_.attention_call(form, plan, phase, walk(schedule, first)),
+                  bounds_.attention_call(form, plan, phase, walk(schedule, last)));
+}
+
+BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
+  const sim::Placement placement(*request_.cluster, schedule.plan.ranks(), schedule.plan.rank_order);
+  ProgramCursor cursor(schedule.program(rank));
+  const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = rank};
+  BoundModel::Walk walk;
+  sim::LoweredComm lowered;
+  double between = 0;      // kernels since the last attention
+  double sms_between = 0;  // the same of communication kernels
+  bool first_exchange = true;
+  double last_exchange = 0;
   while (const Op* op = cursor.next()) {
-    if (is_communication(op->body)) {
-      continue;
+    if (std::holds_alternative<Exchange>(op->body)) {
+      sim::lower(op->body, shapes, placement, lowered);
+      const double seconds = lowered.flows.empty() ? 0 : lowered.flows[0].latency + lowered.flows[0].bytes / lowered.flows[0].rate_cap;
+      if (walk.core > 0) {
+        sms_between += seconds * costs_.sm_share.at(static_cast<std::size_t>(lowered.scope));
+      }
+      last_exchange = seconds;
+      if (schedule.plan.team > 1 && std::exchange(first_exchange, false)) {
+        walk.exchange = seconds;
+      }
+    } else if (!is_communication(op->body)) {
+      const double seconds = kernels_.of(op->body, shapes).count();
+      walk.kernels += seconds;
+      if (std::holds_alternative<AttentionForward>(op->body) || std::holds_alternative<AttentionBackward>(op->body)) {
+        walk.core += between + seconds;  // what stands between two attention kernels is core, too
+        walk.sms += sms_between;
+        between = sms_between = 0;
+      } else if (walk.core > 0) {
+        between += seconds;
+      }
     }
-    const double seconds = kernels_.of(op->body, shapes).count();
-    const bool core = std::holds_alternative<AttentionForward>(op->body) ||
-                      std::holds_alternative<AttentionBackward>(op->body) || std::holds_alternative<Merge>(op->body) ||
-                      std::holds_alternative<Accumulate>(op->body);
-    kernels.all += seconds;
-    kernels.core += core ? seconds : 0;
   }
-  return bounds_.attention_call(strategy.closed_form(request_.problem, plan, phase, request_.build), plan, kernels);
+  if (schedule.plan.team > 1 && schedule.phase == Phase::backward) {
+    walk.exchange += last_exchange;  // the return
+  }
+  return walk;
 }
 
 double Evaluator::walked_bound(const SequencePlan& plan, const Strategy& strategy) const {
@@ -197,10 +227,16 @@ Bytes Evaluator::least_memory(const SequencePlan& plan, const Strategy& strategy
   return least;
 }
 
-sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strategy, Phase phase, const EvaluationOptions& options) const {
+// Both phases have the same symmetry, so that `folding` is found once.
+sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strategy, Phase phase, const EvaluationOptions& options,
+                               std::optional<sim::Folding>& folding, double limit) const {
   const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
   const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
-  return sim::simulate(schedule, placement, costs_, {.fold = options.fold, .timeline = options.timeline, .steps = options.steps});
+  if (!folding) {
+    folding = options.fold ? sim::Folding::largest(schedule, placement) : sim::Folding::none(schedule, placement);
+  }
+  return sim::simulate(schedule, placement, costs_, {.folding = &*folding, .stop_after = Seconds(limit), .timeline = options.timeline,
+                                                     .steps = options.steps});
 }
 
 Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes& memory, int zero, Recompute recompute,
@@ -360,15 +396,23 @@ std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const St
   e.candidate = unsimulated(plan, strategy);
   Candidate& c = e.candidate;
   c.predicted = {};
-  if (needs(Phase::forward)) {
-    e.forward = run(plan, strategy, Phase::forward, options);
-  }
-  if (needs(Phase::backward)) {
-    if (e.forward && limit < std::numeric_limits<double>::infinity() &&
-        whole_step(e.forward->makespan.count() + walked_call(plan, strategy, Phase::backward)) > limit) {
+  // What is left of the limit for attention calls, one forward and one backward.
+  const double left = with_model() ? (limit - around_least_) / static_cast<double>(request_.model->layers) : limit;
+  std::optional<sim::Folding> folding;
+  double spent = 0;
+  for (const Phase phase : phases) {
+    if (!needs(phase)) {
+      continue;
+    }
+    if (spent > 0 && std::isfinite(left) && spent + walked_call(plan, strategy, phase) > left) {
       return std::nullopt;
     }
-    e.backward = run(plan, strategy, Phase::backward, options);
+    sim::Simulation simulation = run(plan, strategy, phase, options, folding, left - spent);
+    if (!simulation.complete) {
+      return std::nullopt;
+    }
+    spent += simulation.makespan.count();
+    (phase == Phase::forward ? e.forward : e.backward) = std::move(simulation);
   }
   fill_prediction(e, plan, strategy);
   c.predicted.fits = c.predicted.memory.total() <= request_.memory;

@@ -17,8 +17,8 @@ class Evaluator {
 
   /// Seconds that no plan of this shape can beat; from closed forms alone.
   [[nodiscard]] double lower_bound(const SequencePlan& plan, const Strategy& strategy) const;
-  /// A tighter one: the kernels of the busiest rank, op by op, and the closed forms' communication.
-  /// Walks one rank's program where a simulation walks all of them.
+  /// A tighter one: the kernels and messages of two ranks, op by op, and the closed forms' collectives.
+  /// Walks two programs where a simulation walks all of them.
   [[nodiscard]] double walked_bound(const SequencePlan& plan, const Strategy& strategy) const;
   /// Least memory over the ZeRO stages and recomputations that the request leaves open.
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan, const Strategy& strategy) const;
@@ -47,6 +47,7 @@ class Evaluator {
   [[nodiscard]] bool needs(Phase phase) const;
   [[nodiscard]] double whole_step(double attention_call) const;
   [[nodiscard]] double walked_call(const SequencePlan& plan, const Strategy& strategy, Phase phase) const;
+  [[nodiscard]] BoundModel::Walk walk(const Schedule& schedule, Rank rank) const;
   [[nodiscard]] bool with_model() const { return request_.phase == StepPhase::prefill || request_.phase == StepPhase::train; }
   [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq) const;
   [[nodiscard]] MemoryBytes memory_at(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq, int zero,
@@ -59,7 +60,8 @@ class Evaluator {
   void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy) const;
   void add_attention(Prediction& p, const sim::Simulation& simulation, double times) const;
   [[nodiscard]] std::string bound_by(const Evaluation& evaluation) const;
-  [[nodiscard]] sim::Simulation run(const SequencePlan& plan, const Strategy& strategy, Phase phase, const EvaluationOptions& options) const;
+  [[nodiscard]] sim::Simulation run(const SequencePlan& plan, const Strategy& strategy, Phase phase, const EvaluationOptions& options,
+                                    std::optional<sim::Folding>& folding, double limit) const;
 
   const Request& request_;
   sim::KernelCost kernels_;

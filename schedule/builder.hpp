@@ -49,8 +49,8 @@ class ProgramBuilder {
     loop(1, [body = std::move(body)](std::int64_t, OpList& ops) { body(ops); });
   }
   /// A single op.
-  void op(StreamId stream, OpBody body) {
-    once([op = Op{stream, std::move(body)}](OpList& ops) { ops.push_back(op); });
+  void op(StreamId stream, const OpBody& body) {
+    once([op = Op{stream, body}](OpList& ops) { ops.push_back(op); });
   }
 
   [[nodiscard]] DType natural_dtype(Tensor tensor) const {

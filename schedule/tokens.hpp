@@ -28,8 +28,8 @@ struct TokenRange {
   friend constexpr auto operator<=>(const TokenRange&, const TokenRange&) = default;
 };
 
-/// At most two ranges, in storage order. Empty ranges are never kept; ranges that continue each
-/// other are joined, so that equal sets in equal order compare equal.
+/// At most two ranges, in storage order. Empty ranges are never kept; ranges of one stride that
+/// continue each other are joined.
 class TokenSet {
  public:
   TokenSet() = default;

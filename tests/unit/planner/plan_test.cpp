@@ -1,0 +1,195 @@
+#include "planner/plan.hpp"
+
+#include "planner/evaluator.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+
+#include <algorithm>
+#include <set>
+
+using namespace spp;
+using Catch::Approx;
+using Catch::Matchers::ContainsSubstring;
+using spp::test::message_of;
+
+namespace {
+
+sim::Cluster cluster_of(const std::string& machine, int nodes) {
+  const sim::Catalog catalog(test::source_path("topologies"));
+  const sim::MachineSpec spec = catalog.machine(machine, "test");
+  return {spec, nodes, nodes * static_cast<int>(spec.gpus_per_node.value)};
+}
+
+/// Llama-3.1-8B's attention over a whole cluster.
+Request bare_request(const sim::Cluster& cluster, std::int64_t seq) {
+  Request r;
+  r.problem = {.seq = seq, .q_heads = 32, .kv_heads = 8, .head_dim = 128};
+  r.cluster = &cluster;
+  r.gpus = cluster.gpus();
+  r.memory = Bytes(70'000'000'000);
+  return r;
+}
+
+Request train_request(const sim::Cluster& cluster, std::int64_t seq) {
+  Request r = bare_request(cluster, seq);
+  r.model = ModelLibrary(test::source_path("models")).load("llama-3.1-8b", "test");
+  r.phase = StepPhase::train;
+  return r;
+}
+
+double sum_of(const ComponentSeconds& parts) {
+  double sum = 0;
+  for (const double part : parts) {
+    sum += part;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the recommendation is legal, fits, and lies within its interval") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 2);
+  const Request request = train_request(cluster, 131072);
+  const PlanResult result = plan(request);
+  REQUIRE(result.candidates.size() == 5);
+  CHECK(result.searched > result.simulated);
+  for (const Candidate& c : result.candidates) {
+    CHECK(why_not(*c.strategy, request.problem, c.plan).legal());
+    const Prediction& p = c.predicted;
+    CHECK(p.fits);
+    CHECK(p.memory.total() <= request.memory);
+    CHECK(p.low < p.step);
+    CHECK(p.step < p.high);
+    CHECK(p.max_seq >= request.problem.seq);
+    CHECK(sum_of(p.parts) == Approx(p.step.count()).epsilon(1e-9));
+    CHECK(p.mfu > 0);
+    CHECK(p.mfu < 1);
+    CHECK_FALSE(c.why.empty());
+    CHECK_FALSE(c.bound_by.empty());
+  }
+}
+
+TEST_CASE("the best-first search finds what simulating every plan finds") {
+  const sim::Cluster cluster = cluster_of("8xl20-pcie", 1);
+  Request request = bare_request(cluster, 65536);
+  request.top = 3;
+  const PlanResult result = plan(request);
+  std::vector<double> all;
+  for (const SequencePlan& p : legal_plans(request, nullptr)) {
+    all.push_back(evaluate(request, p).candidate.predicted.step.count());
+  }
+  std::ranges::sort(all);
+  std::vector<double> found;
+  for (const Candidate& c : result.candidates) {
+    found.push_back(c.predicted.step.count());
+  }
+  std::ranges::sort(found);
+  REQUIRE(found.size() == 3);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CHECK(found[i] == all[i]);
+  }
+}
+
+TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated from above") {
+  struct World {
+    std::string machine;
+    int nodes;
+    std::int64_t seq;
+    MaskKind mask;
+  };
+  const World world = GENERATE(World{"dgx-h100", 2, 131072, MaskKind::causal},
+                               World{"dgx-h100", 2, 65536, MaskKind::full},
+                               World{"8xl20-pcie", 1, 65536, MaskKind::causal},
+                               World{"p4d", 2, 65536, MaskKind::full},
+                               World{"cloud-a100-ethernet", 2, 65536, MaskKind::causal},
+                               World{"dgx-a100", 3, 98304, MaskKind::causal});
+  const sim::Cluster cluster = cluster_of(world.machine, world.nodes);
+  Request request = bare_request(cluster, world.seq);
+  request.problem.mask = {.kind = world.mask};
+  const Evaluator evaluator(request);
+  for (const SequencePlan& p : legal_plans(request, nullptr)) {
+    const Strategy& s = strategies::by_name(p.strategy, "test");
+    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
+    INFO(world.machine << ": " << short_name(p));
+    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
+    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
+  }
+}
+
+TEST_CASE("what is given is fixed, the rest is searched") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 2);
+  Request request = bare_request(cluster, 65536);
+  request.fixed.ulysses = 4;
+  request.fixed.layout = Layout::zigzag;
+  const std::vector<SequencePlan> plans = legal_plans(request, nullptr);
+  REQUIRE_FALSE(plans.empty());
+  std::set<std::string> names;
+  for (const SequencePlan& p : plans) {
+    CHECK(p.ulysses == 4);
+    CHECK(p.ring == 4);
+    CHECK(p.layout == Layout::zigzag);
+    names.insert(p.strategy);
+  }
+  CHECK(names == std::set<std::string>{"all-gather", "double-ring", "ulysses-startrail", "usp"});
+}
+
+TEST_CASE("rejected plans name the rule") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 8);
+  std::vector<Rejected> rejected;
+  (void)legal_plans(bare_request(cluster, 524288), &rejected);
+  const auto heads = std::ranges::find(rejected, "heads", &Rejected::rule);
+  REQUIRE(heads != rejected.end());
+  CHECK(heads->plan.ulysses == 64);
+  CHECK_THAT(heads->detail, ContainsSubstring("8 KV heads"));
+}
+
+TEST_CASE("where nothing fits, the plan that needs least is named") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  Request request = train_request(cluster, 1 << 20);
+  request.memory = Bytes(20'000'000'000);
+  const PlanResult result = plan(request);
+  CHECK_FALSE(result.any_fits);
+  REQUIRE(result.candidates.size() == 1);
+  CHECK_FALSE(result.candidates[0].predicted.fits);
+  CHECK(result.candidates[0].predicted.max_seq < request.problem.seq);
+}
+
+TEST_CASE("recomputation and ZeRO are chosen so that the step fits") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  Request request = train_request(cluster, 131072);
+  const SequencePlan usp = default_plan(request);
+  const Candidate free = evaluate(request, usp).candidate;
+  request.recompute = Recompute::full;
+  request.zero = 3;
+  const Candidate lean = evaluate(request, usp).candidate;
+  CHECK(lean.predicted.memory.total() < free.predicted.memory.total());
+  CHECK(lean.predicted.step > free.predicted.step);
+}
+
+TEST_CASE("illegal plans are refused with the rule") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  const Request request = bare_request(cluster, 65536);
+  SequencePlan p = default_plan(request);
+  p.ring = 4;
+  CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }), ContainsSubstring("8 GPUs"));
+  p = {.strategy = "startrail", .ring = 8, .team = 3, .layout = Layout::zigzag};
+  CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }), ContainsSubstring("team size 3"));
+}
+
+TEST_CASE("a ring laid across the nodes is slower, and the search keeps it in node order") {
+  // Rank order is part of the search: plans with cyclic ranks are simulated or bounded like others.
+  const sim::Cluster cluster = cluster_of("cloud-a100-ethernet", 2);
+  Request request = bare_request(cluster, 65536);
+  request.fixed.strategy = "zigzag-ring";
+  const PlanResult result = plan(request);
+  REQUIRE(result.candidates.size() == 2);
+  CHECK(result.candidates[0].plan.rank_order == RankOrder::block);
+  CHECK(result.candidates[1].plan.rank_order == RankOrder::cyclic);
+  CHECK(result.candidates[1].predicted.step > 2 * result.candidates[0].predicted.step);
+}
+
+TEST_CASE("groups list the ranks that talk to each other") {
+  const SequencePlan p{.strategy = "usp", .ulysses = 2, .ring = 2};
+  CHECK(groups_of(p, Axis::ulysses) == std::vector<std::vector<int>>{{0, 1}, {2, 3}});
+  CHECK(groups_of(p, Axis::ring) == std::vector<std::vector<int>>{{0, 2}, {1, 3}});
+}
