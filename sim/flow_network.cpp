@@ -151,7 +151,11 @@ FlowId FlowNetwork::start(const FlowStart& flow) {
   route.rate = unsolved;
   ++route.flows;
   ++active_flows_;
-  mark_dirty(r);
+  if (is_alone(route)) {
+    solve_alone(r);  // for now; whoever joins it is dirty then
+  } else {
+    mark_dirty(r);
+  }
   return FlowId(std::size_t{slot});
 }
 

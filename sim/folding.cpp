@@ -17,37 +17,35 @@ Rank translated(const Mesh& mesh, Rank rank, const Translation& t) {
   return mesh.rank(c);
 }
 
-/// Whether a translation maps the blocks of every kind of link onto blocks.
+/// Whether a translation maps the blocks of every kind of link, and nodes, onto blocks.
 bool maps_cluster(const Mesh& mesh, const Placement& placement, const Translation& t) {
   const Cluster& cluster = placement.cluster();
-  const auto kinds = static_cast<int>(link_kinds);
-  std::vector<int> image_of;
-  for (int k = 0; k < kinds; ++k) {
-    const auto kind = static_cast<LinkKind>(k);
-    if (!cluster.link(kind, 0).valid()) {
-      continue;
-    }
-    image_of.assign(static_cast<std::size_t>(cluster.gpus()) + 1, -1);
-    for (int r = 0; r < placement.ranks(); ++r) {
-      const int from = cluster.block(kind, placement.gpu(Rank(r)));
-      const int to = cluster.block(kind, placement.gpu(translated(mesh, Rank(r), t)));
-      int& known = image_of.at(static_cast<std::size_t>(from));
-      if (known >= 0 && known != to) {
-        return false;
-      }
-      known = to;
-    }
+  const auto ranks = static_cast<std::size_t>(placement.ranks());
+  std::vector<std::pair<int, int>> moves(ranks);  // GPU from, to
+  for (std::size_t r = 0; r < ranks; ++r) {
+    moves[r] = {placement.gpu(Rank(r)), placement.gpu(translated(mesh, Rank(r), t))};
   }
-  // Nodes themselves are blocks too, also where no link marks them (a switch inside, NICs of one's
-  // own).
-  image_of.assign(static_cast<std::size_t>(cluster.nodes()), -1);
-  for (int r = 0; r < placement.ranks(); ++r) {
-    int& known = image_of.at(static_cast<std::size_t>(placement.node(Rank(r))));
-    const int to = placement.node(translated(mesh, Rank(r), t));
-    if (known >= 0 && known != to) {
+  std::vector<int> image_of;
+  const auto maps_blocks = [&](auto block) {
+    image_of.assign(static_cast<std::size_t>(cluster.gpus()) + 1, -1);
+    return std::ranges::all_of(moves, [&](const std::pair<int, int>& move) {
+      int& known = image_of[static_cast<std::size_t>(block(move.first))];
+      const int to = block(move.second);
+      const bool same = known < 0 || known == to;
+      known = to;
+      return same;
+    });
+  };
+  // Nodes are blocks also where no link marks them (a switch inside, NICs of one's own).
+  if (!maps_blocks([&](int gpu) { return cluster.node_of(gpu); })) {
+    return false;
+  }
+  for (std::size_t k = 0; k < link_kinds; ++k) {
+    const auto kind = static_cast<LinkKind>(k);
+    if (cluster.link(kind, 0).valid() &&
+        !maps_blocks([&](int gpu) { return cluster.block(kind, gpu); })) {
       return false;
     }
-    known = to;
   }
   return true;
 }

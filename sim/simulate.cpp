@@ -7,8 +7,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <queue>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 namespace spp::sim {
@@ -19,41 +18,51 @@ constexpr double never = std::numeric_limits<double>::infinity();
 enum class TimerKind : std::uint8_t { host_issued, op_ends, flows_start };
 
 struct Timer {
-  double at = 0;
-  std::uint64_t sequence = 0;
   TimerKind kind = TimerKind::host_issued;
   int rank = 0;
-  std::int64_t op = 0;
+  SlotId op = 0;
   std::uint32_t first_flow = 0, flows = 0;  // flows_start: of the op's lowered flows
   int receiver = -1;                        // flows_start of an exchange
-  std::int64_t receiver_op = -1;
+  SlotId receiver_op = -1;
   int collective = -1;
-
-  friend bool operator>(const Timer& a, const Timer& b) {
-    return a.at != b.at ? a.at > b.at : a.sequence > b.sequence;
-  }
 };
 
 /// A flow on its way.
 struct Message {
   int sender = -1, receiver = -1;  // simulated ranks; receiver -1: part of a collective
   int collective = -1;
-  std::int64_t sender_op = 0, receiver_op = 0;
+  SlotId sender_op = 0, receiver_op = 0;
   Rank to;
   double bytes = 0, begin = 0;
 };
 
-struct Collective {
-  std::vector<std::pair<int, std::int64_t>> arrived;  // rank, op
-  std::int64_t outstanding = 0;                       // flows
+/// An op of a simulated rank.
+struct OpOfRank {
+  int rank = 0;
+  SlotId op = 0;
 };
 
-/// Exchanges of one sender with one receiver on one stream, waiting for the other side.
+struct Collective {
+  std::vector<OpOfRank> arrived;
+  std::int64_t outstanding = 0;  // flows
+};
+
+/// Which collective an op is part of: the groups of a stream differ in one of these.
+struct CollectiveKey {
+  StreamId stream;
+  int lowest = 0;  // of the members' representatives
+  int stride = 1, size = 1;
+  friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
+};
+
+/// Exchanges of one sender with one receiver on one stream, waiting for the other side. Ops of a
+/// stream start one after the other, so one side waits with one op at most.
 struct Channel {
   Rank from;
   StreamId stream;
-  std::vector<std::pair<int, std::int64_t>> sends;  // first come, first served
-  std::vector<std::int64_t> receives;
+  OpOfRank send;
+  SlotId receive = -1;
+  bool sending = false;
 };
 
 /// Exposed time by kind of communication and stream, with the slowest message seen.
@@ -75,7 +84,7 @@ struct RankState {
   LinkId device;
   std::vector<Channel> channels;
   std::vector<std::pair<Traffic, RouteId>> routes;  // recently used
-  std::int64_t running_kernel = -1;
+  SlotId running_kernel = -1;
   bool queued = false;
   double host = 0;          // when it is done issuing what was fetched
   double compute_free = 0;  // when the compute stream's last kernel ended
@@ -100,8 +109,9 @@ class Engine {
         placement_(placement),
         costs_(costs),
         options_(options),
-        folding_(options.fold ? Folding::largest(schedule, placement)
-                              : Folding::none(schedule, placement)),
+        folding_(options.folding != nullptr ? *options.folding
+                 : options.fold             ? Folding::largest(schedule, placement)
+                                            : Folding::none(schedule, placement)),
         network_({.rate_staleness = options.rate_staleness}) {}
 
   Simulation run() {
@@ -109,22 +119,30 @@ class Engine {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       wake(static_cast<int>(i));
     }
+    work();
     for (;;) {
-      work();
       // Timers of this instant before rates are solved: once, for all that starts together.
-      while (!timers_.empty() && timers_.top().at <= now_) {
-        fire_next();
-        work();
+      while (!timers_.empty() && timers_.begin()->first <= now_) {
+        const auto due = timers_.extract(timers_.begin());
+        for (const Timer& timer : due.mapped()) {
+          fire(timer);
+          work();
+        }
       }
-      const double timer = timers_.empty() ? never : timers_.top().at;
-      const double flow = network_.next_completion().count();
-      const double next = std::min(timer, flow);
+      const double timer = timers_.empty() ? never : timers_.begin()->first;
+      const double next = std::min(timer, network_.next_completion().count());
       if (next == never) {
         break;
       }
       now_ = std::max(now_, next);
-      for (const Completion& done : network_.advance_to(Seconds(now_))) {
+      if (now_ > options_.stop_after.count()) {
+        return {.complete = false};
+      }
+      const auto ended = network_.advance_to(Seconds(now_));
+      completions_.assign(ended.begin(), ended.end());
+      for (const Completion& done : completions_) {
         completed(done.token);
+        work();  // while the rank is in the cache
       }
     }
     return result();
@@ -164,15 +182,29 @@ class Engine {
     awake_.clear();
   }
 
-  /// Fetches what fits and starts what can start.
+  /// Fetches what fits and starts what can start; what starts makes room for more.
   void advance(int index) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
+    fetch(r);
+    do {
+      start_ready(index, r);
+    } while (fetch(r));
+  }
+
+  /// Says whether one of the new ops is the first of its stream.
+  bool fetch(RankState& r) {
+    bool first = false;
     const Op* op = nullptr;
     while (Slot* slot = r.window.fetch(op)) {
       prepare(r, *slot, *op);
+      first = first || r.window.head(slot->stream.index()) == slot->id;
     }
-    for (std::size_t s = 0; s < static_cast<std::size_t>(r.window.streams()); ++s) {
-      const std::int64_t head = r.window.head(s);
+    return first;
+  }
+
+  void start_ready(int index, RankState& r) {
+    for (std::size_t s = 0; s < r.window.streams(); ++s) {
+      const SlotId head = r.window.head(s);
       if (head < 0) {
         continue;
       }
@@ -180,14 +212,12 @@ class Engine {
       if (slot.started || slot.waits_for != 0) {
         continue;
       }
-      if (slot.issued > now_) {
-        if (!slot.host_timer) {
-          slot.host_timer = true;
-          set_timer({.at = slot.issued, .kind = TimerKind::host_issued, .rank = index, .op = head});
-        }
-        continue;
+      if (slot.issued <= now_) {
+        start(index, slot);
+      } else if (!slot.host_timer) {
+        slot.host_timer = true;
+        set_timer(slot.issued, {.kind = TimerKind::host_issued, .rank = index, .op = head});
       }
-      start(index, head, slot);
     }
   }
 
@@ -240,63 +270,55 @@ class Engine {
     return costs_.local_copy.value() > 0 ? 2 * (bytes / costs_.local_copy).count() : 0;
   }
 
-  void start(int index, std::int64_t position, Slot& slot) {
+  void start(int index, Slot& slot) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
-    slot.started = true;
+    r.window.start(slot.id);
     slot.begin = now_;
     if (slot.op_class == OpClass::kernel || slot.op_class == OpClass::attention) {
-      account_wait(r, position, slot);
+      account_wait(r, slot);
       if (slot.seconds > 0) {
         network_.start({.route = r.device_route,
                         .volume = slot.seconds,
                         .token = kernel_token | static_cast<std::uint64_t>(index)});
-        r.running_kernel = position;
+        r.running_kernel = slot.id;
       } else {
-        ends_now(index, position);
+        set_timer(now_, {.kind = TimerKind::op_ends, .rank = index, .op = slot.id});
       }
       return;
     }
     begin_communication(r, slot);
     if (slot.op_class == OpClass::exchange) {
-      start_exchange(index, position, slot);
+      start_exchange(index, slot);
     } else {
-      join_collective(index, position, slot);
+      join_collective(index, slot);
     }
   }
 
-  void start_exchange(int index, std::int64_t position, Slot& slot) {
+  void start_exchange(int index, Slot& slot) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
-    if (slot.to == r.rank) {
-      ++slot.parts;
-      set_timer(
-          {.at = now_ + slot.seconds, .kind = TimerKind::op_ends, .rank = index, .op = position});
-      return;
-    }
-    slot.parts = (slot.to.valid() ? 1 : 0) + (slot.from.valid() ? 1 : 0);
+    const bool local = slot.to == r.rank;
+    slot.parts = local ? 0 : (slot.to.valid() ? 1 : 0) + (slot.from.valid() ? 1 : 0);
     if (slot.parts == 0) {
-      ++slot.parts;
-      ends_now(index, position);
+      set_timer(now_ + slot.seconds, {.kind = TimerKind::op_ends, .rank = index, .op = slot.id});
       return;
     }
     if (slot.to.valid()) {
       const int receiver = folding_.class_of(slot.to);
       Channel& channel = channel_of(receiver, folding_.image(r.rank, slot.to), slot.stream);
-      if (channel.receives.empty()) {
-        channel.sends.emplace_back(index, position);
+      if (channel.receive < 0) {
+        channel.send = {.rank = index, .op = slot.id};
+        channel.sending = true;
       } else {
-        const std::int64_t receive = channel.receives.front();
-        channel.receives.erase(channel.receives.begin());
-        meet(index, position, receiver, receive, r.rank);
+        meet({.rank = index, .op = slot.id},
+             {.rank = receiver, .op = std::exchange(channel.receive, -1)}, r.rank);
       }
     }
     if (slot.from.valid()) {
       Channel& channel = channel_of(index, slot.from, slot.stream);
-      if (channel.sends.empty()) {
-        channel.receives.push_back(position);
+      if (std::exchange(channel.sending, false)) {
+        meet(channel.send, {.rank = index, .op = slot.id}, r.rank);
       } else {
-        const auto [sender, send] = channel.sends.front();
-        channel.sends.erase(channel.sends.begin());
-        meet(sender, send, index, position, r.rank);
+        channel.receive = slot.id;
       }
     }
   }
@@ -306,36 +328,33 @@ class Engine {
     const auto it = std::ranges::find_if(
         channels, [&](const Channel& c) { return c.from == from && c.stream == stream; });
     return it != channels.end() ? *it
-                                : channels.emplace_back(Channel{
-                                      .from = from, .stream = stream, .sends = {}, .receives = {}});
+                                : channels.emplace_back(Channel{.from = from, .stream = stream});
   }
 
   /// Both sides of a message are there; `late` came second.
-  void meet(int sender, std::int64_t send, int receiver, std::int64_t receive, Rank late) {
-    Slot& from = ranks_[static_cast<std::size_t>(sender)].window.slot(send);
-    Slot& to = ranks_[static_cast<std::size_t>(receiver)].window.slot(receive);
-    from.last_peer = to.last_peer = late;
+  void meet(OpOfRank send, OpOfRank receive, Rank late) {
+    Slot& from = slot_of(send);
+    slot_of(receive).last_peer = from.last_peer = late;
     ensure(!from.lowered.flows.empty(), "a message without a flow");
-    const Timer timer{.at = now_ + from.lowered.flows[0].latency,
-                      .kind = TimerKind::flows_start,
-                      .rank = sender,
-                      .op = send,
+    const double latency = from.lowered.flows[0].latency;
+    const Timer timer{.kind = TimerKind::flows_start,
+                      .rank = send.rank,
+                      .op = send.op,
                       .first_flow = 0,
                       .flows = 1,
-                      .receiver = receiver,
-                      .receiver_op = receive};
-    if (from.lowered.flows[0].latency > 0) {
-      set_timer(timer);
+                      .receiver = receive.rank,
+                      .receiver_op = receive.op};
+    if (latency > 0) {
+      set_timer(now_ + latency, timer);
     } else {
       start_flows(timer);
     }
   }
 
-  void join_collective(int index, std::int64_t position, Slot& slot) {
-    RankState& r = ranks_[static_cast<std::size_t>(index)];
+  void join_collective(int index, Slot& slot) {
     // Members are translated with me (I am my own representative), so classes tell groups apart.
     int lowest = index;
-    int members = 0;
+    std::size_t members = 0;
     seen_.resize(ranks_.size(), 0);
     ++searches_;
     for (int i = 0; i < slot.group.size; ++i) {
@@ -344,8 +363,10 @@ class Engine {
       members +=
           std::exchange(seen_[static_cast<std::size_t>(member)], searches_) != searches_ ? 1 : 0;
     }
-    const std::uint64_t key =
-        static_cast<std::uint64_t>(slot.stream.value) << 32 | static_cast<std::uint32_t>(lowest);
+    const CollectiveKey key{.stream = slot.stream,
+                            .lowest = lowest,
+                            .stride = slot.group.stride,
+                            .size = slot.group.size};
     const auto [found, fresh] =
         collective_ids_.try_emplace(key, static_cast<int>(collectives_.size()));
     if (fresh) {
@@ -353,40 +374,38 @@ class Engine {
     }
     const int id = found->second;
     Collective& c = collectives_[static_cast<std::size_t>(id)];
-    c.arrived.emplace_back(index, position);
-    if (static_cast<int>(c.arrived.size()) < members) {
+    c.arrived.push_back({.rank = index, .op = slot.id});
+    if (c.arrived.size() < members) {
       return;
     }
-    for (const auto& [rank, op] : c.arrived) {
-      Slot& member = ranks_[static_cast<std::size_t>(rank)].window.slot(op);
-      member.last_peer = r.rank;
+    for (const OpOfRank& arrived : c.arrived) {
+      Slot& member = slot_of(arrived);
+      member.last_peer = ranks_[static_cast<std::size_t>(index)].rank;
       c.outstanding += static_cast<std::int64_t>(member.lowered.flows.size());
     }
     if (c.outstanding == 0) {
       end_collective(id);
       return;
     }
-    const auto arrived = c.arrived;
-    for (const auto& [rank, op] : arrived) {
-      launch_flows(rank, op, id);
+    for (const OpOfRank& arrived : c.arrived) {
+      launch_flows(arrived, id);
     }
   }
 
   /// One timer for each run of flows with equal latency.
-  void launch_flows(int rank, std::int64_t op, int collective) {
-    const auto& flows = ranks_[static_cast<std::size_t>(rank)].window.slot(op).lowered.flows;
+  void launch_flows(OpOfRank sender, int collective) {
+    const auto& flows = slot_of(sender).lowered.flows;
     for (std::uint32_t first = 0; first < flows.size();) {
       std::uint32_t end = first + 1;
       while (end < flows.size() && flows[end].latency == flows[first].latency) {
         ++end;
       }
-      set_timer({.at = now_ + flows[first].latency,
-                 .kind = TimerKind::flows_start,
-                 .rank = rank,
-                 .op = op,
-                 .first_flow = first,
-                 .flows = end - first,
-                 .collective = collective});
+      set_timer(now_ + flows[first].latency, {.kind = TimerKind::flows_start,
+                                              .rank = sender.rank,
+                                              .op = sender.op,
+                                              .first_flow = first,
+                                              .flows = end - first,
+                                              .collective = collective});
       first = end;
     }
   }
@@ -450,7 +469,8 @@ class Engine {
   void completed(std::uint64_t token) {
     if ((token & kernel_token) != 0) {
       const auto index = static_cast<int>(token & ~kernel_token);
-      finish(index, ranks_[static_cast<std::size_t>(index)].running_kernel);
+      RankState& r = ranks_[static_cast<std::size_t>(index)];
+      finish(index, r.window.slot(r.running_kernel));
       return;
     }
     const Message m = in_flight_[token];
@@ -471,63 +491,51 @@ class Engine {
     receiver.slow_from = slot.slow_from;
     receiver.slow_to = slot.slow_to;
     receiver.slow_rate = slot.slow_rate;
-    part_ended(m.sender, m.sender_op);
-    part_ended(m.receiver, m.receiver_op);
-  }
-
-  void part_ended(int index, std::int64_t op) {
-    if (--ranks_[static_cast<std::size_t>(index)].window.slot(op).parts == 0) {
-      finish(index, op);
+    if (--slot.parts == 0) {
+      finish(m.sender, slot);
+    }
+    if (--receiver.parts == 0) {
+      finish(m.receiver, receiver);
     }
   }
 
   void end_collective(int id) {
     const auto members = std::exchange(collectives_[static_cast<std::size_t>(id)].arrived, {});
-    for (const auto& [rank, op] : members) {
-      Slot& slot = ranks_[static_cast<std::size_t>(rank)].window.slot(op);
+    for (const OpOfRank& member : members) {
+      Slot& slot = slot_of(member);
       slot.slow_from = last_message_.from;
       slot.slow_to = last_message_.to;
       slot.slow_rate = last_message_.rate;
-      finish(rank, op);
+      finish(member.rank, slot);
     }
   }
 
-  void ends_now(int index, std::int64_t op) {
-    set_timer({.at = now_, .kind = TimerKind::op_ends, .rank = index, .op = op});
-  }
-
-  void fire_next() {
-    const Timer t = timers_.top();
-    timers_.pop();
+  void fire(const Timer& t) {
     switch (t.kind) {
       case TimerKind::host_issued:
         wake(t.rank);
         break;
-      case TimerKind::op_ends: {
-        Slot& slot = ranks_[static_cast<std::size_t>(t.rank)].window.slot(t.op);
-        slot.parts = 0;
-        finish(t.rank, t.op);
+      case TimerKind::op_ends:
+        finish(t.rank, slot_of({.rank = t.rank, .op = t.op}));
         break;
-      }
       case TimerKind::flows_start:
         start_flows(t);
         break;
     }
   }
 
-  void finish(int index, std::int64_t position) {
+  void finish(int index, Slot& slot) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
-    Slot& slot = r.window.slot(position);
     const double took = now_ - slot.begin;
     if (slot.op_class == OpClass::attention || slot.op_class == OpClass::kernel) {
       (slot.op_class == OpClass::attention ? r.attention : r.other_kernels) += took;
       r.compute_free = now_;
     } else {
-      end_communication(r, slot, position);
+      end_communication(r, slot);
     }
     if (options_.timeline) {
       timeline_.events.push_back({.rank = r.rank,
-                                  .op = position,
+                                  .op = slot.position,
                                   .stream = slot.stream,
                                   .kind = slot.kind,
                                   .begin = Seconds(slot.begin),
@@ -538,12 +546,11 @@ class Engine {
                                   .waited_for_rank = slot.last_peer});
     }
     r.end = now_;
-    r.window.finish(position, now_);
+    r.window.finish(slot.id, now_);
     wake(index);
   }
 
-  // ---- accounting
-  // --------------------------------------------------------------------------------
+  // ---- accounting ----
 
   void begin_communication(RankState& r, const Slot& slot) {
     if (r.communicating++ == 0) {
@@ -552,7 +559,7 @@ class Engine {
     take_sms(r, costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
   }
 
-  void end_communication(RankState& r, const Slot& slot, std::int64_t position) {
+  void end_communication(RankState& r, const Slot& slot) {
     if (--r.communicating == 0) {
       r.communicating_total += now_ - r.communicating_since;
     }
@@ -564,7 +571,7 @@ class Engine {
                    .to = slot.slow_to,
                    .rate = slot.slow_rate,
                    .algorithm = slot.lowered.algorithm};
-    r.last_comm_op = position;
+    r.last_comm_op = slot.position;
   }
 
   void take_sms(RankState& r, double share) {
@@ -576,7 +583,7 @@ class Engine {
     network_.set_capacity(r.device, 1.0 - std::min(most, r.sm_taken));
   }
 
-  void account_wait(RankState& r, std::int64_t position, const Slot& slot) {
+  void account_wait(RankState& r, const Slot& slot) {
     const double wait = now_ - r.compute_free;
     if (wait <= 0) {
       return;
@@ -589,7 +596,7 @@ class Engine {
     // The dependency's slot may have been reused; the last communication of the rank is that op.
     add_exposed(r, wait);
     if (options_.steps) {
-      r.waits.push_back({.op = position,
+      r.waits.push_back({.op = slot.position,
                          .waited_for = slot.ready_by,
                          .kind = r.last_comm.kind,
                          .stream = r.last_comm.stream,
@@ -662,9 +669,10 @@ class Engine {
     return s;
   }
 
-  void set_timer(Timer timer) {
-    timer.sequence = timer_sequence_++;
-    timers_.push(timer);
+  void set_timer(double at, const Timer& timer) { timers_[at].push_back(timer); }
+
+  Slot& slot_of(OpOfRank op) {
+    return ranks_[static_cast<std::size_t>(op.rank)].window.slot(op.op);
   }
 
   struct LastMessage {
@@ -682,11 +690,11 @@ class Engine {
   std::vector<RankState> ranks_;
   std::vector<LinkId> link_ids_;  // of link classes, in the network; added when first used
   std::vector<int> awake_;
-  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
-  std::uint64_t timer_sequence_ = 0;
+  std::map<double, std::vector<Timer>> timers_;  // by time, then in order of creation
+  std::vector<Completion> completions_;
   std::vector<Message> in_flight_;
   std::vector<std::uint64_t> free_messages_;
-  std::unordered_map<std::uint64_t, int> collective_ids_;  // by stream and lowest member
+  std::map<CollectiveKey, int> collective_ids_;
   std::vector<Collective> collectives_;
   std::vector<std::uint64_t> seen_;  // by rank: the last search that met it
   std::uint64_t searches_ = 0;

@@ -19,6 +19,7 @@
 
 #include <array>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct SimulationCosts {
 
 struct SimulationOptions {
   bool fold = true;           // simulate one rank of each orbit
+  const Folding* folding = nullptr;  // the orbits, if the caller has them already
+  Seconds stop_after{std::numeric_limits<double>::infinity()};  // give up beyond this time
   bool timeline = false;      // record every op of the simulated ranks
   bool steps = false;         // record each wait of the critical rank
   double rate_staleness = 0;  // see flow_network.hpp; 0 is exact
@@ -73,6 +76,7 @@ struct Breakdown {
 };
 
 struct Simulation {
+  bool complete = true;  // false: stopped by stop_after; nothing below means anything
   Seconds makespan{};
   Rank critical;
   Breakdown breakdown;

@@ -168,7 +168,7 @@ TEST_CASE("all-gather: 2 g + a; zigzag g + max(g, r) + r + a") {
 // binds while an inner hop fits beside one step and the outer hop o beside a window of w steps. If
 // the outer hop binds, a window begins when its hop ends: R/w - 1 of them, then the last window.
 TEST_CASE("forward double ring: max(o, w (a+m)) (R/w - 1) + w (a+m) + c") {
-  for (const auto& [ring, window] : {std::pair{4, 2}, {8, 2}, {8, 4}, {16, 4}}) {
+  for (const auto& [ring, window] : {std::pair{4, 2}, {8, 2}, {8, 4}, {16, 4}, {64, 32}}) {
     for (const double latency : latencies) {
       const double inner = latency + 2 * tile / port;
       const Kernels k{.a = 1.1 * inner, .m = 0.2 * inner, .c = 0.3 * inner};

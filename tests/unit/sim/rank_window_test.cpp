@@ -95,7 +95,7 @@ TEST_CASE("ops of one stream are in order by the stream, not by dependencies") {
   CHECK(w.done());
 }
 
-TEST_CASE("a full window takes ops again as soon as its oldest has ended") {
+TEST_CASE("a full window takes ops again as soon as one of its ops has started") {
   Written program;
   for (int i = 0; i < RankWindow::lookahead + 2; ++i) {
     program.copy(compute, 0, 1);
@@ -103,26 +103,53 @@ TEST_CASE("a full window takes ops again as soon as its oldest has ended") {
   RankWindow w = program.window();
   fetch_all(w);
   CHECK(w.fetched() == RankWindow::lookahead);
-  w.finish(0, 1);
+  w.start(0);
   fetch_all(w);
   CHECK(w.fetched() == RankWindow::lookahead + 1);
 }
 
-// Op 0 writes b and ends; `lookahead` ops later its place in the window is taken by an op that has
-// nothing to do with b. Whoever reads b then depends on nobody: the new op must not inherit.
-TEST_CASE("an op that takes the place of an ended one does not inherit what waits for it") {
+TEST_CASE("an op that runs for long does not stop the host") {
+  Written program;
+  program.copy(other, 2, 3);
+  constexpr int ops = 5 * RankWindow::lookahead;
+  for (int i = 0; i < ops; ++i) {
+    program.copy(compute, 0, 1);
+  }
+  RankWindow w = program.window();
+  fetch_all(w);
+  w.start(w.head(1));  // and does not end
+  for (int i = 0; i < ops; ++i) {
+    const SlotId next = w.head(0);
+    REQUIRE(next >= 0);
+    w.start(next);
+    w.finish(next, i);
+    fetch_all(w);
+  }
+  CHECK(w.fetched() == ops + 1);
+  CHECK(w.head(0) == -1);
+  CHECK_FALSE(w.done());
+}
+
+// Op 0 writes b and ends; its slot is taken by an op that has nothing to do with b. Whoever reads b
+// then depends on nobody: the new op must not inherit.
+TEST_CASE("an op that takes the slot of an ended one does not inherit what waits for it") {
   Written program;
   program.copy(compute, 0, 1);
   for (int i = 1; i < RankWindow::lookahead; ++i) {
     program.copy(compute, 2, 3);
   }
-  program.copy(compute, 2, 3);  // in the place of op 0
+  program.copy(compute, 2, 3);  // in the slot of op 0
   program.copy(other, 1, 0);    // reads b
   RankWindow w = program.window();
   fetch_all(w);
-  w.finish(0, 1);
-  w.finish(1, 2);
+  for (int i = 0; i < 2; ++i) {
+    const SlotId done = w.head(0);
+    w.start(done);
+    w.finish(done, 1);
+  }
   fetch_all(w);
   REQUIRE(w.fetched() == RankWindow::lookahead + 2);
-  CHECK(w.slot(RankWindow::lookahead + 1).waits_for == 0);
+  REQUIRE(w.head(1) >= 0);
+  CHECK(w.slot(w.head(1)).position == RankWindow::lookahead + 1);
+  CHECK(w.slot(w.head(1)).waits_for == 0);
 }
