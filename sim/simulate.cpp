@@ -1,5 +1,6 @@
 // The event loop. Ranks (one per orbit, see folding.hpp) hold windows of their programs; kernels
-// and messages are flows of one FlowNetwork, where a rank's device is a link of its own.
+// and messages are flows of one FlowNetwork, where a rank's device is a link of its own. One class,
+// hence one file: all its parts share the clock, the ranks and the network.
 #include "sim/simulate.hpp"
 
 #include "sim/flow_network.hpp"

@@ -2,12 +2,10 @@
 //
 // Semantics (DESIGN in docs/cost-model.md)
 // - An op starts when the buffers it uses are free in the sense of schedule.hpp, its stream is free
-// and
-//   the host has issued it (one launch cost per op, in program order, at most `lookahead` ops
-//   ahead).
+//   and the host has issued it: one launch cost per op, in program order; at most `lookahead` ops
+//   (rank_window.hpp) are issued and have not started.
 // - A kernel occupies its rank's device for the time its cost model says, longer while
-// communication
-//   kernels of the rank hold SMs: the device's capacity is 1 less their share.
+//   communication kernels of the rank hold SMs: the device's capacity is 1 less their share.
 // - A point-to-point message starts when both sides have started their op; a collective when all
 //   members have. It pays its latency, then its flows run at max-min fair rates (flow_network.hpp).
 //   An exchange ends when its own messages have ended, a collective when all of its flows have.
