@@ -1,4 +1,5 @@
-// Speed of a peer, to hold bench/flow_network_bench.cpp against: sequence-parallel traffic patterns on SimGrid's flow-level (max-min) network model.
+// Speed of a peer, to hold bench/sim_bench.cpp against: sequence-parallel traffic patterns on
+// SimGrid's flow-level (max-min) network model.
 //   build: g++ -O2 -std=c++17 simgrid_bench.cpp -o simgrid_bench -lsimgrid      (SimGrid 3.32 or 4.1)
 //   usage: simgrid_bench PATTERN P TOPO [--bytes=N] [--comp=SEC] [--jitter=FRACTION] [--lat=SEC] [simgrid --cfg=...]
 // PATTERN  ring      P ranks, P-1 steps; a step = send block right + receive block from left + compute, all overlapped
