@@ -6,7 +6,9 @@
 namespace spp {
 
 BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
-    : nodes_(cluster.nodes()), per_node_(cluster.gpus_per_node()), per_nic_(std::max(1, cluster.gpus_per_nic())),
+    : nodes_(cluster.nodes()),
+      per_node_(cluster.gpus_per_node()),
+      per_nic_(std::max(1, cluster.gpus_per_nic())),
       nics_(std::max(1, cluster.gpus_per_node() / per_nic_)),
       heads_per_kv_(problem.group_size()),
       balanced_mask_(problem.mask.kind == MaskKind::full) {
@@ -34,7 +36,8 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
     const auto at = static_cast<std::size_t>(phase);
     flop_rate_.at(at) = probe.value() / kernels.attention_at_best(probe, problem, phase).count();
     const auto& spec = cluster.machine().gpu.generation.attention;
-    startup_.at(at) = (phase == Phase::forward ? spec.startup : spec.startup_backward).value.count();
+    startup_.at(at) =
+        (phase == Phase::forward ? spec.startup : spec.startup_backward).value.count();
   }
 }
 
@@ -52,7 +55,8 @@ BoundModel::Geometry BoundModel::geometry(const RankGroup& group, RankOrder orde
   return {.local = local, .crosses = period > 1 && group.size > 1};
 }
 
-BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& plan, const Mesh& mesh) const {
+BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& plan,
+                                      const Mesh& mesh) const {
   const auto kind = static_cast<std::size_t>(t.kind);
   const double bytes = t.total.as_double() / plan.ranks();
   const Rank first(0);
@@ -73,9 +77,9 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
   }
   // `crossing` bytes of each rank leave the node, through a NIC that `sharing` ranks use so.
   const auto across = [&](double crossing, double sharing) {
-    return TermTime{.seconds = std::max(crossing / inter_.rate[kind],
-                                        crossing * sharing / inter_.capacity),
-                    .shared = crossing * sharing / inter_.capacity};
+    return TermTime{
+        .seconds = std::max(crossing / inter_.rate[kind], crossing * sharing / inter_.capacity),
+        .shared = crossing * sharing / inter_.capacity};
   };
   // Collectives add to kernels: where a mask makes some ranks slower than others, their collectives
   // need not fall together, and only a rank's own bytes count. All bytes of rings must pass anyhow.
@@ -83,13 +87,15 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
   switch (t.kind) {
     case CommKind::all_to_all: {
       const double remote = static_cast<double>(t.group_size - g.local) / (t.group_size - 1);
-      return {.seconds = std::max(bytes * (1 - remote) / intra_.rate[kind], across(bytes * remote, in_step).seconds)};
+      return {.seconds = std::max(bytes * (1 - remote) / intra_.rate[kind],
+                                  across(bytes * remote, in_step).seconds)};
     }
     case CommKind::all_gather:
     case CommKind::reduce_scatter:
       return across(bytes / g.local, in_step);
     case CommKind::send_recv: {
-      if (plan.team > 1 && t.group_size == plan.ring) {  // StarTrail's exchange or return: may stay inside
+      if (plan.team > 1 &&
+          t.group_size == plan.ring) {  // StarTrail's exchange or return: may stay inside
         return {.seconds = inside};
       }
       // A ring's hop leaves the node at one rank of the node, or at all of them.
@@ -103,16 +109,19 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
   throw InternalError("unknown kind of communication");
 }
 
-double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase) const {
+double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan,
+                                  Phase phase) const {
   const auto at = static_cast<std::size_t>(phase);
   double kernels = form.busiest_flops.value() / flop_rate_[at];
-  if (balanced_mask_ || plan.layout != Layout::contiguous) {  // else the busiest rank may have fewer calls
+  if (balanced_mask_ ||
+      plan.layout != Layout::contiguous) {  // else the busiest rank may have fewer calls
     kernels += static_cast<double>(form.attention_calls) * startup_[at];
   }
   return attention_call(form, plan, phase, {.kernels = kernels, .core = kernels});
 }
 
-double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase, const Walk& walk) const {
+double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase,
+                                  const Walk& walk) const {
   const Mesh mesh(plan);
   double all_to_all = 0;
   double gathers = 0;

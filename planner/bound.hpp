@@ -2,16 +2,17 @@
 // simulated. The search orders and prunes by it.
 //
 //   bound = max( kernels, kernels between collectives + max(all-to-alls, gathers and scatters with
-//                StarTrail's exchange and return) ) + SMs taken,   or the ring messages if they take longer
+//                StarTrail's exchange and return) ) + SMs taken,   or the ring messages if they
+//                take longer
 //
-// All-to-alls, team or ring collectives and the exchange come before the first attention kernel or after the last
-// one, so they add to it and to what merges its results; packing and casting may overlap with them,
-// and they with each other (of StarTrail's collectives, the exchange overlaps with the gather of q and
-// in the backward, as the return, with those of k and v). Ring messages may hide behind kernels, but their communication kernels
-// take SMs meanwhile: a device that loses the share s for c seconds needs W + s*c for W seconds of
-// kernels. Rates are the best the transport reaches at any size, and the link's whole capacity where
-// several flows share it; only traffic that must cross nodes is counted as such.
-// tests/conformance holds bound <= simulation.
+// All-to-alls, team or ring collectives and the exchange come before the first attention kernel or
+// after the last one, so they add to it and to what merges its results; packing and casting may
+// overlap with them, and they with each other (of StarTrail's collectives, the exchange overlaps
+// with the gather of q and in the backward, as the return, with those of k and v). Ring messages
+// may hide behind kernels, but their communication kernels take SMs meanwhile: a device that loses
+// the share s for c seconds needs W + s*c for W seconds of kernels. Rates are the best the
+// transport reaches at any size, and the link's whole capacity where several flows share it; only
+// traffic that must cross nodes is counted as such. tests/conformance holds bound <= simulation.
 #pragma once
 
 #include "planner/closed_form.hpp"
@@ -28,7 +29,8 @@ class BoundModel {
   BoundModel(const sim::Cluster& cluster, const Problem& problem);
 
   /// Seconds; O(1), no allocation.
-  [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase) const;
+  [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan,
+                                      Phase phase) const;
   /// What a walk over one rank's program finds, in seconds with everything to itself.
   struct Walk {
     double kernels = 0;
@@ -37,7 +39,8 @@ class BoundModel {
     double sms = 0;       // device time that communication kernels take between these attentions
   };
   /// The same for that rank. A bound for it is one for all.
-  [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase, const Walk& walk) const;
+  [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase,
+                                      const Walk& walk) const;
 
  private:
   struct Geometry {
@@ -49,12 +52,13 @@ class BoundModel {
     double seconds = 0;  // of its ops, one after the other
     double shared = 0;   // of its bytes, on a link used to capacity
   };
-  [[nodiscard]] TermTime term(const CommTerm& term, const SequencePlan& plan, const Mesh& mesh) const;
+  [[nodiscard]] TermTime term(const CommTerm& term, const SequencePlan& plan,
+                              const Mesh& mesh) const;
 
   struct Scoped {
     std::array<double, comm_kinds> rate{};     // bytes per second, best at any size
     std::array<double, comm_kinds> latency{};  // least at any size
-    double capacity = 0;  // of a link
+    double capacity = 0;                       // of a link
   };
   Scoped intra_, inter_;
   int nodes_ = 1, per_node_ = 1, per_nic_ = 1, nics_ = 1;

@@ -24,7 +24,9 @@ double spread_of(const sim::TransportSpec& transport) {
 
 std::size_t index(Component c) { return static_cast<std::size_t>(c); }
 
-std::string scope_word(sim::Scope scope) { return scope == sim::Scope::inter ? "inter-node" : "intra-node"; }
+std::string scope_word(sim::Scope scope) {
+  return scope == sim::Scope::inter ? "inter-node" : "intra-node";
+}
 
 std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::string>& streams) {
   switch (kind) {
@@ -43,30 +45,41 @@ std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::str
 }  // namespace
 
 Evaluator::Evaluator(const Request& request)
-    : request_(request), kernels_(request.cluster->machine().gpu), bounds_(*request.cluster, request.problem) {
+    : request_(request),
+      kernels_(request.cluster->machine().gpu),
+      bounds_(*request.cluster, request.problem) {
   const sim::Cluster& cluster = *request.cluster;
   const sim::GpuSpec& gpu = cluster.machine().gpu;
-  costs_.kernel = [this](const OpBody& body, const Shapes& shapes) { return kernels_.of(body, shapes); };
-  costs_.launch = kernels_.launch();
-  costs_.local_copy = Bandwidth(gpu.memory_bandwidth.value.value() * gpu.generation.memory_efficiency.value);
-  const auto share = [&](sim::Scope scope) {
-    return static_cast<double>(cluster.transport(scope).sms.value) / static_cast<double>(gpu.sms.value);
+  costs_.kernel = [this](const OpBody& body, const Shapes& shapes) {
+    return kernels_.of(body, shapes);
   };
-  costs_.sm_share = {0, share(sim::Scope::intra), cluster.nodes() > 1 ? share(sim::Scope::inter) : 0};
+  costs_.launch = kernels_.launch();
+  costs_.local_copy =
+      Bandwidth(gpu.memory_bandwidth.value.value() * gpu.generation.memory_efficiency.value);
+  const auto share = [&](sim::Scope scope) {
+    return static_cast<double>(cluster.transport(scope).sms.value) /
+           static_cast<double>(gpu.sms.value);
+  };
+  costs_.sm_share = {0, share(sim::Scope::intra),
+                     cluster.nodes() > 1 ? share(sim::Scope::inter) : 0};
 
   const sim::AttentionKernelSpec& attention = gpu.generation.attention;
   const bool causal = request.problem.mask.kind != MaskKind::full;
   const double forward = (causal ? attention.forward_causal : attention.forward_full).spread;
   const double backward = (causal ? attention.backward_causal : attention.backward_full).spread;
-  spreads_[index(Component::attention)] = needs(Phase::backward) ? std::max(forward, backward) : forward;
+  spreads_[index(Component::attention)] =
+      needs(Phase::backward) ? std::max(forward, backward) : forward;
   spreads_[index(Component::elementwise)] = gpu.generation.memory_efficiency.spread;
   spreads_[index(Component::gemm)] = gpu.generation.gemm_efficiency.spread;
   spreads_[index(Component::intra_comm)] = spread_of(cluster.transport(sim::Scope::intra));
-  spreads_[index(Component::inter_comm)] = cluster.nodes() > 1 ? spread_of(cluster.transport(sim::Scope::inter)) : 0;
+  spreads_[index(Component::inter_comm)] =
+      cluster.nodes() > 1 ? spread_of(cluster.transport(sim::Scope::inter)) : 0;
   spreads_[index(Component::launch)] = gpu.generation.launch.spread;
 
   if (with_model()) {
-    const LocalTokens local{.tokens = request.problem.seq / request.gpus, .batch = request.problem.batch, .dtype = request.problem.dtype};
+    const LocalTokens local{.tokens = request.problem.seq / request.gpus,
+                            .batch = request.problem.batch,
+                            .dtype = request.problem.dtype};
     const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
     const BlockCost layer = layer_cost(*request.model, local, Recompute::none, kernels_);
     const BlockCost ends = ends_cost(*request.model, local, kind, kernels_);
@@ -96,26 +109,30 @@ double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy
   double attention = 0;
   for (const Phase phase : phases) {
     if (needs(phase)) {
-      attention += bounds_.attention_call(strategy.closed_form(request_.problem, plan, phase, request_.build), plan, phase);
+      attention += bounds_.attention_call(
+          strategy.closed_form(request_.problem, plan, phase, request_.build), plan, phase);
     }
   }
   return whole_step(attention);
 }
 
-double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy, Phase phase) const {
+double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy,
+                              Phase phase) const {
   const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
   const ClosedForm form = strategy.closed_form(request_.problem, plan, phase, request_.build);
   const Mesh& mesh = schedule.mesh;
   // Under a causal mask the last chunk has most work; of uneven heads the first part has most.
   const int member = mesh.team() - 1;
   const Rank first = mesh.rank({.ulysses = 0, .member = member, .position = 0, .group = member});
-  const Rank last = mesh.rank({.ulysses = 0, .member = member, .position = mesh.sub_ring() - 1, .group = member});
+  const Rank last =
+      mesh.rank({.ulysses = 0, .member = member, .position = mesh.sub_ring() - 1, .group = member});
   return std::max(bounds_.attention_call(form, plan, phase, walk(schedule, first)),
                   bounds_.attention_call(form, plan, phase, walk(schedule, last)));
 }
 
 BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
-  const sim::Placement placement(*request_.cluster, schedule.plan.ranks(), schedule.plan.rank_order);
+  const sim::Placement placement(*request_.cluster, schedule.plan.ranks(),
+                                 schedule.plan.rank_order);
   ProgramCursor cursor(schedule.program(rank));
   const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = rank};
   BoundModel::Walk walk;
@@ -127,7 +144,10 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
   while (const Op* op = cursor.next()) {
     if (std::holds_alternative<Exchange>(op->body)) {
       sim::lower(op->body, shapes, placement, lowered);
-      const double seconds = lowered.flows.empty() ? 0 : lowered.flows[0].latency + lowered.flows[0].bytes / lowered.flows[0].rate_cap;
+      const double seconds =
+          lowered.flows.empty()
+              ? 0
+              : lowered.flows[0].latency + lowered.flows[0].bytes / lowered.flows[0].rate_cap;
       if (walk.core > 0) {
         sms_between += seconds * costs_.sm_share.at(static_cast<std::size_t>(lowered.scope));
       }
@@ -138,7 +158,8 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
     } else if (!is_communication(op->body)) {
       const double seconds = kernels_.of(op->body, shapes).count();
       walk.kernels += seconds;
-      if (std::holds_alternative<AttentionForward>(op->body) || std::holds_alternative<AttentionBackward>(op->body)) {
+      if (std::holds_alternative<AttentionForward>(op->body) ||
+          std::holds_alternative<AttentionBackward>(op->body)) {
         walk.core += between + seconds;  // what stands between two attention kernels is core, too
         walk.sms += sms_between;
         between = sms_between = 0;
@@ -162,14 +183,17 @@ double Evaluator::walked_bound(const SequencePlan& plan, const Strategy& strateg
 }
 
 double Evaluator::whole_step(double attention) const {
-  return with_model() ? attention * static_cast<double>(request_.model->layers) + around_least_ : attention;
+  return with_model() ? attention * static_cast<double>(request_.model->layers) + around_least_
+                      : attention;
 }
 
-Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq) const {
+Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& strategy,
+                                   std::int64_t seq) const {
   Problem problem = request_.problem;
   problem.seq = seq;
   const Problem padding = padded(problem, plan);
-  const std::int64_t token = problem.batch * problem.head_dim * size_of(problem.dtype) * (padding.seq / plan.ranks());
+  const std::int64_t token =
+      problem.batch * problem.head_dim * size_of(problem.dtype) * (padding.seq / plan.ranks());
   Bytes most{};
   for (const Phase phase : phases) {
     if (!needs(phase)) {
@@ -177,7 +201,8 @@ Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& str
     }
     Bytes bytes = strategy.closed_form(problem, plan, phase, request_.build).peak_buffers;
     if (with_model()) {  // q, k, v (backward: out and its gradient, too) are counted as activations
-      const std::int64_t heads = (phase == Phase::forward ? 1 : 3) * std::int64_t{padding.q_heads} + 2 * std::int64_t{padding.kv_heads};
+      const std::int64_t heads = (phase == Phase::forward ? 1 : 3) * std::int64_t{padding.q_heads} +
+                                 2 * std::int64_t{padding.kv_heads};
       bytes = std::max(Bytes(0), bytes - Bytes(token * heads));
     }
     most = std::max(most, bytes);
@@ -188,19 +213,25 @@ Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& str
 LocalTokens Evaluator::local_tokens(const SequencePlan& plan, std::int64_t seq) const {
   Problem problem = request_.problem;
   problem.seq = seq;
-  return {.tokens = padded(problem, plan).seq / plan.ranks(), .batch = problem.batch, .dtype = problem.dtype};
+  return {.tokens = padded(problem, plan).seq / plan.ranks(),
+          .batch = problem.batch,
+          .dtype = problem.dtype};
 }
 
-MemoryBytes Evaluator::memory_at(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq, int zero,
-                                 Recompute recompute) const {
+MemoryBytes Evaluator::memory_at(const SequencePlan& plan, const Strategy& strategy,
+                                 std::int64_t seq, int zero, Recompute recompute) const {
   const Bytes buffers = attention_buffers(plan, strategy, seq);
   if (!with_model()) {
     MemoryBytes memory;
     memory.attention_buffers = buffers;
     return memory;
   }
-  return memory_of(*request_.model, {.local = local_tokens(plan, seq), .ranks = plan.ranks(), .zero = zero, .recompute = recompute,
-                                     .step = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
+  return memory_of(*request_.model, {.local = local_tokens(plan, seq),
+                                     .ranks = plan.ranks(),
+                                     .zero = zero,
+                                     .recompute = recompute,
+                                     .step = request_.phase == StepPhase::train ? StepKind::train
+                                                                                : StepKind::prefill,
                                      .attention_buffers = buffers});
 }
 
@@ -211,7 +242,8 @@ std::vector<std::pair<int, Recompute>> Evaluator::variants() const {
   std::vector<std::pair<int, Recompute>> result;
   for (const int zero : {0, 1, 2, 3}) {
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      if ((!request_.zero || *request_.zero == zero) && (!request_.recompute || *request_.recompute == recompute)) {
+      if ((!request_.zero || *request_.zero == zero) &&
+          (!request_.recompute || *request_.recompute == recompute)) {
         result.emplace_back(zero, recompute);
       }
     }
@@ -222,25 +254,31 @@ std::vector<std::pair<int, Recompute>> Evaluator::variants() const {
 Bytes Evaluator::least_memory(const SequencePlan& plan, const Strategy& strategy) const {
   Bytes least(INT64_MAX);
   for (const auto& [zero, recompute] : variants()) {
-    least = std::min(least, memory_at(plan, strategy, request_.problem.seq, zero, recompute).total());
+    least =
+        std::min(least, memory_at(plan, strategy, request_.problem.seq, zero, recompute).total());
   }
   return least;
 }
 
 // Both phases have the same symmetry, so that `folding` is found once.
-sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strategy, Phase phase, const EvaluationOptions& options,
+sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strategy, Phase phase,
+                               const EvaluationOptions& options,
                                std::optional<sim::Folding>& folding, double limit) const {
   const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
   const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
   if (!folding) {
-    folding = options.fold ? sim::Folding::largest(schedule, placement) : sim::Folding::none(schedule, placement);
+    folding = options.fold ? sim::Folding::largest(schedule, placement)
+                           : sim::Folding::none(schedule, placement);
   }
-  return sim::simulate(schedule, placement, costs_, {.folding = &*folding, .stop_after = Seconds(limit), .timeline = options.timeline,
-                                                     .steps = options.steps});
+  return sim::simulate(schedule, placement, costs_,
+                       {.folding = &*folding,
+                        .stop_after = Seconds(limit),
+                        .timeline = options.timeline,
+                        .steps = options.steps});
 }
 
-Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes& memory, int zero, Recompute recompute,
-                                    Seconds forward, Seconds backward) const {
+Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes& memory, int zero,
+                                    Recompute recompute, Seconds forward, Seconds backward) const {
   const Model& model = *request_.model;
   const bool train = request_.phase == StepPhase::train;
   const LocalTokens local = local_tokens(plan, request_.problem.seq);
@@ -252,28 +290,40 @@ Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes&
   const Seconds layer_backward = a.layer.backward + a.layer.recompute + backward + again;
   const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
   const RankGroup everyone{.first = 0, .stride = 1, .size = plan.ranks()};
-  a.zero_cost = zero_cost(model, {.ranks = plan.ranks(), .zero = zero, .parameter = request_.problem.dtype,
-                                  .train = train, .times = {.forward_layer = layer_forward, .backward_layer = layer_backward}},
-                          [&](CommKind kind, Bytes sent) { return sim::collective_time(kind, everyone, sent, placement); });
+  a.zero_cost =
+      zero_cost(model,
+                {.ranks = plan.ranks(),
+                 .zero = zero,
+                 .parameter = request_.problem.dtype,
+                 .train = train,
+                 .times = {.forward_layer = layer_forward, .backward_layer = layer_backward}},
+                [&](CommKind kind, Bytes sent) {
+                  return sim::collective_time(kind, everyone, sent, placement);
+                });
   const auto layers = static_cast<double>(model.layers);
   a.step = layers * layer_forward.count() + a.ends.forward.count() + a.zero_cost.exposed.count();
   if (train) {
     const std::int64_t shard = zero == 0 ? 1 : plan.ranks();
     const std::int64_t weights = model.parameters();
-    a.optimizer = optimizer_cost({.updated = (weights + shard - 1) / shard, .gradients = zero >= 2 ? (weights + shard - 1) / shard : weights}, kernels_);
+    a.optimizer = optimizer_cost({.updated = (weights + shard - 1) / shard,
+                                  .gradients = zero >= 2 ? (weights + shard - 1) / shard : weights},
+                                 kernels_);
     a.step += layers * layer_backward.count() + a.ends.backward.count() + a.optimizer.count();
   }
   return a;
 }
 
-Evaluator::Around Evaluator::best_around(const SequencePlan& plan, const Strategy& strategy, Seconds forward, Seconds backward) const {
+Evaluator::Around Evaluator::best_around(const SequencePlan& plan, const Strategy& strategy,
+                                         Seconds forward, Seconds backward) const {
   std::optional<Around> best;
   bool best_fits = false;
   for (const auto& [zero, recompute] : variants()) {
     const MemoryBytes memory = memory_at(plan, strategy, request_.problem.seq, zero, recompute);
     Around a = around(plan, memory, zero, recompute, forward, backward);
     const bool fits = memory.total() <= request_.memory;
-    const bool better = !best || (fits != best_fits ? fits : fits ? a.step < best->step : memory.total() < best->memory.total());
+    const bool better = !best || (fits != best_fits ? fits
+                                  : fits            ? a.step < best->step
+                                                    : memory.total() < best->memory.total());
     if (better) {
       best = std::move(a);
       best_fits = fits;
@@ -290,7 +340,8 @@ void Evaluator::add_attention(Prediction& p, const sim::Simulation& s, double ti
   double named = 0;
   for (const sim::Bottleneck& b : s.bottlenecks) {
     named += b.exposed.count();
-    p.parts[index(b.scope == sim::Scope::inter ? Component::inter_comm : Component::intra_comm)] += times * b.exposed.count();
+    p.parts[index(b.scope == sim::Scope::inter ? Component::inter_comm : Component::intra_comm)] +=
+        times * b.exposed.count();
   }
   p.parts[index(Component::intra_comm)] += times * (s.breakdown.exposed.count() - named);
   p.attention += times * s.makespan;
@@ -301,7 +352,8 @@ void Evaluator::add_attention(Prediction& p, const sim::Simulation& s, double ti
   }
 }
 
-void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const Strategy& strategy) const {
+void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan,
+                                const Strategy& strategy) const {
   Candidate& c = e.candidate;
   Prediction& p = c.predicted;
   const Seconds forward = e.forward ? e.forward->makespan : Seconds(0);
@@ -322,7 +374,8 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const S
       p.parts[index(Component::elementwise)] += a.optimizer.count();
     }
     p.parts[index(Component::gemm)] += gemm;
-    p.parts[index(request_.cluster->nodes() > 1 ? Component::inter_comm : Component::intra_comm)] += a.zero_cost.exposed.count();
+    p.parts[index(request_.cluster->nodes() > 1 ? Component::inter_comm : Component::intra_comm)] +=
+        a.zero_cost.exposed.count();
     p.exposed += a.zero_cost.exposed;
     p.hidden += a.zero_cost.hidden;
     for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
@@ -347,8 +400,10 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const S
   p.compute = p.step - p.exposed - Seconds(p.parts[index(Component::launch)]);
   const double flops = counted_flops(request_).value();
   p.tflops_per_gpu = flops / p.step.count() / plan.ranks() / 1e12;
-  p.mfu = p.tflops_per_gpu * 1e12 / sim::matrix_rate(kernels_.gpu(), request_.problem.dtype, "--dtype").value();
-  p.tokens_per_s = static_cast<double>(request_.problem.seq * request_.problem.batch) / p.step.count();
+  p.mfu = p.tflops_per_gpu * 1e12 /
+          sim::matrix_rate(kernels_.gpu(), request_.problem.dtype, "--dtype").value();
+  p.tokens_per_s =
+      static_cast<double>(request_.problem.seq * request_.problem.batch) / p.step.count();
 }
 
 Candidate Evaluator::unsimulated(const SequencePlan& plan, const Strategy& strategy) const {
@@ -373,14 +428,17 @@ std::string Evaluator::bound_by(const Evaluation& e) const {
   if (p.exposed.count() > visible * p.step.count()) {
     const sim::Bottleneck* worst = nullptr;
     for (const auto* s : {&e.forward, &e.backward}) {
-      if (*s && !(*s)->bottlenecks.empty() && (worst == nullptr || (*s)->bottlenecks[0].exposed > worst->exposed)) {
+      if (*s && !(*s)->bottlenecks.empty() &&
+          (worst == nullptr || (*s)->bottlenecks[0].exposed > worst->exposed)) {
         worst = &(*s)->bottlenecks[0];
       }
     }
     if (worst != nullptr) {
-      static const std::vector<std::string> streams{"compute", "ulysses", "ring", "gradient", "team", "outer"};
-      return fmt::format("{} {} (rank {} -> {}, {:.1f} GB/s)", scope_word(worst->scope), comm_word(worst->kind, worst->stream, streams),
-                         worst->from.value, worst->to.value, worst->rate.value() / 1e9);
+      static const std::vector<std::string> streams{"compute",  "ulysses", "ring",
+                                                    "gradient", "team",    "outer"};
+      return fmt::format("{} {} (rank {} -> {}, {:.1f} GB/s)", scope_word(worst->scope),
+                         comm_word(worst->kind, worst->stream, streams), worst->from.value,
+                         worst->to.value, worst->rate.value() / 1e9);
     }
     return "ZeRO traffic of the weights";
   }
@@ -390,14 +448,16 @@ std::string Evaluator::bound_by(const Evaluation& e) const {
   return "attention kernels";
 }
 
-std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options,
+std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const Strategy& strategy,
+                                              const EvaluationOptions& options,
                                               double limit) const {
   Evaluation e;
   e.candidate = unsimulated(plan, strategy);
   Candidate& c = e.candidate;
   c.predicted = {};
   // What is left of the limit for attention calls, one forward and one backward.
-  const double left = with_model() ? (limit - around_least_) / static_cast<double>(request_.model->layers) : limit;
+  const double left =
+      with_model() ? (limit - around_least_) / static_cast<double>(request_.model->layers) : limit;
   std::optional<sim::Folding> folding;
   double spent = 0;
   for (const Phase phase : phases) {

@@ -1,5 +1,5 @@
-// Prediction of one plan: closed forms, simulation, the model around it, memory. Shared by plan() and
-// evaluate(); holds what a request's plans have in common.
+// Prediction of one plan: closed forms, simulation, the model around it, memory. Shared by plan()
+// and evaluate(); holds what a request's plans have in common.
 #pragma once
 
 #include "planner/bound.hpp"
@@ -17,15 +17,16 @@ class Evaluator {
 
   /// Seconds that no plan of this shape can beat; from closed forms alone.
   [[nodiscard]] double lower_bound(const SequencePlan& plan, const Strategy& strategy) const;
-  /// A tighter one: the kernels and messages of two ranks, op by op, and the closed forms' collectives.
-  /// Walks two programs where a simulation walks all of them.
+  /// A tighter one: the kernels and messages of two ranks, op by op, and the closed forms'
+  /// collectives. Walks two programs where a simulation walks all of them.
   [[nodiscard]] double walked_bound(const SequencePlan& plan, const Strategy& strategy) const;
   /// Least memory over the ZeRO stages and recomputations that the request leaves open.
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan, const Strategy& strategy) const;
   /// Simulates the plan and adds everything else. Nothing if the forward alone shows that the step
   /// takes longer than `limit`.
-  [[nodiscard]] std::optional<Evaluation> evaluate(const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options,
-                                                   double limit = std::numeric_limits<double>::infinity()) const;
+  [[nodiscard]] std::optional<Evaluation> evaluate(
+      const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options,
+      double limit = std::numeric_limits<double>::infinity()) const;
   /// Only memory, for a plan that fits nowhere.
   [[nodiscard]] Candidate unsimulated(const SequencePlan& plan, const Strategy& strategy) const;
 
@@ -46,21 +47,28 @@ class Evaluator {
 
   [[nodiscard]] bool needs(Phase phase) const;
   [[nodiscard]] double whole_step(double attention_call) const;
-  [[nodiscard]] double walked_call(const SequencePlan& plan, const Strategy& strategy, Phase phase) const;
+  [[nodiscard]] double walked_call(const SequencePlan& plan, const Strategy& strategy,
+                                   Phase phase) const;
   [[nodiscard]] BoundModel::Walk walk(const Schedule& schedule, Rank rank) const;
-  [[nodiscard]] bool with_model() const { return request_.phase == StepPhase::prefill || request_.phase == StepPhase::train; }
-  [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq) const;
-  [[nodiscard]] MemoryBytes memory_at(const SequencePlan& plan, const Strategy& strategy, std::int64_t seq, int zero,
-                                      Recompute recompute) const;
+  [[nodiscard]] bool with_model() const {
+    return request_.phase == StepPhase::prefill || request_.phase == StepPhase::train;
+  }
+  [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy,
+                                        std::int64_t seq) const;
+  [[nodiscard]] MemoryBytes memory_at(const SequencePlan& plan, const Strategy& strategy,
+                                      std::int64_t seq, int zero, Recompute recompute) const;
   [[nodiscard]] std::vector<std::pair<int, Recompute>> variants() const;
   [[nodiscard]] LocalTokens local_tokens(const SequencePlan& plan, std::int64_t seq) const;
-  [[nodiscard]] Around best_around(const SequencePlan& plan, const Strategy& strategy, Seconds forward, Seconds backward) const;
-  [[nodiscard]] Around around(const SequencePlan& plan, const MemoryBytes& memory, int zero, Recompute recompute,
-                              Seconds forward, Seconds backward) const;
-  void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy) const;
+  [[nodiscard]] Around best_around(const SequencePlan& plan, const Strategy& strategy,
+                                   Seconds forward, Seconds backward) const;
+  [[nodiscard]] Around around(const SequencePlan& plan, const MemoryBytes& memory, int zero,
+                              Recompute recompute, Seconds forward, Seconds backward) const;
+  void fill_prediction(Evaluation& evaluation, const SequencePlan& plan,
+                       const Strategy& strategy) const;
   void add_attention(Prediction& p, const sim::Simulation& simulation, double times) const;
   [[nodiscard]] std::string bound_by(const Evaluation& evaluation) const;
-  [[nodiscard]] sim::Simulation run(const SequencePlan& plan, const Strategy& strategy, Phase phase, const EvaluationOptions& options,
+  [[nodiscard]] sim::Simulation run(const SequencePlan& plan, const Strategy& strategy, Phase phase,
+                                    const EvaluationOptions& options,
                                     std::optional<sim::Folding>& folding, double limit) const;
 
   const Request& request_;

@@ -37,13 +37,16 @@ std::vector<HeadPolicy> policies(const Request& request, int ulysses) {
     return {*request.fixed.heads};
   }
   std::vector<HeadPolicy> result;
-  for (const HeadPolicy p : {HeadPolicy::divide, HeadPolicy::replicate, HeadPolicy::uneven, HeadPolicy::pad}) {
+  for (const HeadPolicy p :
+       {HeadPolicy::divide, HeadPolicy::replicate, HeadPolicy::uneven, HeadPolicy::pad}) {
     if (HeadSplit::why_not(request.problem, ulysses, p).empty()) {
       result.push_back(p);
     }
   }
   // Padding beyond the query heads computes zeros on whole ranks: refused, and named as such.
-  std::erase_if(result, [&](HeadPolicy p) { return p == HeadPolicy::pad && ulysses > request.problem.q_heads; });
+  std::erase_if(result, [&](HeadPolicy p) {
+    return p == HeadPolicy::pad && ulysses > request.problem.q_heads;
+  });
   return result.empty() ? std::vector{HeadPolicy::divide} : result;
 }
 
@@ -75,28 +78,36 @@ std::vector<int> teams(const Strategy& s, const Request& request, int ring) {
   return result;
 }
 
-/// Layouts worth trying: under the full mask all do the same work, so the first one stands for them.
+/// Layouts worth trying: under the full mask all do the same work, so the first one stands for
+/// them.
 std::vector<Layout> layouts(const Strategy& s, const Request& request) {
   if (request.fixed.layout) {
     return {*request.fixed.layout};
   }
   if (request.problem.mask.kind == MaskKind::full) {
-    return {std::ranges::find(s.layouts, Layout::contiguous) != s.layouts.end() ? Layout::contiguous : s.layouts[0]};
+    return {std::ranges::find(s.layouts, Layout::contiguous) != s.layouts.end() ? Layout::contiguous
+                                                                                : s.layouts[0]};
   }
   return {s.layouts.begin(), s.layouts.end()};
 }
 
 class Collector {
  public:
-  Collector(const Request& request, std::vector<Rejected>* rejected) : request_(request), rejected_(rejected) {}
+  Collector(const Request& request, std::vector<Rejected>* rejected)
+      : request_(request), rejected_(rejected) {}
 
   void try_all(const Strategy& s, int ulysses, int ring) {
     for (const int team : teams(s, request_, ring)) {
       for (const int window : windows(s, request_, ring)) {
         for (const HeadPolicy heads : policies(request_, ulysses)) {
           for (const Layout layout : layouts(s, request_)) {
-            try_orders(s, {.strategy = std::string(s.name), .ulysses = ulysses, .ring = ring, .team = team,
-                           .window = window, .layout = layout, .heads = heads});
+            try_orders(s, {.strategy = std::string(s.name),
+                           .ulysses = ulysses,
+                           .ring = ring,
+                           .team = team,
+                           .window = window,
+                           .layout = layout,
+                           .heads = heads});
           }
         }
       }
@@ -110,13 +121,16 @@ class Collector {
       reject(plan, reason);
       return;
     }
-    const auto orders = request_.fixed.order ? std::vector{*request_.fixed.order} : distinct_orders(plan);
-    const bool whole_nodes = request_.gpus == request_.cluster->nodes() * request_.cluster->gpus_per_node();
+    const auto orders =
+        request_.fixed.order ? std::vector{*request_.fixed.order} : distinct_orders(plan);
+    const bool whole_nodes =
+        request_.gpus == request_.cluster->nodes() * request_.cluster->gpus_per_node();
     std::vector<RankOrder> rank_orders{RankOrder::block};
     if (request_.fixed.rank_order) {
       rank_orders = {*request_.fixed.rank_order};
     } else if (whole_nodes && request_.cluster->nodes() > 1 && orders.size() == 1) {
-      rank_orders.push_back(RankOrder::cyclic);  // with two axes their order reaches the same mappings
+      rank_orders.push_back(
+          RankOrder::cyclic);  // with two axes their order reaches the same mappings
     }
     for (const auto& order : orders) {
       for (const RankOrder rank_order : rank_orders) {
@@ -128,7 +142,8 @@ class Collector {
   }
 
   void reject(const SequencePlan& plan, const WhyNot& reason) {
-    const auto key = std::tuple(plan.strategy, plan.ulysses, plan.ring, plan.team, plan.window, reason.rule);
+    const auto key =
+        std::tuple(plan.strategy, plan.ulysses, plan.ring, plan.team, plan.window, reason.rule);
     if (rejected_ != nullptr && seen_.insert(key).second) {
       rejected_->push_back({.plan = plan, .rule = reason.rule, .detail = reason.detail});
     }
@@ -167,7 +182,9 @@ SequencePlan default_plan(const Request& request) {
   SequencePlan plan;
   plan.team = f.team.value_or(1);
   plan.window = f.window.value_or(1);
-  plan.ulysses = f.ulysses.value_or(f.ring ? std::max(1, request.gpus / *f.ring) : f.strategy == "ulysses" ? request.gpus : 1);
+  plan.ulysses = f.ulysses.value_or(f.ring                    ? std::max(1, request.gpus / *f.ring)
+                                    : f.strategy == "ulysses" ? request.gpus
+                                                              : 1);
   plan.ring = f.ring.value_or(std::max(1, request.gpus / std::max(1, plan.ulysses)));
   const bool causal = request.problem.mask.kind != MaskKind::full;
   if (f.strategy) {
@@ -182,11 +199,14 @@ SequencePlan default_plan(const Request& request) {
     plan.strategy = "usp";
   } else {
     const Layout layout = f.layout.value_or(causal ? Layout::zigzag : Layout::contiguous);
-    plan.strategy = layout == Layout::zigzag ? "zigzag-ring" : layout == Layout::striped ? "striped-ring" : "ring";
+    plan.strategy = layout == Layout::zigzag    ? "zigzag-ring"
+                    : layout == Layout::striped ? "striped-ring"
+                                                : "ring";
   }
   const Strategy& s = strategies::by_name(plan.strategy, "--strategy");
   const Layout preferred = causal ? Layout::zigzag : Layout::contiguous;
-  plan.layout = f.layout.value_or(std::ranges::find(s.layouts, preferred) != s.layouts.end() ? preferred : s.layouts[0]);
+  plan.layout = f.layout.value_or(
+      std::ranges::find(s.layouts, preferred) != s.layouts.end() ? preferred : s.layouts[0]);
   plan.heads = policies(request, plan.ulysses).front();
   plan.order = f.order.value_or(plan.order);
   plan.rank_order = f.rank_order.value_or(plan.rank_order);
@@ -213,7 +233,9 @@ std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis) {
 std::vector<Axis> axes_of(const SequencePlan& plan) {
   std::vector<Axis> used;
   for (const Axis axis : plan.order) {
-    const int size = axis == Axis::ulysses ? plan.ulysses : axis == Axis::team ? plan.team : plan.ring / (plan.team * plan.team);
+    const int size = axis == Axis::ulysses ? plan.ulysses
+                     : axis == Axis::team  ? plan.team
+                                           : plan.ring / (plan.team * plan.team);
     if (size > 1) {
       used.push_back(axis);
     }

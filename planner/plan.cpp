@@ -17,7 +17,8 @@ std::string_view name_in(E value, const std::array<std::string_view, N>& names) 
 }
 
 template <class E, std::size_t N>
-E parse_in(std::string_view text, std::string_view where, const std::array<std::string_view, N>& names) {
+E parse_in(std::string_view text, std::string_view where,
+           const std::array<std::string_view, N>& names) {
   const auto it = std::ranges::find(names, text);
   if (it == names.end()) {
     const std::vector<std::string> all(names.begin(), names.end());
@@ -30,7 +31,12 @@ constexpr std::array<std::string_view, 5> phase_names{"fwd", "bwd", "fwd+bwd", "
 constexpr std::array<std::string_view, 3> convention_names{"causal-halved", "full", "model-6N"};
 constexpr std::array<std::string_view, 3> objective_names{"time", "tokens_per_s", "memory"};
 constexpr std::array<std::string_view, components> component_names{
-    "attention kernels", "small kernels", "GEMMs", "exposed intra-node communication", "exposed inter-node communication", "launches"};
+    "attention kernels",
+    "small kernels",
+    "GEMMs",
+    "exposed intra-node communication",
+    "exposed inter-node communication",
+    "launches"};
 
 /// Mechanisms that a plan needs; of two plans that tie, the one with fewer is recommended.
 int complexity(const SequencePlan& p) {
@@ -40,8 +46,8 @@ int complexity(const SequencePlan& p) {
          count(p.layout == Layout::striped);
 }
 
-/// Whether the constants' spreads allow that `a` is not slower than `b` after all. Plans share their
-/// constants, so an error moves both: only the difference of each component is uncertain.
+/// Whether the constants' spreads allow that `a` is not slower than `b` after all. Plans share
+/// their constants, so an error moves both: only the difference of each component is uncertain.
 bool within_reach(const Prediction& a, const Prediction& b, const ComponentSeconds& spreads) {
   constexpr double least = 0.005;  // of the step: below what any run repeats to
   double variance = 0;
@@ -49,7 +55,8 @@ bool within_reach(const Prediction& a, const Prediction& b, const ComponentSecon
     variance += std::pow((a.parts[i] - b.parts[i]) * spreads[i], 2);
   }
   const double difference = std::abs(a.step.count() - b.step.count());
-  return difference <= std::max(std::sqrt(variance), least * std::min(a.step.count(), b.step.count()));
+  return difference <=
+         std::max(std::sqrt(variance), least * std::min(a.step.count(), b.step.count()));
 }
 
 std::string percent_faster(const Prediction& a, const Prediction& b) {
@@ -65,8 +72,9 @@ std::string advantage(const Prediction& a, const Candidate& other) {
       decides = i;
     }
   }
-  return fmt::format("{} faster than {} ({}: {:.4g} s against {:.4g} s)", percent_faster(a, b), short_name(other.plan),
-                     component_names[decides], a.parts[decides], b.parts[decides]);
+  return fmt::format("{} faster than {} ({}: {:.4g} s against {:.4g} s)", percent_faster(a, b),
+                     short_name(other.plan), component_names[decides], a.parts[decides],
+                     b.parts[decides]);
 }
 
 /// One sentence: what the recommended plan has over the others.
@@ -74,8 +82,9 @@ std::string reason(const std::vector<Candidate>& list, int ties, const Component
   const Prediction& best = list[0].predicted;
   std::string text;
   if (ties > 1) {
-    text = fmt::format("the simplest of {} plans that the model cannot tell apart (next: {}, {:+.1f} %)", ties, short_name(list[1].plan),
-                       (list[1].predicted.step.count() / best.step.count() - 1) * 100);
+    text = fmt::format(
+        "the simplest of {} plans that the model cannot tell apart (next: {}, {:+.1f} %)", ties,
+        short_name(list[1].plan), (list[1].predicted.step.count() / best.step.count() - 1) * 100);
   }
   const auto slower = std::ranges::find_if(list, [&](const Candidate& c) {
     return c.predicted.step > best.step && !within_reach(best, c.predicted, spreads);
@@ -94,12 +103,16 @@ struct Ranked {
   Bytes memory{};
 };
 
-std::vector<Ranked> candidates_of(const Evaluator& evaluator, const std::vector<SequencePlan>& legal) {
+std::vector<Ranked> candidates_of(const Evaluator& evaluator,
+                                  const std::vector<SequencePlan>& legal) {
   std::vector<Ranked> all;
   all.reserve(legal.size());
   for (const SequencePlan& p : legal) {
     const Strategy& s = strategies::by_name(p.strategy, "strategy");
-    all.push_back({.plan = p, .strategy = &s, .bound = evaluator.lower_bound(p, s), .memory = evaluator.least_memory(p, s)});
+    all.push_back({.plan = p,
+                   .strategy = &s,
+                   .bound = evaluator.lower_bound(p, s),
+                   .memory = evaluator.least_memory(p, s)});
   }
   return all;
 }
@@ -115,7 +128,9 @@ bool less_promising(const Request& request, const Ranked& a, const Ranked& b) {
 /// Sorts simulated candidates, finds the ties of the best and puts the simplest of them first.
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads) {
   auto& list = result.candidates;
-  const auto faster = [](const Candidate& a, const Candidate& b) { return a.predicted.step < b.predicted.step; };
+  const auto faster = [](const Candidate& a, const Candidate& b) {
+    return a.predicted.step < b.predicted.step;
+  };
   if (request.objective == Objective::memory) {
     std::ranges::stable_sort(list, [&](const Candidate& a, const Candidate& b) {
       const Bytes x = a.predicted.memory.total();
@@ -133,7 +148,8 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
         simplest = complexity(list[i].plan) < complexity(list[simplest].plan) ? i : simplest;
       }
     }
-    std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(simplest), list.begin() + static_cast<std::ptrdiff_t>(simplest) + 1);
+    std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(simplest),
+                list.begin() + static_cast<std::ptrdiff_t>(simplest) + 1);
   }
   list[0].why = reason(list, result.ties, spreads);
   for (std::size_t i = 1; i < list.size(); ++i) {
@@ -144,7 +160,8 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
 
 /// Slower than this a plan is not among the first `top`; infinite until there are as many.
 double limit_of(const PlanResult& result, const Request& request) {
-  if (static_cast<int>(result.candidates.size()) < request.top || request.objective == Objective::memory) {
+  if (static_cast<int>(result.candidates.size()) < request.top ||
+      request.objective == Objective::memory) {
     return std::numeric_limits<double>::infinity();
   }
   std::vector<double> steps;
@@ -170,17 +187,22 @@ std::string_view to_string(StepPhase v) { return name_in(v, phase_names); }
 std::string_view to_string(FlopsConvention v) { return name_in(v, convention_names); }
 std::string_view to_string(Objective v) { return name_in(v, objective_names); }
 std::string_view to_string(Component v) { return name_in(v, component_names); }
-StepPhase parse_step_phase(std::string_view s, std::string_view where) { return parse_in<StepPhase>(s, where, phase_names); }
+StepPhase parse_step_phase(std::string_view s, std::string_view where) {
+  return parse_in<StepPhase>(s, where, phase_names);
+}
 FlopsConvention parse_flops_convention(std::string_view s, std::string_view where) {
   return parse_in<FlopsConvention>(s, where, convention_names);
 }
-Objective parse_objective(std::string_view s, std::string_view where) { return parse_in<Objective>(s, where, objective_names); }
+Objective parse_objective(std::string_view s, std::string_view where) {
+  return parse_in<Objective>(s, where, objective_names);
+}
 
 FlopCount counted_flops(const Request& request) {
   const Problem& p = request.problem;
   if (request.model && (request.phase == StepPhase::train || request.phase == StepPhase::prefill)) {
     const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
-    const ModelFlops flops = model_flops(*request.model, {.seq = p.seq, .batch = p.batch, .mask = p.mask, .step = kind});
+    const ModelFlops flops =
+        model_flops(*request.model, {.seq = p.seq, .batch = p.batch, .mask = p.mask, .step = kind});
     switch (request.flops_convention) {
       case FlopsConvention::causal_halved:
         return flops.causal_halved;
@@ -196,7 +218,9 @@ FlopCount counted_flops(const Request& request) {
   if (p.mask.kind != MaskKind::full && request.flops_convention != FlopsConvention::full) {
     flops /= 2;
   }
-  const double factor = request.phase == StepPhase::backward ? 2.5 : request.phase == StepPhase::forward ? 1.0 : 3.5;
+  const double factor = request.phase == StepPhase::backward  ? 2.5
+                        : request.phase == StepPhase::forward ? 1.0
+                                                              : 3.5;
   return FlopCount(flops * factor);
 }
 
@@ -213,11 +237,15 @@ PlanResult plan(const Request& request, const Progress& progress) {
       queue.push_back(r);
       continue;
     }
-    result.rejected.push_back({.plan = r.plan, .rule = "memory",
-                               .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers", r.memory.as_double() / 1e9,
-                                                     request.memory.as_double() / 1e9)});
+    result.rejected.push_back(
+        {.plan = r.plan,
+         .rule = "memory",
+         .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers",
+                               r.memory.as_double() / 1e9, request.memory.as_double() / 1e9)});
   }
-  const auto later = [&](const Ranked& a, const Ranked& b) { return less_promising(request, a, b); };
+  const auto later = [&](const Ranked& a, const Ranked& b) {
+    return less_promising(request, a, b);
+  };
   std::ranges::make_heap(queue, later);
   while (!queue.empty() && !settled(result, request, queue.front().bound)) {
     std::ranges::pop_heap(queue, later);
@@ -240,7 +268,8 @@ PlanResult plan(const Request& request, const Progress& progress) {
   if (result.candidates.empty()) {
     result.any_fits = false;
     if (leanest) {
-      result.candidates.push_back(evaluator.evaluate(leanest->plan, *leanest->strategy, {})->candidate);
+      result.candidates.push_back(
+          evaluator.evaluate(leanest->plan, *leanest->strategy, {})->candidate);
     }
     return result;
   }
@@ -251,10 +280,12 @@ PlanResult plan(const Request& request, const Progress& progress) {
   return result;
 }
 
-Evaluation evaluate(const Request& request, const SequencePlan& plan, const EvaluationOptions& options) {
+Evaluation evaluate(const Request& request, const SequencePlan& plan,
+                    const EvaluationOptions& options) {
   const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
   if (plan.ranks() != request.gpus) {
-    throw InputError("plan", fmt::format("ulysses {} x ring {} is not the {} GPUs of the group", plan.ulysses, plan.ring, request.gpus));
+    throw InputError("plan", fmt::format("ulysses {} x ring {} is not the {} GPUs of the group",
+                                         plan.ulysses, plan.ring, request.gpus));
   }
   if (const WhyNot reason = why_not(strategy, request.problem, plan); !reason.legal()) {
     throw InputError("plan", fmt::format("{} (rule: {})", reason.detail, reason.rule));

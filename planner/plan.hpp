@@ -1,9 +1,10 @@
 // The question and the answer: what to split over which cluster, and the ranked plans.
 //
 // plan() enumerates every legal plan and searches best first: each has a closed-form lower bound
-// (bound.hpp), tightened by a walk over one rank's kernels when its turn comes, then simulated, until
-// the next bound is worse than the last plan that is shown. The simulated ones are ranked. Predictions carry an interval from the constants' stated spreads; plans whose
-// difference is within what the spreads allow are ties, and the simplest of the ties is recommended.
+// (bound.hpp), tightened by a walk over one rank's kernels when its turn comes, then simulated,
+// until the next bound is worse than the last plan that is shown. The simulated ones are ranked.
+// Predictions carry an interval from the constants' stated spreads; plans whose difference is
+// within what the spreads allow are ties, and the simplest of the ties is recommended.
 #pragma once
 
 #include "planner/memory.hpp"
@@ -19,8 +20,8 @@
 
 namespace spp {
 
-/// What is predicted. fwd, bwd and fwd+bwd are one attention call; prefill is the forward of a whole
-/// model, train one step of it.
+/// What is predicted. fwd, bwd and fwd+bwd are one attention call; prefill is the forward of a
+/// whole model, train one step of it.
 enum class StepPhase : std::uint8_t { forward, backward, forward_backward, prefill, train };
 std::string_view to_string(StepPhase);
 StepPhase parse_step_phase(std::string_view, std::string_view where);
@@ -48,11 +49,11 @@ struct Request {
   std::optional<Model> model;  // train and prefill need one
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;
-  int gpus = 1;                // ranks of the sequence-parallel group = GPUs used
+  int gpus = 1;  // ranks of the sequence-parallel group = GPUs used
   FixedChoices fixed;
   std::optional<Recompute> recompute;  // not given: the cheapest that fits; for train only
-  std::optional<int> zero;     // ZeRO stage over the group; not given: the cheapest that fits
-  Bytes memory{};              // of one GPU that may be used
+  std::optional<int> zero;  // ZeRO stage over the group; not given: the cheapest that fits
+  Bytes memory{};           // of one GPU that may be used
   BuildOptions build;
   FlopsConvention flops_convention = FlopsConvention::causal_halved;
   Objective objective = Objective::time;
@@ -60,7 +61,14 @@ struct Request {
 };
 
 /// Parts of a step whose errors are independent of each other; each has one relative spread.
-enum class Component : std::uint8_t { attention, elementwise, gemm, intra_comm, inter_comm, launch };
+enum class Component : std::uint8_t {
+  attention,
+  elementwise,
+  gemm,
+  intra_comm,
+  inter_comm,
+  launch
+};
 constexpr std::size_t components = 6;
 std::string_view to_string(Component);
 using ComponentSeconds = std::array<double, components>;
@@ -68,29 +76,29 @@ using ComponentSeconds = std::array<double, components>;
 struct Prediction {
   Seconds step{};
   Seconds low{}, high{};
-  Seconds attention{};        // attention calls, communication and small kernels included
-  Seconds compute{};          // kernels of the whole step
+  Seconds attention{};  // attention calls, communication and small kernels included
+  Seconds compute{};    // kernels of the whole step
   Seconds exposed{}, hidden{};
   std::array<Bytes, comm_kinds> comm_bytes_per_rank{};
   double tflops_per_gpu = 0;  // under the request's convention
   double mfu = 0;
-  double tokens_per_s = 0;    // of the job
+  double tokens_per_s = 0;  // of the job
   MemoryBytes memory;
   bool fits = true;
-  std::int64_t max_seq = 0;   // longest sequence that this plan fits
-  ComponentSeconds parts{};   // critical path, by component; sums up to step
+  std::int64_t max_seq = 0;  // longest sequence that this plan fits
+  ComponentSeconds parts{};  // critical path, by component; sums up to step
 };
 
 struct Candidate {
   SequencePlan plan;
   const Strategy* strategy = nullptr;
-  int zero = 0;                          // train: stage
+  int zero = 0;                           // train: stage
   Recompute recompute = Recompute::none;  // train
   Prediction predicted;
   std::int64_t padding_tokens = 0;
   int padding_heads = 0;
   std::string bound_by;
-  std::string why;               // one sentence against the runner-up
+  std::string why;                    // one sentence against the runner-up
   std::vector<std::string> lowering;  // algorithm by kind of communication
 };
 
@@ -126,7 +134,8 @@ struct EvaluationOptions {
   bool steps = false;
 };
 /// Simulates one legal plan (else InputError("plan", rule and detail)).
-Evaluation evaluate(const Request& request, const SequencePlan& plan, const EvaluationOptions& options = {});
+Evaluation evaluate(const Request& request, const SequencePlan& plan,
+                    const EvaluationOptions& options = {});
 
 /// The plan that `fixed` describes with defaults for the rest: strategy by degrees (usp, ulysses,
 /// zigzag-ring, startrail, …), zigzag under a causal mask, heads by what divides.

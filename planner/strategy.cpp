@@ -34,20 +34,26 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
     return {"degrees", fmt::format("{} {}", strategy.name, unused)};
   }
   if (plan.ring % (std::int64_t{plan.team} * plan.team) != 0) {
-    return {"team", fmt::format("team size {}: its square does not divide the ring degree {}", plan.team, plan.ring)};
+    return {"team", fmt::format("team size {}: its square does not divide the ring degree {}",
+                                plan.team, plan.ring)};
   }
   if (plan.ring % plan.window != 0) {
-    return {"window", fmt::format("window {} does not divide the ring degree {}", plan.window, plan.ring)};
+    return {"window",
+            fmt::format("window {} does not divide the ring degree {}", plan.window, plan.ring)};
   }
   if (std::ranges::find(strategy.layouts, plan.layout) == strategy.layouts.end()) {
-    return {"layout", fmt::format("{} does not use the {} layout", strategy.name, to_string(plan.layout))};
+    return {"layout",
+            fmt::format("{} does not use the {} layout", strategy.name, to_string(plan.layout))};
   }
-  if (const std::string heads = HeadSplit::why_not(problem, plan.ulysses, plan.heads); !heads.empty()) {
+  if (const std::string heads = HeadSplit::why_not(problem, plan.ulysses, plan.heads);
+      !heads.empty()) {
     return {"heads", heads};
   }
-  const std::int64_t shortest = 2 * std::int64_t{plan.ranks()};  // two tokens a rank: every block has work
+  const std::int64_t shortest =
+      2 * std::int64_t{plan.ranks()};  // two tokens a rank: every block has work
   if (problem.seq < shortest) {
-    return {"sequence", fmt::format("{} tokens are too few for {} ranks (at least {})", problem.seq, plan.ranks(), shortest)};
+    return {"sequence", fmt::format("{} tokens are too few for {} ranks (at least {})", problem.seq,
+                                    plan.ranks(), shortest)};
   }
   if (std::string own = strategy.why_not(problem, plan); !own.empty()) {
     return {"strategy", fmt::format("{}: {}", strategy.name, own)};

@@ -29,12 +29,13 @@ struct Strategy {
   std::string (*why_not)(const Problem&, const SequencePlan&);
   /// `problem` as requested; padding happens inside.
   Schedule (*build)(const Problem& problem, const SequencePlan&, Phase, const BuildOptions&);
-  ClosedForm (*closed_form)(const Problem& problem, const SequencePlan&, Phase, const BuildOptions&);
+  ClosedForm (*closed_form)(const Problem& problem, const SequencePlan&, Phase,
+                            const BuildOptions&);
 };
 
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
 struct WhyNot {
-  std::string rule;    // "degrees", "heads", "team", "window", "layout", "sequence", "strategy"
+  std::string rule;  // "degrees", "heads", "team", "window", "layout", "sequence", "strategy"
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };

@@ -1,5 +1,6 @@
-// How a strategy writes a program: declares buffers, then appends stages. A stage is a loop whose body
-// emits ops; everything it captures is captured by value, since the program outlives the builder.
+// How a strategy writes a program: declares buffers, then appends stages. A stage is a loop whose
+// body emits ops; everything it captures is captured by value, since the program outlives the
+// builder.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -11,7 +12,8 @@ namespace spp {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(const Problem& problem, const Mesh& mesh, Rank rank) : problem_(problem), mesh_(mesh), rank_(rank) {}
+  ProgramBuilder(const Problem& problem, const Mesh& mesh, Rank rank)
+      : problem_(problem), mesh_(mesh), rank_(rank) {}
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
@@ -27,8 +29,14 @@ class ProgramBuilder {
   }
   /// Room for `tokens` x `heads` of a tensor.
   BufferId scratch(std::string name, Tensor tensor, std::int64_t tokens, int heads, DType dtype) {
-    program_.buffers.push_back({.name = std::move(name), .tensor = tensor, .role = BufferRole::scratch, .dtype = dtype,
-                                .tokens = tokens, .heads = heads, .tile = {}, .head_range = {}});
+    program_.buffers.push_back({.name = std::move(name),
+                                .tensor = tensor,
+                                .role = BufferRole::scratch,
+                                .dtype = dtype,
+                                .tokens = tokens,
+                                .heads = heads,
+                                .tile = {},
+                                .head_range = {}});
     return BufferId(program_.buffers.size() - 1);
   }
   /// Scratch in the tensor's natural dtype: fp32 for lse and delta, else the problem's.
@@ -59,9 +67,16 @@ class ProgramBuilder {
   [[nodiscard]] Program finish() { return std::move(program_); }
 
  private:
-  BufferId declare(std::string name, Tensor tensor, BufferRole role, DType dtype, const TokenSet& tile, HeadRange heads) {
-    program_.buffers.push_back({.name = std::move(name), .tensor = tensor, .role = role, .dtype = dtype,
-                                .tokens = tile.count(), .heads = heads.count(), .tile = tile, .head_range = heads});
+  BufferId declare(std::string name, Tensor tensor, BufferRole role, DType dtype,
+                   const TokenSet& tile, HeadRange heads) {
+    program_.buffers.push_back({.name = std::move(name),
+                                .tensor = tensor,
+                                .role = role,
+                                .dtype = dtype,
+                                .tokens = tile.count(),
+                                .heads = heads.count(),
+                                .tile = tile,
+                                .head_range = heads});
     return BufferId(program_.buffers.size() - 1);
   }
 

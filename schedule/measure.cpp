@@ -3,7 +3,9 @@
 namespace spp {
 namespace {
 
-Bytes size_at(const Shapes& shapes, BufferId id) { return bytes_of(shapes.buffers[id.index()], *shapes.problem); }
+Bytes size_at(const Shapes& shapes, BufferId id) {
+  return bytes_of(shapes.buffers[id.index()], *shapes.problem);
+}
 
 Bytes size_of_list(const Shapes& shapes, std::span<const BufferId> ids) {
   Bytes total{};
@@ -20,7 +22,8 @@ Bytes size_of_tile(const Shapes& shapes, BufferId id, std::int64_t tokens) {
   return bytes_of(tile, *shapes.problem);
 }
 
-FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, const Problem& p, double per_pair) {
+FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, const Problem& p,
+                       double per_pair) {
   const auto pairs = static_cast<double>(allowed_pairs(q, k, p.mask));
   return FlopCount(per_pair * pairs * heads.count() * p.head_dim * static_cast<double>(p.batch));
 }
@@ -28,7 +31,8 @@ FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, co
 }  // namespace
 
 std::string_view to_string(CommKind kind) {
-  constexpr std::array<std::string_view, comm_kinds> names{"send_recv", "all_to_all", "all_gather", "reduce_scatter"};
+  constexpr std::array<std::string_view, comm_kinds> names{"send_recv", "all_to_all", "all_gather",
+                                                           "reduce_scatter"};
   return names.at(static_cast<std::size_t>(kind));
 }
 
@@ -51,7 +55,8 @@ Bytes sent_bytes_to(const AllToAll& op, int peer, const Shapes& shapes) {
   if (peer == self) {
     return Bytes(0);
   }
-  // The part of `to`-shaped data that goes to one peer: its heads of my tokens, or my heads of its tokens.
+  // The part of `to`-shaped data that goes to one peer: its heads of my tokens, or my heads of its
+  // tokens.
   const int owner = op.kind == AllToAllKind::scatter_heads ? peer : self;
   Buffer part = shapes.buffers[op.from.index()];
   part.tokens = op.tokens;
@@ -62,7 +67,8 @@ Bytes sent_bytes_to(const AllToAll& op, int peer, const Shapes& shapes) {
 Bytes sent_bytes(const OpBody& body, const Shapes& shapes) {
   return std::visit(
       Overloaded{[&](const Exchange& o) {
-                   return o.to.valid() && o.to != shapes.rank ? size_of_list(shapes, o.send.ids()) : Bytes(0);
+                   return o.to.valid() && o.to != shapes.rank ? size_of_list(shapes, o.send.ids())
+                                                              : Bytes(0);
                  },
                  [&](const AllToAll& o) {
                    Bytes total{};
@@ -73,10 +79,12 @@ Bytes sent_bytes(const OpBody& body, const Shapes& shapes) {
                  },
                  [&](const AllGather& o) { return size_at(shapes, o.from) * (o.group.size - 1); },
                  [&](const ReduceScatter& o) { return size_at(shapes, o.to) * (o.group.size - 1); },
-                 [](const AttentionForward&) { return Bytes(0); }, [](const AttentionBackward&) { return Bytes(0); },
+                 [](const AttentionForward&) { return Bytes(0); },
+                 [](const AttentionBackward&) { return Bytes(0); },
                  [](const RowDot&) { return Bytes(0); }, [](const Merge&) { return Bytes(0); },
-                 [](const Rescale&) { return Bytes(0); }, [](const Accumulate&) { return Bytes(0); },
-                 [](const Fill&) { return Bytes(0); }, [](const Copy&) { return Bytes(0); }},
+                 [](const Rescale&) { return Bytes(0); },
+                 [](const Accumulate&) { return Bytes(0); }, [](const Fill&) { return Bytes(0); },
+                 [](const Copy&) { return Bytes(0); }},
       body);
 }
 
@@ -91,7 +99,9 @@ FlopCount attention_flops(const OpBody& body, const Problem& problem) {
 }
 
 Bytes touched_bytes(const OpBody& body, const Shapes& shapes) {
-  const auto tile = [&](BufferId id, const TokenSet& tokens) { return size_of_tile(shapes, id, tokens.count()); };
+  const auto tile = [&](BufferId id, const TokenSet& tokens) {
+    return size_of_tile(shapes, id, tokens.count());
+  };
   const auto whole = [&](BufferId id) { return size_at(shapes, id); };
   return std::visit(
       Overloaded{[&](const RowDot& o) { return whole(o.out) + whole(o.d_out) + whole(o.delta); },
@@ -101,16 +111,19 @@ Bytes touched_bytes(const OpBody& body, const Shapes& shapes) {
                    return part + sum * (o.initial ? 1 : 2);
                  },
                  [&](const Rescale& o) {
-                   return whole(o.out) + whole(o.lse) + whole(o.gathered_lse) + whole(o.scaled) + whole(o.global_lse);
+                   return whole(o.out) + whole(o.lse) + whole(o.gathered_lse) + whole(o.scaled) +
+                          whole(o.global_lse);
                  },
                  [&](const Accumulate& o) {
                    return tile(o.part, o.tokens) + tile(o.sum, o.tokens) * (o.initial ? 1 : 2);
                  },
                  [&](const Fill& o) { return tile(o.buffer, o.tokens); },
                  [&](const Copy& o) { return whole(o.from) + whole(o.to); },
-                 [](const AttentionForward&) { return Bytes(0); }, [](const AttentionBackward&) { return Bytes(0); },
+                 [](const AttentionForward&) { return Bytes(0); },
+                 [](const AttentionBackward&) { return Bytes(0); },
                  [](const Exchange&) { return Bytes(0); }, [](const AllToAll&) { return Bytes(0); },
-                 [](const AllGather&) { return Bytes(0); }, [](const ReduceScatter&) { return Bytes(0); }},
+                 [](const AllGather&) { return Bytes(0); },
+                 [](const ReduceScatter&) { return Bytes(0); }},
       body);
 }
 
@@ -120,7 +133,8 @@ Totals totals_of(const Program& program, const Problem& problem, Rank rank) {
   ProgramCursor cursor(program);
   while (const Op* op = cursor.next()) {
     if (is_communication(op->body)) {
-      totals.sent.at(static_cast<std::size_t>(comm_kind_of(op->body))) += sent_bytes(op->body, shapes);
+      totals.sent.at(static_cast<std::size_t>(comm_kind_of(op->body))) +=
+          sent_bytes(op->body, shapes);
     }
     totals.flops += attention_flops(op->body, problem);
   }

@@ -24,13 +24,14 @@ struct Shapes {
   Rank rank;
 };
 
-/// Bytes that this rank sends to *other* ranks in a communication op (local copies are free of network).
+/// Bytes that this rank sends to *other* ranks in a communication op (local copies are free of
+/// network).
 Bytes sent_bytes(const OpBody& body, const Shapes& shapes);
 /// Bytes that this rank sends to member `peer` of the op's group. 0 for itself.
 Bytes sent_bytes_to(const AllToAll& op, int peer, const Shapes& shapes);
 
-/// Exact masked matmul FLOPs of an attention kernel: forward 4*pairs*heads*head_dim*batch, backward 10*…
-/// (5 matmuls against 2: FlashAttention-2, arXiv:2307.08691, section 4.1). 0 for other ops.
+/// Exact masked matmul FLOPs of an attention kernel: forward 4*pairs*heads*head_dim*batch, backward
+/// 10*… (5 matmuls against 2: FlashAttention-2, arXiv:2307.08691, section 4.1). 0 for other ops.
 FlopCount attention_flops(const OpBody& body, const Problem& problem);
 
 /// Bytes that a kernel other than attention reads and writes in device memory.

@@ -36,12 +36,15 @@ Coordinates Mesh::at(Rank rank) const {
 }
 
 Rank Mesh::rank(const Coordinates& c) const {
-  return Rank(c.ulysses * ulysses_stride_ + c.member * member_stride_ + c.position * position_stride_ +
-              c.group * group_stride_);
+  return Rank(c.ulysses * ulysses_stride_ + c.member * member_stride_ +
+              c.position * position_stride_ + c.group * group_stride_);
 }
 
 Rank Mesh::rank_of_team(int ulysses, int team, int member) const {
-  return rank({.ulysses = ulysses, .member = member, .position = team % sub_ring_, .group = team / sub_ring_});
+  return rank({.ulysses = ulysses,
+               .member = member,
+               .position = team % sub_ring_,
+               .group = team / sub_ring_});
 }
 
 RankGroup Mesh::ulysses_group(Rank r) const {
@@ -71,7 +74,8 @@ TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks) {
       return TokenSet({.begin = index, .count = size, .stride = chunks});
     case Layout::zigzag: {
       const std::int64_t half = size / 2;
-      return {{.begin = index * half, .count = half}, {.begin = (2 * chunks - 1 - index) * half, .count = half}};
+      return {{.begin = index * half, .count = half},
+              {.begin = (2 * chunks - 1 - index) * half, .count = half}};
     }
   }
   throw InternalError("unknown layout");

@@ -10,8 +10,8 @@
 //   position s in [0, S)    place in the sub-ring
 //   group    g in [0, C)    which team group; team T = g*S + s
 //
-// Ranks are numbered with `order[0]` innermost; `group` is always outermost. So ulysses,team,ring is
-// the paper's Collect_intra placement (a team is contiguous), ulysses,ring,team is P2P_intra.
+// Ranks are numbered with `order[0]` innermost; `group` is always outermost. So ulysses,team,ring
+// is the paper's Collect_intra placement (a team is contiguous), ulysses,ring,team is P2P_intra.
 #pragma once
 
 #include "base/id.hpp"

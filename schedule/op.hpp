@@ -25,8 +25,9 @@ std::string_view to_string(Tensor);
 enum class BufferRole : std::uint8_t { input, output, scratch };
 std::string_view to_string(BufferRole);
 
-/// A buffer of a rank. For inputs and outputs `tile` and `head_range` are the contents that are there
-/// before / must be there after the program; for scratch they are unset and only the size counts.
+/// A buffer of a rank. For inputs and outputs `tile` and `head_range` are the contents that are
+/// there before / must be there after the program; for scratch they are unset and only the size
+/// counts.
 struct Buffer {
   std::string name;
   Tensor tensor = Tensor::q;
@@ -62,10 +63,11 @@ class BufferList {
   std::uint8_t size_ = 0;
 };
 
-// ---- kernels -------------------------------------------------------------------------------------
+// ---- kernels
+// -------------------------------------------------------------------------------------
 
-/// One attention kernel: queries `q_tokens` of buffer q against keys `k_tokens` of k and v, as far as
-/// the mask allows; writes normalised out and natural-log lse of just this block.
+/// One attention kernel: queries `q_tokens` of buffer q against keys `k_tokens` of k and v, as far
+/// as the mask allows; writes normalised out and natural-log lse of just this block.
 struct AttentionForward {
   BufferId q, k, v, out, lse;
   TokenSet q_tokens, k_tokens;
@@ -89,8 +91,8 @@ struct RowDot {
 };
 
 /// Online-softmax merge of a block's (out, lse) into accumulators; fp32 accumulation.
-/// `tokens` is the part's tile (it may be part of the accumulator's). `initial`: the accumulator was
-/// empty, the part is just converted.
+/// `tokens` is the part's tile (it may be part of the accumulator's). `initial`: the accumulator
+/// was empty, the part is just converted.
 struct Merge {
   BufferId out, lse, part_out, part_lse;
   TokenSet tokens;
@@ -106,8 +108,8 @@ struct Rescale {
   friend bool operator==(const Rescale&, const Rescale&) = default;
 };
 
-/// sum += part, for the tile of `part` (`tokens`, which may be part of the sum's); fp32 accumulation.
-/// `initial`: the sum was empty, the part is just converted.
+/// sum += part, for the tile of `part` (`tokens`, which may be part of the sum's); fp32
+/// accumulation. `initial`: the sum was empty, the part is just converted.
 struct Accumulate {
   BufferId sum, part;
   TokenSet tokens;
@@ -115,8 +117,8 @@ struct Accumulate {
   friend bool operator==(const Accumulate&, const Accumulate&) = default;
 };
 
-/// Sets a tile to the neutral element of merge and sum: zero, -infinity for lse. Where a member of a
-/// team may meet no key at all for some of its queries, accumulators start from it.
+/// Sets a tile to the neutral element of merge and sum: zero, -infinity for lse. Where a member of
+/// a team may meet no key at all for some of its queries, accumulators start from it.
 struct Fill {
   BufferId buffer;
   TokenSet tokens;
@@ -140,7 +142,8 @@ struct Copy {
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 
-// ---- communication -------------------------------------------------------------------------------
+// ---- communication
+// -------------------------------------------------------------------------------
 
 /// Batched point-to-point: sends `send` to rank `to` and receives into `receive` from rank `from`;
 /// either may be missing (invalid rank, empty list). Done when both are done. Messages between two
@@ -154,8 +157,9 @@ struct Exchange {
 enum class AllToAllKind : std::uint8_t { scatter_heads, gather_heads };
 std::string_view to_string(AllToAllKind);
 
-/// Ulysses all-to-all inside `group`. scatter_heads: each rank brings `tokens` tokens of all heads and
-/// leaves with all the group's tokens of its own heads (`split`; KV heads if `kv`). gather_heads: back.
+/// Ulysses all-to-all inside `group`. scatter_heads: each rank brings `tokens` tokens of all heads
+/// and leaves with all the group's tokens of its own heads (`split`; KV heads if `kv`).
+/// gather_heads: back.
 struct AllToAll {
   RankGroup group;
   AllToAllKind kind = AllToAllKind::scatter_heads;
@@ -186,8 +190,8 @@ struct ReduceScatter {
   friend bool operator==(const ReduceScatter&, const ReduceScatter&) = default;
 };
 
-using OpBody = std::variant<AttentionForward, AttentionBackward, RowDot, Merge, Rescale, Accumulate, Fill, Copy, Exchange,
-                            AllToAll, AllGather, ReduceScatter>;
+using OpBody = std::variant<AttentionForward, AttentionBackward, RowDot, Merge, Rescale, Accumulate,
+                            Fill, Copy, Exchange, AllToAll, AllGather, ReduceScatter>;
 
 struct Op {
   StreamId stream;
@@ -207,8 +211,12 @@ struct Access {
   std::array<BufferId, 16> writes_storage{};
   std::uint8_t read_count = 0;
   std::uint8_t write_count = 0;
-  [[nodiscard]] std::span<const BufferId> reads() const { return {reads_storage.data(), read_count}; }
-  [[nodiscard]] std::span<const BufferId> writes() const { return {writes_storage.data(), write_count}; }
+  [[nodiscard]] std::span<const BufferId> reads() const {
+    return {reads_storage.data(), read_count};
+  }
+  [[nodiscard]] std::span<const BufferId> writes() const {
+    return {writes_storage.data(), write_count};
+  }
 };
 Access access_of(const OpBody& body);
 

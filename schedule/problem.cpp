@@ -17,16 +17,19 @@ struct Named {
   std::string_view name;
 };
 
-constexpr std::array<Named<DType>, 3> dtypes{{{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
+constexpr std::array<Named<DType>, 3> dtypes{
+    {{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
 constexpr std::array<Named<Phase>, 2> phases{{{Phase::forward, "fwd"}, {Phase::backward, "bwd"}}};
 constexpr std::array<Named<Layout>, 3> layouts{
     {{Layout::contiguous, "contiguous"}, {Layout::zigzag, "zigzag"}, {Layout::striped, "striped"}}};
-constexpr std::array<Named<Axis>, 3> axes{{{Axis::ulysses, "ulysses"}, {Axis::team, "team"}, {Axis::ring, "ring"}}};
+constexpr std::array<Named<Axis>, 3> axes{
+    {{Axis::ulysses, "ulysses"}, {Axis::team, "team"}, {Axis::ring, "ring"}}};
 constexpr std::array<Named<HeadPolicy>, 4> policies{{{HeadPolicy::divide, "divide"},
                                                      {HeadPolicy::replicate, "replicate"},
                                                      {HeadPolicy::pad, "pad"},
                                                      {HeadPolicy::uneven, "uneven"}}};
-constexpr std::array<Named<RankOrder>, 2> rank_orders{{{RankOrder::block, "block"}, {RankOrder::cyclic, "cyclic"}}};
+constexpr std::array<Named<RankOrder>, 2> rank_orders{
+    {{RankOrder::block, "block"}, {RankOrder::cyclic, "cyclic"}}};
 
 template <class E, std::size_t N>
 std::string_view name_of(E value, const std::array<Named<E>, N>& table) {
@@ -67,9 +70,15 @@ std::string_view to_string(RankOrder v) { return name_of(v, rank_orders); }
 
 DType parse_dtype(std::string_view s, std::string_view where) { return value_of(s, dtypes, where); }
 Phase parse_phase(std::string_view s, std::string_view where) { return value_of(s, phases, where); }
-Layout parse_layout(std::string_view s, std::string_view where) { return value_of(s, layouts, where); }
-HeadPolicy parse_head_policy(std::string_view s, std::string_view where) { return value_of(s, policies, where); }
-RankOrder parse_rank_order(std::string_view s, std::string_view where) { return value_of(s, rank_orders, where); }
+Layout parse_layout(std::string_view s, std::string_view where) {
+  return value_of(s, layouts, where);
+}
+HeadPolicy parse_head_policy(std::string_view s, std::string_view where) {
+  return value_of(s, policies, where);
+}
+RankOrder parse_rank_order(std::string_view s, std::string_view where) {
+  return value_of(s, rank_orders, where);
+}
 
 std::string to_string(const Mask& mask) {
   switch (mask.kind) {
@@ -133,22 +142,28 @@ HeadSplit::HeadSplit(const Problem& problem, int parts, HeadPolicy policy)
 std::string HeadSplit::why_not(const Problem& p, int parts, HeadPolicy policy) {
   switch (policy) {
     case HeadPolicy::divide:
-      return p.kv_heads % parts == 0 ? "" : fmt::format("{} KV heads do not divide over {} ranks", p.kv_heads, parts);
+      return p.kv_heads % parts == 0
+                 ? ""
+                 : fmt::format("{} KV heads do not divide over {} ranks", p.kv_heads, parts);
     case HeadPolicy::replicate:
       if (parts > p.kv_heads && parts % p.kv_heads == 0 && p.q_heads % parts == 0) {
         return "";
       }
-      return fmt::format("{} KV heads cannot be replicated over {} ranks (needs more ranks than KV heads, a multiple "
-                         "of them, that divides the {} query heads)",
-                         p.kv_heads, parts, p.q_heads);
+      return fmt::format(
+          "{} KV heads cannot be replicated over {} ranks (needs more ranks than KV heads, a "
+          "multiple "
+          "of them, that divides the {} query heads)",
+          p.kv_heads, parts, p.q_heads);
     case HeadPolicy::pad:
       return p.kv_heads % parts != 0
                  ? ""
-                 : fmt::format("{} KV heads divide over {} ranks; nothing to pad", p.kv_heads, parts);
+                 : fmt::format("{} KV heads divide over {} ranks; nothing to pad", p.kv_heads,
+                               parts);
     case HeadPolicy::uneven:
       return p.kv_heads > parts && p.kv_heads % parts != 0
                  ? ""
-                 : fmt::format("{} KV heads cannot be dealt out unevenly over {} ranks", p.kv_heads, parts);
+                 : fmt::format("{} KV heads cannot be dealt out unevenly over {} ranks", p.kv_heads,
+                               parts);
   }
   throw InternalError("unknown head policy");
 }

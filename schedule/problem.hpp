@@ -18,7 +18,8 @@ constexpr std::int64_t size_of(DType t) { return t == DType::fp32 ? 4 : 2; }
 /// What a schedule does. A forward+backward step is two schedules.
 enum class Phase : std::uint8_t { forward, backward };
 
-/// One attention call, global. Tensors are [batch, seq, heads, head_dim]; LSE is [batch, heads, seq], fp32.
+/// One attention call, global. Tensors are [batch, seq, heads, head_dim]; LSE is [batch, heads,
+/// seq], fp32.
 struct Problem {
   std::int64_t seq = 0;    // tokens of one sequence, over all ranks of the group
   std::int64_t batch = 1;  // sequences worked on at once
@@ -58,7 +59,8 @@ struct SequencePlan {
   int window = 1;  // w of the double ring: ranks of an inner ring, divides ring
   Layout layout = Layout::contiguous;
   HeadPolicy heads = HeadPolicy::divide;
-  std::array<Axis, 3> order{Axis::ulysses, Axis::team, Axis::ring};  // innermost (adjacent ranks) first
+  std::array<Axis, 3> order{Axis::ulysses, Axis::team,
+                            Axis::ring};  // innermost (adjacent ranks) first
   RankOrder rank_order = RankOrder::block;
 
   [[nodiscard]] int ranks() const { return ulysses * ring; }
@@ -119,9 +121,9 @@ class HeadSplit {
   int kv_heads_ = 1;
 };
 
-/// The problem padded so that `plan` divides it. Sequence: contiguous and striped need seq % P == 0,
-/// zigzag seq % (2P) == 0 (two equal chunks on every rank). Heads: with HeadPolicy::pad, whole KV
-/// groups of zero heads are added.
+/// The problem padded so that `plan` divides it. Sequence: contiguous and striped need seq % P ==
+/// 0, zigzag seq % (2P) == 0 (two equal chunks on every rank). Heads: with HeadPolicy::pad, whole
+/// KV groups of zero heads are added.
 Problem padded(const Problem& problem, const SequencePlan& plan);
 
 }  // namespace spp

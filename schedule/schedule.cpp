@@ -4,7 +4,8 @@ namespace spp {
 
 Bytes bytes_of(const Buffer& buffer, const Problem& problem) {
   const bool scalar = buffer.tensor == Tensor::lse || buffer.tensor == Tensor::delta;
-  return Bytes(problem.batch * buffer.tokens * buffer.heads * (scalar ? 1 : problem.head_dim) * size_of(buffer.dtype));
+  return Bytes(problem.batch * buffer.tokens * buffer.heads * (scalar ? 1 : problem.head_dim) *
+               size_of(buffer.dtype));
 }
 
 const Op* ProgramCursor::next() {

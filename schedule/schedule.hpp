@@ -1,14 +1,15 @@
 // The central object: a schedule is, for every rank, a program of ops on named streams.
 //
-// Programs are generated, not stored: `Schedule::program(rank)` gives the buffers and a list of loops;
-// the body of a loop emits the few ops of one iteration. A ring over 4,096 ranks stays a loop of
-// 4,095 iterations, whoever walks it (coverage, the simulator, the runtime) uses a ProgramCursor.
+// Programs are generated, not stored: `Schedule::program(rank)` gives the buffers and a list of
+// loops; the body of a loop emits the few ops of one iteration. A ring over 4,096 ranks stays a
+// loop of 4,095 iterations, whoever walks it (coverage, the simulator, the runtime) uses a
+// ProgramCursor.
 //
-// Semantics (docs/schedule.md). A program has the meaning of its ops executed one after the other in
-// program order. Executors may run ops of different streams at the same time as long as buffers keep
-// that meaning: an op waits for the last writer of what it reads, and for the last writer and all
-// readers of what it writes. Ops of one stream run in order. Dependencies are therefore never stated,
-// they follow from the buffers.
+// Semantics (docs/schedule.md). A program has the meaning of its ops executed one after the other
+// in program order. Executors may run ops of different streams at the same time as long as buffers
+// keep that meaning: an op waits for the last writer of what it reads, and for the last writer and
+// all readers of what it writes. Ops of one stream run in order. Dependencies are therefore never
+// stated, they follow from the buffers.
 #pragma once
 
 #include "base/units.hpp"
@@ -23,7 +24,8 @@ namespace spp {
 
 using OpList = std::vector<Op>;
 
-/// `trips` iterations; `body(i, ops)` appends the ops of iteration i. Pure: the same i, the same ops.
+/// `trips` iterations; `body(i, ops)` appends the ops of iteration i. Pure: the same i, the same
+/// ops.
 struct Loop {
   std::int64_t trips = 1;
   std::function<void(std::int64_t, OpList&)> body;
@@ -35,16 +37,17 @@ struct Program {
 };
 
 /// Mesh axes along which all ranks run the same program up to the names of their peers, so that one
-/// of them can stand for all (sim/folding). A claim of the strategy, proven by its conformance test.
+/// of them can stand for all (sim/folding). A claim of the strategy, proven by its conformance
+/// test.
 struct Symmetry {
   bool ulysses = false;  // any permutation of the Ulysses coordinate
-  bool ring = false;  // rotation of the position in the ring; only for C = 1
+  bool ring = false;     // rotation of the position in the ring; only for C = 1
   friend bool operator==(const Symmetry&, const Symmetry&) = default;
 };
 
 struct Schedule {
-  Problem problem;             // padded
-  Problem requested;           // before padding
+  Problem problem;    // padded
+  Problem requested;  // before padding
   SequencePlan plan;
   Phase phase = Phase::forward;
   Mesh mesh;

@@ -73,7 +73,8 @@ void TokenSet::append(TokenRange range) {
   }
   if (size_ > 0) {
     TokenRange& last = ranges_.at(size_ - 1);
-    const bool continues = last.stride == range.stride && range.begin == last.begin + last.count * last.stride;
+    const bool continues =
+        last.stride == range.stride && range.begin == last.begin + last.count * last.stride;
     if (continues) {
       last.count += range.count;
       return;
@@ -126,14 +127,16 @@ TokenSet parse_token_set(std::string_view text, std::string_view where) {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const auto colon = split(pieces[i], ':');
     if (colon.size() != 2) {
-      throw InputError(where, fmt::format("'{}' is not a token range begin:count[/stride]", pieces[i]));
+      throw InputError(where,
+                       fmt::format("'{}' is not a token range begin:count[/stride]", pieces[i]));
     }
     const auto slash = split(colon[1], '/');
     ranges.at(i) = {.begin = parse_int(colon[0], where, 0, most),
                     .count = parse_int(slash[0], where, 1, most),
                     .stride = slash.size() == 2 ? parse_int(slash[1], where, 1, most) : 1};
     if (slash.size() > 2) {
-      throw InputError(where, fmt::format("'{}' is not a token range begin:count[/stride]", pieces[i]));
+      throw InputError(where,
+                       fmt::format("'{}' is not a token range begin:count[/stride]", pieces[i]));
     }
   }
   return {ranges[0], ranges[1]};

@@ -71,12 +71,14 @@ struct Mask {
   std::int64_t window = 0;
 
   [[nodiscard]] bool allows(std::int64_t query, std::int64_t key) const {
-    return kind == MaskKind::full || (key <= query && (kind == MaskKind::causal || key > query - window));
+    return kind == MaskKind::full ||
+           (key <= query && (kind == MaskKind::causal || key > query - window));
   }
   friend bool operator==(const Mask&, const Mask&) = default;
 };
 
-/// Exact number of allowed (query, key) pairs; O(log) in the counts (floor sums), no loop over tokens.
+/// Exact number of allowed (query, key) pairs; O(log) in the counts (floor sums), no loop over
+/// tokens.
 std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const Mask& mask);
 /// The same for two ranges.
 std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, const Mask& mask);

@@ -73,7 +73,8 @@ int smallest_step(int size, Maps maps) {
 }  // namespace
 
 Folding Folding::none(const Schedule& schedule, const Placement& placement) {
-  return {schedule, placement,
+  return {schedule,
+          placement,
           {.digit = 1, .high = schedule.mesh.ulysses(), .position = schedule.mesh.sub_ring()}};
 }
 

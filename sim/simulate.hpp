@@ -35,7 +35,7 @@ struct SimulationCosts {
 };
 
 struct SimulationOptions {
-  bool fold = true;           // simulate one rank of each orbit
+  bool fold = true;                  // simulate one rank of each orbit
   const Folding* folding = nullptr;  // the orbits, if the caller has them already
   Seconds stop_after{std::numeric_limits<double>::infinity()};  // give up beyond this time
   bool timeline = false;      // record every op of the simulated ranks

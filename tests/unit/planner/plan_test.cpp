@@ -97,12 +97,11 @@ TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated 
     std::int64_t seq;
     MaskKind mask;
   };
-  const World world = GENERATE(World{"dgx-h100", 2, 131072, MaskKind::causal},
-                               World{"dgx-h100", 2, 65536, MaskKind::full},
-                               World{"8xl20-pcie", 1, 65536, MaskKind::causal},
-                               World{"p4d", 2, 65536, MaskKind::full},
-                               World{"cloud-a100-ethernet", 2, 65536, MaskKind::causal},
-                               World{"dgx-a100", 3, 98304, MaskKind::causal});
+  const World world = GENERATE(
+      World{"dgx-h100", 2, 131072, MaskKind::causal}, World{"dgx-h100", 2, 65536, MaskKind::full},
+      World{"8xl20-pcie", 1, 65536, MaskKind::causal}, World{"p4d", 2, 65536, MaskKind::full},
+      World{"cloud-a100-ethernet", 2, 65536, MaskKind::causal},
+      World{"dgx-a100", 3, 98304, MaskKind::causal});
   const sim::Cluster cluster = cluster_of(world.machine, world.nodes);
   Request request = bare_request(cluster, world.seq);
   request.problem.mask = {.kind = world.mask};
@@ -171,9 +170,11 @@ TEST_CASE("illegal plans are refused with the rule") {
   const Request request = bare_request(cluster, 65536);
   SequencePlan p = default_plan(request);
   p.ring = 4;
-  CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }), ContainsSubstring("8 GPUs"));
+  CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }),
+             ContainsSubstring("8 GPUs"));
   p = {.strategy = "startrail", .ring = 8, .team = 3, .layout = Layout::zigzag};
-  CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }), ContainsSubstring("team size 3"));
+  CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }),
+             ContainsSubstring("team size 3"));
 }
 
 TEST_CASE("a ring laid across the nodes is slower, and the search keeps it in node order") {
