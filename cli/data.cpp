@@ -25,7 +25,7 @@ fs::path data_folder() {
   }
   std::error_code ec;
   const fs::path program = fs::read_symlink("/proc/self/exe", ec);
-  const fs::path installed = program.parent_path().parent_path() / "share" / "sp-plan";
+  fs::path installed = program.parent_path().parent_path() / "share" / "sp-plan";
   if (!ec && has_data(installed)) {
     return installed;
   }

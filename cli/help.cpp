@@ -55,7 +55,7 @@ std::string options_text(std::span<const Option> options, const Style& style) {
     const std::string left = "  " + spelled(o);
     std::string right = wrapped(o.help, column);
     if (width_of(left) + 2 > column) {
-      text += left + "\n" + right;
+      text += fmt::format("{}\n{}", left, right);
     } else {
       right.replace(0, width_of(left), left);
       text += right;
@@ -87,9 +87,9 @@ std::string roff(std::string_view text) {
 
 std::string roff_option(const Option& o) {
   const std::string letter = o.letter != 0 ? fmt::format("\\fB\\-{}\\fR, ", o.letter) : "";
-  return fmt::format(".TP\n{}\\fB\\-\\-{}\\fR{}{}\n{}\n", letter, roff(o.name),
-                     o.value.empty() ? "" : " ",
-                     o.value.empty() ? "" : fmt::format("\\fI{}\\fR", roff(o.value)), roff(o.help));
+  return fmt::format(
+      ".TP\n{}\\fB\\-\\-{}\\fR{}{}\n{}\n", letter, roff(o.name), o.value.empty() ? "" : " ",
+      o.value.empty() ? "" : fmt::format(R"(\fI{}\fR)", roff(o.value)), roff(o.help));
 }
 
 }  // namespace

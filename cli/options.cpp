@@ -220,8 +220,8 @@ void Arguments::expect_no_positionals() const {
   }
 }
 
-void Arguments::set_default(std::string_view option, std::string value) {
-  given_.try_emplace(std::string(known(option).name), std::move(value));
+void Arguments::set_default(std::string_view option, const std::string& value) {
+  given_.try_emplace(std::string(known(option).name), value);
 }
 
 }  // namespace spp::cli

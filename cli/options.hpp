@@ -45,7 +45,7 @@ class Arguments {
   /// Refuses positionals; for commands that take options only.
   void expect_no_positionals() const;
   /// Gives options that were not given a value, from a document of ours.
-  void set_default(std::string_view option, std::string value);
+  void set_default(std::string_view option, const std::string& value);
 
  private:
   [[nodiscard]] const Option& known(std::string_view option) const;

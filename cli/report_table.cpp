@@ -19,6 +19,12 @@ std::string spread(const Prediction& p) {
   return step > 0 ? fmt::format("±{:.0f}%", 100 * (p.high - p.low).count() / 2 / step) : "";
 }
 
+std::string title_text(const Job& job, const Style& style) {
+  std::string text = wrapped(job.title, 0, page);
+  text.pop_back();
+  return style.bold(text) + "\n\n";
+}
+
 std::string assumptions_text(const std::vector<sim::Assumption>& assumptions, const Style& style) {
   if (assumptions.empty()) {
     return "";
@@ -71,7 +77,7 @@ std::pair<std::string, std::string> name_and_inner(const SequencePlan& plan) {
   }
   const std::string inner = name.substr(begin + 2, end - begin - 2);  // "ulysses"
   name.erase(begin, end + ending.size() - begin);
-  return {name, inner.substr(0, 4)};
+  return {name, inner};
 }
 
 /// "346K": rounded down, so that it fits.
@@ -197,7 +203,7 @@ std::string around_text(const Candidate& c, const Request& request) {
 
 std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed,
                        const Style& style) {
-  std::string text = style.bold(job.title) + "\n\n";
+  std::string text = title_text(job, style);
   const std::vector<std::string> lines = candidate_lines(result, job.request);
   std::size_t widest = 0;
   for (const std::string& line : lines) {
@@ -234,7 +240,7 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
 std::string simulation_table(const Job& job, const Evaluation& evaluation, const Style& style) {
   const Candidate& c = evaluation.candidate;
   const Prediction& p = c.predicted;
-  std::string text = style.bold(job.title) + "\n\n";
+  std::string text = title_text(job, style);
   text += wrapped(
       fmt::format("{}{}: step {} ({} to {})", short_name(c.plan), around_text(c, job.request),
                   style.bold(human(p.step)), human(p.low), human(p.high)),

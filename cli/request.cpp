@@ -172,13 +172,13 @@ std::vector<std::string_view> degree_options() {
           "layout",   "order",   "heads-policy", "rank-order"};
 }
 
-Job read_job(const Arguments& arguments, MachineNeed need) {
+Job read_job(const Arguments& arguments, MachineNeed machine) {
   arguments.expect_no_positionals();
   Job job;
   job.resolved = Json::object();
   Reader reader(arguments, job);
   reader.work();
-  reader.machine(need);
+  reader.machine(machine);
   reader.degrees();
   reader.title();
   return job;

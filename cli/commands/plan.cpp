@@ -22,19 +22,23 @@ constexpr std::array options{
 
 /// Why the answer is "none", with the nearest that would do.
 std::string nothing_fits(const Job& job, const PlanResult& result) {
-  const auto smallest = std::ranges::min_element(
-      result.candidates, {}, [](const Candidate& c) { return c.predicted.memory.total(); });
-  const auto longest = std::ranges::max_element(
-      result.candidates, {}, [](const Candidate& c) { return c.predicted.max_seq; });
+  const Candidate& least = result.candidates.front();
+  const Prediction& p = least.predicted;
+  const bool train = job.request.phase == StepPhase::train;
   std::string text =
-      fmt::format("nothing fits: the smallest of {} plans, {}, needs {} of {} usable a GPU",
-                  result.searched, short_name(smallest->plan),
-                  human(smallest->predicted.memory.total()), human(job.request.memory));
-  if (longest->predicted.max_seq > 0) {
-    return text + fmt::format("; the longest sequence that fits is {} tokens ({})",
-                              human_count(longest->predicted.max_seq), short_name(longest->plan));
+      fmt::format("nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU",
+                  result.searched, short_name(least.plan),
+                  train ? fmt::format(" with ZeRO {} and {} recomputation", least.zero,
+                                      to_string(least.recompute))
+                        : "",
+                  human(p.memory.total()), human(job.request.memory));
+  if (p.max_seq > 0) {
+    return text +
+           fmt::format("; the longest sequence that fits is {} tokens", human_count(p.max_seq));
   }
-  return text + "; no sequence fits (more GPUs, --zero 3 or --recompute full need less)";
+  const bool saves_all = least.zero == 3 && least.recompute == Recompute::full;
+  return text + fmt::format("; no sequence fits, it takes more GPUs{}",
+                            !train || saves_all ? "" : ", --zero 3 or --recompute full");
 }
 
 std::string no_legal_plan(const Job& job, const PlanResult& result) {
