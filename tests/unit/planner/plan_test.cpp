@@ -155,7 +155,7 @@ TEST_CASE("where nothing fits, the plan that needs least is named") {
 
 TEST_CASE("recomputation and ZeRO are chosen so that the step fits") {
   const sim::Cluster cluster = cluster_of("dgx-h100", 1);
-  Request request = train_request(cluster, 131072);
+  Request request = train_request(cluster, 32768);
   const SequencePlan usp = default_plan(request);
   const Candidate free = evaluate(request, usp).candidate;
   request.recompute = Recompute::full;
