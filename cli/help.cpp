@@ -86,7 +86,7 @@ std::string roff(std::string_view text) {
 }
 
 std::string roff_option(const Option& o) {
-  const std::string letter = o.letter != 0 ? fmt::format("\\fB\\-{}\\fR, ", o.letter) : "";
+  const std::string letter = o.letter != 0 ? fmt::format(R"(\fB\-{}\fR, )", o.letter) : "";
   return fmt::format(
       ".TP\n{}\\fB\\-\\-{}\\fR{}{}\n{}\n", letter, roff(o.name), o.value.empty() ? "" : " ",
       o.value.empty() ? "" : fmt::format(R"(\fI{}\fR)", roff(o.value)), roff(o.help));

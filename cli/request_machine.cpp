@@ -67,10 +67,11 @@ void Reader::machine(MachineNeed need) {
                                             nodes, gpus, per_node, needed));
   }
   if (nodes > 1 && !spec.inter) {
-    throw InputError(
-        args_.has("topology") ? "--topology" : "--inter",
-        fmt::format("{} nodes need a network, and {} has none; for example --inter ib:8x400Gb/s",
-                    nodes, spec.name));
+    const bool named = args_.has("topology");
+    throw InputError(named ? "--topology" : "--inter",
+                     fmt::format("{} nodes need a network, and {} has none; {}", nodes, spec.name,
+                                 named ? "describe the machine with --gpu and --inter instead"
+                                       : "for example --inter ib:8x400Gb/s"));
   }
   list_constants(spec);
   request().gpus = gpus;
