@@ -1,5 +1,5 @@
 // Reads the text form: a line becomes words, words become fields (text_reader.hpp, driven by
-// text_fields.hpp), lines become programs (Parser).
+// text_fields.hpp), lines become programs (Parser). One parser, one file.
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
 #include "schedule/text.hpp"
