@@ -1,5 +1,5 @@
-// Flows, routes and time; how rates are found is in flow_network_solve.cpp. One class: the two files
-// are its halves already.
+// Flows, routes and time; how rates are found is in flow_network_solve.cpp. One class: the two
+// files are its halves already.
 #include "sim/flow_network.hpp"
 
 #include "base/error.hpp"
