@@ -3,6 +3,7 @@
 #include "base/suggest.hpp"
 #include "cli/command.hpp"
 #include "cli/help.hpp"
+#include "runtime/comm/transport.hpp"
 
 #include <unistd.h>
 
@@ -54,15 +55,31 @@ ExitCode run(std::vector<std::string> words) {
   return ExitCode::done;
 }
 
+/// Under mpirun all processes read the same command line; one of them speaks.
+bool speaks_for_all() {
+  for (const runtime::TransportBackend* transport : runtime::transports::all()) {
+    if (transport->launched_rank() > 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void complain_once(std::string_view message) {
+  if (speaks_for_all()) {
+    complain(message);
+  }
+}
+
 int run_and_catch(std::vector<std::string> words) {
   ExitCode code = ExitCode::failed;
   try {
     code = run(std::move(words));
   } catch (const Refusal& e) {
-    complain(e.what());
+    complain_once(e.what());
     code = e.code;
   } catch (const InputError& e) {
-    complain(e.what());
+    complain_once(e.what());
     code = ExitCode::usage;
   } catch (const BackendError& e) {
     complain(e.what());

@@ -43,7 +43,8 @@ constexpr std::array table{
     Option{"nodes", "K", "nodes (default: as many as --gpus needs, else 1)", machine},
     Option{"gpus", "N", "GPUs of the sequence-parallel group (default: all)", machine},
     Option{"memory", "SIZE", "memory of a GPU, 80GB or 80GiB (default: the device's)", machine},
-    Option{"profile", "FILE", "a calibration of this machine (not available yet)", machine},
+    Option{"profile", "FILE",
+           "measured on this machine: describes it alone, or calibrates --topology", machine},
     Option{"stack", "sp-plan", "the software that runs the plan (default: sp-plan)", machine},
 
     Option{"strategy", "NAME", "usp, ulysses, ring, zigzag-ring, startrail, …", degrees},

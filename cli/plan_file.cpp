@@ -81,7 +81,8 @@ void adopt_member(Arguments& arguments, const JsonView& request, std::string_vie
 
 void adopt_request(Arguments& arguments, const JsonView& request) {
   const bool other_model = arguments.has("model") || arguments.has("heads");
-  const bool other_machine = arguments.has("topology") || arguments.has("gpu");
+  const bool other_machine =
+      arguments.has("topology") || arguments.has("gpu") || arguments.has("profile");
   if (!other_model) {
     adopt_member(arguments, request, "model", "model");
     if (!request.find("model")) {
@@ -97,7 +98,8 @@ void adopt_request(Arguments& arguments, const JsonView& request) {
   }
   adopt_member(arguments, request, "flops_convention", "flops-convention");
   if (!other_machine) {
-    for (const std::string_view option : {"topology", "gpu", "intra", "inter", "nodes"}) {
+    for (const std::string_view option :
+         {"topology", "profile", "gpu", "intra", "inter", "nodes"}) {
       adopt_member(arguments, request, option, option);
     }
     adopt_member(arguments, request, "gpus_per_node", "gpus-per-node");

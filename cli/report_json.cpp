@@ -61,14 +61,6 @@ Json to_json(const Prediction& p) {
           {"max_seq", p.max_seq}};
 }
 
-Json to_json(const std::vector<sim::Assumption>& assumptions) {
-  Json list = Json::array();
-  for (const sim::Assumption& a : assumptions) {
-    list.push_back({{"what", a.what}, {"value", a.value}, {"source", a.source}});
-  }
-  return list;
-}
-
 Json to_json(const sim::Bottleneck& b, const std::vector<std::string>& streams) {
   Json json{
       {"kind", to_string(b.kind)}, {"scope", to_string(b.scope)}, {"exposed_s", b.exposed.count()}};
@@ -122,6 +114,14 @@ std::vector<std::string> streams_of(const Evaluation& evaluation, const Request&
 }
 
 }  // namespace
+
+Json to_json(const std::vector<sim::Assumption>& assumptions) {
+  Json list = Json::array();
+  for (const sim::Assumption& a : assumptions) {
+    list.push_back({{"what", a.what}, {"value", a.value}, {"source", a.source}});
+  }
+  return list;
+}
 
 Json document(std::string_view kind) {
   return {{"format", fmt::format("sp-plan/{}", kind)},

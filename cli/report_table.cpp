@@ -149,7 +149,10 @@ std::string communication_text(const Prediction& p) {
 }
 
 std::string speed_text(const Prediction& p) {
-  return fmt::format("{:.0f} TFLOP/s a GPU, MFU {}, {} tokens/s.", p.tflops_per_gpu, percent(p.mfu),
+  const std::string rate = p.tflops_per_gpu < 1
+                               ? fmt::format("{:.3g} GFLOP/s", p.tflops_per_gpu * 1e3)
+                               : fmt::format("{:.0f} TFLOP/s", p.tflops_per_gpu);
+  return fmt::format("{} a GPU, MFU {}, {} tokens/s.", rate, percent(p.mfu),
                      human_count(static_cast<std::int64_t>(p.tokens_per_s)));
 }
 

@@ -163,6 +163,20 @@ void Reader::title() {
   job_.title = std::move(text);
 }
 
+std::vector<Phase> phases_of(StepPhase phase) {
+  switch (phase) {
+    case StepPhase::forward:
+    case StepPhase::prefill:
+      return {Phase::forward};
+    case StepPhase::backward:
+      return {Phase::backward};
+    case StepPhase::forward_backward:
+    case StepPhase::train:
+      return {Phase::forward, Phase::backward};
+  }
+  throw InternalError("unknown phase");
+}
+
 void not_available(std::string_view where, std::string_view what) {
   throw InputError(where, fmt::format("{} is not available yet", what));
 }

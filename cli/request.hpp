@@ -29,6 +29,9 @@ Job read_job(const Arguments& arguments, MachineNeed machine = MachineNeed::requ
 /// is not legal. Writes the plan's choices into job.resolved.
 SequencePlan read_plan(Job& job);
 
+/// The attention schedules that a phase consists of.
+std::vector<Phase> phases_of(StepPhase phase);
+
 /// Our name for a degree or choice of the plan, as an option: "ulysses" -> "--ulysses".
 std::vector<std::string_view> degree_options();
 

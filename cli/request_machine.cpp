@@ -2,42 +2,26 @@
 #include "base/error.hpp"
 #include "cli/data.hpp"
 #include "cli/human.hpp"
+#include "cli/output.hpp"
 #include "cli/request_reader.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
 namespace spp::cli {
 
 void Reader::machine(MachineNeed need) {
-  if (args_.has("profile")) {
-    not_available("--profile", "calibration");
-  }
   const std::string stack = text_or("stack", "stack", "sp-plan");
   if (stack != "sp-plan") {
     not_available("--stack", fmt::format("'{}' (only sp-plan)", stack));
   }
   resolve("stack", stack);
-  if (need == MachineNeed::optional && !args_.has("topology") && !args_.has("gpu")) {
-    for (const std::string_view option : {"gpus-per-node", "intra", "inter", "nodes", "memory"}) {
-      if (args_.has(option)) {
-        throw InputError(fmt::format("--{}", option), "needs a machine: --topology or --gpu");
-      }
-    }
-    if (const auto gpus = count("gpus", most_ranks)) {
-      request().gpus = *gpus;
-    } else {
-      const int ulysses = count("ulysses", most_ranks).value_or(1);
-      const int ring = count("ring", most_ranks).value_or(1);
-      if (std::int64_t{ulysses} * ring > most_ranks) {
-        throw InputError("--ring",
-                         fmt::format("{} x {} is more than {} ranks", ulysses, ring, most_ranks));
-      }
-      request().gpus = ulysses * ring;
-      assume("gpus", fmt::format("{}", request().gpus), "--ulysses x --ring");
-    }
-    resolve("gpus", request().gpus);
+  if (need == MachineNeed::optional && !args_.has("topology") && !args_.has("gpu") &&
+      !args_.has("profile")) {
+    ranks_without_machine();
     return;
   }
 
@@ -46,7 +30,8 @@ void Reader::machine(MachineNeed need) {
   (void)matrix_rate(spec.gpu, request().problem.dtype, "--dtype");
   const auto per_node = static_cast<int>(spec.gpus_per_node.value);
   const auto gpus_given = count("gpus", most_ranks);
-  const int needed = gpus_given ? (*gpus_given + per_node - 1) / per_node : 1;
+  const int usual = profile_ && !args_.has("topology") ? profile_->nodes : 1;
+  const int needed = gpus_given ? (*gpus_given + per_node - 1) / per_node : usual;
   const int nodes =
       count("nodes", text_or("nodes", "nodes", fmt::format("{}", needed)), most_ranks);
   if (std::int64_t{nodes} * per_node > most_ranks) {
@@ -67,11 +52,13 @@ void Reader::machine(MachineNeed need) {
                                             nodes, gpus, per_node, needed));
   }
   if (nodes > 1 && !spec.inter) {
-    const bool named = args_.has("topology");
-    throw InputError(named ? "--topology" : "--inter",
+    const bool composed = args_.has("gpu");
+    throw InputError(composed                ? "--inter"
+                     : args_.has("topology") ? "--topology"
+                                             : "--profile",
                      fmt::format("{} nodes need a network, and {} has none; {}", nodes, spec.name,
-                                 named ? "describe the machine with --gpu and --inter instead"
-                                       : "for example --inter ib:8x400Gb/s"));
+                                 composed ? "for example --inter ib:8x400Gb/s"
+                                          : "describe the machine with --gpu and --inter instead"));
   }
   list_constants(spec);
   request().gpus = gpus;
@@ -81,32 +68,86 @@ void Reader::machine(MachineNeed need) {
   resolve("gpus", gpus);
 }
 
+void Reader::ranks_without_machine() {
+  for (const std::string_view option : {"gpus-per-node", "intra", "inter", "nodes", "memory"}) {
+    if (args_.has(option)) {
+      throw InputError(fmt::format("--{}", option), "needs a machine: --topology or --gpu");
+    }
+  }
+  if (const auto gpus = count("gpus", most_ranks)) {
+    request().gpus = *gpus;
+  } else {
+    const int ulysses = count("ulysses", most_ranks).value_or(1);
+    const int ring = count("ring", most_ranks).value_or(1);
+    if (std::int64_t{ulysses} * ring > most_ranks) {
+      throw InputError("--ring",
+                       fmt::format("{} x {} is more than {} ranks", ulysses, ring, most_ranks));
+    }
+    request().gpus = ulysses * ring;
+    assume("gpus", fmt::format("{}", request().gpus), "--ulysses x --ring");
+  }
+  resolve("gpus", request().gpus);
+}
+
 sim::MachineSpec Reader::machine_spec() {
-  const auto topology = args_.find("topology");
-  const auto gpu = args_.find("gpu");
+  const std::string_view says_it_all = args_.has("topology")  ? "--topology"
+                                       : args_.has("profile") ? "--profile"
+                                                              : "";
   for (const std::string_view option : {"gpu", "gpus-per-node", "intra", "inter"}) {
-    if (topology && args_.has(option)) {
+    if (!says_it_all.empty() && args_.has(option)) {
       throw InputError(fmt::format("--{}", option),
-                       "given together with --topology, which says it already");
+                       fmt::format("given together with {}, which says it already", says_it_all));
     }
   }
-  const sim::Catalog catalog = topologies();
-  if (topology) {
-    if (std::ifstream file(*topology, std::ios::binary); file && !topology->ends_with(".json")) {
-      char first = ' ';
-      file >> first;
-      if (first == '<') {
-        not_available("--topology", "reading NCCL topology XML");
-      }
-      if (first != '{') {
-        not_available(
-            "--topology",
-            fmt::format("reading '{}', which is not JSON (such as nvidia-smi topo -m)", *topology));
-      }
-    }
-    resolve("topology", *topology);
-    return catalog.machine(*topology, "--topology");
+  if (args_.has("profile")) {
+    return profiled_machine();
   }
+  if (const auto topology = args_.find("topology")) {
+    return named_machine(*topology);
+  }
+  return composed_machine();
+}
+
+sim::MachineSpec Reader::named_machine(const std::string& name) {
+  if (std::ifstream file(name, std::ios::binary); file && !name.ends_with(".json")) {
+    char first = ' ';
+    file >> first;
+    if (first == '<') {
+      not_available("--topology", "reading NCCL topology XML");
+    }
+    if (first != '{') {
+      not_available(
+          "--topology",
+          fmt::format("reading '{}', which is not JSON (such as nvidia-smi topo -m)", name));
+    }
+  }
+  resolve("topology", name);
+  return topologies().machine(name, "--topology");
+}
+
+/// The profile's machine; or the named one, if it has the same GPU, with the profile's constants.
+sim::MachineSpec Reader::profiled_machine() {
+  const std::string file = args_.get("profile", "");
+  profile_ = sim::read_profile(std::filesystem::path(file));
+  const sim::Profile& p = *profile_;
+  resolve("profile", file);
+  assume("profile", fmt::format("{} of {}, measured on {}", p.name, p.date, p.machine.name), file);
+  const auto topology = args_.find("topology");
+  if (!topology) {
+    return p.machine;
+  }
+  sim::MachineSpec named = named_machine(*topology);
+  const std::string name = named.name;
+  named = sim::calibrated(std::move(named), p, "--profile");
+  if (name != p.machine.name) {
+    complain(fmt::format("warning: --profile '{}' was measured on {}, not on {}", p.name,
+                         p.machine.name, name));
+  }
+  return named;
+}
+
+sim::MachineSpec Reader::composed_machine() {
+  const auto gpu = args_.find("gpu");
   if (!gpu) {
     throw InputError(
         "--topology",
@@ -123,7 +164,7 @@ sim::MachineSpec Reader::machine_spec() {
   resolve("gpus_per_node", composed.gpus_per_node);
   resolve("intra", args_.has("intra") ? Json(composed.intra) : Json());
   resolve("inter", args_.has("inter") ? Json(composed.inter) : Json());
-  return catalog.compose(composed, job_.assumptions);
+  return topologies().compose(composed, job_.assumptions);
 }
 
 void Reader::memory(sim::MachineSpec& machine) {
@@ -160,9 +201,24 @@ void Reader::list_constants(const sim::MachineSpec& machine) {
                        inter.rate_per_nic.value.value() * 8e-9),
            inter.rate_per_nic.source);
   }
+  if (machine.host) {
+    const sim::HostSpec& host = *machine.host;
+    assume("host.cores",
+           fmt::format("{} shared by the ranks of {}", host.cores.value,
+                       host.of_cluster ? "all nodes" : "a node"),
+           host.cores.source);
+  }
+  const std::string& kernel = generation.attention.kernel;
+  if (profile_) {
+    const auto blocks =
+        std::ranges::count(machine.gpu.measured, kernel, &sim::MeasuredAttention::kernels);
+    assume("kernels",
+           fmt::format("{} on {}, {} attention blocks measured", kernel, machine.gpu.name, blocks),
+           fmt::format("{}, {}", args_.get("profile", ""), profile_->date));
+    return;
+  }
   assume("kernels",
-         fmt::format("{} on {}, no calibration of this machine", generation.attention.kernel,
-                     machine.gpu.name),
+         fmt::format("{} on {}, no calibration of this machine", kernel, machine.gpu.name),
          fmt::format("topologies/generations/{}.json", generation.name));
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/parse.hpp"
 #include "cli/request.hpp"
+#include "sim/profile.hpp"
 
 #include <fmt/format.h>
 
@@ -55,7 +56,11 @@ class Reader {
   void bare_shape();
   void mask_and_phase();
   void batch();
+  void ranks_without_machine();
   sim::MachineSpec machine_spec();
+  sim::MachineSpec named_machine(const std::string& name);
+  sim::MachineSpec composed_machine();
+  sim::MachineSpec profiled_machine();
   void memory(sim::MachineSpec& machine);
   void list_constants(const sim::MachineSpec& machine);
   void only_one(std::string_view option, std::string_view what);
@@ -63,6 +68,7 @@ class Reader {
 
   const Arguments& args_;
   Job& job_;
+  std::optional<sim::Profile> profile_;
 };
 
 }  // namespace spp::cli

@@ -10,6 +10,11 @@ foreach(layer IN LISTS layers)
 endforeach()
 install(EXPORT sp-plan-targets NAMESPACE spp:: DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan")
 
+set(SPP_FIND_MPI "")
+get_target_property(linked spp_runtime LINK_LIBRARIES)
+if("MPI::MPI_CXX" IN_LIST linked)
+  set(SPP_FIND_MPI "find_dependency(MPI COMPONENTS CXX)")
+endif()
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/sp-plan-config.cmake.in"
   "${PROJECT_BINARY_DIR}/sp-plan-config.cmake" INSTALL_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan"
   PATH_VARS CMAKE_INSTALL_DATADIR)

@@ -25,19 +25,25 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
       into.latency.at(kind) = segments.empty() ? 0 : latency;
       into.capacity = std::max(into.capacity, into.rate.at(kind));
     }
+    if (const auto& share = cluster.transport(scope).cpu_share) {
+      into.cpu_share = share->value;
+      cores_ = cluster.gpus();
+    }
   };
   read(sim::Scope::intra, intra_);
   if (nodes_ > 1) {
     read(sim::Scope::inter, inter_);
+  }
+  if (const auto& host = cluster.machine().host) {
+    const auto cores = static_cast<double>(host->cores.value);
+    cores_ = std::min(cores_, host->of_cluster ? cores : cores * nodes_);
   }
   const sim::KernelCost kernels(cluster.machine().gpu);
   constexpr FlopCount probe(1e15);
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     const auto at = static_cast<std::size_t>(phase);
     flop_rate_.at(at) = probe.value() / kernels.attention_at_best(probe, problem, phase).count();
-    const auto& spec = cluster.machine().gpu.generation.attention;
-    startup_.at(at) =
-        (phase == Phase::forward ? spec.startup : spec.startup_backward).value.count();
+    startup_.at(at) = kernels.least_startup(phase).count();
   }
 }
 
@@ -63,9 +69,7 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
   RankGroup group = t.axis == Axis::ulysses ? mesh.ulysses_group(first)
                     : t.axis == Axis::team  ? mesh.team_group(first)
                                             : mesh.ring_group(first);
-  if (t.kind == CommKind::send_recv && plan.window > 1 && t.group_size != plan.window) {
-    group.stride *= plan.window;  // outer ring
-  }
+  group.stride *= t.stride;
   if (plan.team == 1) {
     group.size = t.group_size;
   }
@@ -107,6 +111,22 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
     }
   }
   throw InternalError("unknown kind of communication");
+}
+
+double BoundModel::all_cores(const ClosedForm& form, Phase phase) const {
+  if (cores_ == 0) {
+    return 0;
+  }
+  double seconds = form.flops.value() / flop_rate_[static_cast<std::size_t>(phase)];
+  for (const CommTerm& t : form.comm()) {
+    const auto kind = static_cast<std::size_t>(t.kind);
+    double per_byte = intra_.cpu_share / intra_.rate[kind];
+    if (nodes_ > 1) {
+      per_byte = std::min(per_byte, inter_.cpu_share / inter_.rate[kind]);
+    }
+    seconds += t.total.as_double() * per_byte;
+  }
+  return seconds / cores_;
 }
 
 double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan,
@@ -151,7 +171,8 @@ double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& pl
   }
   const double collectives = std::max(all_to_all, gathers + std::max(0.0, walk.exchange - beside));
   const double serial = std::max(walk.kernels, walk.core + collectives) + walk.sms;
-  return std::max({serial, longest_ring, all_rings});
+  return std::max(
+      {serial, walk.kernels + walk.cpu, longest_ring, all_rings, all_cores(form, phase)});
 }
 
 }  // namespace spp

@@ -1,6 +1,9 @@
 // A lower bound on the time of one attention call, from its closed form: nothing is built or
 // simulated. The search orders and prunes by it.
 //
+// On CPU ranks (TransportSpec::cpu_share) kernels and messages also add up on the rank's core and
+// on the cores that ranks share: all their seconds together, over the number of cores.
+//
 //   bound = max( kernels, kernels between collectives + max(all-to-alls, gathers and scatters with
 //                StarTrail's exchange and return) ) + SMs taken,   or the ring messages if they
 //                take longer
@@ -37,6 +40,7 @@ class BoundModel {
     double core = 0;      // kernels from the first attention to the last
     double exchange = 0;  // StarTrail's exchange and return
     double sms = 0;       // device time that communication kernels take between these attentions
+    double cpu = 0;       // core time of what it sends
   };
   /// The same for that rank. A bound for it is one for all.
   [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase,
@@ -47,6 +51,8 @@ class BoundModel {
     int local = 1;         // members of a group in one node
     bool crosses = false;  // the group has members in several nodes
   };
+  /// Seconds that the cores need for everything; 0 for GPUs.
+  [[nodiscard]] double all_cores(const ClosedForm& form, Phase phase) const;
   [[nodiscard]] Geometry geometry(const RankGroup& group, RankOrder order) const;
   struct TermTime {
     double seconds = 0;  // of its ops, one after the other
@@ -59,10 +65,12 @@ class BoundModel {
     std::array<double, comm_kinds> rate{};     // bytes per second, best at any size
     std::array<double, comm_kinds> latency{};  // least at any size
     double capacity = 0;                       // of a link
+    double cpu_share = 0;                      // of a core, by messages
   };
   Scoped intra_, inter_;
   int nodes_ = 1, per_node_ = 1, per_nic_ = 1, nics_ = 1;
   double heads_per_kv_ = 1;
+  double cores_ = 0;                   // at most, for all ranks; 0: GPUs
   bool balanced_mask_ = false;         // full
   std::array<double, 2> flop_rate_{};  // by phase
   std::array<double, 2> startup_{};

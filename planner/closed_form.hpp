@@ -18,6 +18,7 @@ struct CommTerm {
   CommKind kind = CommKind::send_recv;
   Axis axis = Axis::ring;  // whose groups (or neighbours) communicate
   int group_size = 1;
+  int stride = 1;          // places along the axis from one member to the next
   std::int64_t calls = 0;  // per rank
   Bytes total;             // sent to other ranks by all ranks in all calls together
 };

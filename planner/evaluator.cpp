@@ -59,18 +59,19 @@ Evaluator::Evaluator(const Request& request)
   costs_.local_copy =
       Bandwidth(gpu.memory_bandwidth.value.value() * gpu.generation.memory_efficiency.value);
   const auto share = [&](sim::Scope scope) {
-    return static_cast<double>(cluster.transport(scope).sms.value) /
-           static_cast<double>(gpu.sms.value);
+    const sim::TransportSpec& transport = cluster.transport(scope);
+    return transport.cpu_share
+               ? 0  // messages take core time while they move (sim/lowering)
+               : static_cast<double>(transport.sms.value) / static_cast<double>(gpu.sms.value);
   };
   costs_.sm_share = {0, share(sim::Scope::intra),
                      cluster.nodes() > 1 ? share(sim::Scope::inter) : 0};
 
-  const sim::AttentionKernelSpec& attention = gpu.generation.attention;
-  const bool causal = request.problem.mask.kind != MaskKind::full;
-  const double forward = (causal ? attention.forward_causal : attention.forward_full).spread;
-  const double backward = (causal ? attention.backward_causal : attention.backward_full).spread;
+  const double forward = kernels_.attention_spread(request.problem, Phase::forward);
   spreads_[index(Component::attention)] =
-      needs(Phase::backward) ? std::max(forward, backward) : forward;
+      needs(Phase::backward)
+          ? std::max(forward, kernels_.attention_spread(request.problem, Phase::backward))
+          : forward;
   spreads_[index(Component::elementwise)] = gpu.generation.memory_efficiency.spread;
   spreads_[index(Component::gemm)] = gpu.generation.gemm_efficiency.spread;
   spreads_[index(Component::intra_comm)] = spread_of(cluster.transport(sim::Scope::intra));
@@ -83,14 +84,22 @@ Evaluator::Evaluator(const Request& request)
                             .batch = request.problem.batch,
                             .dtype = request.problem.dtype};
     const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
-    const BlockCost layer = layer_cost(*request.model, local, Recompute::none, kernels_);
-    const BlockCost ends = ends_cost(*request.model, local, kind, kernels_);
+    const BlockCost layer = crowded(layer_cost(*request.model, local, Recompute::none, kernels_));
+    const BlockCost ends = crowded(ends_cost(*request.model, local, kind, kernels_));
     const double layers = static_cast<double>(request.model->layers);
     around_least_ = layers * layer.forward.count() + ends.forward.count();
     if (kind == StepKind::train) {
       around_least_ += layers * layer.backward.count() + ends.backward.count();
     }
   }
+}
+
+BlockCost Evaluator::crowded(BlockCost cost) const {
+  const double times = request_.cluster->ranks_per_core();
+  cost.forward *= times;
+  cost.backward *= times;
+  cost.recompute *= times;
+  return cost;
 }
 
 bool Evaluator::needs(Phase phase) const {
@@ -139,11 +148,18 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
   const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = rank};
   BoundModel::Walk walk;
   sim::LoweredComm lowered;
+  const bool cpu_ranks = request_.cluster->machine().intra.cpu_share.has_value();
   double between = 0;      // kernels since the last attention
   double sms_between = 0;  // the same of communication kernels
   bool first_exchange = true;
   double last_exchange = 0;
   while (const Op* op = cursor.next()) {
+    if (cpu_ranks && is_communication(op->body)) {
+      sim::lower(op->body, shapes, placement, lowered);
+      for (const sim::Traffic& flow : lowered.flows) {
+        walk.cpu += flow.bytes * flow.cpu / 2;
+      }
+    }
     if (std::holds_alternative<Exchange>(op->body)) {
       sim::lower(op->body, shapes, placement, lowered);
       const double seconds =
@@ -285,8 +301,8 @@ Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes&
   const bool train = request_.phase == StepPhase::train;
   const LocalTokens local = local_tokens(plan, request_.problem.seq);
   Around a{.zero = zero, .recompute = recompute, .memory = memory};
-  a.layer = layer_cost(model, local, recompute, kernels_);
-  a.ends = ends_cost(model, local, train ? StepKind::train : StepKind::prefill, kernels_);
+  a.layer = crowded(layer_cost(model, local, recompute, kernels_));
+  a.ends = crowded(ends_cost(model, local, train ? StepKind::train : StepKind::prefill, kernels_));
   const Seconds again = recompute == Recompute::full ? forward : Seconds(0);
   const Seconds layer_forward = a.layer.forward + forward;
   const Seconds layer_backward = a.layer.backward + a.layer.recompute + backward + again;
@@ -309,7 +325,8 @@ Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes&
     const std::int64_t weights = model.parameters();
     a.optimizer = optimizer_cost({.updated = (weights + shard - 1) / shard,
                                   .gradients = zero >= 2 ? (weights + shard - 1) / shard : weights},
-                                 kernels_);
+                                 kernels_) *
+                  request_.cluster->ranks_per_core();
     a.step += layers * layer_backward.count() + a.ends.backward.count() + a.optimizer.count();
   }
   return a;

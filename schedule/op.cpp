@@ -41,7 +41,8 @@ std::string_view to_string(BufferRole r) {
 }
 
 std::string_view to_string(CopyKind k) {
-  constexpr std::array<std::string_view, 5> names{"pack", "unpack", "cast", "reorder", "fold"};
+  constexpr std::array<std::string_view, 6> names{"pack",    "unpack", "cast",
+                                                  "reorder", "deal",   "fold"};
   return names.at(static_cast<std::size_t>(k));
 }
 

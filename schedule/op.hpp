@@ -131,6 +131,7 @@ enum class CopyKind : std::uint8_t {
   unpack,   // out of the receive order of an all-to-all
   cast,     // to another dtype
   reorder,  // tokens into sequence order
+  deal,     // tokens from sequence order into the chunks of the ring's ranks
   fold      // sum the copies of replicated KV heads (gradients), on the way out of an all-to-all
 };
 std::string_view to_string(CopyKind);

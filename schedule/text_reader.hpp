@@ -129,7 +129,7 @@ class FieldReader {
   }
   void operator()(std::string_view key, CopyKind& kind) {
     using enum CopyKind;
-    kind = pick(get(key), {pack, unpack, cast, reorder, fold}, where_);
+    kind = pick(get(key), {pack, unpack, cast, reorder, deal, fold}, where_);
   }
   void operator()(std::string_view key, AllToAllKind& kind) {
     using enum AllToAllKind;

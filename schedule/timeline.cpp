@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -27,6 +29,32 @@ Seconds Timeline::makespan() const {
   const Seconds begin = std::ranges::min(events, {}, &TimelineEvent::begin).begin;
   const Seconds end = std::ranges::max(events, {}, &TimelineEvent::end).end;
   return end - begin;
+}
+
+Timeline joined(const Timeline& first, const Timeline& second) {
+  Timeline result = first;
+  const Seconds shift = first.makespan();
+  std::map<Rank, std::int64_t> ops;  // of the first, by rank
+  for (const TimelineEvent& e : first.events) {
+    ops[e.rank] = std::max(ops[e.rank], e.op + 1);
+  }
+  std::vector<StreamId> names;
+  for (const std::string& name : second.streams) {
+    const auto at = std::ranges::find(result.streams, name);
+    names.emplace_back(static_cast<std::size_t>(at - result.streams.begin()));
+    if (at == result.streams.end()) {
+      result.streams.push_back(name);
+    }
+  }
+  for (TimelineEvent event : second.events) {
+    event.begin += shift;
+    event.end += shift;
+    event.op += ops[event.rank];
+    event.waited_for += event.waited_for < 0 ? 0 : ops[event.rank];
+    event.stream = names.at(event.stream.index());
+    result.events.push_back(event);
+  }
+  return result;
 }
 
 std::string_view kind_name(std::uint8_t kind) {
@@ -76,6 +104,47 @@ std::string to_chrome_trace(const Timeline& timeline, std::string_view title) {
   }
   append("\n]}}\n");
   return fmt::to_string(text);
+}
+
+Trace parse_chrome_trace(std::string_view text, std::string_view file) {
+  const Json json = parse_json(text, file);
+  const JsonView root(json, std::string(file));
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  Trace trace{.title = root.at("otherData").at("title").string(), .timeline = {}};
+  std::map<std::int64_t, std::string> streams;
+  for (const JsonView& event : root.at("traceEvents").elements()) {
+    const std::string phase = event.at("ph").string();
+    const JsonView args = event.at("args");
+    if (phase == "M") {
+      if (event.at("name").string() == "thread_name") {
+        streams[event.at("tid").integer(0, 63)] = args.at("name").string();
+      }
+      continue;
+    }
+    const std::string name = event.at("name").string();
+    const auto kind = std::ranges::find(op_names(), name);
+    if (phase != "X" || kind == op_names().end()) {
+      event.at("name").fail(fmt::format("'{}' is no op; only traces of ours can be read", name));
+    }
+    const Seconds begin(event.at("ts").number() * 1e-6);
+    trace.timeline.events.push_back(
+        {.rank = Rank(static_cast<std::int32_t>(event.at("pid").integer(0, most))),
+         .op = args.at("op").integer(0, most),
+         .stream = StreamId(static_cast<std::int32_t>(event.at("tid").integer(0, 63))),
+         .kind = static_cast<std::uint8_t>(kind - op_names().begin()),
+         .begin = begin,
+         .end = begin + Seconds(event.at("dur").number() * 1e-6),
+         .bytes = args.at("bytes").integer(0, std::numeric_limits<std::int64_t>::max()),
+         .flops = args.at("flops").number(),
+         .waited_for = args.at("waited_for").integer(-1, most),
+         .waited_for_rank =
+             Rank(static_cast<std::int32_t>(args.at("waited_for_rank").integer(-1, most)))});
+  }
+  for (const auto& [id, name] : streams) {
+    trace.timeline.streams.resize(static_cast<std::size_t>(id) + 1);
+    trace.timeline.streams.back() = name;
+  }
+  return trace;
 }
 
 }  // namespace spp

@@ -37,11 +37,21 @@ struct Timeline {
   [[nodiscard]] Seconds makespan() const;
 };
 
+/// `second` begins where `first` ends; its ops are numbered on from those of `first`.
+Timeline joined(const Timeline& first, const Timeline& second);
+
 /// "attention_fwd", "exchange", …
 std::string_view kind_name(std::uint8_t kind);
 
 /// The Trace Event Format of Chrome and Perfetto (ui.perfetto.dev): one process a rank, one thread
 /// a stream, one complete event ("ph": "X") an op, times in microseconds.
 std::string to_chrome_trace(const Timeline& timeline, std::string_view title);
+
+/// Reads what to_chrome_trace wrote. InputError(file, key) on anything else.
+struct Trace {
+  std::string title;
+  Timeline timeline;
+};
+Trace parse_chrome_trace(std::string_view text, std::string_view file);
 
 }  // namespace spp

@@ -60,8 +60,15 @@ std::int64_t TokenSet::count() const {
   return total;
 }
 
-bool TokenSet::contains(std::int64_t token) const {
-  return std::ranges::any_of(ranges(), [token](const TokenRange& r) { return r.contains(token); });
+std::int64_t TokenSet::position_of(std::int64_t token) const {
+  std::int64_t before = 0;
+  for (const TokenRange& range : ranges()) {
+    if (range.contains(token)) {
+      return before + (token - range.begin) / range.stride;
+    }
+    before += range.count;
+  }
+  return -1;
 }
 
 void TokenSet::append(TokenRange range) {
@@ -140,6 +147,15 @@ TokenSet parse_token_set(std::string_view text, std::string_view where) {
     }
   }
   return {ranges[0], ranges[1]};
+}
+
+Interval visible_keys(std::int64_t query, const TokenRange& keys, const Mask& mask,
+                      std::int64_t seq) {
+  const std::int64_t above = mask.kind == MaskKind::window ? query - mask.window : -1;
+  const std::int64_t below = mask.kind == MaskKind::full ? seq : std::min(seq, query + 1);
+  const Interval seen{.begin = first_at_least(keys, above + 1),
+                      .end = std::min(keys.count, first_at_least(keys, below))};
+  return seen.empty() ? Interval{} : seen;
 }
 
 std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, const Mask& mask) {

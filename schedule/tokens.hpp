@@ -42,7 +42,9 @@ class TokenSet {
   [[nodiscard]] std::int64_t count() const;
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] std::span<const TokenRange> ranges() const { return {ranges_.data(), size_}; }
-  [[nodiscard]] bool contains(std::int64_t token) const;
+  [[nodiscard]] bool contains(std::int64_t token) const { return position_of(token) >= 0; }
+  /// Where `token` is stored; -1 if it is not in the set.
+  [[nodiscard]] std::int64_t position_of(std::int64_t token) const;
 
   /// The tokens stored at positions [from, from + count) of this set.
   [[nodiscard]] TokenSet slice(std::int64_t from, std::int64_t count) const;
@@ -76,6 +78,20 @@ struct Mask {
   }
   friend bool operator==(const Mask&, const Mask&) = default;
 };
+
+/// Positions [begin, end) of a range.
+struct Interval {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  [[nodiscard]] std::int64_t count() const { return end - begin; }
+  [[nodiscard]] bool empty() const { return end <= begin; }
+  friend constexpr auto operator<=>(const Interval&, const Interval&) = default;
+};
+
+/// Which of `keys` the token `query` sees: the positions i with mask.allows(query, keys.at(i)) and
+/// keys.at(i) < seq, which are always neighbours. {0, 0} when there are none.
+Interval visible_keys(std::int64_t query, const TokenRange& keys, const Mask& mask,
+                      std::int64_t seq);
 
 /// Exact number of allowed (query, key) pairs; O(log) in the counts (floor sums), no loop over
 /// tokens.

@@ -125,10 +125,12 @@ GpuSpec Catalog::gpu(const std::string& name, std::string_view where) const {
   const fs::path file = gpus_.find(name, true, where);
   GpuSpec g = read_with(read_gpu, file);
   g.generation = generation(g.generation.name, at_key(file, "generation"));
-  const TransportSpec pcie = transport(g.pcie, at_key(file, "pcie"));
-  if (pcie.medium != "pcie") {
-    throw InputError(at_key(file, "pcie"),
-                     fmt::format("'{}' is not PCIe (medium {})", pcie.name, pcie.medium));
+  if (!g.pcie.empty()) {
+    const TransportSpec pcie = transport(g.pcie, at_key(file, "pcie"));
+    if (pcie.medium != "pcie") {
+      throw InputError(at_key(file, "pcie"),
+                       fmt::format("'{}' is not PCIe (medium {})", pcie.name, pcie.medium));
+    }
   }
   if (transport(g.intra, at_key(file, "intra")).medium == "network") {
     throw InputError(at_key(file, "intra"),
@@ -143,18 +145,10 @@ MachineSpec Catalog::machine(const std::string& name, std::string_view where) co
   m.gpu = gpu(m.gpu.name, at_key(file, "gpu"));
   const std::string medium = m.intra.medium;
   m.intra = transport(m.intra.name, at_key(file, "intra.transport"));
-  if (m.intra.medium != medium) {
-    throw InputError(
-        at_key(file, "intra.medium"),
-        fmt::format("'{}', but transport '{}' is {}", medium, m.intra.name, m.intra.medium));
-  }
-  if (m.intra_rate == Bandwidth{}) {
-    m.intra_rate = m.intra.rate->value;
-  }
   if (m.inter) {
     m.inter->transport = transport(m.inter->transport.name, at_key(file, "inter.transport"));
   }
-  check(m, file.string());
+  complete(m, medium, file.string());
   return m;
 }
 

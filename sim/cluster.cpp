@@ -34,6 +34,8 @@ std::string link_name(LinkKind kind, int block, int size, int per_node) {
     case LinkKind::leaf_out:
     case LinkKind::leaf_in:
       return fmt::format("leaf {} {}", block, direction);
+    case LinkKind::cores:
+      return fmt::format("cores {}", block);
   }
   throw InternalError("unknown link kind");
 }
@@ -66,6 +68,8 @@ std::string_view to_string(LinkKind kind) {
       return "leaf_out";
     case LinkKind::leaf_in:
       return "leaf_in";
+    case LinkKind::cores:
+      return "cores";
   }
   throw InternalError("unknown link kind");
 }
@@ -108,6 +112,8 @@ Cluster::Cluster(MachineSpec machine, int nodes, int gpus)
           ? std::min<std::int64_t>(machine_.fabric.nodes_per_leaf->value, nodes)
           : nodes;
   size_of(LinkKind::leaf_out) = size_of(LinkKind::leaf_in) = static_cast<int>(leaf) * per_node_;
+  size_of(LinkKind::cores) =
+      machine_.host && machine_.host->of_cluster ? nodes * per_node_ : per_node_;
 
   first_link_.fill(-1);
   const Bandwidth port = machine_.intra_rate * machine_.intra.best_fraction();
@@ -139,6 +145,18 @@ Cluster::Cluster(MachineSpec machine, int nodes, int gpus)
       add(LinkKind::leaf_in, up);
     }
   }
+  if (ranks_per_core() > 1) {
+    add(LinkKind::cores, Bandwidth(static_cast<double>(machine_.host->cores.value)));
+  }
+}
+
+double Cluster::ranks_per_core() const {
+  if (!machine_.host) {
+    return 1;
+  }
+  const int sharing = std::min(gpus_, block_size_[static_cast<std::size_t>(LinkKind::cores)]);
+  return std::max(1.0,
+                  static_cast<double>(sharing) / static_cast<double>(machine_.host->cores.value));
 }
 
 void Cluster::add(LinkKind kind, Bandwidth capacity) {

@@ -17,7 +17,13 @@
 //                           than the NIC.
 //
 // A link's capacity is what large messages achieve on it: nominal rate times the transport's best
-// fraction, so that flows which share it never exceed what one of them could reach alone. Host
+// fraction, so that flows which share it never exceed what one of them could reach alone.
+//
+//   CPU ranks, inside a node   gpu_out > gpu_in               (the rank's own copying; no PCIe)
+//   CPU ranks, between nodes   nic_out > nic_in
+//
+// Cores that CPU ranks share are a link, too, but on no path: the simulator leads kernels and the
+// CPU time of messages over it. Its capacity counts seconds of cores per second. Host
 // bridges and socket links have the rate that the machine's file gives, which is an achieved one.
 #pragma once
 
@@ -46,16 +52,17 @@ enum class LinkKind : std::uint8_t {
   nic_out,
   nic_in,  // network card, own or shared
   leaf_out,
-  leaf_in  // uplinks of a leaf switch, all of them together (oversubscribed fat tree)
+  leaf_in,  // uplinks of a leaf switch, all of them together (oversubscribed fat tree)
+  cores     // that ranks of a node, or of the cluster, share; not if each has one
 };
-constexpr std::size_t link_kinds = 12;
+constexpr std::size_t link_kinds = 13;
 std::string_view to_string(LinkKind);
 
 struct Link {
   LinkKind kind = LinkKind::gpu_out;
-  int first_gpu = 0;  // lowest GPU of the block it belongs to
-  Bandwidth capacity;
-  std::string name;  // "node 0 gpu 3 out"
+  int first_gpu = 0;   // lowest GPU of the block it belongs to
+  Bandwidth capacity;  // cores: how many
+  std::string name;    // "node 0 gpu 3 out"
 };
 
 enum class Scope : std::uint8_t { self, intra, inter };
@@ -89,6 +96,8 @@ class Cluster {
   [[nodiscard]] const TransportSpec& transport(Scope scope) const;
   /// Nominal rate of one GPU's way out in a scope: its port, or its NIC (whole, even when shared).
   [[nodiscard]] Bandwidth nominal_rate(Scope scope) const;
+  /// How many times longer kernels take that all ranks run at once: ranks per shared core, or 1.
+  [[nodiscard]] double ranks_per_core() const;
   /// GPUs that share one NIC.
   [[nodiscard]] int gpus_per_nic() const;
   /// Number of the block of `gpu` that owns links of `kind`; equal for GPUs that share the link.

@@ -8,6 +8,10 @@
 //     coefficient = |G| * (links of the class on its route) / (links in the class),
 // exactly what each link of the class carries.
 //
+// Shared cores (LinkKind::cores) are links like others: a kernel's flow takes its rank's device and
+// the cores that it shares, a message's the devices of both ends, and the orbit of a device has |G|
+// devices, so that a representative's load on a device is its own.
+//
 // The group G is made of translations along mesh axes: steps of the Ulysses axis and steps of the
 // ring axis (whole nodes of it, where the axis crosses nodes). It acts freely, so translating a
 // rank to its representative is unique, and pairs of ranks have a canonical image.

@@ -140,34 +140,10 @@ double busiest_slot(const Work& work, double slots, bool equal_items) {
   return (best + worst) / 2;
 }
 
-/// Whether the mask hides any pair of the block.
-bool is_partly_masked(const AttentionShape& shape) {
-  if (shape.mask.kind == MaskKind::full || shape.q.empty() || shape.k.empty()) {
-    return false;
-  }
-  const auto bounds = [](const TokenSet& set) {
-    std::pair<std::int64_t, std::int64_t> b{set.ranges().front().begin,
-                                            set.ranges().front().last()};
-    for (const TokenRange& r : set.ranges()) {
-      b = {std::min(b.first, r.begin), std::max(b.second, r.last())};
-    }
-    return b;
-  };
-  const auto [q_first, q_last] = bounds(shape.q);
-  const auto [k_first, k_last] = bounds(shape.k);
-  return k_last > q_first ||
-         (shape.mask.kind == MaskKind::window && k_first <= q_last - shape.mask.window);
-}
-
 /// Part of the head_dim 128 rate: a kernel of 64 wide heads computes exp for half the matrix work.
 double head_dim_factor(const AttentionKernelSpec& kernel, int head_dim) {
   const double at_64 = kernel.head_dim_64.value;
   return at_64 + (1 - at_64) * std::clamp((head_dim - 64) / 64.0, 0.0, 1.0);
-}
-
-/// FLOPs of one (query, key) pair of one head (FlashAttention-2, arXiv:2307.08691, section 4.1).
-double flops_per_pair(Phase phase, int head_dim) {
-  return (phase == Phase::forward ? 4.0 : 10.0) * head_dim;
 }
 
 template <class Op>
@@ -181,7 +157,24 @@ concept Communication = std::same_as<Op, Exchange> || std::same_as<Op, AllToAll>
 
 }  // namespace
 
+KernelCost::KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel)
+    : gpu_(&gpu), kernel_(&kernel) {
+  if (!gpu.measured.empty()) {
+    measured_ = {gpu.measured, kernel.kernel,
+                 [this](const AttentionShape& s) { return formula(s); }};
+  }
+}
+
 Seconds KernelCost::attention(const AttentionShape& shape) const {
+  const Seconds by_formula = formula(shape);
+  if (measured_.empty()) {
+    return by_formula;
+  }
+  return std::max(measured_.time(shape, by_formula),
+                  attention_flops_of(shape) / matrix_rate(*gpu_, shape.dtype, gpu_->name));
+}
+
+Seconds KernelCost::formula(const AttentionShape& shape) const {
   const bool forward = shape.phase == Phase::forward;
   const AttentionKernelSpec& kernel = *kernel_;
   const Seconds startup = (forward ? kernel.startup : kernel.startup_backward).value;
@@ -222,8 +215,28 @@ Seconds KernelCost::attention_at_best(FlopCount flops, const Problem& problem, P
   const double efficiency =
       phase == Phase::forward ? std::max(kernel.forward_full.value, kernel.forward_causal.value)
                               : std::max(kernel.backward_full.value, kernel.backward_causal.value);
-  return flops / (matrix_rate(*gpu_, problem.dtype, gpu_->name) *
-                  (efficiency * head_dim_factor(kernel, problem.head_dim)));
+  const Seconds least = flops / (matrix_rate(*gpu_, problem.dtype, gpu_->name) *
+                                 (efficiency * head_dim_factor(kernel, problem.head_dim)));
+  return least * measured_.least_ratio(phase);
+}
+
+Seconds KernelCost::least_startup(Phase phase) const {
+  const AttentionKernelSpec& kernel = *kernel_;
+  const Seconds startup =
+      (phase == Phase::forward ? kernel.startup : kernel.startup_backward).value;
+  return startup * measured_.least_ratio(phase);
+}
+
+double KernelCost::attention_spread(const Problem& problem, Phase phase) const {
+  if (const auto spread = measured_.spread(phase, problem.dtype, problem.head_dim)) {
+    return *spread;
+  }
+  const AttentionKernelSpec& kernel = *kernel_;
+  const bool full = problem.mask.kind == MaskKind::full;
+  if (phase == Phase::forward) {
+    return (full ? kernel.forward_full : kernel.forward_causal).spread;
+  }
+  return (full ? kernel.backward_full : kernel.backward_causal).spread;
 }
 
 Seconds KernelCost::memory_bound(Bytes touched) const {

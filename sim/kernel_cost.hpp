@@ -16,34 +16,26 @@
 // Split-KV kernels (`forward_minimum_fill`) cut few forward items into more pieces.
 // Sums over tiles are sums over clamped arithmetic progressions: no loop over tiles, O(ranges^2).
 //
+// What a calibration measured comes before all this: the median of the very block, or the formula
+// corrected by its relatives (attention_table.hpp), never faster than flops / matrix_rate.
+//
 // GEMM: tiles over SMs in waves, or the bytes of its matrices, whichever is longer.
 // Other kernels are bound by memory: touched bytes / (efficiency * bandwidth).
 #pragma once
 
 #include "base/units.hpp"
 #include "schedule/measure.hpp"
+#include "sim/attention_table.hpp"
 #include "sim/machine.hpp"
 
 namespace spp::sim {
-
-struct AttentionShape {
-  TokenSet q, k;
-  int q_heads = 1;
-  int kv_heads = 1;
-  int head_dim = 128;
-  std::int64_t batch = 1;
-  Mask mask{};
-  DType dtype = DType::bf16;
-  Phase phase = Phase::forward;
-};
 
 class KernelCost {
  public:
   /// `gpu` must outlive this. With the generation's default attention kernel.
   explicit KernelCost(const GpuSpec& gpu) : KernelCost(gpu, gpu.generation.attention) {}
   /// With another kernel (attention_kernel in sim/machine.hpp); it must outlive this, too.
-  KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel)
-      : gpu_(&gpu), kernel_(&kernel) {}
+  KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel);
 
   /// An attention kernel alone on the GPU: never faster than attention_at_best, and so never
   /// faster than flops / matrix_rate. InputError if the GPU lacks the dtype.
@@ -60,10 +52,18 @@ class KernelCost {
   /// Lower bound of attention() for `flops`: saturated efficiency, no overheads.
   [[nodiscard]] Seconds attention_at_best(FlopCount flops, const Problem& problem,
                                           Phase phase) const;
+  /// Lower bound of what a kernel takes beside these.
+  [[nodiscard]] Seconds least_startup(Phase phase) const;
+  /// Relative spread of attention(): of the measurements of these kernels, if there are any, else
+  /// of the formula.
+  [[nodiscard]] double attention_spread(const Problem& problem, Phase phase) const;
 
  private:
+  [[nodiscard]] Seconds formula(const AttentionShape& shape) const;
+
   const GpuSpec* gpu_;
   const AttentionKernelSpec* kernel_;
+  AttentionTable measured_;
 };
 
 }  // namespace spp::sim

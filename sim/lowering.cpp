@@ -13,6 +13,12 @@ MessageCost cost_in(Scope scope, CommKind kind, Bytes bytes, const Cluster& clus
   return cluster.transport(scope).cost(kind, bytes, cluster.nominal_rate(scope));
 }
 
+/// Seconds of cores per byte of a call that reaches `rate` alone (TransportSpec::cpu_share).
+double cpu_in(Scope scope, Bandwidth rate, const Cluster& cluster) {
+  const auto& share = cluster.transport(scope).cpu_share;
+  return share ? share->value / rate.value() : 0;
+}
+
 double hop_latency(Scope scope, const Cluster& cluster) {
   return cluster.transport(scope).hop_latency.value.count();
 }
@@ -29,7 +35,8 @@ void lower_exchange(const Exchange& op, const Shapes& shapes, const Placement& p
   out.flows.push_back({.to = op.to,
                        .bytes = bytes.as_double(),
                        .rate_cap = cost.rate.value(),
-                       .latency = cost.latency.count()});
+                       .latency = cost.latency.count(),
+                       .cpu = cpu_in(out.scope, cost.rate, placement.cluster())});
 }
 
 /// All flows of one rank to its peers, `bytes_to(peer index)` each.
@@ -67,7 +74,8 @@ void lower_direct(const RankGroup& group, Rank self, BytesTo bytes_to, const Pla
           {.to = peer,
            .bytes = bytes,
            .rate_cap = cost.at(at).rate.value() * bytes / static_cast<double>(sent.at(at)),
-           .latency = cost.at(at).latency.count()});
+           .latency = cost.at(at).latency.count(),
+           .cpu = cpu_in(static_cast<Scope>(at), cost.at(at).rate, placement.cluster())});
     }
   }
 }
@@ -165,7 +173,10 @@ void lower_rings(CommKind kind, const RankGroup& group, Rank self, double sent,
   const auto send = [&](Rank to, double bytes) {
     const bool across = placement.scope(self, to) == Scope::inter;
     const double cap = across ? inter.rate.value() : intra.rate.value() * bytes / sent;
-    out.flows.push_back({.to = to, .bytes = bytes, .rate_cap = cap, .latency = latency});
+    const double cpu = across ? cpu_in(Scope::inter, inter.rate, cluster)
+                              : cpu_in(Scope::intra, intra.rate, cluster);
+    out.flows.push_back(
+        {.to = to, .bytes = bytes, .rate_cap = cap, .latency = latency, .cpu = cpu});
   };
   if (at.rings == 1) {
     send(at.neighbour.valid() && at.neighbour != self ? at.neighbour : at.entry, sent);

@@ -56,6 +56,7 @@ struct Traffic {
   double bytes = 0;
   double rate_cap = 0;  // bytes per second that it could reach alone
   double latency = 0;   // seconds before its bytes flow
+  double cpu = 0;       // CPU ranks: seconds of cores that a byte costs, half at each end
 };
 
 struct LoweredComm {

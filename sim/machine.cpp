@@ -169,6 +169,34 @@ void check_fabric(const FabricSpec& fabric, std::string_view where) {
   }
 }
 
+/// Ranks either are GPUs, whose messages hold SMs, or CPU cores, whose messages take core time.
+void check_host(const MachineSpec& machine, std::string_view where) {
+  const bool cores = machine.intra.medium == "host";
+  const auto check_transport = [&](const TransportSpec& transport, std::string_view key) {
+    if (transport.cpu_share.has_value() != cores) {
+      throw InputError(at_key(where, key),
+                       cores ? fmt::format("'{}' has no cpu_share, which a machine of medium host "
+                                           "needs",
+                                           transport.name)
+                             : fmt::format("'{}' has a cpu_share, but ranks are GPUs (medium {})",
+                                           transport.name, machine.intra.medium));
+    }
+  };
+  check_transport(machine.intra, "intra.transport");
+  if (machine.inter) {
+    check_transport(machine.inter->transport, "inter.transport");
+  }
+  if (machine.host && !cores) {
+    throw InputError(
+        at_key(where, "host"),
+        fmt::format("ranks that share cores have intra.medium host, not {}", machine.intra.medium));
+  }
+  if (machine.host && machine.host->cores.value < 1) {
+    throw InputError(at_key(where, "host.cores"),
+                     fmt::format("{} is not at least 1", machine.host->cores.value));
+  }
+}
+
 }  // namespace
 
 void check(const MachineSpec& machine, std::string_view where) {
@@ -177,7 +205,8 @@ void check(const MachineSpec& machine, std::string_view where) {
     throw InputError(at_key(where, "gpus_per_node"),
                      fmt::format("{} is out of range (1 to {})", gpus, most_gpus_per_node));
   }
-  if (machine.intra.medium != "nvlink" && machine.intra.medium != "pcie") {
+  if (machine.intra.medium != "nvlink" && machine.intra.medium != "pcie" &&
+      machine.intra.medium != "host") {
     throw InputError(at_key(where, "intra.transport"),
                      fmt::format("'{}' is no link inside a node (medium {})", machine.intra.name,
                                  machine.intra.medium));
@@ -191,6 +220,7 @@ void check(const MachineSpec& machine, std::string_view where) {
     check_inter(*machine.inter, gpus, where);
   }
   check_fabric(machine.fabric, where);
+  check_host(machine, where);
 }
 
 }  // namespace spp::sim

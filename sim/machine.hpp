@@ -38,13 +38,16 @@ struct MessageCost {
 struct TransportSpec {
   std::string name;
   std::vector<std::string> aliases;
-  std::string medium;                           // nvlink | pcie | network
+  std::string medium;                           // nvlink | pcie | host | network
   std::optional<Sourced<Bandwidth>> rate;       // nominal, one direction; network: the NIC's rate
   std::optional<Sourced<Bandwidth>> fitted_at;  // network: where the segments join
   std::array<std::vector<Segment>, comm_kinds> segments;    // by CommKind
   Sourced<Seconds> hop_latency;                             // per ring step of gather and scatter
   std::vector<std::pair<int, double>> all_to_all_by_ranks;  // factor on the all-to-all fraction
-  Sourced<std::int64_t> sms;  // SMs that the communication kernel occupies
+  Sourced<std::int64_t> sms;  // SMs that the communication kernel occupies; 0: cpu_share instead
+  /// Part of its core that a rank spends while it sends and receives at the rate that it reaches
+  /// alone: half of it on each. The rank's own thread copies: 1. No GPU transport has it.
+  std::optional<Sourced<double>> cpu_share;
 
   /// The segment of a message of `bytes` (what one rank sends in the call).
   [[nodiscard]] const Segment& segment(CommKind kind, Bytes bytes) const;
@@ -80,6 +83,21 @@ struct GenerationSpec {
   std::map<std::string, AttentionKernelSpec> kernels;  // alternatives by name: "FA2", "cuDNN 9"
 };
 
+/// An attention kernel that was timed (sim/profile.hpp). Tokens are as the kernel saw them.
+struct MeasuredAttention {
+  std::string kernels;  // as AttentionKernelSpec::kernel
+  Phase phase = Phase::forward;
+  DType dtype = DType::bf16;
+  std::int64_t batch = 1;
+  int q_heads = 1, kv_heads = 1, head_dim = 128;
+  Mask mask{};
+  TokenSet q, k;
+  Seconds median{};
+  double spread = 0;  // relative
+  std::int64_t samples = 1;
+};
+
+/// A GPU; or a CPU core, which is a GPU of one SM and compute capability 0.
 struct GpuSpec {
   std::string name;
   std::vector<std::string> aliases;
@@ -90,8 +108,9 @@ struct GpuSpec {
   Sourced<Bytes> memory;
   Sourced<double> memory_usable;
   Sourced<Bandwidth> memory_bandwidth;
-  std::string intra, pcie;  // default transports
+  std::string intra, pcie;  // default transports; "": none (CPU cores have no PCIe)
   GenerationSpec generation;
+  std::vector<MeasuredAttention> measured;  // of a calibration profile
 };
 
 /// Peak of the matrix units; InputError(where) if this GPU has none for `dtype` (V100: bf16).
@@ -114,6 +133,13 @@ struct InterSpec {
   Sourced<std::int64_t> gpus_per_nic;
 };
 
+/// Cores that the ranks of a CPU machine share: each takes one at most. All nodes of a cluster
+/// share them where nodes are emulated on one machine.
+struct HostSpec {
+  Sourced<std::int64_t> cores;
+  bool of_cluster = false;  // else of each node
+};
+
 struct MachineSpec {
   std::string name;
   std::vector<std::string> aliases;
@@ -126,11 +152,13 @@ struct MachineSpec {
   std::optional<Sourced<std::int64_t>> gpus_per_pcie_switch;
   std::optional<InterSpec> inter;
   FabricSpec fabric;
+  std::optional<HostSpec> host;
 };
 
 /// InputError(where) unless the parts fit: whole GPUs per socket, PCIe switch and NIC; a PCIe
-/// machine has its host bridges; an oversubscribed fat tree has leaves. Readers and Cluster call
-/// it.
+/// machine has its host bridges; an oversubscribed fat tree has leaves; `cpu_share` and shared
+/// cores belong to a machine of medium host, and all its transports have the former. Readers and
+/// Cluster call it.
 void check(const MachineSpec& machine, std::string_view where);
 
 /// Sizes beyond which a description is a typing error.

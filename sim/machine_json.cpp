@@ -27,6 +27,11 @@ std::string name_in(const JsonView& document, std::string_view key) {
   return name;
 }
 
+/// What `key` refers to: a name, or (`whole`) the thing itself, which has one.
+std::string reference_in(const JsonView& document, std::string_view key, bool whole) {
+  return whole ? name_in(document.at(key), "name") : name_in(document, key);
+}
+
 std::vector<std::string> aliases_of(const JsonView& document) {
   std::vector<std::string> aliases;
   if (const auto list = document.find("aliases")) {
@@ -118,17 +123,122 @@ AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
 
 constexpr std::int64_t most_sms = 4096;
 
+/// The SMs that a GPU's communication kernels hold, or the core time of a CPU rank's messages.
+void read_shares(const JsonView& document, TransportSpec& t) {
+  if (const auto share = document.find("cpu_share")) {
+    t.cpu_share = read_fraction(*share);
+    if (const auto sms = document.find("sms")) {
+      sms->fail("given together with cpu_share; CPU ranks have no SMs");
+    }
+    return;
+  }
+  if (t.medium == "host") {
+    document.fail("cpu_share: ranks that copy through memory need it");
+  }
+  t.sms = read_count(document.at("sms"), most_sms);
+}
+
+void read_fabric_and_host(const JsonView& document, MachineSpec& m) {
+  if (const auto fabric = document.find("fabric")) {
+    fabric->allow_only({"kind", "nodes_per_leaf", "oversubscription"});
+    m.fabric.kind = one_of(fabric->at("kind"), {"non-blocking", "fat-tree"});
+    if (const auto leaf = fabric->find("nodes_per_leaf")) {
+      m.fabric.nodes_per_leaf = read_count(*leaf, most_gpus);
+    }
+    m.fabric.oversubscription = read_fraction(fabric->at("oversubscription"), 64);
+  }
+  if (const auto host = document.find("host")) {
+    host->allow_only({"cores", "shared_by"});
+    m.host = {.cores = read_count(host->at("cores"), most_gpus),
+              .of_cluster = one_of(host->at("shared_by"), {"node", "cluster"}) == "cluster"};
+  }
+}
+
+GpuSpec read_gpu_with(const JsonView& document, bool whole) {
+  expect_format(document, "sp-plan/gpu");
+  document.allow_only({"format", "format_version", "name", "aliases", "generation",
+                       "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
+                       "memory_usable", "memory_bandwidth", "intra", "pcie", "note"});
+  GpuSpec g;
+  g.name = name_in(document, "name");
+  g.aliases = aliases_of(document);
+  g.compute_capability = static_cast<int>(document.at("compute_capability").integer(0, 999));
+  if (g.compute_capability > 0 && g.compute_capability < 10) {
+    document.at("compute_capability").fail("is 10 times the version, such as 90; 0 is a CPU core");
+  }
+  g.sms = read_count(document.at("sms"), most_sms);
+  const JsonView rates = document.at("matrix_rate");
+  rates.allow_only({"bf16", "fp16", "fp32"});
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    if (const auto rate = rates.find(to_string(dtype))) {
+      g.matrix_rate.emplace(dtype, read_flop_rate(*rate));
+    }
+  }
+  if (g.matrix_rate.empty()) {
+    rates.fail("has no rate; at least one of bf16, fp16, fp32");
+  }
+  g.vector_rate_fp32 = read_flop_rate(document.at("vector_rate_fp32"));
+  g.memory = read_bytes(document.at("memory"));
+  g.memory_usable = read_fraction(document.at("memory_usable"));
+  g.memory_bandwidth = read_bandwidth(document.at("memory_bandwidth"));
+  if (!whole) {  // defaults for machines that are composed; a whole machine has its own
+    g.intra = name_in(document, "intra");
+    g.pcie = g.compute_capability == 0 && !document.find("pcie") ? "" : name_in(document, "pcie");
+  }
+  g.generation.name = reference_in(document, "generation", whole);
+  return g;
+}
+
+MachineSpec read_machine_with(const JsonView& document, bool whole) {
+  expect_format(document, "sp-plan/machine");
+  document.allow_only({"format", "format_version", "name", "aliases", "gpu", "gpus_per_node",
+                       "intra", "sockets", "host_bridge", "socket_link", "gpus_per_pcie_switch",
+                       "inter", "fabric", "host", "note"});
+  MachineSpec m;
+  m.name = name_in(document, "name");
+  m.aliases = aliases_of(document);
+  m.gpu.name = reference_in(document, "gpu", whole);
+  m.gpus_per_node = read_count(document.at("gpus_per_node"), most_gpus_per_node);
+  const JsonView intra = document.at("intra");
+  intra.allow_only({"transport", "medium", "rate"});
+  m.intra.name = reference_in(intra, "transport", whole);
+  m.intra.medium = one_of(intra.at("medium"), {"nvlink", "pcie", "host"});
+  if (const auto rate = intra.find("rate")) {
+    m.intra_rate = read_bandwidth(*rate).value;
+  }
+  m.sockets = read_count(document.at("sockets"), most_gpus_per_node);
+  if (const auto bridge = document.find("host_bridge")) {
+    m.host_bridge = read_bandwidth(*bridge);
+  }
+  if (const auto link = document.find("socket_link")) {
+    m.socket_link = read_bandwidth(*link);
+  }
+  if (const auto count = document.find("gpus_per_pcie_switch")) {
+    m.gpus_per_pcie_switch = read_count(*count, most_gpus_per_node);
+  }
+  if (const auto inter = document.find("inter")) {
+    inter->allow_only({"transport", "nics", "rate_per_nic", "gpus_per_nic"});
+    m.inter.emplace();
+    m.inter->transport.name = reference_in(*inter, "transport", whole);
+    m.inter->nics = read_count(inter->at("nics"), most_gpus_per_node);
+    m.inter->rate_per_nic = read_bandwidth(inter->at("rate_per_nic"));
+    m.inter->gpus_per_nic = read_count(inter->at("gpus_per_nic"), most_gpus_per_node);
+  }
+  read_fabric_and_host(document, m);
+  return m;
+}
+
 }  // namespace
 
 TransportSpec read_transport(const JsonView& document) {
   expect_format(document, "sp-plan/transport");
   document.allow_only({"format", "format_version", "name", "aliases", "medium", "scope", "rate",
                        "fitted_at", "p2p", "all_to_all", "all_gather", "reduce_scatter",
-                       "hop_latency", "all_to_all_by_ranks", "sms", "note"});
+                       "hop_latency", "all_to_all_by_ranks", "sms", "cpu_share", "note"});
   TransportSpec t;
   t.name = name_in(document, "name");
   t.aliases = aliases_of(document);
-  t.medium = one_of(document.at("medium"), {"nvlink", "pcie", "network"});
+  t.medium = one_of(document.at("medium"), {"nvlink", "pcie", "host", "network"});
   const bool network = t.medium == "network";
   const std::string scope = one_of(document.at("scope"), {"intra", "inter"});
   if ((scope == "inter") != network) {
@@ -157,7 +267,7 @@ TransportSpec read_transport(const JsonView& document) {
   if (const auto factors = document.find("all_to_all_by_ranks")) {
     t.all_to_all_by_ranks = read_factors(*factors);
   }
-  t.sms = read_count(document.at("sms"), most_sms);
+  read_shares(document, t);
   return t;
 }
 
@@ -185,80 +295,35 @@ GenerationSpec read_generation(const JsonView& document) {
   return g;
 }
 
-GpuSpec read_gpu(const JsonView& document) {
-  expect_format(document, "sp-plan/gpu");
-  document.allow_only({"format", "format_version", "name", "aliases", "generation",
-                       "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
-                       "memory_usable", "memory_bandwidth", "intra", "pcie", "note"});
-  GpuSpec g;
-  g.name = name_in(document, "name");
-  g.aliases = aliases_of(document);
-  g.compute_capability = static_cast<int>(document.at("compute_capability").integer(10, 999));
-  g.sms = read_count(document.at("sms"), most_sms);
-  const JsonView rates = document.at("matrix_rate");
-  rates.allow_only({"bf16", "fp16", "fp32"});
-  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
-    if (const auto rate = rates.find(to_string(dtype))) {
-      g.matrix_rate.emplace(dtype, read_flop_rate(*rate));
-    }
+GpuSpec read_gpu(const JsonView& document) { return read_gpu_with(document, false); }
+
+MachineSpec read_machine(const JsonView& document) { return read_machine_with(document, false); }
+
+MachineSpec read_whole_machine(const JsonView& document) {
+  MachineSpec m = read_machine_with(document, true);
+  const JsonView gpu = document.at("gpu");
+  m.gpu = read_gpu_with(gpu, true);
+  m.gpu.generation = read_generation(gpu.at("generation"));
+  const std::string medium = m.intra.medium;
+  m.intra = read_transport(document.at("intra").at("transport"));
+  if (const auto inter = document.find("inter")) {
+    m.inter->transport = read_transport(inter->at("transport"));
   }
-  if (g.matrix_rate.empty()) {
-    rates.fail("has no rate; at least one of bf16, fp16, fp32");
-  }
-  g.vector_rate_fp32 = read_flop_rate(document.at("vector_rate_fp32"));
-  g.memory = read_bytes(document.at("memory"));
-  g.memory_usable = read_fraction(document.at("memory_usable"));
-  g.memory_bandwidth = read_bandwidth(document.at("memory_bandwidth"));
-  g.intra = name_in(document, "intra");
-  g.pcie = name_in(document, "pcie");
-  g.generation.name = name_in(document, "generation");
-  return g;
+  complete(m, medium, document.where());
+  return m;
 }
 
-MachineSpec read_machine(const JsonView& document) {
-  expect_format(document, "sp-plan/machine");
-  document.allow_only({"format", "format_version", "name", "aliases", "gpu", "gpus_per_node",
-                       "intra", "sockets", "host_bridge", "socket_link", "gpus_per_pcie_switch",
-                       "inter", "fabric", "note"});
-  MachineSpec m;
-  m.name = name_in(document, "name");
-  m.aliases = aliases_of(document);
-  m.gpu.name = name_in(document, "gpu");
-  m.gpus_per_node = read_count(document.at("gpus_per_node"), most_gpus_per_node);
-  const JsonView intra = document.at("intra");
-  intra.allow_only({"transport", "medium", "rate"});
-  m.intra.name = name_in(intra, "transport");
-  m.intra.medium = one_of(intra.at("medium"), {"nvlink", "pcie"});
-  if (const auto rate = intra.find("rate")) {
-    m.intra_rate = read_bandwidth(*rate).value;
+void complete(MachineSpec& machine, const std::string& claimed_medium, std::string_view where) {
+  const TransportSpec& intra = machine.intra;
+  if (intra.medium != claimed_medium) {
+    throw InputError(
+        fmt::format("{}: intra.medium", where),
+        fmt::format("'{}', but transport '{}' is {}", claimed_medium, intra.name, intra.medium));
   }
-  m.sockets = read_count(document.at("sockets"), most_gpus_per_node);
-  if (const auto bridge = document.find("host_bridge")) {
-    m.host_bridge = read_bandwidth(*bridge);
+  if (machine.intra_rate == Bandwidth{}) {
+    machine.intra_rate = intra.rate->value;
   }
-  if (const auto link = document.find("socket_link")) {
-    m.socket_link = read_bandwidth(*link);
-  }
-  if (const auto count = document.find("gpus_per_pcie_switch")) {
-    m.gpus_per_pcie_switch = read_count(*count, most_gpus_per_node);
-  }
-  if (const auto inter = document.find("inter")) {
-    inter->allow_only({"transport", "nics", "rate_per_nic", "gpus_per_nic"});
-    m.inter.emplace();
-    m.inter->transport.name = name_in(*inter, "transport");
-    m.inter->nics = read_count(inter->at("nics"), most_gpus_per_node);
-    m.inter->rate_per_nic = read_bandwidth(inter->at("rate_per_nic"));
-    m.inter->gpus_per_nic = read_count(inter->at("gpus_per_nic"), most_gpus_per_node);
-  }
-  if (const auto fabric = document.find("fabric")) {
-    fabric->allow_only({"kind", "nodes_per_leaf", "oversubscription"});
-    m.fabric.kind = one_of(fabric->at("kind"), {"non-blocking", "fat-tree"});
-    if (const auto leaf = fabric->find("nodes_per_leaf")) {
-      m.fabric.nodes_per_leaf = read_count(*leaf, most_gpus);
-    }
-    m.fabric.oversubscription = read_fraction(fabric->at("oversubscription"), 64);
-  }
-  return m;
+  check(machine, where);
 }
 
 }  // namespace spp::sim

@@ -113,7 +113,8 @@ class Engine {
         folding_(options.folding != nullptr ? *options.folding
                  : options.fold             ? Folding::largest(schedule, placement)
                                             : Folding::none(schedule, placement)),
-        network_({.rate_staleness = options.rate_staleness}) {}
+        network_({.rate_staleness = options.rate_staleness}),
+        cpu_ranks_(placement.cluster().machine().intra.cpu_share.has_value()) {}
 
   Simulation run() {
     set_up();
@@ -159,8 +160,9 @@ class Engine {
       ranks_.emplace_back(rank, schedule_.program(rank));
       RankState& r = ranks_.back();
       r.device = network_.add_link(1.0);
-      const Usage use{.link = r.device};
-      r.device_route = network_.add_route(std::span(&use, 1));
+      usages_ = {{.link = r.device}};
+      use_cores(rank, 1.0);
+      r.device_route = network_.add_route(usages_);
     }
     for (RankState& r : ranks_) {
       r.shapes = {.problem = &schedule_.problem, .buffers = r.window.buffers(), .rank = r.rank};
@@ -299,6 +301,14 @@ class Engine {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
     const bool local = slot.to == r.rank;
     slot.parts = local ? 0 : (slot.to.valid() ? 1 : 0) + (slot.from.valid() ? 1 : 0);
+    if (local && slot.seconds > 0 && cpu_ranks_) {  // the rank's own core copies
+      network_.start(
+          {.route = r.device_route,
+           .volume = slot.seconds,
+           .token = new_message(
+               {.sender = index, .sender_op = slot.id, .to = r.rank, .bytes = 0, .begin = now_})});
+      return;
+    }
     if (slot.parts == 0) {
       set_timer(now_ + slot.seconds, {.kind = TimerKind::op_ends, .rank = index, .op = slot.id});
       return;
@@ -424,7 +434,9 @@ class Engine {
                                                .to = flow.to,
                                                .bytes = flow.bytes,
                                                .begin = now_});
-      network_.start({.route = route_of(r, flow), .volume = flow.bytes, .token = token});
+      network_.start({.route = route_of(r, flow),
+                      .volume = flow.cpu > 0 ? flow.bytes * flow.cpu : flow.bytes,
+                      .token = token});
       ++messages_;
     }
   }
@@ -443,28 +455,52 @@ class Engine {
   RouteId route_of(RankState& r, const Traffic& flow) {
     constexpr std::size_t remembered = 8;
     for (const auto& [known, route] : r.routes) {
-      if (known.to == flow.to && known.rate_cap == flow.rate_cap) {
+      if (known.to == flow.to && known.rate_cap == flow.rate_cap && known.cpu == flow.cpu) {
         return route;
       }
     }
     usages_.clear();
+    // A message of CPU ranks flows in seconds of cores, as kernels do, so that they share cores
+    // max-min fairly; it takes 1/cpu bytes of its links for each.
+    const double bytes = flow.cpu > 0 ? 1 / flow.cpu : 1;
     const Path path = placement_.path(r.rank, flow.to);
     for (const LinkId link : path.links()) {
-      const LinkId link_class = folding_.link_class(link);
-      LinkId& id = link_ids_[link_class.index()];
-      if (!id.valid()) {
-        id = network_.add_link(placement_.cluster().links()[link_class.index()].capacity.value());
-      }
-      usages_.push_back({.link = id,
-                         .coefficient = static_cast<double>(folding_.size()) /
-                                        folding_.links_in_class(link_class)});
+      use(link, bytes);
     }
-    const RouteId route = network_.route_for(usages_, flow.rate_cap);
+    if (flow.cpu > 0) {
+      for (const Rank end : {r.rank, flow.to}) {
+        const auto representative = static_cast<std::size_t>(folding_.class_of(end));
+        usages_.push_back({.link = ranks_[representative].device, .coefficient = 0.5});
+        use_cores(end, 0.5);
+      }
+    }
+    const RouteId route = network_.route_for(usages_, flow.rate_cap / bytes);
     if (r.routes.size() == remembered) {
       r.routes.erase(r.routes.begin());
     }
     r.routes.emplace_back(flow, route);
     return route;
+  }
+
+  /// Adds a link of the cluster to `usages_`: its class, with what the whole orbit of the flow
+  /// takes of each of its links.
+  void use(LinkId link, double coefficient) {
+    const LinkId link_class = folding_.link_class(link);
+    LinkId& id = link_ids_[link_class.index()];
+    if (!id.valid()) {
+      id = network_.add_link(placement_.cluster().links()[link_class.index()].capacity.value());
+    }
+    usages_.push_back({.link = id,
+                       .coefficient = coefficient * static_cast<double>(folding_.size()) /
+                                      folding_.links_in_class(link_class)});
+  }
+
+  /// The cores that a rank shares with others, if it does.
+  void use_cores(Rank rank, double share) {
+    const LinkId cores = placement_.cluster().link(LinkKind::cores, placement_.gpu(rank));
+    if (cores.valid()) {
+      use(cores, share);
+    }
   }
 
   void completed(std::uint64_t token) {
@@ -486,6 +522,10 @@ class Engine {
         last_message_ = {slot.slow_from, slot.slow_to, slot.slow_rate};
         end_collective(m.collective);
       }
+      return;
+    }
+    if (m.receiver < 0) {  // a copy of one's own
+      finish(m.sender, slot);
       return;
     }
     Slot& receiver = ranks_[static_cast<std::size_t>(m.receiver)].window.slot(m.receiver_op);
@@ -687,6 +727,7 @@ class Engine {
   const SimulationOptions& options_;
   Folding folding_;
   FlowNetwork network_;
+  bool cpu_ranks_;  // ranks are CPU cores: copying takes their time
   double now_ = 0;
   std::vector<RankState> ranks_;
   std::vector<LinkId> link_ids_;  // of link classes, in the network; added when first used

@@ -8,6 +8,10 @@
 //   communication kernels of the rank hold SMs: the device's capacity is 1 less their share.
 // - A point-to-point message starts when both sides have started their op; a collective when all
 //   members have. It pays its latency, then its flows run at max-min fair rates (flow_network.hpp).
+// - Between CPU ranks (TransportSpec::cpu_share) a message takes time of its two ranks' cores while
+//   its bytes move, and only then: nothing while it waits for its partner or its latency. Kernels
+//   and messages of a rank share its core, ranks that share cores (MachineSpec::host) those cores,
+//   max-min fairly in seconds of cores. An exchange with oneself is a kernel, there.
 //   An exchange ends when its own messages have ended, a collective when all of its flows have.
 // - Deterministic: events of one instant are handled in order of their creation.
 #pragma once

@@ -24,20 +24,6 @@ constexpr std::array options{
 constexpr int most_trace_ranks = 512;
 constexpr std::int64_t most_lines = 2'000'000;  // of a trace or a schedule text: some 100 MB
 
-std::vector<Phase> phases_of(StepPhase phase) {
-  switch (phase) {
-    case StepPhase::forward:
-    case StepPhase::prefill:
-      return {Phase::forward};
-    case StepPhase::backward:
-      return {Phase::backward};
-    case StepPhase::forward_backward:
-    case StepPhase::train:
-      return {Phase::forward, Phase::backward};
-  }
-  throw InternalError("unknown phase");
-}
-
 std::int64_t op_count(const Schedule& schedule) {
   ProgramCursor cursor(schedule.program(Rank(0)));
   while (cursor.next() != nullptr) {
@@ -74,27 +60,6 @@ void write_schedules(const Job& job, const SequencePlan& plan, const std::string
     text += to_text(build(job, plan, phase));
   }
   write_file(file, text);
-}
-
-/// The backward begins where the forward ends. Both have the streams of one strategy.
-Timeline joined(const Timeline& forward, const Timeline& backward) {
-  Timeline result = forward;
-  const Seconds shift = forward.makespan();
-  std::vector<StreamId> names;
-  for (const std::string& name : backward.streams) {
-    const auto at = std::ranges::find(result.streams, name);
-    names.emplace_back(static_cast<std::size_t>(at - result.streams.begin()));
-    if (at == result.streams.end()) {
-      result.streams.push_back(name);
-    }
-  }
-  for (TimelineEvent event : backward.events) {
-    event.begin += shift;
-    event.end += shift;
-    event.stream = names.at(event.stream.index());
-    result.events.push_back(event);
-  }
-  return result;
 }
 
 void write_trace(const Job& job, const SequencePlan& plan, const std::string& file) {

@@ -84,14 +84,6 @@ Verification verify_file(const std::string& file) {
   return result;
 }
 
-std::vector<Phase> phases_of(StepPhase phase) {
-  if (phase == StepPhase::forward || phase == StepPhase::prefill) {
-    return {Phase::forward};
-  }
-  return phase == StepPhase::backward ? std::vector{Phase::backward}
-                                      : std::vector{Phase::forward, Phase::backward};
-}
-
 Verification verify_plan(const Job& job, const SequencePlan& plan) {
   Verification result{.subject = short_name(plan), .schedules = {}};
   const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");

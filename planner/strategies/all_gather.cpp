@@ -112,7 +112,7 @@ void scatter(ProgramBuilder& b, const CoreContext& c, Tensor tensor, BufferId su
   BufferId chunks = sum;
   if (c.plan.layout != Layout::contiguous) {
     chunks = b.scratch(name + "_chunks", tensor, b.problem().seq, c.kv_heads.count(), wide);
-    b.op(compute, Copy{.kind = CopyKind::reorder, .from = sum, .to = chunks});
+    b.op(compute, Copy{.kind = CopyKind::deal, .from = sum, .to = chunks});
   }
   const BufferId mine =
       b.scratch(name + "_mine", tensor, c.tokens.count(), c.kv_heads.count(), wide);

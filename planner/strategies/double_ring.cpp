@@ -51,18 +51,19 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
   const int windows = plan.ring / plan.window;
   const std::int64_t inner = std::int64_t{windows} * (plan.window - 1);
   const Bytes kv = s.all_parts(s.ring).kv * 2 * plan.ring;  // one hop of all ranks
-  const auto hops = [&](int group_size, std::int64_t calls, Bytes hop) {
+  const auto hops = [&](int group_size, int stride, std::int64_t calls, Bytes hop) {
     form.add({.kind = CommKind::send_recv,
               .axis = Axis::ring,
               .group_size = group_size,
+              .stride = stride,
               .calls = calls,
               .total = hop * calls});
   };
-  hops(plan.window, inner, kv);
-  hops(windows, windows - 1, kv);
+  hops(plan.window, 1, inner, kv);
+  hops(windows, plan.window, windows - 1, kv);
   if (phase == Phase::backward) {
-    hops(plan.window, inner, s.wide(kv));
-    hops(windows, windows, s.wide(kv));
+    hops(plan.window, 1, inner, s.wide(kv));
+    hops(windows, plan.window, windows, s.wide(kv));
   }
   form.peak_buffers =
       s.inputs_and_outputs(phase) + s.busiest(s.ring).lse + scratch_peak(s, plan, phase);

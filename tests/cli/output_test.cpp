@@ -46,6 +46,50 @@ TEST_CASE("stdout is a table on a terminal, JSON with --json") {
   CHECK_THAT(json.out, !ContainsSubstring("\x1b"));
 }
 
+TEST_CASE("a profile is a machine: plan, simulate and verify work on it") {
+  const std::string work =
+      " --profile tests/support/data/cpu-2x2.json --heads 8 --kv-heads 8 --head-dim 64 --seq 4K "
+      "--dtype fp32 --gpus 4";
+  const Json planned = json_of(sp_plan("plan" + work));
+  CHECK(planned["request"]["profile"] == "tests/support/data/cpu-2x2.json");
+  CHECK(planned["request"]["nodes"] == 2);
+  CHECK(planned["best"]["predicted"]["step_s"] > 0);
+  bool listed = false;
+  for (const Json& assumption : planned["assumptions"]) {
+    listed = listed || (assumption["what"] == "profile" &&
+                        assumption["source"] == "tests/support/data/cpu-2x2.json" &&
+                        assumption["value"] == "cpu-2x2 of 2025-01-31, measured on cpu-2x2");
+  }
+  CHECK(listed);
+  const Json simulated = json_of(sp_plan("simulate --ulysses 2 --ring 2" + work));
+  CHECK(simulated["result"]["predicted"]["step_s"] >= planned["best"]["predicted"]["step_s"]);
+  CHECK(json_of(sp_plan("verify --ulysses 2 --ring 2" + work))["proven"] == true);
+  // Without --gpus: as many nodes as were measured. A plan's document brings its profile along.
+  const TempDir dir;
+  const std::string file = dir.write("plan.json", planned.dump()).string();
+  CHECK(json_of(sp_plan("simulate --plan " + file))["request"]["profile"] ==
+        "tests/support/data/cpu-2x2.json");
+}
+
+TEST_CASE("a profile calibrates a machine of the same GPU, and says whose it is") {
+  const auto part = [](const std::string& file) { return spp::read_json("topologies/" + file); };
+  Json machine = part("machines/dgx-h100.json");
+  machine["name"] = "my-dgx";
+  machine["gpu"] = part("gpus/h100-80g-sxm.json");
+  machine["gpu"]["generation"] = part("generations/hopper.json");
+  machine["intra"]["transport"] = part("transports/nvlink4.json");
+  machine["inter"]["transport"] = part("transports/ib.json");
+  Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
+  profile["machine"] = machine;
+  profile.erase("attention");
+  const TempDir dir;
+  const std::string measured = dir.write("profile.json", profile.dump()).string();
+  const Result r = sp_plan("plan " + small + " --profile " + measured);
+  // The constants are the same ones, so the answer is.
+  CHECK(json_of(r)["best"] == json_of(sp_plan("plan " + small))["best"]);
+  CHECK(r.err == "sp-plan: warning: --profile 'cpu-2x2' was measured on my-dgx, not on dgx-h100\n");
+}
+
 TEST_CASE("NO_COLOR takes the colours away, when it is not empty") {
   const auto colours = [](const std::string& value) {
     const Result r =

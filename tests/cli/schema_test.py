@@ -23,18 +23,22 @@ for schema in schemas.values():
 used = set()
 
 
+def validate(name, document, what):
+    used.add(name)
+    validator = jsonschema.Draft202012Validator(schemas[name], registry=registry)
+    errors = sorted(validator.iter_errors(document), key=lambda e: list(e.path))
+    if errors:
+        where = "/".join(map(str, errors[0].absolute_path))
+        sys.exit(f"{what}: {name}: {where}: {errors[0].message[:300]}")
+
+
 def check(line, code=0):
     run = subprocess.run([program, *line.split()], capture_output=True, text=True, check=False)
     if run.returncode != code:
         sys.exit(f"sp-plan {line}: exit code {run.returncode}, expected {code}\n{run.stderr}")
     document = json.loads(run.stdout)
     name = document["format"].removeprefix("sp-plan/") + ".schema.json"
-    used.add(name)
-    validator = jsonschema.Draft202012Validator(schemas[name], registry=registry)
-    errors = sorted(validator.iter_errors(document), key=lambda e: list(e.path))
-    if errors:
-        where = "/".join(map(str, errors[0].absolute_path))
-        sys.exit(f"sp-plan {line}: {name}: {where}: {errors[0].message[:300]}")
+    validate(name, document, f"sp-plan {line}")
     return document
 
 
@@ -48,6 +52,17 @@ with tempfile.TemporaryDirectory() as folder:
     check("simulate --heads 8 --seq 8K --topology dgx-h100 --strategy startrail --ring 8 --team 2 --phase fwd")
     check("verify --heads 8 --seq 1K --ulysses 2 --ring 2")
     check(f"verify --schedule {schedule}")
+    profile = source / "tests/support/data/cpu-2x2.json"
+    validate("profile.schema.json", json.loads(profile.read_text()), profile)
+    check(f"plan --profile {profile} --heads 8 --head-dim 64 --seq 4K --dtype fp32")
+    shape = "--heads 8 --kv-heads 4 --head-dim 64 --seq 1K --dtype fp32 --ulysses 2 --ring 2"
+    result, trace, expected = (f"{folder}/{name}.json" for name in ("run", "measured", "predicted"))
+    check(f"run {shape} --check --iters 2 --profile {profile} --trace {trace} -o {result} --json")
+    check("run --heads 6 --kv-heads 1 --head-dim 32 --seq 999 --ring 3 --kernels reference --phase bwd --check --iters 1")
+    simulated = check(f"simulate {shape} --profile {profile} --trace {expected}")
+    pathlib.Path(f"{folder}/simulated.json").write_text(json.dumps(simulated))
+    check(f"compare {folder}/simulated.json {result}")
+    assert check(f"compare {expected} {trace}")["ops"], "traces of one plan have common ops"
     check("topology list")
     for machine in ("dgx-h100", "8xl20-pcie", "h100-80g-sxm"):
         check(f"topology show {machine}")

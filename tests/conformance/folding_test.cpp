@@ -32,7 +32,12 @@ std::vector<World> worlds(int ranks) {
                           .nic = Bandwidth(1e6),
                           .nic_latency = Seconds(11e-6),
                           .nic_hop = Seconds(2e-6)};
-  std::vector<World> list{{"one node", node}};
+  PlainMachine cores = node;  // CPU ranks: copying takes core time, and ranks share cores
+  cores.cpu_share = 0.8;
+  cores.network_cpu_share = 0.3;
+  std::vector<World> list{{"one node", node}, {"cores of their own", cores}};
+  cores.cores = (ranks + 1) / 2;
+  list.push_back({"shared cores", cores});
   if (ranks % 2 == 0 && ranks > 2) {
     PlainMachine pcie = node;
     pcie.sockets = 2;
@@ -46,6 +51,12 @@ std::vector<World> worlds(int ranks) {
     two.gpus_per_nic = ranks / 2;
     list.push_back({"two nodes, shared NIC", two});
     list.push_back({"two nodes, shared NIC, ranks dealt out", two, RankOrder::cyclic});
+    cores.gpus_per_node = ranks / 2;
+    cores.cores = ranks / 4 + 1;
+    list.push_back({"two nodes of shared cores, ranks dealt out", cores, RankOrder::cyclic});
+    cores.gpus_per_nic = ranks / 2;
+    cores.of_cluster = true;
+    list.push_back({"two nodes emulated on the same cores", cores});
   }
   if (ranks % 4 == 0) {
     PlainMachine four = node;

@@ -40,7 +40,11 @@ constexpr int head_dim = 1000;
 sim::MachineSpec machine(const PlainMachine& plain) {
   sim::MachineSpec m{.name = "plain machine"};
   m.gpus_per_node.value = plain.gpus_per_node;
-  m.intra = transport(plain.sockets > 0 ? "pcie" : "nvlink", plain.latency, plain.hop);
+  const bool cpu = plain.cpu_share > 0;
+  m.intra = transport(plain.sockets > 0 ? "pcie"
+                      : cpu             ? "host"
+                                        : "nvlink",
+                      plain.latency, plain.hop);
   m.intra_rate = plain.port;
   m.sockets.value = std::max(1, plain.sockets);
   if (plain.sockets > 0) {
@@ -51,6 +55,14 @@ sim::MachineSpec machine(const PlainMachine& plain) {
   inter.nics.value = plain.gpus_per_node / plain.gpus_per_nic;
   inter.rate_per_nic.value = plain.nic;
   inter.gpus_per_nic.value = plain.gpus_per_nic;
+  if (cpu) {
+    const double across = plain.network_cpu_share;
+    m.intra.cpu_share = Sourced<double>{.value = plain.cpu_share};
+    inter.transport.cpu_share = Sourced<double>{.value = across > 0 ? across : plain.cpu_share};
+  }
+  if (plain.cores > 0) {
+    m.host = sim::HostSpec{.cores = {.value = plain.cores}, .of_cluster = plain.of_cluster};
+  }
   m.inter = std::move(inter);
   if (plain.nodes_per_leaf > 0) {
     m.fabric.kind = "fat-tree";

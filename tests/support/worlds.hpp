@@ -25,6 +25,10 @@ struct PlainMachine {
   double oversubscription = 1;
   int sockets = 0;  // above 0: a PCIe machine with that many host bridges
   Bandwidth bridge{}, socket_link{};
+  double cpu_share = 0;  // above 0: ranks are CPU cores, and messages inside a node take this
+  double network_cpu_share = 0;  // across nodes; as cpu_share if 0
+  int cores = 0;                 // above 0: that ranks share
+  bool of_cluster = false;       // all of them; else those of a node
 };
 sim::MachineSpec machine(const PlainMachine& plain);
 

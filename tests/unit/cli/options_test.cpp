@@ -21,20 +21,24 @@ Arguments parse(const std::vector<std::string>& words) { return {{number, text, 
 }  // namespace
 
 TEST_CASE("every option stands once in the tables, with help") {
-  std::set<std::string_view> names;
-  std::set<char> letters;
-  const auto check = [&](const Option& o) {
-    INFO(o.name);
-    CHECK(names.insert(o.name).second);
-    CHECK((o.letter == 0 || letters.insert(o.letter).second));
-    CHECK_FALSE(o.help.empty());
+  struct Names {
+    std::set<std::string_view> names;
+    std::set<char> letters;
+    void add(const Option& o) {
+      INFO(o.name);
+      CHECK(names.insert(o.name).second);
+      CHECK((o.letter == 0 || letters.insert(o.letter).second));
+      CHECK_FALSE(o.help.empty());
+    }
   };
+  Names shared;
   for (const Option& o : shared_options()) {
-    check(o);
+    shared.add(o);
   }
   for (const Command* c : commands::all()) {
+    Names names = shared;
     for (const Option& o : c->options) {
-      check(o);
+      names.add(o);
     }
     CHECK_FALSE(c->examples.empty());
     CHECK_FALSE(c->summary.empty());

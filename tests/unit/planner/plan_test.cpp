@@ -1,6 +1,7 @@
 #include "planner/plan.hpp"
 
 #include "planner/evaluator.hpp"
+#include "sim/profile.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -113,6 +114,82 @@ TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated 
     CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
     CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
   }
+}
+
+namespace {
+
+/// CPU ranks of the example profile; none measured if `fitted`.
+sim::Cluster cpu_cluster(int nodes, std::int64_t cores, bool of_cluster, bool fitted) {
+  sim::MachineSpec spec =
+      sim::read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
+  spec.host->cores.value = cores;
+  spec.host->of_cluster = of_cluster;
+  if (fitted) {
+    spec.gpu.measured.clear();
+  }
+  return {spec, nodes, 2 * nodes};
+}
+
+Request cpu_request(const sim::Cluster& cluster, std::int64_t seq, MaskKind mask) {
+  Request r = bare_request(cluster, seq);
+  r.problem = {.seq = seq,
+               .q_heads = 8,
+               .kv_heads = 8,
+               .head_dim = 64,
+               .mask = {.kind = mask},
+               .dtype = DType::fp32};
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or fitted") {
+  const int nodes = GENERATE(1, 2, 4);
+  const std::int64_t cores = GENERATE(1, 2);
+  const bool of_cluster = GENERATE(false, true);
+  const bool fitted = GENERATE(false, true);
+  const MaskKind mask = GENERATE(MaskKind::causal, MaskKind::full);
+  const sim::Cluster cluster = cpu_cluster(nodes, cores, of_cluster, fitted);
+  for (const std::int64_t seq : {512, 8192}) {
+    const Request request = cpu_request(cluster, seq, mask);
+    const Evaluator evaluator(request);
+    for (const SequencePlan& p : legal_plans(request, nullptr)) {
+      const Strategy& s = strategies::by_name(p.strategy, "test");
+      const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
+      const double every_rank =
+          evaluator.evaluate(p, s, {.fold = false})->candidate.predicted.step.count();
+      INFO(nodes << " nodes, " << cores << " cores, " << seq << ": " << short_name(p));
+      CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
+      CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
+      if (seq ==
+          8192) {  // of 512, chunks are less than a tile: zigzag ranks differ by tiles joined
+        CHECK(every_rank == Approx(step).epsilon(1e-9));
+      }
+    }
+  }
+}
+
+// Bound by computing: two ranks on one core take twice as long as each alone, to what is exposed.
+TEST_CASE("ranks that share a core take turns, in the model around attention, too") {
+  const auto step = [](std::int64_t cores) {
+    const sim::Cluster cluster = cpu_cluster(1, cores, false, true);
+    Request request = cpu_request(cluster, 4096, MaskKind::full);
+    request.model = ModelLibrary(test::source_path("models")).load("llama-3.1-8b", "test");
+    request.phase = StepPhase::prefill;
+    request.problem = {.seq = 4096,
+                       .q_heads = 32,
+                       .kv_heads = 8,
+                       .head_dim = 128,
+                       .mask = {.kind = MaskKind::causal},
+                       .dtype = DType::fp32};
+    return plan(request).candidates.front().predicted;
+  };
+  const Prediction own = step(2);
+  const Prediction shared = step(1);
+  const auto gemm = static_cast<std::size_t>(Component::gemm);
+  CHECK(shared.parts[gemm] == Approx(2 * own.parts[gemm]).epsilon(1e-12));
+  CHECK(shared.step > 1.9 * own.step);
+  CHECK(shared.step < 2.1 * own.step);
 }
 
 TEST_CASE("what is given is fixed, the rest is searched") {

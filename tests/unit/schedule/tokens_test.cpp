@@ -72,6 +72,28 @@ TEST_CASE("allowed pairs of random strided sets are those that the mask allows o
   }
 }
 
+TEST_CASE("the visible keys of a query are those that the mask allows one by one") {
+  Random random;
+  for (int i = 0; i < 5'000; ++i) {
+    const TokenRange keys = random.range();
+    const std::int64_t query = random.between(0, 100);
+    const std::int64_t seq = random.between(0, 120);
+    const Mask mask = random.mask();
+    const Interval seen = visible_keys(query, keys, mask, seq);
+    bool right = seen.begin >= 0 && seen.begin <= seen.end && seen.end <= keys.count &&
+                 (!seen.empty() || seen == Interval{});
+    for (std::int64_t k = 0; k < keys.count; ++k) {
+      const bool visible = mask.allows(query, keys.at(k)) && keys.at(k) < seq;
+      right = right && visible == (k >= seen.begin && k < seen.end);
+    }
+    if (!right) {
+      CAPTURE(query, to_string(TokenSet(keys)), seq, static_cast<int>(mask.kind), mask.window);
+      CAPTURE(seen.begin, seen.end);
+      REQUIRE(right);
+    }
+  }
+}
+
 TEST_CASE("a causal sequence allows n(n+1)/2 pairs, also where nobody could count them") {
   const TokenSet all({.begin = 0, .count = std::int64_t{1} << 31});
   const std::int64_t n = all.count();

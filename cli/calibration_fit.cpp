@@ -1,0 +1,389 @@
+// Fits: from raw samples to the constants of the cost model.
+//
+// Sharing. Samples of messages were taken with `active` ranks at once, on fewer cores perhaps. The
+// simulator lets ranks share cores itself, so what is written is the rate without sharing: with c
+// core seconds a byte (suite links, `cpu`) and the rate R of a pair alone, a rank spends
+// share = min(1, c R) of its core, and `active` ranks on `cores` cores go
+// f = max(1, active share / cores) times slower than each alone.
+#include "base/error.hpp"
+#include "cli/calibration.hpp"
+#include "planner/plan.hpp"
+#include "sim/kernel_cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+namespace spp::cli {
+namespace {
+
+using runtime::Series;
+
+/// Messages from which on the rate, not the latency, is seen.
+constexpr double large_message = 64 << 10;
+constexpr double small_message = 1 << 10;
+constexpr double least_seconds = 1e-9;
+constexpr double peak_margin = 1.1;
+
+std::vector<const Series*> select(const std::vector<Series>& all, std::string_view suite,
+                                  std::string_view what, std::string_view scope = "") {
+  std::vector<const Series*> found;
+  for (const Series& s : all) {
+    if (s.suite == suite && s.what == what && s.scope == scope && !s.seconds.empty()) {
+      found.push_back(&s);
+    }
+  }
+  return found;
+}
+
+std::int64_t count(const std::vector<const Series*>& list) {
+  std::int64_t n = 0;
+  for (const Series* s : list) {
+    n += static_cast<std::int64_t>(s->seconds.size());
+  }
+  return n;
+}
+
+double usual_spread(const std::vector<const Series*>& list) {
+  std::vector<double> spreads{};
+  for (const Series* s : list) {
+    spreads.push_back(runtime::spread_of(s->seconds));
+  }
+  return spreads.empty() ? 0 : runtime::median_of(spreads);
+}
+
+/// Lines through the medians, less `hop` seconds for each further member of a group.
+std::vector<LineSegment> segments_of(const std::vector<const Series*>& list, double hop,
+                                     int own_hops) {
+  std::vector<Sample> samples;
+  for (const Series* s : list) {
+    const double median = runtime::median_of(s->seconds);
+    samples.push_back(
+        {.x = s->size, .seconds = std::max(median - hop * (s->ranks - own_hops), 0.05 * median)});
+  }
+  return samples.empty() ? std::vector<LineSegment>() : fit_segments(samples);
+}
+
+/// Best rate of segments that reach large messages; 0 without.
+double best_rate(const std::vector<LineSegment>& segments) {
+  double best = 0;
+  for (const LineSegment& s : segments) {
+    if (s.up_to > large_message && s.line.per_unit > 0) {
+      best = std::max(best, 1 / s.line.per_unit);
+    }
+  }
+  return best;
+}
+
+void slow_down(std::vector<LineSegment>& segments, double factor) {
+  for (LineSegment& s : segments) {
+    s.line.per_unit *= factor;
+  }
+}
+
+/// Startup of a ring and seconds of each of its steps, from small messages.
+double hop_of(const std::vector<const Series*>& rings) {
+  std::vector<Observation> observations;
+  for (const Series* s : rings) {
+    if (s->size <= small_message) {
+      observations.push_back(
+          {.x = {static_cast<double>(s->ranks - 1)}, .seconds = runtime::median_of(s->seconds)});
+    }
+  }
+  return observations.empty() ? 0 : fit_nonnegative(observations).coefficients.front();
+}
+
+double core_share(const std::vector<const Series*>& cpu, double rate_alone) {
+  if (cpu.empty() || rate_alone <= 0) {
+    return 1;
+  }
+  return std::clamp(runtime::median_of(cpu.front()->seconds) * rate_alone, 0.01, 1.0);
+}
+
+/// NICs that a node seems to have: as many as ranks of it together reach one's rate.
+int nics_of(double together, double alone, int per_node) {
+  int best = 1;
+  for (int nics = 1; nics <= per_node; ++nics) {
+    const auto miss = [&](int n) { return std::abs(std::log(together / (alone * n))); };
+    if (per_node % nics == 0 && miss(nics) < miss(best)) {
+      best = nics;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
+                                             std::string_view scope, const runtime::Hosts& hosts) {
+  const auto ring = select(series, "links", "ring", scope);
+  if (ring.empty()) {
+    return std::nullopt;
+  }
+  const auto pair = select(series, "links", "pair", scope);
+  const auto cpu = select(series, "links", "cpu", scope);
+  FittedTransport t;
+  const double alone = best_rate(segments_of(pair, 0, 0));
+  t.cpu_share = {.value = core_share(cpu, alone),
+                 .spread = usual_spread(cpu),
+                 .samples = std::max<std::int64_t>(1, count(cpu))};
+  const auto sharing = [&](const std::vector<const Series*>& list) {
+    const double active = list.front()->active;
+    const double on_cores = hosts.one_machine ? active : active / hosts.nodes();
+    return std::max(1.0, on_cores * t.cpu_share.value / static_cast<double>(hosts.cores));
+  };
+
+  const bool inter = scope == "inter";
+  std::vector<const Series*> rings;
+  for (const CommKind kind : {CommKind::all_gather, CommKind::reduce_scatter}) {
+    const auto some = select(series, "collectives", to_string(kind), scope);
+    rings.insert(rings.end(), some.begin(), some.end());
+  }
+  std::erase_if(rings, [&](const Series* s) { return inter && s->ranks != hosts.nodes(); });
+  const double small = runtime::median_of(ring.front()->seconds);
+  t.hop = {.value = std::max(least_seconds, rings.empty() ? small : hop_of(rings)),
+           .spread = usual_spread(rings.empty() ? ring : rings),
+           .samples = count(rings.empty() ? ring : rings)};
+
+  const auto set = [&](CommKind kind, std::vector<const Series*> list, bool hops) {
+    if (list.empty()) {
+      return;
+    }
+    auto& segments = t.segments.at(static_cast<std::size_t>(kind));
+    segments = segments_of(list, hops ? t.hop.value : 0, inter ? 0 : 1);
+    slow_down(segments, 1 / sharing(list));
+    t.samples.at(static_cast<std::size_t>(kind)) = count(list);
+    t.rate.value = std::max(t.rate.value, best_rate(segments));
+  };
+  set(CommKind::send_recv, ring, false);
+  if (const auto pairs = select(series, "links", "pairs", scope); !pairs.empty()) {
+    auto lines = segments_of(pairs, 0, 0);
+    slow_down(lines, 1 / sharing(pairs));
+    const double together = best_rate(lines) * hosts.per_node;
+    t.nics = nics_of(together, std::max(t.rate.value, least_seconds), hosts.per_node);
+    t.rate.value = std::max(t.rate.value, together / t.nics);
+  }
+  for (const CommKind kind :
+       {CommKind::all_to_all, CommKind::all_gather, CommKind::reduce_scatter}) {
+    auto list = select(series, "collectives", to_string(kind), scope);
+    std::erase_if(list, [&](const Series* s) { return inter && s->ranks != hosts.nodes(); });
+    const double nominal = t.rate.value;
+    set(kind, list, kind != CommKind::all_to_all);
+    if (inter && !list.empty()) {  // ranks of a node shared its NICs
+      slow_down(t.segments.at(static_cast<std::size_t>(kind)),
+                static_cast<double>(t.nics) / hosts.per_node);
+      t.rate.value = nominal;
+    }
+  }
+  ensure(t.rate.value > 0, "messages without a rate");
+  t.rate.samples = t.samples.front();
+  t.rate.spread = usual_spread(ring);
+  return t;
+}
+
+std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series) {
+  std::map<DType, Fitted> peaks;
+  for (const Series& s : series) {
+    if (s.block && !s.seconds.empty()) {
+      Fitted& peak = peaks[s.block->dtype];
+      const double rate = runtime::flops_of(*s.block).value() / runtime::median_of(s.seconds);
+      peak.value = std::max(peak.value, peak_margin * rate);
+      peak.spread = std::max(peak.spread, std::min(0.2, runtime::spread_of(s.seconds)));
+      peak.samples += static_cast<std::int64_t>(s.seconds.size());
+    }
+  }
+  return peaks;
+}
+
+namespace {
+
+sim::AttentionShape shape_of(const runtime::AttentionBlock& b) {
+  return {.q = b.q,
+          .k = b.k,
+          .q_heads = b.q_heads,
+          .kv_heads = b.kv_heads,
+          .head_dim = b.head_dim,
+          .batch = b.batch,
+          .mask = b.mask,
+          .dtype = b.dtype,
+          .phase = b.phase};
+}
+
+/// A kernel at peak whose items cost `overhead` rows more, and nothing else.
+sim::AttentionKernelSpec ideal_kernel(const FittedAttention& tiles, std::int64_t overhead) {
+  const auto rows = [](std::int64_t n) {
+    return Sourced<std::int64_t>{.value = n, .spread = 0, .source = ""};
+  };
+  const Sourced<double> one{.value = 1, .spread = 0, .source = ""};
+  const Sourced<Seconds> none{};
+  return {.kernel = "ideal",
+          .q_tile = rows(tiles.q_tile),
+          .kv_tile = rows(tiles.kv_tile),
+          .backward_tile = rows(tiles.backward_tile),
+          .ctas_per_sm = rows(1),
+          .item_overhead = rows(overhead),
+          .item_overhead_backward = rows(overhead),
+          .forward_full = one,
+          .forward_causal = one,
+          .backward_full = one,
+          .backward_causal = one,
+          .head_dim_64 = one,
+          .startup = none,
+          .startup_backward = none,
+          .forward_minimum_fill = std::nullopt};
+}
+
+/// t = startup + (ideal + overhead rows) / efficiency: least squares in
+/// [1, ideal of unmasked blocks, ideal of masked ones, ideal of a row more for each item].
+FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phase, DType dtype,
+                                   const FittedAttention& tiles, const sim::GpuSpec& gpu) {
+  constexpr std::int64_t overhead = 1024;
+  const sim::AttentionKernelSpec bare = ideal_kernel(tiles, 0);
+  const sim::AttentionKernelSpec with = ideal_kernel(tiles, overhead);
+  std::vector<Observation> observations;
+  std::int64_t samples = 0;
+  bool any_full = false;
+  bool any_causal = false;
+  for (const Series& s : series) {
+    if (s.what != "attention" || !s.block || s.block->phase != phase || s.block->dtype != dtype ||
+        s.seconds.empty()) {
+      continue;
+    }
+    const sim::AttentionShape shape = shape_of(*s.block);
+    const bool masked = sim::is_partly_masked(shape);
+    const double ideal = sim::KernelCost(gpu, bare).attention(shape).count();
+    const double more = sim::KernelCost(gpu, with).attention(shape).count() - ideal;
+    observations.push_back(
+        {.x = {1, masked ? 0 : ideal, masked ? ideal : 0, more / static_cast<double>(overhead)},
+         .seconds = runtime::median_of(s.seconds)});
+    (masked ? any_causal : any_full) = true;
+    samples += static_cast<std::int64_t>(s.seconds.size());
+  }
+  FittedAttention::OfPhase p;
+  if (observations.empty()) {
+    const Fitted assumed{.value = phase == Phase::forward ? 0.7 : 0.6, .spread = 0.3, .samples = 0};
+    p.full = p.causal = assumed;
+    p.startup = {.value = 1e-5, .spread = 0.5, .samples = 0};
+    return p;
+  }
+  const LinearFit fit = fit_nonnegative(observations);
+  const double spread = std::clamp(fit.spread, 0.01, 2.0);
+  const auto efficiency = [&](bool any, std::size_t own, std::size_t other) {
+    const double slope = fit.coefficients[any ? own : other];
+    return Fitted{.value = slope > 0 ? std::clamp(1 / slope, 0.01, 1.0) : 1,
+                  .spread = spread,
+                  .samples = samples};
+  };
+  p.full = efficiency(any_full, 1, 2);
+  p.causal = efficiency(any_causal, 2, 1);
+  p.startup = {
+      .value = std::max(least_seconds, fit.coefficients[0]), .spread = spread, .samples = samples};
+  const double mean = 2 / (1 / p.full.value + 1 / p.causal.value);
+  p.item_overhead = std::clamp(std::round(fit.coefficients[3] * mean), 1.0, 4096.0);
+  return p;
+}
+
+}  // namespace
+
+FittedAttention fit_attention(const std::vector<Series>& series, std::string_view kernels,
+                              const sim::GpuSpec& gpu, DType dtype) {
+  FittedAttention a;
+  if (kernels == "onednn") {  // tiles of 256 rows, which the heads of a group share
+    std::int64_t group = 1;
+    for (const Series& s : series) {
+      if (s.what == "attention" && s.block) {
+        group = std::max<std::int64_t>(group, s.block->q_heads / s.block->kv_heads);
+      }
+    }
+    a.q_tile = std::max<std::int64_t>(1, 256 / group);
+    a.kv_tile = 256;
+    a.backward_tile = 256;
+  }
+  a.forward = fit_phase(series, Phase::forward, dtype, a, gpu);
+  a.backward = fit_phase(series, Phase::backward, dtype, a, gpu);
+  return a;
+}
+
+FittedMemory fit_memory(const std::vector<Series>& series) {
+  FittedMemory m{.bandwidth = {.value = 5e9, .spread = 0.5, .samples = 0},
+                 .efficiency = {.value = 0.7, .spread = 0.3, .samples = 0},
+                 .launch = {.value = 1e-6, .spread = 0.5, .samples = 0}};
+  std::vector<Observation> observations;
+  double best = 0;
+  std::int64_t samples = 0;
+  for (const Series& s : series) {
+    if (s.suite == "elementwise" && s.size > 0 && !s.seconds.empty()) {
+      const double median = runtime::median_of(s.seconds);
+      observations.push_back({.x = {s.size}, .seconds = median});
+      best = std::max(best, s.size / median);
+      samples += static_cast<std::int64_t>(s.seconds.size());
+    }
+  }
+  if (!observations.empty()) {
+    const LinearFit fit = fit_nonnegative(observations);
+    m.bandwidth = {.value = best, .spread = std::min(fit.spread, 2.0), .samples = samples};
+    m.efficiency = {.value = std::clamp(1 / (fit.coefficients.front() * best), 0.01, 1.0),
+                    .spread = std::min(fit.spread, 2.0),
+                    .samples = samples};
+  }
+  if (const auto op = select(series, "elementwise", "op"); !op.empty()) {
+    m.launch = {.value = std::max(least_seconds, runtime::median_of(op.front()->seconds)),
+                .spread = usual_spread(op),
+                .samples = count(op)};
+  }
+  return m;
+}
+
+std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
+  std::vector<runtime::AttentionBlock> blocks;
+  std::set<sim::AttentionKey> seen;
+  Request request;
+  request.problem = problem;
+  request.gpus = ranks;
+  for (const SequencePlan& plan : legal_plans(request, nullptr)) {
+    const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
+    for (const Phase phase : {Phase::forward, Phase::backward}) {
+      const Schedule schedule = strategy.build(problem, plan, phase, request.build);
+      const Problem& padded = schedule.problem;
+      const auto add = [&](const auto& op) {
+        const runtime::AttentionBlock block{.phase = phase,
+                                            .q = op.q_tokens,
+                                            .k = op.k_tokens,
+                                            .q_heads = op.heads.count(),
+                                            .kv_heads = op.kv_heads.count(),
+                                            .head_dim = padded.head_dim,
+                                            .batch = padded.batch,
+                                            .mask = padded.mask,
+                                            .dtype = padded.dtype};
+        if (seen.insert(sim::key_of(shape_of(block))).second) {
+          blocks.push_back(block);
+        }
+      };
+      for (int r = 0; r < schedule.mesh.size(); ++r) {
+        ProgramCursor cursor(schedule.program(Rank(r)));
+        while (const Op* op = cursor.next()) {
+          if (const auto* forward = std::get_if<AttentionForward>(&op->body)) {
+            add(*forward);
+          } else if (const auto* backward = std::get_if<AttentionBackward>(&op->body)) {
+            add(*backward);
+          }
+        }
+      }
+    }
+  }
+  return blocks;
+}
+
+std::vector<Series> all_series(const runtime::Calibration& calibration) {
+  std::vector<Series> all;
+  for (const std::string_view suite : runtime::calibration_suites) {
+    if (const auto it = calibration.series.find(std::string(suite));
+        it != calibration.series.end()) {
+      all.insert(all.end(), it->second.begin(), it->second.end());
+    }
+  }
+  return all;
+}
+
+}  // namespace spp::cli

@@ -1,0 +1,154 @@
+// A calibration for people: links and collectives with latency and rate by size, attention rates,
+// and what was noisy.
+#include "cli/calibration.hpp"
+#include "cli/human.hpp"
+#include "cli/output.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace spp::cli {
+namespace {
+
+using runtime::Series;
+
+constexpr double noisy = 0.1;
+
+std::string percent(double part) { return fmt::format("{:.0f} %", 100 * part); }
+
+std::string rate(double per_second, std::string_view unit) {
+  return per_second >= 1e9 ? fmt::format("{:.3g} G{}", per_second * 1e-9, unit)
+                           : fmt::format("{:.3g} M{}", per_second * 1e-6, unit);
+}
+
+void print(std::string& text, const std::string& title, Table table, const Style& style) {
+  if (table.rows.size() < 2) {
+    return;
+  }
+  text += "\n" + style.bold(title) + "\n";
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
+}
+
+/// Time of the smallest message, and the rate at three sizes.
+Table messages(const std::vector<Series>& series) {
+  Table table;
+  table.rows.push_back(
+      {"  what", "ranks", "at once", "8 B", "16 KiB", "1 MiB", "16 MiB", "spread"});
+  table.right = {false, true, true, true, true, true, true, true};
+  using Key = std::tuple<std::string, std::string, std::string, int, int>;
+  std::map<Key, std::vector<const Series*>> groups;
+  for (const Series& s : series) {
+    if (s.size > 0 && !s.scope.empty() && s.what != "cpu" && !s.seconds.empty()) {
+      groups[{s.scope, s.suite == "links" ? "" : s.suite, s.what, s.ranks, s.active}].push_back(&s);
+    }
+  }
+  for (const auto& [key, list] : groups) {
+    const auto& [scope, suite, what, ranks, active] = key;
+    const auto near = [&list = list](double size) -> const Series* {
+      for (const Series* s : list) {
+        if (s->size > 0.7 * size && s->size < 1.5 * size) {
+          return s;
+        }
+      }
+      return nullptr;
+    };
+    const auto rate_at = [&](double size) {
+      const Series* s = near(size);
+      return s != nullptr ? rate(s->size / runtime::median_of(s->seconds), "B/s")
+                          : std::string("-");
+    };
+    std::vector<double> spreads;
+    for (const Series* s : list) {
+      spreads.push_back(runtime::spread_of(s->seconds));
+    }
+    table.rows.push_back(
+        {fmt::format("  {} {}", scope, what), fmt::format("{}", ranks), fmt::format("{}", active),
+         human(Seconds(runtime::median_of(list.front()->seconds))), rate_at(16 << 10),
+         rate_at(1 << 20), rate_at(16 << 20), percent(runtime::median_of(spreads))});
+  }
+  return table;
+}
+
+Table attention(const std::vector<Series>& series) {
+  Table table;
+  table.rows.push_back({"  phase", "mask", "blocks", "smallest", "largest", "rate", "spread"});
+  table.right = {false, false, true, true, true, true, true};
+  for (const Phase phase : {Phase::forward, Phase::backward}) {
+    std::map<std::string, std::vector<const Series*>> masks;
+    for (const Series& s : series) {
+      if (s.what == "attention" && s.block && s.block->phase == phase && !s.seconds.empty()) {
+        const bool full = allowed_pairs(s.block->q, s.block->k, s.block->mask) ==
+                          s.block->q.count() * s.block->k.count();
+        masks[full ? "none" : to_string(s.block->mask)].push_back(&s);
+      }
+    }
+    for (auto& [mask, list] : masks) {
+      const auto time = [](const Series* s) { return runtime::median_of(s->seconds); };
+      const auto [least, most] = std::ranges::minmax_element(list, {}, time);
+      std::vector<double> rates;
+      std::vector<double> spreads;
+      for (const Series* s : list) {
+        rates.push_back(runtime::flops_of(*s->block).value() / time(s));
+        spreads.push_back(runtime::spread_of(s->seconds));
+      }
+      table.rows.push_back({fmt::format("  {}", to_string(phase)), mask,
+                            fmt::format("{}", list.size()), human(Seconds(time(*least))),
+                            human(Seconds(time(*most))), rate(runtime::median_of(rates), "FLOP/s"),
+                            percent(runtime::median_of(spreads))});
+    }
+  }
+  return table;
+}
+
+Table small_kernels(const std::vector<Series>& series) {
+  Table table;
+  table.rows.push_back({"  kernel", "1 MiB", "16 MiB", "spread"});
+  table.right = {false, true, true, true};
+  std::map<std::string, std::vector<const Series*>> kernels;
+  for (const Series& s : series) {
+    if (s.suite == "elementwise" && s.size > 0 && !s.seconds.empty()) {
+      kernels[s.what].push_back(&s);
+    }
+  }
+  for (const auto& [what, list] : kernels) {
+    const auto rate_of = [](const Series* s) {
+      return rate(s->size / runtime::median_of(s->seconds), "B/s");
+    };
+    table.rows.push_back({"  " + what, rate_of(list[list.size() > 1 ? 1 : 0]), rate_of(list.back()),
+                          percent(runtime::spread_of(list.back()->seconds))});
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string profile_table(const Json& profile, const ProfileInput& input, bool color) {
+  const Style style{.color = color};
+  const std::vector<Series> series = all_series(input.calibration);
+  const runtime::Hosts& hosts = input.calibration.hosts;
+  std::string text =
+      style.bold(fmt::format("{}: {} x {} ranks ({}), {} kernels in {}", input.name, hosts.nodes(),
+                             hosts.per_node, input.comm, input.kernels, to_string(input.dtype))) +
+      "\n";
+  text += fmt::format("{} cores, {}\n", hosts.cores,
+                      profile.at("environment").at("cpu").get<std::string>());
+  print(text, "Messages: time of the smallest, rate by size", messages(series), style);
+  print(text, "Attention blocks of plans", attention(series), style);
+  print(text, "Kernels around them", small_kernels(series), style);
+  std::int64_t unsteady = 0;
+  for (const Series& s : series) {
+    unsteady += runtime::spread_of(s.seconds) > noisy ? 1 : 0;
+  }
+  text += fmt::format("\n{} series of samples", series.size());
+  text += unsteady > 0 ? fmt::format(
+                             ", {} of them noisy (spread above {}): other work on this "
+                             "machine, or ranks that share cores.\n",
+                             unsteady, percent(noisy))
+                       : ", none of them noisy.\n";
+  return text;
+}
+
+}  // namespace spp::cli

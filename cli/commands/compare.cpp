@@ -1,0 +1,255 @@
+// sp-plan compare: two results side by side, predicted against measured or run against run.
+#include "base/error.hpp"
+#include "base/parse.hpp"
+#include "cli/command.hpp"
+#include "cli/human.hpp"
+#include "cli/report_json.hpp"
+#include "schedule/timeline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+namespace spp::cli::commands {
+namespace {
+
+constexpr std::array options{
+    Option{"top", "K", "of traces: how many ops to show, those that differ most (default: 10)"},
+};
+
+/// One side: what a document says of its step, or a trace.
+struct Side {
+  std::string file, what;
+  std::map<std::string, double> seconds;  // by name
+  std::optional<Timeline> timeline;
+};
+
+std::string read_text(const std::string& file) {
+  const std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    throw InputError(file, "cannot be read (no such file, or no permission)");
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void add_seconds(Side& side, const JsonView& object, std::string_view prefix) {
+  for (const auto& [key, value] : object.value().items()) {
+    if (key.ends_with("_s") && value.is_number()) {
+      side.seconds[std::string(prefix) + key.substr(0, key.size() - 2)] = value.get<double>();
+    }
+  }
+}
+
+/// The numbers of a plan's best candidate, of a simulation's result, or of a run's measurement.
+void read_document(Side& side, const JsonView& root) {
+  const std::string format = root.at("format").string();
+  if (format == "sp-plan/run") {
+    side.what = "measured";
+    add_seconds(side, root.at("measured"), "");
+    for (const std::string_view phase : {"fwd", "bwd"}) {
+      if (const auto found = root.at("phases").find(phase)) {
+        side.seconds[std::string(phase)] = found->at("median_s").number();
+      }
+    }
+    return;
+  }
+  const bool plan = format == "sp-plan/plan";
+  if (!plan && format != "sp-plan/simulation") {
+    root.at("format").fail(
+        fmt::format("'{}' cannot be compared (a plan, simulation or run, or a "
+                    "trace of simulate or run)",
+                    format));
+  }
+  side.what = "predicted";
+  add_seconds(side, root.at(plan ? "best" : "result").at("predicted"), "");
+}
+
+Side read_side(const std::string& file) {
+  Side side{.file = file, .what = "", .seconds = {}, .timeline = std::nullopt};
+  const std::string text = read_text(file);
+  const Json json = parse_json(text, file);
+  const JsonView root(json, file);
+  if (root.find("traceEvents")) {
+    Trace trace = parse_chrome_trace(text, file);
+    side.what = trace.title.ends_with("measured") ? "measured" : "predicted";
+    side.seconds["step"] = trace.timeline.makespan().count();
+    side.timeline = std::move(trace.timeline);
+    return side;
+  }
+  read_document(side, root);
+  return side;
+}
+
+/// One op of one rank on both sides.
+struct Pair {
+  Rank rank;
+  std::int64_t op = 0;
+  std::string kind;
+  double a = 0, b = 0;
+};
+
+std::vector<Pair> pairs_of(const Side& a, const Side& b) {
+  std::map<std::pair<Rank, std::int64_t>, const TimelineEvent*> others;
+  for (const TimelineEvent& e : b.timeline->events) {
+    others[{e.rank, e.op}] = &e;
+  }
+  std::vector<Pair> pairs;
+  for (const TimelineEvent& e : a.timeline->events) {
+    const auto at = others.find({e.rank, e.op});
+    if (at == others.end() || at->second->kind != e.kind) {
+      throw InputError(b.file,
+                       fmt::format("op {} of rank {} is {} in {}, and {} here: traces of different "
+                                   "plans cannot be compared",
+                                   e.op, e.rank.value, kind_name(e.kind), a.file,
+                                   at == others.end() ? "missing" : kind_name(at->second->kind)));
+    }
+    pairs.push_back({.rank = e.rank,
+                     .op = e.op,
+                     .kind = std::string(kind_name(e.kind)),
+                     .a = (e.end - e.begin).count(),
+                     .b = (at->second->end - at->second->begin).count()});
+  }
+  if (pairs.size() != others.size()) {
+    throw InputError(b.file, fmt::format("{} ops, {} has {}: traces of different plans cannot be "
+                                         "compared",
+                                         others.size(), a.file, pairs.size()));
+  }
+  return pairs;
+}
+
+struct Comparison {
+  Side a, b;
+  std::vector<Pair> ops;                                   // those that differ most
+  std::map<std::string, std::pair<double, double>> kinds;  // seconds of all ranks
+};
+
+Comparison compared(Side a, Side b, std::size_t top) {
+  if (a.timeline.has_value() != b.timeline.has_value()) {
+    throw InputError(a.timeline ? b.file : a.file,
+                     "is no trace, and the other one is: two traces, or two results");
+  }
+  Comparison c{.a = std::move(a), .b = std::move(b), .ops = {}, .kinds = {}};
+  if (c.a.timeline) {
+    c.ops = pairs_of(c.a, c.b);
+    for (const Pair& pair : c.ops) {
+      c.kinds[pair.kind].first += pair.a;
+      c.kinds[pair.kind].second += pair.b;
+    }
+    std::ranges::stable_sort(c.ops, std::ranges::greater(),
+                             [](const Pair& p) { return std::abs(p.a - p.b); });
+    c.ops.resize(std::min(c.ops.size(), top));
+  }
+  return c;
+}
+
+/// a against b: 0.1 says that a is 10 % more.
+Json change(double a, double b) { return b != 0 ? Json(a / b - 1) : Json(); }
+std::string change_text(double a, double b) {
+  return b != 0 ? fmt::format("{:+.1f} %", 100 * (a / b - 1)) : "";
+}
+
+Json comparison_document(const Comparison& c) {
+  Json json = document("comparison");
+  json["a"] = {{"file", c.a.file}, {"what", c.a.what}};
+  json["b"] = {{"file", c.b.file}, {"what", c.b.what}};
+  json["seconds"] = Json::array();
+  for (const auto& [name, a] : c.a.seconds) {
+    if (const auto at = c.b.seconds.find(name); at != c.b.seconds.end()) {
+      json["seconds"].push_back(
+          {{"name", name}, {"a_s", a}, {"b_s", at->second}, {"change", change(a, at->second)}});
+    }
+  }
+  json["kinds"] = Json::array();
+  for (const auto& [kind, seconds] : c.kinds) {
+    json["kinds"].push_back({{"kind", kind},
+                             {"a_s", seconds.first},
+                             {"b_s", seconds.second},
+                             {"change", change(seconds.first, seconds.second)}});
+  }
+  json["ops"] = Json::array();
+  for (const Pair& p : c.ops) {
+    json["ops"].push_back({{"rank", p.rank.value},
+                           {"op", p.op},
+                           {"kind", p.kind},
+                           {"a_s", p.a},
+                           {"b_s", p.b},
+                           {"change", change(p.a, p.b)}});
+  }
+  return json;
+}
+
+std::string comparison_table(const Comparison& c, const Style& style) {
+  std::string text =
+      style.bold(fmt::format("a: {} ({}), b: {} ({})", c.a.file, c.a.what, c.b.file, c.b.what)) +
+      "\n";
+  const auto section = [&](std::string_view title, std::vector<std::vector<std::string>> rows) {
+    if (rows.empty()) {
+      return;
+    }
+    rows.insert(rows.begin(), {fmt::format("  {}", title), "a", "b", "a against b"});
+    Table table{.rows = std::move(rows), .right = {false, true, true, true}};
+    text += "\n";
+    for (const std::string& line : table.lines()) {
+      text += line + "\n";
+    }
+  };
+  std::vector<std::vector<std::string>> totals;
+  for (const auto& [name, a] : c.a.seconds) {
+    if (const auto at = c.b.seconds.find(name); at != c.b.seconds.end()) {
+      totals.push_back(
+          {"  " + name, human(Seconds(a)), human(Seconds(at->second)), change_text(a, at->second)});
+    }
+  }
+  section("total", std::move(totals));
+  std::vector<std::vector<std::string>> kinds;
+  for (const auto& [kind, s] : c.kinds) {
+    kinds.push_back({"  " + kind, human(Seconds(s.first)), human(Seconds(s.second)),
+                     change_text(s.first, s.second)});
+  }
+  section("kind of op, all ranks", std::move(kinds));
+  std::vector<std::vector<std::string>> ops;
+  for (const Pair& p : c.ops) {
+    ops.push_back({fmt::format("  rank {} op {} {}", p.rank.value, p.op, p.kind),
+                   human(Seconds(p.a)), human(Seconds(p.b)), change_text(p.a, p.b)});
+  }
+  section("op", std::move(ops));
+  return text;
+}
+
+void compare_files(const Arguments& arguments, Output& output) {
+  const auto& files = arguments.positionals();
+  if (files.size() != 2) {
+    throw InputError("compare", fmt::format("needs two files, not {}", files.size()));
+  }
+  const auto top =
+      static_cast<std::size_t>(parse_int(arguments.get("top", "10"), "--top", 0, 1'000'000));
+  Side a = read_side(files[0]);
+  Side b = read_side(files[1]);
+  const Comparison c = compared(std::move(a), std::move(b), top);
+  output.result(comparison_document(c),
+                [&](const Style& style) { return comparison_table(c, style); });
+}
+
+}  // namespace
+
+extern const Command compare{
+    .name = "compare",
+    .summary = "two results side by side: predicted against measured, or run against run",
+    .description =
+        "Compares two results (plan, simulate, run) by their times, or two traces (simulate "
+        "--trace, run --trace) of one plan op by op.",
+    .arguments = "A B",
+    .groups = {},
+    .options = options,
+    .examples =
+        "sp-plan compare plan.json run.json\n"
+        "sp-plan compare predicted-trace.json measured-trace.json",
+    .run = compare_files,
+};
+
+}  // namespace spp::cli::commands

@@ -1,0 +1,215 @@
+// sp-plan run: executes a plan for real, checks it, and holds it against its prediction.
+#include "base/error.hpp"
+#include "base/parse.hpp"
+#include "cli/command.hpp"
+#include "cli/human.hpp"
+#include "cli/plan_file.hpp"
+#include "cli/report_run.hpp"
+#include "schedule/coverage.hpp"
+
+#include <array>
+#include <chrono>
+
+namespace spp::cli::commands {
+namespace {
+
+constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
+                            OptionGroup::plan_file};
+constexpr std::array options{
+    Option{"comm", "inproc|mpi|nccl",
+           "how ranks talk: threads of this process, or the processes that mpirun or srun started "
+           "(default: mpi there, else inproc)"},
+    Option{"device", "cpu|cuda", "where kernels run (default: cpu)"},
+    Option{"kernels", "NAME", "attention kernels: onednn or reference (default: onednn)"},
+    Option{"check", "", "compare every rank's results with single-device attention in fp64"},
+    Option{"iters", "N", "timed iterations (default: 5)"},
+    Option{"warmup", "N", "iterations before (default: 1)"},
+    Option{"timeout", "SECONDS", "give up when nothing happens for so long (default: 120)"},
+    Option{"seed", "N", "of the random inputs (default: 1)"},
+    Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev, as measured"},
+};
+
+constexpr double noisy = 0.05;  // spread from which on a measurement is called noisy
+constexpr double above_peak = 1.02;
+
+const runtime::TransportBackend& transport_of(const Arguments& arguments) {
+  const auto& mpi = runtime::transports::by_name("mpi", "--comm");
+  const std::string name = arguments.get("comm", mpi.launched_ranks() > 0 ? "mpi" : "inproc");
+  if (name == "nccl") {
+    not_available("--comm", "nccl");
+  }
+  const auto& transport = runtime::transports::by_name(name, "--comm");
+  if (const std::string why_not = transport.why_not(); !why_not.empty()) {
+    throw InputError("--comm", fmt::format("{}: {}", name, why_not));
+  }
+  return transport;
+}
+
+const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dtype,
+                                            std::vector<std::string>& warnings) {
+  if (const auto name = arguments.find("kernels")) {
+    const auto& kernels = runtime::attention_kernels::by_name(*name, "--kernels");
+    if (const std::string why_not = kernels.why_not(dtype); !why_not.empty()) {
+      throw InputError("--kernels", fmt::format("{}: {}", *name, why_not));
+    }
+    return kernels;
+  }
+  const auto& fast = runtime::attention_kernels::by_name("onednn", "--kernels");
+  if (const std::string why_not = fast.why_not(dtype); !why_not.empty()) {
+    warnings.push_back(
+        fmt::format("onednn kernels: {}; reference kernels ran, which are slow on "
+                    "purpose",
+                    why_not));
+    return runtime::attention_kernels::by_name("reference", "--kernels");
+  }
+  return fast;
+}
+
+int whole(const Arguments& arguments, std::string_view option, int otherwise, std::int64_t least) {
+  const auto text = arguments.find(option);
+  return text ? static_cast<int>(parse_int(*text, fmt::format("--{}", option), least, 1'000'000))
+              : otherwise;
+}
+
+/// The ranks that mpirun started are the GPUs of the request, unless it says something else.
+void adopt_launched_ranks(Arguments& arguments, int launched) {
+  if (launched > 0 && !arguments.has("gpus")) {
+    arguments.set_default("gpus", fmt::format("{}", launched));
+  }
+}
+
+runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job,
+                               const SequencePlan& plan) {
+  const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
+  const auto build = [&](Phase phase) {
+    Schedule schedule = strategy.build(job.request.problem, plan, phase, job.request.build);
+    if (const Proof proof = prove(schedule); !proof.proven) {
+      throw InternalError(
+          fmt::format("{} is refuted: {}", short_name(plan), proof.counter_example));
+    }
+    return schedule;
+  };
+  const std::vector<Phase> phases = phases_of(job.request.phase);
+  runtime::TrialRequest trial;
+  trial.forward = build(Phase::forward);
+  if (phases.back() == Phase::backward) {
+    trial.backward = build(Phase::backward);
+  }
+  trial.time_forward = phases.front() == Phase::forward;
+  trial.check = arguments.has("check");
+  trial.iterations = whole(arguments, "iters", 5, 1);
+  trial.warmup = whole(arguments, "warmup", 1, 0);
+  trial.seed = static_cast<std::uint64_t>(whole(arguments, "seed", 1, 0));
+  trial.execution.timeout = Seconds(whole(arguments, "timeout", 120, 1));
+  return trial;
+}
+
+/// Ours or theirs: a kernel that is faster than the machine can be was measured or described
+/// wrongly.
+void expect_below_peak(const Job& job, const RunReport& report) {
+  if (job.cluster == nullptr) {
+    return;
+  }
+  const FlopRate peak =
+      matrix_rate(job.cluster->machine().gpu, job.request.problem.dtype, "--dtype");
+  const double measured = measured_times(report.trial).attention_flop_rate;
+  if (measured > above_peak * peak.value()) {
+    throw Refusal(
+        ExitCode::refused,
+        fmt::format("attention kernels reached {:.1f} GFLOP/s a rank, above the {:.1f} "
+                    "GFLOP/s that {} is said to have: calibrate this machine",
+                    measured * 1e-9, peak.value() * 1e-9, job.cluster->machine().gpu.name));
+  }
+}
+
+void write_trace(const Job& job, const RunReport& report, const std::string& file) {
+  const runtime::TrialResult& trial = report.trial;
+  const Timeline timeline = trial.forward && trial.backward
+                                ? joined(trial.forward->timeline, trial.backward->timeline)
+                            : trial.forward ? trial.forward->timeline
+                                            : trial.backward->timeline;
+  write_file(file, to_chrome_trace(timeline, fmt::format("{}: {}, one attention call, measured",
+                                                         job.title, short_name(report.plan))));
+}
+
+void execute(const Arguments& given, Output& output) {
+  const auto start = std::chrono::steady_clock::now();
+  Arguments arguments = given;
+  adopt_plan_file(arguments);
+  if (arguments.get("device", "cpu") != "cpu") {
+    not_available("--device", arguments.get("device", ""));
+  }
+  const runtime::TransportBackend& transport = transport_of(arguments);
+  adopt_launched_ranks(arguments, transport.launched_ranks());
+  Job job = read_job(arguments, MachineNeed::optional);
+  RunReport report{.plan = read_plan(job),
+                   .comm = std::string(transport.name),
+                   .kernels = "",
+                   .trial = {},
+                   .predicted = std::nullopt,
+                   .warnings = {}};
+  const runtime::AttentionBackend& kernels =
+      kernels_of(arguments, job.request.problem.dtype, report.warnings);
+  report.kernels = kernels.name;
+  if (const auto file = arguments.find("trace")) {
+    expect_writable(*file, "--trace");
+  }
+  runtime::TrialRequest trial = trial_of(arguments, job, report.plan);
+  trial.transport = &transport;
+  trial.kernels = &kernels;
+  {
+    Progress progress("running", output.quiet() || transport.launched_rank() > 0);
+    trial.progress = [&](int done) { progress.update(std::max(done, 0), trial.iterations); };
+    report.trial = run_trial(trial);
+  }
+  if (!report.trial.complete) {
+    return;  // rank 0 tells
+  }
+  if (!report.trial.refused.empty()) {
+    throw Refusal(ExitCode::infeasible, report.trial.refused);
+  }
+  if (job.cluster != nullptr) {
+    report.predicted =
+        evaluate(job.request, report.plan, {.fold = false, .timeline = true, .steps = false});
+  }
+  if (const double spread = measured_times(report.trial).spread; spread > noisy) {
+    report.warnings.push_back(fmt::format(
+        "the iterations differ by {:.0f} %: other work on this machine, or too few cores",
+        100 * spread));
+  }
+  if (const auto file = arguments.find("trace")) {
+    write_trace(job, report, *file);
+  }
+  const Seconds elapsed = std::chrono::steady_clock::now() - start;
+  output.result(run_document(job, report, elapsed),
+                [&](const Style& style) { return run_table(job, report, style); });
+  if (!report.trial.passed()) {
+    throw Refusal(ExitCode::refused,
+                  fmt::format("{} computes something else than single-device attention",
+                              short_name(report.plan)));
+  }
+  expect_below_peak(job, report);
+}
+
+}  // namespace
+
+extern const Command run{
+    .name = "run",
+    .summary = "execute a plan for real, check it, and hold it against its prediction",
+    .description =
+        "Runs one attention call, forward and backward, with real messages and real kernels: ranks "
+        "are threads of this process, or the processes that mpirun or srun started. The schedule "
+        "is the one that simulate simulates. With a machine (--profile, --topology) the prediction "
+        "stands beside the measurement; --check compares the results with single-device attention "
+        "in fp64. Bytes are counted by the transport and must be those of the schedule.",
+    .arguments = "",
+    .groups = groups,
+    .options = options,
+    .examples =
+        "sp-plan run --heads 8 --head-dim 64 --seq 4K --dtype fp32 --ulysses 2 --ring 4 --check\n"
+        "sp-plan run --plan plan.json --check --trace measured.json\n"
+        "mpirun -np 4 sp-plan run --heads 8 --head-dim 64 --seq 8K --dtype fp32 --ring 4 --check",
+    .run = execute,
+};
+
+}  // namespace spp::cli::commands

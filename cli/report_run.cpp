@@ -1,0 +1,298 @@
+#include "cli/report_run.hpp"
+
+#include "base/error.hpp"
+#include "cli/human.hpp"
+#include "cli/report_json.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace spp::cli {
+namespace {
+
+bool is_attention(const TimelineEvent& e) {
+  const std::string_view name = kind_name(e.kind);
+  return name == "attention_fwd" || name == "attention_bwd";
+}
+
+bool is_transfer(const TimelineEvent& e) {
+  const std::string_view name = kind_name(e.kind);
+  return name == "exchange" || name == "all_to_all" || name == "all_gather" ||
+         name == "reduce_scatter";
+}
+
+std::vector<const runtime::PhaseResult*> phases_of_trial(const runtime::TrialResult& trial) {
+  std::vector<const runtime::PhaseResult*> phases;
+  for (const auto* phase : {&trial.forward, &trial.backward}) {
+    if (*phase) {
+      phases.push_back(&**phase);
+    }
+  }
+  return phases;
+}
+
+/// Time and number of ops by kind, mean over the ranks that have such an op.
+struct KindTime {
+  std::int64_t ops = 0;
+  Seconds seconds{};
+};
+std::map<std::string, KindTime> by_kind(const Timeline& timeline) {
+  std::map<std::string, KindTime> kinds;
+  std::map<Rank, int> ranks;
+  for (const TimelineEvent& e : timeline.events) {
+    ++kinds[std::string(kind_name(e.kind))].ops;
+    kinds[std::string(kind_name(e.kind))].seconds += e.end - e.begin;
+    ranks[e.rank] = 1;
+  }
+  for (auto& [name, kind] : kinds) {
+    kind.seconds /= std::max<double>(1, static_cast<double>(ranks.size()));
+  }
+  return kinds;
+}
+
+Json kinds_json(const runtime::PhaseResult& phase, const sim::Simulation* predicted) {
+  const auto measured = by_kind(phase.timeline);
+  const auto expected =
+      predicted != nullptr ? by_kind(predicted->timeline) : std::map<std::string, KindTime>();
+  Json list = Json::array();
+  for (const auto& [name, kind] : measured) {
+    const auto at = expected.find(name);
+    list.push_back(
+        {{"kind", name},
+         {"ops", kind.ops},
+         {"measured_s", kind.seconds.count()},
+         {"predicted_s", at == expected.end() ? Json() : Json(at->second.seconds.count())}});
+  }
+  return list;
+}
+
+Json check_json(const runtime::CheckReport& check) {
+  Json tensors = Json::array();
+  for (const runtime::TensorCheck& t : check.tensors) {
+    tensors.push_back({{"tensor", t.tensor},
+                       {"error", t.error},
+                       {"limit", t.limit},
+                       {"scale", t.scale},
+                       {"compared", t.compared},
+                       {"worst", t.worst},
+                       {"passed", t.passed()}});
+  }
+  return {{"passed", check.passed()}, {"part", check.part}, {"tensors", tensors}};
+}
+
+Json seconds_json(const std::vector<Seconds>& samples) {
+  Json list = Json::array();
+  for (const Seconds s : samples) {
+    list.push_back(s.count());
+  }
+  return list;
+}
+
+Json phase_json(const runtime::PhaseResult& phase,
+                const std::optional<sim::Simulation>* predicted) {
+  const PhaseTimes times = times_of(phase.timeline);
+  const sim::Simulation* simulation =
+      predicted != nullptr && predicted->has_value() ? &**predicted : nullptr;
+  Json json = {{"median_s", runtime::median(phase.samples).count()},
+               {"predicted_s", simulation != nullptr ? Json(simulation->makespan.count()) : Json()},
+               {"samples_s", seconds_json(phase.samples)},
+               {"attention_s", times.attention.count()},
+               {"other_kernels_s", times.other_kernels.count()},
+               {"exposed_s", times.exposed().count()},
+               {"kinds", kinds_json(phase, simulation)},
+               {"check", phase.check ? check_json(*phase.check) : Json()}};
+  return json;
+}
+
+std::string ratio_text(Seconds measured, Seconds predicted) {
+  return predicted.count() > 0
+             ? fmt::format("{:+.1f} %", 100 * (predicted.count() / measured.count() - 1))
+             : "";
+}
+
+std::string check_text(const RunReport& report, const Style& style) {
+  std::string text;
+  Table table;
+  table.rows.push_back({"  checked", "largest error", "limit", "numbers", ""});
+  double part = 1;
+  for (const runtime::PhaseResult* phase : phases_of_trial(report.trial)) {
+    if (!phase->check) {
+      continue;
+    }
+    part = std::min(part, phase->check->part);
+    for (const runtime::TensorCheck& t : phase->check->tensors) {
+      table.rows.push_back({"  " + t.tensor, fmt::format("{:.2e}", t.error),
+                            fmt::format("{:.2e}", t.limit), human_count(t.compared),
+                            t.passed() ? "right" : "WRONG: " + t.worst});
+    }
+  }
+  if (table.rows.size() == 1) {
+    return style.dim("\nNot checked (--check).") + "\n";
+  }
+  table.right = {false, true, true, true, false};
+  text += "\n" + style.bold("Against single-device attention in fp64") +
+          (part < 1 ? fmt::format(" (a sample: {:.2g} % of all numbers)", 100 * part) : "") + "\n";
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+PhaseTimes times_of(const Timeline& timeline) {
+  std::map<Rank, PhaseTimes> ranks;
+  for (const TimelineEvent& e : timeline.events) {
+    PhaseTimes& times = ranks[e.rank];
+    times.total = std::max(times.total, e.end);
+    if (is_attention(e)) {
+      times.attention += e.end - e.begin;
+    } else if (!is_transfer(e)) {
+      times.other_kernels += e.end - e.begin;
+    }
+  }
+  PhaseTimes last;
+  for (const auto& [rank, times] : ranks) {
+    last = times.total > last.total ? times : last;
+  }
+  return last;
+}
+
+MeasuredTimes measured_times(const runtime::TrialResult& trial) {
+  MeasuredTimes m;
+  double flops = 0;
+  Seconds attention{};
+  std::vector<std::array<Bytes, comm_kinds>> sent;
+  for (const runtime::PhaseResult* phase : phases_of_trial(trial)) {
+    const PhaseTimes times = times_of(phase->timeline);
+    m.all.total += times.total;
+    m.all.attention += times.attention;
+    m.all.other_kernels += times.other_kernels;
+    for (const TimelineEvent& e : phase->timeline.events) {
+      if (is_attention(e)) {
+        flops += e.flops;
+        attention += e.end - e.begin;
+      }
+    }
+    sent.resize(phase->sent.size());
+    for (std::size_t r = 0; r < sent.size(); ++r) {
+      for (std::size_t k = 0; k < comm_kinds; ++k) {
+        sent[r][k] += phase->sent[r][k];
+      }
+    }
+  }
+  const auto all = [](const std::array<Bytes, comm_kinds>& by_kind) {
+    Bytes sum{};
+    for (const Bytes b : by_kind) {
+      sum += b;
+    }
+    return sum;
+  };
+  if (!sent.empty()) {
+    m.sent = *std::ranges::max_element(sent, {}, all);
+  }
+  m.attention_flop_rate = attention.count() > 0 ? flops / attention.count() : 0;
+  m.step = runtime::median(trial.samples);
+  m.p95 = runtime::percentile_95(trial.samples);
+  m.spread = runtime::relative_spread(trial.samples);
+  return m;
+}
+
+Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
+  const MeasuredTimes m = measured_times(report.trial);
+  Json sent = Json::object();
+  for (std::size_t k = 0; k < comm_kinds; ++k) {
+    sent[std::string(to_string(static_cast<CommKind>(k)))] = m.sent[k].value();
+  }
+  Json json = document("run");
+  json["request"] = job.resolved;
+  json["assumptions"] = to_json(job.assumptions);
+  json["plan"] = to_json(report.plan, 0, Recompute::none);
+  json["backend"] = {{"device", "cpu"},
+                     {"comm", report.comm},
+                     {"kernels", report.kernels},
+                     {"ranks", report.plan.ranks()}};
+  json["measured"] = {{"step_s", m.step.count()},
+                      {"p95_s", m.p95.count()},
+                      {"spread", m.spread},
+                      {"samples_s", seconds_json(report.trial.samples)},
+                      {"attention_s", m.all.attention.count()},
+                      {"other_kernels_s", m.all.other_kernels.count()},
+                      {"exposed_comm_s", m.all.exposed().count()},
+                      {"comm_bytes_per_rank", sent},
+                      {"attention_gflops_per_rank", m.attention_flop_rate * 1e-9}};
+  json["predicted"] = Json();
+  if (report.predicted) {
+    Seconds step{};
+    for (const auto* phase : {&report.predicted->forward, &report.predicted->backward}) {
+      step += *phase ? (*phase)->makespan : Seconds(0);
+    }
+    const Prediction& p = report.predicted->candidate.predicted;
+    json["predicted"] = {{"step_s", step.count()},
+                         {"interval_s", {p.low.count(), p.high.count()}},
+                         {"error", step / m.step - 1}};
+  }
+  json["phases"] = Json::object();
+  if (report.trial.forward) {
+    json["phases"]["fwd"] =
+        phase_json(*report.trial.forward, report.predicted ? &report.predicted->forward : nullptr);
+  }
+  if (report.trial.backward) {
+    json["phases"]["bwd"] = phase_json(*report.trial.backward,
+                                       report.predicted ? &report.predicted->backward : nullptr);
+  }
+  json["passed"] = report.trial.passed();
+  json["warnings"] = report.warnings;
+  json["elapsed_s"] = elapsed.count();
+  return json;
+}
+
+std::string run_table(const Job& job, const RunReport& report, const Style& style) {
+  const MeasuredTimes m = measured_times(report.trial);
+  std::string text = style.bold(fmt::format("{}: {}", job.title, short_name(report.plan))) + "\n";
+  text += fmt::format("{} ranks ({}), {} kernels, median of {} iterations\n\n", report.plan.ranks(),
+                      report.comm, report.kernels, report.trial.samples.size());
+  Table table;
+  table.rows.push_back(
+      {"  phase", "measured", "predicted", "error", "attention", "other kernels", "exposed"});
+  const auto add = [&](std::string name, const std::optional<runtime::PhaseResult>& phase,
+                       const std::optional<sim::Simulation>* simulation) {
+    if (!phase) {
+      return;
+    }
+    const PhaseTimes times = times_of(phase->timeline);
+    const Seconds median = runtime::median(phase->samples);
+    const Seconds predicted =
+        simulation != nullptr && simulation->has_value() ? (*simulation)->makespan : Seconds(0);
+    table.rows.push_back({"  " + name, human(median),
+                          predicted.count() > 0 ? human(predicted) : "-",
+                          ratio_text(median, predicted), human(times.attention),
+                          human(times.other_kernels), human(times.exposed())});
+  };
+  add("forward", report.trial.forward, report.predicted ? &report.predicted->forward : nullptr);
+  add("backward", report.trial.backward, report.predicted ? &report.predicted->backward : nullptr);
+  table.right = {false, true, true, true, true, true, true};
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
+  text += fmt::format(
+      "\nTogether {} (95 % of iterations within {}, spread {:.1f} %); attention "
+      "kernels reach {:.1f} GFLOP/s a rank.\n",
+      human(m.step), human(m.p95), 100 * m.spread, m.attention_flop_rate * 1e-9);
+  std::string sent;
+  for (std::size_t k = 0; k < comm_kinds; ++k) {
+    if (m.sent[k] > Bytes(0)) {
+      sent += fmt::format("{}{} {}", sent.empty() ? "" : ", ", to_string(static_cast<CommKind>(k)),
+                          human(m.sent[k]));
+    }
+  }
+  text +=
+      fmt::format("Sent by a rank, as the schedule says: {}.\n", sent.empty() ? "nothing" : sent);
+  text += check_text(report, style);
+  for (const std::string& warning : report.warnings) {
+    text += wrapped("Warning: " + warning, 0);
+  }
+  return text;
+}
+
+}  // namespace spp::cli

@@ -1,0 +1,45 @@
+// What `run` measured, beside what was predicted: document and table.
+#pragma once
+
+#include "cli/output.hpp"
+#include "cli/request.hpp"
+#include "runtime/trial.hpp"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace spp::cli {
+
+/// A run that has ended.
+struct RunReport {
+  SequencePlan plan;
+  std::string comm, kernels;
+  runtime::TrialResult trial;
+  std::optional<Evaluation> predicted;  // none without a machine
+  std::vector<std::string> warnings;
+};
+
+/// Times of one phase on the rank that ended last.
+struct PhaseTimes {
+  Seconds total{}, attention{}, other_kernels{};
+  /// Nothing was computed: exposed communication, and the executor itself.
+  [[nodiscard]] Seconds exposed() const { return total - attention - other_kernels; }
+};
+PhaseTimes times_of(const Timeline& timeline);
+
+/// Adds up both phases.
+struct MeasuredTimes {
+  PhaseTimes all;
+  Seconds step{}, p95{};
+  double spread = 0;
+  std::array<Bytes, comm_kinds> sent{};  // by the rank that sends most
+  double attention_flop_rate = 0;        // of attention kernels, mean over ranks, while they run
+};
+MeasuredTimes measured_times(const runtime::TrialResult& trial);
+
+Json run_document(const Job& job, const RunReport& report, Seconds elapsed);
+std::string run_table(const Job& job, const RunReport& report, const Style& style);
+
+}  // namespace spp::cli

@@ -1,0 +1,226 @@
+// Attention kernels on the blocks of plans. As many ranks of a host run at a time as have a core of
+// their own: in a plan all cores work, and they share caches, memory and clock. Operands come from
+// several copies in turn, so that none of them waits in a cache of the core; in a plan, too, keys
+// and values have just come from another rank.
+#include "base/error.hpp"
+#include "runtime/calibrate/suites.hpp"
+#include "runtime/kernels/convert.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+namespace spp::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t cold_bytes = 16 << 20;  // several times a core's own cache
+constexpr std::int64_t most_copies = 16;
+
+std::int64_t last_of(const TokenSet& tokens) {
+  std::int64_t last = 0;
+  for (const TokenRange& r : tokens.ranges()) {
+    last = std::max(last, r.last());
+  }
+  return last;
+}
+
+/// Memory of one tensor with numbers in it.
+class Filled {
+ public:
+  Filled(std::int64_t tokens, const AttentionBlock& b, int heads, int width, DType dtype)
+      : rows_{.data = nullptr,
+              .dtype = dtype,
+              .count = tokens,
+              .batch = b.batch,
+              .heads = heads,
+              .width = width},
+        memory_(static_cast<std::size_t>(rows_.bytes())) {
+    rows_.data = memory_.data();
+  }
+  /// Numbers that look random, `middle` plus or minus `reach`.
+  Filled& fill(float middle, float reach) {
+    std::array<float, 1024> some;
+    std::uint32_t state = 12345;
+    for (float& x : some) {
+      state = state * 1664525U + 1013904223U;
+      x = middle + reach * (static_cast<float>(state >> 8U) / 8388608.0F - 1);
+    }
+    for (std::int64_t at = 0; at < rows_.elements(); at += 1024) {
+      const auto count =
+          static_cast<std::size_t>(std::min<std::int64_t>(1024, rows_.elements() - at));
+      from_floats(rows_.dtype, std::span<const float>(some).first(count),
+                  rows_.data + at * size_of(rows_.dtype));
+    }
+    return *this;
+  }
+  [[nodiscard]] const Rows& rows() const { return rows_; }
+
+ private:
+  Rows rows_;
+  std::vector<std::byte> memory_;
+};
+
+/// What one call reads and writes.
+class Operands {
+ public:
+  explicit Operands(const AttentionBlock& b) : block_(b) {
+    const auto of_q = [&](int width, DType dtype) -> Filled& {
+      return tensors_.emplace_back(b.q.count(), b, b.q_heads, width, dtype);
+    };
+    const auto of_k = [&]() -> Filled& {
+      return tensors_.emplace_back(b.k.count(), b, b.kv_heads, b.head_dim, b.dtype);
+    };
+    tensors_.reserve(10);
+    const auto keys = static_cast<float>(b.k.count());
+    of_q(b.head_dim, b.dtype).fill(0, 1);             // q
+    of_k().fill(0, 1);                                // k
+    of_k().fill(0, 1);                                // v
+    of_q(1, DType::fp32).fill(std::log(keys), 0.1F);  // lse
+    of_q(b.head_dim, b.dtype);                        // out; backward: d_q
+    if (b.phase == Phase::backward) {
+      of_q(b.head_dim, b.dtype).fill(0, 1);  // d_out
+      of_q(1, DType::fp32).fill(0, 0.1F);    // delta
+      of_k();                                // d_k
+      of_k();                                // d_v
+    }
+    visible_ = {.q_tokens = b.q,
+                .k_tokens = b.k,
+                .mask = b.mask,
+                .seq = std::max(last_of(b.q), last_of(b.k)) + 1};
+  }
+
+  void run(AttentionKernels& kernels, const Poll& poll) const {
+    const auto rows = [this](std::size_t i) { return tensors_[i].rows(); };
+    if (block_.phase == Phase::forward) {
+      kernels.forward({.q = rows(0),
+                       .k = rows(1),
+                       .v = rows(2),
+                       .out = rows(4),
+                       .lse = rows(3),
+                       .visible = visible_},
+                      poll);
+      return;
+    }
+    kernels.backward({.q = rows(0),
+                      .k = rows(1),
+                      .v = rows(2),
+                      .d_out = rows(5),
+                      .lse = rows(3),
+                      .delta = rows(6),
+                      .d_q = rows(4),
+                      .d_k = rows(7),
+                      .d_v = rows(8),
+                      .visible = visible_},
+                     poll);
+  }
+  [[nodiscard]] std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const Filled& t : tensors_) {
+      sum += t.rows().bytes();
+    }
+    return sum;
+  }
+
+ private:
+  AttentionBlock block_;
+  std::vector<Filled> tensors_;
+  Visibility visible_;
+};
+
+class Attention {
+ public:
+  Attention(const Bench& bench, const AttentionBackend& backend)
+      : bench_(bench),
+        backend_(backend),
+        kernels_(backend.make()),
+        poll_([this] { bench_.transport.progress(); }) {}
+
+  void peak() {
+    for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+      if (!backend_.why_not(dtype).empty()) {
+        continue;
+      }
+      const TokenSet tokens(TokenRange{.begin = 0, .count = 512});
+      add("peak",
+          {.q = tokens,
+           .k = tokens,
+           .head_dim = 512,
+           .mask = {.kind = MaskKind::full},
+           .dtype = dtype},
+          {.budget = bench_.budget * 0.03, .longest = bench_.budget});
+    }
+  }
+
+  void blocks(const std::vector<AttentionBlock>& blocks) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const Seconds left = bench_.budget - elapsed();
+      const double share = 2.0 / static_cast<double>(blocks.size() - i);
+      add("attention", blocks[i],
+          {.budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
+           .longest = std::max(Seconds(0.002), left)});
+    }
+  }
+
+  std::vector<Series> series() { return std::move(series_); }
+
+ private:
+  /// On rank 0's clock, which all go by.
+  Seconds elapsed() {
+    const Seconds mine = Clock::now() - start_;
+    return Seconds(all_gather_numbers(bench_.transport, {mine.count()}).front().front());
+  }
+
+  void add(std::string what, const AttentionBlock& block, const Patient& patient) {
+    const bool active = has_core(bench_);
+    std::vector<Operands> copies;
+    if (active) {
+      copies.emplace_back(block);
+      const std::int64_t wanted = std::clamp<std::int64_t>(
+          cold_bytes / std::max<std::int64_t>(1, copies.front().bytes()) + 1, 2, most_copies);
+      while (static_cast<std::int64_t>(copies.size()) < wanted) {
+        copies.emplace_back(block);
+      }
+    }
+    std::size_t turn = 0;
+    auto seconds = measure(bench_.transport, patient, Samples::each, active, [&](int repetitions) {
+      for (int i = 0; i < repetitions; ++i) {
+        copies[turn++ % copies.size()].run(*kernels_, poll_);
+      }
+    });
+    if (seconds.empty()) {
+      return;  // too long
+    }
+    series_.push_back(
+        {.suite = "attention",
+         .what = std::move(what),
+         .scope = "",
+         .ranks = 1,
+         .active = static_cast<int>(std::min<std::int64_t>(bench_.cores, bench_.ranks())),
+         .size = 0,
+         .seconds = std::move(seconds),
+         .block = block});
+  }
+
+  const Bench& bench_;
+  const AttentionBackend& backend_;
+  std::unique_ptr<AttentionKernels> kernels_;
+  Poll poll_;
+  Clock::time_point start_ = Clock::now();
+  std::vector<Series> series_;
+};
+
+}  // namespace
+
+std::vector<Series> attention_suite(const Bench& bench, const AttentionBackend& kernels,
+                                    std::vector<AttentionBlock> blocks) {
+  std::ranges::stable_sort(blocks, {}, flops_of);
+  Attention attention(bench, kernels);
+  attention.peak();
+  attention.blocks(blocks);
+  return attention.series();
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,39 @@
+// The suites of a calibration. All ranks of a transport call them together, all get the samples.
+#pragma once
+
+#include "runtime/calibrate/samples.hpp"
+#include "runtime/kernels/attention.hpp"
+
+namespace spp::runtime {
+
+/// Messages between neighbours (links.cpp):
+///   ring      every rank of a node (scope intra), or every first rank of a node (inter), sends to
+///             the next one and receives from the one before: what a ring's exchange does
+///   pair      the first two ranks of a node (intra), the first ranks of the first two nodes
+///             (inter): both ways at once, everybody else quiet
+///   pairs     inter: every rank with its like in the next node
+///   cpu       `seconds` of the rank's own core per byte moved in a pair's exchange
+std::vector<Series> links_suite(const Bench& bench);
+
+/// all_to_all, all_gather, reduce_scatter (collectives.cpp): in groups of neighbours of every
+/// divisor of a node's ranks and in groups across nodes, all groups of a kind at the same time, as
+/// the dimensions of a mesh use them. `size`: bytes that a rank sends in the call.
+std::vector<Series> collectives_suite(const Bench& bench);
+
+/// Attention kernels (attention.cpp), on as many ranks of a host as have a core of their own, since
+/// the cores of a host slow each other down; cold operands, as a plan has them.
+///   attention  the blocks, by rising FLOPs; those that would not fit the budget are left out
+///   peak       one 512 wide head, where softmax hardly counts: close to a plain product; every
+///              dtype that the kernels can do
+std::vector<Series> attention_suite(const Bench& bench, const AttentionBackend& kernels,
+                                    std::vector<AttentionBlock> blocks);
+
+/// merge, accumulate, cast, copy, row_dot by bytes touched, and `op`: an op of the executor that
+/// does next to nothing (elementwise.cpp). Of `shape`: heads, head_dim and dtype.
+std::vector<Series> elementwise_suite(const Bench& bench, const AttentionBackend& kernels,
+                                      const Problem& shape);
+
+/// Whether this rank has a core of its own while the ranks behind it wait.
+inline bool has_core(const Bench& bench) { return bench.place < bench.cores; }
+
+}  // namespace spp::runtime

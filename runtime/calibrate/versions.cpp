@@ -1,0 +1,32 @@
+// Apart, because only here headers of libraries are needed for nothing but a version.
+#include "runtime/calibrate/calibrate.hpp"
+
+#if defined(SPP_MPI)
+#include <mpi.h>
+#endif
+#if defined(SPP_ONEDNN)
+#include <oneapi/dnnl/dnnl_version.h>
+#endif
+
+#include <fmt/format.h>
+
+namespace spp::runtime {
+
+std::vector<std::pair<std::string, std::string>> library_versions() {
+  std::vector<std::pair<std::string, std::string>> versions;
+#if defined(SPP_MPI)
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);  // allowed before MPI_Init
+  const std::string mpi(text.data());
+  versions.emplace_back("mpi", mpi.substr(0, mpi.find_first_of(",\n")));
+#endif
+#if defined(SPP_ONEDNN)
+  versions.emplace_back("onednn", fmt::format("{}.{}.{}", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR,
+                                              DNNL_VERSION_PATCH));
+#endif
+  versions.emplace_back("compiler", __VERSION__);
+  return versions;
+}
+
+}  // namespace spp::runtime

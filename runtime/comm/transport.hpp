@@ -1,0 +1,89 @@
+// Point-to-point messages between the ranks of one run: what communicators are made of. One file
+// each in runtime/comm/, listed in runtime/CMakeLists.txt, from which `transports::all()` is
+// generated: `inproc` (ranks are threads of this process), `mpi` (ranks are processes).
+//
+// A transport is used by the thread of its rank only and never blocks, except in the calls that say
+// so. Data moves when progress() is called (between the tiles of a kernel, while waiting): overlap
+// is as good as progress is often.
+#pragma once
+
+#include "base/id.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp::runtime {
+
+/// A posted message of one side; valid until done() has returned true for it.
+using Ticket = std::int64_t;
+
+class Transport {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual Rank rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+
+  /// Posts one side of a message and returns at once; the memory stays as it is until done.
+  /// Messages from one rank to another with one tag match in the order of posting; both sides must
+  /// give the same size (else BackendError). Tags are small: 0 to 63. A rank may send to itself.
+  virtual Ticket send(Rank to, int tag, std::span<const std::byte> data) = 0;
+  virtual Ticket receive(Rank from, int tag, std::span<std::byte> data) = 0;
+  /// Moves what can be moved.
+  virtual void progress() = 0;
+  /// True once the message is complete on this side; then the ticket is gone.
+  virtual bool done(Ticket ticket) = 0;
+  /// Called by a rank that has nothing to do: lets others have the core.
+  virtual void idle() = 0;
+
+  // ---- control plane: small, blocking, all ranks together, in the same order; not timed.
+  virtual void barrier() = 0;
+  /// Everybody's text, by rank, on every rank.
+  virtual std::vector<std::string> all_gather_text(const std::string& mine) = 0;
+
+  /// Ends the run for everybody: the other ranks' next call throws BackendError with this text
+  /// (mpi: the processes are ended after the text was printed to stderr). Idempotent.
+  virtual void abort(std::string_view text) noexcept = 0;
+};
+
+/// What one rank does.
+using RankBody = std::function<void(Transport&)>;
+
+/// Runs `work`. If it throws, the run is aborted before the exception goes on: declare what
+/// messages point to before the call, not in `work`, so that no other rank reads memory that is
+/// gone.
+void abort_on_throw(Transport& transport, const std::function<void()>& work);
+
+struct TransportBackend {
+  std::string_view name;   // "inproc"
+  std::string_view title;  // "threads of this process"
+  /// "" if it can run here, else why not ("not compiled in: MPI was not found").
+  std::string (*why_not)();
+  /// Ranks that this process is one of, if the launcher has decided that (mpirun, srun); 0: free.
+  int (*launched_ranks)();
+  /// This process's rank there; 0 if nothing was launched. Only rank 0 should talk to people.
+  int (*launched_rank)();
+  /// Runs `body` on `ranks` ranks and returns when all have ended. inproc: one thread each. mpi:
+  /// once, in this process; InputError if the launcher started another number. If a rank throws,
+  /// the others are aborted and the first rank's exception is rethrown here, the original one
+  /// before those that only tell of the abort.
+  void (*run)(int ranks, const RankBody& body);
+};
+
+namespace transports {
+/// All back ends, in the order of runtime/CMakeLists.txt. Generated.
+std::span<const TransportBackend* const> all();
+/// By name; unknown names are an InputError(where) with "did you mean".
+const TransportBackend& by_name(std::string_view name, std::string_view where);
+}  // namespace transports
+
+}  // namespace spp::runtime

@@ -1,0 +1,14 @@
+// One binary for CPUs with and without AVX2 and AVX512: functions marked SPP_EVERY_CPU are compiled
+// once for each, and the loader picks at program start. (Sanitizers instrument the code that picks,
+// which runs before they do: no choice then.)
+#pragma once
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define SPP_EVERY_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define SPP_EVERY_CPU
+#endif
+
+/// For what is called in such a function: must become part of it to be compiled with it.
+#define SPP_INLINE [[gnu::always_inline]] inline

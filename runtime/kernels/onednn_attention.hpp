@@ -1,0 +1,353 @@
+// Attention in tiles over oneDNN's matrix products; the online softmax is FlashAttention's (Dao,
+// arXiv:2307.08691, algorithms 1 and 2). For onednn.cpp only.
+//
+// Products are in T (fp32 or bf16) with fp32 results; softmax, accumulators and LSE are fp32. One
+// KV head and one batch element at a time, with the query heads of its group as rows of the same
+// tiles: row r of a tile is token r / G, head r % G, which is also how they lie in memory.
+//
+//   forward, for each query tile:           backward, for each query tile:
+//     for each key tile that it sees:         for each key tile that it sees:
+//       S = Q K^T                               S = Q K^T, dP = dO V^T
+//       m' = max(m, row max of S)               P = e^(scale S - lse)
+//       P = e^(scale S - m')                    dS = scale P (dP - delta)
+//       l = l e^(m - m') + row sum of P         dV^T += dO^T P
+//       O = O e^(m - m') + P V                  dK^T += Q^T dS
+//     O / l, m + log l                          dQ += dS K
+//
+// The keys' gradients are kept transposed, so that no product needs a transposed left side, which
+// is slow. K and V are packed once for all query tiles, into the order in which oneDNN reads them
+// fastest (up to 1.5 times for bf16, beside the strided original 3 times). That is the workspace:
+// K and V of one head; backward also K^T and fp32 dK and dV of one head.
+#pragma once
+
+#if defined(SPP_ONEDNN)
+
+#include "runtime/kernels/head_rows.hpp"
+#include "runtime/kernels/onednn_matmul.hpp"
+#include "runtime/kernels/pacer.hpp"
+#include "runtime/kernels/softmax.hpp"
+#include "runtime/kernels/tiles.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+namespace spp::runtime {
+
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+/// A product's right sides for one key tile; packed when first needed.
+struct PackedTile {
+  dnnl::memory k_transposed, v_forward, v_transposed, k;
+  bool ready = false;
+};
+
+template <class T>
+class TiledAttention {
+ public:
+  /// Rows of a query tile (tokens times heads of the group) and keys of a key tile.
+  struct TileSize {
+    std::int64_t rows = 0;
+    std::int64_t keys = 0;
+  };
+
+  void forward(const AttentionForwardArgs& args, const Poll& poll) {
+    Pacer pace(poll);
+    prepare(args.q, args.k, args.visible, forward_size);
+    for_each_kv_head(args.k, [&](const HeadGroup& kv, const HeadGroup& group) {
+      for (std::int64_t from = 0; from < args.q.count; from += tokens_) {
+        const Interval tokens{.begin = from, .end = std::min(from + tokens_, args.q.count)};
+        forward_tile(args, kv, group, tokens, pace);
+      }
+    });
+  }
+
+  void backward(const AttentionBackwardArgs& args, const Poll& poll) {
+    Pacer pace(poll);
+    prepare(args.q, args.k, args.visible, backward_size);
+    for (Buffer<float>* whole : {&d_k_, &d_v_}) {
+      whole->resize(args.k.count * width_);
+    }
+    for_each_kv_head(args.k, [&](const HeadGroup& kv, const HeadGroup& group) {
+      for (std::int64_t from = 0; from < args.q.count; from += tokens_) {
+        const Interval tokens{.begin = from, .end = std::min(from + tokens_, args.q.count)};
+        backward_tile(args, kv, group, tokens, pace);
+      }
+      write_key_gradients(args, kv);
+    });
+  }
+
+ private:
+  static constexpr bool is_float = std::is_same_v<T, float>;
+  static constexpr TileSize forward_size{.rows = 256, .keys = 256};
+  static constexpr TileSize backward_size{.rows = 128, .keys = 256};
+
+  /// Sizes and workspaces of a call.
+  void prepare(const Rows& q, const Rows& k, const Visibility& visible, const TileSize& size) {
+    ensure(visible.q_tokens.count() == q.count && visible.k_tokens.count() == k.count,
+           "attention over other tokens than its rows hold");
+    ensure(k.heads > 0 && q.heads % k.heads == 0, "query heads are no multiple of KV heads");
+    group_ = q.heads / k.heads;
+    width_ = q.width;
+    tokens_ = std::max<std::int64_t>(1, size.rows / group_);
+    scale_ = 1 / std::sqrt(static_cast<float>(width_));
+    scale2_ = scale_ * std::numbers::log2e_v<float>;
+    tiles_ = key_tiles(visible.k_tokens, size.keys);
+    seen_.emplace(visible);
+    packs_.resize(tiles_.size());
+    const std::int64_t rows = tokens_ * group_;
+    for (Buffer<T>* of_rows : {&q_, &q_transposed_, &d_out_, &d_out_transposed_}) {
+      of_rows->resize(rows * width_);
+    }
+    for (Buffer<float>* tile : {&s_, &dp_}) {
+      tile->resize(rows * size.keys);
+    }
+    for (Buffer<T>* tile : {&p_, &ds_}) {
+      tile->resize(is_float ? 0 : rows * size.keys);
+    }
+    out_.resize(rows * width_);
+    for (std::vector<float>* by_row : {&max2_, &sum_, &delta_}) {
+      by_row->resize(static_cast<std::size_t>(rows));
+    }
+    keys_of_head_.resize(size.keys * width_ * 2);
+  }
+
+  template <class Body>
+  void for_each_kv_head(const Rows& k, Body&& body) {
+    for (std::int64_t b = 0; b < k.batch; ++b) {
+      for (int h = 0; h < k.heads; ++h) {
+        touched_.assign(tiles_.size(), false);
+        for (PackedTile& pack : packs_) {
+          pack.ready = false;
+        }
+        body(HeadGroup{.batch = b, .first = h},
+             HeadGroup{.batch = b, .first = h * group_, .count = group_});
+      }
+    }
+  }
+
+  /// A key tile's rows of one head as a matrix of T: where they are, or converted.
+  Strided matrix_of(const Rows& rows, const HeadGroup& head, const KeyTile& tile) {
+    if (rows.dtype == stored_as<T>) {
+      return {.data = rows.data + run_of(rows, tile.row, head) * size_of(rows.dtype),
+              .rows = tile.count(),
+              .columns = width_,
+              .row_stride = rows.batch * rows.heads * rows.width};
+    }
+    gather(rows, head, {.begin = tile.row, .end = tile.row + tile.count()}, keys_of_head_.data());
+    return {.data = reinterpret_cast<const std::byte*>(keys_of_head_.data()),
+            .rows = tile.count(),
+            .columns = width_,
+            .row_stride = width_};
+  }
+  static Strided transposed(const Strided& m) {
+    return {.data = m.data,
+            .rows = m.columns,
+            .columns = m.rows,
+            .row_stride = m.column_stride,
+            .column_stride = m.row_stride};
+  }
+
+  PackedTile& packed(const Rows& k, const Rows& v, const HeadGroup& head, std::size_t tile,
+                     Phase phase) {
+    PackedTile& pack = packs_[tile];
+    if (!pack.ready) {
+      const Strided keys = matrix_of(k, head, tiles_[tile]);
+      matmuls_.pack(transposed(keys), pack.k_transposed);
+      if (phase == Phase::backward) {
+        matmuls_.pack(keys, pack.k);
+      }
+      const Strided values = matrix_of(v, head, tiles_[tile]);
+      if (phase == Phase::forward) {
+        matmuls_.pack(values, pack.v_forward);
+      } else {
+        matmuls_.pack(transposed(values), pack.v_transposed);
+      }
+      pack.ready = true;
+    }
+    return pack;
+  }
+
+  /// The visible part of a row; 0 around it.
+  static void clear_around(float* row, const Interval& seen, std::int64_t count) {
+    std::fill(row, row + seen.begin, 0.0F);
+    std::fill(row + seen.end, row + count, 0.0F);
+  }
+
+  /// A finished row of P or dS goes to where products read it: for bf16 it is rounded, while it is
+  /// in the first cache.
+  static void finish(const float* row, Buffer<T>& rounded, std::int64_t at, std::int64_t count) {
+    if constexpr (!is_float) {
+      round_row(row, rounded.data() + at, count);
+    }
+  }
+  static const T* operand(const Buffer<float>& tile, const Buffer<T>& rounded) {
+    if constexpr (is_float) {
+      return tile.data();
+    } else {
+      return rounded.data();
+    }
+  }
+
+  void forward_tile(const AttentionForwardArgs& args, const HeadGroup& kv, const HeadGroup& group,
+                    Interval tokens, Pacer& pace) {
+    const std::int64_t rows = tokens.count() * group_;
+    gather(args.q, group, tokens, q_.data());
+    std::fill_n(max2_.begin(), rows, minus_infinity);
+    std::fill_n(sum_.begin(), rows, 0.0F);
+    bool started = false;
+    for (std::size_t t = 0; t < tiles_.size(); ++t) {
+      const SeenTile seen = seen_->of(tokens.begin, tokens.count(), tiles_[t]);
+      if (!seen.any) {
+        continue;
+      }
+      const PackedTile& pack = packed(args.k, args.v, kv, t, Phase::forward);
+      const std::int64_t keys = tiles_[t].count();
+      matmuls_.run({.m = rows, .n = keys, .k = width_, .packed = true}, q_.data(),
+                   pack.k_transposed, s_.data());
+      softmax(seen, rows, keys, started);
+      matmuls_.run({.m = rows, .n = width_, .k = keys, .packed = true, .add = started},
+                   operand(s_, p_), pack.v_forward, out_.data());
+      started = true;
+      pace();
+    }
+    if (!started) {
+      std::fill_n(out_.data(), rows * width_, 0.0F);
+    }
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float sum = sum_[index(r)];
+      scale_row(out_.data() + r * width_, width_, sum > 0 || sum != sum ? 1 / sum : 0.0F);
+      sum_[index(r)] = (max2_[index(r)] + std::log2(sum)) * std::numbers::ln2_v<float>;
+    }
+    scatter(out_.data(), args.out, group, tokens);
+    scatter(sum_.data(), args.lse, group, tokens);
+  }
+
+  /// Scores -> probabilities up to the row's sum; brings max2_, sum_ and out_ up to date.
+  void softmax(const SeenTile& seen, std::int64_t rows, std::int64_t keys, bool started) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const Interval& row_seen = seen.rows[index(r / group_)];
+      float* row = s_.data() + r * keys;
+      clear_around(row, row_seen, keys);
+      if (row_seen.empty()) {
+        finish(row, p_, r * keys, keys);
+        continue;
+      }
+      const float before = max2_[index(r)];
+      row += row_seen.begin;
+      const float max2 = std::max(before, scale2_ * row_max(row, row_seen.count()));
+      const float tile_sum = exp_row(row, row_seen.count(), scale2_, max2);
+      finish(row - row_seen.begin, p_, r * keys, keys);
+      if (max2 != before) {
+        const float factor = std::exp2(before - max2);
+        sum_[index(r)] *= factor;
+        max2_[index(r)] = max2;
+        if (started) {
+          scale_row(out_.data() + r * width_, width_, factor);
+        }
+      }
+      sum_[index(r)] += tile_sum;
+    }
+  }
+
+  void backward_tile(const AttentionBackwardArgs& args, const HeadGroup& kv, const HeadGroup& group,
+                     Interval tokens, Pacer& pace) {
+    const std::int64_t rows = tokens.count() * group_;
+    gather(args.q, group, tokens, q_.data());
+    gather(args.d_out, group, tokens, d_out_.data());
+    gather(args.lse, group, tokens, max2_.data());
+    gather(args.delta, group, tokens, delta_.data());
+    transpose(q_.data(), rows, width_, q_transposed_.data());
+    transpose(d_out_.data(), rows, width_, d_out_transposed_.data());
+    scale_row(max2_.data(), rows, std::numbers::log2e_v<float>);
+    bool started = false;
+    for (std::size_t t = 0; t < tiles_.size(); ++t) {
+      const SeenTile seen = seen_->of(tokens.begin, tokens.count(), tiles_[t]);
+      if (!seen.any) {
+        continue;
+      }
+      const PackedTile& pack = packed(args.k, args.v, kv, t, Phase::backward);
+      const std::int64_t keys = tiles_[t].count();
+      const Product scores{.m = rows, .n = keys, .k = width_, .packed = true};
+      matmuls_.run(scores, q_.data(), pack.k_transposed, s_.data());
+      matmuls_.run(scores, d_out_.data(), pack.v_transposed, dp_.data());
+      gradients(seen, rows, keys);
+      const T* p = operand(s_, p_);
+      const T* ds = operand(dp_, ds_);
+      const std::int64_t at = tiles_[t].row * width_;
+      const Product of_keys{.m = width_, .n = keys, .k = rows, .add = touched_[t]};
+      matmuls_.run(of_keys, d_out_transposed_.data(), p, d_v_.data() + at);
+      matmuls_.run(of_keys, q_transposed_.data(), ds, d_k_.data() + at);
+      matmuls_.run({.m = rows, .n = width_, .k = keys, .packed = true, .add = started}, ds, pack.k,
+                   out_.data());
+      touched_[t] = true;
+      started = true;
+      pace();
+    }
+    if (!started) {
+      std::fill_n(out_.data(), rows * width_, 0.0F);
+    }
+    scatter(out_.data(), args.d_q, group, tokens);
+  }
+
+  /// Scores and dP -> P and dS.
+  void gradients(const SeenTile& seen, std::int64_t rows, std::int64_t keys) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float lse2 = max2_[index(r)];
+      const Interval row_seen = lse2 == minus_infinity ? Interval{} : seen.rows[index(r / group_)];
+      float* s = s_.data() + r * keys;
+      float* dp = dp_.data() + r * keys;
+      clear_around(s, row_seen, keys);
+      clear_around(dp, row_seen, keys);
+      gradient_row(s + row_seen.begin, dp + row_seen.begin, row_seen.count(),
+                   {.scale = scale_, .scale2 = scale2_, .lse2 = lse2, .delta = delta_[index(r)]});
+      finish(s, p_, r * keys, keys);
+      finish(dp, ds_, r * keys, keys);
+    }
+  }
+
+  /// Transposes the accumulators of one head back, tile by tile.
+  void write_key_gradients(const AttentionBackwardArgs& args, const HeadGroup& kv) {
+    for (std::size_t t = 0; t < tiles_.size(); ++t) {
+      const KeyTile& tile = tiles_[t];
+      const Interval keys{.begin = tile.row, .end = tile.row + tile.count()};
+      for (const auto& [accumulator, to] : {std::pair(&d_k_, &args.d_k), {&d_v_, &args.d_v}}) {
+        float* sum = accumulator->data() + tile.row * width_;
+        if (!touched_[t]) {
+          std::fill_n(sum, tile.count() * width_, 0.0F);
+        }
+        gradient_rows_.resize(tile.count() * width_);
+        transpose(sum, width_, tile.count(), gradient_rows_.data());
+        scatter(gradient_rows_.data(), *to, kv, keys);
+      }
+    }
+  }
+
+  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  Matmuls matmuls_{is_float ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16};
+  int group_ = 1;
+  std::int64_t width_ = 1;
+  std::int64_t tokens_ = 1;  // of a query tile
+  float scale_ = 1, scale2_ = 1;
+  std::vector<KeyTile> tiles_;
+  std::optional<SeenKeys> seen_;
+  std::vector<PackedTile> packs_;                          // by key tile
+  std::vector<bool> touched_;                              // d_k_ and d_v_ hold something
+  Buffer<T> q_, q_transposed_, d_out_, d_out_transposed_;  // [rows, width] and transposed
+  Buffer<float> s_, dp_;                                   // [rows, keys]
+  Buffer<T> p_, ds_;                                       // the same, rounded
+  Buffer<float> out_;                                      // [rows, width]: out or d_q
+  Buffer<float> d_k_, d_v_;                                // by key tile: [width, keys]
+  Buffer<float> gradient_rows_;                            // [keys, width]
+  Buffer<T> keys_of_head_;                                 // [keys, width], converted
+  std::vector<float> max2_, sum_, delta_;                  // by row; max2_ also holds lse2
+};
+
+}  // namespace spp::runtime
+
+#endif

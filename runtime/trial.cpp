@@ -1,0 +1,293 @@
+#include "runtime/trial.hpp"
+
+#include "runtime/redistribute.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+namespace spp::runtime {
+namespace {
+
+const Buffer* find(const std::vector<Buffer>& buffers, Tensor tensor, BufferRole role) {
+  const auto at = std::ranges::find_if(
+      buffers, [&](const Buffer& b) { return b.tensor == tensor && b.role == role; });
+  return at == buffers.end() ? nullptr : &*at;
+}
+
+BufferId id_of(const StoredProgram& program, Tensor tensor, BufferRole role) {
+  const Buffer* buffer = find(program.buffers, tensor, role);
+  ensure(buffer != nullptr, "a program lacks an input or output");
+  return BufferId(static_cast<std::size_t>(buffer - program.buffers.data()));
+}
+
+std::vector<Tile> tiles_of(const std::vector<StoredProgram>& programs, Tensor tensor,
+                           BufferRole role) {
+  std::vector<Tile> tiles;
+  for (const StoredProgram& program : programs) {
+    const Buffer* buffer = find(program.buffers, tensor, role);
+    ensure(buffer != nullptr, "a program lacks an input or output");
+    tiles.push_back({.tokens = buffer->tile, .heads = buffer->head_range});
+  }
+  return tiles;
+}
+
+/// What one phase has measured on one rank.
+struct PhaseRun {
+  std::vector<Execution> runs;  // by iteration
+  std::optional<CheckReport> check;
+};
+
+/// A phase with the memory of one rank.
+struct PhaseOfRank {
+  PhaseOfRank(const Schedule& s, const std::vector<StoredProgram>& all, Rank rank)
+      : schedule(s), program(all[rank.index()]), memory(program, s.problem) {}
+  const Schedule& schedule;
+  const StoredProgram& program;
+  HostMemory memory;
+
+  void load(const InputData& data, std::initializer_list<Tensor> tensors) {
+    for (const Tensor tensor : tensors) {
+      const BufferId id = id_of(program, tensor, BufferRole::input);
+      const Buffer& buffer = program.buffers[id.index()];
+      data.fill(tensor, buffer.tile, buffer.head_range, memory.all(id));
+    }
+  }
+};
+
+template <class T>
+std::string bytes_of_vector(const std::vector<T>& values) {
+  std::string text(values.size() * sizeof(T), '\0');
+  std::memcpy(text.data(), values.data(), text.size());
+  return text;
+}
+
+template <class T>
+std::vector<T> vector_of_bytes(const std::string& text) {
+  std::vector<T> values(text.size() / sizeof(T));
+  std::memcpy(values.data(), text.data(), text.size());
+  return values;
+}
+
+class Trial {
+ public:
+  explicit Trial(const TrialRequest& request) : request_(request) {
+    ensure(request.forward.has_value(), "a trial needs a forward");
+    forward_ = store(*request.forward);
+    if (request.backward) {
+      backward_ = store(*request.backward);
+    }
+  }
+
+  TrialResult run() {
+    request_.transport->run(request_.forward->mesh.size(), [this](Transport& t) { rank(t); });
+    return std::move(result_);
+  }
+
+ private:
+  void rank(Transport& transport) {
+    if (const std::string refused = memory_refused(transport); !refused.empty()) {
+      if (transport.rank().value == 0) {
+        result_ = {.complete = true, .refused = refused};
+      }
+      return;
+    }
+    const InputData data{.requested = request_.forward->requested, .seed = request_.seed};
+    const std::unique_ptr<AttentionKernels> kernels = request_.kernels->make();
+    PhaseOfRank forward(*request_.forward, forward_, transport.rank());
+    forward.load(data, {Tensor::q, Tensor::k, Tensor::v});
+    std::optional<PhaseOfRank> backward;
+    if (request_.backward) {
+      backward.emplace(*request_.backward, backward_, transport.rank());
+      backward->load(data, {Tensor::q, Tensor::k, Tensor::v, Tensor::d_out});
+    }
+    // What messages point to is declared by now.
+    abort_on_throw(transport, [&] {
+      iterate(transport, *kernels, data, forward, backward ? &*backward : nullptr);
+    });
+  }
+
+  void iterate(Transport& transport, AttentionKernels& kernels, const InputData& data,
+               PhaseOfRank& forward, PhaseOfRank* backward) {
+    PhaseRun forward_run;
+    PhaseRun backward_run;
+    const auto execute_phase = [&](PhaseOfRank& phase, PhaseRun& run, bool keep) {
+      transport.barrier();
+      Execution e = execute(phase.schedule, phase.program, phase.memory, kernels, transport,
+                            request_.execution);
+      if (keep) {
+        run.runs.push_back(std::move(e));
+      }
+    };
+    for (int i = -request_.warmup; i < request_.iterations; ++i) {
+      if (request_.time_forward || i == -request_.warmup) {
+        execute_phase(forward, forward_run, i >= 0);
+      }
+      if (backward) {
+        if (i == -request_.warmup) {
+          hand_over(transport, forward, *backward);
+        }
+        execute_phase(*backward, backward_run, i >= 0);
+      }
+      if (transport.rank().value == 0 && request_.progress) {
+        request_.progress(i + 1);
+      }
+    }
+    if (request_.check) {
+      forward_run.check = check_forward(transport, forward.schedule, forward.program,
+                                        forward.memory, data, request_.checking);
+      if (backward) {
+        backward_run.check = check_backward(transport, backward->schedule, backward->program,
+                                            backward->memory, data, request_.checking);
+      }
+    }
+    collect(transport, forward_run, backward_run);
+  }
+
+  /// The backward reads what the forward has kept: out and lse.
+  void hand_over(Transport& transport, const PhaseOfRank& from, const PhaseOfRank& to) const {
+    for (const Tensor tensor : {Tensor::out, Tensor::lse}) {
+      const auto held = tiles_of(forward_, tensor, BufferRole::output);
+      const auto wanted = tiles_of(backward_, tensor, BufferRole::input);
+      redistribute(transport, held, wanted,
+                   from.memory.all(id_of(from.program, tensor, BufferRole::output)),
+                   to.memory.all(id_of(to.program, tensor, BufferRole::input)));
+    }
+  }
+
+  /// Ranks of one host share its memory. Asked before anything is allocated.
+  std::string memory_refused(Transport& transport) const {
+    const std::size_t r = transport.rank().index();
+    Bytes mine = memory_needed(forward_[r], request_.forward->problem);
+    if (request_.backward) {
+      mine += memory_needed(backward_[r], request_.backward->problem);
+    }
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    const std::string name(host.data());
+    std::map<std::string, std::pair<Bytes, Bytes>> hosts;  // needed, available
+    for (const std::string& text : transport.all_gather_text(
+             fmt::format("{} {} {}", mine.value(), memory_available().value(), name))) {
+      const std::size_t space = text.find(' ', text.find(' ') + 1);
+      auto& [needed, available] = hosts[text.substr(space + 1)];
+      needed += Bytes(std::stoll(text));
+      available = Bytes(std::stoll(text.substr(text.find(' ') + 1)));
+    }
+    for (const auto& [h, memory] : hosts) {
+      const auto& [needed, available] = memory;
+      if (available.value() > 0 && needed > available) {
+        return fmt::format("host {} has {:.2f} GB of memory left, its ranks need {:.2f} GB", h,
+                           available.as_double() * 1e-9, needed.as_double() * 1e-9);
+      }
+    }
+    return "";
+  }
+
+  void collect(Transport& transport, PhaseRun& forward, PhaseRun& backward) {
+    std::optional<PhaseResult> f;
+    std::optional<PhaseResult> b;
+    if (request_.time_forward) {
+      f = collect(transport, forward, request_.forward->streams);
+    }
+    if (request_.backward) {
+      b = collect(transport, backward, request_.backward->streams);
+    }
+    if (transport.rank().value != 0) {
+      return;
+    }
+    result_.complete = true;
+    for (int i = 0; i < request_.iterations; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      result_.samples.push_back((f ? f->samples[at] : Seconds(0)) +
+                                (b ? b->samples[at] : Seconds(0)));
+    }
+    result_.forward = std::move(f);
+    result_.backward = std::move(b);
+    if (!request_.time_forward && forward.check && result_.backward) {
+      // A forward that only prepared must be right, too.
+      auto& tensors = result_.backward->check->tensors;
+      tensors.insert(tensors.begin(), forward.check->tensors.begin(), forward.check->tensors.end());
+    }
+  }
+
+  static PhaseResult collect(Transport& transport, const PhaseRun& run,
+                             const std::vector<std::string>& streams) {
+    PhaseResult result;
+    result.check = run.check;
+    std::vector<Seconds> mine;
+    for (const Execution& e : run.runs) {
+      mine.push_back(e.elapsed);
+    }
+    result.samples = mine;
+    for (const std::string& text : transport.all_gather_text(bytes_of_vector(mine))) {
+      const std::vector<Seconds> theirs = vector_of_bytes<Seconds>(text);
+      for (std::size_t i = 0; i < theirs.size(); ++i) {
+        result.samples[i] = std::max(result.samples[i], theirs[i]);
+      }
+    }
+    if (run.runs.empty()) {
+      return result;
+    }
+    // The iteration in the middle; all ranks choose the same.
+    std::vector<std::size_t> order(result.samples.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i] = i;
+    }
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return result.samples[i]; });
+    const Execution& middle = run.runs[order[(order.size() - 1) / 2]];
+    result.timeline.streams = streams;
+    for (const std::string& text :
+         transport.all_gather_text(bytes_of_vector(middle.timeline.events))) {
+      const auto events = vector_of_bytes<TimelineEvent>(text);
+      result.timeline.events.insert(result.timeline.events.end(), events.begin(), events.end());
+    }
+    const std::vector<std::array<Bytes, comm_kinds>> sent{middle.sent};
+    for (const std::string& text : transport.all_gather_text(bytes_of_vector(sent))) {
+      result.sent.push_back(vector_of_bytes<std::array<Bytes, comm_kinds>>(text).front());
+    }
+    return result;
+  }
+
+  const TrialRequest& request_;
+  std::vector<StoredProgram> forward_, backward_;
+  TrialResult result_;  // written by rank 0 only
+};
+
+}  // namespace
+
+bool TrialResult::passed() const {
+  const auto ok = [](const std::optional<PhaseResult>& phase) {
+    return !phase || !phase->check || phase->check->passed();
+  };
+  return ok(forward) && ok(backward);
+}
+
+TrialResult run_trial(const TrialRequest& request) { return Trial(request).run(); }
+
+Seconds median(std::vector<Seconds> samples) {
+  ensure(!samples.empty(), "the median of nothing");
+  std::ranges::sort(samples);
+  const std::size_t n = samples.size();
+  return n % 2 == 1 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
+}
+
+Seconds percentile_95(std::vector<Seconds> samples) {
+  ensure(!samples.empty(), "a percentile of nothing");
+  std::ranges::sort(samples);
+  const auto rank = static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(samples.size())));
+  return samples[std::max<std::size_t>(rank, 1) - 1];
+}
+
+double relative_spread(const std::vector<Seconds>& samples) {
+  const Seconds middle = median(samples);
+  std::vector<Seconds> deviations;
+  for (const Seconds s : samples) {
+    deviations.push_back(Seconds(std::abs((s - middle).count())));
+  }
+  return middle.count() > 0 ? median(deviations) / middle : 0;
+}
+
+}  // namespace spp::runtime

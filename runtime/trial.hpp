@@ -1,0 +1,55 @@
+// A trial: schedules run for real on P ranks, some times, checked and timed.
+#pragma once
+
+#include "runtime/check.hpp"
+#include "runtime/execute.hpp"
+
+#include <functional>
+#include <optional>
+
+namespace spp::runtime {
+
+struct TrialRequest {
+  std::optional<Schedule> forward;  // needed by a backward, too, to make its inputs
+  std::optional<Schedule> backward;
+  bool time_forward = true;  // false: the forward only prepares the backward
+  const TransportBackend* transport = nullptr;
+  const AttentionBackend* kernels = nullptr;
+  int warmup = 1;
+  int iterations = 5;
+  bool check = true;
+  std::uint64_t seed = 1;
+  ExecuteOptions execution;
+  CheckOptions checking;
+  /// On rank 0, from time to time: iterations done.
+  std::function<void(int)> progress;
+};
+
+/// One phase, all ranks.
+struct PhaseResult {
+  Timeline timeline;             // of the iteration with the median time; all ranks
+  std::vector<Seconds> samples;  // of each iteration: the slowest rank's time
+  std::vector<std::array<Bytes, comm_kinds>> sent;  // by rank, in one iteration
+  std::optional<CheckReport> check;
+};
+
+struct TrialResult {
+  bool complete = false;  // on the process of rank 0; others know nothing
+  /// Why it did not run: too little memory. Else "".
+  std::string refused;
+  std::optional<PhaseResult> forward, backward;
+  std::vector<Seconds> samples;  // of each iteration: both phases
+
+  [[nodiscard]] bool passed() const;
+};
+
+/// Returns on every process when all ranks have ended; BackendError if one failed.
+TrialResult run_trial(const TrialRequest& request);
+
+Seconds median(std::vector<Seconds> samples);
+/// The smallest sample that 95 % of all do not exceed.
+Seconds percentile_95(std::vector<Seconds> samples);
+/// Median absolute deviation from the median, over the median.
+double relative_spread(const std::vector<Seconds>& samples);
+
+}  // namespace spp::runtime

@@ -1,0 +1,241 @@
+#include "schedule/storage.hpp"
+
+#include "schedule/storage_rank.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+namespace spp {
+namespace {
+
+/// Which ops an op waits for: buffers, and bytes that change hands in the arena.
+class Dependencies {
+ public:
+  Dependencies(const Arena& arena, std::size_t buffers, std::size_t streams)
+      : arena_(&arena), touches_(buffers), streams_(streams) {
+    for (Touches& t : touches_) {
+      t.last.assign(streams, -1);
+      t.last_write.assign(streams, -1);
+    }
+  }
+
+  /// Of op number `index`; the last op of every other stream that it waits for.
+  std::vector<std::int32_t> of(const Op& op, std::int32_t index) {
+    std::vector<std::int32_t> waits(streams_, -1);
+    const auto wait = [&](const std::vector<std::int32_t>& ops) {
+      for (std::size_t s = 0; s < streams_; ++s) {
+        waits[s] = std::max(waits[s], ops[s]);
+      }
+    };
+    const Access access = access_of(op.body);
+    for (const auto ids : {access.reads(), access.writes()}) {
+      for (const BufferId id : ids) {
+        if (!touches_[id.index()].known) {
+          touches_[id.index()].known = true;
+          for (const BufferId before : arena_->predecessors[id.index()]) {
+            wait(touches_[before.index()].last);
+          }
+        }
+      }
+    }
+    for (const BufferId id : access.reads()) {
+      wait(touches_[id.index()].last_write);
+    }
+    for (const BufferId id : access.writes()) {
+      wait(touches_[id.index()].last);
+    }
+    const std::size_t stream = op.stream.index();
+    for (const BufferId id : access.reads()) {
+      touches_[id.index()].last[stream] = index;
+    }
+    for (const BufferId id : access.writes()) {
+      touches_[id.index()].last[stream] = index;
+      touches_[id.index()].last_write[stream] = index;
+    }
+    waits[stream] = -1;  // its own stream runs in order
+    std::erase(waits, -1);
+    std::ranges::sort(waits);
+    return waits;
+  }
+
+ private:
+  /// By stream; an op of a stream ends before the next begins, so the last one is enough.
+  struct Touches {
+    std::vector<std::int32_t> last, last_write;
+    bool known = false;
+  };
+  const Arena* arena_;
+  std::vector<Touches> touches_;
+  std::size_t streams_;
+};
+
+struct CallKey {
+  StreamId stream;
+  int first = 0, stride = 1, size = 1;
+  std::int64_t call = 0;  // how often the rank has called this group on this stream before
+  friend auto operator<=>(const CallKey&, const CallKey&) = default;
+};
+
+struct Call {
+  std::vector<Contribution> members;
+  int arrived = 0, left = 0;
+};
+
+struct ChannelKey {
+  Rank from, to;
+  StreamId stream;
+  friend auto operator<=>(const ChannelKey&, const ChannelKey&) = default;
+};
+
+struct RankWalk {
+  RankWalk(const Schedule& schedule, Rank rank)
+      : program(schedule.program(rank)),
+        store(schedule, rank),
+        cursor(program),
+        result{.rank = rank,
+               .buffers = program.buffers,
+               .arena = plan_arena(program, schedule.problem),
+               .ops = {}},
+        dependencies(result.arena, program.buffers.size(), schedule.streams.size()) {}
+
+  Program program;
+  RankStore store;
+  ProgramCursor cursor;
+  StoredProgram result;
+  Dependencies dependencies;
+  const Op* op = nullptr;  // communication that it is in
+  bool posted = false;
+  CallKey call;
+  std::map<CallKey, std::int64_t> calls;  // by key with call 0
+  bool finished = false;
+};
+
+/// Sends are taken as soon as they are posted: a proven schedule has a receiver for each.
+class Walk {
+ public:
+  explicit Walk(const Schedule& schedule) : schedule_(schedule) {
+    for (int r = 0; r < schedule.mesh.size(); ++r) {
+      ranks_.emplace_back(schedule, Rank(r));
+    }
+  }
+
+  std::vector<StoredProgram> run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (RankWalk& w : ranks_) {
+        while (!w.finished && step(w)) {
+          moved = true;
+        }
+      }
+    }
+    std::vector<StoredProgram> programs;
+    for (RankWalk& w : ranks_) {
+      ensure(w.finished, "a schedule that was not proven: ranks wait for each other");
+      programs.push_back(std::move(w.result));
+    }
+    return programs;
+  }
+
+ private:
+  /// Takes one op further; false if the rank has to wait.
+  bool step(RankWalk& w) {
+    if (w.op == nullptr) {
+      w.op = w.cursor.next();
+      w.posted = false;
+    }
+    if (w.op == nullptr) {
+      w.finished = true;
+      return true;
+    }
+    StoredOp stored{.op = *w.op, .rows = {}, .moves = {}, .sends = {}, .receives = {}, .waits = {}};
+    w.store.enter(*w.op);
+    const bool done =
+        std::visit(Overloaded{[&](const Exchange& o) { return exchange(w, o); },
+                              [&](const AllToAll& o) { return collective(w, o, stored); },
+                              [&](const AllGather& o) { return collective(w, o, stored); },
+                              [&](const ReduceScatter& o) { return collective(w, o, stored); },
+                              [&](const auto& kernel) {
+                                w.store.apply(kernel, stored);
+                                return true;
+                              }},
+                   w.op->body);
+    if (!done) {
+      return false;
+    }
+    stored.waits = w.dependencies.of(*w.op, static_cast<std::int32_t>(w.result.ops.size()));
+    w.result.ops.push_back(std::move(stored));
+    w.op = nullptr;
+    return true;
+  }
+
+  bool exchange(RankWalk& w, const Exchange& op) {
+    const Rank self = w.result.rank;
+    if (op.to.valid() && !w.posted) {
+      std::vector<StoredContent> sent;
+      for (const BufferId id : op.send) {
+        sent.push_back(w.store.content(id));
+      }
+      channels_[{.from = self, .to = op.to, .stream = w.op->stream}].push_back(std::move(sent));
+    }
+    w.posted = true;
+    if (!op.from.valid()) {
+      return true;
+    }
+    auto& arriving = channels_[{.from = op.from, .to = self, .stream = w.op->stream}];
+    if (arriving.empty()) {
+      return false;
+    }
+    std::size_t i = 0;
+    for (const BufferId id : op.receive) {
+      w.store.receive(id, std::move(arriving.front().at(i++)));
+    }
+    arriving.pop_front();
+    return true;
+  }
+
+  template <class Collective>
+  bool collective(RankWalk& w, const Collective& op, StoredOp& stored) {
+    if (!w.posted) {
+      w.call = {.stream = w.op->stream,
+                .first = op.group.first,
+                .stride = op.group.stride,
+                .size = op.group.size,
+                .call = 0};
+      w.call.call = w.calls[w.call]++;
+      Call& call = calls_[w.call];
+      call.members.resize(static_cast<std::size_t>(op.group.size));
+      call.members[static_cast<std::size_t>(op.group.index_of(w.result.rank))] = {
+          .from = w.store.content(op.from), .to_tokens = TokenList(op.to_tokens)};
+      ++call.arrived;
+      w.posted = true;
+    }
+    Call& call = calls_[w.call];
+    if (call.arrived < op.group.size) {
+      return false;
+    }
+    w.store.apply(op, call.members, stored);
+    if (++call.left == op.group.size) {
+      calls_.erase(w.call);
+    }
+    return true;
+  }
+
+  const Schedule& schedule_;
+  std::deque<RankWalk> ranks_;
+  std::map<ChannelKey, std::deque<std::vector<StoredContent>>> channels_;
+  std::map<CallKey, Call> calls_;
+};
+
+}  // namespace
+
+const RowSpan& StoredOp::rows_of(BufferId id) const {
+  const auto at = std::ranges::find(rows, id, &RowSpan::buffer);
+  ensure(at != rows.end(), "a kernel has no rows of one of its buffers");
+  return *at;
+}
+
+std::vector<StoredProgram> store(const Schedule& schedule) { return Walk(schedule).run(); }
+
+}  // namespace spp

@@ -1,0 +1,351 @@
+#include "schedule/storage_rank.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace spp {
+namespace {
+
+HeadRange part_of(const AllToAll& op, int part) {
+  return op.kv ? op.split.kv(part) : op.split.q(part);
+}
+
+/// The tokens that two ranges share. Strides of one schedule divide each other or one another's
+/// multiple; the first common token is looked for, so any strides will do.
+TokenRange common(const TokenRange& a, const TokenRange& b) {
+  const std::int64_t stride = std::lcm(a.stride, b.stride);
+  const std::int64_t last = std::min(a.last(), b.last());
+  std::int64_t first = std::max(a.begin, b.begin);
+  const std::int64_t limit = std::min(last, first + stride);
+  while (first <= limit && !(a.contains(first) && b.contains(first))) {
+    ++first;
+  }
+  if (first > limit) {
+    return {};
+  }
+  return {.begin = first, .count = (last - first) / stride + 1, .stride = stride};
+}
+
+}  // namespace
+
+RankStore::RankStore(const Schedule& schedule, Rank rank)
+    : schedule_(&schedule),
+      rank_(rank),
+      buffers_(schedule.program(rank).buffers),
+      contents_(buffers_.size()) {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i].role != BufferRole::scratch) {
+      contents_[i] = {{.tokens = TokenList(buffers_[i].tile), .heads = buffers_[i].head_range}};
+    }
+  }
+}
+
+void RankStore::fail(std::string_view what) const {
+  throw InternalError(fmt::format("the storage of rank {}, {}: {}", rank_.value,
+                                  op_ == nullptr ? "its inputs" : name_of(op_->body), what));
+}
+
+void RankStore::expect(bool ok, std::string_view what) const {
+  if (!ok) {
+    fail(what);
+  }
+}
+
+const StoredPiece& RankStore::piece(BufferId id) const {
+  const StoredContent& content = contents_[id.index()];
+  if (content.size() != 1) {
+    fail(fmt::format("'{}' is in {} pieces, not one", buffer(id).name, content.size()));
+  }
+  return content.front();
+}
+
+RowSpan RankStore::all_rows(BufferId id) const {
+  return {.buffer = id, .begin = 0, .count = piece(id).tokens.count()};
+}
+
+RowSpan RankStore::find(BufferId id, const TokenSet& tokens, HeadRange heads) const {
+  const StoredPiece& held = piece(id);
+  const std::optional<std::int64_t> at = held.tokens.find(TokenList(tokens));
+  if (!at || held.heads != heads) {
+    fail(
+        fmt::format("tokens {} of heads {}:{} do not lie together in '{}', which holds {} of {}:{}",
+                    to_string(tokens), heads.begin, heads.count(), buffer(id).name,
+                    to_string(held.tokens), held.heads.begin, held.heads.count()));
+  }
+  return {.buffer = id, .begin = *at, .count = tokens.count()};
+}
+
+RowSpan RankStore::write(BufferId id, const TokenList& tokens, HeadRange heads) {
+  StoredContent& content = contents_[id.index()];
+  const bool alike = content.size() == 1 && content.front().heads == heads;
+  if (alike) {
+    StoredPiece& held = content.front();
+    if (const auto at = held.tokens.find(tokens)) {
+      return {.buffer = id, .begin = *at, .count = tokens.count()};
+    }
+    const std::int64_t end = held.tokens.count();
+    if (end + tokens.count() <= buffer(id).tokens && !held.tokens.meets(tokens)) {
+      held.tokens.append(tokens);
+      return {.buffer = id, .begin = end, .count = tokens.count()};
+    }
+  }
+  overwrite(id, {{.tokens = tokens, .heads = heads}});
+  return {.buffer = id, .begin = 0, .count = tokens.count()};
+}
+
+void RankStore::overwrite(BufferId id, StoredContent content) {
+  const Buffer& target = buffer(id);
+  const std::int64_t needed =
+      std::accumulate(content.begin(), content.end(), std::int64_t{0},
+                      [&](std::int64_t sum, const StoredPiece& p) { return sum + cells(p); });
+  if (needed > cells(target.tokens, target.heads)) {
+    fail(fmt::format("'{}' is too small", target.name));
+  }
+  if (target.role == BufferRole::output) {
+    const StoredContent declared{{.tokens = TokenList(target.tile), .heads = target.head_range}};
+    if (content != declared) {
+      fail(fmt::format("the output '{}' would be in another order than declared: {}", target.name,
+                       to_string(content.front().tokens)));
+    }
+  }
+  contents_[id.index()] = std::move(content);
+}
+
+void RankStore::apply(const AttentionForward& op, StoredOp& stored) {
+  const TokenList queries(op.q_tokens);
+  stored.rows = {find(op.q, op.q_tokens, op.heads), find(op.k, op.k_tokens, op.kv_heads),
+                 find(op.v, op.k_tokens, op.kv_heads), write(op.out, queries, op.heads),
+                 write(op.lse, queries, op.heads)};
+}
+
+void RankStore::apply(const AttentionBackward& op, StoredOp& stored) {
+  const TokenList keys(op.k_tokens);
+  stored.rows = {find(op.q, op.q_tokens, op.heads),
+                 find(op.k, op.k_tokens, op.kv_heads),
+                 find(op.v, op.k_tokens, op.kv_heads),
+                 find(op.d_out, op.q_tokens, op.heads),
+                 find(op.lse, op.q_tokens, op.heads),
+                 find(op.delta, op.q_tokens, op.heads),
+                 write(op.d_q, TokenList(op.q_tokens), op.heads),
+                 write(op.d_k, keys, op.kv_heads),
+                 write(op.d_v, keys, op.kv_heads)};
+}
+
+void RankStore::apply(const RowDot& op, StoredOp& stored) {
+  const StoredPiece out = piece(op.out);
+  expect(out == piece(op.d_out), "out and d_out lie in different orders");
+  stored.rows = {all_rows(op.out), all_rows(op.d_out), write(op.delta, out.tokens, out.heads)};
+}
+
+void RankStore::apply(const Merge& op, StoredOp& stored) {
+  const HeadRange heads = piece(op.part_out).heads;
+  const auto target = [&](BufferId id) {
+    return op.initial ? write(id, TokenList(op.tokens), heads) : find(id, op.tokens, heads);
+  };
+  stored.rows = {target(op.out), target(op.lse), find(op.part_out, op.tokens, heads),
+                 find(op.part_lse, op.tokens, heads)};
+}
+
+void RankStore::apply(const Rescale& op, StoredOp& stored) {
+  const StoredPiece out = piece(op.out);
+  expect(out == piece(op.lse), "out and lse lie in different orders");
+  const TokenList& all = piece(op.gathered_lse).tokens;
+  const std::int64_t rows = out.tokens.count();
+  for (std::int64_t at = 0; at < all.count(); at += rows) {
+    expect(at + rows <= all.count() && all.slice(at, rows) == out.tokens,
+           "a member's lse lies in another order");
+  }
+  stored.rows = {all_rows(op.out), all_rows(op.lse), all_rows(op.gathered_lse),
+                 write(op.scaled, out.tokens, out.heads),
+                 write(op.global_lse, out.tokens, out.heads)};
+}
+
+void RankStore::apply(const Accumulate& op, StoredOp& stored) {
+  const HeadRange heads = piece(op.part).heads;
+  stored.rows = {
+      op.initial ? write(op.sum, TokenList(op.tokens), heads) : find(op.sum, op.tokens, heads),
+      find(op.part, op.tokens, heads)};
+}
+
+void RankStore::apply(const Fill& op, StoredOp& stored) {
+  stored.rows = {write(op.buffer, TokenList(op.tokens), op.heads)};
+}
+
+StoredContent RankStore::copied(const Copy& op) const {
+  const StoredContent& from = contents_[op.from.index()];
+  expect(!from.empty(), "copies a buffer that holds nothing");
+  const Buffer& target = buffer(op.to);
+  if (target.role == BufferRole::output) {
+    return {{.tokens = TokenList(target.tile), .heads = target.head_range}};
+  }
+  const Schedule& s = *schedule_;
+  switch (op.kind) {
+    case CopyKind::cast:
+      return from;
+    case CopyKind::pack: {
+      const HeadSplit split(s.problem, s.plan.ulysses, s.plan.heads);
+      const StoredPiece& whole = piece(op.from);
+      const bool kv = target.tensor == Tensor::k || target.tensor == Tensor::v;
+      StoredContent parts;
+      for (int part = 0; part < split.parts(); ++part) {
+        const HeadRange heads = kv ? split.kv(part) : split.q(part);
+        if (parts.empty() || parts.back().heads != heads) {  // replicas are read once
+          parts.push_back({.tokens = whole.tokens, .heads = heads});
+        }
+      }
+      return parts;
+    }
+    case CopyKind::unpack:
+    case CopyKind::fold: {
+      HeadRange all = from.front().heads;
+      for (const StoredPiece& part : from) {
+        all = {.begin = std::min(all.begin, part.heads.begin),
+               .end = std::max(all.end, part.heads.end)};
+      }
+      return {{.tokens = from.front().tokens, .heads = all}};
+    }
+    case CopyKind::reorder:
+      return {{.tokens = piece(op.from).tokens.sorted(), .heads = piece(op.from).heads}};
+    case CopyKind::deal: {
+      TokenList chunks;
+      const RankGroup ring = s.mesh.ring_group(rank_);
+      for (int i = 0; i < ring.size; ++i) {
+        chunks.append(TokenList(ring_tokens(s.problem, s.plan.layout, s.mesh, ring.rank(i))));
+      }
+      return {{.tokens = chunks, .heads = piece(op.from).heads}};
+    }
+  }
+  throw InternalError("unknown kind of copy");
+}
+
+void RankStore::apply(const Copy& op, StoredOp& stored) {
+  const StoredContent to = copied(op);
+  add_moves(contents_[op.from.index()], to, stored);
+  overwrite(op.to, to);
+}
+
+void RankStore::add_moves(const StoredContent& from, const StoredContent& to,
+                          StoredOp& stored) const {
+  std::int64_t moved = 0;
+  std::int64_t to_begin = 0;
+  for (const StoredPiece& target : to) {
+    std::int64_t from_begin = 0;
+    int covered = target.heads.begin;  // heads before this one have been written by earlier pieces
+    for (const StoredPiece& source : from) {
+      const HeadRange heads{.begin = std::max(source.heads.begin, target.heads.begin),
+                            .end = std::min(source.heads.end, target.heads.end)};
+      std::int64_t from_row = 0;
+      for (const TokenRange& a : source.tokens.ranges()) {
+        std::int64_t to_row = 0;
+        for (const TokenRange& b : target.tokens.ranges()) {
+          const TokenRange both = heads.count() > 0 ? common(a, b) : TokenRange{};
+          if (both.count > 0) {
+            const std::int64_t first_from = from_row + (both.begin - a.begin) / a.stride;
+            const std::int64_t first_to = to_row + (both.begin - b.begin) / b.stride;
+            stored.moves.push_back(
+                {.from = {.begin = from_begin + cells(first_from, source.heads.count()) +
+                                   heads.begin - source.heads.begin,
+                          .row_heads = source.heads.count(),
+                          .row_step = both.stride / a.stride},
+                 .to = {.begin = to_begin + cells(first_to, target.heads.count()) + heads.begin -
+                                 target.heads.begin,
+                        .row_heads = target.heads.count(),
+                        .row_step = both.stride / b.stride},
+                 .rows = both.count,
+                 .heads = heads.count(),
+                 .add = heads.begin < covered});
+            moved += heads.begin < covered ? 0 : cells(both.count, heads.count());
+          }
+          to_row += b.count;
+        }
+        from_row += a.count;
+      }
+      covered = std::max(covered, heads.count() > 0 ? heads.end : covered);
+      from_begin += cells(source);
+    }
+    to_begin += cells(target);
+  }
+  expect(moved == to_begin, "a copy leaves rows of its target unwritten");
+}
+
+void RankStore::receive(BufferId id, StoredContent content) { overwrite(id, std::move(content)); }
+
+void RankStore::apply(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored) {
+  if (op.kind == AllToAllKind::scatter_heads) {
+    scatter_heads(op, members, stored);
+  } else {
+    gather_heads(op, members, stored);
+  }
+}
+
+void RankStore::scatter_heads(const AllToAll& op, std::span<const Contribution> members,
+                              StoredOp& stored) {
+  const StoredContent& packed = contents_[op.from.index()];
+  TokenList tokens;
+  for (int i = 0; i < op.group.size; ++i) {
+    std::int64_t begin = 0;
+    const auto at = std::ranges::find_if(packed, [&](const StoredPiece& p) {
+      begin += p.heads == part_of(op, i) ? 0 : cells(p);
+      return p.heads == part_of(op, i);
+    });
+    expect(at != packed.end(), "its source is not packed by the peers' heads");
+    stored.sends.push_back({.begin = begin, .count = cells(*at)});
+    const TokenList& theirs = members[static_cast<std::size_t>(i)].from.front().tokens;
+    expect(theirs.count() == op.tokens, "a member brings another number of tokens");
+    stored.receives.push_back({.begin = cells(tokens.count(), op.to_heads.count()),
+                               .count = cells(theirs.count(), op.to_heads.count())});
+    tokens.append(theirs);
+  }
+  expect(tokens == TokenList(op.to_tokens), "the tokens arrive in another order than it says");
+  overwrite(op.to, {{.tokens = tokens, .heads = op.to_heads}});
+}
+
+void RankStore::gather_heads(const AllToAll& op, std::span<const Contribution> members,
+                             StoredOp& stored) {
+  const StoredPiece& mine = piece(op.from);
+  StoredContent received;
+  std::int64_t begin = 0;
+  for (int i = 0; i < op.group.size; ++i) {
+    const Contribution& member = members[static_cast<std::size_t>(i)];
+    const auto at = mine.tokens.find(member.to_tokens);
+    expect(at.has_value(), "a peer's tokens do not lie together");
+    stored.sends.push_back({.begin = cells(*at, mine.heads.count()),
+                            .count = cells(member.to_tokens.count(), mine.heads.count())});
+    received.push_back({.tokens = TokenList(op.to_tokens), .heads = part_of(op, i)});
+    stored.receives.push_back({.begin = begin, .count = cells(received.back())});
+    begin += cells(received.back());
+  }
+  overwrite(op.to, std::move(received));
+}
+
+void RankStore::apply(const AllGather& op, std::span<const Contribution> members,
+                      StoredOp& stored) {
+  StoredPiece all{.tokens = {}, .heads = op.to_heads};
+  for (const Contribution& member : members) {
+    expect(member.from.size() == 1 && member.from.front().heads == op.to_heads,
+           "a member brings other heads");
+    const TokenList& tokens = member.from.front().tokens;
+    stored.receives.push_back(
+        {.begin = cells(all), .count = cells(tokens.count(), op.to_heads.count())});
+    all.tokens.append(tokens);
+  }
+  stored.sends = {{.begin = 0, .count = cells(piece(op.from))}};
+  overwrite(op.to, {all});
+}
+
+void RankStore::apply(const ReduceScatter& op, std::span<const Contribution> members,
+                      StoredOp& stored) {
+  const StoredPiece& mine = piece(op.from);
+  for (const Contribution& member : members) {
+    expect(member.from == contents_[op.from.index()], "a member sums in another order");
+    const auto at = mine.tokens.find(member.to_tokens);
+    expect(at.has_value(), "a member's part does not lie together");
+    stored.sends.push_back({.begin = cells(*at, mine.heads.count()),
+                            .count = cells(member.to_tokens.count(), mine.heads.count())});
+  }
+  const StoredPiece result{.tokens = TokenList(op.to_tokens), .heads = op.to_heads};
+  stored.receives = {{.begin = 0, .count = cells(result)}};
+  overwrite(op.to, {result});
+}
+
+}  // namespace spp

@@ -1,0 +1,72 @@
+// One rank of store(): what lies where in its buffers, changed op by op.
+#pragma once
+
+#include "schedule/storage.hpp"
+
+#include <string>
+
+namespace spp {
+
+/// What a rank brings to a collective.
+struct Contribution {
+  StoredContent from;
+  TokenList to_tokens;
+};
+
+class RankStore {
+ public:
+  RankStore(const Schedule& schedule, Rank rank);
+
+  [[nodiscard]] const StoredContent& content(BufferId id) const { return contents_[id.index()]; }
+  /// The op that the rank is in; for messages.
+  void enter(const Op& op) { op_ = &op; }
+
+  // Each follows one op: fills `stored` and changes the contents.
+  void apply(const AttentionForward& op, StoredOp& stored);
+  void apply(const AttentionBackward& op, StoredOp& stored);
+  void apply(const RowDot& op, StoredOp& stored);
+  void apply(const Merge& op, StoredOp& stored);
+  void apply(const Rescale& op, StoredOp& stored);
+  void apply(const Accumulate& op, StoredOp& stored);
+  void apply(const Fill& op, StoredOp& stored);
+  void apply(const Copy& op, StoredOp& stored);
+  void receive(BufferId buffer, StoredContent content);
+  /// `members` by group index.
+  void apply(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored);
+  void apply(const AllGather& op, std::span<const Contribution> members, StoredOp& stored);
+  void apply(const ReduceScatter& op, std::span<const Contribution> members, StoredOp& stored);
+
+  [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const;
+  void expect(bool ok, std::string_view what) const;
+  [[nodiscard]] const Buffer& buffer(BufferId id) const { return buffers_[id.index()]; }
+  /// The only piece.
+  [[nodiscard]] const StoredPiece& piece(BufferId id) const;
+  [[nodiscard]] RowSpan all_rows(BufferId id) const;
+  /// Where `tokens` lie.
+  [[nodiscard]] RowSpan find(BufferId id, const TokenSet& tokens, HeadRange heads) const;
+  /// Where `tokens` are written; they lie there from now on.
+  RowSpan write(BufferId id, const TokenList& tokens, HeadRange heads);
+  void overwrite(BufferId id, StoredContent content);
+  /// The order in which a copy leaves the pieces.
+  [[nodiscard]] StoredContent copied(const Copy& op) const;
+  [[nodiscard]] std::int64_t cells(std::int64_t rows, int heads) const {
+    return rows * schedule_->problem.batch * heads;
+  }
+  [[nodiscard]] std::int64_t cells(const StoredPiece& p) const {
+    return cells(p.tokens.count(), p.heads.count());
+  }
+  void add_moves(const StoredContent& from, const StoredContent& to, StoredOp& stored) const;
+  void scatter_heads(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored);
+  void gather_heads(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored);
+
+  const Schedule* schedule_;
+  Rank rank_;
+  std::vector<Buffer> buffers_;
+  std::vector<StoredContent> contents_;
+  const Op* op_ = nullptr;
+};
+
+}  // namespace spp

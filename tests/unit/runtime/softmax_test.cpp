@@ -1,0 +1,86 @@
+#include "runtime/kernels/softmax.hpp"
+
+#include "tests/support/catch.hpp"
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+using namespace spp::runtime;
+
+TEST_CASE("powers of two are right to 2e-7, down to 2^-126") {
+  // The polynomial is right to 1e-7; its evaluation and scale * s add roundings of 6e-8.
+  std::vector<float> x;
+  for (int i = 0; i <= 100'000; ++i) {
+    x.push_back(-125.5F * static_cast<float>(i) / 100'000);
+  }
+  std::vector<float> p = x;
+  const float sum = exp_row(p.data(), std::ssize(p), 1, 0);
+  double expected = 0;
+  double worst = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::exp2(static_cast<double>(x[i]));
+    expected += exact;
+    worst = std::max(worst, std::abs(static_cast<double>(p[i]) / exact - 1));
+  }
+  CHECK(worst < 2e-7);
+  // 10^5 terms, most of them small, added in at least one chain: 1e-4 covers 10^5 u32 / 60.
+  CHECK(sum == Catch::Approx(expected).epsilon(1e-4));
+}
+
+TEST_CASE("powers of two are exact at 0, tiny far below, and NaN for NaN") {
+  std::vector<float> x = {0, -1, -1000, -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()};
+  exp_row(x.data(), std::ssize(x), 1, 0);
+  CHECK(x[0] == 1.0F);
+  CHECK(x[1] == 0.5F);
+  CHECK(x[2] <= 0x1p-126F);
+  CHECK(x[3] <= 0x1p-126F);
+  CHECK(std::isnan(x[4]));
+}
+
+TEST_CASE("the row maximum is found at every place") {
+  for (const std::size_t n : {1U, 2U, 3U, 7U, 64U, 67U, 256U}) {
+    for (std::size_t at = 0; at < n; ++at) {
+      std::vector<float> row(n, -5.0F);
+      row[at] = -4.0F;
+      REQUIRE(row_max(row.data(), std::ssize(row)) == -4.0F);
+    }
+  }
+}
+
+TEST_CASE("gradient rows are p and scale p (dp - delta)") {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-3, 3);
+  std::vector<float> s(133);
+  std::vector<float> dp(133);
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    s[i] = uniform(random);
+    dp[i] = uniform(random);
+  }
+  std::vector<float> p = s;
+  std::vector<float> ds = dp;
+  gradient_row(p.data(), ds.data(), std::ssize(p),
+               {.scale = 0.5F, .scale2 = 0.75F, .lse2 = 2, .delta = 0.25F});
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    const double exact = std::exp2(0.75 * static_cast<double>(s[i]) - 2);
+    CHECK(p[i] == Catch::Approx(exact).epsilon(1e-6));
+    CHECK(ds[i] == Catch::Approx(0.5 * exact * (static_cast<double>(dp[i]) - 0.25))
+                       .epsilon(1e-6)
+                       .margin(1e-7));
+  }
+}
+
+TEST_CASE("rows are scaled and rounded") {
+  std::vector<float> x(37);
+  std::iota(x.begin(), x.end(), 0.0F);
+  scale_row(x.data(), std::ssize(x), 3);
+  std::vector<Bf16> rounded(37);
+  round_row(x.data(), rounded.data(), std::ssize(x));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    CHECK(x[i] == 3.0F * static_cast<float>(i));
+    CHECK(to_float(rounded[i]) == x[i]);  // up to 111: 7 bits
+  }
+}
