@@ -5,6 +5,7 @@
 #include "base/fit.hpp"
 #include "base/json.hpp"
 #include "runtime/calibrate/calibrate.hpp"
+#include "sim/attention_table.hpp"
 #include "sim/machine.hpp"
 
 #include <optional>
@@ -18,6 +19,9 @@ namespace spp::cli {
 /// The attention blocks of all legal plans of `problem` over `ranks`, forward and backward; blocks
 /// that a profile cannot tell apart (sim/attention_table) once.
 std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int ranks);
+
+/// The block as the cost model names it.
+sim::AttentionShape shape_of(const runtime::AttentionBlock& block);
 
 /// A fitted number.
 struct Fitted {
@@ -34,7 +38,8 @@ struct FittedTransport {
   Fitted hop;        // seconds of a ring's step
   std::array<std::vector<LineSegment>, comm_kinds> segments;  // by CommKind; empty: not measured
   std::array<std::int64_t, comm_kinds> samples{};
-  int nics = 1;  // inter
+  std::vector<std::pair<int, double>> all_to_all_by_ranks;  // factor on the rate
+  int nics = 1;                                             // inter
 };
 
 /// `scope`: "intra" or "inter". Nothing if no message of that scope was timed. `cores`, `nodes`:

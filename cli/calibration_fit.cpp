@@ -7,13 +7,12 @@
 // f = max(1, active share / cores) times slower than each alone.
 #include "base/error.hpp"
 #include "cli/calibration.hpp"
-#include "planner/plan.hpp"
 #include "sim/kernel_cost.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
+#include <map>
 
 namespace spp::cli {
 namespace {
@@ -94,6 +93,28 @@ double hop_of(const std::vector<const Series*>& rings) {
   return observations.empty() ? 0 : fit_nonnegative(observations).coefficients.front();
 }
 
+/// Rate of an all-to-all by ranks of the group, as part of the best. A rank copies its own part,
+/// too, which the bytes sent do not show: the fewer ranks, the larger it is.
+std::vector<std::pair<int, double>> factors_of(std::vector<const Series*>& list) {
+  std::map<int, std::vector<const Series*>> by_ranks;
+  for (const Series* s : list) {
+    by_ranks[s->ranks].push_back(s);
+  }
+  std::vector<std::pair<int, double>> factors;
+  double best = 0;
+  for (const auto& [ranks, some] : by_ranks) {
+    factors.emplace_back(ranks, best_rate(segments_of(some, 0, 0)));
+    if (factors.back().second > best) {
+      best = factors.back().second;
+      list = some;
+    }
+  }
+  for (auto& [ranks, factor] : factors) {
+    factor = best > 0 && factor > 0 ? factor / best : 1;
+  }
+  return factors;
+}
+
 double core_share(const std::vector<const Series*>& cpu, double rate_alone) {
   if (cpu.empty() || rate_alone <= 0) {
     return 1;
@@ -168,6 +189,9 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
        {CommKind::all_to_all, CommKind::all_gather, CommKind::reduce_scatter}) {
     auto list = select(series, "collectives", to_string(kind), scope);
     std::erase_if(list, [&](const Series* s) { return inter && s->ranks != hosts.nodes(); });
+    if (kind == CommKind::all_to_all && !inter) {
+      t.all_to_all_by_ranks = factors_of(list);  // leaves those of the best number of ranks
+    }
     const double nominal = t.rate.value;
     set(kind, list, kind != CommKind::all_to_all);
     if (inter && !list.empty()) {  // ranks of a node shared its NICs
@@ -176,7 +200,11 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
       t.rate.value = nominal;
     }
   }
-  ensure(t.rate.value > 0, "messages without a rate");
+  if (t.rate.value <= 0) {  // too small messages to see a rate
+    for (const Series* s : ring) {
+      t.rate.value = std::max(t.rate.value, s->size / runtime::median_of(s->seconds));
+    }
+  }
   t.rate.samples = t.samples.front();
   t.rate.spread = usual_spread(ring);
   return t;
@@ -197,18 +225,6 @@ std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series) {
 }
 
 namespace {
-
-sim::AttentionShape shape_of(const runtime::AttentionBlock& b) {
-  return {.q = b.q,
-          .k = b.k,
-          .q_heads = b.q_heads,
-          .kv_heads = b.kv_heads,
-          .head_dim = b.head_dim,
-          .batch = b.batch,
-          .mask = b.mask,
-          .dtype = b.dtype,
-          .phase = b.phase};
-}
 
 /// A kernel at peak whose items cost `overhead` rows more, and nothing else.
 sim::AttentionKernelSpec ideal_kernel(const FittedAttention& tiles, std::int64_t overhead) {
@@ -333,46 +349,6 @@ FittedMemory fit_memory(const std::vector<Series>& series) {
                 .samples = count(op)};
   }
   return m;
-}
-
-std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
-  std::vector<runtime::AttentionBlock> blocks;
-  std::set<sim::AttentionKey> seen;
-  Request request;
-  request.problem = problem;
-  request.gpus = ranks;
-  for (const SequencePlan& plan : legal_plans(request, nullptr)) {
-    const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
-    for (const Phase phase : {Phase::forward, Phase::backward}) {
-      const Schedule schedule = strategy.build(problem, plan, phase, request.build);
-      const Problem& padded = schedule.problem;
-      const auto add = [&](const auto& op) {
-        const runtime::AttentionBlock block{.phase = phase,
-                                            .q = op.q_tokens,
-                                            .k = op.k_tokens,
-                                            .q_heads = op.heads.count(),
-                                            .kv_heads = op.kv_heads.count(),
-                                            .head_dim = padded.head_dim,
-                                            .batch = padded.batch,
-                                            .mask = padded.mask,
-                                            .dtype = padded.dtype};
-        if (seen.insert(sim::key_of(shape_of(block))).second) {
-          blocks.push_back(block);
-        }
-      };
-      for (int r = 0; r < schedule.mesh.size(); ++r) {
-        ProgramCursor cursor(schedule.program(Rank(r)));
-        while (const Op* op = cursor.next()) {
-          if (const auto* forward = std::get_if<AttentionForward>(&op->body)) {
-            add(*forward);
-          } else if (const auto* backward = std::get_if<AttentionBackward>(&op->body)) {
-            add(*backward);
-          }
-        }
-      }
-    }
-  }
-  return blocks;
 }
 
 std::vector<Series> all_series(const runtime::Calibration& calibration) {

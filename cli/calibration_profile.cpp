@@ -148,6 +148,17 @@ class Writer {
     json["all_gather"] = segments(t, CommKind::all_gather);
     json["reduce_scatter"] = segments(t, CommKind::reduce_scatter);
     json["hop_latency"] = fitted(t.hop, 1e6, "us", "small messages round rings");
+    if (!t.all_to_all_by_ranks.empty()) {
+      Json& rows = json["all_to_all_by_ranks"] = Json::array();
+      for (const auto& [ranks, factor] : t.all_to_all_by_ranks) {
+        rows.push_back({{"ranks", counted(ranks, "groups measured")},
+                        {"factor", quantity(factor, "fraction",
+                                            fmt::format("measured, {}, rate against the best "
+                                                        "number of ranks",
+                                                        date_),
+                                            0.05)}});
+      }
+    }
     json["cpu_share"] =
         fitted(t.cpu_share, 1, "fraction", "core time of a loop beside an exchange");
     return json;

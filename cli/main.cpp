@@ -7,10 +7,12 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace spp::cli {
@@ -68,6 +70,9 @@ bool speaks_for_all() {
 void complain_once(std::string_view message) {
   if (speaks_for_all()) {
     complain(message);
+  } else {
+    // A launcher ends all processes when the first one has failed: let the speaker speak before.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }
 }
 

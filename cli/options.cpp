@@ -27,7 +27,7 @@ constexpr std::array table{
            "what is timed (default: train with a model, else fwd+bwd)", work},
     Option{"mask", "causal|full|window:W",
            "which keys a query sees (default: the model's, else causal)", work},
-    Option{"documents", "A,B,…|FILE", "lengths of packed documents (not available yet)", work},
+    Option{"documents", "A,B,…|FILE", "lengths of packed documents (verify and run only)", work},
     Option{"dtype", "bf16|fp16|fp32", "of activations (default: bf16)", work},
     Option{"flops-convention", "causal-halved|full|model-6N",
            "what counts as FLOPs in tflops_per_gpu and mfu (default: causal-halved)", work},

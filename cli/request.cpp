@@ -5,6 +5,8 @@
 #include "cli/human.hpp"
 #include "cli/request_reader.hpp"
 
+#include <fstream>
+
 namespace spp::cli {
 namespace {
 
@@ -19,7 +21,7 @@ constexpr double most_tensor_bytes = 1e17;
 // ---- the work
 // --------------------------------------------------------------------------------------
 
-void Reader::work() {
+void Reader::work(MachineNeed need) {
   attention_shape();
   const auto seq = args_.find("seq");
   if (!seq) {
@@ -30,9 +32,7 @@ void Reader::work() {
   batch();
   request().problem.dtype = parse_dtype(text_or("dtype", "dtype", "bf16"), "--dtype");
   mask_and_phase();
-  if (args_.has("documents")) {
-    not_available("--documents", "planning for packed documents");
-  }
+  documents(need);
   const Problem& p = request().problem;
   const double bytes =
       4.0 * static_cast<double>(p.seq) * static_cast<double>(p.batch) * p.q_heads * p.head_dim;
@@ -55,7 +55,7 @@ void Reader::work() {
   resolve("seq", p.seq);
   resolve("batch", p.batch);
   resolve("phase", to_string(request().phase));
-  resolve("mask", to_string(p.mask));
+  resolve("mask", to_string(Mask{.kind = p.mask.kind}));
   resolve("dtype", to_string(p.dtype));
   resolve("flops_convention", to_string(request().flops_convention));
 }
@@ -147,13 +147,53 @@ void Reader::mask_and_phase() {
   }
 }
 
+/// Commands that do without a machine's model can do without costs of packed documents.
+void Reader::documents(MachineNeed need) {
+  const auto text = args_.find("documents");
+  if (!text) {
+    return;
+  }
+  if (need == MachineNeed::required) {
+    not_available("--documents", "predicting packed documents");
+  }
+  std::string list = *text;
+  if (list.find_first_not_of("0123456789KkMm,") != std::string::npos) {
+    std::ifstream file(list);
+    if (!file) {
+      throw InputError("--documents", fmt::format("'{}' is neither a list of lengths such as "
+                                                  "1K,512,512 nor a file that can be read",
+                                                  list));
+    }
+    std::string lengths;
+    for (std::string word; file >> word;) {
+      lengths += (lengths.empty() || lengths.back() == ',' ? "" : ",") + word;
+    }
+    list = lengths.substr(0, lengths.find_last_not_of(',') + 1);
+  }
+  Mask& mask = request().problem.mask;
+  std::int64_t end = 0;
+  for (const std::string_view length : split(list, ',')) {
+    end += parse_tokens(length, "--documents");
+    mask.document_ends.push_back(end);
+  }
+  if (end != request().problem.seq) {
+    throw InputError("--documents", fmt::format("the lengths add up to {} tokens, --seq says {}",
+                                                end, request().problem.seq));
+  }
+  resolve("documents", list);
+}
+
 void Reader::title() {
   const Problem& p = request().problem;
   std::string text = request().model ? request().model->name
                                      : fmt::format("attention {}/{} heads of {}", p.q_heads,
                                                    p.kv_heads, p.head_dim);
   text += fmt::format(", {}, {} tokens, batch {}, {}, {}", to_string(request().phase),
-                      human_tokens(p.seq), p.batch, to_string(p.mask), to_string(p.dtype));
+                      human_tokens(p.seq), p.batch, to_string(Mask{.kind = p.mask.kind}),
+                      to_string(p.dtype));
+  if (!p.mask.document_ends.empty()) {
+    text += fmt::format(", {} documents", p.mask.document_ends.size());
+  }
   if (job_.cluster) {
     text += fmt::format(", on {} GPUs of {} x {}", request().gpus, job_.cluster->nodes(),
                         job_.cluster->machine().name);
@@ -191,7 +231,7 @@ Job read_job(const Arguments& arguments, MachineNeed machine) {
   Job job;
   job.resolved = Json::object();
   Reader reader(arguments, job);
-  reader.work();
+  reader.work(machine);
   reader.machine(machine);
   reader.degrees();
   reader.title();

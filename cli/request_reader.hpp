@@ -21,7 +21,7 @@ class Reader {
  public:
   Reader(const Arguments& arguments, Job& job) : args_(arguments), job_(job) {}
 
-  void work();
+  void work(MachineNeed need);
   void machine(MachineNeed need);
   void degrees();
   void title();
@@ -55,6 +55,7 @@ class Reader {
   void model(const std::string& name);
   void bare_shape();
   void mask_and_phase();
+  void documents(MachineNeed need);
   void batch();
   void ranks_without_machine();
   sim::MachineSpec machine_spec();

@@ -80,7 +80,9 @@ RankOrder parse_rank_order(std::string_view s, std::string_view where) {
   return value_of(s, rank_orders, where);
 }
 
-std::string to_string(const Mask& mask) {
+namespace {
+
+std::string kind_text(const Mask& mask) {
   switch (mask.kind) {
     case MaskKind::full:
       return "full";
@@ -92,7 +94,27 @@ std::string to_string(const Mask& mask) {
   throw InternalError("unknown mask");
 }
 
+}  // namespace
+
+std::string to_string(const Mask& mask) {
+  std::string text = kind_text(mask);
+  std::int64_t begin = 0;
+  for (const std::int64_t end : mask.document_ends) {
+    text += fmt::format("{}{}", begin == 0 ? '@' : '+', end - begin);
+    begin = end;
+  }
+  return text;
+}
+
 Mask parse_mask(std::string_view text, std::string_view where) {
+  if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
+    Mask mask = parse_mask(text.substr(0, at), where);
+    for (const std::string_view length : split(text.substr(at + 1), '+')) {
+      mask.document_ends.push_back(parse_tokens(length, where) +
+                                   (mask.document_ends.empty() ? 0 : mask.document_ends.back()));
+    }
+    return mask;
+  }
   if (text == "full") {
     return {.kind = MaskKind::full};
   }

@@ -73,7 +73,8 @@ std::string_view to_string(Layout);
 std::string_view to_string(Axis);
 std::string_view to_string(HeadPolicy);
 std::string_view to_string(RankOrder);
-std::string to_string(const Mask&);  // "full", "causal", "window:4096"
+/// "full", "causal", "window:4096"; with the lengths of packed documents "causal@1024+512".
+std::string to_string(const Mask&);
 
 DType parse_dtype(std::string_view, std::string_view where);
 Phase parse_phase(std::string_view, std::string_view where);

@@ -4,6 +4,7 @@
 #include "base/parse.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace spp {
 namespace {
@@ -48,6 +49,44 @@ std::int64_t pairs_up_to(const TokenRange& q, const TokenRange& k, std::int64_t 
   const std::int64_t offset = shifted.at(some) - k.begin;
   return (q.count - all) * k.count +
          (between > 0 ? floor_sum(between, k.stride, shifted.stride, offset) + between : 0);
+}
+
+/// Of one document.
+std::int64_t pairs_by_kind(const TokenRange& queries, const TokenRange& keys, const Mask& mask) {
+  if (queries.count == 0 || keys.count == 0) {
+    return 0;
+  }
+  switch (mask.kind) {
+    case MaskKind::full:
+      return queries.count * keys.count;
+    case MaskKind::causal:
+      return pairs_up_to(queries, keys, 0);
+    case MaskKind::window:
+      return pairs_up_to(queries, keys, 0) - pairs_up_to(queries, keys, -mask.window);
+  }
+  throw InternalError("unknown mask");
+}
+
+/// Tokens of a document: [begin, end).
+Interval document_interval(const Mask& mask, std::size_t document) {
+  return {.begin = document == 0 ? 0 : mask.document_ends[document - 1],
+          .end = document < mask.document_ends.size() ? mask.document_ends[document]
+                                                      : std::numeric_limits<std::int64_t>::max()};
+}
+
+/// Positions of a range whose tokens lie in [begin, end).
+Interval positions_in(const TokenRange& range, const Interval& tokens) {
+  return {.begin = std::min(range.count, first_at_least(range, tokens.begin)),
+          .end = tokens.end > range.last()
+                     ? range.count
+                     : std::min(range.count, first_at_least(range, tokens.end))};
+}
+
+TokenRange clipped(const TokenRange& range, const Interval& tokens) {
+  const Interval kept = positions_in(range, tokens);
+  return {.begin = range.at(kept.begin),
+          .count = std::max<std::int64_t>(kept.count(), 0),
+          .stride = range.stride};
 }
 
 }  // namespace
@@ -153,24 +192,28 @@ Interval visible_keys(std::int64_t query, const TokenRange& keys, const Mask& ma
                       std::int64_t seq) {
   const std::int64_t above = mask.kind == MaskKind::window ? query - mask.window : -1;
   const std::int64_t below = mask.kind == MaskKind::full ? seq : std::min(seq, query + 1);
-  const Interval seen{.begin = first_at_least(keys, above + 1),
-                      .end = std::min(keys.count, first_at_least(keys, below))};
+  Interval seen{.begin = first_at_least(keys, above + 1),
+                .end = std::min(keys.count, first_at_least(keys, below))};
+  if (!mask.document_ends.empty()) {
+    const Interval own = positions_in(keys, document_interval(mask, mask.document_of(query)));
+    seen = {.begin = std::max(seen.begin, own.begin), .end = std::min(seen.end, own.end)};
+  }
   return seen.empty() ? Interval{} : seen;
 }
 
 std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, const Mask& mask) {
-  if (queries.count == 0 || keys.count == 0) {
-    return 0;
+  if (mask.document_ends.empty() || queries.count == 0 || keys.count == 0) {
+    return pairs_by_kind(queries, keys, mask);
   }
-  switch (mask.kind) {
-    case MaskKind::full:
-      return queries.count * keys.count;
-    case MaskKind::causal:
-      return pairs_up_to(queries, keys, 0);
-    case MaskKind::window:
-      return pairs_up_to(queries, keys, 0) - pairs_up_to(queries, keys, -mask.window);
+  // Documents before the first token or behind the last one have no pairs.
+  const std::size_t first = mask.document_of(std::max(queries.begin, keys.begin));
+  const std::size_t last = mask.document_of(std::min(queries.last(), keys.last()));
+  std::int64_t pairs = 0;
+  for (std::size_t d = first; d <= last; ++d) {
+    const Interval document = document_interval(mask, d);
+    pairs += pairs_by_kind(clipped(queries, document), clipped(keys, document), mask);
   }
-  throw InternalError("unknown mask");
+  return pairs;
 }
 
 std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const Mask& mask) {

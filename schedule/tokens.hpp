@@ -6,11 +6,13 @@
 // A TokenSet is such a pair of ranges *in the order in which the rank stores them*.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace spp {
 
@@ -68,13 +70,23 @@ TokenSet parse_token_set(std::string_view text, std::string_view where);
 enum class MaskKind : std::uint8_t { full, causal, window };
 
 /// Which keys a query may see. `window` is causal and sees the last `window` keys, itself included.
+/// With packed documents, only keys of the query's own document.
 struct Mask {
   MaskKind kind = MaskKind::causal;
   std::int64_t window = 0;
+  /// Where each packed document ends, rising; empty: all tokens are one document. Tokens behind the
+  /// last one (padding) are a document of their own.
+  std::vector<std::int64_t> document_ends = {};
 
   [[nodiscard]] bool allows(std::int64_t query, std::int64_t key) const {
-    return kind == MaskKind::full ||
-           (key <= query && (kind == MaskKind::causal || key > query - window));
+    const bool by_kind = kind == MaskKind::full ||
+                         (key <= query && (kind == MaskKind::causal || key > query - window));
+    return by_kind && (document_ends.empty() || document_of(query) == document_of(key));
+  }
+  [[nodiscard]] std::size_t document_of(std::int64_t token) const {
+    return static_cast<std::size_t>(
+        std::upper_bound(document_ends.begin(), document_ends.end(), token) -
+        document_ends.begin());
   }
   friend bool operator==(const Mask&, const Mask&) = default;
 };

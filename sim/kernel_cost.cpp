@@ -166,6 +166,7 @@ KernelCost::KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel)
 }
 
 Seconds KernelCost::attention(const AttentionShape& shape) const {
+  ensure(shape.mask.document_ends.empty(), "the cost of packed documents is not modelled");
   const Seconds by_formula = formula(shape);
   if (measured_.empty()) {
     return by_formula;

@@ -168,9 +168,17 @@ void execute(const Arguments& given, Output& output) {
   if (!report.trial.refused.empty()) {
     throw Refusal(ExitCode::infeasible, report.trial.refused);
   }
-  if (job.cluster != nullptr) {
+  if (!job.request.problem.mask.document_ends.empty() && job.cluster != nullptr) {
+    report.warnings.emplace_back("packed documents are run and checked, but not predicted yet");
+  } else if (job.cluster != nullptr) {
     report.predicted =
         evaluate(job.request, report.plan, {.fold = false, .timeline = true, .steps = false});
+  }
+  if (report.plan.rank_order == RankOrder::cyclic && job.cluster != nullptr &&
+      job.cluster->nodes() > 1) {
+    report.warnings.emplace_back(
+        "the plan deals ranks out over the nodes in turn: the launcher must, too (mpirun --map-by "
+        "node, srun --distribution=cyclic)");
   }
   if (const double spread = measured_times(report.trial).spread; spread > noisy) {
     report.warnings.push_back(fmt::format(

@@ -125,9 +125,9 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   s.mesh = Mesh(plan);
   s.streams = {"compute", "ulysses", "ring", "gradient", "team", "outer"};
   const HeadSplit split(s.problem, plan.ulysses, plan.heads);
-  s.symmetry = {
-      .ulysses = split.even(),
-      .ring = cores.ring_symmetric && plan.team == 1 && s.problem.mask.kind == MaskKind::full};
+  s.symmetry = {.ulysses = split.even(),
+                .ring = cores.ring_symmetric && plan.team == 1 &&
+                        s.problem.mask == Mask{.kind = MaskKind::full}};
   s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = s.mesh](Rank rank) {
     ProgramBuilder b(problem, mesh, rank);
     const int part = mesh.at(rank).ulysses;

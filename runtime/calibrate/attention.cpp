@@ -150,7 +150,7 @@ class Attention {
            .head_dim = 512,
            .mask = {.kind = MaskKind::full},
            .dtype = dtype},
-          {.budget = bench_.budget * 0.03, .longest = bench_.budget});
+          {.least = enough(), .budget = bench_.budget * 0.03, .longest = bench_.budget});
     }
   }
 
@@ -159,7 +159,8 @@ class Attention {
       const Seconds left = bench_.budget - elapsed();
       const double share = 2.0 / static_cast<double>(blocks.size() - i);
       add("attention", blocks[i],
-          {.budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
+          {.least = enough(),
+           .budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
            .longest = std::max(Seconds(0.002), left)});
     }
   }
@@ -167,6 +168,12 @@ class Attention {
   std::vector<Series> series() { return std::move(series_); }
 
  private:
+  /// Rounds in which all ranks together take 7 samples.
+  [[nodiscard]] int enough() const {
+    constexpr int least = 7;
+    return std::max(2, (least + with_core(bench_) - 1) / with_core(bench_));
+  }
+
   /// On rank 0's clock, which all go by.
   Seconds elapsed() {
     const Seconds mine = Clock::now() - start_;
@@ -193,15 +200,14 @@ class Attention {
     if (seconds.empty()) {
       return;  // too long
     }
-    series_.push_back(
-        {.suite = "attention",
-         .what = std::move(what),
-         .scope = "",
-         .ranks = 1,
-         .active = static_cast<int>(std::min<std::int64_t>(bench_.cores, bench_.ranks())),
-         .size = 0,
-         .seconds = std::move(seconds),
-         .block = block});
+    series_.push_back({.suite = "attention",
+                       .what = std::move(what),
+                       .scope = "",
+                       .ranks = 1,
+                       .active = with_core(bench_),
+                       .size = 0,
+                       .seconds = std::move(seconds),
+                       .block = block});
   }
 
   const Bench& bench_;

@@ -112,6 +112,7 @@ void run_rank(Transport& transport, const CalibrationRequest& request, Calibrati
                       .budget = request.budget * (weight_of(suite) / weights),
                       .per_node = hosts.per_node,
                       .place = hosts.one_machine ? self : self % hosts.per_node,
+                      .sharing = hosts.one_machine ? transport.size() : hosts.per_node,
                       .cores = hosts.cores,
                       .largest = request.largest_message};
     std::vector<Series> series = run_suite(suite, bench, request);

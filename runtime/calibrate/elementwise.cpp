@@ -72,15 +72,14 @@ class Elementwise {
             kernel();
           }
         });
-    series_.push_back(
-        {.suite = "elementwise",
-         .what = std::move(what),
-         .scope = "",
-         .ranks = 1,
-         .active = static_cast<int>(std::min<std::int64_t>(bench_.cores, bench_.ranks())),
-         .size = static_cast<double>(touched),
-         .seconds = std::move(seconds),
-         .block = std::nullopt});
+    series_.push_back({.suite = "elementwise",
+                       .what = std::move(what),
+                       .scope = "",
+                       .ranks = 1,
+                       .active = with_core(bench_),
+                       .size = static_cast<double>(touched),
+                       .seconds = std::move(seconds),
+                       .block = std::nullopt});
   }
 
   const Bench& bench_;
@@ -139,7 +138,7 @@ Series empty_op(const Bench& bench, const AttentionBackend& kernels) {
           .what = "op",
           .scope = "",
           .ranks = 1,
-          .active = static_cast<int>(std::min<std::int64_t>(bench.cores, bench.ranks())),
+          .active = with_core(bench),
           .size = 0,
           .seconds = std::move(seconds),
           .block = std::nullopt};

@@ -10,8 +10,6 @@
 #include "runtime/comm/collectives.hpp"
 
 #include <algorithm>
-#include <ctime>
-
 namespace spp::runtime {
 namespace {
 
@@ -86,13 +84,6 @@ class Links {
           });
       add(what, scope, ranks, active, bytes, std::move(seconds));
     }
-  }
-
-  /// Time that this thread has had a core.
-  static double core_seconds() {
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
   }
 
   /// Works for about 0.2 ms, in registers.

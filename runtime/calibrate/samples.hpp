@@ -70,7 +70,9 @@ struct Patient {
 
 enum class Samples : std::uint8_t {
   slowest,  // of each sample the slowest rank's time: an op that all end together
-  each      // every active rank's own times: kernels that run side by side
+  /// Every active rank's own core time: kernels that run side by side. The cost model, too, counts
+  /// kernels in seconds of a core; whatever else runs on this machine does not count.
+  each
 };
 
 /// Measures `work(repetitions)` on the ranks that are `active`; the others wait, without using
@@ -78,12 +80,16 @@ enum class Samples : std::uint8_t {
 std::vector<double> measure(Transport& transport, const Patient& patient, Samples samples,
                             bool active, const std::function<void(int)>& work);
 
+/// Time that this thread has had a core.
+double core_seconds();
+
 /// What a suite runs on.
 struct Bench {
   Transport& transport;
   Seconds budget{};          // of the suite
   int per_node = 1;          // ranks of a node; they are neighbours
   int place = 0;             // of this rank among those that share its cores
+  int sharing = 1;           // how many they are
   std::int64_t cores = 1;    // that they share
   std::int64_t largest = 0;  // bytes of the largest message
 

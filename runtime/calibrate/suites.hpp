@@ -4,6 +4,8 @@
 #include "runtime/calibrate/samples.hpp"
 #include "runtime/kernels/attention.hpp"
 
+#include <algorithm>
+
 namespace spp::runtime {
 
 /// Messages between neighbours (links.cpp):
@@ -35,5 +37,9 @@ std::vector<Series> elementwise_suite(const Bench& bench, const AttentionBackend
 
 /// Whether this rank has a core of its own while the ranks behind it wait.
 inline bool has_core(const Bench& bench) { return bench.place < bench.cores; }
+/// Ranks of a host that have one.
+inline int with_core(const Bench& bench) {
+  return static_cast<int>(std::min<std::int64_t>(bench.cores, bench.sharing));
+}
 
 }  // namespace spp::runtime

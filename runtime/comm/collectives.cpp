@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <numeric>
 #include <utility>
 
 namespace spp::runtime {
@@ -137,21 +138,28 @@ class RunningAllToAll : public Messages {
   }
 };
 
-/// This rank's place in a ring in group order.
+/// This rank's place in the ring of a group: host by host, so that as few edges as there are hosts
+/// lead over the network; in group order on a host.
 struct Ring {
-  Ring(const RankGroup& group, Rank self)
-      : size(group.size),
-        me(group.index_of(self)),
-        next(group.rank((me + 1) % size)),
-        previous(group.rank(positive_mod(me - 1, size))) {}
+  Ring(const Transport& transport, const RankGroup& group)
+      : size(group.size), order(static_cast<std::size_t>(group.size)) {
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](int i) { return transport.host(group.rank(i)); });
+    const int mine = group.index_of(transport.rank());
+    me = static_cast<int>(std::ranges::find(order, mine) - order.begin());
+    next = group.rank(static_cast<int>(back(-1)));
+    previous = group.rank(static_cast<int>(back(1)));
+  }
 
-  /// The member `steps` before this one.
+  /// Group index of the member `steps` before this one.
   [[nodiscard]] std::size_t back(int steps) const {
-    return static_cast<std::size_t>(positive_mod(me - steps, size));
+    return static_cast<std::size_t>(
+        order[static_cast<std::size_t>(positive_mod(me - steps, size))]);
   }
 
   int size;
-  int me;
+  std::vector<int> order;  // group indices
+  int me = 0;              // in `order`
   Rank next, previous;
 };
 
@@ -161,7 +169,7 @@ class RunningAllGather : public Messages {
  public:
   RunningAllGather(Transport& transport, int tag, const RankGroup& group,
                    std::span<const std::byte> own, std::vector<std::span<std::byte>> parts)
-      : Messages(transport, tag), ring_(group, self()), parts_(std::move(parts)) {
+      : Messages(transport, tag), ring_(transport, group), parts_(std::move(parts)) {
     ensure(parts_.size() == static_cast<std::size_t>(ring_.size),
            "all_gather: one part for every member");
     for (int step = 0; step + 1 < ring_.size; ++step) {
@@ -232,7 +240,7 @@ class RunningReduceScatter : public Messages {
   };
 
   RunningReduceScatter(Transport& transport, int tag, const RankGroup& group, Parts parts)
-      : Messages(transport, tag), ring_(group, self()), parts_(std::move(parts)) {
+      : Messages(transport, tag), ring_(transport, group), parts_(std::move(parts)) {
     check();
     if (ring_.size == 1) {
       add({.data = parts_.from[0].data(), .type = parts_.from_type}, nullptr, parts_.to,

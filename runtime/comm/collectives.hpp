@@ -3,7 +3,9 @@
 //
 //   exchange        every buffer one message; sends and receives posted together
 //   all_to_all      direct: all sends and receives posted together, nearest peers first
-//   all_gather      ring in group order: every part is passed on to the next member as it arrives
+//   all_gather      ring, host by host and in group order there: every part is passed on to the
+//   next
+//                   member as it arrives
 //   reduce_scatter  ring: partial sums travel in the type of the buffers; each addition is in fp32
 //
 // Each is a state machine that its owner polls: no thread of its own, nothing blocks.

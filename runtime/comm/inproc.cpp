@@ -54,6 +54,7 @@ class InprocTransport : public Transport {
 
   [[nodiscard]] Rank rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return world_.size(); }
+  [[nodiscard]] int host(Rank /*rank*/) const override { return 0; }
 
   Ticket send(Rank to, int tag, std::span<const std::byte> data) override {
     go_on("send");

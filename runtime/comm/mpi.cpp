@@ -16,9 +16,13 @@
 #include "runtime/comm/mpi_library.hpp"
 
 #if defined(SPP_MPI)
+#include <unistd.h>
+
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -108,6 +112,7 @@ class MpiTransport : public Transport {
   MpiTransport() : rank_(Library::get().rank()), size_(Library::get().size()) {
     check(MPI_Comm_dup(world(), &comm_), "MPI_Comm_dup", rank_);
     check(MPI_Comm_set_errhandler(comm_, errors_return()), "MPI_Comm_set_errhandler", rank_);
+    find_hosts();
   }
   ~MpiTransport() override {
     if (!aborted_ && comm_ != no_comm()) {
@@ -119,6 +124,7 @@ class MpiTransport : public Transport {
 
   [[nodiscard]] Rank rank() const override { return Rank(rank_); }
   [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] int host(Rank rank) const override { return hosts_.at(rank.index()); }
 
   Ticket send(Rank to, int tag, std::span<const std::byte> data) override {
     // MPI wants a pointer to non-const memory in requests of both kinds; a send does not write to
@@ -166,6 +172,8 @@ class MpiTransport : public Transport {
   [[nodiscard]] std::size_t open_messages() const { return messages_.size(); }
 
  private:
+  void find_hosts();
+
   struct Piece {
     Message* message;
     std::int64_t index;
@@ -201,6 +209,7 @@ class MpiTransport : public Transport {
 
   int rank_;
   int size_;
+  std::vector<int> hosts_;  // by rank
   MPI_Comm comm_ = no_comm();
   bool aborted_ = false;
   Ticket last_ticket_ = 0;
@@ -352,7 +361,8 @@ void MpiTransport::wrong_size(const Message& expected, std::size_t came) const {
 std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) {
   go_on("all_gather_text");
   const auto ranks = static_cast<std::size_t>(size_);
-  ensure(mine.size() < std::size_t{1} << 20, "all_gather_text is for small texts");
+  ensure(mine.size() <= std::numeric_limits<int>::max() / ranks,
+         "texts of more than 2 GiB together");
   const int length = static_cast<int>(mine.size());
   std::vector<int> lengths(ranks);
   MPI_Request request = no_request();
@@ -374,6 +384,16 @@ std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) 
         all.substr(static_cast<std::size_t>(places[r]), static_cast<std::size_t>(lengths[r])));
   }
   return texts;
+}
+
+void MpiTransport::find_hosts() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  const std::vector<std::string> names = all_gather_text(name.data());
+  std::map<std::string, int> numbers;
+  for (const std::string& host : names) {
+    hosts_.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+  }
 }
 
 /// True when another rank's notice is there, or comes before this rank's turn to speak: where all

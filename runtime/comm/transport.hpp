@@ -32,6 +32,8 @@ class Transport {
 
   [[nodiscard]] virtual Rank rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
+  /// Number of the host that a rank is on; hosts are numbered as they first appear by rank.
+  [[nodiscard]] virtual int host(Rank rank) const = 0;
 
   /// Posts one side of a message and returns at once; the memory stays as it is until done.
   /// Messages from one rank to another with one tag match in the order of posting; both sides must

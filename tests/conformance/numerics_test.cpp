@@ -64,6 +64,21 @@ TEST_CASE("every strategy computes what one device computes") {
   }
 }
 
+TEST_CASE("packed documents see only themselves") {
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    for (Case c : cases(4, 8)) {
+      if (c.phase == Phase::backward || c.problem.mask.kind == MaskKind::window ||
+          !kernels->why_not(c.problem.dtype).empty()) {
+        continue;
+      }
+      const std::int64_t seq = c.problem.seq;
+      c.problem.mask.document_ends = {seq / 4, seq / 4 + 1, seq - 3, seq};
+      INFO(kernels->name << ", " << c.text());
+      CHECK(failures(run(c, *kernels)) == "");
+    }
+  }
+}
+
 TEST_CASE("a wrong number is found") {
   // The check itself: an output that one rank spoils must not pass.
   const std::vector<Case> some = cases(2, 8);

@@ -29,6 +29,19 @@ TEST_CASE("legal plans are proven") {
   check_proofs(test::large_worlds, 12);
 }
 
+TEST_CASE("legal plans are proven for packed documents") {
+  for (const int ranks : test::small_worlds) {
+    for (Case c : test::cases(ranks, 60)) {
+      if (c.problem.mask.kind != MaskKind::window) {
+        const std::int64_t seq = c.problem.seq;
+        c.problem.mask.document_ends = {seq / 3, seq / 3 + 1, seq};
+        INFO(c.text());
+        REQUIRE_THAT(prove(c.build()).counter_example, Catch::Matchers::Equals(""));
+      }
+    }
+  }
+}
+
 TEST_CASE("all legal plans of small worlds are proven", "[.][exhaustive]") {
   check_proofs(test::small_worlds, std::numeric_limits<std::size_t>::max());
 }

@@ -141,7 +141,7 @@ TEST_CASE("words of problem and plan are read back") {
   for (const RankOrder v : {RankOrder::block, RankOrder::cyclic}) {
     CHECK(parse_rank_order(to_string(v), "x") == v);
   }
-  for (const Mask v : {Mask{.kind = MaskKind::full}, Mask{.kind = MaskKind::causal},
+  for (const Mask& v : {Mask{.kind = MaskKind::full}, Mask{.kind = MaskKind::causal},
                        Mask{.kind = MaskKind::window, .window = 4096}}) {
     CHECK(parse_mask(to_string(v), "x") == v);
   }

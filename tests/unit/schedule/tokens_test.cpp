@@ -1,6 +1,7 @@
 #include "schedule/tokens.hpp"
 
 #include "base/error.hpp"
+#include "schedule/problem.hpp"
 #include "tests/support/catch.hpp"
 
 #include <random>
@@ -195,5 +196,38 @@ TEST_CASE("words that are no token set are refused with the place and the word")
     CAPTURE(wrong);
     CHECK(
         message_of<InputError>([&] { parse_token_set(wrong, "file:7"); }).starts_with("file:7: "));
+  }
+}
+
+TEST_CASE("packed documents: pairs and visible keys are those that the mask allows one by one") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 400; ++round) {
+    Mask mask{.kind = random() % 2 == 0 ? MaskKind::full : MaskKind::causal};
+    for (std::int64_t end = 0; end < 40;) {
+      end += 1 + static_cast<std::int64_t>(random() % 17);
+      mask.document_ends.push_back(end);
+    }
+    const auto range = [&] {
+      return TokenRange{.begin = static_cast<std::int64_t>(random() % 20),
+                        .count = static_cast<std::int64_t>(random() % 12),
+                        .stride = 1 + static_cast<std::int64_t>(random() % 3)};
+    };
+    const TokenRange queries = range();
+    const TokenRange keys = range();
+    INFO(to_string(mask) << " " << to_string(TokenSet(queries)) << " x "
+                         << to_string(TokenSet(keys)));
+    std::int64_t pairs = 0;
+    for (std::int64_t q = 0; q < queries.count; ++q) {
+      std::int64_t seen = 0;
+      const Interval visible = visible_keys(queries.at(q), keys, mask, 1000);
+      for (std::int64_t k = 0; k < keys.count; ++k) {
+        const bool allowed = mask.allows(queries.at(q), keys.at(k));
+        seen += allowed ? 1 : 0;
+        REQUIRE(allowed == (visible.begin <= k && k < visible.end));
+      }
+      pairs += seen;
+    }
+    REQUIRE(allowed_pairs(queries, keys, mask) == pairs);
+    REQUIRE(parse_mask(to_string(mask), "test") == mask);
   }
 }

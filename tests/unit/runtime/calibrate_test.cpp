@@ -1,0 +1,195 @@
+// From samples to a profile: fits give the constants back that samples were made with, and what a
+// short calibration measures can be read and planned with.
+#include "cli/calibration.hpp"
+#include "planner/plan.hpp"
+#include "sim/kernel_cost.hpp"
+#include "sim/profile.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+using namespace spp;
+using Catch::Approx;
+using runtime::AttentionBlock;
+using runtime::Series;
+
+namespace {
+
+Series message(std::string suite, std::string what, double bytes, double seconds, int ranks,
+               int active) {
+  return {.suite = std::move(suite),
+          .what = std::move(what),
+          .scope = "intra",
+          .ranks = ranks,
+          .active = active,
+          .size = bytes,
+          .seconds = std::vector<double>(7, seconds),
+          .block = std::nullopt};
+}
+
+/// Exchanges of `latency` + bytes / `rate` in a ring of 4 ranks; a pair alone reaches `alone`, and
+/// a byte costs `cpu` seconds of its core.
+std::vector<Series> exchanges(double latency, double rate, double alone, double cpu) {
+  std::vector<Series> series;
+  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+    const auto bytes = static_cast<double>(size);
+    series.push_back(message("links", "ring", bytes, latency + bytes / rate, 4, 4));
+    series.push_back(message("links", "pair", bytes, latency + bytes / alone, 2, 2));
+  }
+  series.push_back(message("links", "cpu", 1 << 18, cpu, 2, 2));
+  return series;
+}
+
+runtime::Hosts one_host(int ranks, std::int64_t cores) {
+  return {.names = {"here"},
+          .per_node = ranks,
+          .cores = cores,
+          .one_machine = false,
+          .memory = Bytes(std::int64_t{1} << 33)};
+}
+
+Problem small_problem() {
+  return {
+      .seq = 256, .batch = 1, .q_heads = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::fp32};
+}
+
+}  // namespace
+
+TEST_CASE("message fits give latency and rate back") {
+  // 4 ranks with a core each: nobody shares.
+  const auto t = cli::fit_transport(exchanges(5e-6, 2e9, 2e9, 1e-10), "intra", one_host(4, 4));
+  REQUIRE(t.has_value());
+  const auto& p2p = t->segments.front();
+  REQUIRE(p2p.size() == 1);
+  CHECK(p2p.front().line.latency == Approx(5e-6).epsilon(0.01));
+  CHECK(1 / p2p.front().line.per_unit == Approx(2e9).epsilon(0.01));
+  CHECK(t->rate.value == Approx(2e9).epsilon(0.01));
+  CHECK(t->cpu_share.value == Approx(0.2).epsilon(0.01));  // 1e-10 s/B x 2e9 B/s
+}
+
+TEST_CASE("rates are those without sharing of cores") {
+  // A pair alone is bound by copying, 4e9 B/s at 2.5e-10 s/B: all of a core. 4 ranks on 2 cores
+  // then reach half of it.
+  const auto t = cli::fit_transport(exchanges(5e-6, 2e9, 4e9, 2.5e-10), "intra", one_host(4, 2));
+  REQUIRE(t.has_value());
+  CHECK(t->cpu_share.value == Approx(1).epsilon(0.01));
+  CHECK(t->rate.value == Approx(4e9).epsilon(0.01));
+}
+
+TEST_CASE("a transport that was not measured is not made up") {
+  CHECK_FALSE(cli::fit_transport(exchanges(5e-6, 2e9, 2e9, 1e-10), "inter", one_host(4, 4)));
+}
+
+TEST_CASE("rings' steps are told from their start") {
+  // All-gathers of 2 and 4 ranks: a step costs 3 us.
+  std::vector<Series> series = exchanges(3e-6, 1e9, 1e9, 1e-9);
+  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+    for (const int ranks : {2, 4}) {
+      const auto bytes = static_cast<double>(size);
+      series.push_back(
+          message("collectives", "all_gather", bytes, 3e-6 * (ranks - 1) + bytes / 1e9, ranks, 4));
+    }
+  }
+  const auto t = cli::fit_transport(series, "intra", one_host(4, 4));
+  REQUIRE(t.has_value());
+  CHECK(t->hop.value == Approx(3e-6).epsilon(0.05));
+  CHECK(t->rate.value == Approx(1e9).epsilon(0.02));
+}
+
+TEST_CASE("attention fits give efficiencies and startup back") {
+  sim::GpuSpec gpu;
+  gpu.name = "cpu core";
+  gpu.sms.value = 1;
+  gpu.matrix_rate[DType::fp32] = {.value = FlopRate(1e11), .spread = 0, .source = ""};
+  // Unmasked blocks of whole tiles: time = 20 us + flops / (0.8 * 1e11).
+  std::vector<Series> series;
+  for (const Phase phase : {Phase::forward, Phase::backward}) {
+    for (const std::int64_t n : {256, 512, 1024, 2048, 4096}) {
+      const AttentionBlock block{.phase = phase,
+                                 .q = TokenSet({.begin = 0, .count = n}),
+                                 .k = TokenSet({.begin = 0, .count = n}),
+                                 .q_heads = 4,
+                                 .kv_heads = 4,
+                                 .head_dim = 64,
+                                 .mask = {.kind = MaskKind::full}};
+      const double seconds = 20e-6 + runtime::flops_of(block).value() / (0.8 * 1e11);
+      series.push_back({.suite = "attention",
+                        .what = "attention",
+                        .scope = "",
+                        .ranks = 1,
+                        .active = 1,
+                        .size = 0,
+                        .seconds = std::vector<double>(7, seconds),
+                        .block = block});
+    }
+  }
+  const cli::FittedAttention fit = cli::fit_attention(series, "onednn", gpu, DType::fp32);
+  for (const auto* phase : {&fit.forward, &fit.backward}) {
+    CHECK(phase->full.value == Approx(0.8).epsilon(0.02));
+    CHECK(phase->startup.value == Approx(20e-6).epsilon(0.2));
+  }
+}
+
+TEST_CASE("a series survives being written and read") {
+  Series s = message("links", "pair", 64, 1.25e-6, 2, 2);
+  s.block = AttentionBlock{.phase = Phase::backward,
+                           .q = TokenSet({.begin = 0, .count = 8}, {.begin = 24, .count = 8}),
+                           .k = TokenSet({.begin = 3, .count = 8, .stride = 4}),
+                           .q_heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = 32,
+                           .batch = 3,
+                           .mask = {.kind = MaskKind::window, .window = 5},
+                           .dtype = DType::bf16};
+  const Json json = runtime::to_json(s);
+  const Series back = runtime::read_series(JsonView(json, "test"));
+  CHECK(back.what == s.what);
+  CHECK(back.seconds == s.seconds);
+  CHECK(back.block == s.block);
+}
+
+TEST_CASE("blocks of plans are told apart once") {
+  const auto blocks = cli::blocks_of_plans(small_problem(), 4);
+  CHECK(blocks.size() > 4);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    CHECK(std::count(blocks.begin(), blocks.end(), blocks[i]) == 1);
+  }
+}
+
+TEST_CASE("a short calibration of two threads gives a profile to plan with") {
+  const Problem problem = small_problem();
+  cli::ProfileInput input{.name = "test",
+                          .kernels = "reference",
+                          .comm = "inproc",
+                          .dtype = problem.dtype,
+                          .calibration = {}};
+  runtime::CalibrationRequest request;
+  request.transport = &runtime::transports::by_name("inproc", "test");
+  request.kernels = &runtime::attention_kernels::by_name("reference", "test");
+  request.ranks = 2;
+  request.shape = problem;
+  request.blocks = cli::blocks_of_plans(problem, 2);
+  request.suites = {"links", "collectives", "attention", "elementwise"};
+  request.budget = Seconds(0.5);
+  request.largest_message = 1 << 16;
+  input.calibration = runtime::calibrate(request);
+  REQUIRE(input.calibration.complete);
+
+  const Json json = cli::profile_document(input);
+  const sim::Profile profile = sim::read_profile(JsonView(json, "profile"));
+  CHECK(profile.nodes == 1);
+  CHECK(profile.machine.gpus_per_node.value == 2);
+  CHECK_FALSE(profile.machine.gpu.measured.empty());
+  CHECK(profile.machine.host.has_value());
+
+  const sim::Cluster cluster(profile.machine, 1, 2);
+  Request plan_request;
+  plan_request.problem = problem;
+  plan_request.cluster = &cluster;
+  plan_request.gpus = 2;
+  plan_request.memory = Bytes(std::int64_t{1} << 30);
+  const Evaluation e = evaluate(plan_request, default_plan(plan_request));
+  CHECK(e.candidate.predicted.step.count() > 0);
+}
