@@ -1,3 +1,4 @@
+// One class, hence one file: all its parts share the sample and one KV head's keys and statistics.
 #include "runtime/check.hpp"
 
 #include "base/json.hpp"

@@ -1,6 +1,6 @@
 // Contention oracle: small shared-network scenarios on SimGrid's flow-level max-min model, with
 // every flow's completion time printed as JSON so that another simulator's bandwidth sharing can be
-// compared with it.
+// compared with it. All cases in one program (hence its length), so that one call makes the file.
 //   build: g++ -O2 -std=c++17 simgrid_contention.cpp -o simgrid_contention -lsimgrid (SimGrid 3.32
 //   or 4.1) usage: simgrid_contention > tests/oracle/contention_oracle.json
 // Model settings: network/model CM02, crosstraffic 0, TCP-gamma 1e30 (no TCP window bound), all

@@ -1,3 +1,4 @@
+// Every check that a transport must pass, for threads and for processes: one list, one file.
 #include "tests/support/comm_checks.hpp"
 
 #include "base/error.hpp"

@@ -142,7 +142,7 @@ TEST_CASE("words of problem and plan are read back") {
     CHECK(parse_rank_order(to_string(v), "x") == v);
   }
   for (const Mask& v : {Mask{.kind = MaskKind::full}, Mask{.kind = MaskKind::causal},
-                       Mask{.kind = MaskKind::window, .window = 4096}}) {
+                        Mask{.kind = MaskKind::window, .window = 4096}}) {
     CHECK(parse_mask(to_string(v), "x") == v);
   }
 }

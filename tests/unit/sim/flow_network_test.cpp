@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "sim/flow_network.hpp"
 
 #include "base/error.hpp"
