@@ -1,0 +1,74 @@
+#include "runtime/execute.hpp"
+
+#include "base/error.hpp"
+#include "schedule/text.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+
+#include <chrono>
+#include <thread>
+
+namespace spp::runtime {
+namespace {
+
+/// The ring of two ranks of tests/golden, forward.
+Schedule ring_of_two() {
+  const std::string file = "tests/golden/ring_of_two.txt";
+  return parse_schedule(test::read_text(test::source_path(file)), file);
+}
+
+/// Kernels that compute nothing; one rank's does what the test wants before.
+class Idle : public AttentionKernels {
+ public:
+  explicit Idle(std::function<void()> first) : first_(std::move(first)) {}
+  void forward(const AttentionForwardArgs&, const Poll& poll) override {
+    if (first_) {
+      std::exchange(first_, nullptr)();
+    }
+    poll();
+  }
+  void backward(const AttentionBackwardArgs&, const Poll&) override {}
+
+ private:
+  std::function<void()> first_;
+};
+
+/// Runs the ring; rank 1 does `late` before it begins, `act` in its first kernel.
+void run(Seconds timeout, const std::function<void()>& late, const std::function<void()>& act) {
+  const Schedule schedule = ring_of_two();
+  const std::vector<StoredProgram> programs = store(schedule);
+  transports::by_name("inproc", "test").run(2, [&](Transport& transport) {
+    const StoredProgram& program = programs[transport.rank().index()];
+    HostMemory memory(program, schedule.problem);
+    Idle kernels(transport.rank().value == 1 ? act : std::function<void()>());
+    abort_on_throw(transport, [&] {
+      if (transport.rank().value == 1 && late) {
+        late();
+      }
+      const Execution execution =
+          execute(schedule, program, memory, kernels, transport, {.timeout = timeout});
+      ensure(execution.timeline.events.size() == program.ops.size(), "an op without an event");
+    });
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a run ends, with an event for every op of the program") { run(Seconds(20), {}, {}); }
+
+TEST_CASE("a rank that hangs ends the run, and the message says who waits for whom in which op") {
+  const std::string message = test::message_of<BackendError>(
+      [&] { run(Seconds(0.3), [] { std::this_thread::sleep_for(std::chrono::seconds(2)); }, {}); });
+  INFO(message);
+  CHECK(message.starts_with("execution failed on rank 0: nothing happened for"));
+  CHECK(message.find("it waits for rank 1 in op ") != std::string::npos);
+  CHECK(message.find("exchange (stream ring)") != std::string::npos);
+}
+
+TEST_CASE("a rank that throws ends the run with its own message") {
+  const std::string message = test::message_of<BackendError>(
+      [] { run(Seconds(20), {}, [] { throw BackendError("kernel", "no more", 1); }); });
+  CHECK(message == "kernel failed on rank 1: no more");
+}
+
+}  // namespace spp::runtime
