@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 namespace spp::runtime {
 namespace {
@@ -161,7 +162,9 @@ class Attention {
       add("attention", blocks[i],
           {.least = enough(),
            .budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
-           .longest = std::max(Seconds(0.002), left)});
+           // The smallest one is measured whatever it takes: a profile without any is no profile.
+           .longest = i == 0 ? Seconds(std::numeric_limits<double>::infinity())
+                             : std::max(Seconds(0.002), left)});
     }
   }
 
