@@ -5,6 +5,9 @@
 #include "base/suggest.hpp"
 #include "base/version.hpp"
 #include "cli/human.hpp"
+#include "runtime/comm/transport.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/kernels/attention.hpp"
 
 #include <algorithm>
 #include <array>
@@ -151,7 +154,28 @@ std::string help_of(const Command& command, const Style& style) {
 }
 
 std::string version_text() {
-  return fmt::format("sp-plan {} (commit {})\nback ends compiled in: none\n", version(), commit());
+  std::string back_ends;
+  const auto add = [&](std::string_view name) {
+    back_ends += fmt::format("{}{}", back_ends.empty() ? "" : ", ", name);
+  };
+  const auto compiled = [](const std::string& why_not) {
+    return !why_not.starts_with("not compiled in");
+  };
+  for (const runtime::TransportBackend* transport : runtime::transports::all()) {
+    if (compiled(transport->why_not())) {
+      add(transport->name);
+    }
+  }
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    if (compiled(kernels->why_not(DType::fp32))) {
+      add(kernels->name);
+    }
+  }
+  for (const std::string& word : runtime::device::compiled()) {
+    add(word);
+  }
+  return fmt::format("sp-plan {} (commit {})\nback ends compiled in: {}\n", version(), commit(),
+                     back_ends);
 }
 
 std::string man_page() {

@@ -45,7 +45,8 @@ constexpr std::array table{
     Option{"memory", "SIZE", "memory of a GPU, 80GB or 80GiB (default: the device's)", machine},
     Option{"profile", "FILE",
            "measured on this machine: describes it alone, or calibrates --topology", machine},
-    Option{"stack", "sp-plan", "the software that runs the plan (default: sp-plan)", machine},
+    Option{"stack", "NAME", "the software that runs the plan (default: sp-plan; see stack list)",
+           machine},
 
     Option{"strategy", "NAME", "usp, ulysses, ring, zigzag-ring, startrail, …", degrees},
     Option{"ulysses", "U", "Ulysses degree: heads are split U ways", degrees},

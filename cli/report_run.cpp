@@ -80,6 +80,10 @@ Json check_json(const runtime::CheckReport& check) {
   return {{"passed", check.passed()}, {"part", check.part}, {"tensors", tensors}};
 }
 
+std::string cuda_version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
 Json seconds_json(const std::vector<Seconds>& samples) {
   Json list = Json::array();
   for (const Seconds s : samples) {
@@ -102,6 +106,29 @@ Json phase_json(const runtime::PhaseResult& phase,
                {"kinds", kinds_json(phase, simulation)},
                {"check", phase.check ? check_json(*phase.check) : Json()}};
   return json;
+}
+
+Json device_json(const runtime::device::DeviceReport& device) {
+  const auto mhz = [](int khz) { return khz > 0 ? Json(khz / 1000) : Json(); };
+  return {{"name", device.gpu},
+          {"gpus", device.gpus},
+          {"ranks_per_gpu", device.ranks_per_gpu},
+          {"multiprocessors_per_rank", device.multiprocessors},
+          {"driver", cuda_version(device.driver)},
+          {"runtime", cuda_version(device.runtime)},
+          {"clock_mhz", mhz(device.clock_khz)},
+          {"memory_clock_mhz", mhz(device.memory_clock_khz)},
+          {"timed_event_s", device.timed_event.count()}};
+}
+
+/// "on 1 x NVIDIA H200, 8 ranks a GPU with 16 SMs each"
+std::string device_text(const runtime::device::DeviceReport& device) {
+  std::string text = fmt::format("on {} x {}", device.gpus, device.gpu);
+  if (device.ranks_per_gpu > 1) {
+    text += fmt::format(", {} ranks a GPU with {} SMs each", device.ranks_per_gpu,
+                        device.multiprocessors);
+  }
+  return text;
 }
 
 std::string ratio_text(Seconds measured, Seconds predicted) {
@@ -208,10 +235,11 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
   json["request"] = job.resolved;
   json["assumptions"] = to_json(job.assumptions);
   json["plan"] = to_json(report.plan, 0, Recompute::none);
-  json["backend"] = {{"device", "cpu"},
+  json["backend"] = {{"device", report.device ? "cuda" : "cpu"},
                      {"comm", report.comm},
                      {"kernels", report.kernels},
-                     {"ranks", report.plan.ranks()}};
+                     {"ranks", report.plan.ranks()},
+                     {"gpu", report.device ? device_json(*report.device) : Json()}};
   json["measured"] = {{"step_s", m.step.count()},
                       {"p95_s", m.p95.count()},
                       {"spread", m.spread},
@@ -250,8 +278,10 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
 std::string run_table(const Job& job, const RunReport& report, const Style& style) {
   const MeasuredTimes m = measured_times(report.trial);
   std::string text = style.bold(fmt::format("{}: {}", job.title, short_name(report.plan))) + "\n";
-  text += fmt::format("{} ranks ({}), {} kernels, median of {} iterations\n\n", report.plan.ranks(),
-                      report.comm, report.kernels, report.trial.samples.size());
+  text +=
+      fmt::format("{} ranks ({}){}, {} kernels, median of {} iterations\n\n", report.plan.ranks(),
+                  report.comm, report.device ? " " + device_text(*report.device) : "",
+                  report.kernels, report.trial.samples.size());
   Table table;
   table.rows.push_back(
       {"  phase", "measured", "predicted", "error", "attention", "other kernels", "exposed"});

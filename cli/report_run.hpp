@@ -3,6 +3,7 @@
 
 #include "cli/output.hpp"
 #include "cli/request.hpp"
+#include "runtime/device/device.hpp"
 #include "runtime/trial.hpp"
 
 #include <array>
@@ -16,6 +17,7 @@ namespace spp::cli {
 struct RunReport {
   SequencePlan plan;
   std::string comm, kernels;
+  std::optional<runtime::device::DeviceReport> device;  // none: the host
   runtime::TrialResult trial;
   std::optional<Evaluation> predicted;  // none without a machine
   std::vector<std::string> warnings;

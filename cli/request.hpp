@@ -4,6 +4,7 @@
 
 #include "cli/options.hpp"
 #include "planner/plan.hpp"
+#include "sim/stack.hpp"
 
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@ namespace spp::cli {
 struct Job {
   Request request;
   std::unique_ptr<sim::Cluster> cluster;  // request.cluster; none if no machine was given
+  std::unique_ptr<sim::StackSpec> stack;  // request.stack; none for sp-plan itself
   std::vector<sim::Assumption> assumptions;
   Json resolved;      // "request" of our documents
   std::string title;  // one line for people

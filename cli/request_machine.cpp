@@ -4,6 +4,7 @@
 #include "cli/human.hpp"
 #include "cli/output.hpp"
 #include "cli/request_reader.hpp"
+#include "sim/stack.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,11 +15,7 @@
 namespace spp::cli {
 
 void Reader::machine(MachineNeed need) {
-  const std::string stack = text_or("stack", "stack", "sp-plan");
-  if (stack != "sp-plan") {
-    not_available("--stack", fmt::format("'{}' (only sp-plan)", stack));
-  }
-  resolve("stack", stack);
+  stack();
   if (need == MachineNeed::optional && !args_.has("topology") && !args_.has("gpu") &&
       !args_.has("profile")) {
     ranks_without_machine();
@@ -66,6 +63,23 @@ void Reader::machine(MachineNeed need) {
   request().cluster = job_.cluster.get();
   resolve("nodes", nodes);
   resolve("gpus", gpus);
+}
+
+void Reader::stack() {
+  const std::string name = text_or("stack", "stack", "sp-plan");
+  const sim::StackSpec spec = topologies().stack(name, "--stack");
+  resolve("stack", spec.name);
+  if (spec.name == "sp-plan") {
+    return;  // our own runtime: what the generation or the profile says
+  }
+  if (args_.has("profile")) {
+    throw InputError("--stack", fmt::format("'{}' beside --profile, which measured sp-plan's own "
+                                            "runtime",
+                                            name));
+  }
+  job_.stack = std::make_unique<sim::StackSpec>(spec);
+  request().stack = job_.stack.get();
+  request().build.gradient = spec.gradient.value_or(request().problem.dtype);
 }
 
 void Reader::ranks_without_machine() {

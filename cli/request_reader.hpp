@@ -57,6 +57,7 @@ class Reader {
   void mask_and_phase();
   void documents(MachineNeed need);
   void batch();
+  void stack();
   void ranks_without_machine();
   sim::MachineSpec machine_spec();
   sim::MachineSpec named_machine(const std::string& name);

@@ -26,9 +26,10 @@ install(FILES "${PROJECT_BINARY_DIR}/sp-plan-config.cmake" "${PROJECT_BINARY_DIR
 if(TARGET sp-plan)
   install(TARGETS sp-plan RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
-foreach(data IN ITEMS topologies models)
+foreach(data IN ITEMS topologies models reports/corpus)
   if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/${data}")
-    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${data}" DESTINATION "${CMAKE_INSTALL_DATADIR}/sp-plan"
-      FILES_MATCHING PATTERN "*.json")
+    cmake_path(GET data PARENT_PATH parent)
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${data}"
+      DESTINATION "${CMAKE_INSTALL_DATADIR}/sp-plan/${parent}" FILES_MATCHING PATTERN "*.json")
   endif()
 endforeach()

@@ -5,7 +5,8 @@
 
 namespace spp {
 
-BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
+BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem,
+                       const sim::KernelCost& kernels)
     : nodes_(cluster.nodes()),
       per_node_(cluster.gpus_per_node()),
       per_nic_(std::max(1, cluster.gpus_per_nic())),
@@ -38,7 +39,6 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem)
     const auto cores = static_cast<double>(host->cores.value);
     cores_ = std::min(cores_, host->of_cluster ? cores : cores * nodes_);
   }
-  const sim::KernelCost kernels(cluster.machine().gpu);
   constexpr FlopCount probe(1e15);
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     const auto at = static_cast<std::size_t>(phase);

@@ -29,7 +29,7 @@ namespace spp {
 /// What the bound needs of a cluster, read once.
 class BoundModel {
  public:
-  BoundModel(const sim::Cluster& cluster, const Problem& problem);
+  BoundModel(const sim::Cluster& cluster, const Problem& problem, const sim::KernelCost& kernels);
 
   /// Seconds; O(1), no allocation.
   [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan,

@@ -48,14 +48,13 @@ std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::str
 
 Evaluator::Evaluator(const Request& request)
     : request_(request),
-      kernels_(request.cluster->machine().gpu),
-      bounds_(*request.cluster, request.problem) {
+      kernels_(request.cluster->machine().gpu,
+               request.stack != nullptr
+                   ? sim::attention_of(*request.stack, request.cluster->machine().gpu.generation)
+                   : request.cluster->machine().gpu.generation.attention),
+      bounds_(*request.cluster, request.problem, kernels_) {
   const sim::Cluster& cluster = *request.cluster;
   const sim::GpuSpec& gpu = cluster.machine().gpu;
-  costs_.kernel = [this](const OpBody& body, const Shapes& shapes) {
-    return kernels_.of(body, shapes);
-  };
-  costs_.launch = kernels_.launch();
   costs_.local_copy =
       Bandwidth(gpu.memory_bandwidth.value.value() * gpu.generation.memory_efficiency.value);
   const auto share = [&](sim::Scope scope) {
@@ -92,6 +91,50 @@ Evaluator::Evaluator(const Request& request)
       around_least_ += layers * layer.backward.count() + ends.backward.count();
     }
   }
+}
+
+Seconds Evaluator::kernel(const OpBody& body, const Shapes& shapes,
+                          const SequencePlan& plan) const {
+  Seconds time = kernels_.of(body, shapes);
+  const bool forward = std::holds_alternative<AttentionForward>(body);
+  if (forward || std::holds_alternative<AttentionBackward>(body)) {
+    const sim::GenerationSpec& generation = kernels_.gpu().generation;
+    const auto& group = forward ? generation.group_forward : generation.group_backward;
+    if (group && plan.ranks() > 1) {
+      // The busier a GPU, the nearer it is to its limit of power.
+      const Seconds best =
+          kernels_.attention_at_best(attention_flops(body, *shapes.problem), *shapes.problem,
+                                     forward ? Phase::forward : Phase::backward);
+      time += (group->value - 1) * best;
+    }
+    if (request_.stack != nullptr && plan.ring > 1) {
+      const auto own = request_.stack->layouts.find(plan.layout);
+      time = own == request_.stack->layouts.end() ? time : time * own->second.attention.value;
+    }
+    return time;
+  }
+  return request_.stack != nullptr ? time * sim::traffic_factor(*request_.stack, plan.layout, body)
+                                   : time;
+}
+
+sim::SimulationCosts Evaluator::costs_of(const SequencePlan& plan, Phase phase) const {
+  sim::SimulationCosts costs = costs_;
+  costs.kernel = [this, &plan](const OpBody& body, const Shapes& shapes) {
+    return kernel(body, shapes, plan);
+  };
+  const sim::StackSpec* stack = request_.stack;
+  if (stack == nullptr) {
+    costs.host.fill(kernels_.launch());
+    return costs;
+  }
+  costs.host = sim::host_times(*stack, kernels_.gpu().generation, plan.layout, phase);
+  costs.call = stack->host.call ? stack->host.call->value : Seconds(0);
+  if (const auto& beside = stack->network_beside_kernels) {
+    costs.beside_kernels =
+        (phase == Phase::forward ? beside->speed_forward : beside->speed_backward).value;
+    costs.beside_after = beside->after.value;
+  }
+  return costs;
 }
 
 BlockCost Evaluator::crowded(BlockCost cost) const {
@@ -174,7 +217,7 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
         walk.exchange = seconds;
       }
     } else if (!is_communication(op->body)) {
-      const double seconds = kernels_.of(op->body, shapes).count();
+      const double seconds = kernel(op->body, shapes, schedule.plan).count();
       walk.kernels += seconds;
       if (std::holds_alternative<AttentionForward>(op->body) ||
           std::holds_alternative<AttentionBackward>(op->body)) {
@@ -288,7 +331,7 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
     folding = options.fold ? sim::Folding::largest(schedule, placement)
                            : sim::Folding::none(schedule, placement);
   }
-  return sim::simulate(schedule, placement, costs_,
+  return sim::simulate(schedule, placement, costs_of(plan, phase),
                        {.folding = &*folding,
                         .stop_after = Seconds(limit),
                         .timeline = options.timeline,
@@ -413,6 +456,9 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan,
   for (std::size_t i = 0; i < components; ++i) {
     p.step += Seconds(p.parts[i]);
     variance += std::pow(p.parts[i] * spreads_[i], 2);
+  }
+  if (request_.stack != nullptr && request_.stack->unexplained) {
+    variance += std::pow(p.step.count() * request_.stack->unexplained->value, 2);
   }
   p.low = p.step - Seconds(std::sqrt(variance));
   p.high = p.step + Seconds(std::sqrt(variance));

@@ -46,6 +46,11 @@ class Evaluator {
   };
 
   [[nodiscard]] bool needs(Phase phase) const;
+  /// A kernel as the request's stack runs it.
+  [[nodiscard]] Seconds kernel(const OpBody& body, const Shapes& shapes,
+                               const SequencePlan& plan) const;
+  /// What a simulation of the plan needs; `plan` must outlive it.
+  [[nodiscard]] sim::SimulationCosts costs_of(const SequencePlan& plan, Phase phase) const;
   [[nodiscard]] double whole_step(double attention_call) const;
   [[nodiscard]] double walked_call(const SequencePlan& plan, const Strategy& strategy,
                                    Phase phase) const;

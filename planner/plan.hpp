@@ -49,7 +49,8 @@ struct Request {
   std::optional<Model> model;  // train and prefill need one
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;
-  int gpus = 1;  // ranks of the sequence-parallel group = GPUs used
+  const sim::StackSpec* stack = nullptr;  // nothing: what the generation says (sp-plan itself)
+  int gpus = 1;                           // ranks of the sequence-parallel group = GPUs used
   FixedChoices fixed;
   std::optional<Recompute> recompute;  // not given: the cheapest that fits; for train only
   std::optional<int> zero;  // ZeRO stage over the group; not given: the cheapest that fits

@@ -1,11 +1,9 @@
 #include "runtime/execute.hpp"
 
-#include "runtime/comm/collectives.hpp"
-#include "runtime/kernels/elementwise.hpp"
+#include "runtime/ops.hpp"
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 namespace spp::runtime {
 namespace {
@@ -21,6 +19,59 @@ struct StreamState {
   [[nodiscard]] std::int32_t head() const { return ops[next]; }
 };
 
+/// The kernels of the host.
+struct HostKernels {
+  AttentionKernels& attention;
+  const Poll& poll;
+
+  void forward(const AttentionForwardArgs& args) const { attention.forward(args, poll); }
+  void backward(const AttentionBackwardArgs& args) const { attention.backward(args, poll); }
+  template <class... Args>
+  static void row_dot(const Args&... args) {
+    runtime::row_dot(args...);
+  }
+  template <class... Args>
+  static void merge(const Args&... args) {
+    runtime::merge(args...);
+  }
+  template <class... Args>
+  static void rescale(const Args&... args) {
+    runtime::rescale(args...);
+  }
+  template <class... Args>
+  static void accumulate(const Args&... args) {
+    runtime::accumulate(args...);
+  }
+  template <class... Args>
+  static void fill(const Args&... args) {
+    runtime::fill(args...);
+  }
+  template <class... Args>
+  static void move(const Args&... args) {
+    runtime::move(args...);
+  }
+};
+
+/// Posts messages over a transport.
+struct HostCommunication {
+  Transport& transport;
+  int tag;
+
+  [[nodiscard]] auto exchange(const ExchangeParts& parts) const {
+    return runtime::exchange(transport, tag, parts);
+  }
+  [[nodiscard]] auto all_to_all(const RankGroup& group, const AllToAllParts& parts) const {
+    return runtime::all_to_all(transport, tag, group, parts);
+  }
+  [[nodiscard]] auto all_gather(const RankGroup& group, AllGatherParts parts) const {
+    return runtime::all_gather(transport, tag, group, parts.own, std::move(parts.parts));
+  }
+  [[nodiscard]] auto reduce_scatter(const RankGroup& group, ReduceScatterParts parts) const {
+    return runtime::reduce_scatter(transport, tag, group, std::move(parts.parts), parts.from_type,
+                                   parts.result, parts.to_type);
+  }
+};
+
 class Executor {
  public:
   Executor(const Schedule& schedule, const StoredProgram& program, HostMemory& memory,
@@ -31,7 +82,7 @@ class Executor {
         kernels_(kernels),
         transport_(transport),
         options_(options),
-        shapes_{.problem = &schedule.problem, .buffers = program.buffers, .rank = program.rank},
+        shapes_(shapes_of(schedule, program)),
         streams_(schedule.streams.size()),
         done_(program.ops.size(), false),
         poll_([this] { pump(); }) {
@@ -50,7 +101,7 @@ class Executor {
       const bool moved = pump();
       const std::int32_t kernel = ready_kernel();
       if (kernel >= 0) {
-        run_kernel(kernel);
+        compute(kernel);
         last_progress_ = now();
       } else if (moved) {
         last_progress_ = now();
@@ -96,50 +147,29 @@ class Executor {
         return false;
       }
       stream.begun = now();
-      stream.running = post(stored);
+      stream.running = run_communication(
+          place(stored), HostCommunication{.transport = transport_, .tag = stored.op.stream.value});
       return true;
     }
     if (!stream.running->advance()) {
       return false;
     }
     const Bytes sent(stream.running->sent());
-    expect_bytes(stored, sent);
+    expect_sent(stored, shapes_, sent);
     result_.sent[static_cast<std::size_t>(comm_kind_of(stored.op.body))] += sent;
     stream.running.reset();
-    finish(stream, stream.begun, sent.value());
+    finish(stream, stream.begun);
     return true;
   }
 
-  void expect_bytes(const StoredOp& stored, Bytes sent) const {
-    const Bytes planned = sent_bytes(stored.op.body, shapes_);
-    if (sent != planned) {
-      throw BackendError(
-          name_of(stored.op.body),
-          fmt::format("{} bytes were sent, the schedule says {}", sent.value(), planned.value()),
-          program_.rank.value);
-    }
-  }
-
-  void finish(StreamState& stream, Seconds begin, std::int64_t bytes) {
+  void finish(StreamState& stream, Seconds begin) {
     const std::int32_t index = stream.head();
-    const StoredOp& stored = program_.ops[static_cast<std::size_t>(index)];
     done_[static_cast<std::size_t>(index)] = true;
     ++stream.next;
     --left_;
-    if (!options_.timeline) {
-      return;
+    if (options_.timeline) {
+      result_.timeline.events.push_back(event_of(schedule_, program_, index, begin, now()));
     }
-    result_.timeline.events.push_back(
-        {.rank = program_.rank,
-         .op = index,
-         .stream = stored.op.stream,
-         .kind = static_cast<std::uint8_t>(stored.op.body.index()),
-         .begin = begin,
-         .end = now(),
-         .bytes = bytes,
-         .flops = attention_flops(stored.op.body, schedule_.problem).value(),
-         .waited_for = stored.waits.empty() ? -1 : stored.waits.back(),
-         .waited_for_rank = Rank()});
   }
 
   /// The earliest kernel in the program that can run; -1 if there is none.
@@ -155,143 +185,15 @@ class Executor {
     return earliest;
   }
 
-  void run_kernel(std::int32_t index) {
+  void compute(std::int32_t index) {
     const StoredOp& stored = program_.ops[static_cast<std::size_t>(index)];
     const Seconds begin = now();
-    std::visit([&](const auto& op) { compute(op, stored); }, stored.op.body);
-    finish(streams_[stored.op.stream.index()], begin,
-           options_.timeline ? touched_bytes(stored.op.body, shapes_).value() : 0);
+    run_kernel(place(stored), HostKernels{.attention = kernels_, .poll = poll_});
+    finish(streams_[stored.op.stream.index()], begin);
   }
 
-  // ---- kernels
-
-  [[nodiscard]] Rows rows(const StoredOp& stored, BufferId id) const {
-    return memory_.rows(stored.rows_of(id));
-  }
-  template <class Attention>
-  [[nodiscard]] Visibility visible(const Attention& op) const {
-    return {.q_tokens = op.q_tokens,
-            .k_tokens = op.k_tokens,
-            .mask = schedule_.problem.mask,
-            .seq = schedule_.requested.seq};
-  }
-
-  void compute(const AttentionForward& op, const StoredOp& s) {
-    kernels_.forward({.q = rows(s, op.q),
-                      .k = rows(s, op.k),
-                      .v = rows(s, op.v),
-                      .out = rows(s, op.out),
-                      .lse = rows(s, op.lse),
-                      .visible = visible(op)},
-                     poll_);
-  }
-  void compute(const AttentionBackward& op, const StoredOp& s) {
-    kernels_.backward({.q = rows(s, op.q),
-                       .k = rows(s, op.k),
-                       .v = rows(s, op.v),
-                       .d_out = rows(s, op.d_out),
-                       .lse = rows(s, op.lse),
-                       .delta = rows(s, op.delta),
-                       .d_q = rows(s, op.d_q),
-                       .d_k = rows(s, op.d_k),
-                       .d_v = rows(s, op.d_v),
-                       .visible = visible(op)},
-                      poll_);
-  }
-  void compute(const RowDot& op, const StoredOp& s) {
-    row_dot(rows(s, op.out), rows(s, op.d_out), rows(s, op.delta));
-  }
-  void compute(const Merge& op, const StoredOp& s) {
-    merge(rows(s, op.out), rows(s, op.lse), rows(s, op.part_out), rows(s, op.part_lse), op.initial);
-  }
-  void compute(const Rescale& op, const StoredOp& s) {
-    rescale(rows(s, op.out), rows(s, op.lse), rows(s, op.gathered_lse), rows(s, op.scaled),
-            rows(s, op.global_lse));
-  }
-  void compute(const Accumulate& op, const StoredOp& s) {
-    accumulate(rows(s, op.sum), rows(s, op.part), op.initial);
-  }
-  void compute(const Fill& op, const StoredOp& s) {
-    const bool lse = memory_.buffer(op.buffer).tensor == Tensor::lse;
-    fill(rows(s, op.buffer), lse ? -std::numeric_limits<float>::infinity() : 0.0F);
-  }
-  void compute(const Copy& op, const StoredOp& s) {
-    const std::int64_t batch = schedule_.problem.batch;
-    const int width = memory_.width(op.from);
-    for (const CellMove& m : s.moves) {
-      const bool dense = m.from.row_step == 1 && m.to.row_step == 1;
-      const std::int64_t steps = dense ? 1 : m.rows;
-      for (std::int64_t i = 0; i < steps; ++i) {
-        move(box(op.from, m.from, i), box(op.to, m.to, i), dense ? m.rows : 1, batch, m.heads,
-             width, m.add);
-      }
-    }
-  }
-  [[nodiscard]] Box box(BufferId id, const CellBox& cells, std::int64_t step) const {
-    const std::int64_t first =
-        cells.begin + step * cells.row_step * schedule_.problem.batch * cells.row_heads;
-    return {.data = memory_.cells(id, {.begin = first, .count = 0}).data(),
-            .dtype = memory_.buffer(id).dtype,
-            .row_heads = cells.row_heads};
-  }
-
-  template <class Communication>
-  void compute(const Communication& op, const StoredOp&) {
-    throw InternalError(fmt::format("{} is no kernel", name_of(OpBody(op))));
-  }
-
-  // ---- communication
-
-  std::unique_ptr<Pending> post(const StoredOp& stored) {
-    const int tag = stored.op.stream.value;
-    return std::visit(
-        Overloaded{[&](const Exchange& op) { return post_exchange(op, tag); },
-                   [&](const AllToAll& op) {
-                     AllToAllParts parts{.send = {}, .receive = spans(op.to, stored.receives)};
-                     for (const CellSpan& part : stored.sends) {
-                       parts.send.emplace_back(memory_.cells(op.from, part));
-                     }
-                     return all_to_all(transport_, tag, op.group, std::move(parts));
-                   },
-                   [&](const AllGather& op) {
-                     return all_gather(transport_, tag, op.group,
-                                       memory_.cells(op.from, stored.sends.front()),
-                                       spans(op.to, stored.receives));
-                   },
-                   [&](const ReduceScatter& op) {
-                     std::vector<std::span<const std::byte>> parts;
-                     for (const CellSpan& part : stored.sends) {
-                       parts.emplace_back(memory_.cells(op.from, part));
-                     }
-                     return reduce_scatter(transport_, tag, op.group, std::move(parts),
-                                           memory_.buffer(op.from).dtype,
-                                           memory_.cells(op.to, stored.receives.front()),
-                                           memory_.buffer(op.to).dtype);
-                   },
-                   [](const auto&) -> std::unique_ptr<Pending> {
-                     throw InternalError("a kernel is no communication");
-                   }},
-        stored.op.body);
-  }
-
-  std::unique_ptr<Pending> post_exchange(const Exchange& op, int tag) {
-    ExchangeParts parts{.to = op.to, .from = op.from, .send = {}, .receive = {}};
-    for (const BufferId id : op.send) {
-      parts.send.emplace_back(memory_.bytes(id));
-    }
-    for (const BufferId id : op.receive) {
-      parts.receive.emplace_back(memory_.bytes(id));
-    }
-    return exchange(transport_, tag, std::move(parts));
-  }
-
-  [[nodiscard]] std::vector<std::span<std::byte>> spans(BufferId id,
-                                                        const std::vector<CellSpan>& parts) const {
-    std::vector<std::span<std::byte>> result;
-    for (const CellSpan& part : parts) {
-      result.push_back(memory_.cells(id, part));
-    }
-    return result;
+  [[nodiscard]] OpPlace place(const StoredOp& stored) const {
+    return {.schedule = schedule_, .memory = memory_, .stored = stored};
   }
 
   // ---- faults

@@ -24,8 +24,8 @@ std::int64_t number_in(const char* file, std::int64_t otherwise) {
 
 }  // namespace
 
-Bytes memory_needed(const StoredProgram& program, const Problem& problem) {
-  Bytes total = aligned(program.arena.size) + arena_alignment;
+Bytes memory_needed(const StoredProgram& program, const Problem& problem, MemoryPart part) {
+  Bytes total = part == MemoryPart::all ? aligned(program.arena.size) : Bytes(0);
   for (const Buffer& buffer : program.buffers) {
     if (buffer.role != BufferRole::scratch) {
       total += aligned(bytes_of(buffer, problem));
@@ -51,34 +51,38 @@ Bytes memory_available() {
   return Bytes(available);
 }
 
-HostMemory::HostMemory(const StoredProgram& program, const Problem& problem)
-    : program_(&program), problem_(problem), buffers_(program.buffers.size()) {
-  const auto size = memory_needed(program, problem).value();
-  storage_.resize(static_cast<std::size_t>(size));
-  const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
-  const auto unit = static_cast<std::uintptr_t>(arena_alignment.value());
-  const std::span<std::byte> all =
-      std::span(storage_).subspan(static_cast<std::size_t>((unit - address % unit) % unit));
-  auto next = static_cast<std::size_t>(aligned(program.arena.size).value());
-  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
-    const Buffer& buffer = program.buffers[i];
-    const Bytes bytes = bytes_of(buffer, problem);
+void ProgramMemory::place(std::byte* base, MemoryPart part) {
+  const bool scratch = part == MemoryPart::all;
+  buffers_.assign(program_->buffers.size(), {});
+  std::int64_t next = scratch ? aligned(program_->arena.size).value() : 0;
+  for (std::size_t i = 0; i < program_->buffers.size(); ++i) {
+    const Buffer& buffer = program_->buffers[i];
+    const Bytes bytes = bytes_of(buffer, problem_);
     const auto count = static_cast<std::size_t>(bytes.value());
     if (buffer.role != BufferRole::scratch) {
-      buffers_[i] = all.subspan(next, count);
-      next += static_cast<std::size_t>(aligned(bytes).value());
-    } else if (program.arena.offsets[i] != Arena::outside) {
-      buffers_[i] = all.subspan(static_cast<std::size_t>(program.arena.offsets[i].value()), count);
+      buffers_[i] = {base + next, count};
+      next += aligned(bytes).value();
+    } else if (scratch && program_->arena.offsets[i] != Arena::outside) {
+      buffers_[i] = {base + program_->arena.offsets[i].value(), count};
     }
   }
 }
 
-int HostMemory::width(BufferId id) const {
+HostMemory::HostMemory(const StoredProgram& program, const Problem& problem, MemoryPart part)
+    : ProgramMemory(program, problem),
+      storage_(static_cast<std::size_t>(
+          (memory_needed(program, problem, part) + arena_alignment).value())) {
+  const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
+  const auto unit = static_cast<std::uintptr_t>(arena_alignment.value());
+  place(storage_.data() + (unit - address % unit) % unit, part);
+}
+
+int ProgramMemory::width(BufferId id) const {
   const Tensor tensor = buffer(id).tensor;
   return tensor == Tensor::lse || tensor == Tensor::delta ? 1 : problem_.head_dim;
 }
 
-Rows HostMemory::rows(const RowSpan& span) const {
+Rows ProgramMemory::rows(const RowSpan& span) const {
   const Buffer& b = buffer(span.buffer);
   const std::int64_t row = problem_.batch * b.heads * width(span.buffer) * size_of(b.dtype);
   const auto whole = buffers_[span.buffer.index()];
@@ -92,11 +96,11 @@ Rows HostMemory::rows(const RowSpan& span) const {
           .width = width(span.buffer)};
 }
 
-Rows HostMemory::all(BufferId id) const {
+Rows ProgramMemory::all(BufferId id) const {
   return rows({.buffer = id, .begin = 0, .count = buffer(id).tokens});
 }
 
-std::span<std::byte> HostMemory::cells(BufferId id, const CellSpan& span) const {
+std::span<std::byte> ProgramMemory::cells(BufferId id, const CellSpan& span) const {
   const std::int64_t cell = width(id) * size_of(buffer(id).dtype);
   return buffers_[id.index()].subspan(static_cast<std::size_t>(span.begin * cell),
                                       static_cast<std::size_t>(span.count * cell));

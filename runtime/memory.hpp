@@ -1,5 +1,6 @@
-// The buffers of one rank in host memory: inputs and outputs each on their own, scratch in one
-// arena, at the offsets that schedule/arena.hpp planned.
+// The buffers of one rank in one piece of memory: scratch in one arena, at the offsets that
+// schedule/arena.hpp planned, then inputs and outputs, each on their own. Where that memory is
+// (host, device) does not matter here.
 #pragma once
 
 #include "runtime/rows.hpp"
@@ -11,16 +12,21 @@
 
 namespace spp::runtime {
 
-/// Bytes that HostMemory will allocate for a program.
-Bytes memory_needed(const StoredProgram& program, const Problem& problem);
+/// Which buffers of a program are there.
+enum class MemoryPart : std::uint8_t {
+  all,
+  ends  // inputs and outputs: what goes in before a program and comes out after it
+};
+
+/// Bytes of memory that a program needs.
+Bytes memory_needed(const StoredProgram& program, const Problem& problem,
+                    MemoryPart part = MemoryPart::all);
 /// What the system, or the group of processes that we are in, can still give; 0 if it does not say.
 Bytes memory_available();
 
-class HostMemory {
+/// Views of a program's buffers.
+class ProgramMemory {
  public:
-  /// `program` must outlive this. Nothing is zeroed but inputs and outputs.
-  HostMemory(const StoredProgram& program, const Problem& problem);
-
   [[nodiscard]] Rows rows(const RowSpan& span) const;
   [[nodiscard]] Rows all(BufferId id) const;
   /// Consecutive cells of a buffer as bytes.
@@ -30,11 +36,27 @@ class HostMemory {
   /// Elements of one cell: head_dim, or 1 for lse and delta.
   [[nodiscard]] int width(BufferId id) const;
 
+ protected:
+  /// `program` must outlive this.
+  ProgramMemory(const StoredProgram& program, const Problem& problem)
+      : program_(&program), problem_(problem) {}
+  /// `base`: memory_needed() bytes, aligned to arena_alignment.
+  void place(std::byte* base, MemoryPart part);
+
  private:
   const StoredProgram* program_;
   Problem problem_;
+  std::vector<std::span<std::byte>> buffers_;  // by BufferId; empty if it is not there
+};
+
+class HostMemory : public ProgramMemory {
+ public:
+  /// Nothing is zeroed but inputs and outputs.
+  HostMemory(const StoredProgram& program, const Problem& problem,
+             MemoryPart part = MemoryPart::all);
+
+ private:
   std::vector<std::byte> storage_;
-  std::vector<std::span<std::byte>> buffers_;  // by BufferId; empty if no op touches it
 };
 
 }  // namespace spp::runtime

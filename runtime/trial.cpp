@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <sstream>
 
 namespace spp::runtime {
 namespace {
@@ -41,10 +43,10 @@ struct PhaseRun {
   std::optional<CheckReport> check;
 };
 
-/// A phase with the memory of one rank.
+/// A phase with the host memory of one rank.
 struct PhaseOfRank {
-  PhaseOfRank(const Schedule& s, const std::vector<StoredProgram>& all, Rank rank)
-      : schedule(s), program(all[rank.index()]), memory(program, s.problem) {}
+  PhaseOfRank(const Schedule& s, const std::vector<StoredProgram>& all, Rank rank, MemoryPart part)
+      : schedule(s), program(all[rank.index()]), memory(program, s.problem, part) {}
   const Schedule& schedule;
   const StoredProgram& program;
   HostMemory memory;
@@ -56,6 +58,43 @@ struct PhaseOfRank {
       data.fill(tensor, buffer.tile, buffer.head_range, memory.all(id));
     }
   }
+
+  [[nodiscard]] PhaseParts parts() {
+    return {.schedule = schedule, .program = program, .memory = memory};
+  }
+};
+
+/// The host runs programs where their inputs and outputs are.
+class HostEngine final : public Engine {
+ public:
+  HostEngine(const EngineParts& parts, std::unique_ptr<AttentionKernels> kernels)
+      : parts_(parts), kernels_(std::move(kernels)) {}
+  void load(Phase) override {}
+  void fetch(Phase) override {}
+  Execution execute(Phase phase) override {
+    const PhaseParts& p = phase == Phase::forward ? parts_.forward : *parts_.backward;
+    return runtime::execute(p.schedule, p.program, p.memory, *kernels_, parts_.transport,
+                            parts_.options);
+  }
+
+ private:
+  EngineParts parts_;
+  std::unique_ptr<AttentionKernels> kernels_;
+};
+
+class HostEngines final : public EngineSource {
+ public:
+  explicit HostEngines(const AttentionBackend* kernels) : kernels_(kernels) {}
+  [[nodiscard]] MemoryPart host_part() const override { return MemoryPart::all; }
+  [[nodiscard]] std::vector<MemoryDemand> demands(const Transport&, Bytes) const override {
+    return {};
+  }
+  std::unique_ptr<Engine> make(const EngineParts& parts) override {
+    return std::make_unique<HostEngine>(parts, kernels_->make());
+  }
+
+ private:
+  const AttentionBackend* kernels_;
 };
 
 template <class T>
@@ -74,7 +113,10 @@ std::vector<T> vector_of_bytes(const std::string& text) {
 
 class Trial {
  public:
-  explicit Trial(const TrialRequest& request) : request_(request) {
+  explicit Trial(const TrialRequest& request)
+      : request_(request),
+        host_(request.kernels),
+        engines_(request.engines != nullptr ? *request.engines : host_) {
     ensure(request.forward.has_value(), "a trial needs a forward");
     forward_ = store(*request.forward);
     if (request.backward) {
@@ -96,50 +138,63 @@ class Trial {
       return;
     }
     const InputData data{.requested = request_.forward->requested, .seed = request_.seed};
-    const std::unique_ptr<AttentionKernels> kernels = request_.kernels->make();
-    PhaseOfRank forward(*request_.forward, forward_, transport.rank());
+    const MemoryPart part = engines_.host_part();
+    PhaseOfRank forward(*request_.forward, forward_, transport.rank(), part);
     forward.load(data, {Tensor::q, Tensor::k, Tensor::v});
     std::optional<PhaseOfRank> backward;
     if (request_.backward) {
-      backward.emplace(*request_.backward, backward_, transport.rank());
+      backward.emplace(*request_.backward, backward_, transport.rank(), part);
       backward->load(data, {Tensor::q, Tensor::k, Tensor::v, Tensor::d_out});
     }
+    const std::optional<PhaseParts> backward_parts =
+        backward ? std::optional(backward->parts()) : std::nullopt;
+    const EngineParts parts{.transport = transport,
+                            .forward = forward.parts(),
+                            .backward = backward_parts ? &*backward_parts : nullptr,
+                            .options = request_.execution,
+                            .forward_of_all = forward_,
+                            .backward_of_all = backward_};
+    const std::unique_ptr<Engine> engine = engines_.make(parts);
     // What messages point to is declared by now.
     abort_on_throw(transport, [&] {
-      iterate(transport, *kernels, data, forward, backward ? &*backward : nullptr);
+      iterate(transport, *engine, data, forward, backward ? &*backward : nullptr);
     });
   }
 
-  void iterate(Transport& transport, AttentionKernels& kernels, const InputData& data,
-               PhaseOfRank& forward, PhaseOfRank* backward) {
+  void iterate(Transport& transport, Engine& engine, const InputData& data, PhaseOfRank& forward,
+               PhaseOfRank* backward) {
     PhaseRun forward_run;
     PhaseRun backward_run;
-    const auto execute_phase = [&](PhaseOfRank& phase, PhaseRun& run, bool keep) {
+    const auto execute_phase = [&](Phase phase, PhaseRun& run, bool keep) {
       transport.barrier();
-      Execution e = execute(phase.schedule, phase.program, phase.memory, kernels, transport,
-                            request_.execution);
+      Execution e = engine.execute(phase);
       if (keep) {
         run.runs.push_back(std::move(e));
       }
     };
+    engine.load(Phase::forward);
     for (int i = -request_.warmup; i < request_.iterations; ++i) {
       if (request_.time_forward || i == -request_.warmup) {
-        execute_phase(forward, forward_run, i >= 0);
+        execute_phase(Phase::forward, forward_run, i >= 0);
       }
-      if (backward) {
+      if (backward != nullptr) {
         if (i == -request_.warmup) {
+          engine.fetch(Phase::forward);
           hand_over(transport, forward, *backward);
+          engine.load(Phase::backward);
         }
-        execute_phase(*backward, backward_run, i >= 0);
+        execute_phase(Phase::backward, backward_run, i >= 0);
       }
       if (transport.rank().value == 0 && request_.progress) {
         request_.progress(i + 1);
       }
     }
     if (request_.check) {
+      engine.fetch(Phase::forward);
       forward_run.check = check_forward(transport, forward.schedule, forward.program,
                                         forward.memory, data, request_.checking);
-      if (backward) {
+      if (backward != nullptr) {
+        engine.fetch(Phase::backward);
         backward_run.check = check_backward(transport, backward->schedule, backward->program,
                                             backward->memory, data, request_.checking);
       }
@@ -158,29 +213,44 @@ class Trial {
     }
   }
 
-  /// Ranks of one host share its memory. Asked before anything is allocated.
-  std::string memory_refused(Transport& transport) const {
-    const std::size_t r = transport.rank().index();
-    Bytes mine = memory_needed(forward_[r], request_.forward->problem);
+  /// Of one rank, for all phases.
+  [[nodiscard]] Bytes needed(Rank rank, MemoryPart part) const {
+    Bytes sum = memory_needed(forward_[rank.index()], request_.forward->problem, part);
     if (request_.backward) {
-      mine += memory_needed(backward_[r], request_.backward->problem);
+      sum += memory_needed(backward_[rank.index()], request_.backward->problem, part);
     }
+    return sum;
+  }
+
+  /// Ranks of one host share its memory, ranks of one device the device's. Asked before anything is
+  /// allocated.
+  std::string memory_refused(Transport& transport) const {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
-    const std::string name(host.data());
-    std::map<std::string, std::pair<Bytes, Bytes>> hosts;  // needed, available
-    for (const std::string& text : transport.all_gather_text(
-             fmt::format("{} {} {}", mine.value(), memory_available().value(), name))) {
-      const std::size_t space = text.find(' ', text.find(' ') + 1);
-      auto& [needed, available] = hosts[text.substr(space + 1)];
-      needed += Bytes(std::stoll(text));
-      available = Bytes(std::stoll(text.substr(text.find(' ') + 1)));
+    std::vector<MemoryDemand> mine =
+        engines_.demands(transport, needed(transport.rank(), MemoryPart::all));
+    mine.push_back({.pool = fmt::format("host {}", host.data()),
+                    .needed = needed(transport.rank(), engines_.host_part()),
+                    .available = memory_available()});
+    std::string lines;
+    for (const MemoryDemand& d : mine) {
+      lines += fmt::format("{} {} {}\n", d.needed.value(), d.available.value(), d.pool);
     }
-    for (const auto& [h, memory] : hosts) {
-      const auto& [needed, available] = memory;
-      if (available.value() > 0 && needed > available) {
-        return fmt::format("host {} has {:.2f} GB of memory left, its ranks need {:.2f} GB", h,
-                           available.as_double() * 1e-9, needed.as_double() * 1e-9);
+    std::map<std::string, std::pair<Bytes, Bytes>> pools;  // needed, available
+    for (const std::string& text : transport.all_gather_text(lines)) {
+      std::istringstream in(text);
+      std::int64_t wanted = 0;
+      std::int64_t left = 0;
+      for (std::string pool; in >> wanted >> left && std::getline(in >> std::ws, pool);) {
+        pools[pool].first += Bytes(wanted);
+        pools[pool].second = Bytes(left);
+      }
+    }
+    for (const auto& [pool, memory] : pools) {
+      const auto& [wanted, available] = memory;
+      if (available.value() > 0 && wanted > available) {
+        return fmt::format("{} has {:.2f} GB of memory left, its ranks need {:.2f} GB", pool,
+                           available.as_double() * 1e-9, wanted.as_double() * 1e-9);
       }
     }
     return "";
@@ -252,6 +322,8 @@ class Trial {
   }
 
   const TrialRequest& request_;
+  HostEngines host_;
+  EngineSource& engines_;
   std::vector<StoredProgram> forward_, backward_;
   TrialResult result_;  // written by rank 0 only
 };

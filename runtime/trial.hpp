@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/check.hpp"
+#include "runtime/engine.hpp"
 #include "runtime/execute.hpp"
 
 #include <functional>
@@ -12,9 +13,10 @@ namespace spp::runtime {
 struct TrialRequest {
   std::optional<Schedule> forward;  // needed by a backward, too, to make its inputs
   std::optional<Schedule> backward;
-  bool time_forward = true;  // false: the forward only prepares the backward
-  const TransportBackend* transport = nullptr;
-  const AttentionBackend* kernels = nullptr;
+  bool time_forward = true;                     // false: the forward only prepares the backward
+  const TransportBackend* transport = nullptr;  // with `engines`: the control plane only
+  const AttentionBackend* kernels = nullptr;    // of the host; not used with `engines`
+  EngineSource* engines = nullptr;              // null: the host runs the programs
   int warmup = 1;
   int iterations = 5;
   bool check = true;

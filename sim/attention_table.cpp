@@ -26,6 +26,12 @@ void add_tokens(AttentionKey& key, std::size_t& at, const TokenSet& tokens, std:
 
 std::int64_t number(auto value) { return static_cast<std::int64_t>(value); }
 
+/// Both head dims in one number.
+std::int64_t head_dims(const AttentionShape& shape) {
+  const int other = value_dim(shape) == shape.head_dim ? 0 : shape.head_dim_v;
+  return number(shape.head_dim) + (number(other) << 32);
+}
+
 }  // namespace
 
 bool is_partly_masked(const AttentionShape& shape) {
@@ -38,14 +44,16 @@ bool is_partly_masked(const AttentionShape& shape) {
          (shape.mask.kind == MaskKind::window && k_first <= q_last - shape.mask.window);
 }
 
-double flops_per_pair(Phase phase, int head_dim) {
-  return (phase == Phase::forward ? 4.0 : 10.0) * head_dim;
+double flops_per_pair(const AttentionShape& shape) {
+  const double qk = shape.head_dim;
+  const double v = value_dim(shape);
+  return shape.phase == Phase::forward ? 2 * (qk + v) : 6 * qk + 4 * v;
 }
 
 FlopCount attention_flops_of(const AttentionShape& shape) {
   return FlopCount(static_cast<double>(allowed_pairs(shape.q, shape.k, shape.mask)) *
                    static_cast<double>(shape.q_heads) * static_cast<double>(shape.batch) *
-                   flops_per_pair(shape.phase, shape.head_dim));
+                   flops_per_pair(shape));
 }
 
 AttentionShape shape_of(const MeasuredAttention& m) {
@@ -66,8 +74,8 @@ AttentionKey key_of(const AttentionShape& shape) {
   std::size_t at = 0;
   for (const std::int64_t part :
        {number(shape.phase), number(shape.dtype), shape.batch, number(shape.q_heads),
-        number(shape.kv_heads), number(shape.head_dim),
-        number(masked ? shape.mask.kind : MaskKind::full), masked ? shape.mask.window : 0}) {
+        number(shape.kv_heads), head_dims(shape), number(masked ? shape.mask.kind : MaskKind::full),
+        masked ? shape.mask.window : 0}) {
     key.at(at++) = part;
   }
   if (!masked) {
@@ -83,8 +91,8 @@ AttentionKey key_of(const AttentionShape& shape) {
 }
 
 AttentionTable::Family AttentionTable::family_of(const AttentionShape& shape) {
-  return {number(shape.phase),    number(shape.dtype),    number(shape.q_heads),
-          number(shape.kv_heads), number(shape.head_dim), is_partly_masked(shape) ? 1 : 0};
+  return {number(shape.phase),    number(shape.dtype), number(shape.q_heads),
+          number(shape.kv_heads), head_dims(shape),    is_partly_masked(shape) ? 1 : 0};
 }
 
 /// Points sorted by formula; those of one formula time become one; then adjacent violators pool:

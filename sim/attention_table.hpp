@@ -38,18 +38,25 @@ struct AttentionShape {
   TokenSet q, k;
   int q_heads = 1;
   int kv_heads = 1;
-  int head_dim = 128;
+  int head_dim = 128;  // of queries and keys
   std::int64_t batch = 1;
   Mask mask{};
   DType dtype = DType::bf16;
   Phase phase = Phase::forward;
+  int head_dim_v = 0;  // of values and outputs; 0: head_dim
 };
+
+/// head_dim of values and outputs.
+constexpr int value_dim(const AttentionShape& shape) {
+  return shape.head_dim_v == 0 ? shape.head_dim : shape.head_dim_v;
+}
 
 /// Whether the mask hides any pair of the block.
 bool is_partly_masked(const AttentionShape& shape);
 
-/// FLOPs of one (query, key) pair of one head (FlashAttention-2, arXiv:2307.08691, section 4.1).
-double flops_per_pair(Phase phase, int head_dim);
+/// FLOPs of one (query, key) pair of one head (FlashAttention-2, arXiv:2307.08691, section 4.1):
+/// forward S = Q K^T and P V; backward S, dP = dO V^T, dQ, dK, dV.
+double flops_per_pair(const AttentionShape& shape);
 
 /// FLOPs of the pairs that the mask allows.
 FlopCount attention_flops_of(const AttentionShape& shape);

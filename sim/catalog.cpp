@@ -4,6 +4,7 @@
 #include "base/suggest.hpp"
 #include "sim/machine.hpp"
 #include "sim/machine_json.hpp"
+#include "sim/stack.hpp"
 
 #include <algorithm>
 
@@ -103,18 +104,24 @@ Catalog::Catalog(fs::path folder)
       gpus_(shelf(folder_ / "gpus", "GPU")),
       generations_(shelf(folder_ / "generations", "GPU generation")),
       transports_(shelf(folder_ / "transports", "transport")),
-      machines_(shelf(folder_ / "machines", "machine")) {}
+      machines_(shelf(folder_ / "machines", "machine")),
+      stacks_(shelf(folder_ / "stacks", "stack")) {}
 
 std::vector<std::string> Catalog::gpu_names() const { return gpus_.names(); }
 std::vector<std::string> Catalog::generation_names() const { return generations_.names(); }
 std::vector<std::string> Catalog::transport_names() const { return transports_.names(); }
 std::vector<std::string> Catalog::machine_names() const { return machines_.names(); }
+std::vector<std::string> Catalog::stack_names() const { return stacks_.names(); }
 
 // ---- one thing by name
 // -----------------------------------------------------------------------------
 
 GenerationSpec Catalog::generation(const std::string& name, std::string_view where) const {
   return read_with(read_generation, generations_.find(name, false, where));
+}
+
+StackSpec Catalog::stack(const std::string& name, std::string_view where) const {
+  return read_with(read_stack, stacks_.find(name, false, where));
 }
 
 TransportSpec Catalog::transport(const std::string& name, std::string_view where) const {
@@ -191,13 +198,18 @@ constexpr std::int64_t gpus_per_socket = 4;
 constexpr double slots_per_host_bridge = 1.5;
 /// Link between Sapphire Rapids sockets (NCCL 2.28.9 src/graph/topo.h).
 constexpr Bandwidth default_socket_link{22e9};
+/// The same where messages go through shared host memory (no P2P): copies of several ranks share it
+/// (8 x RTX 4090, rings of every second and every fourth GPU: ifromeast/AI_analysis).
+constexpr Bandwidth shared_memory_socket_link{11e9};
 
 void fill_pcie(MachineSpec& m, Defaults& defaults) {
   const std::int64_t gpus = m.gpus_per_node.value;
   m.sockets = defaults.count("sockets", gpus > gpus_per_socket && gpus % 2 == 0 ? 2 : 1);
   m.host_bridge = defaults.rate("host_bridge", m.intra.rate->value * slots_per_host_bridge, 0.25);
   if (m.sockets.value > 1) {
-    m.socket_link = defaults.rate("socket_link", default_socket_link, 0.3);
+    m.socket_link = defaults.rate(
+        "socket_link",
+        m.intra.name.ends_with("-shm") ? shared_memory_socket_link : default_socket_link, 0.3);
   }
   defaults.note("gpus_per_pcie_switch", "none: a root port per GPU");
 }

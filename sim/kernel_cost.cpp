@@ -1,149 +1,35 @@
 #include "sim/kernel_cost.hpp"
 
 #include "base/error.hpp"
+#include "sim/attention_tiles.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 
 namespace spp::sim {
 namespace {
 
-/// floor and ceil of numbers well inside 63 bits, without a library call.
-double floor_of(double x) {
-  const auto i = static_cast<double>(static_cast<std::int64_t>(x));
-  return i > x ? i - 1 : i;
-}
-double ceil_of(double x) { return -floor_of(-x); }
-
-/// A range of tokens as doubles (exact up to 2^53).
-struct Line {
-  double begin, count, stride;
-  [[nodiscard]] double last() const { return begin + (count - 1) * stride; }
-  /// How many tokens are at most x; below 0 and above `count` if x is far outside.
-  [[nodiscard]] double up_to(double x) const { return floor_of((x - begin) / stride) + 1; }
-};
-
-Line line(const TokenRange& r) {
-  return {.begin = static_cast<double>(r.begin),
-          .count = static_cast<double>(r.count),
-          .stride = static_cast<double>(r.stride)};
-}
-/// Turns the order of tokens round, so that a key's queries are those at most at its place.
-Line mirrored(const TokenRange& r) {
-  return {.begin = -static_cast<double>(r.last()),
-          .count = static_cast<double>(r.count),
-          .stride = static_cast<double>(r.stride)};
+/// Heads are padded to what the kernels are compiled for.
+double padded(int head_dim) {
+  const double step = head_dim <= 128 ? 32 : 64;
+  return std::ceil(head_dim / step) * step;
 }
 
-/// x_t = clamp(first + t * step, 0, most), t = 0 … n-1: what the tiles of a range of rows see.
-struct Reach {
-  double first, step, n, most;
-
-  /// Sum of x_t / tile, rounded up (or down): exact when `tile` divides `step`; else a middle term
-  /// is rounded by half a tile, as it is on average.
-  [[nodiscard]] double tiles(double tile, bool up) const {
-    const auto whole = [tile, up](double x) { return up ? ceil_of(x / tile) : floor_of(x / tile); };
-    if (first >= most) {
-      return n * whole(most);
-    }
-    if (first + (n - 1) * step <= 0) {
-      return 0;
-    }
-    const double from = first > 0 ? 0 : floor_of(-first / step) + 1;
-    const double to = std::clamp(ceil_of((most - first) / step), from, n);
-    double sum = (n - to) * whole(most);
-    if (to > from) {
-      const double low = first + from * step;
-      const double high = first + (to - 1) * step;
-      const double steps = step / tile;
-      sum += steps == floor_of(steps)
-                 ? (to - from) / 2 * (whole(low) + whole(high))
-                 : (to - from) * std::max(0.0, (low + high) / 2 / tile + (up ? 0.5 : -0.5));
-    }
-    return sum;
+/// Rate with these head dims as part of that with 128: an exponential and some other work for each
+/// pair are the same for every head_dim, the matrix work grows with it.
+double head_dim_factor(const AttentionKernelSpec& kernel, int head_dim, int value_dim) {
+  const double useful = 0.5 * (head_dim + value_dim);
+  const double worked = 0.5 * (padded(head_dim) + padded(value_dim));
+  if (worked > 128) {
+    const double at_256 = kernel.head_dim_256 ? kernel.head_dim_256->value : 1.0;
+    return useful / worked * (1 + (at_256 - 1) * std::min(1.0, (worked - 128) / 128));
   }
-};
-
-/// Work of one head of one sequence, in rows of the inner dimension.
-struct Work {
-  double items = 0;
-  double total = 0;    // rows of all items, whole inner tiles
-  double longest = 0;  // rows of the longest item
-};
-
-/// Rows (queries in the forward, mirrored keys in the backward) in tiles of `tile` meet columns in
-/// tiles of `inner`. A row at place x sees the columns in (x - window, x].
-struct Tiling {
-  double tile, inner;
-  const Mask* mask;
-
-  /// Adds the work of all tiles of `rows` to `total`, that of the longest to `longest`.
-  void meet(const Line& rows, const Line& columns, double& total, double& longest) const {
-    const double n = ceil_of(rows.count / tile);
-    if (mask->kind == MaskKind::full) {
-      const double each = ceil_of(columns.count / inner) * inner;
-      total += n * each;
-      longest += each;
-      return;
-    }
-    const double span = (tile - 1) * rows.stride;  // from a tile's first row to its last
-    Reach reach{.first = columns.up_to(rows.begin + span),
-                .step = tile * rows.stride / columns.stride,
-                .n = n,
-                .most = columns.count};
-    double sum = reach.tiles(inner, true);
-    const double end = std::clamp(columns.up_to(rows.last()), 0.0, columns.count);
-    double most = ceil_of(end / inner);
-    if (mask->kind == MaskKind::window) {
-      const auto window = static_cast<double>(mask->window);
-      reach.first = columns.up_to(rows.begin - window);
-      sum = std::max(0.0, sum - reach.tiles(inner, false));
-      // The rows of a tile together see a band of window + span, cut into tiles anywhere.
-      most = std::min(most, ceil_of((window + span) / columns.stride / inner) + 1);
-    }
-    total += sum * inner;
-    longest += most * inner;
-  }
-};
-
-Work work_of(const AttentionShape& shape, const AttentionKernelSpec& kernel) {
-  const bool forward = shape.phase == Phase::forward;
-  const Tiling tiling{
-      .tile = static_cast<double>((forward ? kernel.q_tile : kernel.backward_tile).value),
-      .inner = static_cast<double>(kernel.kv_tile.value),
-      .mask = &shape.mask};
-  const TokenSet& rows = forward ? shape.q : shape.k;
-  const TokenSet& columns = forward ? shape.k : shape.q;
-  Work work;
-  for (const TokenRange& r : rows.ranges()) {
-    const Line row = forward ? line(r) : mirrored(r);
-    work.items += ceil_of(row.count / tiling.tile);
-    double longest = 0;
-    for (const TokenRange& c : columns.ranges()) {
-      tiling.meet(row, forward ? line(c) : mirrored(c), work.total, longest);
-    }
-    work.longest = std::max(work.longest, longest);
-  }
-  return work;
-}
-
-/// Rows that the busiest slot works through; every item takes `work.longest` at most.
-double busiest_slot(const Work& work, double slots, bool equal_items) {
-  if (equal_items) {
-    return ceil_of(work.items / slots) * (work.total / work.items);
-  }
-  if (work.items <= slots) {
-    return work.longest;
-  }
-  const double best = std::max(work.total / slots, work.longest);
-  const double worst = (work.total + (slots - 1) * work.longest) / slots;
-  return (best + worst) / 2;
-}
-
-/// Part of the head_dim 128 rate: a kernel of 64 wide heads computes exp for half the matrix work.
-double head_dim_factor(const AttentionKernelSpec& kernel, int head_dim) {
-  const double at_64 = kernel.head_dim_64.value;
-  return at_64 + (1 - at_64) * std::clamp((head_dim - 64) / 64.0, 0.0, 1.0);
+  // Time of a pair, in those of a pair per dim at 128: linear through 64 / factor and 128, below 64
+  // never a better rate than at 64.
+  const double at_64 = 64 / kernel.head_dim_64.value;
+  const double linear = at_64 + (128 - at_64) / 64 * (worked - 64);
+  return useful / std::max(linear, worked < 64 ? at_64 * worked / 64 : 0.0);
 }
 
 template <class Op>
@@ -171,53 +57,103 @@ Seconds KernelCost::attention(const AttentionShape& shape) const {
   if (measured_.empty()) {
     return by_formula;
   }
-  return std::max(measured_.time(shape, by_formula),
-                  attention_flops_of(shape) / matrix_rate(*gpu_, shape.dtype, gpu_->name));
+  return std::max(measured_.time(shape, by_formula), attention_flops_of(shape) / peak(shape.dtype));
+}
+
+double KernelCost::efficiency(double of_kernel, int head_dim, int value_dim) const {
+  const auto on_gpu = gpu_->attention_rate.find(kernel_->kernel);
+  const double factor = on_gpu == gpu_->attention_rate.end() ? 1.0 : on_gpu->second.value;
+  return std::min(1.0, of_kernel * factor * head_dim_factor(*kernel_, head_dim, value_dim));
+}
+
+FlopRate KernelCost::peak(DType dtype) const {
+  const auto& factor = kernel_->matrix_rate_factor;
+  return matrix_rate(*gpu_, dtype, gpu_->name) *
+         (factor ? static_cast<double>(factor->value) : 1.0);
 }
 
 Seconds KernelCost::formula(const AttentionShape& shape) const {
   const bool forward = shape.phase == Phase::forward;
   const AttentionKernelSpec& kernel = *kernel_;
-  const Seconds startup = (forward ? kernel.startup : kernel.startup_backward).value;
+  Seconds beside = (forward ? kernel.startup : kernel.startup_backward).value;
   Work work = work_of(shape, kernel);
-  if (!(work.total > 0)) {
-    return startup;
+  if (!(work.total > 0) || !(work.longest > 0)) {
+    return beside;
   }
   const bool masked = is_partly_masked(shape);
-  const auto sms = static_cast<double>(gpu_->sms.value);
-  const double slots = sms * static_cast<double>(kernel.ctas_per_sm.value);
+  const double slots =
+      static_cast<double>(gpu_->sms.value) * static_cast<double>(kernel.ctas_per_sm.value);
+  auto tile = static_cast<double>((forward ? kernel.q_tile : kernel.backward_tile).value);
+  double of_kernel = forward ? (masked ? kernel.forward_causal : kernel.forward_full).value
+                             : (masked ? kernel.backward_causal : kernel.backward_full).value;
+  const double heads = static_cast<double>(shape.q_heads) * static_cast<double>(shape.batch);
+  // A window, or the two ranges of a zigzag rank, leave items of one or two lengths instead of
+  // rising ones: what an order is worth there is not known.
+  const bool rising = shape.mask.kind == MaskKind::causal && shape.q.ranges().size() == 1 &&
+                      shape.k.ranges().size() == 1;
+  const ItemOrder order = !rising   ? ItemOrder::unknown
+                          : forward ? kernel.forward_order
+                                    : kernel.backward_order;
+  double between = place_between(order, work.items, heads, slots);
+  if (forward && kernel.forward_minimum_fill) {
+    const auto queries = static_cast<double>(shape.q.count());
+    const Split split =
+        split_of(std::ceil(queries / Split::q_tile) * heads, static_cast<double>(shape.k.count()),
+                 shape.head_dim, 2 * slots, kernel.forward_minimum_fill->value);
+    if (split.pieces > 1) {
+      work = cut(work, split, queries, tile, masked);
+      tile = Split::q_tile;
+      of_kernel *= kernel.split_rate ? kernel.split_rate->value : 1.0;
+      between = 0.5;
+      // Another kernel adds up the pieces, which are written and read in fp32.
+      beside += launch() + streamed(split.pieces * 8 * heads * queries * value_dim(shape));
+    }
+  }
+  if (!forward) {
+    beside += backward_streams(shape);
+  }
   const auto overhead =
       static_cast<double>((forward ? kernel.item_overhead : kernel.item_overhead_backward).value);
-  const double repeats = static_cast<double>(shape.q_heads) * static_cast<double>(shape.batch);
-  const double unmasked_rows = work.longest;
-  work.items *= repeats;
-  work.total = work.total * repeats + work.items * overhead;
+  work.items *= heads;
+  work.total = work.total * heads + work.items * overhead;
   work.longest += overhead;
-  double rows = busiest_slot(work, slots, !masked);
-  if (forward && kernel.forward_minimum_fill && work.items < 0.8 * sms) {
-    // Split-KV cuts every item into equally many pieces, as far as the longest has KV tiles; each
-    // pays the overhead of an item.
-    const double tiles = unmasked_rows / static_cast<double>(kernel.kv_tile.value);
-    const double wanted = slots * kernel.forward_minimum_fill->value / work.items;
-    rows = std::min(rows, unmasked_rows / std::clamp(wanted, 1.0, tiles) + overhead);
+  // Only the forward's accumulators leave room for a second item on an SM.
+  const double lone = forward && kernel.lone_item ? kernel.lone_item->value : 1.0;
+  const double rows = masked ? unequal_rows(work, slots, between, lone)
+                             : equal_rows(work.items, slots, work.total / work.items, lone);
+  const FlopRate slot_rate =
+      peak(shape.dtype) * (efficiency(of_kernel, shape.head_dim, value_dim(shape)) / slots);
+  Seconds time = FlopCount(rows * tile * flops_per_pair(shape)) / slot_rate;
+  if (gpu_->power_limit && time > gpu_->power_limit->after.value) {
+    const PowerLimit& limit = *gpu_->power_limit;
+    time *= 1 + limit.per_decade.value * std::log10(time / limit.after.value);
   }
+  return beside + time;
+}
 
-  const auto tile = static_cast<double>((forward ? kernel.q_tile : kernel.backward_tile).value);
-  const double efficiency = forward
-                                ? (masked ? kernel.forward_causal : kernel.forward_full).value
-                                : (masked ? kernel.backward_causal : kernel.backward_full).value;
-  const FlopRate slot_rate = matrix_rate(*gpu_, shape.dtype, gpu_->name) *
-                             (efficiency * head_dim_factor(kernel, shape.head_dim) / slots);
-  return startup + FlopCount(rows * tile * flops_per_pair(shape.phase, shape.head_dim)) / slot_rate;
+Seconds KernelCost::streamed(double bytes) const {
+  return memory_bound(Bytes(static_cast<std::int64_t>(bytes)));
+}
+
+Seconds KernelCost::backward_streams(const AttentionShape& shape) const {
+  if (!kernel_->backward_bytes) {
+    return Seconds(0);
+  }
+  const auto values = [&shape](const TokenSet& tokens) {
+    return static_cast<double>(tokens.count()) * shape.q_heads * static_cast<double>(shape.batch) *
+           shape.head_dim;
+  };
+  const double summed = shape.kv_heads == shape.q_heads ? 0 : 8 * values(shape.k);
+  return streamed(kernel_->backward_bytes->value * values(shape.q) + summed);
 }
 
 Seconds KernelCost::attention_at_best(FlopCount flops, const Problem& problem, Phase phase) const {
   const AttentionKernelSpec& kernel = *kernel_;
-  const double efficiency =
-      phase == Phase::forward ? std::max(kernel.forward_full.value, kernel.forward_causal.value)
-                              : std::max(kernel.backward_full.value, kernel.backward_causal.value);
-  const Seconds least = flops / (matrix_rate(*gpu_, problem.dtype, gpu_->name) *
-                                 (efficiency * head_dim_factor(kernel, problem.head_dim)));
+  const double of_kernel = phase == Phase::forward
+                               ? std::max(kernel.forward_full.value, kernel.forward_causal.value)
+                               : std::max(kernel.backward_full.value, kernel.backward_causal.value);
+  const Seconds least =
+      flops / (peak(problem.dtype) * efficiency(of_kernel, problem.head_dim, problem.head_dim));
   return least * measured_.least_ratio(phase);
 }
 

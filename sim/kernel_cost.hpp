@@ -8,12 +8,16 @@
 //   nothing masked   all items are equal: ceil(items / slots) * item         (wave quantisation)
 //   partly masked    items differ:        between max(work / slots, longest), which dealing out the
 //                    longest first nearly reaches, and work / slots + (1 - 1/slots) * longest,
-//                    which no order exceeds (R. L. Graham, SIAM J. Appl. Math. 17, 1969). Kernels
-//                    launch in an order of their own: the middle; if items <= slots, the longest
-//                    item.
+//                    which no order exceeds (R. L. Graham, SIAM J. Appl. Math. 17, 1969). Where in
+//                    between follows from the kernel's launch order (`forward_order`; unknown:
+//                    the middle); if items <= slots, the longest item.
 //
 // So few heads x short blocks are slow: what a ring does to attention.
-// Split-KV kernels (`forward_minimum_fill`) cut few forward items into more pieces.
+// FlashAttention-2 keeps two forward items on an SM: one alone works at `lone_item` of its rate.
+// It splits K and V where query tiles are few (`forward_minimum_fill`): pieces of 64 queries run at
+// `split_rate` of the forward's rate, and a second kernel adds them up.
+// The backward's small kernels (`backward_bytes`) stream dO, O and dQ; with GQA dK and dV as well.
+// head_dim: the time of a pair is linear in it; `head_dim_64` and `head_dim_256` are its points.
 // Sums over tiles are sums over clamped arithmetic progressions: no loop over tiles, O(ranges^2).
 //
 // What a calibration measured comes before all this: the median of the very block, or the formula
@@ -38,7 +42,7 @@ class KernelCost {
   KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel);
 
   /// An attention kernel alone on the GPU: never faster than attention_at_best, and so never
-  /// faster than flops / matrix_rate. InputError if the GPU lacks the dtype.
+  /// faster than flops / (matrix_rate * matrix_rate_factor). InputError if the GPU lacks the dtype.
   [[nodiscard]] Seconds attention(const AttentionShape& shape) const;
   /// A kernel that streams `touched` bytes.
   [[nodiscard]] Seconds memory_bound(Bytes touched) const;
@@ -60,6 +64,15 @@ class KernelCost {
 
  private:
   [[nodiscard]] Seconds formula(const AttentionShape& shape) const;
+  [[nodiscard]] Seconds streamed(double bytes) const;
+  /// Kernels beside the main backward: dO * O before; dQ in fp32 is cleared before and rounded
+  /// after; with fewer K/V heads their gradients are summed over the query heads, written and read
+  /// in 16 bits.
+  [[nodiscard]] Seconds backward_streams(const AttentionShape& shape) const;
+  /// Part of peak() that a kernel reaches on this GPU, which has `of_kernel` at head_dim 128.
+  [[nodiscard]] double efficiency(double of_kernel, int head_dim, int value_dim) const;
+  /// Matrix rate that the kernel's number format has; `dtype` is that of the tensors around it.
+  [[nodiscard]] FlopRate peak(DType dtype) const;
 
   const GpuSpec* gpu_;
   const AttentionKernelSpec* kernel_;

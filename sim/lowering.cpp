@@ -8,9 +8,14 @@
 namespace spp::sim {
 namespace {
 
-/// What a scope offers to one kind of communication for `bytes` sent by one rank.
-MessageCost cost_in(Scope scope, CommKind kind, Bytes bytes, const Cluster& cluster) {
-  return cluster.transport(scope).cost(kind, bytes, cluster.nominal_rate(scope));
+/// What a scope offers to one kind of communication for `bytes` sent by one of `ranks`. Factors of
+/// the rank count scale the nominal rate, not the result, so that time never falls at a border.
+MessageCost cost_in(Scope scope, CommKind kind, Bytes bytes, int ranks, const Cluster& cluster) {
+  const TransportSpec& transport = cluster.transport(scope);
+  const double factor = kind == CommKind::send_recv    ? 1
+                        : kind == CommKind::all_to_all ? transport.all_to_all_factor(ranks)
+                                                       : transport.own_copy_factor(ranks);
+  return transport.cost(kind, bytes, cluster.nominal_rate(scope) * factor);
 }
 
 /// Seconds of cores per byte of a call that reaches `rate` alone (TransportSpec::cpu_share).
@@ -31,7 +36,7 @@ void lower_exchange(const Exchange& op, const Shapes& shapes, const Placement& p
   }
   out.scope = placement.scope(shapes.rank, op.to);
   const Bytes bytes = sent_bytes(op, shapes);
-  const MessageCost cost = cost_in(out.scope, CommKind::send_recv, bytes, placement.cluster());
+  const MessageCost cost = cost_in(out.scope, CommKind::send_recv, bytes, 2, placement.cluster());
   out.flows.push_back({.to = op.to,
                        .bytes = bytes.as_double(),
                        .rate_cap = cost.rate.value(),
@@ -57,9 +62,8 @@ void lower_direct(const RankGroup& group, Rank self, BytesTo bytes_to, const Pla
     if (sent.at(at) == 0) {
       continue;
     }
-    cost.at(at) = cost_in(scope, CommKind::all_to_all, Bytes(sent.at(at)), placement.cluster());
-    cost.at(at).rate =
-        cost.at(at).rate * placement.cluster().transport(scope).all_to_all_factor(group.size);
+    cost.at(at) =
+        cost_in(scope, CommKind::all_to_all, Bytes(sent.at(at)), group.size, placement.cluster());
     out.scope = scope;
   }
   for (int i = 0; i < group.size; ++i) {
@@ -160,12 +164,13 @@ void lower_rings(CommKind kind, const RankGroup& group, Rank self, double sent,
   const RingPlace at = place_in(group, self, placement);
   out.algorithm = name_of_rings(at.rings);
   out.scope = at.nodes > 1 ? Scope::inter : Scope::intra;
-  const MessageCost intra = cost_in(Scope::intra, kind, Bytes(std::llround(sent)), cluster);
+  const MessageCost intra =
+      cost_in(Scope::intra, kind, Bytes(std::llround(sent)), group.size, cluster);
   double latency =
       intra.latency.count() + (group.size - at.nodes) * hop_latency(Scope::intra, cluster);
   MessageCost inter{};
   if (at.nodes > 1) {
-    inter = cost_in(Scope::inter, kind, Bytes(std::llround(sent / at.rings)), cluster);
+    inter = cost_in(Scope::inter, kind, Bytes(std::llround(sent / at.rings)), group.size, cluster);
     latency = std::max(group.size > at.nodes ? intra.latency.count() : 0.0, inter.latency.count()) +
               (group.size - at.nodes) * hop_latency(Scope::intra, cluster) +
               at.nodes * hop_latency(Scope::inter, cluster);

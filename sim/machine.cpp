@@ -17,18 +17,21 @@ const Segment& TransportSpec::segment(CommKind kind, Bytes bytes) const {
   return *it;
 }
 
-MessageCost TransportSpec::cost(CommKind kind, Bytes bytes, Bandwidth nominal) const {
-  const std::vector<Segment>& list = segments.at(static_cast<std::size_t>(kind));
-  ensure(!list.empty(), "transport without segments");
+MessageCost cost_on(const std::vector<Segment>& segments, Bytes bytes, Bandwidth nominal) {
+  ensure(!segments.empty(), "transport without segments");
   Seconds floor(0);  // time of the longest message of the segments before
-  for (const Segment& s : list) {
+  for (const Segment& s : segments) {
     const Bandwidth reached = nominal * s.fraction.value;
-    if (bytes <= s.up_to || &s == &list.back()) {
+    if (bytes <= s.up_to || &s == &segments.back()) {
       return {.latency = std::max(s.latency.value, floor - bytes / reached), .rate = reached};
     }
     floor = std::max(floor, s.latency.value + s.up_to / reached);
   }
   throw InternalError("a transport's last segment has no end");
+}
+
+MessageCost TransportSpec::cost(CommKind kind, Bytes bytes, Bandwidth nominal) const {
+  return cost_on(segments.at(static_cast<std::size_t>(kind)), bytes, nominal);
 }
 
 Seconds TransportSpec::time(CommKind kind, Bytes bytes, Bandwidth nominal) const {
@@ -78,21 +81,40 @@ FlopRate matrix_rate(const GpuSpec& gpu, DType dtype, std::string_view where) {
   return it->second.value;
 }
 
+namespace {
+
+/// Lower case; a leading "cudnn" without a version gets the one that is described here.
+std::string kernel_key(std::string_view kernel) {
+  std::string key;
+  for (const char c : kernel) {
+    key += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  constexpr std::string_view cudnn = "cudnn";
+  const bool versioned = key.size() > cudnn.size() + 1 && key[cudnn.size()] == ' ' &&
+                         key[cudnn.size() + 1] >= '0' && key[cudnn.size() + 1] <= '9';
+  if (key.starts_with(cudnn) && !versioned) {
+    key.insert(cudnn.size(), " 9");
+  }
+  return key;
+}
+
+}  // namespace
+
 const AttentionKernelSpec& attention_kernel(const GenerationSpec& generation,
                                             const std::string& kernel, std::string_view where) {
-  if (kernel == generation.attention.kernel) {
+  const std::string key = kernel_key(kernel);
+  std::vector<std::string> known{generation.attention.kernel};
+  if (key == kernel_key(generation.attention.kernel)) {
     return generation.attention;
   }
-  const auto it = generation.kernels.find(kernel);
-  if (it == generation.kernels.end()) {
-    std::vector<std::string> known{generation.attention.kernel};
-    for (const auto& [name, spec] : generation.kernels) {
-      known.push_back(name);
+  for (const auto& [name, spec] : generation.kernels) {
+    if (key == kernel_key(name)) {
+      return spec;
     }
-    throw InputError(where, fmt::format("generation '{}' has no attention kernel '{}'{}",
-                                        generation.name, kernel, did_you_mean(kernel, known)));
+    known.push_back(name);
   }
-  return it->second;
+  throw InputError(where, fmt::format("generation '{}' has no attention kernel '{}'{}",
+                                      generation.name, kernel, did_you_mean(kernel, known)));
 }
 
 namespace {

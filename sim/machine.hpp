@@ -30,6 +30,35 @@ struct MessageCost {
   Bandwidth rate;
 };
 
+/// Cost of a message of `bytes` on segments that reach their fractions of `nominal`; never falls as
+/// `bytes` grow (see TransportSpec).
+MessageCost cost_on(const std::vector<Segment>& segments, Bytes bytes, Bandwidth nominal);
+
+/// NVLS: switches that add up what all GPUs of a node send (NVLink SHARP). Rates are bytes of one
+/// rank's buffer per second ("algorithm bandwidth").
+struct SwitchReduction {
+  Sourced<Bandwidth> rate;       // alone, or between two nodes
+  Sourced<Bandwidth> tree_rate;  // as the leaves of a tree of more nodes
+};
+
+/// All-reduce inside a node (sim/all_reduce.hpp).
+struct AllReduceInside {
+  std::vector<Segment> ring;     // of what a rank sends: 2 (n-1)/n of its buffer
+  Sourced<Seconds> hop_latency;  // of each of the ring's 2 (n-1) steps
+  Sourced<double> tree_scaling;  // what a tree of more than two nodes keeps of its rate
+  std::optional<SwitchReduction> nvls;
+};
+
+/// All-reduce across nodes (sim/all_reduce.hpp).
+struct AllReduceAcross {
+  /// A tree's stage, up and down, by the size of the buffer: latency at `first`, interpolated
+  /// between in logarithms.
+  std::vector<std::pair<Bytes, Sourced<Seconds>>> stages;
+  Sourced<Seconds> simple_stage;           // the same of NCCL's Simple protocol, pipeline empty
+  Sourced<Seconds> ring_hop;               // of each of a ring's 2 (nodes-1) steps between nodes
+  Sourced<double> tree_share, ring_share;  // of the node's NICs
+};
+
 /// One way of moving bytes: NVLink 4, PCIe 5, InfiniBand … with what NCCL reaches on it.
 ///
 /// Segments join at the nominal rate they were fitted at. On another one (network transports: the
@@ -44,6 +73,11 @@ struct TransportSpec {
   std::array<std::vector<Segment>, comm_kinds> segments;    // by CommKind
   Sourced<Seconds> hop_latency;                             // per ring step of gather and scatter
   std::vector<std::pair<int, double>> all_to_all_by_ranks;  // factor on the all-to-all fraction
+  /// Time of copying a rank's own part in a gather or scatter, beside sending as much: its kernels
+  /// do both. 0: not told apart.
+  double own_copy = 0;
+  std::optional<AllReduceInside> all_reduce_inside;  // none: scatter and gather, one launch
+  std::optional<AllReduceAcross> all_reduce_across;  // the same
   Sourced<std::int64_t> sms;  // SMs that the communication kernel occupies; 0: cpu_share instead
   /// Part of its core that a rank spends while it sends and receives at the rate that it reaches
   /// alone: half of it on each. The rank's own thread copies: 1. No GPU transport has it.
@@ -57,8 +91,20 @@ struct TransportSpec {
   [[nodiscard]] MessageCost cost(CommKind kind, Bytes bytes, Bandwidth nominal) const;
   /// Factor for an all-to-all over `ranks`, interpolated in log2; 1 if the transport has no table.
   [[nodiscard]] double all_to_all_factor(int ranks) const;
+  /// Factor for a gather or scatter over `ranks`: 1 / (1 + own_copy / (ranks - 1)).
+  [[nodiscard]] double own_copy_factor(int ranks) const {
+    return ranks < 2 ? 1 : 1 / (1 + own_copy / (ranks - 1));
+  }
   /// Best share of the nominal rate that any message reaches: what a link can carry.
   [[nodiscard]] double best_fraction() const;
+};
+
+/// In which order a kernel launches the items of a block that a mask leaves unequal.
+enum class ItemOrder : std::uint8_t {
+  unknown,
+  shortest_first,        // within each head, heads one after another
+  longest_first,         // the same
+  longest_first_of_all,  // over all heads
 };
 
 /// How an attention kernel fills a GPU (topologies/README.md has the meaning of each).
@@ -70,6 +116,21 @@ struct AttentionKernelSpec {
   Sourced<double> head_dim_64;
   Sourced<Seconds> startup, startup_backward;
   std::optional<Sourced<double>> forward_minimum_fill;
+  // NOLINTBEGIN(readability-redundant-member-init): without, g++ wants them in every initialiser
+  std::optional<Sourced<double>> split_rate = {};      // of forward; needs forward_minimum_fill
+  std::optional<Sourced<double>> lone_item = {};       // none: an item never shares its slot
+  std::optional<Sourced<double>> head_dim_256 = {};    // none: as at head_dim 128
+  std::optional<Sourced<double>> backward_bytes = {};  // none: nothing beside the main kernel
+  ItemOrder forward_order = ItemOrder::unknown;
+  ItemOrder backward_order = ItemOrder::unknown;
+  std::optional<Sourced<std::int64_t>> matrix_rate_factor = {};  // none: 1
+  // NOLINTEND(readability-redundant-member-init)
+};
+
+/// Power limit: a call of t > `after` takes t * (1 + per_decade * log10(t / after)).
+struct PowerLimit {
+  Sourced<Seconds> after;
+  Sourced<double> per_decade;
 };
 
 struct GenerationSpec {
@@ -81,6 +142,9 @@ struct GenerationSpec {
   Sourced<double> memory_efficiency;                   // of elementwise kernels
   Sourced<Seconds> launch;                             // host cost of one kernel
   std::map<std::string, AttentionKernelSpec> kernels;  // alternatives by name: "FA2", "cuDNN 9"
+  /// Time of attention on one GPU of a job whose GPUs all work, over its time alone: shared power
+  /// and cooling, and the slowest of many. At least 1; none: 1.
+  std::optional<Sourced<double>> group_forward, group_backward;
 };
 
 /// An attention kernel that was timed (sim/profile.hpp). Tokens are as the kernel saw them.
@@ -111,12 +175,16 @@ struct GpuSpec {
   std::string intra, pcie;  // default transports; "": none (CPU cores have no PCIe)
   GenerationSpec generation;
   std::vector<MeasuredAttention> measured;  // of a calibration profile
+  /// Attention kernels that reach more or less on this GPU than on its generation's first.
+  std::map<std::string, Sourced<double>> attention_rate;
+  std::optional<PowerLimit> power_limit;  // of attention
 };
 
 /// Peak of the matrix units; InputError(where) if this GPU has none for `dtype` (V100: bf16).
 FlopRate matrix_rate(const GpuSpec& gpu, DType dtype, std::string_view where);
 
-/// An attention kernel of a generation by name, its default included. InputError(where) if unknown.
+/// An attention kernel of a generation by name, its default included; upper or lower case, and
+/// "cudnn" for "cuDNN 9", are one. InputError(where) if unknown.
 const AttentionKernelSpec& attention_kernel(const GenerationSpec& generation,
                                             const std::string& kernel, std::string_view where);
 
@@ -180,7 +248,10 @@ struct ComposedMachine {
   // NOLINTEND(readability-redundant-member-init)
 };
 
-/// The data folder topologies/: gpus/, generations/, transports/, machines/, one file per thing.
+struct StackSpec;  // sim/stack.hpp
+
+/// The data folder topologies/: gpus/, generations/, transports/, machines/, stacks/, one file per
+/// thing.
 /// A machine names a GPU and transports, a GPU names a generation and transports, and those name
 /// nothing; so there are no cycles. Reading is strict: an unknown key, a missing unit, a name that
 /// is not the file's, or a name used twice in a folder is an InputError that names file and key.
@@ -193,12 +264,15 @@ class Catalog {
   [[nodiscard]] std::vector<std::string> generation_names() const;
   [[nodiscard]] std::vector<std::string> transport_names() const;
   [[nodiscard]] std::vector<std::string> machine_names() const;
+  [[nodiscard]] std::vector<std::string> stack_names() const;
   /// By name or alias; GPUs and machines also by path of a JSON file (a name with '/' or ending in
   /// .json), whose references are looked up in this catalog. InputError(where) if unknown.
   [[nodiscard]] GpuSpec gpu(const std::string& name, std::string_view where) const;
   [[nodiscard]] GenerationSpec generation(const std::string& name, std::string_view where) const;
   [[nodiscard]] TransportSpec transport(const std::string& name, std::string_view where) const;
   [[nodiscard]] MachineSpec machine(const std::string& name, std::string_view where) const;
+  /// The software that runs a plan (sim/stack.hpp).
+  [[nodiscard]] StackSpec stack(const std::string& name, std::string_view where) const;
   /// A machine put together from a GPU and links; what was filled in goes to `assumptions`.
   [[nodiscard]] MachineSpec compose(const ComposedMachine& request,
                                     std::vector<Assumption>& assumptions) const;
@@ -220,7 +294,7 @@ class Catalog {
   static Shelf shelf(const std::filesystem::path& folder, std::string_view what);
 
   std::filesystem::path folder_;
-  Shelf gpus_, generations_, transports_, machines_;
+  Shelf gpus_, generations_, transports_, machines_, stacks_;
 };
 
 }  // namespace spp::sim

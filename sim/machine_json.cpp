@@ -89,14 +89,114 @@ std::vector<std::pair<int, double>> read_factors(const JsonView& list) {
   return factors;
 }
 
+SwitchReduction read_nvls(const JsonView& view) {
+  view.allow_only({"rate", "tree_rate"});
+  return {.rate = read_bandwidth(view.at("rate")),
+          .tree_rate = read_bandwidth(view.at("tree_rate"))};
+}
+
+AllReduceInside read_all_reduce_inside(const JsonView& view) {
+  view.allow_only({"ring", "hop_latency", "tree_scaling", "nvls"});
+  AllReduceInside a;
+  a.ring = read_segments(view.at("ring"));
+  a.hop_latency = read_seconds(view.at("hop_latency"));
+  a.tree_scaling = read_fraction(view.at("tree_scaling"));
+  if (const auto nvls = view.find("nvls")) {
+    a.nvls = read_nvls(*nvls);
+  }
+  return a;
+}
+
+AllReduceAcross read_all_reduce_across(const JsonView& view) {
+  view.allow_only({"stages", "simple_stage", "ring_hop", "tree_share", "ring_share"});
+  AllReduceAcross a;
+  const JsonView list = view.at("stages");
+  for (const JsonView& row : list.elements()) {
+    row.allow_only({"bytes", "latency"});
+    const Bytes bytes = read_bytes(row.at("bytes")).value;
+    Sourced<Seconds> latency = read_seconds(row.at("latency"));
+    if (!a.stages.empty() && bytes <= a.stages.back().first) {
+      row.at("bytes").fail("is not larger than the row's before");
+    }
+    if (!a.stages.empty() && latency.value < a.stages.back().second.value) {
+      row.at("latency").fail("is less than the row's before: a longer message is never faster");
+    }
+    a.stages.emplace_back(bytes, std::move(latency));
+  }
+  if (a.stages.empty()) {
+    list.fail("has no row");
+  }
+  a.simple_stage = read_seconds(view.at("simple_stage"));
+  a.ring_hop = read_seconds(view.at("ring_hop"));
+  a.tree_share = read_fraction(view.at("tree_share"));
+  a.ring_share = read_fraction(view.at("ring_share"));
+  return a;
+}
+
 // ---- generations
 // -----------------------------------------------------------------------------------
 
+ItemOrder read_order(const JsonView& view) {
+  static const std::vector<std::string> names{"shortest_first", "longest_first",
+                                              "longest_first_of_all"};
+  const std::string name = one_of(view, names);
+  return name == names[0]   ? ItemOrder::shortest_first
+         : name == names[1] ? ItemOrder::longest_first
+                            : ItemOrder::longest_first_of_all;
+}
+
+/// What an attention kernel may have beside the constants that every one has.
+void read_attention_details(const JsonView& view, AttentionKernelSpec& a) {
+  const auto part = [&](std::string_view key, double most, std::optional<Sourced<double>>& into) {
+    if (const auto value = view.find(key)) {
+      into = read_fraction(*value, most);
+    }
+  };
+  part("forward_minimum_fill", 1, a.forward_minimum_fill);
+  part("split_rate", 1, a.split_rate);
+  if (a.split_rate && !a.forward_minimum_fill) {
+    view.at("split_rate").fail("needs forward_minimum_fill: when the kernel splits");
+  }
+  part("lone_item", 1, a.lone_item);
+  part("head_dim_256", 2, a.head_dim_256);
+  if (const auto bytes = view.find("backward_bytes")) {
+    const Sourced<std::int64_t> count = read_count(*bytes, 256);
+    a.backward_bytes = {
+        .value = static_cast<double>(count.value), .spread = count.spread, .source = count.source};
+  }
+  if (const auto order = view.find("forward_order")) {
+    a.forward_order = read_order(*order);
+  }
+  if (const auto order = view.find("backward_order")) {
+    a.backward_order = read_order(*order);
+  }
+  if (const auto factor = view.find("matrix_rate_factor")) {
+    a.matrix_rate_factor = read_count(*factor, 8);
+  }
+}
+
 AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
-  view.allow_only({"q_tile", "kv_tile", "backward_tile", "ctas_per_sm", "item_overhead",
-                   "item_overhead_backward", "forward_full", "forward_causal", "backward_full",
-                   "backward_causal", "head_dim_64", "startup", "startup_backward",
-                   "forward_minimum_fill"});
+  view.allow_only({"q_tile",
+                   "kv_tile",
+                   "backward_tile",
+                   "ctas_per_sm",
+                   "item_overhead",
+                   "item_overhead_backward",
+                   "forward_full",
+                   "forward_causal",
+                   "backward_full",
+                   "backward_causal",
+                   "head_dim_64",
+                   "startup",
+                   "startup_backward",
+                   "forward_minimum_fill",
+                   "split_rate",
+                   "lone_item",
+                   "head_dim_256",
+                   "backward_bytes",
+                   "forward_order",
+                   "backward_order",
+                   "matrix_rate_factor"});
   constexpr std::int64_t most_rows = 1 << 16;
   const auto rows = [&](std::string_view key) { return read_count(view.at(key), most_rows); };
   const auto part = [&](std::string_view key) { return read_fraction(view.at(key)); };
@@ -112,12 +212,10 @@ AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
   a.forward_causal = part("forward_causal");
   a.backward_full = part("backward_full");
   a.backward_causal = part("backward_causal");
-  a.head_dim_64 = part("head_dim_64");
+  a.head_dim_64 = read_fraction(view.at("head_dim_64"), 2);
   a.startup = read_seconds(view.at("startup"));
   a.startup_backward = read_seconds(view.at("startup_backward"));
-  if (const auto fill = view.find("forward_minimum_fill")) {
-    a.forward_minimum_fill = read_fraction(*fill);
-  }
+  read_attention_details(view, a);
   return a;
 }
 
@@ -158,7 +256,8 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   expect_format(document, "sp-plan/gpu");
   document.allow_only({"format", "format_version", "name", "aliases", "generation",
                        "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
-                       "memory_usable", "memory_bandwidth", "intra", "pcie", "note"});
+                       "memory_usable", "memory_bandwidth", "intra", "pcie", "attention_rate",
+                       "power_limit", "note"});
   GpuSpec g;
   g.name = name_in(document, "name");
   g.aliases = aliases_of(document);
@@ -186,6 +285,16 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
     g.pcie = g.compute_capability == 0 && !document.find("pcie") ? "" : name_in(document, "pcie");
   }
   g.generation.name = reference_in(document, "generation", whole);
+  if (const auto kernels = document.find("attention_rate")) {
+    for (const auto& [kernel, ignored] : kernels->value().items()) {
+      g.attention_rate.emplace(kernel, read_fraction(kernels->at(kernel), 2));
+    }
+  }
+  if (const auto limit = document.find("power_limit")) {
+    limit->allow_only({"after", "per_decade"});
+    g.power_limit = {.after = read_seconds(limit->at("after")),
+                     .per_decade = read_fraction(limit->at("per_decade"))};
+  }
   return g;
 }
 
@@ -234,7 +343,8 @@ TransportSpec read_transport(const JsonView& document) {
   expect_format(document, "sp-plan/transport");
   document.allow_only({"format", "format_version", "name", "aliases", "medium", "scope", "rate",
                        "fitted_at", "p2p", "all_to_all", "all_gather", "reduce_scatter",
-                       "hop_latency", "all_to_all_by_ranks", "sms", "cpu_share", "note"});
+                       "hop_latency", "all_to_all_by_ranks", "own_copy", "all_reduce", "sms",
+                       "cpu_share", "note"});
   TransportSpec t;
   t.name = name_in(document, "name");
   t.aliases = aliases_of(document);
@@ -267,14 +377,36 @@ TransportSpec read_transport(const JsonView& document) {
   if (const auto factors = document.find("all_to_all_by_ranks")) {
     t.all_to_all_by_ranks = read_factors(*factors);
   }
+  if (const auto copy = document.find("own_copy")) {
+    t.own_copy = read_fraction(*copy).value;
+  }
+  if (const auto reduce = document.find("all_reduce")) {
+    if (network) {
+      t.all_reduce_across = read_all_reduce_across(*reduce);
+    } else {
+      t.all_reduce_inside = read_all_reduce_inside(*reduce);
+    }
+  }
   read_shares(document, t);
   return t;
 }
 
+namespace {
+
+Sourced<double> read_at_least_one(const JsonView& view) {
+  Sourced<double> factor = read_fraction(view, 2);
+  if (factor.value < 1) {
+    view.fail(fmt::format("{} is below 1: in a group nothing is faster", factor.value));
+  }
+  return factor;
+}
+
+}  // namespace
+
 GenerationSpec read_generation(const JsonView& document) {
   expect_format(document, "sp-plan/generation");
   document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
-                       "elementwise", "launch", "kernels", "note"});
+                       "elementwise", "launch", "kernels", "group", "note"});
   GenerationSpec g;
   g.name = name_in(document, "name");
   g.attention = read_attention(document.at("attention"), name_in(document, "kernel"));
@@ -291,6 +423,11 @@ GenerationSpec read_generation(const JsonView& document) {
     for (const auto& [kernel, ignored] : kernels->value().items()) {
       g.kernels.emplace(kernel, read_attention(kernels->at(kernel), kernel));
     }
+  }
+  if (const auto group = document.find("group")) {
+    group->allow_only({"forward", "backward"});
+    g.group_forward = read_at_least_one(group->at("forward"));
+    g.group_backward = read_at_least_one(group->at("backward"));
   }
   return g;
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-enum class TimerKind : std::uint8_t { host_issued, op_ends, flows_start };
+enum class TimerKind : std::uint8_t { host_issued, op_ends, flows_start, port_narrows };
 
 struct Timer {
   TimerKind kind = TimerKind::host_issued;
@@ -26,6 +26,7 @@ struct Timer {
   int receiver = -1;                        // flows_start of an exchange
   SlotId receiver_op = -1;
   int collective = -1;
+  double since = 0;  // port_narrows: when the kernel began
 };
 
 /// A flow on its way.
@@ -77,14 +78,21 @@ struct Exposed {
   double seconds = 0;
 };
 
+struct KnownRoute {
+  Traffic flow;
+  bool message = false;
+  RouteId route;
+};
+
 struct RankState {
   Rank rank;
   RankWindow window;
   Shapes shapes;
   RouteId device_route;
   LinkId device;
+  LinkId port;  // how fast messages between nodes may move
   std::vector<Channel> channels;
-  std::vector<std::pair<Traffic, RouteId>> routes;  // recently used
+  std::vector<KnownRoute> routes;  // recently used
   SlotId running_kernel = -1;
   bool queued = false;
   double host = 0;          // when it is done issuing what was fetched
@@ -151,6 +159,8 @@ class Engine {
   }
 
  private:
+  /// More than the messages of a rank could use together, each at its own speed.
+  static constexpr double idle_port = 1e3;
   static constexpr std::uint64_t kernel_token = std::uint64_t{1} << 63;
 
   void set_up() {
@@ -160,9 +170,13 @@ class Engine {
       ranks_.emplace_back(rank, schedule_.program(rank));
       RankState& r = ranks_.back();
       r.device = network_.add_link(1.0);
+      if (costs_.beside_kernels < 1) {
+        r.port = network_.add_link(idle_port);
+      }
       usages_ = {{.link = r.device}};
       use_cores(rank, 1.0);
       r.device_route = network_.add_route(usages_);
+      r.host = costs_.call.count();
     }
     for (RankState& r : ranks_) {
       r.shapes = {.problem = &schedule_.problem, .buffers = r.window.buffers(), .rank = r.rank};
@@ -227,7 +241,7 @@ class Engine {
   /// Resolves an op when it enters the window: its time, or its flows.
   void prepare(RankState& r, Slot& slot, const Op& op) {
     ++ops_;
-    r.host += costs_.launch.count();
+    r.host += costs_.host[op.body.index()].count();
     slot.issued = r.host;
     if (!is_communication(op.body)) {
       const bool attention = std::holds_alternative<AttentionForward>(op.body) ||
@@ -284,6 +298,10 @@ class Engine {
                         .volume = slot.seconds,
                         .token = kernel_token | static_cast<std::uint64_t>(index)});
         r.running_kernel = slot.id;
+        if (r.port.valid() && slot.seconds > costs_.beside_after.count()) {
+          set_timer(now_ + costs_.beside_after.count(),
+                    {.kind = TimerKind::port_narrows, .rank = index, .op = slot.id, .since = now_});
+        }
       } else {
         set_timer(now_, {.kind = TimerKind::op_ends, .rank = index, .op = slot.id});
       }
@@ -434,7 +452,7 @@ class Engine {
                                                .to = flow.to,
                                                .bytes = flow.bytes,
                                                .begin = now_});
-      network_.start({.route = route_of(r, flow),
+      network_.start({.route = route_of(r, flow, t.collective < 0),
                       .volume = flow.cpu > 0 ? flow.bytes * flow.cpu : flow.bytes,
                       .token = token});
       ++messages_;
@@ -452,11 +470,13 @@ class Engine {
     return id;
   }
 
-  RouteId route_of(RankState& r, const Traffic& flow) {
+  /// `message`: point-to-point, not part of a collective.
+  RouteId route_of(RankState& r, const Traffic& flow, bool message) {
     constexpr std::size_t remembered = 8;
-    for (const auto& [known, route] : r.routes) {
-      if (known.to == flow.to && known.rate_cap == flow.rate_cap && known.cpu == flow.cpu) {
-        return route;
+    for (const KnownRoute& known : r.routes) {
+      if (known.message == message && known.flow.to == flow.to &&
+          known.flow.rate_cap == flow.rate_cap && known.flow.cpu == flow.cpu) {
+        return known.route;
       }
     }
     usages_.clear();
@@ -474,11 +494,18 @@ class Engine {
         use_cores(end, 0.5);
       }
     }
+    if (message && costs_.beside_kernels < 1 && placement_.scope(r.rank, flow.to) == Scope::inter) {
+      for (const Rank end : {r.rank, flow.to}) {
+        const auto representative = static_cast<std::size_t>(folding_.class_of(end));
+        usages_.push_back(
+            {.link = ranks_[representative].port, .coefficient = bytes / flow.rate_cap});
+      }
+    }
     const RouteId route = network_.route_for(usages_, flow.rate_cap / bytes);
     if (r.routes.size() == remembered) {
       r.routes.erase(r.routes.begin());
     }
-    r.routes.emplace_back(flow, route);
+    r.routes.push_back({.flow = flow, .message = message, .route = route});
     return route;
   }
 
@@ -556,6 +583,9 @@ class Engine {
       case TimerKind::host_issued:
         wake(t.rank);
         break;
+      case TimerKind::port_narrows:
+        narrow_port(t);
+        break;
       case TimerKind::op_ends:
         finish(t.rank, slot_of({.rank = t.rank, .op = t.op}));
         break;
@@ -565,12 +595,25 @@ class Engine {
     }
   }
 
+  /// The slot may hold another op by now: it is the same kernel if it began then.
+  void narrow_port(const Timer& t) {
+    RankState& r = ranks_[static_cast<std::size_t>(t.rank)];
+    const Slot& slot = r.window.slot(t.op);
+    if (r.running_kernel == t.op && slot.started && slot.begin == t.since) {
+      network_.set_capacity(r.port, costs_.beside_kernels);
+    }
+  }
+
   void finish(int index, Slot& slot) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
     const double took = now_ - slot.begin;
     if (slot.op_class == OpClass::attention || slot.op_class == OpClass::kernel) {
       (slot.op_class == OpClass::attention ? r.attention : r.other_kernels) += took;
       r.compute_free = now_;
+      r.running_kernel = -1;
+      if (r.port.valid()) {
+        network_.set_capacity(r.port, idle_port);
+      }
     } else {
       end_communication(r, slot);
     }

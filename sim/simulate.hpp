@@ -2,10 +2,12 @@
 //
 // Semantics (DESIGN in docs/cost-model.md)
 // - An op starts when the buffers it uses are free in the sense of schedule.hpp, its stream is free
-//   and the host has issued it: one launch cost per op, in program order; at most `lookahead` ops
-//   (rank_window.hpp) are issued and have not started.
+//   and the host has issued it: ops one after the other in program order, each at its host time; at
+//   most `lookahead` ops (rank_window.hpp) are issued and have not started.
 // - A kernel occupies its rank's device for the time its cost model says, longer while
 //   communication kernels of the rank hold SMs: the device's capacity is 1 less their share.
+//   Where kernels go before communication (beside_kernels), messages between nodes move at that
+//   part of their speed while a longer kernel of one of their ranks runs.
 // - A point-to-point message starts when both sides have started their op; a collective when all
 //   members have. It pays its latency, then its flows run at max-min fair rates (flow_network.hpp).
 // - Between CPU ranks (TransportSpec::cpu_share) a message takes time of its two ranks' cores while
@@ -18,6 +20,7 @@
 
 #include "schedule/timeline.hpp"
 #include "sim/folding.hpp"
+#include "sim/stack.hpp"
 
 #include <array>
 #include <functional>
@@ -32,7 +35,12 @@ using KernelTime = std::function<Seconds(const OpBody&, const Shapes&)>;
 
 struct SimulationCosts {
   KernelTime kernel;
-  Seconds launch{};        // host time per op
+  HostTimes host{};  // to issue an op, by alternative of OpBody
+  Seconds call{};    // host time before the first op
+  /// Speed of point-to-point messages between nodes once a kernel of one of their ranks has run
+  /// for `beside_after`, over their speed alone (StackSpec::network_beside_kernels).
+  double beside_kernels = 1;
+  Seconds beside_after{};
   Bandwidth local_copy{};  // an exchange of a rank with itself; bytes are read and written
   std::array<double, 3>
       sm_share{};  // of the device, taken by communication in a scope (self, intra, inter)

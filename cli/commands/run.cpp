@@ -5,10 +5,14 @@
 #include "cli/human.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_run.hpp"
+#include "runtime/device/device.hpp"
 #include "schedule/coverage.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <iterator>
+#include <memory>
 
 namespace spp::cli::commands {
 namespace {
@@ -17,10 +21,19 @@ constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup
                             OptionGroup::plan_file};
 constexpr std::array options{
     Option{"comm", "inproc|mpi|nccl",
-           "how ranks talk: threads of this process, or the processes that mpirun or srun started "
-           "(default: mpi there, else inproc)"},
+           "how ranks talk: threads of this process; the processes that mpirun or srun started; "
+           "NCCL, one GPU a rank, under mpirun, srun or torchrun or as threads (default: mpi under "
+           "mpirun, on GPUs nccl under any launcher, else inproc)"},
     Option{"device", "cpu|cuda", "where kernels run (default: cpu)"},
-    Option{"kernels", "NAME", "attention kernels: onednn or reference (default: onednn)"},
+    Option{"kernels", "NAME",
+           "attention kernels: onednn or reference, on GPUs cudnn or reference (default: the first "
+           "that can)"},
+    Option{"ranks-per-gpu", "N",
+           "ranks that share a GPU, each with its part of the SMs (inproc; default: as few as the "
+           "GPUs here allow)"},
+    Option{"emulate-link", "LATENCY:RATE[,…]",
+           "links between ranks on GPUs (inproc): 5us:100GB/s, or inside nodes, between them and "
+           "ranks a node: 5us:300GB/s,20us:50GB/s,4"},
     Option{"check", "", "compare every rank's results with single-device attention in fp64"},
     Option{"iters", "N", "timed iterations (default: 5)"},
     Option{"warmup", "N", "iterations before (default: 1)"},
@@ -29,20 +42,72 @@ constexpr std::array options{
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev, as measured"},
 };
 
+using runtime::device::Communication;
+using runtime::device::DeviceOptions;
+
 constexpr double noisy = 0.05;  // spread from which on a measurement is called noisy
 constexpr double above_peak = 1.02;
 
-const runtime::TransportBackend& transport_of(const Arguments& arguments) {
+enum class Device : std::uint8_t { cpu, cuda };
+
+/// A back end that cannot do its work here, which is no mistake of the caller.
+[[noreturn]] void not_here(std::string_view option, std::string_view value,
+                           const std::string& why_not) {
+  throw Refusal(ExitCode::failed, fmt::format("{} {}: {}", option, value, why_not));
+}
+
+Device device_of(const Arguments& arguments) {
+  const std::string name = arguments.get("device", "cpu");
+  if (name == "cpu") {
+    for (const std::string_view option : {"ranks-per-gpu", "emulate-link"}) {
+      if (arguments.has(option)) {
+        throw InputError(fmt::format("--{}", option), "is for GPUs: add --device cuda");
+      }
+    }
+    return Device::cpu;
+  }
+  if (name != "cuda") {
+    throw InputError("--device", fmt::format("unknown device '{}' (cpu or cuda)", name));
+  }
+  if (const std::string why_not = runtime::device::why_not_cuda(); !why_not.empty()) {
+    not_here("--device", name, why_not);
+  }
+  return Device::cuda;
+}
+
+/// How ranks talk, and what starts them: with NCCL that is the control plane only.
+struct CommChoice {
+  std::string name;
+  const runtime::TransportBackend* transport = nullptr;
+};
+CommChoice comm_of(const Arguments& arguments, Device device) {
   const auto& mpi = runtime::transports::by_name("mpi", "--comm");
-  const std::string name = arguments.get("comm", mpi.launched_ranks() > 0 ? "mpi" : "inproc");
-  if (name == "nccl") {
-    not_available("--comm", "nccl");
+  const auto& tcp = runtime::transports::by_name("tcp", "--comm");  // torchrun's variables
+  const bool by_mpi = mpi.launched_ranks() > 0;
+  const bool by_torchrun = device == Device::cuda && !by_mpi && tcp.launched_ranks() > 0;
+  const bool launched = by_mpi || by_torchrun;
+  const std::string own_processes = device == Device::cuda ? "nccl" : "mpi";
+  CommChoice choice{.name = arguments.get("comm", launched ? own_processes : "inproc")};
+  if (choice.name != "nccl") {
+    choice.transport = &runtime::transports::by_name(choice.name, "--comm");
+  } else if (device == Device::cpu) {
+    throw InputError("--comm", "nccl moves memory of GPUs: add --device cuda");
+  } else if (const std::string why_not = runtime::device::why_not_nccl(); !why_not.empty()) {
+    not_here("--comm", "nccl", why_not);
+  } else {
+    choice.transport = by_mpi        ? &mpi
+                       : by_torchrun ? &tcp
+                                     : &runtime::transports::by_name("inproc", "--comm");
   }
-  const auto& transport = runtime::transports::by_name(name, "--comm");
-  if (const std::string why_not = transport.why_not(); !why_not.empty()) {
-    throw InputError("--comm", fmt::format("{}: {}", name, why_not));
+  if (choice.name == "mpi" && device == Device::cuda) {
+    throw InputError("--comm",
+                     "mpi moves memory of the host: with --device cuda use nccl, or inproc "
+                     "for ranks that share a GPU");
   }
-  return transport;
+  if (const std::string why_not = choice.transport->why_not(); !why_not.empty()) {
+    throw InputError("--comm", fmt::format("{}: {}", choice.name, why_not));
+  }
+  return choice;
 }
 
 const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dtype,
@@ -69,6 +134,26 @@ int whole(const Arguments& arguments, std::string_view option, int otherwise, st
   const auto text = arguments.find(option);
   return text ? static_cast<int>(parse_int(*text, fmt::format("--{}", option), least, 1'000'000))
               : otherwise;
+}
+
+DeviceOptions device_options(const Arguments& arguments, const CommChoice& comm,
+                             const Problem& problem, std::vector<std::string>& warnings) {
+  DeviceOptions wanted{
+      .communication = comm.name == "nccl" ? Communication::nccl : Communication::inproc,
+      .kernels = arguments.get("kernels", ""),
+      .ranks_per_gpu = whole(arguments, "ranks-per-gpu", 0, 1),
+      .network = std::nullopt};
+  if (const auto links = arguments.find("emulate-link")) {
+    wanted.network = runtime::parse_network(*links, "--emulate-link");
+  }
+  for (const std::string_view option : {"ranks-per-gpu", "emulate-link"}) {
+    if (wanted.communication == Communication::nccl && arguments.has(option)) {
+      throw InputError(fmt::format("--{}", option),
+                       "is for ranks that share GPUs: --comm inproc has them, nccl has not");
+    }
+  }
+  wanted.kernels = runtime::device::choose_kernels(wanted, problem, warnings);
+  return wanted;
 }
 
 /// The ranks that mpirun started are the GPUs of the request, unless it says something else.
@@ -136,27 +221,36 @@ void execute(const Arguments& given, Output& output) {
   const auto start = std::chrono::steady_clock::now();
   Arguments arguments = given;
   adopt_plan_file(arguments);
-  if (arguments.get("device", "cpu") != "cpu") {
-    not_available("--device", arguments.get("device", ""));
-  }
-  const runtime::TransportBackend& transport = transport_of(arguments);
+  const Device device = device_of(arguments);
+  const CommChoice comm = comm_of(arguments, device);
+  const runtime::TransportBackend& transport = *comm.transport;
   adopt_launched_ranks(arguments, transport.launched_ranks());
   Job job = read_job(arguments, MachineNeed::optional);
   RunReport report{.plan = read_plan(job),
-                   .comm = std::string(transport.name),
+                   .comm = comm.name,
                    .kernels = "",
+                   .device = std::nullopt,
                    .trial = {},
                    .predicted = std::nullopt,
                    .warnings = {}};
-  const runtime::AttentionBackend& kernels =
-      kernels_of(arguments, job.request.problem.dtype, report.warnings);
-  report.kernels = kernels.name;
+  const Problem& problem = job.request.problem;
+  const runtime::AttentionBackend* kernels = nullptr;
+  std::unique_ptr<runtime::device::DeviceEngines> engines;
+  if (device == Device::cpu) {
+    kernels = &kernels_of(arguments, problem.dtype, report.warnings);
+    report.kernels = kernels->name;
+  } else {
+    const DeviceOptions wanted = device_options(arguments, comm, problem, report.warnings);
+    engines = runtime::device::make_engines(wanted, report.plan.ranks(), transport);
+    report.kernels = wanted.kernels;
+  }
   if (const auto file = arguments.find("trace")) {
     expect_writable(*file, "--trace");
   }
   runtime::TrialRequest trial = trial_of(arguments, job, report.plan);
   trial.transport = &transport;
-  trial.kernels = &kernels;
+  trial.kernels = kernels;
+  trial.engines = engines.get();
   {
     Progress progress("running", output.quiet() || transport.launched_rank() > 0);
     trial.progress = [&](int done) { progress.update(std::max(done, 0), trial.iterations); };
@@ -167,6 +261,10 @@ void execute(const Arguments& given, Output& output) {
   }
   if (!report.trial.refused.empty()) {
     throw Refusal(ExitCode::infeasible, report.trial.refused);
+  }
+  if (engines != nullptr) {
+    report.device = engines->report();
+    std::ranges::copy(engines->warnings(), std::back_inserter(report.warnings));
   }
   if (!job.request.problem.mask.document_ends.empty() && job.cluster != nullptr) {
     report.warnings.emplace_back("packed documents are run and checked, but not predicted yet");
@@ -205,9 +303,10 @@ extern const Command run{
     .name = "run",
     .summary = "execute a plan for real, check it, and hold it against its prediction",
     .description =
-        "Runs one attention call, forward and backward, with real messages and real kernels: ranks "
-        "are threads of this process, or the processes that mpirun or srun started. The schedule "
-        "is the one that simulate simulates. With a machine (--profile, --topology) the prediction "
+        "Runs one attention call, forward and backward, with real messages and real kernels, on "
+        "CPUs or on GPUs: ranks are threads of this process, which may share a GPU, or the "
+        "processes that mpirun or srun started. The schedule is the one that simulate simulates. "
+        "With a machine (--profile, --topology) the prediction "
         "stands beside the measurement; --check compares the results with single-device attention "
         "in fp64. Bytes are counted by the transport and must be those of the schedule.",
     .arguments = "",
@@ -216,7 +315,8 @@ extern const Command run{
     .examples =
         "sp-plan run --heads 8 --head-dim 64 --seq 4K --dtype fp32 --ulysses 2 --ring 4 --check\n"
         "sp-plan run --plan plan.json --check --trace measured.json\n"
-        "mpirun -np 4 sp-plan run --heads 8 --head-dim 64 --seq 8K --dtype fp32 --ring 4 --check",
+        "mpirun -np 4 sp-plan run --heads 8 --head-dim 64 --seq 8K --dtype fp32 --ring 4 --check\n"
+        "sp-plan run --device cuda --heads 32 --kv-heads 8 --seq 32K --ulysses 2 --ring 4 --check",
     .run = execute,
 };
 

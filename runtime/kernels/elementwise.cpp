@@ -2,9 +2,9 @@
 // one loop for each operation, whatever the types.
 #include "runtime/kernels/elementwise.hpp"
 
-#include "base/error.hpp"
 #include "runtime/kernels/convert.hpp"
 #include "runtime/kernels/every_cpu.hpp"
+#include "runtime/kernels/row_checks.hpp"
 #include "runtime/kernels/softmax.hpp"
 
 #include <algorithm>
@@ -100,15 +100,6 @@ void fill_run(const Run& to, float value, std::int64_t count) {
   });
 }
 
-void ensure_alike(const Rows& a, const Rows& b) {
-  ensure(a.count == b.count && a.batch == b.batch && a.heads == b.heads && a.width == b.width,
-         "rows of different shapes");
-}
-/// `scalars` has one number where `rows` has a whole width.
-void ensure_scalars(const Rows& rows, const Rows& scalars) {
-  ensure(scalars.elements() * rows.width == rows.elements(), "lse or delta of other rows");
-}
-
 }  // namespace
 
 void row_dot(const Rows& out, const Rows& d_out, const Rows& delta) {
@@ -166,8 +157,7 @@ void rescale(const Rows& out, const Rows& lse, const Rows& gathered, const Rows&
   ensure_scalars(out, lse);
   ensure_scalars(scaled, global_lse);
   const std::int64_t rows = lse.elements();
-  ensure(rows == 0 || gathered.elements() % rows == 0, "gathered lse of other rows");
-  const std::int64_t members = rows == 0 ? 0 : gathered.elements() / rows;
+  const std::int64_t members = members_of(gathered, lse);
   for (std::int64_t row = 0; row < rows; ++row) {
     const auto of_member = [&](std::int64_t m) {
       return load(gathered.dtype, gathered.data, m * rows + row);
@@ -205,16 +195,25 @@ void fill(const Rows& rows, float value) { fill_run(run_of(rows), value, rows.el
 
 void move(const Box& from, const Box& to, std::int64_t rows, std::int64_t batch, int heads,
           int width, bool add) {
-  ensure(heads <= from.row_heads && heads <= to.row_heads, "a box wider than its rows");
-  std::int64_t runs = rows * batch;
+  ensure_box_fits(heads, from, to);
+  // Runs that lie together in both are one: all heads of a row, then rows without steps.
+  std::int64_t parts = batch;  // runs of a row
   std::int64_t length = std::int64_t{heads} * width;
-  if (heads == from.row_heads && heads == to.row_heads) {  // one piece of memory
-    length *= runs;
-    runs = length == 0 ? 0 : 1;
+  if (heads == from.row_heads && heads == to.row_heads) {
+    length *= parts;
+    parts = 1;
+    if (from.row_step == 1 && to.row_step == 1) {
+      length *= rows;
+      rows = std::min<std::int64_t>(rows, 1);
+    }
   }
-  for (std::int64_t run = 0; run < runs; ++run) {
-    const Run source = Run{from.data, from.dtype}.from(run * from.row_heads * width);
-    const Run target = Run{to.data, to.dtype}.from(run * to.row_heads * width);
+  const auto start = [&](const Box& box, std::int64_t row, std::int64_t part) {
+    return Run{box.data, box.dtype}.from((row * box.row_step * batch + part) * box.row_heads *
+                                         width);
+  };
+  for (std::int64_t run = 0; run < rows * parts; ++run) {
+    const Run source = start(from, run / parts, run % parts);
+    const Run target = start(to, run / parts, run % parts);
     if (add) {
       combine_run(1, target, 1, source, length);
     } else {

@@ -28,11 +28,12 @@ void accumulate(const Rows& sum, const Rows& part, bool initial);
 /// Every element becomes `value` (0 or -infinity).
 void fill(const Rows& rows, float value);
 
-/// A box of heads in dense rows: [rows, batch, row_heads, width], from head `first` on.
+/// A box of heads in rows [rows, batch, row_heads, width], from head `first` on.
 struct Box {
   std::byte* data = nullptr;  // of the first row, batch 0, head `first`
   DType dtype = DType::fp32;
-  int row_heads = 1;  // heads from one (row, batch) to the next
+  int row_heads = 1;          // heads from one (row, batch) to the next
+  std::int64_t row_step = 1;  // rows from one row of the box to the next
 };
 /// to[rows, batch, heads, width] <- from, converted; `add`: to <- to + from, in fp32.
 void move(const Box& from, const Box& to, std::int64_t rows, std::int64_t batch, int heads,

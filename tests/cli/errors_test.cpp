@@ -4,6 +4,7 @@
 #include "tests/support/temp_dir.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,9 @@ const std::vector<Wrong> wrong{
     {"simulat --seq 4K", "did you mean 'simulate'?"},
     {"sweep", "sweep: unknown command"},
     {"run --heads 8 --seq 1K --comm ring", "--comm: unknown transport 'ring'"},
-    {"run --heads 8 --seq 1K --comm nccl", "--comm: nccl is not available yet"},
-    {"run --heads 8 --seq 1K --device cuda", "--device: cuda is not available yet"},
+    {"run --heads 8 --seq 1K --comm nccl", "--comm: nccl moves memory of GPUs: add --device cuda"},
+    {"run --heads 8 --seq 1K --device tpu", "--device: unknown device 'tpu' (cpu or cuda)"},
+    {"run --heads 8 --seq 1K --ranks-per-gpu 2", "--ranks-per-gpu: is for GPUs: add --device cuda"},
     {"run --heads 8 --seq 1K --kernels onedn", "did you mean 'onednn'?"},
     {"run --heads 8 --seq 1K --iters 0", "--iters"},
     {"run --heads 8 --seq 1K --comm mpi --ring 4 --dtype fp32", "mpirun"},
@@ -48,7 +50,13 @@ const std::vector<Wrong> wrong{
      "--documents: 'lengths.txt' is neither"},
     {"compare", "compare: needs two files, not 0"},
     {"compare missing-a.json missing-b.json", "missing-a.json: cannot be read"},
-    {"regress", "regress: unknown command"},
+    {"regress --corpus /nonexistent", "/nonexistent: holds no corpus files"},
+    {"regress --scope atention", "--scope: unknown 'atention' (did you mean 'attention'?)"},
+    {"regress --file usp", "--file: 'usp' is not in the corpus"},
+    {"regress --gate /nonexistent.json", "/nonexistent.json: cannot be read"},
+    {"stack", "write 'sp-plan stack list'"},
+    {"stack show yunchan", "did you mean 'yunchang'?"},
+    {"plan --heads 8 --seq 4K --topology dgx-h100 --stack deepsped", "did you mean 'deepspeed'?"},
     {"export", "export: unknown command"},
     {"--hlep", "did you mean '--help'?"},
     {"plan extra --heads 8 --seq 4K", "extra: unexpected"},
@@ -157,8 +165,6 @@ const std::vector<Wrong> wrong{
      "--gpu: given together with --profile, which says it already"},
     {"plan --heads 8 --seq 4K --dtype fp16 --profile tests/support/data/cpu-2x2.json",
      "--dtype: GPU 'cpu-core' has no matrix units for fp16"},
-    {"plan --heads 8 --seq 4K --topology dgx-h100 --stack yunchang",
-     "--stack: 'yunchang' (only sp-plan) is not available yet"},
     // the degrees
     {"plan --heads 8 --seq 4K --topology dgx-h100 --ulysses 2 --ring 2",
      "--ulysses: 2 x --ring 2 = 4, but there are 8 GPUs"},
@@ -260,4 +266,14 @@ TEST_CASE("without a legal plan the exit code is 3 and the rule is named") {
   CHECK(r.code == 3);
   CHECK_THAT(r.err, ContainsSubstring("no legal plan for 8 GPUs"));
   CHECK_THAT(r.err, ContainsSubstring("nothing to pad"));
+}
+
+TEST_CASE("a GPU that is not there is a failing back end, said in one line") {
+  if (std::filesystem::exists("/dev/nvidia0")) {
+    SPP_SKIP("here is a GPU");
+  }
+  const Result r = sp_plan("run --heads 8 --head-dim 64 --seq 1K --ring 2 --device cuda");
+  CHECK(r.code == 1);
+  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+  CHECK_THAT(r.err, ContainsSubstring("--device cuda: no"));  // no driver, no GPU, not compiled in
 }

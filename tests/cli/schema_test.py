@@ -72,6 +72,9 @@ with tempfile.TemporaryDirectory() as folder:
     check("model list")
     for model in ("llama-3.1-8b", "mixtral-8x7b", "hunyuanvideo"):
         check(f"model show {model}")
+    check("stack list")
+    check("stack show ring-flash-attn")
+    check(f"regress --corpus {source}/reports/corpus --scope collective")
     config = pathlib.Path(folder) / "config.json"
     config.write_text(json.dumps(json.loads((source / "models/qwen2.5-7b.json").read_text())["config"]))
     check(f"model import {config}")

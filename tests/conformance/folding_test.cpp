@@ -71,14 +71,15 @@ std::vector<World> worlds(int ranks) {
 
 /// Some time per FLOP and per byte, so that kernels differ as much as their shapes do.
 SimulationCosts costs(const Problem& problem, double launch) {
-  return {.kernel =
-              [problem](const OpBody& body, const Shapes& shapes) {
-                return Seconds(1e-6 + attention_flops(body, problem).value() * 3e-9 +
-                               touched_bytes(body, shapes).as_double() * 2e-8);
-              },
-          .launch = Seconds(launch),
-          .local_copy = Bandwidth(20e6),
-          .sm_share = {0, 0.125, 0.0625}};
+  SimulationCosts costs{.kernel =
+                            [problem](const OpBody& body, const Shapes& shapes) {
+                              return Seconds(1e-6 + attention_flops(body, problem).value() * 3e-9 +
+                                             touched_bytes(body, shapes).as_double() * 2e-8);
+                            },
+                        .local_copy = Bandwidth(20e6),
+                        .sm_share = {0, 0.125, 0.0625}};
+  costs.host.fill(Seconds(launch));
+  return costs;
 }
 
 void check_same(Seconds a, Seconds b, Seconds scale) {

@@ -1,8 +1,7 @@
 // Every strategy, run for real on threads: its numbers are those of single-device attention in
 // fp64, forward and backward, for all masks, head counts, layouts and orders that the cases vary;
 // and the transport counts the bytes that the schedule says (execute() throws otherwise).
-#include "runtime/trial.hpp"
-#include "tests/conformance/cases.hpp"
+#include "tests/conformance/trials.hpp"
 #include "tests/support/catch.hpp"
 
 #include <set>
@@ -13,28 +12,9 @@ using namespace spp::test;
 namespace {
 
 runtime::TrialResult run(const Case& c, const runtime::AttentionBackend& kernels) {
-  const Strategy& strategy = c.strategy();
-  runtime::TrialRequest request;
-  request.forward = strategy.build(c.problem, c.plan, Phase::forward, c.options);
-  request.backward = strategy.build(c.problem, c.plan, Phase::backward, c.options);
-  request.transport = &runtime::transports::by_name("inproc", "test");
+  runtime::TrialRequest request = trial_of(c);
   request.kernels = &kernels;
-  request.warmup = 0;
-  request.iterations = 1;
-  request.execution.timeout = Seconds(20);
   return runtime::run_trial(request);
-}
-
-std::string failures(const runtime::TrialResult& result) {
-  std::string text;
-  for (const auto& phase : {result.forward, result.backward}) {
-    for (const runtime::TensorCheck& t : phase->check->tensors) {
-      if (!t.passed()) {
-        text += fmt::format("{}: {:.3g} > {:.3g} ({}); ", t.tensor, t.error, t.limit, t.worst);
-      }
-    }
-  }
-  return text;
 }
 
 }  // namespace

@@ -75,10 +75,10 @@ TEST_CASE("between two DGX a route is the two GPUs' own NICs") {
 }
 
 TEST_CASE("a link carries the nominal rate times the best share of it") {
-  // nvlink4: the best of its segments is 0.79 (all-gather) of 450 GB/s; ib: 0.92 of 50 GB/s.
+  // nvlink4: the best of its segments is 0.825 (all-gather) of 450 GB/s; ib: 0.92 of 50 GB/s.
   const Cluster dgx(machine("dgx-h100"), 2, 16);
   CHECK(dgx.links()[dgx.link(LinkKind::gpu_out, 0).index()].capacity.value() ==
-        Approx(0.79 * 450e9));
+        Approx(0.825 * 450e9));
   CHECK(dgx.links()[dgx.link(LinkKind::nic_in, 0).index()].capacity.value() == Approx(0.92 * 50e9));
 }
 

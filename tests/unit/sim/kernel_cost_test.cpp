@@ -4,8 +4,12 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <random>
+#include <set>
 
 using namespace spp;
 using namespace spp::sim;
@@ -65,42 +69,112 @@ AttentionShape random_block(std::mt19937& random) {
   return s;
 }
 
+double overhead(const AttentionKernelSpec& kernel, Phase phase) {
+  return static_cast<double>(
+      (phase == Phase::forward ? kernel.item_overhead : kernel.item_overhead_backward).value);
+}
+
 }  // namespace
 
 TEST_CASE("a full block takes whole waves of equal items") {
   // H100, forward: tiles of 128 queries, 132 slots. 4224 queries x 8 heads = 33 * 8 = 264 items:
-  // two waves. An item: 8192 keys + 112 rows, times 128 queries, 4 * 128 FLOPs a pair, at 0.66 *
-  // 989.4 TFLOP/s / 132; 10 us to start.
+  // two waves. An item: 8192 keys + overhead rows, times 128 queries, 4 * 128 FLOPs a pair.
   const GpuSpec h100 = gpu("h100");
+  const AttentionKernelSpec& kernel = h100.generation.attention;
   const KernelCost cost(h100);
-  const double item = (8192 + 112) * 128.0 * 4 * 128 / (0.66 * 989.4e12 / 132);
-  CHECK(cost.attention(full(4224, 8192, 8)).count() == Approx(10e-6 + 2 * item));
-  CHECK(cost.attention(full(4225, 8192, 8)).count() == Approx(10e-6 + 3 * item));
-  CHECK(cost.attention(full(4224 / 2, 8192, 8)).count() == Approx(10e-6 + item * 2));  // 136 items
-  CHECK(cost.attention(full(4096 / 2, 8192, 8)).count() == Approx(10e-6 + item));      // 128 items
+  const double startup = kernel.startup.value.count();
+  const double item = (8192 + overhead(kernel, Phase::forward)) * 128.0 * 4 * 128 /
+                      (kernel.forward_full.value * 989.4e12 / 132);
+  CHECK(cost.attention(full(4224, 8192, 8)).count() == Approx(startup + 2 * item));
+  CHECK(cost.attention(full(4225, 8192, 8)).count() == Approx(startup + 3 * item));
+  CHECK(cost.attention(full(4224 / 2, 8192, 8)).count() ==
+        Approx(startup + item * 2));                                                 // 136 items
+  CHECK(cost.attention(full(4096 / 2, 8192, 8)).count() == Approx(startup + item));  // 128 items
 }
 
-TEST_CASE("a backward block is dealt out by key tiles") {
-  // 8192 queries x 2048 keys x 8 heads: 16 * 8 = 128 items on 132 slots, each 8192 + 448 rows.
+TEST_CASE("a backward block is dealt out by key tiles and streams its gradients") {
+  // 8192 queries x 2048 keys x 8 heads: 16 * 8 = 128 items on 132 slots, each 8192 + overhead rows.
+  // 14 bytes for each of 8192 * 8 * 128 elements of dQ at 0.85 of 3350 GB/s.
   const GpuSpec h100 = gpu("h100");
+  const AttentionKernelSpec& kernel = h100.generation.attention;
   AttentionShape s = full(8192, 2048, 8);
+  s.kv_heads = 8;
   s.phase = Phase::backward;
-  const double item = (8192 + 448) * 128.0 * 10 * 128 / (0.56 * 989.4e12 / 132);
-  CHECK(KernelCost(h100).attention(s).count() == Approx(28e-6 + item));
+  const double item = (8192 + overhead(kernel, Phase::backward)) * 128.0 * 10 * 128 /
+                      (kernel.backward_full.value * 989.4e12 / 132);
+  const double stream = 14.0 * 8192 * 8 * 128 / (0.85 * 3350e9);
+  const double mha = kernel.startup_backward.value.count() + item + stream;
+  CHECK(KernelCost(h100).attention(s).count() == Approx(mha));
+  // Two K/V heads: dK and dV of 2048 * 8 * 128 elements in 16 bits, written and read.
+  s.kv_heads = 2;
+  CHECK(KernelCost(h100).attention(s).count() ==
+        Approx(mha + 8.0 * 2048 * 8 * 128 / (0.85 * 3350e9)));
 }
 
-TEST_CASE("a causal block lies in the middle of Graham's two bounds") {
-  // 1024 x 1024 causal, 32 heads, H100: 8 * 32 = 256 items of 128, 256, … 1024 keys + 112 rows on
-  // 132 slots. Work 32 * (8 * 9 / 2 * 128 + 8 * 112) = 176128 rows, 1334.3 a slot; longest 1136.
-  // Best 1334.3, worst (176128 + 131 * 1136) / 132 = 2461.7.
+TEST_CASE("a causal block lies between Graham's two bounds") {
+  // 1024 x 1024 causal, 32 heads, H100: 8 * 32 = 256 items of 128, 256, … 1024 keys + overhead h on
+  // 132 slots. Work 32 * 8 * 9 / 2 * 128 = 147456 rows + 256 h. Longest first within each head:
+  // 0.65 - 0.55 * 8 / 132 of the way from the lower to the upper bound.
   const GpuSpec h100 = gpu("h100");
-  const double rows = (176128 / 132.0 + (176128 + 131 * 1136) / 132.0) / 2;
-  const double slot_rate = 0.635 * 989.4e12 / 132;
+  const AttentionKernelSpec& kernel = h100.generation.attention;
+  REQUIRE(kernel.forward_order == ItemOrder::longest_first);
+  const double h = overhead(kernel, Phase::forward);
+  const double work = 147456 + 256 * h;
+  const double low = std::max(work / 132, 1024 + h);
+  const double high = (work + 131 * (1024 + h)) / 132;
+  const double rows = low + (0.65 - 0.55 * 8 / 132) * (high - low);
+  const double slot_rate = kernel.forward_causal.value * 989.4e12 / 132;
+  const double startup = kernel.startup.value.count();
   CHECK(KernelCost(h100).attention(causal(1024, 32)).count() ==
-        Approx(10e-6 + rows * 128 * 4 * 128 / slot_rate));
+        Approx(startup + rows * 128 * 4 * 128 / slot_rate));
   // One head: 8 items, the longest decides.
   CHECK(KernelCost(h100).attention(causal(1024, 1)).count() ==
-        Approx(10e-6 + 1136 * 128.0 * 4 * 128 / slot_rate));
+        Approx(startup + (1024 + h) * 128.0 * 4 * 128 / slot_rate));
+}
+
+TEST_CASE("launch orders end about where list scheduling ends") {
+  // Items of 1 … n tiles of 128 rows for each head, dealt to the slot that is free first.
+  GpuSpec h100 = gpu("h100");
+  AttentionKernelSpec kernel = h100.generation.attention;
+  kernel.item_overhead.value = 64;
+  const double tile_time =
+      128.0 * 128 * 4 * 128 / (kernel.forward_causal.value * 989.4e12 / 132);  // of one tile pair
+  for (const ItemOrder order : {ItemOrder::shortest_first, ItemOrder::longest_first,
+                                ItemOrder::longest_first_of_all, ItemOrder::unknown}) {
+    kernel.forward_order = order;
+    for (const int heads : {1, 2, 8, 32}) {
+      for (const int n : {8, 16, 32, 64, 128, 256, 512}) {
+        if (n * heads <= 132) {
+          continue;  // the longest item decides: above
+        }
+        std::vector<double> items;
+        for (int head = 0; head < heads; ++head) {
+          for (int i = 1; i <= n; ++i) {
+            items.push_back((order == ItemOrder::longest_first ? n + 1 - i : i) + 0.5);
+          }
+        }
+        if (order == ItemOrder::longest_first_of_all) {
+          std::ranges::sort(items, std::greater<>());
+        }
+        std::multiset<double> slots;
+        for (int i = 0; i < 132; ++i) {
+          slots.insert(0);
+        }
+        for (const double item : items) {
+          const double free = *slots.begin();
+          slots.erase(slots.begin());
+          slots.insert(free + item);
+        }
+        INFO("order " << static_cast<int>(order) << " heads " << heads << " items " << n);
+        const double time =
+            (KernelCost(h100, kernel).attention(causal(128 * n, heads)) - kernel.startup.value)
+                .count();
+        // Unknown: the middle is at most half of (1 - 1/132) * longest away.
+        const double near = order == ItemOrder::unknown ? 0.5 : 0.13;
+        CHECK(time == Approx(*slots.rbegin() * tile_time).epsilon(near));
+      }
+    }
+  }
 }
 
 TEST_CASE("attention is never faster than the saturated kernel, and never above peak") {
@@ -124,22 +198,113 @@ TEST_CASE("attention is never faster than the saturated kernel, and never above 
   }
 }
 
+TEST_CASE("no kernel of any GPU is faster than its saturated rate, and none above peak") {
+  std::mt19937 random(11);
+  for (const std::string& name : catalog().gpu_names()) {
+    const GpuSpec on = gpu(name);
+    std::vector<const AttentionKernelSpec*> kernels{&on.generation.attention};
+    for (const auto& [ignored, kernel] : on.generation.kernels) {
+      kernels.push_back(&kernel);
+    }
+    for (const AttentionKernelSpec* kernel : kernels) {
+      const KernelCost cost(on, *kernel);
+      const auto factor =
+          static_cast<double>(kernel->matrix_rate_factor ? kernel->matrix_rate_factor->value : 1);
+      for (int i = 0; i < 300; ++i) {
+        const AttentionShape s = random_block(random);
+        const FlopCount flops = flops_of(s);
+        const Seconds best =
+            cost.attention_at_best(flops, {.head_dim = s.head_dim, .dtype = s.dtype}, s.phase);
+        INFO(on.name << " " << kernel->kernel << " q " << to_string(s.q) << " k " << to_string(s.k)
+                     << " mask " << to_string(s.mask) << " heads " << s.q_heads);
+        REQUIRE(cost.attention(s) >= best + cost.least_startup(s.phase) * 0.999);
+        REQUIRE(best >= flops / (matrix_rate(on, s.dtype, "test") * factor));
+      }
+    }
+  }
+}
+
 TEST_CASE("the named alternatives of a kernel are used") {
   const GpuSpec h100 = gpu("h100");
-  const KernelCost fa2(h100, attention_kernel(h100.generation, "FA2", "test"));
-  const KernelCost fa3(h100, attention_kernel(h100.generation, "FA3", "test"));
+  const AttentionKernelSpec& two = attention_kernel(h100.generation, "FA2", "test");
+  const AttentionKernelSpec& three = attention_kernel(h100.generation, "FA3", "test");
   const AttentionShape s = full(65536, 65536, 8);
-  // 0.385 against 0.69 of the matrix rate; item overheads of some 0.1 %.
-  CHECK(fa2.attention(s) / fa3.attention(s) == Approx(0.69 / 0.385).epsilon(0.01));
+  // 32 waves of either; item overheads of some 0.2 %.
+  CHECK(KernelCost(h100, two).attention(s) / KernelCost(h100, three).attention(s) ==
+        Approx(three.forward_full.value / two.forward_full.value).epsilon(0.01));
+}
+
+TEST_CASE("a lone item of FlashAttention-2 leaves a part of its SM idle") {
+  // A100: 108 items are one an SM, 216 two, which share it; the third of 324 is alone again.
+  const GpuSpec a100 = gpu("a100");
+  const AttentionKernelSpec& kernel = a100.generation.attention;
+  const double startup = kernel.startup.value.count();
+  const double lone = kernel.lone_item->value;
+  const double item = (8192 + overhead(kernel, Phase::forward)) * 128.0 * 4 * 128 /
+                      (kernel.forward_full.value * 312e12 / 108);
+  const KernelCost cost(a100);
+  const auto items = [&](int n) { return cost.attention(full(128, 8192, n)).count() - startup; };
+  CHECK(items(108) == Approx(item / lone));
+  CHECK(items(216) == Approx(2 * item));
+  CHECK(items(324) == Approx((2 + 1 / lone) * item));
+}
+
+TEST_CASE("head dims between 64 and 128 interpolate the time of a pair") {
+  // Times of a pair in those of a pair per dim at 128: 64 / f at 64, 128 at 128.
+  const GpuSpec h100 = gpu("h100");
+  const AttentionKernelSpec& kernel = h100.generation.attention;
+  const double at_64 = 64 / kernel.head_dim_64.value;
+  const auto time = [&](int head_dim, int values = 0) {
+    AttentionShape s = full(8192, 8192, 33);
+    s.head_dim = head_dim;
+    s.head_dim_v = values;
+    return (KernelCost(h100).attention(s) - kernel.startup.value).count();
+  };
+  CHECK(time(64) / time(128) == Approx(at_64 / 128));
+  CHECK(time(96) / time(128) == Approx((at_64 + 128) / 2 / 128));
+  CHECK(time(72) == Approx(time(96)));  // padded
+  CHECK(time(32) / time(128) == Approx((1.5 * at_64 - 64) / 128));
+  CHECK(time(256) / time(128) == Approx(2 / kernel.head_dim_256->value));
+  // Queries and keys of 192, values of 128: the work of 160.
+  CHECK(time(192, 128) / time(128) ==
+        Approx(160 / 128.0 / (1 + (kernel.head_dim_256->value - 1) / 4)));
+  AttentionShape s = full(1, 1, 1);
+  s.head_dim = 192;
+  s.head_dim_v = 128;
+  CHECK(attention_flops_of(s) == FlopCount(2 * (192 + 128)));
+  s.phase = Phase::backward;
+  CHECK(attention_flops_of(s) == FlopCount(2 * (3 * 192 + 2 * 128)));
+}
+
+TEST_CASE("a GPU may reach another rate with a kernel, and slow down in long calls") {
+  const GpuSpec h100 = gpu("h100");
+  GpuSpec other = h100;
+  other.attention_rate["FA3"] = {.value = 1.1, .spread = 0, .source = ""};
+  const AttentionKernelSpec& fa2 = attention_kernel(h100.generation, "FA2", "test");
+  const AttentionKernelSpec& fa3 = attention_kernel(h100.generation, "FA3", "test");
+  const auto run = [](const GpuSpec& on, const AttentionKernelSpec& kernel, std::int64_t seq) {
+    return (KernelCost(on, kernel).attention(full(seq, seq, 33)) - kernel.startup.value).count();
+  };
+  CHECK(run(other, fa2, 8192) == run(h100, fa2, 8192));
+  CHECK(run(other, fa3, 8192) == Approx(run(h100, fa3, 8192) / 1.1));
+  other = h100;
+  const double t = run(h100, fa3, 8192);
+  other.power_limit = {.after = {.value = Seconds(t / 10), .spread = 0, .source = ""},
+                       .per_decade = {.value = 0.05, .spread = 0, .source = ""}};
+  CHECK(run(other, fa3, 8192) == Approx(1.05 * t));
+  CHECK(run(other, fa3, 2048) == run(h100, fa3, 2048));
 }
 
 TEST_CASE("attention takes longer for longer sequences") {
-  for (const std::string name : {"h100", "a100", "l20-48g", "v100"}) {
+  for (const std::string name : {"h100", "a100", "l20-48g", "v100", "gb200"}) {
     const GpuSpec on = gpu(name);
     const KernelCost cost(on);
+    // Split-KV begins when items are few: more queries may take less. With 128 heads they are not.
+    const std::vector<int> all_heads =
+        on.generation.attention.forward_minimum_fill ? std::vector{128} : std::vector{1, 4, 32};
     for (const Phase phase : {Phase::forward, Phase::backward}) {
       for (const MaskKind mask : {MaskKind::full, MaskKind::causal, MaskKind::window}) {
-        for (const int heads : {1, 4, 32}) {
+        for (const int heads : all_heads) {
           Seconds before(0);
           for (std::int64_t seq = 128; seq <= 65536; seq += 128 * (1 + seq / 2048)) {
             AttentionShape s = causal(seq, heads);
@@ -159,8 +324,8 @@ TEST_CASE("attention takes longer for longer sequences") {
 }
 
 TEST_CASE("attention takes longer for more heads and batch") {
-  const GpuSpec a100 = gpu("a100");
-  const KernelCost cost(a100);
+  const GpuSpec h100 = gpu("h100");
+  const KernelCost cost(h100);
   for (const auto& make :
        {+[](int h) { return full(1500, 2500, h); }, +[](int h) { return causal(2500, h); }}) {
     Seconds before(0);
@@ -177,19 +342,21 @@ TEST_CASE("attention takes longer for more heads and batch") {
 }
 
 TEST_CASE("a long causal call takes half of a full one") {
-  // At 128K the items' overhead and the diagonal's half tiles are below 1 %; forward efficiencies
-  // of the H100 defaults are 0.66 and 0.635, backward 0.56 and 0.555.
+  // At 128K the items' overhead and the diagonal's half tiles are below 1 %.
   const GpuSpec h100 = gpu("h100");
+  const AttentionKernelSpec& kernel = h100.generation.attention;
   const KernelCost cost(h100);
   AttentionShape c = causal(131072, 32);
   AttentionShape f = full(131072, 131072, 32);
-  CHECK(cost.attention(c) / cost.attention(f) == Approx(0.5 * 0.66 / 0.635).epsilon(0.01));
+  CHECK(cost.attention(c) / cost.attention(f) ==
+        Approx(0.5 * kernel.forward_full.value / kernel.forward_causal.value).epsilon(0.01));
   c.phase = f.phase = Phase::backward;
-  CHECK(cost.attention(c) / cost.attention(f) == Approx(0.5 * 0.56 / 0.555).epsilon(0.01));
+  CHECK(cost.attention(c) / cost.attention(f) ==
+        Approx(0.5 * kernel.backward_full.value / kernel.backward_causal.value).epsilon(0.01));
 }
 
 TEST_CASE("cutting a block never makes the pieces faster together") {
-  for (const std::string name : {"h100", "a100", "gb200"}) {
+  for (const std::string name : {"h100", "a100", "b200"}) {
     const GpuSpec on = gpu(name);
     const KernelCost cost(on);
     const AttentionKernelSpec& kernel = on.generation.attention;
@@ -226,21 +393,26 @@ TEST_CASE("few heads cost more per FLOP on short blocks") {
   CHECK(per_head(4) > 1.5 * per_head(32));
 }
 
-TEST_CASE("split-KV kernels keep a part of the GPU busy with few heads") {
-  // A100, one head, 1024 queries: 8 items of 32768 + 128 rows on 108 SMs, cut to fill 0.62 of them.
+TEST_CASE("FlashAttention-2 splits the keys of few query tiles") {
+  // A100, one head, 1024 queries: 16 tiles of 64 on 216 slots. 27 pieces would fill two waves; 12,
+  // the fewest with 0.85 of that (192 / 216), are taken. 32768 keys are 256 tiles of 128, a piece
+  // 22 of them. 192 items on 108 SMs: two each. Then 12 partial results of 1024 * 128 are added up.
   const GpuSpec a100 = gpu("a100");
-  const double rows = 32768 / (0.62 * 108 / 8) + 128;
+  const AttentionKernelSpec& kernel = a100.generation.attention;
+  const double startup = kernel.startup.value.count();
+  const double h = overhead(kernel, Phase::forward);
+  const double slot_rate = kernel.forward_full.value * 312e12 / 108;
   CHECK(KernelCost(a100).attention(full(1024, 32768, 1)).count() ==
-        Approx(8e-6 + rows * 128 * 4 * 128 / (0.745 * 312e12 / 108)));
-  // 128 keys are two tiles of 64: no more than two pieces.
+        Approx(startup + 4e-6 + 12.0 * 8 * 1024 * 128 / (0.85 * 2039e9) +
+               2 * (22 * 128 + h) * 64 * 4 * 128 / (slot_rate * kernel.split_rate->value)));
+  // 128 keys are one tile: nothing to split.
   CHECK(KernelCost(a100).attention(full(1024, 128, 1)).count() ==
-        Approx(8e-6 + (64 + 128) * 128.0 * 4 * 128 / (0.745 * 312e12 / 108)));
+        Approx(startup + (128 + h) / kernel.lone_item->value * 128.0 * 4 * 128 / slot_rate));
 }
 
 TEST_CASE("layouts of equal work take equal time") {
   // Any two ranks of a zigzag ring: half of a full block. Striped: half, with or without diagonal.
-  // Items of half the length pay the overhead twice (112 of 4096 rows forward, 448 of 8192
-  // backward).
+  // Items of half the length pay the overhead twice.
   const GpuSpec h100 = gpu("h100");
   const KernelCost cost(h100);
   const auto zigzag = [](std::int64_t r) {
@@ -265,9 +437,9 @@ TEST_CASE("layouts of equal work take equal time") {
 TEST_CASE("a block that the mask hides costs no more than its launch") {
   const GpuSpec h100 = gpu("h100");
   AttentionShape s{.q = range(0, 4096), .k = range(4096, 4096), .q_heads = 32};
-  CHECK(KernelCost(h100).attention(s) == 10.0_us);
+  CHECK(KernelCost(h100).attention(s) == h100.generation.attention.startup.value);
   s.phase = Phase::backward;
-  CHECK(KernelCost(h100).attention(s) == 28.0_us);
+  CHECK(KernelCost(h100).attention(s) == h100.generation.attention.startup_backward.value);
 }
 
 TEST_CASE("a GPU that lacks the type is wrong input") {

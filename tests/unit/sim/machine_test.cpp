@@ -130,7 +130,7 @@ TEST_CASE("numbers arrive in SI units with source and spread") {
   CHECK(dgx.gpu.memory.value.as_double() == Approx(79.65 * 1024 * 1024 * 1024));
   CHECK(matrix_rate(dgx.gpu, DType::bf16, "test").value() == Approx(989.4e12));
   CHECK(dgx.gpu.generation.launch.value == 4.0_us);
-  CHECK(attention_kernel(dgx.gpu.generation, "FA2", "test").forward_full.value == 0.385);
+  CHECK(attention_kernel(dgx.gpu.generation, "FA2", "test").forward_full.value == 0.395);
   CHECK(attention_kernel(dgx.gpu.generation, "FA3 or cuDNN 9", "test").kernel == "FA3 or cuDNN 9");
 }
 
@@ -345,6 +345,15 @@ TEST_CASE("a wrong value names file, key and what is right") {
       {"gpus/h100-80g-sxm.json", "/matrix_rate/fp8", gbps, "matrix_rate", "unknown key 'fp8'"},
       {"generations/hopper.json", "/attention/forward_full/value", 1.2,
        "attention.forward_full.value", "1.2 is not in (0, 1]"},
+      {"generations/hopper.json", "/attention/forward_order", "longest",
+       "hopper.json: attention.forward_order", "unknown value 'longest'"},
+      {"generations/hopper.json", "/kernels/FA2/forward_minimum_fill", nullptr,
+       "hopper.json: kernels.FA2.split_rate", "needs forward_minimum_fill"},
+      {"generations/hopper.json", "/kernels/cuDNN 9 fp8/matrix_rate_factor/value", 1.5,
+       "matrix_rate_factor.value", "1.5 is not a whole number"},
+      {"gpus/gb200.json", "/power_limit/after/unit", "GB", "power_limit.after.value", "GB"},
+      {"gpus/h200-141g-sxm.json", "/attention_rate/cuDNN 9/value", 3,
+       "attention_rate.cuDNN 9.value", "3 is not in (0, 2]"},
       {"generations/hopper.json", "/kernels/FA2/q_tile/unit", "us", "kernels.FA2.q_tile.value",
        "'us'"},
       {"transports/ib.json",
@@ -352,6 +361,13 @@ TEST_CASE("a wrong value names file, key and what is right") {
        {{"value", 25}, {"unit", "GB/s"}, {"source", "x"}},
        "ib.json: rate",
        "write null"},
+      {"transports/ib.json", "/all_reduce/stages/1/bytes/value", 1, "all_reduce.stages[1].bytes",
+       "is not larger than the row's before"},
+      {"transports/ib.json", "/all_reduce/stages/1/latency/value", 1,
+       "all_reduce.stages[1].latency", "a longer message is never faster"},
+      {"transports/ib.json", "/all_reduce/ring", nullptr, "all_reduce", "unknown key 'ring'"},
+      {"transports/nvlink4.json", "/all_reduce/tree_scaling/value", 2,
+       "all_reduce.tree_scaling.value", "2 is not in (0, 1]"},
       {"transports/nvlink4.json", "/rate", nullptr, "nvlink4.json", "needs its nominal rate"},
       {"transports/nvlink4.json", "/scope", "inter", "nvlink4.json: scope",
        "medium nvlink is intra"},
@@ -404,4 +420,18 @@ TEST_CASE("an unknown attention kernel is answered with those of the generation"
   const GenerationSpec hopper = catalog().generation("hopper", "test");
   CHECK_THAT(message_of<InputError>([&] { (void)attention_kernel(hopper, "FA4", "stack.kernel"); }),
              StartsWith("stack.kernel: generation 'hopper' has no attention kernel 'FA4'"));
+}
+
+TEST_CASE("attention kernels are found by the short names that people write") {
+  const GenerationSpec hopper = catalog().generation("hopper", "test");
+  const auto found = [&](const std::string& name) {
+    return attention_kernel(hopper, name, "test").kernel;
+  };
+  CHECK(found("fa2") == "FA2");
+  CHECK(found("fa3") == "FA3");
+  CHECK(found("cudnn") == "cuDNN 9");
+  CHECK(found("CUDNN 9") == "cuDNN 9");
+  CHECK(found("cudnn fp8") == "cuDNN 9 fp8");
+  CHECK(found("fa3 or cudnn 9") == "FA3 or cuDNN 9");
+  CHECK_THROWS_AS(found("cudnn 8"), InputError);
 }

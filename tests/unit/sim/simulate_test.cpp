@@ -170,7 +170,7 @@ TEST_CASE("short kernels wait for the host") {
     b.loop(10, [=](std::int64_t, OpList& ops) { ops.push_back({compute_stream, copy(from, to)}); });
   });
   SimulationCosts costs = a_block_a_ms();
-  costs.launch = Seconds(5e-6);
+  costs.host.fill(Seconds(5e-6));
   const Simulation result = run({.ranks = 1}, s, costs);
   CHECK(result.makespan.count() == Approx(51e-6).epsilon(1e-12));
   CHECK(result.breakdown.launch_bound.count() == Approx(41e-6).epsilon(1e-12));
@@ -187,7 +187,7 @@ TEST_CASE("long kernels hide the host") {
            [=](std::int64_t, OpList& ops) { ops.push_back({compute_stream, copy(from, to)}); });
   });
   SimulationCosts costs = a_block_a_ms();
-  costs.launch = Seconds(5e-6);
+  costs.host.fill(Seconds(5e-6));
   CHECK(run({.ranks = 1}, s, costs).makespan.count() == Approx(100.005e-3).epsilon(1e-12));
 }
 
@@ -282,7 +282,7 @@ TEST_CASE("compute, exposed and launch-bound time add up to the makespan") {
   for (const double kernel : {0.1, 0.9, 1.0, 1.1, 5.0}) {
     for (const double launch : {0.0, 0.2, 2.0}) {
       SimulationCosts costs = test::every_kernel(ms(kernel));
-      costs.launch = ms(launch);
+      costs.host.fill(ms(launch));
       const Simulation r = run({.ranks = 4, .latency = Seconds(3e-6)}, s, costs);
       const Breakdown& b = r.breakdown;
       CHECK((b.attention + b.other_kernels + b.exposed + b.launch_bound).count() ==

@@ -1,0 +1,43 @@
+# SPP_CUDA: ON, OFF or AUTO (when nvcc is found); SPP_HAS_CUDA says what came of it. The language is
+# enabled here, in the root, since every program that links the runtime links its objects.
+set(SPP_CUDA AUTO CACHE STRING "GPU back ends: ON, OFF or AUTO (when nvcc is found)")
+set_property(CACHE SPP_CUDA PROPERTY STRINGS ON OFF AUTO)
+
+set(SPP_HAS_CUDA OFF)
+if(NOT SPP_CUDA STREQUAL "OFF")
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual")  # A100, H100/H200, PTX for newer ones
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit QUIET)
+    if(CUDAToolkit_FOUND AND NOT CUDAToolkit_VERSION VERSION_LESS 12.5)  # green contexts
+      set(SPP_HAS_CUDA ON)
+    endif()
+  endif()
+  if(SPP_CUDA STREQUAL "ON" AND NOT SPP_HAS_CUDA)
+    message(FATAL_ERROR "SPP_CUDA is ON, but no CUDA toolkit of 12.5 or newer was found (nvcc in PATH or CUDACXX)")
+  endif()
+endif()
+
+if(SPP_HAS_CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 12 and newer can
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_COMPILE_FEATURES "cuda_std_20")
+    list(APPEND CMAKE_CUDA_COMPILE_FEATURES "cuda_std_20")
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  if(SPP_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER "${SPP_CCACHE}")
+  endif()
+  list(JOIN CMAKE_CUDA_ARCHITECTURES " " spp_architectures)
+  spp_summary("CUDA" "${CUDAToolkit_VERSION} for ${spp_architectures}")
+  unset(spp_architectures)
+else()
+  spp_summary("CUDA" "off")
+endif()

@@ -1,0 +1,220 @@
+#include "regress/gate.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+namespace spp::regress {
+namespace {
+
+std::optional<double> limit(const JsonView& view, std::string_view key) {
+  const auto value = view.find(key);
+  if (!value) {
+    return std::nullopt;
+  }
+  const double number = value->number();
+  if (!(number >= 0)) {
+    value->fail(fmt::format("{} is below 0; limits are fractions, such as 0.08", number));
+  }
+  return number;
+}
+
+Limits read_limits(const JsonView& view) {
+  view.allow_only(
+      {"median_error", "mape", "bias", "regret_mean", "regret_max", "kendall_tau", "coverage"});
+  Limits l{.median_error = limit(view, "median_error"),
+           .mape = limit(view, "mape"),
+           .bias = limit(view, "bias"),
+           .regret_mean = limit(view, "regret_mean"),
+           .regret_max = limit(view, "regret_max"),
+           .kendall_tau = limit(view, "kendall_tau")};
+  if (const auto coverage = view.find("coverage")) {
+    const auto ends = coverage->elements();
+    if (ends.size() != 2 || !(ends[0].number() <= ends[1].number())) {
+      coverage->fail("is no range; write [0.7, 0.9]");
+    }
+    l.coverage_least = ends[0].number();
+    l.coverage_most = ends[1].number();
+  }
+  return l;
+}
+
+void expect_accepted(const JsonView& drift, const std::filesystem::path& folder,
+                     const std::filesystem::path& baseline) {
+  const std::filesystem::path file = folder / drift.at("history").string();
+  const Json document = read_json(file);
+  const JsonView history(document, file.string());
+  const auto entries = history.at("entries").elements();
+  if (entries.empty()) {
+    history.at("entries").fail("is empty: no baseline was accepted yet");
+  }
+  const JsonView& last = entries.back();
+  if (last.at("reason").string().empty()) {
+    last.at("reason").fail("is empty: say why the predictions moved");
+  }
+  if (const std::string now = digest(baseline); last.at("digest").string() != now) {
+    last.at("digest").fail(
+        fmt::format("'{}' is not that of {} ({}); accept predictions with "
+                    "scripts/accept-predictions REASON",
+                    last.at("digest").string(), baseline.string(), now));
+  }
+}
+
+std::string percent(double fraction) { return fmt::format("{:.2f} %", 100 * fraction); }
+
+}  // namespace
+
+std::string digest(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    throw InputError(file.string(), "cannot be read (no such file, or no permission)");
+  }
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (auto it = std::istreambuf_iterator<char>(in); it != std::istreambuf_iterator<char>(); ++it) {
+    hash = (hash ^ static_cast<unsigned char>(*it)) * 0x100000001b3;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+Gate read_gate(const std::filesystem::path& file) {
+  const Json document = read_json(file);
+  const JsonView view(document, file.string());
+  expect_format(view, "sp-plan/gate");
+  view.allow_only({"format", "format_version", "accuracy", "drift", "note"});
+  Gate gate;
+  if (const auto accuracy = view.find("accuracy")) {
+    for (const auto& [family, limits] : accuracy->value().items()) {
+      if (family != "overall") {
+        (void)parse_scope(family, accuracy->at(family).where());
+      }
+      gate.accuracy.emplace(family, read_limits(accuracy->at(family)));
+    }
+  }
+  if (const auto drift = view.find("drift")) {
+    drift->allow_only({"baseline", "tolerance", "history"});
+    gate.baseline = file.parent_path() / drift->at("baseline").string();
+    gate.tolerance = drift->at("tolerance").number();
+    expect_accepted(*drift, file.parent_path(), gate.baseline);
+  }
+  return gate;
+}
+
+std::string prediction_line(const std::string& file, std::int64_t index, const PointPrediction& p) {
+  const auto number = [](const std::optional<double>& value) {
+    return value ? Json(std::stod(fmt::format("{:.7g}", *value))) : Json();
+  };
+  Json line = {{"file", file},
+               {"index", index},
+               {"predicted", number(p.predicted)},
+               {"oom", p.oom},
+               {"reason", p.reason.empty() ? Json() : Json(p.reason)}};
+  if (p.low && p.high) {
+    line["interval"] = {number(p.low), number(p.high)};
+  }
+  return line.dump();
+}
+
+std::map<std::string, PointPrediction> read_predictions(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  if (!in) {
+    throw InputError(file.string(), "cannot be read (no such file, or no permission)");
+  }
+  std::map<std::string, PointPrediction> all;
+  std::string text;
+  for (int number = 1; std::getline(in, text); ++number) {
+    if (text.empty()) {
+      continue;
+    }
+    const std::string where = fmt::format("{}:{}", file.string(), number);
+    const Json json = parse_json(text, where);
+    const JsonView view(json, where);
+    PointPrediction p;
+    if (const auto predicted = view.find("predicted")) {
+      p.predicted = predicted->number();
+    }
+    p.oom = view.at("oom").boolean();
+    if (const auto reason = view.find("reason")) {
+      p.reason = reason->string();
+    }
+    all.insert_or_assign(
+        fmt::format("{}#{}", view.at("file").string(), view.at("index").integer(0, INT64_MAX)),
+        std::move(p));
+  }
+  return all;
+}
+
+std::vector<std::string> failures(const Gate& gate, const std::map<std::string, Score>& figures) {
+  std::vector<std::string> failed;
+  for (const auto& [family, limits] : gate.accuracy) {
+    const auto at = figures.find(family);
+    if (at == figures.end()) {
+      failed.push_back(fmt::format("{}: there is no such data", family));
+      continue;
+    }
+    const Score& s = at->second;
+    const auto at_most = [&](std::string_view what, std::optional<double> value,
+                             std::optional<double> limit) {
+      if (limit && (!value || std::abs(*value) > *limit)) {
+        failed.push_back(fmt::format("{}: {} is {}, at most {} is allowed", family, what,
+                                     value ? percent(*value) : "missing", percent(*limit)));
+      }
+    };
+    const auto at_least = [&](std::string_view what, std::optional<double> value,
+                              std::optional<double> limit) {
+      if (limit && (!value || *value < *limit)) {
+        failed.push_back(fmt::format("{}: {} is {}, at least {:.2f} is demanded", family, what,
+                                     value ? fmt::format("{:.2f}", *value) : "missing", *limit));
+      }
+    };
+    at_most("median_error", s.median, limits.median_error);
+    at_most("mape", s.mape, limits.mape);
+    at_most("bias", s.bias, limits.bias);
+    at_most("regret_mean", s.regret_mean, limits.regret_mean);
+    at_most("regret_max", s.regret_max, limits.regret_max);
+    at_least("kendall_tau", s.tau, limits.kendall_tau);
+    at_least("coverage", s.coverage, limits.coverage_least);
+    at_most("coverage", s.coverage, limits.coverage_most);
+  }
+  return failed;
+}
+
+std::vector<std::string> drift(const Gate& gate,
+                               const std::map<std::string, std::vector<PointPrediction>>& now) {
+  std::vector<std::string> moved;
+  if (gate.baseline.empty()) {
+    return moved;
+  }
+  const auto before = read_predictions(gate.baseline);
+  for (const auto& [file, predictions] : now) {
+    std::int64_t count = 0;
+    double worst = 0;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < predictions.size(); ++i) {
+      const auto old = before.find(fmt::format("{}#{}", file, i));
+      const PointPrediction& p = predictions[i];
+      const bool known = old != before.end();
+      const bool both = known && old->second.predicted && p.predicted;
+      const double change = both ? std::abs(*p.predicted / *old->second.predicted - 1)
+                                 : (known && !old->second.predicted && !p.predicted ? 0 : INFINITY);
+      const bool flipped = known && old->second.oom != p.oom;
+      if (change > gate.tolerance || flipped) {
+        ++count;
+        if (change > worst || count == 1) {
+          worst = change;
+          at = i;
+        }
+      }
+    }
+    if (count > 0) {
+      moved.push_back(fmt::format("{}: {} of {} predictions moved, points[{}] by {}", file, count,
+                                  predictions.size(), at,
+                                  std::isfinite(worst) ? percent(worst) : "appearing or going"));
+    }
+  }
+  return moved;
+}
+
+}  // namespace spp::regress

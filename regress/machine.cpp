@@ -1,0 +1,101 @@
+#include "regress/machine.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+
+namespace spp::regress {
+namespace {
+
+/// The network of a node whose source does not describe it: what servers of this GPU are sold with
+/// (DGX and HGX reference designs; PCIe servers with one port).
+struct UsualNetwork {
+  std::string_view transport;
+  int nics = 1;
+  double Gbps = 100;  // of a NIC
+};
+
+UsualNetwork usual_network(const sim::GpuSpec& gpu, int gpus_per_node, std::string_view kind) {
+  const bool server = !gpu.intra.starts_with("pcie");
+  UsualNetwork usual{.transport = "ib", .nics = 1, .Gbps = 100};
+  if (server) {
+    usual.nics = gpus_per_node > 16 ? gpus_per_node : std::min(gpus_per_node, 8);
+    usual.Gbps = gpu.compute_capability >= 90 ? 400 : gpu.compute_capability >= 80 ? 200 : 100;
+  } else {
+    usual.transport = "ethernet";
+  }
+  if (kind == "efa") {  // p4d and p4de: 4 x 100; p5: 32 x 100, of which four serve a GPU
+    usual = {.transport = "efa", .nics = std::min(gpus_per_node, 8), .Gbps = 400};
+    if (gpu.compute_capability < 90) {
+      usual = {.transport = "efa", .nics = std::min(gpus_per_node, 4), .Gbps = 100};
+    }
+  } else if (kind == "ethernet") {
+    usual = {.transport = "ethernet", .nics = 1, .Gbps = 100};
+  } else if (kind == "slingshot") {
+    usual = {.transport = "slingshot", .nics = std::min(gpus_per_node, 4), .Gbps = 200};
+  } else if (!kind.empty()) {
+    usual.transport = kind;
+  }
+  return usual;
+}
+
+/// The rate that NICs are sold with, in Gb/s, just above what one was seen to carry.
+double rate_above(double GBps) {
+  double rate = 25;
+  while (rate / 8 < GBps) {
+    rate *= 2;
+  }
+  return rate;
+}
+
+std::string inter_text(const CorpusMachine& m, int gpus_per_node, const sim::GpuSpec& gpu,
+                       std::vector<sim::Assumption>& assumptions) {
+  const std::string kind = m.inter_kind == "none" ? "" : m.inter_kind;
+  const UsualNetwork usual = usual_network(gpu, gpus_per_node, kind);
+  const int nics = std::min(m.nics.value_or(usual.nics), gpus_per_node);
+  const double rate = m.inter_Gbps ? *m.inter_Gbps / nics
+                      : m.nic_GBps ? rate_above(*m.nic_GBps)
+                                   : usual.Gbps;
+  if (kind.empty() || !m.nics || !m.inter_Gbps) {
+    assumptions.push_back({.what = "inter",
+                           .value = fmt::format("{}:{}x{:g}Gb/s", usual.transport, nics, rate),
+                           .source = "usual for servers of this GPU"});
+  }
+  return fmt::format("{}:{}x{:g}Gb/s", usual.transport, nics, rate);
+}
+
+}  // namespace
+
+ComposedCluster compose(const CorpusMachine& m, int world, const sim::Catalog& catalog,
+                        std::string_view where) {
+  if (m.gpu.empty()) {
+    throw InputError(where, "machine.gpu is missing, and no 'like' names one to start from");
+  }
+  ComposedCluster result;
+  const sim::GpuSpec gpu = catalog.gpu(m.gpu, fmt::format("{}: gpu", where));
+  // Trays of four Grace GPUs are joined by NVLink within a rack: its 72 are one node of the model.
+  const bool rack = gpu.name.starts_with("gb");
+  const int per_node = rack ? 72 : m.gpus_per_node;
+  const int needed = (world + per_node - 1) / per_node;
+  result.nodes = m.nodes && !rack ? *m.nodes : needed;
+  if (result.nodes < needed) {
+    throw InputError(where, fmt::format("world {} is more than {} nodes of {} GPUs", world,
+                                        result.nodes, per_node));
+  }
+  sim::ComposedMachine request{.gpu = gpu.name, .gpus_per_node = per_node};
+  // A kind names a family ("nvlink3"); the GPU's own transport may be a special one of it
+  // (nvlink3-a800), and "nvswitch" says no more than the GPU does.
+  const std::string& kind = m.intra_kind;
+  if (m.intra_GBps) {
+    request.intra = fmt::format("{:g}GB/s", *m.intra_GBps);
+  } else if (!kind.empty() && !gpu.intra.starts_with(kind) && kind != "nvswitch") {
+    request.intra = kind;
+  }
+  if (result.nodes > 1) {
+    request.inter = inter_text(m, per_node, gpu, result.assumptions);
+  }
+  result.machine = catalog.compose(request, result.assumptions);
+  return result;
+}
+
+}  // namespace spp::regress

@@ -1,0 +1,429 @@
+#include "regress/predict.hpp"
+
+#include "base/error.hpp"
+#include "sim/all_reduce.hpp"
+#include "sim/kernel_cost.hpp"
+#include "sim/lowering.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spp::regress {
+namespace {
+
+/// Half width of an 80 % interval over a standard deviation (normal distribution).
+constexpr double eighty_percent = 1.2816;
+
+PointPrediction no(std::string reason) {
+  PointPrediction p;
+  p.reason = std::move(reason);
+  return p;
+}
+
+bool is_packed(const Point& p) {
+  return p.mask == PointMask::varlen_causal || p.mask == PointMask::varlen_full;
+}
+
+/// Words that sources use for a kernel's name, as topologies/generations knows it.
+DType dtype_of(const Point& p) {
+  return p.dtype == "fp16" || p.dtype == "half" ? DType::fp16
+         : p.dtype == "fp32"                    ? DType::fp32
+                                                : DType::bf16;
+}
+
+bool is_low_precision(const Point& p) { return p.dtype.find("fp8") != std::string::npos; }
+
+Mask mask_of(const Point& p) {
+  const bool full = p.mask == PointMask::full || p.mask == PointMask::varlen_full;
+  return {.kind = full ? MaskKind::full : MaskKind::causal};
+}
+
+Problem problem_of(const Point& p) {
+  return {.seq = *p.seq,
+          .batch = p.batch.value_or(1),
+          .q_heads = *p.q_heads,
+          .kv_heads = p.kv_heads.value_or(*p.q_heads),
+          .head_dim = *p.head_dim,
+          .mask = mask_of(p),
+          .dtype = dtype_of(p)};
+}
+
+/// FLOPs of the call under the source's convention: forward 4 * batch * heads * head_dim * pairs,
+/// half of them under a causal mask unless it counts in full; backward 2.5 times.
+double counted_flops(const Point& p) {
+  const Problem problem = problem_of(p);
+  const double pairs = static_cast<double>(*p.seq) * static_cast<double>(p.seq_kv.value_or(*p.seq));
+  const double width = p.head_dim_v ? (*p.head_dim + *p.head_dim_v) / 2.0 : *p.head_dim;
+  double flops = 4.0 * static_cast<double>(problem.batch) * problem.q_heads * width * pairs;
+  if (problem.mask.kind != MaskKind::full && p.flops_convention != "full") {
+    flops /= 2;
+  }
+  return flops * (p.phase == "fwd" ? 1 : p.phase == "bwd" ? 2.5 : 3.5);
+}
+
+/// A time in the metric of the point.
+std::optional<double> in_metric(const Point& p, double seconds) {
+  switch (p.metric) {
+    case Metric::time:
+      return seconds;
+    case Metric::tflops_per_gpu:
+      return counted_flops(p) / seconds / p.world / 1e12;
+    case Metric::tokens_per_s:
+      return static_cast<double>(*p.seq * p.batch.value_or(1)) / seconds /
+             (p.per_gpu ? p.world : 1);
+    case Metric::memory:
+    case Metric::busbw:
+      return std::nullopt;
+  }
+  throw InternalError("unknown metric");
+}
+
+/// A prediction with its 80 % interval: `spread` is a standard deviation, relative.
+PointPrediction answer(const Point& p, double seconds, double spread) {
+  PointPrediction result;
+  result.predicted = in_metric(p, seconds);
+  if (!result.predicted) {
+    return no(
+        fmt::format("{} of scope {} is not predicted", to_string(p.metric), to_string(p.scope)));
+  }
+  const double factor = std::exp(eighty_percent * spread);
+  const auto slow = in_metric(p, seconds * factor);
+  const auto fast = in_metric(p, seconds / factor);
+  result.low = std::min(*slow, *fast);
+  result.high = std::max(*slow, *fast);
+  return result;
+}
+
+StepPhase step_phase(const Point& p) {
+  return p.phase == "fwd"   ? StepPhase::forward
+         : p.phase == "bwd" ? StepPhase::backward
+                            : StepPhase::forward_backward;
+}
+
+/// The plan that a point describes; what it leaves open is the planner's default.
+FixedChoices choices_of(const Point& p) {
+  FixedChoices f;
+  f.ulysses = p.ulysses;
+  f.ring = p.ring;
+  f.team = p.team;
+  f.layout = p.layout;
+  if (p.ring_kind == RingKind::all_gather && p.ring.value_or(1) > 1) {
+    f.strategy = "all-gather";
+  } else if (p.double_ring && p.ring.value_or(1) > 1) {
+    const int node = p.machine.gpus_per_node / p.ulysses.value_or(1);
+    const int window = p.inner.value_or(std::clamp(node, 1, *p.ring));
+    if (window > 1 && window < *p.ring && *p.ring % window == 0) {
+      f.strategy = "double-ring";
+      f.window = window;
+    }
+  }
+  if (p.placement == "ring-inner") {
+    f.order = std::array{Axis::ring, Axis::team, Axis::ulysses};
+  }
+  return f;
+}
+
+/// What attention calls and training steps ask alike.
+Request request_of(const Point& p, const sim::Cluster& cluster, const sim::StackSpec& stack) {
+  Request request;
+  request.problem = problem_of(p);
+  request.cluster = &cluster;
+  request.stack = &stack;
+  request.gpus = p.world;
+  request.fixed = choices_of(p);
+  request.build.gradient = stack.gradient.value_or(request.problem.dtype);
+  const sim::GpuSpec& gpu = cluster.machine().gpu;
+  request.memory =
+      Bytes(static_cast<std::int64_t>(gpu.memory.value.as_double() * gpu.memory_usable.value));
+  return request;
+}
+
+/// Why a training step cannot be predicted; "" if it can.
+std::string why_not_training(const Point& p) {
+  if (p.phase != "train") {
+    return fmt::format("a whole model's {} is not modelled", p.phase.empty() ? "call" : p.phase);
+  }
+  if (!p.ulysses || !p.ring) {
+    return "degrees of Ulysses and ring are not stated";
+  }
+  if (p.tp * p.pp * p.cfg * p.pipefusion != 1) {
+    return "tensor and pipeline parallelism are not modelled yet";
+  }
+  if (p.dp != 1) {
+    return "data parallelism beside sequence parallelism is not modelled yet";
+  }
+  if (!p.layers || !p.hidden || !p.q_heads || !p.head_dim) {
+    return "the model's layers or widths are not stated";
+  }
+  if (p.ring_kind == RingKind::pass_q || is_packed(p) || is_low_precision(p)) {
+    return "pass-Q, packed documents and 8 bit steps are not modelled";
+  }
+  if (p.features.find("offload") != std::string::npos ||
+      p.features.find("ALST") != std::string::npos) {
+    return "offloading is not modelled";
+  }
+  return "";
+}
+
+/// What the source leaves open of a model: as in GPT-3 (arXiv:2005.14165), an MLP four times as
+/// wide and some 50 K words.
+constexpr std::int64_t usual_vocabulary = 50304;
+
+Model model_of(const Point& p) {
+  Model m;
+  m.name = p.model;
+  m.layers = *p.layers;
+  m.hidden = *p.hidden;
+  m.q_heads = *p.q_heads;
+  m.kv_heads = p.kv_heads.value_or(*p.q_heads);
+  m.head_dim = *p.head_dim;
+  m.ffn = p.ffn.value_or(4 * m.hidden);
+  m.gated_mlp = p.ffn.has_value();
+  m.vocab = p.vocab.value_or(usual_vocabulary);
+  return m;
+}
+
+}  // namespace
+
+std::vector<PointPrediction> Predictor::predict(const CorpusFile& file) {
+  assumptions_.clear();
+  clusters_.clear();
+  std::vector<PointPrediction> predictions;
+  predictions.reserve(file.points.size());
+  for (const Point& point : file.points) {
+    predictions.push_back(predict(file, point));
+  }
+  return predictions;
+}
+
+PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
+  const sim::Cluster& cluster = cluster_of(file, p);
+  const sim::StackSpec& stack =
+      stack_of(file.stack, fmt::format("{}: stack", file.path.filename().string()));
+  switch (p.scope) {
+    case Scope::attention:
+      return attention(p, cluster, stack);
+    case Scope::kernel:
+      return kernel(p, cluster, stack);
+    case Scope::collective:
+      return collective(p, cluster);
+    case Scope::model:
+    case Scope::memory:
+      return training(p, cluster, stack);
+  }
+  throw InternalError("unknown scope");
+}
+
+PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster,
+                                     const sim::StackSpec& stack) const {
+  if (!p.ulysses || !p.ring) {
+    return no(p.beyond ? "not a plan of Ulysses x ring (beyond)"
+                       : "degrees of Ulysses and ring are not stated");
+  }
+  if (is_packed(p)) {
+    return no("packed documents whose lengths are not given");
+  }
+  if (p.ring_kind == RingKind::pass_q) {
+    return no("pass-Q has no strategy yet");
+  }
+  if (p.tp * p.dp * p.pp * p.cfg * p.pipefusion != 1) {
+    return no("attention calls are predicted for one sequence-parallel group");
+  }
+  if (is_low_precision(p)) {
+    return no(fmt::format("attention in {} over several GPUs is not modelled", p.dtype));
+  }
+  Request request = request_of(p, cluster, stack);
+  request.phase = step_phase(p);
+  try {
+    const SequencePlan plan = default_plan(request);
+    const Evaluation e = evaluate(request, plan);
+    const Prediction& said = e.candidate.predicted;
+    if (p.metric == Metric::memory) {
+      PointPrediction result;
+      result.predicted = said.memory.total().as_double();
+      result.oom = !said.fits;
+      return result;
+    }
+    PointPrediction result =
+        answer(p, said.step.count(), (said.high - said.low).count() / 2 / said.step.count());
+    result.oom = !said.fits;
+    return result;
+  } catch (const InputError& refused) {
+    return no(refused.what());
+  }
+}
+
+PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
+                                    const sim::StackSpec& stack) {
+  if (std::string why = why_not_training(p); !why.empty()) {
+    return no(std::move(why));
+  }
+  if (!p.ffn) {
+    assume("ffn", "4 x hidden, not gated");
+  }
+  if (!p.vocab) {
+    assume("vocab", fmt::format("{}", usual_vocabulary));
+  }
+  Request request = request_of(p, cluster, stack);
+  request.phase = StepPhase::train;
+  request.model = model_of(p);
+  request.zero = p.zero;
+  if (p.recompute == "none" || p.recompute == "selective" || p.recompute == "full") {
+    request.recompute = parse_recompute(p.recompute, "recompute");
+  }
+  if (p.flops_convention == "full") {
+    request.flops_convention = FlopsConvention::full;
+  } else if (p.flops_convention == "model-6N") {
+    request.flops_convention = FlopsConvention::model_6n;
+  }
+  try {
+    const Evaluation e = evaluate(request, default_plan(request));
+    const Prediction& said = e.candidate.predicted;
+    PointPrediction result;
+    result.oom = !said.fits;
+    const auto value = [&](double step) {
+      switch (p.metric) {
+        case Metric::time:
+          return step;
+        case Metric::tokens_per_s:
+          return said.tokens_per_s * said.step.count() / step / (p.per_gpu ? p.world : 1);
+        case Metric::tflops_per_gpu:
+          return said.tflops_per_gpu * said.step.count() / step;
+        case Metric::memory:
+        case Metric::busbw:
+          return said.memory.total().as_double();
+      }
+      throw InternalError("unknown metric");
+    };
+    result.predicted = value(said.step.count());
+    if (p.metric != Metric::memory) {
+      const double spread = (said.high - said.low).count() / 2 / said.step.count();
+      const double factor = std::exp(eighty_percent * spread);
+      result.low = std::min(value(said.step.count() * factor), value(said.step.count() / factor));
+      result.high = std::max(value(said.step.count() * factor), value(said.step.count() / factor));
+    }
+    return result;
+  } catch (const InputError& refused) {
+    return no(refused.what());
+  }
+}
+
+PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
+                                  const sim::StackSpec& stack) const {
+  if (is_packed(p)) {
+    return no("packed documents whose lengths are not given");
+  }
+  const sim::GpuSpec& gpu = cluster.machine().gpu;
+  std::string name = p.kernel;
+  if (is_low_precision(p)) {
+    name += fmt::format(" {}", p.dtype);
+  }
+  try {
+    const sim::AttentionKernelSpec& spec =
+        name.empty() ? sim::attention_of(stack, gpu.generation)
+                     : sim::attention_kernel(gpu.generation, name, "kernel");
+    const sim::KernelCost kernels(gpu, spec);
+    const Problem problem = problem_of(p);
+    const TokenSet q({.begin = 0, .count = *p.seq});
+    const TokenSet k({.begin = 0, .count = p.seq_kv.value_or(*p.seq)});
+    double seconds = 0;
+    double spread = 0;
+    for (const Phase phase : {Phase::forward, Phase::backward}) {
+      if ((phase == Phase::forward && p.phase == "bwd") ||
+          (phase == Phase::backward && p.phase == "fwd")) {
+        continue;
+      }
+      seconds += kernels
+                     .attention({.q = q,
+                                 .k = k,
+                                 .q_heads = problem.q_heads,
+                                 .kv_heads = problem.kv_heads,
+                                 .head_dim = problem.head_dim,
+                                 .batch = problem.batch,
+                                 .mask = problem.mask,
+                                 .dtype = problem.dtype,
+                                 .phase = phase,
+                                 .head_dim_v = p.head_dim_v.value_or(0)})
+                     .count();
+      spread = std::max(spread, kernels.attention_spread(problem, phase));
+    }
+    return answer(p, seconds, spread);
+  } catch (const InputError& refused) {
+    return no(refused.what());
+  }
+}
+
+PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluster) const {
+  // nccl-tests: all_to_all's size is one rank's send buffer, all_gather's one rank's output,
+  // reduce_scatter's one rank's input: (n-1)/n of it leaves the rank.
+  const int n = p.world;
+  const bool pair = p.op == "sendrecv" || p.op == "p2p";
+  const double bytes = p.bytes ? p.bytes->as_double() : static_cast<double>(std::int64_t{8} << 30);
+  const double sent = pair ? bytes : bytes * (n - 1) / n;
+  const CommKind kind = p.op == "all_to_all"   ? CommKind::all_to_all
+                        : p.op == "all_gather" ? CommKind::all_gather
+                                               : CommKind::reduce_scatter;
+  double seconds = 0;
+  double spread = 0.15;
+  const sim::Scope scope = cluster.nodes() > 1 ? sim::Scope::inter : sim::Scope::intra;
+  const sim::TransportSpec& transport = cluster.transport(scope);
+  if (pair) {
+    seconds =
+        transport.time(CommKind::send_recv, Bytes(std::llround(sent)), cluster.nominal_rate(scope))
+            .count();
+    spread = transport.segment(CommKind::send_recv, Bytes(std::llround(sent))).fraction.spread;
+  } else if (p.op == "all_reduce") {
+    seconds =
+        sim::all_reduce_cost(Bytes(std::llround(bytes)), n, cluster, {.nvls = p.algo != "no SHARP"})
+            .time.count();
+  } else {
+    const sim::Placement placement(cluster, cluster.gpus(), RankOrder::block);
+    seconds = sim::collective_time(kind, {.first = 0, .stride = 1, .size = n},
+                                   Bytes(std::llround(sent)), placement)
+                  .count();
+    spread = transport.segment(kind, Bytes(std::llround(sent))).fraction.spread;
+  }
+  if (p.metric == Metric::busbw) {
+    PointPrediction result;
+    // Bus bandwidth: what each rank's link carries; a ring of all_reduce passes everything twice.
+    result.predicted = (p.op == "all_reduce" ? 2 : 1) * sent / seconds / 1e9;
+    const double factor = std::exp(eighty_percent * spread);
+    result.low = *result.predicted / factor;
+    result.high = *result.predicted * factor;
+    return result;
+  }
+  return answer(p, seconds, spread);
+}
+
+void Predictor::assume(const std::string& what, std::string value) {
+  if (std::ranges::find(assumptions_, what, &sim::Assumption::what) == assumptions_.end()) {
+    assumptions_.push_back({.what = what, .value = std::move(value), .source = "default"});
+  }
+}
+
+const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p) {
+  const CorpusMachine& m = p.machine;
+  const std::string where = fmt::format("{}: points[{}]", file.path.filename().string(), p.index);
+  const std::string key =
+      fmt::format("{}|{}|{}|{}", m.gpu, m.gpus_per_node, m.nodes.value_or(0), p.world);
+  auto [at, fresh] = clusters_.try_emplace(key);
+  if (fresh) {
+    ComposedCluster composed = compose(m, p.world, catalog_, where);
+    const int gpus = composed.nodes * static_cast<int>(composed.machine.gpus_per_node.value);
+    at->second = std::make_unique<sim::Cluster>(std::move(composed.machine), composed.nodes, gpus);
+    for (sim::Assumption& a : composed.assumptions) {
+      assume(a.what, std::move(a.value));
+    }
+  }
+  return *at->second;
+}
+
+const sim::StackSpec& Predictor::stack_of(const std::string& name, std::string_view where) {
+  auto at = stacks_.find(name);
+  if (at == stacks_.end()) {
+    at = stacks_.emplace(name, catalog_.stack(name, where)).first;
+  }
+  return at->second;
+}
+
+}  // namespace spp::regress

@@ -1,0 +1,54 @@
+// Communication ops on CUDA streams: what the executor of a device enqueues. Back ends: `inproc`
+// (inproc.hpp, ranks are threads that may share a GPU), `nccl` (nccl.hpp, a GPU for every rank).
+//
+// Same meaning as runtime/comm/collectives.hpp. A call may wait on the host until peers have come
+// to the same op, never for the device: ranks that call in the order of their programs all come
+// through, since the proof has run the programs in that order.
+#pragma once
+
+#include "runtime/ops.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace spp::runtime::cuda {
+
+/// Which op, and the stream that it is put on.
+struct OpOnStream {
+  cudaStream_t stream = nullptr;
+  StreamId stream_id;     // ops of one stream match in order
+  std::int32_t op = 0;    // in the rank's program
+  std::string_view name;  // "exchange"
+};
+
+/// Of one rank, used by its thread.
+class DeviceCommunicator {
+ public:
+  DeviceCommunicator() = default;
+  DeviceCommunicator(const DeviceCommunicator&) = delete;
+  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
+  virtual ~DeviceCommunicator() = default;
+
+  // Each gives the bytes that this rank sends to other ranks.
+  virtual std::int64_t exchange(const OpOnStream& at, const ExchangeParts& parts) = 0;
+  virtual std::int64_t all_to_all(const OpOnStream& at, const RankGroup& group,
+                                  const AllToAllParts& parts) = 0;
+  virtual std::int64_t all_gather(const OpOnStream& at, const RankGroup& group,
+                                  const AllGatherParts& parts) = 0;
+  /// Sums in fp32.
+  virtual std::int64_t reduce_scatter(const OpOnStream& at, const RankGroup& group,
+                                      const ReduceScatterParts& parts) = 0;
+
+  /// Around the ops of one run of a program.
+  virtual void begin_run() {}
+  virtual void end_run() noexcept {}
+  /// Called while the host waits for the device: throws BackendError when the library has failed.
+  virtual void poll() {}
+  /// After a failure: ends what waits for peers on the device, so that streams run dry.
+  virtual void abort() noexcept {}
+};
+
+}  // namespace spp::runtime::cuda

@@ -1,0 +1,34 @@
+// The buffers of one rank in device memory, laid out as in host memory.
+#pragma once
+
+#include "runtime/device/cuda/cuda.hpp"
+#include "runtime/memory.hpp"
+
+namespace spp::runtime::cuda {
+
+class DeviceMemory : public ProgramMemory {
+ public:
+  /// `program` must outlive this. BackendError if the current device has too little memory.
+  DeviceMemory(const StoredProgram& program, const Problem& problem)
+      : ProgramMemory(program, problem),
+        storage_(static_cast<std::size_t>(memory_needed(program, problem).value()), program.rank) {
+    place(storage_.data(), MemoryPart::all);  // cudaMalloc aligns to 256 bytes, as arenas want
+  }
+
+ private:
+  DeviceBuffer storage_;
+};
+
+/// Copies buffers of one role of `program`; returns when done.
+inline void copy_role(const StoredProgram& program, BufferRole role, const ProgramMemory& from,
+                      const ProgramMemory& to, const Stream& stream) {
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    if (program.buffers[i].role == role) {
+      const auto source = from.bytes(BufferId(i));
+      copy(to.bytes(BufferId(i)).data(), source.data(), source.size(), stream.get());
+    }
+  }
+  stream.synchronize();
+}
+
+}  // namespace spp::runtime::cuda

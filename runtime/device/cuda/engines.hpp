@@ -1,0 +1,51 @@
+// The engines of a trial on NVIDIA GPUs (runtime/device/device.hpp).
+#pragma once
+
+#include "runtime/device/cuda/green_context.hpp"
+#include "runtime/device/cuda/inproc.hpp"
+#include "runtime/device/device.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace spp::runtime::cuda {
+
+/// Index of a rank among those of its host.
+int local_rank(const Transport& transport);
+
+class CudaEngines final : public device::DeviceEngines {
+ public:
+  /// `threads`: all ranks are threads of this process, else it is one rank. InputError if there are
+  /// too few GPUs.
+  CudaEngines(const device::DeviceOptions& options, int ranks, bool threads);
+  ~CudaEngines() override;
+
+  [[nodiscard]] MemoryPart host_part() const override { return MemoryPart::ends; }
+  [[nodiscard]] std::vector<MemoryDemand> demands(const Transport& transport,
+                                                  Bytes needed) const override;
+  std::unique_ptr<Engine> make(const EngineParts& parts) override;
+  [[nodiscard]] std::vector<std::string> warnings() const override;
+  [[nodiscard]] device::DeviceReport report() const override;
+
+ private:
+  [[nodiscard]] int device_of(const Transport& transport) const;
+  void share_gpus();
+  void connect_gpus();
+  void warn(const std::string& text);
+  std::unique_ptr<DeviceCommunicator> make_communicator(const EngineParts& parts);
+
+  device::DeviceOptions options_;
+  int ranks_;
+  bool threads_;
+  int gpus_here_;
+  int ranks_per_gpu_ = 1;
+  std::map<int, std::vector<std::unique_ptr<GreenContext>>> shares_;  // by device
+  InprocWorld world_;
+  mutable std::mutex mutex_;  // of all below
+  std::vector<std::string> warnings_;
+  device::DeviceReport report_;
+};
+
+}  // namespace spp::runtime::cuda

@@ -1,0 +1,254 @@
+#include "runtime/device/cuda/executor.hpp"
+
+#include "runtime/device/cuda/kernels.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+namespace spp::runtime::cuda {
+namespace {
+
+/// The kernels of a device, on one stream.
+struct DeviceKernels {
+  DeviceAttention* attention;
+  cudaStream_t stream;
+
+  void forward(const AttentionForwardArgs& args) const { attention->forward(args, stream); }
+  void backward(const AttentionBackwardArgs& args) const { attention->backward(args, stream); }
+  template <class... Args>
+  void row_dot(const Args&... args) const {
+    cuda::row_dot(args..., stream);
+  }
+  template <class... Args>
+  void merge(const Args&... args) const {
+    cuda::merge(args..., stream);
+  }
+  template <class... Args>
+  void rescale(const Args&... args) const {
+    cuda::rescale(args..., stream);
+  }
+  template <class... Args>
+  void accumulate(const Args&... args) const {
+    cuda::accumulate(args..., stream);
+  }
+  template <class... Args>
+  void fill(const Args&... args) const {
+    cuda::fill(args..., stream);
+  }
+  template <class... Args>
+  void move(const Args&... args) const {
+    cuda::move(args..., stream);
+  }
+};
+
+/// The communication of a device, for one op.
+struct DeviceCommunication {
+  DeviceCommunicator& communicator;
+  const OpOnStream& at;
+
+  [[nodiscard]] std::int64_t exchange(const ExchangeParts& parts) const {
+    return communicator.exchange(at, parts);
+  }
+  [[nodiscard]] std::int64_t all_to_all(const RankGroup& group, const AllToAllParts& parts) const {
+    return communicator.all_to_all(at, group, parts);
+  }
+  [[nodiscard]] std::int64_t all_gather(const RankGroup& group, const AllGatherParts& parts) const {
+    return communicator.all_gather(at, group, parts);
+  }
+  [[nodiscard]] std::int64_t reduce_scatter(const RankGroup& group,
+                                            const ReduceScatterParts& parts) const {
+    return communicator.reduce_scatter(at, group, parts);
+  }
+};
+
+bool is_attention(const OpBody& body) {
+  return std::holds_alternative<AttentionForward>(body) ||
+         std::holds_alternative<AttentionBackward>(body);
+}
+
+}  // namespace
+
+DeviceExecutor::DeviceExecutor(const ExecutorParts& parts)
+    : parts_(parts),
+      shapes_(shapes_of(parts.schedule, parts.program)),
+      attention_(parts.schedule.streams.size()),
+      events_(parts.program.ops.size()),
+      ends_(parts.schedule.streams.size()),
+      ended_(parts.schedule.streams.size()) {
+  const Priorities priority = priorities();
+  for (std::size_t s = 0; s < parts.schedule.streams.size(); ++s) {
+    // Messages that are late hold up others; kernels fill what is left.
+    streams_.emplace_back(s == 0 ? priority.normal : priority.urgent, parts.streams);
+  }
+  for (const StoredOp& stored : parts.program.ops) {
+    std::unique_ptr<DeviceAttention>& attention = attention_[stored.op.stream.index()];
+    if (is_attention(stored.op.body) && attention == nullptr) {
+      attention =
+          parts.attention.make(parts.streams != nullptr ? parts.streams->multiprocessors() : 0);
+    }
+  }
+  make_events();
+}
+
+DeviceExecutor::~DeviceExecutor() {
+  // What is enqueued uses memory and events that go away after this.
+  for (const Stream& stream : streams_) {
+    cudaStreamSynchronize(stream.get());
+  }
+}
+
+/// Ends are recorded for the timeline, for ops that others wait for, and for the last op of a
+/// stream, which tells when the rank was done.
+void DeviceExecutor::make_events() {
+  const std::vector<StoredOp>& ops = parts_.program.ops;
+  std::vector<bool> awaited(ops.size(), false);
+  std::vector<std::int32_t> last(streams_.size(), -1);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    last[ops[i].op.stream.index()] = static_cast<std::int32_t>(i);
+    for (const std::int32_t before : ops[i].waits) {
+      awaited[static_cast<std::size_t>(before)] = true;
+    }
+  }
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const std::size_t stream = ops[i].op.stream.index();
+    const auto index = static_cast<std::int32_t>(i);
+    const bool timed = parts_.options.timeline || last[stream] == index;
+    if (parts_.options.timeline) {
+      events_[i].begin.emplace(EventUse::time);
+    }
+    if (timed || awaited[i]) {
+      events_[i].end.emplace(timed ? EventUse::time : EventUse::order);
+      ends_[stream].push_back(index);
+    }
+  }
+}
+
+Execution DeviceExecutor::run() {
+  Execution result;
+  result.timeline.streams = parts_.schedule.streams;
+  std::ranges::fill(ended_, 0);
+  start_.record(streams_.front().get());
+  for (std::size_t s = 1; s < streams_.size(); ++s) {
+    wait(streams_[s].get(), start_.get());
+  }
+  parts_.communicator.begin_run();
+  try {
+    for (std::size_t i = 0; i < parts_.program.ops.size(); ++i) {
+      enqueue(static_cast<std::int32_t>(i), result);
+    }
+    wait_for_all();
+  } catch (...) {
+    parts_.communicator.abort();
+    parts_.communicator.end_run();
+    throw;
+  }
+  parts_.communicator.end_run();
+  read_times(result);
+  return result;
+}
+
+void DeviceExecutor::enqueue(std::int32_t index, Execution& result) {
+  const StoredOp& stored = op(index);
+  const StreamId id = stored.op.stream;
+  const cudaStream_t stream = streams_[id.index()].get();
+  for (const std::int32_t before : stored.waits) {
+    if (op(before).op.stream != id) {
+      wait(stream, events(before).end->get());
+    }
+  }
+  if (events(index).begin) {
+    events(index).begin->record(stream);
+  }
+  const OpPlace place{.schedule = parts_.schedule, .memory = parts_.memory, .stored = stored};
+  if (is_communication(stored.op.body)) {
+    const OpOnStream at{
+        .stream = stream, .stream_id = id, .op = index, .name = name_of(stored.op.body)};
+    const Bytes sent(run_communication(
+        place, DeviceCommunication{.communicator = parts_.communicator, .at = at}));
+    expect_sent(stored, shapes_, sent);
+    result.sent[static_cast<std::size_t>(comm_kind_of(stored.op.body))] += sent;
+  } else {
+    run_kernel(place, DeviceKernels{.attention = attention_[id.index()].get(), .stream = stream});
+  }
+  if (events(index).end) {
+    events(index).end->record(stream);
+  }
+}
+
+/// Says whether another op has ended.
+bool DeviceExecutor::look_for_ended() {
+  bool moved = false;
+  for (std::size_t s = 0; s < ends_.size(); ++s) {
+    while (ended_[s] < ends_[s].size() && events(ends_[s][ended_[s]]).end->happened()) {
+      ++ended_[s];
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+void DeviceExecutor::wait_for_all() {
+  auto last_progress = Clock::now();
+  const auto all_ended = [&] {
+    for (std::size_t s = 0; s < ends_.size(); ++s) {
+      if (ended_[s] < ends_[s].size()) {
+        return false;
+      }
+    }
+    return true;
+  };
+  for (;;) {
+    const bool moved = look_for_ended();
+    if (all_ended()) {
+      return;
+    }
+    parts_.communicator.poll();
+    parts_.transport.progress();  // throws when the run was aborted
+    if (moved) {
+      last_progress = Clock::now();
+      continue;
+    }
+    parts_.transport.idle();
+    const Seconds waited = Clock::now() - last_progress;
+    if (waited > parts_.options.timeout) {
+      throw BackendError(
+          "execution",
+          fmt::format("nothing happened for {:.0f} s; not ended: {}", waited.count(), unfinished()),
+          parts_.program.rank.value);
+    }
+  }
+}
+
+/// "op 12 exchange (stream ring), op 13 attention_fwd (stream compute)"
+std::string DeviceExecutor::unfinished() const {
+  std::string text;
+  for (std::size_t s = 0; s < ends_.size(); ++s) {
+    if (ended_[s] < ends_[s].size()) {
+      const std::int32_t index = ends_[s][ended_[s]];
+      text += fmt::format("{}op {} {} (stream {})", text.empty() ? "" : ", ", index,
+                          name_of(op(index).op.body), parts_.schedule.streams[s]);
+    }
+  }
+  return text;
+}
+
+void DeviceExecutor::read_times(Execution& result) const {
+  for (const std::vector<std::int32_t>& ends : ends_) {
+    if (!ends.empty()) {
+      const OpEvents& last = events_[static_cast<std::size_t>(ends.back())];
+      result.elapsed = std::max(result.elapsed, between(start_, *last.end));
+    }
+  }
+  if (!parts_.options.timeline) {
+    return;
+  }
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    result.timeline.events.push_back(
+        event_of(parts_.schedule, parts_.program, static_cast<std::int32_t>(i),
+                 between(start_, *events_[i].begin), between(start_, *events_[i].end)));
+  }
+  std::ranges::stable_sort(result.timeline.events, {}, &TimelineEvent::end);
+}
+
+}  // namespace spp::runtime::cuda

@@ -1,0 +1,79 @@
+// The executor of a device: the same program, memory layout and Timeline as runtime/execute.hpp, on
+// CUDA streams. Every stream of the schedule is a CUDA stream; the host walks the program in order
+// and only enqueues.
+//
+//   StoredOp::waits     cudaStreamWaitEvent for the awaited op's end, recorded on its own stream
+//   times               timed events before and after each op, against one at the start, at which
+//                       all streams of the rank begin; an event costs its stream about a
+//                       microsecond (cuda::event_cost() measures it)
+//   time-outs           no op ended for `timeout`: BackendError that names the ops that have not
+#pragma once
+
+#include "runtime/device/cuda/attention.hpp"
+#include "runtime/device/cuda/communicator.hpp"
+#include "runtime/device/cuda/cuda.hpp"
+#include "runtime/device/cuda/device_memory.hpp"
+#include "runtime/execute.hpp"
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace spp::runtime::cuda {
+
+/// All of it must outlive the executor.
+struct ExecutorParts {
+  const Schedule& schedule;
+  const StoredProgram& program;
+  const DeviceMemory& memory;
+  const DeviceAttentionBackend& attention;
+  DeviceCommunicator& communicator;
+  Transport& transport;         // asked while waiting whether the run was aborted
+  const StreamSource* streams;  // null: the primary context
+  const ExecuteOptions& options;
+};
+
+/// One program on the calling thread's device. Streams and events are made once, for all runs.
+class DeviceExecutor {
+ public:
+  explicit DeviceExecutor(const ExecutorParts& parts);
+  DeviceExecutor(const DeviceExecutor&) = delete;
+  DeviceExecutor& operator=(const DeviceExecutor&) = delete;
+  ~DeviceExecutor();
+
+  /// Once; BackendError if a rank fails or hangs, or other bytes were sent than the schedule says.
+  Execution run();
+  /// For copies before and after.
+  [[nodiscard]] const Stream& stream() const { return streams_.front(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct OpEvents {
+    std::optional<Event> begin, end;
+  };
+
+  void make_events();
+  void enqueue(std::int32_t index, Execution& result);
+  void wait_for_all();
+  [[nodiscard]] bool look_for_ended();
+  [[nodiscard]] std::string unfinished() const;
+  void read_times(Execution& result) const;
+
+  [[nodiscard]] const StoredOp& op(std::int32_t index) const {
+    return parts_.program.ops[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] OpEvents& events(std::int32_t index) {
+    return events_[static_cast<std::size_t>(index)];
+  }
+
+  ExecutorParts parts_;
+  Shapes shapes_;
+  std::vector<Stream> streams_;                              // by StreamId
+  std::vector<std::unique_ptr<DeviceAttention>> attention_;  // by StreamId; null: none there
+  std::vector<OpEvents> events_;                             // by op
+  std::vector<std::vector<std::int32_t>> ends_;  // by StreamId: ops with an end event, in order
+  std::vector<std::size_t> ended_;               // by StreamId: how many of them have happened
+  Event start_{EventUse::time};
+};
+
+}  // namespace spp::runtime::cuda

@@ -1,0 +1,105 @@
+#include "runtime/device/cuda/nccl_plan.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace spp::runtime::cuda {
+namespace {
+
+std::optional<RankGroup> group_of(const OpBody& body, int ranks) {
+  const auto of = [](const RankGroup& group) {
+    return group.size > 1 ? std::optional(group) : std::nullopt;
+  };
+  return std::visit(
+      Overloaded{[&](const Exchange& op) -> std::optional<RankGroup> {
+                   const bool local = op.to == op.from;
+                   return ranks > 1 && (!local || op.to.valid())
+                              ? std::optional(RankGroup{.first = 0, .stride = 1, .size = ranks})
+                              : std::nullopt;
+                 },
+                 [&](const AllToAll& op) { return of(op.group); },
+                 [&](const AllGather& op) { return of(op.group); },
+                 [&](const ReduceScatter& op) { return of(op.group); },
+                 [](const auto&) { return std::optional<RankGroup>(); }},
+      body);
+}
+
+auto order_of(const CommunicatorKey& key) {
+  return std::tuple(key.stream.value, key.group.stride, key.group.size, key.group.first);
+}
+
+}  // namespace
+
+std::vector<CommunicatorLayer> communicator_layers(
+    std::span<const std::vector<StoredProgram>* const> phases, int ranks) {
+  std::vector<CommunicatorKey> keys;
+  for (const std::vector<StoredProgram>* programs : phases) {
+    for (const StoredProgram& program : *programs) {
+      for (const StoredOp& stored : program.ops) {
+        if (const auto group = group_of(stored.op.body, ranks)) {
+          keys.push_back({.stream = stored.op.stream, .group = *group});
+        }
+      }
+    }
+  }
+  std::ranges::sort(keys, {}, order_of);
+  const auto repeated = std::ranges::unique(keys);
+  keys.erase(repeated.begin(), repeated.end());
+
+  std::vector<CommunicatorLayer> layers;
+  std::set<int> taken;  // ranks of the last layer
+  for (const CommunicatorKey& key : keys) {
+    bool fits = !layers.empty() && layers.back().front().stream == key.stream;
+    for (int i = 0; i < key.group.size; ++i) {
+      fits = fits && !taken.contains(key.group.rank(i).value);
+    }
+    if (!fits) {
+      layers.emplace_back();
+      taken.clear();
+    }
+    layers.back().push_back(key);
+    for (int i = 0; i < key.group.size; ++i) {
+      taken.insert(key.group.rank(i).value);
+    }
+  }
+  return layers;
+}
+
+std::vector<std::string> slow_connections(std::string_view log) {
+  const std::map<std::string_view, std::string_view> slow{
+      {"SHM", "memory of the host (SHM)"}, {"NET/Socket", "TCP sockets (NET/Socket)"}};
+  std::map<std::string_view, std::set<std::string_view>> pairs;  // by transport: "0[0] -> 1[1]"
+  while (!log.empty()) {
+    const std::size_t end = log.find('\n');
+    const std::string_view line = log.substr(0, end);
+    log = end == std::string_view::npos ? "" : log.substr(end + 1);
+    // host:pid:tid [dev] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct
+    const std::size_t via = line.find(" via ");
+    const std::size_t from = line.find(" : ");
+    if (via == std::string_view::npos || from == std::string_view::npos || from > via ||
+        line.find("Channel ") == std::string_view::npos) {
+      continue;
+    }
+    const std::string_view transport = line.substr(via + 5);
+    for (const auto& [word, meaning] : slow) {
+      if (transport.starts_with(word)) {
+        pairs[meaning].insert(line.substr(from + 3, via - from - 3));
+      }
+    }
+  }
+  std::vector<std::string> lines;
+  for (const auto& [meaning, connections] : pairs) {
+    lines.push_back(fmt::format(
+        "NCCL connects {} pairs of ranks through {}, such as {}: that is slow, and not what plans "
+        "are made for",
+        connections.size(), meaning, *connections.begin()));
+  }
+  return lines;
+}
+
+}  // namespace spp::runtime::cuda

@@ -1,0 +1,244 @@
+#include "runtime/kernels/cudnn/attention.hpp"
+
+#include "base/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <utility>
+
+namespace spp::runtime {
+namespace {
+
+/// Parts of a workspace begin at multiples of this.
+constexpr std::int64_t alignment = 256;
+std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+Rows part_of(const Rows& rows, const Interval& part) {
+  Rows result = rows;
+  result.count = part.count();
+  result.data += part.begin * (rows.bytes() / std::max<std::int64_t>(1, rows.count));
+  return result;
+}
+
+/// Disjoint intervals of key rows.
+class Written {
+ public:
+  [[nodiscard]] bool touches(const Interval& rows) const {
+    return std::any_of(list_.begin(), list_.end(),
+                       [&](const Interval& w) { return w.begin < rows.end && rows.begin < w.end; });
+  }
+  /// The parts of `rows` that are not there yet.
+  [[nodiscard]] std::vector<Interval> missing(const Interval& rows) const {
+    std::vector<Interval> gaps;
+    std::int64_t from = rows.begin;
+    for (const Interval& w : list_) {
+      if (w.begin > from && from < rows.end) {
+        gaps.push_back({.begin = from, .end = std::min(w.begin, rows.end)});
+      }
+      from = std::max(from, w.end);
+    }
+    if (from < rows.end) {
+      gaps.push_back({.begin = from, .end = rows.end});
+    }
+    return gaps;
+  }
+  void add(const Interval& rows) {
+    list_.insert(std::upper_bound(list_.begin(), list_.end(), rows), rows);
+  }
+
+ private:
+  std::vector<Interval> list_;  // rising; may overlap
+};
+
+/// Key rows of the sections that must be added to what others wrote, at most.
+std::int64_t most_shared_keys(const std::vector<Section>& sections) {
+  Written written;
+  std::int64_t most = 0;
+  for (const Section& s : sections) {
+    if (s.seen) {
+      most = written.touches(s.k) ? std::max(most, s.k.count()) : most;
+      written.add(s.k);
+    }
+  }
+  return most;
+}
+
+/// The backward's workspace: where each part begins, in bytes.
+struct Layout {
+  std::int64_t d_k = 0, d_v = 0, call = 0;
+  std::int64_t shared_keys = 0;  // rows of the parts d_k and d_v
+};
+
+Layout layout_of(const std::vector<Section>& sections, const AttentionBackwardArgs& args,
+                 SdpaDelta delta) {
+  Layout layout{.shared_keys = most_shared_keys(sections)};
+  const std::int64_t keys =
+      aligned(part_of(args.d_k, {.begin = 0, .end = layout.shared_keys}).bytes());
+  layout.d_k = delta == SdpaDelta::from_out ? aligned(args.d_out.bytes()) : 0;
+  layout.d_v = layout.d_k + keys;
+  layout.call = layout.d_v + keys;
+  return layout;
+}
+
+/// All tensors of [rows, batch, heads, width] of a call have one type.
+void expect_type_of(const Rows& q, std::initializer_list<Rows> others) {
+  for (const Rows& other : others) {
+    ensure(other.dtype == q.dtype, "cuDNN reads and writes one type");
+  }
+}
+
+void expect_supported(const Rows& q, const Rows& k, const Visibility& visible) {
+  ensure(visible.q_tokens.count() == q.count && visible.k_tokens.count() == k.count,
+         "attention over other tokens than its rows hold");
+  if (const std::string why =
+          why_not(shape_of({.q = {.begin = 0, .end = 1}, .k = {.begin = 0, .end = 1}}, q, k));
+      !why.empty()) {
+    throw InputError("attention", why);
+  }
+}
+
+}  // namespace
+
+SdpaShape shape_of(const Section& section, const Rows& q, const Rows& k) {
+  return {.batch = q.batch,
+          .q_rows = section.q.count(),
+          .k_rows = section.k.count(),
+          .q_heads = q.heads,
+          .kv_heads = k.heads,
+          .head_dim = q.width,
+          .mask = section.mask,
+          .dtype = q.dtype};
+}
+
+std::string cudnn_why_not(const Rows& q, const Rows& k, const Visibility& visible) {
+  const Sections cut = sections(visible);
+  if (!cut.why_not.empty()) {
+    return cut.why_not;
+  }
+  return why_not(shape_of({.q = {.begin = 0, .end = 1}, .k = {.begin = 0, .end = 1}}, q, k));
+}
+
+CudnnAttention::CudnnAttention(std::unique_ptr<Sdpa> sdpa, RowKernels kernels, SdpaDelta delta)
+    : sdpa_(std::move(sdpa)), kernels_(std::move(kernels)), delta_(delta) {}
+
+const std::vector<Section>& CudnnAttention::cut(const Visibility& visible) {
+  // Cutting looks at every row; a block comes back in every iteration.
+  const std::string key =
+      fmt::format("{} {} {} {}", to_string(visible.q_tokens), to_string(visible.k_tokens),
+                  to_string(visible.mask), visible.seq);
+  const auto found = cuts_.find(key);
+  if (found != cuts_.end()) {
+    return found->second;
+  }
+  Sections result = sections(visible);
+  if (!result.why_not.empty()) {
+    throw InputError("attention", result.why_not);
+  }
+  return cuts_.emplace(key, std::move(result.list)).first->second;
+}
+
+Bytes CudnnAttention::forward_workspace(const AttentionForwardArgs& args) {
+  expect_supported(args.q, args.k, args.visible);
+  Bytes most{};
+  for (const Section& s : cut(args.visible)) {
+    if (s.seen) {
+      most = std::max(most, sdpa_->workspace(shape_of(s, args.q, args.k), Phase::forward));
+    }
+  }
+  return most;
+}
+
+Bytes CudnnAttention::backward_workspace(const AttentionBackwardArgs& args) {
+  expect_supported(args.q, args.k, args.visible);
+  const std::vector<Section>& list = cut(args.visible);
+  Bytes most{};
+  for (const Section& s : list) {
+    if (s.seen) {
+      most = std::max(most, sdpa_->workspace(shape_of(s, args.q, args.k), Phase::backward));
+    }
+  }
+  return Bytes(layout_of(list, args, delta_).call) + most;
+}
+
+void CudnnAttention::forward(const AttentionForwardArgs& args, std::byte* workspace,
+                             CudaStream stream) {
+  expect_supported(args.q, args.k, args.visible);
+  expect_type_of(args.q, {args.k, args.v, args.out});
+  for (const Section& s : cut(args.visible)) {
+    const Rows out = part_of(args.out, s.q);
+    const Rows lse = part_of(args.lse, s.q);
+    if (!s.seen) {
+      kernels_.fill(out, 0, stream);
+      kernels_.fill(lse, -std::numeric_limits<float>::infinity(), stream);
+      continue;
+    }
+    sdpa_->forward(shape_of(s, args.q, args.k),
+                   {.q = part_of(args.q, s.q).data,
+                    .k = part_of(args.k, s.k).data,
+                    .v = part_of(args.v, s.k).data,
+                    .out = out.data,
+                    .lse = lse.data},
+                   workspace, stream);
+  }
+}
+
+void CudnnAttention::backward(const AttentionBackwardArgs& args, std::byte* workspace,
+                              CudaStream stream) {
+  expect_supported(args.q, args.k, args.visible);
+  expect_type_of(args.q, {args.k, args.v, args.d_out, args.d_q, args.d_k, args.d_v});
+  const std::vector<Section>& list = cut(args.visible);
+  const Layout layout = layout_of(list, args, delta_);
+  Rows out = args.d_out;
+  out.data = workspace;
+  if (delta_ == SdpaDelta::from_out) {
+    kernels_.project(args.d_out, args.delta, out, stream);
+  }
+
+  Written written;
+  const auto clear = [&](const Interval& keys) {
+    for (const Interval& gap : written.missing(keys)) {
+      kernels_.fill(part_of(args.d_k, gap), 0, stream);
+      kernels_.fill(part_of(args.d_v, gap), 0, stream);
+    }
+  };
+  for (const Section& s : list) {
+    const Rows d_q = part_of(args.d_q, s.q);
+    if (!s.seen) {
+      kernels_.fill(d_q, 0, stream);
+      continue;
+    }
+    const Rows sum_k = part_of(args.d_k, s.k);
+    const Rows sum_v = part_of(args.d_v, s.k);
+    const bool shared = written.touches(s.k);
+    Rows d_k = sum_k;
+    Rows d_v = sum_v;
+    if (shared) {
+      d_k.data = workspace + layout.d_k;
+      d_v.data = workspace + layout.d_v;
+    }
+    sdpa_->backward(shape_of(s, args.q, args.k),
+                    {.q = part_of(args.q, s.q).data,
+                     .k = part_of(args.k, s.k).data,
+                     .v = part_of(args.v, s.k).data,
+                     .d_out = part_of(args.d_out, s.q).data,
+                     .lse = part_of(args.lse, s.q).data,
+                     .out = delta_ == SdpaDelta::from_out ? part_of(out, s.q).data : nullptr,
+                     .delta = part_of(args.delta, s.q).data,
+                     .d_q = d_q.data,
+                     .d_k = d_k.data,
+                     .d_v = d_v.data},
+                    workspace + layout.call, stream);
+    if (shared) {
+      clear(s.k);
+      kernels_.accumulate(sum_k, d_k, stream);
+      kernels_.accumulate(sum_v, d_v, stream);
+    }
+    written.add(s.k);
+  }
+  clear({.begin = 0, .end = args.d_k.count});
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,68 @@
+// attention_fwd and attention_bwd of a schedule by calls of cuDNN: the block is cut into sections
+// (sections.hpp), each one call. Every query row lies in one section, so what is written to out,
+// lse and d_q never meets; d_k and d_v of sections that share keys are added up.
+//
+// Rows point to device memory; all work is put on one stream. No CUDA here: the calls are behind
+// Sdpa, the few element-wise kernels behind RowKernels, so that this file is tested on the host
+// (tests/unit/runtime/cudnn_attention_test.cpp).
+#pragma once
+
+#include "runtime/kernels/attention.hpp"
+#include "runtime/kernels/cudnn/sdpa.hpp"
+#include "runtime/kernels/cudnn/sections.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace spp::runtime {
+
+/// Element-wise kernels of the device that cuDNN's calls need around them.
+struct RowKernels {
+  /// Every element becomes `value` (0 or -infinity).
+  std::function<void(const Rows& rows, float value, CudaStream)> fill;
+  /// sum <- sum + part, in fp32.
+  std::function<void(const Rows& sum, const Rows& part, CudaStream)> accumulate;
+  /// out [n, B, H, D] <- delta / (d_out . d_out) * d_out, row by row, in fp32; 0 where d_out is 0:
+  /// rows with rowsum(d_out * out) = delta. Only for SdpaDelta::from_out.
+  std::function<void(const Rows& d_out, const Rows& delta, const Rows& out, CudaStream)> project;
+};
+
+/// Attention of one rank; used by one thread. Arguments are those of the host's kernels
+/// (runtime/kernels/attention.hpp) with device pointers.
+///
+/// The backward. Schedules give delta, but the graph of SdpaDelta::from_out wants an `out` to sum
+/// over. Any with the right row sums will do, so it gets delta times d_out / |d_out|^2, in the
+/// type of d_out: D roundings whose errors average, less than those of the real out in that type.
+class CudnnAttention {
+ public:
+  /// `delta` must be what `sdpa` was made with.
+  CudnnAttention(std::unique_ptr<Sdpa> sdpa, RowKernels kernels,
+                 SdpaDelta delta = SdpaDelta::from_out);
+
+  /// Device memory that a call needs, at a multiple of 256. Compiles what is new (a second each):
+  /// ask before measuring. InputError, like the calls, when cuDNN cannot do the block.
+  Bytes forward_workspace(const AttentionForwardArgs& args);
+  Bytes backward_workspace(const AttentionBackwardArgs& args);
+
+  void forward(const AttentionForwardArgs& args, std::byte* workspace, CudaStream stream);
+  void backward(const AttentionBackwardArgs& args, std::byte* workspace, CudaStream stream);
+
+ private:
+  const std::vector<Section>& cut(const Visibility& visible);
+
+  std::unique_ptr<Sdpa> sdpa_;
+  RowKernels kernels_;
+  SdpaDelta delta_;
+  std::map<std::string, std::vector<Section>> cuts_;  // by what the block is about
+};
+
+/// "" or why cuDNN cannot do this block: its mask, its type, its heads. Needs no cuDNN.
+std::string cudnn_why_not(const Rows& q, const Rows& k, const Visibility& visible);
+
+/// A call over a section of a block whose whole rows are q and k.
+SdpaShape shape_of(const Section& section, const Rows& q, const Rows& k);
+
+}  // namespace spp::runtime

@@ -1,0 +1,117 @@
+// Scaled-dot-product attention of cuDNN: one call is a dense rectangle of queries and keys, with no
+// mask or a causal one. What a block of a schedule becomes in such calls: sections.hpp; who makes
+// them: attention.hpp.
+//
+// No header of CUDA or cuDNN is needed to use this, and it links without them: then why_not() says
+// that it is not compiled in.
+#pragma once
+
+#include "base/units.hpp"
+#include "schedule/problem.hpp"
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct CUstream_st;  // cudaStream_t is a pointer to it
+
+namespace spp::runtime {
+
+using CudaStream = CUstream_st*;
+
+/// Which keys query row i of Nq sees, of the key rows j of Nk:
+///  none          all
+///  top_left      j <= i; rows from Nk on see all
+///  bottom_right  j <= i + Nk - Nq; needs Nq <= Nk
+enum class SdpaMask : std::uint8_t { none, top_left, bottom_right };
+std::string_view to_string(SdpaMask mask);
+
+/// One call. Tensors are dense rows, tokens outermost, as runtime/rows.hpp has them: q, out, d_out,
+/// d_q [q_rows, batch, q_heads, head_dim], k, v, d_k, d_v [k_rows, batch, kv_heads, head_dim] of
+/// `dtype`; lse and delta [q_rows, batch, q_heads] fp32.
+struct SdpaShape {
+  std::int64_t batch = 1;
+  std::int64_t q_rows = 0;
+  std::int64_t k_rows = 0;
+  int q_heads = 1;
+  int kv_heads = 1;  // divides q_heads
+  int head_dim = 128;
+  SdpaMask mask = SdpaMask::none;
+  DType dtype = DType::bf16;
+  friend auto operator<=>(const SdpaShape&, const SdpaShape&) = default;
+};
+std::string to_string(const SdpaShape& shape);
+/// "" if this shape is one that this code builds graphs for, else why not. Whether an engine of a
+/// device takes the graph is another matter: sdpa_support.
+std::string why_not(const SdpaShape& shape);
+
+/// Device memory. The softmax scale is 1/sqrt(head_dim), LSE the natural logarithm. Pointers to
+/// q, k, v, out and their gradients are multiples of 16, to lse and delta of 4.
+struct SdpaForward {
+  const std::byte *q = nullptr, *k = nullptr, *v = nullptr;
+  std::byte *out = nullptr, *lse = nullptr;  // written
+};
+/// lse is of *all* keys of the queries, not of this call's only, and finite.
+struct SdpaBackward {
+  const std::byte *q = nullptr, *k = nullptr, *v = nullptr, *d_out = nullptr, *lse = nullptr;
+  const std::byte* out = nullptr;                            // SdpaDelta::from_out
+  const std::byte* delta = nullptr;                          // SdpaDelta::given
+  std::byte *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;  // overwritten
+};
+
+/// The calls of one rank; used by one thread. An interface, so that what makes the calls can be
+/// tested on a host.
+class Sdpa {
+ public:
+  Sdpa() = default;
+  Sdpa(const Sdpa&) = delete;
+  Sdpa& operator=(const Sdpa&) = delete;
+  virtual ~Sdpa() = default;
+  /// Device memory that a call needs beside its tensors, at an address that is a multiple of 256.
+  /// Compiles the shape's plan when it is new, which takes about a second: ask before measuring.
+  virtual Bytes workspace(const SdpaShape& shape, Phase phase) = 0;
+  /// Enqueue on `stream`; BackendError when cuDNN cannot.
+  virtual void forward(const SdpaShape& shape, const SdpaForward& tensors, std::byte* workspace,
+                       CudaStream stream) = 0;
+  virtual void backward(const SdpaShape& shape, const SdpaBackward& tensors, std::byte* workspace,
+                        CudaStream stream) = 0;
+};
+
+/// Where the backward takes delta = rowsum(d_out * out) from.
+///  from_out  it sums over `out`, which is of all keys, like lse: the graph of cudnn-frontend
+///  given     it is an input. Heuristics of cuDNN 9.19 take that graph and it compiles with the
+///  same
+///            workspace, but nobody has seen it run
+enum class SdpaDelta : std::uint8_t { from_out, given };
+
+struct SdpaOptions {
+  /// The same bits at every call. On Hopper the backward then needs 2 * batch * q_heads * q_rows *
+  /// k_rows bytes of workspace: for tests, not for long blocks.
+  bool deterministic = false;
+  SdpaDelta delta = SdpaDelta::from_out;
+  int sms = 0;  // that plans are made for (those of a green context); 0: all of the device
+};
+
+/// cuDNN on the calling thread's current device; plans are kept by shape. BackendError when cuDNN
+/// does not start or is not compiled in.
+std::unique_ptr<Sdpa> make_sdpa(const SdpaOptions& options = {});
+/// "" or why make_sdpa cannot: "not compiled in: cuDNN was not found".
+std::string sdpa_why_not();
+
+/// What cuDNN would do with a shape on a device, without that device (device_properties.hpp).
+struct SdpaSupport {
+  std::vector<std::int64_t> engines;  // that its heuristics propose, best first; empty: none
+  std::int64_t engine = -1;           // of the plan
+  Bytes workspace{};                  // of the plan, this code's own buffers included
+  int operations = 0;                 // of the graph
+};
+enum class SdpaDepth : std::uint8_t { heuristics, plan };
+/// `plan` compiles (about a second) and needs a libcuda, if only a dummy (tests/dummy_libcuda).
+SdpaSupport sdpa_support(const SdpaShape& shape, Phase phase, std::string_view device_json,
+                         SdpaDepth depth, const SdpaOptions& options = {});
+
+}  // namespace spp::runtime

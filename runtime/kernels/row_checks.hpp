@@ -1,0 +1,26 @@
+// What kernels over rows expect of their arguments; InternalError at the caller's place otherwise.
+// Declared apart from base/error.hpp, whose fmt nvcc cannot compile.
+#pragma once
+
+#include "runtime/kernels/attention.hpp"
+#include "runtime/kernels/elementwise.hpp"
+
+#include <source_location>
+
+namespace spp::runtime {
+
+using Caller = std::source_location;
+
+/// Same shape.
+void ensure_alike(const Rows& a, const Rows& b, Caller at = Caller::current());
+/// `scalars` has one number where `rows` has a whole width.
+void ensure_scalars(const Rows& rows, const Rows& scalars, Caller at = Caller::current());
+/// Members of a team whose lse are in `gathered`, one after the other, by those of one of them.
+std::int64_t members_of(const Rows& gathered, const Rows& lse, Caller at = Caller::current());
+/// Boxes of `heads` heads.
+void ensure_box_fits(int heads, const Box& from, const Box& to, Caller at = Caller::current());
+/// q and k hold the tokens that the block is about, and heads that go together.
+void ensure_block(const Rows& q, const Rows& k, const Visibility& visible,
+                  Caller at = Caller::current());
+
+}  // namespace spp::runtime

@@ -1,0 +1,174 @@
+// One op of a stored program, in terms of memory: what all executors have in common, wherever the
+// memory and the kernels are. They differ in what `target` does:
+//
+//   run_kernel         target has forward, backward (runtime/kernels/attention.hpp) and row_dot,
+//                      merge, rescale, accumulate, fill, move (runtime/kernels/elementwise.hpp),
+//                      with the arguments that these have there, polls left out
+//   run_communication  target has exchange(parts), all_to_all(group, parts), all_gather(group,
+//                      parts), reduce_scatter(group, parts)
+#pragma once
+
+#include "runtime/comm/collectives.hpp"
+#include "runtime/kernels/attention.hpp"
+#include "runtime/kernels/elementwise.hpp"
+#include "runtime/memory.hpp"
+#include "schedule/measure.hpp"
+#include "schedule/timeline.hpp"
+
+#include <limits>
+#include <utility>
+
+namespace spp::runtime {
+
+/// The event of op `index`, with its bytes and FLOPs. Times as measured by the executor.
+TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, std::int32_t index,
+                       Seconds begin, Seconds end);
+
+/// BackendError if a communication op has sent other bytes than the schedule says.
+void expect_sent(const StoredOp& stored, const Shapes& shapes, Bytes sent);
+
+inline Shapes shapes_of(const Schedule& schedule, const StoredProgram& program) {
+  return {.problem = &schedule.problem, .buffers = program.buffers, .rank = program.rank};
+}
+
+/// `parts` by group index: where each member's part goes; `own` lies elsewhere and is copied there.
+struct AllGatherParts {
+  std::span<const std::byte> own;
+  std::vector<std::span<std::byte>> parts;
+};
+/// `parts` by group index, elements of `from_type`; `result` gets the sum of all members' own part.
+struct ReduceScatterParts {
+  std::vector<std::span<const std::byte>> parts;
+  DType from_type = DType::fp32;
+  std::span<std::byte> result;
+  DType to_type = DType::fp32;
+};
+
+/// A stored op and what it works on.
+struct OpPlace {
+  const Schedule& schedule;
+  const ProgramMemory& memory;
+  const StoredOp& stored;
+
+  [[nodiscard]] Rows rows(BufferId id) const { return memory.rows(stored.rows_of(id)); }
+  template <class Attention>
+  [[nodiscard]] Visibility visible(const Attention& op) const {
+    return {.q_tokens = op.q_tokens,
+            .k_tokens = op.k_tokens,
+            .mask = schedule.problem.mask,
+            .seq = schedule.requested.seq};
+  }
+  [[nodiscard]] Box box(BufferId id, const CellBox& cells) const {
+    return {.data = memory.cells(id, {.begin = cells.begin, .count = 0}).data(),
+            .dtype = memory.buffer(id).dtype,
+            .row_heads = cells.row_heads,
+            .row_step = cells.row_step};
+  }
+  /// Parts of a buffer, by group index.
+  template <class Byte>
+  [[nodiscard]] std::vector<std::span<Byte>> parts(BufferId id,
+                                                   const std::vector<CellSpan>& spans) const {
+    std::vector<std::span<Byte>> result;
+    for (const CellSpan& span : spans) {
+      result.emplace_back(memory.cells(id, span));
+    }
+    return result;
+  }
+  /// Whole buffers.
+  template <class Byte>
+  [[nodiscard]] std::vector<std::span<Byte>> whole(const BufferList& ids) const {
+    std::vector<std::span<Byte>> result;
+    for (const BufferId id : ids) {
+      result.emplace_back(memory.bytes(id));
+    }
+    return result;
+  }
+};
+
+template <class Target>
+void run_kernel(const OpPlace& at, Target&& target) {
+  const auto rows = [&](BufferId id) { return at.rows(id); };
+  std::visit(
+      Overloaded{
+          [&](const AttentionForward& op) {
+            target.forward({.q = rows(op.q),
+                            .k = rows(op.k),
+                            .v = rows(op.v),
+                            .out = rows(op.out),
+                            .lse = rows(op.lse),
+                            .visible = at.visible(op)});
+          },
+          [&](const AttentionBackward& op) {
+            target.backward({.q = rows(op.q),
+                             .k = rows(op.k),
+                             .v = rows(op.v),
+                             .d_out = rows(op.d_out),
+                             .lse = rows(op.lse),
+                             .delta = rows(op.delta),
+                             .d_q = rows(op.d_q),
+                             .d_k = rows(op.d_k),
+                             .d_v = rows(op.d_v),
+                             .visible = at.visible(op)});
+          },
+          [&](const RowDot& op) { target.row_dot(rows(op.out), rows(op.d_out), rows(op.delta)); },
+          [&](const Merge& op) {
+            target.merge(rows(op.out), rows(op.lse), rows(op.part_out), rows(op.part_lse),
+                         op.initial);
+          },
+          [&](const Rescale& op) {
+            target.rescale(rows(op.out), rows(op.lse), rows(op.gathered_lse), rows(op.scaled),
+                           rows(op.global_lse));
+          },
+          [&](const Accumulate& op) { target.accumulate(rows(op.sum), rows(op.part), op.initial); },
+          [&](const Fill& op) {
+            const bool lse = at.memory.buffer(op.buffer).tensor == Tensor::lse;
+            target.fill(rows(op.buffer), lse ? -std::numeric_limits<float>::infinity() : 0.0F);
+          },
+          [&](const Copy& op) {
+            for (const CellMove& m : at.stored.moves) {
+              target.move(at.box(op.from, m.from), at.box(op.to, m.to), m.rows,
+                          at.schedule.problem.batch, m.heads, at.memory.width(op.from), m.add);
+            }
+          },
+          [&](const auto& op) {
+            throw InternalError(fmt::format("{} is no kernel", name_of(OpBody(op))));
+          }},
+      at.stored.op.body);
+}
+
+template <class Target>
+auto run_communication(const OpPlace& at, Target&& target) {
+  using Result = decltype(target.exchange(std::declval<ExchangeParts>()));
+  return std::visit(
+      Overloaded{
+          [&](const Exchange& op) -> Result {
+            return target.exchange(ExchangeParts{.to = op.to,
+                                                 .from = op.from,
+                                                 .send = at.whole<const std::byte>(op.send),
+                                                 .receive = at.whole<std::byte>(op.receive)});
+          },
+          [&](const AllToAll& op) -> Result {
+            return target.all_to_all(
+                op.group, AllToAllParts{.send = at.parts<const std::byte>(op.from, at.stored.sends),
+                                        .receive = at.parts<std::byte>(op.to, at.stored.receives)});
+          },
+          [&](const AllGather& op) -> Result {
+            return target.all_gather(
+                op.group, AllGatherParts{.own = at.memory.cells(op.from, at.stored.sends.front()),
+                                         .parts = at.parts<std::byte>(op.to, at.stored.receives)});
+          },
+          [&](const ReduceScatter& op) -> Result {
+            return target.reduce_scatter(
+                op.group,
+                ReduceScatterParts{.parts = at.parts<const std::byte>(op.from, at.stored.sends),
+                                   .from_type = at.memory.buffer(op.from).dtype,
+                                   .result = at.memory.cells(op.to, at.stored.receives.front()),
+                                   .to_type = at.memory.buffer(op.to).dtype});
+          },
+          [](const auto& op) -> Result {
+            throw InternalError(fmt::format("{} is no communication", name_of(OpBody(op))));
+          }},
+      at.stored.op.body);
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,140 @@
+#include "sim/stack.hpp"
+
+#include "base/error.hpp"
+
+namespace spp::sim {
+namespace {
+
+constexpr double most_traffic = 20;
+
+std::optional<Sourced<Seconds>> seconds(const JsonView& object, std::string_view key) {
+  const auto view = object.find(key);
+  return view ? std::optional(read_seconds(*view)) : std::nullopt;
+}
+
+std::optional<Sourced<double>> factor(const JsonView& object, std::string_view key) {
+  const auto view = object.find(key);
+  return view ? std::optional(read_fraction(*view, most_traffic)) : std::nullopt;
+}
+
+}  // namespace
+
+StackSpec read_stack(const JsonView& document) {
+  expect_format(document, "sp-plan/stack");
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "attention",
+                       "gradient", "host", "traffic", "network_beside_kernels", "layouts",
+                       "unexplained", "note"});
+  StackSpec stack;
+  stack.name = document.at("name").string();
+  stack.title = document.at("title").string();
+  if (const auto list = document.find("aliases")) {
+    for (const JsonView& alias : list->elements()) {
+      stack.aliases.push_back(alias.string());
+    }
+  }
+  if (const auto kernels = document.find("attention")) {
+    for (const auto& [generation, kernel] : kernels->value().items()) {
+      stack.attention.emplace(generation, kernels->at(generation).at("kernel").string());
+      kernels->at(generation).allow_only({"kernel", "source"});
+    }
+  }
+  if (const auto gradient = document.find("gradient")) {
+    gradient->allow_only({"dtype", "source"});
+    const JsonView dtype = gradient->at("dtype");
+    if (dtype.string() != "input") {
+      stack.gradient = parse_dtype(dtype.string(), dtype.where());
+    }
+  }
+  if (const auto host = document.find("host")) {
+    host->allow_only({"call", "attention_forward", "attention_backward", "elementwise", "copy",
+                      "send_recv", "collective"});
+    stack.host = {.call = seconds(*host, "call"),
+                  .attention_forward = seconds(*host, "attention_forward"),
+                  .attention_backward = seconds(*host, "attention_backward"),
+                  .elementwise = seconds(*host, "elementwise"),
+                  .copy = seconds(*host, "copy"),
+                  .send_recv = seconds(*host, "send_recv"),
+                  .collective = seconds(*host, "collective")};
+  }
+  if (const auto beside = document.find("network_beside_kernels")) {
+    beside->allow_only({"after", "speed_forward", "speed_backward"});
+    stack.network_beside_kernels = {.after = read_seconds(beside->at("after")),
+                                    .speed_forward = read_fraction(beside->at("speed_forward")),
+                                    .speed_backward = read_fraction(beside->at("speed_backward"))};
+  }
+  if (const auto unexplained = document.find("unexplained")) {
+    stack.unexplained = read_fraction(*unexplained);
+  }
+  if (const auto layouts = document.find("layouts")) {
+    for (const auto& [name, ignored] : layouts->value().items()) {
+      const JsonView layout = layouts->at(name);
+      layout.allow_only({"attention", "merge", "host_forward", "host_backward"});
+      const auto part = [&](std::string_view key) { return read_fraction(layout.at(key), 5); };
+      const StackSpec::LayoutCost cost{.attention = part("attention"),
+                                       .merge = part("merge"),
+                                       .host_forward = part("host_forward"),
+                                       .host_backward = part("host_backward")};
+      if (cost.attention.value < 1) {
+        layout.at("attention").fail(fmt::format("{} is below 1", cost.attention.value));
+      }
+      stack.layouts.emplace(parse_layout(name, layout.where()), cost);
+    }
+  }
+  if (const auto traffic = document.find("traffic")) {
+    traffic->allow_only({"merge", "accumulate", "copy"});
+    stack.traffic = {.merge = factor(*traffic, "merge"),
+                     .accumulate = factor(*traffic, "accumulate"),
+                     .copy = factor(*traffic, "copy")};
+  }
+  return stack;
+}
+
+HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, Layout layout,
+                     Phase phase) {
+  const auto own = stack.layouts.find(layout);
+  const double factor = own == stack.layouts.end() ? 1
+                        : phase == Phase::forward  ? own->second.host_forward.value
+                                                   : own->second.host_backward.value;
+  const auto time = [&](const std::optional<Sourced<Seconds>>& given) {
+    return given ? given->value * factor : generation.launch.value;
+  };
+  const StackSpec::Host& h = stack.host;
+  HostTimes times;
+  times.fill(time(h.elementwise));
+  const auto set = [&](const OpBody& like, const std::optional<Sourced<Seconds>>& given) {
+    times.at(like.index()) = time(given);
+  };
+  set(AttentionForward{}, h.attention_forward);
+  set(AttentionBackward{}, h.attention_backward);
+  set(Copy{}, h.copy);
+  set(Exchange{}, h.send_recv);
+  set(AllToAll{}, h.collective);
+  set(AllGather{}, h.collective);
+  set(ReduceScatter{}, h.collective);
+  return times;
+}
+
+double traffic_factor(const StackSpec& stack, Layout layout, const OpBody& body) {
+  const auto value = [](const std::optional<Sourced<double>>& given) {
+    return given ? given->value : 1.0;
+  };
+  if (std::holds_alternative<Merge>(body) || std::holds_alternative<Rescale>(body)) {
+    const auto own = stack.layouts.find(layout);
+    return value(stack.traffic.merge) *
+           (own == stack.layouts.end() ? 1.0 : own->second.merge.value);
+  }
+  if (std::holds_alternative<Accumulate>(body)) {
+    return value(stack.traffic.accumulate);
+  }
+  return std::holds_alternative<Copy>(body) ? value(stack.traffic.copy) : 1.0;
+}
+
+const AttentionKernelSpec& attention_of(const StackSpec& stack, const GenerationSpec& generation) {
+  const auto kernel = stack.attention.find(generation.name);
+  return kernel == stack.attention.end()
+             ? generation.attention
+             : attention_kernel(generation, kernel->second,
+                                fmt::format("stack {}: attention.{}", stack.name, generation.name));
+}
+
+}  // namespace spp::sim

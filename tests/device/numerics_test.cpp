@@ -1,0 +1,132 @@
+// Every strategy, run on ranks that share one GPU: its numbers are those of single-device attention
+// in fp64; and the communicator counts the bytes that the schedule says (the executor throws
+// otherwise).
+#include "runtime/device/device.hpp"
+#include "tests/conformance/trials.hpp"
+#include "tests/device/device.hpp"
+#include "tests/support/catch.hpp"
+
+#include <set>
+
+using namespace spp;
+using namespace spp::test;
+
+namespace {
+
+using runtime::device::DeviceOptions;
+
+runtime::TrialResult run(const Case& c, const DeviceOptions& options, int iterations = 1) {
+  runtime::TrialRequest request = trial_of(c);
+  const auto engines =
+      runtime::device::make_engines(options, request.forward->mesh.size(), *request.transport);
+  request.engines = engines.get();
+  request.iterations = iterations;
+  return runtime::run_trial(request);
+}
+
+constexpr std::size_t most_cases = 6;  // of each strategy
+
+}  // namespace
+
+TEST_CASE("every strategy computes on a device what one device computes") {
+  SPP_NEED_DEVICE();
+  for (const std::string& kernels : runtime::device::kernel_names()) {
+    if (emulated() && kernels != "reference") {
+      continue;
+    }
+    std::set<std::string> reasons;
+    for (const int ranks : {1, 2, 4, 8}) {
+      for (const Case& c : cases(ranks, most_cases)) {
+        if (c.phase == Phase::backward) {
+          continue;  // both phases run together
+        }
+        INFO(kernels << ", " << ranks << " ranks, " << c.text());
+        const DeviceOptions options{.kernels = kernels};
+        std::vector<std::string> none;
+        try {
+          (void)runtime::device::choose_kernels(options, c.problem, none);
+        } catch (const InputError& e) {
+          reasons.insert(e.what());
+          continue;
+        }
+        const runtime::TrialResult result = run(c, options);
+        REQUIRE(result.complete);
+        REQUIRE(result.refused == "");
+        CHECK(failures(result) == "");
+        REQUIRE(result.forward->timeline.events.size() > 0);
+      }
+    }
+    for (const std::string& reason : reasons) {
+      WARN("left out: " << reason);
+    }
+  }
+}
+
+TEST_CASE("packed documents see only themselves on a device, too") {
+  SPP_NEED_DEVICE();
+  for (Case c : cases(4, most_cases)) {
+    if (c.phase == Phase::backward || c.problem.mask.kind == MaskKind::window) {
+      continue;
+    }
+    const std::int64_t seq = c.problem.seq;
+    c.problem.mask.document_ends = {seq / 4, seq / 4 + 1, seq - 3, seq};
+    INFO(c.text());
+    CHECK(failures(run(c, {.kernels = "reference"})) == "");
+  }
+}
+
+TEST_CASE("two runs on a device give the same errors to the last bit") {
+  SPP_NEED_DEVICE();
+  for (const Case& c : cases(4, 2)) {
+    if (c.phase == Phase::backward) {
+      continue;
+    }
+    INFO(c.text());
+    const auto first = run(c, {.kernels = "reference"});
+    const auto second = run(c, {.kernels = "reference"}, 3);
+    for (const auto& phase : {&runtime::TrialResult::forward, &runtime::TrialResult::backward}) {
+      const auto& a = (first.*phase)->check->tensors;
+      const auto& b = (second.*phase)->check->tensors;
+      REQUIRE(a.size() == b.size());
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        CHECK(a[i].error == b[i].error);
+        CHECK(a[i].worst == b[i].worst);
+      }
+    }
+  }
+}
+
+TEST_CASE("emulated links hold transfers up for as long as they would have taken") {
+  SPP_NEED_DEVICE();
+  for (const Case& c : cases(4, 1)) {
+    if (c.phase == Phase::backward) {
+      continue;
+    }
+    INFO(c.text());
+    constexpr double alpha = 2e-3;
+    const runtime::EmulatedNetwork network{
+        .intra = {.alpha = Seconds(alpha), .beta = Bandwidth(1e12)},
+        .inter = {},
+        .ranks_per_node = 4};
+    const runtime::TrialResult result = run(c, {.kernels = "reference", .network = network});
+    CHECK(failures(result) == "");
+    for (const TimelineEvent& e : result.forward->timeline.events) {
+      const std::string_view kind = kind_name(e.kind);
+      if (kind == "exchange" && e.bytes > 0) {
+        CHECK((e.end - e.begin).count() >= 0.95 * alpha);
+      }
+    }
+  }
+}
+
+TEST_CASE("a timeline is in order and within the time of the run") {
+  SPP_NEED_DEVICE();
+  const Case c = cases(4, 1).front();
+  const runtime::TrialResult result = run(c, {.kernels = "reference"});
+  const Seconds elapsed = result.forward->samples.front();
+  for (const TimelineEvent& e : result.forward->timeline.events) {
+    CHECK(e.begin.count() >= 0);
+    CHECK(e.begin <= e.end);
+    CHECK(e.end.count() <= elapsed.count() + 1e-6);
+  }
+}

@@ -1,0 +1,96 @@
+#include "regress/gate.hpp"
+
+#include "base/error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+using namespace spp;
+using namespace spp::regress;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+PointPrediction says(std::optional<double> value) {
+  PointPrediction p;
+  p.predicted = value;
+  return p;
+}
+
+/// A folder with a baseline of one file and its history.
+struct Gates {
+  test::TempDir folder;
+  std::filesystem::path gate = folder.path() / "gate.json";
+
+  Gates() {
+    const auto baseline = folder.path() / "predictions.jsonl";
+    write_file_atomically(baseline, prediction_line("example", 0, says(1.0)) + "\n" +
+                                        prediction_line("example", 1, says({})) + "\n");
+    write("history.json", {{"entries", {{{"reason", "first"}, {"digest", digest(baseline)}}}}});
+    write(
+        "gate.json",
+        {{"format", "sp-plan/gate"},
+         {"format_version", "1.0"},
+         {"accuracy",
+          {{"attention",
+            {{"median_error", 0.08}, {"kendall_tau", 0.7}, {"coverage", {0.7, 0.9}}}}}},
+         {"drift",
+          {{"baseline", "predictions.jsonl"}, {"tolerance", 1e-4}, {"history", "history.json"}}}});
+  }
+  void write(const std::string& name, const Json& document) const {
+    write_file_atomically(folder.path() / name, document.dump());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("limits name the family, the figure and the limit") {
+  const Gates gates;
+  const Gate gate = read_gate(gates.gate);
+  Score good;
+  good.median = 0.05;
+  good.tau = 0.9;
+  good.coverage = 0.8;
+  CHECK(failures(gate, {{"attention", good}}).empty());
+  Score bad = good;
+  bad.median = 0.09;
+  bad.tau = 0.5;
+  bad.coverage = 0.95;
+  const auto failed = failures(gate, {{"attention", bad}});
+  REQUIRE(failed.size() == 3);
+  CHECK(failed[0] == "attention: median_error is 9.00 %, at most 8.00 % is allowed");
+  CHECK(failed[1] == "attention: kendall_tau is 0.50, at least 0.70 is demanded");
+  CHECK(failed[2] == "attention: coverage is 95.00 %, at most 90.00 % is allowed");
+  CHECK(failures(gate, {{"kernel", good}}).size() == 1);
+}
+
+TEST_CASE("a prediction that moves is drift") {
+  const Gates gates;
+  const Gate gate = read_gate(gates.gate);
+  CHECK(drift(gate, {{"example", {says(1.00005), says({})}}}).empty());
+  CHECK(drift(gate, {{"example", {says(1.0002), says({})}}}) ==
+        std::vector<std::string>{"example: 1 of 2 predictions moved, points[0] by 0.02 %"});
+  CHECK(drift(gate, {{"example", {says(1.0), says(2.0)}}}) ==
+        std::vector<std::string>{
+            "example: 1 of 2 predictions moved, points[1] by appearing or going"});
+  CHECK(drift(gate, {{"new", {says(1.0)}}}).size() == 1);
+}
+
+TEST_CASE("a baseline without its reason is refused") {
+  const Gates gates;
+  gates.write("history.json", {{"entries", {{{"reason", "first"}, {"digest", "0"}}}}});
+  CHECK_THROWS_WITH(read_gate(gates.gate), ContainsSubstring("scripts/accept-predictions"));
+  gates.write("history.json", {{"entries", Json::array()}});
+  CHECK_THROWS_WITH(read_gate(gates.gate), ContainsSubstring("no baseline was accepted"));
+}
+
+TEST_CASE("wrong gates are refused by key") {
+  const Gates gates;
+  gates.write("gate.json", {{"format", "sp-plan/gate"},
+                            {"format_version", "1.0"},
+                            {"accuracy", {{"atention", {{"mape", 0.1}}}}}});
+  CHECK_THROWS_WITH(read_gate(gates.gate), ContainsSubstring("did you mean 'attention'?"));
+  gates.write("gate.json", {{"format", "sp-plan/gate"},
+                            {"format_version", "1.0"},
+                            {"accuracy", {{"attention", {{"mape", -0.1}}}}}});
+  CHECK_THROWS_WITH(read_gate(gates.gate), ContainsSubstring("mape"));
+}

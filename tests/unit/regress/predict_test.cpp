@@ -1,0 +1,88 @@
+#include "regress/predict.hpp"
+
+#include "base/error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+#include "tests/support/temp_dir.hpp"
+#include "tests/unit/regress/corpus_file.hpp"
+
+using namespace spp;
+using namespace spp::regress;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+Predictor predictor() { return Predictor(sim::Catalog(test::source_path("topologies"))); }
+
+std::vector<PointPrediction> predict(const Json& document) {
+  const test::TempDir folder;
+  const auto path = folder.path() / "example.json";
+  write_file_atomically(path, document.dump());
+  return predictor().predict(read_corpus_file(path));
+}
+
+}  // namespace
+
+TEST_CASE("every point gets a prediction or a reason") {
+  const auto said = predict(test::example_corpus());
+  REQUIRE(said.size() == 3);
+  for (int i = 0; i < 2; ++i) {
+    const PointPrediction& p = said[static_cast<std::size_t>(i)];
+    REQUIRE(p.predicted);
+    CHECK(*p.low < *p.predicted);
+    CHECK(*p.predicted < *p.high);
+    CHECK(p.reason.empty());
+    CHECK_FALSE(p.oom);
+  }
+  CHECK_FALSE(said[2].predicted);
+  CHECK_THAT(said[2].reason, ContainsSubstring("packed documents"));
+}
+
+TEST_CASE("a prediction is in its point's metric") {
+  Json document = test::example_corpus();
+  document["points"].erase(1);
+  document["points"][1] = document["points"][0];
+  document["points"][1]["metric"] = "tflops_per_gpu";
+  const auto said = predict(document);
+  // forward, causal: 2 * heads * head_dim * seq^2 on 8 GPUs
+  const double flops = 2.0 * 32 * 128 * 32768 * 32768;
+  CHECK(*said[1].predicted == Approx(flops / *said[0].predicted / 8 / 1e12));
+  CHECK(*said[1].low < *said[1].high);
+}
+
+TEST_CASE("unknown GPUs, links and stacks name file and point") {
+  Json document = test::example_corpus();
+  document["machine"]["gpu"] = "a10-80g";
+  CHECK_THROWS_WITH(predict(document), ContainsSubstring("example.json: points[0]: gpu: unknown"));
+  document = test::example_corpus();
+  document["stack"] = "yunchan";
+  CHECK_THROWS_WITH(predict(document), ContainsSubstring("did you mean 'yunchang'?"));
+  document = test::example_corpus();
+  document["points"][1]["nodes"] = 1;
+  document["machine"]["gpus_per_node"] = 4;
+  CHECK_THROWS_WITH(predict(document), ContainsSubstring("world 8 is more than 1 nodes of 4 GPUs"));
+}
+
+TEST_CASE("what a machine block leaves open is filled in and listed") {
+  CorpusMachine machine{.gpu = "h800", .gpus_per_node = 8, .nodes = 2};
+  const sim::Catalog catalog(test::source_path("topologies"));
+  const auto usual = compose(machine, 16, catalog, "test");
+  CHECK(usual.nodes == 2);
+  CHECK(usual.machine.inter->rate_per_nic.value == Bandwidth(50e9));
+  CHECK_FALSE(usual.assumptions.empty());
+  machine.nic_GBps = 23.1;  // so its NICs are of 200 Gb/s
+  CHECK(compose(machine, 16, catalog, "test").machine.inter->rate_per_nic.value == Bandwidth(25e9));
+  machine.inter_Gbps = 800;
+  machine.nics = 2;
+  CHECK(compose(machine, 16, catalog, "test").machine.inter->rate_per_nic.value == Bandwidth(50e9));
+  CHECK_THROWS_AS(compose({.gpu = ""}, 8, catalog, "test"), InputError);
+}
+
+TEST_CASE("Grace racks are one NVLink domain") {
+  const sim::Catalog catalog(test::source_path("topologies"));
+  const auto rack =
+      compose({.gpu = "gb200", .gpus_per_node = 4, .nodes = 18, .intra_kind = "nvlink5"}, 72,
+              catalog, "test");
+  CHECK(rack.nodes == 1);
+  CHECK(rack.machine.gpus_per_node.value == 72);
+}
