@@ -26,7 +26,7 @@ find_clang_tool() {
 # git (an unpacked archive) all of them. With an argument: only those that differ from that commit.
 sources() {
   if ! git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-    find base schedule sim planner runtime cli tests bench \
+    find base schedule sim planner regress runtime cli tests bench \
       \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 2>/dev/null
     return 0
   fi
