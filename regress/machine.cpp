@@ -52,7 +52,14 @@ std::string inter_text(const CorpusMachine& m, int gpus_per_node, const sim::Gpu
                        std::vector<sim::Assumption>& assumptions) {
   const std::string kind = m.inter_kind == "none" ? "" : m.inter_kind;
   const UsualNetwork usual = usual_network(gpu, gpus_per_node, kind);
-  const int nics = std::min(m.nics.value_or(usual.nics), gpus_per_node);
+  // A node's rate alone: as many NICs as that takes, each of the usual rate.
+  const int enough =
+      m.inter_Gbps ? std::clamp(static_cast<int>(*m.inter_Gbps / usual.Gbps + 0.5), 1, usual.nics)
+                   : usual.nics;
+  int nics = std::min(m.nics.value_or(enough), gpus_per_node);
+  while (gpus_per_node % nics != 0) {
+    --nics;
+  }
   const double rate = m.inter_Gbps ? *m.inter_Gbps / nics
                       : m.nic_GBps ? rate_above(*m.nic_GBps)
                                    : usual.Gbps;
