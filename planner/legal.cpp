@@ -97,6 +97,13 @@ class Collector {
       : request_(request), rejected_(rejected) {}
 
   void try_all(const Strategy& s, int ulysses, int ring) {
+    if (const sim::StackSpec* stack = request_.stack;
+        stack != nullptr && !stack->strategies.empty() &&
+        std::ranges::find(stack->strategies, s.name) == stack->strategies.end()) {
+      reject({.strategy = std::string(s.name), .ulysses = ulysses, .ring = ring},
+             {.rule = "stack", .detail = fmt::format("{} does not have {}", stack->name, s.name)});
+      return;
+    }
     for (const int team : teams(s, request_, ring)) {
       for (const int window : windows(s, request_, ring)) {
         for (const HeadPolicy heads : policies(request_, ulysses)) {

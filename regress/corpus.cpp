@@ -1,3 +1,5 @@
+// One format, one file: words, machines, work, plans and what a scope cannot do without are read in
+// one pass over a point.
 #include "regress/corpus.hpp"
 
 #include "base/error.hpp"

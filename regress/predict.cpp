@@ -1,3 +1,4 @@
+// One scope after another; they share how a point becomes a problem and a time an answer.
 #include "regress/predict.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,5 @@
+// The formats of topologies/, which refer to each other: one reader each, with the words they
+// share.
 #include "sim/machine_json.hpp"
 
 #include "base/error.hpp"

@@ -21,15 +21,21 @@ std::optional<Sourced<double>> factor(const JsonView& object, std::string_view k
 
 StackSpec read_stack(const JsonView& document) {
   expect_format(document, "sp-plan/stack");
-  document.allow_only({"format", "format_version", "name", "aliases", "title", "attention",
-                       "gradient", "host", "traffic", "network_beside_kernels", "layouts",
-                       "unexplained", "note"});
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "strategies",
+                       "attention", "gradient", "host", "traffic", "network_beside_kernels",
+                       "layouts", "unexplained", "note"});
   StackSpec stack;
   stack.name = document.at("name").string();
   stack.title = document.at("title").string();
   if (const auto list = document.find("aliases")) {
     for (const JsonView& alias : list->elements()) {
       stack.aliases.push_back(alias.string());
+    }
+  }
+  if (const auto strategies = document.find("strategies")) {
+    strategies->allow_only({"names", "source"});
+    for (const JsonView& name : strategies->at("names").elements()) {
+      stack.strategies.push_back(name.string());
     }
   }
   if (const auto kernels = document.find("attention")) {

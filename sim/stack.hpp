@@ -20,6 +20,8 @@ struct StackSpec {
   std::string name;
   std::vector<std::string> aliases;
   std::string title;
+  /// Strategies that it implements, by name, for searches; empty: all.
+  std::vector<std::string> strategies;
   /// Attention kernel by generation; a generation that is not named runs its default.
   std::map<std::string, std::string> attention;
   /// In which ring gradients travel: fp32, or nothing: as the inputs.

@@ -61,8 +61,8 @@ class Judge {
 
   /// Files side by side, one thread a core.
   void run() {
-    const Progress shown("predicting", quiet_);
-    progress_ = const_cast<Progress*>(&shown);
+    Progress progress("predicting", quiet_);
+    progress_ = &progress;
     const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
     std::vector<std::jthread> workers;
     for (unsigned i = 0; i < cores; ++i) {

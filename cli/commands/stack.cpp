@@ -39,6 +39,7 @@ Json to_json(const StackSpec& s) {
   return {{"name", s.name},
           {"aliases", s.aliases},
           {"title", s.title},
+          {"strategies", s.strategies},
           {"attention_kernels", s.attention},
           {"ring_gradients", s.gradient ? Json(to_string(*s.gradient)) : Json("input")},
           {"host",

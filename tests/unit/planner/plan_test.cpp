@@ -2,6 +2,7 @@
 
 #include "planner/evaluator.hpp"
 #include "sim/profile.hpp"
+#include "sim/stack.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -217,6 +218,33 @@ TEST_CASE("rejected plans name the rule") {
   REQUIRE(heads != rejected.end());
   CHECK(heads->plan.ulysses == 64);
   CHECK_THAT(heads->detail, ContainsSubstring("8 KV heads"));
+}
+
+TEST_CASE("a stack limits the search, slows short calls and widens the interval") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  Request request = bare_request(cluster, 16384);
+  const Candidate own = plan(request).candidates.at(0);
+  const sim::StackSpec stack =
+      sim::Catalog(test::source_path("topologies")).stack("yunchang", "test");
+  request.stack = &stack;
+  request.top = 1000;
+  const PlanResult under_stack = plan(request);
+  for (const Candidate& c : under_stack.candidates) {
+    CHECK(std::ranges::find(stack.strategies, c.plan.strategy) != stack.strategies.end());
+  }
+  CHECK(std::ranges::any_of(under_stack.rejected, [](const Rejected& r) {
+    return r.rule == "stack" && r.detail == "yunchang does not have startrail";
+  }));
+  const Prediction& p = under_stack.candidates.at(0).predicted;
+  CHECK(p.step > own.predicted.step);
+  CHECK((p.high - p.low) / p.step >= 2 * stack.unexplained->value * (1 - 1e-9));
+
+  // The bounds that the search skips plans by hold under a stack, too.
+  const Evaluator evaluator(request);
+  for (const Candidate& c : under_stack.candidates) {
+    CHECK(evaluator.lower_bound(c.plan, *c.strategy) <= c.predicted.step.count() * (1 + 1e-9));
+    CHECK(evaluator.walked_bound(c.plan, *c.strategy) <= c.predicted.step.count() * (1 + 1e-9));
+  }
 }
 
 TEST_CASE("where nothing fits, the plan that needs least is named") {

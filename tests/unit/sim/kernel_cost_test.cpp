@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "sim/kernel_cost.hpp"
 
 #include "base/error.hpp"

@@ -14,6 +14,7 @@ namespace {
 
 const std::string example = R"({
   "format": "sp-plan/stack", "format_version": "1.0", "name": "example", "title": "an example",
+  "strategies": {"names": ["ring", "usp"], "source": "x"},
   "attention": {"hopper": {"kernel": "FA2", "source": "x"}},
   "gradient": {"dtype": "fp32", "source": "x"},
   "host": {"call": {"value": 50, "unit": "us", "source": "x"},
@@ -40,6 +41,7 @@ StackSpec read(const std::function<void(Json&)>& change = {}) {
 TEST_CASE("what a stack says, and what it leaves to the GPU") {
   const StackSpec stack = read();
   CHECK(stack.gradient == DType::fp32);
+  CHECK(stack.strategies == std::vector<std::string>{"ring", "usp"});
   const Catalog catalog(test::source_path("topologies"));
   const GenerationSpec hopper = catalog.generation("hopper", "test");
   CHECK(attention_of(stack, hopper).kernel == "FA2");
