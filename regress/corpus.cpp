@@ -102,17 +102,29 @@ std::string slip_of(const std::string& key, const std::vector<std::string>& know
   return near == known.end() ? "" : *near;
 }
 
-/// A key of a typing error is refused; the source's own words (text, yes or no) pass.
-void refuse_slips(const JsonView& object) {
+/// A key of a typing error is refused; what else a source says passes.
+void refuse_slips(const JsonView& object, const std::vector<std::string>& known) {
+  if (!object.value().is_object()) {
+    object.fail("is no object");
+  }
   for (const auto& [key, value] : object.value().items()) {
-    const auto& known = point_keys();
     if (std::ranges::find(known, key) != known.end()) {
       continue;
     }
-    const std::string near = slip_of(key, known);
-    if (!near.empty() || !(value.is_string() || value.is_boolean() || value.is_null())) {
-      object.fail(fmt::format("unknown key '{}'{}", key,
-                              near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near)));
+    if (const std::string near = slip_of(key, known); !near.empty()) {
+      object.fail(fmt::format("unknown key '{}' (did you mean '{}'?)", key, near));
+    }
+  }
+}
+
+/// The same for a point or a workload: words, yes and no may be the source's own, numbers are ours.
+void refuse_strange_numbers(const JsonView& object) {
+  const auto& known = point_keys();
+  refuse_slips(object, known);
+  for (const auto& [key, value] : object.value().items()) {
+    if (!(value.is_string() || value.is_boolean() || value.is_null()) &&
+        std::ranges::find(known, key) == known.end()) {
+      object.fail(fmt::format("unknown key '{}'", key));
     }
   }
 }
@@ -208,7 +220,7 @@ std::optional<double> positive(const JsonView& object, std::string_view key) {
 }
 
 CorpusMachine read_machine(const JsonView& view) {
-  view.allow_only({"gpu", "gpus_per_node", "nodes", "intra", "inter", "like", "notes"});
+  refuse_slips(view, {"gpu", "gpus_per_node", "nodes", "intra", "inter", "like", "notes"});
   CorpusMachine m;
   if (const auto gpu = view.find("gpu")) {
     m.gpu = gpu->string();
@@ -223,14 +235,14 @@ CorpusMachine read_machine(const JsonView& view) {
     m.nodes = static_cast<int>(nodes->integer(1, most_count));
   }
   if (const auto intra = view.find("intra")) {
-    intra->allow_only({"kind", "per_gpu_GBps", "measured", "notes"});
+    refuse_slips(*intra, {"kind", "per_gpu_GBps", "measured", "notes"});
     if (const auto kind = intra->find("kind")) {
       m.intra_kind = kind->string();
     }
     m.intra_GBps = positive(*intra, "per_gpu_GBps");
   }
   if (const auto inter = view.find("inter")) {
-    inter->allow_only({"kind", "per_node_Gbps", "nics_per_node", "measured", "notes"});
+    refuse_slips(*inter, {"kind", "per_node_Gbps", "nics_per_node", "measured", "notes"});
     if (const auto kind = inter->find("kind")) {
       m.inter_kind = kind->string();
     }
@@ -347,7 +359,7 @@ void expect_complete(const Fields& f, const Point& p) {
 
 Point read_point(const JsonView& view, const JsonView& workload, std::int64_t index, double noise,
                  const CorpusMachine& machine) {
-  refuse_slips(view);
+  refuse_strange_numbers(view);
   const Fields f(view, workload);
   Point p;
   p.index = index;
@@ -417,8 +429,8 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
   const Json document = read_json(path);
   const JsonView view(document, path.filename().string());
   expect_format(view, "sp-plan/corpus");
-  view.allow_only({"format", "format_version", "name", "source", "trust", "noise", "machine",
-                   "stack", "workload", "points", "notes", "raw"});
+  refuse_slips(view, {"format", "format_version", "name", "source", "trust", "noise", "machine",
+                      "stack", "workload", "points", "notes", "raw"});
   CorpusFile file;
   file.path = path;
   file.name = view.at("name").string();
@@ -433,7 +445,7 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
   const double usual_noise = noise ? noise->number() : 0;
   const CorpusMachine machine = read_machine(view.at("machine"));
   const JsonView workload = view.at("workload");
-  refuse_slips(workload);
+  refuse_strange_numbers(workload);
   std::int64_t index = 0;
   for (const JsonView& point : view.at("points").elements()) {
     file.points.push_back(read_point(point, workload, index++, usual_noise, machine));

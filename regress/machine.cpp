@@ -48,9 +48,19 @@ double rate_above(double GBps) {
   return rate;
 }
 
+/// Whether a source's word for a link is one of our transports, of that kind. Else the usual one is
+/// taken, as if the source had not said it.
+bool is_link(const sim::Catalog& catalog, const std::string& kind, bool network) {
+  try {
+    return (catalog.transport(kind, kind).medium == "network") == network;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 std::string inter_text(const CorpusMachine& m, int gpus_per_node, const sim::GpuSpec& gpu,
-                       std::vector<sim::Assumption>& assumptions) {
-  const std::string kind = m.inter_kind == "none" ? "" : m.inter_kind;
+                       const sim::Catalog& catalog, std::vector<sim::Assumption>& assumptions) {
+  const std::string kind = is_link(catalog, m.inter_kind, true) ? m.inter_kind : "";
   const UsualNetwork usual = usual_network(gpu, gpus_per_node, kind);
   // A node's rate alone: as many NICs as that takes, each of the usual rate.
   const int enough =
@@ -95,11 +105,11 @@ ComposedCluster compose(const CorpusMachine& m, int world, const sim::Catalog& c
   const std::string& kind = m.intra_kind;
   if (m.intra_GBps) {
     request.intra = fmt::format("{:g}GB/s", *m.intra_GBps);
-  } else if (!kind.empty() && !gpu.intra.starts_with(kind) && kind != "nvswitch") {
+  } else if (!kind.empty() && !gpu.intra.starts_with(kind) && is_link(catalog, kind, false)) {
     request.intra = kind;
   }
   if (result.nodes > 1) {
-    request.inter = inter_text(m, per_node, gpu, result.assumptions);
+    request.inter = inter_text(m, per_node, gpu, catalog, result.assumptions);
   }
   result.machine = catalog.compose(request, result.assumptions);
   return result;

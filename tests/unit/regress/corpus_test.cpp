@@ -76,6 +76,10 @@ TEST_CASE("what is wrong with a corpus file is said with file and point") {
 
 TEST_CASE("the source's own words do not matter") {
   CHECK(complaint([](Json& d) { d["points"][0]["driver"] = "550.54"; }).empty());
+  CHECK(complaint([](Json& d) { d["machine"]["host"] = {{"cpus", 2}}; }).empty());
+  CHECK(complaint([](Json& d) { d["licence"] = "CC0"; }).empty());
+  CHECK_THAT(complaint([](Json& d) { d["points"][0]["driver"] = 550.54; }),
+             ContainsSubstring("points[0]: unknown key 'driver'"));
 }
 
 TEST_CASE("the whole corpus can be read") {

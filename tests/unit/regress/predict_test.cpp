@@ -75,6 +75,10 @@ TEST_CASE("what a machine block leaves open is filled in and listed") {
   machine.inter_Gbps = 800;
   machine.nics = 2;
   CHECK(compose(machine, 16, catalog, "test").machine.inter->rate_per_nic.value == Bandwidth(50e9));
+  machine = {.gpu = "h800", .gpus_per_node = 8, .intra_kind = "bridge", .inter_kind = "wires"};
+  const auto strange = compose(machine, 16, catalog, "test");
+  CHECK(strange.machine.intra.name == usual.machine.intra.name);
+  CHECK(strange.machine.inter->transport.name == usual.machine.inter->transport.name);
   CHECK_THROWS_AS(compose({.gpu = ""}, 8, catalog, "test"), InputError);
 }
 
