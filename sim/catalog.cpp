@@ -199,7 +199,8 @@ constexpr double slots_per_host_bridge = 1.5;
 /// Link between Sapphire Rapids sockets (NCCL 2.28.9 src/graph/topo.h).
 constexpr Bandwidth default_socket_link{22e9};
 /// The same where messages go through shared host memory (no P2P): copies of several ranks share it
-/// (8 x RTX 4090, rings of every second and every fourth GPU: ifromeast/AI_analysis).
+/// (8 x RTX 4090, rings of every second and every fourth GPU: ifromeast/AI_analysis; of 11, 12, 13,
+/// 15 and 22 GB/s the one with least error on that one source).
 constexpr Bandwidth shared_memory_socket_link{11e9};
 
 void fill_pcie(MachineSpec& m, Defaults& defaults) {
