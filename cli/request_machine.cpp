@@ -222,6 +222,14 @@ void Reader::list_constants(const sim::MachineSpec& machine) {
                        host.of_cluster ? "all nodes" : "a node"),
            host.cores.source);
   }
+  if (machine.device) {
+    const sim::SharedDeviceSpec& device = *machine.device;
+    assume("device",
+           fmt::format("{} ranks share a GPU, {}, and {} of its memory", device.ranks.value,
+                       device.split ? "each with SMs of its own" : "its SMs in turn",
+                       human(device.memory_bandwidth.value)),
+           device.memory_bandwidth.source);
+  }
   const std::string& kernel = generation.attention.kernel;
   if (profile_) {
     const auto blocks =

@@ -39,6 +39,9 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem,
     const auto cores = static_cast<double>(host->cores.value);
     cores_ = std::min(cores_, host->of_cluster ? cores : cores * nodes_);
   }
+  if (const auto& device = cluster.machine().device; device && !device->split) {
+    cores_ = std::ceil(cluster.gpus() / static_cast<double>(device->ranks.value));
+  }
   constexpr FlopCount probe(1e15);
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     const auto at = static_cast<std::size_t>(phase);

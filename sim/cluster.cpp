@@ -36,6 +36,8 @@ std::string link_name(LinkKind kind, int block, int size, int per_node) {
       return fmt::format("leaf {} {}", block, direction);
     case LinkKind::cores:
       return fmt::format("cores {}", block);
+    case LinkKind::memory:
+      return fmt::format("memory of gpu {}", block);
   }
   throw InternalError("unknown link kind");
 }
@@ -70,6 +72,8 @@ std::string_view to_string(LinkKind kind) {
       return "leaf_in";
     case LinkKind::cores:
       return "cores";
+    case LinkKind::memory:
+      return "memory";
   }
   throw InternalError("unknown link kind");
 }
@@ -112,8 +116,11 @@ Cluster::Cluster(MachineSpec machine, int nodes, int gpus)
           ? std::min<std::int64_t>(machine_.fabric.nodes_per_leaf->value, nodes)
           : nodes;
   size_of(LinkKind::leaf_out) = size_of(LinkKind::leaf_in) = static_cast<int>(leaf) * per_node_;
+  const int on_device =
+      machine_.device ? static_cast<int>(machine_.device->ranks.value) : per_node_;
   size_of(LinkKind::cores) =
-      machine_.host && machine_.host->of_cluster ? nodes * per_node_ : per_node_;
+      machine_.host && machine_.host->of_cluster ? nodes * per_node_ : on_device;
+  size_of(LinkKind::memory) = on_device;
 
   first_link_.fill(-1);
   const Bandwidth port = machine_.intra_rate * machine_.intra.best_fraction();
@@ -146,17 +153,22 @@ Cluster::Cluster(MachineSpec machine, int nodes, int gpus)
     }
   }
   if (ranks_per_core() > 1) {
-    add(LinkKind::cores, Bandwidth(static_cast<double>(machine_.host->cores.value)));
+    add(LinkKind::cores,
+        Bandwidth(machine_.host ? static_cast<double>(machine_.host->cores.value) : 1.0));
+  }
+  if (machine_.device) {
+    add(LinkKind::memory, machine_.device->memory_bandwidth.value);
   }
 }
 
 double Cluster::ranks_per_core() const {
-  if (!machine_.host) {
+  const bool in_turn = machine_.device && !machine_.device->split;
+  if (!machine_.host && !in_turn) {
     return 1;
   }
   const int sharing = std::min(gpus_, block_size_[static_cast<std::size_t>(LinkKind::cores)]);
-  return std::max(1.0,
-                  static_cast<double>(sharing) / static_cast<double>(machine_.host->cores.value));
+  const double cores = in_turn ? 1 : static_cast<double>(machine_.host->cores.value);
+  return std::max(1.0, static_cast<double>(sharing) / cores);
 }
 
 void Cluster::add(LinkKind kind, Bandwidth capacity) {

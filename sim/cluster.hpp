@@ -22,8 +22,13 @@
 //   CPU ranks, inside a node   gpu_out > gpu_in               (the rank's own copying; no PCIe)
 //   CPU ranks, between nodes   nic_out > nic_in
 //
+//   ranks of one GPU           gpu_out > gpu_in, emulated nodes nic_out > nic_in; both read and
+//                              write the GPU's memory
+//
 // Cores that CPU ranks share are a link, too, but on no path: the simulator leads kernels and the
-// CPU time of messages over it. Its capacity counts seconds of cores per second. Host
+// CPU time of messages over it. Its capacity counts seconds of cores per second. A GPU whose SMs
+// ranks use in turn is a core that they share. So is the memory of a shared GPU: over it go what
+// kernels that stream touch, and what messages read at one end and write at the other. Host
 // bridges and socket links have the rate that the machine's file gives, which is an achieved one.
 #pragma once
 
@@ -53,9 +58,10 @@ enum class LinkKind : std::uint8_t {
   nic_in,  // network card, own or shared
   leaf_out,
   leaf_in,  // uplinks of a leaf switch, all of them together (oversubscribed fat tree)
-  cores     // that ranks of a node, or of the cluster, share; not if each has one
+  cores,    // that ranks of a node, of the cluster, or of a GPU share; not if each has one
+  memory    // of a GPU that ranks share: bytes read and written
 };
-constexpr std::size_t link_kinds = 13;
+constexpr std::size_t link_kinds = 14;
 std::string_view to_string(LinkKind);
 
 struct Link {
@@ -96,7 +102,8 @@ class Cluster {
   [[nodiscard]] const TransportSpec& transport(Scope scope) const;
   /// Nominal rate of one GPU's way out in a scope: its port, or its NIC (whole, even when shared).
   [[nodiscard]] Bandwidth nominal_rate(Scope scope) const;
-  /// How many times longer kernels take that all ranks run at once: ranks per shared core, or 1.
+  /// How many times longer kernels take that all ranks run at once: ranks per shared core, or per
+  /// GPU whose SMs they use in turn, or 1.
   [[nodiscard]] double ranks_per_core() const;
   /// GPUs that share one NIC.
   [[nodiscard]] int gpus_per_nic() const;

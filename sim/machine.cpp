@@ -219,6 +219,32 @@ void check_host(const MachineSpec& machine, std::string_view where) {
   }
 }
 
+void check_device(const MachineSpec& machine, std::string_view where) {
+  if (!machine.device) {
+    if (machine.intra.medium == "device") {
+      throw InputError(at_key(where, "device"),
+                       "is missing; ranks that copy inside a GPU share one (intra.medium device)");
+    }
+    return;
+  }
+  const SharedDeviceSpec& device = *machine.device;
+  if (machine.intra.medium == "host") {
+    throw InputError(at_key(where, "device"), "ranks that share a GPU are no CPU cores");
+  }
+  const std::int64_t ranks = device.ranks.value;
+  const std::int64_t node = machine.gpus_per_node.value;
+  if (ranks < 2 || ranks > most_gpus_per_node || (node % ranks != 0 && ranks % node != 0)) {
+    throw InputError(
+        at_key(where, "device.ranks"),
+        fmt::format("{} ranks of a GPU and {} of a node: at least 2, whole nodes of a GPU or whole "
+                    "GPUs of a node",
+                    ranks, node));
+  }
+  if (!(device.memory_bandwidth.value.value() > 0)) {
+    throw InputError(at_key(where, "device.memory_bandwidth"), "is not a positive rate");
+  }
+}
+
 }  // namespace
 
 void check(const MachineSpec& machine, std::string_view where) {
@@ -228,7 +254,7 @@ void check(const MachineSpec& machine, std::string_view where) {
                      fmt::format("{} is out of range (1 to {})", gpus, most_gpus_per_node));
   }
   if (machine.intra.medium != "nvlink" && machine.intra.medium != "pcie" &&
-      machine.intra.medium != "host") {
+      machine.intra.medium != "host" && machine.intra.medium != "device") {
     throw InputError(at_key(where, "intra.transport"),
                      fmt::format("'{}' is no link inside a node (medium {})", machine.intra.name,
                                  machine.intra.medium));
@@ -243,6 +269,7 @@ void check(const MachineSpec& machine, std::string_view where) {
   }
   check_fabric(machine.fabric, where);
   check_host(machine, where);
+  check_device(machine, where);
 }
 
 }  // namespace spp::sim

@@ -67,7 +67,7 @@ struct AllReduceAcross {
 struct TransportSpec {
   std::string name;
   std::vector<std::string> aliases;
-  std::string medium;                           // nvlink | pcie | host | network
+  std::string medium;                           // nvlink | pcie | host | device | network
   std::optional<Sourced<Bandwidth>> rate;       // nominal, one direction; network: the NIC's rate
   std::optional<Sourced<Bandwidth>> fitted_at;  // network: where the segments join
   std::array<std::vector<Segment>, comm_kinds> segments;    // by CommKind
@@ -208,6 +208,21 @@ struct HostSpec {
   bool of_cluster = false;  // else of each node
 };
 
+/// A GPU that several consecutive ranks share (threads of one process), on as many nodes as are
+/// emulated on it. What a rank has for itself, alone, is in MachineSpec::gpu.
+struct SharedDeviceSpec {
+  Sourced<std::int64_t> ranks;          // of a GPU
+  bool split = true;                    // gpu.sms are a rank's own; else all SMs, in turn
+  Sourced<Bandwidth> memory_bandwidth;  // that its ranks reach together
+  /// What ranks read and write in pieces that fit into their parts of it does not count there.
+  std::optional<Sourced<Bytes>> l2;
+
+  /// Bytes that a rank has to touch at once for the memory to notice.
+  [[nodiscard]] double cached() const {
+    return l2 ? l2->value.as_double() / static_cast<double>(ranks.value) : 0.0;
+  }
+};
+
 struct MachineSpec {
   std::string name;
   std::vector<std::string> aliases;
@@ -221,12 +236,14 @@ struct MachineSpec {
   std::optional<InterSpec> inter;
   FabricSpec fabric;
   std::optional<HostSpec> host;
+  std::optional<SharedDeviceSpec> device;  // none: a GPU for every rank
 };
 
 /// InputError(where) unless the parts fit: whole GPUs per socket, PCIe switch and NIC; a PCIe
 /// machine has its host bridges; an oversubscribed fat tree has leaves; `cpu_share` and shared
-/// cores belong to a machine of medium host, and all its transports have the former. Readers and
-/// Cluster call it.
+/// cores belong to a machine of medium host, and all its transports have the former; copies inside
+/// a GPU (medium device) to one that ranks share, whole nodes of it or of it whole ones. Readers
+/// and Cluster call it.
 void check(const MachineSpec& machine, std::string_view where);
 
 /// Sizes beyond which a description is a typing error.

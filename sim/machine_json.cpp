@@ -254,6 +254,21 @@ void read_fabric_and_host(const JsonView& document, MachineSpec& m) {
   }
 }
 
+void read_shared_device(const JsonView& document, MachineSpec& m) {
+  const auto device = document.find("device");
+  if (!device) {
+    return;
+  }
+  device->allow_only({"ranks", "multiprocessors", "memory_bandwidth", "l2"});
+  m.device.emplace();
+  m.device->ranks = read_count(device->at("ranks"), most_gpus_per_node);
+  m.device->split = one_of(device->at("multiprocessors"), {"split", "whole"}) == "split";
+  m.device->memory_bandwidth = read_bandwidth(device->at("memory_bandwidth"));
+  if (const auto l2 = device->find("l2")) {
+    m.device->l2 = read_bytes(*l2);
+  }
+}
+
 GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   expect_format(document, "sp-plan/gpu");
   document.allow_only({"format", "format_version", "name", "aliases", "generation",
@@ -304,7 +319,7 @@ MachineSpec read_machine_with(const JsonView& document, bool whole) {
   expect_format(document, "sp-plan/machine");
   document.allow_only({"format", "format_version", "name", "aliases", "gpu", "gpus_per_node",
                        "intra", "sockets", "host_bridge", "socket_link", "gpus_per_pcie_switch",
-                       "inter", "fabric", "host", "note"});
+                       "inter", "fabric", "host", "device", "note"});
   MachineSpec m;
   m.name = name_in(document, "name");
   m.aliases = aliases_of(document);
@@ -313,7 +328,7 @@ MachineSpec read_machine_with(const JsonView& document, bool whole) {
   const JsonView intra = document.at("intra");
   intra.allow_only({"transport", "medium", "rate"});
   m.intra.name = reference_in(intra, "transport", whole);
-  m.intra.medium = one_of(intra.at("medium"), {"nvlink", "pcie", "host"});
+  m.intra.medium = one_of(intra.at("medium"), {"nvlink", "pcie", "host", "device"});
   if (const auto rate = intra.find("rate")) {
     m.intra_rate = read_bandwidth(*rate).value;
   }
@@ -336,6 +351,7 @@ MachineSpec read_machine_with(const JsonView& document, bool whole) {
     m.inter->gpus_per_nic = read_count(inter->at("gpus_per_nic"), most_gpus_per_node);
   }
   read_fabric_and_host(document, m);
+  read_shared_device(document, m);
   return m;
 }
 
@@ -350,7 +366,7 @@ TransportSpec read_transport(const JsonView& document) {
   TransportSpec t;
   t.name = name_in(document, "name");
   t.aliases = aliases_of(document);
-  t.medium = one_of(document.at("medium"), {"nvlink", "pcie", "host", "network"});
+  t.medium = one_of(document.at("medium"), {"nvlink", "pcie", "host", "device", "network"});
   const bool network = t.medium == "network";
   const std::string scope = one_of(document.at("scope"), {"intra", "inter"});
   if ((scope == "inter") != network) {

@@ -18,7 +18,7 @@ Slot* RankWindow::fetch(const Op*& op) {
     return nullptr;
   }
   Slot& s = free_slot();
-  s.started = s.host_timer = false;
+  s.started = s.host_timer = s.streams = false;
   s.waits_for = s.successors = 0;
   s.parts = 0;
   s.ready = 0;

@@ -81,6 +81,7 @@ struct Exposed {
 struct KnownRoute {
   Traffic flow;
   bool message = false;
+  bool cached = false;
   RouteId route;
 };
 
@@ -89,6 +90,7 @@ struct RankState {
   RankWindow window;
   Shapes shapes;
   RouteId device_route;
+  RouteId streaming_route;  // of kernels that read and write memory that ranks share
   LinkId device;
   LinkId port;  // how fast messages between nodes may move
   std::vector<Channel> channels;
@@ -122,7 +124,10 @@ class Engine {
                  : options.fold             ? Folding::largest(schedule, placement)
                                             : Folding::none(schedule, placement)),
         network_({.rate_staleness = options.rate_staleness}),
-        cpu_ranks_(placement.cluster().machine().intra.cpu_share.has_value()) {}
+        cpu_ranks_(placement.cluster().machine().intra.cpu_share.has_value()),
+        cached_(placement.cluster().machine().device
+                    ? placement.cluster().machine().device->cached()
+                    : never) {}
 
   Simulation run() {
     set_up();
@@ -176,6 +181,10 @@ class Engine {
       usages_ = {{.link = r.device}};
       use_cores(rank, 1.0);
       r.device_route = network_.add_route(usages_);
+      if (cached_ < never) {
+        use_memory(rank, costs_.local_copy.value());
+        r.streaming_route = network_.add_route(usages_);
+      }
       r.host = costs_.call.count();
     }
     for (RankState& r : ranks_) {
@@ -248,6 +257,8 @@ class Engine {
                              std::holds_alternative<AttentionBackward>(op.body);
       slot.op_class = attention ? OpClass::attention : OpClass::kernel;
       slot.seconds = costs_.kernel(op.body, r.shapes).count();
+      slot.streams =
+          !attention && cached_ < never && touched_bytes(op.body, r.shapes).as_double() > cached_;
       if (options_.timeline) {
         slot.flops = attention_flops(op.body, schedule_.problem).value();
         slot.bytes = touched_bytes(op.body, r.shapes).value();
@@ -294,7 +305,7 @@ class Engine {
     if (slot.op_class == OpClass::kernel || slot.op_class == OpClass::attention) {
       account_wait(r, slot);
       if (slot.seconds > 0) {
-        network_.start({.route = r.device_route,
+        network_.start({.route = slot.streams ? r.streaming_route : r.device_route,
                         .volume = slot.seconds,
                         .token = kernel_token | static_cast<std::uint64_t>(index)});
         r.running_kernel = slot.id;
@@ -473,8 +484,9 @@ class Engine {
   /// `message`: point-to-point, not part of a collective.
   RouteId route_of(RankState& r, const Traffic& flow, bool message) {
     constexpr std::size_t remembered = 8;
+    const bool cached = 2 * flow.bytes <= cached_;
     for (const KnownRoute& known : r.routes) {
-      if (known.message == message && known.flow.to == flow.to &&
+      if (known.message == message && known.cached == cached && known.flow.to == flow.to &&
           known.flow.rate_cap == flow.rate_cap && known.flow.cpu == flow.cpu) {
         return known.route;
       }
@@ -494,6 +506,10 @@ class Engine {
         use_cores(end, 0.5);
       }
     }
+    if (!cached) {
+      use_memory(r.rank, bytes);
+      use_memory(flow.to, bytes);
+    }
     if (message && costs_.beside_kernels < 1 && placement_.scope(r.rank, flow.to) == Scope::inter) {
       for (const Rank end : {r.rank, flow.to}) {
         const auto representative = static_cast<std::size_t>(folding_.class_of(end));
@@ -505,7 +521,7 @@ class Engine {
     if (r.routes.size() == remembered) {
       r.routes.erase(r.routes.begin());
     }
-    r.routes.push_back({.flow = flow, .message = message, .route = route});
+    r.routes.push_back({.flow = flow, .message = message, .cached = cached, .route = route});
     return route;
   }
 
@@ -527,6 +543,14 @@ class Engine {
     const LinkId cores = placement_.cluster().link(LinkKind::cores, placement_.gpu(rank));
     if (cores.valid()) {
       use(cores, share);
+    }
+  }
+
+  /// The memory of the GPU that a rank shares with others, if it does.
+  void use_memory(Rank rank, double bytes) {
+    const LinkId memory = placement_.cluster().link(LinkKind::memory, placement_.gpu(rank));
+    if (memory.valid()) {
+      use(memory, bytes);
     }
   }
 
@@ -771,6 +795,7 @@ class Engine {
   Folding folding_;
   FlowNetwork network_;
   bool cpu_ranks_;  // ranks are CPU cores: copying takes their time
+  double cached_;   // bytes that an op may touch without use of a shared memory; never: none is
   double now_ = 0;
   std::vector<RankState> ranks_;
   std::vector<LinkId> link_ids_;  // of link classes, in the network; added when first used

@@ -15,6 +15,9 @@
 //   and messages of a rank share its core, ranks that share cores (MachineSpec::host) those cores,
 //   max-min fairly in seconds of cores. An exchange with oneself is a kernel, there.
 //   An exchange ends when its own messages have ended, a collective when all of its flows have.
+// - Ranks that share a GPU (MachineSpec::device) share its memory: kernels around attention and
+//   messages, if they touch more than the rank's part of the L2 cache, take bytes of it beside all
+//   else, max-min fairly. Attention works from caches and takes none.
 // - Deterministic: events of one instant are handled in order of their creation.
 #pragma once
 

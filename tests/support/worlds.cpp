@@ -63,6 +63,13 @@ sim::MachineSpec machine(const PlainMachine& plain) {
   if (plain.cores > 0) {
     m.host = sim::HostSpec{.cores = {.value = plain.cores}, .of_cluster = plain.of_cluster};
   }
+  if (plain.ranks_per_device > 0) {
+    m.intra.medium = "device";
+    m.device = sim::SharedDeviceSpec{.ranks = {.value = plain.ranks_per_device},
+                                     .split = plain.split,
+                                     .memory_bandwidth = {.value = plain.device_memory},
+                                     .l2 = Sourced<Bytes>{.value = plain.l2}};
+  }
   m.inter = std::move(inter);
   if (plain.nodes_per_leaf > 0) {
     m.fabric.kind = "fat-tree";

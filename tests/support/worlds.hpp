@@ -29,6 +29,10 @@ struct PlainMachine {
   double network_cpu_share = 0;  // across nodes; as cpu_share if 0
   int cores = 0;                 // above 0: that ranks share
   bool of_cluster = false;       // all of them; else those of a node
+  int ranks_per_device = 0;      // above 0: that share a GPU
+  bool split = true;             // its SMs; else ranks use them in turn
+  Bandwidth device_memory{};     // of the GPU
+  Bytes l2{};
 };
 sim::MachineSpec machine(const PlainMachine& plain);
 

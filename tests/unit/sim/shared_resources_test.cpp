@@ -1,4 +1,5 @@
-// CPU ranks: kernels and messages on cores, times derived by hand.
+// What ranks share: CPU ranks their cores, ranks of one GPU its memory and perhaps its SMs. Times
+// derived by hand.
 //
 // A message of a block (1000 tokens, 4 MB) takes 1 ms alone on the 4 GB/s between two ranks. Rates
 // are in seconds of cores per second: a kernel of K ms has K ms of them to do, a message that takes
@@ -23,9 +24,21 @@ PlainMachine cores(double share, int shared = 0) {
   return {.port = Bandwidth(4e9), .cpu_share = share, .cores = shared};
 }
 
+/// A GPU for all ranks. A kernel takes 4 GB of its memory a second, a message twice its bytes.
+PlainMachine device(double memory, bool split = true, Bytes l2 = Bytes(0)) {
+  return {.port = Bandwidth(4e9),
+          .ranks_per_device = 4,
+          .split = split,
+          .device_memory = Bandwidth(memory),
+          .l2 = l2};
+}
+
 Simulation run(PlainMachine plain, const Schedule& schedule) {
   const int ranks = schedule.mesh.size();
   plain.gpus_per_node = ranks;
+  if (plain.ranks_per_device > 0) {
+    plain.ranks_per_device = ranks;
+  }
   const Cluster cluster(test::machine(plain), 1, ranks);
   const SimulationCosts costs{
       .kernel =
@@ -215,4 +228,71 @@ TEST_CASE("cores are a link of a node or of the cluster, if ranks must share the
   const Cluster enough = cluster(4, 2, 4, false);
   CHECK_FALSE(enough.link(LinkKind::cores, 0).valid());
   CHECK(enough.ranks_per_core() == 1);
+}
+
+// Kernels of 6 that take 4 GB/s each: on 12 GB/s three of them run at full speed, on 6 at half.
+TEST_CASE("kernels that stream share the memory of their GPU") {
+  const Schedule s = test::hand_made(3, problem, [](ProgramBuilder& b) { kernel(b, 6); });
+  CHECK(run(device(12e9), s).makespan.count() == Approx(6e-3).epsilon(1e-12));
+  CHECK(run(device(6e9), s).makespan.count() == Approx(12e-3).epsilon(1e-12));
+}
+
+// 16 MB at 4 GB/s take 4; read and written they are 8 GB/s: on 4 GB/s of memory 8.
+TEST_CASE("a message reads and writes the memory") {
+  const Schedule alone =
+      test::hand_made(2, problem, [](ProgramBuilder& b) { send(b, Rank(0), Rank(1), 4); });
+  CHECK(run(device(8e9), alone).makespan.count() == Approx(4e-3).epsilon(1e-12));
+  CHECK(run(device(4e9), alone).makespan.count() == Approx(8e-3).epsilon(1e-12));
+}
+
+TEST_CASE("what fits into a rank's part of the cache takes nothing of the memory") {
+  const Schedule s = test::hand_made(3, problem, [](ProgramBuilder& b) { kernel(b, 6); });
+  // A kernel of 6 touches 6 + 6 blocks of 4 MB; a third of the cache is a rank's.
+  CHECK(run(device(6e9, true, Bytes(3 * 48'000'000)), s).makespan.count() ==
+        Approx(6e-3).epsilon(1e-12));
+  CHECK(run(device(6e9, true, Bytes(3 * 47'000'000)), s).makespan.count() ==
+        Approx(12e-3).epsilon(1e-12));
+  const Schedule message =
+      test::hand_made(2, problem, [](ProgramBuilder& b) { send(b, Rank(0), Rank(1), 4); });
+  CHECK(run(device(4e9, true, Bytes(2 * 32'000'000)), message).makespan.count() ==
+        Approx(4e-3).epsilon(1e-12));
+}
+
+TEST_CASE("ranks that use a GPU's SMs in turn take as many times as long as they are") {
+  const Schedule s = test::hand_made(3, problem, [](ProgramBuilder& b) { kernel(b, 6); });
+  CHECK(run(device(100e9, false), s).makespan.count() == Approx(18e-3).epsilon(1e-12));
+}
+
+TEST_CASE("a GPU's memory is a link of the ranks that share it, whatever nodes are emulated") {
+  PlainMachine plain = device(1e9);
+  plain.gpus_per_node = 2;
+  const Cluster emulated(test::machine(plain), 4, 8);
+  CHECK(emulated.link(LinkKind::memory, 0) == emulated.link(LinkKind::memory, 3));
+  CHECK(emulated.link(LinkKind::memory, 3) != emulated.link(LinkKind::memory, 4));
+  CHECK_FALSE(emulated.link(LinkKind::cores, 0).valid());
+  plain.split = false;
+  const Cluster in_turn(test::machine(plain), 4, 8);
+  CHECK(in_turn.ranks_per_core() == 4);
+  CHECK(in_turn.link(LinkKind::cores, 4) == in_turn.link(LinkKind::cores, 7));
+}
+
+TEST_CASE("a shared GPU that does not fit its machine is refused") {
+  const auto refused = [](auto change) {
+    MachineSpec m = test::machine(device(1e9));
+    change(m);
+    try {
+      check(m, "m");
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string("taken");
+  };
+  using Catch::Matchers::ContainsSubstring;
+  CHECK(refused([](MachineSpec&) {}) == "taken");
+  CHECK_THAT(refused([](MachineSpec& m) { m.device->ranks.value = 3; }),
+             ContainsSubstring("m: device.ranks: 3 ranks of a GPU and 8 of a node"));
+  CHECK_THAT(refused([](MachineSpec& m) { m.device.reset(); }),
+             ContainsSubstring("m: device: is missing"));
+  CHECK_THAT(refused([](MachineSpec& m) { m.device->memory_bandwidth.value = Bandwidth(0); }),
+             ContainsSubstring("device.memory_bandwidth"));
 }
