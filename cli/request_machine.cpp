@@ -78,8 +78,7 @@ void Reader::stack() {
                                             name));
   }
   job_.stack = std::make_unique<sim::StackSpec>(spec);
-  request().stack = job_.stack.get();
-  request().build.gradient = spec.gradient.value_or(request().problem.dtype);
+  request().run_by(*job_.stack);
 }
 
 void Reader::ranks_without_machine() {

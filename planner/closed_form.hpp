@@ -44,6 +44,8 @@ struct ClosedForm {
 /// Choices of a stack that change what a schedule moves.
 struct BuildOptions {
   DType gradient = DType::fp32;  // in which dK, dV (StarTrail: dQ) travel and accumulate
+  /// Kernels get the parts of a zigzag block that the mask needs; else whole blocks, masked.
+  bool sections = true;
 };
 
 }  // namespace spp

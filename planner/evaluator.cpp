@@ -50,7 +50,8 @@ Evaluator::Evaluator(const Request& request)
     : request_(request),
       kernels_(request.cluster->machine().gpu,
                request.stack != nullptr
-                   ? sim::attention_of(*request.stack, request.cluster->machine().gpu.generation)
+                   ? sim::attention_of(*request.stack, request.cluster->machine().gpu.generation,
+                                       request.year)
                    : request.cluster->machine().gpu.generation.attention),
       bounds_(*request.cluster, request.problem, kernels_) {
   const sim::Cluster& cluster = *request.cluster;

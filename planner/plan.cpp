@@ -183,6 +183,12 @@ bool settled(const PlanResult& result, const Request& request, double next_bound
 
 }  // namespace
 
+void Request::run_by(const sim::StackSpec& software) {
+  stack = &software;
+  build.gradient = software.gradient.value_or(problem.dtype);
+  build.sections = software.zigzag_sections;
+}
+
 std::string_view to_string(StepPhase v) { return name_in(v, phase_names); }
 std::string_view to_string(FlopsConvention v) { return name_in(v, convention_names); }
 std::string_view to_string(Objective v) { return name_in(v, objective_names); }

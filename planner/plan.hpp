@@ -50,6 +50,7 @@ struct Request {
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;
   const sim::StackSpec* stack = nullptr;  // nothing: what the generation says (sp-plan itself)
+  int year = 0;                           // that the stack's kernels are of; 0: today's
   int gpus = 1;                           // ranks of the sequence-parallel group = GPUs used
   FixedChoices fixed;
   std::optional<Recompute> recompute;  // not given: the cheapest that fits; for train only
@@ -59,6 +60,9 @@ struct Request {
   FlopsConvention flops_convention = FlopsConvention::causal_halved;
   Objective objective = Objective::time;
   int top = 5;
+
+  /// From here on this software runs the plan; `problem` is set. It must outlive the request.
+  void run_by(const sim::StackSpec& software);
 };
 
 /// Parts of a step whose errors are independent of each other; each has one relative spread.

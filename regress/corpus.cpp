@@ -441,6 +441,8 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
   file.stack = view.at("stack").string();
   file.trust = view.at("trust").string();
   file.title = view.at("source").at("title").string();
+  const auto said = view.at("source").find("year");
+  const int year = said && said->value().is_number_integer() ? said->value().get<int>() : 0;
   const auto noise = view.find("noise");
   const double usual_noise = noise ? noise->number() : 0;
   const CorpusMachine machine = read_machine(view.at("machine"));
@@ -449,6 +451,7 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
   std::int64_t index = 0;
   for (const JsonView& point : view.at("points").elements()) {
     file.points.push_back(read_point(point, workload, index++, usual_noise, machine));
+    file.points.back().year = year;
   }
   return file;
 }

@@ -84,6 +84,7 @@ struct Point {
 
   // the source's words on what ran
   std::string system, variant, features;
+  int year = 0;  // of the source, hence of its software; 0: not stated
 };
 
 struct CorpusFile {

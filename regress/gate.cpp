@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -42,11 +43,41 @@ Limits read_limits(const JsonView& view) {
   return l;
 }
 
-void expect_accepted(const JsonView& drift, const std::filesystem::path& folder,
-                     const std::filesystem::path& baseline) {
-  const std::filesystem::path file = folder / drift.at("history").string();
-  const Json document = read_json(file);
-  const JsonView history(document, file.string());
+struct NamedLimit {
+  std::string_view name;
+  std::optional<double> Limits::* limit;
+  bool at_most = true;
+};
+constexpr std::array<NamedLimit, 8> named_limits{
+    {{"median_error", &Limits::median_error},
+     {"mape", &Limits::mape},
+     {"bias", &Limits::bias},
+     {"regret_mean", &Limits::regret_mean},
+     {"regret_max", &Limits::regret_max},
+     {"kendall_tau", &Limits::kendall_tau, false},
+     {"coverage (least)", &Limits::coverage_least, false},
+     {"coverage (most)", &Limits::coverage_most}}};
+
+/// Limits may only be tightened.
+void expect_no_looser(const Gate& gate, const JsonView& past) {
+  for (const auto& [family, ignored] : past.value().items()) {
+    const Limits before = read_limits(past.at(family));
+    const auto at = gate.accuracy.find(family);
+    const Limits now = at == gate.accuracy.end() ? Limits() : at->second;
+    for (const NamedLimit& named : named_limits) {
+      const std::optional<double>& old = before.*named.limit;
+      const std::optional<double>& limit = now.*named.limit;
+      if (old && (!limit || (named.at_most ? *limit > *old : *limit < *old))) {
+        past.at(family).fail(
+            fmt::format("{} was {:.6g} and is {} now: limits may only be tightened", named.name,
+                        *old, limit ? fmt::format("{:.6g}", *limit) : "none"));
+      }
+    }
+  }
+}
+
+void expect_accepted(const Gate& gate, const JsonView& history) {
+  const std::filesystem::path& baseline = gate.baseline;
   const auto entries = history.at("entries").elements();
   if (entries.empty()) {
     history.at("entries").fail("is empty: no baseline was accepted yet");
@@ -60,6 +91,11 @@ void expect_accepted(const JsonView& drift, const std::filesystem::path& folder,
         fmt::format("'{}' is not that of {} ({}); accept predictions with "
                     "scripts/accept-predictions REASON",
                     last.at("digest").string(), baseline.string(), now));
+  }
+  for (const JsonView& entry : entries) {
+    if (const auto limits = entry.find("limits")) {
+      expect_no_looser(gate, *limits);
+    }
   }
 }
 
@@ -97,7 +133,9 @@ Gate read_gate(const std::filesystem::path& file) {
     drift->allow_only({"baseline", "tolerance", "history"});
     gate.baseline = file.parent_path() / drift->at("baseline").string();
     gate.tolerance = drift->at("tolerance").number();
-    expect_accepted(*drift, file.parent_path(), gate.baseline);
+    const std::filesystem::path history = file.parent_path() / drift->at("history").string();
+    const Json accepted = read_json(history);
+    expect_accepted(gate, JsonView(accepted, history.string()));
   }
   return gate;
 }

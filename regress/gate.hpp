@@ -26,7 +26,7 @@ struct Gate {
 };
 
 /// InputError names file and key; also if the baseline is not the one that was accepted last (its
-/// history gives the reason of every change).
+/// history gives the reason of every change), or a limit is looser than one in its history.
 Gate read_gate(const std::filesystem::path& file);
 
 /// One line of a predictions file, as text without a newline.

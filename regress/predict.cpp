@@ -25,7 +25,6 @@ bool is_packed(const Point& p) {
   return p.mask == PointMask::varlen_causal || p.mask == PointMask::varlen_full;
 }
 
-/// Words that sources use for a kernel's name, as topologies/generations knows it.
 DType dtype_of(const Point& p) {
   return p.dtype == "fp16" || p.dtype == "half" ? DType::fp16
          : p.dtype == "fp32"                    ? DType::fp32
@@ -129,10 +128,10 @@ Request request_of(const Point& p, const sim::Cluster& cluster, const sim::Stack
   Request request;
   request.problem = problem_of(p);
   request.cluster = &cluster;
-  request.stack = &stack;
+  request.year = p.year;
   request.gpus = p.world;
   request.fixed = choices_of(p);
-  request.build.gradient = stack.gradient.value_or(request.problem.dtype);
+  request.run_by(stack);
   const sim::GpuSpec& gpu = cluster.machine().gpu;
   request.memory =
       Bytes(static_cast<std::int64_t>(gpu.memory.value.as_double() * gpu.memory_usable.value));
@@ -321,8 +320,8 @@ PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
   }
   try {
     const sim::AttentionKernelSpec& spec =
-        name.empty() ? sim::attention_of(stack, gpu.generation)
-                     : sim::attention_kernel(gpu.generation, name, "kernel");
+        name.empty() ? sim::attention_of(stack, gpu.generation, p.year)
+                     : sim::attention_kernel(gpu.generation, name, "kernel", p.year);
     const sim::KernelCost kernels(gpu, spec);
     const Problem problem = problem_of(p);
     const TokenSet q({.begin = 0, .count = *p.seq});

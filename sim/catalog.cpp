@@ -21,8 +21,8 @@ std::string at_key(const fs::path& file, std::string_view key) {
   return fmt::format("{}: {}", file.string(), key);
 }
 
-template <class Spec>
-Spec read_with(Spec (*read)(const JsonView&), const fs::path& file) {
+template <class Read>
+auto read_with(const Read& read, const fs::path& file) {
   const Json document = read_json(file);
   return read(JsonView(document, file.string()));
 }
@@ -121,7 +121,11 @@ GenerationSpec Catalog::generation(const std::string& name, std::string_view whe
 }
 
 StackSpec Catalog::stack(const std::string& name, std::string_view where) const {
-  return read_with(read_stack, stacks_.find(name, false, where));
+  const auto document_of = [this](const JsonView& like) {
+    return read_json(stacks_.find(like.string(), false, like.where()));
+  };
+  return read_with([&](const JsonView& view) { return read_stack(view, document_of); },
+                   stacks_.find(name, false, where));
 }
 
 TransportSpec Catalog::transport(const std::string& name, std::string_view where) const {
@@ -198,10 +202,11 @@ constexpr std::int64_t gpus_per_socket = 4;
 constexpr double slots_per_host_bridge = 1.5;
 /// Link between Sapphire Rapids sockets (NCCL 2.28.9 src/graph/topo.h).
 constexpr Bandwidth default_socket_link{22e9};
-/// The same where messages go through shared host memory (no P2P): copies of several ranks share it
-/// (8 x RTX 4090, rings of every second and every fourth GPU: ifromeast/AI_analysis; of 11, 12, 13,
-/// 15 and 22 GB/s the one with least error on that one source).
-constexpr Bandwidth shared_memory_socket_link{11e9};
+/// The same of Ice Lake, the last that has PCIe 4: consumer GPUs without P2P sit in such servers,
+/// as far as is known. NCCL has 10 GB/s for Skylake, whose links run at 10.4 GT/s; these at 11.2.
+/// (On the one source of such a machine, ifromeast/AI_analysis, 10 to 11 GB/s of 10 to 22 have the
+/// least error; one of its twelve choices is lost below 11.)
+constexpr Bandwidth ice_lake_socket_link{11e9};
 
 void fill_pcie(MachineSpec& m, Defaults& defaults) {
   const std::int64_t gpus = m.gpus_per_node.value;
@@ -209,8 +214,8 @@ void fill_pcie(MachineSpec& m, Defaults& defaults) {
   m.host_bridge = defaults.rate("host_bridge", m.intra.rate->value * slots_per_host_bridge, 0.25);
   if (m.sockets.value > 1) {
     m.socket_link = defaults.rate(
-        "socket_link",
-        m.intra.name.ends_with("-shm") ? shared_memory_socket_link : default_socket_link, 0.3);
+        "socket_link", m.intra.name.ends_with("-shm") ? ice_lake_socket_link : default_socket_link,
+        0.3);
   }
   defaults.note("gpus_per_pcie_switch", "none: a root port per GPU");
 }

@@ -61,9 +61,7 @@ Seconds KernelCost::attention(const AttentionShape& shape) const {
 }
 
 double KernelCost::efficiency(double of_kernel, int head_dim, int value_dim) const {
-  const auto on_gpu = gpu_->attention_rate.find(kernel_->kernel);
-  const double factor = on_gpu == gpu_->attention_rate.end() ? 1.0 : on_gpu->second.value;
-  return std::min(1.0, of_kernel * factor * head_dim_factor(*kernel_, head_dim, value_dim));
+  return std::min(1.0, of_kernel * head_dim_factor(*kernel_, head_dim, value_dim));
 }
 
 FlopRate KernelCost::peak(DType dtype) const {

@@ -101,20 +101,28 @@ std::string kernel_key(std::string_view kernel) {
 }  // namespace
 
 const AttentionKernelSpec& attention_kernel(const GenerationSpec& generation,
-                                            const std::string& kernel, std::string_view where) {
+                                            const std::string& kernel, std::string_view where,
+                                            int year) {
   const std::string key = kernel_key(kernel);
   std::vector<std::string> known{generation.attention.kernel};
-  if (key == kernel_key(generation.attention.kernel)) {
-    return generation.attention;
-  }
+  const AttentionKernelSpec* found =
+      key == kernel_key(generation.attention.kernel) ? &generation.attention : nullptr;
+  const AttentionKernelSpec* version = nullptr;
   for (const auto& [name, spec] : generation.kernels) {
-    if (key == kernel_key(name)) {
-      return spec;
+    if (found == nullptr && key == kernel_key(name)) {
+      found = &spec;
+    }
+    if (key == kernel_key(spec.version_of) && year > 0 && year <= spec.until &&
+        (version == nullptr || spec.until < version->until)) {
+      version = &spec;
     }
     known.push_back(name);
   }
-  throw InputError(where, fmt::format("generation '{}' has no attention kernel '{}'{}",
-                                      generation.name, kernel, did_you_mean(kernel, known)));
+  if (found == nullptr) {
+    throw InputError(where, fmt::format("generation '{}' has no attention kernel '{}'{}",
+                                        generation.name, kernel, did_you_mean(kernel, known)));
+  }
+  return version != nullptr ? *version : *found;
 }
 
 namespace {

@@ -124,6 +124,8 @@ struct AttentionKernelSpec {
   ItemOrder forward_order = ItemOrder::unknown;
   ItemOrder backward_order = ItemOrder::unknown;
   std::optional<Sourced<std::int64_t>> matrix_rate_factor = {};  // none: 1
+  std::string version_of = {};  // the kernel of which it is an earlier version; "": none
+  int until = 0;                // year up to which that name meant this version
   // NOLINTEND(readability-redundant-member-init)
 };
 
@@ -175,18 +177,18 @@ struct GpuSpec {
   std::string intra, pcie;  // default transports; "": none (CPU cores have no PCIe)
   GenerationSpec generation;
   std::vector<MeasuredAttention> measured;  // of a calibration profile
-  /// Attention kernels that reach more or less on this GPU than on its generation's first.
-  std::map<std::string, Sourced<double>> attention_rate;
-  std::optional<PowerLimit> power_limit;  // of attention
+  std::optional<PowerLimit> power_limit;    // of attention
 };
 
 /// Peak of the matrix units; InputError(where) if this GPU has none for `dtype` (V100: bf16).
 FlopRate matrix_rate(const GpuSpec& gpu, DType dtype, std::string_view where);
 
 /// An attention kernel of a generation by name, its default included; upper or lower case, and
-/// "cudnn" for "cuDNN 9", are one. InputError(where) if unknown.
+/// "cudnn" for "cuDNN 9", are one. `year`, above 0: the version that it was then.
+/// InputError(where) if unknown.
 const AttentionKernelSpec& attention_kernel(const GenerationSpec& generation,
-                                            const std::string& kernel, std::string_view where);
+                                            const std::string& kernel, std::string_view where,
+                                            int year = 0);
 
 struct FabricSpec {
   std::string kind = "non-blocking";  // or "fat-tree": nodes_per_leaf nodes share a leaf's uplinks

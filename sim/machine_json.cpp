@@ -178,7 +178,9 @@ void read_attention_details(const JsonView& view, AttentionKernelSpec& a) {
 }
 
 AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
-  view.allow_only({"q_tile",
+  view.allow_only({"version_of",
+                   "until",
+                   "q_tile",
                    "kv_tile",
                    "backward_tile",
                    "ctas_per_sm",
@@ -273,8 +275,8 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   expect_format(document, "sp-plan/gpu");
   document.allow_only({"format", "format_version", "name", "aliases", "generation",
                        "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
-                       "memory_usable", "memory_bandwidth", "intra", "pcie", "attention_rate",
-                       "power_limit", "note"});
+                       "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit",
+                       "note"});
   GpuSpec g;
   g.name = name_in(document, "name");
   g.aliases = aliases_of(document);
@@ -302,11 +304,6 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
     g.pcie = g.compute_capability == 0 && !document.find("pcie") ? "" : name_in(document, "pcie");
   }
   g.generation.name = reference_in(document, "generation", whole);
-  if (const auto kernels = document.find("attention_rate")) {
-    for (const auto& [kernel, ignored] : kernels->value().items()) {
-      g.attention_rate.emplace(kernel, read_fraction(kernels->at(kernel), 2));
-    }
-  }
   if (const auto limit = document.find("power_limit")) {
     limit->allow_only({"after", "per_decade"});
     g.power_limit = {.after = read_seconds(limit->at("after")),
@@ -421,6 +418,34 @@ Sourced<double> read_at_least_one(const JsonView& view) {
 
 }  // namespace
 
+namespace {
+
+/// An earlier version says what differs from the kernel of which it is one.
+AttentionKernelSpec read_kernel(const JsonView& generation, const std::string& name) {
+  const JsonView kernels = generation.at("kernels");
+  const JsonView view = kernels.at(name);
+  const auto of = view.find("version_of");
+  if (!of) {
+    return read_attention(view, name);
+  }
+  constexpr int first_year = 2000;
+  constexpr int last_year = 2100;
+  const bool of_default = of->string() == generation.at("kernel").string();
+  const auto latest = of_default ? generation.find("attention") : kernels.find(of->string());
+  if (!latest || latest->find("version_of")) {
+    of->fail(
+        fmt::format("'{}' is no kernel of this generation, or a version itself", of->string()));
+  }
+  Json whole = latest->value();
+  whole.merge_patch(view.value());
+  AttentionKernelSpec kernel = read_attention(JsonView(whole, view.where()), name);
+  kernel.version_of = of->string();
+  kernel.until = static_cast<int>(view.at("until").integer(first_year, last_year));
+  return kernel;
+}
+
+}  // namespace
+
 GenerationSpec read_generation(const JsonView& document) {
   expect_format(document, "sp-plan/generation");
   document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
@@ -439,7 +464,7 @@ GenerationSpec read_generation(const JsonView& document) {
   g.launch = read_seconds(document.at("launch"));
   if (const auto kernels = document.find("kernels")) {
     for (const auto& [kernel, ignored] : kernels->value().items()) {
-      g.kernels.emplace(kernel, read_attention(kernels->at(kernel), kernel));
+      g.kernels.emplace(kernel, read_kernel(document, kernel));
     }
   }
   if (const auto group = document.find("group")) {

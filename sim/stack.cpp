@@ -17,14 +17,23 @@ std::optional<Sourced<double>> factor(const JsonView& object, std::string_view k
   return view ? std::optional(read_fraction(*view, most_traffic)) : std::nullopt;
 }
 
-}  // namespace
+/// What a stack is and can, and what only says how well its own data are known, is not inherited.
+Json inherited(const JsonView& like, const std::function<Json(const JsonView&)>& of_name) {
+  Json base = of_name(like);
+  if (base.contains("like")) {
+    like.fail(fmt::format("'{}' is like another stack itself", like.string()));
+  }
+  for (const std::string_view own : {"aliases", "strategies", "unexplained", "note"}) {
+    base.erase(std::string(own));
+  }
+  return base;
+}
 
-StackSpec read_stack(const JsonView& document) {
-  expect_format(document, "sp-plan/stack");
-  document.allow_only({"format", "format_version", "name", "aliases", "title", "strategies",
-                       "attention", "gradient", "host", "traffic", "network_beside_kernels",
-                       "layouts", "unexplained", "note"});
+StackSpec read_whole_stack(const JsonView& document) {
   StackSpec stack;
+  if (const auto like = document.find("like")) {
+    stack.like = like->string();
+  }
   stack.name = document.at("name").string();
   stack.title = document.at("title").string();
   if (const auto list = document.find("aliases")) {
@@ -50,6 +59,10 @@ StackSpec read_stack(const JsonView& document) {
     if (dtype.string() != "input") {
       stack.gradient = parse_dtype(dtype.string(), dtype.where());
     }
+  }
+  if (const auto sections = document.find("sections")) {
+    sections->allow_only({"zigzag", "source"});
+    stack.zigzag_sections = sections->at("zigzag").boolean();
   }
   if (const auto host = document.find("host")) {
     host->allow_only({"call", "attention_forward", "attention_backward", "elementwise", "copy",
@@ -95,6 +108,23 @@ StackSpec read_stack(const JsonView& document) {
   return stack;
 }
 
+}  // namespace
+
+StackSpec read_stack(const JsonView& document,
+                     const std::function<Json(const JsonView& name)>& of_name) {
+  expect_format(document, "sp-plan/stack");
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "strategies",
+                       "attention", "gradient", "sections", "host", "traffic",
+                       "network_beside_kernels", "layouts", "unexplained", "note"});
+  const auto like = document.find("like");
+  if (!like) {
+    return read_whole_stack(document);
+  }
+  Json whole = inherited(*like, of_name);
+  whole.merge_patch(document.value());
+  return read_whole_stack(JsonView(whole, document.where()));
+}
+
 HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, Layout layout,
                      Phase phase) {
   const auto own = stack.layouts.find(layout);
@@ -135,12 +165,13 @@ double traffic_factor(const StackSpec& stack, Layout layout, const OpBody& body)
   return std::holds_alternative<Copy>(body) ? value(stack.traffic.copy) : 1.0;
 }
 
-const AttentionKernelSpec& attention_of(const StackSpec& stack, const GenerationSpec& generation) {
+const AttentionKernelSpec& attention_of(const StackSpec& stack, const GenerationSpec& generation,
+                                        int year) {
   const auto kernel = stack.attention.find(generation.name);
-  return kernel == stack.attention.end()
-             ? generation.attention
-             : attention_kernel(generation, kernel->second,
-                                fmt::format("stack {}: attention.{}", stack.name, generation.name));
+  const std::string& name =
+      kernel == stack.attention.end() ? generation.attention.kernel : kernel->second;
+  return attention_kernel(generation, name,
+                          fmt::format("stack {}: attention.{}", stack.name, generation.name), year);
 }
 
 }  // namespace spp::sim

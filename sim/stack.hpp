@@ -8,6 +8,7 @@
 #include "sim/machine.hpp"
 
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,12 +21,17 @@ struct StackSpec {
   std::string name;
   std::vector<std::string> aliases;
   std::string title;
+  /// The stack whose constants it has where it says nothing (the same code, or called by it);
+  /// "": none.
+  std::string like;
   /// Strategies that it implements, by name, for searches; empty: all.
   std::vector<std::string> strategies;
   /// Attention kernel by generation; a generation that is not named runs its default.
   std::map<std::string, std::string> attention;
   /// In which ring gradients travel: fp32, or nothing: as the inputs.
   std::optional<DType> gradient;
+  /// Zigzag steps run the parts of a block that the mask needs, as sp-plan does; else whole blocks.
+  bool zigzag_sections = true;
   /// Host time to issue an op (interpreter, framework, driver): ops of a rank are issued one after
   /// the other. What is missing takes the generation's launch time. `call`: before the first op.
   struct Host {
@@ -56,8 +62,10 @@ struct StackSpec {
   } traffic;
 };
 
-/// InputError names file and key. Strict, as all of topologies/.
-StackSpec read_stack(const JsonView& document);
+/// InputError names file and key. Strict, as all of topologies/. `of_name`: the document of a
+/// stack, for `like`.
+StackSpec read_stack(const JsonView& document,
+                     const std::function<Json(const JsonView& name)>& of_name);
 
 /// Host time by alternative of OpBody.
 using HostTimes = std::array<Seconds, std::variant_size_v<OpBody>>;
@@ -67,8 +75,9 @@ HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, L
 /// Factor on the bytes of an elementwise op; 1 for all others.
 double traffic_factor(const StackSpec& stack, Layout layout, const OpBody& body);
 
-/// The attention kernel that the stack runs on this generation. InputError if it names one that the
-/// generation does not have.
-const AttentionKernelSpec& attention_of(const StackSpec& stack, const GenerationSpec& generation);
+/// The attention kernel that the stack runs on this generation, in the version of a `year` (0: the
+/// latest). InputError if it names one that the generation does not have.
+const AttentionKernelSpec& attention_of(const StackSpec& stack, const GenerationSpec& generation,
+                                        int year = 0);
 
 }  // namespace spp::sim

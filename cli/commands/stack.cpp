@@ -39,9 +39,11 @@ Json to_json(const StackSpec& s) {
   return {{"name", s.name},
           {"aliases", s.aliases},
           {"title", s.title},
+          {"like", s.like.empty() ? Json() : Json(s.like)},
           {"strategies", s.strategies},
           {"attention_kernels", s.attention},
           {"ring_gradients", s.gradient ? Json(to_string(*s.gradient)) : Json("input")},
+          {"zigzag_sections", s.zigzag_sections},
           {"host",
            {{"call", sourced(s.host.call)},
             {"attention_forward", sourced(s.host.attention_forward)},
@@ -97,6 +99,12 @@ void show(const std::string& name, Output& output) {
   doc.update(to_json(s));
   output.result(doc, [&](const Style& style) {
     std::string text = style.bold(s.name) + "  " + s.title + "\n";
+    if (!s.like.empty()) {
+      text += fmt::format("what is not its own is that of {}\n", s.like);
+    }
+    text += fmt::format("zigzag steps compute {}\n",
+                        s.zigzag_sections ? "the parts of a block that the mask needs"
+                                          : "whole blocks under the mask");
     Table table;
     for (const auto& [part, values] : doc.items()) {
       if (part != "host" && part != "traffic") {

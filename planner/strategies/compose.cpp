@@ -151,7 +151,11 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   return s;
 }
 
-Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask) {
+Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask,
+                       const BuildOptions& options) {
+  if (!options.sections) {
+    return allowed_pairs(q, k, mask) > 0 ? Section{.q = q, .k = k} : Section();
+  }
   const auto keep = [&](const TokenSet& tokens, auto needed) {
     TokenSet kept;
     for (const TokenRange& range : tokens.ranges()) {

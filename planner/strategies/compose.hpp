@@ -53,11 +53,13 @@ Schedule compose(const Problem& problem, const SequencePlan& plan, Phase phase,
                  const BuildOptions& options, const Cores& cores);
 
 /// The parts of a (query, key) block that a mask needs: ranges without any allowed pair are dropped
-/// (zigzag: all queries x first half, or second half x all keys). Both empty if nothing is allowed.
+/// (zigzag: all queries x first half, or second half x all keys), unless the stack computes whole
+/// blocks. Both empty if nothing is allowed.
 struct Section {
   TokenSet q, k;
   [[nodiscard]] bool empty() const { return q.empty(); }
 };
-Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask);
+Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask,
+                       const BuildOptions& options);
 
 }  // namespace spp::strategies

@@ -100,7 +100,8 @@ void double_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) 
     const std::int64_t t = step / route.at.w;
     const std::int64_t i = step % route.at.w;
     route.emit_hops(t, i, ops);
-    const Section section = needed_section(c.tokens, route.at.block(t, i), route.at.problem.mask);
+    const Section section =
+        needed_section(c.tokens, route.at.block(t, i), route.at.problem.mask, c.options);
     if (section.empty()) {
       return;
     }
@@ -158,7 +159,8 @@ void double_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io
       ops.push_back(pass_on(step));
     }
     route.emit_hops(t, i, ops);
-    const Section section = needed_section(c.tokens, route.at.block(t, i), route.at.problem.mask);
+    const Section section =
+        needed_section(c.tokens, route.at.block(t, i), route.at.problem.mask, c.options);
     if (section.empty()) {
       return;
     }

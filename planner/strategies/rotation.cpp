@@ -83,7 +83,7 @@ void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) 
                                            .send = {k, v},
                                            .receive = {arriving.k[free], arriving.v[free]}}});
     }
-    const Section section = needed_section(c.tokens, walk.block(i), walk.problem.mask);
+    const Section section = needed_section(c.tokens, walk.block(i), walk.problem.mask, c.options);
     if (section.empty()) {
       return;
     }
@@ -161,7 +161,7 @@ void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io
                                            .send = {block.k, block.v},
                                            .receive = {arriving.k[free], arriving.v[free]}}});
     }
-    const Section section = needed_section(c.tokens, walk.block(i), walk.problem.mask);
+    const Section section = needed_section(c.tokens, walk.block(i), walk.problem.mask, c.options);
     if (section.empty()) {
       return;
     }

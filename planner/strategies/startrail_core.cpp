@@ -104,7 +104,8 @@ void startrail_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers i
                                            .send = {k[held], v[held]},
                                            .receive = {k[free], v[free]}}});
     }
-    const Section section = needed_section(place.team_block, place.block(i), place.problem.mask);
+    const Section section =
+        needed_section(place.team_block, place.block(i), place.problem.mask, c.options);
     if (section.empty()) {
       return;
     }
@@ -205,7 +206,8 @@ void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers
                                                .send = {d_q[free]},
                                                .receive = {d_q[held]}}});
     }
-    const Section section = needed_section(place.block(i), place.team_block, place.problem.mask);
+    const Section section =
+        needed_section(place.block(i), place.team_block, place.problem.mask, c.options);
     if (section.empty()) {
       return;
     }

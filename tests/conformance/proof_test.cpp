@@ -29,6 +29,18 @@ TEST_CASE("legal plans are proven") {
   check_proofs(test::large_worlds, 12);
 }
 
+TEST_CASE("zigzag plans are proven for stacks that compute whole blocks") {
+  for (const int ranks : test::small_worlds) {
+    for (Case c : test::cases(ranks, 60)) {
+      if (c.plan.layout == Layout::zigzag) {
+        c.options.sections = false;
+        INFO(c.text());
+        REQUIRE_THAT(prove(c.build()).counter_example, Catch::Matchers::Equals(""));
+      }
+    }
+  }
+}
+
 TEST_CASE("legal plans are proven for packed documents") {
   for (const int ranks : test::small_worlds) {
     for (Case c : test::cases(ranks, 60)) {

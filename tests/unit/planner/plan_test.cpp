@@ -226,7 +226,7 @@ TEST_CASE("a stack limits the search, slows short calls and widens the interval"
   const Candidate own = plan(request).candidates.at(0);
   const sim::StackSpec stack =
       sim::Catalog(test::source_path("topologies")).stack("yunchang", "test");
-  request.stack = &stack;
+  request.run_by(stack);
   request.top = 1000;
   const PlanResult under_stack = plan(request);
   for (const Candidate& c : under_stack.candidates) {

@@ -83,6 +83,25 @@ TEST_CASE("a baseline without its reason is refused") {
   CHECK_THROWS_WITH(read_gate(gates.gate), ContainsSubstring("no baseline was accepted"));
 }
 
+TEST_CASE("a limit that is looser than it was is refused") {
+  const Gates gates;
+  const auto accepted_with = [&](const Json& limits) {
+    Json entry = {{"reason", "first"},
+                  {"digest", digest(gates.folder.path() / "predictions.jsonl")},
+                  {"limits", {{"attention", limits}}}};
+    gates.write("history.json", {{"entries", Json::array({entry})}});
+  };
+  accepted_with({{"median_error", 0.08}, {"kendall_tau", 0.6}, {"coverage", {0.6, 0.95}}});
+  CHECK_NOTHROW(read_gate(gates.gate));
+  accepted_with({{"median_error", 0.07}});
+  CHECK_THROWS_WITH(read_gate(gates.gate),
+                    ContainsSubstring("median_error was 0.07 and is 0.08 now: limits may only"));
+  accepted_with({{"kendall_tau", 0.8}});
+  CHECK_THROWS_WITH(read_gate(gates.gate), ContainsSubstring("kendall_tau was 0.8"));
+  accepted_with({{"mape", 0.2}});
+  CHECK_THROWS_WITH(read_gate(gates.gate), ContainsSubstring("mape was 0.2 and is none now"));
+}
+
 TEST_CASE("wrong gates are refused by key") {
   const Gates gates;
   gates.write("gate.json", {{"format", "sp-plan/gate"},

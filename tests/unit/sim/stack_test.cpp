@@ -33,7 +33,15 @@ StackSpec read(const std::function<void(Json&)>& change = {}) {
   if (change) {
     change(document);
   }
-  return read_stack(JsonView(document, "example.json"));
+  return read_stack(JsonView(document, "example.json"), [](const JsonView& name) -> Json {
+    if (name.string() != "base") {
+      name.fail("unknown stack");
+    }
+    Json base = parse_json(example, "base.json");
+    base["name"] = "base";
+    base["aliases"] = {"b"};
+    return base;
+  });
 }
 
 }  // namespace
@@ -60,6 +68,28 @@ TEST_CASE("what a stack says, and what it leaves to the GPU") {
   CHECK(traffic_factor(stack, Layout::zigzag, Merge{}) == 1.5);
   CHECK(traffic_factor(stack, Layout::zigzag, Accumulate{}) == 1.0);
   CHECK(traffic_factor(stack, Layout::zigzag, AttentionForward{}) == 1.0);
+}
+
+TEST_CASE("a stack that is like another one says only what differs") {
+  const StackSpec like = read([](Json& d) {
+    d.erase("host");
+    d.erase("strategies");
+    d["like"] = "base";
+    d["title"] = "a fork";
+    d["layouts"] = nullptr;
+    d["traffic"] = {{"merge", {{"value", 2.0}, {"unit", "fraction"}, {"source", "x"}}}};
+    d["sections"] = {{"zigzag", false}, {"source", "x"}};
+  });
+  CHECK(like.name == "example");
+  CHECK(like.title == "a fork");
+  CHECK(like.host.call->value.count() == Approx(50e-6));
+  CHECK(like.traffic.merge->value == 2.0);
+  CHECK(like.layouts.empty());
+  CHECK_FALSE(like.zigzag_sections);
+  CHECK(like.strategies.empty());  // what another one can is not inherited, nor its names
+  CHECK(like.aliases.empty());
+  CHECK_THROWS_WITH(read([](Json& d) { d["like"] = "nobody"; }),
+                    ContainsSubstring("example.json: like"));
 }
 
 TEST_CASE("wrong stacks are refused by key") {
