@@ -90,9 +90,8 @@ ComposedCluster compose(const CorpusMachine& m, int world, const sim::Catalog& c
   }
   ComposedCluster result;
   const sim::GpuSpec gpu = catalog.gpu(m.gpu, fmt::format("{}: gpu", where));
-  // Trays of four Grace GPUs are joined by NVLink within a rack: its 72 are one node of the model.
-  const bool rack = gpu.name.starts_with("gb");
-  const int per_node = rack ? 72 : m.gpus_per_node;
+  const bool rack = gpu.nvlink_domain.has_value();
+  const int per_node = rack ? static_cast<int>(gpu.nvlink_domain->value) : m.gpus_per_node;
   const int needed = (world + per_node - 1) / per_node;
   result.nodes = m.nodes && !rack ? *m.nodes : needed;
   if (result.nodes < needed) {

@@ -178,6 +178,8 @@ struct GpuSpec {
   GenerationSpec generation;
   std::vector<MeasuredAttention> measured;  // of a calibration profile
   std::optional<PowerLimit> power_limit;    // of attention
+  /// GPUs that NVLink joins beyond a board: a node of the model. None: those of a board.
+  std::optional<Sourced<std::int64_t>> nvlink_domain;
 };
 
 /// Peak of the matrix units; InputError(where) if this GPU has none for `dtype` (V100: bf16).

@@ -276,7 +276,7 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   document.allow_only({"format", "format_version", "name", "aliases", "generation",
                        "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
                        "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit",
-                       "note"});
+                       "nvlink_domain", "note"});
   GpuSpec g;
   g.name = name_in(document, "name");
   g.aliases = aliases_of(document);
@@ -304,6 +304,9 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
     g.pcie = g.compute_capability == 0 && !document.find("pcie") ? "" : name_in(document, "pcie");
   }
   g.generation.name = reference_in(document, "generation", whole);
+  if (const auto domain = document.find("nvlink_domain")) {
+    g.nvlink_domain = read_count(*domain, most_gpus_per_node);
+  }
   if (const auto limit = document.find("power_limit")) {
     limit->allow_only({"after", "per_decade"});
     g.power_limit = {.after = read_seconds(limit->at("after")),
