@@ -80,10 +80,6 @@ Json check_json(const runtime::CheckReport& check) {
   return {{"passed", check.passed()}, {"part", check.part}, {"tensors", tensors}};
 }
 
-std::string cuda_version(int number) {
-  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
-}
-
 Json seconds_json(const std::vector<Seconds>& samples) {
   Json list = Json::array();
   for (const Seconds s : samples) {
@@ -166,6 +162,10 @@ std::string check_text(const RunReport& report, const Style& style) {
 }
 
 }  // namespace
+
+std::string cuda_version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
 
 PhaseTimes times_of(const Timeline& timeline) {
   std::map<Rank, PhaseTimes> ranks;

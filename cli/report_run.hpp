@@ -31,6 +31,9 @@ struct PhaseTimes {
 };
 PhaseTimes times_of(const Timeline& timeline);
 
+/// 13000 is "13.0".
+std::string cuda_version(int number);
+
 /// Adds up both phases.
 struct MeasuredTimes {
   PhaseTimes all;
