@@ -69,11 +69,17 @@ std::vector<LineSegment> segments_of(const std::vector<const Series*>& list, dou
   return samples.empty() ? std::vector<LineSegment>() : fit_segments(samples);
 }
 
-/// Best rate of segments that reach large messages; 0 without.
-double best_rate(const std::vector<LineSegment>& segments) {
+/// Best rate of the segments of `list` that reach large messages, and in which bytes take longer
+/// than latency: before, a rate is noise. 0 without.
+double best_rate(const std::vector<LineSegment>& segments, const std::vector<const Series*>& list) {
+  double largest = 0;
+  for (const Series* s : list) {
+    largest = std::max(largest, s->size);
+  }
   double best = 0;
   for (const LineSegment& s : segments) {
-    if (s.up_to > large_message && s.line.per_unit > 0) {
+    const double bytes_take = s.line.per_unit * std::min(s.up_to, largest);
+    if (s.up_to > large_message && bytes_take > s.line.latency) {
       best = std::max(best, 1 / s.line.per_unit);
     }
   }
@@ -116,7 +122,7 @@ std::vector<std::pair<int, double>> factors_of(std::vector<const Series*>& list)
   std::vector<std::pair<int, double>> factors;
   double best = 0;
   for (const auto& [ranks, some] : by_ranks) {
-    factors.emplace_back(ranks, best_rate(segments_of(some)));
+    factors.emplace_back(ranks, best_rate(segments_of(some), some));
     if (factors.back().second > best) {
       best = factors.back().second;
       list = some;
@@ -183,7 +189,7 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
   const auto pair = select(series, "links", "pair", scope);
   const auto cpu = select(series, "links", "cpu", scope);
   FittedTransport t;
-  t.cpu_share = {.value = core_share(cpu, best_rate(segments_of(pair))),
+  t.cpu_share = {.value = core_share(cpu, best_rate(segments_of(pair), pair)),
                  .spread = usual_spread(cpu),
                  .samples = std::max<std::int64_t>(1, count(cpu))};
 
@@ -194,8 +200,9 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
     rings.insert(rings.end(), some.begin(), some.end());
   }
   t.hop = hop_of(rings, own_hops);
-  const auto [fewest, most] = std::ranges::minmax(rings, {}, &Series::ranks);
-  if (sharing.hop > 0 && (t.hop.samples == 0 || fewest->ranks == most->ranks)) {
+  const bool one_size =
+      std::ranges::all_of(rings, [&](const Series* s) { return s->ranks == rings.front()->ranks; });
+  if (sharing.hop > 0 && (t.hop.samples == 0 || one_size)) {
     t.hop = {.value = sharing.hop, .spread = 0, .samples = 0};
   } else if (t.hop.samples == 0 && !ring.empty()) {
     t.hop = {.value = runtime::median_of(ring.front()->seconds),
@@ -212,14 +219,14 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
         in_rings ? segments_of(list, t.hop.value, own_hops, sharing.own_copy) : segments_of(list);
     slow_down(segments, 1 / slowdown(list, t, sharing));
     t.samples.at(static_cast<std::size_t>(kind)) = count(list);
-    t.rate.value = std::max(t.rate.value, best_rate(segments));
+    t.rate.value = std::max(t.rate.value, best_rate(segments, list));
   };
   // Ranks that share a GPU are slowed down by it in a ring: what one reaches alone is a pair's.
   set(CommKind::send_recv, sharing.ranks_per_gpu > 1 && !pair.empty() ? pair : ring, false);
   if (const auto pairs = select(series, "links", "pairs", scope); !pairs.empty()) {
     auto lines = segments_of(pairs);
     slow_down(lines, 1 / slowdown(pairs, t, sharing));
-    const double together = best_rate(lines) * sharing.per_node;
+    const double together = best_rate(lines, pairs) * sharing.per_node;
     t.nics = nics_of(together, std::max(t.rate.value, least_seconds), sharing.per_node);
     t.rate.value = std::max(t.rate.value, together / t.nics);
   }
