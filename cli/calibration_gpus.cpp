@@ -197,7 +197,11 @@ MemoryRates memory_of(const std::vector<Series>& series, const DeviceReport& dev
   if (rates.alone.bandwidth.samples == 0) {
     rates.alone.bandwidth = {.value = nominal.value.value(), .spread = 0.2, .samples = 0};
   }
-  rates.together = memory_with(series, ranks).bandwidth;
+  const FittedMemory all = memory_with(series, ranks);
+  if (all.launch.samples > 0) {  // plans run on all ranks
+    rates.alone.launch = all.launch;
+  }
+  rates.together = all.bandwidth;
   rates.together.value *= device.ranks_per_gpu;
   if (rates.together.samples == 0) {
     rates.together = {.value = nominal.value.value(), .spread = 0.2, .samples = 0};
@@ -240,8 +244,7 @@ Json gpu_json(const ProfileInput& input, const std::vector<Series>& series, cons
   json["memory"] =
       numbers.quantity(device.memory.as_double() / device.ranks_per_gpu / (1 << 30), "GiB",
                        fmt::format("the driver, / {} ranks of a GPU", device.ranks_per_gpu), 0);
-  json["memory_usable"] =
-      numbers.assumed(known.gpu.memory_usable.value, "fraction", known.gpu.memory_usable.source);
+  json["memory_usable"] = numbers.taken(known.gpu.memory_usable);
   json["memory_bandwidth"] =
       numbers.fitted(memory.bandwidth, 1e-9, "GB/s", "the fastest of the kernels around attention");
   return json;

@@ -14,15 +14,6 @@ std::string_view to_string(sim::ItemOrder order) {
                                                   : "longest_first_of_all";
 }
 
-/// A number that came with its source.
-Json taken(const Sourced<double>& number, const Numbers& numbers) {
-  Json json = numbers.quantity(number.value, "fraction", number.source, number.spread);
-  if (number.source.starts_with("assumed")) {
-    json["assumed"] = true;
-  }
-  return json;
-}
-
 /// `transport`: `known` as a document.
 void put_measured(Json& transport, const sim::TransportSpec& known, const FittedTransport& t,
                   double nominal, const Numbers& numbers) {
@@ -162,11 +153,11 @@ Json attention_json(const sim::AttentionKernelSpec& kernel, const FittedAttentio
       {"forward_causal", efficiency(a.forward.causal, "masked forward")},
       {"backward_full", efficiency(a.backward.full, "unmasked backward")},
       {"backward_causal", efficiency(a.backward.causal, "masked backward")},
-      {"head_dim_64", taken(kernel.head_dim_64, numbers)},
+      {"head_dim_64", numbers.taken(kernel.head_dim_64)},
       {"startup", numbers.fitted(a.forward.startup, 1e6, "us", "forward blocks")},
       {"startup_backward", numbers.fitted(a.backward.startup, 1e6, "us", "backward blocks")}};
   if (kernel.head_dim_256) {
-    json["head_dim_256"] = taken(*kernel.head_dim_256, numbers);
+    json["head_dim_256"] = numbers.taken(*kernel.head_dim_256);
   }
   if (kernel.forward_order != sim::ItemOrder::unknown) {
     json["forward_order"] = to_string(kernel.forward_order);

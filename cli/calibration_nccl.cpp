@@ -97,10 +97,10 @@ void expect_of(const sim::MachineSpec& machine, const std::vector<NcclTest>& tes
       throw InputError(t.file, fmt::format("ran on {} hosts, but {} has no network", t.hosts.size(),
                                            machine.name));
     }
-    const std::string other =
-        fmt::format("'{}', but {} has {}", t.gpu, machine.name, machine.gpu.name);
+    std::string other = fmt::format("{}: measured on '{}', but {} has {}", t.file, t.gpu,
+                                    machine.name, machine.gpu.name);
     if (name_in(machine.gpu, t.gpu) == 0 && std::ranges::find(warnings, other) == warnings.end()) {
-      warnings.push_back(fmt::format("{}: measured on {}", t.file, other));
+      warnings.push_back(std::move(other));
     }
   }
 }

@@ -38,6 +38,14 @@ Json Numbers::fitted(const Fitted& f, double scale, std::string_view unit,
                   std::max(f.spread, 0.005));
 }
 
+Json Numbers::taken(const Sourced<double>& fraction) const {
+  Json json = quantity(fraction.value, "fraction", fraction.source, fraction.spread);
+  if (fraction.source.starts_with("assumed")) {
+    json["assumed"] = true;
+  }
+  return json;
+}
+
 Json Numbers::headed(std::string_view kind, std::string_view name) {
   return {{"format", fmt::format("sp-plan/{}", kind)}, {"format_version", "1.0"}, {"name", name}};
 }

@@ -32,6 +32,9 @@ class Numbers {
   [[nodiscard]] Json fitted(const Fitted& f, double scale, std::string_view unit,
                             std::string_view what) const;
 
+  /// A fraction that came with its source.
+  [[nodiscard]] Json taken(const Sourced<double>& fraction) const;
+
   /// {"format": "sp-plan/<kind>", "format_version", "name"}: how a part of a machine begins.
   [[nodiscard]] static Json headed(std::string_view kind, std::string_view name);
 
