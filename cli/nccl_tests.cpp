@@ -37,7 +37,7 @@ std::string nccl_version(std::int64_t code) {
 /// Ranks as they were listed, host by host.
 class Ranks {
  public:
-  void add(std::string host, int ranks = 1) {
+  void add(std::string host, std::int64_t ranks = 1) {
     if (hosts_.empty() || hosts_.back() != host) {
       hosts_.push_back(std::move(host));
       counts_.push_back(0);
@@ -59,16 +59,18 @@ class Ranks {
                                      counts_.front(), hosts_.front(), counts_[i], hosts_[i]));
       }
     }
-    test.hosts = hosts_;
-    test.ranks_per_host = counts_.front();
-    if (test.ranks() < 2) {
-      throw InputError(where, "one rank sends nothing; run the test on two GPUs or more");
+    constexpr std::int64_t most = 1 << 20;
+    const std::int64_t all = counts_.front() * static_cast<std::int64_t>(hosts_.size());
+    if (all < 2 || all > most) {
+      throw InputError(where, fmt::format("{} ranks; a test has 2 to {}", all, most));
     }
+    test.hosts = hosts_;
+    test.ranks_per_host = static_cast<int>(counts_.front());
   }
 
  private:
   std::vector<std::string> hosts_;
-  std::vector<int> counts_;
+  std::vector<std::int64_t> counts_;
 };
 
 std::vector<std::string> words_in(const std::string& line) {
@@ -85,6 +87,9 @@ class TextReader {
   std::vector<NcclTest> read(std::istream& in) {
     for (std::string line; std::getline(in, line);) {
       ++line_;
+      if (line.ends_with('\r')) {
+        line.pop_back();
+      }
       // mpirun --tag-output
       if (const auto tag = line.find(">:"); line.starts_with('[') && tag != std::string::npos) {
         line.erase(0, tag + 2);
@@ -121,7 +126,7 @@ class TextReader {
       begin_test();
     } else if (words[0] == "#" && words.size() > 1 && words[1] == "Rank") {
       rank(line, words);
-    } else if (line.starts_with("NCCL version ")) {
+    } else if (line.starts_with("NCCL version ") && words.size() > 2) {
       version_ = words[2].substr(0, words[2].find('+'));
     } else if (words[0].starts_with('#')) {
       header(words);
@@ -194,7 +199,8 @@ class TextReader {
   void header(const std::vector<std::string>& words) {
     const auto time = std::ranges::find_if(
         words, [](const std::string& word) { return word == "time" || word == "cputime"; });
-    if (time == words.end() || std::ranges::find(words, "busbw") == words.end()) {
+    if (time == words.end() || words.end() - time < columns_of_time ||
+        std::ranges::find(words, "busbw") == words.end()) {
       return;
     }
     const bool stamped = words.back() == "timestamp";  // two words in a row
@@ -220,8 +226,7 @@ class TextReader {
                                  ? column(time_from_end_)
                                  : column(in_place_from_end_);
     row.seconds = parse_double(time, at()) * 1e-6;
-    constexpr std::ptrdiff_t to_wrong = 3;  // time, algbw, busbw, #wrong
-    const std::string wrong = column(time_from_end_ - to_wrong);
+    const std::string wrong = column(time_from_end_ - (columns_of_time - 1));
     if (wrong != "N/A" && parse_double(wrong, at()) != 0) {
       fail(fmt::format("{} wrong elements: a test that computes wrong numbers measures nothing",
                        wrong));
@@ -233,6 +238,8 @@ class TextReader {
       test_.rows.push_back(row);
     }
   }
+
+  static constexpr std::ptrdiff_t columns_of_time = 4;  // time, algbw, busbw, #wrong
 
   std::string file_;
   int line_ = 0;
@@ -264,8 +271,8 @@ double time_in(const JsonView& row) {
   row.fail("has neither out_of_place nor in_place");
 }
 
-NcclTest read_json_test(const std::string& file) {
-  const Json json = read_json(file);
+NcclTest read_json_test(const std::string& text, const std::string& file) {
+  const Json json = parse_json(text, file);
   const JsonView view(json, file);
   NcclTest test;
   test.file = file;
@@ -280,8 +287,8 @@ NcclTest read_json_test(const std::string& file) {
   }
   const JsonView config = view.at("config");
   constexpr std::int64_t most = 1024;
-  const auto of_process = static_cast<int>(config.at("nthreads").integer(1, most) *
-                                           config.at("ngpus").integer(1, most));
+  const std::int64_t of_process =
+      config.at("nthreads").integer(1, most) * config.at("ngpus").integer(1, most);
   const std::vector<JsonView> devices = config.at("devices").elements();
   // A process is listed with its first GPU only.
   const bool all = devices.size() > 1 && devices[1].at("rank").integer(0, 1 << 20) == 1;
@@ -309,17 +316,19 @@ NcclTest read_json_test(const std::string& file) {
 }  // namespace
 
 std::vector<NcclTest> read_nccl_tests(const std::string& file) {
-  std::ifstream in(file);
+  std::ifstream in(file, std::ios::binary);
   if (!in) {
     throw InputError("--nccl-tests", fmt::format("'{}' cannot be read", file));
   }
-  char first = ' ';
-  in >> first;
-  if (first == '{') {
-    return {read_json_test(file)};
+  return parse_nccl_tests({std::istreambuf_iterator<char>(in), {}}, file);
+}
+
+std::vector<NcclTest> parse_nccl_tests(const std::string& text, const std::string& file) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') {
+    return {read_json_test(text, file)};
   }
-  in.clear();
-  in.seekg(0);
+  std::istringstream in(text);
   return TextReader(file).read(in);
 }
 

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "base/json.hpp"
-#include "runtime/calibrate/samples.hpp"
 
 #include <cstdint>
 #include <string>
@@ -36,6 +35,8 @@ struct NcclTest {
 /// A file may hold several, one after the other. InputError names file, line and what would be
 /// right.
 std::vector<NcclTest> read_nccl_tests(const std::string& file);
+/// The same of the text of `file`.
+std::vector<NcclTest> parse_nccl_tests(const std::string& text, const std::string& file);
 
 /// The link part of a machine's profile.
 struct NcclProfile {
