@@ -49,7 +49,8 @@ std::int64_t count(const std::vector<const Series*>& list) {
 }
 
 double usual_spread(const std::vector<const Series*>& list) {
-  std::vector<double> spreads{};
+  std::vector<double> spreads;
+  spreads.reserve(list.size());
   for (const Series* s : list) {
     spreads.push_back(runtime::spread_of(s->seconds));
   }
