@@ -4,7 +4,9 @@
 
 #include "base/fit.hpp"
 #include "base/json.hpp"
+#include "cli/numbers.hpp"
 #include "runtime/calibrate/calibrate.hpp"
+#include "runtime/device/device.hpp"
 #include "sim/attention_table.hpp"
 #include "sim/machine.hpp"
 
@@ -23,17 +25,10 @@ std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int
 /// The block as the cost model names it.
 sim::AttentionShape shape_of(const runtime::AttentionBlock& block);
 
-/// A fitted number.
-struct Fitted {
-  double value = 0;
-  double spread = 0;
-  std::int64_t samples = 0;  // 0: assumed
-};
-
-/// Messages of one scope. Rates are those that a call reaches when nobody shares cores or NICs with
-/// it: the simulator lets ranks share them itself.
+/// Messages of one scope. Rates are those that a call reaches when nobody shares cores, GPUs or
+/// NICs with it: the simulator lets ranks share them itself.
 struct FittedTransport {
-  Fitted rate;       // the best of all kinds, nominal from here on; inter: of a NIC
+  Fitted rate;       // the best of all kinds; inter: of a NIC
   Fitted cpu_share;  // of a rank's core
   Fitted hop;        // seconds of a ring's step
   std::array<std::vector<LineSegment>, comm_kinds> segments;  // by CommKind; empty: not measured
@@ -42,14 +37,24 @@ struct FittedTransport {
   int nics = 1;                                             // inter
 };
 
-/// `scope`: "intra" or "inter". Nothing if no message of that scope was timed. `cores`, `nodes`:
-/// what `active` ranks of a series share.
-std::optional<FittedTransport> fit_transport(const std::vector<runtime::Series>& series,
-                                             std::string_view scope, const runtime::Hosts& hosts);
+/// What ranks shared while messages were timed, and what is known of their links.
+struct Sharing {
+  int nodes = 1, per_node = 1;
+  std::int64_t cores = 0;    // of a node, or of all nodes; 0: ranks are GPUs
+  bool one_machine = false;  // all nodes share the cores
+  int ranks_per_gpu = 1;
+  double gpu_memory_rate = 0;  // bytes/s that the ranks of a GPU reach together
+  int ranks_per_nic = 0;       // 0: to be found out
+  double hop = 0;              // seconds, where no small messages were timed
+  double own_copy = 0;         // as TransportSpec has it
+};
 
-/// How attention kernels fill a core (sim/kernel_cost), as parts of `peak`.
+/// `scope`: "intra" or "inter". Nothing if no message of that scope was timed.
+std::optional<FittedTransport> fit_transport(const std::vector<runtime::Series>& series,
+                                             std::string_view scope, const Sharing& sharing);
+
+/// How attention kernels fill a GPU or a core (sim/kernel_cost), as parts of its matrix rate.
 struct FittedAttention {
-  std::int64_t q_tile = 1, kv_tile = 1, backward_tile = 1;
   struct OfPhase {
     Fitted full, causal;  // efficiencies
     Fitted startup;       // seconds
@@ -57,8 +62,10 @@ struct FittedAttention {
   };
   OfPhase forward, backward;
 };
-FittedAttention fit_attention(const std::vector<runtime::Series>& series, std::string_view kernels,
-                              const sim::GpuSpec& gpu, DType dtype);
+/// `kernel`: tiles, order and head dimensions; its efficiencies and times count for nothing.
+FittedAttention fit_attention(const std::vector<runtime::Series>& series,
+                              const sim::AttentionKernelSpec& kernel, const sim::GpuSpec& gpu,
+                              DType dtype);
 
 struct FittedMemory {
   Fitted bandwidth;   // of the fastest kernel
@@ -76,9 +83,32 @@ struct ProfileInput {
   std::string comm;
   DType dtype = DType::fp32;
   runtime::Calibration calibration;
+  std::optional<runtime::device::DeviceReport> device;  // none: ranks are cores
+  std::string topology;                                 // GPUs: which machine this is; "": not said
+  std::string emulated_links;                           // as --emulate-link had them; "": none
 };
 /// "sp-plan/profile", with all raw samples. `environment` is of this process.
 Json profile_document(const ProfileInput& input);
+
+/// The document around a machine.
+struct ProfileParts {
+  std::string name;
+  Json environment, nodes, machine;
+  std::vector<runtime::Series> series;
+};
+Json profile_json(ProfileParts parts);
+
+/// The machine of such a profile.
+Json machine_of_cores(const ProfileInput& input, const Numbers& numbers);
+Json machine_of_gpus(const ProfileInput& input, const Numbers& numbers);
+
+/// Whether a machine of these GPUs can be described after the calibration; asked before it.
+/// InputError("--topology").
+void expect_describable(const runtime::device::DeviceReport& device, int ranks,
+                        const std::string& topology);
+
+/// Letters of the longest name of `gpu` in topologies/ that the driver's name for one contains.
+std::size_t name_in(const sim::GpuSpec& gpu, std::string_view driver_name);
 
 /// What it says, for people.
 std::string profile_table(const Json& profile, const ProfileInput& input, bool color);

@@ -1,10 +1,14 @@
 // Fits: from raw samples to the constants of the cost model.
 //
-// Sharing. Samples of messages were taken with `active` ranks at once, on fewer cores perhaps. The
-// simulator lets ranks share cores itself, so what is written is the rate without sharing: with c
-// core seconds a byte (suite links, `cpu`) and the rate R of a pair alone, a rank spends
-// share = min(1, c R) of its core, and `active` ranks on `cores` cores go
-// f = max(1, active share / cores) times slower than each alone.
+// Sharing. Samples of messages were taken with `active` ranks at once, on fewer cores or GPUs
+// perhaps. The simulator lets ranks share those itself, so what is written is the rate without
+// sharing.
+//
+//   cores   with c core seconds a byte (suite links, `cpu`) and the rate R of a pair alone, a rank
+//           spends share = min(1, c R) of its core, and `active` ranks on `cores` cores go
+//           f = max(1, active share / cores) times slower than each alone
+//   a GPU   a message is read and written: with a pair's rate R and the rate M at which all ranks
+//           of a GPU reach its memory, f = max(1, 2 active R / M)
 #include "base/error.hpp"
 #include "cli/calibration.hpp"
 #include "sim/kernel_cost.hpp"
@@ -45,30 +49,38 @@ std::int64_t count(const std::vector<const Series*>& list) {
 }
 
 double usual_spread(const std::vector<const Series*>& list) {
-  std::vector<double> spreads{};
+  std::vector<double> spreads;
+  spreads.reserve(list.size());
   for (const Series* s : list) {
     spreads.push_back(runtime::spread_of(s->seconds));
   }
   return spreads.empty() ? 0 : runtime::median_of(spreads);
 }
 
-/// Lines through the medians, less `hop` seconds for each further member of a group.
-std::vector<LineSegment> segments_of(const std::vector<const Series*>& list, double hop,
-                                     int own_hops) {
+/// Lines through the medians, less `hop` seconds for each hop of a ring. A rank that copies its own
+/// part moves as much as if it sent `own_copy` of that part, too.
+std::vector<LineSegment> segments_of(const std::vector<const Series*>& list, double hop = 0,
+                                     int own_hops = 0, double own_copy = 0) {
   std::vector<Sample> samples;
   for (const Series* s : list) {
     const double median = runtime::median_of(s->seconds);
-    samples.push_back(
-        {.x = s->size, .seconds = std::max(median - hop * (s->ranks - own_hops), 0.05 * median)});
+    samples.push_back({.x = s->size * (1 + own_copy / std::max(1, s->ranks - 1)),
+                       .seconds = std::max(median - hop * (s->ranks - own_hops), 0.05 * median)});
   }
   return samples.empty() ? std::vector<LineSegment>() : fit_segments(samples);
 }
 
-/// Best rate of segments that reach large messages; 0 without.
-double best_rate(const std::vector<LineSegment>& segments) {
+/// Best rate of the segments of `list` that reach large messages, and in which bytes take longer
+/// than latency: before, a rate is noise. 0 without.
+double best_rate(const std::vector<LineSegment>& segments, const std::vector<const Series*>& list) {
+  double largest = 0;
+  for (const Series* s : list) {
+    largest = std::max(largest, s->size);
+  }
   double best = 0;
   for (const LineSegment& s : segments) {
-    if (s.up_to > large_message && s.line.per_unit > 0) {
+    const double bytes_take = s.line.per_unit * std::min(s.up_to, largest);
+    if (s.up_to > large_message && bytes_take > s.line.latency) {
       best = std::max(best, 1 / s.line.per_unit);
     }
   }
@@ -81,16 +93,24 @@ void slow_down(std::vector<LineSegment>& segments, double factor) {
   }
 }
 
-/// Startup of a ring and seconds of each of its steps, from small messages.
-double hop_of(const std::vector<const Series*>& rings) {
+/// Seconds of each hop of rings, from small messages. The simulator counts a hop for every member
+/// but the first inside a node, and one for every node between nodes.
+Fitted hop_of(const std::vector<const Series*>& rings, int own_hops) {
   std::vector<Observation> observations;
+  std::vector<const Series*> small;
   for (const Series* s : rings) {
-    if (s->size <= small_message) {
-      observations.push_back(
-          {.x = {static_cast<double>(s->ranks - 1)}, .seconds = runtime::median_of(s->seconds)});
+    if (s->size <= small_message && s->ranks > own_hops) {
+      observations.push_back({.x = {static_cast<double>(s->ranks - own_hops)},
+                              .seconds = runtime::median_of(s->seconds)});
+      small.push_back(s);
     }
   }
-  return observations.empty() ? 0 : fit_nonnegative(observations).coefficients.front();
+  if (small.empty()) {
+    return {};
+  }
+  return {.value = std::max(least_seconds, fit_nonnegative(observations).coefficients.front()),
+          .spread = usual_spread(small),
+          .samples = count(small)};
 }
 
 /// Rate of an all-to-all by ranks of the group, as part of the best. A rank copies its own part,
@@ -103,7 +123,7 @@ std::vector<std::pair<int, double>> factors_of(std::vector<const Series*>& list)
   std::vector<std::pair<int, double>> factors;
   double best = 0;
   for (const auto& [ranks, some] : by_ranks) {
-    factors.emplace_back(ranks, best_rate(segments_of(some, 0, 0)));
+    factors.emplace_back(ranks, best_rate(segments_of(some), some));
     if (factors.back().second > best) {
       best = factors.back().second;
       list = some;
@@ -134,69 +154,96 @@ int nics_of(double together, double alone, int per_node) {
   return best;
 }
 
+/// How many times slower ranks went than each alone.
+double slowdown(const std::vector<const Series*>& list, const FittedTransport& t,
+                const Sharing& sharing) {
+  const double active = list.front()->active;
+  if (sharing.cores > 0) {
+    const double on_cores = sharing.one_machine ? active : active / sharing.nodes;
+    return std::max(1.0, on_cores * t.cpu_share.value / static_cast<double>(sharing.cores));
+  }
+  if (sharing.ranks_per_gpu > 1 && sharing.gpu_memory_rate > 0) {
+    const double on_gpu = std::min<double>(active, sharing.ranks_per_gpu);
+    return std::max(1.0, on_gpu * 2 * t.rate.value / sharing.gpu_memory_rate);
+  }
+  return 1;
+}
+
+/// The collectives of one kind. Between nodes: those whose groups have one rank of each.
+std::vector<const Series*> collectives_of(const std::vector<Series>& series, CommKind kind,
+                                          std::string_view scope, const Sharing& sharing) {
+  auto list = select(series, "collectives", to_string(kind), scope);
+  std::erase_if(list,
+                [&](const Series* s) { return scope == "inter" && s->ranks != sharing.nodes; });
+  return list;
+}
+
 }  // namespace
 
 std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
-                                             std::string_view scope, const runtime::Hosts& hosts) {
-  const auto ring = select(series, "links", "ring", scope);
-  if (ring.empty()) {
+                                             std::string_view scope, const Sharing& sharing) {
+  if (std::ranges::none_of(series, [&](const Series& s) { return s.scope == scope; })) {
     return std::nullopt;
   }
+  const bool inter = scope == "inter";
+  const auto ring = select(series, "links", "ring", scope);
   const auto pair = select(series, "links", "pair", scope);
   const auto cpu = select(series, "links", "cpu", scope);
   FittedTransport t;
-  const double alone = best_rate(segments_of(pair, 0, 0));
-  t.cpu_share = {.value = core_share(cpu, alone),
+  t.cpu_share = {.value = core_share(cpu, best_rate(segments_of(pair), pair)),
                  .spread = usual_spread(cpu),
                  .samples = std::max<std::int64_t>(1, count(cpu))};
-  const auto sharing = [&](const std::vector<const Series*>& list) {
-    const double active = list.front()->active;
-    const double on_cores = hosts.one_machine ? active : active / hosts.nodes();
-    return std::max(1.0, on_cores * t.cpu_share.value / static_cast<double>(hosts.cores));
-  };
 
-  const bool inter = scope == "inter";
+  const int own_hops = inter ? 0 : 1;
   std::vector<const Series*> rings;
   for (const CommKind kind : {CommKind::all_gather, CommKind::reduce_scatter}) {
-    const auto some = select(series, "collectives", to_string(kind), scope);
+    const auto some = collectives_of(series, kind, scope, sharing);
     rings.insert(rings.end(), some.begin(), some.end());
   }
-  std::erase_if(rings, [&](const Series* s) { return inter && s->ranks != hosts.nodes(); });
-  const double small = runtime::median_of(ring.front()->seconds);
-  t.hop = {.value = std::max(least_seconds, rings.empty() ? small : hop_of(rings)),
-           .spread = usual_spread(rings.empty() ? ring : rings),
-           .samples = count(rings.empty() ? ring : rings)};
+  t.hop = hop_of(rings, own_hops);
+  const bool one_size =
+      std::ranges::all_of(rings, [&](const Series* s) { return s->ranks == rings.front()->ranks; });
+  if (sharing.hop > 0 && (t.hop.samples == 0 || one_size)) {
+    t.hop = {.value = sharing.hop, .spread = 0, .samples = 0};
+  } else if (t.hop.samples == 0 && !ring.empty()) {
+    t.hop = {.value = runtime::median_of(ring.front()->seconds),
+             .spread = usual_spread(ring),
+             .samples = count(ring)};
+  }
 
-  const auto set = [&](CommKind kind, std::vector<const Series*> list, bool hops) {
+  const auto set = [&](CommKind kind, const std::vector<const Series*>& list, bool in_rings) {
     if (list.empty()) {
       return;
     }
     auto& segments = t.segments.at(static_cast<std::size_t>(kind));
-    segments = segments_of(list, hops ? t.hop.value : 0, inter ? 0 : 1);
-    slow_down(segments, 1 / sharing(list));
+    segments =
+        in_rings ? segments_of(list, t.hop.value, own_hops, sharing.own_copy) : segments_of(list);
+    slow_down(segments, 1 / slowdown(list, t, sharing));
     t.samples.at(static_cast<std::size_t>(kind)) = count(list);
-    t.rate.value = std::max(t.rate.value, best_rate(segments));
+    t.rate.value = std::max(t.rate.value, best_rate(segments, list));
   };
-  set(CommKind::send_recv, ring, false);
+  // Ranks that share a GPU are slowed down by it in a ring: what one reaches alone is a pair's.
+  set(CommKind::send_recv, sharing.ranks_per_gpu > 1 && !pair.empty() ? pair : ring, false);
   if (const auto pairs = select(series, "links", "pairs", scope); !pairs.empty()) {
-    auto lines = segments_of(pairs, 0, 0);
-    slow_down(lines, 1 / sharing(pairs));
-    const double together = best_rate(lines) * hosts.per_node;
-    t.nics = nics_of(together, std::max(t.rate.value, least_seconds), hosts.per_node);
+    auto lines = segments_of(pairs);
+    slow_down(lines, 1 / slowdown(pairs, t, sharing));
+    const double together = best_rate(lines, pairs) * sharing.per_node;
+    t.nics = nics_of(together, std::max(t.rate.value, least_seconds), sharing.per_node);
     t.rate.value = std::max(t.rate.value, together / t.nics);
   }
+  const double ranks_per_nic = sharing.ranks_per_nic > 0
+                                   ? sharing.ranks_per_nic
+                                   : static_cast<double>(sharing.per_node) / t.nics;
   for (const CommKind kind :
        {CommKind::all_to_all, CommKind::all_gather, CommKind::reduce_scatter}) {
-    auto list = select(series, "collectives", to_string(kind), scope);
-    std::erase_if(list, [&](const Series* s) { return inter && s->ranks != hosts.nodes(); });
+    auto list = collectives_of(series, kind, scope, sharing);
     if (kind == CommKind::all_to_all && !inter) {
       t.all_to_all_by_ranks = factors_of(list);  // leaves those of the best number of ranks
     }
     const double nominal = t.rate.value;
     set(kind, list, kind != CommKind::all_to_all);
     if (inter && !list.empty()) {  // ranks of a node shared its NICs
-      slow_down(t.segments.at(static_cast<std::size_t>(kind)),
-                static_cast<double>(t.nics) / hosts.per_node);
+      slow_down(t.segments.at(static_cast<std::size_t>(kind)), 1 / ranks_per_nic);
       t.rate.value = nominal;
     }
   }
@@ -205,8 +252,8 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
       t.rate.value = std::max(t.rate.value, s->size / runtime::median_of(s->seconds));
     }
   }
-  t.rate.samples = t.samples.front();
-  t.rate.spread = usual_spread(ring);
+  t.rate.samples = std::ranges::max(t.samples);
+  t.rate.spread = usual_spread(ring.empty() ? rings : ring);
   return t;
 }
 
@@ -226,37 +273,24 @@ std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series) {
 
 namespace {
 
-/// A kernel at peak whose items cost `overhead` rows more, and nothing else.
-sim::AttentionKernelSpec ideal_kernel(const FittedAttention& tiles, std::int64_t overhead) {
-  const auto rows = [](std::int64_t n) {
-    return Sourced<std::int64_t>{.value = n, .spread = 0, .source = ""};
-  };
+/// The kernel at peak, with items that cost `overhead` rows more, and nothing else.
+sim::AttentionKernelSpec ideal_kernel(sim::AttentionKernelSpec kernel, std::int64_t overhead) {
   const Sourced<double> one{.value = 1, .spread = 0, .source = ""};
-  const Sourced<Seconds> none{};
-  return {.kernel = "ideal",
-          .q_tile = rows(tiles.q_tile),
-          .kv_tile = rows(tiles.kv_tile),
-          .backward_tile = rows(tiles.backward_tile),
-          .ctas_per_sm = rows(1),
-          .item_overhead = rows(overhead),
-          .item_overhead_backward = rows(overhead),
-          .forward_full = one,
-          .forward_causal = one,
-          .backward_full = one,
-          .backward_causal = one,
-          .head_dim_64 = one,
-          .startup = none,
-          .startup_backward = none,
-          .forward_minimum_fill = std::nullopt};
+  kernel.forward_full = kernel.forward_causal = one;
+  kernel.backward_full = kernel.backward_causal = one;
+  kernel.startup = kernel.startup_backward = {};
+  kernel.item_overhead.value = kernel.item_overhead_backward.value = overhead;
+  return kernel;
 }
 
 /// t = startup + (ideal + overhead rows) / efficiency: least squares in
 /// [1, ideal of unmasked blocks, ideal of masked ones, ideal of a row more for each item].
 FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phase, DType dtype,
-                                   const FittedAttention& tiles, const sim::GpuSpec& gpu) {
+                                   const sim::AttentionKernelSpec& kernel,
+                                   const sim::GpuSpec& gpu) {
   constexpr std::int64_t overhead = 1024;
-  const sim::AttentionKernelSpec bare = ideal_kernel(tiles, 0);
-  const sim::AttentionKernelSpec with = ideal_kernel(tiles, overhead);
+  const sim::AttentionKernelSpec bare = ideal_kernel(kernel, 0);
+  const sim::AttentionKernelSpec with = ideal_kernel(kernel, overhead);
   std::vector<Observation> observations;
   std::int64_t samples = 0;
   bool any_full = false;
@@ -302,23 +336,11 @@ FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phas
 
 }  // namespace
 
-FittedAttention fit_attention(const std::vector<Series>& series, std::string_view kernels,
-                              const sim::GpuSpec& gpu, DType dtype) {
-  FittedAttention a;
-  if (kernels == "onednn") {  // tiles of 256 rows, which the heads of a group share
-    std::int64_t group = 1;
-    for (const Series& s : series) {
-      if (s.what == "attention" && s.block) {
-        group = std::max<std::int64_t>(group, s.block->q_heads / s.block->kv_heads);
-      }
-    }
-    a.q_tile = std::max<std::int64_t>(1, 256 / group);
-    a.kv_tile = 256;
-    a.backward_tile = 256;
-  }
-  a.forward = fit_phase(series, Phase::forward, dtype, a, gpu);
-  a.backward = fit_phase(series, Phase::backward, dtype, a, gpu);
-  return a;
+FittedAttention fit_attention(const std::vector<Series>& series,
+                              const sim::AttentionKernelSpec& kernel, const sim::GpuSpec& gpu,
+                              DType dtype) {
+  return {.forward = fit_phase(series, Phase::forward, dtype, kernel, gpu),
+          .backward = fit_phase(series, Phase::backward, dtype, kernel, gpu)};
 }
 
 FittedMemory fit_memory(const std::vector<Series>& series) {

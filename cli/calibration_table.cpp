@@ -3,6 +3,7 @@
 #include "cli/calibration.hpp"
 #include "cli/human.hpp"
 #include "cli/output.hpp"
+#include "cli/report_run.hpp"
 
 #include <algorithm>
 #include <map>
@@ -133,8 +134,9 @@ std::string profile_table(const Json& profile, const ProfileInput& input, bool c
       style.bold(fmt::format("{}: {} x {} ranks ({}), {} kernels in {}", input.name, hosts.nodes(),
                              hosts.per_node, input.comm, input.kernels, to_string(input.dtype))) +
       "\n";
-  text += fmt::format("{} cores, {}\n", hosts.cores,
-                      profile.at("environment").at("cpu").get<std::string>());
+  text += input.device ? device_text(*input.device) + "\n"
+                       : fmt::format("{} cores, {}\n", hosts.cores,
+                                     profile.at("environment").at("cpu").get<std::string>());
   print(text, "Messages: time of the smallest, rate by size", messages(series), style);
   print(text, "Attention blocks of plans", attention(series), style);
   print(text, "Kernels around them", small_kernels(series), style);

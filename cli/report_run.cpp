@@ -80,10 +80,6 @@ Json check_json(const runtime::CheckReport& check) {
   return {{"passed", check.passed()}, {"part", check.part}, {"tensors", tensors}};
 }
 
-std::string cuda_version(int number) {
-  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
-}
-
 Json seconds_json(const std::vector<Seconds>& samples) {
   Json list = Json::array();
   for (const Seconds s : samples) {
@@ -121,16 +117,6 @@ Json device_json(const runtime::device::DeviceReport& device) {
           {"timed_event_s", device.timed_event.count()}};
 }
 
-/// "on 1 x NVIDIA H200, 8 ranks a GPU with 16 SMs each"
-std::string device_text(const runtime::device::DeviceReport& device) {
-  std::string text = fmt::format("on {} x {}", device.gpus, device.gpu);
-  if (device.ranks_per_gpu > 1) {
-    text += fmt::format(", {} ranks a GPU with {} SMs each", device.ranks_per_gpu,
-                        device.multiprocessors);
-  }
-  return text;
-}
-
 std::string ratio_text(Seconds measured, Seconds predicted) {
   return predicted.count() > 0
              ? fmt::format("{:+.1f} %", 100 * (predicted.count() / measured.count() - 1))
@@ -166,6 +152,19 @@ std::string check_text(const RunReport& report, const Style& style) {
 }
 
 }  // namespace
+
+std::string device_text(const runtime::device::DeviceReport& device) {
+  std::string text = fmt::format("on {} x {}", device.gpus, device.gpu);
+  if (device.ranks_per_gpu > 1) {
+    text += fmt::format(", {} ranks a GPU with {} SMs each", device.ranks_per_gpu,
+                        device.multiprocessors);
+  }
+  return text;
+}
+
+std::string cuda_version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
 
 PhaseTimes times_of(const Timeline& timeline) {
   std::map<Rank, PhaseTimes> ranks;

@@ -2,8 +2,10 @@
 // writes the profile that --profile reads.
 #include "base/error.hpp"
 #include "base/parse.hpp"
+#include "cli/backend.hpp"
 #include "cli/calibration.hpp"
 #include "cli/command.hpp"
+#include "cli/nccl_tests.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
 
@@ -13,6 +15,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
+#include <memory>
 #include <set>
 
 namespace spp::cli::commands {
@@ -20,13 +24,16 @@ namespace {
 
 constexpr std::array<OptionGroup, 0> groups{};
 constexpr std::array options{
-    Option{"comm", "inproc|mpi",
-           "how ranks talk: threads of this process, or the processes that mpirun or srun started "
-           "(default: mpi there, else inproc)"},
-    Option{"gpus", "N", "ranks (default: the cores of this machine; with mpirun: all)"},
+    comm_option,
+    device_option,
+    Option{"gpus", "N",
+           "ranks (default: the cores of this machine; on GPUs as many as there are, 8 on one; "
+           "under a launcher: all)"},
+    ranks_per_gpu_option,
+    emulate_link_option,
     Option{"suite", "links,collectives,attention,elementwise",
            "what to measure (default: all of it)"},
-    Option{"kernels", "NAME", "attention kernels: onednn or reference (default: onednn)"},
+    kernels_option,
     Option{"dtype", "bf16|fp16|fp32", "of attention (default: bf16)"},
     Option{"heads", "N", "query heads of the plans whose blocks are measured (default: 8)"},
     Option{"kv-heads", "N", "their KV heads; they divide --heads (default: as many)"},
@@ -35,46 +42,50 @@ constexpr std::array options{
     Option{"mask", "causal|full|window:W", "which keys a query sees (default: causal)"},
     Option{"budget", "SECONDS", "time for all suites, about (default: 60)"},
     Option{"name", "NAME", "of the machine in the profile (default: this host's name)"},
+    Option{"topology", "NAME|FILE",
+           "which machine these GPUs are in: its sockets, NICs and nominal rates stay, what is "
+           "measured takes the place of the rest (needed where GPUs talk over PCIe)"},
+    Option{"nccl-tests", "FILE,…",
+           "measure nothing: read links of --topology from the output of NCCL's performance tests "
+           "(all_gather_perf, reduce_scatter_perf, alltoall_perf, sendrecv_perf; text or JSON)"},
 };
 
 /// All that was asked for.
 struct Request {
-  const runtime::TransportBackend* transport = nullptr;
-  const runtime::AttentionBackend* kernels = nullptr;
+  Device device = Device::cpu;
+  Communication comm;
+  const runtime::AttentionBackend* kernels = nullptr;       // of the host
+  std::unique_ptr<runtime::device::DeviceEngines> engines;  // GPUs
+  std::string kernel_name;
   int ranks = 1;
+  int ranks_per_node = 0;  // of emulated nodes
   std::vector<std::string> suites;
   Problem problem;
   std::vector<std::int64_t> lengths;
   Seconds budget{};
-  std::string name, file;
+  std::string name, file, topology, emulated_links;
+  std::vector<std::string> warnings;
 
   /// What samples depend on: a calibration that was interrupted goes on if this is the same.
   [[nodiscard]] Json key() const {
-    return {{"comm", transport->name},
-            {"ranks", ranks},
-            {"kernels", kernels->name},
-            {"dtype", to_string(problem.dtype)},
-            {"heads", problem.q_heads},
-            {"kv_heads", problem.kv_heads},
-            {"head_dim", problem.head_dim},
-            {"mask", to_string(problem.mask)},
-            {"seq", lengths}};
+    Json key = {{"comm", comm.name},
+                {"ranks", ranks},
+                {"kernels", kernel_name},
+                {"dtype", to_string(problem.dtype)},
+                {"heads", problem.q_heads},
+                {"kv_heads", problem.kv_heads},
+                {"head_dim", problem.head_dim},
+                {"mask", to_string(problem.mask)},
+                {"seq", lengths}};
+    if (engines != nullptr) {
+      const runtime::device::DeviceReport gpus = engines->report();
+      key["gpu"] = gpus.gpu;
+      key["ranks_per_gpu"] = gpus.ranks_per_gpu;
+      key["emulated_links"] = emulated_links;
+    }
+    return key;
   }
 };
-
-template <class Backend>
-const Backend& usable(const Backend& backend, const std::string& why_not, std::string_view option) {
-  if (!why_not.empty()) {
-    throw InputError(option, fmt::format("{}: {}", backend.name, why_not));
-  }
-  return backend;
-}
-
-int whole(const Arguments& arguments, std::string_view option, int otherwise, std::int64_t most) {
-  const auto text = arguments.find(option);
-  return text ? static_cast<int>(parse_int(*text, fmt::format("--{}", option), 1, most))
-              : otherwise;
-}
 
 std::vector<std::string> read_suites(const Arguments& arguments) {
   std::vector<std::string> known(runtime::calibration_suites.begin(),
@@ -99,9 +110,9 @@ Problem read_problem(const Arguments& arguments) {
   constexpr std::int64_t most_heads = 4096;
   constexpr std::int64_t most_head_dim = 2048;
   Problem p;
-  p.q_heads = whole(arguments, "heads", 8, most_heads);
-  p.kv_heads = whole(arguments, "kv-heads", p.q_heads, most_heads);
-  p.head_dim = whole(arguments, "head-dim", 128, most_head_dim);
+  p.q_heads = whole(arguments, "heads", 8, 1, most_heads);
+  p.kv_heads = whole(arguments, "kv-heads", p.q_heads, 1, most_heads);
+  p.head_dim = whole(arguments, "head-dim", 128, 1, most_head_dim);
   if (p.q_heads % p.kv_heads != 0) {
     throw InputError("--kv-heads",
                      fmt::format("{} does not divide --heads {}", p.kv_heads, p.q_heads));
@@ -123,34 +134,70 @@ std::string host_name() {
   return host[0] != '\0' ? host.data() : "this machine";
 }
 
-Request read_request(const Arguments& arguments) {
-  arguments.expect_no_positionals();
-  Request r;
-  r.file = arguments.get("output", "");
-  if (r.file.empty()) {
+/// Ranks that run when --gpus does not say: all that the launcher started; a core for each; on GPUs
+/// one for each, and on a single GPU enough to make a machine.
+int usual_ranks(const Arguments& arguments, const Request& r) {
+  constexpr int on_one_gpu = 8;
+  if (const int launched = r.comm.transport->launched_ranks(); launched > 0) {
+    return launched;
+  }
+  if (r.device == Device::cpu) {
+    return cores_of_this_process();
+  }
+  const int gpus = runtime::device::gpu_count();
+  const bool alone = r.comm.name == "nccl";
+  return gpus * whole(arguments, "ranks-per-gpu", gpus == 1 && !alone ? on_one_gpu : 1);
+}
+
+void read_ranks(const Arguments& arguments, Request& r) {
+  constexpr int most_threads = 1024;
+  r.ranks = whole(arguments, "gpus", usual_ranks(arguments, r), 1, most_threads);
+  const int launched = r.comm.transport->launched_ranks();
+  if (launched > 0 && r.ranks != launched) {
+    throw InputError("--gpus",
+                     fmt::format("{}, but the launcher started {} ranks", r.ranks, launched));
+  }
+}
+
+/// Kernels, and the engines of GPUs.
+void choose_kernels(const Arguments& arguments, Request& r) {
+  if (r.device == Device::cpu) {
+    r.kernels = &kernels_of(arguments, r.problem.dtype, r.warnings);
+    r.kernel_name = r.kernels->name;
+    return;
+  }
+  const auto wanted = device_options(arguments, r.comm, r.problem, r.warnings);
+  if (wanted.network) {
+    r.ranks_per_node = std::min(r.ranks, wanted.network->ranks_per_node);
+    if (r.ranks % r.ranks_per_node != 0) {
+      throw InputError("--emulate-link", fmt::format("{} ranks a node do not divide {} ranks",
+                                                     r.ranks_per_node, r.ranks));
+    }
+  }
+  r.kernel_name = wanted.kernels;
+  r.engines = runtime::device::make_engines(wanted, r.ranks, *r.comm.transport);
+  expect_describable(r.engines->report(), r.ranks, r.topology);
+}
+
+std::string file_of(const Arguments& arguments) {
+  std::string file = arguments.get("output", "");
+  if (file.empty()) {
     throw InputError("--output", "missing: the file of the profile, as in -o machine.json");
   }
-  const auto& mpi = runtime::transports::by_name("mpi", "--comm");
-  const std::string comm = arguments.get("comm", mpi.launched_ranks() > 0 ? "mpi" : "inproc");
-  const auto& transport = runtime::transports::by_name(comm, "--comm");
-  r.transport = &usable(transport, transport.why_not(), "--comm");
+  return file;
+}
+
+Request read_request(const Arguments& arguments) {
+  Request r;
+  r.file = file_of(arguments);
+  r.device = device_of(arguments);
+  r.comm = communication_of(arguments, r.device);
   r.suites = read_suites(arguments);
   r.problem = read_problem(arguments);
   for (const std::string_view length : split(arguments.get("seq", "4K"), ',')) {
     r.lengths.push_back(parse_tokens(length, "--seq"));
   }
-  const auto& kernels =
-      runtime::attention_kernels::by_name(arguments.get("kernels", "onednn"), "--kernels");
-  const bool chosen = arguments.has("kernels");
-  r.kernels = &usable(kernels, kernels.why_not(r.problem.dtype), chosen ? "--kernels" : "--dtype");
-  const int launched = transport.launched_ranks();
-  constexpr int most_threads = 1024;
-  r.ranks =
-      whole(arguments, "gpus", launched > 0 ? launched : cores_of_this_process(), most_threads);
-  if (launched > 0 && r.ranks != launched) {
-    throw InputError("--gpus",
-                     fmt::format("{}, but the launcher started {} ranks", r.ranks, launched));
-  }
+  r.problem.seq = r.lengths.front();
   const std::string budget = arguments.get("budget", "60");
   r.budget = Seconds(parse_double(budget, "--budget"));
   constexpr double most_seconds = 86400;
@@ -159,6 +206,14 @@ Request read_request(const Arguments& arguments) {
                      fmt::format("'{}' is not between 0 and {} seconds", budget, most_seconds));
   }
   r.name = arguments.get("name", host_name());
+  r.topology = arguments.get("topology", "");
+  r.emulated_links = arguments.get("emulate-link", "");
+  if (!r.topology.empty() && r.device == Device::cpu) {
+    throw InputError("--topology",
+                     "describes a machine of GPUs: add --device cuda or --nccl-tests");
+  }
+  read_ranks(arguments, r);
+  choose_kernels(arguments, r);
   return r;
 }
 
@@ -224,9 +279,12 @@ std::vector<runtime::AttentionBlock> blocks_of(const Request& r) {
 /// What measures the suites that `done` lacks and adds them to it.
 runtime::CalibrationRequest measurement(const Request& r, SamplesBySuite& done) {
   runtime::CalibrationRequest m;
-  m.transport = r.transport;
+  m.transport = r.comm.transport;
   m.kernels = r.kernels;
+  m.engines = r.engines.get();
   m.ranks = r.ranks;
+  m.ranks_per_node = r.ranks_per_node;
+  m.ranks_per_device = r.engines != nullptr ? r.engines->report().ranks_per_gpu : 1;
   m.shape = r.problem;
   m.budget = r.budget;
   for (const std::string& suite : r.suites) {
@@ -244,15 +302,48 @@ runtime::CalibrationRequest measurement(const Request& r, SamplesBySuite& done) 
   return m;
 }
 
+/// Links of a described machine, as NCCL's tests measured them.
+void read_nccl_tests(const Arguments& arguments, const Output& output) {
+  for (const std::string_view option :
+       {"comm", "device", "gpus", "ranks-per-gpu", "emulate-link", "suite", "kernels", "dtype",
+        "heads", "kv-heads", "head-dim", "seq", "mask", "budget"}) {
+    if (arguments.has(option)) {
+      throw InputError(fmt::format("--{}", option),
+                       "given together with --nccl-tests, which measures nothing");
+    }
+  }
+  const auto topology = arguments.find("topology");
+  if (!topology) {
+    throw InputError("--topology", "missing: the machine whose links --nccl-tests measured");
+  }
+  const std::string file = file_of(arguments);
+  const NcclProfile profile = profile_of_nccl_tests(split(arguments.get("nccl-tests", ""), ','),
+                                                    *topology, arguments.get("name", *topology));
+  for (const std::string& warning : profile.warnings) {
+    complain(fmt::format("warning: {}", warning));
+  }
+  output.result(profile.document, [&](const Style& style) {
+    return nccl_table(profile, style.color) +
+           fmt::format("\nUse it: sp-plan plan --topology {} --profile {} …\n", *topology, file);
+  });
+}
+
 void execute(const Arguments& arguments, Output& output) {
-  const Request request = read_request(arguments);
-  const bool first = request.transport->launched_rank() == 0;
+  arguments.expect_no_positionals();
+  if (arguments.has("nccl-tests")) {
+    read_nccl_tests(arguments, output);
+    return;
+  }
+  Request request = read_request(arguments);
+  const bool first = request.comm.transport->launched_rank() == 0;
   SamplesBySuite done = first ? load(request) : SamplesBySuite();
-  ProfileInput input{.name = request.name,
-                     .kernels = std::string(request.kernels->name),
-                     .comm = std::string(request.transport->name),
-                     .dtype = request.problem.dtype,
-                     .calibration = {}};
+  ProfileInput input;
+  input.name = request.name;
+  input.kernels = request.kernel_name;
+  input.comm = request.comm.name;
+  input.dtype = request.problem.dtype;
+  input.topology = request.topology;
+  input.emulated_links = request.emulated_links;
   runtime::CalibrationRequest work = measurement(request, done);
   {
     Progress progress("measuring", output.quiet() || !first);
@@ -264,6 +355,13 @@ void execute(const Arguments& arguments, Output& output) {
   }
   if (!input.calibration.complete) {
     return;  // rank 0 tells
+  }
+  if (request.engines != nullptr) {
+    input.device = request.engines->report();
+    std::ranges::copy(request.engines->warnings(), std::back_inserter(request.warnings));
+  }
+  for (const std::string& warning : request.warnings) {
+    complain(fmt::format("warning: {}", warning));
   }
   input.calibration.series = done;
   const Json profile = profile_document(input);
@@ -286,7 +384,8 @@ extern const Command calibrate{
         "Measures messages between ranks, collectives, the attention blocks that plans of a shape "
         "run, and the kernels around them, with the transports and kernels that 'run' uses; fits "
         "the constants of the cost model to them, and writes both to a profile. Ranks are threads "
-        "of this process, or the processes that mpirun or srun started, as many on every host. "
+        "of this process, which may share a GPU, or the processes that mpirun, srun or torchrun "
+        "started, as many on every host. "
         "What was measured is kept in FILE.partial until all is done: an interrupted calibration "
         "goes on with the suites that are missing.",
     .arguments = "",
@@ -295,7 +394,12 @@ extern const Command calibrate{
     .examples =
         "sp-plan calibrate --gpus 4 --heads 8 --head-dim 64 --seq 4K,8K --dtype fp32 -o here.json\n"
         "sp-plan plan --profile here.json --heads 8 --head-dim 64 --seq 8K --dtype fp32\n"
-        "mpirun -np 4 sp-plan calibrate --suite links,collectives --dtype fp32 -o links.json",
+        "mpirun -np 4 sp-plan calibrate --suite links,collectives --dtype fp32 -o links.json\n"
+        "sp-plan calibrate --device cuda --heads 32 --kv-heads 8 --seq 32K -o gpu.json\n"
+        "mpirun -np 8 sp-plan calibrate --device cuda --topology dgx-h100 --heads 32 --kv-heads 8 "
+        "--seq 128K -o node.json\n"
+        "sp-plan calibrate --nccl-tests all_gather.txt,alltoall.txt --topology dgx-h100 -o "
+        "links.json",
     .run = execute,
 };
 

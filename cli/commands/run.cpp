@@ -1,11 +1,10 @@
 // sp-plan run: executes a plan for real, checks it, and holds it against its prediction.
 #include "base/error.hpp"
-#include "base/parse.hpp"
+#include "cli/backend.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_run.hpp"
-#include "runtime/device/device.hpp"
 #include "schedule/coverage.hpp"
 
 #include <algorithm>
@@ -20,20 +19,11 @@ namespace {
 constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
                             OptionGroup::plan_file};
 constexpr std::array options{
-    Option{"comm", "inproc|mpi|nccl",
-           "how ranks talk: threads of this process; the processes that mpirun or srun started; "
-           "NCCL, one GPU a rank, under mpirun, srun or torchrun or as threads (default: mpi under "
-           "mpirun, on GPUs nccl under any launcher, else inproc)"},
-    Option{"device", "cpu|cuda", "where kernels run (default: cpu)"},
-    Option{"kernels", "NAME",
-           "attention kernels: onednn or reference, on GPUs cudnn or reference (default: the first "
-           "that can)"},
-    Option{"ranks-per-gpu", "N",
-           "ranks that share a GPU, each with its part of the SMs (inproc; default: as few as the "
-           "GPUs here allow)"},
-    Option{"emulate-link", "LATENCY:RATE[,…]",
-           "links between ranks on GPUs (inproc): 5us:100GB/s, or inside nodes, between them and "
-           "ranks a node: 5us:300GB/s,20us:50GB/s,4"},
+    comm_option,
+    device_option,
+    kernels_option,
+    ranks_per_gpu_option,
+    emulate_link_option,
     Option{"check", "", "compare every rank's results with single-device attention in fp64"},
     Option{"iters", "N", "timed iterations (default: 5)"},
     Option{"warmup", "N", "iterations before (default: 1)"},
@@ -42,119 +32,8 @@ constexpr std::array options{
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev, as measured"},
 };
 
-using runtime::device::Communication;
-using runtime::device::DeviceOptions;
-
 constexpr double noisy = 0.05;  // spread from which on a measurement is called noisy
 constexpr double above_peak = 1.02;
-
-enum class Device : std::uint8_t { cpu, cuda };
-
-/// A back end that cannot do its work here, which is no mistake of the caller.
-[[noreturn]] void not_here(std::string_view option, std::string_view value,
-                           const std::string& why_not) {
-  throw Refusal(ExitCode::failed, fmt::format("{} {}: {}", option, value, why_not));
-}
-
-Device device_of(const Arguments& arguments) {
-  const std::string name = arguments.get("device", "cpu");
-  if (name == "cpu") {
-    for (const std::string_view option : {"ranks-per-gpu", "emulate-link"}) {
-      if (arguments.has(option)) {
-        throw InputError(fmt::format("--{}", option), "is for GPUs: add --device cuda");
-      }
-    }
-    return Device::cpu;
-  }
-  if (name != "cuda") {
-    throw InputError("--device", fmt::format("unknown device '{}' (cpu or cuda)", name));
-  }
-  if (const std::string why_not = runtime::device::why_not_cuda(); !why_not.empty()) {
-    not_here("--device", name, why_not);
-  }
-  return Device::cuda;
-}
-
-/// How ranks talk, and what starts them: with NCCL that is the control plane only.
-struct CommChoice {
-  std::string name;
-  const runtime::TransportBackend* transport = nullptr;
-};
-CommChoice comm_of(const Arguments& arguments, Device device) {
-  const auto& mpi = runtime::transports::by_name("mpi", "--comm");
-  const auto& tcp = runtime::transports::by_name("tcp", "--comm");  // torchrun's variables
-  const bool by_mpi = mpi.launched_ranks() > 0;
-  const bool by_torchrun = device == Device::cuda && !by_mpi && tcp.launched_ranks() > 0;
-  const bool launched = by_mpi || by_torchrun;
-  const std::string own_processes = device == Device::cuda ? "nccl" : "mpi";
-  CommChoice choice{.name = arguments.get("comm", launched ? own_processes : "inproc")};
-  if (choice.name != "nccl") {
-    choice.transport = &runtime::transports::by_name(choice.name, "--comm");
-  } else if (device == Device::cpu) {
-    throw InputError("--comm", "nccl moves memory of GPUs: add --device cuda");
-  } else if (const std::string why_not = runtime::device::why_not_nccl(); !why_not.empty()) {
-    not_here("--comm", "nccl", why_not);
-  } else {
-    choice.transport = by_mpi        ? &mpi
-                       : by_torchrun ? &tcp
-                                     : &runtime::transports::by_name("inproc", "--comm");
-  }
-  if (choice.name == "mpi" && device == Device::cuda) {
-    throw InputError("--comm",
-                     "mpi moves memory of the host: with --device cuda use nccl, or inproc "
-                     "for ranks that share a GPU");
-  }
-  if (const std::string why_not = choice.transport->why_not(); !why_not.empty()) {
-    throw InputError("--comm", fmt::format("{}: {}", choice.name, why_not));
-  }
-  return choice;
-}
-
-const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dtype,
-                                            std::vector<std::string>& warnings) {
-  if (const auto name = arguments.find("kernels")) {
-    const auto& kernels = runtime::attention_kernels::by_name(*name, "--kernels");
-    if (const std::string why_not = kernels.why_not(dtype); !why_not.empty()) {
-      throw InputError("--kernels", fmt::format("{}: {}", *name, why_not));
-    }
-    return kernels;
-  }
-  const auto& fast = runtime::attention_kernels::by_name("onednn", "--kernels");
-  if (const std::string why_not = fast.why_not(dtype); !why_not.empty()) {
-    warnings.push_back(
-        fmt::format("onednn kernels: {}; reference kernels ran, which are slow on "
-                    "purpose",
-                    why_not));
-    return runtime::attention_kernels::by_name("reference", "--kernels");
-  }
-  return fast;
-}
-
-int whole(const Arguments& arguments, std::string_view option, int otherwise, std::int64_t least) {
-  const auto text = arguments.find(option);
-  return text ? static_cast<int>(parse_int(*text, fmt::format("--{}", option), least, 1'000'000))
-              : otherwise;
-}
-
-DeviceOptions device_options(const Arguments& arguments, const CommChoice& comm,
-                             const Problem& problem, std::vector<std::string>& warnings) {
-  DeviceOptions wanted{
-      .communication = comm.name == "nccl" ? Communication::nccl : Communication::inproc,
-      .kernels = arguments.get("kernels", ""),
-      .ranks_per_gpu = whole(arguments, "ranks-per-gpu", 0, 1),
-      .network = std::nullopt};
-  if (const auto links = arguments.find("emulate-link")) {
-    wanted.network = runtime::parse_network(*links, "--emulate-link");
-  }
-  for (const std::string_view option : {"ranks-per-gpu", "emulate-link"}) {
-    if (wanted.communication == Communication::nccl && arguments.has(option)) {
-      throw InputError(fmt::format("--{}", option),
-                       "is for ranks that share GPUs: --comm inproc has them, nccl has not");
-    }
-  }
-  wanted.kernels = runtime::device::choose_kernels(wanted, problem, warnings);
-  return wanted;
-}
 
 /// The ranks that mpirun started are the GPUs of the request, unless it says something else.
 void adopt_launched_ranks(Arguments& arguments, int launched) {
@@ -182,10 +61,10 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job,
   }
   trial.time_forward = phases.front() == Phase::forward;
   trial.check = arguments.has("check");
-  trial.iterations = whole(arguments, "iters", 5, 1);
+  trial.iterations = whole(arguments, "iters", 5);
   trial.warmup = whole(arguments, "warmup", 1, 0);
   trial.seed = static_cast<std::uint64_t>(whole(arguments, "seed", 1, 0));
-  trial.execution.timeout = Seconds(whole(arguments, "timeout", 120, 1));
+  trial.execution.timeout = Seconds(whole(arguments, "timeout", 120));
   return trial;
 }
 
@@ -222,7 +101,7 @@ void execute(const Arguments& given, Output& output) {
   Arguments arguments = given;
   adopt_plan_file(arguments);
   const Device device = device_of(arguments);
-  const CommChoice comm = comm_of(arguments, device);
+  const Communication comm = communication_of(arguments, device);
   const runtime::TransportBackend& transport = *comm.transport;
   adopt_launched_ranks(arguments, transport.launched_ranks());
   Job job = read_job(arguments, MachineNeed::optional);
@@ -240,7 +119,7 @@ void execute(const Arguments& given, Output& output) {
     kernels = &kernels_of(arguments, problem.dtype, report.warnings);
     report.kernels = kernels->name;
   } else {
-    const DeviceOptions wanted = device_options(arguments, comm, problem, report.warnings);
+    const auto wanted = device_options(arguments, comm, problem, report.warnings);
     engines = runtime::device::make_engines(wanted, report.plan.ranks(), transport);
     report.kernels = wanted.kernels;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/calibrate/suites.hpp"
+#include "runtime/engine.hpp"
 
 #include <array>
 #include <functional>
@@ -29,9 +30,12 @@ Hosts find_hosts(Transport& transport);
 
 struct CalibrationRequest {
   const TransportBackend* transport = nullptr;
-  const AttentionBackend* kernels = nullptr;
+  const AttentionBackend* kernels = nullptr;  // of the host
+  EngineSource* engines = nullptr;            // devices; null: the host
   int ranks = 1;
-  Problem shape;  // heads, head_dim and dtype of elementwise kernels
+  int ranks_per_node = 0;    // of emulated nodes; 0: hosts are the nodes
+  int ranks_per_device = 1;  // that share a GPU
+  Problem shape;             // heads, head_dim and dtype of elementwise kernels
   std::vector<AttentionBlock> blocks;
   std::vector<std::string> suites;  // to measure now; rank 0's count
   Seconds budget{60};

@@ -36,6 +36,8 @@ std::string why_not_cuda() {
 
 std::string why_not_nccl() { return cuda::why_not_nccl(); }
 
+int gpu_count() { return why_not_cuda().empty() ? cuda::device_count() : 0; }
+
 std::vector<std::string> kernel_names() {
   std::vector<std::string> names;
   for (const cuda::DeviceAttentionBackend* kernels : cuda::device_attention::all()) {
@@ -80,6 +82,7 @@ constexpr std::string_view missing = "not compiled in: no CUDA toolkit was found
 std::vector<std::string> compiled() { return {}; }
 std::string why_not_cuda() { return std::string(missing); }
 std::string why_not_nccl() { return std::string(missing); }
+int gpu_count() { return 0; }
 std::vector<std::string> kernel_names() { return {}; }
 std::string choose_kernels(const DeviceOptions&, const Problem&, std::vector<std::string>&) {
   throw BackendError("CUDA", missing, -1);

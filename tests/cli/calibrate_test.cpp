@@ -60,7 +60,33 @@ TEST_CASE("calibrate refuses wrong options with one line") {
                 "--kv-heads: 3 does not divide");
   check_refused(out + "--kernels reference --seq 4K,x", "--seq: ");
   check_refused(out + "--sute links", "did you mean '--suite'?");
+  check_refused(out + "--topology dgx-h100", "--topology: describes a machine of GPUs");
+  check_refused(out + "--ranks-per-gpu 2", "--ranks-per-gpu: is for GPUs");
+  const std::string gather = "tests/support/data/nccl-tests/all_gather.txt";
+  check_refused(out + "--nccl-tests " + gather, "--topology: missing");
+  check_refused(out + "--topology dgx-h10 --nccl-tests " + gather, "did you mean 'dgx-h100'?");
+  check_refused(out + "--topology dgx-h100 --suite links --nccl-tests " + gather,
+                "--suite: given together with --nccl-tests");
+  check_refused(out + "--topology dgx-h100 --nccl-tests nowhere.txt",
+                "--nccl-tests: 'nowhere.txt' cannot be read");
+  check_refused(out + "--topology dgx-h100 --nccl-tests README.md",
+                "README.md: no line '# nThread");
   CHECK_FALSE(std::filesystem::exists("/tmp/never-written.json"));
+}
+
+TEST_CASE("a profile of nccl-tests stands in for the links of its machine") {
+  const spp::test::TempDir dir;
+  const std::string file = (dir.path() / "links.json").string();
+  const auto r = sp_plan(
+      "calibrate --nccl-tests tests/support/data/nccl-tests/node.txt --topology dgx-h100 -o " +
+      file);
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK(r.err.empty());
+  const auto plan = sp_plan("plan --topology dgx-h100 --profile " + file +
+                            " --heads 32 --kv-heads 8 --seq 64K --json");
+  CHECK(plan.code == 0);
+  CHECK(plan.err.empty());  // it is the very machine
 }
 
 TEST_CASE("an interrupted calibration keeps what was measured") {

@@ -69,7 +69,7 @@ void drain(int out, std::string& out_text, int err, std::string& err_text) {
 }  // namespace
 
 Result sp_plan(const std::vector<std::string>& words, const RunOptions& options) {
-  const std::string program = build_path("cli/sp-plan").string();
+  const std::string program = build_path(options.program).string();
   const Pipe out = options.terminal ? make_terminal() : make_pipe();
   const Pipe err = make_pipe();
   std::vector<char*> argv{const_cast<char*>(program.c_str())};

@@ -15,6 +15,7 @@ struct Result {
 };
 
 struct RunOptions {
+  std::string program = "cli/sp-plan";  // in the build tree
   std::map<std::string, std::string> environment;
   bool terminal = false;  // stdout is a terminal (a pseudo terminal, read into `out`)
 };

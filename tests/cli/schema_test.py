@@ -55,6 +55,10 @@ with tempfile.TemporaryDirectory() as folder:
     profile = source / "tests/support/data/cpu-2x2.json"
     validate("profile.schema.json", json.loads(profile.read_text()), profile)
     check(f"plan --profile {profile} --heads 8 --head-dim 64 --seq 4K --dtype fp32")
+    nccl = source / "tests/support/data/nccl-tests"
+    check(f"calibrate --nccl-tests {nccl}/node.txt,{nccl}/two-nodes-alltoall.json --topology dgx-h100 -o {folder}/links.json --json")
+    check("calibrate --comm inproc --gpus 2 --heads 2 --head-dim 16 --seq 256 --dtype fp32 --kernels reference --budget 1 "
+          f"-o {folder}/cores.json --json")
     shape = "--heads 8 --kv-heads 4 --head-dim 64 --seq 1K --dtype fp32 --ulysses 2 --ring 2"
     result, trace, expected = (f"{folder}/{name}.json" for name in ("run", "measured", "predicted"))
     check(f"run {shape} --check --iters 2 --profile {profile} --trace {trace} -o {result} --json")

@@ -42,12 +42,18 @@ std::vector<Series> exchanges(double latency, double rate, double alone, double 
   return series;
 }
 
-runtime::Hosts one_host(int ranks, std::int64_t cores) {
-  return {.names = {"here"},
-          .per_node = ranks,
-          .cores = cores,
-          .one_machine = false,
-          .memory = Bytes(std::int64_t{1} << 33)};
+cli::Sharing one_host(int ranks, std::int64_t cores) {
+  return {.nodes = 1, .per_node = ranks, .cores = cores};
+}
+
+/// Kernels with tiles of 256 rows.
+sim::AttentionKernelSpec tiled_kernel() {
+  const Sourced<std::int64_t> tile{.value = 256, .spread = 0, .source = ""};
+  sim::AttentionKernelSpec kernel;
+  kernel.q_tile = kernel.kv_tile = kernel.backward_tile = tile;
+  kernel.ctas_per_sm = {.value = 1, .spread = 0, .source = ""};
+  kernel.head_dim_64 = {.value = 1, .spread = 0, .source = ""};
+  return kernel;
 }
 
 Problem small_problem() {
@@ -76,6 +82,24 @@ TEST_CASE("rates are those without sharing of cores") {
   REQUIRE(t.has_value());
   CHECK(t->cpu_share.value == Approx(1).epsilon(0.01));
   CHECK(t->rate.value == Approx(4e9).epsilon(0.01));
+}
+
+TEST_CASE("rates are those without sharing of a GPU") {
+  // A pair alone moves 1e12 B/s. 8 ranks of a GPU that read and write at 4e12 B/s together: each
+  // 0.25e12 of its collective, 4 times slower.
+  std::vector<Series> series = exchanges(5e-6, 0.25e12, 1e12, 0);
+  series.pop_back();  // a GPU has no core time
+  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+    const auto bytes = static_cast<double>(size);
+    series.push_back(message("collectives", "all_to_all", bytes, 5e-6 + bytes / 0.25e12, 8, 8));
+  }
+  const auto t = cli::fit_transport(
+      series, "intra", {.nodes = 1, .per_node = 8, .ranks_per_gpu = 8, .gpu_memory_rate = 4e12});
+  REQUIRE(t.has_value());
+  for (const CommKind kind : {CommKind::send_recv, CommKind::all_to_all}) {
+    const auto& lines = t->segments.at(static_cast<std::size_t>(kind));
+    CHECK(1 / lines.back().line.per_unit == Approx(1e12).epsilon(0.02));
+  }
 }
 
 TEST_CASE("a transport that was not measured is not made up") {
@@ -125,7 +149,7 @@ TEST_CASE("attention fits give efficiencies and startup back") {
                         .block = block});
     }
   }
-  const cli::FittedAttention fit = cli::fit_attention(series, "onednn", gpu, DType::fp32);
+  const cli::FittedAttention fit = cli::fit_attention(series, tiled_kernel(), gpu, DType::fp32);
   for (const auto* phase : {&fit.forward, &fit.backward}) {
     CHECK(phase->full.value == Approx(0.8).epsilon(0.02));
     CHECK(phase->startup.value == Approx(20e-6).epsilon(0.2));
@@ -160,11 +184,11 @@ TEST_CASE("blocks of plans are told apart once") {
 
 TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   const Problem problem = small_problem();
-  cli::ProfileInput input{.name = "test",
-                          .kernels = "reference",
-                          .comm = "inproc",
-                          .dtype = problem.dtype,
-                          .calibration = {}};
+  cli::ProfileInput input;
+  input.name = "test";
+  input.kernels = "reference";
+  input.comm = "inproc";
+  input.dtype = problem.dtype;
   runtime::CalibrationRequest request;
   request.transport = &runtime::transports::by_name("inproc", "test");
   request.kernels = &runtime::attention_kernels::by_name("reference", "test");

@@ -1,0 +1,118 @@
+#include "cli/backend.hpp"
+
+#include "base/error.hpp"
+#include "base/parse.hpp"
+#include "cli/command.hpp"
+
+namespace spp::cli {
+
+using runtime::device::DeviceOptions;
+
+namespace {
+
+/// A back end that cannot do its work here, which is no mistake of the caller.
+[[noreturn]] void not_here(std::string_view option, std::string_view value,
+                           const std::string& why_not) {
+  throw Refusal(ExitCode::failed, fmt::format("{} {}: {}", option, value, why_not));
+}
+
+}  // namespace
+
+Device device_of(const Arguments& arguments) {
+  const std::string name = arguments.get("device", "cpu");
+  if (name == "cpu") {
+    for (const std::string_view option : {"ranks-per-gpu", "emulate-link"}) {
+      if (arguments.has(option)) {
+        throw InputError(fmt::format("--{}", option), "is for GPUs: add --device cuda");
+      }
+    }
+    return Device::cpu;
+  }
+  if (name != "cuda") {
+    throw InputError("--device", fmt::format("unknown device '{}' (cpu or cuda)", name));
+  }
+  if (const std::string why_not = runtime::device::why_not_cuda(); !why_not.empty()) {
+    not_here("--device", name, why_not);
+  }
+  return Device::cuda;
+}
+
+Communication communication_of(const Arguments& arguments, Device device) {
+  const auto& mpi = runtime::transports::by_name("mpi", "--comm");
+  const auto& tcp = runtime::transports::by_name("tcp", "--comm");  // torchrun's variables
+  const bool by_mpi = mpi.launched_ranks() > 0;
+  const bool by_torchrun = device == Device::cuda && !by_mpi && tcp.launched_ranks() > 0;
+  const bool launched = by_mpi || by_torchrun;
+  const std::string own_processes = device == Device::cuda ? "nccl" : "mpi";
+  Communication choice{.name = arguments.get("comm", launched ? own_processes : "inproc")};
+  if (choice.name != "nccl") {
+    choice.transport = &runtime::transports::by_name(choice.name, "--comm");
+  } else if (device == Device::cpu) {
+    throw InputError("--comm", "nccl moves memory of GPUs: add --device cuda");
+  } else if (const std::string why_not = runtime::device::why_not_nccl(); !why_not.empty()) {
+    not_here("--comm", "nccl", why_not);
+  } else {
+    choice.transport = by_mpi        ? &mpi
+                       : by_torchrun ? &tcp
+                                     : &runtime::transports::by_name("inproc", "--comm");
+  }
+  if (choice.name == "mpi" && device == Device::cuda) {
+    throw InputError("--comm",
+                     "mpi moves memory of the host: with --device cuda use nccl, or inproc "
+                     "for ranks that share a GPU");
+  }
+  if (const std::string why_not = choice.transport->why_not(); !why_not.empty()) {
+    throw InputError("--comm", fmt::format("{}: {}", choice.name, why_not));
+  }
+  return choice;
+}
+
+const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dtype,
+                                            std::vector<std::string>& warnings) {
+  if (const auto name = arguments.find("kernels")) {
+    const auto& kernels = runtime::attention_kernels::by_name(*name, "--kernels");
+    if (const std::string why_not = kernels.why_not(dtype); !why_not.empty()) {
+      throw InputError("--kernels", fmt::format("{}: {}", *name, why_not));
+    }
+    return kernels;
+  }
+  const auto& fast = runtime::attention_kernels::by_name("onednn", "--kernels");
+  if (const std::string why_not = fast.why_not(dtype); !why_not.empty()) {
+    warnings.push_back(
+        fmt::format("onednn kernels: {}; reference kernels ran, which are slow on "
+                    "purpose",
+                    why_not));
+    return runtime::attention_kernels::by_name("reference", "--kernels");
+  }
+  return fast;
+}
+
+int whole(const Arguments& arguments, std::string_view option, int otherwise, std::int64_t least,
+          std::int64_t most) {
+  const auto text = arguments.find(option);
+  return text ? static_cast<int>(parse_int(*text, fmt::format("--{}", option), least, most))
+              : otherwise;
+}
+
+DeviceOptions device_options(const Arguments& arguments, const Communication& comm,
+                             const Problem& problem, std::vector<std::string>& warnings) {
+  DeviceOptions wanted{.communication = comm.name == "nccl"
+                                            ? runtime::device::Communication::nccl
+                                            : runtime::device::Communication::inproc,
+                       .kernels = arguments.get("kernels", ""),
+                       .ranks_per_gpu = whole(arguments, "ranks-per-gpu", 0),
+                       .network = std::nullopt};
+  if (const auto links = arguments.find("emulate-link")) {
+    wanted.network = runtime::parse_network(*links, "--emulate-link");
+  }
+  for (const std::string_view option : {"ranks-per-gpu", "emulate-link"}) {
+    if (wanted.communication == runtime::device::Communication::nccl && arguments.has(option)) {
+      throw InputError(fmt::format("--{}", option),
+                       "is for ranks that share GPUs: --comm inproc has them, nccl has not");
+    }
+  }
+  wanted.kernels = runtime::device::choose_kernels(wanted, problem, warnings);
+  return wanted;
+}
+
+}  // namespace spp::cli

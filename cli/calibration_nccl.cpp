@@ -1,0 +1,194 @@
+// Links of a machine from NCCL's own tests: as series of a calibration, which are fitted alike.
+#include "base/error.hpp"
+#include "cli/calibration_json.hpp"
+#include "cli/data.hpp"
+#include "cli/human.hpp"
+#include "cli/nccl_tests.hpp"
+#include "cli/output.hpp"
+
+#include <algorithm>
+#include <ctime>
+
+namespace spp::cli {
+namespace {
+
+using runtime::Series;
+
+/// What a rank sends in all to others.
+double sent_by_rank(const NcclTest& test, std::int64_t size) {
+  const double n = test.ranks();
+  return static_cast<double>(size) * (test.name == "sendrecv" ? 1 : (n - 1) / n);
+}
+
+/// A test as one of our own would be. Between nodes a series is of a rank of each node, by what
+/// goes through that rank's NIC: of a ring collective its part, since there are as many rings as a
+/// node has ranks; of an all-to-all what is for other nodes. `hop`: of a ring inside a node.
+std::vector<Series> series_of(const NcclTest& test, double hop) {
+  const int n = test.ranks();
+  const auto nodes = static_cast<int>(test.hosts.size());
+  const bool inter = nodes > 1;
+  const bool ring = test.name == "all_gather" || test.name == "reduce_scatter";
+  std::vector<Series> list;
+  for (const NcclTest::Row& row : test.rows) {
+    Series s;
+    s.suite = test.name == "sendrecv" ? "links" : "collectives";
+    s.what = test.name == "sendrecv" ? "ring" : test.name == "alltoall" ? "all_to_all" : test.name;
+    s.scope = inter ? "inter" : "intra";
+    s.ranks = inter ? nodes : n;
+    s.active = n;
+    s.size = sent_by_rank(test, row.size);
+    s.seconds = {row.seconds};
+    if (inter && ring) {
+      s.size /= test.ranks_per_host;
+      s.seconds = {std::max(row.seconds - hop * (n - nodes), 0.05 * row.seconds)};
+    } else if (inter && test.name == "alltoall") {
+      s.size = static_cast<double>(row.size) * (n - test.ranks_per_host) / n;
+    }
+    list.push_back(std::move(s));
+  }
+  return list;
+}
+
+/// All-reduce has no place in attention; of clusters of several sizes the largest counts.
+std::vector<NcclTest> usable(std::vector<NcclTest> tests, std::vector<std::string>& warnings) {
+  std::size_t nodes = 1;
+  for (const NcclTest& t : tests) {
+    nodes = std::max(nodes, t.hosts.size());
+  }
+  std::vector<NcclTest> used;
+  int per_host = 0;
+  for (NcclTest& t : tests) {
+    const std::size_t hosts = t.hosts.size();
+    if (t.name == "all_reduce") {
+      warnings.push_back(fmt::format(
+          "{}: all_reduce is not used: all-reduces are predicted from the machine's description",
+          t.file));
+      continue;
+    }
+    if (hosts > 1 && hosts < nodes) {
+      warnings.push_back(fmt::format("{}: {} hosts, not used beside {}", t.file, hosts, nodes));
+      continue;
+    }
+    if (hosts > 1 && per_host != 0 && per_host != t.ranks_per_host) {
+      throw InputError(t.file, fmt::format("{} ranks a host, but {} in a file before: networks are "
+                                           "measured with equally many",
+                                           t.ranks_per_host, per_host));
+    }
+    per_host = hosts > 1 ? t.ranks_per_host : per_host;
+    used.push_back(std::move(t));
+  }
+  if (used.empty()) {
+    throw InputError("--nccl-tests",
+                     "none of these tests says how fast messages of plans are "
+                     "(all_gather, reduce_scatter, alltoall, sendrecv)");
+  }
+  return used;
+}
+
+void expect_of(const sim::MachineSpec& machine, const std::vector<NcclTest>& tests,
+               std::vector<std::string>& warnings) {
+  for (const NcclTest& t : tests) {
+    if (t.ranks_per_host > machine.gpus_per_node.value) {
+      throw InputError(
+          t.file, fmt::format("{} ranks on a host, but {} has {} GPUs a node", t.ranks_per_host,
+                              machine.name, machine.gpus_per_node.value));
+    }
+    if (t.hosts.size() > 1 && !machine.inter) {
+      throw InputError(t.file, fmt::format("ran on {} hosts, but {} has no network", t.hosts.size(),
+                                           machine.name));
+    }
+    std::string other = fmt::format("{}: measured on '{}', but {} has {}", t.file, t.gpu,
+                                    machine.name, machine.gpu.name);
+    if (name_in(machine.gpu, t.gpu) == 0 && std::ranges::find(warnings, other) == warnings.end()) {
+      warnings.push_back(std::move(other));
+    }
+  }
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  (void)std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts);
+  return text.data();
+}
+
+Json environment_of(const std::vector<NcclTest>& tests, const std::string& date) {
+  std::vector<std::string> files;
+  for (const NcclTest& t : tests) {
+    if (std::ranges::find(files, t.file) == files.end()) {
+      files.push_back(t.file);
+    }
+  }
+  Json json = {{"gpu", tests.front().gpu},
+               {"nccl_tests", fmt::format("{}", fmt::join(files, ", "))},
+               {"read", date}};
+  if (!tests.front().nccl.empty()) {
+    json["nccl"] = tests.front().nccl;
+  }
+  return json;
+}
+
+}  // namespace
+
+NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
+                                  const std::string& topology, const std::string& name) {
+  NcclProfile profile;
+  std::vector<NcclTest> tests;
+  for (const std::string_view file : files) {
+    std::ranges::move(read_nccl_tests(std::string(file)), std::back_inserter(tests));
+  }
+  profile.tests = usable(std::move(tests), profile.warnings);
+  const sim::MachineSpec machine = topologies().machine(topology, "--topology");
+  expect_of(machine, profile.tests, profile.warnings);
+
+  Sharing sharing;
+  std::vector<Series> series;
+  for (const NcclTest& t : profile.tests) {
+    const auto hosts = static_cast<int>(t.hosts.size());
+    if (hosts > sharing.nodes) {
+      sharing.nodes = hosts;
+      sharing.per_node = t.ranks_per_host;
+    } else if (hosts == sharing.nodes) {
+      sharing.per_node = std::max(sharing.per_node, t.ranks_per_host);
+    }
+    std::ranges::move(series_of(t, machine.intra.hop_latency.value.count()),
+                      std::back_inserter(series));
+  }
+  const std::string date = today();
+  const Numbers numbers(date);
+  Json described = whole_machine(topology, "--topology");
+  put_links(described, machine, series, sharing, numbers);
+  profile.document = profile_json({.name = name,
+                                   .environment = environment_of(profile.tests, date),
+                                   .nodes = numbers.counted(sharing.nodes, "hosts of the tests"),
+                                   .machine = std::move(described),
+                                   .series = std::move(series)});
+  return profile;
+}
+
+std::string nccl_table(const NcclProfile& profile, bool color) {
+  const Style style{.color = color};
+  Table table;
+  table.rows.push_back(
+      {"  test", "hosts", "ranks", "smallest", "takes", "largest", "sent by a rank"});
+  table.right = {false, true, true, true, true, true, true};
+  for (const NcclTest& t : profile.tests) {
+    const auto [least, most] = std::ranges::minmax(t.rows, {}, &NcclTest::Row::size);
+    table.rows.push_back({"  " + t.name, fmt::format("{}", t.hosts.size()),
+                          fmt::format("{}", t.ranks()), human(Bytes(least.size)),
+                          human(Seconds(least.seconds)), human(Bytes(most.size)),
+                          human(Bandwidth(sent_by_rank(t, most.size) / most.seconds))});
+  }
+  std::string text =
+      style.bold(fmt::format("Links of {}, by NCCL's tests",
+                             profile.document.at("machine").at("name").get<std::string>())) +
+      "\n";
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace spp::cli
