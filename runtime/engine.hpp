@@ -64,8 +64,9 @@ class EngineSource {
   /// Beside host memory: what one rank's program needs, all phases together.
   [[nodiscard]] virtual std::vector<MemoryDemand> demands(const Transport& transport,
                                                           Bytes needed) const = 0;
-  /// "" if its attention kernels can run this problem, else why not.
-  [[nodiscard]] virtual std::string why_not(const Problem& problem) const = 0;
+  /// "" if its attention kernels can run blocks of these queries and keys, else why not.
+  [[nodiscard]] virtual std::string why_not(const Problem& problem, const TokenSet& q,
+                                            const TokenSet& k) const = 0;
   /// All ranks call it at about the same time; more than once if they have ended all executions of
   /// the engines before. `parts` outlives the engine.
   virtual std::unique_ptr<Engine> make(const EngineParts& parts) = 0;

@@ -13,7 +13,8 @@ class HostEngines final : public EngineSource {
   [[nodiscard]] std::vector<MemoryDemand> demands(const Transport&, Bytes) const override {
     return {};
   }
-  [[nodiscard]] std::string why_not(const Problem& problem) const override {
+  [[nodiscard]] std::string why_not(const Problem& problem, const TokenSet&,
+                                    const TokenSet&) const override {
     return kernels_->why_not(problem.dtype);
   }
   std::unique_ptr<Engine> make(const EngineParts& parts) override;

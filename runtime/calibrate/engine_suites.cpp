@@ -260,7 +260,7 @@ class Attention {
       std::int64_t tokens;
       int heads;
     };
-    constexpr std::array sizes{Size{64, 1},    Size{256, 2},   Size{1024, 4},
+    constexpr std::array sizes{Size{32, 1},    Size{256, 2},   Size{1024, 4},
                                Size{2048, 16}, Size{4096, 16}, Size{8192, 16}};
     for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
       std::vector<AttentionBlock> blocks;
@@ -273,15 +273,17 @@ class Attention {
                           .mask = {.kind = MaskKind::full},
                           .dtype = dtype});
       }
-      if (bench_.engines.why_not(problem_of(blocks.back())).empty()) {
-        climb(attention_probes(blocks, "peak", instrument_.everybody()));
+      std::vector<Probe> probes = attention_probes(blocks, "peak", instrument_.everybody());
+      std::erase_if(probes, [&](const Probe& probe) { return !possible(probe); });
+      if (!probes.empty()) {
+        climb(std::move(probes));
       }
     }
   }
 
   void blocks(const std::vector<AttentionBlock>& blocks) {
     std::vector<Probe> probes = attention_probes(blocks, "attention", instrument_.everybody());
-    std::erase_if(probes, [&](const Probe& p) { return !instrument_.fits({&p, 1}); });
+    std::erase_if(probes, [&](const Probe& probe) { return !possible(probe); });
     cost_ = {};
     for (std::size_t at = 0; at < probes.size();) {
       const Seconds left = instrument_.left();
@@ -293,7 +295,8 @@ class Attention {
         break;
       }
       const double part = likely(probes, at, end) / likely(probes, at, probes.size());
-      time({probes.data() + at, end - at}, left * part);
+      time({probes.data() + at, end - at},
+           left * part - Seconds(cost_.setup * static_cast<double>(end - at)));
       at = end;
     }
   }
@@ -311,33 +314,28 @@ class Attention {
     double of_flop = 0;  // of the same, with all that is around it
   };
 
-  static Problem problem_of(const AttentionBlock& block) {
-    return {.seq = block.q.count(),
-            .batch = block.batch,
-            .q_heads = block.q_heads,
-            .kv_heads = block.kv_heads,
-            .head_dim = block.head_dim,
-            .mask = block.mask,
-            .dtype = block.dtype};
+  [[nodiscard]] bool possible(const Probe& probe) const {
+    const AttentionBlock& block = *probe.series.block;
+    return bench_.engines.why_not(problem_of(block), block.q, block.k).empty() &&
+           instrument_.fits({&probe, 1});
   }
 
-  /// Straight to the largest block whose time fits, and again from there: small ones say less.
+  /// Straight to the largest block that is likely to fit, and again from there while larger ones
+  /// do: small ones say little, and every block may have to be compiled.
   void climb(std::vector<Probe> probes) {
-    cost_ = {};
-    std::size_t at = 0;
-    for (;;) {
-      time({probes.data() + at, 1}, instrument_.left() * peak_part / 2);
+    for (std::size_t at = 0, measured = probes.size();;) {
       const Seconds left = instrument_.left() * peak_part;
-      std::size_t next = probes.size() - 1;
-      while (next > at &&
-             (expected(probes[next]) > left || !instrument_.fits({&probes[next], 1}))) {
-        --next;
+      for (std::size_t i = at; best_of_flop_ > 0 && i < probes.size(); ++i) {
+        at = run_time(probes[i]) <= left ? i : at;
       }
-      if (next == at) {
-        break;
+      if (at == measured) {
+        return;
       }
-      series_.pop_back();
-      at = next;
+      if (measured < probes.size()) {
+        series_.pop_back();
+      }
+      time({&probes[at], 1}, left / 2);
+      measured = at;
     }
   }
 
@@ -352,13 +350,17 @@ class Attention {
   [[nodiscard]] Seconds expected(const Probe& probe) const {
     return Seconds(cost_.setup + cost_.of_flop * work_of(probe));
   }
-  /// If blocks [from, to) go as well as blocks of their size usually do.
+  /// Without what is around it, if it goes as blocks that are not small usually do.
+  [[nodiscard]] Seconds run_time(const Probe& probe) const {
+    constexpr double usual = 3;  // times the best
+    return Seconds(usual * best_of_flop_ * work_of(probe));
+  }
+  /// All that it takes to measure blocks [from, to).
   [[nodiscard]] Seconds likely(const std::vector<Probe>& probes, std::size_t from,
                                std::size_t to) const {
-    constexpr double usual = 3;  // times the best
     Seconds sum{1e-9};
     for (std::size_t i = from; i < to; ++i) {
-      sum += Seconds(cost_.setup + usual * best_of_flop_ * work_of(probes[i]));
+      sum += Seconds(cost_.setup) + run_time(probes[i]);
     }
     return sum;
   }
@@ -408,8 +410,9 @@ class Attention {
     double flops = 0;
     for (const Probe& probe : probes) {
       const AttentionBlock& block = *probe.series.block;
-      flops += flops_of(block).value() * times_of(block);
-      const double seconds = median_of(probe.series.seconds) / flops_of(block).value();
+      const double own = std::max(1.0, flops_of(block).value());  // 0 if the mask hides all keys
+      flops += own * times_of(block);
+      const double seconds = median_of(probe.series.seconds) / own;
       best_of_flop_ = best_of_flop_ > 0 ? std::min(best_of_flop_, seconds) : seconds;
       series_.push_back(probe.series);
     }

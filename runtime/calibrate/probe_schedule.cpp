@@ -356,23 +356,32 @@ class RankProgram {
   BufferId flushed_;
 };
 
+/// That all of them are part of.
 Problem problem_of(std::span<const Probe> probes, const ProbeSetting& setting) {
   Problem problem = setting.shape;
   problem.seq = 1;
   problem.batch = 1;
   for (const Probe& probe : probes) {
-    if (const auto& block = probe.series.block) {
-      problem.seq = std::max({problem.seq, end_of(block->q), end_of(block->k)});
-      problem.batch = block->batch;
-      problem.head_dim = block->head_dim;
-      problem.mask = block->mask;
-      problem.dtype = block->dtype;
+    if (probe.series.block) {
+      const std::int64_t seq = problem.seq;
+      problem = problem_of(*probe.series.block);
+      problem.seq = std::max(problem.seq, seq);
     }
   }
   return problem;
 }
 
 }  // namespace
+
+Problem problem_of(const AttentionBlock& block) {
+  return {.seq = std::max(end_of(block.q), end_of(block.k)),
+          .batch = block.batch,
+          .q_heads = block.q_heads,
+          .kv_heads = block.kv_heads,
+          .head_dim = block.head_dim,
+          .mask = block.mask,
+          .dtype = block.dtype};
+}
 
 int times_of(const AttentionBlock& block) {
   const double flops = flops_of(block).value();

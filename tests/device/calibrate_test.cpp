@@ -47,8 +47,8 @@ TEST_CASE("emulated links of two nodes take at least as long as they say") {
   request.suites = {"links", "collectives"};
   request.ranks_per_node = 2;
   request.largest_message = 64;
-  constexpr double intra = 0.5e-3;
-  constexpr double inter = 1e-3;
+  constexpr double intra = 0.1e-3;
+  constexpr double inter = 0.2e-3;
   const auto engines = engines_for(
       request, EmulatedNetwork{.intra = {.alpha = Seconds(intra), .beta = Bandwidth(1e12)},
                                .inter = {.alpha = Seconds(inter), .beta = Bandwidth(1e12)},
@@ -75,4 +75,7 @@ TEST_CASE("a report says what a profile needs to know of a GPU") {
   CHECK(report.all_multiprocessors >= report.multiprocessors);
   CHECK(report.split == (report.all_multiprocessors > report.multiprocessors));
   CHECK(report.nccl == "");
+  const auto versions = library_versions();
+  CHECK(std::ranges::find(versions, "cuda", &std::pair<std::string, std::string>::first) !=
+        versions.end());
 }

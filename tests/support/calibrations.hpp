@@ -39,7 +39,7 @@ inline runtime::CalibrationRequest small_calibration(int ranks) {
   }
   request.suites = {"links", "collectives", "attention", "elementwise"};
   request.budget = Seconds(0.1);
-  request.largest_message = 1 << 16;
+  request.largest_message = 1 << 12;
   request.cold = 1 << 10;
   return request;
 }

@@ -218,8 +218,9 @@ std::vector<MemoryDemand> CudaEngines::demands(const Transport& transport, Bytes
            .available = info.memory_free}};
 }
 
-std::string CudaEngines::why_not(const Problem& problem) const {
-  return device_attention::by_name(options_.kernels, "--kernels").why_not(problem);
+std::string CudaEngines::why_not(const Problem& problem, const TokenSet& q,
+                                 const TokenSet& k) const {
+  return device_attention::by_name(options_.kernels, "--kernels").why_not(problem, q, k);
 }
 
 std::unique_ptr<DeviceCommunicator> CudaEngines::make_communicator(const EngineParts& parts) {
