@@ -14,9 +14,9 @@ namespace {
 
 class Elementwise {
  public:
-  Elementwise(const Bench& bench, const Problem& shape)
+  Elementwise(const Bench& bench, Problem shape)
       : bench_(bench),
-        shape_(shape),
+        shape_(std::move(shape)),
         pool_(has_core(bench) ? pool_bytes : 0),
         patient_{.budget = bench.budget / 28.0} {}
 

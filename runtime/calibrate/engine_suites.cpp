@@ -1,219 +1,14 @@
 #include "runtime/calibrate/engine_suites.hpp"
 
 #include "base/error.hpp"
-#include "runtime/calibrate/probe_schedule.hpp"
-
-#include <unistd.h>
+#include "runtime/calibrate/instrument.hpp"
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <iterator>
-#include <map>
-#include <sstream>
 
 namespace spp::runtime {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr int least_samples = 7;
-
-/// Memory that each rank may use.
-struct Room {
-  Bytes device, host;
-};
-
-/// What `demands` leaves of every pool, equally shared by those who share it; the least of all
-/// ranks. Some is kept back for workspaces of libraries.
-Room room_of(const EngineBench& bench) {
-  constexpr double device_part = 0.6;
-  constexpr double host_part = 0.5;
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  std::vector<MemoryDemand> mine = bench.engines.demands(bench.transport, Bytes(0));
-  const std::size_t devices = mine.size();
-  mine.push_back({.pool = fmt::format("host {}", name.data()),
-                  .needed = Bytes(0),
-                  .available = memory_available()});
-  std::string pools;
-  for (const MemoryDemand& pool : mine) {
-    pools += pool.pool + "\n";
-  }
-  std::map<std::string, int> sharing;
-  for (const std::string& text : bench.transport.all_gather_text(pools)) {
-    std::istringstream in(text);
-    for (std::string pool; std::getline(in, pool);) {
-      ++sharing[pool];
-    }
-  }
-  constexpr double unknown = 1e18;       // bytes
-  std::vector<double> room(2, unknown);  // device, host
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    if (const double bytes = mine[i].available.as_double(); bytes > 0) {
-      double& least = room[i < devices ? 0 : 1];
-      least =
-          std::min(least, bytes / sharing[mine[i].pool] * (i < devices ? device_part : host_part));
-    }
-  }
-  for (const auto& theirs : all_gather_numbers(bench.transport, room)) {
-    room[0] = std::min(room[0], theirs[0]);
-    room[1] = std::min(room[1], theirs[1]);
-  }
-  return {.device = Bytes(static_cast<std::int64_t>(room[0])),
-          .host = Bytes(static_cast<std::int64_t>(room[1]))};
-}
-
-/// How long executions went on.
-struct Course {
-  Seconds setup{};  // the engine and its first execution
-  Seconds once{};   // each further execution
-};
-
-class Instrument {
- public:
-  explicit Instrument(const EngineBench& bench)
-      : bench_(bench),
-        setting_{.shape = bench.shape,
-                 .ranks = bench.layout.ranks,
-                 .ranks_per_device = bench.ranks_per_device,
-                 .cold = bench.cold},
-        room_(room_of(bench)) {}
-
-  /// Ranks that are at work when `active` ranks of every device are.
-  [[nodiscard]] Crew crew(int active) const {
-    Crew crew{.works = {}, .active = active};
-    for (int r = 0; r < setting_.ranks; ++r) {
-      crew.works.push_back(r % setting_.ranks_per_device < active);
-    }
-    return crew;
-  }
-  [[nodiscard]] Crew everybody() const { return crew(setting_.ranks_per_device); }
-
-  /// On rank 0's clock, which all go by.
-  Seconds left() {
-    const Seconds mine = Clock::now() - start_;
-    return bench_.budget - Seconds(all_gather_numbers(bench_.transport, {mine.count()})[0][0]);
-  }
-
-  /// Whether all of them find room at the same time.
-  [[nodiscard]] bool fits(std::span<const Probe> probes) const {
-    Bytes inputs{};
-    Bytes scratch{};
-    for (const Probe& probe : probes) {
-      const ProbeMemory memory = memory_of(probe, setting_);
-      inputs += memory.inputs;
-      scratch = std::max(scratch, memory.scratch);
-    }
-    const bool on_host = bench_.engines.host_part() == MemoryPart::all;
-    return inputs + scratch <= room_.device &&
-           inputs + (on_host ? scratch : Bytes(0)) <= room_.host;
-  }
-
-  /// Adds samples to all of `probes`, about as long as `budget`.
-  Course time(std::span<Probe> probes, Samples samples, Seconds budget) {
-    const auto begin = Clock::now();
-    const ProbeSchedule planned = schedule_of(probes, setting_);
-    const std::vector<StoredProgram> programs = store(planned.schedule);
-    const std::vector<StoredProgram> none;
-    const std::size_t self = bench_.transport.rank().index();
-    HostMemory memory(programs[self], planned.schedule.problem, bench_.engines.host_part());
-    for (const ProbeInput& input : planned.inputs[self]) {
-      fill_numbers(memory.all(input.buffer), input.middle, input.reach);
-    }
-    const ExecuteOptions options;
-    const EngineParts parts{
-        .transport = bench_.transport,
-        .forward = {.schedule = planned.schedule, .program = programs[self], .memory = memory},
-        .backward = nullptr,
-        .options = options,
-        .forward_of_all = programs,
-        .backward_of_all = none};
-    const std::unique_ptr<Engine> engine = bench_.engines.make(parts);
-    Course course;
-    abort_on_throw(bench_.transport, [&] {
-      engine->load(Phase::forward);
-      (void)execute(*engine, planned.timed[self]);
-      course = repeat(*engine, planned.timed[self], probes, samples, budget);
-      course.setup = Clock::now() - begin - course.setup;
-    });
-    return course;
-  }
-
- private:
-  /// A number that no sample is: this rank was quiet.
-  static constexpr double absent = -1;
-
-  /// Seconds of each probe on this rank.
-  std::vector<double> execute(Engine& engine, const std::vector<TimedOps>& timed) {
-    bench_.transport.barrier();
-    const Execution execution = engine.execute(Phase::forward);
-    std::vector<const TimelineEvent*> ops(execution.timeline.events.size());
-    for (const TimelineEvent& event : execution.timeline.events) {
-      ops[static_cast<std::size_t>(event.op)] = &event;
-    }
-    std::vector<double> seconds;
-    for (const TimedOps& t : timed) {
-      if (t.times == 0) {
-        seconds.push_back(absent);
-        continue;
-      }
-      const auto first = static_cast<std::size_t>(t.first);
-      const TimelineEvent& last = *ops[first + static_cast<std::size_t>(t.times) - 1];
-      seconds.push_back((last.end - ops[first]->begin).count() / t.times);
-    }
-    return seconds;
-  }
-
-  /// Until all series agree. `setup` of the result is the time that this took.
-  Course repeat(Engine& engine, const std::vector<TimedOps>& timed, std::span<Probe> probes,
-                Samples samples, Seconds budget) {
-    const Patient patient{.least = least_samples, .budget = budget};
-    const auto begin = Clock::now();
-    Course course;
-    for (int taken = 1;; ++taken) {
-      std::vector<double> mine = execute(engine, timed);
-      mine.push_back(Seconds(Clock::now() - begin).count());
-      const auto numbers = all_gather_numbers(bench_.transport, mine);
-      for (std::size_t i = 0; i < probes.size(); ++i) {
-        collect(numbers, i, samples, probes[i].series.seconds);
-      }
-      const Seconds elapsed(numbers.front().back());
-      course = {.setup = elapsed, .once = elapsed / taken};
-      const auto all_have = [&](int count) {
-        return std::ranges::all_of(
-            probes, [&](const Probe& p) { return std::ssize(p.series.seconds) >= count; });
-      };
-      const auto agrees = [&](const Probe& probe) {
-        return spread_of(probe.series.seconds) < patient.spread;
-      };
-      if (all_have(patient.most) ||
-          (all_have(patient.least) &&
-           (elapsed > patient.budget || std::ranges::all_of(probes, agrees)))) {
-        return course;
-      }
-    }
-  }
-
-  static void collect(const std::vector<std::vector<double>>& numbers, std::size_t probe,
-                      Samples samples, std::vector<double>& seconds) {
-    double most = absent;
-    for (const auto& of_rank : numbers) {
-      most = std::max(most, of_rank[probe]);
-      if (samples == Samples::each && of_rank[probe] != absent) {
-        seconds.push_back(of_rank[probe]);
-      }
-    }
-    if (samples == Samples::slowest) {
-      seconds.push_back(most);
-    }
-  }
-
-  const EngineBench& bench_;
-  ProbeSetting setting_;
-  Room room_;
-  Clock::time_point start_ = Clock::now();
-};
 
 std::vector<Series> series_of(std::span<const Probe> probes) {
   std::vector<Series> series;
@@ -224,7 +19,8 @@ std::vector<Series> series_of(std::span<const Probe> probes) {
 }
 
 /// In one schedule; those that alone are too large for memory are left out.
-std::vector<Series> together(Instrument& instrument, std::vector<Probe> probes, Samples samples) {
+std::vector<Series> together(const Instrument& instrument, std::vector<Probe> probes,
+                             Samples samples) {
   std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
   while (!probes.empty() && !instrument.fits(probes)) {
     probes.pop_back();
@@ -252,7 +48,7 @@ std::vector<Probe> elementwise_probes(const Instrument& instrument, const Engine
 /// Blocks of attention, by rising FLOPs, as many as go into the budget.
 class Attention {
  public:
-  Attention(const EngineBench& bench, Instrument& instrument)
+  Attention(const EngineBench& bench, const Instrument& instrument)
       : bench_(bench), instrument_(instrument) {}
 
   void peak() {
@@ -342,7 +138,7 @@ class Attention {
   /// FLOPs of all executions that a block needs.
   static double work_of(const Probe& probe) {
     const int executions =
-        1 + std::max(2, (least_samples + probe.series.active - 1) / probe.series.active);
+        1 + std::max(2, (Patient{}.least + probe.series.active - 1) / probe.series.active);
     return flops_of(*probe.series.block).value() * times_of(*probe.series.block) * executions;
   }
   /// All that it takes to measure a block, if it goes as the last ones did. Larger ones go faster
@@ -424,7 +220,7 @@ class Attention {
   }
 
   const EngineBench& bench_;
-  Instrument& instrument_;
+  const Instrument& instrument_;
   Cost cost_;
   double best_of_flop_ = 0;  // seconds, of all that was measured
   std::vector<Series> series_;
@@ -434,7 +230,7 @@ class Attention {
 
 std::vector<Series> engine_suite(const std::string& suite, const EngineBench& bench,
                                  const std::vector<AttentionBlock>& blocks) {
-  Instrument instrument(bench);
+  const Instrument instrument(bench);
   if (suite == "links") {
     return together(instrument, link_probes(bench.layout, bench.largest), Samples::slowest);
   }

@@ -20,9 +20,9 @@ Series labels(std::string suite, std::string what, int active) {
 
 /// The same on every rank that works.
 std::vector<Work> everybodys(const Work& work, const Crew& crew) {
-  std::vector<Work> all;
-  for (const bool works : crew.works) {
-    all.push_back(works ? work : Work());
+  std::vector<Work> all(crew.works.size());
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    all[r] = crew.works[r] ? work : Work();
   }
   return all;
 }

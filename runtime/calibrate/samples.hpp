@@ -41,7 +41,7 @@ struct Series {
   std::string what;             // "ring", "all_to_all", "merge", …: see the suite
   std::string scope;            // "intra", "inter"; "" if no message is sent
   int ranks = 1;                // of a group
-  int active = 1;               // ranks of all groups that were at work at the same time
+  int active = 1;               // ranks at work at the same time; kernels: of a host, or a device
   double size = 0;              // bytes: sent by a rank, or touched; 0 for attention
   std::vector<double> seconds;  // by sample: of one repetition
   std::optional<AttentionBlock> block;

@@ -19,8 +19,8 @@ runtime::CalibrationRequest on_one_gpu() {
 std::unique_ptr<device::DeviceEngines> engines_for(
     const CalibrationRequest& request, std::optional<EmulatedNetwork> network = std::nullopt) {
   return device::make_engines(
-      {.kernels = "reference", .ranks_per_gpu = request.ranks, .network = std::move(network)},
-      request.ranks, *request.transport);
+      {.kernels = "reference", .ranks_per_gpu = request.ranks, .network = network}, request.ranks,
+      *request.transport);
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ TEST_CASE("a report says what a profile needs to know of a GPU") {
   CHECK(report.l2.value() > 0);
   CHECK(report.all_multiprocessors >= report.multiprocessors);
   CHECK(report.split == (report.all_multiprocessors > report.multiprocessors));
-  CHECK(report.nccl == "");
+  CHECK(report.nccl.empty());
   const auto versions = library_versions();
   CHECK(std::ranges::find(versions, "cuda", &std::pair<std::string, std::string>::first) !=
         versions.end());

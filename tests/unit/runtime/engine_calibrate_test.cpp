@@ -128,8 +128,8 @@ TEST_CASE("sizes of probes are the bytes that ops of their schedule move") {
         .problem = &planned.schedule.problem, .buffers = program.buffers, .rank = program.rank};
     for (std::size_t i = 0; i < probes.size(); ++i) {
       const TimedOps& timed = planned.timed[program.rank.index()][i];
-      for (int k = 0; k < timed.times; ++k) {
-        const OpBody& body = program.ops[static_cast<std::size_t>(timed.first + k)].op.body;
+      for (std::size_t k = 0; k < static_cast<std::size_t>(timed.times); ++k) {
+        const OpBody& body = program.ops[static_cast<std::size_t>(timed.first) + k].op.body;
         const Bytes bytes =
             is_communication(body) ? sent_bytes(body, shapes) : touched_bytes(body, shapes);
         CHECK(bytes.as_double() == probes[i].series.size);
