@@ -1,6 +1,6 @@
-// What runs the programs of a trial: the host itself (inside trial.cpp), or devices
-// (runtime/device/device.hpp). A trial does everything around it on the host: inputs, checks, the
-// control plane, which is a Transport in any case.
+// What runs the programs of a trial or a calibration: the host itself (host_engine.hpp), or devices
+// (runtime/device/device.hpp). All around it is done on the host: inputs, checks, the control
+// plane, which is a Transport in any case.
 #pragma once
 
 #include "runtime/comm/transport.hpp"
@@ -52,7 +52,7 @@ struct MemoryDemand {
   Bytes available{};  // to all of them; 0: not known
 };
 
-/// The engines of one run, in one process; outlives the threads of all ranks.
+/// The engines of a run, in one process; outlives the threads of all ranks.
 class EngineSource {
  public:
   EngineSource() = default;
@@ -64,7 +64,11 @@ class EngineSource {
   /// Beside host memory: what one rank's program needs, all phases together.
   [[nodiscard]] virtual std::vector<MemoryDemand> demands(const Transport& transport,
                                                           Bytes needed) const = 0;
-  /// All ranks call it at about the same time. `parts` outlives the engine.
+  /// "" if its attention kernels can run blocks of these queries and keys, else why not.
+  [[nodiscard]] virtual std::string why_not(const Problem& problem, const TokenSet& q,
+                                            const TokenSet& k) const = 0;
+  /// All ranks call it at about the same time; more than once if they have ended all executions of
+  /// the engines before. `parts` outlives the engine.
   virtual std::unique_ptr<Engine> make(const EngineParts& parts) = 0;
   /// Things that people should know about how the run was done; after the run.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }

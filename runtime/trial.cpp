@@ -1,5 +1,6 @@
 #include "runtime/trial.hpp"
 
+#include "runtime/host_engine.hpp"
 #include "runtime/redistribute.hpp"
 
 #include <unistd.h>
@@ -62,39 +63,6 @@ struct PhaseOfRank {
   [[nodiscard]] PhaseParts parts() {
     return {.schedule = schedule, .program = program, .memory = memory};
   }
-};
-
-/// The host runs programs where their inputs and outputs are.
-class HostEngine final : public Engine {
- public:
-  HostEngine(const EngineParts& parts, std::unique_ptr<AttentionKernels> kernels)
-      : parts_(parts), kernels_(std::move(kernels)) {}
-  void load(Phase) override {}
-  void fetch(Phase) override {}
-  Execution execute(Phase phase) override {
-    const PhaseParts& p = phase == Phase::forward ? parts_.forward : *parts_.backward;
-    return runtime::execute(p.schedule, p.program, p.memory, *kernels_, parts_.transport,
-                            parts_.options);
-  }
-
- private:
-  EngineParts parts_;
-  std::unique_ptr<AttentionKernels> kernels_;
-};
-
-class HostEngines final : public EngineSource {
- public:
-  explicit HostEngines(const AttentionBackend* kernels) : kernels_(kernels) {}
-  [[nodiscard]] MemoryPart host_part() const override { return MemoryPart::all; }
-  [[nodiscard]] std::vector<MemoryDemand> demands(const Transport&, Bytes) const override {
-    return {};
-  }
-  std::unique_ptr<Engine> make(const EngineParts& parts) override {
-    return std::make_unique<HostEngine>(parts, kernels_->make());
-  }
-
- private:
-  const AttentionBackend* kernels_;
 };
 
 template <class T>

@@ -2,12 +2,10 @@
 // their own: in a plan all cores work, and they share caches, memory and clock. Operands come from
 // several copies in turn, so that none of them waits in a cache of the core; in a plan, too, keys
 // and values have just come from another rank.
-#include "base/error.hpp"
+#include "runtime/calibrate/probes.hpp"
 #include "runtime/calibrate/suites.hpp"
-#include "runtime/kernels/convert.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -41,20 +39,8 @@ class Filled {
         memory_(static_cast<std::size_t>(rows_.bytes())) {
     rows_.data = memory_.data();
   }
-  /// Numbers that look random, `middle` plus or minus `reach`.
   Filled& fill(float middle, float reach) {
-    std::array<float, 1024> some;
-    std::uint32_t state = 12345;
-    for (float& x : some) {
-      state = state * 1664525U + 1013904223U;
-      x = middle + reach * (static_cast<float>(state >> 8U) / 8388608.0F - 1);
-    }
-    for (std::int64_t at = 0; at < rows_.elements(); at += 1024) {
-      const auto count =
-          static_cast<std::size_t>(std::min<std::int64_t>(1024, rows_.elements() - at));
-      from_floats(rows_.dtype, std::span<const float>(some).first(count),
-                  rows_.data + at * size_of(rows_.dtype));
-    }
+    fill_numbers(rows_, middle, reach);
     return *this;
   }
   [[nodiscard]] const Rows& rows() const { return rows_; }
@@ -145,21 +131,22 @@ class Attention {
         continue;
       }
       const TokenSet tokens(TokenRange{.begin = 0, .count = 512});
-      add("peak",
-          {.q = tokens,
-           .k = tokens,
-           .head_dim = 512,
-           .mask = {.kind = MaskKind::full},
-           .dtype = dtype},
+      const AttentionBlock block{.q = tokens,
+                                 .k = tokens,
+                                 .head_dim = 512,
+                                 .mask = {.kind = MaskKind::full},
+                                 .dtype = dtype};
+      add(attention_probes({block}, "peak", crew_of(bench_)).front(),
           {.least = enough(), .budget = bench_.budget * 0.03, .longest = bench_.budget});
     }
   }
 
   void blocks(const std::vector<AttentionBlock>& blocks) {
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const std::vector<Probe> probes = attention_probes(blocks, "attention", crew_of(bench_));
+    for (std::size_t i = 0; i < probes.size(); ++i) {
       const Seconds left = bench_.budget - elapsed();
-      const double share = 2.0 / static_cast<double>(blocks.size() - i);
-      add("attention", blocks[i],
+      const double share = 2.0 / static_cast<double>(probes.size() - i);
+      add(probes[i],
           {.least = enough(),
            .budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
            // The smallest one is measured whatever it takes: a profile without any is no profile.
@@ -183,7 +170,8 @@ class Attention {
     return Seconds(all_gather_numbers(bench_.transport, {mine.count()}).front().front());
   }
 
-  void add(std::string what, const AttentionBlock& block, const Patient& patient) {
+  void add(const Probe& probe, const Patient& patient) {
+    const AttentionBlock& block = *probe.series.block;
     const bool active = has_core(bench_);
     std::vector<Operands> copies;
     if (active) {
@@ -203,14 +191,8 @@ class Attention {
     if (seconds.empty()) {
       return;  // too long
     }
-    series_.push_back({.suite = "attention",
-                       .what = std::move(what),
-                       .scope = "",
-                       .ranks = 1,
-                       .active = with_core(bench_),
-                       .size = 0,
-                       .seconds = std::move(seconds),
-                       .block = block});
+    series_.push_back(probe.series);
+    series_.back().seconds = std::move(seconds);
   }
 
   const Bench& bench_;
@@ -224,8 +206,7 @@ class Attention {
 }  // namespace
 
 std::vector<Series> attention_suite(const Bench& bench, const AttentionBackend& kernels,
-                                    std::vector<AttentionBlock> blocks) {
-  std::ranges::stable_sort(blocks, {}, flops_of);
+                                    const std::vector<AttentionBlock>& blocks) {
   Attention attention(bench, kernels);
   attention.peak();
   attention.blocks(blocks);

@@ -1,6 +1,7 @@
 #include "runtime/calibrate/calibrate.hpp"
 
 #include "base/error.hpp"
+#include "runtime/calibrate/engine_suites.hpp"
 
 #include <sched.h>
 #include <unistd.h>
@@ -59,13 +60,32 @@ Place read_place(const std::string& text) {
   return p;
 }
 
+/// The ranks of a host, as if they were on several.
+Hosts emulated(const Hosts& real, int ranks, int per_node) {
+  if (per_node >= ranks) {
+    return real;
+  }
+  if (ranks % per_node != 0) {
+    throw InputError("ranks", fmt::format("{} make no nodes of {}", ranks, per_node));
+  }
+  Hosts hosts = real;
+  hosts.names.clear();
+  for (int node = 0; node < ranks / per_node; ++node) {
+    hosts.names.push_back(fmt::format("{}:{}", real.names.front(), node));
+  }
+  hosts.per_node = per_node;
+  hosts.one_machine = true;
+  hosts.memory = Bytes(real.memory.value() / hosts.nodes());
+  return hosts;
+}
+
 /// Part of the budget.
 double weight_of(std::string_view suite) {
   return suite == "attention" ? 4 : suite == "collectives" ? 2 : 1;
 }
 
-std::vector<Series> run_suite(const std::string& suite, const Bench& bench,
-                              const CalibrationRequest& request) {
+std::vector<Series> host_suite(const std::string& suite, const Bench& bench,
+                               const CalibrationRequest& request) {
   if (suite == "links") {
     return links_suite(bench);
   }
@@ -94,28 +114,50 @@ std::vector<std::string> suites_of_rank_0(Transport& transport,
   return suites;
 }
 
+std::vector<Series> run_suite(const std::string& suite, Transport& transport, const Hosts& hosts,
+                              Seconds budget, const CalibrationRequest& request) {
+  if (request.engines != nullptr) {
+    return engine_suite(suite,
+                        {.transport = transport,
+                         .engines = *request.engines,
+                         .budget = budget,
+                         .layout = {.ranks = transport.size(), .per_node = hosts.per_node},
+                         .ranks_per_device = std::min(request.ranks_per_device, transport.size()),
+                         .largest = request.largest_message,
+                         .cold = request.cold,
+                         .shape = request.shape},
+                        request.blocks);
+  }
+  const int self = transport.rank().value;
+  return host_suite(suite,
+                    {.transport = transport,
+                     .budget = budget,
+                     .per_node = hosts.per_node,
+                     .place = hosts.one_machine ? self : self % hosts.per_node,
+                     .sharing = hosts.one_machine ? transport.size() : hosts.per_node,
+                     .cores = hosts.cores,
+                     .largest = request.largest_message},
+                    request);
+}
+
 void run_rank(Transport& transport, const CalibrationRequest& request, Calibration& result) {
-  const Hosts hosts = find_hosts(transport);
+  Hosts hosts = find_hosts(transport);
+  if (request.ranks_per_node > 0) {
+    hosts = emulated(hosts, transport.size(), request.ranks_per_node);
+  }
   const bool first = transport.rank().value == 0;
   const std::vector<std::string> suites = suites_of_rank_0(transport, request.suites);
   double weights = 0;
   for (const std::string& suite : suites) {
     weights += weight_of(suite);
   }
-  const int self = transport.rank().value;
   for (std::size_t i = 0; i < suites.size(); ++i) {
     const std::string& suite = suites[i];
     if (first && request.begins) {
       request.begins(i, suite);
     }
-    const Bench bench{.transport = transport,
-                      .budget = request.budget * (weight_of(suite) / weights),
-                      .per_node = hosts.per_node,
-                      .place = hosts.one_machine ? self : self % hosts.per_node,
-                      .sharing = hosts.one_machine ? transport.size() : hosts.per_node,
-                      .cores = hosts.cores,
-                      .largest = request.largest_message};
-    std::vector<Series> series = run_suite(suite, bench, request);
+    const Seconds budget = request.budget * (weight_of(suite) / weights);
+    std::vector<Series> series = run_suite(suite, transport, hosts, budget, request);
     transport.barrier();
     if (first) {
       if (request.ended) {

@@ -18,7 +18,7 @@ inline constexpr std::array<std::string_view, 4> calibration_suites{"links", "co
 
 /// Where the ranks are.
 struct Hosts {
-  std::vector<std::string> names;  // by node
+  std::vector<std::string> names;  // by node; "host:1" if nodes are emulated
   int per_node = 1;                // ranks of a node, neighbours
   std::int64_t cores = 1;          // of a node that this program may use; or of the whole machine
   bool one_machine = false;        // all nodes are: their cores are the same ones
@@ -29,17 +29,18 @@ struct Hosts {
 Hosts find_hosts(Transport& transport);
 
 struct CalibrationRequest {
-  const TransportBackend* transport = nullptr;
-  const AttentionBackend* kernels = nullptr;  // of the host
-  EngineSource* engines = nullptr;            // devices; null: the host
+  const TransportBackend* transport = nullptr;  // with `engines`: the control plane only
+  const AttentionBackend* kernels = nullptr;    // of the host; not used with `engines`
+  EngineSource* engines = nullptr;              // null: the host is measured
   int ranks = 1;
-  int ranks_per_node = 0;    // of emulated nodes; 0: hosts are the nodes
-  int ranks_per_device = 1;  // that share a GPU
+  int ranks_per_node = 0;    // with `engines`; 0: nodes are hosts, else they are emulated
+  int ranks_per_device = 1;  // with `engines`: neighbours that share a device
   Problem shape;             // heads, head_dim and dtype of elementwise kernels
   std::vector<AttentionBlock> blocks;
   std::vector<std::string> suites;  // to measure now; rank 0's count
   Seconds budget{60};
-  std::int64_t largest_message = 16 << 20;
+  std::int64_t largest_message = 16 << 20;  // bytes; with `engines` of operands of kernels, too
+  std::int64_t cold = 128 << 20;  // with `engines`: bytes that push all else out of their caches
   /// On rank 0: a suite begins; it has ended.
   std::function<void(std::size_t done, const std::string& suite)> begins;
   std::function<void(const std::string& suite, const std::vector<Series>&)> ended;
@@ -54,7 +55,8 @@ struct Calibration {
 /// Returns on every process when all ranks have ended; BackendError if one failed.
 Calibration calibrate(const CalibrationRequest& request);
 
-/// Versions of libraries that measurements depend on: "mpi", "onednn", "compiler".
+/// Versions of libraries that measurements depend on, as compiled in: "mpi", "onednn", "cuda",
+/// "cudnn", "nccl", "compiler".
 std::vector<std::pair<std::string, std::string>> library_versions();
 
 }  // namespace spp::runtime

@@ -4,59 +4,67 @@
 // `op`: what the executor itself takes for an op: a program of fills of one number.
 #include "runtime/kernels/elementwise.hpp"
 
+#include "base/error.hpp"
+#include "runtime/calibrate/probes.hpp"
 #include "runtime/calibrate/suites.hpp"
 #include "runtime/execute.hpp"
-
-#include <algorithm>
 
 namespace spp::runtime {
 namespace {
 
 class Elementwise {
  public:
-  Elementwise(const Bench& bench, const Problem& shape)
+  Elementwise(const Bench& bench, Problem shape)
       : bench_(bench),
-        shape_(shape),
-        pool_(has_core(bench) ? 8 * largest : 0),
+        shape_(std::move(shape)),
+        pool_(has_core(bench) ? pool_bytes : 0),
         patient_{.budget = bench.budget / 28.0} {}
 
   std::vector<Series> run() {
-    const DType dtype = shape_.dtype;
-    const int width = shape_.head_dim;
-    for (std::int64_t bytes = 256 << 10; bytes <= largest; bytes *= 4) {
-      const std::int64_t n =
-          std::max<std::int64_t>(1, bytes / (std::int64_t{4} * width * shape_.q_heads));
-      const auto make = [this, n](int w, DType t) { return rows(n, w, t); };
-      add("merge",
-          size(n, width, dtype) + 3 * size(n, 1, DType::fp32) + 2 * size(n, width, DType::fp32),
-          [=] {
-            merge(make(width, DType::fp32), make(1, DType::fp32), make(width, dtype),
-                  make(1, DType::fp32), false);
+    std::vector<Series> series;
+    for (Probe& probe : kernel_probes(shape_, crew_of(bench_))) {
+      const auto* work = std::get_if<KernelWork>(&probe.work[bench_.transport.rank().index()]);
+      probe.series.seconds =
+          measure(bench_.transport, patient_, Samples::each, work != nullptr, [&](int repetitions) {
+            for (int i = 0; i < repetitions; ++i) {
+              run(*work);
+            }
           });
-      add("accumulate", size(n, width, dtype) + 2 * size(n, width, DType::fp32),
-          [=] { accumulate(make(width, DType::fp32), make(width, dtype), false); });
-      add("cast", size(n, width, DType::fp32) + size(n, width, dtype),
-          [=] { accumulate(make(width, dtype), make(width, DType::fp32), true); });
-      add("copy", 2 * size(n, width, dtype), [=, this] {
-        const auto box = [&](const Rows& r) {
-          return Box{.data = r.data, .dtype = r.dtype, .row_heads = r.heads};
-        };
-        move(box(make(width, dtype)), box(make(width, dtype)), n, 1, shape_.q_heads, width, false);
-      });
-      add("row_dot", 2 * size(n, width, dtype) + size(n, 1, DType::fp32),
-          [=] { row_dot(make(width, dtype), make(width, dtype), make(1, DType::fp32)); });
+      series.push_back(std::move(probe.series));
     }
-    return std::move(series_);
+    return series;
   }
 
  private:
-  static constexpr std::int64_t largest = 16 << 20;
+  static constexpr std::int64_t pool_bytes = 128 << 20;
 
-  [[nodiscard]] std::int64_t size(std::int64_t n, int width, DType dtype) const {
-    return n * shape_.q_heads * width * size_of(dtype);
+  void run(const KernelWork& work) {
+    const std::int64_t n = work.rows;
+    const int width = shape_.head_dim;
+    const DType dtype = shape_.dtype;
+    const DType fp32 = DType::fp32;
+    const auto box = [](const Rows& r) {
+      return Box{.data = r.data, .dtype = r.dtype, .row_heads = r.heads};
+    };
+    switch (work.kernel) {
+      case KernelWork::Kernel::merge:
+        return merge(rows(n, width, fp32), rows(n, 1, fp32), rows(n, width, dtype),
+                     rows(n, 1, fp32), false);
+      case KernelWork::Kernel::accumulate:
+        return accumulate(rows(n, width, fp32), rows(n, width, dtype), false);
+      case KernelWork::Kernel::cast:
+        return accumulate(rows(n, width, dtype), rows(n, width, fp32), true);
+      case KernelWork::Kernel::copy:
+        return move(box(rows(n, width, dtype)), box(rows(n, width, dtype)), n, 1, shape_.q_heads,
+                    width, false);
+      case KernelWork::Kernel::row_dot:
+        return row_dot(rows(n, width, dtype), rows(n, width, dtype), rows(n, 1, fp32));
+    }
+    throw InternalError("an unknown kernel");
   }
+
   Rows rows(std::int64_t n, int width, DType dtype) {
-    return {.data = pool_.next(size(n, width, dtype)).data(),
+    return {.data = pool_.next(n * shape_.q_heads * width * size_of(dtype)).data(),
             .dtype = dtype,
             .count = n,
             .batch = 1,
@@ -64,29 +72,10 @@ class Elementwise {
             .width = width};
   }
 
-  template <class Kernel>
-  void add(std::string what, std::int64_t touched, Kernel kernel) {
-    auto seconds =
-        measure(bench_.transport, patient_, Samples::each, has_core(bench_), [&](int repetitions) {
-          for (int i = 0; i < repetitions; ++i) {
-            kernel();
-          }
-        });
-    series_.push_back({.suite = "elementwise",
-                       .what = std::move(what),
-                       .scope = "",
-                       .ranks = 1,
-                       .active = with_core(bench_),
-                       .size = static_cast<double>(touched),
-                       .seconds = std::move(seconds),
-                       .block = std::nullopt});
-  }
-
   const Bench& bench_;
   Problem shape_;
   Pool pool_;
   Patient patient_;
-  std::vector<Series> series_;
 };
 
 /// A schedule of one rank whose ops do next to nothing.
@@ -134,14 +123,9 @@ Series empty_op(const Bench& bench, const AttentionBackend& kernels) {
   for (double& s : seconds) {
     s /= ops;
   }
-  return {.suite = "elementwise",
-          .what = "op",
-          .scope = "",
-          .ranks = 1,
-          .active = with_core(bench),
-          .size = 0,
-          .seconds = std::move(seconds),
-          .block = std::nullopt};
+  Series series = empty_op_probe(crew_of(bench)).series;
+  series.seconds = std::move(seconds);
+  return series;
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "runtime/calibrate/samples.hpp"
 
 #include "base/error.hpp"
+#include "runtime/kernels/convert.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -216,6 +218,20 @@ std::vector<std::int64_t> message_sizes(std::int64_t largest) {
     sizes.push_back(size);
   }
   return sizes;
+}
+
+void fill_numbers(const Rows& rows, float middle, float reach) {
+  std::array<float, 1024> some;
+  std::uint32_t state = 12345;
+  for (float& x : some) {
+    state = state * 1664525U + 1013904223U;
+    x = middle + reach * (static_cast<float>(state >> 8U) / 8388608.0F - 1);
+  }
+  for (std::int64_t at = 0; at < rows.elements(); at += 1024) {
+    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(1024, rows.elements() - at));
+    from_floats(rows.dtype, std::span<const float>(some).first(count),
+                rows.data + at * size_of(rows.dtype));
+  }
 }
 
 std::span<std::byte> Pool::next(std::int64_t bytes) {

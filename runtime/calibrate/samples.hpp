@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "base/units.hpp"
 #include "runtime/comm/transport.hpp"
+#include "runtime/rows.hpp"
 #include "schedule/op.hpp"
 
 #include <cstdint>
@@ -40,7 +41,7 @@ struct Series {
   std::string what;             // "ring", "all_to_all", "merge", …: see the suite
   std::string scope;            // "intra", "inter"; "" if no message is sent
   int ranks = 1;                // of a group
-  int active = 1;               // ranks of all groups that were at work at the same time
+  int active = 1;               // ranks at work at the same time; kernels: of a host, or a device
   double size = 0;              // bytes: sent by a rank, or touched; 0 for attention
   std::vector<double> seconds;  // by sample: of one repetition
   std::optional<AttentionBlock> block;
@@ -95,12 +96,13 @@ struct Bench {
 
   [[nodiscard]] int ranks() const { return transport.size(); }
   [[nodiscard]] int nodes() const { return transport.size() / per_node; }
-  [[nodiscard]] int local() const { return transport.rank().value % per_node; }
-  [[nodiscard]] int node() const { return transport.rank().value / per_node; }
 };
 
 /// 8 B, 64 B, 256 B, … by factors of 4 up to `largest`.
 std::vector<std::int64_t> message_sizes(std::int64_t largest);
+
+/// Numbers that look random, `middle` plus or minus `reach`.
+void fill_numbers(const Rows& rows, float middle, float reach);
 
 /// Parts of a piece of memory that is larger than caches, one after the other and round again: what
 /// a plan sends and receives has not been touched for a while.

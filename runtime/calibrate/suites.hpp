@@ -1,7 +1,7 @@
 // The suites of a calibration. All ranks of a transport call them together, all get the samples.
 #pragma once
 
-#include "runtime/calibrate/samples.hpp"
+#include "runtime/calibrate/probes.hpp"
 #include "runtime/kernels/attention.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::vector<Series> collectives_suite(const Bench& bench);
 ///   peak       one 512 wide head, where softmax hardly counts: close to a plain product; every
 ///              dtype that the kernels can do
 std::vector<Series> attention_suite(const Bench& bench, const AttentionBackend& kernels,
-                                    std::vector<AttentionBlock> blocks);
+                                    const std::vector<AttentionBlock>& blocks);
 
 /// merge, accumulate, cast, copy, row_dot by bytes touched, and `op`: an op of the executor that
 /// does next to nothing (elementwise.cpp). Of `shape`: heads, head_dim and dtype.
@@ -40,6 +40,14 @@ inline bool has_core(const Bench& bench) { return bench.place < bench.cores; }
 /// Ranks of a host that have one.
 inline int with_core(const Bench& bench) {
   return static_cast<int>(std::min<std::int64_t>(bench.cores, bench.sharing));
+}
+/// All ranks that have one.
+inline Crew crew_of(const Bench& bench) {
+  Crew crew{.works = {}, .active = with_core(bench)};
+  for (int r = 0; r < bench.ranks(); ++r) {
+    crew.works.push_back(r % bench.sharing < bench.cores);
+  }
+  return crew;
 }
 
 }  // namespace spp::runtime

@@ -1,8 +1,17 @@
 // Apart, because only here headers of libraries are needed for nothing but a version.
 #include "runtime/calibrate/calibrate.hpp"
 
+#if defined(SPP_CUDA)
+#include <cuda_runtime_api.h>
+#endif
+#if defined(SPP_CUDNN)
+#include <cudnn_version.h>
+#endif
 #if defined(SPP_MPI)
 #include <mpi.h>
+#endif
+#if defined(SPP_NCCL)
+#include <nccl.h>
 #endif
 #if defined(SPP_ONEDNN)
 #include <oneapi/dnnl/dnnl_version.h>
@@ -24,6 +33,17 @@ std::vector<std::pair<std::string, std::string>> library_versions() {
 #if defined(SPP_ONEDNN)
   versions.emplace_back("onednn", fmt::format("{}.{}.{}", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR,
                                               DNNL_VERSION_PATCH));
+#endif
+#if defined(SPP_CUDA)
+  versions.emplace_back("cuda",
+                        fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+#endif
+#if defined(SPP_CUDNN)
+  versions.emplace_back("cudnn",
+                        fmt::format("{}.{}.{}", CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL));
+#endif
+#if defined(SPP_NCCL)
+  versions.emplace_back("nccl", fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH));
 #endif
   versions.emplace_back("compiler", __VERSION__);
   return versions;

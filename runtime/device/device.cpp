@@ -48,15 +48,17 @@ std::vector<std::string> kernel_names() {
 
 std::string choose_kernels(const DeviceOptions& options, const Problem& problem,
                            std::vector<std::string>& passed_over) {
+  // A strategy's blocks may still be such that they cannot be done, which the first call says.
+  const TokenSet all(TokenRange{.begin = 0, .count = problem.seq});
   if (!options.kernels.empty()) {
     const auto& kernels = cuda::device_attention::by_name(options.kernels, "--kernels");
-    if (const std::string why_not = kernels.why_not(problem); !why_not.empty()) {
+    if (const std::string why_not = kernels.why_not(problem, all, all); !why_not.empty()) {
       throw InputError("--kernels", fmt::format("{}: {}", options.kernels, why_not));
     }
     return options.kernels;
   }
   for (const cuda::DeviceAttentionBackend* kernels : cuda::device_attention::all()) {
-    const std::string why_not = kernels->why_not(problem);
+    const std::string why_not = kernels->why_not(problem, all, all);
     if (why_not.empty()) {
       return std::string(kernels->name);
     }

@@ -47,13 +47,13 @@ struct DeviceReport {
   std::string gpu;                          // "NVIDIA H100 80GB HBM3"
   int gpus = 0;                             // that this process uses
   int ranks_per_gpu = 1;                    // most
-  int compute_capability = 0;               // 90 is 9.0
   int multiprocessors = 0;                  // that a rank has; all of a GPU, or its share
   int all_multiprocessors = 0;              // of a GPU
-  bool split = false;                       // each rank keeps to its share of them
+  bool split = false;                       // each rank has SMs of its own (green contexts)
+  int compute_capability = 0;               // 90 is 9.0
   Bytes memory{}, l2{};                     // of a GPU
   int driver = 0, runtime = 0;              // CUDA versions, 13000 is 13.0
-  std::string nccl, cudnn;                  // versions; "": not used
+  std::string nccl, cudnn;                  // versions, "2.28.9"; "": not used, not compiled in
   int clock_khz = 0, memory_clock_khz = 0;  // highest; 0: not known
   Seconds timed_event{};                    // what a timed event costs its stream; two for every op
 };

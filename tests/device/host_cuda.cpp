@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -51,6 +52,36 @@ class Record {
   bool happened_ = false;
   Clock::time_point when_;
 };
+
+/// What is allocated.
+class Memory {
+ public:
+  void add(void* data, std::size_t size) {
+    const std::scoped_lock lock(mutex_);
+    sizes_[data] = size;
+    used_ += size;
+  }
+  void remove(void* data) {
+    const std::scoped_lock lock(mutex_);
+    if (const auto at = sizes_.find(data); at != sizes_.end()) {
+      used_ -= at->second;
+      sizes_.erase(at);
+    }
+  }
+  std::size_t used() {
+    const std::scoped_lock lock(mutex_);
+    return used_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, std::size_t> sizes_;
+  std::size_t used_ = 0;
+};
+Memory& memory() {
+  static Memory memory;
+  return memory;
+}
 
 }  // namespace
 
@@ -106,9 +137,11 @@ cudaError_t cudaMalloc(void** data, std::size_t size) {
   const std::size_t whole = (size + unit - 1) / unit * unit;
   *data = std::aligned_alloc(unit, whole);
   std::memset(*data, 0xff, whole);
+  memory().add(*data, whole);
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  memory().remove(data);
   std::free(data);
   return cudaSuccess;
 }
@@ -189,6 +222,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "threads of the host");
   properties->major = 9;
   properties->multiProcessorCount = 132;
+  properties->l2CacheSize = 1 << 20;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
@@ -210,7 +244,8 @@ cudaError_t cudaDeviceCanAccessPeer(int* possible, int, int) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *free = *total = std::size_t{1} << 34;
+  *total = std::size_t{1} << 34;
+  *free = *total - memory().used();
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {

@@ -32,8 +32,9 @@ class DeviceAttention {
 struct DeviceAttentionBackend {
   std::string_view name;   // "reference"
   std::string_view title;  // "plain loops in fp32"
-  /// "" if it can run on the current device with these heads and this type, else why not.
-  std::string (*why_not)(const Problem& problem);
+  /// "" if it can run blocks of these queries and keys with the problem's heads, type and mask on
+  /// the current device, else why not.
+  std::string (*why_not)(const Problem& problem, const TokenSet& q, const TokenSet& k);
   /// Only if why_not() is "". `multiprocessors`: SMs that its streams can use; 0: all.
   std::unique_ptr<DeviceAttention> (*make)(int multiprocessors);
 };

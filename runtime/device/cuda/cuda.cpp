@@ -52,6 +52,7 @@ DeviceInfo device_info(int device) {
   info.major = properties.major;
   info.minor = properties.minor;
   info.multiprocessors = properties.multiProcessorCount;
+  info.l2 = Bytes(properties.l2CacheSize);
   check(cudaDriverGetVersion(&info.driver), "cudaDriverGetVersion");
   check(cudaRuntimeGetVersion(&info.runtime), "cudaRuntimeGetVersion");
   info.clock_khz = attribute(cudaDevAttrClockRate);

@@ -33,7 +33,7 @@ struct DeviceInfo {
   std::string name;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  Bytes memory{}, memory_free{};
+  Bytes memory{}, memory_free{}, l2{};
   int driver = 0, runtime = 0;              // 13000 is 13.0
   int clock_khz = 0, memory_clock_khz = 0;  // highest; 0 where the driver does not say
   std::string bus_id;

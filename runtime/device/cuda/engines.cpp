@@ -5,6 +5,7 @@
 #include "runtime/device/cuda/nccl.hpp"
 #include "runtime/device/cuda/nccl_library.hpp"
 #include "runtime/device/cuda/nccl_plan.hpp"
+#include "runtime/kernels/cudnn/sdpa.hpp"
 
 #include <unistd.h>
 
@@ -25,7 +26,8 @@ class CudaEngine final : public Engine {
 
   CudaEngine(const EngineParts& parts, std::unique_ptr<DeviceCommunicator> communicator,
              const Setup& setup)
-      : communicator_(std::move(communicator)),
+      : world_(setup.world),
+        communicator_(std::move(communicator)),
         forward_(make(parts, parts.forward, setup)),
         backward_(parts.backward != nullptr ? make(parts, *parts.backward, setup) : nullptr) {}
 
@@ -33,7 +35,16 @@ class CudaEngine final : public Engine {
     PhaseOnDevice& p = of(phase);
     copy_role(p.host.program, BufferRole::input, p.host.memory, *p.memory, p.executor.stream());
   }
-  Execution execute(Phase phase) override { return of(phase).executor.run(); }
+  Execution execute(Phase phase) override {
+    try {
+      return of(phase).executor.run();
+    } catch (...) {
+      // Peers may read it for as long as they do not know that this rank has failed. (When all has
+      // gone well they have read what they want: an op ends on both sides.)
+      world_.keep(of(phase).memory);
+      throw;
+    }
+  }
   void fetch(Phase phase) override {
     PhaseOnDevice& p = of(phase);
     copy_role(p.host.program, BufferRole::output, *p.memory, p.host.memory, p.executor.stream());
@@ -53,7 +64,6 @@ class CudaEngine final : public Engine {
   std::unique_ptr<PhaseOnDevice> make(const EngineParts& parts, const PhaseParts& phase,
                                       const Setup& setup) {
     const auto memory = std::make_shared<const DeviceMemory>(phase.program, phase.schedule.problem);
-    setup.world.keep(memory);  // peers may read it when this rank has failed
     return std::make_unique<PhaseOnDevice>(phase, memory,
                                            ExecutorParts{.schedule = phase.schedule,
                                                          .program = phase.program,
@@ -70,6 +80,7 @@ class CudaEngine final : public Engine {
     return *p;
   }
 
+  InprocWorld& world_;
   std::unique_ptr<DeviceCommunicator> communicator_;
   std::unique_ptr<PhaseOnDevice> forward_, backward_;
 };
@@ -114,8 +125,15 @@ CudaEngines::CudaEngines(const device::DeviceOptions& options, int ranks, bool t
              .multiprocessors = shares_.empty()
                                     ? info.multiprocessors
                                     : shares_.begin()->second.front()->multiprocessors(),
+             .all_multiprocessors = info.multiprocessors,
+             .split = !shares_.empty(),
+             .compute_capability = 10 * info.major + info.minor,
+             .memory = info.memory,
+             .l2 = info.l2,
              .driver = info.driver,
              .runtime = info.runtime,
+             .nccl = options.communication == device::Communication::nccl ? nccl_version() : "",
+             .cudnn = sdpa_version(),
              .clock_khz = info.clock_khz,
              .memory_clock_khz = info.memory_clock_khz,
              .timed_event = {}};
@@ -198,6 +216,11 @@ std::vector<MemoryDemand> CudaEngines::demands(const Transport& transport, Bytes
   return {{.pool = fmt::format("GPU {} of host {}", info.bus_id, host.data()),
            .needed = needed,
            .available = info.memory_free}};
+}
+
+std::string CudaEngines::why_not(const Problem& problem, const TokenSet& q,
+                                 const TokenSet& k) const {
+  return device_attention::by_name(options_.kernels, "--kernels").why_not(problem, q, k);
 }
 
 std::unique_ptr<DeviceCommunicator> CudaEngines::make_communicator(const EngineParts& parts) {

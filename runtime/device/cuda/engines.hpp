@@ -25,6 +25,8 @@ class CudaEngines final : public device::DeviceEngines {
   [[nodiscard]] MemoryPart host_part() const override { return MemoryPart::ends; }
   [[nodiscard]] std::vector<MemoryDemand> demands(const Transport& transport,
                                                   Bytes needed) const override;
+  [[nodiscard]] std::string why_not(const Problem& problem, const TokenSet& q,
+                                    const TokenSet& k) const override;
   std::unique_ptr<Engine> make(const EngineParts& parts) override;
   [[nodiscard]] std::vector<std::string> warnings() const override;
   [[nodiscard]] device::DeviceReport report() const override;

@@ -48,9 +48,13 @@ class NcclCommunicator final : public DeviceCommunicator {
         transport_(parts.transport),
         timeout_(parts.options.timeout),
         watchdog_(parts.options.timeout * 1.5, [this] { abort(); }) {
-    make_world();
     const std::array phases{&parts.forward_of_all, &parts.backward_of_all};
-    for (const CommunicatorLayer& layer : communicator_layers(phases, transport_.size())) {
+    const auto layers = communicator_layers(phases, transport_.size());
+    if (layers.empty()) {
+      return;  // to make a communicator takes a second, and nobody needs one
+    }
+    make_world();
+    for (const CommunicatorLayer& layer : layers) {
       split(layer);
     }
   }

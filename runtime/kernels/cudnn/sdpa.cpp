@@ -242,6 +242,10 @@ std::unique_ptr<Sdpa> make_sdpa(const SdpaOptions& options) {
 }
 
 std::string sdpa_why_not() { return ""; }
+std::string sdpa_version() {
+  const std::size_t version = cudnnGetVersion();
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
 
 SdpaSupport sdpa_support(const SdpaShape& shape, Phase phase, std::string_view device_json,
                          SdpaDepth depth, const SdpaOptions& options) {
@@ -266,6 +270,7 @@ SdpaSupport sdpa_support(const SdpaShape& shape, Phase phase, std::string_view d
 #else
 
 std::string sdpa_why_not() { return "not compiled in: cuDNN was not found"; }
+std::string sdpa_version() { return ""; }
 
 std::unique_ptr<Sdpa> make_sdpa(const SdpaOptions&) {
   throw BackendError("cudnnCreate", sdpa_why_not(), -1);

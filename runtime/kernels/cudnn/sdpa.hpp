@@ -101,6 +101,8 @@ struct SdpaOptions {
 std::unique_ptr<Sdpa> make_sdpa(const SdpaOptions& options = {});
 /// "" or why make_sdpa cannot: "not compiled in: cuDNN was not found".
 std::string sdpa_why_not();
+/// Of cuDNN as loaded: "9.19.0"; "" when it is not compiled in.
+std::string sdpa_version();
 
 /// What cuDNN would do with a shape on a device, without that device (device_properties.hpp).
 struct SdpaSupport {

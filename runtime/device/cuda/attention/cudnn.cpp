@@ -44,23 +44,21 @@ class CudnnKernels final : public DeviceAttention {
   std::vector<DeviceBuffer> workspaces_;
 };
 
-/// Whether it can do a block of all tokens; a strategy's blocks may still be such that it cannot,
-/// which its first call says.
-std::string why_not(const Problem& problem) {
+std::string why_not(const Problem& problem, const TokenSet& q_tokens, const TokenSet& k_tokens) {
   if (std::string missing = sdpa_why_not(); !missing.empty()) {
     return missing;
   }
   const Rows q{.data = nullptr,
                .dtype = problem.dtype,
-               .count = problem.seq,
+               .count = q_tokens.count(),
                .batch = problem.batch,
                .heads = problem.q_heads,
                .width = problem.head_dim};
   Rows k = q;
   k.heads = problem.kv_heads;
-  const TokenSet all({.begin = 0, .count = problem.seq});
+  k.count = k_tokens.count();
   return cudnn_why_not(
-      q, k, {.q_tokens = all, .k_tokens = all, .mask = problem.mask, .seq = problem.seq});
+      q, k, {.q_tokens = q_tokens, .k_tokens = k_tokens, .mask = problem.mask, .seq = problem.seq});
 }
 
 std::unique_ptr<DeviceAttention> make(int multiprocessors) {

@@ -46,7 +46,7 @@ class ReferenceAttention final : public DeviceAttention {
   std::deque<Table> tables_;
 };
 
-std::string why_not(const Problem&) { return ""; }
+std::string why_not(const Problem&, const TokenSet&, const TokenSet&) { return ""; }
 std::unique_ptr<DeviceAttention> make(int) { return std::make_unique<ReferenceAttention>(); }
 
 }  // namespace

@@ -1,0 +1,250 @@
+#include "runtime/calibrate/engine_suites.hpp"
+
+#include "base/error.hpp"
+#include "runtime/calibrate/instrument.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+namespace spp::runtime {
+namespace {
+
+std::vector<Series> series_of(std::span<const Probe> probes) {
+  std::vector<Series> series;
+  for (const Probe& probe : probes) {
+    series.push_back(probe.series);
+  }
+  return series;
+}
+
+/// In one schedule; those that alone are too large for memory are left out.
+std::vector<Series> together(const Instrument& instrument, std::vector<Probe> probes,
+                             Samples samples) {
+  std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
+  while (!probes.empty() && !instrument.fits(probes)) {
+    probes.pop_back();
+  }
+  if (!probes.empty()) {
+    (void)instrument.time(probes, samples, instrument.left());
+  }
+  return series_of(probes);
+}
+
+std::vector<Probe> elementwise_probes(const Instrument& instrument, const EngineBench& bench) {
+  const Crew everybody = instrument.everybody();
+  // First, since later ones leave work behind on the device, which hides what the host does.
+  std::vector<Probe> probes{empty_op_probe(everybody)};
+  const auto add = [&](std::vector<Probe> more) {
+    std::ranges::move(more, std::back_inserter(probes));
+  };
+  add(kernel_probes(bench.shape, everybody, bench.largest));
+  if (everybody.active > 1) {
+    add(kernel_probes(bench.shape, instrument.crew(1), bench.largest));
+  }
+  return probes;
+}
+
+/// Blocks of attention, by rising FLOPs, as many as go into the budget.
+class Attention {
+ public:
+  Attention(const EngineBench& bench, const Instrument& instrument)
+      : bench_(bench), instrument_(instrument) {}
+
+  void peak() {
+    struct Size {
+      std::int64_t tokens;
+      int heads;
+    };
+    constexpr std::array sizes{Size{32, 1},    Size{256, 2},   Size{1024, 4},
+                               Size{2048, 16}, Size{4096, 16}, Size{8192, 16}};
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+      std::vector<AttentionBlock> blocks;
+      for (const auto& [count, heads] : sizes) {
+        const TokenSet tokens(TokenRange{.begin = 0, .count = count});
+        blocks.push_back({.q = tokens,
+                          .k = tokens,
+                          .q_heads = heads,
+                          .kv_heads = heads,
+                          .mask = {.kind = MaskKind::full},
+                          .dtype = dtype});
+      }
+      std::vector<Probe> probes = attention_probes(blocks, "peak", instrument_.everybody());
+      std::erase_if(probes, [&](const Probe& probe) { return !possible(probe); });
+      if (!probes.empty()) {
+        climb(std::move(probes));
+      }
+    }
+  }
+
+  void blocks(const std::vector<AttentionBlock>& blocks) {
+    std::vector<Probe> probes = attention_probes(blocks, "attention", instrument_.everybody());
+    std::erase_if(probes, [&](const Probe& probe) { return !possible(probe); });
+    cost_ = {};
+    for (std::size_t at = 0; at < probes.size();) {
+      const Seconds left = instrument_.left();
+      if (at > 0) {
+        thin(probes, at, left);
+      }
+      const std::size_t end = end_of_group(probes, at, left);
+      if (end == at) {
+        break;
+      }
+      const double part = likely(probes, at, end) / likely(probes, at, probes.size());
+      time({probes.data() + at, end - at},
+           left * part - Seconds(cost_.setup * static_cast<double>(end - at)));
+      at = end;
+    }
+  }
+
+  std::vector<Series> series() { return std::move(series_); }
+
+ private:
+  static constexpr double peak_part = 0.1;  // of the time that is left
+  static constexpr std::size_t most_together = 8;
+  static constexpr double most_growth = 64;  // of FLOPs in a group: costs are known about so far
+
+  /// In seconds; 0: not known yet.
+  struct Cost {
+    double setup = 0;    // of a block that was measured last: compiled kernels, operands
+    double of_flop = 0;  // of the same, with all that is around it
+  };
+
+  [[nodiscard]] bool possible(const Probe& probe) const {
+    const AttentionBlock& block = *probe.series.block;
+    return bench_.engines.why_not(problem_of(block), block.q, block.k).empty() &&
+           instrument_.fits({&probe, 1});
+  }
+
+  /// Straight to the largest block that is likely to fit, and again from there while larger ones
+  /// do: small ones say little, and every block may have to be compiled.
+  void climb(std::vector<Probe> probes) {
+    for (std::size_t at = 0, measured = probes.size();;) {
+      const Seconds left = instrument_.left() * peak_part;
+      for (std::size_t i = at; best_of_flop_ > 0 && i < probes.size(); ++i) {
+        at = run_time(probes[i]) <= left ? i : at;
+      }
+      if (at == measured) {
+        return;
+      }
+      if (measured < probes.size()) {
+        series_.pop_back();
+      }
+      time({&probes[at], 1}, left / 2);
+      measured = at;
+    }
+  }
+
+  /// FLOPs of all executions that a block needs.
+  static double work_of(const Probe& probe) {
+    const int executions =
+        1 + std::max(2, (Patient{}.least + probe.series.active - 1) / probe.series.active);
+    return flops_of(*probe.series.block).value() * times_of(*probe.series.block) * executions;
+  }
+  /// All that it takes to measure a block, if it goes as the last ones did. Larger ones go faster
+  /// by FLOP, so rather too much.
+  [[nodiscard]] Seconds expected(const Probe& probe) const {
+    return Seconds(cost_.setup + cost_.of_flop * work_of(probe));
+  }
+  /// Without what is around it, if it goes as blocks that are not small usually do.
+  [[nodiscard]] Seconds run_time(const Probe& probe) const {
+    constexpr double usual = 3;  // times the best
+    return Seconds(usual * best_of_flop_ * work_of(probe));
+  }
+  /// All that it takes to measure blocks [from, to).
+  [[nodiscard]] Seconds likely(const std::vector<Probe>& probes, std::size_t from,
+                               std::size_t to) const {
+    Seconds sum{1e-9};
+    for (std::size_t i = from; i < to; ++i) {
+      sum += Seconds(cost_.setup) + run_time(probes[i]);
+    }
+    return sum;
+  }
+
+  /// If not all can be measured, then evenly spaced ones.
+  void thin(std::vector<Probe>& probes, std::size_t from, Seconds left) const {
+    const double part = left / likely(probes, from, probes.size());
+    if (part >= 1) {
+      return;
+    }
+    std::vector<Probe> kept(probes.begin(), probes.begin() + static_cast<std::ptrdiff_t>(from));
+    double due = 0;
+    for (std::size_t i = from; i < probes.size(); ++i) {
+      due += part;
+      if (due >= 1) {
+        due -= 1;
+        kept.push_back(std::move(probes[i]));
+      }
+    }
+    probes = std::move(kept);
+  }
+
+  /// Of those from `at` on that go into one schedule; `at`: no time is left for any. The smallest
+  /// one is measured whatever it takes: a profile without any is no profile.
+  [[nodiscard]] std::size_t end_of_group(const std::vector<Probe>& probes, std::size_t at,
+                                         Seconds left) const {
+    const AttentionBlock& first = *probes[at].series.block;
+    Seconds sum{};
+    std::size_t end = at;
+    while (end < probes.size() && end - at < most_together) {
+      const AttentionBlock& block = *probes[end].series.block;
+      const bool alike = block.batch == first.batch && block.head_dim == first.head_dim &&
+                         block.mask == first.mask && block.dtype == first.dtype &&
+                         flops_of(block).value() <= most_growth * flops_of(first).value();
+      sum += expected(probes[end]);
+      if (end > 0 && (sum > left || (end > at && (at == 0 || !alike)) ||
+                      !instrument_.fits({probes.data() + at, end + 1 - at}))) {
+        break;
+      }
+      ++end;
+    }
+    return end;
+  }
+
+  void time(std::span<Probe> probes, Seconds budget) {
+    const Course course = instrument_.time(probes, Samples::each, std::max(budget, Seconds(0.0)));
+    double flops = 0;
+    for (const Probe& probe : probes) {
+      const AttentionBlock& block = *probe.series.block;
+      const double own = std::max(1.0, flops_of(block).value());  // 0 if the mask hides all keys
+      flops += own * times_of(block);
+      const double seconds = median_of(probe.series.seconds) / own;
+      best_of_flop_ = best_of_flop_ > 0 ? std::min(best_of_flop_, seconds) : seconds;
+      series_.push_back(probe.series);
+    }
+    // On rank 0's clock, since all must come to the same decisions.
+    const auto cost = all_gather_numbers(
+        bench_.transport,
+        {course.setup.count() / static_cast<double>(probes.size()), course.once.count() / flops});
+    cost_ = {.setup = cost[0][0], .of_flop = cost[0][1]};
+  }
+
+  const EngineBench& bench_;
+  const Instrument& instrument_;
+  Cost cost_;
+  double best_of_flop_ = 0;  // seconds, of all that was measured
+  std::vector<Series> series_;
+};
+
+}  // namespace
+
+std::vector<Series> engine_suite(const std::string& suite, const EngineBench& bench,
+                                 const std::vector<AttentionBlock>& blocks) {
+  const Instrument instrument(bench);
+  if (suite == "links") {
+    return together(instrument, link_probes(bench.layout, bench.largest), Samples::slowest);
+  }
+  if (suite == "collectives") {
+    return together(instrument, collective_probes(bench.layout, bench.largest), Samples::slowest);
+  }
+  if (suite == "elementwise") {
+    return together(instrument, elementwise_probes(instrument, bench), Samples::each);
+  }
+  ensure(suite == "attention", "an unknown suite");
+  Attention attention(bench, instrument);
+  attention.peak();
+  attention.blocks(blocks);
+  return attention.series();
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,426 @@
+#include "runtime/calibrate/probe_schedule.hpp"
+
+#include "base/error.hpp"
+#include "schedule/builder.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spp::runtime {
+namespace {
+
+constexpr int times_in_sample = 8;
+constexpr int flushes = 4;
+constexpr int empty_ops = 500;
+
+const StreamId compute_stream(0);
+const StreamId message_stream(1);
+
+TokenSet first_tokens(std::int64_t count, std::int64_t begin = 0) {
+  return TokenSet(TokenRange{.begin = begin, .count = count});
+}
+
+HeadRange first_heads(int count) { return {.begin = 0, .end = count}; }
+
+std::int64_t end_of(const TokenSet& tokens) {
+  std::int64_t end = 0;
+  for (const TokenRange& range : tokens.ranges()) {
+    end = std::max(end, range.last() + 1);
+  }
+  return end;
+}
+
+bool is_message(const Probe& probe) {
+  return std::ranges::any_of(probe.work, [](const Work& work) {
+    return std::holds_alternative<ExchangeWork>(work) ||
+           std::holds_alternative<CollectiveWork>(work);
+  });
+}
+
+bool is_quiet(const Work& work) { return std::holds_alternative<std::monostate>(work); }
+
+/// One rank's program, probe by probe.
+class RankProgram {
+ public:
+  RankProgram(const ProbeSetting& setting, const Problem& problem, Rank rank)
+      : setting_(setting), problem_(problem), rank_(rank), builder_(problem, Mesh(), rank) {}
+
+  TimedOps add(const Probe& probe) {
+    const bool message = is_message(probe);
+    stream_ = message ? message_stream : compute_stream;
+    const RankGroup together = message ? all() : on_device();
+    if (std::ranges::any_of(probe.work, is_quiet)) {
+      meet(together);
+    }
+    const Prepared prepared =
+        std::visit([this](const auto& work) { return prepare(work); }, probe.work[rank_.index()]);
+    if (prepared.times == 0) {
+      if (!message) {
+        meet(together);
+      }
+      return {};
+    }
+    emit(prepared.copies.front());
+    if (prepared.cold) {
+      flush();
+    }
+    if (message) {
+      emit(prepared.copies.front());
+    } else {
+      meet(together);
+    }
+    const TimedOps timed{.first = static_cast<std::int32_t>(ops_.size()), .times = prepared.times};
+    for (int i = 0; i < prepared.times; ++i) {
+      emit(prepared.copies[static_cast<std::size_t>(i) % prepared.copies.size()]);
+    }
+    return timed;
+  }
+
+  [[nodiscard]] const std::vector<ProbeInput>& inputs() const { return inputs_; }
+
+  Program finish() {
+    builder_.once(
+        [ops = std::move(ops_)](OpList& list) { list.insert(list.end(), ops.begin(), ops.end()); });
+    return builder_.finish();
+  }
+
+ private:
+  /// The op on each of its copies.
+  struct Prepared {
+    std::vector<OpBody> copies;
+    int times = 0;
+    bool cold = true;
+  };
+
+  void emit(const OpBody& body) { ops_.push_back({stream_, body}); }
+
+  [[nodiscard]] RankGroup all() const { return {.first = 0, .stride = 1, .size = setting_.ranks}; }
+  [[nodiscard]] RankGroup on_device() const {
+    const int first = rank_.value / setting_.ranks_per_device * setting_.ranks_per_device;
+    return {.first = first,
+            .stride = 1,
+            .size = std::min(setting_.ranks_per_device, setting_.ranks - first)};
+  }
+
+  // ---- buffers
+
+  BufferId input(std::string name, Tensor tensor, const TokenSet& tile, HeadRange heads,
+                 float middle, float reach) {
+    const BufferId id = builder_.input(std::move(name), tensor, tile, heads);
+    inputs_.push_back({.buffer = id, .middle = middle, .reach = reach});
+    return id;
+  }
+  /// Room for numbers of 4 bytes.
+  BufferId numbers(std::string name, std::int64_t count, int heads = 1) {
+    return builder_.scratch(std::move(name), Tensor::delta, count, heads);
+  }
+  BufferId filled(std::string name, const TokenSet& tokens, HeadRange heads = first_heads(1)) {
+    const BufferId id = numbers(std::move(name), tokens.count(), heads.count());
+    emit(Fill{.buffer = id, .tokens = tokens, .heads = heads});
+    return id;
+  }
+  /// A scratch buffer with the same content.
+  BufferId copied(BufferId from, Tensor tensor, std::int64_t tokens, int heads, DType dtype) {
+    const BufferId id = builder_.scratch("copy", tensor, tokens, heads, dtype);
+    emit(Copy{.kind = CopyKind::cast, .from = from, .to = id});
+    return id;
+  }
+
+  /// So many that they do not fit into caches; one is enough if it does not, or counts little.
+  [[nodiscard]] int copies_of(std::int64_t bytes, int times) const {
+    const std::int64_t wanted = setting_.cold / std::max<std::int64_t>(bytes, 1) + 1;
+    return static_cast<int>(std::min<std::int64_t>(wanted, times));
+  }
+
+  // ---- what the ranks do around a probe
+
+  /// All of the group have come to the same place on the device.
+  void meet(const RankGroup& group) {
+    if (group.size == 1) {
+      return;
+    }
+    const int self = group.index_of(rank_);
+    const BufferId mine = filled("here", first_tokens(1, self));
+    emit(AllGather{.group = group,
+                   .from = mine,
+                   .to = numbers("all", group.size),
+                   .to_tokens = first_tokens(group.size),
+                   .to_heads = first_heads(1)});
+  }
+
+  void flush() {
+    const std::int64_t count = std::max<std::int64_t>(1, setting_.cold / 4 / problem_.batch);
+    if (!flushed_.valid()) {
+      flushed_ = numbers("flush", count);
+    }
+    for (int i = 0; i < flushes; ++i) {
+      emit(Fill{.buffer = flushed_, .tokens = first_tokens(count), .heads = first_heads(1)});
+    }
+  }
+
+  // ---- the probes
+
+  Prepared prepare(const std::monostate&) { return {}; }
+
+  Prepared prepare(const ExchangeWork& work) {
+    constexpr std::int64_t small = 1 << 20;  // latency, whatever is in a cache
+    Prepared p{.copies = {}, .times = times_in_sample};
+    const int copies = work.bytes < small ? 1 : copies_of(2 * work.bytes, p.times);
+    for (int i = 0; i < copies; ++i) {
+      p.copies.emplace_back(Exchange{.to = work.to,
+                                     .from = work.from,
+                                     .send = {filled("send", first_tokens(work.bytes / 4))},
+                                     .receive = {numbers("receive", work.bytes / 4)}});
+    }
+    return p;
+  }
+
+  Prepared prepare(const CollectiveWork& work) {
+    constexpr std::int64_t small = 1 << 20;
+    Prepared p{.copies = {}, .times = times_in_sample};
+    const std::int64_t whole = work.part * work.group.size;
+    const int copies = whole < small ? 1 : copies_of(2 * whole, p.times);
+    for (int i = 0; i < copies; ++i) {
+      p.copies.push_back(collective(work));
+    }
+    return p;
+  }
+
+  OpBody collective(const CollectiveWork& work) {
+    const RankGroup& group = work.group;
+    const int self = group.index_of(rank_);
+    const std::int64_t n = work.part / 4;
+    const TokenSet all_tokens = first_tokens(n * group.size);
+    const TokenSet own_tokens = first_tokens(n, n * self);
+    if (work.kind == CommKind::all_to_all) {
+      // Every member has one head of all tokens.
+      Problem heads;
+      heads.q_heads = heads.kv_heads = group.size;
+      return AllToAll{.group = group,
+                      .kind = AllToAllKind::gather_heads,
+                      .from = filled("from", all_tokens, {.begin = self, .end = self + 1}),
+                      .to = numbers("to", n, group.size),
+                      .split = HeadSplit(heads, group.size, HeadPolicy::divide),
+                      .kv = false,
+                      .tokens = n,
+                      .to_tokens = own_tokens,
+                      .to_heads = first_heads(group.size)};
+    }
+    if (work.kind == CommKind::all_gather) {
+      return AllGather{.group = group,
+                       .from = filled("from", own_tokens),
+                       .to = numbers("to", n * group.size),
+                       .to_tokens = all_tokens,
+                       .to_heads = first_heads(1)};
+    }
+    ensure(work.kind == CommKind::reduce_scatter, "an unknown collective");
+    return ReduceScatter{.group = group,
+                         .from = filled("from", all_tokens),
+                         .to = numbers("to", n),
+                         .to_tokens = own_tokens,
+                         .to_heads = first_heads(1)};
+  }
+
+  Prepared prepare(const AttentionBlock& b) {
+    const bool forward = b.phase == Phase::forward;
+    const HeadRange heads = first_heads(b.q_heads);
+    const HeadRange kv_heads = first_heads(b.kv_heads);
+    const BufferId q = input("q", Tensor::q, b.q, heads, 0, 1);
+    const BufferId k = input("k", Tensor::k, b.k, kv_heads, 0, 1);
+    BufferId lse;
+    BufferId delta;
+    if (!forward) {
+      const auto keys = static_cast<float>(b.k.count());
+      lse = input("lse", Tensor::lse, b.q, heads, std::log(keys), 0.1F);
+      delta = input("delta", Tensor::delta, b.q, heads, 0, 0.1F);
+    }
+    const auto like_q = [&](Tensor tensor) {
+      return builder_.scratch("out", tensor, b.q.count(), b.q_heads);
+    };
+    const auto like_k = [&](Tensor tensor) {
+      return builder_.scratch("out", tensor, b.k.count(), b.kv_heads);
+    };
+    const auto copy_of_q = [&](Tensor tensor) {
+      return copied(q, tensor, b.q.count(), b.q_heads, b.dtype);
+    };
+    const auto copy_of_k = [&](Tensor tensor) {
+      return copied(k, tensor, b.k.count(), b.kv_heads, b.dtype);
+    };
+    const std::int64_t bytes = (b.q.count() * b.q_heads + b.k.count() * b.kv_heads) * b.batch *
+                               b.head_dim * size_of(b.dtype) * (forward ? 2 : 4);
+    Prepared p{.copies = {}, .times = times_of(b)};
+    for (int i = copies_of(bytes, p.times); i > 0; --i) {
+      if (forward) {
+        p.copies.emplace_back(AttentionForward{.q = copy_of_q(Tensor::q),
+                                               .k = copy_of_k(Tensor::k),
+                                               .v = copy_of_k(Tensor::v),
+                                               .out = like_q(Tensor::out),
+                                               .lse = like_q(Tensor::lse),
+                                               .q_tokens = b.q,
+                                               .k_tokens = b.k,
+                                               .heads = heads,
+                                               .kv_heads = kv_heads});
+      } else {
+        p.copies.emplace_back(AttentionBackward{.q = copy_of_q(Tensor::q),
+                                                .k = copy_of_k(Tensor::k),
+                                                .v = copy_of_k(Tensor::v),
+                                                .d_out = copy_of_q(Tensor::d_out),
+                                                .lse = lse,
+                                                .delta = delta,
+                                                .d_q = like_q(Tensor::d_q),
+                                                .d_k = like_k(Tensor::d_k),
+                                                .d_v = like_k(Tensor::d_v),
+                                                .q_tokens = b.q,
+                                                .k_tokens = b.k,
+                                                .heads = heads,
+                                                .kv_heads = kv_heads});
+      }
+    }
+    return p;
+  }
+
+  Prepared prepare(const KernelWork& work) {
+    const TokenSet tokens = first_tokens(work.rows);
+    const HeadRange heads = first_heads(problem_.q_heads);
+    const BufferId numbers = input("rows", Tensor::out, tokens, heads, 0, 1);
+    const BufferId lse = work.kernel == KernelWork::Kernel::merge
+                             ? input("lse", Tensor::lse, tokens, heads, 0, 1)
+                             : BufferId();
+    const std::int64_t bytes = work.rows * problem_.q_heads * problem_.head_dim * 4 * 2;
+    Prepared p{.copies = {}, .times = times_in_sample};
+    for (int i = copies_of(bytes, p.times); i > 0; --i) {
+      p.copies.push_back(kernel(work.kernel, tokens, numbers, lse));
+    }
+    return p;
+  }
+
+  OpBody kernel(KernelWork::Kernel kernel, const TokenSet& tokens, BufferId numbers, BufferId lse) {
+    const std::int64_t n = tokens.count();
+    const int heads = problem_.q_heads;
+    const auto room = [&](Tensor tensor, DType dtype) {
+      return builder_.scratch("to", tensor, n, heads, dtype);
+    };
+    const auto rows = [&](DType dtype) { return copied(numbers, Tensor::out, n, heads, dtype); };
+    switch (kernel) {
+      case KernelWork::Kernel::merge: {
+        Merge merge{.out = room(Tensor::out, DType::fp32),
+                    .lse = room(Tensor::lse, DType::fp32),
+                    .part_out = rows(problem_.dtype),
+                    .part_lse = copied(lse, Tensor::lse, n, heads, DType::fp32),
+                    .tokens = tokens,
+                    .initial = true};
+        emit(merge);
+        merge.initial = false;
+        return merge;
+      }
+      case KernelWork::Kernel::accumulate: {
+        Accumulate accumulate{.sum = room(Tensor::out, DType::fp32),
+                              .part = rows(problem_.dtype),
+                              .tokens = tokens,
+                              .initial = true};
+        emit(accumulate);
+        accumulate.initial = false;
+        return accumulate;
+      }
+      case KernelWork::Kernel::cast:
+        return Copy{.kind = CopyKind::cast,
+                    .from = rows(DType::fp32),
+                    .to = room(Tensor::out, problem_.dtype)};
+      case KernelWork::Kernel::copy:
+        return Copy{.kind = CopyKind::cast,
+                    .from = rows(problem_.dtype),
+                    .to = room(Tensor::out, problem_.dtype)};
+      case KernelWork::Kernel::row_dot:
+        return RowDot{.out = rows(problem_.dtype),
+                      .d_out = rows(problem_.dtype),
+                      .delta = room(Tensor::delta, DType::fp32)};
+    }
+    throw InternalError("an unknown kernel");
+  }
+
+  /// Nothing that would let the host get ahead: what it takes for an op is what is asked for.
+  Prepared prepare(const EmptyOpWork&) {
+    return {.copies = {Fill{
+                .buffer = numbers("one", 1), .tokens = first_tokens(1), .heads = first_heads(1)}},
+            .times = empty_ops,
+            .cold = false};
+  }
+
+  const ProbeSetting& setting_;
+  Problem problem_;
+  Rank rank_;
+  ProgramBuilder builder_;
+  StreamId stream_;
+  OpList ops_;
+  std::vector<ProbeInput> inputs_;
+  BufferId flushed_;
+};
+
+/// That all of them are part of.
+Problem problem_of(std::span<const Probe> probes, const ProbeSetting& setting) {
+  Problem problem = setting.shape;
+  problem.seq = 1;
+  problem.batch = 1;
+  for (const Probe& probe : probes) {
+    if (probe.series.block) {
+      const std::int64_t seq = problem.seq;
+      problem = problem_of(*probe.series.block);
+      problem.seq = std::max(problem.seq, seq);
+    }
+  }
+  return problem;
+}
+
+}  // namespace
+
+Problem problem_of(const AttentionBlock& block) {
+  return {.seq = std::max(end_of(block.q), end_of(block.k)),
+          .batch = block.batch,
+          .q_heads = block.q_heads,
+          .kv_heads = block.kv_heads,
+          .head_dim = block.head_dim,
+          .mask = block.mask,
+          .dtype = block.dtype};
+}
+
+int times_of(const AttentionBlock& block) {
+  const double flops = flops_of(block).value();
+  return flops < 1e10 ? times_in_sample : flops < 1e12 ? times_in_sample / 2 : 1;
+}
+
+ProbeSchedule schedule_of(std::span<const Probe> probes, const ProbeSetting& setting) {
+  ProbeSchedule result;
+  Schedule& schedule = result.schedule;
+  schedule.problem = schedule.requested = problem_of(probes, setting);
+  schedule.plan.ring = setting.ranks;
+  schedule.mesh = Mesh(schedule.plan);
+  schedule.streams = {"compute", "messages"};
+  std::vector<Program> programs;
+  for (int r = 0; r < setting.ranks; ++r) {
+    RankProgram program(setting, schedule.problem, Rank(r));
+    auto& timed = result.timed.emplace_back();
+    for (const Probe& probe : probes) {
+      timed.push_back(program.add(probe));
+    }
+    result.inputs.push_back(program.inputs());
+    programs.push_back(program.finish());
+  }
+  schedule.program = [programs = std::move(programs)](Rank rank) { return programs[rank.index()]; };
+  return result;
+}
+
+ProbeMemory memory_of(const Probe& probe, const ProbeSetting& setting) {
+  const auto works = std::ranges::find_if_not(probe.work, is_quiet);
+  ensure(works != probe.work.end(), "a probe of nobody");
+  const Problem problem = problem_of({&probe, 1}, setting);
+  RankProgram program(setting, problem, Rank(static_cast<int>(works - probe.work.begin())));
+  (void)program.add(probe);
+  ProbeMemory memory;
+  for (const Buffer& buffer : program.finish().buffers) {
+    (buffer.role == BufferRole::input ? memory.inputs : memory.scratch) +=
+        bytes_of(buffer, problem);
+  }
+  return memory;
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,67 @@
+// What a calibration times, said once for both instruments: the host's own calls (links.cpp,
+// collectives.cpp, attention.cpp, elementwise.cpp) and ops on engines (engine_suites.cpp).
+#pragma once
+
+#include "runtime/calibrate/samples.hpp"
+#include "schedule/measure.hpp"
+
+#include <variant>
+#include <vector>
+
+namespace spp::runtime {
+
+/// A message to one neighbour and one from another, at the same time.
+struct ExchangeWork {
+  Rank to, from;
+  std::int64_t bytes = 0;  // of each
+};
+struct CollectiveWork {
+  CommKind kind = CommKind::all_to_all;
+  RankGroup group;
+  std::int64_t part = 0;  // bytes from each member to each other one; a multiple of 4
+};
+/// A kernel beside attention over `rows` rows of the shape's heads.
+struct KernelWork {
+  enum class Kernel : std::uint8_t { merge, accumulate, cast, copy, row_dot };
+  Kernel kernel = Kernel::merge;
+  std::int64_t rows = 0;
+};
+/// Ops that do next to nothing.
+struct EmptyOpWork {};
+
+/// What a rank does; monostate: it waits for the others.
+using Work = std::variant<std::monostate, ExchangeWork, CollectiveWork, AttentionBlock, KernelWork,
+                          EmptyOpWork>;
+
+struct Probe {
+  Series series;           // its labels; samples are still to come
+  std::vector<Work> work;  // by rank
+};
+
+/// Ranks; those of a node are neighbours.
+struct Layout {
+  int ranks = 1;
+  int per_node = 1;
+  [[nodiscard]] int nodes() const { return ranks / per_node; }
+};
+
+/// Ranks whose kernels run side by side.
+struct Crew {
+  std::vector<bool> works;  // by rank
+  int active = 1;           // those that share cores, or a device
+};
+
+/// See links_suite().
+std::vector<Probe> link_probes(const Layout& layout, std::int64_t largest);
+/// See collectives_suite().
+std::vector<Probe> collective_probes(const Layout& layout, std::int64_t largest);
+/// By rising FLOPs.
+std::vector<Probe> attention_probes(std::vector<AttentionBlock> blocks, const std::string& what,
+                                    const Crew& crew);
+/// See elementwise_suite(). Sizes are bytes touched, as schedule/measure.hpp counts them; an
+/// accumulator has 256 KiB, 1 MiB, … up to `largest`.
+std::vector<Probe> kernel_probes(const Problem& shape, const Crew& crew,
+                                 std::int64_t largest = 16 << 20);
+Probe empty_op_probe(const Crew& crew);
+
+}  // namespace spp::runtime

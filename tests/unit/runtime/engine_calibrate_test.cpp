@@ -1,0 +1,145 @@
+// Calibration through engines: the host's engine stands for any. That GPUs' go the same way is
+// shown in tests/device/.
+#include "runtime/calibrate/probe_schedule.hpp"
+#include "runtime/host_engine.hpp"
+#include "tests/support/calibrations.hpp"
+
+#include <map>
+
+using namespace spp;
+using namespace spp::runtime;
+using namespace spp::test;
+
+namespace {
+
+const AttentionBackend& reference() { return attention_kernels::by_name("reference", "test"); }
+
+Calibration calibrate_engine(CalibrationRequest request) {
+  HostEngines engines(&reference());
+  request.engines = &engines;
+  return calibrate(request);
+}
+
+}  // namespace
+
+TEST_CASE("what engines are timed with is what the host is timed with") {
+  CalibrationRequest request = small_calibration(2);
+  request.suites = {"links", "collectives"};
+  request.largest_message = 1 << 16;  // the host's `cpu` series wants larger messages
+  const Calibration of_engine = calibrate_engine(request);
+  request.kernels = &reference();
+  const Calibration of_host = calibrate(request);
+  for (const std::string& suite : request.suites) {
+    CHECK(labels_of(of_engine, suite) == labels_of(of_host, suite));
+  }
+}
+
+TEST_CASE("every suite gives series, whatever the number of ranks") {
+  for (const int ranks : {1, 2, 4}) {
+    INFO(ranks << " ranks");
+    const Calibration calibration = calibrate_engine(small_calibration(ranks));
+    check_samples(calibration);
+    CHECK(calibration.series.at("links").empty() == (ranks == 1));
+    CHECK(calibration.series.at("collectives").empty() == (ranks == 1));
+    CHECK_FALSE(calibration.series.at("attention").empty());
+    std::map<std::string, int> kernels;
+    for (const Series& s : calibration.series.at("elementwise")) {
+      ++kernels[s.what];
+    }
+    for (const char* what : {"merge", "accumulate", "cast", "copy", "row_dot", "op"}) {
+      CHECK(kernels[what] == 1);
+    }
+  }
+}
+
+TEST_CASE("the smallest block is always measured, and peaks of all types that kernels can do") {
+  CalibrationRequest request = small_calibration(2);
+  request.suites = {"attention"};
+  request.budget = Seconds(1e-6);
+  const Calibration calibration = calibrate_engine(request);
+  check_samples(calibration);
+  std::multiset<std::string> peaks;
+  std::vector<AttentionBlock> blocks;
+  for (const Series& s : calibration.series.at("attention")) {
+    REQUIRE(s.block.has_value());
+    if (s.what == "peak") {
+      peaks.insert(std::string(to_string(s.block->dtype)));
+    } else {
+      blocks.push_back(*s.block);
+    }
+  }
+  CHECK(peaks == std::multiset<std::string>{"bf16", "fp16", "fp32"});
+  REQUIRE(blocks.size() == 1);
+  CHECK(blocks.front() == small_block(Phase::forward, 8, DType::bf16));
+}
+
+TEST_CASE("all blocks are measured where there is time") {
+  CalibrationRequest request = small_calibration(1);
+  request.suites = {"attention"};
+  request.budget = Seconds(2);
+  const Calibration calibration = calibrate_engine(request);
+  for (const AttentionBlock& block : request.blocks) {
+    CHECK(std::ranges::any_of(calibration.series.at("attention"),
+                              [&](const Series& s) { return s.block == block; }));
+  }
+}
+
+TEST_CASE("emulated nodes are nodes") {
+  CalibrationRequest request = small_calibration(4);
+  request.suites = {"links", "collectives"};
+  request.ranks_per_node = 2;
+  const Calibration calibration = calibrate_engine(request);
+  check_samples(calibration);
+  CHECK(calibration.hosts.nodes() == 2);
+  CHECK(calibration.hosts.per_node == 2);
+  CHECK(calibration.hosts.one_machine);
+  std::set<std::string> links;
+  for (const Series& s : calibration.series.at("links")) {
+    links.insert(s.scope + " " + s.what);
+  }
+  CHECK(links == std::set<std::string>{"intra ring", "intra pair", "inter ring", "inter pair",
+                                       "inter pairs"});
+  request.ranks_per_node = 3;
+  CHECK_THROWS_AS(calibrate_engine(request), InputError);
+}
+
+TEST_CASE("kernels are timed on all ranks of a device and on one alone") {
+  CalibrationRequest request = small_calibration(4);
+  request.suites = {"elementwise"};
+  request.ranks_per_device = 2;
+  const Calibration calibration = calibrate_engine(request);
+  check_samples(calibration);
+  std::map<std::string, std::set<int>> active;
+  for (const Series& s : calibration.series.at("elementwise")) {
+    active[s.what].insert(s.active);
+  }
+  for (const auto& [what, ranks] : active) {
+    INFO(what);
+    CHECK(ranks == (what == "op" ? std::set<int>{2} : std::set<int>{1, 2}));
+  }
+}
+
+TEST_CASE("sizes of probes are the bytes that ops of their schedule move") {
+  const CalibrationRequest request = small_calibration(4);
+  const Crew crew{.works = std::vector<bool>(4, true), .active = 4};
+  std::vector<Probe> probes = link_probes({.ranks = 4, .per_node = 2}, request.largest_message);
+  std::ranges::move(collective_probes({.ranks = 4, .per_node = 2}, request.largest_message),
+                    std::back_inserter(probes));
+  std::ranges::move(kernel_probes(request.shape, crew), std::back_inserter(probes));
+  const ProbeSchedule planned = schedule_of(
+      probes, {.shape = request.shape, .ranks = 4, .ranks_per_device = 4, .cold = request.cold});
+  const std::vector<StoredProgram> programs = store(planned.schedule);
+  for (const StoredProgram& program : programs) {
+    const Shapes shapes{
+        .problem = &planned.schedule.problem, .buffers = program.buffers, .rank = program.rank};
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      const TimedOps& timed = planned.timed[program.rank.index()][i];
+      for (std::size_t k = 0; k < static_cast<std::size_t>(timed.times); ++k) {
+        const OpBody& body = program.ops[static_cast<std::size_t>(timed.first) + k].op.body;
+        const Bytes bytes =
+            is_communication(body) ? sent_bytes(body, shapes) : touched_bytes(body, shapes);
+        CHECK(bytes.as_double() == probes[i].series.size);
+      }
+    }
+  }
+}
