@@ -284,9 +284,15 @@ runtime::CalibrationRequest measurement(const Request& r, SamplesBySuite& done) 
   m.engines = r.engines.get();
   m.ranks = r.ranks;
   m.ranks_per_node = r.ranks_per_node;
-  m.ranks_per_device = r.engines != nullptr ? r.engines->report().ranks_per_gpu : 1;
   m.shape = r.problem;
   m.budget = r.budget;
+  if (r.engines != nullptr) {
+    constexpr std::int64_t caches = 3;  // full of other things, and nothing is left of the operands
+    const runtime::device::DeviceReport gpu = r.engines->report();
+    m.ranks_per_device = gpu.ranks_per_gpu;
+    m.split_devices = gpu.split || gpu.ranks_per_gpu == 1;
+    m.cold = gpu.l2.value() > 0 ? caches * gpu.l2.value() : m.cold;
+  }
   for (const std::string& suite : r.suites) {
     if (!done.contains(suite)) {
       m.suites.push_back(suite);

@@ -123,6 +123,7 @@ std::vector<Series> run_suite(const std::string& suite, Transport& transport, co
                          .budget = budget,
                          .layout = {.ranks = transport.size(), .per_node = hosts.per_node},
                          .ranks_per_device = std::min(request.ranks_per_device, transport.size()),
+                         .split_devices = request.split_devices,
                          .largest = request.largest_message,
                          .cold = request.cold,
                          .shape = request.shape},

@@ -33,9 +33,10 @@ struct CalibrationRequest {
   const AttentionBackend* kernels = nullptr;    // of the host; not used with `engines`
   EngineSource* engines = nullptr;              // null: the host is measured
   int ranks = 1;
-  int ranks_per_node = 0;    // with `engines`; 0: nodes are hosts, else they are emulated
-  int ranks_per_device = 1;  // with `engines`: neighbours that share a device
-  Problem shape;             // heads, head_dim and dtype of elementwise kernels
+  int ranks_per_node = 0;     // with `engines`; 0: nodes are hosts, else they are emulated
+  int ranks_per_device = 1;   // with `engines`: neighbours that share a device
+  bool split_devices = true;  // into parts for each; else their kernels take turns on all of it
+  Problem shape;              // heads, head_dim and dtype of elementwise kernels
   std::vector<AttentionBlock> blocks;
   std::vector<std::string> suites;  // to measure now; rank 0's count
   Seconds budget{60};

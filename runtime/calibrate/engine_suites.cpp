@@ -49,7 +49,9 @@ std::vector<Probe> elementwise_probes(const Instrument& instrument, const Engine
 class Attention {
  public:
   Attention(const EngineBench& bench, const Instrument& instrument)
-      : bench_(bench), instrument_(instrument) {}
+      : bench_(bench),
+        instrument_(instrument),
+        crew_(bench.split_devices ? instrument.everybody() : instrument.crew(1)) {}
 
   void peak() {
     struct Size {
@@ -69,7 +71,7 @@ class Attention {
                           .mask = {.kind = MaskKind::full},
                           .dtype = dtype});
       }
-      std::vector<Probe> probes = attention_probes(blocks, "peak", instrument_.everybody());
+      std::vector<Probe> probes = attention_probes(blocks, "peak", crew_);
       std::erase_if(probes, [&](const Probe& probe) { return !possible(probe); });
       if (!probes.empty()) {
         climb(std::move(probes));
@@ -78,7 +80,7 @@ class Attention {
   }
 
   void blocks(const std::vector<AttentionBlock>& blocks) {
-    std::vector<Probe> probes = attention_probes(blocks, "attention", instrument_.everybody());
+    std::vector<Probe> probes = attention_probes(blocks, "attention", crew_);
     std::erase_if(probes, [&](const Probe& probe) { return !possible(probe); });
     cost_ = {};
     for (std::size_t at = 0; at < probes.size();) {
@@ -221,6 +223,7 @@ class Attention {
 
   const EngineBench& bench_;
   const Instrument& instrument_;
+  Crew crew_;
   Cost cost_;
   double best_of_flop_ = 0;  // seconds, of all that was measured
   std::vector<Series> series_;

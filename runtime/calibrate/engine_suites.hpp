@@ -18,6 +18,7 @@ struct EngineBench {
   Seconds budget{};  // of the suite
   Layout layout;
   int ranks_per_device = 1;  // neighbours
+  bool split_devices = true;
   std::int64_t largest = 0;  // bytes of the largest message, and of a kernel's largest operand
   std::int64_t cold = 0;     // bytes that push everything else out of caches
   Problem shape;             // of kernels beside attention
@@ -25,7 +26,8 @@ struct EngineBench {
 
 /// "links", "collectives" and "elementwise" as in suites.hpp, but without `cpu`; kernels on all
 /// ranks of a device (`active`), and on the first of each if they are several.
-/// "attention": the blocks on all ranks; `peak`: 128 wide heads, all keys seen, so large that more
+/// "attention": the blocks on all ranks, or where these take turns on a device, on one, which has
+/// it for itself; `peak`: 128 wide heads, all keys seen, so large that more
 /// makes it no faster or takes too long; of every type that the engines can do.
 /// What has no room in memory or in the budget is left out, the larger blocks first.
 /// All ranks together, all get the samples.
