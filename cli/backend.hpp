@@ -1,5 +1,4 @@
-// Which back ends do the work of run and calibrate: --device, --comm, --kernels, --ranks-per-gpu
-// and
+// Which back ends do the work of run and calibrate: --device, --comm, --kernels, --ranks-per-gpu,
 // --emulate-link, read alike.
 #pragma once
 

@@ -177,7 +177,7 @@ Peaks peaks_of(const std::vector<Series>& series, const DeviceReport& device, co
   return peaks;
 }
 
-/// Kernels around attention when `active` ranks run them.
+/// Kernels around attention when `active` ranks of a GPU run them.
 FittedMemory memory_with(const std::vector<Series>& series, int active) {
   std::vector<Series> some;
   std::ranges::copy_if(series, std::back_inserter(some), [&](const Series& s) {
@@ -190,14 +190,14 @@ struct MemoryRates {
   FittedMemory alone;
   Fitted together;  // of all ranks of a GPU
 };
-MemoryRates memory_of(const std::vector<Series>& series, const DeviceReport& device, int ranks,
+MemoryRates memory_of(const std::vector<Series>& series, const DeviceReport& device,
                       const KnownGpu& known) {
-  MemoryRates rates{.alone = memory_with(series, shared(device) ? 1 : ranks), .together = {}};
+  MemoryRates rates{.alone = memory_with(series, 1), .together = {}};
   const Sourced<Bandwidth>& nominal = known.gpu.memory_bandwidth;
   if (rates.alone.bandwidth.samples == 0) {
     rates.alone.bandwidth = {.value = nominal.value.value(), .spread = 0.2, .samples = 0};
   }
-  const FittedMemory all = memory_with(series, ranks);
+  const FittedMemory all = memory_with(series, device.ranks_per_gpu);
   if (all.launch.samples > 0) {  // plans run on all ranks
     rates.alone.launch = all.launch;
   }
@@ -325,7 +325,7 @@ Json machine_of_gpus(const ProfileInput& input, const Numbers& numbers) {
   const DeviceReport& device = *input.device;
   const std::vector<Series> series = all_series(input.calibration);
   const KnownGpu known = known_gpu(device, input.topology);
-  const MemoryRates memory = memory_of(series, device, hosts.per_node * hosts.nodes(), known);
+  const MemoryRates memory = memory_of(series, device, known);
   const Sharing sharing{.nodes = hosts.nodes(),
                         .per_node = hosts.per_node,
                         .ranks_per_gpu = device.ranks_per_gpu,
@@ -347,8 +347,11 @@ Json machine_of_gpus(const ProfileInput& input, const Numbers& numbers) {
         {"ranks", numbers.counted(device.ranks_per_gpu, "ranks of a GPU")},
         {"multiprocessors", device.split ? "split" : "whole"},
         {"memory_bandwidth", numbers.fitted(memory.together, 1e-9, "GB/s",
-                                            "kernels around attention on all ranks of a GPU")},
-        {"l2", numbers.quantity(device.l2.as_double() / (1 << 20), "MiB", "the driver", 0)}};
+                                            "kernels around attention on all ranks of a GPU")}};
+    if (device.l2.value() > 0) {
+      json["device"]["l2"] =
+          numbers.quantity(device.l2.as_double() / (1 << 20), "MiB", "the driver", 0);
+    }
   }
   return json;
 }

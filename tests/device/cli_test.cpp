@@ -70,7 +70,8 @@ TEST_CASE("a calibration of ranks that share a GPU can be planned with") {
 }
 
 TEST_CASE("a calibration of emulated nodes has a network") {
-  const Json profile = calibrated(" --gpus 4 --emulate-link 5us:100GB/s,20us:10GB/s,2", "1");
+  const Json profile =
+      calibrated(" --gpus 4 --suite links,attention --emulate-link 5us:100GB/s,20us:10GB/s,2", "1");
   CHECK(profile.at("nodes").at("value") == 2);
   CHECK(profile.at("machine").at("gpus_per_node").at("value") == 2);
   CHECK(profile.at("machine").at("inter").is_object());

@@ -83,12 +83,13 @@ cli::ProfileInput measured(int nodes, int per_node, int ranks_per_gpu, const Rat
   }
   for (const double size : {1e6, 1e7, 1e8}) {
     auto& kernels = c.series["elementwise"];
-    kernels.push_back(series("elementwise", "copy", "", 1, ranks, size, size / rates.memory));
+    kernels.push_back(
+        series("elementwise", "copy", "", 1, ranks_per_gpu, size, size / rates.memory));
     if (ranks_per_gpu > 1) {
       kernels.push_back(series("elementwise", "copy", "", 1, 1, size, size / rates.alone));
     }
   }
-  c.series["elementwise"].push_back(series("elementwise", "op", "", 1, ranks, 0, 3e-6));
+  c.series["elementwise"].push_back(series("elementwise", "op", "", 1, ranks_per_gpu, 0, 3e-6));
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     for (const std::int64_t n : {2048, 4096, 8192, 16384}) {
       const runtime::AttentionBlock block{.phase = phase,
@@ -99,7 +100,7 @@ cli::ProfileInput measured(int nodes, int per_node, int ranks_per_gpu, const Rat
                                           .head_dim = 128,
                                           .mask = {.kind = MaskKind::full},
                                           .dtype = DType::bf16};
-      Series s = series("attention", "attention", "", 1, ranks, 0,
+      Series s = series("attention", "attention", "", 1, ranks_per_gpu, 0,
                         runtime::flops_of(block).value() / rates.flops);
       s.block = block;
       c.series["attention"].push_back(std::move(s));
