@@ -1,5 +1,6 @@
 // sp-plan calibrate: measures this machine with the runtime's own transports and kernels, and
-// writes the profile that --profile reads.
+// writes the profile that --profile reads. One command, hence one file: its request, what an
+// interrupted calibration has left, and the two sources (this machine, NCCL's tests) share options.
 #include "base/error.hpp"
 #include "base/parse.hpp"
 #include "cli/backend.hpp"

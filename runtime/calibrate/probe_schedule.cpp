@@ -1,3 +1,4 @@
+// One class writes a rank's whole program: its probes share operands, flushes and meets.
 #include "runtime/calibrate/probe_schedule.hpp"
 
 #include "base/error.hpp"
