@@ -7,7 +7,6 @@
 #include "cli/output.hpp"
 
 #include <algorithm>
-#include <ctime>
 
 namespace spp::cli {
 namespace {
@@ -105,15 +104,6 @@ void expect_of(const sim::MachineSpec& machine, const std::vector<NcclTest>& tes
   }
 }
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  (void)std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts);
-  return text.data();
-}
-
 Json environment_of(const std::vector<NcclTest>& tests, const std::string& date) {
   std::vector<std::string> files;
   for (const NcclTest& t : tests) {
@@ -156,7 +146,7 @@ NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
     std::ranges::move(series_of(t, machine.intra.hop_latency.value.count()),
                       std::back_inserter(series));
   }
-  const std::string date = today();
+  const std::string date = utc("%Y-%m-%d");
   const Numbers numbers(date);
   Json described = whole_machine(topology, "--topology");
   put_links(described, machine, series, sharing, numbers);

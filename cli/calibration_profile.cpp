@@ -8,24 +8,13 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 
 namespace spp::cli {
 namespace {
 
 using runtime::Series;
-
-std::string utc(const char* form) {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 64> text{};
-  (void)std::strftime(text.data(), text.size(), form, &parts);
-  return text.data();
-}
 
 std::string cpu_model() {
   std::ifstream cpuinfo("/proc/cpuinfo");

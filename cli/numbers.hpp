@@ -9,6 +9,9 @@
 
 namespace spp::cli {
 
+/// Now, by strftime's `form`: "%Y-%m-%d".
+std::string utc(const char* form);
+
 /// A fitted number.
 struct Fitted {
   double value = 0;
