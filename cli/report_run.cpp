@@ -18,7 +18,7 @@ bool is_attention(const TimelineEvent& e) {
 bool is_transfer(const TimelineEvent& e) {
   const std::string_view name = kind_name(e.kind);
   return name == "exchange" || name == "all_to_all" || name == "all_gather" ||
-         name == "reduce_scatter";
+         name == "reduce_scatter" || name == "all_reduce";
 }
 
 std::vector<const runtime::PhaseResult*> phases_of_trial(const runtime::TrialResult& trial) {

@@ -66,8 +66,10 @@ BoundModel::Geometry BoundModel::geometry(const RankGroup& group, RankOrder orde
 
 BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& plan,
                                       const Mesh& mesh) const {
-  const auto kind = static_cast<std::size_t>(t.kind);
-  const double bytes = t.total.as_double() / plan.ranks();
+  // An all-reduce has no rates of its own; switches may carry half of what rings do.
+  const bool reduces_all = t.kind == CommKind::all_reduce;
+  const auto kind = static_cast<std::size_t>(reduces_all ? CommKind::reduce_scatter : t.kind);
+  const double bytes = t.total.as_double() / plan.ranks() / (reduces_all ? 2 : 1);
   const Rank first(0);
   RankGroup group = t.axis == Axis::ulysses ? mesh.ulysses_group(first)
                     : t.axis == Axis::team  ? mesh.team_group(first)
@@ -99,6 +101,7 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
     }
     case CommKind::all_gather:
     case CommKind::reduce_scatter:
+    case CommKind::all_reduce:
       return across(bytes / g.local, in_step);
     case CommKind::send_recv: {
       if (plan.team > 1 &&
@@ -165,6 +168,9 @@ double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& pl
       case CommKind::reduce_scatter:
         gathers += time.seconds;
         beside += time.seconds * (phase == Phase::forward ? 0 : 2 / (q + 2));
+        break;
+      case CommKind::all_reduce:
+        gathers += time.seconds;
         break;
       case CommKind::send_recv:
         longest_ring = std::max(longest_ring, time.seconds);

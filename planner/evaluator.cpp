@@ -40,6 +40,8 @@ std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::str
       return "all-gather";
     case CommKind::reduce_scatter:
       return "reduce-scatter";
+    case CommKind::all_reduce:
+      return "all-reduce";
   }
   throw InternalError("unknown kind of communication");
 }

@@ -363,6 +363,8 @@ PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluste
   const CommKind kind = p.op == "all_to_all"   ? CommKind::all_to_all
                         : p.op == "all_gather" ? CommKind::all_gather
                                                : CommKind::reduce_scatter;
+  const sim::Placement placement(cluster, cluster.gpus(), RankOrder::block);
+  const RankGroup group{.first = 0, .stride = 1, .size = n};
   double seconds = 0;
   double spread = 0.15;
   const sim::Scope scope = cluster.nodes() > 1 ? sim::Scope::inter : sim::Scope::intra;
@@ -373,14 +375,11 @@ PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluste
             .count();
     spread = transport.segment(CommKind::send_recv, Bytes(std::llround(sent))).fraction.spread;
   } else if (p.op == "all_reduce") {
-    seconds =
-        sim::all_reduce_cost(Bytes(std::llround(bytes)), n, cluster, {.nvls = p.algo != "no SHARP"})
-            .time.count();
+    seconds = sim::all_reduce_cost(Bytes(std::llround(bytes)), group, placement,
+                                   {.nvls = p.algo != "no SHARP"})
+                  .time.count();
   } else {
-    const sim::Placement placement(cluster, cluster.gpus(), RankOrder::block);
-    seconds = sim::collective_time(kind, {.first = 0, .stride = 1, .size = n},
-                                   Bytes(std::llround(sent)), placement)
-                  .count();
+    seconds = sim::collective_time(kind, group, Bytes(std::llround(sent)), placement).count();
     spread = transport.segment(kind, Bytes(std::llround(sent))).fraction.spread;
   }
   if (p.metric == Metric::busbw) {

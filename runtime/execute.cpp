@@ -70,6 +70,10 @@ struct HostCommunication {
     return runtime::reduce_scatter(transport, tag, group, std::move(parts.parts), parts.from_type,
                                    parts.result, parts.to_type);
   }
+  [[nodiscard]] auto all_reduce(const RankGroup& group, AllReduceParts parts) const {
+    return runtime::all_reduce(transport, tag, group, std::move(parts.parts),
+                               std::move(parts.results), parts.type);
+  }
 };
 
 class Executor {

@@ -5,7 +5,7 @@
 //                      merge, rescale, accumulate, fill, move (runtime/kernels/elementwise.hpp),
 //                      with the arguments that these have there, polls left out
 //   run_communication  target has exchange(parts), all_to_all(group, parts), all_gather(group,
-//                      parts), reduce_scatter(group, parts)
+//                      parts), reduce_scatter(group, parts), all_reduce(group, parts)
 #pragma once
 
 #include "runtime/comm/collectives.hpp"
@@ -42,6 +42,12 @@ struct ReduceScatterParts {
   DType from_type = DType::fp32;
   std::span<std::byte> result;
   DType to_type = DType::fp32;
+};
+/// By group index, all of one size, elements of `type`; `results` get the sums over all members.
+struct AllReduceParts {
+  std::vector<std::span<const std::byte>> parts;
+  std::vector<std::span<std::byte>> results;
+  DType type = DType::fp32;
 };
 
 /// A stored op and what it works on.
@@ -164,6 +170,13 @@ auto run_communication(const OpPlace& at, Target&& target) {
                                    .from_type = at.memory.buffer(op.from).dtype,
                                    .result = at.memory.cells(op.to, at.stored.receives.front()),
                                    .to_type = at.memory.buffer(op.to).dtype});
+          },
+          [&](const AllReduce& op) -> Result {
+            return target.all_reduce(
+                op.group,
+                AllReduceParts{.parts = at.parts<const std::byte>(op.from, at.stored.sends),
+                               .results = at.parts<std::byte>(op.to, at.stored.receives),
+                               .type = at.memory.buffer(op.to).dtype});
           },
           [](const auto& op) -> Result {
             throw InternalError(fmt::format("{} is no communication", name_of(OpBody(op))));

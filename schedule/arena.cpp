@@ -8,30 +8,87 @@
 namespace spp {
 namespace {
 
-/// Positions of the first and last op that touch a buffer; first < 0: none does.
+/// By stream: position of the last op that is known to have ended; 0: none. Positions count from 1.
+class Clock {
+ public:
+  [[nodiscard]] std::int64_t at(std::size_t stream) const {
+    return stream < last_.size() ? last_[stream] : 0;
+  }
+  void set(std::size_t stream, std::int64_t position) {
+    last_.resize(std::max(last_.size(), stream + 1));
+    last_[stream] = position;
+  }
+  void merge(const Clock& other) {
+    last_.resize(std::max(last_.size(), other.last_.size()));
+    for (std::size_t s = 0; s < other.last_.size(); ++s) {
+      last_[s] = std::max(last_[s], other.last_[s]);
+    }
+  }
+  /// All that `other` knows, this one knows.
+  [[nodiscard]] bool covers(const Clock& other) const {
+    for (std::size_t s = 0; s < other.last_.size(); ++s) {
+      if (at(s) < other.last_[s]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::int64_t> last_;
+};
+
+/// From the first to the last op that touches a buffer, in program order and in time.
 struct Lifetime {
-  std::int64_t first = -1;
-  std::int64_t last = -1;
-  [[nodiscard]] bool empty() const { return first < 0; }
-  [[nodiscard]] bool meets(const Lifetime& other) const {
-    return first <= other.last && other.first <= last;
+  std::int64_t first = 0;  // positions; 0: no op touches it
+  std::int64_t last = 0;
+  Clock before;   // what has ended when the first op begins
+  Clock touched;  // what has ended when all ops on it have
+  [[nodiscard]] bool empty() const { return first == 0; }
+  [[nodiscard]] bool ends_before(const Lifetime& other) const {
+    return last < other.first && other.before.covers(touched);
   }
 };
 
+/// Follows the order of streams, and of what ops read and write.
 std::vector<Lifetime> lifetimes_of(const Program& program) {
   std::vector<Lifetime> lifetimes(program.buffers.size());
+  std::vector<Clock> written(program.buffers.size());  // when the last writer has ended
+  std::vector<Clock> streams;
   ProgramCursor cursor(program);
   while (const Op* op = cursor.next()) {
-    const auto touch = [&](BufferId id) {
-      ensure(id.valid() && id.index() < lifetimes.size(),
-             "an op names a buffer that its rank lacks");
-      Lifetime& lifetime = lifetimes[id.index()];
-      lifetime.first = lifetime.empty() ? cursor.position() : lifetime.first;
-      lifetime.last = cursor.position();
-    };
     const Access access = access_of(op->body);
-    std::ranges::for_each(access.reads(), touch);
-    std::ranges::for_each(access.writes(), touch);
+    const std::size_t stream = op->stream.index();
+    streams.resize(std::max(streams.size(), stream + 1));
+    Clock& clock = streams[stream];
+    for (const auto ids : {access.reads(), access.writes()}) {
+      for (const BufferId id : ids) {
+        ensure(id.valid() && id.index() < lifetimes.size(),
+               "an op names a buffer that its rank lacks");
+      }
+    }
+    for (const BufferId id : access.reads()) {
+      clock.merge(written[id.index()]);
+    }
+    for (const BufferId id : access.writes()) {
+      clock.merge(lifetimes[id.index()].touched);
+    }
+    const Clock before = clock;
+    clock.set(stream, cursor.position());
+    for (const auto ids : {access.reads(), access.writes()}) {
+      for (const BufferId id : ids) {
+        Lifetime& lifetime = lifetimes[id.index()];
+        if (lifetime.empty()) {
+          lifetime.first = cursor.position();
+          lifetime.before = before;
+        }
+        lifetime.last = cursor.position();
+        lifetime.touched.merge(clock);
+      }
+    }
+    for (const BufferId id : access.writes()) {
+      written[id.index()] = clock;
+    }
   }
   return lifetimes;
 }
@@ -76,7 +133,6 @@ Arena plan_arena(const Program& program, const Problem& problem) {
   const std::vector<Lifetime> lifetimes = lifetimes_of(program);
   Arena arena;
   arena.offsets.assign(program.buffers.size(), Arena::outside);
-  arena.predecessors.resize(program.buffers.size());
 
   std::vector<Bytes> sizes;
   std::vector<BufferId> scratch;
@@ -107,7 +163,9 @@ Arena plan_arena(const Program& program, const Problem& problem) {
   for (const BufferId id : scratch) {
     taken.clear();
     for (const BufferId other : placed) {
-      if (lifetimes[id.index()].meets(lifetimes[other.index()])) {
+      const Lifetime& a = lifetimes[id.index()];
+      const Lifetime& b = lifetimes[other.index()];
+      if (!a.ends_before(b) && !b.ends_before(a)) {
         const Bytes offset = arena.offsets[other.index()];
         taken.emplace_back(offset, offset + sizes[other.index()]);
       }
@@ -117,20 +175,6 @@ Arena plan_arena(const Program& program, const Problem& problem) {
     arena.offsets[id.index()] = offset;
     arena.size = std::max(arena.size, offset + sizes[id.index()]);
     placed.push_back(id);
-  }
-
-  std::ranges::sort(scratch);
-  for (const BufferId later : scratch) {
-    const Bytes begin = arena.offsets[later.index()];
-    for (const BufferId earlier : scratch) {
-      const Bytes other = arena.offsets[earlier.index()];
-      const bool before = lifetimes[earlier.index()].last < lifetimes[later.index()].first;
-      const bool same_bytes =
-          other < begin + sizes[later.index()] && begin < other + sizes[earlier.index()];
-      if (before && same_bytes) {
-        arena.predecessors[later.index()].push_back(earlier);
-      }
-    }
   }
   return arena;
 }

@@ -42,7 +42,10 @@ const RankGroup* group_of(const OpBody& body) {
   if (const auto* o = std::get_if<AllGather>(&body)) {
     return &o->group;
   }
-  const auto* o = std::get_if<ReduceScatter>(&body);
+  if (const auto* o = std::get_if<ReduceScatter>(&body)) {
+    return &o->group;
+  }
+  const auto* o = std::get_if<AllReduce>(&body);
   return o != nullptr ? &o->group : nullptr;
 }
 
@@ -52,6 +55,9 @@ bool agree(const AllToAll& a, const AllToAll& b) {
 }
 bool agree(const AllGather&, const AllGather&) { return true; }
 bool agree(const ReduceScatter&, const ReduceScatter&) { return true; }
+bool agree(const AllReduce& a, const AllReduce& b) {
+  return a.to_tokens == b.to_tokens && a.to_heads == b.to_heads;
+}
 
 class Walk {
  public:
@@ -192,7 +198,8 @@ void Walk::advance(Walker& w) {
                      meet_partners(w, o);
                    },
                    [&](const AllToAll& o) { gather(o); }, [&](const AllGather& o) { gather(o); },
-                   [&](const ReduceScatter& o) { gather(o); }},
+                   [&](const ReduceScatter& o) { gather(o); },
+                   [&](const AllReduce& o) { gather(o); }},
         op->body);
   }
 }

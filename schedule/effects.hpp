@@ -14,6 +14,7 @@
 //  all_to_all      each rank gets, of its `to_tokens` x `to_heads`, every member's pieces
 //  all_gather      the same, and there is nothing else to get
 //  reduce_scatter  the same, one piece of a cell from every member, then their disjoint union
+//  all_reduce      the same, and all members name the same
 //
 // A kernel writes tile by tile: pieces of the same cells are replaced, others stay while the buffer
 // has room for them, else the buffer was reused and they are gone. A transfer or a copy replaces
@@ -100,6 +101,7 @@ void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
 void meet(std::span<const Site> sites, std::span<const AllToAll* const> ops);
 void meet(std::span<const Site> sites, std::span<const AllGather* const> ops);
 void meet(std::span<const Site> sites, std::span<const ReduceScatter* const> ops);
+void meet(std::span<const Site> sites, std::span<const AllReduce* const> ops);
 
 // ---- the parts that effects are made of
 // ----------------------------------------------------------

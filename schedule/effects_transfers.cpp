@@ -79,6 +79,50 @@ void overwrite_all(std::span<const Site> sites, std::span<const Collective* cons
   }
 }
 
+/// Every member gets, of what its op names, the disjoint union of all members' pieces.
+template <class Collective>
+void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const> ops) {
+  if (!comparable(sites, ops)) {
+    return;
+  }
+  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  std::vector<Contents> received(sites.size());
+  for (std::size_t j = 0; j < sites.size(); ++j) {
+    const Site& site = sites[j];
+    const auto part = part_of(site, *ops[j]);
+    if (!part) {
+      return;
+    }
+    for (const Piece& own : site.content(ops[j]->from).all()) {
+      if (!part->contains(own.cell)) {
+        continue;
+      }
+      Piece sum{.cell = own.cell, .contributions = {}, .normaliser = own.normaliser};
+      for (std::size_t i = 0; i < sites.size(); ++i) {
+        const Piece* piece = only_piece(sites[i], ops[i]->from, own.cell);
+        if (piece == nullptr) {
+          return;
+        }
+        if (piece->normaliser != own.normaliser) {
+          site.stop(fmt::format(
+              "sums {} of {} over ranks {} and {}, but they are normalised over different keys",
+              to_string(tensor), site.grid().cell_text(tensor, own.cell), site.rank.value,
+              sites[i].rank.value));
+          return;
+        }
+        unite(site, tensor, sum, *piece, fmt::format("rank {}", sites[i].rank.value),
+              "an earlier rank of the group");
+      }
+      received[j].add(std::move(sum));
+    }
+    received[j].sort();
+    if (!arrived(site, tensor, *part, received[j])) {
+      return;
+    }
+  }
+  overwrite_all(sites, ops, std::move(received));
+}
+
 }  // namespace
 
 void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
@@ -179,45 +223,19 @@ void meet(std::span<const Site> sites, std::span<const AllGather* const> ops) {
 }
 
 void meet(std::span<const Site> sites, std::span<const ReduceScatter* const> ops) {
-  if (!comparable(sites, ops)) {
-    return;
-  }
-  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
-  std::vector<Contents> received(sites.size());
-  for (std::size_t j = 0; j < sites.size(); ++j) {
-    const Site& site = sites[j];
-    const auto part = part_of(site, *ops[j]);
-    if (!part) {
-      return;
-    }
-    for (const Piece& own : site.content(ops[j]->from).all()) {
-      if (!part->contains(own.cell)) {
-        continue;
-      }
-      Piece sum{.cell = own.cell, .contributions = {}, .normaliser = own.normaliser};
-      for (std::size_t i = 0; i < sites.size(); ++i) {
-        const Piece* piece = only_piece(sites[i], ops[i]->from, own.cell);
-        if (piece == nullptr) {
-          return;
-        }
-        if (piece->normaliser != own.normaliser) {
-          site.stop(fmt::format(
-              "sums {} of {} over ranks {} and {}, but they are normalised over different keys",
-              to_string(tensor), site.grid().cell_text(tensor, own.cell), site.rank.value,
-              sites[i].rank.value));
-          return;
-        }
-        unite(site, tensor, sum, *piece, fmt::format("rank {}", sites[i].rank.value),
-              "an earlier rank of the group");
-      }
-      received[j].add(std::move(sum));
-    }
-    received[j].sort();
-    if (!arrived(site, tensor, *part, received[j])) {
+  sum_and_keep(sites, ops);
+}
+
+void meet(std::span<const Site> sites, std::span<const AllReduce* const> ops) {
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    const AllReduce& op = *ops[i];
+    if (op.to_tokens.count() * op.to_heads.count() % op.group.size != 0) {
+      sites[i].stop(fmt::format("{} tokens x {} heads do not divide over {} ranks",
+                                op.to_tokens.count(), op.to_heads.count(), op.group.size));
       return;
     }
   }
-  overwrite_all(sites, ops, std::move(received));
+  sum_and_keep(sites, ops);
 }
 
 }  // namespace spp

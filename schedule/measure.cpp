@@ -32,7 +32,7 @@ FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, co
 
 std::string_view to_string(CommKind kind) {
   constexpr std::array<std::string_view, comm_kinds> names{"send_recv", "all_to_all", "all_gather",
-                                                           "reduce_scatter"};
+                                                           "reduce_scatter", "all_reduce"};
   return names.at(static_cast<std::size_t>(kind));
 }
 
@@ -46,8 +46,11 @@ CommKind comm_kind_of(const OpBody& body) {
   if (std::holds_alternative<AllGather>(body)) {
     return CommKind::all_gather;
   }
-  ensure(std::holds_alternative<ReduceScatter>(body), "a kernel has no kind of communication");
-  return CommKind::reduce_scatter;
+  if (std::holds_alternative<ReduceScatter>(body)) {
+    return CommKind::reduce_scatter;
+  }
+  ensure(std::holds_alternative<AllReduce>(body), "a kernel has no kind of communication");
+  return CommKind::all_reduce;
 }
 
 Bytes sent_bytes_to(const AllToAll& op, int peer, const Shapes& shapes) {
@@ -66,25 +69,28 @@ Bytes sent_bytes_to(const AllToAll& op, int peer, const Shapes& shapes) {
 
 Bytes sent_bytes(const OpBody& body, const Shapes& shapes) {
   return std::visit(
-      Overloaded{[&](const Exchange& o) {
-                   return o.to.valid() && o.to != shapes.rank ? size_of_list(shapes, o.send.ids())
-                                                              : Bytes(0);
-                 },
-                 [&](const AllToAll& o) {
-                   Bytes total{};
-                   for (int peer = 0; peer < o.group.size; ++peer) {
-                     total += sent_bytes_to(o, peer, shapes);
-                   }
-                   return total;
-                 },
-                 [&](const AllGather& o) { return size_at(shapes, o.from) * (o.group.size - 1); },
-                 [&](const ReduceScatter& o) { return size_at(shapes, o.to) * (o.group.size - 1); },
-                 [](const AttentionForward&) { return Bytes(0); },
-                 [](const AttentionBackward&) { return Bytes(0); },
-                 [](const RowDot&) { return Bytes(0); }, [](const Merge&) { return Bytes(0); },
-                 [](const Rescale&) { return Bytes(0); },
-                 [](const Accumulate&) { return Bytes(0); }, [](const Fill&) { return Bytes(0); },
-                 [](const Copy&) { return Bytes(0); }},
+      Overloaded{
+          [&](const Exchange& o) {
+            return o.to.valid() && o.to != shapes.rank ? size_of_list(shapes, o.send.ids())
+                                                       : Bytes(0);
+          },
+          [&](const AllToAll& o) {
+            Bytes total{};
+            for (int peer = 0; peer < o.group.size; ++peer) {
+              total += sent_bytes_to(o, peer, shapes);
+            }
+            return total;
+          },
+          [&](const AllGather& o) { return size_at(shapes, o.from) * (o.group.size - 1); },
+          [&](const ReduceScatter& o) { return size_at(shapes, o.to) * (o.group.size - 1); },
+          [&](const AllReduce& o) {  // every part but one is reduced, then gathered
+            return Bytes(size_at(shapes, o.to).value() / o.group.size * 2 * (o.group.size - 1));
+          },
+          [](const AttentionForward&) { return Bytes(0); },
+          [](const AttentionBackward&) { return Bytes(0); }, [](const RowDot&) { return Bytes(0); },
+          [](const Merge&) { return Bytes(0); }, [](const Rescale&) { return Bytes(0); },
+          [](const Accumulate&) { return Bytes(0); }, [](const Fill&) { return Bytes(0); },
+          [](const Copy&) { return Bytes(0); }},
       body);
 }
 
@@ -123,7 +129,8 @@ Bytes touched_bytes(const OpBody& body, const Shapes& shapes) {
                  [](const AttentionBackward&) { return Bytes(0); },
                  [](const Exchange&) { return Bytes(0); }, [](const AllToAll&) { return Bytes(0); },
                  [](const AllGather&) { return Bytes(0); },
-                 [](const ReduceScatter&) { return Bytes(0); }},
+                 [](const ReduceScatter&) { return Bytes(0); },
+                 [](const AllReduce&) { return Bytes(0); }},
       body);
 }
 

@@ -11,8 +11,14 @@
 namespace spp {
 
 /// Communication by kind, as reported under comm_bytes_per_rank.
-enum class CommKind : std::uint8_t { send_recv, all_to_all, all_gather, reduce_scatter };
-constexpr std::size_t comm_kinds = 4;
+enum class CommKind : std::uint8_t {
+  send_recv,
+  all_to_all,
+  all_gather,
+  reduce_scatter,
+  all_reduce
+};
+constexpr std::size_t comm_kinds = 5;
 std::string_view to_string(CommKind);
 /// Kind of a communication op; nothing for kernels is an InternalError.
 CommKind comm_kind_of(const OpBody& body);

@@ -60,13 +60,15 @@ std::string_view name_of(const OpBody& body) {
                  [](const Copy&) { return "copy"; }, [](const Exchange&) { return "exchange"; },
                  [](const AllToAll&) { return "all_to_all"; },
                  [](const AllGather&) { return "all_gather"; },
-                 [](const ReduceScatter&) { return "reduce_scatter"; }},
+                 [](const ReduceScatter&) { return "reduce_scatter"; },
+                 [](const AllReduce&) { return "all_reduce"; }},
       body);
 }
 
 bool is_communication(const OpBody& body) {
   return std::holds_alternative<Exchange>(body) || std::holds_alternative<AllToAll>(body) ||
-         std::holds_alternative<AllGather>(body) || std::holds_alternative<ReduceScatter>(body);
+         std::holds_alternative<AllGather>(body) || std::holds_alternative<ReduceScatter>(body) ||
+         std::holds_alternative<AllReduce>(body);
 }
 
 Access access_of(const OpBody& body) {
@@ -98,6 +100,7 @@ Access access_of(const OpBody& body) {
           [&](const AllToAll& o) { list.read({o.from}).write({o.to}); },
           [&](const AllGather& o) { list.read({o.from}).write({o.to}); },
           [&](const ReduceScatter& o) { list.read({o.from}).write({o.to}); },
+          [&](const AllReduce& o) { list.read({o.from}).write({o.to}); },
       },
       body);
   return list.result();

@@ -191,8 +191,18 @@ struct ReduceScatter {
   friend bool operator==(const ReduceScatter&, const ReduceScatter&) = default;
 };
 
+/// Element-wise sum over the group of all `from`, which are alike; every rank gets all of it in
+/// `to`. Tokens x heads divide by the group's size: a ring reduces equal parts, then gathers them.
+struct AllReduce {
+  RankGroup group;
+  BufferId from, to;
+  TokenSet to_tokens;
+  HeadRange to_heads;
+  friend bool operator==(const AllReduce&, const AllReduce&) = default;
+};
+
 using OpBody = std::variant<AttentionForward, AttentionBackward, RowDot, Merge, Rescale, Accumulate,
-                            Fill, Copy, Exchange, AllToAll, AllGather, ReduceScatter>;
+                            Fill, Copy, Exchange, AllToAll, AllGather, ReduceScatter, AllReduce>;
 
 struct Op {
   StreamId stream;

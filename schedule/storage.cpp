@@ -9,11 +9,10 @@
 namespace spp {
 namespace {
 
-/// Which ops an op waits for: buffers, and bytes that change hands in the arena.
+/// Which ops an op waits for.
 class Dependencies {
  public:
-  Dependencies(const Arena& arena, std::size_t buffers, std::size_t streams)
-      : arena_(&arena), touches_(buffers), streams_(streams) {
+  Dependencies(std::size_t buffers, std::size_t streams) : touches_(buffers), streams_(streams) {
     for (Touches& t : touches_) {
       t.last.assign(streams, -1);
       t.last_write.assign(streams, -1);
@@ -29,16 +28,6 @@ class Dependencies {
       }
     };
     const Access access = access_of(op.body);
-    for (const auto ids : {access.reads(), access.writes()}) {
-      for (const BufferId id : ids) {
-        if (!touches_[id.index()].known) {
-          touches_[id.index()].known = true;
-          for (const BufferId before : arena_->predecessors[id.index()]) {
-            wait(touches_[before.index()].last);
-          }
-        }
-      }
-    }
     for (const BufferId id : access.reads()) {
       wait(touches_[id.index()].last_write);
     }
@@ -63,9 +52,7 @@ class Dependencies {
   /// By stream; an op of a stream ends before the next begins, so the last one is enough.
   struct Touches {
     std::vector<std::int32_t> last, last_write;
-    bool known = false;
   };
-  const Arena* arena_;
   std::vector<Touches> touches_;
   std::size_t streams_;
 };
@@ -97,7 +84,7 @@ struct RankWalk {
                .buffers = program.buffers,
                .arena = plan_arena(program, schedule.problem),
                .ops = {}},
-        dependencies(result.arena, program.buffers.size(), schedule.streams.size()) {}
+        dependencies(program.buffers.size(), schedule.streams.size()) {}
 
   Program program;
   RankStore store;
@@ -156,6 +143,7 @@ class Walk {
                               [&](const AllToAll& o) { return collective(w, o, stored); },
                               [&](const AllGather& o) { return collective(w, o, stored); },
                               [&](const ReduceScatter& o) { return collective(w, o, stored); },
+                              [&](const AllReduce& o) { return collective(w, o, stored); },
                               [&](const auto& kernel) {
                                 w.store.apply(kernel, stored);
                                 return true;

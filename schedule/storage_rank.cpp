@@ -348,4 +348,17 @@ void RankStore::apply(const ReduceScatter& op, std::span<const Contribution> mem
   overwrite(op.to, {result});
 }
 
+void RankStore::apply(const AllReduce& op, std::span<const Contribution> members,
+                      StoredOp& stored) {
+  for (const Contribution& member : members) {
+    expect(member.from == contents_[op.from.index()], "a member sums in another order");
+  }
+  const std::int64_t part = cells(piece(op.from)) / op.group.size;
+  for (int i = 0; i < op.group.size; ++i) {
+    stored.sends.push_back({.begin = i * part, .count = part});
+  }
+  stored.receives = stored.sends;
+  overwrite(op.to, contents_[op.from.index()]);
+}
+
 }  // namespace spp

@@ -35,6 +35,7 @@ class RankStore {
   void apply(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored);
   void apply(const AllGather& op, std::span<const Contribution> members, StoredOp& stored);
   void apply(const ReduceScatter& op, std::span<const Contribution> members, StoredOp& stored);
+  void apply(const AllReduce& op, std::span<const Contribution> members, StoredOp& stored);
 
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
 

@@ -169,4 +169,12 @@ void fields(auto& a, Is<ReduceScatter> auto& o) {
   a("to_heads", o.to_heads);
 }
 
+void fields(auto& a, Is<AllReduce> auto& o) {
+  a("group", o.group);
+  a("from", o.from);
+  a("to", o.to);
+  a("to_tokens", o.to_tokens);
+  a("to_heads", o.to_heads);
+}
+
 }  // namespace spp::text

@@ -1,7 +1,6 @@
 #include "sim/all_reduce.hpp"
 
 #include "base/error.hpp"
-#include "sim/lowering.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -82,15 +81,14 @@ Seconds at_rate(double bytes, Bandwidth rate) { return Seconds(bytes / rate.valu
 double sent_in_ring(double bytes, int ranks) { return 2.0 * (ranks - 1) / ranks * bytes; }
 
 /// Reduce-scatter, then all-gather, as separate calls would take, but for one launch.
-AllReduceCost scatter_gather(Bytes bytes, int ranks, const Cluster& cluster) {
-  const Placement placement(cluster, ranks, RankOrder::block);
-  const RankGroup group{.first = 0, .stride = 1, .size = ranks};
+AllReduceCost scatter_gather(Bytes bytes, const RankGroup& group, const Placement& placement,
+                             Scope scope) {
   const Bytes sent(
-      std::max<std::int64_t>(1, std::llround(sent_in_ring(bytes.as_double(), ranks) / 2)));
+      std::max<std::int64_t>(1, std::llround(sent_in_ring(bytes.as_double(), group.size) / 2)));
   const Seconds scatter = collective_time(CommKind::reduce_scatter, group, sent, placement);
   const Seconds gather = collective_time(CommKind::all_gather, group, sent, placement);
-  const Scope scope = ranks > cluster.gpus_per_node() ? Scope::inter : Scope::intra;
-  const Seconds launch = cluster.transport(scope)
+  const Seconds launch = placement.cluster()
+                             .transport(scope)
                              .segments.at(static_cast<std::size_t>(CommKind::reduce_scatter))
                              .front()
                              .latency.value;
@@ -110,11 +108,9 @@ Seconds ring_inside(Bytes bytes, int ranks, const Cluster& cluster) {
 
 AllReduceCost faster(AllReduceCost a, AllReduceCost b) { return b.time < a.time ? b : a; }
 
+/// Where the links have constants of their own.
 AllReduceCost in_node(Bytes bytes, int ranks, const Cluster& cluster,
                       const AllReduceOptions& options) {
-  if (!cluster.machine().intra.all_reduce_inside) {
-    return scatter_gather(bytes, ranks, cluster);
-  }
   AllReduceCost best{.time = ring_inside(bytes, ranks, cluster), .algorithm = "ring"};
   if (const auto nvls = switches(ranks, cluster, options)) {
     const double size = bytes.as_double();
@@ -150,8 +146,7 @@ struct Nodes {
   Bandwidth nics;                                  // of the ranks of one node, nominal
 };
 
-Nodes nodes_of(int ranks, const Cluster& cluster) {
-  const int count = (ranks + cluster.gpus_per_node() - 1) / cluster.gpus_per_node();
+Nodes nodes_of(int ranks, int count, const Cluster& cluster) {
   const double of_one = static_cast<double>(ranks) / count;
   return {
       .count = static_cast<double>(count),
@@ -201,14 +196,11 @@ Seconds nvls_tree(double bytes, const AllReduceAcross& across, const Nodes& node
                  std::min(inside, tree_rate(across, nodes)));
 }
 
-AllReduceCost across_nodes(Bytes bytes, int ranks, const Cluster& cluster,
+/// The same.
+AllReduceCost across_nodes(Bytes bytes, int ranks, const Nodes& nodes, const Cluster& cluster,
                            const AllReduceOptions& options) {
   const auto& across = cluster.machine().inter->transport.all_reduce_across;
-  if (!across) {
-    return scatter_gather(bytes, ranks, cluster);
-  }
   const double size = bytes.as_double();
-  const Nodes nodes = nodes_of(ranks, cluster);
   const Inside node = inside(cluster);
   const AllReduceCost by_tree{.time = tree(size, *across, nodes, node), .algorithm = "tree"};
   if (const auto nvls = switches(nodes.ranks_of_one, cluster, options)) {
@@ -221,14 +213,29 @@ AllReduceCost across_nodes(Bytes bytes, int ranks, const Cluster& cluster,
 
 }  // namespace
 
-AllReduceCost all_reduce_cost(Bytes bytes, int ranks, const Cluster& cluster,
+AllReduceCost all_reduce_cost(Bytes bytes, const RankGroup& group, const Placement& placement,
                               const AllReduceOptions& options) {
-  ensure(ranks <= cluster.gpus(), "more ranks than GPUs");
-  if (ranks < 2 || bytes.value() <= 0) {
+  if (group.size < 2 || bytes.value() <= 0) {
     return {.time = Seconds(0), .algorithm = "ring"};
   }
-  return ranks <= cluster.gpus_per_node() ? in_node(bytes, ranks, cluster, options)
-                                          : across_nodes(bytes, ranks, cluster, options);
+  std::vector<int> nodes;
+  for (int i = 0; i < group.size; ++i) {
+    nodes.push_back(placement.node(group.rank(i)));
+  }
+  std::ranges::sort(nodes);
+  const auto repeated = std::ranges::unique(nodes);
+  nodes.erase(repeated.begin(), repeated.end());
+  const Cluster& cluster = placement.cluster();
+  if (nodes.size() == 1) {
+    return cluster.machine().intra.all_reduce_inside
+               ? in_node(bytes, group.size, cluster, options)
+               : scatter_gather(bytes, group, placement, Scope::intra);
+  }
+  return cluster.machine().inter->transport.all_reduce_across
+             ? across_nodes(bytes, group.size,
+                            nodes_of(group.size, static_cast<int>(nodes.size()), cluster), cluster,
+                            options)
+             : scatter_gather(bytes, group, placement, Scope::inter);
 }
 
 }  // namespace spp::sim

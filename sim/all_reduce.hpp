@@ -26,7 +26,7 @@
 #pragma once
 
 #include "base/units.hpp"
-#include "sim/cluster.hpp"
+#include "sim/lowering.hpp"
 
 #include <string_view>
 
@@ -41,11 +41,11 @@ struct AllReduceCost {
   std::string_view algorithm;  // "ring", "tree", "nvls", "nvls tree", "scatter, gather"
 };
 
-/// Time of an all-reduce over the first `ranks` GPUs of the cluster (whole nodes first), with the
-/// network for itself. `bytes`: buffer of one rank. Nothing to do takes no time. It never falls as
-/// `bytes` grow. Against 900 published nccl-tests results on 2 to 2048 ranks the median error is
-/// 1 to 5 % a table, 12 % on one. InternalError if the cluster has fewer GPUs.
-AllReduceCost all_reduce_cost(Bytes bytes, int ranks, const Cluster& cluster,
+/// Time of an all-reduce over a group with the network for itself; members are taken to lie equally
+/// on its nodes. `bytes`: buffer of one rank. Nothing to do takes no time. It never falls as
+/// `bytes` grow. Against 900 published nccl-tests results on 2 to 2048 ranks the median error is 1
+/// to 5 % a table, 12 % on one.
+AllReduceCost all_reduce_cost(Bytes bytes, const RankGroup& group, const Placement& placement,
                               const AllReduceOptions& options = {});
 
 }  // namespace spp::sim

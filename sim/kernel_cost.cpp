@@ -38,8 +38,9 @@ concept Streaming =
     std::same_as<Op, Accumulate> || std::same_as<Op, Fill> || std::same_as<Op, Copy>;
 
 template <class Op>
-concept Communication = std::same_as<Op, Exchange> || std::same_as<Op, AllToAll> ||
-                        std::same_as<Op, AllGather> || std::same_as<Op, ReduceScatter>;
+concept Communication =
+    std::same_as<Op, Exchange> || std::same_as<Op, AllToAll> || std::same_as<Op, AllGather> ||
+    std::same_as<Op, ReduceScatter> || std::same_as<Op, AllReduce>;
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "sim/lowering.hpp"
 
+#include "sim/all_reduce.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -193,6 +195,28 @@ void lower_rings(CommKind kind, const RankGroup& group, Rank self, double sent,
   send(at.entry, sent / at.rings);
 }
 
+/// The fastest algorithm's bytes and time, on the edges of rings: what else shares the links.
+void lower_all_reduce(const AllReduce& op, const Shapes& shapes, const Placement& placement,
+                      LoweredComm& out) {
+  const Bytes buffer = bytes_of(shapes.buffers[op.to.index()], *shapes.problem);
+  const double sent = sent_bytes(op, shapes).as_double();
+  lower_rings(CommKind::reduce_scatter, op.group, shapes.rank, sent, placement, out);
+  if (out.flows.empty()) {
+    return;
+  }
+  const AllReduceCost cost = all_reduce_cost(buffer, op.group, placement);
+  const double latency = all_reduce_cost(Bytes(1), op.group, placement).time.count();
+  const bool twice = cost.algorithm == "ring" || cost.algorithm == "scatter, gather";
+  const double scale = twice ? 1 : std::min(1.0, buffer.as_double() / sent);
+  const double flowing = std::max(cost.time.count() - latency, 1e-3 * cost.time.count());
+  out.algorithm = cost.algorithm;
+  for (Traffic& flow : out.flows) {
+    flow.bytes *= scale;
+    flow.latency = latency;
+    flow.rate_cap = flow.bytes / flowing;
+  }
+}
+
 }  // namespace
 
 Placement::Placement(const Cluster& cluster, int ranks, RankOrder order)
@@ -217,11 +241,13 @@ void lower(const OpBody& body, const Shapes& shapes, const Placement& placement,
   } else if (const auto* gather = std::get_if<AllGather>(&body)) {
     lower_rings(CommKind::all_gather, gather->group, shapes.rank,
                 sent_bytes(body, shapes).as_double(), placement, out);
-  } else {
-    const auto* scatter = std::get_if<ReduceScatter>(&body);
-    ensure(scatter != nullptr, "lowering a kernel");
+  } else if (const auto* scatter = std::get_if<ReduceScatter>(&body)) {
     lower_rings(CommKind::reduce_scatter, scatter->group, shapes.rank,
                 sent_bytes(body, shapes).as_double(), placement, out);
+  } else {
+    const auto* reduce = std::get_if<AllReduce>(&body);
+    ensure(reduce != nullptr, "lowering a kernel");
+    lower_all_reduce(*reduce, shapes, placement, out);
   }
 }
 

@@ -2,17 +2,19 @@
 //
 //   exchange        one message, at the transport's send/receive cost for its size
 //   all_to_all      direct: one flow to every peer at once (NCCL posts all its sends and receives
-//   in
-//                   one group; src/enqueue.cc). Each flow's cap is its share of the rate that the
-//                   transport reaches in an all-to-all of that size, per scope (inside / across
+//                   in one group; src/enqueue.cc). Each flow's cap is its share of the rate that
+//                   the transport reaches in an all-to-all of that size, per scope (inside / across
 //                   nodes).
-//   all_gather,     pipelined rings: each rank passes (n-1) blocks to its next, all steps overlap,
-//   so reduce_scatter  one flow per ring edge plus n-1 hop latencies. Across nodes there are as
-//   many rings
-//                   as the group has members in a node (one, if nodes have unequally many), each
-//                   leaving the node by another member's NIC (NCCL builds such channels;
-//                   src/graph/search.cc); each carries its share. Rings go from node to node
-//                   whatever the order of the ranks.
+//   all_gather, reduce_scatter
+//                   pipelined rings: each rank passes (n-1) blocks to its next, all steps overlap,
+//                   so one flow per ring edge plus n-1 hop latencies. Across nodes there are as
+//                   many rings as the group has members in a node (one, if nodes have unequally
+//                   many), each leaving the node by another member's NIC (NCCL builds such
+//                   channels; src/graph/search.cc); each carries its share. Rings go from node to
+//                   node whatever the order of the ranks.
+//   all_reduce      the edges of those rings, with the time that the fastest algorithm takes alone
+//                   (sim/all_reduce.hpp). Rings carry a buffer nearly twice, switches and trees
+//                   once.
 //
 // The lowering depends on op, group and placement only, never on time. Its name is printed with
 // every prediction (`algorithm`).

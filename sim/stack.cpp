@@ -147,6 +147,7 @@ HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, L
   set(AllToAll{}, h.collective);
   set(AllGather{}, h.collective);
   set(ReduceScatter{}, h.collective);
+  set(AllReduce{}, h.collective);
   return times;
 }
 

@@ -16,7 +16,7 @@ namespace {
 void copy(std::span<const std::byte> from, std::span<std::byte> to) {
   ensure(from.size() == to.size(),
          fmt::format("a part of {} bytes for {} bytes of memory", from.size(), to.size()));
-  if (!from.empty()) {
+  if (!from.empty() && from.data() != to.data()) {
     std::memcpy(to.data(), from.data(), from.size());
   }
 }
@@ -307,6 +307,46 @@ class RunningReduceScatter : public Messages {
   int taken_ = 0;     // sends that are done
 };
 
+/// Messages of a tag keep their order, so members may be in different halves.
+class RunningAllReduce : public Pending {
+ public:
+  RunningAllReduce(Transport& transport, int tag, const RankGroup& group,
+                   std::vector<std::span<const std::byte>> parts,
+                   std::vector<std::span<std::byte>> results, DType type)
+      : transport_(transport), tag_(tag), group_(group), results_(std::move(results)) {
+    ensure(results_.size() == static_cast<std::size_t>(group.size),
+           "all_reduce: one result for every part");
+    scatter_ = reduce_scatter(transport, tag, group, std::move(parts), type, own(), type);
+  }
+
+  bool advance() override {
+    if (gather_ == nullptr) {
+      if (!scatter_->advance()) {
+        return false;
+      }
+      gather_ = all_gather(transport_, tag_, group_, own(), results_);
+    }
+    return gather_->advance();
+  }
+  [[nodiscard]] std::int64_t sent() const override {
+    return scatter_->sent() + (gather_ == nullptr ? 0 : gather_->sent());
+  }
+  [[nodiscard]] std::vector<Rank> waits_for() const override {
+    return (gather_ == nullptr ? scatter_ : gather_)->waits_for();
+  }
+
+ private:
+  [[nodiscard]] std::span<std::byte> own() const {
+    return results_[static_cast<std::size_t>(group_.index_of(transport_.rank()))];
+  }
+
+  Transport& transport_;
+  int tag_;
+  RankGroup group_;
+  std::vector<std::span<std::byte>> results_;
+  std::unique_ptr<Pending> scatter_, gather_;
+};
+
 }  // namespace
 
 std::unique_ptr<Pending> exchange(Transport& transport, int tag, const ExchangeParts& parts) {
@@ -332,6 +372,13 @@ std::unique_ptr<Pending> reduce_scatter(Transport& transport, int tag, const Ran
       transport, tag, group,
       RunningReduceScatter::Parts{
           .from = std::move(parts), .from_type = from_type, .to = result, .to_type = to_type});
+}
+
+std::unique_ptr<Pending> all_reduce(Transport& transport, int tag, const RankGroup& group,
+                                    std::vector<std::span<const std::byte>> parts,
+                                    std::vector<std::span<std::byte>> results, DType type) {
+  return std::make_unique<RunningAllReduce>(transport, tag, group, std::move(parts),
+                                            std::move(results), type);
 }
 
 }  // namespace spp::runtime

@@ -7,6 +7,7 @@
 //   next
 //                   member as it arrives
 //   reduce_scatter  ring: partial sums travel in the type of the buffers; each addition is in fp32
+//   all_reduce      a reduce_scatter of equal parts, then an all_gather of their sums
 //
 // Each is a state machine that its owner polls: no thread of its own, nothing blocks.
 #pragma once
@@ -64,5 +65,11 @@ std::unique_ptr<Pending> reduce_scatter(Transport& transport, int tag, const Ran
                                         std::vector<std::span<const std::byte>> parts,
                                         DType from_type, std::span<std::byte> result,
                                         DType to_type);
+
+/// `parts` by group index, elements of `type`, all of one size; `results`, likewise, get their sums
+/// over all members.
+std::unique_ptr<Pending> all_reduce(Transport& transport, int tag, const RankGroup& group,
+                                    std::vector<std::span<const std::byte>> parts,
+                                    std::vector<std::span<std::byte>> results, DType type);
 
 }  // namespace spp::runtime

@@ -291,7 +291,9 @@ void MpiTransport::post_piece(Message& message) {
 
 void MpiTransport::progress() {
   go_on("progress");
-  if (requests_.empty()) {
+  if (requests_.empty()) {  // the library may still hold pieces that it has called sent
+    int there = 0;
+    check(MPI_Iprobe(any_source(), abort_tag, comm_, &there, ignore()), "MPI_Iprobe", rank_);
     return;
   }
   const int active = static_cast<int>(requests_.size());

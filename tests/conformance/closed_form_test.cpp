@@ -56,6 +56,9 @@ Bytes received_bytes(const OpBody& body, const Shapes& shapes) {
   if (const auto* o = std::get_if<ReduceScatter>(&body)) {
     return size(o->to) * (o->group.size - 1);
   }
+  if (const auto* o = std::get_if<AllReduce>(&body)) {
+    return Bytes(size(o->to).value() / o->group.size * 2 * (o->group.size - 1));
+  }
   return Bytes(0);
 }
 

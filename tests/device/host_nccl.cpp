@@ -200,27 +200,51 @@ ncclResult_t all_gather(const void* from, void* to, std::size_t count, ncclDataT
   });
   return ncclSuccess;
 }
+spp::DType dtype_of(ncclDataType_t type) {
+  return type == ncclFloat32    ? spp::DType::fp32
+         : type == ncclBfloat16 ? spp::DType::bf16
+                                : spp::DType::fp16;
+}
+
+/// The next message of every member, added up.
+Bytes take_sum(Group& group, int me, int size, spp::DType dtype, std::size_t count) {
+  Bytes sum = group.take(0, me);
+  for (int peer = 1; peer < size; ++peer) {
+    const Bytes bytes = group.take(peer, me);
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) {
+      spp::runtime::store(
+          dtype, sum.data(), i,
+          spp::runtime::load(dtype, sum.data(), i) + spp::runtime::load(dtype, bytes.data(), i));
+    }
+  }
+  return sum;
+}
+
 ncclResult_t reduce_scatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                             ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
-  const spp::DType dtype = type == ncclFloat32    ? spp::DType::fp32
-                           : type == ncclBfloat16 ? spp::DType::bf16
-                                                  : spp::DType::fp16;
+  const spp::DType dtype = dtype_of(type);
   const std::size_t part = count * static_cast<std::size_t>(spp::size_of(dtype));
   enqueue(stream, [=, group = comm->group, me = comm->rank, size = comm->size] {
     for (int peer = 0; peer < size; ++peer) {
       group->put(me, peer,
                  static_cast<const std::byte*>(from) + static_cast<std::size_t>(peer) * part, part);
     }
-    Bytes sum = group->take(0, me);
-    for (int peer = 1; peer < size; ++peer) {
-      const Bytes bytes = group->take(peer, me);
-      for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) {
-        spp::runtime::store(
-            dtype, sum.data(), i,
-            spp::runtime::load(dtype, sum.data(), i) + spp::runtime::load(dtype, bytes.data(), i));
-      }
-    }
+    const Bytes sum = take_sum(*group, me, size, dtype, count);
     std::memcpy(to, sum.data(), part);
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t all_reduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
+  const spp::DType dtype = dtype_of(type);
+  const std::size_t bytes = count * static_cast<std::size_t>(spp::size_of(dtype));
+  enqueue(stream, [=, group = comm->group, me = comm->rank, size = comm->size] {
+    for (int peer = 0; peer < size; ++peer) {
+      group->put(me, peer, static_cast<const std::byte*>(from), bytes);
+    }
+    const Bytes sum = take_sum(*group, me, size, dtype, count);
+    std::memcpy(to, sum.data(), bytes);
   });
   return ncclSuccess;
 }
@@ -249,7 +273,8 @@ const NcclApi& nccl_api() {
                            .send = ::send,
                            .receive = ::receive,
                            .all_gather = ::all_gather,
-                           .reduce_scatter = ::reduce_scatter};
+                           .reduce_scatter = ::reduce_scatter,
+                           .all_reduce = ::all_reduce};
   return api;
 }
 

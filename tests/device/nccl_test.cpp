@@ -3,6 +3,7 @@
 #include "runtime/device/cuda/nccl_library.hpp"
 #include "tests/conformance/trials.hpp"
 #include "tests/device/device.hpp"
+#include "tests/support/all_reduce.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace spp;
@@ -30,6 +31,21 @@ TEST_CASE("every strategy computes over NCCL what one device computes") {
           *request.transport);
       request.engines = engines.get();
       CHECK(failures(runtime::run_trial(request)) == "");
+    }
+  }
+}
+
+TEST_CASE("an all_reduce over NCCL gives every member the sum over its group") {
+  SPP_NEED_DEVICE();
+  if (const std::string why_not = runtime::device::why_not_nccl(); !why_not.empty()) {
+    SPP_SKIP(why_not);
+  }
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    if (ranks <= runtime::cuda::device_count()) {
+      const auto engines = runtime::device::make_engines(
+          {.communication = runtime::device::Communication::nccl, .kernels = "reference"}, ranks,
+          runtime::transports::by_name("inproc", "test"));
+      CHECK(all_reduce_failure(*engines, ranks, DType::bf16) == "");
     }
   }
 }

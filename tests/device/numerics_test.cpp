@@ -4,6 +4,7 @@
 #include "runtime/device/device.hpp"
 #include "tests/conformance/trials.hpp"
 #include "tests/device/device.hpp"
+#include "tests/support/all_reduce.hpp"
 #include "tests/support/catch.hpp"
 
 #include <set>
@@ -128,5 +129,16 @@ TEST_CASE("a timeline is in order and within the time of the run") {
     CHECK(e.begin.count() >= 0);
     CHECK(e.begin <= e.end);
     CHECK(e.end.count() <= elapsed.count() + 1e-6);
+  }
+}
+
+TEST_CASE("an all_reduce on devices gives every member the sum over its group") {
+  SPP_NEED_DEVICE();
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    const auto engines = runtime::device::make_engines(
+        {.kernels = "reference"}, ranks, runtime::transports::by_name("inproc", "test"));
+    for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+      CHECK(all_reduce_failure(*engines, ranks, dtype) == "");
+    }
   }
 }

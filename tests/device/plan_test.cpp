@@ -91,6 +91,7 @@ TEST_CASE("every op that needs an NCCL communicator has one, and no rank is in t
                   [&](const AllToAll& op) { return has(op.group); },
                   [&](const AllGather& op) { return has(op.group); },
                   [&](const ReduceScatter& op) { return has(op.group); },
+                  [&](const AllReduce& op) { return has(op.group); },
                   [](const auto&) { return true; }},
               stored.op.body);
           CHECK(found);

@@ -310,6 +310,42 @@ void reduce_scatter_of_all_types(Transport& t) {
   }
 }
 
+/// Several after each other with one tag: members are in different halves of different ones.
+void all_reduce_adds(Transport& t) {
+  for (const std::size_t count : {0, 1, 17'000}) {
+    for_all_groups(t, [&](const RankGroup& group) {
+      for (int round = 0; round < 3; ++round) {
+        const auto addend = [&](std::size_t rank, int part, std::size_t i) {
+          return static_cast<int>((rank * 3 + static_cast<std::size_t>(part * 5 + round) + i) % 14);
+        };
+        std::vector<Memory> parts;
+        std::vector<Memory> results(static_cast<std::size_t>(group.size),
+                                    Memory(count * sizeof(float)));
+        for (int part = 0; part < group.size; ++part) {
+          parts.push_back(numbers(DType::fp32, count, [&](std::size_t i) {
+            return addend(t.rank().index(), part, i);
+          }));
+        }
+        const auto op = runtime::all_reduce(t, 8, group, {parts.begin(), parts.end()},
+                                            {results.begin(), results.end()}, DType::fp32);
+        wait_for(t, *op);
+        const auto sent = static_cast<std::int64_t>(parts[0].size()) * 2 * (group.size - 1);
+        expect(op->sent() == sent, t, fmt::format("all_reduce sent {}, not {}", op->sent(), sent));
+        for (int part = 0; part < group.size; ++part) {
+          expect_same("all_reduce", t, results[static_cast<std::size_t>(part)],
+                      numbers(DType::fp32, count, [&](std::size_t i) {
+                        int all = 0;
+                        for (int m = 0; m < group.size; ++m) {
+                          all += addend(group.rank(m).index(), part, i);
+                        }
+                        return all;
+                      }));
+        }
+      }
+    });
+  }
+}
+
 /// On streams of their own, and two after each other with one tag.
 void ops_at_the_same_time(Transport& t) {
   const RankGroup all{.first = 0, .stride = 1, .size = t.size()};
@@ -362,6 +398,7 @@ const std::vector<CommCheck>& comm_checks() {
       {"all_to_all of uneven parts", all_to_all_of_uneven_parts},
       {"all_gather of uneven parts", all_gather_of_uneven_parts},
       {"reduce_scatter of all types", reduce_scatter_of_all_types},
+      {"all_reduce adds", all_reduce_adds},
       {"ops at the same time", ops_at_the_same_time},
   };
   return checks;

@@ -41,6 +41,8 @@ class DeviceCommunicator {
   /// Sums in fp32.
   virtual std::int64_t reduce_scatter(const OpOnStream& at, const RankGroup& group,
                                       const ReduceScatterParts& parts) = 0;
+  virtual std::int64_t all_reduce(const OpOnStream& at, const RankGroup& group,
+                                  const AllReduceParts& parts) = 0;
 
   /// Around the ops of one run of a program.
   virtual void begin_run() {}

@@ -60,6 +60,9 @@ struct DeviceCommunication {
                                             const ReduceScatterParts& parts) const {
     return communicator.reduce_scatter(at, group, parts);
   }
+  [[nodiscard]] std::int64_t all_reduce(const RankGroup& group, const AllReduceParts& parts) const {
+    return communicator.all_reduce(at, group, parts);
+  }
 };
 
 bool is_attention(const OpBody& body) {

@@ -152,7 +152,9 @@ void InprocCommunicator::copy_part(std::span<const std::byte> from, std::span<st
                                    from.size(), sender.value, at.op, to.size()),
                        self().value);
   }
-  copy(to.data(), from.data(), from.size(), at.stream);
+  if (from.data() != to.data()) {
+    copy(to.data(), from.data(), from.size(), at.stream);
+  }
 }
 
 std::int64_t InprocCommunicator::exchange(const OpOnStream& at, const ExchangeParts& parts) {
@@ -275,6 +277,18 @@ std::int64_t InprocCommunicator::reduce_scatter(const OpOnStream& at, const Rank
         return ring_time(*world_.network(), group,
                          static_cast<std::int64_t>(parts.parts[me].size()));
       });
+}
+
+std::int64_t InprocCommunicator::all_reduce(const OpOnStream& at, const RankGroup& group,
+                                            const AllReduceParts& parts) {
+  // A member gathers only when all have taken its part of the sums' addends: the op's events may be
+  // recorded again.
+  const std::span<std::byte> own =
+      parts.results.at(static_cast<std::size_t>(group.index_of(self())));
+  const std::int64_t scattered = reduce_scatter(
+      at, group,
+      {.parts = parts.parts, .from_type = parts.type, .result = own, .to_type = parts.type});
+  return scattered + all_gather(at, group, {.own = own, .parts = parts.results});
 }
 
 }  // namespace spp::runtime::cuda

@@ -86,6 +86,8 @@ class InprocCommunicator final : public DeviceCommunicator {
                           const AllGatherParts& parts) override;
   std::int64_t reduce_scatter(const OpOnStream& at, const RankGroup& group,
                               const ReduceScatterParts& parts) override;
+  std::int64_t all_reduce(const OpOnStream& at, const RankGroup& group,
+                          const AllReduceParts& parts) override;
 
  private:
   using Parts = std::vector<std::span<const std::byte>>;

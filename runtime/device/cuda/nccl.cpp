@@ -139,6 +139,26 @@ class NcclCommunicator final : public DeviceCommunicator {
     return sum_of_all(at, group, parts, count, part_bytes);
   }
 
+  std::int64_t all_reduce(const OpOnStream& at, const RankGroup& group,
+                          const AllReduceParts& parts) override {
+    ensure(parts.parts.size() == at_index(group.size) &&
+               contiguous(std::span(std::as_const(parts.parts))) &&
+               contiguous(std::span(std::as_const(parts.results))),
+           "all_reduce: the parts are not one piece of memory");
+    const std::span<const std::byte> first = parts.parts.front();
+    const std::span whole(first.data(), first.size() * at_index(group.size));
+    if (group.size == 1) {
+      copy_own(whole, parts.results.front(), at);
+      return 0;
+    }
+    call(at, group, [&](ncclComm_t comm) {
+      return api_.all_reduce(whole.data(), parts.results.front().data(),
+                             whole.size() / static_cast<std::size_t>(size_of(parts.type)),
+                             type_of(parts.type), ncclSum, comm, at.stream);
+    });
+    return static_cast<std::int64_t>(first.size()) * 2 * (group.size - 1);  // as of a ring
+  }
+
   void begin_run() override { watchdog_.arm(true); }
   void end_run() noexcept override { watchdog_.arm(false); }
 

@@ -6,6 +6,7 @@
 //   reduce_scatter         ncclReduceScatter where they do and the type stays the same (each
 //                          addition is rounded to it, as on the host), else grouped sends and
 //                          receives and a sum in fp32
+//   all_reduce             ncclAllReduce
 //
 // Communicators are non-blocking: a call that must wait for peers is polled, so that an abort of
 // the run, a failure inside NCCL or a time-out ends it with a BackendError. A host thread that is

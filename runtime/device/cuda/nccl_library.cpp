@@ -60,6 +60,7 @@ struct Loaded {
     find(api.receive, "ncclRecv");
     find(api.all_gather, "ncclAllGather");
     find(api.reduce_scatter, "ncclReduceScatter");
+    find(api.all_reduce, "ncclAllReduce");
   }
 
   /// NCCL reads these once, at its first call.

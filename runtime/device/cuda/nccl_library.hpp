@@ -41,6 +41,7 @@ struct NcclApi {
   decltype(&ncclRecv) receive = nullptr;
   decltype(&ncclAllGather) all_gather = nullptr;
   decltype(&ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
 };
 /// Loads NCCL; BackendError if there is none.
 const NcclApi& nccl_api();

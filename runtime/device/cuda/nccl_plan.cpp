@@ -25,6 +25,7 @@ std::optional<RankGroup> group_of(const OpBody& body, int ranks) {
                  [&](const AllToAll& op) { return of(op.group); },
                  [&](const AllGather& op) { return of(op.group); },
                  [&](const ReduceScatter& op) { return of(op.group); },
+                 [&](const AllReduce& op) { return of(op.group); },
                  [](const auto&) { return std::optional<RankGroup>(); }},
       body);
 }

@@ -1,7 +1,9 @@
 #include "runtime/execute.hpp"
 
 #include "base/error.hpp"
+#include "runtime/host_engine.hpp"
 #include "schedule/text.hpp"
+#include "tests/support/all_reduce.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -69,6 +71,15 @@ TEST_CASE("a rank that throws ends the run with its own message") {
   const std::string message = test::message_of<BackendError>(
       [] { run(Seconds(20), {}, [] { throw BackendError("kernel", "no more", 1); }); });
   CHECK(message == "kernel failed on rank 1: no more");
+}
+
+TEST_CASE("an all_reduce gives every member the sum over its group") {
+  HostEngines engines(&attention_kernels::by_name("reference", "test"));
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+      CHECK(test::all_reduce_failure(engines, ranks, dtype) == "");
+    }
+  }
 }
 
 }  // namespace spp::runtime

@@ -81,6 +81,16 @@ TEST_CASE("a reduce-scatter sends one part to each other") {
   CHECK(b.sent(op) == 3 * kv_tile);
 }
 
+TEST_CASE("an all-reduce reduces and gathers every part but one") {
+  Bench b;
+  const AllReduce op{.group = {.first = 0, .stride = 1, .size = 4},
+                     .from = b.add(Tensor::d_k, 1024, 4),
+                     .to = b.add(Tensor::d_k, 1024, 4),
+                     .to_tokens = {},
+                     .to_heads = {}};
+  CHECK(b.sent(op) == 2 * 3 * kv_tile);
+}
+
 TEST_CASE("scattering heads sends each other rank its heads of the own tokens") {
   Bench b;
   AllToAll op{.group = {.first = 0, .stride = 1, .size = 4},

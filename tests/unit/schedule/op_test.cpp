@@ -87,6 +87,7 @@ TEST_CASE("only ops that meet other ranks are communication") {
   CHECK(is_communication(AllToAll{}));
   CHECK(is_communication(AllGather{}));
   CHECK(is_communication(ReduceScatter{}));
+  CHECK(is_communication(AllReduce{}));
   CHECK_FALSE(is_communication(AttentionForward{}));
   CHECK_FALSE(is_communication(Merge{}));
   CHECK_FALSE(is_communication(Copy{}));

@@ -113,6 +113,8 @@ Schedule one_of_each() {
          AllGather{.group = group, .from = x, .to = y, .to_tokens = tile, .to_heads = heads});
     b.op(ulysses,
          ReduceScatter{.group = group, .from = x, .to = y, .to_tokens = tile, .to_heads = heads});
+    b.op(ulysses,
+         AllReduce{.group = group, .from = x, .to = y, .to_tokens = tile, .to_heads = heads});
     return b.finish();
   };
   return s;

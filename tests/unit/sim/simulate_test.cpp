@@ -252,6 +252,17 @@ TEST_CASE("a collective starts when its last member arrives") {
   CHECK(event(result, 1, 0).waited_for_rank == Rank(2));
 }
 
+// Each part of 1 block goes round three ranks twice, but for the last hop: 4 blocks at 1 ms.
+TEST_CASE("an all-reduce takes as long as a reduce-scatter and an all-gather") {
+  const Schedule s = test::hand_made(3, problem, [](ProgramBuilder& b) {
+    b.op(first_stream, AllReduce{.group = {.size = 3},
+                                 .from = scratch(b, "mine", 3 * block),
+                                 .to = scratch(b, "sum", 3 * block)});
+  });
+  const Simulation result = run({.ranks = 3}, s, a_block_a_ms());
+  CHECK(end_ms(result, 0, 0) == Approx(4).epsilon(1e-6));
+}
+
 TEST_CASE("groups of one kind on one stream do not mix") {
   // {0, 1} and {2, 3} gather at the same time; rank 3 is late, which {0, 1} does not notice.
   const Schedule s = test::hand_made(4, problem, [](ProgramBuilder& b) {
