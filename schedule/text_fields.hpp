@@ -153,7 +153,8 @@ void fields(auto& a, Is<AllToAll> auto& o) {
   a("to_heads", o.to_heads);
 }
 
-void fields(auto& a, Is<AllGather> auto& o) {
+/// What all_gather, reduce_scatter and all_reduce say alike.
+void fields_of_group(auto& a, auto& o) {
   a("group", o.group);
   a("from", o.from);
   a("to", o.to);
@@ -161,20 +162,8 @@ void fields(auto& a, Is<AllGather> auto& o) {
   a("to_heads", o.to_heads);
 }
 
-void fields(auto& a, Is<ReduceScatter> auto& o) {
-  a("group", o.group);
-  a("from", o.from);
-  a("to", o.to);
-  a("to_tokens", o.to_tokens);
-  a("to_heads", o.to_heads);
-}
-
-void fields(auto& a, Is<AllReduce> auto& o) {
-  a("group", o.group);
-  a("from", o.from);
-  a("to", o.to);
-  a("to_tokens", o.to_tokens);
-  a("to_heads", o.to_heads);
-}
+void fields(auto& a, Is<AllGather> auto& o) { fields_of_group(a, o); }
+void fields(auto& a, Is<ReduceScatter> auto& o) { fields_of_group(a, o); }
+void fields(auto& a, Is<AllReduce> auto& o) { fields_of_group(a, o); }
 
 }  // namespace spp::text

@@ -4,8 +4,7 @@
 //   exchange        every buffer one message; sends and receives posted together
 //   all_to_all      direct: all sends and receives posted together, nearest peers first
 //   all_gather      ring, host by host and in group order there: every part is passed on to the
-//   next
-//                   member as it arrives
+//                   next member as it arrives
 //   reduce_scatter  ring: partial sums travel in the type of the buffers; each addition is in fp32
 //   all_reduce      a reduce_scatter of equal parts, then an all_gather of their sums
 //

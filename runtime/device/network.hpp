@@ -8,8 +8,7 @@
 //   exchange, all_to_all         alpha + (all bytes that come over the link) / beta; the slower of
 //                                both links
 //   all_gather, reduce_scatter   ring, host by host (runtime/comm/collectives.hpp): n - 1 steps,
-//   each
-//                                as long as one part over the slowest edge
+//                                each as long as one part over the slowest edge; all_reduce: both
 #pragma once
 
 #include "base/id.hpp"

@@ -41,6 +41,7 @@ class DeviceCommunicator {
   /// Sums in fp32.
   virtual std::int64_t reduce_scatter(const OpOnStream& at, const RankGroup& group,
                                       const ReduceScatterParts& parts) = 0;
+  /// Additions may be rounded to the parts' type.
   virtual std::int64_t all_reduce(const OpOnStream& at, const RankGroup& group,
                                   const AllReduceParts& parts) = 0;
 
