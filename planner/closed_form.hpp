@@ -29,7 +29,7 @@ struct ClosedForm {
   FlopCount flops;                   // of all ranks, exact under the mask
   FlopCount busiest_flops;           // of the rank with most
   std::int64_t attention_calls = 0;  // kernels on the rank with most
-  Bytes peak_buffers;                // highest sum of live buffers on any rank (schedule/arena)
+  Bytes peak_buffers;                // Arena::peak_live of the rank with most (schedule/arena)
 
   void add(const CommTerm& term) {
     if (term.calls > 0 && term.group_size > 1) {

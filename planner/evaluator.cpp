@@ -2,6 +2,8 @@
 // share the request and its costs; splitting them would spread that state.
 #include "planner/evaluator.hpp"
 
+#include "schedule/arena.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -25,6 +27,19 @@ double spread_of(const sim::TransportSpec& transport) {
 }
 
 std::size_t index(Component c) { return static_cast<std::size_t>(c); }
+std::size_t index(Phase p) { return static_cast<std::size_t>(p); }
+
+/// What the fullest rank's memory holds while ops overlap, relative to the fullest rank's least.
+double memory_of_overlap(const Schedule& schedule, const sim::Folding& folding) {
+  Bytes least{};
+  Bytes taken{};
+  for (const Rank rank : folding.representatives()) {
+    const Arena arena = plan_arena(schedule.program(rank), schedule.problem);
+    least = std::max(least, arena.peak_live);
+    taken = std::max(taken, arena.total());
+  }
+  return taken.as_double() / least.as_double();
+}
 
 std::string scope_word(sim::Scope scope) {
   return scope == sim::Scope::inter ? "inter-node" : "intra-node";
@@ -252,7 +267,7 @@ double Evaluator::whole_step(double attention) const {
 }
 
 Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& strategy,
-                                   std::int64_t seq) const {
+                                   std::int64_t seq, const Overlap& overlap) const {
   Problem problem = request_.problem;
   problem.seq = seq;
   const Problem padding = padded(problem, plan);
@@ -263,7 +278,8 @@ Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& str
     if (!needs(phase)) {
       continue;
     }
-    Bytes bytes = strategy.closed_form(problem, plan, phase, request_.build).peak_buffers;
+    const Bytes least = strategy.closed_form(problem, plan, phase, request_.build).peak_buffers;
+    Bytes bytes(std::llround(least.as_double() * overlap.at(index(phase))));
     if (with_model()) {  // q, k, v (backward: out and its gradient, too) are counted as activations
       const std::int64_t heads = (phase == Phase::forward ? 1 : 3) * std::int64_t{padding.q_heads} +
                                  2 * std::int64_t{padding.kv_heads};
@@ -283,17 +299,17 @@ LocalTokens Evaluator::local_tokens(const SequencePlan& plan, std::int64_t seq) 
 }
 
 MemoryBytes Evaluator::memory_at(const SequencePlan& plan, const Strategy& strategy,
-                                 std::int64_t seq, int zero, Recompute recompute) const {
-  const Bytes buffers = attention_buffers(plan, strategy, seq);
+                                 const MemoryCase& at) const {
+  const Bytes buffers = attention_buffers(plan, strategy, at.seq, at.overlap);
   if (!with_model()) {
     MemoryBytes memory;
     memory.attention_buffers = buffers;
     return memory;
   }
-  return memory_of(*request_.model, {.local = local_tokens(plan, seq),
+  return memory_of(*request_.model, {.local = local_tokens(plan, at.seq),
                                      .ranks = plan.ranks(),
-                                     .zero = zero,
-                                     .recompute = recompute,
+                                     .zero = at.zero,
+                                     .recompute = at.recompute,
                                      .step = request_.phase == StepPhase::train ? StepKind::train
                                                                                 : StepKind::prefill,
                                      .attention_buffers = buffers});
@@ -318,22 +334,27 @@ std::vector<std::pair<int, Recompute>> Evaluator::variants() const {
 Bytes Evaluator::least_memory(const SequencePlan& plan, const Strategy& strategy) const {
   Bytes least(INT64_MAX);
   for (const auto& [zero, recompute] : variants()) {
-    least =
-        std::min(least, memory_at(plan, strategy, request_.problem.seq, zero, recompute).total());
+    least = std::min(
+        least,
+        memory_at(plan, strategy,
+                  {.seq = request_.problem.seq, .zero = zero, .recompute = recompute})
+            .total());
   }
   return least;
 }
 
-// Both phases have the same symmetry, so that `folding` is found once.
+// Both phases have the same symmetry, so that the folding is found once.
 sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strategy, Phase phase,
-                               const EvaluationOptions& options,
-                               std::optional<sim::Folding>& folding, double limit) const {
+                               const EvaluationOptions& options, Findings& findings,
+                               double limit) const {
   const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
   const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
+  std::optional<sim::Folding>& folding = findings.folding;
   if (!folding) {
     folding = options.fold ? sim::Folding::largest(schedule, placement)
                            : sim::Folding::none(schedule, placement);
   }
+  findings.overlap.at(index(phase)) = memory_of_overlap(schedule, *folding);
   return sim::simulate(schedule, placement, costs_of(plan, phase),
                        {.folding = &*folding,
                         .stop_after = Seconds(limit),
@@ -379,11 +400,16 @@ Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes&
 }
 
 Evaluator::Around Evaluator::best_around(const SequencePlan& plan, const Strategy& strategy,
-                                         Seconds forward, Seconds backward) const {
+                                         const Overlap& overlap, Seconds forward,
+                                         Seconds backward) const {
   std::optional<Around> best;
   bool best_fits = false;
   for (const auto& [zero, recompute] : variants()) {
-    const MemoryBytes memory = memory_at(plan, strategy, request_.problem.seq, zero, recompute);
+    const MemoryBytes memory = memory_at(plan, strategy,
+                                         {.seq = request_.problem.seq,
+                                          .zero = zero,
+                                          .recompute = recompute,
+                                          .overlap = overlap});
     Around a = around(plan, memory, zero, recompute, forward, backward);
     const bool fits = memory.total() <= request_.memory;
     const bool better = !best || (fits != best_fits ? fits
@@ -418,7 +444,7 @@ void Evaluator::add_attention(Prediction& p, const sim::Simulation& s, double ti
 }
 
 void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan,
-                                const Strategy& strategy) const {
+                                const Strategy& strategy, const Overlap& overlap) const {
   Candidate& c = e.candidate;
   Prediction& p = c.predicted;
   const Seconds forward = e.forward ? e.forward->makespan : Seconds(0);
@@ -426,7 +452,7 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan,
   double forward_calls = 1;
   double backward_calls = 1;
   if (with_model()) {
-    const Around a = best_around(plan, strategy, forward, backward);
+    const Around a = best_around(plan, strategy, overlap, forward, backward);
     const auto layers = static_cast<double>(request_.model->layers);
     forward_calls = layers * (a.recompute == Recompute::full ? 2 : 1);
     backward_calls = layers;
@@ -447,7 +473,7 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan,
       p.comm_bytes_per_rank[kind] += a.zero_cost.sent[kind];
     }
   } else {
-    p.memory = memory_at(plan, strategy, request_.problem.seq, 0, Recompute::none);
+    p.memory = memory_at(plan, strategy, {.seq = request_.problem.seq, .overlap = overlap});
   }
   if (e.forward) {
     add_attention(p, *e.forward, forward_calls);
@@ -480,7 +506,8 @@ Candidate Evaluator::unsimulated(const SequencePlan& plan, const Strategy& strat
   c.padding_tokens = padding.seq - request_.problem.seq;
   c.padding_heads = padding.q_heads - request_.problem.q_heads;
   for (const auto& [zero, recompute] : variants()) {
-    const MemoryBytes memory = memory_at(plan, strategy, request_.problem.seq, zero, recompute);
+    const MemoryBytes memory = memory_at(
+        plan, strategy, {.seq = request_.problem.seq, .zero = zero, .recompute = recompute});
     if (c.predicted.memory.total() == Bytes(0) || memory.total() < c.predicted.memory.total()) {
       c.predicted.memory = memory;
       c.zero = zero;
@@ -526,7 +553,7 @@ std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const St
   // What is left of the limit for attention calls, one forward and one backward.
   const double left =
       with_model() ? (limit - around_least_) / static_cast<double>(request_.model->layers) : limit;
-  std::optional<sim::Folding> folding;
+  Findings findings;
   double spent = 0;
   for (const Phase phase : phases) {
     if (!needs(phase)) {
@@ -535,18 +562,25 @@ std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const St
     if (spent > 0 && std::isfinite(left) && spent + walked_call(plan, strategy, phase) > left) {
       return std::nullopt;
     }
-    sim::Simulation simulation = run(plan, strategy, phase, options, folding, left - spent);
+    sim::Simulation simulation = run(plan, strategy, phase, options, findings, left - spent);
     if (!simulation.complete) {
       return std::nullopt;
     }
     spent += simulation.makespan.count();
     (phase == Phase::forward ? e.forward : e.backward) = std::move(simulation);
   }
-  fill_prediction(e, plan, strategy);
+  fill_prediction(e, plan, strategy, findings.overlap);
   c.predicted.fits = c.predicted.memory.total() <= request_.memory;
   const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
   c.predicted.max_seq = longest_seq(
-      [&](std::int64_t seq) { return memory_at(plan, strategy, seq, c.zero, c.recompute).total(); },
+      [&](std::int64_t seq) {
+        return memory_at(plan, strategy,
+                         {.seq = seq,
+                          .zero = c.zero,
+                          .recompute = c.recompute,
+                          .overlap = findings.overlap})
+            .total();
+      },
       {.usable = request_.memory, .unit = unit});
   c.bound_by = bound_by(e);
   for (const auto* s : {&e.forward, &e.backward}) {

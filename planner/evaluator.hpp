@@ -20,7 +20,8 @@ class Evaluator {
   /// A tighter one: the kernels and messages of two ranks, op by op, and the closed forms'
   /// collectives. Walks two programs where a simulation walks all of them.
   [[nodiscard]] double walked_bound(const SequencePlan& plan, const Strategy& strategy) const;
-  /// Least memory over the ZeRO stages and recomputations that the request leaves open.
+  /// Least memory over the ZeRO stages and recomputations that the request leaves open, if ops ran
+  /// one after the other: what a plan takes when it overlaps them, its schedule shows (evaluate).
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan, const Strategy& strategy) const;
   /// Simulates the plan and adds everything else. Nothing if the forward alone shows that the step
   /// takes longer than `limit`.
@@ -34,6 +35,10 @@ class Evaluator {
   [[nodiscard]] const ComponentSeconds& spreads() const { return spreads_; }
 
  private:
+  /// By phase: what a schedule's buffers take when its ops overlap, against one after the other.
+  using Overlap = std::array<double, 2>;
+  static constexpr Overlap one_after_the_other{1, 1};
+
   /// One way of running the model around attention.
   struct Around {
     int zero = 0;
@@ -59,24 +64,36 @@ class Evaluator {
     return request_.phase == StepPhase::prefill || request_.phase == StepPhase::train;
   }
   [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy,
-                                        std::int64_t seq) const;
+                                        std::int64_t seq, const Overlap& overlap) const;
+  struct MemoryCase {
+    std::int64_t seq = 0;
+    int zero = 0;
+    Recompute recompute = Recompute::none;
+    Overlap overlap = one_after_the_other;
+  };
   [[nodiscard]] MemoryBytes memory_at(const SequencePlan& plan, const Strategy& strategy,
-                                      std::int64_t seq, int zero, Recompute recompute) const;
+                                      const MemoryCase& at) const;
   [[nodiscard]] std::vector<std::pair<int, Recompute>> variants() const;
   /// Kernels around attention, which all ranks run at the same time: on shared cores in turn.
   [[nodiscard]] BlockCost crowded(BlockCost cost) const;
   [[nodiscard]] LocalTokens local_tokens(const SequencePlan& plan, std::int64_t seq) const;
   [[nodiscard]] Around best_around(const SequencePlan& plan, const Strategy& strategy,
-                                   Seconds forward, Seconds backward) const;
+                                   const Overlap& overlap, Seconds forward,
+                                   Seconds backward) const;
   [[nodiscard]] Around around(const SequencePlan& plan, const MemoryBytes& memory, int zero,
                               Recompute recompute, Seconds forward, Seconds backward) const;
-  void fill_prediction(Evaluation& evaluation, const SequencePlan& plan,
-                       const Strategy& strategy) const;
+  void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy,
+                       const Overlap& overlap) const;
   void add_attention(Prediction& p, const sim::Simulation& simulation, double times) const;
   [[nodiscard]] std::string bound_by(const Evaluation& evaluation) const;
+  /// What the simulations of a plan's phases have in common and find out.
+  struct Findings {
+    std::optional<sim::Folding> folding;
+    Overlap overlap = one_after_the_other;
+  };
   [[nodiscard]] sim::Simulation run(const SequencePlan& plan, const Strategy& strategy, Phase phase,
-                                    const EvaluationOptions& options,
-                                    std::optional<sim::Folding>& folding, double limit) const;
+                                    const EvaluationOptions& options, Findings& findings,
+                                    double limit) const;
 
   const Request& request_;
   sim::KernelCost kernels_;

@@ -158,27 +158,47 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
   }
 }
 
-/// Slower than this a plan is not among the first `top`; infinite until there are as many.
-double limit_of(const PlanResult& result, const Request& request) {
-  if (static_cast<int>(result.candidates.size()) < request.top ||
-      request.objective == Objective::memory) {
-    return std::numeric_limits<double>::infinity();
-  }
-  std::vector<double> steps;
+/// What the last of the first `top` plans has of what `value` asks for; nothing until there are as
+/// many.
+template <class Value>
+auto last_of_the_first(const PlanResult& result, const Request& request, const Value& value) {
+  std::vector<decltype(value(Prediction()))> values;
   for (const Candidate& c : result.candidates) {
-    steps.push_back(c.predicted.step.count());
+    values.push_back(value(c.predicted));
   }
-  const auto nth = steps.begin() + (request.top - 1);
-  std::ranges::nth_element(steps, nth);
-  return *nth;
+  const auto nth = static_cast<std::size_t>(request.top - 1);
+  if (values.size() <= nth) {
+    return std::optional<typename decltype(values)::value_type>();
+  }
+  std::ranges::nth_element(values, values.begin() + (request.top - 1));
+  return std::optional(values[nth]);
 }
 
-/// Whether the plans from the next one on cannot matter any more.
-bool settled(const PlanResult& result, const Request& request, double next_bound) {
+/// Slower than this a plan is not among the first `top`; infinite until there are as many.
+double limit_of(const PlanResult& result, const Request& request) {
+  constexpr double none = std::numeric_limits<double>::infinity();
+  return request.objective == Objective::memory
+             ? none
+             : last_of_the_first(result, request, [](const Prediction& p) {
+                 return p.step.count();
+               }).value_or(none);
+}
+
+/// Whether the plans from the next one on cannot matter any more: it promises the most of them.
+bool settled(const PlanResult& result, const Request& request, const Ranked& next) {
   if (request.objective == Objective::memory) {
-    return static_cast<int>(result.candidates.size()) >= request.top;
+    const auto most = last_of_the_first(result, request,
+                                        [](const Prediction& p) { return p.memory.total(); });
+    return most && next.memory >= *most;
   }
-  return next_bound > limit_of(result, request);
+  return next.bound > limit_of(result, request);
+}
+
+Rejected too_large(const SequencePlan& plan, Bytes memory, const Request& request) {
+  return {.plan = plan,
+          .rule = "memory",
+          .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers",
+                                memory.as_double() / 1e9, request.memory.as_double() / 1e9)};
 }
 
 }  // namespace
@@ -243,17 +263,13 @@ PlanResult plan(const Request& request, const Progress& progress) {
       queue.push_back(r);
       continue;
     }
-    result.rejected.push_back(
-        {.plan = r.plan,
-         .rule = "memory",
-         .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers",
-                               r.memory.as_double() / 1e9, request.memory.as_double() / 1e9)});
+    result.rejected.push_back(too_large(r.plan, r.memory, request));
   }
   const auto later = [&](const Ranked& a, const Ranked& b) {
     return less_promising(request, a, b);
   };
   std::ranges::make_heap(queue, later);
-  while (!queue.empty() && !settled(result, request, queue.front().bound)) {
+  while (!queue.empty() && !settled(result, request, queue.front())) {
     std::ranges::pop_heap(queue, later);
     Ranked& r = queue.back();
     if (!r.walked && request.objective != Objective::memory) {
@@ -264,7 +280,12 @@ PlanResult plan(const Request& request, const Progress& progress) {
     }
     ++result.simulated;
     if (auto evaluation = evaluator.evaluate(r.plan, *r.strategy, {}, limit_of(result, request))) {
-      result.candidates.push_back(std::move(evaluation->candidate));
+      Candidate& c = evaluation->candidate;
+      if (c.predicted.fits) {
+        result.candidates.push_back(std::move(c));
+      } else {  // only because ops overlap
+        result.rejected.push_back(too_large(c.plan, c.predicted.memory.total(), request));
+      }
     }
     queue.pop_back();
     if (progress) {

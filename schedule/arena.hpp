@@ -36,6 +36,8 @@ struct Arena {
   Bytes inputs;                // of the caller, alive throughout
   Bytes outputs;               // of the caller, alive throughout
   Bytes scratch_peak;          // most bytes of scratch alive at one op; <= size
+  /// What a program takes.
+  [[nodiscard]] Bytes total() const { return inputs + outputs + size; }
 };
 
 constexpr Bytes arena_alignment{256};

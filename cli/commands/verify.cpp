@@ -27,7 +27,7 @@ constexpr std::array options{
 Bytes peak_memory(const Schedule& schedule) {
   Bytes peak{};
   for (int r = 0; r < schedule.mesh.size(); ++r) {
-    peak = std::max(peak, plan_arena(schedule.program(Rank(r)), schedule.problem).peak_live);
+    peak = std::max(peak, plan_arena(schedule.program(Rank(r)), schedule.problem).total());
   }
   return peak;
 }

@@ -1,6 +1,7 @@
 #include "planner/plan.hpp"
 
 #include "planner/evaluator.hpp"
+#include "schedule/arena.hpp"
 #include "sim/profile.hpp"
 #include "sim/stack.hpp"
 #include "tests/support/catch.hpp"
@@ -256,6 +257,57 @@ TEST_CASE("where nothing fits, the plan that needs least is named") {
   REQUIRE(result.candidates.size() == 1);
   CHECK_FALSE(result.candidates[0].predicted.fits);
   CHECK(result.candidates[0].predicted.max_seq < request.problem.seq);
+}
+
+TEST_CASE("a plan's memory is what its programs take while their ops overlap") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  Request request = bare_request(cluster, 65536);
+  request.objective = Objective::memory;
+  request.top = 1000;
+  const PlanResult result = plan(request);
+  REQUIRE(result.candidates.size() > 10);
+  const Evaluator evaluator(request);
+  Bytes before{};
+  Bytes most_beyond_least{};
+  for (const Candidate& c : result.candidates) {
+    INFO(short_name(c.plan));
+    const Schedule schedule =
+        c.strategy->build(request.problem, c.plan, Phase::forward, request.build);
+    Bytes taken{};
+    for (int r = 0; r < schedule.mesh.size(); ++r) {
+      taken = std::max(taken, plan_arena(schedule.program(Rank(r)), schedule.problem).total());
+    }
+    const Bytes memory = c.predicted.memory.total();
+    CHECK(memory == taken);
+    CHECK(memory >= before);
+    before = memory;
+    most_beyond_least =
+        std::max(most_beyond_least, memory - evaluator.least_memory(c.plan, *c.strategy));
+  }
+  CHECK(most_beyond_least > Bytes(0));  // or the rest of this test says nothing
+
+  SECTION("what fits only one op after the other is refused") {
+    const auto tight = std::ranges::find_if(result.candidates, [&](const Candidate& c) {
+      return evaluator.least_memory(c.plan, *c.strategy) < c.predicted.memory.total();
+    });
+    request.memory = tight->predicted.memory.total() - Bytes(1);
+    const PlanResult less = plan(request);
+    CHECK(std::ranges::find(less.candidates, tight->plan, &Candidate::plan) ==
+          less.candidates.end());
+    const auto refused = std::ranges::find(less.rejected, tight->plan, &Rejected::plan);
+    REQUIRE(refused != less.rejected.end());
+    CHECK(refused->rule == "memory");
+  }
+  SECTION("the leanest plans are found without simulating all") {
+    request.top = 3;
+    const PlanResult first = plan(request);
+    REQUIRE(first.candidates.size() == 3);
+    CHECK(first.simulated < result.simulated);
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(first.candidates[i].predicted.memory.total() ==
+            result.candidates[i].predicted.memory.total());
+    }
+  }
 }
 
 TEST_CASE("recomputation and ZeRO are chosen so that the step fits") {
