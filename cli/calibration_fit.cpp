@@ -154,13 +154,20 @@ int nics_of(double together, double alone, int per_node) {
   return best;
 }
 
-/// How many times slower ranks went than each alone.
+/// How many times slower ranks went than each alone (at `alone` bytes/s), because of what they
+/// share but links. Inside a node cores move all bytes. Between nodes the link may be the limit:
+/// cores that had time to spare at the rate that was reached slowed nobody down.
 double slowdown(const std::vector<const Series*>& list, const FittedTransport& t,
-                const Sharing& sharing) {
+                const Sharing& sharing, double alone) {
   const double active = list.front()->active;
   if (sharing.cores > 0) {
+    constexpr double all_busy = 0.85;  // of the cores; moving bytes is not all that they do
     const double on_cores = sharing.one_machine ? active : active / sharing.nodes;
-    return std::max(1.0, on_cores * t.cpu_share.value / static_cast<double>(sharing.cores));
+    const double wanted = on_cores * t.cpu_share.value / static_cast<double>(sharing.cores);
+    const double reached = best_rate(segments_of(list), list);
+    const bool by_link = list.front()->scope == "inter" && alone > 0 && reached > 0 &&
+                         wanted * reached / alone < all_busy;
+    return by_link ? 1 : std::max(1.0, wanted);
   }
   if (sharing.ranks_per_gpu > 1 && sharing.gpu_memory_rate > 0) {
     const double on_gpu = std::min<double>(active, sharing.ranks_per_gpu);
@@ -190,7 +197,8 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
   const auto pair = select(series, "links", "pair", scope);
   const auto cpu = select(series, "links", "cpu", scope);
   FittedTransport t;
-  t.cpu_share = {.value = core_share(cpu, best_rate(segments_of(pair), pair)),
+  const double alone = best_rate(segments_of(pair), pair);
+  t.cpu_share = {.value = core_share(cpu, alone),
                  .spread = usual_spread(cpu),
                  .samples = std::max<std::int64_t>(1, count(cpu))};
 
@@ -218,7 +226,7 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
     auto& segments = t.segments.at(static_cast<std::size_t>(kind));
     segments =
         in_rings ? segments_of(list, t.hop.value, own_hops, sharing.own_copy) : segments_of(list);
-    slow_down(segments, 1 / slowdown(list, t, sharing));
+    slow_down(segments, 1 / slowdown(list, t, sharing, alone));
     t.samples.at(static_cast<std::size_t>(kind)) = count(list);
     t.rate.value = std::max(t.rate.value, best_rate(segments, list));
   };
@@ -226,7 +234,7 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
   set(CommKind::send_recv, sharing.ranks_per_gpu > 1 && !pair.empty() ? pair : ring, false);
   if (const auto pairs = select(series, "links", "pairs", scope); !pairs.empty()) {
     auto lines = segments_of(pairs);
-    slow_down(lines, 1 / slowdown(pairs, t, sharing));
+    slow_down(lines, 1 / slowdown(pairs, t, sharing, alone));
     const double together = best_rate(lines, pairs) * sharing.per_node;
     t.nics = nics_of(together, std::max(t.rate.value, least_seconds), sharing.per_node);
     t.rate.value = std::max(t.rate.value, together / t.nics);

@@ -84,6 +84,30 @@ TEST_CASE("rates are those without sharing of cores") {
   CHECK(t->rate.value == Approx(4e9).epsilon(0.01));
 }
 
+TEST_CASE("a node's ranks share its link, unless it was the cores that slowed them down") {
+  // 2 nodes of 2 ranks on 2 cores. One rank of each node reaches 60e6 B/s; all together less.
+  const auto nics = [](double cpu, double together) {
+    std::vector<Series> series = exchanges(30e-6, 60e6, 60e6, cpu);
+    for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+      const auto bytes = static_cast<double>(size);
+      series.push_back(message("links", "pairs", bytes, 30e-6 + bytes / together, 2, 4));
+    }
+    for (Series& s : series) {
+      s.scope = "inter";
+      s.active = s.what == "ring" ? 2 : s.active;
+    }
+    const auto t = cli::fit_transport(
+        series, "inter", {.nodes = 2, .per_node = 2, .cores = 2, .one_machine = true});
+    REQUIRE(t.has_value());
+    CHECK(t->rate.value == Approx(60e6).epsilon(0.02));
+    return t->nics;
+  };
+  // 0.72 of a core each at that rate: at half of it the cores have time to spare.
+  CHECK(nics(1.2e-8, 28.5e6) == 1);
+  // 0.96 of a core each: 4 ranks want 1.92 times the 2 cores, which is all that they reach.
+  CHECK(nics(1.6e-8, 31.25e6) == 2);
+}
+
 TEST_CASE("rates are those without sharing of a GPU") {
   // A pair alone moves 1e12 B/s. 8 ranks of a GPU that read and write at 4e12 B/s together: each
   // 0.25e12 of its collective, 4 times slower.
