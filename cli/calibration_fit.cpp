@@ -70,8 +70,9 @@ std::vector<LineSegment> segments_of(const std::vector<const Series*>& list, dou
   return samples.empty() ? std::vector<LineSegment>() : fit_segments(samples);
 }
 
-/// Best rate of the segments of `list` that reach large messages, and in which bytes take longer
-/// than latency: before, a rate is noise. 0 without.
+/// Best rate of the segments of `list` that reach large messages. 0 without. A line's slope is a
+/// rate only where bytes take longer than latency, and below the largest messages only if latency
+/// is a small part: what buffers take in at once (a bucket of tokens, a socket's) looks fast there.
 double best_rate(const std::vector<LineSegment>& segments, const std::vector<const Series*>& list) {
   double largest = 0;
   for (const Series* s : list) {
@@ -80,7 +81,8 @@ double best_rate(const std::vector<LineSegment>& segments, const std::vector<con
   double best = 0;
   for (const LineSegment& s : segments) {
     const double bytes_take = s.line.per_unit * std::min(s.up_to, largest);
-    if (s.up_to > large_message && bytes_take > s.line.latency) {
+    const double latencies = s.up_to < largest ? 4 : 1;
+    if (s.up_to > large_message && bytes_take > latencies * s.line.latency) {
       best = std::max(best, 1 / s.line.per_unit);
     }
   }

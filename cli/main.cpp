@@ -5,10 +5,7 @@
 #include "cli/help.hpp"
 #include "runtime/comm/transport.hpp"
 
-#include <unistd.h>
-
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string>
@@ -17,11 +14,6 @@
 
 namespace spp::cli {
 namespace {
-
-Style terminal_style() {
-  const char* no_color = std::getenv("NO_COLOR");
-  return {.color = ::isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0')};
-}
 
 ExitCode run(std::vector<std::string> words) {
   if (words.empty()) {
@@ -34,11 +26,11 @@ ExitCode run(std::vector<std::string> words) {
     return ExitCode::done;
   }
   if (first == "--help" || first == "-h" || (first == "help" && words.empty())) {
-    Output::text(overview(terminal_style()));
+    Output::text(overview(Style::of_stdout()));
     return ExitCode::done;
   }
   if (first == "help") {
-    Output::text(help_of(command_named(words.front()), terminal_style()));
+    Output::text(help_of(command_named(words.front()), Style::of_stdout()));
     return ExitCode::done;
   }
   if (first.starts_with('-')) {
@@ -49,7 +41,7 @@ ExitCode run(std::vector<std::string> words) {
   const Command& command = command_named(first);
   const Arguments arguments(options_of(command), words);
   if (arguments.has("help")) {
-    Output::text(help_of(command, terminal_style()));
+    Output::text(help_of(command, Style::of_stdout()));
     return ExitCode::done;
   }
   Output output(arguments);

@@ -1,6 +1,7 @@
 #include "cli/output.hpp"
 
 #include "base/error.hpp"
+#include "runtime/comm/transport.hpp"
 
 #include <unistd.h>
 
@@ -64,6 +65,12 @@ bool no_color() {
   return value != nullptr && *value != '\0';
 }
 
+bool stdout_is_terminal() {
+  return ::isatty(STDOUT_FILENO) == 1 &&
+         std::ranges::all_of(runtime::transports::all(),
+                             [](const auto* transport) { return transport->launched_ranks() == 0; });
+}
+
 fs::path resolved(const std::string& file) {
   std::error_code ec;
   const fs::path target = fs::weakly_canonical(file, ec);
@@ -72,6 +79,7 @@ fs::path resolved(const std::string& file) {
 
 }  // namespace
 
+Style Style::of_stdout() { return {.color = stdout_is_terminal() && !no_color()}; }
 std::string Style::bold(std::string_view text) const {
   return color ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
 }
@@ -141,10 +149,9 @@ Output::Output(const Arguments& arguments) : quiet_(arguments.has("quiet")) {
   if (arguments.has("json") && arguments.has("table")) {
     throw InputError("--json", "given together with --table; choose one");
   }
-  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   file_ = arguments.get("output", "");
-  table_ = !arguments.has("json") && (terminal || arguments.has("table") || !file_.empty());
-  style_.color = terminal && !no_color();
+  table_ = !arguments.has("json") && (stdout_is_terminal() || arguments.has("table") || !file_.empty());
+  style_ = Style::of_stdout();
   if (!file_.empty()) {
     expect_writable(file_, "--output");
   }

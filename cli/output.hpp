@@ -1,6 +1,8 @@
 // Where results go: stdout carries one document, stderr everything else.
 //
-//   stdout                  a terminal, --table or -o: the table; else, or with --json: JSON
+//   stdout                  a terminal, --table or -o: the table; else, or with --json: JSON.
+//                           Under a launcher it is no terminal: some (Open MPI's mpirun) give every
+//                           rank one of its own, whatever theirs is
 //   -o FILE                 the JSON, whole or not at all
 //   progress                stderr, only after a second: a bar on a terminal, else a line now and
 //                           then; --quiet: never
@@ -23,6 +25,8 @@ namespace spp::cli {
 /// How text for people looks: colours only on a terminal without NO_COLOR.
 struct Style {
   bool color = false;
+  /// That of stdout.
+  static Style of_stdout();
   [[nodiscard]] std::string bold(std::string_view text) const;
   [[nodiscard]] std::string dim(std::string_view text) const;
 };

@@ -16,7 +16,7 @@ else()
   set(launcher "${MPIEXEC}" ${flags} -np ${RANKS})
 endif()
 separate_arguments(arguments UNIX_COMMAND "${ARGS}")
-execute_process(COMMAND ${launcher} "${SP_PLAN}" run ${arguments} --json
+execute_process(COMMAND ${launcher} "${SP_PLAN}" run ${arguments}
   OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT 240)
 set(tale "\n${output}\n${errors}")
 if(DEFINED SLOW_NETWORK AND code EQUAL 77)

@@ -75,6 +75,21 @@ TEST_CASE("message fits give latency and rate back") {
   CHECK(t->cpu_share.value == Approx(0.2).epsilon(0.01));  // 1e-10 s/B x 2e9 B/s
 }
 
+TEST_CASE("what buffers take in at once is no rate of the link") {
+  // 64 KiB go at once, the rest at 1e8 B/s; 300 us of latency.
+  std::vector<Series> series = exchanges(0, 1e8, 1e8, 1e-10);
+  for (Series& s : series) {
+    if (s.what != "cpu") {
+      const double taken_in = std::min(s.size, 65536.0);
+      const double seconds = 300e-6 + taken_in / 1e9 + (s.size - taken_in) / 1e8;
+      s.seconds.assign(7, seconds);
+    }
+  }
+  const auto t = cli::fit_transport(series, "intra", one_host(4, 4));
+  REQUIRE(t.has_value());
+  CHECK(t->rate.value == Approx(1e8).epsilon(0.05));
+}
+
 TEST_CASE("rates are those without sharing of cores") {
   // A pair alone is bound by copying, 4e9 B/s at 2.5e-10 s/B: all of a core. 4 ranks on 2 cores
   // then reach half of it.
