@@ -67,8 +67,9 @@ bool no_color() {
 
 bool stdout_is_terminal() {
   return ::isatty(STDOUT_FILENO) == 1 &&
-         std::ranges::all_of(runtime::transports::all(),
-                             [](const auto* transport) { return transport->launched_ranks() == 0; });
+         std::ranges::all_of(runtime::transports::all(), [](const auto* transport) {
+           return transport->launched_ranks() == 0;
+         });
 }
 
 fs::path resolved(const std::string& file) {
@@ -150,7 +151,8 @@ Output::Output(const Arguments& arguments) : quiet_(arguments.has("quiet")) {
     throw InputError("--json", "given together with --table; choose one");
   }
   file_ = arguments.get("output", "");
-  table_ = !arguments.has("json") && (stdout_is_terminal() || arguments.has("table") || !file_.empty());
+  table_ =
+      !arguments.has("json") && (stdout_is_terminal() || arguments.has("table") || !file_.empty());
   style_ = Style::of_stdout();
   if (!file_.empty()) {
     expect_writable(file_, "--output");

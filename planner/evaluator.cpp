@@ -334,11 +334,10 @@ std::vector<std::pair<int, Recompute>> Evaluator::variants() const {
 Bytes Evaluator::least_memory(const SequencePlan& plan, const Strategy& strategy) const {
   Bytes least(INT64_MAX);
   for (const auto& [zero, recompute] : variants()) {
-    least = std::min(
-        least,
-        memory_at(plan, strategy,
-                  {.seq = request_.problem.seq, .zero = zero, .recompute = recompute})
-            .total());
+    least = std::min(least,
+                     memory_at(plan, strategy,
+                               {.seq = request_.problem.seq, .zero = zero, .recompute = recompute})
+                         .total());
   }
   return least;
 }
@@ -405,11 +404,9 @@ Evaluator::Around Evaluator::best_around(const SequencePlan& plan, const Strateg
   std::optional<Around> best;
   bool best_fits = false;
   for (const auto& [zero, recompute] : variants()) {
-    const MemoryBytes memory = memory_at(plan, strategy,
-                                         {.seq = request_.problem.seq,
-                                          .zero = zero,
-                                          .recompute = recompute,
-                                          .overlap = overlap});
+    const MemoryBytes memory = memory_at(
+        plan, strategy,
+        {.seq = request_.problem.seq, .zero = zero, .recompute = recompute, .overlap = overlap});
     Around a = around(plan, memory, zero, recompute, forward, backward);
     const bool fits = memory.total() <= request_.memory;
     const bool better = !best || (fits != best_fits ? fits
@@ -443,8 +440,8 @@ void Evaluator::add_attention(Prediction& p, const sim::Simulation& s, double ti
   }
 }
 
-void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan,
-                                const Strategy& strategy, const Overlap& overlap) const {
+void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const Strategy& strategy,
+                                const Overlap& overlap) const {
   Candidate& c = e.candidate;
   Prediction& p = c.predicted;
   const Seconds forward = e.forward ? e.forward->makespan : Seconds(0);

@@ -78,8 +78,7 @@ class Evaluator {
   [[nodiscard]] BlockCost crowded(BlockCost cost) const;
   [[nodiscard]] LocalTokens local_tokens(const SequencePlan& plan, std::int64_t seq) const;
   [[nodiscard]] Around best_around(const SequencePlan& plan, const Strategy& strategy,
-                                   const Overlap& overlap, Seconds forward,
-                                   Seconds backward) const;
+                                   const Overlap& overlap, Seconds forward, Seconds backward) const;
   [[nodiscard]] Around around(const SequencePlan& plan, const MemoryBytes& memory, int zero,
                               Recompute recompute, Seconds forward, Seconds backward) const;
   void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy,

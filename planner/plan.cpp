@@ -187,8 +187,8 @@ double limit_of(const PlanResult& result, const Request& request) {
 /// Whether the plans from the next one on cannot matter any more: it promises the most of them.
 bool settled(const PlanResult& result, const Request& request, const Ranked& next) {
   if (request.objective == Objective::memory) {
-    const auto most = last_of_the_first(result, request,
-                                        [](const Prediction& p) { return p.memory.total(); });
+    const auto most =
+        last_of_the_first(result, request, [](const Prediction& p) { return p.memory.total(); });
     return most && next.memory >= *most;
   }
   return next.bound > limit_of(result, request);

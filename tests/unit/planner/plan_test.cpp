@@ -262,6 +262,7 @@ TEST_CASE("where nothing fits, the plan that needs least is named") {
 TEST_CASE("a plan's memory is what its programs take while their ops overlap") {
   const sim::Cluster cluster = cluster_of("dgx-h100", 1);
   Request request = bare_request(cluster, 65536);
+  request.phase = StepPhase::forward;
   request.objective = Objective::memory;
   request.top = 1000;
   const PlanResult result = plan(request);
@@ -287,11 +288,13 @@ TEST_CASE("a plan's memory is what its programs take while their ops overlap") {
   CHECK(most_beyond_least > Bytes(0));  // or the rest of this test says nothing
 
   SECTION("what fits only one op after the other is refused") {
-    const auto tight = std::ranges::find_if(result.candidates, [&](const Candidate& c) {
-      return evaluator.least_memory(c.plan, *c.strategy) < c.predicted.memory.total();
-    });
+    const auto tight =
+        std::find_if(result.candidates.rbegin(), result.candidates.rend(), [&](const Candidate& c) {
+          return evaluator.least_memory(c.plan, *c.strategy) < c.predicted.memory.total();
+        });
     request.memory = tight->predicted.memory.total() - Bytes(1);
     const PlanResult less = plan(request);
+    REQUIRE(less.any_fits);
     CHECK(std::ranges::find(less.candidates, tight->plan, &Candidate::plan) ==
           less.candidates.end());
     const auto refused = std::ranges::find(less.rejected, tight->plan, &Rejected::plan);
