@@ -4,6 +4,8 @@
 #include "base/parse.hpp"
 #include "cli/command.hpp"
 
+#include <cstdlib>
+
 namespace spp::cli {
 
 using runtime::device::DeviceOptions;
@@ -14,6 +16,12 @@ namespace {
 [[noreturn]] void not_here(std::string_view option, std::string_view value,
                            const std::string& why_not) {
   throw Refusal(ExitCode::failed, fmt::format("{} {}: {}", option, value, why_not));
+}
+
+/// Of the step that this process belongs to; 0 where it belongs to none, as in a batch script.
+int tasks_of_srun() {
+  const char* text = std::getenv("SLURM_STEP_NUM_TASKS");
+  return text == nullptr ? 0 : std::atoi(text);
 }
 
 }  // namespace
@@ -37,7 +45,8 @@ Device device_of(const Arguments& arguments) {
   return Device::cuda;
 }
 
-Communication communication_of(const Arguments& arguments, Device device) {
+Communication communication_of(const Arguments& arguments, Device device,
+                               std::vector<std::string>& warnings) {
   const auto& mpi = runtime::transports::by_name("mpi", "--comm");
   const auto& tcp = runtime::transports::by_name("tcp", "--comm");  // torchrun's variables
   const bool by_mpi = mpi.launched_ranks() > 0;
@@ -63,6 +72,12 @@ Communication communication_of(const Arguments& arguments, Device device) {
   }
   if (const std::string why_not = choice.transport->why_not(); !why_not.empty()) {
     throw InputError("--comm", fmt::format("{}: {}", choice.name, why_not));
+  }
+  if (const int tasks = tasks_of_srun(); tasks > 1 && choice.transport->launched_ranks() == 0) {
+    warnings.push_back(
+        fmt::format("srun started {} tasks that nothing joins: each runs all ranks on its own "
+                    "(srun --mpi=pmix joins them for Open MPI, --mpi=pmi2 for MPICH)",
+                    tasks));
   }
   return choice;
 }

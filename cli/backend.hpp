@@ -42,7 +42,9 @@ struct Communication {
   std::string name;
   const runtime::TransportBackend* transport = nullptr;
 };
-Communication communication_of(const Arguments& arguments, Device device);
+/// Tasks of srun that would each run all ranks on their own are warned about.
+Communication communication_of(const Arguments& arguments, Device device,
+                               std::vector<std::string>& warnings);
 
 /// Attention kernels of the host. Those that have to stand in for faster ones are warned about.
 const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dtype,

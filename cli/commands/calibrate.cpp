@@ -193,7 +193,7 @@ Request read_request(const Arguments& arguments) {
   Request r;
   r.file = file_of(arguments);
   r.device = device_of(arguments);
-  r.comm = communication_of(arguments, r.device);
+  r.comm = communication_of(arguments, r.device, r.warnings);
   r.suites = read_suites(arguments);
   r.problem = read_problem(arguments);
   for (const std::string_view length : split(arguments.get("seq", "4K"), ',')) {

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 namespace spp::cli::commands {
 namespace {
@@ -101,7 +102,8 @@ void execute(const Arguments& given, Output& output) {
   Arguments arguments = given;
   adopt_plan_file(arguments);
   const Device device = device_of(arguments);
-  const Communication comm = communication_of(arguments, device);
+  std::vector<std::string> warnings;
+  const Communication comm = communication_of(arguments, device, warnings);
   const runtime::TransportBackend& transport = *comm.transport;
   adopt_launched_ranks(arguments, transport.launched_ranks());
   Job job = read_job(arguments, MachineNeed::optional);
@@ -111,7 +113,7 @@ void execute(const Arguments& given, Output& output) {
                    .device = std::nullopt,
                    .trial = {},
                    .predicted = std::nullopt,
-                   .warnings = {}};
+                   .warnings = std::move(warnings)};
   const Problem& problem = job.request.problem;
   const runtime::AttentionBackend* kernels = nullptr;
   std::unique_ptr<runtime::device::DeviceEngines> engines;

@@ -172,20 +172,15 @@ class TiledAttention {
     return pack;
   }
 
-  /// The visible part of a row; 0 around it.
-  static void clear_around(float* row, const Interval& seen, std::int64_t count) {
-    std::fill(row, row + seen.begin, 0.0F);
-    std::fill(row + seen.end, row + count, 0.0F);
+  /// Zeros before and after the visible part of a row.
+  template <class Number>
+  static void clear_around(Number* row, const Interval& seen, std::int64_t count) {
+    std::fill(row, row + seen.begin, Number{});
+    std::fill(row + seen.end, row + count, Number{});
   }
 
-  /// A finished row of P or dS goes to where products read it: for bf16 it is rounded, while it is
-  /// in the first cache.
-  static void finish(const float* row, Buffer<T>& rounded, std::int64_t at, std::int64_t count) {
-    if constexpr (!is_float) {
-      round_row(row, rounded.data() + at, count);
-    }
-  }
-  static const T* operand(const Buffer<float>& tile, const Buffer<T>& rounded) {
+  /// Where products read P or dS: over the scores, or rounded.
+  static T* operand(const Buffer<float>& tile, const Buffer<T>& rounded) {
     if constexpr (is_float) {
       return tile.data();
     } else {
@@ -231,17 +226,15 @@ class TiledAttention {
   void softmax(const SeenTile& seen, std::int64_t rows, std::int64_t keys, bool started) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const Interval& row_seen = seen.rows[index(r / group_)];
-      float* row = s_.data() + r * keys;
-      clear_around(row, row_seen, keys);
+      T* p = operand(s_, p_) + r * keys;
+      clear_around(p, row_seen, keys);
       if (row_seen.empty()) {
-        finish(row, p_, r * keys, keys);
         continue;
       }
+      const float* row = s_.data() + r * keys + row_seen.begin;
       const float before = max2_[index(r)];
-      row += row_seen.begin;
       const float max2 = std::max(before, scale2_ * row_max(row, row_seen.count()));
-      const float tile_sum = exp_row(row, row_seen.count(), scale2_, max2);
-      finish(row - row_seen.begin, p_, r * keys, keys);
+      const float tile_sum = exp_row(row, p + row_seen.begin, row_seen.count(), scale2_, max2);
       if (max2 != before) {
         const float factor = std::exp2(before - max2);
         sum_[index(r)] *= factor;
@@ -299,14 +292,14 @@ class TiledAttention {
     for (std::int64_t r = 0; r < rows; ++r) {
       const float lse2 = max2_[index(r)];
       const Interval row_seen = lse2 == minus_infinity ? Interval{} : seen.rows[index(r / group_)];
-      float* s = s_.data() + r * keys;
-      float* dp = dp_.data() + r * keys;
-      clear_around(s, row_seen, keys);
-      clear_around(dp, row_seen, keys);
-      gradient_row(s + row_seen.begin, dp + row_seen.begin, row_seen.count(),
+      T* p = operand(s_, p_) + r * keys;
+      T* ds = operand(dp_, ds_) + r * keys;
+      clear_around(p, row_seen, keys);
+      clear_around(ds, row_seen, keys);
+      const std::int64_t at = r * keys + row_seen.begin;
+      gradient_row(s_.data() + at, dp_.data() + at, p + row_seen.begin, ds + row_seen.begin,
+                   row_seen.count(),
                    {.scale = scale_, .scale2 = scale2_, .lse2 = lse2, .delta = delta_[index(r)]});
-      finish(s, p_, r * keys, keys);
-      finish(dp, ds_, r * keys, keys);
     }
   }
 

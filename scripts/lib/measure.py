@@ -93,7 +93,15 @@ def environment():
     return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(),
             "mpi": (mpi.stdout.splitlines() or ["unknown"])[0],
+            "congestion_control": pathlib.Path(
+                "/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
             "load_before": load()}
+
+
+def described(e):
+    """What environment() found, in words."""
+    tcp = f"; TCP with {e['congestion_control']}" if "congestion_control" in e else ""
+    return f"{e['date']}; {e['cpu']}, {e['cores']} cores, Linux {e['kernel']}; {e['mpi']}{tcp}"
 
 
 def load():

@@ -10,14 +10,23 @@
 
 using namespace spp::runtime;
 
+namespace {
+
+/// Half a step of bf16 away, and the 4e-6 that powers for bf16 may be wrong by.
+bool is_rounded(Bf16 rounded, float x) {
+  return std::abs(to_float(rounded) - x) <= (0x1p-8F + 4e-6F) * std::abs(x);
+}
+
+}  // namespace
+
 TEST_CASE("powers of two are right to 2e-7, down to 2^-126") {
   // The polynomial is right to 1e-7; its evaluation and scale * s add roundings of 6e-8.
   std::vector<float> x;
   for (int i = 0; i <= 100'000; ++i) {
     x.push_back(-125.5F * static_cast<float>(i) / 100'000);
   }
-  std::vector<float> p = x;
-  const float sum = exp_row(p.data(), std::ssize(p), 1, 0);
+  std::vector<float> p(x.size());
+  const float sum = exp_row(x.data(), p.data(), std::ssize(p), 1, 0);
   double expected = 0;
   double worst = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -33,7 +42,7 @@ TEST_CASE("powers of two are right to 2e-7, down to 2^-126") {
 TEST_CASE("powers of two are exact at 0, tiny far below, and NaN for NaN") {
   std::vector<float> x = {0, -1, -1000, -std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN()};
-  exp_row(x.data(), std::ssize(x), 1, 0);
+  exp_row(x.data(), x.data(), std::ssize(x), 1, 0);
   CHECK(x[0] == 1.0F);
   CHECK(x[1] == 0.5F);
   CHECK(x[2] <= 0x1p-126F);
@@ -60,27 +69,52 @@ TEST_CASE("gradient rows are p and scale p (dp - delta)") {
     s[i] = uniform(random);
     dp[i] = uniform(random);
   }
+  const GradientRow row{.scale = 0.5F, .scale2 = 0.75F, .lse2 = 2, .delta = 0.25F};
   std::vector<float> p = s;
   std::vector<float> ds = dp;
-  gradient_row(p.data(), ds.data(), std::ssize(p),
-               {.scale = 0.5F, .scale2 = 0.75F, .lse2 = 2, .delta = 0.25F});
+  gradient_row(p.data(), ds.data(), p.data(), ds.data(), std::ssize(p), row);
+  std::vector<Bf16> p_rounded(s.size());
+  std::vector<Bf16> ds_rounded(s.size());
+  gradient_row(s.data(), dp.data(), p_rounded.data(), ds_rounded.data(), std::ssize(s), row);
   for (std::size_t i = 0; i < s.size(); ++i) {
     const double exact = std::exp2(0.75 * static_cast<double>(s[i]) - 2);
     CHECK(p[i] == Catch::Approx(exact).epsilon(1e-6));
     CHECK(ds[i] == Catch::Approx(0.5 * exact * (static_cast<double>(dp[i]) - 0.25))
                        .epsilon(1e-6)
                        .margin(1e-7));
+    CHECK(is_rounded(p_rounded[i], p[i]));
+    CHECK(is_rounded(ds_rounded[i], ds[i]));
   }
 }
 
-TEST_CASE("rows are scaled and rounded") {
+TEST_CASE("rows of any length: sums and rounded powers, and nothing beyond the end") {
+  for (const std::size_t n : {1U, 5U, 15U, 16U, 17U, 31U, 48U, 63U, 200U}) {
+    std::vector<float> x(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      x[i] = -static_cast<float>(i % 9) / 4;
+    }
+    std::vector<float> p(n + 1, 7.0F);
+    std::vector<Bf16> rounded(n + 1, from_float<Bf16>(7.0F));
+    const float sum = exp_row(x.data(), p.data(), std::ssize(x), 2, 1);
+    REQUIRE(exp_row(x.data(), rounded.data(), std::ssize(x), 2, 1) ==
+            Catch::Approx(sum).epsilon(4e-6));
+    double expected = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      expected += std::exp2(2 * static_cast<double>(x[i]) - 1);
+      REQUIRE(p[i] == Catch::Approx(std::exp2(2 * static_cast<double>(x[i]) - 1)).epsilon(1e-6));
+      REQUIRE(is_rounded(rounded[i], p[i]));
+    }
+    REQUIRE(sum == Catch::Approx(expected).epsilon(1e-6));
+    REQUIRE(p[n] == 7.0F);
+    REQUIRE(to_float(rounded[n]) == 7.0F);
+  }
+}
+
+TEST_CASE("rows are scaled") {
   std::vector<float> x(37);
   std::iota(x.begin(), x.end(), 0.0F);
   scale_row(x.data(), std::ssize(x), 3);
-  std::vector<Bf16> rounded(37);
-  round_row(x.data(), rounded.data(), std::ssize(x));
   for (std::size_t i = 0; i < x.size(); ++i) {
     CHECK(x[i] == 3.0F * static_cast<float>(i));
-    CHECK(to_float(rounded[i]) == x[i]);  // up to 111: 7 bits
   }
 }

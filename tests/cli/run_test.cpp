@@ -1,0 +1,44 @@
+// sp-plan run: what it warns of and refuses after all has run.
+#include "base/json.hpp"
+#include "tests/cli/program.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <string>
+
+using Catch::Matchers::ContainsSubstring;
+using spp::Json;
+using spp::test::Result;
+using spp::test::sp_plan;
+using spp::test::TempDir;
+
+namespace {
+
+const std::string tiny =
+    "run --heads 4 --head-dim 16 --seq 256 --dtype fp32 --kernels reference --iters 1 --json "
+    "--ulysses 2 --ring 2";
+
+}  // namespace
+
+TEST_CASE("kernels faster than the machine is said to be are refused after the result") {
+  Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
+  profile["machine"]["gpu"]["matrix_rate"]["fp32"]["value"] = 1e-9;  // TFLOP/s
+  const TempDir dir;
+  const std::string file = dir.write("profile.json", profile.dump()).string();
+  const Result r = sp_plan(tiny + " --gpus 4 --profile " + file);
+  CHECK(r.code == 4);
+  CHECK_THAT(r.err, ContainsSubstring("above the 0.0 GFLOP/s that cpu-core is said to have: "
+                                      "calibrate this machine"));
+  CHECK(spp::parse_json(r.out, "stdout")["measured"]["step_s"] > 0);
+}
+
+TEST_CASE("tasks of srun that MPI does not join are warned about") {
+  const auto warnings = [](const std::string& tasks) {
+    const Result r = sp_plan(tiny, {.environment = {{"SLURM_STEP_NUM_TASKS", tasks}}});
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return spp::parse_json(r.out, "stdout")["warnings"].dump();
+  };
+  CHECK_THAT(warnings("4"), ContainsSubstring("srun started 4 tasks that nothing joins"));
+  CHECK_THAT(warnings("1"), !ContainsSubstring("srun"));
+}
