@@ -11,8 +11,9 @@
 //
 // is the part of the products' speed that the forward kernel keeps beside exp. Seconds are CPU
 // seconds of the thread; medians of --samples (7) runs after one to warm up; "spread" is (slowest -
-// fastest) / median of the forward runs. Products and kernels take turns, so that a machine that
-// changes its clock does so to both.
+// fastest) / median of the forward runs. Products, kernels and types take turns, and what compares
+// them is the median of what one turn gave, so that a machine that changes its speed does so to
+// all.
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/softmax.hpp"
 
@@ -99,15 +100,17 @@ class TileProduct {
       std::memset(memories_[name].get_data_handle(), 0, desc.get_size());
     }
   }
-  /// FLOP/s of about a millisecond of products.
-  double rate() {
-    const int times = static_cast<int>(2e8 / flops_) + 1;
-    return flops_ * times / seconds_of([&] {
+  /// Seconds of a product, over some milliseconds of them.
+  double seconds() {
+    const int times = static_cast<int>(2e9 / flops_) + 1;
+    return seconds_of([&] {
              for (int i = 0; i < times; ++i) {
                product_.execute(stream_, memories_);
              }
-           });
+           }) /
+           times;
   }
+  [[nodiscard]] double flops() const { return flops_; }
 
  private:
   double flops_;
@@ -124,11 +127,6 @@ struct Options {
 
 constexpr int heads = 8;
 constexpr int dim = 128;
-
-struct Result {
-  double forward, backward, exp, product;  // s, s, s, FLOP/s
-  double spread;
-};
 
 /// exp of `count` scores, row by row, as the forward kernel does it.
 double exp_seconds(double count) {
@@ -148,45 +146,103 @@ double exp_seconds(double count) {
   return seconds * static_cast<double>(tiles) / static_cast<double>(some);
 }
 
-Result measure(const Options& options, DType dtype, MaskKind mask) {
-  std::mt19937 random(1);
-  const std::int64_t n = options.seq;
-  Tensor q(dtype, n, heads, dim, random), k = q, v = q, out = q, d_q = q, d_k = q, d_v = q;
-  for (Tensor* t : {&k, &v, &out, &d_q, &d_k, &d_v}) {
-    t->rows.data = t->bytes.data();
-  }
-  Tensor lse(DType::fp32, n, heads, 1, random), delta = lse;
-  delta.rows.data = delta.bytes.data();
-  const TokenSet all({.begin = 0, .count = n});
-  const Visibility visible{.q_tokens = all, .k_tokens = all, .mask = {.kind = mask}, .seq = n};
-  const double pairs = heads * static_cast<double>(allowed_pairs(all, all, visible.mask));
-  const auto kernels = attention_kernels::by_name("onednn", "bench").make();
-  TileProduct scores(dtype, 256, 256, dim);
-  TileProduct values(dtype, 256, dim, 256);
-  std::vector<double> forward, backward, exp, product;
-  for (std::int64_t s = 0; s <= options.samples; ++s) {
-    const double f = seconds_of(
-        [&] { kernels->forward({q.rows, k.rows, v.rows, out.rows, lse.rows, visible}, {}); });
-    const double rate = 2 / (1 / scores.rate() + 1 / values.rate());
-    const double e = exp_seconds(pairs);
-    const double b = seconds_of([&] {
-      kernels->backward({q.rows, k.rows, v.rows, out.rows, lse.rows, delta.rows, d_q.rows, d_k.rows,
-                         d_v.rows, visible},
-                        {});
-    });
-    if (s > 0) {  // the first warms up
-      forward.push_back(f);
-      backward.push_back(b);
-      exp.push_back(e);
-      product.push_back(rate);
+/// What one turn took.
+struct Turn {
+  double forward, backward, exp;  // s
+  double product_rate;            // FLOP/s
+};
+
+/// One type's attention with one mask.
+class Case {
+ public:
+  Case(const Options& options, DType dtype, MaskKind mask)
+      : n_(options.seq), dtype_(dtype), mask_{.kind = mask} {
+    delta_.rows.data = delta_.bytes.data();
+    for (Tensor* t : {&k_, &v_, &out_, &d_q_, &d_k_, &d_v_}) {
+      t->rows.data = t->bytes.data();
     }
   }
-  const auto [least, most] = std::ranges::minmax(forward);
-  return {median(forward), median(backward), median(exp), median(product),
-          (most - least) / median(forward)};
+
+  Turn turn() {
+    const Visibility visible{.q_tokens = all_, .k_tokens = all_, .mask = mask_, .seq = n_};
+    const double rate_before = product_rate();
+    const double forward = seconds_of(
+        [&] { kernels_->forward({q_.rows, k_.rows, v_.rows, out_.rows, lse_.rows, visible}, {}); });
+    const double rate_after = product_rate();
+    const double exp = exp_seconds(heads * pairs());
+    const double backward = seconds_of([&] {
+      kernels_->backward({q_.rows, k_.rows, v_.rows, out_.rows, lse_.rows, delta_.rows, d_q_.rows,
+                          d_k_.rows, d_v_.rows, visible},
+                         {});
+    });
+    return {forward, backward, exp, (rate_before + rate_after) / 2};
+  }
+
+  /// Visible pairs of a query and a key.
+  [[nodiscard]] double pairs() const {
+    return static_cast<double>(allowed_pairs(all_, all_, mask_));
+  }
+  /// A product Q K^T or P V of all visible pairs is twice that.
+  [[nodiscard]] double multiplications() const { return pairs() * heads * dim; }
+  [[nodiscard]] std::string name() const {
+    return fmt::format("{} | {}", to_string(mask_), to_string(dtype_));
+  }
+
+ private:
+  double product_rate() {
+    return (scores_.flops() + values_.flops()) / (scores_.seconds() + values_.seconds());
+  }
+
+  std::int64_t n_;
+  DType dtype_;
+  Mask mask_;
+  TokenSet all_{{.begin = 0, .count = n_}};
+  std::mt19937 random_{1};
+  Tensor q_{dtype_, n_, heads, dim, random_}, k_ = q_, v_ = q_, out_ = q_, d_q_ = q_, d_k_ = q_,
+                                              d_v_ = q_;
+  Tensor lse_{DType::fp32, n_, heads, 1, random_}, delta_ = lse_;
+  std::unique_ptr<AttentionKernels> kernels_ = attention_kernels::by_name("onednn", "bench").make();
+  TileProduct scores_{dtype_, 256, 256, dim};
+  TileProduct values_{dtype_, 256, dim, 256};
+};
+
+/// The median over all turns of what `figure` makes of one.
+template <class Figure>
+double median_of(const std::vector<Turn>& turns, const Figure& figure) {
+  std::vector<double> figures;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    figures.push_back(figure(turns[i], i));
+  }
+  return median(figures);
 }
 
-void print(const Options& options) {
+void print(const Case& one, const std::vector<Turn>& turns, const std::vector<Turn>* slower) {
+  const double unit = one.multiplications();
+  const auto figure = [&](const auto& of) {
+    return median_of(turns, [&](const Turn& t, std::size_t) { return of(t); });
+  };
+  const double forward = figure([](const Turn& t) { return t.forward; });
+  const double backward = figure([](const Turn& t) { return t.backward; });
+  const auto by_time = [](const Turn& a, const Turn& b) { return a.forward < b.forward; };
+  const auto [least, most] = std::ranges::minmax_element(turns, by_time);
+  fmt::print(
+      "| {} | {:.1f} | {:.0f} | {:.1f} | {:.0f} | {:.1f} | {:.0f} | {:.2f} | {:.2f} | {} | {:.0f} "
+      "% |\n",
+      one.name(), forward * 1e3, 4 * unit / forward * 1e-9, backward * 1e3,
+      10 * unit / backward * 1e-9, figure([](const Turn& t) { return t.exp; }) * 1e3,
+      figure([](const Turn& t) { return t.product_rate; }) * 1e-9,
+      figure([&](const Turn& t) { return 4 * unit / (t.forward - t.exp) / t.product_rate; }),
+      figure([](const Turn& t) { return 2.5 * t.forward / t.backward; }),
+      slower == nullptr ? ""
+                        : fmt::format("{:.2f}", median_of(turns,
+                                                          [&](const Turn& t, std::size_t i) {
+                                                            return (*slower)[i].forward / t.forward;
+                                                          })),
+      (most->forward - least->forward) / forward * 100);
+  std::fflush(stdout);
+}
+
+void measure(const Options& options) {
   fmt::print("seq {}, {} heads of {}, batch 1, one core, medians of {} runs\n\n", options.seq,
              heads, dim, options.samples);
   fmt::print(
@@ -194,23 +250,17 @@ void print(const Options& options) {
       "bwd/fwd rate | fp32/bf16 fwd time | spread "
       "|\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const MaskKind mask : {MaskKind::full, MaskKind::causal}) {
-    double fp32 = 0;
-    for (const DType dtype : {DType::fp32, DType::bf16}) {
-      const Result r = measure(options, dtype, mask);
-      const TokenSet all({.begin = 0, .count = options.seq});
-      const double unit =
-          static_cast<double>(allowed_pairs(all, all, {.kind = mask})) * heads * dim;
-      fp32 = dtype == DType::fp32 ? r.forward : fp32;
-      fmt::print(
-          "| {} | {} | {:.1f} | {:.0f} | {:.1f} | {:.0f} | {:.1f} | {:.0f} | {:.2f} | {:.2f} | "
-          "{} | {:.0f} % |\n",
-          to_string(Mask{.kind = mask}), to_string(dtype), r.forward * 1e3,
-          4 * unit / r.forward * 1e-9, r.backward * 1e3, 10 * unit / r.backward * 1e-9, r.exp * 1e3,
-          r.product * 1e-9, 4 * unit / (r.forward - r.exp) / r.product,
-          2.5 * r.forward / r.backward,
-          dtype == DType::fp32 ? "" : fmt::format("{:.2f}", fp32 / r.forward), r.spread * 100);
-      std::fflush(stdout);
+    Case fp32(options, DType::fp32, mask);
+    Case bf16(options, DType::bf16, mask);
+    std::vector<Turn> of_fp32, of_bf16;
+    fp32.turn();  // warms up
+    bf16.turn();
+    for (std::int64_t i = 0; i < options.samples; ++i) {
+      of_fp32.push_back(fp32.turn());
+      of_bf16.push_back(bf16.turn());
     }
+    print(fp32, of_fp32, nullptr);
+    print(bf16, of_bf16, &of_fp32);
   }
 }
 
@@ -237,5 +287,5 @@ int main(int argc, char** argv) {
     setenv("OMP_NUM_THREADS", "1", 1);  // for the products; the kernels see to it themselves
     execv("/proc/self/exe", argv);
   }
-  print(options);
+  measure(options);
 }
