@@ -210,6 +210,7 @@ class Case {
 template <class Figure>
 double median_of(const std::vector<Turn>& turns, const Figure& figure) {
   std::vector<double> figures;
+  figures.reserve(turns.size());
   for (std::size_t i = 0; i < turns.size(); ++i) {
     figures.push_back(figure(turns[i], i));
   }

@@ -90,6 +90,7 @@ SPP_INLINE void exp2_of(Floats& x) {
   const Floats shifted = x + to_integer;
   const Floats f = x - (shifted - to_integer);
   Floats p;
+  // NOLINTBEGIN(modernize-use-std-numbers): near ln 2, but not it
   if constexpr (std::is_same_v<T, float>) {
     p = f * 1.5451181e-4F + 1.3390302e-3F;
     p = p * f + 9.6180560e-3F;
@@ -101,6 +102,7 @@ SPP_INLINE void exp2_of(Floats& x) {
     p = p * f + 2.4022349e-1F;
     p = p * f + 6.9312105e-1F;
   }
+  // NOLINTEND(modernize-use-std-numbers)
   p = p * f + 1.0F;
   // What a NaN leaves here does not matter: it is multiplied by NaN.
   Words n;
