@@ -3,8 +3,7 @@
 #include "base/error.hpp"
 #include "base/parse.hpp"
 #include "cli/command.hpp"
-
-#include <cstdlib>
+#include "runtime/comm/launcher.hpp"
 
 namespace spp::cli {
 
@@ -16,12 +15,6 @@ namespace {
 [[noreturn]] void not_here(std::string_view option, std::string_view value,
                            const std::string& why_not) {
   throw Refusal(ExitCode::failed, fmt::format("{} {}: {}", option, value, why_not));
-}
-
-/// Of the step that this process belongs to; 0 where it belongs to none, as in a batch script.
-int tasks_of_srun() {
-  const char* text = std::getenv("SLURM_STEP_NUM_TASKS");
-  return text == nullptr ? 0 : std::atoi(text);
 }
 
 }  // namespace
@@ -73,7 +66,8 @@ Communication communication_of(const Arguments& arguments, Device device,
   if (const std::string why_not = choice.transport->why_not(); !why_not.empty()) {
     throw InputError("--comm", fmt::format("{}: {}", choice.name, why_not));
   }
-  if (const int tasks = tasks_of_srun(); tasks > 1 && choice.transport->launched_ranks() == 0) {
+  if (const int tasks = runtime::srun_tasks();
+      tasks > 1 && choice.transport->launched_ranks() == 0) {
     warnings.push_back(
         fmt::format("srun started {} tasks that nothing joins: each runs all ranks on its own "
                     "(srun --mpi=pmix joins them for Open MPI, --mpi=pmi2 for MPICH)",

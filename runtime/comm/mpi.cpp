@@ -13,6 +13,7 @@
 // Longer than most files, so that all that is left out without MPI stands in one place.
 #include "base/error.hpp"
 #include "runtime/comm/endpoint.hpp"
+#include "runtime/comm/launcher.hpp"
 #include "runtime/comm/mpi_library.hpp"
 
 #if defined(SPP_MPI)
@@ -36,24 +37,19 @@
 namespace spp::runtime {
 namespace {
 
-int number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? 0 : std::atoi(text);
-}
-
 /// Asked before MPI_Init, which must not be called where MPI is not used.
 int launched_ranks() {
   for (const char* variable :
        {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {  // Open MPI; MPICH, srun's PMI-2
-    if (const int ranks = number_in(variable); ranks > 0) {
+    if (const int ranks = launcher_number(variable); ranks > 0) {
       return ranks;
     }
   }
   const bool in_step = std::getenv("SLURM_PROCID") != nullptr &&
                        (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr);
   if (in_step) {  // srun --mpi=pmix
-    const int ranks = number_in("SLURM_STEP_NUM_TASKS");
-    return ranks > 0 ? ranks : number_in("SLURM_NTASKS");
+    const int ranks = srun_tasks();
+    return ranks > 0 ? ranks : launcher_number("SLURM_NTASKS");
   }
   return 0;
 }
@@ -61,7 +57,7 @@ int launched_ranks() {
 int launched_rank() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
     if (launched_ranks() > 0 && std::getenv(variable) != nullptr) {
-      return number_in(variable);
+      return launcher_number(variable);
     }
   }
   return 0;

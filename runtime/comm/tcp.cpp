@@ -34,8 +34,8 @@ using Clock = std::chrono::steady_clock;
 
 using namespace tcp;
 
-int launched_ranks() { return all_set() ? number_in("WORLD_SIZE") : 0; }
-int launched_rank() { return all_set() ? number_in("RANK") : 0; }
+int launched_ranks() { return all_set() ? launcher_number("WORLD_SIZE") : 0; }
+int launched_rank() { return all_set() ? launcher_number("RANK") : 0; }
 /// What other ranks throw after an abort: never the cause.
 class Aborted : public BackendError {
  public:

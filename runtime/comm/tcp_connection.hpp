@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "runtime/comm/launcher.hpp"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -32,10 +33,6 @@ inline constexpr std::chrono::seconds patience{60};  // until all ranks have com
 inline constexpr std::uint32_t magic = 0x73707031;   // "spp1"
 
 // NOLINTBEGIN(concurrency-mt-unsafe): nobody sets variables while these are read
-inline int number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? 0 : std::atoi(text);
-}
 inline bool all_set() {
   return std::ranges::all_of(std::array{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"},
                              [](const char* variable) { return std::getenv(variable) != nullptr; });
@@ -43,7 +40,7 @@ inline bool all_set() {
 inline std::string master() { return std::getenv("MASTER_ADDR"); }
 // NOLINTEND(concurrency-mt-unsafe)
 
-inline std::string port() { return fmt::format("{}", number_in("MASTER_PORT") + 1); }
+inline std::string port() { return fmt::format("{}", launcher_number("MASTER_PORT") + 1); }
 
 enum class Kind : std::uint32_t { hello, message, text, texts, abort };
 
