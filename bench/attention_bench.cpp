@@ -15,6 +15,7 @@
 // them is the median of what one turn gave, so that a machine that changes its speed does so to
 // all.
 #include "runtime/kernels/attention.hpp"
+#include "runtime/kernels/convert.hpp"
 #include "runtime/kernels/softmax.hpp"
 
 #include <fmt/core.h>

@@ -1,13 +1,11 @@
 // In vectors of the compiler (one register with AVX512, two with AVX2, four without), not in loops
 // for it to vectorise: g++ 12 then guards every operation after the clamp with a mask, adds the
 // lanes of a sum one by one, and is slower still when a loop also rounds.
-#include "runtime/kernels/softmax.hpp"
-
 #include "runtime/kernels/every_cpu.hpp"
+#include "runtime/kernels/softmax_loops.hpp"
 
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 namespace spp::runtime {
 namespace {
@@ -77,31 +75,21 @@ SPP_INLINE void raise(Number& most, const Number& x) {
   most = most < x ? x : most;
 }
 
-/// x <- 2^x for x <= 127, for results of type T. x = n + f with n the nearest integer; 2^f by the
-/// polynomial that interpolates it at the Chebyshev points of [-1/2, 1/2]: of degree 6 (relative
-/// error 3e-9); for bf16, which rounds by 4e-3, of degree 4 (3.5e-6). 2^n by setting the exponent.
+/// x <- 2^x for x <= 127, for results of type T. x = n + f with n = floor(x); 2^n by setting the
+/// exponent.
 template <class T>
 SPP_INLINE void exp2_of(Floats& x) {
   // Adding it leaves n + 127, the exponent's bits of 2^n, in the lowest bits.
   constexpr float to_integer = 0x1.8p23F + 127;
-  const Floats least = Floats{} - 126.0F;
+  const Floats least = Floats{} + least_power;
   x = x < least ? least : x;
-  const Floats shifted = x + to_integer;
+  const Floats shifted = (x - 0.5F) + to_integer;
   const Floats f = x - (shifted - to_integer);
-  Floats p;
-  // NOLINTBEGIN(modernize-use-std-numbers): near ln 2, but not it
-  if constexpr (std::is_same_v<T, float>) {
-    p = f * 1.5451181e-4F + 1.3390302e-3F;
-    p = p * f + 9.6180560e-3F;
-    p = p * f + 5.5503297e-2F;
-    p = p * f + 2.4022650e-1F;
-    p = p * f + 6.9314720e-1F;
-  } else {
-    p = f * 9.6663685e-3F + 5.5921976e-2F;
-    p = p * f + 2.4022349e-1F;
-    p = p * f + 6.9312105e-1F;
+  constexpr auto c = power_coefficients<T>;
+  Floats p = Floats{} + c[0];
+  for (std::size_t i = 1; i < c.size(); ++i) {
+    p = p * f + c[i];
   }
-  // NOLINTEND(modernize-use-std-numbers)
   p = p * f + 1.0F;
   // What a NaN leaves here does not matter: it is multiplied by NaN.
   Words n;
@@ -149,24 +137,21 @@ SPP_INLINE float exp_row_to(const float* s, T* p, std::int64_t n, float scale2, 
 template <class T>
 SPP_INLINE void gradient_row_to(const float* s, const float* dp, T* p, T* ds, std::int64_t n,
                                 const GradientRow& row) {
-  const auto [scale, scale2, lse2, delta] = row;
-  const float scaled_delta = scale * delta;
+  const float scaled_delta = row.scale * row.delta;
   in_vectors(n, [&](std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
     Floats x{};
     Floats y{};
     load(s + at, count, x);
     load(dp + at, count, y);
-    x = x * scale2 - lse2;
+    x = x * row.scale2 - row.lse2;
     exp2_of<T>(x);
-    y = x * (y * scale - scaled_delta);
+    y = x * (y * row.scale - scaled_delta);
     store(x, p + at, count);
     store(y, ds + at, count);
   });
 }
 
-}  // namespace
-
-SPP_EVERY_CPU float row_max(const float* s, std::int64_t n) {
+SPP_EVERY_CPU float row_max_anywhere(const float* s, std::int64_t n) {
   // Four at once: one chain of max would wait for itself.
   const Floats lowest = Floats{} - std::numeric_limits<float>::infinity();
   Floats most[4] = {lowest, lowest, lowest, lowest};
@@ -189,20 +174,50 @@ SPP_EVERY_CPU float row_max(const float* s, std::int64_t n) {
   return folded(most[0], [](auto& a, const auto& b) { raise(a, b); });
 }
 
-SPP_EVERY_CPU float exp_row(const float* s, float* p, std::int64_t n, float scale2, float max2) {
+SPP_EVERY_CPU float exp_row_anywhere(const float* s, float* p, std::int64_t n, float scale2,
+                                     float max2) {
   return exp_row_to(s, p, n, scale2, max2);
 }
-SPP_EVERY_CPU float exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float max2) {
+SPP_EVERY_CPU float exp_row_to_bf16_anywhere(const float* s, Bf16* p, std::int64_t n, float scale2,
+                                             float max2) {
   return exp_row_to(s, p, n, scale2, max2);
 }
 
-SPP_EVERY_CPU void gradient_row(const float* s, const float* dp, float* p, float* ds,
-                                std::int64_t n, const GradientRow& row) {
+SPP_EVERY_CPU void gradient_row_anywhere(const float* s, const float* dp, float* p, float* ds,
+                                         std::int64_t n, const GradientRow& row) {
   gradient_row_to(s, dp, p, ds, n, row);
 }
-SPP_EVERY_CPU void gradient_row(const float* s, const float* dp, Bf16* p, Bf16* ds, std::int64_t n,
-                                const GradientRow& row) {
+SPP_EVERY_CPU void gradient_row_to_bf16_anywhere(const float* s, const float* dp, Bf16* p, Bf16* ds,
+                                                 std::int64_t n, const GradientRow& row) {
   gradient_row_to(s, dp, p, ds, n, row);
+}
+
+const RowLoops& here = avx512_row_loops() != nullptr ? *avx512_row_loops() : portable_row_loops();
+
+}  // namespace
+
+const RowLoops& portable_row_loops() {
+  static constexpr RowLoops loops{row_max_anywhere, exp_row_anywhere, exp_row_to_bf16_anywhere,
+                                  gradient_row_anywhere, gradient_row_to_bf16_anywhere};
+  return loops;
+}
+
+float row_max(const float* s, std::int64_t n) { return here.row_max(s, n); }
+
+float exp_row(const float* s, float* p, std::int64_t n, float scale2, float max2) {
+  return here.exp_row(s, p, n, scale2, max2);
+}
+float exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float max2) {
+  return here.exp_row_to_bf16(s, p, n, scale2, max2);
+}
+
+void gradient_row(const float* s, const float* dp, float* p, float* ds, std::int64_t n,
+                  const GradientRow& row) {
+  here.gradient_row(s, dp, p, ds, n, row);
+}
+void gradient_row(const float* s, const float* dp, Bf16* p, Bf16* ds, std::int64_t n,
+                  const GradientRow& row) {
+  here.gradient_row_to_bf16(s, dp, p, ds, n, row);
 }
 
 SPP_EVERY_CPU void scale_row(float* x, std::int64_t n, float factor) {

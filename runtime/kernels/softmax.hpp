@@ -1,16 +1,16 @@
 // The loops of attention that are no matrix products, over one row of a score tile. Compiled for
-// every CPU (every_cpu.hpp). exp is ours: 2^x by range reduction and a polynomial, relative error
-// below 2e-7 (to bf16, before it is rounded: below 4e-6), without branches. So scores come in base
-// 2:
+// every CPU (every_cpu.hpp), and once more by hand for those with AVX512 and its bf16. exp is ours:
+// 2^x by range reduction and a polynomial, relative error below 2e-7 (to bf16, before it is
+// rounded: below 1e-4), without branches. So scores come in base 2:
 //
 //   e^(scale s - m) = 2^(scale2 s - m2)    with scale2 = scale log2(e), m2 = m log2(e)
 //
-// To bf16: round to nearest, ties away from 0 (elsewhere ties to even; that would be three more
-// operations on every number, and one in 65536 is a tie). A NaN stays one unless its upper bits are
-// all ones, which no arithmetic makes.
+// To bf16: round to nearest. Without AVX512's instruction for it ties go away from 0 instead of to
+// even (that would be three more operations on every number, and one in 65536 is a tie), and a NaN
+// stays one unless its upper bits are all ones, which no arithmetic makes.
 #pragma once
 
-#include "runtime/kernels/convert.hpp"
+#include "runtime/kernels/number_formats.hpp"
 
 #include <cstdint>
 

@@ -1,0 +1,44 @@
+// The row loops of softmax.hpp, once for every CPU and once for those with AVX512 and its bf16, and
+// the polynomial that both use. For softmax*.cpp and their tests only.
+#pragma once
+
+#include "runtime/kernels/softmax.hpp"
+
+#include <array>
+#include <type_traits>
+
+namespace spp::runtime {
+
+/// One implementation; the functions are those of softmax.hpp.
+struct RowLoops {
+  float (*row_max)(const float*, std::int64_t);
+  float (*exp_row)(const float*, float*, std::int64_t, float, float);
+  float (*exp_row_to_bf16)(const float*, Bf16*, std::int64_t, float, float);
+  void (*gradient_row)(const float*, const float*, float*, float*, std::int64_t,
+                       const GradientRow&);
+  void (*gradient_row_to_bf16)(const float*, const float*, Bf16*, Bf16*, std::int64_t,
+                               const GradientRow&);
+};
+
+const RowLoops& portable_row_loops();
+/// Null where this CPU cannot run them.
+const RowLoops* avx512_row_loops();
+
+/// 2^f for f in [0, 1] is 1 + f (c[last] + f (c[last - 1] + …)). The coefficients of the least
+/// largest relative error: 2e-9; for bf16, which rounds by up to 4e-3, 9e-5 (the degree that
+/// FlashAttention-4 takes for it, too).
+template <class T>
+constexpr auto power_coefficients = [] {
+  // NOLINTBEGIN(modernize-use-std-numbers): near ln 2, but not it
+  if constexpr (std::is_same_v<T, float>) {
+    return std::array{2.1612915e-4F, 1.2467846e-3F, 9.6754516e-3F,
+                      5.5485281e-2F, 2.4022931e-1F, 6.9314704e-1F};
+  } else {
+    return std::array{7.7067042e-2F, 2.2764499e-1F, 6.9511679e-1F};
+  }
+  // NOLINTEND(modernize-use-std-numbers)
+}();
+/// What 2^x is asked for at least: no result is denormal.
+constexpr float least_power = -126;
+
+}  // namespace spp::runtime
