@@ -14,6 +14,9 @@
 //       O = O e^(m - m') + P V                  dK^T += Q^T dS
 //     O / l, m + log l                          dQ += dS K
 //
+// m stays as it is while no score exceeds it by much (FlashAttention-4's conditional rescaling), so
+// that the row maximum is found while P is made, and not by a pass of its own before.
+//
 // The keys' gradients are kept transposed, so that no product needs a transposed left side, which
 // is slow. K and V are packed once for all query tiles, into the order in which oneDNN reads them
 // fastest (up to 1.5 times for bf16, beside the strided original 3 times). That is the workspace:
@@ -39,6 +42,9 @@
 namespace spp::runtime {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+/// By how much scores may exceed their row's m, in base 2: P < 2^8 loses nothing in floating point.
+constexpr float headroom = 8;
 
 /// A product's right sides for one key tile; packed when first needed.
 struct PackedTile {
@@ -107,10 +113,10 @@ class TiledAttention {
       tile->resize(rows * size.keys);
     }
     for (Buffer<T>* tile : {&p_, &ds_}) {
-      tile->resize(is_float ? 0 : rows * size.keys);
+      tile->resize(rows * size.keys);
     }
     out_.resize(rows * width_);
-    for (std::vector<float>* by_row : {&max2_, &sum_, &delta_}) {
+    for (std::vector<float>* by_row : {&shift2_, &sum_, &delta_}) {
       by_row->resize(static_cast<std::size_t>(rows));
     }
     keys_of_head_.resize(size.keys * width_ * 2);
@@ -179,20 +185,11 @@ class TiledAttention {
     std::fill(row + seen.end, row + count, Number{});
   }
 
-  /// Where products read P or dS: over the scores, or rounded.
-  static T* operand(const Buffer<float>& tile, const Buffer<T>& rounded) {
-    if constexpr (is_float) {
-      return tile.data();
-    } else {
-      return rounded.data();
-    }
-  }
-
   void forward_tile(const AttentionForwardArgs& args, const HeadGroup& kv, const HeadGroup& group,
                     Interval tokens, Pacer& pace) {
     const std::int64_t rows = tokens.count() * group_;
     gather(args.q, group, tokens, q_.data());
-    std::fill_n(max2_.begin(), rows, minus_infinity);
+    std::fill_n(shift2_.begin(), rows, minus_infinity);
     std::fill_n(sum_.begin(), rows, 0.0F);
     bool started = false;
     for (std::size_t t = 0; t < tiles_.size(); ++t) {
@@ -205,8 +202,8 @@ class TiledAttention {
       matmuls_.run({.m = rows, .n = keys, .k = width_, .packed = true}, q_.data(),
                    pack.k_transposed, s_.data());
       softmax(seen, rows, keys, started);
-      matmuls_.run({.m = rows, .n = width_, .k = keys, .packed = true, .add = started},
-                   operand(s_, p_), pack.v_forward, out_.data());
+      matmuls_.run({.m = rows, .n = width_, .k = keys, .packed = true, .add = started}, p_.data(),
+                   pack.v_forward, out_.data());
       started = true;
       pace();
     }
@@ -216,34 +213,40 @@ class TiledAttention {
     for (std::int64_t r = 0; r < rows; ++r) {
       const float sum = sum_[index(r)];
       scale_row(out_.data() + r * width_, width_, sum > 0 || sum != sum ? 1 / sum : 0.0F);
-      sum_[index(r)] = (max2_[index(r)] + std::log2(sum)) * std::numbers::ln2_v<float>;
+      sum_[index(r)] = (shift2_[index(r)] + std::log2(sum)) * std::numbers::ln2_v<float>;
     }
     scatter(out_.data(), args.out, group, tokens);
     scatter(sum_.data(), args.lse, group, tokens);
   }
 
-  /// Scores -> probabilities up to the row's sum; brings max2_, sum_ and out_ up to date.
+  /// Scores -> probabilities up to the row's sum; brings shift2_, sum_ and out_ up to date.
   void softmax(const SeenTile& seen, std::int64_t rows, std::int64_t keys, bool started) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const Interval& row_seen = seen.rows[index(r / group_)];
-      T* p = operand(s_, p_) + r * keys;
+      T* p = p_.data() + r * keys;
       clear_around(p, row_seen, keys);
       if (row_seen.empty()) {
         continue;
       }
-      const float* row = s_.data() + r * keys + row_seen.begin;
-      const float before = max2_[index(r)];
-      const float max2 = std::max(before, scale2_ * row_max(row, row_seen.count()));
-      const float tile_sum = exp_row(row, p + row_seen.begin, row_seen.count(), scale2_, max2);
-      if (max2 != before) {
-        const float factor = std::exp2(before - max2);
+      const float* scores = s_.data() + r * keys + row_seen.begin;
+      float& shift2 = shift2_[index(r)];
+      const auto powers = [&] {
+        return exp_row(scores, p + row_seen.begin, row_seen.count(), scale2_, shift2);
+      };
+      if (shift2 == minus_infinity) {
+        shift2 = scale2_ * row_max(scores, row_seen.count());
+      }
+      RowSum tile = powers();
+      if (const float max2 = scale2_ * tile.max; max2 > shift2 + headroom) {
+        const float factor = std::exp2(shift2 - max2);
+        shift2 = max2;
+        tile = powers();
         sum_[index(r)] *= factor;
-        max2_[index(r)] = max2;
         if (started) {
           scale_row(out_.data() + r * width_, width_, factor);
         }
       }
-      sum_[index(r)] += tile_sum;
+      sum_[index(r)] += tile.sum;
     }
   }
 
@@ -252,11 +255,11 @@ class TiledAttention {
     const std::int64_t rows = tokens.count() * group_;
     gather(args.q, group, tokens, q_.data());
     gather(args.d_out, group, tokens, d_out_.data());
-    gather(args.lse, group, tokens, max2_.data());
+    gather(args.lse, group, tokens, shift2_.data());
     gather(args.delta, group, tokens, delta_.data());
     transpose(q_.data(), rows, width_, q_transposed_.data());
     transpose(d_out_.data(), rows, width_, d_out_transposed_.data());
-    scale_row(max2_.data(), rows, std::numbers::log2e_v<float>);
+    scale_row(shift2_.data(), rows, std::numbers::log2e_v<float>);
     bool started = false;
     for (std::size_t t = 0; t < tiles_.size(); ++t) {
       const SeenTile seen = seen_->of(tokens.begin, tokens.count(), tiles_[t]);
@@ -269,8 +272,8 @@ class TiledAttention {
       matmuls_.run(scores, q_.data(), pack.k_transposed, s_.data());
       matmuls_.run(scores, d_out_.data(), pack.v_transposed, dp_.data());
       gradients(seen, rows, keys);
-      const T* p = operand(s_, p_);
-      const T* ds = operand(dp_, ds_);
+      const T* p = p_.data();
+      const T* ds = ds_.data();
       const std::int64_t at = tiles_[t].row * width_;
       const Product of_keys{.m = width_, .n = keys, .k = rows, .add = touched_[t]};
       matmuls_.run(of_keys, d_out_transposed_.data(), p, d_v_.data() + at);
@@ -290,10 +293,10 @@ class TiledAttention {
   /// Scores and dP -> P and dS.
   void gradients(const SeenTile& seen, std::int64_t rows, std::int64_t keys) {
     for (std::int64_t r = 0; r < rows; ++r) {
-      const float lse2 = max2_[index(r)];
+      const float lse2 = shift2_[index(r)];
       const Interval row_seen = lse2 == minus_infinity ? Interval{} : seen.rows[index(r / group_)];
-      T* p = operand(s_, p_) + r * keys;
-      T* ds = operand(dp_, ds_) + r * keys;
+      T* p = p_.data() + r * keys;
+      T* ds = ds_.data() + r * keys;
       clear_around(p, row_seen, keys);
       clear_around(ds, row_seen, keys);
       const std::int64_t at = r * keys + row_seen.begin;
@@ -338,7 +341,7 @@ class TiledAttention {
   Buffer<float> d_k_, d_v_;                                // by key tile: [width, keys]
   Buffer<float> gradient_rows_;                            // [keys, width]
   Buffer<T> keys_of_head_;                                 // [keys, width], converted
-  std::vector<float> max2_, sum_, delta_;                  // by row; max2_ also holds lse2
+  std::vector<float> shift2_, sum_, delta_;                // by row; shift2_ also holds lse2
 };
 
 }  // namespace spp::runtime

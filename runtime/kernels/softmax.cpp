@@ -69,6 +69,7 @@ SPP_INLINE void in_vectors(std::int64_t n, const Body& body) {
   }
 }
 
+const Floats lowest = Floats{} - std::numeric_limits<float>::infinity();
 /// Lane by lane; NaN in `x` is passed over.
 template <class Number>
 SPP_INLINE void raise(Number& most, const Number& x) {
@@ -119,19 +120,25 @@ SPP_INLINE float folded(const Floats& x, const Join& join) {
   return ones[0];
 }
 
+SPP_INLINE float max_of(const Floats& x) {
+  return folded(x, [](auto& a, const auto& b) { raise(a, b); });
+}
+
 template <class T>
-SPP_INLINE float exp_row_to(const float* s, T* p, std::int64_t n, float scale2, float max2) {
+SPP_INLINE RowSum exp_row_to(const float* s, T* p, std::int64_t n, float scale2, float shift) {
   Floats sum{};
+  Floats most = lowest;
   in_vectors(n, [&](std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
-    Floats x{};
+    Floats x = lowest;
     load(s + at, count, x);
-    x = x * scale2 - max2;
+    raise(most, x);
+    x = x * scale2 - shift;
     exp2_of<T>(x);
     store(x, p + at, count);
     clear_from(count, x);
     sum += x;
   });
-  return folded(sum, [](auto& a, const auto& b) { a += b; });
+  return {.sum = folded(sum, [](auto& a, const auto& b) { a += b; }), .max = max_of(most)};
 }
 
 template <class T>
@@ -153,7 +160,6 @@ SPP_INLINE void gradient_row_to(const float* s, const float* dp, T* p, T* ds, st
 
 SPP_EVERY_CPU float row_max_anywhere(const float* s, std::int64_t n) {
   // Four at once: one chain of max would wait for itself.
-  const Floats lowest = Floats{} - std::numeric_limits<float>::infinity();
   Floats most[4] = {lowest, lowest, lowest, lowest};
   std::int64_t at = 0;
   for (; at + 4 * lanes <= n; at += 4 * lanes) {
@@ -171,16 +177,16 @@ SPP_EVERY_CPU float row_max_anywhere(const float* s, std::int64_t n) {
   raise(most[0], most[1]);
   raise(most[2], most[3]);
   raise(most[0], most[2]);
-  return folded(most[0], [](auto& a, const auto& b) { raise(a, b); });
+  return max_of(most[0]);
 }
 
-SPP_EVERY_CPU float exp_row_anywhere(const float* s, float* p, std::int64_t n, float scale2,
-                                     float max2) {
-  return exp_row_to(s, p, n, scale2, max2);
+SPP_EVERY_CPU RowSum exp_row_anywhere(const float* s, float* p, std::int64_t n, float scale2,
+                                      float shift) {
+  return exp_row_to(s, p, n, scale2, shift);
 }
-SPP_EVERY_CPU float exp_row_to_bf16_anywhere(const float* s, Bf16* p, std::int64_t n, float scale2,
-                                             float max2) {
-  return exp_row_to(s, p, n, scale2, max2);
+SPP_EVERY_CPU RowSum exp_row_to_bf16_anywhere(const float* s, Bf16* p, std::int64_t n, float scale2,
+                                              float shift) {
+  return exp_row_to(s, p, n, scale2, shift);
 }
 
 SPP_EVERY_CPU void gradient_row_anywhere(const float* s, const float* dp, float* p, float* ds,
@@ -204,11 +210,11 @@ const RowLoops& portable_row_loops() {
 
 float row_max(const float* s, std::int64_t n) { return here.row_max(s, n); }
 
-float exp_row(const float* s, float* p, std::int64_t n, float scale2, float max2) {
-  return here.exp_row(s, p, n, scale2, max2);
+RowSum exp_row(const float* s, float* p, std::int64_t n, float scale2, float shift) {
+  return here.exp_row(s, p, n, scale2, shift);
 }
-float exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float max2) {
-  return here.exp_row_to_bf16(s, p, n, scale2, max2);
+RowSum exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float shift) {
+  return here.exp_row_to_bf16(s, p, n, scale2, shift);
 }
 
 void gradient_row(const float* s, const float* dp, float* p, float* ds, std::int64_t n,

@@ -1,7 +1,7 @@
 // The loops of attention that are no matrix products, over one row of a score tile. Compiled for
 // every CPU (every_cpu.hpp), and once more by hand for those with AVX512 and its bf16. exp is ours:
 // 2^x by range reduction and a polynomial, relative error below 2e-7 (to bf16, before it is
-// rounded: below 1e-4), without branches. So scores come in base 2:
+// rounded: below 4e-6), without branches. So scores come in base 2:
 //
 //   e^(scale s - m) = 2^(scale2 s - m2)    with scale2 = scale log2(e), m2 = m log2(e)
 //
@@ -19,10 +19,14 @@ namespace spp::runtime {
 /// max of s[0, n), n >= 1; NaN is passed over.
 float row_max(const float* s, std::int64_t n);
 
-/// p <- 2^(scale2 s - max2); gives the sum, of what was not rounded yet. What is below 2^-126
-/// becomes 2^-126; NaN stays NaN. p may be s.
-float exp_row(const float* s, float* p, std::int64_t n, float scale2, float max2);
-float exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float max2);
+/// Of one row: the sum of its powers, of what was not rounded yet, and max of s (NaN passed over).
+struct RowSum {
+  float sum = 0, max = 0;
+};
+/// p <- 2^(scale2 s - shift). What is below 2^-126 becomes 2^-126; from 2^128 on the result means
+/// nothing; NaN stays NaN. p may be s.
+RowSum exp_row(const float* s, float* p, std::int64_t n, float scale2, float shift);
+RowSum exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float shift);
 
 /// Of one row of the backward pass.
 struct GradientRow {

@@ -108,31 +108,37 @@ SPP_AVX512_INLINE inline __m512 power(__m512 s, __m512 scale2, __m512 shift) {
   return _mm512_scalef_ps(p, x);
 }
 
+SPP_AVX512_INLINE inline Pair pair_of(float x) { return {_mm512_set1_ps(x), _mm512_set1_ps(x)}; }
+SPP_AVX512_INLINE inline float max_of(const Pair& x) {
+  return _mm512_reduce_max_ps(_mm512_max_ps(x.low, x.high));
+}
+
 SPP_AVX512 float row_max_512(const float* s, std::int64_t n) {
-  const __m512 lowest = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
   // Two pairs in turn: one chain of max would wait for itself.
-  Pair most{lowest, lowest};
+  Pair most = pair_of(-std::numeric_limits<float>::infinity());
   Pair next = most;
   in_pairs(n, [&](std::int64_t at, auto some) SPP_AVX512_INLINE {
     raise(next, load(s + at, some), some);
     std::swap(most, next);
   });
   raise(most, next, All{});
-  return _mm512_reduce_max_ps(_mm512_max_ps(most.low, most.high));
+  return max_of(most);
 }
 
 template <class T>
-SPP_AVX512 float exp_row_512(const float* s, T* p, std::int64_t n, float scale2, float max2) {
+SPP_AVX512 RowSum exp_row_512(const float* s, T* p, std::int64_t n, float scale2, float shift) {
   const __m512 scales = _mm512_set1_ps(scale2);
-  const __m512 shift = _mm512_set1_ps(max2);
-  Pair sum{_mm512_setzero_ps(), _mm512_setzero_ps()};
+  const __m512 shifts = _mm512_set1_ps(shift);
+  Pair sum = pair_of(0);
+  Pair most = pair_of(-std::numeric_limits<float>::infinity());
   in_pairs(n, [&](std::int64_t at, auto some) SPP_AVX512_INLINE {
     const Pair x = load(s + at, some);
-    const Pair y{power<T>(x.low, scales, shift), power<T>(x.high, scales, shift)};
+    raise(most, x, some);
+    const Pair y{power<T>(x.low, scales, shifts), power<T>(x.high, scales, shifts)};
     store(y, p + at, some);
     add(sum, y, some);
   });
-  return _mm512_reduce_add_ps(_mm512_add_ps(sum.low, sum.high));
+  return {.sum = _mm512_reduce_add_ps(_mm512_add_ps(sum.low, sum.high)), .max = max_of(most)};
 }
 
 template <class T>
