@@ -14,8 +14,8 @@
 //       O = O e^(m - m') + P V                  dK^T += Q^T dS
 //     O / l, m + log l                          dQ += dS K
 //
-// m stays as it is while no score exceeds it by much (FlashAttention-4's conditional rescaling), so
-// that the row maximum is found while P is made, and not by a pass of its own before.
+// m stays the maximum of the first tile that the row sees while no score exceeds it by much, which
+// the row sum of P shows: no pass over a tile is spent on its maximum.
 //
 // The keys' gradients are kept transposed, so that no product needs a transposed left side, which
 // is slow. K and V are packed once for all query tiles, into the order in which oneDNN reads them
@@ -43,8 +43,9 @@ namespace spp::runtime {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-/// By how much scores may exceed their row's m, in base 2: P < 2^8 loses nothing in floating point.
-constexpr float headroom = 8;
+/// A row of a tile whose powers sum up to more has scores far above the row's m. (Without such ones
+/// it is a tile's keys at most. In floating point, large powers are as good as others.)
+constexpr float largest_sum = 0x1p16F;
 
 /// A product's right sides for one key tile; packed when first needed.
 struct PackedTile {
@@ -230,23 +231,25 @@ class TiledAttention {
       }
       const float* scores = s_.data() + r * keys + row_seen.begin;
       float& shift2 = shift2_[index(r)];
+      const auto raised = [&] { return scale2_ * row_max(scores, row_seen.count()); };
       const auto powers = [&] {
         return exp_row(scores, p + row_seen.begin, row_seen.count(), scale2_, shift2);
       };
       if (shift2 == minus_infinity) {
-        shift2 = scale2_ * row_max(scores, row_seen.count());
+        shift2 = raised();
       }
-      RowSum tile = powers();
-      if (const float max2 = scale2_ * tile.max; max2 > shift2 + headroom) {
-        const float factor = std::exp2(shift2 - max2);
-        shift2 = max2;
-        tile = powers();
+      float tile_sum = powers();
+      if (tile_sum > largest_sum) {
+        const float before = shift2;
+        shift2 = raised();
+        tile_sum = powers();
+        const float factor = std::exp2(before - shift2);
         sum_[index(r)] *= factor;
         if (started) {
           scale_row(out_.data() + r * width_, width_, factor);
         }
       }
-      sum_[index(r)] += tile.sum;
+      sum_[index(r)] += tile_sum;
     }
   }
 

@@ -69,21 +69,22 @@ SPP_INLINE void in_vectors(std::int64_t n, const Body& body) {
   }
 }
 
-const Floats lowest = Floats{} - std::numeric_limits<float>::infinity();
 /// Lane by lane; NaN in `x` is passed over.
 template <class Number>
 SPP_INLINE void raise(Number& most, const Number& x) {
   most = most < x ? x : most;
 }
 
-/// x <- 2^x for x <= 127, for results of type T. x = n + f with n = floor(x); 2^n by setting the
+/// x <- 2^x, 2^127 for more, for results of type T. x = n + f with n = floor(x); 2^n by setting the
 /// exponent.
 template <class T>
 SPP_INLINE void exp2_of(Floats& x) {
   // Adding it leaves n + 127, the exponent's bits of 2^n, in the lowest bits.
   constexpr float to_integer = 0x1.8p23F + 127;
-  const Floats least = Floats{} + least_power;
+  const Floats least = Floats{} + least_exponent;
+  const Floats most = Floats{} + 127.0F;
   x = x < least ? least : x;
+  x = x > most ? most : x;
   const Floats shifted = (x - 0.5F) + to_integer;
   const Floats f = x - (shifted - to_integer);
   constexpr auto c = power_coefficients<T>;
@@ -120,25 +121,19 @@ SPP_INLINE float folded(const Floats& x, const Join& join) {
   return ones[0];
 }
 
-SPP_INLINE float max_of(const Floats& x) {
-  return folded(x, [](auto& a, const auto& b) { raise(a, b); });
-}
-
 template <class T>
-SPP_INLINE RowSum exp_row_to(const float* s, T* p, std::int64_t n, float scale2, float shift) {
+SPP_INLINE float exp_row_to(const float* s, T* p, std::int64_t n, float scale2, float shift) {
   Floats sum{};
-  Floats most = lowest;
   in_vectors(n, [&](std::int64_t at, std::int64_t count) __attribute__((always_inline)) {
-    Floats x = lowest;
+    Floats x{};
     load(s + at, count, x);
-    raise(most, x);
     x = x * scale2 - shift;
     exp2_of<T>(x);
     store(x, p + at, count);
     clear_from(count, x);
     sum += x;
   });
-  return {.sum = folded(sum, [](auto& a, const auto& b) { a += b; }), .max = max_of(most)};
+  return folded(sum, [](auto& a, const auto& b) { a += b; });
 }
 
 template <class T>
@@ -160,6 +155,7 @@ SPP_INLINE void gradient_row_to(const float* s, const float* dp, T* p, T* ds, st
 
 SPP_EVERY_CPU float row_max_anywhere(const float* s, std::int64_t n) {
   // Four at once: one chain of max would wait for itself.
+  const Floats lowest = Floats{} - std::numeric_limits<float>::infinity();
   Floats most[4] = {lowest, lowest, lowest, lowest};
   std::int64_t at = 0;
   for (; at + 4 * lanes <= n; at += 4 * lanes) {
@@ -177,15 +173,15 @@ SPP_EVERY_CPU float row_max_anywhere(const float* s, std::int64_t n) {
   raise(most[0], most[1]);
   raise(most[2], most[3]);
   raise(most[0], most[2]);
-  return max_of(most[0]);
+  return folded(most[0], [](auto& a, const auto& b) { raise(a, b); });
 }
 
-SPP_EVERY_CPU RowSum exp_row_anywhere(const float* s, float* p, std::int64_t n, float scale2,
-                                      float shift) {
+SPP_EVERY_CPU float exp_row_anywhere(const float* s, float* p, std::int64_t n, float scale2,
+                                     float shift) {
   return exp_row_to(s, p, n, scale2, shift);
 }
-SPP_EVERY_CPU RowSum exp_row_to_bf16_anywhere(const float* s, Bf16* p, std::int64_t n, float scale2,
-                                              float shift) {
+SPP_EVERY_CPU float exp_row_to_bf16_anywhere(const float* s, Bf16* p, std::int64_t n, float scale2,
+                                             float shift) {
   return exp_row_to(s, p, n, scale2, shift);
 }
 
@@ -210,10 +206,10 @@ const RowLoops& portable_row_loops() {
 
 float row_max(const float* s, std::int64_t n) { return here.row_max(s, n); }
 
-RowSum exp_row(const float* s, float* p, std::int64_t n, float scale2, float shift) {
+float exp_row(const float* s, float* p, std::int64_t n, float scale2, float shift) {
   return here.exp_row(s, p, n, scale2, shift);
 }
-RowSum exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float shift) {
+float exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float shift) {
   return here.exp_row_to_bf16(s, p, n, scale2, shift);
 }
 

@@ -19,14 +19,10 @@ namespace spp::runtime {
 /// max of s[0, n), n >= 1; NaN is passed over.
 float row_max(const float* s, std::int64_t n);
 
-/// Of one row: the sum of its powers, of what was not rounded yet, and max of s (NaN passed over).
-struct RowSum {
-  float sum = 0, max = 0;
-};
-/// p <- 2^(scale2 s - shift). What is below 2^-126 becomes 2^-126; from 2^128 on the result means
-/// nothing; NaN stays NaN. p may be s.
-RowSum exp_row(const float* s, float* p, std::int64_t n, float scale2, float shift);
-RowSum exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float shift);
+/// p <- 2^(scale2 s - shift); gives the sum, of what was not rounded yet. What is below 2^-126
+/// becomes 2^-126, what is above 2^127 at least 2^127; NaN stays NaN. p may be s.
+float exp_row(const float* s, float* p, std::int64_t n, float scale2, float shift);
+float exp_row(const float* s, Bf16* p, std::int64_t n, float scale2, float shift);
 
 /// Of one row of the backward pass.
 struct GradientRow {

@@ -97,7 +97,7 @@ SPP_AVX512_INLINE inline void in_pairs(std::int64_t n, const Body& body) {
 template <class T>
 SPP_AVX512_INLINE inline __m512 power(__m512 s, __m512 scale2, __m512 shift) {
   __m512 x = _mm512_fmsub_ps(s, scale2, shift);
-  x = _mm512_max_ps(_mm512_set1_ps(least_power), x);  // of a NaN: the second
+  x = _mm512_max_ps(_mm512_set1_ps(least_exponent), x);  // of a NaN: the second
   const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
   constexpr auto c = power_coefficients<T>;
   __m512 p = _mm512_set1_ps(c[0]);
@@ -109,9 +109,6 @@ SPP_AVX512_INLINE inline __m512 power(__m512 s, __m512 scale2, __m512 shift) {
 }
 
 SPP_AVX512_INLINE inline Pair pair_of(float x) { return {_mm512_set1_ps(x), _mm512_set1_ps(x)}; }
-SPP_AVX512_INLINE inline float max_of(const Pair& x) {
-  return _mm512_reduce_max_ps(_mm512_max_ps(x.low, x.high));
-}
 
 SPP_AVX512 float row_max_512(const float* s, std::int64_t n) {
   // Two pairs in turn: one chain of max would wait for itself.
@@ -122,23 +119,21 @@ SPP_AVX512 float row_max_512(const float* s, std::int64_t n) {
     std::swap(most, next);
   });
   raise(most, next, All{});
-  return max_of(most);
+  return _mm512_reduce_max_ps(_mm512_max_ps(most.low, most.high));
 }
 
 template <class T>
-SPP_AVX512 RowSum exp_row_512(const float* s, T* p, std::int64_t n, float scale2, float shift) {
+SPP_AVX512 float exp_row_512(const float* s, T* p, std::int64_t n, float scale2, float shift) {
   const __m512 scales = _mm512_set1_ps(scale2);
   const __m512 shifts = _mm512_set1_ps(shift);
   Pair sum = pair_of(0);
-  Pair most = pair_of(-std::numeric_limits<float>::infinity());
   in_pairs(n, [&](std::int64_t at, auto some) SPP_AVX512_INLINE {
     const Pair x = load(s + at, some);
-    raise(most, x, some);
     const Pair y{power<T>(x.low, scales, shifts), power<T>(x.high, scales, shifts)};
     store(y, p + at, some);
     add(sum, y, some);
   });
-  return {.sum = _mm512_reduce_add_ps(_mm512_add_ps(sum.low, sum.high)), .max = max_of(most)};
+  return _mm512_reduce_add_ps(_mm512_add_ps(sum.low, sum.high));
 }
 
 template <class T>

@@ -12,8 +12,8 @@ namespace spp::runtime {
 /// One implementation; the functions are those of softmax.hpp.
 struct RowLoops {
   float (*row_max)(const float*, std::int64_t);
-  RowSum (*exp_row)(const float*, float*, std::int64_t, float, float);
-  RowSum (*exp_row_to_bf16)(const float*, Bf16*, std::int64_t, float, float);
+  float (*exp_row)(const float*, float*, std::int64_t, float, float);
+  float (*exp_row_to_bf16)(const float*, Bf16*, std::int64_t, float, float);
   void (*gradient_row)(const float*, const float*, float*, float*, std::int64_t,
                        const GradientRow&);
   void (*gradient_row_to_bf16)(const float*, const float*, Bf16*, Bf16*, std::int64_t,
@@ -38,6 +38,6 @@ constexpr auto power_coefficients = [] {
   // NOLINTEND(modernize-use-std-numbers)
 }();
 /// What 2^x is asked for at least: no result is denormal.
-constexpr float least_power = -126;
+constexpr float least_exponent = -126;
 
 }  // namespace spp::runtime
