@@ -36,6 +36,7 @@
 #include <limits>
 #include <numbers>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -202,7 +203,7 @@ class TiledAttention {
       const std::int64_t keys = tiles_[t].count();
       matmuls_.run({.m = rows, .n = keys, .k = width_, .packed = true}, q_.data(),
                    pack.k_transposed, s_.data());
-      softmax(seen, rows, keys, started);
+      softmax(seen, keys, started);
       matmuls_.run({.m = rows, .n = width_, .k = keys, .packed = true, .add = started}, p_.data(),
                    pack.v_forward, out_.data());
       started = true;
@@ -221,36 +222,38 @@ class TiledAttention {
   }
 
   /// Scores -> probabilities up to the row's sum; brings shift2_, sum_ and out_ up to date.
-  void softmax(const SeenTile& seen, std::int64_t rows, std::int64_t keys, bool started) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const Interval& row_seen = seen.rows[index(r / group_)];
-      T* p = p_.data() + r * keys;
-      clear_around(p, row_seen, keys);
-      if (row_seen.empty()) {
-        continue;
-      }
-      const float* scores = s_.data() + r * keys + row_seen.begin;
-      float& shift2 = shift2_[index(r)];
-      const auto raised = [&] { return scale2_ * row_max(scores, row_seen.count()); };
-      const auto powers = [&] {
-        return exp_row(scores, p + row_seen.begin, row_seen.count(), scale2_, shift2);
-      };
-      if (shift2 == minus_infinity) {
-        shift2 = raised();
-      }
-      float tile_sum = powers();
-      if (tile_sum > largest_sum) {
-        const float before = shift2;
-        shift2 = raised();
-        tile_sum = powers();
-        const float factor = std::exp2(before - shift2);
-        sum_[index(r)] *= factor;
-        if (started) {
-          scale_row(out_.data() + r * width_, width_, factor);
+  void softmax(const SeenTile& seen, std::int64_t keys, bool started) {
+    std::int64_t r = 0;
+    for (const Interval& row_seen : seen.rows) {
+      for (int h = 0; h < group_; ++h, ++r) {
+        T* p = p_.data() + r * keys;
+        clear_around(p, row_seen, keys);
+        if (!row_seen.empty()) {
+          softmax_row(r, {s_.data() + r * keys + row_seen.begin, index(row_seen.count())},
+                      p + row_seen.begin, started);
         }
       }
-      sum_[index(r)] += tile_sum;
     }
+  }
+
+  void softmax_row(std::int64_t r, std::span<const float> scores, T* p, bool started) {
+    const std::int64_t n = std::ssize(scores);
+    float& shift2 = shift2_[index(r)];
+    if (shift2 == minus_infinity) {
+      shift2 = scale2_ * row_max(scores.data(), n);
+    }
+    float tile_sum = exp_row(scores.data(), p, n, scale2_, shift2);
+    if (tile_sum > largest_sum) {
+      const float before = shift2;
+      shift2 = scale2_ * row_max(scores.data(), n);
+      tile_sum = exp_row(scores.data(), p, n, scale2_, shift2);
+      const float factor = std::exp2(before - shift2);
+      sum_[index(r)] *= factor;
+      if (started) {
+        scale_row(out_.data() + r * width_, width_, factor);
+      }
+    }
+    sum_[index(r)] += tile_sum;
   }
 
   void backward_tile(const AttentionBackwardArgs& args, const HeadGroup& kv, const HeadGroup& group,

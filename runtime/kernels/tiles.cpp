@@ -32,17 +32,15 @@ SeenKeys::SeenKeys(const Visibility& visible) {
 }
 
 SeenTile SeenKeys::of(std::int64_t from, std::int64_t count, const KeyTile& tile) {
-  rows_.clear();
+  rows_.resize(static_cast<std::size_t>(count));
+  const std::array<Interval, 2>* seen = seen_.data() + from;
   bool any = false;
-  for (std::int64_t i = from; i < from + count; ++i) {
-    const Interval& seen = seen_[static_cast<std::size_t>(i)].at(tile.range);
-    Interval row{.begin = std::max(seen.begin, tile.positions.begin) - tile.positions.begin,
-                 .end = std::min(seen.end, tile.positions.end) - tile.positions.begin};
-    if (row.empty()) {
-      row = {};
-    }
-    any = any || !row.empty();
-    rows_.push_back(row);
+  for (Interval& row : rows_) {
+    const Interval& keys = (*seen++)[tile.range];
+    row = {.begin = std::max(keys.begin, tile.positions.begin) - tile.positions.begin,
+           .end = std::min(keys.end, tile.positions.end) - tile.positions.begin};
+    row = row.empty() ? Interval{} : row;
+    any |= !row.empty();
   }
   return {.rows = rows_, .any = any};
 }
