@@ -21,7 +21,6 @@
 #include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +29,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <random>

@@ -14,8 +14,9 @@
 //       O = O e^(m - m') + P V                  dK^T += Q^T dS
 //     O / l, m + log l                          dQ += dS K
 //
-// m stays the maximum of the first tile that the row sees while no score exceeds it by much, which
-// the row sum of P shows: no pass over a tile is spent on its maximum.
+// m is the maximum of the first tile that a row sees, and is raised only when later scores exceed
+// it by far, which the row sum of P shows: no pass over S is spent on maxima. (FlashAttention-4
+// also rescales only when it must.)
 //
 // The keys' gradients are kept transposed, so that no product needs a transposed left side, which
 // is slow. K and V are packed once for all query tiles, into the order in which oneDNN reads them
@@ -44,8 +45,8 @@ namespace spp::runtime {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-/// A row of a tile whose powers sum up to more has scores far above the row's m. (Without such ones
-/// it is a tile's keys at most. In floating point, large powers are as good as others.)
+/// A row of P whose sum is larger has scores far above m: with none above, the sum is at most the
+/// number of a tile's keys. Smaller excesses do no harm, floating point being relative.
 constexpr float largest_sum = 0x1p16F;
 
 /// A product's right sides for one key tile; packed when first needed.
@@ -342,7 +343,7 @@ class TiledAttention {
   std::vector<bool> touched_;                              // d_k_ and d_v_ hold something
   Buffer<T> q_, q_transposed_, d_out_, d_out_transposed_;  // [rows, width] and transposed
   Buffer<float> s_, dp_;                                   // [rows, keys]
-  Buffer<T> p_, ds_;                                       // the same, rounded
+  Buffer<T> p_, ds_;                                       // P and dS of them
   Buffer<float> out_;                                      // [rows, width]: out or d_q
   Buffer<float> d_k_, d_v_;                                // by key tile: [width, keys]
   Buffer<float> gradient_rows_;                            // [keys, width]

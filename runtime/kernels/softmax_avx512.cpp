@@ -18,9 +18,9 @@
 #include <limits>
 #include <utility>
 
-#define SPP_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512bf16")))
-#define SPP_AVX512_INLINE \
-  __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512bf16"), always_inline))
+#define SPP_AVX512_TARGET target("avx512f,avx512dq,avx512bw,avx512vl,avx512bf16")
+#define SPP_AVX512 __attribute__((SPP_AVX512_TARGET))
+#define SPP_AVX512_INLINE __attribute__((SPP_AVX512_TARGET, always_inline))
 
 namespace spp::runtime {
 namespace {

@@ -37,7 +37,7 @@ constexpr auto power_coefficients = [] {
   }
   // NOLINTEND(modernize-use-std-numbers)
 }();
-/// What 2^x is asked for at least: no result is denormal.
+/// Smaller exponents count as this: a denormal result would take a CPU many times as long.
 constexpr float least_exponent = -126;
 
 }  // namespace spp::runtime

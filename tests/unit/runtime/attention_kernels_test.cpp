@@ -310,6 +310,26 @@ TEST_CASE("kernels survive scores whose exponentials overflow") {
   });
 }
 
+TEST_CASE("kernels keep up with scores that grow along the keys") {
+  // Keys grow from 0 to 32 times random ones: their scores from 0 to about 32 sqrt(64) / 3 / 8 = 11
+  // standard, 40 at most, and every tile exceeds those before it by some powers of two.
+  const Case c{"", block(range(0, 80), range(0, 1200), full), 1, 2, 1, 64};
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for_each_backend(dtype, [&](AttentionKernels& kernels) {
+      Block p{c, dtype};
+      for (std::int64_t i = 0; i < p.k.size(); ++i) {
+        const double growth = 32 * static_cast<double>(i) / static_cast<double>(p.k.size());
+        p.k.set(i, static_cast<float>(p.k.at(i) * growth));
+      }
+      const Forward truth = truth_forward(p);
+      const Forward got = run_forward(kernels, p, dtype);
+      CHECK(distance(got.out, truth.out) <= p.tolerance(truth.out));
+      Block in_fp32{c, DType::fp32};
+      CHECK(distance(got.lse, truth.lse) <= in_fp32.tolerance(truth.lse));
+    });
+  }
+}
+
 TEST_CASE("kernels poll while they compute") {
   // 4 * 1500^2 * 4 * 64 = 2.3 GFLOP: more than 2 ms on any CPU core of today.
   const Case c{"", block(range(0, 1500), range(0, 1500), full), 1, 4, 4, 64};
