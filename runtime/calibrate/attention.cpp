@@ -136,28 +136,44 @@ class Attention {
                                  .head_dim = 512,
                                  .mask = {.kind = MaskKind::full},
                                  .dtype = dtype};
-      add(attention_probes({block}, "peak", crew_of(bench_)).front(),
-          {.least = enough(), .budget = bench_.budget * 0.03, .longest = bench_.budget});
+      Series series = attention_probes({block}, "peak", crew_of(bench_)).front().series;
+      add_samples(series,
+                  {.least = enough(), .budget = bench_.budget * 0.03, .longest = bench_.budget});
+      keep(std::move(series));
     }
   }
 
+  /// Every block is visited several times, with all others in between: a machine that is slower for
+  /// some seconds then spoils some samples of many blocks, which their medians pass over, and not
+  /// all samples of some, which would look like those blocks' own cost.
   void blocks(const std::vector<AttentionBlock>& blocks) {
-    const std::vector<Probe> probes = attention_probes(blocks, "attention", crew_of(bench_));
-    for (std::size_t i = 0; i < probes.size(); ++i) {
-      const Seconds left = bench_.budget - elapsed();
-      const double share = 2.0 / static_cast<double>(probes.size() - i);
-      add(probes[i],
-          {.least = enough(),
-           .budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
-           // The smallest one is measured whatever it takes: a profile without any is no profile.
-           .longest = i == 0 ? Seconds(std::numeric_limits<double>::infinity())
-                             : std::max(Seconds(0.002), left)});
+    constexpr int visits = 3;
+    std::vector<Probe> probes = attention_probes(blocks, "attention", crew_of(bench_));
+    for (int visit = 0; visit < visits; ++visit) {
+      for (std::size_t i = 0; i < probes.size(); ++i) {
+        const Seconds left = (bench_.budget - elapsed()) / (visits - visit);
+        const double share = 2.0 / static_cast<double>(probes.size() - i);
+        const Patient patient{
+            .least = (enough() + visits - 1) / visits,
+            .budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
+            // The smallest one is measured whatever it takes: a profile without
+            // any is no profile.
+            .longest = i == 0 || visit > 0 ? forever : std::max(Seconds(0.002), left)};
+        if (visit == 0 || !probes[i].series.seconds.empty()) {
+          add_samples(probes[i].series, patient);
+        }
+      }
+    }
+    for (Probe& probe : probes) {
+      keep(std::move(probe.series));
     }
   }
 
   std::vector<Series> series() { return std::move(series_); }
 
  private:
+  static constexpr Seconds forever{std::numeric_limits<double>::infinity()};
+
   /// Rounds in which all ranks together take 7 samples.
   [[nodiscard]] int enough() const {
     constexpr int least = 7;
@@ -170,8 +186,9 @@ class Attention {
     return Seconds(all_gather_numbers(bench_.transport, {mine.count()}).front().front());
   }
 
-  void add(const Probe& probe, const Patient& patient) {
-    const AttentionBlock& block = *probe.series.block;
+  /// None if they would take too long.
+  void add_samples(Series& series, const Patient& patient) {
+    const AttentionBlock& block = *series.block;
     const bool active = has_core(bench_);
     std::vector<Operands> copies;
     if (active) {
@@ -183,16 +200,19 @@ class Attention {
       }
     }
     std::size_t turn = 0;
-    auto seconds = measure(bench_.transport, patient, Samples::each, active, [&](int repetitions) {
-      for (int i = 0; i < repetitions; ++i) {
-        copies[turn++ % copies.size()].run(*kernels_, poll_);
-      }
-    });
-    if (seconds.empty()) {
-      return;  // too long
+    const auto seconds =
+        measure(bench_.transport, patient, Samples::each, active, [&](int repetitions) {
+          for (int i = 0; i < repetitions; ++i) {
+            copies[turn++ % copies.size()].run(*kernels_, poll_);
+          }
+        });
+    series.seconds.insert(series.seconds.end(), seconds.begin(), seconds.end());
+  }
+
+  void keep(Series series) {
+    if (!series.seconds.empty()) {
+      series_.push_back(std::move(series));
     }
-    series_.push_back(probe.series);
-    series_.back().seconds = std::move(seconds);
   }
 
   const Bench& bench_;
