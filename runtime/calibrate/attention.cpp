@@ -156,8 +156,7 @@ class Attention {
         const Patient patient{
             .least = (enough() + visits - 1) / visits,
             .budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
-            // The smallest one is measured whatever it takes: a profile without
-            // any is no profile.
+            // The smallest one is measured whatever it takes: a profile without any is none.
             .longest = i == 0 || visit > 0 ? forever : std::max(Seconds(0.002), left)};
         if (visit == 0 || !probes[i].series.seconds.empty()) {
           add_samples(probes[i].series, patient);
