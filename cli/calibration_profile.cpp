@@ -69,11 +69,12 @@ Json environment_of(const ProfileInput& input) {
   return json;
 }
 
-/// `kernels`: the name that the machine's generation gives them.
-Json attention_of(const std::vector<Series>& series, const Json& kernels) {
+/// Attention blocks that were timed as `what`. `kernels`: the name that the machine's generation
+/// gives them.
+Json attention_of(const std::vector<Series>& series, std::string_view what, const Json& kernels) {
   Json list = Json::array();
   for (const Series& s : series) {
-    if (s.what != "attention" || !s.block || s.seconds.empty()) {
+    if (s.what != what || !s.block || s.seconds.empty()) {
       continue;
     }
     Json entry = {{"kernels", kernels}};
@@ -97,8 +98,11 @@ Json profile_json(ProfileParts parts) {
   json["date"] = utc("%Y-%m-%dT%H:%M:%SZ");
   json["environment"] = std::move(parts.environment);
   json["nodes"] = std::move(parts.nodes);
-  json["attention"] =
-      attention_of(parts.series, parts.machine.at("gpu").at("generation").at("kernel"));
+  const Json& kernels = parts.machine.at("gpu").at("generation").at("kernel");
+  json["attention"] = attention_of(parts.series, "attention", kernels);
+  if (Json pace = attention_of(parts.series, "pace", kernels); !pace.empty()) {
+    json["pace"] = std::move(pace.front());
+  }
   json["machine"] = std::move(parts.machine);
   json["other"] = Json::array();
   Json& samples = json["samples"] = Json::array();

@@ -224,6 +224,13 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
   return m;
 }
 
+std::optional<double> pace_of(const RunReport& report) {
+  if (!report.calibrated_pace || report.trial.pace.empty()) {
+    return std::nullopt;
+  }
+  return *report.calibrated_pace / runtime::median(report.trial.pace);
+}
+
 Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
   const MeasuredTimes m = measured_times(report.trial);
   Json sent = Json::object();
@@ -239,15 +246,18 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
                      {"kernels", report.kernels},
                      {"ranks", report.plan.ranks()},
                      {"gpu", report.device ? device_json(*report.device) : Json()}};
-  json["measured"] = {{"step_s", m.step.count()},
-                      {"p95_s", m.p95.count()},
-                      {"spread", m.spread},
-                      {"samples_s", seconds_json(report.trial.samples)},
-                      {"attention_s", m.all.attention.count()},
-                      {"other_kernels_s", m.all.other_kernels.count()},
-                      {"exposed_comm_s", m.all.exposed().count()},
-                      {"comm_bytes_per_rank", sent},
-                      {"attention_gflops_per_rank", m.attention_flop_rate * 1e-9}};
+  json["measured"] = {
+      {"step_s", m.step.count()},
+      {"p95_s", m.p95.count()},
+      {"spread", m.spread},
+      {"samples_s", seconds_json(report.trial.samples)},
+      {"attention_s", m.all.attention.count()},
+      {"other_kernels_s", m.all.other_kernels.count()},
+      {"exposed_comm_s", m.all.exposed().count()},
+      {"comm_bytes_per_rank", sent},
+      {"attention_gflops_per_rank", m.attention_flop_rate * 1e-9},
+      {"pace_s",
+       report.trial.pace.empty() ? Json() : Json(runtime::median(report.trial.pace).count())}};
   json["predicted"] = Json();
   if (report.predicted) {
     Seconds step{};
@@ -255,9 +265,11 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
       step += *phase ? (*phase)->makespan : Seconds(0);
     }
     const Prediction& p = report.predicted->candidate.predicted;
-    json["predicted"] = {{"step_s", step.count()},
-                         {"interval_s", {p.low.count(), p.high.count()}},
-                         {"error", step / m.step - 1}};
+    json["predicted"] = {
+        {"step_s", step.count()},
+        {"interval_s", {p.low.count(), p.high.count()}},
+        {"error", step / m.step - 1},
+        {"pace_s", report.calibrated_pace ? Json(report.calibrated_pace->count()) : Json()}};
   }
   json["phases"] = Json::object();
   if (report.trial.forward) {
@@ -308,6 +320,10 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
       "\nTogether {} (95 % of iterations within {}, spread {:.1f} %); attention "
       "kernels reach {:.1f} GFLOP/s a rank.\n",
       human(m.step), human(m.p95), 100 * m.spread, m.attention_flop_rate * 1e-9);
+  if (const auto pace = pace_of(report)) {
+    text +=
+        fmt::format("The machine computes at {:.2f} times the pace of its calibration.\n", *pace);
+  }
   std::string sent;
   for (std::size_t k = 0; k < comm_kinds; ++k) {
     if (m.sent[k] > Bytes(0)) {

@@ -19,7 +19,8 @@ struct RunReport {
   std::string comm, kernels;
   std::optional<runtime::device::DeviceReport> device;  // none: the host
   runtime::TrialResult trial;
-  std::optional<Evaluation> predicted;  // none without a machine
+  std::optional<Evaluation> predicted;     // none without a machine
+  std::optional<Seconds> calibrated_pace;  // of the profile, for these kernels and dtype
   std::vector<std::string> warnings;
 };
 
@@ -45,6 +46,10 @@ struct MeasuredTimes {
   double attention_flop_rate = 0;        // of attention kernels, mean over ranks, while they run
 };
 MeasuredTimes measured_times(const runtime::TrialResult& trial);
+
+/// Time of the pace block while the profile was measured, over its time now: 0.8 is a machine that
+/// computes 20 % slower than it was calibrated at. Nothing where either is not known.
+std::optional<double> pace_of(const RunReport& report);
 
 Json run_document(const Job& job, const RunReport& report, Seconds elapsed);
 std::string run_table(const Job& job, const RunReport& report, const Style& style);

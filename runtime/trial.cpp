@@ -1,5 +1,7 @@
 #include "runtime/trial.hpp"
 
+#include "runtime/calibrate/hosts.hpp"
+#include "runtime/calibrate/pace.hpp"
 #include "runtime/host_engine.hpp"
 #include "runtime/redistribute.hpp"
 
@@ -133,6 +135,12 @@ class Trial {
                PhaseOfRank* backward) {
     PhaseRun forward_run;
     PhaseRun backward_run;
+    const std::unique_ptr<AttentionKernels> kernels =
+        request_.pace ? request_.kernels->make() : nullptr;
+    std::optional<Pace> pace;
+    if (request_.pace) {
+      pace.emplace(transport, *kernels, request_.forward->problem.dtype, has_own_core(transport));
+    }
     const auto execute_phase = [&](Phase phase, PhaseRun& run, bool keep) {
       transport.barrier();
       Execution e = engine.execute(phase);
@@ -142,6 +150,9 @@ class Trial {
     };
     engine.load(Phase::forward);
     for (int i = -request_.warmup; i < request_.iterations; ++i) {
+      if (pace) {
+        pace->sample();
+      }
       if (request_.time_forward || i == -request_.warmup) {
         execute_phase(Phase::forward, forward_run, i >= 0);
       }
@@ -167,7 +178,13 @@ class Trial {
                                             backward->memory, data, request_.checking);
       }
     }
+    const std::vector<double> paces = pace ? pace->of_all() : std::vector<double>();
     collect(transport, forward_run, backward_run);
+    if (transport.rank().value == 0) {
+      for (const double seconds : paces) {
+        result_.pace.emplace_back(seconds);
+      }
+    }
   }
 
   /// The backward reads what the forward has kept: out and lse.

@@ -20,6 +20,7 @@ struct TrialRequest {
   int warmup = 1;
   int iterations = 5;
   bool check = true;
+  bool pace = false;  // of the host (calibrate/pace.hpp), between iterations; not with `engines`
   std::uint64_t seed = 1;
   ExecuteOptions execution;
   CheckOptions checking;
@@ -41,6 +42,7 @@ struct TrialResult {
   std::string refused;
   std::optional<PhaseResult> forward, backward;
   std::vector<Seconds> samples;  // of each iteration: both phases
+  std::vector<Seconds> pace;     // of the pace block, between iterations; empty if nobody asked
 
   [[nodiscard]] bool passed() const;
 };

@@ -177,7 +177,9 @@ struct GpuSpec {
   std::string intra, pcie;  // default transports; "": none (CPU cores have no PCIe)
   GenerationSpec generation;
   std::vector<MeasuredAttention> measured;  // of a calibration profile
-  std::optional<PowerLimit> power_limit;    // of attention
+  /// Of a profile, too: a block that was timed throughout (how fast the machine was then).
+  std::optional<MeasuredAttention> pace;
+  std::optional<PowerLimit> power_limit;  // of attention
   /// GPUs that NVLink joins beyond a board: a node of the model. None: those of a board.
   std::optional<Sourced<std::int64_t>> nvlink_domain;
 };

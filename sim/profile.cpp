@@ -119,7 +119,7 @@ std::vector<MeasuredAttention> read_attention_list(const JsonView& list, const G
 Profile read_profile(const JsonView& document) {
   expect_format(document, "sp-plan/profile");
   document.allow_only({"format", "format_version", "tool_version", "name", "date", "environment",
-                       "nodes", "machine", "attention", "other", "samples", "note"});
+                       "nodes", "machine", "attention", "pace", "other", "samples", "note"});
   Profile p;
   p.name = text_at(document, "name");
   p.date = date_at(document, "date");
@@ -135,6 +135,10 @@ Profile read_profile(const JsonView& document) {
   p.machine = read_whole_machine(document.at("machine"));
   if (const auto attention = document.find("attention")) {
     p.machine.gpu.measured = read_attention_list(*attention, p.machine.gpu);
+  }
+  if (const auto pace = document.find("pace")) {
+    p.machine.gpu.pace = read_measured(*pace);
+    check_peak(*pace, *p.machine.gpu.pace, p.machine.gpu);
   }
   for (const std::string_view free : {"other", "samples"}) {
     if (const auto view = document.find(free); view && !view->value().is_structured()) {

@@ -9,6 +9,7 @@
 #include "cli/nccl_tests.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
+#include "runtime/calibrate/pace.hpp"
 
 #include <sched.h>
 #include <unistd.h>
@@ -263,6 +264,28 @@ SamplesBySuite load(const Request& r) {
   return samples;
 }
 
+/// What makes predictions worse than they could be. `blocks`: those that were to be measured.
+void warn_of_attention(const std::vector<runtime::Series>& series, std::size_t blocks) {
+  constexpr double often = 0.25;  // medians pass over less
+  const auto measured = static_cast<std::size_t>(
+      std::ranges::count(series, std::string_view("attention"), &runtime::Series::what));
+  if (measured < blocks) {
+    complain(
+        fmt::format("warning: {} of the {} attention blocks of plans were left out for want of "
+                    "time or memory and will be interpolated: a larger --budget measures more",
+                    blocks - measured, blocks));
+  }
+  for (const runtime::Series& s : series) {
+    if (const double part = s.what == "pace" ? runtime::slow_part(s.seconds) : 0; part > often) {
+      complain(
+          fmt::format("warning: in {:.0f} % of the samples of its pace this machine computed "
+                      "more than 10 % slower than usual: other work, or a clock that changes; "
+                      "times of kernels may be off by that",
+                      100 * part));
+    }
+  }
+}
+
 /// The blocks of all plans over all lengths.
 std::vector<runtime::AttentionBlock> blocks_of(const Request& r) {
   std::vector<runtime::AttentionBlock> blocks;
@@ -353,6 +376,7 @@ void execute(const Arguments& arguments, Output& output) {
   input.topology = request.topology;
   input.emulated_links = request.emulated_links;
   runtime::CalibrationRequest work = measurement(request, done);
+  const std::size_t blocks = work.blocks.size();
   {
     Progress progress("measuring", output.quiet() || !first);
     const auto of = static_cast<std::int64_t>(work.suites.size());
@@ -372,6 +396,9 @@ void execute(const Arguments& arguments, Output& output) {
     complain(fmt::format("warning: {}", warning));
   }
   input.calibration.series = done;
+  if (const auto attention = done.find("attention"); attention != done.end()) {
+    warn_of_attention(attention->second, blocks);
+  }
   const Json profile = profile_document(input);
   output.result(profile, [&](const Style& style) {
     return profile_table(profile, input, style.color) +

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -33,7 +34,8 @@ constexpr std::array options{
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev, as measured"},
 };
 
-constexpr double noisy = 0.05;  // spread from which on a measurement is called noisy
+constexpr double noisy = 0.05;     // spread from which on a measurement is called noisy
+constexpr double off_pace = 0.05;  // from which on a machine is not what was calibrated
 constexpr double above_peak = 1.02;
 
 /// The ranks that mpirun started are the GPUs of the request, unless it says something else.
@@ -67,6 +69,17 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job,
   trial.seed = static_cast<std::uint64_t>(whole(arguments, "seed", 1, 0));
   trial.execution.timeout = Seconds(whole(arguments, "timeout", 120));
   return trial;
+}
+
+/// The profile's, if these kernels measured it in this dtype.
+std::optional<Seconds> calibrated_pace(const Job& job, const RunReport& report) {
+  if (job.cluster == nullptr) {
+    return std::nullopt;
+  }
+  const auto& pace = job.cluster->machine().gpu.pace;
+  const bool same =
+      pace && pace->kernels == report.kernels && pace->dtype == job.request.problem.dtype;
+  return same ? std::optional(pace->median) : std::nullopt;
 }
 
 /// Ours or theirs: a kernel that is faster than the machine can be was measured or described
@@ -113,6 +126,7 @@ void execute(const Arguments& given, Output& output) {
                    .device = std::nullopt,
                    .trial = {},
                    .predicted = std::nullopt,
+                   .calibrated_pace = std::nullopt,
                    .warnings = std::move(warnings)};
   const Problem& problem = job.request.problem;
   const runtime::AttentionBackend* kernels = nullptr;
@@ -132,6 +146,8 @@ void execute(const Arguments& given, Output& output) {
   trial.transport = &transport;
   trial.kernels = kernels;
   trial.engines = engines.get();
+  report.calibrated_pace = calibrated_pace(job, report);
+  trial.pace = report.calibrated_pace && device == Device::cpu;
   {
     Progress progress("running", output.quiet() || transport.launched_rank() > 0);
     trial.progress = [&](int done) { progress.update(std::max(done, 0), trial.iterations); };
@@ -163,6 +179,12 @@ void execute(const Arguments& given, Output& output) {
     report.warnings.push_back(fmt::format(
         "the iterations differ by {:.0f} %: other work on this machine, or too few cores",
         100 * spread));
+  }
+  if (const auto pace = pace_of(report); pace && std::abs(*pace - 1) > off_pace) {
+    report.warnings.push_back(fmt::format(
+        "this machine computes {:.0f} % {} than when it was calibrated: what differs from the "
+        "prediction may be that; calibrate again",
+        100 * std::abs(*pace - 1), *pace < 1 ? "slower" : "faster"));
   }
   if (const auto file = arguments.find("trace")) {
     write_trace(job, report, *file);

@@ -2,12 +2,13 @@
 // their own: in a plan all cores work, and they share caches, memory and clock. Operands come from
 // several copies in turn, so that none of them waits in a cache of the core; in a plan, too, keys
 // and values have just come from another rank.
+#include "runtime/calibrate/operands.hpp"
+#include "runtime/calibrate/pace.hpp"
 #include "runtime/calibrate/probes.hpp"
 #include "runtime/calibrate/suites.hpp"
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <limits>
 
 namespace spp::runtime {
@@ -17,105 +18,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t cold_bytes = 16 << 20;  // several times a core's own cache
 constexpr std::int64_t most_copies = 16;
-
-std::int64_t last_of(const TokenSet& tokens) {
-  std::int64_t last = 0;
-  for (const TokenRange& r : tokens.ranges()) {
-    last = std::max(last, r.last());
-  }
-  return last;
-}
-
-/// Memory of one tensor with numbers in it.
-class Filled {
- public:
-  Filled(std::int64_t tokens, const AttentionBlock& b, int heads, int width, DType dtype)
-      : rows_{.data = nullptr,
-              .dtype = dtype,
-              .count = tokens,
-              .batch = b.batch,
-              .heads = heads,
-              .width = width},
-        memory_(static_cast<std::size_t>(rows_.bytes())) {
-    rows_.data = memory_.data();
-  }
-  Filled& fill(float middle, float reach) {
-    fill_numbers(rows_, middle, reach);
-    return *this;
-  }
-  [[nodiscard]] const Rows& rows() const { return rows_; }
-
- private:
-  Rows rows_;
-  std::vector<std::byte> memory_;
-};
-
-/// What one call reads and writes.
-class Operands {
- public:
-  explicit Operands(const AttentionBlock& b) : block_(b) {
-    const auto of_q = [&](int width, DType dtype) -> Filled& {
-      return tensors_.emplace_back(b.q.count(), b, b.q_heads, width, dtype);
-    };
-    const auto of_k = [&]() -> Filled& {
-      return tensors_.emplace_back(b.k.count(), b, b.kv_heads, b.head_dim, b.dtype);
-    };
-    tensors_.reserve(10);
-    const auto keys = static_cast<float>(b.k.count());
-    of_q(b.head_dim, b.dtype).fill(0, 1);             // q
-    of_k().fill(0, 1);                                // k
-    of_k().fill(0, 1);                                // v
-    of_q(1, DType::fp32).fill(std::log(keys), 0.1F);  // lse
-    of_q(b.head_dim, b.dtype);                        // out; backward: d_q
-    if (b.phase == Phase::backward) {
-      of_q(b.head_dim, b.dtype).fill(0, 1);  // d_out
-      of_q(1, DType::fp32).fill(0, 0.1F);    // delta
-      of_k();                                // d_k
-      of_k();                                // d_v
-    }
-    visible_ = {.q_tokens = b.q,
-                .k_tokens = b.k,
-                .mask = b.mask,
-                .seq = std::max(last_of(b.q), last_of(b.k)) + 1};
-  }
-
-  void run(AttentionKernels& kernels, const Poll& poll) const {
-    const auto rows = [this](std::size_t i) { return tensors_[i].rows(); };
-    if (block_.phase == Phase::forward) {
-      kernels.forward({.q = rows(0),
-                       .k = rows(1),
-                       .v = rows(2),
-                       .out = rows(4),
-                       .lse = rows(3),
-                       .visible = visible_},
-                      poll);
-      return;
-    }
-    kernels.backward({.q = rows(0),
-                      .k = rows(1),
-                      .v = rows(2),
-                      .d_out = rows(5),
-                      .lse = rows(3),
-                      .delta = rows(6),
-                      .d_q = rows(4),
-                      .d_k = rows(7),
-                      .d_v = rows(8),
-                      .visible = visible_},
-                     poll);
-  }
-  [[nodiscard]] std::int64_t bytes() const {
-    std::int64_t sum = 0;
-    for (const Filled& t : tensors_) {
-      sum += t.rows().bytes();
-    }
-    return sum;
-  }
-
- private:
-  AttentionBlock block_;
-  std::vector<Filled> tensors_;
-  Visibility visible_;
-};
 
 class Attention {
  public:
@@ -143,29 +45,49 @@ class Attention {
     }
   }
 
-  /// Every block is visited several times, with all others in between: a machine that is slower for
-  /// some seconds then spoils some samples of many blocks, which their medians pass over, and not
-  /// all samples of some, which would look like those blocks' own cost.
+  /// All blocks once, then again and again: a machine that is slower for some seconds spoils some
+  /// samples of many blocks, which their medians pass over, and not all samples of some, which
+  /// would look like those blocks' own cost. Where there is no time for all of them, those left out
+  /// lie between others, since their times will be interpolated.
   void blocks(const std::vector<AttentionBlock>& blocks) {
     constexpr int visits = 3;
+    constexpr int pace_pays = 20;  // times its own cost goes by between two samples
     std::vector<Probe> probes = attention_probes(blocks, "attention", crew_of(bench_));
+    if (probes.empty()) {
+      return;
+    }
+    const std::vector<std::size_t> order = ends_then_middles(probes.size());
+    Pace pace(bench_.transport, *kernels_, blocks.front().dtype, has_core(bench_));
+    Seconds paced{};
     for (int visit = 0; visit < visits; ++visit) {
-      for (std::size_t i = 0; i < probes.size(); ++i) {
-        const Seconds left = (bench_.budget - elapsed()) / (visits - visit);
-        const double share = 2.0 / static_cast<double>(probes.size() - i);
-        const Patient patient{
-            .least = (enough() + visits - 1) / visits,
-            .budget = std::max(Seconds(0.0), left * std::min(share, 0.5)),
-            // The smallest one is measured whatever it takes: a profile without any is none.
-            .longest = i == 0 || visit > 0 ? forever : std::max(Seconds(0.002), left)};
-        if (visit == 0 || !probes[i].series.seconds.empty()) {
-          add_samples(probes[i].series, patient);
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        std::vector<double>& samples = probes[order[i]].series.seconds;
+        const Seconds now = elapsed();
+        if (now - paced > pace_pays * pace.cost()) {
+          pace.sample();
+          paced = now;
+        }
+        const Seconds left = bench_.budget - now;
+        // The smallest one is measured whatever it takes: a profile without any is none.
+        const bool must = visit == 0 && order[i] == 0;
+        const bool wanted = visit == 0 || !samples.empty();
+        if (must || (wanted && left > Seconds(0))) {
+          const double share = visit == 0 ? 0 : 2.0 / static_cast<double>(order.size() - i);
+          add_samples(probes[order[i]].series,
+                      {.least = (enough() + visits - 1) / visits,
+                       .budget = left / (visits - visit) * std::min(share, 0.5),
+                       .longest = must ? forever : left});
         }
       }
     }
     for (Probe& probe : probes) {
       keep(std::move(probe.series));
     }
+    Series series = attention_probes({pace_block(blocks.front().dtype)}, "pace", crew_of(bench_))
+                        .front()
+                        .series;
+    series.seconds = pace.of_all();
+    keep(std::move(series));
   }
 
   std::vector<Series> series() { return std::move(series_); }
@@ -189,7 +111,7 @@ class Attention {
   void add_samples(Series& series, const Patient& patient) {
     const AttentionBlock& block = *series.block;
     const bool active = has_core(bench_);
-    std::vector<Operands> copies;
+    std::vector<BlockOperands> copies;
     if (active) {
       copies.emplace_back(block);
       const std::int64_t wanted = std::clamp<std::int64_t>(

@@ -1,6 +1,7 @@
 // A calibration: the suites, one after the other, on all ranks of a transport.
 #pragma once
 
+#include "runtime/calibrate/hosts.hpp"
 #include "runtime/calibrate/suites.hpp"
 #include "runtime/engine.hpp"
 
@@ -15,18 +16,6 @@ namespace spp::runtime {
 
 inline constexpr std::array<std::string_view, 4> calibration_suites{"links", "collectives",
                                                                     "attention", "elementwise"};
-
-/// Where the ranks are.
-struct Hosts {
-  std::vector<std::string> names;  // by node; "host:1" if nodes are emulated
-  int per_node = 1;                // ranks of a node, neighbours
-  std::int64_t cores = 1;          // of a node that this program may use; or of the whole machine
-  bool one_machine = false;        // all nodes are: their cores are the same ones
-  Bytes memory{};                  // of a node
-  [[nodiscard]] int nodes() const { return static_cast<int>(names.size()); }
-};
-/// All ranks together. InputError unless the ranks of a host are neighbours and equally many.
-Hosts find_hosts(Transport& transport);
 
 struct CalibrationRequest {
   const TransportBackend* transport = nullptr;  // with `engines`: the control plane only

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <utility>
 
 namespace spp::runtime {
 namespace {
@@ -131,6 +132,27 @@ std::vector<Probe> attention_probes(std::vector<AttentionBlock> blocks, const st
     probe.series.block = block;
   }
   return probes;
+}
+
+std::vector<std::size_t> ends_then_middles(std::size_t n) {
+  std::vector<std::size_t> order;
+  if (n > 0) {
+    order.push_back(0);
+  }
+  if (n > 1) {
+    order.push_back(n - 1);
+  }
+  std::vector<std::pair<std::size_t, std::size_t>> gaps{{0, n - 1}};
+  for (std::size_t i = 0; order.size() < n; ++i) {
+    const auto [begin, end] = gaps[i];
+    const std::size_t middle = begin + (end - begin) / 2;
+    if (middle > begin) {
+      order.push_back(middle);
+      gaps.emplace_back(begin, middle);
+      gaps.emplace_back(middle, end);
+    }
+  }
+  return order;
 }
 
 std::vector<Probe> kernel_probes(const Problem& shape, const Crew& crew, std::int64_t largest) {

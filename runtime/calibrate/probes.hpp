@@ -58,6 +58,8 @@ std::vector<Probe> collective_probes(const Layout& layout, std::int64_t largest)
 /// By rising FLOPs.
 std::vector<Probe> attention_probes(std::vector<AttentionBlock> blocks, const std::string& what,
                                     const Crew& crew);
+/// 0 … n - 1, so that the first few are spread over all: both ends, then the middle of each gap.
+std::vector<std::size_t> ends_then_middles(std::size_t n);
 /// See elementwise_suite(). Sizes are bytes touched, as schedule/measure.hpp counts them; an
 /// accumulator has 256 KiB, 1 MiB, … up to `largest`.
 std::vector<Probe> kernel_probes(const Problem& shape, const Crew& crew,

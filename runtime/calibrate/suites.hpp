@@ -24,8 +24,9 @@ std::vector<Series> collectives_suite(const Bench& bench);
 
 /// Attention kernels (attention.cpp), on as many ranks of a host as have a core of their own, since
 /// the cores of a host slow each other down; cold operands, as a plan has them.
-///   attention  the blocks, by rising FLOPs, three times over; those that would not fit the budget
-///              are left out
+///   attention  the blocks, three times over. If the budget does not suffice for all, evenly spread
+///              ones by FLOPs, the smallest and the largest first
+///   pace       the block of pace.hpp, from time to time between the others
 ///   peak       one 512 wide head, where softmax hardly counts: close to a plain product; every
 ///              dtype that the kernels can do
 std::vector<Series> attention_suite(const Bench& bench, const AttentionBackend& kernels,

@@ -24,6 +24,7 @@ TEST_CASE("kernels faster than the machine is said to be are refused after the r
   Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
   profile["machine"]["gpu"]["matrix_rate"]["fp32"]["value"] = 1e-9;  // TFLOP/s
   profile.erase("attention");  // measured blocks would be faster than that, too
+  profile.erase("pace");
   const TempDir dir;
   const std::string file = dir.write("profile.json", profile.dump()).string();
   const Result r = sp_plan(tiny + " --gpus 4 --profile " + file);
@@ -31,6 +32,30 @@ TEST_CASE("kernels faster than the machine is said to be are refused after the r
   CHECK_THAT(r.err, ContainsSubstring("above the 0.0 GFLOP/s that cpu-core is said to have: "
                                       "calibrate this machine"));
   CHECK(spp::parse_json(r.out, "stdout")["measured"]["step_s"] > 0);
+}
+
+TEST_CASE("a machine that is not as fast as when it was calibrated is told from its calibration") {
+  Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
+  profile["pace"]["median_s"] = 1000;
+  const auto run = [&](const std::string& kernels) {
+    const TempDir dir;
+    profile["pace"]["kernels"] = kernels;
+    const std::string file = dir.write("profile.json", profile.dump()).string();
+    const Result r = sp_plan(tiny + " --gpus 4 --profile " + file);
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return spp::parse_json(r.out, "stdout");
+  };
+  const Json measured = run("reference");
+  CHECK(measured["measured"]["pace_s"] > 0);
+  CHECK(measured["predicted"]["pace_s"] == 1000);
+  CHECK_THAT(measured["warnings"].dump(),
+             ContainsSubstring("% faster than when it was calibrated"));
+
+  const Json not_measured = run("others");  // kernels that do not run now
+  CHECK(not_measured["measured"]["pace_s"].is_null());
+  CHECK(not_measured["predicted"]["pace_s"].is_null());
+  CHECK_THAT(not_measured["warnings"].dump(), !ContainsSubstring("calibrated"));
 }
 
 TEST_CASE("tasks of srun that MPI does not join are warned about") {

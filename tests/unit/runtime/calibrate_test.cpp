@@ -2,6 +2,7 @@
 // short calibration measures can be read and planned with.
 #include "cli/calibration.hpp"
 #include "planner/plan.hpp"
+#include "runtime/calibrate/pace.hpp"
 #include "sim/kernel_cost.hpp"
 #include "sim/profile.hpp"
 #include "tests/support/catch.hpp"
@@ -221,6 +222,42 @@ TEST_CASE("blocks of plans are told apart once") {
   }
 }
 
+TEST_CASE("the first few of many probes are spread over all") {
+  CHECK(runtime::ends_then_middles(0).empty());
+  CHECK(runtime::ends_then_middles(1) == std::vector<std::size_t>{0});
+  CHECK(runtime::ends_then_middles(2) == std::vector<std::size_t>{0, 1});
+  CHECK(runtime::ends_then_middles(5) == std::vector<std::size_t>{0, 4, 2, 1, 3});
+  std::vector<std::size_t> order = runtime::ends_then_middles(214);
+  std::ranges::sort(order);
+  for (std::size_t i = 0; i < 214; ++i) {
+    CHECK(order.at(i) == i);
+  }
+}
+
+TEST_CASE("the pace of a machine is that of the ranks that have a core") {
+  const auto& kernels = runtime::attention_kernels::by_name("reference", "test");
+  std::vector<double> samples;
+  runtime::transports::by_name("inproc", "test").run(3, [&](runtime::Transport& transport) {
+    const auto own = kernels.make();
+    runtime::Pace pace(transport, *own, DType::fp32, transport.rank().value < 2);
+    CHECK(pace.cost().count() > 0);
+    pace.sample();
+    pace.sample();
+    const std::vector<double> all = pace.of_all();
+    if (transport.rank().value == 2) {
+      samples = all;
+    }
+  });
+  CHECK(samples.size() == 4);
+  CHECK(std::ranges::all_of(samples, [](double s) { return s > 0; }));
+}
+
+TEST_CASE("slow stretches of a machine show in its pace") {
+  CHECK(runtime::slow_part({}) == 0);
+  CHECK(runtime::slow_part({1, 1, 1, 1.05}) == 0);
+  CHECK(runtime::slow_part({1, 1, 1.5, 1, 1.2}) == Approx(0.4));
+}
+
 TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   const Problem problem = small_problem();
   cli::ProfileInput input;
@@ -245,6 +282,8 @@ TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   CHECK(profile.nodes == 1);
   CHECK(profile.machine.gpus_per_node.value == 2);
   CHECK_FALSE(profile.machine.gpu.measured.empty());
+  REQUIRE(profile.machine.gpu.pace.has_value());
+  CHECK(profile.machine.gpu.pace->q == runtime::pace_block(problem.dtype).q);
   CHECK(profile.machine.host.has_value());
 
   const sim::Cluster cluster(profile.machine, 1, 2);

@@ -53,6 +53,7 @@ TEST_CASE("a profile describes its machine with everything in place") {
   REQUIRE(m.gpu.measured.size() == 12);
   CHECK(m.gpu.measured[0].q == TokenSet({.begin = 0, .count = 256}));
   CHECK(m.gpu.measured[0].spread == 0.03);
+  CHECK(m.gpu.pace->median.count() == 0.0007);
   const Cluster cluster(m, p.nodes, 4);
   const Link& nic = cluster.links()[cluster.link(LinkKind::nic_out, 0).index()];
   CHECK(nic.capacity.value() == Approx(119.5e6));
@@ -93,6 +94,7 @@ TEST_CASE("a wrong profile is refused with file and key") {
   expect("/attention/0/median_s", 1e-9, "attention[0].median_s", "faster than the peak rate");
   expect("/attention/0/dtype", "fp16", "attention[0]", "no matrix units for fp16");
   expect("/attention/0/n", 0, "attention[0].n", "out of range");
+  expect("/pace/median_s", 1e-9, "pace.median_s", "faster than the peak rate");
   expect("/attention/1", example()["attention"][0], "attention[1]", "same kernel and block");
 }
 

@@ -1,0 +1,28 @@
+// Where the ranks of a transport are.
+#pragma once
+
+#include "base/units.hpp"
+#include "runtime/comm/transport.hpp"
+
+#include <string>
+#include <vector>
+
+namespace spp::runtime {
+
+/// Hosts with equally many ranks each.
+struct Hosts {
+  std::vector<std::string> names;  // by node; "host:1" if nodes are emulated
+  int per_node = 1;                // ranks of a node, neighbours
+  std::int64_t cores = 1;          // of a node that this program may use; or of the whole machine
+  bool one_machine = false;        // all nodes are: their cores are the same ones
+  Bytes memory{};                  // of a node
+  [[nodiscard]] int nodes() const { return static_cast<int>(names.size()); }
+};
+/// All ranks together. InputError unless the ranks of a host are neighbours and equally many.
+Hosts find_hosts(Transport& transport);
+
+/// All ranks together: whether this rank has a core of its own while the ranks behind it wait.
+/// Emulated nodes are one machine.
+bool has_own_core(Transport& transport);
+
+}  // namespace spp::runtime
