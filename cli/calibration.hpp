@@ -41,7 +41,7 @@ struct FittedTransport {
 struct Sharing {
   int nodes = 1, per_node = 1;
   std::int64_t cores = 0;    // of a node, or of all nodes; 0: ranks are GPUs
-  bool one_machine = false;  // all nodes share the cores
+  bool share_cores = false;  // all nodes do
   int ranks_per_gpu = 1;
   double gpu_memory_rate = 0;  // bytes/s that the ranks of a GPU reach together
   int ranks_per_nic = 0;       // 0: to be found out

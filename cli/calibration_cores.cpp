@@ -101,7 +101,7 @@ Json machine_of_cores(const ProfileInput& input, const Numbers& numbers) {
   const Sharing sharing{.nodes = hosts.nodes(),
                         .per_node = hosts.per_node,
                         .cores = hosts.cores,
-                        .one_machine = hosts.one_machine};
+                        .share_cores = hosts.share_cores};
   Json json = Numbers::headed("machine", input.name);
   json["gpu"] = core(input, series, numbers);
   json["gpus_per_node"] = numbers.counted(hosts.per_node, "ranks of a host");
@@ -120,7 +120,7 @@ Json machine_of_cores(const ProfileInput& input, const Numbers& numbers) {
         network_json(*inter, transport(*inter, across, numbers), hosts.per_node, numbers);
   }
   json["host"] = {{"cores", numbers.counted(hosts.cores, "sched_getaffinity")},
-                  {"shared_by", hosts.one_machine ? "cluster" : "node"}};
+                  {"shared_by", hosts.share_cores ? "cluster" : "node"}};
   return json;
 }
 

@@ -23,7 +23,7 @@ Hosts emulated(const Hosts& real, int ranks, int per_node) {
     hosts.names.push_back(fmt::format("{}:{}", real.names.front(), node));
   }
   hosts.per_node = per_node;
-  hosts.one_machine = true;
+  hosts.share_cores = true;
   hosts.memory = Bytes(real.memory.value() / hosts.nodes());
   return hosts;
 }
@@ -83,8 +83,8 @@ std::vector<Series> run_suite(const std::string& suite, Transport& transport, co
                     {.transport = transport,
                      .budget = budget,
                      .per_node = hosts.per_node,
-                     .place = hosts.one_machine ? self : self % hosts.per_node,
-                     .sharing = hosts.one_machine ? transport.size() : hosts.per_node,
+                     .place = hosts.share_cores ? self : self % hosts.per_node,
+                     .sharing = hosts.share_cores ? transport.size() : hosts.per_node,
                      .cores = hosts.cores,
                      .largest = request.largest_message},
                     request);

@@ -9,6 +9,7 @@
 #include <array>
 #include <fstream>
 #include <set>
+#include <span>
 #include <sstream>
 
 namespace spp::runtime {
@@ -68,8 +69,13 @@ std::vector<Place> places_of_all(Transport& transport) {
   return places;
 }
 
-bool share_cores(const Place& a, const Place& b) {
+bool on_one_machine(const Place& a, const Place& b) {
   return a.boot != "-" ? a.boot == b.boot : a.host == b.host;
+}
+
+bool share_cores(const Place& a, const Place& b) {
+  return on_one_machine(a, b) &&
+         std::ranges::any_of(a.cores, [&](int core) { return b.cores.contains(core); });
 }
 
 }  // namespace
@@ -100,32 +106,32 @@ Hosts find_hosts(Transport& transport) {
                                    hosts.per_node, hosts.names.front(), ranks[i], hosts.names[i]));
     }
   }
-  hosts.one_machine = hosts.nodes() > 1 && std::ranges::all_of(places, [&](const Place& p) {
-                        return p.boot != "-" && p.boot == places.front().boot;
-                      });
+  const auto of_first_host = [&](const Place& p) { return p.host == hosts.names.front(); };
+  const auto shared = [&](const Place& p) {
+    return !of_first_host(p) && std::ranges::any_of(places, [&](const Place& q) {
+      return of_first_host(q) && share_cores(p, q);
+    });
+  };
+  hosts.share_cores = std::ranges::any_of(places, shared);
   std::set<int> cores;
   for (const Place& p : places) {
-    if (hosts.one_machine || p.host == hosts.names.front()) {
+    if (of_first_host(p) || (hosts.share_cores && on_one_machine(p, places.front()))) {
       cores.insert(p.cores.begin(), p.cores.end());
     }
   }
   hosts.cores = std::max<std::int64_t>(1, static_cast<std::int64_t>(cores.size()));
-  hosts.memory = Bytes(places.front().memory / (hosts.one_machine ? hosts.nodes() : 1));
+  const bool one_machine = std::ranges::all_of(
+      places, [&](const Place& p) { return on_one_machine(p, places.front()); });
+  hosts.memory = Bytes(places.front().memory / (one_machine ? hosts.nodes() : 1));
   return hosts;
 }
 
 bool has_own_core(Transport& transport) {
   const std::vector<Place> places = places_of_all(transport);
-  const auto self = static_cast<std::size_t>(transport.rank().value);
-  std::set<int> cores;
-  std::size_t before = 0;  // ranks that come first
-  for (std::size_t r = 0; r < places.size(); ++r) {
-    if (share_cores(places[r], places[self])) {
-      cores.insert(places[r].cores.begin(), places[r].cores.end());
-      before += r < self ? 1 : 0;
-    }
-  }
-  return before < std::max<std::size_t>(1, cores.size());
+  const Place& mine = places[transport.rank().index()];
+  const auto before = std::ranges::count_if(std::span(places).first(transport.rank().index()),
+                                            [&](const Place& p) { return share_cores(p, mine); });
+  return before < std::max(std::ptrdiff_t{1}, std::ssize(mine.cores));
 }
 
 }  // namespace spp::runtime

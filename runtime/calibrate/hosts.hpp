@@ -13,8 +13,8 @@ namespace spp::runtime {
 struct Hosts {
   std::vector<std::string> names;  // by node; "host:1" if nodes are emulated
   int per_node = 1;                // ranks of a node, neighbours
-  std::int64_t cores = 1;          // of a node that this program may use; or of the whole machine
-  bool one_machine = false;        // all nodes are: their cores are the same ones
+  std::int64_t cores = 1;          // of a node that this program may use; or that nodes share
+  bool share_cores = false;        // nodes of one machine do, unless each has cores of its own
   Bytes memory{};                  // of a node
   [[nodiscard]] int nodes() const { return static_cast<int>(names.size()); }
 };
@@ -22,7 +22,6 @@ struct Hosts {
 Hosts find_hosts(Transport& transport);
 
 /// All ranks together: whether this rank has a core of its own while the ranks behind it wait.
-/// Emulated nodes are one machine.
 bool has_own_core(Transport& transport);
 
 }  // namespace spp::runtime

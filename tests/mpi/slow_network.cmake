@@ -25,6 +25,18 @@ if(measured GREATER limit)
   message(FATAL_ERROR "that is faster than the link")
 endif()
 
+# Every node has cores of its own where there are enough.
+execute_process(COMMAND "${SLOW_NETWORK}" --nodes 2 --ranks-per-node 1 -- grep Cpus_allowed_list /proc/self/status
+  OUTPUT_VARIABLE output RESULT_VARIABLE code TIMEOUT 60)
+string(REGEX MATCHALL "list:[^\n]*" lists "${output}")
+list(LENGTH lists ranks)
+list(REMOVE_DUPLICATES lists)
+list(LENGTH lists distinct)
+cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+if(NOT code EQUAL 0 OR NOT ranks EQUAL 2 OR (cores GREATER 1 AND NOT distinct EQUAL 2))
+  message(FATAL_ERROR "ended with ${code}; cores of two nodes:\n${output}")
+endif()
+
 execute_process(COMMAND "${SLOW_NETWORK}" --nodes 3 --ranks-per-node 1 -- sh -c "exit 5"
   RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET TIMEOUT 60)
 if(NOT code EQUAL 5)

@@ -7,6 +7,8 @@
 #include "sim/profile.hpp"
 #include "tests/support/catch.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -113,7 +115,7 @@ TEST_CASE("a node's ranks share its link, unless it was the cores that slowed th
       s.active = s.what == "ring" ? 2 : s.active;
     }
     const auto t = cli::fit_transport(series, "inter",
-                                      {.nodes = 2, .per_node = 2, .cores = 2, .one_machine = true});
+                                      {.nodes = 2, .per_node = 2, .cores = 2, .share_cores = true});
     REQUIRE(t.has_value());
     CHECK(t->rate.value == Approx(60e6).epsilon(0.02));
     return t->nics;
@@ -250,6 +252,27 @@ TEST_CASE("the pace of a machine is that of the ranks that have a core") {
   });
   CHECK(samples.size() == 4);
   CHECK(std::ranges::all_of(samples, [](double s) { return s > 0; }));
+}
+
+TEST_CASE("ranks that keep to the same core have none of their own but the first") {
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<std::size_t>(core), &allowed)) {
+      cores.push_back(core);
+    }
+  }
+  std::vector<char> own(3);
+  runtime::transports::by_name("inproc", "test").run(3, [&](runtime::Transport& transport) {
+    const auto rank = static_cast<std::size_t>(transport.rank().value);
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    CPU_SET(static_cast<std::size_t>(rank < 2 ? cores.front() : cores.back()), &mine);
+    sched_setaffinity(0, sizeof mine, &mine);  // of this thread, which ends soon
+    own[rank] = runtime::has_own_core(transport) ? 1 : 0;
+  });
+  CHECK(own == std::vector<char>{1, 0, cores.size() > 1 ? char{1} : char{0}});
 }
 
 TEST_CASE("slow stretches of a machine show in its pace") {
