@@ -43,7 +43,7 @@ constexpr std::array options{
     Option{"seq", "N,…", "their tokens over all ranks: 4096 or 4K,8K (default: 4K)"},
     Option{"mask", "causal|full|window:W", "which keys a query sees (default: causal)"},
     Option{"budget", "SECONDS",
-           "time for all suites, about (default: 60, on GPUs 300: kernels are compiled by shape)"},
+           "time for all suites, about (default: 240, on GPUs 300: kernels are compiled by shape)"},
     Option{"name", "NAME", "of the machine in the profile (default: this host's name)"},
     Option{"topology", "NAME|FILE",
            "which machine these GPUs are in: its sockets, NICs and nominal rates stay, what is "
@@ -201,7 +201,7 @@ Request read_request(const Arguments& arguments) {
     r.lengths.push_back(parse_tokens(length, "--seq"));
   }
   r.problem.seq = r.lengths.front();
-  const std::string budget = arguments.get("budget", r.device == Device::cpu ? "60" : "300");
+  const std::string budget = arguments.get("budget", r.device == Device::cpu ? "240" : "300");
   r.budget = Seconds(parse_double(budget, "--budget"));
   constexpr double most_seconds = 86400;
   if (!(r.budget.count() > 0) || r.budget.count() > most_seconds) {

@@ -34,8 +34,8 @@ constexpr std::array options{
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev, as measured"},
 };
 
-constexpr double noisy = 0.05;     // spread from which on a measurement is called noisy
-constexpr double off_pace = 0.05;  // from which on a machine is not what was calibrated
+constexpr double noisy = 0.05;    // spread from which on a measurement is called noisy
+constexpr double off_pace = 0.1;  // from which on a machine is not what was calibrated
 constexpr double above_peak = 1.02;
 
 /// The ranks that mpirun started are the GPUs of the request, unless it says something else.
