@@ -91,7 +91,7 @@ def environment():
             break
     mpi = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False)
     return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-            "cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(),
+            "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
             "mpi": (mpi.stdout.splitlines() or ["unknown"])[0],
             "congestion_control": pathlib.Path(
                 "/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
