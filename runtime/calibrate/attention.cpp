@@ -45,12 +45,13 @@ class Attention {
     }
   }
 
-  /// All blocks once, then again and again: a machine that is slower for some seconds spoils some
-  /// samples of many blocks, which their medians pass over, and not all samples of some, which
-  /// would look like those blocks' own cost. Where there is no time for all of them, those left out
-  /// lie between others, since their times will be interpolated.
+  /// In sweeps: one visit to every block, then the next visit to every one, until all medians are
+  /// known well or time is up. A machine that is slower for some seconds spoils some samples of
+  /// many blocks, which their medians pass over, and not all samples of some, which would look like
+  /// those blocks' own cost. Where there is no time for all of them, those left out lie between
+  /// others, since their times will be interpolated.
   void blocks(const std::vector<AttentionBlock>& blocks) {
-    constexpr int visits = 3;
+    constexpr int most_sweeps = 64;
     constexpr int pace_pays = 20;  // times its own cost goes by between two samples
     std::vector<Probe> probes = attention_probes(blocks, "attention", crew_of(bench_));
     if (probes.empty()) {
@@ -59,25 +60,29 @@ class Attention {
     const std::vector<std::size_t> order = ends_then_middles(probes.size());
     Pace pace(bench_.transport, *kernels_, blocks.front().dtype, has_core(bench_));
     Seconds paced{};
-    for (int visit = 0; visit < visits; ++visit) {
-      for (std::size_t i = 0; i < order.size(); ++i) {
-        std::vector<double>& samples = probes[order[i]].series.seconds;
+    for (int sweep = 0; sweep < most_sweeps; ++sweep) {
+      bool all_known = true;
+      for (const std::size_t at : order) {
+        Series& series = probes[at].series;
+        if (sweep > 0 && (series.seconds.empty() || is_known(series))) {
+          continue;
+        }
         const Seconds now = elapsed();
         if (now - paced > pace_pays * pace.cost()) {
           pace.sample();
           paced = now;
         }
-        const Seconds left = bench_.budget - now;
         // The smallest one is measured whatever it takes: a profile without any is none.
-        const bool must = visit == 0 && order[i] == 0;
-        const bool wanted = visit == 0 || !samples.empty();
-        if (must || (wanted && left > Seconds(0))) {
-          const double share = visit == 0 ? 0 : 2.0 / static_cast<double>(order.size() - i);
-          add_samples(probes[order[i]].series,
-                      {.least = (enough() + visits - 1) / visits,
-                       .budget = left / (visits - visit) * std::min(share, 0.5),
-                       .longest = must ? forever : left});
+        const bool must = sweep == 0 && at == 0;
+        const Seconds left = must ? forever : bench_.budget - now;
+        if (left > Seconds(0)) {
+          const int rounds = must ? enough() : sweep == 0 ? 2 : 1;
+          add_samples(series, {.least = rounds, .most = rounds, .longest = left});
+          all_known = false;
         }
+      }
+      if (all_known) {
+        break;
       }
     }
     for (Probe& probe : probes) {
@@ -95,10 +100,14 @@ class Attention {
  private:
   static constexpr Seconds forever{std::numeric_limits<double>::infinity()};
 
-  /// Rounds in which all ranks together take 7 samples.
+  /// Rounds in which all ranks together take the least number of samples.
   [[nodiscard]] int enough() const {
-    constexpr int least = 7;
-    return std::max(2, (least + with_core(bench_) - 1) / with_core(bench_));
+    return std::max(2, (Patient{}.least + with_core(bench_) - 1) / with_core(bench_));
+  }
+
+  static bool is_known(const Series& series) {
+    constexpr double well = 0.01;
+    return std::ssize(series.seconds) >= Patient{}.least && error_of_median(series.seconds) <= well;
   }
 
   /// On rank 0's clock, which all go by.

@@ -164,6 +164,10 @@ double spread_of(const std::vector<double>& values) {
   return middle > 0 ? median_of(deviations) / middle : 0;
 }
 
+double error_of_median(const std::vector<double>& values) {
+  return 1.2533 * 1.4826 * spread_of(values) / std::sqrt(std::max<double>(1, std::ssize(values)));
+}
+
 Json to_json(const Series& s) {
   Json json = {{"suite", s.suite},   {"what", s.what},  {"scope", s.scope},    {"ranks", s.ranks},
                {"active", s.active}, {"bytes", s.size}, {"seconds", s.seconds}};

@@ -50,6 +50,9 @@ struct Series {
 double median_of(std::vector<double> values);
 /// Median absolute deviation from the median, over the median; 0 of nothing.
 double spread_of(const std::vector<double>& values);
+/// Relative standard error of their median, if they are independent and normally distributed:
+/// 1.2533 sigma / sqrt(n), where sigma is 1.4826 median absolute deviations.
+double error_of_median(const std::vector<double>& values);
 
 Json to_json(const Series& series);
 /// InputError names file and key.

@@ -24,7 +24,8 @@ std::vector<Series> collectives_suite(const Bench& bench);
 
 /// Attention kernels (attention.cpp), on as many ranks of a host as have a core of their own, since
 /// the cores of a host slow each other down; cold operands, as a plan has them.
-///   attention  the blocks, three times over. If the budget does not suffice for all, evenly spread
+///   attention  the blocks, in sweeps over all of them, until every median's standard error is at
+///              most 1 % or the budget is used up. If it does not suffice for all, evenly spread
 ///              ones by FLOPs, the smallest and the largest first
 ///   pace       the block of pace.hpp, from time to time between the others
 ///   peak       one 512 wide head, where softmax hardly counts: close to a plain product; every
