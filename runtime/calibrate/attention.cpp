@@ -77,7 +77,8 @@ class Attention {
         const Seconds left = must ? forever : bench_.budget - now;
         if (left > Seconds(0)) {
           const int rounds = must ? enough() : sweep == 0 ? 2 : 1;
-          add_samples(series, {.least = rounds, .most = rounds, .longest = left});
+          const Seconds once(sweep == 0 ? 0 : median_of(series.seconds));
+          add_samples(series, {.least = rounds, .most = rounds, .longest = left, .once = once});
           all_known = false;
         }
       }

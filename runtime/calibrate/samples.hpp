@@ -70,6 +70,7 @@ struct Patient {
   Seconds sample{0.002};  // a sample repeats what is shorter
   Seconds budget{0.1};    // of the whole series; `least` samples are taken whatever it says
   Seconds longest{1e9};   // what `least` samples would take longer for is left out
+  Seconds once{};         // of the work, as far as is known; 0: tried first
 };
 
 enum class Samples : std::uint8_t {

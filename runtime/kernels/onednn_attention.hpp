@@ -18,10 +18,13 @@
 // it by far, which the row sum of P shows: no pass over S is spent on maxima. (FlashAttention-4
 // also rescales only when it must.)
 //
+// A tile that a mask's edge crosses is computed in slices of its keys, each by the rows that see
+// any of them (tiles.hpp): of a causal block's diagonal tiles 5/8 instead of all.
+//
 // The keys' gradients are kept transposed, so that no product needs a transposed left side, which
 // is slow. K and V are packed once for all query tiles, into the order in which oneDNN reads them
 // fastest (up to 1.5 times for bf16, beside the strided original 3 times). That is the workspace:
-// K and V of one head; backward also K^T and fp32 dK and dV of one head.
+// K and V of one head, those in slices once more; backward also K^T and fp32 dK and dV of one head.
 #pragma once
 
 #if defined(SPP_ONEDNN)
@@ -39,6 +42,7 @@
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace spp::runtime {
@@ -49,7 +53,7 @@ constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 /// number of a tile's keys. Smaller excesses do no harm, floating point being relative.
 constexpr float largest_sum = 0x1p16F;
 
-/// A product's right sides for one key tile; packed when first needed.
+/// A product's right sides for one key tile, or a slice of it; packed when first needed.
 struct PackedTile {
   dnnl::memory k_transposed, v_forward, v_transposed, k;
   bool ready = false;
@@ -94,6 +98,7 @@ class TiledAttention {
   static constexpr bool is_float = std::is_same_v<T, float>;
   static constexpr TileSize forward_size{.rows = 256, .keys = 256};
   static constexpr TileSize backward_size{.rows = 128, .keys = 256};
+  static constexpr TileSize slice{.rows = 64, .keys = 64};
 
   /// Sizes and workspaces of a call.
   void prepare(const Rows& q, const Rows& k, const Visibility& visible, const TileSize& size) {
@@ -103,11 +108,13 @@ class TiledAttention {
     group_ = q.heads / k.heads;
     width_ = q.width;
     tokens_ = std::max<std::int64_t>(1, size.rows / group_);
+    grain_ = {.keys = slice.keys, .queries = std::max<std::int64_t>(1, slice.rows / group_)};
+    slices_ = index((size.keys + slice.keys - 1) / slice.keys);
     scale_ = 1 / std::sqrt(static_cast<float>(width_));
     scale2_ = scale_ * std::numbers::log2e_v<float>;
     tiles_ = key_tiles(visible.k_tokens, size.keys);
     seen_.emplace(visible);
-    packs_.resize(tiles_.size());
+    packs_.resize(tiles_.size() * (1 + slices_));
     const std::int64_t rows = tokens_ * group_;
     for (Buffer<T>* of_rows : {&q_, &q_transposed_, &d_out_, &d_out_transposed_}) {
       of_rows->resize(rows * width_);
@@ -161,16 +168,17 @@ class TiledAttention {
             .column_stride = m.row_stride};
   }
 
+  /// `piece` is one of the tile with this number.
   PackedTile& packed(const Rows& k, const Rows& v, const HeadGroup& head, std::size_t tile,
-                     Phase phase) {
-    PackedTile& pack = packs_[tile];
+                     const Piece& piece, Phase phase) {
+    PackedTile& pack = packs_[tile * (1 + slices_) + (piece.slice ? 1 + *piece.slice : 0)];
     if (!pack.ready) {
-      const Strided keys = matrix_of(k, head, tiles_[tile]);
+      const Strided keys = matrix_of(k, head, piece.keys);
       matmuls_.pack(transposed(keys), pack.k_transposed);
       if (phase == Phase::backward) {
         matmuls_.pack(keys, pack.k);
       }
-      const Strided values = matrix_of(v, head, tiles_[tile]);
+      const Strided values = matrix_of(v, head, piece.keys);
       if (phase == Phase::forward) {
         matmuls_.pack(values, pack.v_forward);
       } else {
@@ -179,6 +187,40 @@ class TiledAttention {
       pack.ready = true;
     }
     return pack;
+  }
+
+  /// Rows of a query tile.
+  struct RowSpan {
+    std::int64_t from = 0, count = 0;
+  };
+  [[nodiscard]] RowSpan rows_of(const Piece& piece, const Interval& tokens) const {
+    return {.from = (piece.queries.begin - tokens.begin) * group_,
+            .count = piece.queries.count() * group_};
+  }
+
+  /// Whether the product of some of all `rows` has to add to out_: to what others left there, or to
+  /// zeros if it is the first one and not about all rows.
+  bool adds_to_out(bool& started, const RowSpan& some, std::int64_t rows) {
+    if (!started && some.count < rows) {
+      std::fill_n(out_.data(), rows * width_, 0.0F);
+      started = true;
+    }
+    return std::exchange(started, true);
+  }
+  /// The same for the gradients of a tile's keys.
+  bool adds_to_keys(std::size_t tile, const Piece& piece) {
+    if (!touched_[tile] && piece.slice) {
+      clear_key_gradients(tile);
+    }
+    const bool touched = touched_[tile];
+    touched_[tile] = true;
+    return touched;
+  }
+  void clear_key_gradients(std::size_t tile) {
+    for (Buffer<float>* sums : {&d_k_, &d_v_}) {
+      std::fill_n(sums->data() + tiles_[tile].row * width_, tiles_[tile].count() * width_, 0.0F);
+    }
+    touched_[tile] = true;
   }
 
   /// Zeros before and after the visible part of a row.
@@ -196,19 +238,18 @@ class TiledAttention {
     std::fill_n(sum_.begin(), rows, 0.0F);
     bool started = false;
     for (std::size_t t = 0; t < tiles_.size(); ++t) {
-      const SeenTile seen = seen_->of(tokens.begin, tokens.count(), tiles_[t]);
-      if (!seen.any) {
-        continue;
+      for (const Piece& piece : seen_->pieces(tokens, tiles_[t], grain_)) {
+        const PackedTile& pack = packed(args.k, args.v, kv, t, piece, Phase::forward);
+        const RowSpan some = rows_of(piece, tokens);
+        const std::int64_t keys = piece.keys.count();
+        matmuls_.run({.m = some.count, .n = keys, .k = width_, .packed = true},
+                     q_.data() + some.from * width_, pack.k_transposed, s_.data());
+        const bool add = adds_to_out(started, some, rows);
+        softmax(piece, some, add);
+        matmuls_.run({.m = some.count, .n = width_, .k = keys, .packed = true, .add = add},
+                     p_.data(), pack.v_forward, out_.data() + some.from * width_);
+        pace();
       }
-      const PackedTile& pack = packed(args.k, args.v, kv, t, Phase::forward);
-      const std::int64_t keys = tiles_[t].count();
-      matmuls_.run({.m = rows, .n = keys, .k = width_, .packed = true}, q_.data(),
-                   pack.k_transposed, s_.data());
-      softmax(seen, keys, started);
-      matmuls_.run({.m = rows, .n = width_, .k = keys, .packed = true, .add = started}, p_.data(),
-                   pack.v_forward, out_.data());
-      started = true;
-      pace();
     }
     if (!started) {
       std::fill_n(out_.data(), rows * width_, 0.0F);
@@ -223,20 +264,23 @@ class TiledAttention {
   }
 
   /// Scores -> probabilities up to the row's sum; brings shift2_, sum_ and out_ up to date.
-  void softmax(const SeenTile& seen, std::int64_t keys, bool started) {
+  void softmax(const Piece& piece, const RowSpan& some, bool started) {
+    const std::int64_t keys = piece.keys.count();
     std::int64_t r = 0;
-    for (const Interval& row_seen : seen.rows) {
+    for (const Interval& row_seen : seen_->of(piece.queries, piece.keys).rows) {
       for (int h = 0; h < group_; ++h, ++r) {
         T* p = p_.data() + r * keys;
         clear_around(p, row_seen, keys);
         if (!row_seen.empty()) {
-          softmax_row(r, {s_.data() + r * keys + row_seen.begin, index(row_seen.count())},
+          softmax_row(some.from + r,
+                      {s_.data() + r * keys + row_seen.begin, index(row_seen.count())},
                       p + row_seen.begin, started);
         }
       }
     }
   }
 
+  /// `r`: of the query tile.
   void softmax_row(std::int64_t r, std::span<const float> scores, T* p, bool started) {
     const std::int64_t n = std::ssize(scores);
     float& shift2 = shift2_[index(r)];
@@ -269,27 +313,34 @@ class TiledAttention {
     scale_row(shift2_.data(), rows, std::numbers::log2e_v<float>);
     bool started = false;
     for (std::size_t t = 0; t < tiles_.size(); ++t) {
-      const SeenTile seen = seen_->of(tokens.begin, tokens.count(), tiles_[t]);
-      if (!seen.any) {
-        continue;
+      for (const Piece& piece : seen_->pieces(tokens, tiles_[t], grain_)) {
+        const PackedTile& pack = packed(args.k, args.v, kv, t, piece, Phase::backward);
+        const RowSpan some = rows_of(piece, tokens);
+        const std::int64_t keys = piece.keys.count();
+        const std::int64_t row = some.from * width_;
+        const Product scores{.m = some.count, .n = keys, .k = width_, .packed = true};
+        matmuls_.run(scores, q_.data() + row, pack.k_transposed, s_.data());
+        matmuls_.run(scores, d_out_.data() + row, pack.v_transposed, dp_.data());
+        gradients(piece, some);
+        const T* p = p_.data();
+        const T* ds = ds_.data();
+        const Product of_keys{.m = width_,
+                              .n = keys,
+                              .k = some.count,
+                              .add = adds_to_keys(t, piece),
+                              .a_stride = rows,
+                              .c_stride = tiles_[t].count()};
+        const std::int64_t at = tiles_[t].row * width_ + piece.keys.row - tiles_[t].row;
+        matmuls_.run(of_keys, d_out_transposed_.data() + some.from, p, d_v_.data() + at);
+        matmuls_.run(of_keys, q_transposed_.data() + some.from, ds, d_k_.data() + at);
+        matmuls_.run({.m = some.count,
+                      .n = width_,
+                      .k = keys,
+                      .packed = true,
+                      .add = adds_to_out(started, some, rows)},
+                     ds, pack.k, out_.data() + row);
+        pace();
       }
-      const PackedTile& pack = packed(args.k, args.v, kv, t, Phase::backward);
-      const std::int64_t keys = tiles_[t].count();
-      const Product scores{.m = rows, .n = keys, .k = width_, .packed = true};
-      matmuls_.run(scores, q_.data(), pack.k_transposed, s_.data());
-      matmuls_.run(scores, d_out_.data(), pack.v_transposed, dp_.data());
-      gradients(seen, rows, keys);
-      const T* p = p_.data();
-      const T* ds = ds_.data();
-      const std::int64_t at = tiles_[t].row * width_;
-      const Product of_keys{.m = width_, .n = keys, .k = rows, .add = touched_[t]};
-      matmuls_.run(of_keys, d_out_transposed_.data(), p, d_v_.data() + at);
-      matmuls_.run(of_keys, q_transposed_.data(), ds, d_k_.data() + at);
-      matmuls_.run({.m = rows, .n = width_, .k = keys, .packed = true, .add = started}, ds, pack.k,
-                   out_.data());
-      touched_[t] = true;
-      started = true;
-      pace();
     }
     if (!started) {
       std::fill_n(out_.data(), rows * width_, 0.0F);
@@ -298,9 +349,11 @@ class TiledAttention {
   }
 
   /// Scores and dP -> P and dS.
-  void gradients(const SeenTile& seen, std::int64_t rows, std::int64_t keys) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const float lse2 = shift2_[index(r)];
+  void gradients(const Piece& piece, const RowSpan& some) {
+    const std::int64_t keys = piece.keys.count();
+    const SeenTile seen = seen_->of(piece.queries, piece.keys);
+    for (std::int64_t r = 0; r < some.count; ++r) {
+      const float lse2 = shift2_[index(some.from + r)];
       const Interval row_seen = lse2 == minus_infinity ? Interval{} : seen.rows[index(r / group_)];
       T* p = p_.data() + r * keys;
       T* ds = ds_.data() + r * keys;
@@ -309,7 +362,10 @@ class TiledAttention {
       const std::int64_t at = r * keys + row_seen.begin;
       gradient_row(s_.data() + at, dp_.data() + at, p + row_seen.begin, ds + row_seen.begin,
                    row_seen.count(),
-                   {.scale = scale_, .scale2 = scale2_, .lse2 = lse2, .delta = delta_[index(r)]});
+                   {.scale = scale_,
+                    .scale2 = scale2_,
+                    .lse2 = lse2,
+                    .delta = delta_[index(some.from + r)]});
     }
   }
 
@@ -318,11 +374,11 @@ class TiledAttention {
     for (std::size_t t = 0; t < tiles_.size(); ++t) {
       const KeyTile& tile = tiles_[t];
       const Interval keys{.begin = tile.row, .end = tile.row + tile.count()};
+      if (!touched_[t]) {
+        clear_key_gradients(t);
+      }
       for (const auto& [accumulator, to] : {std::pair(&d_k_, &args.d_k), {&d_v_, &args.d_v}}) {
-        float* sum = accumulator->data() + tile.row * width_;
-        if (!touched_[t]) {
-          std::fill_n(sum, tile.count() * width_, 0.0F);
-        }
+        const float* sum = accumulator->data() + tile.row * width_;
         gradient_rows_.resize(tile.count() * width_);
         transpose(sum, width_, tile.count(), gradient_rows_.data());
         scatter(gradient_rows_.data(), *to, kv, keys);
@@ -336,10 +392,12 @@ class TiledAttention {
   int group_ = 1;
   std::int64_t width_ = 1;
   std::int64_t tokens_ = 1;  // of a query tile
+  Grain grain_;
+  std::size_t slices_ = 1;  // of a key tile, at most
   float scale_ = 1, scale2_ = 1;
   std::vector<KeyTile> tiles_;
   std::optional<SeenKeys> seen_;
-  std::vector<PackedTile> packs_;                          // by key tile
+  std::vector<PackedTile> packs_;                          // by key tile: it and its slices
   std::vector<bool> touched_;                              // d_k_ and d_v_ hold something
   Buffer<T> q_, q_transposed_, d_out_, d_out_transposed_;  // [rows, width] and transposed
   Buffer<float> s_, dp_;                                   // [rows, keys]

@@ -65,10 +65,11 @@ class Buffer {
   std::int64_t count_ = 0;
 };
 
-/// c[m, n] = a[m, k] b[k, n]; with `add`, c += … . All dense and row-major, b maybe packed.
+/// c[m, n] = a[m, k] b[k, n]; with `add`, c += … . All row-major; b dense or packed.
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
   bool packed = false, add = false;
+  std::int64_t a_stride = 0, c_stride = 0;  // of rows, in elements; 0: dense
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
@@ -133,8 +134,12 @@ class Matmuls {
   };
 
   dnnl::matmul::primitive_desc describe(const Product& p, const Desc& b, bool add) const {
-    const Desc a({p.m, p.k}, type_, Tag::ab);
-    const Desc c({p.m, p.n}, dnnl::memory::data_type::f32, Tag::ab);
+    const auto rows_of = [](std::int64_t rows, std::int64_t columns, auto type,
+                            std::int64_t stride) {
+      return Desc({rows, columns}, type, {stride > 0 ? stride : columns, 1});
+    };
+    const Desc a = rows_of(p.m, p.k, type_, p.a_stride);
+    const Desc c = rows_of(p.m, p.n, dnnl::memory::data_type::f32, p.c_stride);
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (add) {

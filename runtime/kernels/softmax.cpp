@@ -1,6 +1,8 @@
-// In vectors of the compiler (one register with AVX512, two with AVX2, four without), not in loops
-// for it to vectorise: g++ 12 then guards every operation after the clamp with a mask, adds the
-// lanes of a sum one by one, and is slower still when a loop also rounds.
+// In vectors of the compiler, not in loops for it to vectorise: g++ 12 then guards every operation
+// after the clamp with a mask, adds the lanes of a sum one by one, and is slower still when a loop
+// also rounds. A vector is a register of AVX2: of longer ones g++ compares lane by lane where there
+// are no longer registers (exp took 3 times as long on an AVX2 CPU). CPUs with AVX512 and its bf16
+// have softmax_avx512.cpp.
 #include "runtime/kernels/every_cpu.hpp"
 #include "runtime/kernels/softmax_loops.hpp"
 
@@ -10,7 +12,7 @@
 namespace spp::runtime {
 namespace {
 
-constexpr std::int64_t lanes = 16;
+constexpr std::int64_t lanes = 8;
 using Floats = float __attribute__((vector_size(lanes * 4)));
 using Words = std::uint32_t __attribute__((vector_size(lanes * 4)));
 using Halves = std::uint16_t __attribute__((vector_size(lanes * 2)));
@@ -105,13 +107,9 @@ SPP_INLINE void exp2_of(Floats& x) {
 /// All lanes joined, half by half: one after the other they would wait for each other.
 template <class Join>
 SPP_INLINE float folded(const Floats& x, const Join& join) {
-  using Eight = float __attribute__((vector_size(32)));
   using Four = float __attribute__((vector_size(16)));
-  Eight eights[2];
-  std::memcpy(eights, &x, sizeof x);
-  join(eights[0], eights[1]);
   Four fours[2];
-  std::memcpy(fours, eights, sizeof fours);
+  std::memcpy(fours, &x, sizeof x);
   join(fours[0], fours[1]);
   float ones[4];
   std::memcpy(ones, fours, sizeof ones);

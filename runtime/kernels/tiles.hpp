@@ -5,6 +5,7 @@
 #include "runtime/kernels/attention.hpp"
 
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,16 +27,33 @@ struct SeenTile {
   bool any = false;
 };
 
+/// A rectangle of scores: a tile or a slice of it, and the queries that see any of its keys.
+struct Piece {
+  KeyTile keys;
+  std::optional<std::size_t> slice;  // which one of the tile; none: all of it
+  Interval queries{};                // of the block
+};
+/// Slices of tiles have `keys` keys; queries come in multiples of `queries`, so that there are few
+/// different sizes.
+struct Grain {
+  std::int64_t keys = 64;
+  std::int64_t queries = 64;
+};
+
 /// The visible keys of every query of a block.
 class SeenKeys {
  public:
   explicit SeenKeys(const Visibility& visible);
-  /// Of queries [from, from + count). The result lives until the next call.
-  SeenTile of(std::int64_t from, std::int64_t count, const KeyTile& tile);
+  /// What `queries` of the block see. The result lives until the next call.
+  SeenTile of(const Interval& queries, const KeyTile& tile);
+  /// What covers all that `queries` see of the tile: all of it, or slices where those have much
+  /// fewer scores, as where a mask's edge crosses the tile. Lives until the next call.
+  std::span<const Piece> pieces(const Interval& queries, const KeyTile& tile, const Grain& grain);
 
  private:
   std::vector<std::array<Interval, 2>> seen_;  // by query and range of k_tokens
   std::vector<Interval> rows_;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace spp::runtime
