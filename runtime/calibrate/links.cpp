@@ -46,11 +46,14 @@ class Links {
   }
 
   std::unique_ptr<Pending> post(const ExchangeWork& work, std::int64_t bytes) {
-    return exchange(bench_.transport, tag,
-                    {.to = work.to,
-                     .from = work.from,
-                     .send = {out_.next(bytes)},
-                     .receive = {in_.next(bytes)}});
+    ExchangeParts parts{.to = work.to, .from = work.from, .send = {}, .receive = {}};
+    if (work.to.valid()) {
+      parts.send = {out_.next(bytes)};
+    }
+    if (work.from.valid()) {
+      parts.receive = {in_.next(bytes)};
+    }
+    return exchange(bench_.transport, tag, parts);
   }
 
   void finish(Pending& running) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace spp::runtime {
 namespace {
@@ -168,10 +169,14 @@ class RankProgram {
     Prepared p{.copies = {}, .times = times_in_sample};
     const int copies = work.bytes < small ? 1 : copies_of(2 * work.bytes, p.times);
     for (int i = 0; i < copies; ++i) {
-      p.copies.emplace_back(Exchange{.to = work.to,
-                                     .from = work.from,
-                                     .send = {filled("send", first_tokens(work.bytes / 4))},
-                                     .receive = {numbers("receive", work.bytes / 4)}});
+      Exchange op{.to = work.to, .from = work.from, .send = {}, .receive = {}};
+      if (op.to.valid()) {
+        op.send = {filled("send", first_tokens(work.bytes / 4))};
+      }
+      if (op.from.valid()) {
+        op.receive = {numbers("receive", work.bytes / 4)};
+      }
+      p.copies.emplace_back(std::move(op));
     }
     return p;
   }

@@ -61,6 +61,13 @@ std::vector<Probe> link_probes(const Layout& layout, std::int64_t largest) {
       return r == first ? between(second, second) : r == second ? between(first, first) : Work();
     };
   };
+  const auto one_way = [](int from, int to) {
+    return [=](int r) {
+      return r == from ? Work(ExchangeWork{.to = Rank(to), .from = Rank()})
+             : r == to ? Work(ExchangeWork{.to = Rank(), .from = Rank(from)})
+                       : Work();
+    };
+  };
   const auto next_node = [&](int r) { return between((r + n) % all, (r - n + all) % all); };
   if (n > 1) {
     add({.what = "ring", .scope = "intra", .ranks = n, .active = all}, [&](int r) {
@@ -68,11 +75,13 @@ std::vector<Probe> link_probes(const Layout& layout, std::int64_t largest) {
       return between(first + (r - first + 1) % n, first + (r - first - 1 + n) % n);
     });
     add({.what = "pair", .scope = "intra", .ranks = 2, .active = 2}, pair(0, 1));
+    add({.what = "one_way", .scope = "intra", .ranks = 2, .active = 2}, one_way(0, 1));
   }
   if (layout.nodes() > 1) {
     add({.what = "ring", .scope = "inter", .ranks = layout.nodes(), .active = layout.nodes()},
         [&](int r) { return r % n == 0 ? next_node(r) : Work(); });
     add({.what = "pair", .scope = "inter", .ranks = 2, .active = 2}, pair(0, n));
+    add({.what = "one_way", .scope = "inter", .ranks = 2, .active = 2}, one_way(0, n));
     add({.what = "pairs", .scope = "inter", .ranks = layout.nodes(), .active = all}, next_node);
   }
   return probes;

@@ -10,7 +10,8 @@
 
 namespace spp::runtime {
 
-/// A message to one neighbour and one from another, at the same time.
+/// A message to one neighbour and one from another, at the same time; an invalid rank: not that
+/// one.
 struct ExchangeWork {
   Rank to, from;
   std::int64_t bytes = 0;  // of each

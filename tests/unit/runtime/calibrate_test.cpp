@@ -10,6 +10,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -234,6 +235,34 @@ TEST_CASE("the first few of many probes are spread over all") {
   for (std::size_t i = 0; i < 214; ++i) {
     CHECK(order.at(i) == i);
   }
+}
+
+// Deviations 0.3 0.2 0.1 0 0.1 0.2 0.3 from a median of 2: their median is 0.2, a tenth of it.
+TEST_CASE("the error of a median falls with the number of samples") {
+  CHECK(runtime::error_of_median({}) == 0);
+  CHECK(runtime::error_of_median({3, 3, 3}) == 0);
+  CHECK(runtime::error_of_median({1.7, 1.8, 1.9, 2, 2.1, 2.2, 2.3}) ==
+        Approx(1.2533 * 1.4826 * 0.1 / std::sqrt(7)));
+}
+
+TEST_CASE("blocks are measured until their medians are known well, or very often") {
+  runtime::CalibrationRequest request;
+  request.transport = &runtime::transports::by_name("inproc", "test");
+  request.kernels = &runtime::attention_kernels::by_name("reference", "test");
+  request.ranks = 2;
+  request.shape = small_problem();
+  request.blocks = cli::blocks_of_plans(small_problem(), 2);
+  request.suites = {"attention"};
+  request.budget = Seconds(60);
+  std::size_t blocks = 0;
+  for (const Series& s : runtime::calibrate(request).series.at("attention")) {
+    if (s.what == "attention") {
+      ++blocks;
+      CHECK(s.seconds.size() >= 7);
+      CHECK((runtime::error_of_median(s.seconds) <= 0.01 || s.seconds.size() >= 64));
+    }
+  }
+  CHECK(blocks == request.blocks.size());
 }
 
 TEST_CASE("the pace of a machine is that of the ranks that have a core") {
