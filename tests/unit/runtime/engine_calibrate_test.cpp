@@ -97,8 +97,8 @@ TEST_CASE("emulated nodes are nodes") {
   for (const Series& s : calibration.series.at("links")) {
     links.insert(s.scope + " " + s.what);
   }
-  CHECK(links == std::set<std::string>{"intra ring", "intra pair", "inter ring", "inter pair",
-                                       "inter pairs"});
+  CHECK(links == std::set<std::string>{"intra ring", "intra pair", "intra one_way", "inter ring",
+                                       "inter pair", "inter one_way", "inter pairs"});
   request.ranks_per_node = 3;
   CHECK_THROWS_AS(calibrate_engine(request), InputError);
 }
