@@ -40,8 +40,8 @@ struct FittedTransport {
 /// What ranks shared while messages were timed, and what is known of their links.
 struct Sharing {
   int nodes = 1, per_node = 1;
-  std::int64_t cores = 0;    // of a node, or of all nodes; 0: ranks are GPUs
-  bool share_cores = false;  // all nodes do
+  std::int64_t cores = 0;  // that the ranks of these nodes share; 0: ranks are GPUs
+  int nodes_on_cores = 1;
   int ranks_per_gpu = 1;
   double gpu_memory_rate = 0;  // bytes/s that the ranks of a GPU reach together
   int ranks_per_nic = 0;       // 0: to be found out

@@ -102,7 +102,7 @@ Json machine_of_cores(const ProfileInput& input, const Numbers& numbers) {
   const Sharing sharing{.nodes = hosts.nodes(),
                         .per_node = hosts.per_node,
                         .cores = hosts.cores,
-                        .share_cores = hosts.share_cores};
+                        .nodes_on_cores = hosts.nodes_on_cores};
   Json json = Numbers::headed("machine", input.name);
   json["gpu"] = core(input, series, numbers);
   json["gpus_per_node"] = numbers.counted(hosts.per_node, "ranks of a host");
@@ -120,8 +120,11 @@ Json machine_of_cores(const ProfileInput& input, const Numbers& numbers) {
     json["inter"] =
         network_json(*inter, transport(*inter, across, numbers), hosts.per_node, numbers);
   }
+  const int together = hosts.nodes_on_cores;
   json["host"] = {{"cores", numbers.counted(hosts.cores, "sched_getaffinity")},
-                  {"shared_by", hosts.share_cores ? "cluster" : "node"}};
+                  {"shared_by", together == 1               ? Json("node")
+                                : together == hosts.nodes() ? Json("cluster")
+                                                            : Json(together)}};
   return json;
 }
 

@@ -164,7 +164,7 @@ double slowdown(const std::vector<const Series*>& list, const FittedTransport& t
   const double active = list.front()->active;
   if (sharing.cores > 0) {
     constexpr double all_busy = 0.85;  // of the cores; moving bytes is not all that they do
-    const double on_cores = sharing.share_cores ? active : active / sharing.nodes;
+    const double on_cores = active * sharing.nodes_on_cores / sharing.nodes;
     const double wanted = on_cores * t.cpu_share.value / static_cast<double>(sharing.cores);
     const double reached = best_rate(segments_of(list), list);
     const bool by_link = list.front()->scope == "inter" && alone > 0 && reached > 0 &&

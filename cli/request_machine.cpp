@@ -218,7 +218,9 @@ void Reader::list_constants(const sim::MachineSpec& machine) {
     const sim::HostSpec& host = *machine.host;
     assume("host.cores",
            fmt::format("{} shared by the ranks of {}", host.cores.value,
-                       host.of_cluster ? "all nodes" : "a node"),
+                       host.nodes == 0   ? "all nodes"
+                       : host.nodes == 1 ? "a node"
+                                         : fmt::format("{} nodes", host.nodes)),
            host.cores.source);
   }
   if (machine.device) {

@@ -37,7 +37,8 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem,
   }
   if (const auto& host = cluster.machine().host) {
     const auto cores = static_cast<double>(host->cores.value);
-    cores_ = std::min(cores_, host->of_cluster ? cores : cores * nodes_);
+    cores_ =
+        std::min(cores_, cores * std::ceil(nodes_ / static_cast<double>(host->nodes_of(nodes_))));
   }
   if (const auto& device = cluster.machine().device; device && !device->split) {
     cores_ = std::ceil(cluster.gpus() / static_cast<double>(device->ranks.value));

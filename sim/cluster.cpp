@@ -118,8 +118,7 @@ Cluster::Cluster(MachineSpec machine, int nodes, int gpus)
   size_of(LinkKind::leaf_out) = size_of(LinkKind::leaf_in) = static_cast<int>(leaf) * per_node_;
   const int on_device =
       machine_.device ? static_cast<int>(machine_.device->ranks.value) : per_node_;
-  size_of(LinkKind::cores) =
-      machine_.host && machine_.host->of_cluster ? nodes * per_node_ : on_device;
+  size_of(LinkKind::cores) = machine_.host ? machine_.host->nodes_of(nodes) * per_node_ : on_device;
   size_of(LinkKind::memory) = on_device;
 
   first_link_.fill(-1);

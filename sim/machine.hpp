@@ -7,6 +7,7 @@
 #include "schedule/measure.hpp"
 #include "schedule/problem.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -207,11 +208,14 @@ struct InterSpec {
   Sourced<std::int64_t> gpus_per_nic;
 };
 
-/// Cores that the ranks of a CPU machine share: each takes one at most. All nodes of a cluster
-/// share them where nodes are emulated on one machine.
+/// Cores that the ranks of a CPU machine share: each takes one at most. Several nodes share them
+/// where nodes are emulated on one machine.
 struct HostSpec {
   Sourced<std::int64_t> cores;
-  bool of_cluster = false;  // else of each node
+  std::int64_t nodes = 1;  // neighbours that share them; 0: all
+  [[nodiscard]] int nodes_of(int cluster) const {
+    return nodes == 0 ? cluster : static_cast<int>(std::min<std::int64_t>(nodes, cluster));
+  }
 };
 
 /// A GPU that several consecutive ranks share (threads of one process), on as many nodes as are

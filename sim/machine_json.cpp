@@ -240,6 +240,14 @@ void read_shares(const JsonView& document, TransportSpec& t) {
   t.sms = read_count(document.at("sms"), most_sms);
 }
 
+/// "node", "cluster" or a number of nodes -> HostSpec::nodes.
+std::int64_t read_sharing_nodes(const JsonView& view) {
+  if (view.value().is_number()) {
+    return view.integer(1, most_gpus);
+  }
+  return one_of(view, {"node", "cluster"}) == "cluster" ? 0 : 1;
+}
+
 void read_fabric_and_host(const JsonView& document, MachineSpec& m) {
   if (const auto fabric = document.find("fabric")) {
     fabric->allow_only({"kind", "nodes_per_leaf", "oversubscription"});
@@ -252,7 +260,7 @@ void read_fabric_and_host(const JsonView& document, MachineSpec& m) {
   if (const auto host = document.find("host")) {
     host->allow_only({"cores", "shared_by"});
     m.host = {.cores = read_count(host->at("cores"), most_gpus),
-              .of_cluster = one_of(host->at("shared_by"), {"node", "cluster"}) == "cluster"};
+              .nodes = read_sharing_nodes(host->at("shared_by"))};
   }
 }
 

@@ -23,7 +23,7 @@ Hosts emulated(const Hosts& real, int ranks, int per_node) {
     hosts.names.push_back(fmt::format("{}:{}", real.names.front(), node));
   }
   hosts.per_node = per_node;
-  hosts.share_cores = true;
+  hosts.nodes_on_cores = hosts.nodes();
   hosts.memory = Bytes(real.memory.value() / hosts.nodes());
   return hosts;
 }
@@ -78,13 +78,13 @@ std::vector<Series> run_suite(const std::string& suite, Transport& transport, co
                          .shape = request.shape},
                         request.blocks);
   }
-  const int self = transport.rank().value;
+  const int sharing = hosts.nodes_on_cores * hosts.per_node;
   return host_suite(suite,
                     {.transport = transport,
                      .budget = budget,
                      .per_node = hosts.per_node,
-                     .place = hosts.share_cores ? self : self % hosts.per_node,
-                     .sharing = hosts.share_cores ? transport.size() : hosts.per_node,
+                     .place = transport.rank().value % sharing,
+                     .sharing = sharing,
                      .cores = hosts.cores,
                      .largest = request.largest_message},
                     request);

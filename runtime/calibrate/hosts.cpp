@@ -78,6 +78,22 @@ bool share_cores(const Place& a, const Place& b) {
          std::ranges::any_of(a.cores, [&](int core) { return b.cores.contains(core); });
 }
 
+/// Neighbouring nodes that share cores, as many everywhere; if they differ, all nodes.
+int nodes_on_cores(const std::vector<Place>& nodes) {
+  std::size_t together = 1;
+  while (together < nodes.size() && share_cores(nodes.front(), nodes[together])) {
+    ++together;
+  }
+  for (std::size_t a = 0; a < nodes.size(); ++a) {
+    for (std::size_t b = a + 1; b < nodes.size(); ++b) {
+      if (share_cores(nodes[a], nodes[b]) != (a / together == b / together)) {
+        return static_cast<int>(nodes.size());
+      }
+    }
+  }
+  return static_cast<int>(together);
+}
+
 }  // namespace
 
 Hosts find_hosts(Transport& transport) {
@@ -106,17 +122,18 @@ Hosts find_hosts(Transport& transport) {
                                    hosts.per_node, hosts.names.front(), ranks[i], hosts.names[i]));
     }
   }
-  const auto of_first_host = [&](const Place& p) { return p.host == hosts.names.front(); };
-  const auto shared = [&](const Place& p) {
-    return !of_first_host(p) && std::ranges::any_of(places, [&](const Place& q) {
-      return of_first_host(q) && share_cores(p, q);
-    });
-  };
-  hosts.share_cores = std::ranges::any_of(places, shared);
+  std::vector<Place> nodes;
+  for (std::size_t r = 0; r < places.size(); ++r) {
+    if (r % static_cast<std::size_t>(hosts.per_node) == 0) {
+      nodes.push_back(places[r]);
+    }
+    nodes.back().cores.insert(places[r].cores.begin(), places[r].cores.end());
+  }
+  hosts.nodes_on_cores = nodes_on_cores(nodes);
   std::set<int> cores;
-  for (const Place& p : places) {
-    if (of_first_host(p) || (hosts.share_cores && on_one_machine(p, places.front()))) {
-      cores.insert(p.cores.begin(), p.cores.end());
+  for (const Place& node : std::span(nodes).first(static_cast<std::size_t>(hosts.nodes_on_cores))) {
+    if (on_one_machine(node, nodes.front())) {
+      cores.insert(node.cores.begin(), node.cores.end());
     }
   }
   hosts.cores = std::max<std::int64_t>(1, static_cast<std::int64_t>(cores.size()));

@@ -13,8 +13,8 @@ namespace spp::runtime {
 struct Hosts {
   std::vector<std::string> names;  // by node; "host:1" if nodes are emulated
   int per_node = 1;                // ranks of a node, neighbours
-  std::int64_t cores = 1;          // of a node that this program may use; or that nodes share
-  bool share_cores = false;        // nodes of one machine do, unless each has cores of its own
+  std::int64_t cores = 1;          // that the ranks of these neighbouring nodes may use:
+  int nodes_on_cores = 1;          // several on one machine, unless each has cores of its own
   Bytes memory{};                  // of a node
   [[nodiscard]] int nodes() const { return static_cast<int>(names.size()); }
 };

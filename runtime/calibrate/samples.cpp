@@ -165,7 +165,8 @@ double spread_of(const std::vector<double>& values) {
 }
 
 double error_of_median(const std::vector<double>& values) {
-  return 1.2533 * 1.4826 * spread_of(values) / std::sqrt(std::max<double>(1, std::ssize(values)));
+  const auto n = static_cast<double>(std::max<std::size_t>(1, values.size()));
+  return 1.2533 * 1.4826 * spread_of(values) / std::sqrt(n);
 }
 
 Json to_json(const Series& s) {

@@ -55,13 +55,17 @@ std::vector<World> worlds(int ranks) {
     cores.cores = ranks / 4 + 1;
     list.push_back({"two nodes of shared cores, ranks dealt out", cores, RankOrder::cyclic});
     cores.gpus_per_nic = ranks / 2;
-    cores.of_cluster = true;
+    cores.nodes_on_cores = 0;
     list.push_back({"two nodes emulated on the same cores", cores});
   }
   if (ranks % 4 == 0) {
     PlainMachine four = node;
     four.gpus_per_node = ranks / 4;
     list.push_back({"four nodes", four});
+    cores.gpus_per_node = ranks / 4;
+    cores.gpus_per_nic = 1;
+    cores.nodes_on_cores = 2;
+    list.push_back({"four nodes, two emulated on the same cores", cores});
     four.nodes_per_leaf = 2;
     four.oversubscription = 2;
     list.push_back({"four nodes, fat tree 2:1", four});

@@ -37,6 +37,19 @@ if(NOT code EQUAL 0 OR NOT ranks EQUAL 2 OR (cores GREATER 1 AND NOT distinct EQ
   message(FATAL_ERROR "ended with ${code}; cores of two nodes:\n${output}")
 endif()
 
+# Of more nodes than cores equally many keep to each.
+math(EXPR nodes "2 * ${cores}")
+if(nodes LESS_EQUAL 16)
+  execute_process(COMMAND "${SLOW_NETWORK}" --nodes ${nodes} --ranks-per-node 1 -- grep Cpus_allowed_list /proc/self/status
+    OUTPUT_VARIABLE output RESULT_VARIABLE code TIMEOUT 60)
+  string(REGEX MATCHALL "list:[^\n]*" lists "${output}")
+  list(REMOVE_DUPLICATES lists)
+  list(LENGTH lists distinct)
+  if(NOT code EQUAL 0 OR NOT distinct EQUAL cores)
+    message(FATAL_ERROR "ended with ${code}; cores of ${nodes} nodes:\n${output}")
+  endif()
+endif()
+
 execute_process(COMMAND "${SLOW_NETWORK}" --nodes 3 --ranks-per-node 1 -- sh -c "exit 5"
   RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET TIMEOUT 60)
 if(NOT code EQUAL 5)

@@ -61,7 +61,7 @@ sim::MachineSpec machine(const PlainMachine& plain) {
     inter.transport.cpu_share = Sourced<double>{.value = across > 0 ? across : plain.cpu_share};
   }
   if (plain.cores > 0) {
-    m.host = sim::HostSpec{.cores = {.value = plain.cores}, .of_cluster = plain.of_cluster};
+    m.host = sim::HostSpec{.cores = {.value = plain.cores}, .nodes = plain.nodes_on_cores};
   }
   if (plain.ranks_per_device > 0) {
     m.intra.medium = "device";

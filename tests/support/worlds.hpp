@@ -28,7 +28,7 @@ struct PlainMachine {
   double cpu_share = 0;  // above 0: ranks are CPU cores, and messages inside a node take this
   double network_cpu_share = 0;  // across nodes; as cpu_share if 0
   int cores = 0;                 // above 0: that ranks share
-  bool of_cluster = false;       // all of them; else those of a node
+  int nodes_on_cores = 1;        // whose ranks do; 0: all
   int ranks_per_device = 0;      // above 0: that share a GPU
   bool split = true;             // its SMs; else ranks use them in turn
   Bandwidth device_memory{};     // of the GPU

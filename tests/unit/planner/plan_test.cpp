@@ -121,11 +121,11 @@ TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated 
 namespace {
 
 /// CPU ranks of the example profile; none measured if `fitted`.
-sim::Cluster cpu_cluster(int nodes, std::int64_t cores, bool of_cluster, bool fitted) {
+sim::Cluster cpu_cluster(int nodes, std::int64_t cores, int nodes_on_cores, bool fitted) {
   sim::MachineSpec spec =
       sim::read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
   spec.host->cores.value = cores;
-  spec.host->of_cluster = of_cluster;
+  spec.host->nodes = nodes_on_cores;
   if (fitted) {
     spec.gpu.measured.clear();
   }
@@ -148,10 +148,10 @@ Request cpu_request(const sim::Cluster& cluster, std::int64_t seq, MaskKind mask
 TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or fitted") {
   const int nodes = GENERATE(1, 2, 4);
   const std::int64_t cores = GENERATE(1, 2);
-  const bool of_cluster = GENERATE(false, true);
+  const int nodes_on_cores = GENERATE(0, 1, 2);
   const bool fitted = GENERATE(false, true);
   const MaskKind mask = GENERATE(MaskKind::causal, MaskKind::full);
-  const sim::Cluster cluster = cpu_cluster(nodes, cores, of_cluster, fitted);
+  const sim::Cluster cluster = cpu_cluster(nodes, cores, nodes_on_cores, fitted);
   for (const std::int64_t seq : {512, 8192}) {
     const Request request = cpu_request(cluster, seq, mask);
     const Evaluator evaluator(request);

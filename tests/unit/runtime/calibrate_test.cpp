@@ -116,7 +116,7 @@ TEST_CASE("a node's ranks share its link, unless it was the cores that slowed th
       s.active = s.what == "ring" ? 2 : s.active;
     }
     const auto t = cli::fit_transport(series, "inter",
-                                      {.nodes = 2, .per_node = 2, .cores = 2, .share_cores = true});
+                                      {.nodes = 2, .per_node = 2, .cores = 2, .nodes_on_cores = 2});
     REQUIRE(t.has_value());
     CHECK(t->rate.value == Approx(60e6).epsilon(0.02));
     return t->nics;

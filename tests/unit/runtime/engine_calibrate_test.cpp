@@ -92,7 +92,7 @@ TEST_CASE("emulated nodes are nodes") {
   check_samples(calibration);
   CHECK(calibration.hosts.nodes() == 2);
   CHECK(calibration.hosts.per_node == 2);
-  CHECK(calibration.hosts.share_cores);
+  CHECK(calibration.hosts.nodes_on_cores == 2);
   std::set<std::string> links;
   for (const Series& s : calibration.series.at("links")) {
     links.insert(s.scope + " " + s.what);

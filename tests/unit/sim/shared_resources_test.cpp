@@ -211,21 +211,26 @@ TEST_CASE("an exchange with itself runs on the rank's core") {
   CHECK(result.messages == 0);
 }
 
-TEST_CASE("cores are a link of a node or of the cluster, if ranks must share them") {
-  const auto cluster = [](int per_node, int nodes, int shared, bool of_cluster) {
+TEST_CASE("cores are a link of a node, of some or of all, if ranks must share them") {
+  const auto cluster = [](int per_node, int nodes, int shared, int nodes_on_cores) {
     PlainMachine plain = cores(1, shared);
     plain.gpus_per_node = per_node;
-    plain.of_cluster = of_cluster;
+    plain.nodes_on_cores = nodes_on_cores;
     return Cluster(test::machine(plain), nodes, nodes * per_node);
   };
-  const Cluster node = cluster(4, 2, 2, false);
+  const Cluster node = cluster(4, 2, 2, 1);
   CHECK(node.link(LinkKind::cores, 0) == node.link(LinkKind::cores, 3));
   CHECK(node.link(LinkKind::cores, 3) != node.link(LinkKind::cores, 4));
   CHECK(node.ranks_per_core() == 2);
-  const Cluster all = cluster(4, 2, 2, true);
+  const Cluster all = cluster(4, 2, 2, 0);
   CHECK(all.link(LinkKind::cores, 0) == all.link(LinkKind::cores, 7));
   CHECK(all.ranks_per_core() == 4);
-  const Cluster enough = cluster(4, 2, 4, false);
+  const Cluster two = cluster(2, 4, 1, 2);
+  CHECK(two.link(LinkKind::cores, 0) == two.link(LinkKind::cores, 3));
+  CHECK(two.link(LinkKind::cores, 3) != two.link(LinkKind::cores, 4));
+  CHECK(two.link(LinkKind::cores, 4) == two.link(LinkKind::cores, 7));
+  CHECK(two.ranks_per_core() == 4);
+  const Cluster enough = cluster(4, 2, 4, 1);
   CHECK_FALSE(enough.link(LinkKind::cores, 0).valid());
   CHECK(enough.ranks_per_core() == 1);
 }
