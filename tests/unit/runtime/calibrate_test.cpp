@@ -252,8 +252,9 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
   request.ranks = 2;
   request.shape = small_problem();
   request.blocks = cli::blocks_of_plans(small_problem(), 2);
+  request.blocks.resize(2);
   request.suites = {"attention"};
-  request.budget = Seconds(60);
+  request.budget = Seconds(60);  // far more than it takes
   std::size_t blocks = 0;
   for (const Series& s : runtime::calibrate(request).series.at("attention")) {
     if (s.what == "attention") {
