@@ -13,10 +13,9 @@ namespace spp::runtime {
 ///             the next one and receives from the one before: what a ring's exchange does
 ///   pair      the first two ranks of a node (intra), the first ranks of the first two nodes
 ///             (inter): both ways at once, everybody else quiet
-///   one_way   the first of these sends, the other one receives. What both ways at once cost is
-///   seen
-///             beside it; the model's rates are those of both ways, as in rings and collectives.
-///             (Small messages follow each other without waiting: not their latency.)
+///   one_way   the first of these sends, the other one receives: shows what both ways at once cost.
+///             The model's rates are those of both ways, as in rings and collectives. (Small
+///             messages follow each other without waiting: not their latency.)
 ///   pairs     inter: every rank with its like in the next node
 ///   cpu       `seconds` of the rank's own core per byte moved in a pair's exchange
 std::vector<Series> links_suite(const Bench& bench);

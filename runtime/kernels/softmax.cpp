@@ -1,7 +1,7 @@
 // In vectors of the compiler, not in loops for it to vectorise: g++ 12 then guards every operation
 // after the clamp with a mask, adds the lanes of a sum one by one, and is slower still when a loop
 // also rounds. A vector is a register of AVX2: of longer ones g++ compares lane by lane where there
-// are no longer registers (exp took 3 times as long on an AVX2 CPU). CPUs with AVX512 and its bf16
+// are no longer registers (exp took 6 times as long on an AVX2 CPU). CPUs with AVX512 and its bf16
 // have softmax_avx512.cpp.
 #include "runtime/kernels/every_cpu.hpp"
 #include "runtime/kernels/softmax_loops.hpp"
