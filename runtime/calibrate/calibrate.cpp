@@ -36,7 +36,7 @@ double weight_of(std::string_view suite) {
 std::vector<Series> host_suite(const std::string& suite, const Bench& bench,
                                const CalibrationRequest& request) {
   if (suite == "links") {
-    return links_suite(bench);
+    return links_suite(bench, *request.kernels, request.shape.dtype);
   }
   if (suite == "collectives") {
     return collectives_suite(bench);

@@ -1,25 +1,49 @@
 // Point-to-point messages. An exchange in both directions is what rings do, so that is what is
 // timed; `size` is what one rank sends.
 //
-// Core time of a message: a rank works through a fixed loop that polls the transport about every
-// 0.2 ms, once with an exchange always under way and once without. What its thread takes longer, in
-// time of its own core, over the bytes that it has sent meanwhile, is what a byte that goes out and
-// one that comes in cost together.
+// Core time of a message: all ranks compute attention, which polls the transport as in a plan, once
+// without messages and once with an exchange always under way. What their threads take longer, in
+// time of their own cores, over the bytes that they have sent meanwhile, is what a byte that goes
+// out and one that comes in cost together: system calls, copies, and what both push out of the
+// caches. It takes the kernel: beside work in registers the same bytes took a third less of a core.
+#include "runtime/calibrate/operands.hpp"
 #include "runtime/calibrate/probes.hpp"
 #include "runtime/calibrate/suites.hpp"
 #include "runtime/comm/collectives.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
 
 namespace spp::runtime {
 namespace {
 
 constexpr int tag = 0;
 
+/// Fits into the cache of a core, as the tiles of larger ones do.
+AttentionBlock block_beside(DType dtype) {
+  const TokenSet tokens(TokenRange{.begin = 0, .count = 512});
+  return {.q = tokens,
+          .k = tokens,
+          .q_heads = 2,
+          .kv_heads = 2,
+          .head_dim = 64,
+          .mask = {.kind = MaskKind::full},
+          .dtype = dtype};
+}
+
 class Links {
+  using Clock = std::chrono::steady_clock;
+
  public:
-  explicit Links(const Bench& bench)
-      : bench_(bench), out_(4 * bench.largest), in_(4 * bench.largest) {}
+  Links(const Bench& bench, const AttentionBackend& kernels, DType dtype)
+      : bench_(bench),
+        kernels_(kernels.make()),
+        beside_(block_beside(dtype)),
+        out_(4 * bench.largest),
+        in_(4 * bench.largest) {}
 
   std::vector<Series> run() {
     const Layout layout{.ranks = bench_.ranks(), .per_node = bench_.per_node};
@@ -28,12 +52,12 @@ class Links {
     for (Probe& probe : probes) {
       time(probe, short_one);
     }
-    for (const std::string_view scope : {"intra", "inter"}) {
-      const auto pair = std::ranges::find_if(probes, [&](const Probe& p) {
-        return p.series.what == "pair" && p.series.scope == scope;
-      });
-      if (pair != probes.end()) {
-        cpu(std::string(scope), mine(*pair));
+    // The patterns in which all ranks take part.
+    for (const auto& [what, scope] : {std::pair("ring", "intra"), std::pair("pairs", "inter")}) {
+      const auto probe = std::ranges::find_if(
+          probes, [&](const Probe& p) { return p.series.what == what && p.series.scope == scope; });
+      if (probe != probes.end()) {
+        cpu(*probe, bench_.budget / 10.0);
       }
     }
     return std::move(series_);
@@ -75,50 +99,52 @@ class Links {
     series_.push_back(probe.series);
   }
 
-  /// Works for about 0.2 ms, in registers.
-  void work() {
-    for (int i = 0; i < 100'000; ++i) {
-      number_ = number_ * 6364136223846793005ULL + 1442695040888963407ULL;
-    }
-    kept_ = number_;
-  }
-
-  /// Core seconds of the loop, with exchanges one after the other if `bytes` is above 0.
   struct Loop {
+    int blocks = 0;
     double core_seconds = 0;
+    int posted = 0, ended = 0;  // exchanges
     std::unique_ptr<Pending> running;
-    int posted = 0;
-    int ended = 0;
   };
-  Loop loop(const ExchangeWork& n, std::int64_t bytes) {
-    constexpr int rounds = 100;
+  Loop quiet_loop(int blocks) {
     Loop l;
     const double start = core_seconds();
-    for (int i = 0; i < rounds; ++i) {
-      work();
+    for (; l.blocks < blocks; ++l.blocks) {
+      beside_.run(*kernels_, [&] { bench_.transport.progress(); });
+    }
+    l.core_seconds = core_seconds() - start;
+    return l;
+  }
+  /// Until a few exchanges have ended, one after the other; fewer if the link is slow.
+  Loop exchange_loop(const ExchangeWork& n, std::int64_t bytes, int most_blocks) {
+    constexpr int exchanges = 4;
+    Loop l;
+    const auto poll = [&] {
       bench_.transport.progress();
       if (l.running != nullptr && l.running->advance()) {
         l.running.reset();
         ++l.ended;
       }
-      if (l.running == nullptr && bytes > 0) {
+      if (l.running == nullptr && l.posted < exchanges) {
         l.running = post(n, bytes);
         ++l.posted;
       }
+    };
+    const double start = core_seconds();
+    for (; l.ended < exchanges && l.blocks < most_blocks; ++l.blocks) {
+      poll();
+      beside_.run(*kernels_, poll);
+      std::this_thread::yield();  // the rank that it waits for may have the same core
     }
     l.core_seconds = core_seconds() - start;
     return l;
   }
 
-  /// Ends what is under way, and what the partner has begun beyond that.
-  void drain(const ExchangeWork* n, std::int64_t bytes, Loop& l) {
+  /// Ends what is under way, and what others have begun beyond that.
+  void drain(const ExchangeWork& n, std::int64_t bytes, Loop& l) {
     int posted = 0;
     for (const auto& numbers :
          all_gather_numbers(bench_.transport, {static_cast<double>(l.posted)})) {
       posted = std::max(posted, static_cast<int>(numbers.front()));
-    }
-    if (n == nullptr) {
-      return;
     }
     for (;;) {
       if (l.running != nullptr) {
@@ -128,55 +154,75 @@ class Links {
       if (l.posted == posted) {
         return;
       }
-      l.running = post(*n, bytes);
+      l.running = post(n, bytes);
       ++l.posted;
     }
   }
 
-  void cpu(std::string scope, const ExchangeWork* n) {
-    constexpr std::int64_t bytes = 256 << 10;
-    constexpr int samples = 9;
-    std::vector<double> costs;
-    for (int i = -1; i < samples; ++i) {
+  /// Blocks that take 10 ms of a core, on every rank alike.
+  int usual_blocks() {
+    quiet_loop(1);  // first touch of memory, primitives
+    const double once = quiet_loop(1).core_seconds;
+    double slowest = 0;
+    for (const auto& numbers : all_gather_numbers(bench_.transport, {once})) {
+      slowest = std::max(slowest, numbers.front());
+    }
+    return static_cast<int>(std::clamp(0.010 / std::max(slowest, 1e-6), 1.0, 100.0));
+  }
+
+  void cpu(const Probe& probe, Seconds budget) {
+    constexpr int least = 3;
+    constexpr int most = 25;
+    const ExchangeWork& n = *mine(probe);
+    const std::int64_t bytes = std::min<std::int64_t>(1 << 20, bench_.largest);
+    Series series = probe.series;
+    series.what = "cpu";
+    series.size = static_cast<double>(bytes);
+    series.seconds.clear();
+    const int blocks = usual_blocks();
+    const auto start = Clock::now();
+    for (int i = -1; i < most; ++i) {
       bench_.transport.barrier();
-      const double without = n != nullptr ? loop(*n, 0).core_seconds : 0;
+      const Loop quiet = quiet_loop(blocks);
       bench_.transport.barrier();
-      Loop with = n != nullptr ? loop(*n, bytes) : Loop();
-      const double moved = static_cast<double>(bytes) * with.ended;
-      drain(n, bytes, with);
-      const double cost = moved > 0 ? std::max(0.0, with.core_seconds - without) / moved : 0;
-      for (const auto& numbers : all_gather_numbers(bench_.transport, {cost})) {
-        if (i >= 0 && numbers.front() > 0) {
-          costs.push_back(numbers.front());
-        }
+      Loop busy = exchange_loop(n, bytes, 10 * blocks);
+      drain(n, bytes, busy);
+      const double longer = busy.core_seconds - busy.blocks * (quiet.core_seconds / quiet.blocks);
+      const auto by_rank = all_gather_numbers(
+          bench_.transport, {longer, static_cast<double>(busy.ended * bytes),
+                             std::chrono::duration<double>(Clock::now() - start).count()});
+      double of_all = 0;
+      double moved = 0;
+      for (const auto& numbers : by_rank) {
+        of_all += numbers[0];
+        moved += numbers[1];
+      }
+      if (i >= 0 && of_all > 0 && moved > 0) {
+        series.seconds.push_back(of_all / moved);
+      }
+      if (i + 1 >= least && by_rank.front()[2] > budget.count()) {
+        break;
       }
     }
-    if (!costs.empty()) {
-      series_.push_back({.suite = "links",
-                         .what = "cpu",
-                         .scope = std::move(scope),
-                         .ranks = 2,
-                         .active = 2,
-                         .size = static_cast<double>(bytes),
-                         .seconds = std::move(costs),
-                         .block = std::nullopt});
+    if (!series.seconds.empty()) {
+      series_.push_back(std::move(series));
     }
   }
 
   const Bench& bench_;
+  const std::unique_ptr<AttentionKernels> kernels_;
+  const BlockOperands beside_;
   Pool out_, in_;
   std::vector<Series> series_;
-  std::uint64_t number_ = 1;
-  volatile std::uint64_t kept_ = 0;
 };
 
 }  // namespace
 
-std::vector<Series> links_suite(const Bench& bench) {
+std::vector<Series> links_suite(const Bench& bench, const AttentionBackend& kernels, DType dtype) {
   if (bench.ranks() < 2) {
     return {};
   }
-  Links links(bench);
+  Links links(bench, kernels, dtype);
   std::vector<Series> series;
   abort_on_throw(bench.transport, [&] { series = links.run(); });
   return series;

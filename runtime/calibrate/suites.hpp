@@ -17,8 +17,9 @@ namespace spp::runtime {
 ///             The model's rates are those of both ways, as in rings and collectives. (Small
 ///             messages follow each other without waiting: not their latency.)
 ///   pairs     inter: every rank with its like in the next node
-///   cpu       `seconds` of the rank's own core per byte moved in a pair's exchange
-std::vector<Series> links_suite(const Bench& bench);
+///   cpu       core `seconds` per byte that a rank sends, and receives, while all ranks exchange
+///             and compute attention
+std::vector<Series> links_suite(const Bench& bench, const AttentionBackend& kernels, DType dtype);
 
 /// all_to_all, all_gather, reduce_scatter (collectives.cpp): in groups of neighbours of every
 /// divisor of a node's ranks and in groups across nodes, all groups of a kind at the same time, as

@@ -32,7 +32,7 @@ string(REGEX MATCHALL "list:[^\n]*" lists "${output}")
 list(LENGTH lists ranks)
 list(REMOVE_DUPLICATES lists)
 list(LENGTH lists distinct)
-cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+execute_process(COMMAND nproc OUTPUT_VARIABLE cores OUTPUT_STRIP_TRAILING_WHITESPACE)  # that this process may use
 if(NOT code EQUAL 0 OR NOT ranks EQUAL 2 OR (cores GREATER 1 AND NOT distinct EQUAL 2))
   message(FATAL_ERROR "ended with ${code}; cores of two nodes:\n${output}")
 endif()
