@@ -257,7 +257,8 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
       {"comm_bytes_per_rank", sent},
       {"attention_gflops_per_rank", m.attention_flop_rate * 1e-9},
       {"pace_s",
-       report.trial.pace.empty() ? Json() : Json(runtime::median(report.trial.pace).count())}};
+       report.trial.pace.empty() ? Json() : Json(runtime::median(report.trial.pace).count())},
+      {"pace_samples_s", seconds_json(report.trial.pace)}};
   json["predicted"] = Json();
   if (report.predicted) {
     Seconds step{};

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 namespace spp::runtime {
@@ -178,12 +179,24 @@ class Trial {
                                             backward->memory, data, request_.checking);
       }
     }
+    if (pace) {
+      pace->sample();
+    }
     const std::vector<double> paces = pace ? pace->of_all() : std::vector<double>();
     collect(transport, forward_run, backward_run);
     if (transport.rank().value == 0) {
-      for (const double seconds : paces) {
-        result_.pace.emplace_back(seconds);
-      }
+      keep_pace(paces);
+    }
+  }
+
+  /// `samples`: of the same ranks each time, before every iteration and after the last.
+  void keep_pace(const std::vector<double>& samples) {
+    const auto times = static_cast<std::size_t>(request_.warmup + request_.iterations + 1);
+    const std::size_t ranks = samples.size() / times;
+    for (auto at = static_cast<std::size_t>(request_.warmup); ranks > 0 && at < times; ++at) {
+      const auto begin = samples.begin() + static_cast<std::ptrdiff_t>(at * ranks);
+      const double sum = std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(ranks), 0.0);
+      result_.pace.emplace_back(sum / static_cast<double>(ranks));
     }
   }
 

@@ -42,7 +42,9 @@ struct TrialResult {
   std::string refused;
   std::optional<PhaseResult> forward, backward;
   std::vector<Seconds> samples;  // of each iteration: both phases
-  std::vector<Seconds> pace;     // of the pace block, between iterations; empty if nobody asked
+  /// Of the pace block, before every sample and after the last, mean of the ranks that took it;
+  /// empty if nobody asked.
+  std::vector<Seconds> pace;
 
   [[nodiscard]] bool passed() const;
 };
