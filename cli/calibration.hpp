@@ -94,7 +94,7 @@ Json profile_document(const ProfileInput& input);
 struct ProfileParts {
   std::string name;
   Json environment, nodes, machine;
-  std::vector<runtime::Series> series;
+  std::vector<runtime::Series> series;  // as measured
 };
 Json profile_json(ProfileParts parts);
 
@@ -113,7 +113,9 @@ std::size_t name_in(const sim::GpuSpec& gpu, std::string_view driver_name);
 /// What it says, for people.
 std::string profile_table(const Json& profile, const ProfileInput& input, bool color);
 
-/// All series of a calibration, suite after suite.
+/// All series of a calibration, suite after suite, as they were measured.
+std::vector<runtime::Series> raw_series(const runtime::Calibration& calibration);
+/// At one pace (runtime/calibrate/pace.hpp): what constants are fitted to.
 std::vector<runtime::Series> all_series(const runtime::Calibration& calibration);
 
 }  // namespace spp::cli

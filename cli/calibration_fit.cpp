@@ -11,6 +11,7 @@
 //           of a GPU reach its memory, f = max(1, 2 active R / M)
 #include "base/error.hpp"
 #include "cli/calibration.hpp"
+#include "runtime/calibrate/pace.hpp"
 #include "sim/kernel_cost.hpp"
 
 #include <algorithm>
@@ -383,7 +384,7 @@ FittedMemory fit_memory(const std::vector<Series>& series) {
   return m;
 }
 
-std::vector<Series> all_series(const runtime::Calibration& calibration) {
+std::vector<Series> raw_series(const runtime::Calibration& calibration) {
   std::vector<Series> all;
   for (const std::string_view suite : runtime::calibration_suites) {
     if (const auto it = calibration.series.find(std::string(suite));
@@ -392,6 +393,10 @@ std::vector<Series> all_series(const runtime::Calibration& calibration) {
     }
   }
   return all;
+}
+
+std::vector<Series> all_series(const runtime::Calibration& calibration) {
+  return runtime::at_one_pace(raw_series(calibration));
 }
 
 }  // namespace spp::cli

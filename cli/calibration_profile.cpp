@@ -3,6 +3,7 @@
 #include "cli/calibration.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_run.hpp"
+#include "runtime/calibrate/pace.hpp"
 
 #include <sys/utsname.h>
 
@@ -99,8 +100,9 @@ Json profile_json(ProfileParts parts) {
   json["environment"] = std::move(parts.environment);
   json["nodes"] = std::move(parts.nodes);
   const Json& kernels = parts.machine.at("gpu").at("generation").at("kernel");
-  json["attention"] = attention_of(parts.series, "attention", kernels);
-  if (Json pace = attention_of(parts.series, "pace", kernels); !pace.empty()) {
+  const std::vector<Series> series = runtime::at_one_pace(parts.series);
+  json["attention"] = attention_of(series, "attention", kernels);
+  if (Json pace = attention_of(series, "pace", kernels); !pace.empty()) {
     json["pace"] = std::move(pace.front());
   }
   json["machine"] = std::move(parts.machine);
@@ -119,7 +121,7 @@ Json profile_document(const ProfileInput& input) {
        .environment = environment_of(input),
        .nodes = numbers.counted(input.calibration.hosts.nodes(), "host names of the ranks"),
        .machine = input.device ? machine_of_gpus(input, numbers) : machine_of_cores(input, numbers),
-       .series = all_series(input.calibration)});
+       .series = raw_series(input.calibration)});
 }
 
 }  // namespace spp::cli

@@ -152,7 +152,7 @@ class Trial {
     engine.load(Phase::forward);
     for (int i = -request_.warmup; i < request_.iterations; ++i) {
       if (pace) {
-        pace->sample();
+        keep_pace(transport, pace->sample(), i);
       }
       if (request_.time_forward || i == -request_.warmup) {
         execute_phase(Phase::forward, forward_run, i >= 0);
@@ -180,23 +180,16 @@ class Trial {
       }
     }
     if (pace) {
-      pace->sample();
+      keep_pace(transport, pace->sample(), request_.iterations);
     }
-    const std::vector<double> paces = pace ? pace->of_all() : std::vector<double>();
     collect(transport, forward_run, backward_run);
-    if (transport.rank().value == 0) {
-      keep_pace(paces);
-    }
   }
 
-  /// `samples`: of the same ranks each time, before every iteration and after the last.
-  void keep_pace(const std::vector<double>& samples) {
-    const auto times = static_cast<std::size_t>(request_.warmup + request_.iterations + 1);
-    const std::size_t ranks = samples.size() / times;
-    for (auto at = static_cast<std::size_t>(request_.warmup); ranks > 0 && at < times; ++at) {
-      const auto begin = samples.begin() + static_cast<std::ptrdiff_t>(at * ranks);
-      const double sum = std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(ranks), 0.0);
-      result_.pace.emplace_back(sum / static_cast<double>(ranks));
+  /// `samples`: by rank, before an iteration; those of the warm-up are negative.
+  void keep_pace(const Transport& transport, const std::vector<double>& samples, int iteration) {
+    if (transport.rank().value == 0 && iteration >= 0 && !samples.empty()) {
+      result_.pace.emplace_back(std::reduce(samples.begin(), samples.end()) /
+                                static_cast<double>(samples.size()));
     }
   }
 

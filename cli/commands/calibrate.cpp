@@ -280,7 +280,7 @@ void warn_of_attention(const std::vector<runtime::Series>& series, std::size_t b
       complain(
           fmt::format("warning: in {:.0f} % of the samples of its pace this machine computed "
                       "more than 10 % slower than usual: other work, or a clock that changes; "
-                      "times of kernels may be off by that",
+                      "times of kernels are scaled to the usual pace, those of messages are not",
                       100 * part));
     }
   }

@@ -46,20 +46,18 @@ class Attention {
   }
 
   /// In sweeps: one visit to every block, then the next visit to every one, until all medians are
-  /// known well or time is up. A machine that is slower for some seconds spoils some samples of
-  /// many blocks, which their medians pass over, and not all samples of some, which would look like
-  /// those blocks' own cost. Where there is no time for all of them, those left out lie between
-  /// others, since their times will be interpolated.
+  /// known well or time is up. What the pace does not tell of a machine that is slower for some
+  /// seconds, spoils some samples of many blocks, which their medians pass over, and not all
+  /// samples of some, which would look like those blocks' own cost. Where there is no time for all
+  /// of them, those left out lie between others, since their times will be interpolated.
   void blocks(const std::vector<AttentionBlock>& blocks) {
     constexpr int most_sweeps = 64;
-    constexpr int pace_pays = 20;  // times its own cost goes by between two samples
     std::vector<Probe> probes = attention_probes(blocks, "attention", crew_of(bench_));
     if (probes.empty()) {
       return;
     }
     const std::vector<std::size_t> order = ends_then_middles(probes.size());
-    Pace pace(bench_.transport, *kernels_, blocks.front().dtype, has_core(bench_));
-    Seconds paced{};
+    Paced pace(bench_.transport, *kernels_, blocks.front().dtype, has_core(bench_));
     for (int sweep = 0; sweep < most_sweeps; ++sweep) {
       bool all_known = true;
       for (const std::size_t at : order) {
@@ -67,18 +65,14 @@ class Attention {
         if (sweep > 0 && (series.seconds.empty() || is_known(series))) {
           continue;
         }
-        const Seconds now = elapsed();
-        if (now - paced > pace_pays * pace.cost()) {
-          pace.sample();
-          paced = now;
-        }
         // The smallest one is measured whatever it takes: a profile without any is none.
         const bool must = sweep == 0 && at == 0;
-        const Seconds left = must ? forever : bench_.budget - now;
+        const Seconds left = must ? forever : bench_.budget - elapsed();
         if (left > Seconds(0)) {
           const int rounds = must ? enough() : sweep == 0 ? 2 : 1;
           const Seconds once(sweep == 0 ? 0 : median_of(series.seconds));
           add_samples(series, {.least = rounds, .most = rounds, .longest = left, .once = once});
+          pace.beside(series, Samples::each);
           all_known = false;
         }
       }
@@ -108,7 +102,8 @@ class Attention {
 
   static bool is_known(const Series& series) {
     constexpr double well = 0.01;
-    return std::ssize(series.seconds) >= Patient{}.least && error_of_median(series.seconds) <= well;
+    return std::ssize(series.seconds) >= Patient{}.least &&
+           error_of_median(over_pace(series)) <= well;
   }
 
   /// On rank 0's clock, which all go by.

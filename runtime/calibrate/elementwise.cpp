@@ -5,6 +5,7 @@
 #include "runtime/kernels/elementwise.hpp"
 
 #include "base/error.hpp"
+#include "runtime/calibrate/pace.hpp"
 #include "runtime/calibrate/probes.hpp"
 #include "runtime/calibrate/suites.hpp"
 #include "runtime/execute.hpp"
@@ -14,10 +15,12 @@ namespace {
 
 class Elementwise {
  public:
-  Elementwise(const Bench& bench, Problem shape)
+  Elementwise(const Bench& bench, const AttentionBackend& kernels, Problem shape)
       : bench_(bench),
         shape_(std::move(shape)),
         pool_(has_core(bench) ? pool_bytes : 0),
+        kernels_(kernels.make()),
+        pace_(bench.transport, *kernels_, shape_.dtype, has_core(bench)),
         patient_{.budget = bench.budget / 28.0} {}
 
   std::vector<Series> run() {
@@ -30,6 +33,7 @@ class Elementwise {
               run(*work);
             }
           });
+      pace_.beside(probe.series, Samples::each);
       series.push_back(std::move(probe.series));
     }
     return series;
@@ -75,6 +79,8 @@ class Elementwise {
   const Bench& bench_;
   Problem shape_;
   Pool pool_;
+  const std::unique_ptr<AttentionKernels> kernels_;
+  Paced pace_;
   Patient patient_;
 };
 
@@ -132,7 +138,7 @@ Series empty_op(const Bench& bench, const AttentionBackend& kernels) {
 
 std::vector<Series> elementwise_suite(const Bench& bench, const AttentionBackend& kernels,
                                       const Problem& shape) {
-  std::vector<Series> series = Elementwise(bench, shape).run();
+  std::vector<Series> series = Elementwise(bench, kernels, shape).run();
   series.push_back(empty_op(bench, kernels));
   return series;
 }

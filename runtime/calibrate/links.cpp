@@ -6,7 +6,7 @@
 // time of their own cores, over the bytes that they have sent meanwhile, is what a byte that goes
 // out and one that comes in cost together: system calls, copies, and what both push out of the
 // caches. (Beside work in registers the same bytes took 5 to 15 % less, over emulated networks.)
-#include "runtime/calibrate/operands.hpp"
+#include "runtime/calibrate/pace.hpp"
 #include "runtime/calibrate/probes.hpp"
 #include "runtime/calibrate/suites.hpp"
 #include "runtime/comm/collectives.hpp"
@@ -41,6 +41,7 @@ class Links {
   Links(const Bench& bench, const AttentionBackend& kernels, DType dtype)
       : bench_(bench),
         kernels_(kernels.make()),
+        pace_(bench.transport, *kernels_, dtype, has_core(bench)),
         beside_(block_beside(dtype)),
         out_(4 * bench.largest),
         in_(4 * bench.largest) {}
@@ -200,6 +201,7 @@ class Links {
       if (i >= 0 && of_all > 0 && moved > 0) {
         series.seconds.push_back(of_all / moved);
       }
+      pace_.beside(series, Samples::slowest);
       if (i + 1 >= least && by_rank.front()[2] > budget.count()) {
         break;
       }
@@ -211,6 +213,7 @@ class Links {
 
   const Bench& bench_;
   const std::unique_ptr<AttentionKernels> kernels_;
+  Paced pace_;
   const BlockOperands beside_;
   Pool out_, in_;
   std::vector<Series> series_;

@@ -1,9 +1,9 @@
 // The pace of a machine: how fast it computes at the moment.
 //
-// The constants of a profile hold at the speed that the machine had while it was calibrated. Clocks
-// and neighbours on a shared host change it later. So a calibration times one small attention block
-// again and again, and a run times the same one between its iterations: their ratio tells a machine
-// that changed from a model that errs.
+// The constants of a profile hold at one speed of the machine. Clocks and neighbours on a shared
+// host change it, by a third within seconds. So a calibration times one small attention block again
+// and again: times of kernels are scaled by what it took beside them. And a run times the same one
+// between its iterations: their ratio tells a machine that changed from a model that errs.
 #pragma once
 
 #include "runtime/calibrate/operands.hpp"
@@ -25,11 +25,8 @@ class Pace {
  public:
   Pace(Transport& transport, AttentionKernels& kernels, DType dtype, bool active);
 
-  void sample();
-  /// Of a sample, on rank 0; all ranks know it.
-  [[nodiscard]] Seconds cost() const { return cost_; }
-  /// Core seconds of a block, of all ranks, in the order in which they were taken.
-  std::vector<double> of_all() const;
+  /// Core seconds of a block, of every active rank; all ranks know them.
+  std::vector<double> sample();
 
  private:
   void run(int repetitions);
@@ -39,8 +36,30 @@ class Pace {
   BlockOperands operands_;
   bool active_;
   int repetitions_ = 1;
-  Seconds cost_{};
-  std::vector<double> samples_;
 };
+
+/// Takes samples of the pace before and after what it measures.
+class Paced {
+ public:
+  Paced(Transport& transport, AttentionKernels& kernels, DType dtype, bool active);
+
+  /// Notes the pace beside the samples that `series` got since the last call: each rank's own where
+  /// every active rank took samples in turn (Samples::each), else the mean of them.
+  void beside(Series& series, Samples samples);
+  /// All that were taken.
+  [[nodiscard]] const std::vector<double>& of_all() const { return all_; }
+
+ private:
+  Pace pace_;
+  std::vector<double> last_;  // by active rank
+  std::vector<double> all_;
+};
+
+/// Samples in units of the pace beside them; in seconds if none is noted.
+std::vector<double> over_pace(const Series& series);
+
+/// Times of kernels as they would be if the machine had kept the median pace of its calibration
+/// (series `pace`; without one they stay as they are).
+std::vector<Series> at_one_pace(std::vector<Series> series);
 
 }  // namespace spp::runtime

@@ -172,6 +172,9 @@ double error_of_median(const std::vector<double>& values) {
 Json to_json(const Series& s) {
   Json json = {{"suite", s.suite},   {"what", s.what},  {"scope", s.scope},    {"ranks", s.ranks},
                {"active", s.active}, {"bytes", s.size}, {"seconds", s.seconds}};
+  if (!s.pace.empty()) {
+    json["pace"] = s.pace;
+  }
   if (s.block) {
     json["block"] = block_json(*s.block);
   }
@@ -180,7 +183,8 @@ Json to_json(const Series& s) {
 
 Series read_series(const JsonView& view) {
   constexpr std::int64_t most_ranks = 1 << 20;
-  view.allow_only({"suite", "what", "scope", "ranks", "active", "bytes", "seconds", "block"});
+  view.allow_only(
+      {"suite", "what", "scope", "ranks", "active", "bytes", "seconds", "pace", "block"});
   Series s;
   s.suite = view.at("suite").string();
   s.what = view.at("what").string();
@@ -192,6 +196,17 @@ Series read_series(const JsonView& view) {
     s.seconds.push_back(seconds.number());
     if (!(s.seconds.back() >= 0)) {
       seconds.fail("is not a time");
+    }
+  }
+  if (const auto pace = view.find("pace")) {
+    for (const JsonView& seconds : pace->elements()) {
+      s.pace.push_back(seconds.number());
+      if (!(s.pace.back() > 0)) {
+        seconds.fail("is not a time above 0");
+      }
+    }
+    if (s.pace.size() != s.seconds.size()) {
+      pace->fail("has not as many samples as 'seconds'");
     }
   }
   if (const auto block = view.find("block")) {

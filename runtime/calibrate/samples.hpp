@@ -44,6 +44,7 @@ struct Series {
   int active = 1;               // ranks at work at the same time; kernels: of a host, or a device
   double size = 0;              // bytes: sent by a rank, or touched; 0 for attention
   std::vector<double> seconds;  // by sample: of one repetition
+  std::vector<double> pace;     // by sample: of the pace block (pace.hpp) meanwhile; or empty
   std::optional<AttentionBlock> block;
 };
 

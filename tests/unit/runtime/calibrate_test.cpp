@@ -261,7 +261,8 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
     if (s.what == "attention") {
       ++blocks;
       CHECK(s.seconds.size() >= 7);
-      CHECK((runtime::error_of_median(s.seconds) <= 0.01 || s.seconds.size() >= 64));
+      CHECK(s.pace.size() == s.seconds.size());
+      CHECK((runtime::error_of_median(runtime::over_pace(s)) <= 0.01 || s.seconds.size() >= 64));
     }
   }
   CHECK(blocks == request.blocks.size());
@@ -269,20 +270,54 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
 
 TEST_CASE("the pace of a machine is that of the ranks that have a core") {
   const auto& kernels = runtime::attention_kernels::by_name("reference", "test");
-  std::vector<double> samples;
+  std::vector<double> all;
+  Series each = message("attention", "attention", 0, 1, 1, 2);
+  Series slowest = each;
   runtime::transports::by_name("inproc", "test").run(3, [&](runtime::Transport& transport) {
     const auto own = kernels.make();
-    runtime::Pace pace(transport, *own, DType::fp32, transport.rank().value < 2);
-    CHECK(pace.cost().count() > 0);
-    pace.sample();
-    pace.sample();
-    const std::vector<double> all = pace.of_all();
+    runtime::Paced pace(transport, *own, DType::fp32, transport.rank().value < 2);
+    Series mine = each;
+    mine.seconds = {1, 2, 1, 2};  // two of each rank
+    pace.beside(mine, runtime::Samples::each);
+    Series of_all = slowest;
+    of_all.seconds = {2};
+    pace.beside(of_all, runtime::Samples::slowest);
     if (transport.rank().value == 2) {
-      samples = all;
+      all = pace.of_all();
+      each = mine;
+      slowest = of_all;
     }
   });
-  CHECK(samples.size() == 4);
-  CHECK(std::ranges::all_of(samples, [](double s) { return s > 0; }));
+  REQUIRE(all.size() == 6);
+  CHECK(std::ranges::all_of(all, [](double s) { return s > 0; }));
+  const double first = (all[0] + all[2]) / 2;
+  const double second = (all[1] + all[3]) / 2;
+  CHECK(each.pace == std::vector<double>{first, second, first, second});
+  REQUIRE(slowest.pace.size() == 1);
+  CHECK(slowest.pace.front() == Approx((all[2] + all[3] + all[4] + all[5]) / 4));
+}
+
+TEST_CASE("times of kernels are scaled to the usual pace") {
+  Series pace = message("attention", "pace", 0, 1, 1, 2);
+  pace.seconds = {1, 1.5, 1};
+  Series slow_once = pace;
+  slow_once.what = "attention";
+  slow_once.seconds = {20, 30, 22};
+  slow_once.pace = pace.seconds;
+  Series message_time = pace;
+  message_time.what = "ring";
+  const auto scaled = runtime::at_one_pace({pace, slow_once, message_time});
+  CHECK(scaled[0].seconds == pace.seconds);
+  CHECK(scaled[1].seconds == std::vector<double>{20, 20, 22});
+  CHECK(scaled[2].seconds == message_time.seconds);
+  CHECK(runtime::at_one_pace({slow_once}).front().seconds == slow_once.seconds);
+
+  const Json json = runtime::to_json(slow_once);
+  CHECK(runtime::read_series(JsonView(json, "part")).pace == slow_once.pace);
+  Json short_of_one = json;
+  short_of_one["pace"].erase(0);
+  CHECK_THROWS_WITH(runtime::read_series(JsonView(short_of_one, "part")),
+                    Catch::Matchers::ContainsSubstring("has not as many samples"));
 }
 
 TEST_CASE("ranks that keep to the same core have none of their own but the first") {
