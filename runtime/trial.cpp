@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <sstream>
 
 namespace spp::runtime {
@@ -188,8 +187,7 @@ class Trial {
   /// `samples`: by rank, before an iteration; those of the warm-up are negative.
   void keep_pace(const Transport& transport, const std::vector<double>& samples, int iteration) {
     if (transport.rank().value == 0 && iteration >= 0 && !samples.empty()) {
-      result_.pace.emplace_back(std::reduce(samples.begin(), samples.end()) /
-                                static_cast<double>(samples.size()));
+      result_.pace.emplace_back(*std::ranges::max_element(samples));
     }
   }
 

@@ -42,8 +42,8 @@ struct TrialResult {
   std::string refused;
   std::optional<PhaseResult> forward, backward;
   std::vector<Seconds> samples;  // of each iteration: both phases
-  /// Of the pace block, before every sample and after the last, mean of the ranks that took it;
-  /// empty if nobody asked.
+  /// Of the pace block, before every sample and after the last, of the slowest rank, which the
+  /// others wait for; empty if nobody asked.
   std::vector<Seconds> pace;
 
   [[nodiscard]] bool passed() const;

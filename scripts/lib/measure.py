@@ -61,9 +61,8 @@ def shown(words, sp_plan):
 class Cluster:
     """Emulated nodes; see scripts/slow-network."""
 
-    def __init__(self, nodes, ranks_per_node, rate, realtime=True):
+    def __init__(self, nodes, ranks_per_node, rate):
         self.nodes, self.ranks_per_node, self.rate = nodes, ranks_per_node, rate
-        self.realtime = realtime
 
     @property
     def ranks(self):
@@ -74,13 +73,15 @@ class Cluster:
                  "--ranks-per-node", self.ranks_per_node, "--rate", self.rate]
         if rank_order != "block":
             words += ["--rank-order", rank_order]
-        if not self.realtime:
-            words += ["--no-realtime"]
         return words + ["--"]
 
     def json(self):
-        return {"nodes": self.nodes, "ranks_per_node": self.ranks_per_node, "rate": self.rate,
-                "realtime": self.realtime}
+        return {"nodes": self.nodes, "ranks_per_node": self.ranks_per_node, "rate": self.rate}
+
+
+def priority(cluster):
+    """Of the ranks, in words; earlier data were taken with another one."""
+    return "; realtime priority" if cluster.get("realtime") else ""
 
 
 def environment():
