@@ -18,7 +18,7 @@ namespace spp::runtime {
 ///             messages follow each other without waiting: not their latency.)
 ///   pairs     inter: every rank with its like in the next node
 ///   cpu       core `seconds` per byte that a rank sends, and receives, while all ranks exchange
-///             and compute attention
+///             and compute attention; the pace is noted beside it
 std::vector<Series> links_suite(const Bench& bench, const AttentionBackend& kernels, DType dtype);
 
 /// all_to_all, all_gather, reduce_scatter (collectives.cpp): in groups of neighbours of every
@@ -31,14 +31,15 @@ std::vector<Series> collectives_suite(const Bench& bench);
 ///   attention  the blocks, in sweeps over all of them, until every median's standard error is at
 ///              most 1 % or the budget is used up. If it does not suffice for all, evenly spread
 ///              ones by FLOPs, the smallest and the largest first
-///   pace       the block of pace.hpp, from time to time between the others
+///   pace       the block of pace.hpp, between all samples of the others
 ///   peak       one 512 wide head, where softmax hardly counts: close to a plain product; every
 ///              dtype that the kernels can do
 std::vector<Series> attention_suite(const Bench& bench, const AttentionBackend& kernels,
                                     const std::vector<AttentionBlock>& blocks);
 
 /// merge, accumulate, cast, copy, row_dot by bytes touched, and `op`: an op of the executor that
-/// does next to nothing (elementwise.cpp). Of `shape`: heads, head_dim and dtype.
+/// does next to nothing (elementwise.cpp). Of `shape`: heads, head_dim and dtype. The pace is noted
+/// beside all but `op`.
 std::vector<Series> elementwise_suite(const Bench& bench, const AttentionBackend& kernels,
                                       const Problem& shape);
 
