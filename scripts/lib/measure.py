@@ -85,6 +85,7 @@ def priority(cluster):
 
 
 def environment():
+    """Of this machine and of emulated nodes on it."""
     cpu = "unknown"
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -94,8 +95,8 @@ def environment():
     return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
             "mpi": (mpi.stdout.splitlines() or ["unknown"])[0],
-            "congestion_control": pathlib.Path(
-                "/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
+            "congestion_control": call([*Cluster(1, 1, "1gbit").launcher(), "cat",
+                                        "/proc/sys/net/ipv4/tcp_congestion_control"]).strip(),
             "load_before": load()}
 
 
