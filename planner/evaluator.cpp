@@ -354,11 +354,42 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
                            : sim::Folding::none(schedule, placement);
   }
   findings.overlap.at(index(phase)) = memory_of_overlap(schedule, *folding);
-  return sim::simulate(schedule, placement, costs_of(plan, phase),
-                       {.folding = &*folding,
-                        .stop_after = Seconds(limit),
-                        .timeline = options.timeline,
-                        .steps = options.steps});
+  sim::Simulation simulation = sim::simulate(schedule, placement, costs_of(plan, phase),
+                                             {.folding = &*folding,
+                                              .stop_after = Seconds(limit),
+                                              .timeline = options.timeline,
+                                              .steps = options.steps});
+  if (simulation.complete && kernels_.measured()) {
+    findings.measured.at(index(phase)) = measured_times(schedule, simulation);
+  }
+  return simulation;
+}
+
+MeasuredTimes Evaluator::measured_times(const Schedule& schedule,
+                                        const sim::Simulation& simulation) const {
+  MeasuredTimes times;
+  double alone = 0;  // all attention kernels
+  ProgramCursor cursor(schedule.program(simulation.critical));
+  const Shapes shapes{
+      .problem = &schedule.problem, .buffers = cursor.buffers(), .rank = simulation.critical};
+  while (const Op* op = cursor.next()) {
+    const auto shape = sim::shape_of(op->body, schedule.problem);
+    if (!shape) {
+      continue;
+    }
+    const double seconds = kernel(op->body, shapes, schedule.plan).count();
+    alone += seconds;
+    const sim::AttentionKey block = sim::key_of(*shape);
+    if (const auto error = kernels_.standard_error(block)) {
+      MeasuredTime& time = times[block];
+      time.seconds += seconds;
+      time.standard_error = *error;
+    }
+  }
+  for (auto& [block, time] : times) {
+    time.seconds *= simulation.breakdown.attention.count() / alone;
+  }
+  return times;
 }
 
 Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes& memory, int zero,
@@ -421,7 +452,8 @@ Evaluator::Around Evaluator::best_around(const SequencePlan& plan, const Strateg
   return *best;
 }
 
-void Evaluator::add_attention(Prediction& p, const sim::Simulation& s, double times) const {
+void Evaluator::add_attention(Prediction& p, const sim::Simulation& s,
+                              const MeasuredTimes& measured, double times) const {
   p.parts[index(Component::attention)] += times * s.breakdown.attention.count();
   p.parts[index(Component::elementwise)] += times * s.breakdown.other_kernels.count();
   p.parts[index(Component::launch)] += times * s.breakdown.launch_bound.count();
@@ -438,10 +470,13 @@ void Evaluator::add_attention(Prediction& p, const sim::Simulation& s, double ti
   for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
     p.comm_bytes_per_rank[kind] += s.sent[kind] * static_cast<std::int64_t>(times);
   }
+  for (const auto& [block, time] : measured) {  // phases have blocks of their own
+    p.measured[block] = {.seconds = times * time.seconds, .standard_error = time.standard_error};
+  }
 }
 
 void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const Strategy& strategy,
-                                const Overlap& overlap) const {
+                                const Findings& findings) const {
   Candidate& c = e.candidate;
   Prediction& p = c.predicted;
   const Seconds forward = e.forward ? e.forward->makespan : Seconds(0);
@@ -449,7 +484,7 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const S
   double forward_calls = 1;
   double backward_calls = 1;
   if (with_model()) {
-    const Around a = best_around(plan, strategy, overlap, forward, backward);
+    const Around a = best_around(plan, strategy, findings.overlap, forward, backward);
     const auto layers = static_cast<double>(request_.model->layers);
     forward_calls = layers * (a.recompute == Recompute::full ? 2 : 1);
     backward_calls = layers;
@@ -470,13 +505,14 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const S
       p.comm_bytes_per_rank[kind] += a.zero_cost.sent[kind];
     }
   } else {
-    p.memory = memory_at(plan, strategy, {.seq = request_.problem.seq, .overlap = overlap});
+    p.memory =
+        memory_at(plan, strategy, {.seq = request_.problem.seq, .overlap = findings.overlap});
   }
   if (e.forward) {
-    add_attention(p, *e.forward, forward_calls);
+    add_attention(p, *e.forward, findings.measured.at(index(Phase::forward)), forward_calls);
   }
   if (e.backward) {
-    add_attention(p, *e.backward, backward_calls);
+    add_attention(p, *e.backward, findings.measured.at(index(Phase::backward)), backward_calls);
   }
   double variance = 0;
   for (std::size_t i = 0; i < components; ++i) {
@@ -566,7 +602,7 @@ std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const St
     spent += simulation.makespan.count();
     (phase == Phase::forward ? e.forward : e.backward) = std::move(simulation);
   }
-  fill_prediction(e, plan, strategy, findings.overlap);
+  fill_prediction(e, plan, strategy, findings);
   c.predicted.fits = c.predicted.memory.total() <= request_.memory;
   const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
   c.predicted.max_seq = longest_seq(

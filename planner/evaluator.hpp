@@ -81,15 +81,22 @@ class Evaluator {
                                    const Overlap& overlap, Seconds forward, Seconds backward) const;
   [[nodiscard]] Around around(const SequencePlan& plan, const MemoryBytes& memory, int zero,
                               Recompute recompute, Seconds forward, Seconds backward) const;
-  void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy,
-                       const Overlap& overlap) const;
-  void add_attention(Prediction& p, const sim::Simulation& simulation, double times) const;
-  [[nodiscard]] std::string bound_by(const Evaluation& evaluation) const;
   /// What the simulations of a plan's phases have in common and find out.
   struct Findings {
     std::optional<sim::Folding> folding;
     Overlap overlap = one_after_the_other;
+    std::array<MeasuredTimes, 2> measured;  // by phase, of one call
   };
+  void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy,
+                       const Findings& findings) const;
+  /// One phase's call, `times` over.
+  void add_attention(Prediction& p, const sim::Simulation& simulation,
+                     const MeasuredTimes& measured, double times) const;
+  /// The attention component of a simulation, by measured block: the critical rank's kernels,
+  /// all stretched alike where ranks share a core.
+  [[nodiscard]] MeasuredTimes measured_times(const Schedule& schedule,
+                                             const sim::Simulation& simulation) const;
+  [[nodiscard]] std::string bound_by(const Evaluation& evaluation) const;
   [[nodiscard]] sim::Simulation run(const SequencePlan& plan, const Strategy& strategy, Phase phase,
                                     const EvaluationOptions& options, Findings& findings,
                                     double limit) const;

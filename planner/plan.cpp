@@ -46,11 +46,27 @@ int complexity(const SequencePlan& p) {
          count(p.layout == Layout::striped);
 }
 
-/// Whether the constants' spreads allow that `a` is not slower than `b` after all. Plans share
-/// their constants, so an error moves both: only the difference of each component is uncertain.
+/// Seconds squared, of the difference of two plans: a block that both run moves both, others err
+/// alone.
+double variance_of_measurements(const MeasuredTimes& a, const MeasuredTimes& b) {
+  double variance = 0;
+  for (const auto& [block, time] : a) {
+    const auto same = b.find(block);
+    const double seconds = time.seconds - (same == b.end() ? 0 : same->second.seconds);
+    variance += std::pow(seconds * time.standard_error, 2);
+  }
+  for (const auto& [block, time] : b) {
+    variance += a.contains(block) ? 0 : std::pow(time.seconds * time.standard_error, 2);
+  }
+  return variance;
+}
+
+/// Whether the constants' spreads and the errors of measured blocks allow that `a` is not slower
+/// than `b` after all. Plans share their constants, so an error moves both: only the difference of
+/// each component is uncertain.
 bool within_reach(const Prediction& a, const Prediction& b, const ComponentSeconds& spreads) {
   constexpr double least = 0.005;  // of the step: below what any run repeats to
-  double variance = 0;
+  double variance = variance_of_measurements(a.measured, b.measured);
   for (std::size_t i = 0; i < components; ++i) {
     variance += std::pow((a.parts[i] - b.parts[i]) * spreads[i], 2);
   }

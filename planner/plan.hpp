@@ -10,10 +10,12 @@
 #include "planner/memory.hpp"
 #include "planner/model.hpp"
 #include "planner/strategy.hpp"
+#include "sim/attention_table.hpp"
 #include "sim/simulate.hpp"
 
 #include <array>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -78,6 +80,13 @@ constexpr std::size_t components = 6;
 std::string_view to_string(Component);
 using ComponentSeconds = std::array<double, components>;
 
+/// Time of the attention kernels of one measured block.
+struct MeasuredTime {
+  double seconds = 0;
+  double standard_error = 0;  // of the block's measurement, relative
+};
+using MeasuredTimes = std::map<sim::AttentionKey, MeasuredTime>;
+
 struct Prediction {
   Seconds step{};
   Seconds low{}, high{};
@@ -92,6 +101,7 @@ struct Prediction {
   bool fits = true;
   std::int64_t max_seq = 0;  // longest sequence that this plan fits
   ComponentSeconds parts{};  // critical path, by component; sums up to step
+  MeasuredTimes measured;    // of the attention component: what rests on measured blocks
 };
 
 struct Candidate {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <utility>
 
 namespace spp::sim {
@@ -30,6 +31,13 @@ std::int64_t number(auto value) { return static_cast<std::int64_t>(value); }
 std::int64_t head_dims(const AttentionShape& shape) {
   const int other = value_dim(shape) == shape.head_dim ? 0 : shape.head_dim_v;
   return number(shape.head_dim) + (number(other) << 32);
+}
+
+/// Of a median of normal values, of which `spread` is the median deviation.
+double standard_error_of(const MeasuredAttention& m) {
+  constexpr double deviation = 1.4826;  // standard deviation / median deviation
+  const double of_mean = deviation * m.spread / std::sqrt(static_cast<double>(m.samples));
+  return std::sqrt(std::numbers::pi / 2) * of_mean;
 }
 
 }  // namespace
@@ -147,7 +155,8 @@ AttentionTable::AttentionTable(std::span<const MeasuredAttention> measured,
     const AttentionShape shape = shape_of(m);
     const Point point{.log_formula = std::log(formula(shape).count()),
                       .log_time = std::log(m.median.count())};
-    exact_.emplace(key_of(shape), m.median);
+    exact_.emplace(key_of(shape),
+                   Exact{.median = m.median, .standard_error = standard_error_of(m)});
     curves_[family_of(shape)].push_back(point);
     note_ratio(m.phase, point.log_time - point.log_formula);
     Spreads& spreads = spreads_[{number(m.phase), number(m.dtype), number(m.head_dim)}];
@@ -164,7 +173,7 @@ AttentionTable::AttentionTable(std::span<const MeasuredAttention> measured,
 
 Seconds AttentionTable::time(const AttentionShape& shape, Seconds formula) const {
   if (const auto it = exact_.find(key_of(shape)); it != exact_.end()) {
-    return it->second;
+    return it->second.median;
   }
   const auto found = curves_.find(family_of(shape));
   if (found == curves_.end() || !(formula.count() > 0)) {
@@ -188,6 +197,11 @@ Seconds AttentionTable::time(const AttentionShape& shape, Seconds formula) const
 
 double AttentionTable::least_ratio(Phase phase) const {
   return least_ratio_.at(static_cast<std::size_t>(phase));
+}
+
+std::optional<double> AttentionTable::standard_error(const AttentionKey& block) const {
+  const auto it = exact_.find(block);
+  return it == exact_.end() ? std::nullopt : std::optional(it->second.standard_error);
 }
 
 std::optional<double> AttentionTable::spread(Phase phase, DType dtype, int head_dim) const {

@@ -83,6 +83,9 @@ class AttentionTable {
   [[nodiscard]] Seconds time(const AttentionShape& shape, Seconds formula) const;
   /// min(1, time / formula) over all blocks of a phase.
   [[nodiscard]] double least_ratio(Phase phase) const;
+  /// Relative standard error of the median of exactly this block, if it was measured and its
+  /// samples are independent. Other blocks do not share it.
+  [[nodiscard]] std::optional<double> standard_error(const AttentionKey& block) const;
   /// Root mean square of the spreads of what was measured of this phase, dtype and head_dim.
   [[nodiscard]] std::optional<double> spread(Phase phase, DType dtype, int head_dim) const;
 
@@ -101,7 +104,12 @@ class AttentionTable {
   static Family family_of(const AttentionShape& shape);
   static std::vector<Point> never_falling(std::vector<Point> points);
 
-  std::map<AttentionKey, Seconds> exact_;
+  struct Exact {
+    Seconds median{};
+    double standard_error = 0;
+  };
+
+  std::map<AttentionKey, Exact> exact_;
   std::map<Family, std::vector<Point>> curves_;
   std::array<double, 2> least_ratio_{1, 1};  // by phase
   std::map<std::array<std::int64_t, 3>, Spreads> spreads_;

@@ -42,6 +42,18 @@ concept Communication =
     std::same_as<Op, Exchange> || std::same_as<Op, AllToAll> || std::same_as<Op, AllGather> ||
     std::same_as<Op, ReduceScatter> || std::same_as<Op, AllReduce>;
 
+AttentionShape shape_of_kernel(const auto& op, Phase phase, const Problem& problem) {
+  return {.q = op.q_tokens,
+          .k = op.k_tokens,
+          .q_heads = op.heads.count(),
+          .kv_heads = op.kv_heads.count(),
+          .head_dim = problem.head_dim,
+          .batch = problem.batch,
+          .mask = problem.mask,
+          .dtype = problem.dtype,
+          .phase = phase};
+}
+
 }  // namespace
 
 KernelCost::KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel)
@@ -194,27 +206,28 @@ Seconds KernelCost::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType d
   return generation.gemm_startup.value + std::max(busiest / sm_rate, stream);
 }
 
+std::optional<AttentionShape> shape_of(const OpBody& body, const Problem& problem) {
+  if (const auto* forward = std::get_if<AttentionForward>(&body)) {
+    return shape_of_kernel(*forward, Phase::forward, problem);
+  }
+  if (const auto* backward = std::get_if<AttentionBackward>(&body)) {
+    return shape_of_kernel(*backward, Phase::backward, problem);
+  }
+  return std::nullopt;
+}
+
 Seconds KernelCost::of(const OpBody& body, const Shapes& shapes) const {
-  const Problem& problem = *shapes.problem;
-  const auto shape_of = [&problem](const auto& op, Phase phase) {
-    return AttentionShape{.q = op.q_tokens,
-                          .k = op.k_tokens,
-                          .q_heads = op.heads.count(),
-                          .kv_heads = op.kv_heads.count(),
-                          .head_dim = problem.head_dim,
-                          .batch = problem.batch,
-                          .mask = problem.mask,
-                          .dtype = problem.dtype,
-                          .phase = phase};
+  const auto attention_of = [&](const auto& op, Phase phase) {
+    return attention(shape_of_kernel(op, phase, *shapes.problem));
   };
   return std::visit(
-      Overloaded{
-          [&](const AttentionForward& op) { return attention(shape_of(op, Phase::forward)); },
-          [&](const AttentionBackward& op) { return attention(shape_of(op, Phase::backward)); },
-          [&](const Streaming auto&) { return memory_bound(touched_bytes(body, shapes)); },
-          [&](const Communication auto&) -> Seconds {
-            throw InternalError(fmt::format("{} is communication, no kernel", name_of(body)));
-          }},
+      Overloaded{[&](const AttentionForward& op) { return attention_of(op, Phase::forward); },
+                 [&](const AttentionBackward& op) { return attention_of(op, Phase::backward); },
+                 [&](const Streaming auto&) { return memory_bound(touched_bytes(body, shapes)); },
+                 [&](const Communication auto&) -> Seconds {
+                   throw InternalError(
+                       fmt::format("{} is communication, no kernel", name_of(body)));
+                 }},
       body);
 }
 

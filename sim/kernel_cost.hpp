@@ -32,7 +32,12 @@
 #include "sim/attention_table.hpp"
 #include "sim/machine.hpp"
 
+#include <optional>
+
 namespace spp::sim {
+
+/// The block of an attention kernel; nothing for other ops.
+std::optional<AttentionShape> shape_of(const OpBody& body, const Problem& problem);
 
 class KernelCost {
  public:
@@ -44,6 +49,12 @@ class KernelCost {
   /// An attention kernel alone on the GPU: never faster than attention_at_best, and so never
   /// faster than flops / (matrix_rate * matrix_rate_factor). InputError if the GPU lacks the dtype.
   [[nodiscard]] Seconds attention(const AttentionShape& shape) const;
+  /// Whether a calibration measured attention kernels.
+  [[nodiscard]] bool measured() const { return !measured_.empty(); }
+  /// Relative standard error of exactly this block (AttentionTable).
+  [[nodiscard]] std::optional<double> standard_error(const AttentionKey& block) const {
+    return measured_.standard_error(block);
+  }
   /// A kernel that streams `touched` bytes.
   [[nodiscard]] Seconds memory_bound(Bytes touched) const;
   /// C[m,n] = A[m,k] B[k,n].

@@ -171,6 +171,55 @@ TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or f
   }
 }
 
+// Blocks are measured one by one, so their errors differ: what decides between plans is how well.
+TEST_CASE("a plan whose kernels were measured faster by less than their error ties with others") {
+  constexpr std::int64_t seq = 4096;
+  const auto recommended = [](std::int64_t samples) {
+    sim::MachineSpec spec =
+        sim::read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
+    spec.gpu.measured.clear();
+    for (const Phase phase : {Phase::forward, Phase::backward}) {
+      for (const int heads : {2, 4, 8}) {
+        for (const std::int64_t q : {1024, 2048, 4096}) {
+          for (const std::int64_t k : {1024, 2048, 4096}) {
+            const auto pairs = static_cast<double>(q * k * heads);
+            spec.gpu.measured.push_back({.kernels = "onednn",
+                                         .phase = phase,
+                                         .dtype = DType::fp32,
+                                         .q_heads = heads,
+                                         .kv_heads = heads,
+                                         .head_dim = 64,
+                                         .mask = {.kind = MaskKind::full},
+                                         .q = TokenSet({.begin = 0, .count = q}),
+                                         .k = TokenSet({.begin = 0, .count = k}),
+                                         .median = Seconds(1e-8 * pairs * (heads == 4 ? 0.93 : 1)),
+                                         .spread = 0.04,
+                                         .samples = samples});
+          }
+        }
+      }
+    }
+    const sim::Cluster cluster{spec, 2, 4};
+    const Request request = cpu_request(cluster, seq, MaskKind::full);
+    PlanResult result = plan(request);
+    double of_blocks = 0;
+    for (const auto& [block, time] : result.candidates[0].predicted.measured) {
+      of_blocks += time.seconds;
+    }
+    CHECK(
+        of_blocks ==
+        Approx(
+            result.candidates[0].predicted.parts[static_cast<std::size_t>(Component::attention)]));
+    return result;
+  };
+  const PlanResult surely = recommended(1'000'000);
+  CHECK(surely.candidates[0].plan.ring == 2);
+  const PlanResult perhaps = recommended(1);
+  CHECK(std::min(perhaps.candidates[0].plan.ulysses, perhaps.candidates[0].plan.ring) == 1);
+  CHECK(perhaps.ties > surely.ties);
+  CHECK_THAT(perhaps.candidates[0].why, ContainsSubstring("cannot tell apart"));
+}
+
 // Bound by computing: two ranks on one core take twice as long as each alone, to what is exposed.
 TEST_CASE("ranks that share a core take turns, in the model around attention, too") {
   const auto step = [](std::int64_t cores) {
