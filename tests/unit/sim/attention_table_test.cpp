@@ -77,8 +77,6 @@ TEST_CASE("a measured block takes its median, wherever it lies") {
   CHECK(t.time(shape, Seconds(1)) == Seconds(3e-4));
 }
 
-// Measured: 100 queries in 300 us (3 times the formula), 400 in 600 us (1.5 times). 200 lies half
-// way between in the logarithm: sqrt(300 * 600).
 TEST_CASE("the median of a measured block is as uncertain as its samples are few and far apart") {
   MeasuredAttention m = measured(tokens(0, 256), tokens(0, 256), 3e-4);  // spread 0.03
   const AttentionKey key = key_of(shape_of(m));
@@ -90,6 +88,8 @@ TEST_CASE("the median of a measured block is as uncertain as its samples are few
   CHECK_FALSE(table({m}).standard_error(key_of(block(tokens(0, 256), tokens(0, 255)))));
 }
 
+// Measured: 100 queries in 300 us (3 times the formula), 400 in 600 us (1.5 times). 200 lies half
+// way between in the logarithm: sqrt(300 * 600).
 TEST_CASE("between measured blocks the formula's error is interpolated in the log of the size") {
   const AttentionTable t = table({measured(tokens(0, 100), tokens(0, 9), 300e-6),
                                   measured(tokens(0, 400), tokens(0, 9), 600e-6)});
