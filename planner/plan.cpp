@@ -93,14 +93,23 @@ std::string advantage(const Prediction& a, const Candidate& other) {
                      b.parts[decides]);
 }
 
+struct Ties {
+  int plans = 1;
+  bool simpler_ones = false;  // than the recommended one, but slower than others as simple
+};
+
 /// One sentence: what the recommended plan has over the others.
-std::string reason(const std::vector<Candidate>& list, int ties, const ComponentSeconds& spreads) {
+std::string reason(const std::vector<Candidate>& list, const Ties& ties,
+                   const ComponentSeconds& spreads) {
   const Prediction& best = list[0].predicted;
   std::string text;
-  if (ties > 1) {
-    text = fmt::format(
-        "the simplest of {} plans that the model cannot tell apart (next: {}, {:+.1f} %)", ties,
-        short_name(list[1].plan), (list[1].predicted.step.count() / best.step.count() - 1) * 100);
+  if (ties.plans > 1) {
+    const std::string_view what = ties.simpler_ones ? "best" : "simplest";
+    const std::string_view why = ties.simpler_ones ? "simpler ones lose to others as simple; " : "";
+    const double more = list[1].predicted.step.count() / best.step.count() - 1;
+    text =
+        fmt::format("the {} of {} plans that the model cannot tell apart ({}next: {}, {:+.1f} %)",
+                    what, ties.plans, why, short_name(list[1].plan), more * 100);
   }
   const auto slower = std::ranges::find_if(list, [&](const Candidate& c) {
     return c.predicted.step > best.step && !within_reach(best, c.predicted, spreads);
@@ -141,9 +150,11 @@ bool less_promising(const Request& request, const Ranked& a, const Ranked& b) {
   return a.bound > b.bound;
 }
 
-/// Sorts simulated candidates, finds the ties of the best and puts the simplest of them first.
+/// Sorts simulated candidates, finds the ties of the best and puts the simplest of them first,
+/// unless a faster plan is as simple.
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads) {
   auto& list = result.candidates;
+  Ties ties;
   const auto faster = [](const Candidate& a, const Candidate& b) {
     return a.predicted.step < b.predicted.step;
   };
@@ -156,18 +167,25 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
   } else {
     std::ranges::stable_sort(list, faster);
     const Prediction fastest = list[0].predicted;
-    std::size_t simplest = 0;
-    result.ties = 0;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (within_reach(fastest, list[i].predicted, spreads)) {
-        ++result.ties;
-        simplest = complexity(list[i].plan) < complexity(list[simplest].plan) ? i : simplest;
+    std::size_t chosen = 0;
+    int least = complexity(list[0].plan);  // of the plans so far
+    for (std::size_t i = 1; i < list.size(); ++i) {
+      const int mechanisms = complexity(list[i].plan);
+      const bool tie = within_reach(fastest, list[i].predicted, spreads);
+      ties.plans += tie ? 1 : 0;
+      if (tie && mechanisms < least) {
+        chosen = i;
+        ties.simpler_ones = false;
+      } else if (tie && mechanisms < complexity(list[chosen].plan)) {
+        ties.simpler_ones = true;
       }
+      least = std::min(least, mechanisms);
     }
-    std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(simplest),
-                list.begin() + static_cast<std::ptrdiff_t>(simplest) + 1);
+    std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(chosen),
+                list.begin() + static_cast<std::ptrdiff_t>(chosen) + 1);
   }
-  list[0].why = reason(list, result.ties, spreads);
+  result.ties = ties.plans;
+  list[0].why = reason(list, ties, spreads);
   for (std::size_t i = 1; i < list.size(); ++i) {
     const double more = (list[i].predicted.step.count() / list[0].predicted.step.count() - 1) * 100;
     list[i].why = fmt::format("{:+.1f} % time against the recommended plan", more);

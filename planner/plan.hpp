@@ -4,7 +4,8 @@
 // (bound.hpp), tightened by a walk over one rank's kernels when its turn comes, then simulated,
 // until the next bound is worse than the last plan that is shown. The simulated ones are ranked.
 // Predictions carry an interval from the constants' stated spreads; plans whose difference is
-// within what the spreads allow are ties, and the simplest of the ties is recommended.
+// within what the spreads allow are ties, and the simplest of the ties is recommended, unless a
+// faster plan, tie or not, is as simple.
 #pragma once
 
 #include "planner/memory.hpp"

@@ -8,6 +8,7 @@
 #include "tests/support/paths.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 using namespace spp;
@@ -143,6 +144,38 @@ Request cpu_request(const sim::Cluster& cluster, std::int64_t seq, MaskKind mask
   return r;
 }
 
+/// Two nodes of two CPU ranks, no mask; every block takes 10 ns a pair and head, of 4 % spread, but
+/// for what `change` does to it.
+PlanResult plan_with_measured(const std::function<void(sim::MeasuredAttention&)>& change) {
+  sim::MachineSpec spec =
+      sim::read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
+  spec.gpu.measured.clear();
+  for (const Phase phase : {Phase::forward, Phase::backward}) {
+    for (const int heads : {2, 4, 8}) {
+      for (const std::int64_t q : {1024, 2048, 4096}) {
+        for (const std::int64_t k : {1024, 2048, 4096}) {
+          sim::MeasuredAttention block;
+          block.kernels = "onednn";
+          block.phase = phase;
+          block.dtype = DType::fp32;
+          block.q_heads = heads;
+          block.kv_heads = heads;
+          block.head_dim = 64;
+          block.mask.kind = MaskKind::full;
+          block.q = TokenSet({.begin = 0, .count = q});
+          block.k = TokenSet({.begin = 0, .count = k});
+          block.median = Seconds(1e-8 * static_cast<double>(q * k * heads));
+          block.spread = 0.04;
+          change(block);
+          spec.gpu.measured.push_back(block);
+        }
+      }
+    }
+  }
+  const sim::Cluster cluster{spec, 2, 4};
+  return plan(cpu_request(cluster, 4096, MaskKind::full));
+}
+
 }  // namespace
 
 TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or fitted") {
@@ -173,35 +206,11 @@ TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or f
 
 // Blocks are measured one by one, so their errors differ: what decides between plans is how well.
 TEST_CASE("a plan whose kernels were measured faster by less than their error ties with others") {
-  constexpr std::int64_t seq = 4096;
   const auto recommended = [](std::int64_t samples) {
-    sim::MachineSpec spec =
-        sim::read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
-    spec.gpu.measured.clear();
-    for (const Phase phase : {Phase::forward, Phase::backward}) {
-      for (const int heads : {2, 4, 8}) {
-        for (const std::int64_t q : {1024, 2048, 4096}) {
-          for (const std::int64_t k : {1024, 2048, 4096}) {
-            const auto pairs = static_cast<double>(q * k * heads);
-            spec.gpu.measured.push_back({.kernels = "onednn",
-                                         .phase = phase,
-                                         .dtype = DType::fp32,
-                                         .q_heads = heads,
-                                         .kv_heads = heads,
-                                         .head_dim = 64,
-                                         .mask = {.kind = MaskKind::full},
-                                         .q = TokenSet({.begin = 0, .count = q}),
-                                         .k = TokenSet({.begin = 0, .count = k}),
-                                         .median = Seconds(1e-8 * pairs * (heads == 4 ? 0.93 : 1)),
-                                         .spread = 0.04,
-                                         .samples = samples});
-          }
-        }
-      }
-    }
-    const sim::Cluster cluster{spec, 2, 4};
-    const Request request = cpu_request(cluster, seq, MaskKind::full);
-    PlanResult result = plan(request);
+    PlanResult result = plan_with_measured([samples](sim::MeasuredAttention& block) {
+      block.median *= block.q_heads == 4 ? 0.93 : 1;
+      block.samples = samples;
+    });
     double of_blocks = 0;
     for (const auto& [block, time] : result.candidates[0].predicted.measured) {
       of_blocks += time.seconds;
@@ -218,6 +227,28 @@ TEST_CASE("a plan whose kernels were measured faster by less than their error ti
   CHECK(std::min(perhaps.candidates[0].plan.ulysses, perhaps.candidates[0].plan.ring) == 1);
   CHECK(perhaps.ties > surely.ties);
   CHECK_THAT(perhaps.candidates[0].why, ContainsSubstring("cannot tell apart"));
+}
+
+// USP ties with StarTrail and is simpler, but Ulysses, which does not tie, is faster and simpler
+// yet.
+TEST_CASE("a tie that is slower than a plan as simple is not recommended") {
+  const auto recommended = [](double ulysses) {
+    return plan_with_measured([ulysses](sim::MeasuredAttention& block) {
+      const bool usp = block.q_heads == 4;
+      const bool startrail = block.q.count() == 2048 && block.q_heads == 8;
+      block.median *= usp ? 0.96 : startrail ? 0.95 : block.q_heads == 2 ? ulysses : 1;
+      block.samples = usp ? 1 : 1'000'000;
+    });
+  };
+  const PlanResult beaten = recommended(0.95);
+  CHECK(beaten.candidates[0].plan.strategy == "startrail");
+  CHECK(beaten.candidates[1].plan.strategy == "ulysses");
+  CHECK(beaten.ties > 1);
+  CHECK_THAT(beaten.candidates[0].why,
+             ContainsSubstring("the best of") && ContainsSubstring("lose to others as simple"));
+  const PlanResult alone = recommended(1.5);
+  CHECK(alone.candidates[0].plan.strategy == "usp");
+  CHECK_THAT(alone.candidates[0].why, ContainsSubstring("the simplest of"));
 }
 
 // Bound by computing: two ranks on one core take twice as long as each alone, to what is exposed.
