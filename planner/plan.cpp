@@ -93,10 +93,32 @@ std::string advantage(const Prediction& a, const Candidate& other) {
                      b.parts[decides]);
 }
 
+/// The plans that the model cannot tell from the fastest, and which of them it recommends.
 struct Ties {
   int plans = 1;
-  bool simpler_ones = false;  // than the recommended one, but slower than others as simple
+  std::size_t chosen = 0;     // its place among the candidates
+  bool simpler_ones = false;  // there are, but each is slower than a plan as simple
 };
+
+/// `list`: the fastest first.
+Ties ties_of(const std::vector<Candidate>& list, const ComponentSeconds& spreads) {
+  Ties ties;
+  int least = complexity(list[0].plan);  // of the plans so far, ties or not
+  for (std::size_t i = 1; i < list.size(); ++i) {
+    const int mechanisms = complexity(list[i].plan);
+    if (within_reach(list[0].predicted, list[i].predicted, spreads)) {
+      ++ties.plans;
+      if (mechanisms < least) {
+        ties.chosen = i;
+        ties.simpler_ones = false;
+      } else if (mechanisms < complexity(list[ties.chosen].plan)) {
+        ties.simpler_ones = true;
+      }
+    }
+    least = std::min(least, mechanisms);
+  }
+  return ties;
+}
 
 /// One sentence: what the recommended plan has over the others.
 std::string reason(const std::vector<Candidate>& list, const Ties& ties,
@@ -166,23 +188,9 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
     });
   } else {
     std::ranges::stable_sort(list, faster);
-    const Prediction fastest = list[0].predicted;
-    std::size_t chosen = 0;
-    int least = complexity(list[0].plan);  // of the plans so far
-    for (std::size_t i = 1; i < list.size(); ++i) {
-      const int mechanisms = complexity(list[i].plan);
-      const bool tie = within_reach(fastest, list[i].predicted, spreads);
-      ties.plans += tie ? 1 : 0;
-      if (tie && mechanisms < least) {
-        chosen = i;
-        ties.simpler_ones = false;
-      } else if (tie && mechanisms < complexity(list[chosen].plan)) {
-        ties.simpler_ones = true;
-      }
-      least = std::min(least, mechanisms);
-    }
-    std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(chosen),
-                list.begin() + static_cast<std::ptrdiff_t>(chosen) + 1);
+    ties = ties_of(list, spreads);
+    const auto chosen = list.begin() + static_cast<std::ptrdiff_t>(ties.chosen);
+    std::rotate(list.begin(), chosen, chosen + 1);
   }
   result.ties = ties.plans;
   list[0].why = reason(list, ties, spreads);
