@@ -10,22 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 
 namespace spp::cli {
 namespace {
 
 using runtime::Series;
-
-std::string cpu_model() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.starts_with("model name")) {
-      return line.substr(std::min(line.size(), line.find(':') + 2));
-    }
-  }
-  return "unknown";
-}
 
 void add_gpus(Json& environment, const runtime::device::DeviceReport& device) {
   const auto text = [&](std::string_view key, const std::string& value) {
@@ -50,7 +39,7 @@ Json environment_of(const ProfileInput& input) {
   const runtime::Hosts& hosts = input.calibration.hosts;
   utsname system{};
   uname(&system);
-  Json json = {{"cpu", cpu_model()},
+  Json json = {{"cpu", runtime::cpu_model()},
                {"cores", fmt::format("{}", hosts.cores)},
                {"os", fmt::format("{} {}", system.sysname, system.release)},
                {"comm", input.comm},

@@ -4,9 +4,11 @@
 
 #include "cli/options.hpp"
 #include "planner/plan.hpp"
+#include "sim/profile.hpp"
 #include "sim/stack.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,7 @@ struct Job {
   Request request;
   std::unique_ptr<sim::Cluster> cluster;  // request.cluster; none if no machine was given
   std::unique_ptr<sim::StackSpec> stack;  // request.stack; none for sp-plan itself
+  std::optional<sim::Profile> profile;    // --profile
   std::vector<sim::Assumption> assumptions;
   Json resolved;      // "request" of our documents
   std::string title;  // one line for people

@@ -27,7 +27,7 @@ void Reader::machine(MachineNeed need) {
   (void)matrix_rate(spec.gpu, request().problem.dtype, "--dtype");
   const auto per_node = static_cast<int>(spec.gpus_per_node.value);
   const auto gpus_given = count("gpus", most_ranks);
-  const int usual = profile_ && !args_.has("topology") ? profile_->nodes : 1;
+  const int usual = job_.profile && !args_.has("topology") ? job_.profile->nodes : 1;
   const int needed = gpus_given ? (*gpus_given + per_node - 1) / per_node : usual;
   const int nodes =
       count("nodes", text_or("nodes", "nodes", fmt::format("{}", needed)), most_ranks);
@@ -141,8 +141,8 @@ sim::MachineSpec Reader::named_machine(const std::string& name) {
 /// The profile's machine; or the named one, if it has the same GPU, with the profile's constants.
 sim::MachineSpec Reader::profiled_machine() {
   const std::string file = args_.get("profile", "");
-  profile_ = sim::read_profile(std::filesystem::path(file));
-  const sim::Profile& p = *profile_;
+  job_.profile = sim::read_profile(std::filesystem::path(file));
+  const sim::Profile& p = *job_.profile;
   resolve("profile", file);
   assume("profile", fmt::format("{} of {}, measured on {}", p.name, p.date, p.machine.name), file);
   const auto topology = args_.find("topology");
@@ -232,12 +232,12 @@ void Reader::list_constants(const sim::MachineSpec& machine) {
            device.memory_bandwidth.source);
   }
   const std::string& kernel = generation.attention.kernel;
-  if (profile_) {
+  if (job_.profile) {
     const auto blocks =
         std::ranges::count(machine.gpu.measured, kernel, &sim::MeasuredAttention::kernels);
     assume("kernels",
            fmt::format("{} on {}, {} attention blocks measured", kernel, machine.gpu.name, blocks),
-           fmt::format("{}, {}", args_.get("profile", ""), profile_->date));
+           fmt::format("{}, {}", args_.get("profile", ""), job_.profile->date));
     return;
   }
   assume("kernels",

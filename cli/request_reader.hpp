@@ -3,7 +3,6 @@
 
 #include "base/parse.hpp"
 #include "cli/request.hpp"
-#include "sim/profile.hpp"
 
 #include <fmt/format.h>
 
@@ -70,7 +69,6 @@ class Reader {
 
   const Arguments& args_;
   Job& job_;
-  std::optional<sim::Profile> profile_;
 };
 
 }  // namespace spp::cli

@@ -5,6 +5,7 @@
 #include "cli/human.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_run.hpp"
+#include "runtime/calibrate/calibrate.hpp"
 #include "schedule/coverage.hpp"
 
 #include <algorithm>
@@ -80,6 +81,22 @@ std::optional<Seconds> calibrated_pace(const Job& job, const RunReport& report) 
   const bool same =
       pace && pace->kernels == report.kernels && pace->dtype == job.request.problem.dtype;
   return same ? std::optional(pace->median) : std::nullopt;
+}
+
+/// A warning if --profile tells that it was measured on another CPU or GPU than the one that ran.
+std::optional<std::string> other_machine(const Job& job, const RunReport& report) {
+  if (!job.profile) {
+    return std::nullopt;
+  }
+  const std::string key = report.device ? "gpu" : "cpu";
+  const std::string here = report.device ? report.device->gpu : runtime::cpu_model();
+  for (const auto& [name, there] : job.profile->environment) {
+    if (name == key && there != here && there != "unknown" && here != "unknown") {
+      return fmt::format("--profile '{}' was measured on {}, not on {}: predictions are of that",
+                         job.profile->name, there, here);
+    }
+  }
+  return std::nullopt;
 }
 
 /// Ours or theirs: a kernel that is faster than the machine can be was measured or described
@@ -174,6 +191,9 @@ void execute(const Arguments& given, Output& output) {
     report.warnings.emplace_back(
         "the plan deals ranks out over the nodes in turn: the launcher must, too (mpirun --map-by "
         "node, srun --distribution=cyclic)");
+  }
+  if (auto warning = other_machine(job, report)) {
+    report.warnings.push_back(std::move(*warning));
   }
   if (const double spread = measured_times(report.trial).spread; spread > noisy) {
     report.warnings.push_back(fmt::format(

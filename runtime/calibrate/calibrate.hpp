@@ -45,6 +45,9 @@ struct Calibration {
 /// Returns on every process when all ranks have ended; BackendError if one failed.
 Calibration calibrate(const CalibrationRequest& request);
 
+/// The host's CPU as its kernel names it; "unknown" where it does not.
+std::string cpu_model();
+
 /// Versions of libraries that measurements depend on, as compiled in: "mpi", "onednn", "cuda",
 /// "cudnn", "nccl", "compiler".
 std::vector<std::pair<std::string, std::string>> library_versions();

@@ -1,4 +1,5 @@
-// Apart, because only here headers of libraries are needed for nothing but a version.
+// What measurements depend on. Apart, because only here headers of libraries are needed for nothing
+// but a version.
 #include "runtime/calibrate/calibrate.hpp"
 
 #if defined(SPP_CUDA)
@@ -19,7 +20,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string>
+
 namespace spp::runtime {
+
+std::string cpu_model() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("model name")) {
+      return line.substr(std::min(line.size(), line.find(':') + 2));
+    }
+  }
+  return "unknown";
+}
 
 std::vector<std::pair<std::string, std::string>> library_versions() {
   std::vector<std::pair<std::string, std::string>> versions;

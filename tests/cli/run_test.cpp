@@ -4,6 +4,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <fstream>
+#include <iterator>
 #include <string>
 
 using Catch::Matchers::ContainsSubstring;
@@ -56,6 +58,26 @@ TEST_CASE("a machine that is not as fast as when it was calibrated is told from 
   CHECK(not_measured["measured"]["pace_s"].is_null());
   CHECK(not_measured["predicted"]["pace_s"].is_null());
   CHECK_THAT(not_measured["warnings"].dump(), !ContainsSubstring("calibrated"));
+}
+
+TEST_CASE("a profile of another CPU is warned about, and both are named") {
+  Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
+  const auto warnings = [&] {
+    const TempDir dir;
+    const std::string file = dir.write("profile.json", profile.dump()).string();
+    const Result r = sp_plan(tiny + " --gpus 4 --profile " + file);
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return spp::parse_json(r.out, "stdout")["warnings"].dump();
+  };
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  const std::string cpus(std::istreambuf_iterator<char>(cpuinfo), {});
+  if (cpus.find("model name") != std::string::npos) {  // else a CPU without a name is not another
+    CHECK_THAT(warnings(),
+               ContainsSubstring("--profile 'cpu-2x2' was measured on an example core, not on "));
+  }
+  profile["environment"].erase("cpu");
+  CHECK_THAT(warnings(), !ContainsSubstring("was measured on"));
 }
 
 TEST_CASE("tasks of srun that MPI does not join are warned about") {
