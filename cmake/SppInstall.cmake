@@ -2,8 +2,17 @@
 # the package that find_package(sp-plan) reads (tried by tests/install).
 include(CMakePackageConfigHelpers)
 
+# What is installed finds our shared libraries beside itself, others' where they were linked. It does so
+# in the build tree, too: CMake would pad a search path that it means to replace at installation with
+# an empty entry, which stands for the current folder (tests/install/search_paths.cmake).
+function(spp_search_paths target)
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+endfunction()
+
 get_property(layers GLOBAL PROPERTY SPP_BUILT_LAYERS)
 foreach(layer IN LISTS layers)
+  spp_search_paths(spp_${layer})
   install(TARGETS spp_${layer} EXPORT sp-plan-targets
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
     FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/sp-plan")
@@ -24,6 +33,7 @@ install(FILES "${PROJECT_BINARY_DIR}/sp-plan-config.cmake" "${PROJECT_BINARY_DIR
   DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/sp-plan")
 
 if(TARGET sp-plan)
+  spp_search_paths(sp-plan)
   install(TARGETS sp-plan RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 foreach(data IN ITEMS topologies models reports/corpus)
