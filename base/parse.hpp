@@ -4,8 +4,11 @@
 
 #include "base/units.hpp"
 
+#include <concepts>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace spp {
@@ -37,7 +40,12 @@ Seconds seconds_from(double value, std::string_view unit, std::string_view where
 /// Units: "GFLOP/s", "TFLOP/s", "PFLOP/s".
 FlopRate flop_rate_from(double value, std::string_view unit, std::string_view where);
 
-/// "a,b,c" -> pieces; empty pieces are kept, so that callers can refuse them.
+/// "a,b,c" -> pieces, which are views of `text`; empty pieces are kept, so that callers can refuse
+/// them.
 std::vector<std::string_view> split(std::string_view text, char separator);
+/// The pieces of a temporary would outlive it: name the string first.
+template <class Text>
+  requires std::same_as<std::remove_const_t<Text>, std::string>
+std::vector<std::string_view> split(Text&& text, char separator) = delete;
 
 }  // namespace spp
