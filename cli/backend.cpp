@@ -38,15 +38,46 @@ Device device_of(const Arguments& arguments) {
   return Device::cuda;
 }
 
-Communication communication_of(const Arguments& arguments, Device device,
-                               std::vector<std::string>& warnings) {
+const runtime::TransportBackend* launcher_of(std::string_view comm, Device device) {
   const auto& mpi = runtime::transports::by_name("mpi", "--comm");
   const auto& tcp = runtime::transports::by_name("tcp", "--comm");  // torchrun's variables
-  const bool by_mpi = mpi.launched_ranks() > 0;
-  const bool by_torchrun = device == Device::cuda && !by_mpi && tcp.launched_ranks() > 0;
-  const bool launched = by_mpi || by_torchrun;
+  const bool any = comm.empty() || comm == "nccl";
+  if ((any || comm == "mpi") && mpi.launched_ranks() > 0) {
+    return &mpi;
+  }
+  const bool by_tcp = comm == "tcp" || (any && device == Device::cuda);
+  return by_tcp && tcp.launched_ranks() > 0 ? &tcp : nullptr;
+}
+
+Launched launched_by(const std::vector<std::string>& words) {
+  const auto value_of = [&](std::string_view option) -> std::string {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (words[i] == option && i + 1 < words.size()) {
+        return words[i + 1];
+      }
+      if (words[i].starts_with(option) && words[i].substr(option.size()).starts_with('=')) {
+        return words[i].substr(option.size() + 1);
+      }
+    }
+    return "";
+  };
+  const Device device = value_of("--device") == "cuda" ? Device::cuda : Device::cpu;
+  try {
+    const runtime::TransportBackend* launcher = launcher_of(value_of("--comm"), device);
+    return launcher == nullptr
+               ? Launched{}
+               : Launched{.ranks = launcher->launched_ranks(), .rank = launcher->launched_rank()};
+  } catch (const InputError&) {  // the launcher's variables are wrong: every process says so
+    return {};
+  }
+}
+
+Communication communication_of(const Arguments& arguments, Device device,
+                               std::vector<std::string>& warnings) {
+  const runtime::TransportBackend* launcher = launcher_of(arguments.get("comm", ""), device);
   const std::string own_processes = device == Device::cuda ? "nccl" : "mpi";
-  Communication choice{.name = arguments.get("comm", launched ? own_processes : "inproc")};
+  Communication choice{.name =
+                           arguments.get("comm", launcher != nullptr ? own_processes : "inproc")};
   if (choice.name != "nccl") {
     choice.transport = &runtime::transports::by_name(choice.name, "--comm");
   } else if (device == Device::cpu) {
@@ -54,9 +85,8 @@ Communication communication_of(const Arguments& arguments, Device device,
   } else if (const std::string why_not = runtime::device::why_not_nccl(); !why_not.empty()) {
     not_here("--comm", "nccl", why_not);
   } else {
-    choice.transport = by_mpi        ? &mpi
-                       : by_torchrun ? &tcp
-                                     : &runtime::transports::by_name("inproc", "--comm");
+    choice.transport =
+        launcher != nullptr ? launcher : &runtime::transports::by_name("inproc", "--comm");
   }
   if (choice.name == "mpi" && device == Device::cuda) {
     throw InputError("--comm",

@@ -42,9 +42,20 @@ struct Communication {
   std::string name;
   const runtime::TransportBackend* transport = nullptr;
 };
+/// What has started the ranks of a run, by what its launcher tells its processes; null: nothing
+/// has. `comm` is --comm, or empty.
+const runtime::TransportBackend* launcher_of(std::string_view comm, Device device);
 /// Tasks of srun that would each run all ranks on their own are warned about.
 Communication communication_of(const Arguments& arguments, Device device,
                                std::vector<std::string>& warnings);
+
+/// This process among those that a launcher started, as the words behind the command choose it.
+/// They are searched, not parsed: who is to say that they are wrong depends on it.
+struct Launched {
+  int ranks = 0;  // 0: no launcher, or one that does not concern these words
+  int rank = 0;
+};
+Launched launched_by(const std::vector<std::string>& words);
 
 /// Attention kernels of the host. Those that have to stand in for faster ones are warned about.
 const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dtype,

@@ -40,6 +40,7 @@ struct Command {
   std::span<const Option> options;  // its own
   std::string_view examples;        // lines "sp-plan …"
   void (*run)(const Arguments& arguments, Output& output);
+  bool as_ranks = false;  // under a launcher its processes are the ranks of one run
 };
 
 namespace commands {

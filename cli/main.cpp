@@ -1,10 +1,15 @@
 // sp-plan: finds the command, runs it, and turns what it throws into one line and an exit code.
 #include "base/error.hpp"
 #include "base/suggest.hpp"
+#include "cli/backend.hpp"
 #include "cli/command.hpp"
 #include "cli/help.hpp"
-#include "runtime/comm/transport.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <new>
@@ -15,12 +20,20 @@
 namespace spp::cli {
 namespace {
 
-ExitCode run(std::vector<std::string> words) {
-  if (words.empty()) {
+/// What this process is to a launcher, by all words of its command line.
+Launched launched_as(const std::vector<std::string>& words) {
+  const bool as_ranks = std::ranges::any_of(commands::all(), [&](const Command* command) {
+    return command->as_ranks && !words.empty() && command->name == words.front();
+  });
+  return as_ranks ? launched_by(words) : Launched{};
+}
+
+ExitCode run(const std::vector<std::string>& line) {
+  if (line.empty()) {
     throw InputError("", "a command is missing (see 'sp-plan --help')");
   }
-  const std::string first = words.front();
-  words.erase(words.begin());
+  const std::string& first = line.front();
+  const std::vector<std::string> words(line.begin() + 1, line.end());
   if (first == "--version" || first == "-V") {
     Output::text(version_text());
     return ExitCode::done;
@@ -44,23 +57,15 @@ ExitCode run(std::vector<std::string> words) {
     Output::text(help_of(command, Style::of_stdout()));
     return ExitCode::done;
   }
-  Output output(arguments);
+  Output output(arguments, launched_as(line).ranks > 0);
   command.run(arguments, output);
   return ExitCode::done;
 }
 
-/// Under mpirun all processes read the same command line; one of them speaks.
-bool speaks_for_all() {
-  for (const runtime::TransportBackend* transport : runtime::transports::all()) {
-    if (transport->launched_rank() > 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
-void complain_once(std::string_view message) {
-  if (speaks_for_all()) {
+/// Processes of a launcher that are the ranks of one run read the same command line; one of them
+/// speaks. Processes of all other commands speak for themselves, whoever started them.
+void complain_once(std::string_view message, const std::vector<std::string>& words) {
+  if (launched_as(words).rank == 0) {
     complain(message);
   } else {
     // A launcher ends all processes when the first one has failed: let the speaker speak before.
@@ -68,15 +73,15 @@ void complain_once(std::string_view message) {
   }
 }
 
-int run_and_catch(std::vector<std::string> words) {
+int run_and_catch(const std::vector<std::string>& words) {
   ExitCode code = ExitCode::failed;
   try {
-    code = run(std::move(words));
+    code = run(words);
   } catch (const Refusal& e) {
-    complain_once(e.what());
+    complain_once(e.what(), words);
     code = e.code;
   } catch (const InputError& e) {
-    complain_once(e.what());
+    complain_once(e.what(), words);
     code = ExitCode::usage;
   } catch (const BackendError& e) {
     complain(e.what());
@@ -88,9 +93,20 @@ int run_and_catch(std::vector<std::string> words) {
   return static_cast<int>(code);
 }
 
+/// Where a caller has closed stdin, stdout or stderr, the next file that is opened would take its
+/// place, and what is printed would go there.
+void open_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(file, F_GETFD) == -1 && errno == EBADF) {
+      (void)::open("/dev/null", O_RDWR);  // takes the lowest free number, which is this one
+    }
+  }
+}
+
 }  // namespace
 }  // namespace spp::cli
 
 int main(int argc, char** argv) {
+  spp::cli::open_standard_files();
   return spp::cli::run_and_catch({argv + 1, argv + std::max(argc, 1)});
 }

@@ -1,7 +1,6 @@
 #include "cli/output.hpp"
 
 #include "base/error.hpp"
-#include "runtime/comm/transport.hpp"
 
 #include <unistd.h>
 
@@ -65,11 +64,13 @@ bool no_color() {
   return value != nullptr && *value != '\0';
 }
 
-bool stdout_is_terminal() {
-  return ::isatty(STDOUT_FILENO) == 1 &&
-         std::ranges::all_of(runtime::transports::all(), [](const auto* transport) {
-           return transport->launched_ranks() == 0;
-         });
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+
+/// Not fmt::print, which throws when nothing can be written: what is said beside the result must
+/// not cost the result.
+void say(std::string_view text) noexcept {
+  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+  (void)std::fflush(stderr);
 }
 
 fs::path resolved(const std::string& file) {
@@ -123,7 +124,7 @@ void Progress::tick(const std::stop_token& stop) {
     drawn_ = true;
   }
   if (drawn_ && terminal) {
-    std::fputs("\r\x1b[K", stderr);
+    say("\r\x1b[K");
   }
 }
 
@@ -139,21 +140,20 @@ void Progress::draw(double seconds, bool terminal) {
     line += fmt::format(" {} of {}", done_, of_);
   }
   line += fmt::format(", {:.0f} s", seconds);
-  fmt::print(stderr, "{}{}{}", terminal ? "\r\x1b[K" : "sp-plan: ", line, terminal ? "" : "\n");
-  std::fflush(stderr);
+  say(fmt::format("{}{}{}", terminal ? "\r\x1b[K" : "sp-plan: ", line, terminal ? "" : "\n"));
 }
 
 // ---- results
 // ---------------------------------------------------------------------------------------
 
-Output::Output(const Arguments& arguments) : quiet_(arguments.has("quiet")) {
+Output::Output(const Arguments& arguments, bool launched) : quiet_(arguments.has("quiet")) {
   if (arguments.has("json") && arguments.has("table")) {
     throw InputError("--json", "given together with --table; choose one");
   }
   file_ = arguments.get("output", "");
-  table_ =
-      !arguments.has("json") && (stdout_is_terminal() || arguments.has("table") || !file_.empty());
-  style_ = Style::of_stdout();
+  const bool terminal = stdout_is_terminal() && !launched;
+  table_ = !arguments.has("json") && (terminal || arguments.has("table") || !file_.empty());
+  style_ = {.color = terminal && !no_color()};
   if (!file_.empty()) {
     expect_writable(file_, "--output");
   }
@@ -214,10 +214,14 @@ void write_file(const std::string& file, std::string_view text) {
   }
 }
 
-void complain(std::string_view message) {
-  std::string line(message);
-  std::ranges::replace(line, '\n', ' ');
-  fmt::print(stderr, "sp-plan: {}\n", line);
+void complain(std::string_view message) noexcept {
+  try {
+    std::string line(message);
+    std::ranges::replace(line, '\n', ' ');
+    say(fmt::format("sp-plan: {}\n", line));
+  } catch (const std::exception&) {  // no memory for a line of text
+    say("sp-plan: out of memory\n");
+  }
 }
 
 }  // namespace spp::cli

@@ -1,7 +1,7 @@
 // Where results go: stdout carries one document, stderr everything else.
 //
 //   stdout                  a terminal, --table or -o: the table; else, or with --json: JSON.
-//                           Under a launcher it is no terminal: some (Open MPI's mpirun) give every
+//                           A rank's is no terminal: some launchers (Open MPI's mpirun) give every
 //                           rank one of its own, whatever theirs is
 //   -o FILE                 the JSON, whole or not at all
 //   progress                stderr, only after a second: a bar on a terminal, else a line now and
@@ -56,8 +56,9 @@ class Progress {
 
 class Output {
  public:
-  /// InputError if the options contradict each other or FILE cannot be written.
-  explicit Output(const Arguments& arguments);
+  /// `launched`: this is one of a launcher's processes. InputError if the options contradict each
+  /// other or FILE cannot be written.
+  Output(const Arguments& arguments, bool launched);
 
   [[nodiscard]] bool quiet() const { return quiet_; }
   /// Prints a result. `table` is called only when the table is wanted.
@@ -80,7 +81,8 @@ void expect_writable(const std::string& file, std::string_view option);
 /// Whole or not at all; what is not a regular file (a pipe, /dev/null) is written in place.
 void write_file(const std::string& file, std::string_view text);
 
-/// Writes to stderr: "sp-plan: …" in one line.
-void complain(std::string_view message);
+/// Writes to stderr: "sp-plan: …" in one line. A stderr that cannot be written costs the message
+/// only.
+void complain(std::string_view message) noexcept;
 
 }  // namespace spp::cli

@@ -241,6 +241,7 @@ extern const Command run{
         "mpirun -np 4 sp-plan run --heads 8 --head-dim 64 --seq 8K --dtype fp32 --ring 4 --check\n"
         "sp-plan run --device cuda --heads 32 --kv-heads 8 --seq 32K --ulysses 2 --ring 4 --check",
     .run = execute,
+    .as_ranks = true,
 };
 
 }  // namespace spp::cli::commands

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -276,4 +277,26 @@ TEST_CASE("a GPU that is not there is a failing back end, said in one line") {
   CHECK(r.code == 1);
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
   CHECK_THAT(r.err, ContainsSubstring("--device cuda: no"));  // no driver, no GPU, not compiled in
+}
+
+TEST_CASE("a launcher's variables silence the ranks of a run behind the first, and nobody else") {
+  const std::map<std::string, std::string> torchrun{
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}};
+  const std::map<std::string, std::string> mpich{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  for (const auto& environment : {torchrun, mpich}) {
+    for (const std::string line : {"plan --heads 0", "verify --heads 0", "no-command", "compare"}) {
+      INFO(line);
+      const Result r = sp_plan(line, {.environment = environment});
+      CHECK(r.code == 2);
+      CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+    }
+    const Result table = sp_plan("topology list", {.environment = environment, .terminal = true});
+    CHECK_THAT(table.out, ContainsSubstring("\x1b["));
+  }
+  const std::string run = "run --heads 0 --seq 1K";
+  CHECK(sp_plan(run, {.environment = mpich}).err.empty());
+  CHECK_FALSE(
+      sp_plan(run, {.environment = torchrun}).err.empty());  // CPUs have no use for torchrun
+  CHECK_FALSE(sp_plan(run + " --comm inproc", {.environment = mpich}).err.empty());
+  CHECK(sp_plan(run + " --device cuda", {.environment = torchrun}).err.empty());
 }

@@ -83,6 +83,11 @@ Result sp_plan(const std::vector<std::string>& words, const RunOptions& options)
     ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
     ::dup2(out.write, STDOUT_FILENO);
     ::dup2(err.write, STDERR_FILENO);
+    if (options.err_file == "closed") {
+      ::close(STDERR_FILENO);
+    } else if (!options.err_file.empty()) {
+      ::dup2(::open(options.err_file.c_str(), O_WRONLY), STDERR_FILENO);
+    }
     ::unsetenv("NO_COLOR");
     ::unsetenv("SP_PLAN_DATA");
     for (const auto& [name, value] : options.environment) {

@@ -18,6 +18,7 @@ struct RunOptions {
   std::string program = "cli/sp-plan";  // in the build tree
   std::map<std::string, std::string> environment;
   bool terminal = false;  // stdout is a terminal (a pseudo terminal, read into `out`)
+  std::string err_file;   // where stderr goes instead of `err`; "closed": it is
 };
 
 /// `words` without the program's name.
