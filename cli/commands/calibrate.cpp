@@ -3,6 +3,7 @@
 // interrupted calibration has left, and the two sources (this machine, NCCL's tests) share options.
 #include "base/error.hpp"
 #include "base/parse.hpp"
+#include "base/version.hpp"
 #include "cli/backend.hpp"
 #include "cli/calibration.hpp"
 #include "cli/command.hpp"
@@ -70,8 +71,12 @@ struct Request {
   std::vector<std::string> warnings;
 
   /// What samples depend on: a calibration that was interrupted goes on if this is the same.
-  [[nodiscard]] Json key() const {
-    Json key = {{"comm", comm.name},
+  /// `places`: where each rank runs.
+  [[nodiscard]] Json key(const std::vector<std::string>& places) const {
+    Json key = {{"program", fmt::format("{} ({})", version(), commit())},
+                {"places", places},
+                {"libraries", runtime::library_versions()},
+                {"comm", comm.name},
                 {"ranks", ranks},
                 {"kernels", kernel_name},
                 {"dtype", to_string(problem.dtype)},
@@ -83,6 +88,7 @@ struct Request {
     if (engines != nullptr) {
       const runtime::device::DeviceReport gpus = engines->report();
       key["gpu"] = gpus.gpu;
+      key["driver"] = gpus.driver;
       key["ranks_per_gpu"] = gpus.ranks_per_gpu;
       key["emulated_links"] = emulated_links;
     }
@@ -197,7 +203,8 @@ Request read_request(const Arguments& arguments) {
   r.comm = communication_of(arguments, r.device, r.warnings);
   r.suites = read_suites(arguments);
   r.problem = read_problem(arguments);
-  for (const std::string_view length : split(arguments.get("seq", "4K"), ',')) {
+  const std::string lengths = arguments.get("seq", "4K");
+  for (const std::string_view length : split(lengths, ',')) {
     r.lengths.push_back(parse_tokens(length, "--seq"));
   }
   r.problem.seq = r.lengths.front();
@@ -225,44 +232,102 @@ Request read_request(const Arguments& arguments) {
 
 using SamplesBySuite = std::map<std::string, std::vector<runtime::Series>>;
 
-std::string partial_file(const Request& r) { return r.file + ".partial"; }
+/// What is measured, and what of it lies in FILE.partial for a next start.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const Request& request)
+      : request_(request), file_(request.file + ".partial") {}
 
-void save(const Request& r, const SamplesBySuite& samples) {
-  Json json = document("calibration");
-  json["key"] = r.key();
-  json["suites"] = Json::object();
-  for (const auto& [suite, list] : samples) {
-    Json& series = json["suites"][suite] = Json::array();
-    for (const runtime::Series& s : list) {
-      series.push_back(runtime::to_json(s));
-    }
-  }
-  write_file(partial_file(r), to_text(json));
-}
+  [[nodiscard]] const SamplesBySuite& samples() const { return samples_; }
 
-SamplesBySuite load(const Request& r) {
-  SamplesBySuite samples;
-  const std::string file = partial_file(r);
-  if (!std::filesystem::exists(file)) {
-    return samples;
-  }
-  const Json json = read_json(file);
-  const JsonView view(json, file);
-  expect_format(view, "sp-plan/calibration");
-  if (view.at("key").value() != r.key()) {
-    complain(fmt::format("warning: {} is of another calibration and is not used", file));
-    return samples;
-  }
-  const JsonView suites = view.at("suites");
-  for (const std::string& suite : r.suites) {
-    if (const auto list = suites.find(suite)) {
-      for (const JsonView& series : list->elements()) {
-        samples[suite].push_back(runtime::read_series(series));
+  /// Takes what an earlier start has left, and tells what it takes; the suites that are missing.
+  std::vector<std::string> begin(const std::vector<std::string>& places) {
+    key_ = request_.key(places);
+    load();
+    std::vector<std::string> missing;
+    for (const std::string& suite : request_.suites) {
+      if (!samples_.contains(suite)) {
+        missing.push_back(suite);
       }
     }
+    return missing;
   }
-  return samples;
-}
+  void add(const std::string& suite, const std::vector<runtime::Series>& series) {
+    samples_[suite] = series;
+    save();
+  }
+  void end() const {
+    std::error_code ec;
+    std::filesystem::remove(file_, ec);
+  }
+
+ private:
+  void save() const {
+    Json json = document("calibration");
+    json["date"] = utc("%Y-%m-%d %H:%M:%S UTC");
+    json["key"] = key_;
+    json["suites"] = Json::object();
+    for (const auto& [suite, list] : samples_) {
+      Json& series = json["suites"][suite] = Json::array();
+      for (const runtime::Series& s : list) {
+        series.push_back(runtime::to_json(s));
+      }
+    }
+    write_file(file_, to_text(json));
+  }
+
+  void load() {
+    if (!std::filesystem::exists(file_)) {
+      return;
+    }
+    const Json json = read_json(file_);
+    const JsonView view(json, file_);
+    expect_format(view, "sp-plan/calibration");
+    if (const auto others = differences(view.at("key").value()); !others.empty()) {
+      complain(fmt::format("warning: {} is of another calibration ({} differ) and is not used",
+                           file_, fmt::join(others, ", ")));
+      return;
+    }
+    const JsonView suites = view.at("suites");
+    std::vector<std::string> found;
+    for (const std::string& suite : request_.suites) {
+      if (const auto list = suites.find(suite)) {
+        for (const JsonView& series : list->elements()) {
+          samples_[suite].push_back(runtime::read_series(series));
+        }
+        found.push_back(suite);
+      }
+    }
+    if (!found.empty()) {
+      complain(fmt::format("goes on from {}, measured here until {}: {}", file_,
+                           view.at("date").string(), fmt::join(found, ", ")));
+    }
+  }
+
+  /// Names of what the samples of `other` depend on otherwise than ours.
+  [[nodiscard]] std::vector<std::string> differences(const Json& other) const {
+    std::vector<std::string> names;
+    const auto differs = [&](const Json& a, const Json& b) {
+      for (const auto& [name, value] : a.items()) {
+        if (!b.is_object() || !b.contains(name) || b.at(name) != value) {
+          if (std::ranges::find(names, name) == names.end()) {
+            names.push_back(name);
+          }
+        }
+      }
+    };
+    differs(key_, other);
+    if (other.is_object()) {
+      differs(other, key_);
+    }
+    return names;
+  }
+
+  const Request& request_;
+  std::string file_;
+  Json key_;
+  SamplesBySuite samples_;
+};
 
 /// What makes predictions worse than they could be. `blocks`: those that were to be measured.
 void warn_of_attention(const std::vector<runtime::Series>& series, std::size_t blocks) {
@@ -302,7 +367,7 @@ std::vector<runtime::AttentionBlock> blocks_of(const Request& r) {
 }
 
 /// What measures the suites that `done` lacks and adds them to it.
-runtime::CalibrationRequest measurement(const Request& r, SamplesBySuite& done) {
+runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
   runtime::CalibrationRequest m;
   m.transport = r.comm.transport;
   m.kernels = r.kernels;
@@ -318,17 +383,12 @@ runtime::CalibrationRequest measurement(const Request& r, SamplesBySuite& done) 
     m.split_devices = gpu.split || gpu.ranks_per_gpu == 1;
     m.cold = gpu.l2.value() > 0 ? caches * gpu.l2.value() : m.cold;
   }
-  for (const std::string& suite : r.suites) {
-    if (!done.contains(suite)) {
-      m.suites.push_back(suite);
-    }
-  }
+  m.suites = r.suites;
   if (std::ranges::find(r.suites, "attention") != r.suites.end()) {
     m.blocks = blocks_of(r);
   }
-  m.ended = [&r, &done](const std::string& suite, const std::vector<runtime::Series>& series) {
-    done[suite] = series;
-    save(r, done);
+  m.ended = [&done](const std::string& suite, const std::vector<runtime::Series>& series) {
+    done.add(suite, series);
   };
   return m;
 }
@@ -348,8 +408,9 @@ void read_nccl_tests(const Arguments& arguments, const Output& output) {
     throw InputError("--topology", "missing: the machine whose links --nccl-tests measured");
   }
   const std::string file = file_of(arguments);
-  const NcclProfile profile = profile_of_nccl_tests(split(arguments.get("nccl-tests", ""), ','),
-                                                    *topology, arguments.get("name", *topology));
+  const std::string files = arguments.get("nccl-tests", "");
+  const NcclProfile profile =
+      profile_of_nccl_tests(split(files, ','), *topology, arguments.get("name", *topology));
   for (const std::string& warning : profile.warnings) {
     complain(fmt::format("warning: {}", warning));
   }
@@ -367,7 +428,7 @@ void execute(const Arguments& arguments, Output& output) {
   }
   Request request = read_request(arguments);
   const bool first = request.comm.transport->launched_rank() == 0;
-  SamplesBySuite done = first ? load(request) : SamplesBySuite();
+  Checkpoint done(request);
   ProfileInput input;
   input.name = request.name;
   input.kernels = request.kernel_name;
@@ -379,7 +440,12 @@ void execute(const Arguments& arguments, Output& output) {
   const std::size_t blocks = work.blocks.size();
   {
     Progress progress("measuring", output.quiet() || !first);
-    const auto of = static_cast<std::int64_t>(work.suites.size());
+    std::int64_t of = 0;
+    work.remaining = [&](const std::vector<std::string>& places) {
+      std::vector<std::string> suites = done.begin(places);
+      of = std::ssize(suites);
+      return suites;
+    };
     work.begins = [&](std::size_t suites, const std::string&) {
       progress.update(static_cast<std::int64_t>(suites), of);
     };
@@ -395,8 +461,8 @@ void execute(const Arguments& arguments, Output& output) {
   for (const std::string& warning : request.warnings) {
     complain(fmt::format("warning: {}", warning));
   }
-  input.calibration.series = done;
-  if (const auto attention = done.find("attention"); attention != done.end()) {
+  input.calibration.series = done.samples();
+  if (const auto attention = done.samples().find("attention"); attention != done.samples().end()) {
     warn_of_attention(attention->second, blocks);
   }
   const Json profile = profile_document(input);
@@ -406,8 +472,7 @@ void execute(const Arguments& arguments, Output& output) {
                        request.file, request.problem.q_heads, request.problem.head_dim,
                        request.lengths.front());
   });
-  std::error_code ec;
-  std::filesystem::remove(partial_file(request), ec);
+  done.end();
 }
 
 }  // namespace
@@ -436,6 +501,7 @@ extern const Command calibrate{
         "sp-plan calibrate --nccl-tests all_gather.txt,alltoall.txt --topology dgx-h100 -o "
         "links.json",
     .run = execute,
+    .as_ranks = true,
 };
 
 }  // namespace spp::cli::commands

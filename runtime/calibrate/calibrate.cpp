@@ -49,11 +49,14 @@ std::vector<Series> host_suite(const std::string& suite, const Bench& bench,
 }
 
 /// Only rank 0 knows what an earlier start has left to measure.
-std::vector<std::string> suites_of_rank_0(Transport& transport,
-                                          const std::vector<std::string>& mine) {
+std::vector<std::string> suites_of_rank_0(Transport& transport, const CalibrationRequest& request) {
+  const std::vector<std::string> places = describe_places(transport);
   std::string text;
-  for (const std::string& suite : mine) {
-    text += suite + " ";
+  if (transport.rank().value == 0) {
+    for (const std::string& suite :
+         request.remaining ? request.remaining(places) : request.suites) {
+      text += suite + " ";
+    }
   }
   std::istringstream in(transport.all_gather_text(text).front());
   std::vector<std::string> suites;
@@ -96,7 +99,7 @@ void run_rank(Transport& transport, const CalibrationRequest& request, Calibrati
     hosts = emulated(hosts, transport.size(), request.ranks_per_node);
   }
   const bool first = transport.rank().value == 0;
-  const std::vector<std::string> suites = suites_of_rank_0(transport, request.suites);
+  const std::vector<std::string> suites = suites_of_rank_0(transport, request);
   double weights = 0;
   for (const std::string& suite : suites) {
     weights += weight_of(suite);

@@ -27,7 +27,10 @@ struct CalibrationRequest {
   bool split_devices = true;  // into parts for each; else their kernels take turns on all of it
   Problem shape;              // heads, head_dim and dtype of elementwise kernels
   std::vector<AttentionBlock> blocks;
-  std::vector<std::string> suites;  // to measure now; rank 0's count
+  std::vector<std::string> suites;
+  /// On rank 0, when all ranks have met: those of the suites that are to be measured now, others
+  /// were by an earlier start. `places`: where each rank runs (describe_places). Not set: all.
+  std::function<std::vector<std::string>(const std::vector<std::string>& places)> remaining;
   Seconds budget{60};
   std::int64_t largest_message = 16 << 20;  // bytes; with `engines` of operands of kernels, too
   std::int64_t cold = 128 << 20;  // with `engines`: bytes that push all else out of their caches

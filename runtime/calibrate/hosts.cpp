@@ -1,6 +1,7 @@
 #include "runtime/calibrate/hosts.hpp"
 
 #include "base/error.hpp"
+#include "runtime/calibrate/calibrate.hpp"
 
 #include <sched.h>
 #include <unistd.h>
@@ -141,6 +142,12 @@ Hosts find_hosts(Transport& transport) {
       places, [&](const Place& p) { return on_one_machine(p, places.front()); });
   hosts.memory = Bytes(places.front().memory / (one_machine ? hosts.nodes() : 1));
   return hosts;
+}
+
+std::vector<std::string> describe_places(Transport& transport) {
+  const Place mine = read_place(my_place());
+  return transport.all_gather_text(
+      fmt::format("{}, {}, cores {}", mine.host, cpu_model(), fmt::join(mine.cores, ",")));
 }
 
 bool has_own_core(Transport& transport) {

@@ -2,11 +2,16 @@
 #include "base/json.hpp"
 #include "tests/cli/program.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 using Catch::Matchers::ContainsSubstring;
 using spp::Json;
@@ -23,16 +28,23 @@ void check_refused(const std::string& options, const std::string& message) {
   CHECK_THAT(r.err, ContainsSubstring(message));
 }
 
-constexpr const char* tiny =
-    "calibrate --comm inproc --gpus 1 --suite elementwise --kernels reference --dtype fp32 "
-    "--heads 2 --head-dim 8 --seq 64 --quiet -o ";
+const std::string small =
+    "calibrate --comm inproc --gpus 1 --kernels reference --dtype fp32 --heads 2 --head-dim 8 "
+    "--seq 64 ";
+const std::string tiny = small + "--suite elementwise --quiet -o ";
 
-/// What an interrupted start of `tiny` leaves: one series, with a time that nothing takes.
-std::string partial(int heads) {
-  Json json = {{"format", "sp-plan/calibration"}, {"format_version", "1.0"}, {"tool_version", "0"}};
-  json["key"] = {{"comm", "inproc"}, {"ranks", 1},       {"kernels", "reference"},
-                 {"dtype", "fp32"},  {"heads", heads},   {"kv_heads", heads},
-                 {"head_dim", 8},    {"mask", "causal"}, {"seq", {64}}};
+/// What an interrupted start of `tiny` leaves beside `file`, but of its samples one series with a
+/// time that nothing takes.
+Json interrupt(const std::filesystem::path& file) {
+  const std::string partial = file.string() + ".partial";
+  const std::string command = fmt::format(
+      "{} {} -o {} --suite attention,elementwise --budget 30 & pid=$!; "
+      "while test ! -s {} && kill -0 $pid; do sleep 0.02; done 2>&-; kill -9 $pid; wait $pid",
+      spp::test::build_path("cli/sp-plan").string(), small, file.string(), partial);
+  (void)std::system(fmt::format("({}) >/dev/null 2>&1", command).c_str());
+  REQUIRE(std::filesystem::exists(partial));
+  Json json = spp::read_json(partial);
+  json["suites"] = Json::object();
   json["suites"]["elementwise"] = Json::array({{{"suite", "elementwise"},
                                                 {"what", "op"},
                                                 {"scope", ""},
@@ -40,7 +52,7 @@ std::string partial(int heads) {
                                                 {"active", 1},
                                                 {"bytes", 0},
                                                 {"seconds", {0.125, 0.125, 0.125}}}});
-  return json.dump();
+  return json;
 }
 
 }  // namespace
@@ -59,6 +71,7 @@ TEST_CASE("calibrate refuses wrong options with one line") {
   check_refused(out + "--kernels reference --heads 8 --kv-heads 3",
                 "--kv-heads: 3 does not divide");
   check_refused(out + "--kernels reference --seq 4K,x", "--seq: ");
+  check_refused(out + "--kernels reference --seq 4096,8192,16384,32768 --gpus 0", "--gpus: ");
   check_refused(out + "--sute links", "did you mean '--suite'?");
   check_refused(out + "--topology dgx-h100", "--topology: describes a machine of GPUs");
   check_refused(out + "--ranks-per-gpu 2", "--ranks-per-gpu: is for GPUs");
@@ -89,25 +102,57 @@ TEST_CASE("a profile of nccl-tests stands in for the links of its machine") {
   CHECK(plan.err.empty());  // it is the very machine
 }
 
-TEST_CASE("an interrupted calibration keeps what was measured") {
+TEST_CASE("an interrupted calibration keeps what was measured, and says so") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
-  const auto left = dir.write("profile.json.partial", partial(2));
+  const auto left = dir.write("profile.json.partial", interrupt(file).dump());
   const auto r = sp_plan(tiny + file.string());
   INFO(r.err);
   REQUIRE(r.code == 0);
+  CHECK_THAT(r.err,
+             ContainsSubstring("goes on from " + left.string() + ", measured here until 20"));
+  CHECK_THAT(r.err, ContainsSubstring(": elementwise\n"));
   const Json profile = spp::read_json(file);
   CHECK(profile.at("samples").size() == 1);
   CHECK(profile.at("machine").at("gpu").at("generation").at("launch").at("value") == 125000.0);
   CHECK_FALSE(std::filesystem::exists(left));
 }
 
-TEST_CASE("samples of another calibration are not used") {
+TEST_CASE("samples of another shape, host, CPU, placement, program or library are not used") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
-  (void)dir.write("profile.json.partial", partial(4));
-  const auto r = sp_plan(tiny + file.string() + " --budget 0.2");
-  REQUIRE(r.code == 0);
-  CHECK_THAT(r.err, ContainsSubstring("is of another calibration"));
-  CHECK(spp::read_json(file).at("samples").size() > 1);
+  const Json ours = interrupt(file);
+  const std::string place = ours.at("key").at("places").at(0).get<std::string>();
+  CHECK_THAT(place, ContainsSubstring(", cores "));
+  const auto with = [&](const std::string& key, const Json& value) {
+    Json other = ours;
+    other["key"][key] = value;
+    return std::pair(key, other);
+  };
+  for (const auto& [key, other] :
+       {with("heads", 4), with("places", {"other-host" + place.substr(place.find(','))}),
+        with("places", {place + ",1023"}), with("program", "0.1.0 (000000000000)"),
+        with("libraries", Json::object()), with("one_more", 1)}) {
+    INFO(other.at("key").dump());
+    (void)dir.write("profile.json.partial", other.dump());
+    const auto r = sp_plan(tiny + file.string() + " --budget 0.2");
+    REQUIRE(r.code == 0);
+    CHECK_THAT(r.err, ContainsSubstring("is of another calibration (" + key + " differ)"));
+    CHECK(spp::read_json(file).at("samples").size() > 1);
+  }
+}
+
+TEST_CASE("a stderr that cannot be written costs its text and nothing else") {
+  const spp::test::TempDir dir;
+  const auto file = dir.path() / "profile.json";
+  const std::string line =
+      small + "--suite elementwise --budget 3 -o " + file.string();  // long enough for progress
+  for (const std::string err : {"/dev/full", "closed"}) {
+    INFO(err);
+    const auto measured = sp_plan(line, {.environment = {}, .err_file = err});
+    CHECK(measured.code == 0);
+    CHECK(spp::read_json(file).at("format") == "sp-plan/profile");
+    const auto wrong = sp_plan("plan --heads 0", {.environment = {}, .err_file = err});
+    CHECK(wrong.code == 2);
+  }
 }
