@@ -16,6 +16,15 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}")
 set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)  # target all_verify_interface_header_sets: headers alone
 
+# Headers and templates (JSON above all) cost more than the code that uses them: compiled eight at a
+# time, files of a target take little more than a third of the time. Files whose local names meet those
+# of their neighbours are compiled alone (spp_alone); so are a registry's entries, whose local names
+# are alike on purpose. Switch it off to work on a few files, and for tools that read
+# compile_commands.json (scripts/lint).
+option(SPP_UNITY "Compile the files of a target several at a time" ON)
+set(CMAKE_UNITY_BUILD ${SPP_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+
 find_program(SPP_CCACHE ccache)
 if(SPP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${SPP_CCACHE}")

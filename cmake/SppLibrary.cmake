@@ -50,6 +50,11 @@ function(spp_program)
   spp_warnings(${arg_NAME})
 endfunction()
 
+# spp_alone(file…): source files of this folder that are compiled alone (SPP_UNITY in SppBuild.cmake).
+function(spp_alone)
+  set_property(SOURCE ${ARGN} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 function(spp_no_leftovers function leftovers)
   if(NOT leftovers STREQUAL "")
     message(FATAL_ERROR "${function}: what is '${leftovers}'?")

@@ -28,19 +28,19 @@ void check_refused(const std::string& options, const std::string& message) {
   CHECK_THAT(r.err, ContainsSubstring(message));
 }
 
-const std::string small =
+const std::string one_rank =
     "calibrate --comm inproc --gpus 1 --kernels reference --dtype fp32 --heads 2 --head-dim 8 "
     "--seq 64 ";
-const std::string tiny = small + "--suite elementwise --quiet -o ";
+const std::string one_suite = one_rank + "--suite elementwise --quiet -o ";
 
-/// What an interrupted start of `tiny` leaves beside `file`, but of its samples one series with a
-/// time that nothing takes.
+/// What an interrupted start of `one_suite` leaves beside `file`, but of its samples one series
+/// with a time that nothing takes.
 Json interrupt(const std::filesystem::path& file) {
   const std::string partial = file.string() + ".partial";
   const std::string command = fmt::format(
       "{} {} -o {} --suite attention,elementwise --budget 30 & pid=$!; "
       "while test ! -s {} && kill -0 $pid; do sleep 0.02; done 2>&-; kill -9 $pid; wait $pid",
-      spp::test::build_path("cli/sp-plan").string(), small, file.string(), partial);
+      spp::test::build_path("cli/sp-plan").string(), one_rank, file.string(), partial);
   (void)std::system(fmt::format("({}) >/dev/null 2>&1", command).c_str());
   REQUIRE(std::filesystem::exists(partial));
   Json json = spp::read_json(partial);
@@ -106,7 +106,7 @@ TEST_CASE("an interrupted calibration keeps what was measured, and says so") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
   const auto left = dir.write("profile.json.partial", interrupt(file).dump());
-  const auto r = sp_plan(tiny + file.string());
+  const auto r = sp_plan(one_suite + file.string());
   INFO(r.err);
   REQUIRE(r.code == 0);
   CHECK_THAT(r.err,
@@ -135,7 +135,7 @@ TEST_CASE("samples of another shape, host, CPU, placement, program or library ar
         with("libraries", Json::object()), with("one_more", 1)}) {
     INFO(other.at("key").dump());
     (void)dir.write("profile.json.partial", other.dump());
-    const auto r = sp_plan(tiny + file.string() + " --budget 0.2");
+    const auto r = sp_plan(one_suite + file.string() + " --budget 0.2");
     REQUIRE(r.code == 0);
     CHECK_THAT(r.err, ContainsSubstring("is of another calibration (" + key + " differ)"));
     CHECK(spp::read_json(file).at("samples").size() > 1);
@@ -146,7 +146,7 @@ TEST_CASE("a stderr that cannot be written costs its text and nothing else") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
   const std::string line =
-      small + "--suite elementwise --budget 3 -o " + file.string();  // long enough for progress
+      one_rank + "--suite elementwise --budget 3 -o " + file.string();  // long enough for progress
   for (const std::string err : {"/dev/full", "closed"}) {
     INFO(err);
     const auto measured = sp_plan(line, {.environment = {}, .err_file = err});
