@@ -42,8 +42,8 @@ Communication communication_of(const Arguments& arguments, Device device,
                                std::vector<std::string>& warnings) {
   const auto& mpi = runtime::transports::by_name("mpi", "--comm");
   const auto& tcp = runtime::transports::by_name("tcp", "--comm");  // torchrun's variables
-  const bool by_mpi = mpi.launched_ranks() > 0;
-  const bool by_torchrun = device == Device::cuda && !by_mpi && tcp.launched_ranks() > 0;
+  const bool by_mpi = mpi.launched();
+  const bool by_torchrun = device == Device::cuda && !by_mpi && tcp.launched();
   const bool launched = by_mpi || by_torchrun;
   const std::string own_processes = device == Device::cuda ? "nccl" : "mpi";
   Communication choice{.name = arguments.get("comm", launched ? own_processes : "inproc")};
@@ -95,6 +95,8 @@ const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dt
   }
   return fast;
 }
+
+Seconds timeout_of(const Arguments& arguments) { return Seconds(whole(arguments, "timeout", 120)); }
 
 int whole(const Arguments& arguments, std::string_view option, int otherwise, std::int64_t least,
           std::int64_t most) {
