@@ -97,8 +97,10 @@ class Gate {
       accept();
       hear();
     }
-    if (const std::string text = turned_away(); !text.empty()) {
-      warn(text);
+    for (const std::string& text : {elsewhere_, turned_away()}) {
+      if (settings_.warn && !text.empty()) {
+        settings_.warn(text);
+      }
     }
   }
 
@@ -107,12 +109,6 @@ class Gate {
     Connection connection;
     Clock::time_point until;
   };
-
-  void warn(const std::string& text) const {
-    if (settings_.warn) {
-      settings_.warn(text);
-    }
-  }
 
   [[nodiscard]] int port() const { return launch_.port + 1; }
 
@@ -137,8 +133,8 @@ class Gate {
     }
   }
   void listen_everywhere(std::string_view why) {
-    warn(fmt::format("MASTER_ADDR '{}' {}: rank 0 listens on all addresses, port {}",
-                     launch_.master, why, port()));
+    elsewhere_ = fmt::format("MASTER_ADDR '{}' {}: rank 0 listens on all addresses, port {}",
+                             launch_.master, why, port());
     std::string unknown;
     for (const Address& address : resolve("", port(), unknown)) {
       listen(address, EAFNOSUPPORT);
@@ -290,10 +286,12 @@ class Gate {
         absent.push_back(absent.size() < most ? fmt::format("{}", r) : "…");
       }
     }
-    const std::string strangers = turned_away();
-    return fmt::format("; rank{} {} {} missing{}{}", absent.size() == 1 ? "" : "s",
-                       fmt::join(absent, ", "), absent.size() == 1 ? "is" : "are",
-                       strangers.empty() ? "" : "; ", strangers);
+    std::string text = fmt::format("; rank{} {} {} missing", absent.size() == 1 ? "" : "s",
+                                   fmt::join(absent, ", "), absent.size() == 1 ? "is" : "are");
+    for (const std::string& more : {turned_away(), elsewhere_}) {
+      text += more.empty() ? "" : "; " + more;
+    }
+    return text;
   }
 
   const TorchLaunch& launch_;
@@ -301,6 +299,7 @@ class Gate {
   const RunSettings& settings_;
   std::map<int, Connection>& ranks_;
   std::vector<Socket> listeners_;
+  std::string elsewhere_;  // why it listens elsewhere than at MASTER_ADDR; "" if it does not
   std::deque<Stranger> strangers_;  // in the order of coming
   std::map<Strange, int> counts_;
 };

@@ -211,6 +211,20 @@ TEST_CASE("ranks that do not come are named after the time-out") {
   CHECK_THAT(job.end_of(2).error, ContainsSubstring("ranks 1, 3 are missing"));
 }
 
+TEST_CASE("where MASTER_ADDR is not this host's, rank 0 listens on all addresses and says so") {
+  TcpJob job(2, "192.0.2.1");  // of documentation, RFC 5737
+  job.start(0, meet, within(60), secret);
+  Environment nearby = secret;
+  nearby["MASTER_ADDR"] = "127.0.0.1";  // another way to the same host
+  job.start(1, meet, within(60), nearby);
+  const Ended first = job.end_of(0);
+  CHECK(first.error.empty());
+  CHECK(job.end_of(1).error.empty());
+  REQUIRE(first.warnings.size() == 1);
+  CHECK_THAT(first.warnings.front(),
+             StartsWith("MASTER_ADDR '192.0.2.1' is no address of this host"));
+}
+
 TEST_CASE(
     "a service that says nothing at rank 0's place is waited for no longer than the time-out") {
   const SilentService service;
