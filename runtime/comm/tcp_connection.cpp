@@ -166,7 +166,7 @@ std::string place(const std::string& name, int port) {
                                              : fmt::format("[{}]:{}", name, port);
 }
 
-Socket listen_at(const Address& address, int backlog) {
+Socket listen_at(const Address& address) {
   Socket socket = socket_for(address);
   if (!socket.valid()) {
     return socket;
@@ -176,7 +176,7 @@ Socket listen_at(const Address& address, int backlog) {
     set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);  // IPv4 has a socket of its own
   }
   if (::bind(socket.get(), sockaddr_of(address), length_of(address)) != 0 ||
-      ::listen(socket.get(), backlog) != 0) {
+      ::listen(socket.get(), SOMAXCONN) != 0) {
     const int error = errno;
     socket = Socket();
     errno = error;

@@ -78,8 +78,9 @@ bool says_loopback(const std::string& name);
 /// "[::1]:29501", "node1:29501"
 std::string place(const std::string& name, int port);
 
-/// Listens at one address; else not valid, and errno says why.
-Socket listen_at(const Address& address, int backlog);
+/// Listens at one address; else not valid, and errno says why. As many as the system allows may
+/// knock at a time: those who say nothing must not keep others from it.
+Socket listen_at(const Address& address);
 /// Connects within `patience`. Never to itself, as it may happen where nobody listens on a port
 /// that the system hands out itself. Else not valid, and `why` says so.
 Socket connect_to(const Address& address, Seconds patience, std::string& why);

@@ -145,7 +145,7 @@ class Gate {
   }
   /// At one address, which may fail in one way.
   void listen(const Address& address, int allowed) {
-    Socket socket = listen_at(address, launch_.ranks);
+    Socket socket = listen_at(address);
     if (const int error = error_of_socket_calls(); socket.valid()) {
       listeners_.push_back(std::move(socket));
     } else if (error != allowed && error != EAFNOSUPPORT && error != EADDRNOTAVAIL) {
