@@ -99,7 +99,7 @@ TorchLaunch launched_by_torchrun() {
     launch.wrong = "MASTER_ADDR is empty, not the name or address of rank 0's host";
   }
   if (!launch.wrong.empty()) {
-    launch.ranks = launch.rank = 0;
+    launch.ranks = 0;  // who this is may be known all the same: one of all ranks will complain
   }
   launch.one_host =
       launch.ranks > 0 && whole_number(variable("LOCAL_WORLD_SIZE").value_or("")) == launch.ranks;

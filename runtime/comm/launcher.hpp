@@ -10,7 +10,7 @@ namespace spp::runtime {
 /// A process of several that a launcher has started.
 struct Launch {
   int ranks = 0;  // 0: there was no launcher, or something is wrong
-  int rank = 0;
+  int rank = 0;   // 0 where it is not known
   /// "RANK is '5', not a whole number from 0 to 1 (WORLD_SIZE is 2)"; else "".
   std::string wrong;
 

@@ -100,14 +100,14 @@ Connection::Connection(Socket socket, const Deadlines& deadlines, std::size_t la
 }
 
 void Connection::write() {
-  while (writes() && gone_.empty()) {
+  while (writes()) {
     const ssize_t sent = ::send(socket_.get(), out_.data() + written_, out_.size() - written_,
                                 MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && again(errno)) {
       break;
     }
     if (sent < 0) {
-      gone_ = text_of(errno);
+      heard_ = false;
       out_.clear();
       written_ = 0;
       return;

@@ -46,8 +46,11 @@ class Connection {
   [[nodiscard]] const std::string& gone() const { return gone_; }
 
   void put(const Header& header, std::span<const std::byte> payload) {
-    encode(header, payload, out_);
+    if (heard_) {
+      encode(header, payload, out_);
+    }
   }
+  /// If the other side takes nothing any more, what it has said last is still to be read.
   void write();
   /// At most about `most` bytes.
   void read(std::size_t most = 1 << 20);
@@ -62,6 +65,7 @@ class Connection {
   FrameReader reader_;
   std::vector<std::byte> out_;
   std::size_t written_ = 0;  // of out_
+  bool heard_ = true;        // false: writing has failed
   std::string gone_;
 };
 

@@ -77,7 +77,7 @@ std::string wrong(const std::string& name, const std::string& value) {
   const TransportBackend& tcp = transports::by_name("tcp", "test");
   CHECK(tcp.launched());
   CHECK(tcp.launched_ranks() == 0);
-  CHECK(tcp.launched_rank() == 0);
+  CHECK(tcp.launched_rank() == (name == "MASTER_PORT" || name == "MASTER_ADDR" ? 1 : 0));
   CHECK(tcp.why_not() == launched_by_torchrun().wrong);
   return launched_by_torchrun().wrong;
 }
