@@ -103,7 +103,7 @@ TEST_CASE("a rank that hangs ends the run, and the message says who waits for wh
 }
 
 TEST_CASE("a kernel that takes longer than the time-out is waited for while it polls") {
-  REQUIRE_NOTHROW(run_slow_kernel(Seconds(1.5), std::chrono::seconds(4)));
+  REQUIRE_NOTHROW(run_slow_kernel(Seconds(3), std::chrono::seconds(6)));
 }
 
 TEST_CASE("a rank that throws ends the run with its own message") {
