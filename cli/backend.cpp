@@ -42,11 +42,11 @@ const runtime::TransportBackend* launcher_of(std::string_view comm, Device devic
   const auto& mpi = runtime::transports::by_name("mpi", "--comm");
   const auto& tcp = runtime::transports::by_name("tcp", "--comm");  // torchrun's variables
   const bool any = comm.empty() || comm == "nccl";
-  if ((any || comm == "mpi") && mpi.launched_ranks() > 0) {
+  if ((any || comm == "mpi") && mpi.launched()) {
     return &mpi;
   }
   const bool by_tcp = comm == "tcp" || (any && device == Device::cuda);
-  return by_tcp && tcp.launched_ranks() > 0 ? &tcp : nullptr;
+  return by_tcp && tcp.launched() ? &tcp : nullptr;
 }
 
 Launched launched_by(const std::vector<std::string>& words) {
@@ -62,14 +62,10 @@ Launched launched_by(const std::vector<std::string>& words) {
     return "";
   };
   const Device device = value_of("--device") == "cuda" ? Device::cuda : Device::cpu;
-  try {
-    const runtime::TransportBackend* launcher = launcher_of(value_of("--comm"), device);
-    return launcher == nullptr
-               ? Launched{}
-               : Launched{.ranks = launcher->launched_ranks(), .rank = launcher->launched_rank()};
-  } catch (const InputError&) {  // the launcher's variables are wrong: every process says so
-    return {};
-  }
+  const runtime::TransportBackend* launcher = launcher_of(value_of("--comm"), device);
+  return launcher == nullptr
+             ? Launched{}
+             : Launched{.ranks = launcher->launched_ranks(), .rank = launcher->launched_rank()};
 }
 
 Communication communication_of(const Arguments& arguments, Device device,
@@ -125,6 +121,8 @@ const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dt
   }
   return fast;
 }
+
+Seconds timeout_of(const Arguments& arguments) { return Seconds(whole(arguments, "timeout", 120)); }
 
 int whole(const Arguments& arguments, std::string_view option, int otherwise, std::int64_t least,
           std::int64_t most) {

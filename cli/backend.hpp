@@ -33,6 +33,9 @@ inline constexpr Option emulate_link_option{
     "links between ranks on GPUs (inproc): 5us:100GB/s, or inside nodes, between them and "
     "ranks a node: 5us:300GB/s,20us:50GB/s,4"};
 
+inline constexpr Option timeout_option{"timeout", "SECONDS",
+                                       "give up when nothing happens for so long (default: 120)"};
+
 enum class Device : std::uint8_t { cpu, cuda };
 /// InputError names the option; Refusal if there is no GPU here.
 Device device_of(const Arguments& arguments);
@@ -65,6 +68,9 @@ const runtime::AttentionBackend& kernels_of(const Arguments& arguments, DType dt
 runtime::device::DeviceOptions device_options(const Arguments& arguments, const Communication& comm,
                                               const Problem& problem,
                                               std::vector<std::string>& warnings);
+
+/// --timeout.
+Seconds timeout_of(const Arguments& arguments);
 
 /// A whole number given as an option.
 int whole(const Arguments& arguments, std::string_view option, int otherwise,

@@ -30,8 +30,12 @@ constexpr std::array<ExitLine, 5> exit_lines{{{0, "done"},
                                               {3, "no legal plan, or nothing fits"},
                                               {4, "a check or a gate failed"}}};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 2> variables{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> variables{
     {{"SP_PLAN_DATA", "folder that holds topologies/ and models/, instead of the installed one"},
+     {"SP_PLAN_JOB_TOKEN",
+      "secret of a job whose ranks meet over TCP (torchrun's variables): the same on all ranks, "
+      "new "
+      "for each job"},
      {"NO_COLOR", "when set, no colours"}}};
 
 std::string spelled(const Option& o) {

@@ -72,7 +72,11 @@ class Checker {
         memory_(memory),
         data_(data),
         sample_(sample),
-        everything_({.begin = 0, .count = schedule.requested.seq}) {}
+        everything_({.begin = 0, .count = schedule.requested.seq}),
+        poll_([this] {
+          transport_.working();
+          transport_.progress();
+        }) {}
 
   void forward() {
     for (int kv = 0; kv < sample_.kv_heads; ++kv) {
@@ -110,7 +114,8 @@ class Checker {
                                 .delta = delta,
                                 .d_q = expected,
                                 .d_k = {},
-                                .d_v = {}});
+                                .d_v = {}},
+                               poll_);
           });
       compare_key_side(kv);
     }
@@ -195,7 +200,8 @@ class Checker {
                        .v = values_.rows,
                        .visible = visible(tokens, everything_),
                        .out = out,
-                       .lse = lse});
+                       .lse = lse},
+                      poll_);
   }
 
   /// lse and delta of all queries of a KV head, [seq, batch, group]: every rank computes a part.
@@ -303,7 +309,8 @@ class Checker {
                         .delta = delta_,
                         .d_q = {},
                         .d_k = expected_k,
-                        .d_v = expected_v});
+                        .d_v = expected_v},
+                       poll_);
     compare(d_k, tokens, head, expected_k);
     compare(d_v, tokens, head, expected_v);
   }
@@ -357,6 +364,7 @@ class Checker {
   const InputData& data_;
   Sample sample_;
   TokenSet everything_;
+  Poll poll_;  // the fp64 work takes long: others that wait are told
   OwnRows keys_, values_;
   std::vector<double> lse_, delta_;
   std::map<Tensor, Extreme> extremes_;

@@ -89,7 +89,10 @@ class Executor {
         shapes_(shapes_of(schedule, program)),
         streams_(schedule.streams.size()),
         done_(program.ops.size(), false),
-        poll_([this] { pump(); }) {
+        poll_([this] {
+          transport_.working();
+          pump();
+        }) {
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
       streams_[program.ops[i].op.stream.index()].ops.push_back(static_cast<std::int32_t>(i));
     }
@@ -203,7 +206,11 @@ class Executor {
   // ---- faults
 
   void expect_progress() {
-    const Seconds waited = now() - last_progress_;
+    Seconds waited = now() - last_progress_;
+    if (waited < options_.timeout) {
+      return;
+    }
+    waited = std::min(waited, transport_.silence());  // others may be at work
     if (waited < options_.timeout) {
       return;
     }

@@ -8,8 +8,8 @@
 // first.
 //
 // Waits. An op starts when the ops that it waits for (StoredOp::waits) and its stream are done. A
-// rank that sees nothing happen for `timeout` ends the run for everybody and says who waited for
-// whom in which op.
+// rank that sees nothing happen for `timeout`, and hears of nobody who is at work
+// (comm/deadlines.hpp), ends the run for everybody and says who waited for whom in which op.
 #pragma once
 
 #include "runtime/comm/transport.hpp"

@@ -84,22 +84,25 @@ void redistribute(Transport& transport, std::span<const Tile> held, std::span<co
     auto& buffer = incoming[static_cast<std::size_t>(s.source)];
     buffer.resize(buffer.size() + bytes * static_cast<std::size_t>(to.batch));
   }
-  std::vector<Ticket> tickets;
+  struct Open {
+    Ticket ticket;
+    Rank peer;
+  };
+  std::vector<Open> open;
   abort_on_throw(transport, [&] {
     for (int peer = 0; peer < size; ++peer) {
       const auto p = static_cast<std::size_t>(peer);
       if (!incoming[p].empty()) {
-        tickets.push_back(transport.receive(Rank(peer), tag, incoming[p]));
+        open.push_back({transport.receive(Rank(peer), tag, incoming[p]), Rank(peer)});
       }
       if (!outgoing[p].empty()) {
-        tickets.push_back(transport.send(Rank(peer), tag, outgoing[p]));
+        open.push_back({transport.send(Rank(peer), tag, outgoing[p]), Rank(peer)});
       }
     }
-    for (const Ticket ticket : tickets) {
-      while (!transport.done(ticket)) {
-        transport.progress();
-        transport.idle();
-      }
+    for (const Open& message : open) {
+      wait_until(
+          transport, "redistribute", [&] { return transport.done(message.ticket); },
+          [&] { return std::vector{message.peer}; });
     }
   });
   std::vector<std::size_t> read(static_cast<std::size_t>(size), 0);

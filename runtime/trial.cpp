@@ -4,6 +4,7 @@
 #include "runtime/calibrate/pace.hpp"
 #include "runtime/host_engine.hpp"
 #include "runtime/redistribute.hpp"
+#include "schedule/text.hpp"
 
 #include <unistd.h>
 
@@ -95,11 +96,28 @@ class Trial {
   }
 
   TrialResult run() {
-    request_.transport->run(request_.forward->mesh.size(), [this](Transport& t) { rank(t); });
+    const RunSettings settings{
+        .deadlines = {.timeout = request_.execution.timeout},
+        .request = [this] { return asked(); },
+        .warn = [this](const std::string& text) { warnings_.push_back(text); }};
+    request_.transport->run(
+        request_.forward->mesh.size(), [this](Transport& t) { rank(t); }, settings);
+    result_.warnings = std::move(warnings_);
     return std::move(result_);
   }
 
  private:
+  /// All that ranks must have been asked for alike.
+  [[nodiscard]] std::string asked() const {
+    const std::array first{Rank(0)};
+    std::string text =
+        fmt::format("run {} {} {} {} {} {} {}\n", request_.time_forward, request_.warmup,
+                    request_.iterations, request_.check, request_.pace, request_.seed,
+                    request_.kernels != nullptr ? request_.kernels->name : "device");
+    text += to_text(*request_.forward, first);
+    return request_.backward ? text + to_text(*request_.backward, first) : text;
+  }
+
   void rank(Transport& transport) {
     if (const std::string refused = memory_refused(transport); !refused.empty()) {
       if (transport.rank().value == 0) {
@@ -107,6 +125,7 @@ class Trial {
       }
       return;
     }
+    transport.working();
     const InputData data{.requested = request_.forward->requested, .seed = request_.seed};
     const MemoryPart part = engines_.host_part();
     PhaseOfRank forward(*request_.forward, forward_, transport.rank(), part);
@@ -314,7 +333,8 @@ class Trial {
   HostEngines host_;
   EngineSource& engines_;
   std::vector<StoredProgram> forward_, backward_;
-  TrialResult result_;  // written by rank 0 only
+  TrialResult result_;                 // written by rank 0 only
+  std::vector<std::string> warnings_;  // likewise
 };
 
 }  // namespace

@@ -45,6 +45,8 @@ struct TrialResult {
   /// Of the pace block, before every sample and after the last, of the slowest rank, which the
   /// others wait for; empty if nobody asked.
   std::vector<Seconds> pace;
+  /// Of how the ranks found each other.
+  std::vector<std::string> warnings;
 
   [[nodiscard]] bool passed() const;
 };

@@ -45,6 +45,7 @@ constexpr std::array options{
     Option{"mask", "causal|full|window:W", "which keys a query sees (default: causal)"},
     Option{"budget", "SECONDS",
            "time for all suites, about (default: 240, on GPUs 300: kernels are compiled by shape)"},
+    timeout_option,
     Option{"name", "NAME", "of the machine in the profile (default: this host's name)"},
     Option{"topology", "NAME|FILE",
            "which machine these GPUs are in: its sockets, NICs and nominal rates stay, what is "
@@ -66,7 +67,7 @@ struct Request {
   std::vector<std::string> suites;
   Problem problem;
   std::vector<std::int64_t> lengths;
-  Seconds budget{};
+  Seconds budget{}, timeout{};
   std::string name, file, topology, emulated_links;
   std::vector<std::string> warnings;
 
@@ -215,6 +216,7 @@ Request read_request(const Arguments& arguments) {
     throw InputError("--budget",
                      fmt::format("'{}' is not between 0 and {} seconds", budget, most_seconds));
   }
+  r.timeout = timeout_of(arguments);
   r.name = arguments.get("name", host_name());
   r.topology = arguments.get("topology", "");
   r.emulated_links = arguments.get("emulate-link", "");
@@ -376,6 +378,7 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
   m.ranks_per_node = r.ranks_per_node;
   m.shape = r.problem;
   m.budget = r.budget;
+  m.timeout = r.timeout;
   if (r.engines != nullptr) {
     constexpr std::int64_t caches = 3;  // full of other things, and nothing is left of the operands
     const runtime::device::DeviceReport gpu = r.engines->report();
@@ -397,7 +400,7 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
 void read_nccl_tests(const Arguments& arguments, const Output& output) {
   for (const std::string_view option :
        {"comm", "device", "gpus", "ranks-per-gpu", "emulate-link", "suite", "kernels", "dtype",
-        "heads", "kv-heads", "head-dim", "seq", "mask", "budget"}) {
+        "heads", "kv-heads", "head-dim", "seq", "mask", "budget", "timeout"}) {
     if (arguments.has(option)) {
       throw InputError(fmt::format("--{}", option),
                        "given together with --nccl-tests, which measures nothing");
@@ -454,6 +457,7 @@ void execute(const Arguments& arguments, Output& output) {
   if (!input.calibration.complete) {
     return;  // rank 0 tells
   }
+  std::ranges::copy(input.calibration.warnings, std::back_inserter(request.warnings));
   if (request.engines != nullptr) {
     input.device = request.engines->report();
     std::ranges::copy(request.engines->warnings(), std::back_inserter(request.warnings));

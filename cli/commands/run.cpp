@@ -30,7 +30,7 @@ constexpr std::array options{
     Option{"check", "", "compare every rank's results with single-device attention in fp64"},
     Option{"iters", "N", "timed iterations (default: 5)"},
     Option{"warmup", "N", "iterations before (default: 1)"},
-    Option{"timeout", "SECONDS", "give up when nothing happens for so long (default: 120)"},
+    timeout_option,
     Option{"seed", "N", "of the random inputs (default: 1)"},
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev, as measured"},
 };
@@ -68,7 +68,7 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job,
   trial.iterations = whole(arguments, "iters", 5);
   trial.warmup = whole(arguments, "warmup", 1, 0);
   trial.seed = static_cast<std::uint64_t>(whole(arguments, "seed", 1, 0));
-  trial.execution.timeout = Seconds(whole(arguments, "timeout", 120));
+  trial.execution.timeout = timeout_of(arguments);
   return trial;
 }
 
@@ -173,6 +173,7 @@ void execute(const Arguments& given, Output& output) {
   if (!report.trial.complete) {
     return;  // rank 0 tells
   }
+  std::ranges::copy(report.trial.warnings, std::back_inserter(report.warnings));
   if (!report.trial.refused.empty()) {
     throw Refusal(ExitCode::infeasible, report.trial.refused);
   }

@@ -22,10 +22,10 @@ constexpr std::int64_t most_copies = 16;
 class Attention {
  public:
   Attention(const Bench& bench, const AttentionBackend& backend)
-      : bench_(bench),
-        backend_(backend),
-        kernels_(backend.make()),
-        poll_([this] { bench_.transport.progress(); }) {}
+      : bench_(bench), backend_(backend), kernels_(backend.make()), poll_([this] {
+          bench_.transport.working();
+          bench_.transport.progress();
+        }) {}
 
   void peak() {
     for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {

@@ -32,6 +32,7 @@ struct CalibrationRequest {
   /// were by an earlier start. `places`: where each rank runs (describe_places). Not set: all.
   std::function<std::vector<std::string>(const std::vector<std::string>& places)> remaining;
   Seconds budget{60};
+  Seconds timeout{120};                     // of silence: comm/deadlines.hpp
   std::int64_t largest_message = 16 << 20;  // bytes; with `engines` of operands of kernels, too
   std::int64_t cold = 128 << 20;  // with `engines`: bytes that push all else out of their caches
   /// On rank 0: a suite begins; it has ended.
@@ -43,6 +44,7 @@ struct Calibration {
   bool complete = false;  // on the process of rank 0; others know nothing
   Hosts hosts;
   std::map<std::string, std::vector<Series>> series;  // by suite
+  std::vector<std::string> warnings;                  // of how the ranks found each other
 };
 
 /// Returns on every process when all ranks have ended; BackendError if one failed.

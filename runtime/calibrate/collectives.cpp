@@ -27,7 +27,7 @@ class Collectives {
       probe.series.seconds =
           measure(bench_.transport, patient, Samples::slowest, true, [&](int repetitions) {
             for (int i = 0; i < repetitions; ++i) {
-              finish(*post(work));
+              finish(bench_.transport, *post(work), probe.series.what);
             }
           });
       series_.push_back(std::move(probe.series));
@@ -52,14 +52,6 @@ class Collectives {
     }
     return reduce_scatter(bench_.transport, tag, group, std::move(send), DType::fp32,
                           receive.front(), DType::fp32);
-  }
-
-  void finish(Pending& running) {
-    bench_.transport.progress();
-    while (!running.advance()) {
-      bench_.transport.idle();
-      bench_.transport.progress();
-    }
   }
 
   const Bench& bench_;

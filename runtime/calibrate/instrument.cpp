@@ -116,7 +116,7 @@ Course Instrument::time(std::span<Probe> probes, Samples samples, Seconds budget
   for (const ProbeInput& input : planned.inputs[self]) {
     fill_numbers(memory.all(input.buffer), input.middle, input.reach);
   }
-  const ExecuteOptions options;
+  const ExecuteOptions options{.timeout = bench_.transport.deadlines().timeout};
   const EngineParts parts{
       .transport = bench_.transport,
       .forward = {.schedule = planned.schedule, .program = programs[self], .memory = memory},

@@ -81,20 +81,12 @@ class Links {
     return exchange(bench_.transport, tag, parts);
   }
 
-  void finish(Pending& running) {
-    bench_.transport.progress();
-    while (!running.advance()) {
-      bench_.transport.idle();
-      bench_.transport.progress();
-    }
-  }
-
   void time(Probe& probe, const Patient& patient) {
     const ExchangeWork* work = mine(probe);
     probe.series.seconds =
         measure(bench_.transport, patient, Samples::slowest, work != nullptr, [&](int repetitions) {
           for (int i = 0; i < repetitions; ++i) {
-            finish(*post(*work, work->bytes));
+            finish(bench_.transport, *post(*work, work->bytes), probe.series.what);
           }
         });
     series_.push_back(probe.series);
@@ -149,7 +141,7 @@ class Links {
     }
     for (;;) {
       if (l.running != nullptr) {
-        finish(*l.running);
+        finish(bench_.transport, *l.running, "exchange");
         l.running.reset();
       }
       if (l.posted == posted) {

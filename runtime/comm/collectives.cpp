@@ -349,6 +349,11 @@ class RunningAllReduce : public Pending {
 
 }  // namespace
 
+void finish(Transport& transport, Pending& pending, std::string_view what) {
+  wait_until(
+      transport, what, [&] { return pending.advance(); }, [&] { return pending.waits_for(); });
+}
+
 std::unique_ptr<Pending> exchange(Transport& transport, int tag, const ExchangeParts& parts) {
   return std::make_unique<RunningExchange>(transport, tag, parts);
 }

@@ -37,6 +37,10 @@ class Pending {
   [[nodiscard]] virtual std::vector<Rank> waits_for() const = 0;
 };
 
+/// Waits until it is complete. BackendError(what) that names for whom when nothing has happened for
+/// the time-out.
+void finish(Transport& transport, Pending& pending, std::string_view what);
+
 struct ExchangeParts {
   Rank to, from;  // invalid: that side is missing
   std::vector<std::span<const std::byte>> send;

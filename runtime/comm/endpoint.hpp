@@ -16,17 +16,40 @@ void check_message(const Transport& transport, Rank peer, int tag);
 
 /// How a rank without work waits: it gives its core away, and after a while without any news it
 /// naps, since more ranks than cores is normal and each of them polls. Naps grow with the time
-/// waited, so they add at most an eighth to it.
+/// waited, so they add at most an eighth to it. And when it tells others that it is not dead.
 class Patience {
  public:
+  explicit Patience(const Deadlines& deadlines)
+      : between_signs_(std::chrono::duration_cast<Clock::duration>(deadlines.between_signs())) {}
+
   void news() { waiting_ = false; }
-  void idle() {
+  /// Another rank is at work.
+  void heard() { heard_ = Clock::now(); }
+  /// How long there were no news, and nobody was heard.
+  [[nodiscard]] Seconds silence() const {
+    return waiting_ ? Clock::now() - std::max(since_, heard_) : Clock::duration(0);
+  }
+  /// True once in a while: it is time to tell others.
+  bool sign_due() {
     const auto now = Clock::now();
-    if (!waiting_) {
-      waiting_ = true;
-      since_ = now;
+    if (now - told_ < between_signs_) {
+      return false;
     }
-    const auto waited = now - since_;
+    told_ = now;
+    return true;
+  }
+  /// A rank without work begins to wait, or goes on; true if there were news before.
+  bool wait() {
+    if (waiting_) {
+      return false;
+    }
+    waiting_ = true;
+    since_ = Clock::now();
+    return true;
+  }
+  /// Waits a little.
+  void nap() const {
+    const auto waited = Clock::now() - since_;
     if (waited < yield_for) {
       std::this_thread::yield();
     } else {
@@ -41,8 +64,10 @@ class Patience {
   static constexpr std::chrono::microseconds shortest_nap{50};  // the kernel's timer slack
   static constexpr std::chrono::microseconds longest_nap{500};
 
+  Clock::duration between_signs_;
   bool waiting_ = false;
-  Clock::time_point since_;
+  Clock::time_point since_, heard_;
+  Clock::time_point told_ = Clock::now();
 };
 
 }  // namespace spp::runtime

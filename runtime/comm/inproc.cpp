@@ -50,7 +50,8 @@ class Aborted : public BackendError {
 
 class InprocTransport : public Transport {
  public:
-  InprocTransport(World& world, Rank rank) : world_(world), rank_(rank) {}
+  InprocTransport(World& world, Rank rank)
+      : world_(world), rank_(rank), patience_(world.deadlines()) {}
 
   [[nodiscard]] Rank rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return world_.size(); }
@@ -101,7 +102,20 @@ class InprocTransport : public Transport {
 
   void idle() override {
     go_on("idle");
-    patience_.idle();
+    if (patience_.wait()) {
+      working();
+    }
+    patience_.nap();
+  }
+
+  [[nodiscard]] const Deadlines& deadlines() const override { return world_.deadlines(); }
+  void working() override {
+    if (patience_.sign_due()) {
+      world_.sign();
+    }
+  }
+  [[nodiscard]] Seconds silence() override {
+    return std::min(patience_.silence(), world_.since_sign());
   }
 
   void barrier() override { meet("barrier", "", nullptr); }
@@ -141,8 +155,11 @@ class InprocTransport : public Transport {
 
   void meet(std::string_view call, std::string_view text, std::vector<std::string>* texts) {
     go_on(call);
-    if (!world_.meet(rank_, text, texts)) {
+    std::vector<Rank> missing;
+    const World::Met met = world_.meet(rank_, text, texts, missing);
+    if (met != World::Met::all) {
       go_on(call);
+      throw BackendError(call, silence_text(world_.since_sign(), missing), rank_.value);
     }
     patience_.news();
   }
@@ -251,9 +268,9 @@ void run_rank(InprocTransport& transport, const RankBody& body, FirstError& erro
   }
 }
 
-void run(int ranks, const RankBody& body) {
+void run(int ranks, const RankBody& body, const RunSettings& settings) {
   ensure(ranks >= 1, "a run without ranks");
-  World world(ranks);
+  World world(ranks, settings.deadlines);
   FirstError error;
   std::vector<std::unique_ptr<InprocTransport>>
       ends;  // outlive all threads: their messages are linked
@@ -286,9 +303,10 @@ extern const TransportBackend inproc{
     .name = "inproc",
     .title = "threads of this process",
     .why_not = [] { return std::string(); },
+    .launched = [] { return false; },
     .launched_ranks = [] { return 0; },
     .launched_rank = [] { return 0; },
-    .run = run,
+    .start = run,
 };
 }  // namespace transports
 

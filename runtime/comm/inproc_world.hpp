@@ -4,9 +4,12 @@
 
 #include "base/error.hpp"
 #include "base/id.hpp"
+#include "runtime/comm/deadlines.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <span>
 #include <string>
@@ -31,9 +34,20 @@ struct Message {
 /// What all ranks of a run share.
 class World {
  public:
-  explicit World(int ranks) : ends_(static_cast<std::size_t>(ranks)), texts_(ends_.size()) {}
+  World(int ranks, const Deadlines& deadlines)
+      : deadlines_(deadlines),
+        ends_(static_cast<std::size_t>(ranks)),
+        texts_(ends_.size()),
+        came_(ends_.size(), false) {}
 
   [[nodiscard]] int size() const { return static_cast<int>(ends_.size()); }
+  [[nodiscard]] const Deadlines& deadlines() const { return deadlines_; }
+
+  /// Some rank is at work.
+  void sign() { sign_ = Clock::now().time_since_epoch().count(); }
+  [[nodiscard]] Seconds since_sign() const {
+    return Clock::now() - Clock::time_point(Clock::duration(sign_));
+  }
 
   void push(Rank to, Message& message) {
     std::atomic<Message*>& inbox = ends_[to.index()].inbox;
@@ -92,35 +106,57 @@ class World {
     return why_;
   }
 
-  /// All ranks together; everybody's text by rank. False: aborted.
-  bool meet(Rank rank, std::string_view text, std::vector<std::string>* texts) {
+  enum class Met : std::uint8_t { all, aborted, not_all };
+
+  /// All ranks together; everybody's text by rank. Else `missing` are those who have not come.
+  Met meet(Rank rank, std::string_view text, std::vector<std::string>* texts,
+           std::vector<Rank>& missing) {
     std::unique_lock lock(mutex_);
+    sign();  // somebody comes: something happens
     const auto wait_until = [&](auto&& condition) {
-      changed_.wait(lock, [&] { return aborted_ || condition(); });
+      const auto ready = [&] { return aborted_ || condition(); };
+      while (!changed_.wait_for(lock, deadlines_.between_signs(), ready)) {
+        if (since_sign() > deadlines_.timeout) {
+          return false;
+        }
+      }
       return !aborted_;
     };
+    const auto failed = [&] {
+      for (int r = 0; r < size(); ++r) {
+        // Where all have come, those are missing who have not left.
+        if (came_[Rank(r).index()] == leaving_) {
+          missing.emplace_back(r);
+        }
+      }
+      return aborted_ ? Met::aborted : Met::not_all;
+    };
     if (!wait_until([this] { return !leaving_; })) {  // the last meeting is over for everybody
-      return false;
+      return failed();
     }
+    came_[rank.index()] = true;
     texts_[rank.index()] = text;
     if (++inside_ == size()) {
       leaving_ = true;
       changed_.notify_all();
     }
     if (!wait_until([this] { return leaving_; })) {
-      return false;
+      return failed();
     }
     if (texts != nullptr) {
       *texts = texts_;
     }
+    came_[rank.index()] = false;
     if (--inside_ == 0) {
       leaving_ = false;
       changed_.notify_all();
     }
-    return true;
+    return Met::all;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct alignas(cache_line) End {
     std::atomic<Message*> inbox = nullptr;
     std::atomic<bool> copying = false;
@@ -134,13 +170,16 @@ class World {
     }
   }
 
+  const Deadlines deadlines_;
   std::vector<End> ends_;
+  std::atomic<Clock::rep> sign_ = Clock::now().time_since_epoch().count();
   std::atomic<bool> aborted_ = false;
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
   std::string why_;
   std::vector<std::string> texts_;
-  int inside_ = 0;  // ranks that have entered a meeting and not left it
+  std::vector<bool> came_;  // by rank: to this meeting, and has not left it
+  int inside_ = 0;          // ranks that have entered a meeting and not left it
   bool leaving_ = false;
 };
 

@@ -10,11 +10,17 @@
 // Pieces of one message match in the order of posting. So of the messages to one rank with one tag
 // the second posts its pieces after the first has posted all of its; same for receives.
 //
+// Waits. A meeting of all ranks is one of the library's collectives, which do not tell who is
+// missing; so ranks that have waited for an eighth of the time-out say so (mpi_notices.hpp). What
+// waits inside the library itself, MPI_Init and MPI_Finalize, is the launcher's to end (mpirun
+// --timeout).
+//
 // Longer than most files, so that all that is left out without MPI stands in one place.
 #include "base/error.hpp"
 #include "runtime/comm/endpoint.hpp"
 #include "runtime/comm/launcher.hpp"
 #include "runtime/comm/mpi_library.hpp"
+#include "runtime/comm/mpi_notices.hpp"
 
 #if defined(SPP_MPI)
 #include <unistd.h>
@@ -32,36 +38,8 @@
 #include <utility>
 #endif
 
-#include <cstdlib>
-
 namespace spp::runtime {
 namespace {
-
-/// Asked before MPI_Init, which must not be called where MPI is not used.
-int launched_ranks() {
-  for (const char* variable :
-       {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {  // Open MPI; MPICH, srun's PMI-2
-    if (const int ranks = launcher_number(variable); ranks > 0) {
-      return ranks;
-    }
-  }
-  const bool in_step = std::getenv("SLURM_PROCID") != nullptr &&
-                       (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr);
-  if (in_step) {  // srun --mpi=pmix
-    const int ranks = srun_tasks();
-    return ranks > 0 ? ranks : launcher_number("SLURM_NTASKS");
-  }
-  return 0;
-}
-
-int launched_rank() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    if (launched_ranks() > 0 && std::getenv(variable) != nullptr) {
-      return launcher_number(variable);
-    }
-  }
-  return 0;
-}
 
 #if defined(SPP_MPI)
 
@@ -105,15 +83,23 @@ struct Message {
 
 class MpiTransport : public Transport {
  public:
-  MpiTransport() : rank_(Library::get().rank()), size_(Library::get().size()) {
-    check(MPI_Comm_dup(world(), &comm_), "MPI_Comm_dup", rank_);
-    check(MPI_Comm_set_errhandler(comm_, errors_return()), "MPI_Comm_set_errhandler", rank_);
-    find_hosts();
-  }
+  explicit MpiTransport(const RunSettings& settings)
+      : rank_(Library::get().rank()),
+        size_(Library::get().size()),
+        deadlines_(settings.deadlines),
+        notices_(rank_, size_),
+        patience_(deadlines_) {}
   ~MpiTransport() override {
     if (!aborted_ && comm_ != no_comm()) {
+      notices_.close();
       MPI_Comm_free(&comm_);
     }
+  }
+  /// Until all ranks have come. Before all else.
+  void set_up() {
+    comm_ = copy_of_world();
+    notices_.use(copy_of_world());
+    find_hosts();
   }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -151,14 +137,36 @@ class MpiTransport : public Transport {
 
   void idle() override {
     go_on("idle");
-    patience_.idle();
+    if (patience_.wait()) {
+      working();  // there was news
+    }
+    patience_.nap();
+  }
+
+  [[nodiscard]] const Deadlines& deadlines() const override { return deadlines_; }
+  void working() override {
+    if (patience_.sign_due()) {
+      notices_.tell_alive();
+    }
+  }
+  [[nodiscard]] Seconds silence() override {
+    const Seconds silence = patience_.silence();
+    if (silence < deadlines_.between_signs() || !notices_.listen()) {
+      return silence;
+    }
+    patience_.heard();
+    if (rank_ == 0) {
+      working();  // tells the others
+    }
+    return patience_.silence();
   }
 
   void barrier() override {
     go_on("barrier");
+    notices_.meet();
     MPI_Request request = no_request();
     check(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier", rank_);
-    wait(request, "MPI_Ibarrier");
+    wait(request, "MPI_Ibarrier", "barrier");
   }
 
   std::vector<std::string> all_gather_text(const std::string& mine) override;
@@ -188,8 +196,8 @@ class MpiTransport : public Transport {
     }
   }
 
-  /// Not MPI_Wait: that would keep the core.
-  void wait(MPI_Request& request, std::string_view call) {
+  /// Not MPI_Wait: that would keep the core, and for ever. `what`: that people know of.
+  void wait(MPI_Request& request, std::string_view call, std::string_view what) {
     for (;;) {
       int ended = 0;
       check(MPI_Test(&request, &ended, ignore()), call, rank_);
@@ -197,14 +205,34 @@ class MpiTransport : public Transport {
         patience_.news();
         return;
       }
-      patience_.idle();
+      idle();
+      const Seconds waited = silence();
+      if (waited > deadlines_.between_signs()) {
+        notices_.tell_waiting();
+      }
+      if (waited > deadlines_.silence_of(rank_)) {
+        throw BackendError(what, silence_text(waited, notices_.absent()), rank_);
+      }
     }
   }
 
+  MPI_Comm copy_of_world() {
+    MPI_Comm copy = no_comm();
+    MPI_Request request = no_request();
+    check(MPI_Comm_idup(world(), &copy, &request), "MPI_Comm_idup", rank_);
+    wait(request, "MPI_Comm_idup", "set-up");
+    check(MPI_Comm_set_errhandler(copy, errors_return()), "MPI_Comm_set_errhandler", rank_);
+    return copy;
+  }
+
+  [[nodiscard]] bool abort_was_told(bool by_lower_only) const;
   [[nodiscard]] bool somebody_else_aborts() const;
+  void tell_abort() const;
 
   int rank_;
   int size_;
+  Deadlines deadlines_;
+  Notices notices_;
   std::vector<int> hosts_;  // by rank
   MPI_Comm comm_ = no_comm();
   bool aborted_ = false;
@@ -358,6 +386,7 @@ void MpiTransport::wrong_size(const Message& expected, std::size_t came) const {
 
 std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) {
   go_on("all_gather_text");
+  notices_.meet();
   const auto ranks = static_cast<std::size_t>(size_);
   ensure(mine.size() <= std::numeric_limits<int>::max() / ranks,
          "texts of more than 2 GiB together");
@@ -366,7 +395,7 @@ std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) 
   MPI_Request request = no_request();
   check(MPI_Iallgather(&length, 1, int_type(), lengths.data(), 1, int_type(), comm_, &request),
         "MPI_Iallgather", rank_);
-  wait(request, "MPI_Iallgather");
+  wait(request, "MPI_Iallgather", "all_gather_text");
 
   std::vector<int> places(ranks);
   std::exclusive_scan(lengths.begin(), lengths.end(), places.begin(), 0);
@@ -374,7 +403,7 @@ std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) 
   check(MPI_Iallgatherv(mine.data(), length, byte_type(), all.data(), lengths.data(), places.data(),
                         byte_type(), comm_, &request),
         "MPI_Iallgatherv", rank_);
-  wait(request, "MPI_Iallgatherv");
+  wait(request, "MPI_Iallgatherv", "all_gather_text");
   std::vector<std::string> texts;
   texts.reserve(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -394,23 +423,46 @@ void MpiTransport::find_hosts() {
   }
 }
 
-/// True when another rank's notice is there, or comes before this rank's turn to speak: where all
-/// ranks fail alike, the lowest tells.
-bool MpiTransport::somebody_else_aborts() const {
-  const auto my_turn = Clock::now() + std::chrono::milliseconds(std::min(10 * rank_, 500));
-  for (;;) {
+/// Whether the notice of another rank that aborts is there.
+bool MpiTransport::abort_was_told(bool by_lower_only) const {
+  for (int peer = 0; peer < (by_lower_only ? rank_ : size_); ++peer) {
     int there = 0;
-    if (MPI_Iprobe(any_source(), abort_tag, comm_, &there, ignore()) != MPI_SUCCESS) {
-      return false;
-    }
-    if (there != 0) {
+    if (peer != rank_ && MPI_Iprobe(peer, abort_tag, comm_, &there, ignore()) == MPI_SUCCESS &&
+        there != 0) {
       return true;
     }
-    if (Clock::now() >= my_turn) {
-      return false;
+  }
+  return false;
+}
+
+void MpiTransport::tell_abort() const {
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer != rank_) {
+      MPI_Request notice = no_request();
+      MPI_Isend(nullptr, 0, byte_type(), peer, abort_tag, comm_, &notice);
+    }
+  }
+}
+
+/// Where ranks fail together, one tells: whoever sees a notice before it has sent its own leaves it
+/// to others, and of those who could not see each other's the lowest speaks. They have a second to
+/// see: an idle machine takes a millisecond, one with many more ranks than cores some hundred.
+bool MpiTransport::somebody_else_aborts() const {
+  if (comm_ == no_comm()) {
+    return false;  // not set up: no way to tell
+  }
+  if (abort_was_told(false)) {
+    return true;
+  }
+  tell_abort();
+  const auto speak = Clock::now() + std::chrono::seconds(rank_ == 0 ? 0 : 1);
+  while (Clock::now() < speak) {
+    if (abort_was_told(true)) {
+      return true;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  return false;
 }
 
 void MpiTransport::abort(std::string_view text) noexcept {
@@ -421,25 +473,28 @@ void MpiTransport::abort(std::string_view text) noexcept {
   if (somebody_else_aborts()) {
     std::this_thread::sleep_for(std::chrono::seconds(5));  // it ends us meanwhile
   } else {
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_) {
-        MPI_Request notice = no_request();
-        MPI_Isend(nullptr, 0, byte_type(), peer, abort_tag, comm_, &notice);
-      }
-    }
     // The one place where a library prints: no caller lives on to do it.
     const std::string line = fmt::format("rank {} ended the run: {}\n", rank_, text);
     std::fwrite(line.data(), 1, line.size(), stderr);
     std::fflush(stderr);
-    // MPICH's mpiexec drops what it has not forwarded yet when MPI_Abort reaches it.
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    // Others are still to see that somebody has spoken; and MPICH's mpiexec drops what it has not
+    // forwarded yet when MPI_Abort reaches it. Notices move only inside the library's calls.
+    const auto leave = Clock::now() + std::chrono::milliseconds(200);
+    while (Clock::now() < leave) {
+      (void)abort_was_told(false);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   MPI_Abort(world(), 1);
 }
 
-void run(int ranks, const RankBody& body) {
+void run(int ranks, const RankBody& body, const RunSettings& settings) {
   ensure(ranks >= 1, "a run without ranks");
-  const int launched = launched_ranks();
+  const Launch launch = launched_by_mpi();
+  if (!launch.wrong.empty()) {
+    throw InputError("transport mpi", launch.wrong);
+  }
+  const int launched = launch.ranks;
   if (launched == 0 && ranks > 1) {
     throw InputError("transport mpi",
                      fmt::format("the plan has {} ranks, but no mpirun (or srun) started this "
@@ -464,24 +519,28 @@ void run(int ranks, const RankBody& body) {
   if (size != ranks) {
     refuse(size);
   }
-  MpiTransport transport;
+  MpiTransport transport(settings);
   abort_on_throw(transport, [&] {
+    transport.set_up();
     body(transport);
     ensure(transport.open_messages() == 0,
            fmt::format("rank {} ended with {} open messages", transport.rank().value,
                        transport.open_messages()));
+    transport.barrier();  // MPI_Finalize, which has no time-out, waits for all
   });
 }
 
 // NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker)
 
-std::string why_not() { return ""; }
+std::string why_not() { return launched_by_mpi().wrong; }
 
 #else
 
 std::string why_not() { return "not compiled in: MPI was not found"; }
 
-void run(int /*ranks*/, const RankBody& /*body*/) { throw InputError("transport mpi", why_not()); }
+void run(int /*ranks*/, const RankBody& /*body*/, const RunSettings& /*settings*/) {
+  throw InputError("transport mpi", why_not());
+}
 
 #endif
 
@@ -492,9 +551,10 @@ extern const TransportBackend mpi{
     .name = "mpi",
     .title = "processes, by MPI",
     .why_not = why_not,
-    .launched_ranks = launched_ranks,
-    .launched_rank = launched_rank,
-    .run = run,
+    .launched = [] { return launched_by_mpi().found(); },
+    .launched_ranks = [] { return launched_by_mpi().ranks; },
+    .launched_rank = [] { return launched_by_mpi().rank; },
+    .start = run,
 };
 }  // namespace transports
 

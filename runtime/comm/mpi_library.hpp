@@ -24,6 +24,7 @@ inline MPI_Errhandler errors_return() { return MPI_ERRORS_RETURN; }
 inline MPI_Request no_request() { return MPI_REQUEST_NULL; }
 inline MPI_Status* ignore() { return MPI_STATUS_IGNORE; }
 inline int any_source() { return MPI_ANY_SOURCE; }
+inline int any_tag() { return MPI_ANY_TAG; }
 #pragma GCC diagnostic pop
 
 inline std::string error_text(int code) {

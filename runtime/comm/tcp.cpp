@@ -3,27 +3,31 @@
 // control plane, and carries the few messages of set-up. So it is simple, not fast: rank 0 is a
 // hub, all others have one connection to it, and it passes on what they send each other.
 //
-//   rank r > 0  <---- frames: kind, from, to, tag, size, payload ---->  rank 0
+//   rank r > 0  <---- frames (frames.hpp) ---->  rank 0
 //
-// The hub listens on MASTER_PORT + 1, since torchrun's own store listens on MASTER_PORT.
-//
-// One class, hence one file, though longer than most.
+// Who may take part, and where rank 0 listens: tcp_setup.hpp (SP_PLAN_JOB_TOKEN is the secret that
+// keeps others out). From then on a connection is one rank's: a frame from another rank, to a rank
+// that is not there, or that is no frame ends the run with its sender's number. Frames are small,
+// however large a message is; a message that is larger than what was posted for it is refused
+// before all of it has come. What others say of their failure is shown in one line of plain text.
 #include "base/error.hpp"
 #include "runtime/comm/endpoint.hpp"
-#include "runtime/comm/tcp_connection.hpp"
+#include "runtime/comm/tcp_setup.hpp"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,27 +38,37 @@ using Clock = std::chrono::steady_clock;
 
 using namespace tcp;
 
-int launched_ranks() { return all_set() ? launcher_number("WORLD_SIZE") : 0; }
-int launched_rank() { return all_set() ? launcher_number("RANK") : 0; }
 /// What other ranks throw after an abort: never the cause.
 class Aborted : public BackendError {
  public:
   using BackendError::BackendError;
 };
 
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 class TcpTransport : public Transport {
  public:
-  TcpTransport(int rank, int size) : rank_(rank), size_(size) {
-    if (rank == 0) {
-      accept_all();
+  TcpTransport(const TorchLaunch& launch, const RunSettings& settings)
+      : launch_(launch),
+        settings_(settings),
+        rank_(launch.rank),
+        size_(launch.ranks),
+        patience_(settings.deadlines) {}
+
+  /// Until all ranks have come. Before all else.
+  void set_up() {
+    const Identity identity = identity_of(size_, settings_);
+    if (rank_ == 0) {
+      admit_ranks(launch_, identity, settings_, spokes_);
     } else {
-      hub_.emplace(connect_to_hub(rank));
-      put({.kind = Kind::hello, .from = rank, .to = 0}, {});
+      hub_.emplace(join(launch_, identity, settings_.deadlines));
     }
     std::array<char, 256> name{};
     gethostname(name.data(), name.size() - 1);
     std::vector<std::string> hosts;
-    for (const std::string& host : all_gather_text(name.data())) {
+    for (const std::string& host : meet("set-up", name.data())) {
       const auto at = std::ranges::find(hosts, host);
       hosts_.push_back(static_cast<int>(at - hosts.begin()));
       if (at == hosts.end()) {
@@ -70,8 +84,7 @@ class TcpTransport : public Transport {
   Ticket send(Rank to, int tag, std::span<const std::byte> data) override {
     go_on("send");
     check_message(*this, to, tag);
-    const Header header{
-        .kind = Kind::message, .from = rank_, .to = to.value, .tag = tag, .size = data.size()};
+    const Header header{.kind = Kind::message, .from = rank_, .to = to.value, .tag = tag};
     if (to.value == rank_) {
       deliver(header, {data.begin(), data.end()});
     } else {
@@ -94,31 +107,24 @@ class TcpTransport : public Transport {
   void progress() override { turn(std::chrono::milliseconds(0)); }
   void idle() override { turn(std::chrono::milliseconds(1)); }
 
-  void barrier() override { (void)all_gather_text(""); }
+  [[nodiscard]] const Deadlines& deadlines() const override { return settings_.deadlines; }
+  void working() override {
+    if (patience_.sign_due()) {
+      spread({.kind = Kind::alive, .from = rank_}, {});
+    }
+  }
+  [[nodiscard]] Seconds silence() override { return patience_.silence(); }
+
+  void barrier() override { (void)meet("barrier", ""); }
   std::vector<std::string> all_gather_text(const std::string& mine) override {
-    go_on("all_gather_text");
-    const auto bytes = std::as_bytes(std::span(mine));
-    if (rank_ != 0) {
-      put({.kind = Kind::text, .from = rank_, .to = 0, .size = bytes.size()}, bytes);
-    } else {
-      texts_[0].emplace_back(mine);
-    }
-    while (answers_.empty()) {
-      answer_if_complete();
-      if (answers_.empty()) {
-        turn(std::chrono::milliseconds(20));
-      }
-    }
-    std::vector<std::string> texts = std::move(answers_.front());
-    answers_.pop_front();
-    return texts;
+    return meet("all_gather_text", mine);
   }
 
   void abort(std::string_view text) noexcept override {
     try {
       if (!aborted_) {
         aborted_ = fmt::format("aborted by rank {}: {}", rank_, text);
-        spread_abort(*aborted_);
+        spread_abort();
       }
       flush();
     } catch (...) {  // NOLINT(bugprone-empty-catch): the others will see that we are gone
@@ -126,18 +132,16 @@ class TcpTransport : public Transport {
   }
 
   [[nodiscard]] bool open_messages() const { return !open_.empty(); }
-  /// Until all that was put is written.
+  /// Until all that was put is written, or nobody takes it.
   void flush() {
     const auto since = Clock::now();
     const auto left = [this] {
-      bool any = hub_ && hub_->writes();
-      for (const auto& [r, c] : spokes_) {
-        any = any || c.writes();
-      }
+      bool any = false;
+      for_each([&](int, const Connection& c) { any = any || (c.writes() && c.gone().empty()); });
       return any;
     };
-    while (left() && Clock::now() - since < std::chrono::seconds(5)) {
-      for_each([this](int, Connection& c) { c.write(rank_); });
+    while (left() && Clock::now() - since < settings_.deadlines.reply()) {
+      for_each([](int, Connection& c) { c.write(); });
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -148,46 +152,35 @@ class TcpTransport : public Transport {
     std::span<std::byte> data;
   };
 
-  void accept_all() {
-    if (size_ == 1) {
-      return;
+  /// All ranks together: everybody's text.
+  std::vector<std::string> meet(std::string_view call, const std::string& mine) {
+    go_on(call);
+    if (rank_ != 0) {
+      put({.kind = Kind::text, .from = rank_, .to = 0}, std::as_bytes(std::span(mine)));
+    } else {
+      texts_[0].emplace_back(mine);
     }
-    const Connection listener = listen_for_ranks(size_);
-    std::vector<Connection> strangers;
-    const auto since = Clock::now();
-    while (std::ssize(spokes_) + 1 < size_) {
-      if (Clock::now() - since > patience) {
-        throw BackendError("accept",
-                           fmt::format("{} of {} ranks have come", spokes_.size() + 1, size_), 0);
-      }
-      pollfd ready{.fd = listener.socket(), .events = POLLIN, .revents = 0};
-      if (::poll(&ready, 1, 20) > 0) {
-        const int socket = ::accept(listener.socket(), nullptr, nullptr);
-        if (socket >= 0) {
-          strangers.emplace_back(socket);
-        }
-      }
-      for (auto s = strangers.begin(); s != strangers.end();) {
-        const bool open = s->read(0);
-        if (const auto frame = s->next(0)) {
-          spokes_.emplace(frame->first.from, std::move(*s));
-        }
-        s = open && s->socket() >= 0 ? s + 1 : erased(strangers, s);
+    for (answer_if_complete(); answers_.empty(); answer_if_complete()) {
+      turn(std::chrono::milliseconds(20));
+      if (const Seconds silence = patience_.silence();
+          answers_.empty() && silence > settings_.deadlines.silence_of(rank_)) {
+        throw BackendError(call, silence_text(silence, absent()), rank_);
       }
     }
+    patience_.news();
+    std::vector<std::string> texts = std::move(answers_.front());
+    answers_.pop_front();
+    return texts;
   }
-  /// Connections cannot be assigned, so vectors of them cannot erase.
-  static std::vector<Connection>::iterator erased(std::vector<Connection>& all,
-                                                  std::vector<Connection>::iterator at) {
-    const auto index = at - all.begin();
-    std::vector<Connection> rest;
-    for (auto c = all.begin(); c != all.end(); ++c) {
-      if (c != at) {
-        rest.push_back(std::move(*c));
+  /// For whom a meeting waits, as far as this rank knows: the others hear from rank 0 only.
+  [[nodiscard]] std::vector<Rank> absent() const {
+    std::vector<Rank> ranks;
+    for (int r = 0; r < (rank_ == 0 ? size_ : 1); ++r) {
+      if (const auto at = texts_.find(r); at == texts_.end() || at->second.empty()) {
+        ranks.emplace_back(r);
       }
     }
-    all.swap(rest);
-    return all.begin() + index;
+    return ranks;
   }
 
   void go_on(std::string_view call) const {
@@ -210,14 +203,19 @@ class TcpTransport : public Transport {
   void put(const Header& header, std::span<const std::byte> payload) {
     Connection& way = rank_ == 0 ? spokes_.at(header.to) : *hub_;
     way.put(header, payload);
-    way.write(rank_);
+    way.write();
   }
 
-  void spread_abort(const std::string& text) {
-    const auto bytes = std::as_bytes(std::span(text));
+  /// To all that this rank is connected with.
+  void spread(Header header, std::span<const std::byte> payload) {
     for_each([&](int rank, Connection& c) {
-      c.put({.kind = Kind::abort, .from = rank_, .to = rank, .size = bytes.size()}, bytes);
+      header.to = rank;
+      c.put(header, payload);
+      c.write();
     });
+  }
+  void spread_abort() {
+    spread({.kind = Kind::abort, .from = rank_}, std::as_bytes(std::span(*aborted_)));
   }
 
   /// Waits a while for news, then moves what can be moved.
@@ -225,6 +223,9 @@ class TcpTransport : public Transport {
     go_on("progress");
     if (take_frames()) {  // what came together with the greeting
       return;
+    }
+    if (patience_.wait()) {
+      working();  // there was news
     }
     std::vector<pollfd> sockets;
     for_each([&](int, const Connection& c) {
@@ -241,17 +242,20 @@ class TcpTransport : public Transport {
     if (::poll(sockets.data(), sockets.size(), static_cast<int>(wait.count())) <= 0) {
       return;
     }
-    std::optional<int> gone;
-    for_each([&](int rank, Connection& c) {
-      c.write(rank_);
-      if (!c.read(rank_)) {
-        gone = rank;
-      }
+    for_each([](int, Connection& c) {
+      c.write();
+      c.read();
     });
     // Last words count: who is gone is seen again in the next turn.
-    if (!take_frames() && gone && !aborted_) {
-      aborted_ = fmt::format("rank {} has ended", *gone);
-      spread_abort(*aborted_);
+    if (!take_frames() && !aborted_) {
+      for_each([this](int rank, const Connection& c) {
+        if (!c.gone().empty() && !aborted_) {
+          aborted_ = fmt::format("rank {} has ended ({})", rank, c.gone());
+        }
+      });
+      if (aborted_) {
+        spread_abort();
+      }
     }
     go_on("progress");
   }
@@ -259,44 +263,116 @@ class TcpTransport : public Transport {
   /// Of all connections; says whether there were any.
   bool take_frames() {
     bool any = false;
-    for_each([&](int, Connection& c) {
-      while (auto frame = c.next(rank_)) {
+    for_each([&](int rank, Connection& c) {
+      while (auto frame = c.next()) {
         any = true;
-        take(frame->first, std::move(frame->second));
+        expect_right(rank, frame->header);
+        take(std::move(*frame));
+      }
+      if (c.flaw() != Flaw::none) {
+        wrong(rank, "what is no frame of ours");
       }
     });
     return any;
   }
 
-  void take(const Header& header, std::vector<std::byte> payload) {
+  [[noreturn]] void wrong(int sender, std::string_view what) const {
+    throw BackendError("tcp", fmt::format("rank {} sent {}", sender, what), rank_);
+  }
+  /// Each rank speaks for itself only, to one that is there, and of what its part is.
+  void expect_right(int sender, const Header& header) const {
+    const bool from_spoke = rank_ == 0;
+    const auto is_rank = [&](int rank) { return rank >= 0 && rank < size_; };
     switch (header.kind) {
-      case Kind::hello:
-        return;
       case Kind::message:
-        if (header.to == rank_) {
-          deliver(header, std::move(payload));
-        } else {
-          put(header, payload);
+        if (header.tag < 0 || header.tag >= message_tags) {
+          wrong(sender, fmt::format("a message with tag {}", header.tag));
+        }
+        if (!is_rank(header.from) || (from_spoke ? header.from != sender : header.from == rank_)) {
+          wrong(sender, fmt::format("a message from rank {}", header.from));
+        }
+        if (!is_rank(header.to) || (from_spoke ? header.to == sender : header.to != rank_)) {
+          wrong(sender, fmt::format("a message to rank {} of {}", header.to, size_));
         }
         return;
       case Kind::text:
-        texts_[header.from].emplace_back(reinterpret_cast<const char*>(payload.data()),
-                                         payload.size());
-        return;
       case Kind::texts:
-        answers_.push_back(unpacked(payload));
-        return;
       case Kind::abort:
-        if (!aborted_) {
-          aborted_ = std::string(reinterpret_cast<const char*>(payload.data()), payload.size());
-          if (rank_ == 0) {
-            spread_abort(*aborted_);
-            flush();
-          }
+      case Kind::alive:
+        if (header.from != sender || header.to != rank_) {
+          wrong(sender, fmt::format("a frame from rank {} to rank {}", header.from, header.to));
+        }
+        if (header.kind == (from_spoke ? Kind::texts : Kind::text)) {
+          wrong(sender, "a frame that is not its part");
         }
         return;
+      case Kind::hello:
+      case Kind::welcome:
+      case Kind::refused:
+        wrong(sender, "a greeting after the greeting");
     }
-    throw BackendError("tcp", "a frame of a kind that we do not know", rank_);
+    throw InternalError("a kind of frame that the decoder lets pass");
+  }
+
+  void take(Frame frame) {
+    const Header& header = frame.header;
+    if (header.kind == Kind::alive) {
+      patience_.heard();
+      if (rank_ == 0) {
+        working();  // tells the others
+      }
+      return;
+    }
+    patience_.news();
+    if (header.kind == Kind::message && header.to != rank_) {
+      put(header, frame.payload);
+      return;
+    }
+    std::vector<std::byte>& whole = begun_[{header.kind, header.from, header.tag}];
+    if (header.kind == Kind::message) {
+      expect_posted(header, whole.size() + frame.payload.size());
+    }
+    whole.insert(whole.end(), frame.payload.begin(), frame.payload.end());
+    if (!header.more) {
+      take(header, std::exchange(whole, {}));
+    }
+  }
+
+  void take(const Header& header, std::vector<std::byte> payload) {
+    if (header.kind == Kind::message) {
+      deliver(header, std::move(payload));
+    } else if (header.kind == Kind::text) {
+      texts_[header.from].push_back(text_of(payload));
+    } else if (header.kind == Kind::texts) {
+      auto texts = decode_texts(payload, static_cast<std::size_t>(size_));
+      if (!texts) {
+        wrong(header.from, "texts that are not one of each rank");
+      }
+      answers_.push_back(std::move(*texts));
+    } else if (!aborted_) {
+      constexpr std::size_t most = 2000;
+      aborted_ = printable(text_of(payload), most);
+      if (rank_ == 0) {
+        spread_abort();
+        flush();
+      }
+    }
+  }
+
+  /// A message that is larger than its place is refused before all of it is here.
+  void expect_posted(const Header& header, std::size_t size) const {
+    const auto arrived = arrived_.find({header.from, header.tag});
+    const auto wanted = wanted_.find({header.from, header.tag});
+    if (wanted == wanted_.end() || wanted->second.empty() ||
+        (arrived != arrived_.end() && !arrived->second.empty())) {
+      return;
+    }
+    if (const std::size_t place = wanted->second.front().data.size(); size > place) {
+      throw BackendError("receive",
+                         fmt::format("more than {} bytes from rank {} with tag {}", place,
+                                     header.from, header.tag),
+                         rank_);
+    }
   }
 
   void deliver(const Header& header, std::vector<std::byte> payload) {
@@ -333,35 +409,16 @@ class TcpTransport : public Transport {
       }
     }
     std::vector<std::string> all;
-    std::vector<std::byte> packed;
     for (int r = 0; r < size_; ++r) {
-      const std::string& text = all.emplace_back(std::move(texts_[r].front()));
+      all.push_back(std::move(texts_[r].front()));
       texts_[r].pop_front();
-      const std::uint64_t length = text.size();
-      const auto head = std::as_bytes(std::span(&length, 1));
-      const auto body = std::as_bytes(std::span(text));
-      packed.insert(packed.end(), head.begin(), head.end());
-      packed.insert(packed.end(), body.begin(), body.end());
     }
-    for (const auto& [rank, connection] : spokes_) {
-      put({.kind = Kind::texts, .from = 0, .to = rank, .size = packed.size()}, packed);
-    }
+    spread({.kind = Kind::texts, .from = 0}, encode_texts(all));
     answers_.push_back(std::move(all));
   }
-  std::vector<std::string> unpacked(std::span<const std::byte> packed) const {
-    std::vector<std::string> texts;
-    for (int r = 0; r < size_; ++r) {
-      std::uint64_t length = 0;
-      ensure(packed.size() >= sizeof(length), "texts that end too early");
-      std::memcpy(&length, packed.data(), sizeof(length));
-      packed = packed.subspan(sizeof(length));
-      ensure(packed.size() >= length, "texts that end too early");
-      texts.emplace_back(reinterpret_cast<const char*>(packed.data()), length);
-      packed = packed.subspan(length);
-    }
-    return texts;
-  }
 
+  const TorchLaunch& launch_;
+  const RunSettings& settings_;
   int rank_;
   int size_;
   std::optional<Connection> hub_;     // of ranks other than 0
@@ -371,19 +428,25 @@ class TcpTransport : public Transport {
   std::set<Ticket> open_;                                     // receives
   std::map<std::pair<int, int>, std::deque<Wanted>> wanted_;  // by sender and tag
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> arrived_;
-  std::map<int, std::deque<std::string>> texts_;  // at the hub, by rank
+  std::map<std::tuple<Kind, int, int>, std::vector<std::byte>> begun_;  // by kind, sender, tag
+  std::map<int, std::deque<std::string>> texts_;                        // at the hub, by rank
   std::deque<std::vector<std::string>> answers_;
   std::optional<std::string> aborted_;
+  Patience patience_;
 };
 
-void run(int ranks, const RankBody& body) {
-  const int launched = launched_ranks();
-  if (launched != ranks) {
-    throw InputError(
-        "--gpus", fmt::format("the launcher started {} ranks, the plan has {}", launched, ranks));
+void run(int ranks, const RankBody& body, const RunSettings& settings) {
+  const TorchLaunch launch = launched_by_torchrun();
+  if (!launch.wrong.empty()) {
+    throw InputError("transport tcp", launch.wrong);
   }
-  TcpTransport transport(launched_rank(), ranks);
+  if (launch.ranks != ranks) {
+    throw InputError("--gpus", fmt::format("the launcher started {} ranks, the plan has {}",
+                                           launch.ranks, ranks));
+  }
+  TcpTransport transport(launch, settings);
   abort_on_throw(transport, [&] {
+    transport.set_up();
     body(transport);
     ensure(!transport.open_messages(), "a rank ended with open messages");
     transport.barrier();  // nobody leaves while others still talk
@@ -399,14 +462,16 @@ extern const TransportBackend tcp{
     .title = "processes that torchrun started",
     .why_not =
         [] {
-          return all_set() ? std::string()
-                           : std::string(
-                                 "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set: "
-                                 "start it with torchrun, or set them");
+          const TorchLaunch launch = launched_by_torchrun();
+          return launch.found() ? launch.wrong
+                                : std::string(
+                                      "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set: "
+                                      "start it with torchrun, or set them");
         },
-    .launched_ranks = launched_ranks,
-    .launched_rank = launched_rank,
-    .run = run,
+    .launched = [] { return launched_by_torchrun().found(); },
+    .launched_ranks = [] { return launched_by_torchrun().ranks; },
+    .launched_rank = [] { return launched_by_torchrun().rank; },
+    .start = run,
 };
 }  // namespace transports
 

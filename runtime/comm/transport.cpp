@@ -4,6 +4,8 @@
 #include "base/suggest.hpp"
 #include "runtime/comm/endpoint.hpp"
 
+#include <fmt/ranges.h>
+
 #include <exception>
 
 namespace spp::runtime {
@@ -17,6 +19,34 @@ void abort_on_throw(Transport& transport, const std::function<void()>& work) {
   } catch (...) {
     transport.abort("unknown exception");
     throw;
+  }
+}
+
+std::string silence_text(Seconds silence, const std::vector<Rank>& waits_for) {
+  std::vector<int> ranks;
+  for (const Rank rank : waits_for) {
+    ranks.push_back(rank.value);
+  }
+  return fmt::format("nothing happened for {:.1f} s; it waits for {}{}", silence.count(),
+                     ranks.empty()       ? "nobody"
+                     : ranks.size() == 1 ? "rank "
+                                         : "ranks ",
+                     fmt::join(ranks, ", "));
+}
+
+void wait_until(Transport& transport, std::string_view what, const std::function<bool()>& done,
+                const std::function<std::vector<Rank>()>& waits_for) {
+  constexpr int now_and_then = 64;  // calibrations time these waits
+  transport.progress();
+  for (int turn = 1; !done(); ++turn) {
+    transport.idle();
+    transport.progress();
+    if (turn % now_and_then != 0) {
+      continue;
+    }
+    if (const Seconds silence = transport.silence(); silence > transport.deadlines().timeout) {
+      throw BackendError(what, silence_text(silence, waits_for()), transport.rank().value);
+    }
   }
 }
 

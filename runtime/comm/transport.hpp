@@ -1,6 +1,6 @@
 // Point-to-point messages between the ranks of one run: what communicators are made of. One file
 // each in runtime/comm/, listed in runtime/CMakeLists.txt, from which `transports::all()` is
-// generated: `inproc` (ranks are threads of this process), `mpi` (ranks are processes).
+// generated: `inproc` (ranks are threads of this process), `mpi` and `tcp` (ranks are processes).
 //
 // A transport is used by the thread of its rank only and never blocks, except in the calls that say
 // so. Data moves when progress() is called (between the tiles of a kernel, while waiting): overlap
@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/id.hpp"
+#include "runtime/comm/deadlines.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -47,7 +48,16 @@ class Transport {
   /// Called by a rank that has nothing to do: lets others have the core.
   virtual void idle() = 0;
 
+  // ---- who is slow, who is dead: deadlines.hpp
+  [[nodiscard]] virtual const Deadlines& deadlines() const = 0;
+  /// Called again and again by a rank that computes for itself: those who wait for it know that it
+  /// is at work. Costs a look at the clock.
+  virtual void working() = 0;
+  /// How long nothing has happened, as far as a rank that waits knows; it asks while it waits.
+  [[nodiscard]] virtual Seconds silence() = 0;
+
   // ---- control plane: small, blocking, all ranks together, in the same order; not timed.
+  // BackendError that names who has not come, as far as that is known, after Deadlines::timeout.
   virtual void barrier() = 0;
   /// Everybody's text, by rank, on every rank.
   virtual std::vector<std::string> all_gather_text(const std::string& mine) = 0;
@@ -65,20 +75,43 @@ using RankBody = std::function<void(Transport&)>;
 /// gone.
 void abort_on_throw(Transport& transport, const std::function<void()>& work);
 
+/// Waits for one's own messages: calls progress() and idle() until `done`. BackendError(what) that
+/// names `waits_for` when nothing has happened for the time-out.
+void wait_until(Transport& transport, std::string_view what, const std::function<bool()>& done,
+                const std::function<std::vector<Rank>()>& waits_for);
+
+/// "nothing happened for 10 s; it waits for ranks 1, 3"
+std::string silence_text(Seconds silence, const std::vector<Rank>& waits_for);
+
+/// What all processes of a run agree on, and who hears of it.
+struct RunSettings {
+  Deadlines deadlines;
+  /// What this process is asked to do. tcp turns away ranks that are asked for something else.
+  std::function<std::string()> request;
+  /// On rank 0: something about the run that people should know.
+  std::function<void(const std::string&)> warn;
+};
+
 struct TransportBackend {
   std::string_view name;   // "inproc"
   std::string_view title;  // "threads of this process"
-  /// "" if it can run here, else why not ("not compiled in: MPI was not found").
+  /// "" if it can run here, else why not ("not compiled in: MPI was not found", "RANK is 'x', …").
   std::string (*why_not)();
-  /// Ranks that this process is one of, if the launcher has decided that (mpirun, srun); 0: free.
+  /// Whether a launcher's variables are there, right or wrong.
+  bool (*launched)();
+  /// Ranks that this process is one of, if the launcher has decided that (mpirun, srun); 0: free,
+  /// or the launcher's variables are wrong.
   int (*launched_ranks)();
-  /// This process's rank there; 0 if nothing was launched. Only rank 0 should talk to people.
+  /// This process's rank there; else 0. Only rank 0 should talk to people.
   int (*launched_rank)();
   /// Runs `body` on `ranks` ranks and returns when all have ended. inproc: one thread each. mpi:
   /// once, in this process; InputError if the launcher started another number. If a rank throws,
   /// the others are aborted and the first rank's exception is rethrown here, the original one
   /// before those that only tell of the abort.
-  void (*run)(int ranks, const RankBody& body);
+  void (*start)(int ranks, const RankBody& body, const RunSettings& settings);
+  void run(int ranks, const RankBody& body, const RunSettings& settings = {}) const {
+    start(ranks, body, settings);
+  }
 };
 
 namespace transports {

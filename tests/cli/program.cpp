@@ -9,9 +9,11 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace spp::test {
 namespace {
@@ -68,7 +70,7 @@ void drain(int out, std::string& out_text, int err, std::string& err_text) {
 
 }  // namespace
 
-Result sp_plan(const std::vector<std::string>& words, const RunOptions& options) {
+Running::Running(const std::vector<std::string>& words, const RunOptions& options) {
   const std::string program = build_path(options.program).string();
   const Pipe out = options.terminal ? make_terminal() : make_pipe();
   const Pipe err = make_pipe();
@@ -78,8 +80,8 @@ Result sp_plan(const std::vector<std::string>& words, const RunOptions& options)
   }
   argv.push_back(nullptr);
 
-  const pid_t child = ::fork();
-  if (child == 0) {
+  pid_ = ::fork();
+  if (pid_ == 0) {
     ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
     ::dup2(out.write, STDOUT_FILENO);
     ::dup2(err.write, STDERR_FILENO);
@@ -98,23 +100,46 @@ Result sp_plan(const std::vector<std::string>& words, const RunOptions& options)
   }
   ::close(out.write);
   ::close(err.write);
+  out_ = out.read;
+  err_ = err.read;
+}
+
+Running::Running(Running&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), out_(other.out_), err_(other.err_) {}
+
+Running::~Running() {
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    (void)end();
+  }
+}
+
+Result Running::end() {
   Result result;
-  drain(out.read, result.out, err.read, result.err);
-  ::close(out.read);
-  ::close(err.read);
+  drain(out_, result.out, err_, result.err);
+  ::close(out_);
+  ::close(err_);
   int status = 0;
-  ::waitpid(child, &status, 0);
+  ::waitpid(std::exchange(pid_, -1), &status, 0);
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }
 
-Result sp_plan(const std::string& line, const RunOptions& options) {
+Result sp_plan(const std::vector<std::string>& words, const RunOptions& options) {
+  return Running(words, options).end();
+}
+
+std::vector<std::string> words_of(const std::string& line) {
   std::istringstream in(line);
   std::vector<std::string> words;
   for (std::string word; in >> word;) {
     words.push_back(word);
   }
-  return sp_plan(words, options);
+  return words;
+}
+
+Result sp_plan(const std::string& line, const RunOptions& options) {
+  return sp_plan(words_of(line), options);
 }
 
 }  // namespace spp::test

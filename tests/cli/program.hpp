@@ -21,8 +21,27 @@ struct RunOptions {
   std::string err_file;   // where stderr goes instead of `err`; "closed": it is
 };
 
+/// A sp-plan that runs meanwhile, of several that talk to each other.
+class Running {
+ public:
+  /// `words` without the program's name.
+  explicit Running(const std::vector<std::string>& words, const RunOptions& options = {});
+  ~Running();
+  Running(Running&& other) noexcept;
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  [[nodiscard]] int pid() const { return pid_; }
+  /// Waits until it has ended.
+  Result end();
+
+ private:
+  int pid_ = -1;  // -1: it has ended
+  int out_ = -1, err_ = -1;
+};
+
 /// `words` without the program's name.
 Result sp_plan(const std::vector<std::string>& words, const RunOptions& options = {});
+std::vector<std::string> words_of(const std::string& line);
 /// The same; words are separated by spaces.
 Result sp_plan(const std::string& line, const RunOptions& options = {});
 

@@ -22,6 +22,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -105,6 +106,27 @@ void send_wrong_size(Transport& t, std::size_t sent, std::size_t expected) {
   wait_for_ever(t);
 }
 
+/// Ranks 1 and 3 are stopped, as by a debugger or a machine that swaps.
+void stop_two(Transport& t) {
+  t.barrier();
+  if (t.rank().value % 2 == 1) {
+    raise(SIGSTOP);
+  }
+  t.barrier();
+}
+
+/// One rank computes for longer than the time-out and says so; the others wait.
+void slow_one(Transport& t, int slow) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  while (t.rank().value == slow && Clock::now() - start < std::chrono::seconds(5)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    t.working();
+    t.progress();
+  }
+  t.barrier();
+}
+
 const std::map<std::string, spp::runtime::RankBody>& bodies() {
   constexpr std::size_t piece = 63 << 10;
   static const std::map<std::string, spp::runtime::RankBody> table{
@@ -113,6 +135,9 @@ const std::map<std::string, spp::runtime::RankBody>& bodies() {
       {"throw", throw_in_one},
       {"throw_all", throw_in_all},
       {"kill", kill_one},
+      {"stop", stop_two},
+      {"slow_first", [](Transport& t) { slow_one(t, 0); }},
+      {"slow_last", [](Transport& t) { slow_one(t, t.size() - 1); }},
       {"short", [](Transport& t) { send_wrong_size(t, 60, 100); }},
       {"long", [](Transport& t) { send_wrong_size(t, 100, 60); }},
       {"short_by_a_piece", [](Transport& t) { send_wrong_size(t, piece, 2 * piece); }},
@@ -133,7 +158,9 @@ int main(int argc, char** argv) {
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
   tell_pid();
   try {
-    mpi.run(ranks, bodies().at(what));
+    const bool waits = what == "stop" || what.starts_with("slow");
+    mpi.run(ranks, bodies().at(what),
+            {.deadlines = {.timeout = waits ? spp::Seconds(2) : spp::Seconds(120)}});
     if (what == "checks") {
       mpi.run(ranks, [](Transport& t) { t.barrier(); });
     }

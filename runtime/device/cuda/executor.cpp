@@ -209,6 +209,7 @@ void DeviceExecutor::wait_for_all() {
     parts_.communicator.poll();
     parts_.transport.progress();  // throws when the run was aborted
     if (moved) {
+      parts_.transport.working();  // ranks that wait elsewhere know that this one is not dead
       last_progress = Clock::now();
       continue;
     }

@@ -4,79 +4,33 @@
 #include "runtime/comm/transport.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/comm_checks.hpp"
+#include "tests/unit/runtime/tcp_job.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <functional>
+#include <chrono>
+#include <csignal>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace spp;
 using namespace spp::runtime;
+using Catch::Matchers::ContainsSubstring;
+using test::TcpJob;
 
 namespace {
 
-/// A port that nobody listens on just now.
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  ::close(socket);
-  return ntohs(address.sin_port);
+std::vector<std::string> run_processes(int ranks, const RankBody& body,
+                                       const std::string& address = "127.0.0.1") {
+  TcpJob job(ranks, address);
+  job.start_all(body);
+  return job.errors();
 }
 
-/// What each rank's process threw, by rank; "" if nothing.
-std::vector<std::string> run_processes(int ranks, const RankBody& body) {
-  const std::string port = std::to_string(free_port() - 1);  // the hub listens on the next one
-  std::vector<int> pipes;
-  std::vector<pid_t> children;
-  for (int r = 0; r < ranks; ++r) {
-    std::array<int, 2> ends{};
-    REQUIRE(::pipe(ends.data()) == 0);
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      setenv("RANK", std::to_string(r).c_str(), 1);
-      setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
-      setenv("MASTER_ADDR", "127.0.0.1", 1);
-      setenv("MASTER_PORT", port.c_str(), 1);
-      std::string error;
-      try {
-        transports::by_name("tcp", "test").run(ranks, body);
-      } catch (const std::exception& e) {
-        error = e.what();
-      }
-      const bool told = ::write(ends[1], error.data(), error.size()) >= 0;
-      ::_exit(told ? 0 : 1);
-    }
-    ::close(ends[1]);
-    children.push_back(child);
-    pipes.push_back(ends[0]);
-  }
-  std::vector<std::string> errors;
-  for (std::size_t r = 0; r < children.size(); ++r) {
-    std::string& error = errors.emplace_back();
-    std::array<char, 512> some{};
-    for (ssize_t got = 0; (got = ::read(pipes[r], some.data(), some.size())) > 0;) {
-      error.append(some.data(), static_cast<std::size_t>(got));
-    }
-    ::close(pipes[r]);
-    int status = 0;
-    ::waitpid(children[r], &status, 0);
-    if (status != 0) {
-      error += " (ended by a signal)";
-    }
-  }
-  return errors;
+std::vector<std::string> nothing(int ranks) {
+  return std::vector<std::string>(static_cast<std::size_t>(ranks));
 }
 
 }  // namespace
@@ -85,10 +39,50 @@ TEST_CASE("processes that torchrun starts pass every check of transports") {
   for (const int ranks : {1, 2, 4}) {
     for (const test::CommCheck& check : test::comm_checks()) {
       INFO(check.name << " on " << ranks << " ranks");
-      CHECK(run_processes(ranks, check.run) ==
-            std::vector<std::string>(static_cast<std::size_t>(ranks)));
+      CHECK(run_processes(ranks, check.run) == nothing(ranks));
     }
   }
+}
+
+TEST_CASE("a name and an address of IPv6 do as MASTER_ADDR") {
+  const RankBody gather = [](Transport& t) {
+    if (t.all_gather_text("x").size() != 3) {
+      throw std::runtime_error("not three texts");
+    }
+  };
+  CHECK(run_processes(3, gather, "localhost") == nothing(3));
+  if (::access("/proc/net/if_inet6", R_OK) != 0) {
+    SPP_SKIP("this machine has no IPv6");
+  }
+  CHECK(run_processes(3, gather, "::1") == nothing(3));
+}
+
+TEST_CASE("a message of several frames arrives whole, directly and by way of the hub") {
+  const auto errors = run_processes(3, [](Transport& t) {
+    std::vector<std::byte> memory = test::pattern(7, (3 << 20) + 17);
+    std::vector<std::byte> in(memory.size());
+    const int me = t.rank().value;
+    const auto receive = t.receive(Rank((me + 2) % 3), 5, in);
+    const auto send = t.send(Rank((me + 1) % 3), 5, memory);
+    test::wait_for(t, receive);
+    test::wait_for(t, send);
+    test::expect_same("a long message", t, in, memory);
+  });
+  CHECK(errors == nothing(3));
+}
+
+TEST_CASE("a message that is larger than its place is refused before all of it has come") {
+  TcpJob job(2);
+  job.start_all([](Transport& t) {
+    std::vector<std::byte> memory(4 << 20);
+    if (t.rank().value == 1) {
+      test::wait_for(t, t.receive(Rank(0), 3, std::span(memory).first(100)));
+    } else {
+      (void)t.send(Rank(1), 3, memory);
+      t.barrier();
+    }
+  });
+  CHECK_THAT(job.end_of(1).error, ContainsSubstring("more than 100 bytes from rank 0 with tag 3"));
 }
 
 TEST_CASE("a process that throws ends the run of all, with its own message") {
@@ -102,6 +96,63 @@ TEST_CASE("a process that throws ends the run of all, with its own message") {
   for (const std::string& other : {errors[0], errors[1]}) {
     CHECK(other.find("aborted by rank 2: kernel failed on rank 2: no more") != std::string::npos);
   }
+}
+
+TEST_CASE("a process that is stopped ends the run of all, who say whom they wait for") {
+  TcpJob job(4);
+  job.start_all(
+      [](Transport& t) {
+        t.barrier();
+        if (t.rank().value == 1 || t.rank().value == 3) {
+          ::raise(SIGSTOP);
+        }
+        t.barrier();
+      },
+      {.deadlines = {.timeout = Seconds(1)}});
+  const std::string first = job.end_of(0).error;
+  CHECK_THAT(first,
+             Catch::Matchers::StartsWith("barrier failed on rank 0: nothing happened for 1."));
+  CHECK_THAT(first, Catch::Matchers::EndsWith("s; it waits for ranks 1, 3"));
+  CHECK_THAT(job.end_of(2).error, ContainsSubstring("it waits for ranks 1, 3"));
+}
+
+TEST_CASE("where rank 0 is stopped the others wait for it, and not for ever") {
+  TcpJob job(3);
+  job.start_all(
+      [](Transport& t) {
+        t.barrier();
+        if (t.rank().value == 0) {
+          ::raise(SIGSTOP);
+        }
+        t.barrier();
+      },
+      {.deadlines = {.timeout = Seconds(1)}});
+  for (const int rank : {1, 2}) {
+    CHECK_THAT(job.end_of(rank).error, ContainsSubstring("it waits for rank 0"));
+  }
+}
+
+TEST_CASE("a process that computes for long is waited for, by those whom rank 0 has to tell, too") {
+  const auto begin = [](TcpJob& job, int slow) {
+    job.start_all(
+        [slow](Transport& t) {
+          const auto start = std::chrono::steady_clock::now();
+          while (t.rank().value == slow &&
+                 std::chrono::steady_clock::now() - start < std::chrono::seconds(6)) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            t.working();
+            t.progress();
+          }
+          t.barrier();
+        },
+        {.deadlines = {.timeout = Seconds(3)}});
+  };
+  TcpJob one(3);
+  TcpJob other(3);
+  begin(one, 1);
+  begin(other, 0);
+  CHECK(one.errors() == nothing(3));
+  CHECK(other.errors() == nothing(3));
 }
 
 TEST_CASE("without torchrun's variables the transport says what is missing") {

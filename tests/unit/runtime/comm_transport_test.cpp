@@ -14,6 +14,8 @@ namespace {
 
 using namespace spp;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
 using runtime::Transport;
 using test::message_of;
 
@@ -228,6 +230,72 @@ TEST_CASE("After an abort every call throws") {
                       }),
                   BackendError);
   CHECK(threw == 7);
+}
+
+TEST_CASE("A rank that does not come to a meeting ends the run, and the message names it") {
+  const std::string call = GENERATE("barrier", "all_gather_text");
+  const std::string message = message_of<BackendError>([&] {
+    runtime::transports::by_name("inproc", "test")
+        .run(4,
+             [&](Transport& t) {
+               if (t.rank().value == 1 || t.rank().value == 2) {
+                 std::this_thread::sleep_for(std::chrono::seconds(2));
+                 t.progress();  // throws: the run was aborted
+               }
+               if (call == "barrier") {
+                 t.barrier();
+               } else {
+                 (void)t.all_gather_text("");
+               }
+             },
+             {.deadlines = {.timeout = Seconds(0.3)}});
+  });
+  INFO(message);
+  CHECK_THAT(message, StartsWith(call + " failed on rank "));
+  CHECK_THAT(message, ContainsSubstring("nothing happened for 0."));
+  CHECK_THAT(message, EndsWith("s; it waits for ranks 1, 2"));
+}
+
+TEST_CASE("A rank that does not send ends the run of who waits for its message") {
+  std::vector<std::byte> memory(8);
+  const std::string message = message_of<BackendError>([&] {
+    runtime::transports::by_name("inproc", "test")
+        .run(2,
+             [&](Transport& t) {
+               if (t.rank().value == 1) {
+                 std::this_thread::sleep_for(std::chrono::seconds(2));
+                 t.progress();
+                 return;
+               }
+               const auto op = runtime::exchange(
+                   t, 0, {.to = Rank(), .from = Rank(1), .send = {}, .receive = {memory}});
+               runtime::abort_on_throw(t, [&] { runtime::finish(t, *op, "pair"); });
+             },
+             {.deadlines = {.timeout = Seconds(0.3)}});
+  });
+  CHECK_THAT(message, StartsWith("pair failed on rank 0: nothing happened for 0."));
+  CHECK_THAT(message, EndsWith("s; it waits for rank 1"));
+}
+
+TEST_CASE("A rank that says that it is at work is waited for, in meetings and for messages") {
+  const auto body = [](Transport& t) {
+    std::vector<std::byte> memory(8);
+    const Watch watch;
+    while (t.rank().value == 1 && watch.seconds() < 6) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      t.working();
+    }
+    if (t.rank().value == 0) {
+      const auto op =
+          runtime::exchange(t, 0, {.to = Rank(), .from = Rank(1), .send = {}, .receive = {memory}});
+      runtime::finish(t, *op, "exchange");
+    } else if (t.rank().value == 1) {
+      test::wait_for(t, t.send(Rank(0), 0, memory));
+    }
+    t.barrier();
+  };
+  REQUIRE_NOTHROW(runtime::transports::by_name("inproc", "test")
+                      .run(3, body, {.deadlines = {.timeout = Seconds(3)}}));
 }
 
 TEST_CASE("Ranks, tags and tickets that do not exist are our bugs") {

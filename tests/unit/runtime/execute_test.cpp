@@ -35,6 +35,41 @@ class Idle : public AttentionKernels {
   std::function<void()> first_;
 };
 
+/// The first kernel of rank 1 takes long, and polls between its tiles, as kernels do.
+class Slow : public AttentionKernels {
+ public:
+  explicit Slow(std::chrono::seconds first) : first_(first) {}
+  void forward(const AttentionForwardArgs&, const Poll& poll) override {
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < first_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      poll();
+    }
+    first_ = {};
+  }
+  void backward(const AttentionBackwardArgs&, const Poll&) override {}
+
+ private:
+  std::chrono::seconds first_;
+};
+
+void run_slow_kernel(Seconds timeout, std::chrono::seconds length) {
+  const Schedule schedule = ring_of_two();
+  const std::vector<StoredProgram> programs = store(schedule);
+  transports::by_name("inproc", "test")
+      .run(2,
+           [&](Transport& transport) {
+             const StoredProgram& program = programs[transport.rank().index()];
+             HostMemory memory(program, schedule.problem);
+             Slow kernels(transport.rank().value == 1 ? length : std::chrono::seconds(0));
+             abort_on_throw(transport, [&] {
+               (void)execute(schedule, program, memory, kernels, transport, {.timeout = timeout});
+               transport.barrier();
+             });
+           },
+           {.deadlines = {.timeout = timeout}});
+}
+
 /// Runs the ring; rank 1 does `late` before it begins, `act` in its first kernel.
 void run(Seconds timeout, const std::function<void()>& late, const std::function<void()>& act) {
   const Schedule schedule = ring_of_two();
@@ -65,6 +100,10 @@ TEST_CASE("a rank that hangs ends the run, and the message says who waits for wh
   CHECK(message.starts_with("execution failed on rank 0: nothing happened for"));
   CHECK(message.find("it waits for rank 1 in op ") != std::string::npos);
   CHECK(message.find("exchange (stream ring)") != std::string::npos);
+}
+
+TEST_CASE("a kernel that takes longer than the time-out is waited for while it polls") {
+  REQUIRE_NOTHROW(run_slow_kernel(Seconds(3), std::chrono::seconds(6)));
 }
 
 TEST_CASE("a rank that throws ends the run with its own message") {
