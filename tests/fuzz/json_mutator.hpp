@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -127,8 +128,7 @@ class JsonMutator {
         return;
       case 2:
         if (value.is_structured() && !value.empty()) {
-          const auto at = value.begin() + static_cast<std::ptrdiff_t>(below(value.size()));
-          value.erase(at);
+          value.erase(std::next(value.begin(), static_cast<std::ptrdiff_t>(below(value.size()))));
           return;
         }
         break;
@@ -146,13 +146,8 @@ class JsonMutator {
         }
         break;
       case 5: {
-        Json& other = any();
-        const Json one = value;
-        const Json two = other;  // copies: one may lie inside the other
-        other = one;
-        if (!one.is_structured()) {
-          value = two;
-        }
+        const Json copy = value;
+        any() = copy;
         return;
       }
       default:
@@ -172,12 +167,12 @@ class JsonMutator {
     std::vector<Json*> all;
     collect(*document_, all);
     std::erase_if(all, [](const Json* v) { return !v->is_object() || v->empty(); });
-    const Json from = *all[below(all.size())];  // `object` is empty if there is none
-    if (from.empty()) {
+    if (all.empty()) {
       object["key"] = interesting();
       return;
     }
-    const auto at = from.begin() + static_cast<std::ptrdiff_t>(below(from.size()));
+    const Json from = *all[below(all.size())];
+    const auto at = std::next(from.begin(), static_cast<std::ptrdiff_t>(below(from.size())));
     object[at.key()] = at.value();
   }
 
