@@ -27,7 +27,7 @@ tests = [t for t in ("unit.one", "unit.two") if re.match(choice, t)]
 for i, name in enumerate(tests):
     open(os.environ["LOG"], "a").write(name + "\n")
     failed = name in os.environ.get("FAIL", "").split()
-    print(f" {i + 1}/{len(tests)} Test  #{i + 1}: {name} ........{'***Failed ' if failed else '   Passed '}   0.50 sec", flush=True)
+    print(f" {i + 1}/{len(tests)} Test  #{i + 1}: {name} ........{'Subprocess aborted***Exception: ' if failed else '   Passed '}   0.50 sec", flush=True)
     if name == os.environ.get("STOP_AFTER"):
         import time; time.sleep(600)
 """
