@@ -114,6 +114,11 @@ std::string_view title_of(OptionGroup group) {
 
 std::span<const Option> shared_options() { return table; }
 
+std::vector<std::string_view> degree_options() {
+  return {"strategy", "ulysses", "ring",         "team",      "window",
+          "layout",   "order",   "heads-policy", "rank-order"};
+}
+
 std::vector<std::string> choices_of(const Option& option) {
   std::vector<std::string> choices;
   if (option.value.find('|') == std::string_view::npos) {

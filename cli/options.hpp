@@ -29,6 +29,9 @@ struct Option {
 /// and output (all commands).
 std::span<const Option> shared_options();
 
+/// The options that choose a plan: a plan's file says them all.
+std::vector<std::string_view> degree_options();
+
 /// "bf16|fp16|fp32" -> its words; placeholders (in capitals) are left out.
 std::vector<std::string> choices_of(const Option& option);
 

@@ -221,11 +221,6 @@ void not_available(std::string_view where, std::string_view what) {
   throw InputError(where, fmt::format("{} is not available yet", what));
 }
 
-std::vector<std::string_view> degree_options() {
-  return {"strategy", "ulysses", "ring",         "team",      "window",
-          "layout",   "order",   "heads-policy", "rank-order"};
-}
-
 Job read_job(const Arguments& arguments, MachineNeed machine) {
   arguments.expect_no_positionals();
   Job job;

@@ -37,9 +37,6 @@ SequencePlan read_plan(Job& job);
 /// The attention schedules that a phase consists of.
 std::vector<Phase> phases_of(StepPhase phase);
 
-/// Our name for a degree or choice of the plan, as an option: "ulysses" -> "--ulysses".
-std::vector<std::string_view> degree_options();
-
 /// "… is not available yet": the one line for what the contract names and this version lacks.
 [[noreturn]] void not_available(std::string_view where, std::string_view what);
 

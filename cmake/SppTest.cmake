@@ -13,6 +13,23 @@ if(NOT Catch2_FOUND OR Catch2_VERSION VERSION_LESS 2.13)
 endif()
 spp_summary("Catch2" "${Catch2_VERSION}")
 
+# How much longer anything may take in this build than in an optimised one: time-outs of tests, and
+# what tests wait for inside (tests/support/patience.hpp, PATIENCE of tests/mpi).
+set(SPP_TEST_PATIENCE 1)
+if(SPP_SANITIZE MATCHES "thread")
+  set(SPP_TEST_PATIENCE 12)
+elseif(SPP_SANITIZE)
+  set(SPP_TEST_PATIENCE 6)
+elseif(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(SPP_TEST_PATIENCE 4)
+endif()
+
+# spp_test_timeout(300 unit.base …): seconds in an optimised build. For every add_test of ours.
+function(spp_test_timeout seconds)
+  math(EXPR seconds "${seconds} * ${SPP_TEST_PATIENCE}")
+  set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
 function(spp_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGS;LINK")
   spp_no_leftovers(spp_test "${arg_UNPARSED_ARGUMENTS}")
@@ -28,6 +45,6 @@ function(spp_test)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77
-    LABELS "${arg_LABELS}")
+  set_tests_properties(${arg_NAME} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}")
+  spp_test_timeout(${arg_TIMEOUT} ${arg_NAME})
 endfunction()

@@ -1,5 +1,7 @@
 #include "tests/conformance/trials.hpp"
 
+#include "tests/support/patience.hpp"
+
 namespace spp::test {
 
 runtime::TrialRequest trial_of(const Case& c) {
@@ -10,7 +12,7 @@ runtime::TrialRequest trial_of(const Case& c) {
   request.transport = &runtime::transports::by_name("inproc", "test");
   request.warmup = 0;
   request.iterations = 1;
-  request.execution.timeout = Seconds(20);
+  request.execution.timeout = patient(Seconds(20));
   return request;
 }
 

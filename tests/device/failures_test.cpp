@@ -3,6 +3,7 @@
 #include "runtime/device/cuda/inproc.hpp"
 #include "tests/device/device.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/patience.hpp"
 
 #include <thread>
 
@@ -40,8 +41,8 @@ ExchangeParts with_other(Rank self, std::span<std::byte> memory, std::size_t sen
 TEST_CASE("messages of different sizes end the run with both sizes") {
   SPP_NEED_DEVICE();
   const std::string message = message_of<BackendError>([] {
-    run(Seconds(20), [](Transport& t, cuda::DeviceCommunicator& c, const cuda::OpOnStream& at,
-                        std::span<std::byte> memory) {
+    run(patient(Seconds(20)), [](Transport& t, cuda::DeviceCommunicator& c,
+                                 const cuda::OpOnStream& at, std::span<std::byte> memory) {
       c.exchange(at, with_other(t.rank(), memory, t.rank().value == 0 ? 256 : 128));
     });
   });
@@ -70,8 +71,8 @@ TEST_CASE("a rank that does not come ends the run, and the message says who wait
 TEST_CASE("a rank that throws ends the run with its own message") {
   SPP_NEED_DEVICE();
   const std::string message = message_of<BackendError>([] {
-    run(Seconds(20), [](Transport& t, cuda::DeviceCommunicator& c, const cuda::OpOnStream& at,
-                        std::span<std::byte> memory) {
+    run(patient(Seconds(20)), [](Transport& t, cuda::DeviceCommunicator& c,
+                                 const cuda::OpOnStream& at, std::span<std::byte> memory) {
       if (t.rank().value == 1) {
         throw BackendError("kernel", "no more", 1);
       }

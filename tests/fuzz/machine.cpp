@@ -1,6 +1,9 @@
-// The JSON of topologies/: a transport, a generation, a GPU, a machine.
+// The JSON of topologies/: a transport, a generation, a GPU, a machine; and a machine that says
+// everything itself becomes a cluster.
 #include "base/json.hpp"
 #include "sim/machine_json.hpp"
+#include "tests/fuzz/clusters.hpp"
+#include "tests/fuzz/json_mutator.hpp"
 #include "tests/fuzz/target.hpp"
 
 using spp::fuzz::allow_refusal;
@@ -13,6 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     allow_refusal([&] { (void)spp::sim::read_generation(view); });
     allow_refusal([&] { (void)spp::sim::read_gpu(view); });
     allow_refusal([&] { (void)spp::sim::read_machine(view); });
+    allow_refusal([&] { spp::fuzz::build_clusters(spp::sim::read_whole_machine(view)); });
   });
   return 0;
 }

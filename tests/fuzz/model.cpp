@@ -1,6 +1,7 @@
 // A model: ours, or a published config.json. What is read has finite sizes.
 #include "planner/model.hpp"
 
+#include "tests/fuzz/json_mutator.hpp"
 #include "tests/fuzz/target.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

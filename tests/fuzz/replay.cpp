@@ -14,6 +14,12 @@
 #include <string_view>
 #include <vector>
 
+/// That of a target with a mutator of its own (json_mutator.hpp); else there is none.
+extern "C" __attribute__((weak)) std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data,
+                                                                     std::size_t size,
+                                                                     std::size_t most,
+                                                                     unsigned seed);
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -60,6 +66,23 @@ std::string mutated(std::string text, std::mt19937& random) {
   return text;
 }
 
+/// The same as libFuzzer's interface has it, for LLVMFuzzerCustomMutator.
+std::size_t mutate(std::uint8_t* data, std::size_t size, std::size_t most, std::mt19937& random) {
+  std::string text = mutated({reinterpret_cast<const char*>(data), size}, random);
+  text.resize(std::min(text.size(), most));
+  std::ranges::copy(text, data);
+  return text.size();
+}
+
+std::string mutated_by_target(std::string text, std::mt19937& random) {
+  constexpr std::size_t growth = 4096;
+  const std::size_t size = text.size();
+  text.resize(size + growth);
+  text.resize(LLVMFuzzerCustomMutator(reinterpret_cast<std::uint8_t*>(text.data()), size,
+                                      text.size(), static_cast<unsigned>(random())));
+  return text;
+}
+
 void feed(const std::string& text) {
   // A copy of exactly this size, so that a sanitizer sees a read beyond its end.
   const std::vector<std::uint8_t> bytes(text.begin(), text.end());
@@ -67,6 +90,11 @@ void feed(const std::string& text) {
 }
 
 }  // namespace
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most) {
+  static std::mt19937 random(20240712);
+  return mutate(data, size, most, random);
+}
 
 int main(int argc, char** argv) {
   int mutations = 0;
@@ -84,8 +112,14 @@ int main(int argc, char** argv) {
   std::mt19937 random(20240711);
   for (const fs::path& file : files) {
     std::string text = read(file);
-    for (int i = 0; i <= mutations; ++i) {
-      const std::string input = i == 0 ? text : mutated(text, random);
+    constexpr std::size_t usual = 8192;  // a longer file gets fewer mutations
+    const auto count = static_cast<int>(static_cast<std::size_t>(mutations) * usual /
+                                        std::max(usual, text.size()));
+    for (int i = 0; i <= count; ++i) {
+      const bool by_target = LLVMFuzzerCustomMutator != nullptr && i % 4 != 1;
+      const std::string input = i == 0      ? text
+                                : by_target ? mutated_by_target(text, random)
+                                            : mutated(text, random);
       try {
         feed(input);
       } catch (const std::exception& e) {
@@ -95,6 +129,6 @@ int main(int argc, char** argv) {
       }
     }
   }
-  std::printf("%zu files, %d mutations each\n", files.size(), mutations);
+  std::printf("%zu files, at most %d mutations each\n", files.size(), mutations);
   return files.empty() ? 1 : 0;
 }

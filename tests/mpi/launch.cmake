@@ -1,4 +1,11 @@
-# What the scripts here share: how to start ranks, and when not to. MPIEXEC is mpirun, or empty.
+# What the scripts here share: how to start ranks, and when not to, and for how long. MPIEXEC is mpirun, or
+# empty; PATIENCE, how much longer than in an optimised build things may take (cmake/SppTest.cmake).
+
+# patient(limit 20): seconds in an optimised build -> seconds here.
+function(patient result seconds)
+  math(EXPR seconds "${seconds} * ${PATIENCE}")
+  set(${result} ${seconds} PARENT_SCOPE)
+endfunction()
 
 # Ends the script with "skipped: …", which ctest looks for, if `program` (mpi.program) cannot use MPI.
 macro(skip_without_mpi program)

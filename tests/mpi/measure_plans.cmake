@@ -1,14 +1,17 @@
 # cmake -DPROGRAM=<mpi.program> -DSP_PLAN=<sp-plan> -DMPIEXEC=<mpirun> -DSLOW_NETWORK=<scripts/slow-network>
-#       -DMEASURE_PLANS=<scripts/measure-plans> -DOUT=<folder> -P measure_plans.cmake
+#       -DMEASURE_PLANS=<scripts/measure-plans> -DOUT=<folder> -DPATIENCE=1 -P measure_plans.cmake
 #
 # Emulated nodes are calibrated, every legal plan of a small call runs on them, and the report is of those data:
 # written again, it is the same. How right predictions are is not judged: `reports/measured/` has that.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/launch.cmake")
 skip_without_mpi("${PROGRAM}")
+mpi_flags(flags)  # for its environment
+patient(a_minute 60)
+patient(limit 560)
 
 execute_process(COMMAND "${SLOW_NETWORK}" --nodes 2 --ranks-per-node 1 -- true
-  OUTPUT_QUIET ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT 60)
+  OUTPUT_QUIET ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT ${a_minute})
 if(code EQUAL 77)
   message(STATUS "${errors}")  # "skipped: …"
   return()
@@ -17,7 +20,7 @@ endif()
 file(REMOVE_RECURSE "${OUT}")
 execute_process(COMMAND "${MEASURE_PLANS}" --sp-plan "${SP_PLAN}" --out "${OUT}" --nodes 2 --ranks-per-node 2
     --rate 1gbit --heads 4 --head-dim 32 --seq 256 --budget 5 --iters 1 --rounds 1 --most-rounds 1 --near-rounds 1
-  OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT 560)
+  OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT ${limit})
 if(NOT code EQUAL 0)
   message(FATAL_ERROR "ended with ${code}\n${output}\n${errors}")
 endif()

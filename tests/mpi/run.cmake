@@ -1,8 +1,8 @@
-# cmake -DPROGRAM=<mpi.program> -DMPIEXEC=<mpirun> -DWHAT=<checks|throw|…> -DRANKS=4 [-DPLAN_RANKS=8]
+# cmake -DPROGRAM=<mpi.program> -DMPIEXEC=<mpirun> -DWHAT=<checks|throw|…> -DRANKS=4 -DPATIENCE=1 [-DPLAN_RANKS=8]
 #       [-DEXPECT=<regex of the one message>] -P run.cmake
 #
 # Runs the program under mpirun. Without EXPECT it must end with 0. With EXPECT it must fail within
-# 20 s, tell exactly one line that matches, and leave no process behind.
+# 20 s (times PATIENCE), tell exactly one line that matches, and leave no process behind.
 cmake_minimum_required(VERSION 3.25)
 
 include("${CMAKE_CURRENT_LIST_DIR}/launch.cmake")
@@ -12,9 +12,10 @@ mpi_flags(flags)
 if(NOT DEFINED PLAN_RANKS)
   set(PLAN_RANKS ${RANKS})
 endif()
-set(limit 20)
-if(NOT DEFINED EXPECT)
-  set(limit 240)
+if(DEFINED EXPECT)
+  patient(limit 20)
+else()
+  patient(limit 240)
 endif()
 execute_process(
   COMMAND "${MPIEXEC}" ${flags} -np ${RANKS} "${PROGRAM}" ${WHAT} ${PLAN_RANKS}

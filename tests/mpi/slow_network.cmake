@@ -1,5 +1,5 @@
 # cmake -DPROGRAM=<mpi.program> -DMPIEXEC=<mpirun> -DSLOW_NETWORK=<scripts/slow-network> -DRATE=200mbit
-#       -P slow_network.cmake
+#       -DPATIENCE=1 -P slow_network.cmake
 #
 # The network is as slow as it says: a message from node to node is not faster than RATE, plus a tenth for the
 # token bucket's first breath. How much slower it is depends on the machine, and is not judged. Then a run is
@@ -8,9 +8,10 @@ cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/launch.cmake")
 skip_without_mpi("${PROGRAM}")
 mpi_flags(flags)
+patient(a_minute 60)
 
 execute_process(COMMAND "${SLOW_NETWORK}" --nodes 2 --ranks-per-node 1 --rate ${RATE} -- "${PROGRAM}" transfer 2
-  OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT 60)
+  OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT ${a_minute})
 if(code EQUAL 77)
   message(STATUS "${errors}")  # "skipped: …"
   return()
@@ -27,7 +28,7 @@ endif()
 
 # Every node has cores of its own where there are enough.
 execute_process(COMMAND "${SLOW_NETWORK}" --nodes 2 --ranks-per-node 1 -- grep Cpus_allowed_list /proc/self/status
-  OUTPUT_VARIABLE output RESULT_VARIABLE code TIMEOUT 60)
+  OUTPUT_VARIABLE output RESULT_VARIABLE code TIMEOUT ${a_minute})
 string(REGEX MATCHALL "list:[^\n]*" lists "${output}")
 list(LENGTH lists ranks)
 list(REMOVE_DUPLICATES lists)
@@ -41,7 +42,7 @@ endif()
 math(EXPR nodes "2 * ${cores}")
 if(nodes LESS_EQUAL 16)
   execute_process(COMMAND "${SLOW_NETWORK}" --nodes ${nodes} --ranks-per-node 1 -- grep Cpus_allowed_list /proc/self/status
-    OUTPUT_VARIABLE output RESULT_VARIABLE code TIMEOUT 60)
+    OUTPUT_VARIABLE output RESULT_VARIABLE code TIMEOUT ${a_minute})
   string(REGEX MATCHALL "list:[^\n]*" lists "${output}")
   list(REMOVE_DUPLICATES lists)
   list(LENGTH lists distinct)
@@ -51,12 +52,12 @@ if(nodes LESS_EQUAL 16)
 endif()
 
 execute_process(COMMAND "${SLOW_NETWORK}" --nodes 3 --ranks-per-node 1 -- sh -c "exit 5"
-  RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET TIMEOUT 60)
+  RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET TIMEOUT ${a_minute})
 if(NOT code EQUAL 5)
   message(FATAL_ERROR "a command that ends with 5 ended with ${code}")
 endif()
 execute_process(COMMAND timeout --signal TERM --kill-after 20 --preserve-status 3
-  "${SLOW_NETWORK}" -- sleep 60 RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET TIMEOUT 60)
+  "${SLOW_NETWORK}" -- sleep 60 RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET TIMEOUT ${a_minute})
 if(NOT code EQUAL 143)
   message(FATAL_ERROR "stopped by SIGTERM, it ended with ${code}")
 endif()

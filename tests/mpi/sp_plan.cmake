@@ -1,5 +1,5 @@
 # cmake -DPROGRAM=<mpi.program> -DSP_PLAN=<sp-plan> -DMPIEXEC=<mpirun> [-DSLOW_NETWORK=<scripts/slow-network>]
-#       -DRANKS=4 "-DARGS=--ulysses 2 …" [-DEXPECT=<regex of the one complaint>] -P sp_plan.cmake
+#       -DRANKS=4 "-DARGS=--ulysses 2 …" [-DEXPECT=<regex of the one complaint>] -DPATIENCE=1 -P sp_plan.cmake
 #
 # Runs `sp-plan run ARGS` on RANKS ranks: of this machine, or of two emulated nodes. It must end with 0 and
 # print one JSON document, in which everything is right; with EXPECT it must end with 2, print nothing,
@@ -8,6 +8,7 @@ cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/launch.cmake")
 skip_without_mpi("${PROGRAM}")
 mpi_flags(flags)
+patient(limit 240)
 
 if(DEFINED SLOW_NETWORK)
   math(EXPR per_node "${RANKS} / 2")
@@ -17,7 +18,7 @@ else()
 endif()
 separate_arguments(arguments UNIX_COMMAND "${ARGS}")
 execute_process(COMMAND ${launcher} "${SP_PLAN}" run ${arguments}
-  OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT 240)
+  OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code TIMEOUT ${limit})
 set(tale "\n${output}\n${errors}")
 if(DEFINED SLOW_NETWORK AND code EQUAL 77)
   message(STATUS "${errors}")  # "skipped: …"

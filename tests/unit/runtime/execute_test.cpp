@@ -6,6 +6,7 @@
 #include "tests/support/all_reduce.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
+#include "tests/support/patience.hpp"
 
 #include <chrono>
 #include <thread>
@@ -91,7 +92,9 @@ void run(Seconds timeout, const std::function<void()>& late, const std::function
 
 }  // namespace
 
-TEST_CASE("a run ends, with an event for every op of the program") { run(Seconds(20), {}, {}); }
+TEST_CASE("a run ends, with an event for every op of the program") {
+  run(test::patient(Seconds(20)), {}, {});
+}
 
 TEST_CASE("a rank that hangs ends the run, and the message says who waits for whom in which op") {
   const std::string message = test::message_of<BackendError>(
@@ -107,8 +110,9 @@ TEST_CASE("a kernel that takes longer than the time-out is waited for while it p
 }
 
 TEST_CASE("a rank that throws ends the run with its own message") {
-  const std::string message = test::message_of<BackendError>(
-      [] { run(Seconds(20), {}, [] { throw BackendError("kernel", "no more", 1); }); });
+  const std::string message = test::message_of<BackendError>([] {
+    run(test::patient(Seconds(20)), {}, [] { throw BackendError("kernel", "no more", 1); });
+  });
   CHECK(message == "kernel failed on rank 1: no more");
 }
 
