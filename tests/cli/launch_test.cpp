@@ -29,12 +29,11 @@ namespace {
 using Environment = std::map<std::string, std::string>;
 
 const std::string tiny_run =
-    "run --comm tcp --heads 4 --head-dim 16 --seq 256 --dtype fp32 --kernels reference --iters 1 "
-    "--json --ring 2 ";
+    "run --comm tcp --heads 4 --head-dim 16 --seq 256 --dtype fp32 --kernels reference "
+    "--json --quiet --ring 2 ";
 const std::string tiny_calibrate =
     "calibrate --comm tcp --gpus 2 --kernels reference --dtype fp32 --heads 2 --head-dim 8 --seq "
-    "64 "
-    "--quiet ";
+    "64 --quiet ";
 
 /// A port such that nobody listens on the next one just now.
 int free_port() {
@@ -57,16 +56,18 @@ Environment rank_of_two(int rank, int port) {
           {"SP_PLAN_JOB_TOKEN", "launch_test"}};
 }
 
-/// Until the process has used so much of a core: it is in the middle of its work.
-void wait_for_work(int pid, int ticks) {
-  for (int tries = 0; tries < 6000; ++tries) {
+/// Until the process has computed for a while, or had the time to.
+void wait_for_work(int pid) {
+  constexpr int ticks = 20;  // of 10 ms: sp-plan alone starts in a few
+  for (int tries = 0; tries < 800; ++tries) {
     std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
     std::string word;
     for (int i = 0; i < 13; ++i) {
       in >> word;
     }
-    long user = 0;
-    if (in >> user && user >= ticks) {
+    int user = 0;
+    int system = 0;
+    if (in >> user >> system && user + system >= ticks) {
       return;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -113,7 +114,7 @@ TEST_CASE("a stopped process ends a calibration and a run within the time-out") 
     const int port = free_port();
     Running first(words_of(line), {.environment = rank_of_two(0, port)});
     Running second(words_of(line), {.environment = rank_of_two(1, port)});
-    wait_for_work(second.pid(), 50);
+    wait_for_work(second.pid());
     REQUIRE(::kill(second.pid(), SIGSTOP) == 0);
     const auto start = std::chrono::steady_clock::now();
     const Result r = first.end();
