@@ -33,6 +33,9 @@ inline constexpr Option emulate_link_option{
     "links between ranks on GPUs (inproc): 5us:100GB/s, or inside nodes, between them and "
     "ranks a node: 5us:300GB/s,20us:50GB/s,4"};
 
+/// Ranks that are threads of one process: more are no machine any more, only a crowd.
+inline constexpr int most_threads = 1024;
+
 enum class Device : std::uint8_t { cpu, cuda };
 /// InputError names the option; Refusal if there is no GPU here.
 Device device_of(const Arguments& arguments);

@@ -159,6 +159,7 @@ Json to_json(const SequencePlan& plan, int zero, Recompute recompute) {
 Json to_json(const Candidate& c) {
   return {{"plan", to_json(c.plan, c.zero, c.recompute)},
           {"predicted", to_json(c.predicted)},
+          {"simulated", c.simulated},
           {"bound_by", c.bound_by},
           {"why", c.why},
           {"padding_tokens", c.padding_tokens},
@@ -191,6 +192,7 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   doc["rejected"] = std::move(rejected);
   doc["searched"] = result.searched;
   doc["simulated"] = result.simulated;
+  doc["unsettled"] = result.unsettled;
   doc["elapsed_s"] = elapsed.count();
   return doc;
 }

@@ -6,6 +6,7 @@
 #include "cli/backend.hpp"
 #include "cli/calibration.hpp"
 #include "cli/command.hpp"
+#include "cli/limits.hpp"
 #include "cli/nccl_tests.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
@@ -153,7 +154,6 @@ int usual_ranks(const Arguments& arguments, const Request& r) {
 }
 
 void read_ranks(const Arguments& arguments, Request& r) {
-  constexpr int most_threads = 1024;
   r.ranks = whole(arguments, "gpus", usual_ranks(arguments, r), 1, most_threads);
   const int launched = r.comm.transport->launched_ranks();
   if (launched > 0 && r.ranks != launched) {
@@ -201,13 +201,7 @@ Request read_request(const Arguments& arguments) {
     r.lengths.push_back(parse_tokens(length, "--seq"));
   }
   r.problem.seq = r.lengths.front();
-  const std::string budget = arguments.get("budget", r.device == Device::cpu ? "240" : "300");
-  r.budget = Seconds(parse_double(budget, "--budget"));
-  constexpr double most_seconds = 86400;
-  if (!(r.budget.count() > 0) || r.budget.count() > most_seconds) {
-    throw InputError("--budget",
-                     fmt::format("'{}' is not between 0 and {} seconds", budget, most_seconds));
-  }
+  r.budget = Seconds(seconds(arguments, "budget", r.device == Device::cpu ? "240" : "300"));
   r.name = arguments.get("name", host_name());
   r.topology = arguments.get("topology", "");
   r.emulated_links = arguments.get("emulate-link", "");
@@ -379,9 +373,9 @@ void execute(const Arguments& arguments, Output& output) {
   const std::size_t blocks = work.blocks.size();
   {
     Progress progress("measuring", output.quiet() || !first);
-    const auto of = static_cast<std::int64_t>(work.suites.size());
+    const auto of = static_cast<double>(work.suites.size());
     work.begins = [&](std::size_t suites, const std::string&) {
-      progress.update(static_cast<std::int64_t>(suites), of);
+      progress.update(static_cast<double>(suites), of);
     };
     input.calibration = runtime::calibrate(work);
   }

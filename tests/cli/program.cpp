@@ -4,12 +4,16 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <sstream>
 #include <stdexcept>
 
@@ -44,8 +48,10 @@ Pipe make_terminal() {
   return {master, slave};
 }
 
-/// Reads both until both are closed, so that neither can fill up and block the program.
-void drain(int out, std::string& out_text, int err, std::string& err_text) {
+/// Reads both until both are closed, so that neither can fill up and block the program. `heard` is
+/// told after every piece.
+void drain(int out, std::string& out_text, int err, std::string& err_text,
+           const std::function<void()>& heard) {
   std::array<pollfd, 2> files{{{out, POLLIN, 0}, {err, POLLIN, 0}}};
   const std::array<std::string*, 2> texts{&out_text, &err_text};
   int open = 2;
@@ -58,6 +64,7 @@ void drain(int out, std::string& out_text, int err, std::string& err_text) {
       const ssize_t n = ::read(files[i].fd, block.data(), block.size());
       if (n > 0) {
         texts[i]->append(block.data(), static_cast<std::size_t>(n));
+        heard();
       } else {  // the end; a terminal says EIO
         files[i].fd = -1;
         --open;
@@ -78,11 +85,16 @@ Result sp_plan(const std::vector<std::string>& words, const RunOptions& options)
   }
   argv.push_back(nullptr);
 
+  const auto start = std::chrono::steady_clock::now();
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
     ::dup2(out.write, STDOUT_FILENO);
     ::dup2(err.write, STDERR_FILENO);
+    if (options.address_space > 0) {
+      const rlimit most{.rlim_cur = options.address_space, .rlim_max = options.address_space};
+      ::setrlimit(RLIMIT_AS, &most);
+    }
     ::unsetenv("NO_COLOR");
     ::unsetenv("SP_PLAN_DATA");
     for (const auto& [name, value] : options.environment) {
@@ -94,11 +106,20 @@ Result sp_plan(const std::vector<std::string>& words, const RunOptions& options)
   ::close(out.write);
   ::close(err.write);
   Result result;
-  drain(out.read, result.out, err.read, result.err);
+  bool interrupted = options.interrupt_at.empty();
+  drain(out.read, result.out, err.read, result.err, [&] {
+    if (!interrupted && result.err.find(options.interrupt_at) != std::string::npos) {
+      interrupted = true;
+      ::kill(child, SIGINT);
+    }
+  });
   ::close(out.read);
   ::close(err.read);
   int status = 0;
-  ::waitpid(child, &status, 0);
+  rusage usage{};
+  ::wait4(child, &status, 0, &usage);
+  result.peak_kilobytes = usage.ru_maxrss;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }

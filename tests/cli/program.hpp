@@ -1,6 +1,7 @@
 // Runs the real sp-plan and catches what it says.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -12,12 +13,16 @@ struct Result {
   int code = -1;
   std::string out;
   std::string err;
+  double seconds = 0;
+  long peak_kilobytes = 0;  // resident
 };
 
 struct RunOptions {
   std::string program = "cli/sp-plan";  // in the build tree
   std::map<std::string, std::string> environment;
-  bool terminal = false;  // stdout is a terminal (a pseudo terminal, read into `out`)
+  bool terminal = false;            // stdout is a terminal (a pseudo terminal, read into `out`)
+  std::string interrupt_at;         // once stderr has this, Ctrl-C is sent; empty: never
+  std::uint64_t address_space = 0;  // bytes that the program may map; 0: no limit
 };
 
 /// `words` without the program's name.

@@ -1,0 +1,40 @@
+#include "cli/interrupt.hpp"
+
+#include <csignal>
+
+namespace spp::cli {
+namespace {
+
+/// Global: a signal's handler is given nothing.
+volatile std::sig_atomic_t noted = 0;
+
+extern "C" void note(int /*signal*/) { noted = 1; }
+
+void handle(void (*handler)(int)) {
+  struct sigaction action{};
+  action.sa_handler = handler;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  (void)sigaction(SIGINT, &action, nullptr);
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  noted = 0;
+  struct sigaction now{};
+  if (sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {  // else: ignored, nohup
+    handle(note);
+  }
+}
+
+Interrupt::~Interrupt() {
+  struct sigaction now{};
+  if (sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler == note) {
+    handle(SIG_DFL);
+  }
+}
+
+bool Interrupt::asked() { return noted != 0; }
+
+}  // namespace spp::cli
