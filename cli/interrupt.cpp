@@ -1,14 +1,16 @@
 #include "cli/interrupt.hpp"
 
+#include <atomic>
 #include <csignal>
 
 namespace spp::cli {
 namespace {
 
 /// Global: a signal's handler is given nothing.
-volatile std::sig_atomic_t noted = 0;
+std::atomic<bool> noted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 
-extern "C" void note(int /*signal*/) { noted = 1; }
+extern "C" void note(int /*signal*/) { noted = true; }
 
 void handle(void (*handler)(int)) {
   struct sigaction action{};
@@ -21,7 +23,7 @@ void handle(void (*handler)(int)) {
 }  // namespace
 
 Interrupt::Interrupt() {
-  noted = 0;
+  noted = false;
   struct sigaction now{};
   if (sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {  // else: ignored, nohup
     handle(note);
@@ -35,6 +37,6 @@ Interrupt::~Interrupt() {
   }
 }
 
-bool Interrupt::asked() { return noted != 0; }
+bool Interrupt::asked() { return noted; }
 
 }  // namespace spp::cli

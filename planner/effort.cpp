@@ -29,6 +29,19 @@ double Evaluator::ops_of_folding(const SequencePlan& plan) const {
   return of_rank * plan.ranks();
 }
 
+double Evaluator::least_ops(const SequencePlan& plan, const Strategy& strategy) const {
+  double ops = ops_of_folding(plan);
+  for (const Phase phase : phases) {
+    if (needs(phase)) {
+      const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
+      const Demand all = demand_of(schedule);
+      const bool folds = schedule.symmetry.ulysses || schedule.symmetry.ring;
+      ops += folds ? all.ops_of_rank() : all.ops;
+    }
+  }
+  return ops;
+}
+
 sim::Folding Evaluator::fold(const SequencePlan& plan, const Strategy& strategy, bool fold) const {
   // Both phases have the same symmetry.
   const Phase any = needs(Phase::forward) ? Phase::forward : Phase::backward;

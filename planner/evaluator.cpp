@@ -352,7 +352,6 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
   if (!folding) {
     folding = options.folding != nullptr ? *options.folding : fold(plan, strategy, options.fold);
   }
-  findings.overlap.at(index(phase)) = memory_of_overlap(schedule, *folding);
   sim::Simulation simulation =
       sim::simulate(schedule, placement, costs_of(plan, phase),
                     {.folding = &*folding,
@@ -361,6 +360,9 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
                      .steps = options.steps,
                      .watch = watch_of(plan, strategy, options, findings)});
   findings.ops += static_cast<double>(simulation.ops);
+  if (simulation.complete) {
+    findings.overlap.at(index(phase)) = memory_of_overlap(schedule, *folding);
+  }
   if (simulation.complete && kernels_.measured()) {
     findings.measured.at(index(phase)) = measured_times(schedule, simulation);
   }

@@ -38,6 +38,8 @@ class Evaluator {
   [[nodiscard]] double ops_of_folding(const SequencePlan& plan) const;
   [[nodiscard]] sim::Folding fold(const SequencePlan& plan, const Strategy& strategy,
                                   bool fold) const;
+  /// Ops that evaluate() takes at least, whatever folds.
+  [[nodiscard]] double least_ops(const SequencePlan& plan, const Strategy& strategy) const;
   /// What evaluate() takes, given the folding.
   [[nodiscard]] Effort effort(const SequencePlan& plan, const Strategy& strategy,
                               const sim::Folding& folding) const;

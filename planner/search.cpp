@@ -135,7 +135,8 @@ void Search::walk(Ranked& r) {
 }
 
 std::optional<sim::Folding> Search::afford(const Ranked& r) {
-  if (!spend(evaluator_.ops_of_folding(r.plan))) {
+  if (spent_ + evaluator_.least_ops(r.plan, *r.strategy) > request_.most.ops ||
+      !spend(evaluator_.ops_of_folding(r.plan))) {
     return std::nullopt;
   }
   sim::Folding folding = evaluator_.fold(r.plan, *r.strategy, true);
@@ -153,11 +154,17 @@ void Search::simulate(const Ranked& r) {
     return;
   }
   const double paid = spent_ - before;
+  constexpr double begins = 0.1;  // of a simulation: ranks, windows, walks of what is next
+  double took = std::max(begins * paid, std::min(paid, 1e4));
   ++result_.simulated;
-  const EvaluationOptions options{.folding = &*folding, .watch = [&](double done, double) {
-                                    return go_on(std::min(done, paid) - paid);
+  const EvaluationOptions options{.folding = &*folding, .watch = [&](double done, double of) {
+                                    took = std::max(took, paid * std::min(done / of, 1.0));
+                                    return go_on(took - paid);
                                   }};
   auto evaluation = evaluator_.evaluate(r.plan, *r.strategy, options, limit_of(result_, request_));
+  if (!evaluation) {  // slower than the last that is shown, or given up: the rest is left
+    spent_ -= paid - took;
+  }
   if (given_up_) {
     --result_.simulated;
     skipped_.push_back(r);

@@ -47,16 +47,12 @@ void add_rank(Demand& demand, const Program& program, Rank rank, Visit visit) {
       some.ops += static_cast<double>(ops.size());
       for (const Op& op : ops) {
         some.messages += messages_of(op.body, rank);
-        const bool attention = std::holds_alternative<AttentionForward>(op.body) ||
-                               std::holds_alternative<AttentionBackward>(op.body);
-        some.attention += attention ? 1 : 0;
         visit(op);
       }
     });
     if (samples > 0) {
       const double times = static_cast<double>(loop.trips) / static_cast<double>(samples);
       demand.ops += times * some.ops;
-      demand.attention += times * some.attention;
       demand.messages += times * some.messages;
     }
   }
@@ -139,7 +135,6 @@ Demand demand_of(const Schedule& schedule) {
   });
   const double times = static_cast<double>(demand.ranks) / static_cast<double>(samples);
   demand.ops *= times;
-  demand.attention *= times;
   demand.messages *= times;
   demand.buffers *= times;
   return demand;

@@ -16,8 +16,7 @@ namespace spp {
 struct Demand {
   int ranks = 1;
   double ops = 0;
-  double attention = 0;  // of them
-  double messages = 0;   // from rank to rank; n(n-1) in a collective of n
+  double messages = 0;  // from rank to rank; n(n-1) in a collective of n
   double buffers = 0;
 
   [[nodiscard]] double ops_of_rank() const { return ops / ranks; }

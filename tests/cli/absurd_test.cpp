@@ -20,11 +20,11 @@ constexpr bool sanitized = true;
 #else
 constexpr bool sanitized = false;
 #endif
-constexpr double most_seconds = sanitized ? 200 : 30;  // 10 on a machine of its own
+constexpr double most_seconds = sanitized ? 200 : 30;  // of a core; 10 where it is not shared
 constexpr long most_kilobytes = 1'000'000;
 
 void check_modest(const Result& r) {
-  CHECK(r.seconds < most_seconds);
+  CHECK(r.core_seconds < most_seconds);
   if (!sanitized) {
     CHECK(r.peak_kilobytes < most_kilobytes);
   }
@@ -38,7 +38,7 @@ struct Refused {
 
 const std::vector<Refused> refused{
     {"verify --heads 8 --seq 2048M --gpus 1048576 --ring 1048576",
-     "the proof of zigzag-ring U1xR1048576 zigzag needs about 17"},
+     "the proof of zigzag-ring U1xR1048576 zigzag needs about 2"},
     {"verify --heads 4096 --seq 2048M --gpus 1048576 --ulysses 4096 --ring 256", "needs about "},
     {"verify --heads 4096 --seq 2048M --ring 65536 --strategy startrail --team 16", "needs about "},
     {"verify --heads 8 --seq 2048M --ring 262144 --strategy all-gather", "needs about "},
@@ -49,7 +49,7 @@ const std::vector<Refused> refused{
     {"run --heads 8 --ring 1000 --seq 1M --iters 1000000", "needs about "},
     {"simulate --heads 8 --seq 2048M --topology dgx-h100 --nodes 131072 --ring 1048576",
      "the simulation of zigzag-ring U1xR1048576 zigzag needs about "},
-    {"simulate --heads 4096 --seq 2048M --topology dgx-h100 --nodes 131072 --ulysses 4096 "
+    {"simulate --heads 3000 --seq 2048M --topology dgx-h100 --nodes 131072 --ulysses 2048 "
      "--heads-policy uneven",
      "the simulation of "},
     {"simulate --heads 8 --seq 512M --topology dgx-h100 --nodes 8192 --ring 65536", "or --force"},
@@ -74,8 +74,6 @@ TEST_CASE("a limit of the address space is a limit of what may be planned") {
   if (sanitized) {
     SPP_SKIP("sanitizers map more than any limit");
   }
-  const std::string line = "verify --heads 64 --seq 64K --ulysses 64 --ring 16";
-  CHECK(sp_plan(line).code == 0);
   const std::uint64_t little = std::uint64_t{400} << 20;
   const Result r = sp_plan("verify --heads 1024 --seq 64K --ulysses 1024",
                            {.environment = {}, .interrupt_at = "", .address_space = little});
@@ -88,16 +86,12 @@ TEST_CASE("memory that runs out after all is no bug") {
     SPP_SKIP("sanitizers map more than any limit");
   }
   const std::uint64_t little = std::uint64_t{400} << 20;
-  const Result r = sp_plan("verify --force --quiet --heads 1024 --seq 64K --ulysses 1024",
-                           {.environment = {}, .interrupt_at = "", .address_space = little});
+  const Result r =
+      sp_plan("verify --force --quiet --heads 8 --seq 2048M --gpus 1048576 --ring 1048576",
+              {.environment = {}, .interrupt_at = "", .address_space = little});
   CHECK(r.code == 3);
   CHECK_THAT(r.err, ContainsSubstring("out of memory"));
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
-  const Result absurd =
-      sp_plan("verify --force --quiet --heads 8 --seq 2048M --gpus 1048576 --ring 1048576",
-              {.environment = {}, .interrupt_at = "", .address_space = little});
-  CHECK(absurd.code == 3);
-  CHECK_THAT(absurd.err, ContainsSubstring("out of memory"));
 }
 
 TEST_CASE("plan answers for any number of GPUs and says how many plans it simulated") {

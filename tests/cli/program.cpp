@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -85,7 +84,6 @@ Result sp_plan(const std::vector<std::string>& words, const RunOptions& options)
   }
   argv.push_back(nullptr);
 
-  const auto start = std::chrono::steady_clock::now();
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
@@ -119,7 +117,10 @@ Result sp_plan(const std::vector<std::string>& words, const RunOptions& options)
   rusage usage{};
   ::wait4(child, &status, 0, &usage);
   result.peak_kilobytes = usage.ru_maxrss;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  result.core_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }

@@ -13,7 +13,7 @@ struct Result {
   int code = -1;
   std::string out;
   std::string err;
-  double seconds = 0;
+  double core_seconds = 0;  // of a core, however busy the machine is
   long peak_kilobytes = 0;  // resident
 };
 

@@ -33,10 +33,6 @@ Demand counted(const Schedule& schedule) {
             }
           },
           op->body);
-      all.attention += std::holds_alternative<AttentionForward>(op->body) ||
-                               std::holds_alternative<AttentionBackward>(op->body)
-                           ? 1
-                           : 0;
     }
   }
   return all;
@@ -52,7 +48,6 @@ TEST_CASE("the demand of a small schedule is exactly what it holds") {
       const Demand told = demand_of(schedule);
       const Demand truth = counted(schedule);
       REQUIRE(told.ops == Approx(truth.ops));
-      REQUIRE(told.attention == Approx(truth.attention));
       REQUIRE(told.messages == Approx(truth.messages));
       REQUIRE(told.buffers == Approx(truth.buffers));
     }
@@ -67,7 +62,6 @@ TEST_CASE("the demand of any schedule is within a third of what it holds") {
       const Demand told = demand_of(schedule);
       const Demand truth = counted(schedule);
       REQUIRE(told.ops == Approx(truth.ops).epsilon(0.33));
-      REQUIRE(told.attention == Approx(truth.attention).epsilon(0.33));
       REQUIRE(told.messages == Approx(truth.messages).epsilon(0.33));
       REQUIRE(told.buffers == Approx(truth.buffers).epsilon(0.33));
     }

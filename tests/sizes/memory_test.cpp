@@ -20,7 +20,8 @@ namespace {
 constexpr double factor = 2.5;
 
 void check_told(Bytes told, std::int64_t allocated, double within = factor) {
-  INFO("told " << told.as_double() / 1e6 << " MB, allocated " << allocated / 1000 * 1e-3 << " MB");
+  INFO("told " << told.as_double() / 1e6 << " MB, allocated "
+               << static_cast<double>(allocated) / 1e6 << " MB");
   CHECK(told.as_double() < within * static_cast<double>(allocated));
   CHECK(told.as_double() * within > static_cast<double>(allocated));
 }
