@@ -9,12 +9,17 @@
 namespace spp {
 namespace {
 
-/// Calls `visit(i)` for at most `most` numbers below `count`, the first and the last among them.
+/// Calls `visit(i)` for at most `most` numbers below `count`, spread out, the first among them; not
+/// evenly, since loops may have a period.
 template <class Visit>
 std::int64_t sample(std::int64_t count, std::int64_t most, Visit visit) {
   const std::int64_t samples = std::min(count, most);
   for (std::int64_t s = 0; s < samples; ++s) {
-    visit(samples == 1 ? 0 : s * (count - 1) / (samples - 1));
+    constexpr double golden = 0.6180339887498949;
+    const double place = static_cast<double>(s) + std::fmod(golden * static_cast<double>(s), 1.0);
+    visit(count <= most ? s
+                        : static_cast<std::int64_t>(place * static_cast<double>(count) /
+                                                    static_cast<double>(samples)));
   }
   return samples;
 }
