@@ -36,6 +36,9 @@ inline constexpr Option emulate_link_option{
 inline constexpr Option timeout_option{"timeout", "SECONDS",
                                        "give up when nothing happens for so long (default: 120)"};
 
+/// Ranks that are threads of one process: more are no machine any more, only a crowd.
+inline constexpr int most_threads = 1024;
+
 enum class Device : std::uint8_t { cpu, cuda };
 /// InputError names the option; Refusal if there is no GPU here.
 Device device_of(const Arguments& arguments);

@@ -24,11 +24,12 @@ struct ExitLine {
   int code;
   std::string_view meaning;
 };
-constexpr std::array<ExitLine, 5> exit_lines{{{0, "done"},
-                                              {1, "a failing back end, or a bug"},
-                                              {2, "wrong usage or input"},
-                                              {3, "no legal plan, or nothing fits"},
-                                              {4, "a check or a gate failed"}}};
+constexpr std::array<ExitLine, 5> exit_lines{
+    {{0, "done"},
+     {1, "a failing back end, or a bug"},
+     {2, "wrong usage or input"},
+     {3, "no legal plan, or nothing fits, be it this machine's memory"},
+     {4, "a check or a gate failed"}}};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> variables{
     {{"SP_PLAN_DATA", "folder that holds topologies/ and models/, instead of the installed one"},

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -73,6 +74,9 @@ void complain_once(std::string_view message, const std::vector<std::string>& wor
   }
 }
 
+constexpr std::string_view out_of_memory =
+    "out of memory: this machine, or what limits this process, has too little left for it";
+
 int run_and_catch(const std::vector<std::string>& words) {
   ExitCode code = ExitCode::failed;
   try {
@@ -86,7 +90,11 @@ int run_and_catch(const std::vector<std::string>& words) {
   } catch (const BackendError& e) {
     complain(e.what());
   } catch (const std::bad_alloc&) {
-    complain("out of memory");
+    complain_once(out_of_memory, words);
+    code = ExitCode::infeasible;
+  } catch (const std::length_error&) {  // of a container that could never be allocated
+    complain_once(out_of_memory, words);
+    code = ExitCode::infeasible;
   } catch (const std::exception& e) {
     complain(fmt::format("this is a bug, please report it: {}", e.what()));
   }

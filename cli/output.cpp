@@ -92,7 +92,8 @@ std::string Style::dim(std::string_view text) const {
 // ---- progress
 // --------------------------------------------------------------------------------------
 
-Progress::Progress(std::string what, bool quiet) : what_(std::move(what)) {
+Progress::Progress(std::string what, bool quiet, std::string unit)
+    : what_(std::move(what)), unit_(std::move(unit)) {
   if (!quiet) {
     thread_ = std::jthread([this](const std::stop_token& stop) { tick(stop); });
   }
@@ -105,7 +106,14 @@ Progress::~Progress() {
   }
 }
 
-void Progress::update(std::int64_t done, std::int64_t of) {
+Watch Progress::watch() {
+  return [this](double done, double of) {
+    update(done, of);
+    return true;
+  };
+}
+
+void Progress::update(double done, double of) {
   const std::scoped_lock lock(mutex_);
   done_ = done;
   of_ = of;
@@ -128,18 +136,35 @@ void Progress::tick(const std::stop_token& stop) {
   }
 }
 
+std::string progress_text(double done, double of, std::string_view unit, double seconds) {
+  const auto count = [](double value) {
+    return value < 1e4   ? fmt::format("{:.0f}", value)
+           : value < 1e6 ? fmt::format("{:.0f}K", value / 1e3)
+           : value < 1e9 ? fmt::format("{:.0f}M", value / 1e6)
+                         : fmt::format("{:.3g}G", value / 1e9);
+  };
+  done = std::min(done, of);  // `of` may have been a little too small a guess
+  std::string text = fmt::format("{} of {}", count(done), count(of));
+  if (!unit.empty()) {
+    text += fmt::format(" {}", unit);
+  }
+  if (done > 0) {
+    text += fmt::format(", about {:.0f} s left", seconds * (of - done) / done);
+  }
+  return text;
+}
+
 void Progress::draw(double seconds, bool terminal) {
   std::string line = what_;
   if (of_ > 0) {
-    constexpr std::int64_t width = 30;
+    constexpr std::size_t width = 30;
     if (terminal) {
-      const auto full =
-          static_cast<std::size_t>(std::clamp<std::int64_t>(done_ * width / of_, 0, width));
+      const auto full = static_cast<std::size_t>(std::clamp(done_ / of_, 0.0, 1.0) * width);
       line += fmt::format(" [{}{}]", std::string(full, '#'), std::string(width - full, '.'));
     }
-    line += fmt::format(" {} of {}", done_, of_);
+    line += " " + progress_text(done_, of_, unit_, seconds);
   }
-  line += fmt::format(", {:.0f} s", seconds);
+  line += fmt::format(", {:.0f} s so far", seconds);
   say(fmt::format("{}{}{}", terminal ? "\r\x1b[K" : "sp-plan: ", line, terminal ? "" : "\n"));
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/json.hpp"
+#include "base/progress.hpp"
 #include "cli/options.hpp"
 
 #include <condition_variable>
@@ -31,25 +32,29 @@ struct Style {
   [[nodiscard]] std::string dim(std::string_view text) const;
 };
 
-/// Tells on stderr that work goes on. The clock starts with it, its end wipes the bar.
+/// Tells on stderr that work goes on, how much of it is done and how long the rest takes, as far as
+/// that is known. The clock starts with it, its end wipes the bar.
 class Progress {
  public:
-  Progress(std::string what, bool quiet);
+  /// `unit`: of what is counted, "ops".
+  Progress(std::string what, bool quiet, std::string unit = "");
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   /// `of` = 0: not known.
-  void update(std::int64_t done, std::int64_t of);
+  void update(double done, double of);
+  /// The same for libraries; never gives up. This must outlive it.
+  [[nodiscard]] Watch watch();
 
  private:
   void tick(const std::stop_token& stop);
   void draw(double seconds, bool terminal);
 
-  std::string what_;
+  std::string what_, unit_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::int64_t done_ = 0;
-  std::int64_t of_ = 0;
+  double done_ = 0;
+  double of_ = 0;
   bool drawn_ = false;
   std::jthread thread_;  // last: it uses the others
 };
@@ -72,6 +77,9 @@ class Output {
   Style style_;
   std::string file_;
 };
+
+/// "12M of 48M ops, about 35 s left": what Progress shows of `done` of `of` after `seconds`.
+std::string progress_text(double done, double of, std::string_view unit, double seconds);
 
 /// JSON made for people too: objects indented, lists of scalars in one line. Ends with a newline.
 std::string to_text(const Json& document);

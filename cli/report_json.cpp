@@ -134,10 +134,13 @@ Json to_json(const SequencePlan& plan, int zero, Recompute recompute) {
   for (const Axis axis : axes_of(plan)) {
     order.push_back(spp::to_string(axis));
   }
-  Json groups = {{"ulysses", groups_of(plan, Axis::ulysses)},
-                 {"ring", groups_of(plan, Axis::ring)}};
+  constexpr int most_listed = 65'536;  // more would be a document of 100 MB
+  const auto listed = [&](Axis axis) {
+    return plan.ranks() <= most_listed ? Json(groups_of(plan, axis)) : Json::array();
+  };
+  Json groups = {{"ulysses", listed(Axis::ulysses)}, {"ring", listed(Axis::ring)}};
   if (plan.team > 1) {
-    groups["team"] = groups_of(plan, Axis::team);
+    groups["team"] = listed(Axis::team);
   }
   return {{"strategy", plan.strategy},
           {"ulysses", plan.ulysses},
@@ -159,6 +162,7 @@ Json to_json(const SequencePlan& plan, int zero, Recompute recompute) {
 Json to_json(const Candidate& c) {
   return {{"plan", to_json(c.plan, c.zero, c.recompute)},
           {"predicted", to_json(c.predicted)},
+          {"simulated", c.simulated},
           {"bound_by", c.bound_by},
           {"why", c.why},
           {"padding_tokens", c.padding_tokens},
@@ -191,6 +195,7 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   doc["rejected"] = std::move(rejected);
   doc["searched"] = result.searched;
   doc["simulated"] = result.simulated;
+  doc["unsettled"] = result.unsettled;
   doc["elapsed_s"] = elapsed.count();
   return doc;
 }

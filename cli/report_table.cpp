@@ -102,8 +102,9 @@ std::vector<std::string> candidate_lines(const PlanResult& result, const Request
     std::vector<std::string> row{fmt::format("{}", table.rows.size()),
                                  shortened(name, 32),
                                  inner,
-                                 fmt::format("{} {:>4}", human(p.step), spread(p)),
-                                 human(p.exposed),
+                                 c.simulated ? fmt::format("{} {:>4}", human(p.step), spread(p))
+                                             : fmt::format("> {}", human(p.step)),
+                                 c.simulated ? human(p.exposed) : "",
                                  human(p.memory.total()) + (p.fits ? "" : "!"),
                                  about_tokens(p.max_seq)};
     if (train) {
@@ -226,9 +227,11 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
     text += "\n" + wrapped(fmt::format("Recommended: {}{}: {}.", short_name(best.plan),
                                        around_text(best, job.request), best.why),
                            0, page);
-    text += wrapped(fmt::format("Bound by {}.", best.bound_by), 0, page);
-    text += wrapped(speed_text(p), 0, page);
-    text += wrapped(communication_text(p), 0, page);
+    if (best.simulated) {
+      text += wrapped(fmt::format("Bound by {}.", best.bound_by), 0, page);
+      text += wrapped(speed_text(p), 0, page);
+      text += wrapped(communication_text(p), 0, page);
+    }
     text += wrapped(memory_text(p, job.request.memory), 0, page);
     if (best.padding_tokens > 0 || best.padding_heads > 0) {
       text += fmt::format("Padding: {} tokens, {} heads.\n", human_count(best.padding_tokens),
@@ -237,6 +240,13 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
   }
   text += fmt::format("{} legal plans, {} simulated, in {}.\n", human_count(result.searched),
                       human_count(result.simulated), human(elapsed));
+  if (result.unsettled > 0) {
+    text += wrapped(
+        fmt::format("{} plans that may be as good were not simulated: the search ended before "
+                    "(--budget, this machine's memory, or Ctrl-C).",
+                    human_count(result.unsettled)),
+        0, page);
+  }
   return text + rejected_text(result, style) + assumptions_text(job.assumptions, style);
 }
 

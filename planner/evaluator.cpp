@@ -350,15 +350,19 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
   const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
   std::optional<sim::Folding>& folding = findings.folding;
   if (!folding) {
-    folding = options.fold ? sim::Folding::largest(schedule, placement)
-                           : sim::Folding::none(schedule, placement);
+    folding = options.folding != nullptr ? *options.folding : fold(plan, strategy, options.fold);
   }
-  findings.overlap.at(index(phase)) = memory_of_overlap(schedule, *folding);
-  sim::Simulation simulation = sim::simulate(schedule, placement, costs_of(plan, phase),
-                                             {.folding = &*folding,
-                                              .stop_after = Seconds(limit),
-                                              .timeline = options.timeline,
-                                              .steps = options.steps});
+  sim::Simulation simulation =
+      sim::simulate(schedule, placement, costs_of(plan, phase),
+                    {.folding = &*folding,
+                     .stop_after = Seconds(limit),
+                     .timeline = options.timeline,
+                     .steps = options.steps,
+                     .watch = watch_of(plan, strategy, options, findings)});
+  findings.ops += static_cast<double>(simulation.ops);
+  if (simulation.complete) {
+    findings.overlap.at(index(phase)) = memory_of_overlap(schedule, *folding);
+  }
   if (simulation.complete && kernels_.measured()) {
     findings.measured.at(index(phase)) = measured_times(schedule, simulation);
   }
@@ -525,12 +529,41 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const S
   p.low = p.step - Seconds(std::sqrt(variance));
   p.high = p.step + Seconds(std::sqrt(variance));
   p.compute = p.step - p.exposed - Seconds(p.parts[index(Component::launch)]);
+  fill_rates(p, plan);
+}
+
+void Evaluator::fill_rates(Prediction& p, const SequencePlan& plan) const {
   const double flops = counted_flops(request_).value();
   p.tflops_per_gpu = flops / p.step.count() / plan.ranks() / 1e12;
   p.mfu = p.tflops_per_gpu * 1e12 /
           sim::matrix_rate(kernels_.gpu(), request_.problem.dtype, "--dtype").value();
   p.tokens_per_s =
       static_cast<double>(request_.problem.seq * request_.problem.batch) / p.step.count();
+}
+
+std::int64_t Evaluator::longest_that_fits(const Candidate& c, const Overlap& overlap) const {
+  const std::int64_t unit =
+      std::int64_t{c.plan.ranks()} * (c.plan.layout == Layout::zigzag ? 2 : 1);
+  return longest_seq(
+      [&](std::int64_t seq) {
+        return memory_at(c.plan, *c.strategy,
+                         {.seq = seq, .zero = c.zero, .recompute = c.recompute, .overlap = overlap})
+            .total();
+      },
+      {.usable = request_.memory, .unit = unit});
+}
+
+Candidate Evaluator::bounded(const SequencePlan& plan, const Strategy& strategy,
+                             double bound) const {
+  Candidate c = unsimulated(plan, strategy);
+  c.simulated = false;
+  Prediction& p = c.predicted;
+  p.step = p.low = p.high = Seconds(bound);
+  fill_rates(p, plan);
+  p.fits = p.memory.total() <= request_.memory;
+  p.max_seq = longest_that_fits(c, one_after_the_other);
+  c.bound_by = "not simulated";
+  return c;
 }
 
 Candidate Evaluator::unsimulated(const SequencePlan& plan, const Strategy& strategy) const {
@@ -604,17 +637,7 @@ std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const St
   }
   fill_prediction(e, plan, strategy, findings);
   c.predicted.fits = c.predicted.memory.total() <= request_.memory;
-  const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
-  c.predicted.max_seq = longest_seq(
-      [&](std::int64_t seq) {
-        return memory_at(plan, strategy,
-                         {.seq = seq,
-                          .zero = c.zero,
-                          .recompute = c.recompute,
-                          .overlap = findings.overlap})
-            .total();
-      },
-      {.usable = request_.memory, .unit = unit});
+  c.predicted.max_seq = longest_that_fits(c, findings.overlap);
   c.bound_by = bound_by(e);
   for (const auto* s : {&e.forward, &e.backward}) {
     if (*s) {

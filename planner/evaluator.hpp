@@ -23,13 +23,26 @@ class Evaluator {
   /// Least memory over the ZeRO stages and recomputations that the request leaves open, if ops ran
   /// one after the other: what a plan takes when it overlaps them, its schedule shows (evaluate).
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan, const Strategy& strategy) const;
-  /// Simulates the plan and adds everything else. Nothing if the forward alone shows that the step
-  /// takes longer than `limit`.
+  /// Simulates the plan and adds everything else. Nothing if it shows before the end that the step
+  /// takes longer than `limit`, or if options.watch gives up.
   [[nodiscard]] std::optional<Evaluation> evaluate(
       const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options,
       double limit = std::numeric_limits<double>::infinity()) const;
-  /// Only memory, for a plan that fits nowhere.
-  [[nodiscard]] Candidate unsimulated(const SequencePlan& plan, const Strategy& strategy) const;
+  /// Memory, and what follows from a bound, for a plan that is not simulated.
+  [[nodiscard]] Candidate bounded(const SequencePlan& plan, const Strategy& strategy,
+                                  double bound) const;
+
+  /// Ops that walked_bound() goes through.
+  [[nodiscard]] double ops_of_walk(const SequencePlan& plan, const Strategy& strategy) const;
+  /// Ops' worth of fold(), which looks at all ranks.
+  [[nodiscard]] double ops_of_folding(const SequencePlan& plan) const;
+  [[nodiscard]] sim::Folding fold(const SequencePlan& plan, const Strategy& strategy,
+                                  bool fold) const;
+  /// Ops that evaluate() takes at least, whatever folds.
+  [[nodiscard]] double least_ops(const SequencePlan& plan, const Strategy& strategy) const;
+  /// What evaluate() takes, given the folding.
+  [[nodiscard]] Effort effort(const SequencePlan& plan, const Strategy& strategy,
+                              const sim::Folding& folding) const;
 
   /// Relative spread of each component, from the constants it rests on.
   [[nodiscard]] const ComponentSeconds& spreads() const { return spreads_; }
@@ -50,6 +63,11 @@ class Evaluator {
     double step = 0;
   };
 
+  /// The plan with its padding; nothing predicted.
+  [[nodiscard]] Candidate unsimulated(const SequencePlan& plan, const Strategy& strategy) const;
+  /// Throughput at the predicted step.
+  void fill_rates(Prediction& p, const SequencePlan& plan) const;
+  [[nodiscard]] std::int64_t longest_that_fits(const Candidate& c, const Overlap& overlap) const;
   [[nodiscard]] bool needs(Phase phase) const;
   /// A kernel as the request's stack runs it.
   [[nodiscard]] Seconds kernel(const OpBody& body, const Shapes& shapes,
@@ -83,10 +101,14 @@ class Evaluator {
                               Recompute recompute, Seconds forward, Seconds backward) const;
   /// What the simulations of a plan's phases have in common and find out.
   struct Findings {
+    double ops = 0;  // of phases that have been simulated
     std::optional<sim::Folding> folding;
     Overlap overlap = one_after_the_other;
     std::array<MeasuredTimes, 2> measured;  // by phase, of one call
   };
+  /// Of the next phase's simulation, for whom options.watch watches all.
+  [[nodiscard]] Watch watch_of(const SequencePlan& plan, const Strategy& strategy,
+                               const EvaluationOptions& options, const Findings& findings) const;
   void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy,
                        const Findings& findings) const;
   /// One phase's call, `times` over.

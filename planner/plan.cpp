@@ -1,12 +1,11 @@
 #include "planner/plan.hpp"
 
 #include "base/suggest.hpp"
-#include "planner/evaluator.hpp"
+#include "planner/search.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 namespace spp {
 namespace {
@@ -142,36 +141,6 @@ std::string reason(const std::vector<Candidate>& list, const Ties& ties,
   return text.empty() ? "the only legal plan that fits" : text;
 }
 
-struct Ranked {
-  SequencePlan plan;
-  const Strategy* strategy = nullptr;
-  double bound = 0;
-  bool walked = false;  // the bound is the tighter one
-  Bytes memory{};
-};
-
-std::vector<Ranked> candidates_of(const Evaluator& evaluator,
-                                  const std::vector<SequencePlan>& legal) {
-  std::vector<Ranked> all;
-  all.reserve(legal.size());
-  for (const SequencePlan& p : legal) {
-    const Strategy& s = strategies::by_name(p.strategy, "strategy");
-    all.push_back({.plan = p,
-                   .strategy = &s,
-                   .bound = evaluator.lower_bound(p, s),
-                   .memory = evaluator.least_memory(p, s)});
-  }
-  return all;
-}
-
-/// Heap order of the search: the smallest bound (or memory, if that is wanted) comes first.
-bool less_promising(const Request& request, const Ranked& a, const Ranked& b) {
-  if (request.objective == Objective::memory && a.memory != b.memory) {
-    return a.memory > b.memory;
-  }
-  return a.bound > b.bound;
-}
-
 /// Sorts simulated candidates, finds the ties of the best and puts the simplest of them first,
 /// unless a faster plan is as simple.
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads) {
@@ -198,49 +167,6 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
     const double more = (list[i].predicted.step.count() / list[0].predicted.step.count() - 1) * 100;
     list[i].why = fmt::format("{:+.1f} % time against the recommended plan", more);
   }
-}
-
-/// What the last of the first `top` plans has of what `value` asks for; nothing until there are as
-/// many.
-template <class Value>
-auto last_of_the_first(const PlanResult& result, const Request& request, const Value& value) {
-  std::vector<decltype(value(Prediction()))> values;
-  for (const Candidate& c : result.candidates) {
-    values.push_back(value(c.predicted));
-  }
-  const auto nth = static_cast<std::size_t>(request.top - 1);
-  if (values.size() <= nth) {
-    return std::optional<typename decltype(values)::value_type>();
-  }
-  std::ranges::nth_element(values, values.begin() + (request.top - 1));
-  return std::optional(values[nth]);
-}
-
-/// Slower than this a plan is not among the first `top`; infinite until there are as many.
-double limit_of(const PlanResult& result, const Request& request) {
-  constexpr double none = std::numeric_limits<double>::infinity();
-  return request.objective == Objective::memory
-             ? none
-             : last_of_the_first(result, request, [](const Prediction& p) {
-                 return p.step.count();
-               }).value_or(none);
-}
-
-/// Whether the plans from the next one on cannot matter any more: it promises the most of them.
-bool settled(const PlanResult& result, const Request& request, const Ranked& next) {
-  if (request.objective == Objective::memory) {
-    const auto most =
-        last_of_the_first(result, request, [](const Prediction& p) { return p.memory.total(); });
-    return most && next.memory >= *most;
-  }
-  return next.bound > limit_of(result, request);
-}
-
-Rejected too_large(const SequencePlan& plan, Bytes memory, const Request& request) {
-  return {.plan = plan,
-          .rule = "memory",
-          .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers",
-                                memory.as_double() / 1e9, request.memory.as_double() / 1e9)};
 }
 
 }  // namespace
@@ -292,60 +218,39 @@ FlopCount counted_flops(const Request& request) {
   return FlopCount(flops * factor);
 }
 
-PlanResult plan(const Request& request, const Progress& progress) {
+namespace {
+
+/// Puts plans that were only bounded behind the ranked ones, as far as there is room.
+void add_bounded(PlanResult& result, const Request& request, std::vector<Candidate> bounded) {
+  const bool first = result.candidates.empty();
+  for (Candidate& c : bounded) {
+    if (static_cast<int>(result.candidates.size()) < request.top) {
+      c.why = "not simulated: the step takes at least as long as shown";
+      result.candidates.push_back(std::move(c));
+    }
+  }
+  if (first && !result.candidates.empty()) {
+    result.candidates[0].why = fmt::format(
+        "the smallest bound of {} plans, none of which was simulated; a run takes longer",
+        result.searched);
+  }
+}
+
+}  // namespace
+
+PlanResult plan(const Request& request, const Watch& watch) {
   PlanResult result;
   const std::vector<SequencePlan> legal = legal_plans(request, &result.rejected);
   result.searched = static_cast<std::int64_t>(legal.size());
   const Evaluator evaluator(request);
-  std::vector<Ranked> queue;
-  std::optional<Ranked> leanest;
-  for (const Ranked& r : candidates_of(evaluator, legal)) {
-    leanest = !leanest || r.memory < leanest->memory ? r : *leanest;
-    if (r.memory <= request.memory) {
-      queue.push_back(r);
-      continue;
-    }
-    result.rejected.push_back(too_large(r.plan, r.memory, request));
-  }
-  const auto later = [&](const Ranked& a, const Ranked& b) {
-    return less_promising(request, a, b);
-  };
-  std::ranges::make_heap(queue, later);
-  while (!queue.empty() && !settled(result, request, queue.front())) {
-    std::ranges::pop_heap(queue, later);
-    Ranked& r = queue.back();
-    if (!r.walked && request.objective != Objective::memory) {
-      r.walked = true;
-      r.bound = std::max(r.bound, evaluator.walked_bound(r.plan, *r.strategy));
-      std::ranges::push_heap(queue, later);
-      continue;
-    }
-    ++result.simulated;
-    if (auto evaluation = evaluator.evaluate(r.plan, *r.strategy, {}, limit_of(result, request))) {
-      Candidate& c = evaluation->candidate;
-      if (c.predicted.fits) {
-        result.candidates.push_back(std::move(c));
-      } else {  // only because ops overlap
-        result.rejected.push_back(too_large(c.plan, c.predicted.memory.total(), request));
-      }
-    }
-    queue.pop_back();
-    if (progress) {
-      progress(result.simulated, result.searched);
+  std::vector<Candidate> bounded = search(request, evaluator, legal, watch, result);
+  if (!result.candidates.empty() && result.any_fits) {
+    rank(result, request, evaluator.spreads());
+    if (static_cast<int>(result.candidates.size()) > request.top) {
+      result.candidates.resize(static_cast<std::size_t>(request.top));
     }
   }
-  if (result.candidates.empty()) {
-    result.any_fits = false;
-    if (leanest) {
-      result.candidates.push_back(
-          evaluator.evaluate(leanest->plan, *leanest->strategy, {})->candidate);
-    }
-    return result;
-  }
-  rank(result, request, evaluator.spreads());
-  if (static_cast<int>(result.candidates.size()) > request.top) {
-    result.candidates.resize(static_cast<std::size_t>(request.top));
-  }
+  add_bounded(result, request, std::move(bounded));
   return result;
 }
 

@@ -3,11 +3,14 @@
 // plan() enumerates every legal plan and searches best first: each has a closed-form lower bound
 // (bound.hpp), tightened by a walk over one rank's kernels when its turn comes, then simulated,
 // until the next bound is worse than the last plan that is shown. The simulated ones are ranked.
+// What a search may take is limited in ops (Request::most), not in seconds: the same question has
+// the same answer on every machine. Plans that would take more are ranked by their bounds.
 // Predictions carry an interval from the constants' stated spreads; plans whose difference is
 // within what the spreads allow are ties, and the simplest of the ties is recommended, unless a
 // faster plan, tie or not, is as simple.
 #pragma once
 
+#include "base/progress.hpp"
 #include "planner/memory.hpp"
 #include "planner/model.hpp"
 #include "planner/strategy.hpp"
@@ -15,7 +18,8 @@
 #include "sim/simulate.hpp"
 
 #include <array>
-#include <functional>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,6 +51,12 @@ struct FixedChoices {
   std::optional<RankOrder> rank_order;
 };
 
+/// What predicting takes of the machine that predicts.
+struct Effort {
+  double ops = 0;  // simulated or walked, and flows on the network; about a million a second
+  Bytes memory{};
+};
+
 struct Request {
   Problem problem;             // of one attention call
   std::optional<Model> model;  // train and prefill need one
@@ -63,6 +73,8 @@ struct Request {
   FlopsConvention flops_convention = FlopsConvention::causal_halved;
   Objective objective = Objective::time;
   int top = 5;
+  /// That a search may take.
+  Effort most{.ops = std::numeric_limits<double>::infinity(), .memory = Bytes(INT64_MAX)};
 
   /// From here on this software runs the plan; `problem` is set. It must outlive the request.
   void run_by(const sim::StackSpec& software);
@@ -110,6 +122,9 @@ struct Candidate {
   const Strategy* strategy = nullptr;
   int zero = 0;                           // train: stage
   Recompute recompute = Recompute::none;  // train
+  /// False: too large to be simulated. `predicted` then holds only memory and what no run can beat:
+  /// the bound as step and interval, and the rates that follow from it.
+  bool simulated = true;
   Prediction predicted;
   std::int64_t padding_tokens = 0;
   int padding_heads = 0;
@@ -130,14 +145,16 @@ struct PlanResult {
   std::vector<Rejected> rejected;     // one per strategy, degrees and rule
   std::int64_t searched = 0;          // legal plans
   std::int64_t simulated = 0;
+  /// Not simulated although their bounds allow that they belong to the candidates: the search would
+  /// have taken more than Request::most, or was given up.
+  std::int64_t unsettled = 0;
   bool any_fits = true;
 };
 
-/// Told now and then how many plans of how many are done.
-using Progress = std::function<void(std::int64_t done, std::int64_t of)>;
-
-/// Searches. A request without any legal plan gives an empty candidate list.
-PlanResult plan(const Request& request, const Progress& progress = {});
+/// Searches. A request without any legal plan gives an empty candidate list. `watch` is told the
+/// ops spent of Request::most, without a limit the plans simulated of all; where it gives up, the
+/// search ends with what it has.
+PlanResult plan(const Request& request, const Watch& watch = {});
 
 /// One plan with everything that a report wants.
 struct Evaluation {
@@ -148,8 +165,14 @@ struct EvaluationOptions {
   bool fold = true;
   bool timeline = false;
   bool steps = false;
+  const sim::Folding* folding = nullptr;  // of the plan's schedules, if the caller has it
+  Watch watch{};                          // told simulated ops
 };
-/// Simulates one legal plan (else InputError("plan", rule and detail)).
+/// What evaluate() will take; simulates nothing. `plan` must be legal.
+Effort effort_of(const Request& request, const SequencePlan& plan,
+                 const EvaluationOptions& options = {});
+/// Simulates one legal plan (else InputError("plan", rule and detail)). `options.watch` must
+/// not give up.
 Evaluation evaluate(const Request& request, const SequencePlan& plan,
                     const EvaluationOptions& options = {});
 

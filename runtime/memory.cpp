@@ -3,9 +3,6 @@
 #include "base/error.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
-#include <string>
 
 namespace spp::runtime {
 namespace {
@@ -13,13 +10,6 @@ namespace {
 Bytes aligned(Bytes size) {
   const std::int64_t unit = arena_alignment.value();
   return Bytes((size.value() + unit - 1) / unit * unit);
-}
-
-/// A number of bytes alone in a file; nothing if it is not there, or "max".
-std::int64_t number_in(const char* file, std::int64_t otherwise) {
-  std::ifstream in(file);
-  std::int64_t value = 0;
-  return in >> value ? value : otherwise;
 }
 
 }  // namespace
@@ -32,23 +22,6 @@ Bytes memory_needed(const StoredProgram& program, const Problem& problem, Memory
     }
   }
   return total;
-}
-
-Bytes memory_available() {
-  std::int64_t available = 0;
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with("MemAvailable:")) {
-      available = std::stoll(line.substr(line.find(':') + 1)) * 1024;
-    }
-  }
-  // cgroup v2; v1 machines have only the system's figure.
-  const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max", -1);
-  if (limit >= 0) {
-    const std::int64_t left = limit - number_in("/sys/fs/cgroup/memory.current", 0);
-    available = std::min(available, std::max<std::int64_t>(left, 0));
-  }
-  return Bytes(available);
 }
 
 void ProgramMemory::place(std::byte* base, MemoryPart part) {

@@ -21,8 +21,6 @@ enum class MemoryPart : std::uint8_t {
 /// Bytes of memory that a program needs.
 Bytes memory_needed(const StoredProgram& program, const Problem& problem,
                     MemoryPart part = MemoryPart::all);
-/// What the system, or the group of processes that we are in, can still give; 0 if it does not say.
-Bytes memory_available();
 
 /// Views of a program's buffers.
 class ProgramMemory {

@@ -1,5 +1,6 @@
 #include "runtime/trial.hpp"
 
+#include "base/available_memory.hpp"
 #include "runtime/calibrate/hosts.hpp"
 #include "runtime/calibrate/pace.hpp"
 #include "runtime/host_engine.hpp"
@@ -239,7 +240,7 @@ class Trial {
         engines_.demands(transport, needed(transport.rank(), MemoryPart::all));
     mine.push_back({.pool = fmt::format("host {}", host.data()),
                     .needed = needed(transport.rank(), engines_.host_part()),
-                    .available = memory_available()});
+                    .available = available_memory()});
     std::string lines;
     for (const MemoryDemand& d : mine) {
       lines += fmt::format("{} {} {}\n", d.needed.value(), d.available.value(), d.pool);

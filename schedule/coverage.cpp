@@ -1,5 +1,6 @@
 #include "schedule/coverage.hpp"
 
+#include "schedule/demand.hpp"
 #include "schedule/postcondition.hpp"
 
 #include <deque>
@@ -61,7 +62,8 @@ bool agree(const AllReduce& a, const AllReduce& b) {
 
 class Walk {
  public:
-  explicit Walk(const Schedule& schedule) : schedule_(schedule), ledger_(schedule) {
+  Walk(const Schedule& schedule, const Watch& watch)
+      : schedule_(schedule), watch_(watch), ledger_(schedule) {
     for (int r = 0; r < schedule.mesh.size(); ++r) {
       walkers_.emplace_back(Rank(r), schedule.program(Rank(r)));
     }
@@ -89,6 +91,8 @@ class Walk {
   [[nodiscard]] std::vector<Home> homes();
 
   void run();
+  /// Tells who watches; nobody waits any more: stops.
+  void tell();
   void advance(Walker& w);
   /// The op names streams, buffers and ranks that exist; else stops.
   bool well_formed(Walker& w, const Op& op);
@@ -110,10 +114,14 @@ class Walk {
   void report_waits();
 
   const Schedule& schedule_;
+  const Watch& watch_;
   Ledger ledger_;
   std::deque<Walker> walkers_;  // by rank; they never move
   std::deque<Rank> ready_;
   std::int64_t messages_ = 0;
+  std::int64_t ops_ = 0;
+  double expected_ops_ = 0;
+  bool given_up_ = false;
 };
 
 std::vector<Home> Walk::homes() {
@@ -134,6 +142,9 @@ Proof Walk::prove() {
   }
   if (!findings.stopped()) {
     run();
+  }
+  if (given_up_) {
+    return {.complete = false};
   }
   const bool walked = !findings.stopped();
   if (walked) {
@@ -158,27 +169,39 @@ Proof Walk::prove() {
   return proof;
 }
 
+void Walk::tell() {
+  constexpr std::int64_t now_and_then = 4096;  // ops
+  if (!watch_ || ++ops_ % now_and_then != 0) {
+    return;
+  }
+  if (expected_ops_ == 0) {
+    expected_ops_ = demand_of(schedule_).ops;
+  }
+  given_up_ = given_up_ || !watch_(static_cast<double>(ops_), expected_ops_);
+}
+
 void Walk::run() {
   for (const Walker& w : walkers_) {
     ready_.push_back(w.rank);
   }
-  while (!ready_.empty() && !ledger_.findings.stopped()) {
+  while (!ready_.empty() && !ledger_.findings.stopped() && !given_up_) {
     Walker& w = at(ready_.front());
     ready_.pop_front();
     advance(w);
   }
-  if (!ledger_.findings.stopped()) {
+  if (!ledger_.findings.stopped() && !given_up_) {
     report_waits();
   }
 }
 
 void Walk::advance(Walker& w) {
-  while (w.op == nullptr && !w.finished && !ledger_.findings.stopped()) {
+  while (w.op == nullptr && !w.finished && !ledger_.findings.stopped() && !given_up_) {
     const Op* op = w.cursor.next();
     if (op == nullptr) {
       w.finished = true;
       return;
     }
+    tell();
     if (!well_formed(w, *op)) {
       return;
     }
@@ -389,6 +412,6 @@ void Walk::report_waits() {
 
 }  // namespace
 
-Proof prove(const Schedule& schedule) { return Walk(schedule).prove(); }
+Proof prove(const Schedule& schedule, const Watch& watch) { return Walk(schedule, watch).prove(); }
 
 }  // namespace spp

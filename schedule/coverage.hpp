@@ -12,10 +12,12 @@
 // other is refused. An exchange waits until both its partners are in the matching exchange (sends
 // and receives of one op are posted together); a collective waits for all members of its group.
 //
-// Cost: O(atom pairs x head atoms) memory, see meetings.hpp, and time proportional to the pieces
-// moved. Not tracked: the order of tokens inside a buffer, and the numbers.
+// Cost: O(atom pairs x head atoms) memory, see meetings.hpp (demand.hpp knows it beforehand), and
+// time proportional to the pieces moved. Not tracked: the order of tokens inside a buffer, and the
+// numbers.
 #pragma once
 
+#include "base/progress.hpp"
 #include "schedule/schedule.hpp"
 
 #include <cstdint>
@@ -24,6 +26,7 @@
 namespace spp {
 
 struct Proof {
+  bool complete = true;  // false: given up, nothing below means anything
   bool proven = false;
   /// One readable paragraph that names ranks, ops, streams, buffers, tokens and heads; empty if
   /// proven. Ranges are begin:count.
@@ -36,6 +39,7 @@ struct Proof {
 };
 
 /// Proves a forward or backward schedule (by schedule.phase), or refutes it with a counter-example.
-Proof prove(const Schedule& schedule);
+/// `watch` is told ops of all ranks.
+Proof prove(const Schedule& schedule, const Watch& watch = {});
 
 }  // namespace spp

@@ -42,13 +42,6 @@ std::string text_of(std::string_view what, const Blocks& blocks, const AtomGrid&
 
 }  // namespace
 
-Meetings::Meetings(const AtomGrid& grid)
-    : grid_(&grid),
-      by_(static_cast<std::size_t>(grid.query_atoms()) *
-              static_cast<std::size_t>(grid.token_atoms()) *
-              static_cast<std::size_t>(grid.token_atoms()),
-          -1) {}
-
 std::size_t Meetings::index(const Cell& query, int keys) const {
   const auto tokens = static_cast<std::size_t>(grid_->token_atoms());
   return (static_cast<std::size_t>(query.heads) * tokens + static_cast<std::size_t>(query.tokens)) *
@@ -58,6 +51,10 @@ std::size_t Meetings::index(const Cell& query, int keys) const {
 
 void Meetings::meet(const Cell& query, int keys, Rank rank) {
   ++count_;
+  if (by_.empty()) {
+    const auto tokens = static_cast<std::size_t>(grid_->token_atoms());
+    by_.resize(static_cast<std::size_t>(grid_->query_atoms()) * tokens * tokens, -1);
+  }
   std::int32_t& by = by_[index(query, keys)];
   if (by >= 0) {
     doubles_.push_back({.query = query, .keys = keys, .first = by, .second = rank.value});
@@ -91,7 +88,7 @@ std::string Meetings::never_met() const {
     for (int q = 0; q < grid_->token_atoms(); ++q) {
       std::vector<int> keys;
       for (int k = 0; k < grid_->token_atoms(); ++k) {
-        if (grid_->allowed(q, k) && by_[index({.tokens = q, .heads = h}, k)] < 0) {
+        if (grid_->allowed(q, k) && !met({.tokens = q, .heads = h}, k)) {
           keys.push_back(k);
         }
       }

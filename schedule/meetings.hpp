@@ -5,10 +5,10 @@
 
 namespace spp {
 
-/// Memory: 4 bytes for each (query atom, key atom, head atom).
+/// Memory: 4 bytes for each (query atom, key atom, head atom), from the first meeting on.
 class Meetings {
  public:
-  explicit Meetings(const AtomGrid& grid);
+  explicit Meetings(const AtomGrid& grid) : grid_(&grid) {}
 
   void meet(const Cell& query, int keys, Rank rank);
   /// Cells met, each time counted.
@@ -27,9 +27,13 @@ class Meetings {
     std::int32_t second = -1;
   };
   [[nodiscard]] std::size_t index(const Cell& query, int keys) const;
+  [[nodiscard]] bool met(const Cell& query, int keys) const {
+    return !by_.empty() && by_[index(query, keys)] >= 0;
+  }
 
   const AtomGrid* grid_;
-  std::vector<std::int32_t> by_;  // [head atom][query atom][key atom] -> rank, -1 if not met
+  std::vector<std::int32_t>
+      by_;  // [head atom][query atom][key atom] -> rank, -1 if not met; empty: nothing was
   std::vector<Double> doubles_;
   std::int64_t count_ = 0;
 };

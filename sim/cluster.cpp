@@ -10,38 +10,6 @@ namespace {
 /// Blocks of `size` that `gpus` begin.
 int blocks(int gpus, int size) { return (gpus + size - 1) / size; }
 
-std::string link_name(LinkKind kind, int block, int size, int per_node) {
-  const int gpu = block * size;
-  const std::string_view direction = static_cast<int>(kind) % 2 == 0 ? "out" : "in";
-  const int node = gpu / per_node;
-  const int local = gpu % per_node;
-  switch (kind) {
-    case LinkKind::gpu_out:
-    case LinkKind::gpu_in:
-      return fmt::format("node {} gpu {} {}", node, local, direction);
-    case LinkKind::switch_out:
-    case LinkKind::switch_in:
-      return fmt::format("node {} pcie switch {} {}", node, local / size, direction);
-    case LinkKind::bridge_out:
-    case LinkKind::bridge_in:
-      return fmt::format("node {} bridge {} {}", node, local / size, direction);
-    case LinkKind::socket_out:
-    case LinkKind::socket_in:
-      return fmt::format("node {} socket {} {}", node, local / size, direction);
-    case LinkKind::nic_out:
-    case LinkKind::nic_in:
-      return fmt::format("node {} nic {} {}", node, local / size, direction);
-    case LinkKind::leaf_out:
-    case LinkKind::leaf_in:
-      return fmt::format("leaf {} {}", block, direction);
-    case LinkKind::cores:
-      return fmt::format("cores {}", block);
-    case LinkKind::memory:
-      return fmt::format("memory of gpu {}", block);
-  }
-  throw InternalError("unknown link kind");
-}
-
 }  // namespace
 
 std::string_view to_string(LinkKind kind) {
@@ -160,6 +128,39 @@ Cluster::Cluster(MachineSpec machine, int nodes, int gpus)
   }
 }
 
+std::string Cluster::name_of(const Link& link) const {
+  const int size = block_size_.at(static_cast<std::size_t>(link.kind));
+  const int block = link.first_gpu / size;
+  const std::string_view direction = static_cast<int>(link.kind) % 2 == 0 ? "out" : "in";
+  const int node = link.first_gpu / per_node_;
+  const int local = link.first_gpu % per_node_;
+  switch (link.kind) {
+    case LinkKind::gpu_out:
+    case LinkKind::gpu_in:
+      return fmt::format("node {} gpu {} {}", node, local, direction);
+    case LinkKind::switch_out:
+    case LinkKind::switch_in:
+      return fmt::format("node {} pcie switch {} {}", node, local / size, direction);
+    case LinkKind::bridge_out:
+    case LinkKind::bridge_in:
+      return fmt::format("node {} bridge {} {}", node, local / size, direction);
+    case LinkKind::socket_out:
+    case LinkKind::socket_in:
+      return fmt::format("node {} socket {} {}", node, local / size, direction);
+    case LinkKind::nic_out:
+    case LinkKind::nic_in:
+      return fmt::format("node {} nic {} {}", node, local / size, direction);
+    case LinkKind::leaf_out:
+    case LinkKind::leaf_in:
+      return fmt::format("leaf {} {}", block, direction);
+    case LinkKind::cores:
+      return fmt::format("cores {}", block);
+    case LinkKind::memory:
+      return fmt::format("memory of gpu {}", block);
+  }
+  throw InternalError("unknown link kind");
+}
+
 double Cluster::ranks_per_core() const {
   const bool in_turn = machine_.device && !machine_.device->split;
   if (!machine_.host && !in_turn) {
@@ -173,11 +174,10 @@ double Cluster::ranks_per_core() const {
 void Cluster::add(LinkKind kind, Bandwidth capacity) {
   const int size = block_size_.at(static_cast<std::size_t>(kind));
   first_link_.at(static_cast<std::size_t>(kind)) = static_cast<std::int32_t>(links_.size());
-  for (int b = 0; b < blocks(gpus_, size); ++b) {
-    links_.push_back({.kind = kind,
-                      .first_gpu = b * size,
-                      .capacity = capacity,
-                      .name = link_name(kind, b, size, per_node_)});
+  const int count = blocks(gpus_, size);
+  links_.reserve(links_.size() + static_cast<std::size_t>(count));
+  for (int b = 0; b < count; ++b) {
+    links_.push_back({.kind = kind, .first_gpu = b * size, .capacity = capacity});
   }
 }
 

@@ -68,7 +68,6 @@ struct Link {
   LinkKind kind = LinkKind::gpu_out;
   int first_gpu = 0;   // lowest GPU of the block it belongs to
   Bandwidth capacity;  // cores: how many
-  std::string name;    // "node 0 gpu 3 out"
 };
 
 enum class Scope : std::uint8_t { self, intra, inter };
@@ -95,6 +94,8 @@ class Cluster {
   [[nodiscard]] int gpus_per_node() const { return per_node_; }
   [[nodiscard]] int node_of(int gpu) const { return gpu / per_node_; }
   [[nodiscard]] std::span<const Link> links() const { return links_; }
+  /// For people: "node 0 gpu 3 out".
+  [[nodiscard]] std::string name_of(const Link& link) const;
   /// O(1): block numbers are quotients.
   [[nodiscard]] Path path(int from, int to) const;
   [[nodiscard]] Scope scope(int from, int to) const;

@@ -3,6 +3,7 @@
 // hence one file: all its parts share the clock, the ranks and the network.
 #include "sim/simulate.hpp"
 
+#include "sim/demand.hpp"
 #include "sim/flow_network.hpp"
 #include "sim/rank_window.hpp"
 
@@ -150,7 +151,7 @@ class Engine {
         break;
       }
       now_ = std::max(now_, next);
-      if (now_ > options_.stop_after.count()) {
+      if (now_ > options_.stop_after.count() || given_up_) {
         return {.complete = false};
       }
       const auto ended = network_.advance_to(Seconds(now_));
@@ -247,9 +248,21 @@ class Engine {
     }
   }
 
+  void tell() {
+    constexpr std::int64_t now_and_then = 4096;  // ops
+    if (!options_.watch || ops_ % now_and_then != 0) {
+      return;
+    }
+    if (expected_ops_ == 0) {
+      expected_ops_ = demand_of(schedule_, folding_).ops;
+    }
+    given_up_ = given_up_ || !options_.watch(static_cast<double>(ops_), expected_ops_);
+  }
+
   /// Resolves an op when it enters the window: its time, or its flows.
   void prepare(RankState& r, Slot& slot, const Op& op) {
     ++ops_;
+    tell();
     r.host += costs_.host[op.body.index()].count();
     slot.issued = r.host;
     if (!is_communication(op.body)) {
@@ -811,6 +824,8 @@ class Engine {
   std::vector<Usage> usages_;
   LastMessage last_message_;
   std::int64_t ops_ = 0, messages_ = 0;
+  double expected_ops_ = 0;
+  bool given_up_ = false;
   Timeline timeline_;
 };
 

@@ -21,6 +21,7 @@
 // - Deterministic: events of one instant are handled in order of their creation.
 #pragma once
 
+#include "base/progress.hpp"
 #include "schedule/timeline.hpp"
 #include "sim/folding.hpp"
 #include "sim/stack.hpp"
@@ -56,6 +57,7 @@ struct SimulationOptions {
   bool timeline = false;      // record every op of the simulated ranks
   bool steps = false;         // record each wait of the critical rank
   double rate_staleness = 0;  // see flow_network.hpp; 0 is exact
+  Watch watch{};              // told ops of the simulated ranks
 };
 
 /// A kernel that waited for communication.
@@ -89,7 +91,7 @@ struct Breakdown {
 };
 
 struct Simulation {
-  bool complete = true;  // false: stopped by stop_after; nothing below means anything
+  bool complete = true;  // false: stopped by stop_after or watch; nothing below means anything
   Seconds makespan{};
   Rank critical;
   Breakdown breakdown;

@@ -7,6 +7,7 @@
 #include "cli/backend.hpp"
 #include "cli/calibration.hpp"
 #include "cli/command.hpp"
+#include "cli/limits.hpp"
 #include "cli/nccl_tests.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
@@ -160,7 +161,6 @@ int usual_ranks(const Arguments& arguments, const Request& r) {
 }
 
 void read_ranks(const Arguments& arguments, Request& r) {
-  constexpr int most_threads = 1024;
   r.ranks = whole(arguments, "gpus", usual_ranks(arguments, r), 1, most_threads);
   const int launched = r.comm.transport->launched_ranks();
   if (launched > 0 && r.ranks != launched) {
@@ -209,13 +209,7 @@ Request read_request(const Arguments& arguments) {
     r.lengths.push_back(parse_tokens(length, "--seq"));
   }
   r.problem.seq = r.lengths.front();
-  const std::string budget = arguments.get("budget", r.device == Device::cpu ? "240" : "300");
-  r.budget = Seconds(parse_double(budget, "--budget"));
-  constexpr double most_seconds = 86400;
-  if (!(r.budget.count() > 0) || r.budget.count() > most_seconds) {
-    throw InputError("--budget",
-                     fmt::format("'{}' is not between 0 and {} seconds", budget, most_seconds));
-  }
+  r.budget = Seconds(seconds(arguments, "budget", r.device == Device::cpu ? "240" : "300"));
   r.timeout = timeout_of(arguments);
   r.name = arguments.get("name", host_name());
   r.topology = arguments.get("topology", "");
@@ -443,14 +437,14 @@ void execute(const Arguments& arguments, Output& output) {
   const std::size_t blocks = work.blocks.size();
   {
     Progress progress("measuring", output.quiet() || !first);
-    std::int64_t of = 0;
+    double of = 0;
     work.remaining = [&](const std::vector<std::string>& places) {
       std::vector<std::string> suites = done.begin(places);
-      of = std::ssize(suites);
+      of = static_cast<double>(suites.size());
       return suites;
     };
     work.begins = [&](std::size_t suites, const std::string&) {
-      progress.update(static_cast<std::int64_t>(suites), of);
+      progress.update(static_cast<double>(suites), of);
     };
     input.calibration = runtime::calibrate(work);
   }

@@ -3,6 +3,8 @@
 #include "base/parse.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/limits.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
 
@@ -17,6 +19,9 @@ constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup
 constexpr std::array options{
     Option{"top", "K", "candidates to show (default: 5)"},
     Option{"objective", "time|tokens_per_s|memory", "what to rank by (default: time)"},
+    Option{"budget", "SECONDS",
+           "search for so long at most, about: a million ops a second count, so that the answer is "
+           "the same everywhere (default: 8)"},
     Option{"emit", "FRAMEWORK", "a snippet for a framework (not available yet)"},
 };
 
@@ -65,11 +70,17 @@ void run(const Arguments& arguments, Output& output) {
   job.resolved["top"] = job.request.top;
 
   const auto start = std::chrono::steady_clock::now();
+  constexpr double ops_per_second = 1e6;
+  job.request.most = {.ops = ops_per_second * seconds(arguments, "budget", "8"),
+                      .memory = usable_memory()};
   PlanResult result;
   {
-    Progress progress("plans simulated", output.quiet());
-    result =
-        plan(job.request, [&](std::int64_t done, std::int64_t of) { progress.update(done, of); });
+    const Interrupt interrupt;
+    Progress progress("searching,", output.quiet(), "ops at most");
+    result = plan(job.request, [&](double done, double of) {
+      progress.update(done, of);
+      return !Interrupt::asked();
+    });
   }
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
 
@@ -93,7 +104,8 @@ extern const Command plan{
         "ranks them and "
         "recommends one, with the reasons and with what was assumed. Degrees that are given are "
         "fixed, the "
-        "others are searched.",
+        "others are searched. All plans are bounded, the most promising ones simulated, as far as "
+        "--budget goes; Ctrl-C ends the search with what it has.",
     .arguments = "",
     .groups = groups,
     .options = options,

@@ -85,8 +85,7 @@ class Judge {
       regress::Predictor predictor(topologies());
       for (std::size_t i = next_++; i < files_.size(); i = next_++) {
         judge(predictor, i);
-        progress_->update(static_cast<std::int64_t>(++done_),
-                          static_cast<std::int64_t>(files_.size()));
+        progress_->update(static_cast<double>(++done_), static_cast<double>(files_.size()));
       }
     } catch (...) {
       const std::scoped_lock lock(mutex_);

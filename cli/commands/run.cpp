@@ -3,9 +3,11 @@
 #include "cli/backend.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
+#include "cli/limits.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_run.hpp"
 #include "runtime/calibrate/calibrate.hpp"
+#include "runtime/demand.hpp"
 #include "schedule/coverage.hpp"
 
 #include <algorithm>
@@ -33,6 +35,7 @@ constexpr std::array options{
     timeout_option,
     Option{"seed", "N", "of the random inputs (default: 1)"},
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev, as measured"},
+    force_option,
 };
 
 constexpr double noisy = 0.05;    // spread from which on a measurement is called noisy
@@ -50,12 +53,7 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job,
                                const SequencePlan& plan) {
   const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
   const auto build = [&](Phase phase) {
-    Schedule schedule = strategy.build(job.request.problem, plan, phase, job.request.build);
-    if (const Proof proof = prove(schedule); !proof.proven) {
-      throw InternalError(
-          fmt::format("{} is refuted: {}", short_name(plan), proof.counter_example));
-    }
-    return schedule;
+    return strategy.build(job.request.problem, plan, phase, job.request.build);
   };
   const std::vector<Phase> phases = phases_of(job.request.phase);
   runtime::TrialRequest trial;
@@ -70,6 +68,35 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job,
   trial.seed = static_cast<std::uint64_t>(whole(arguments, "seed", 1, 0));
   trial.execution.timeout = timeout_of(arguments);
   return trial;
+}
+
+/// Refuses what is more than this machine can run, before anything is built. The ranks of other
+/// processes are theirs to count.
+void expect_runnable(const Arguments& arguments, const runtime::TrialRequest& trial,
+                     const SequencePlan& plan) {
+  const int ranks = trial.transport->launched_ranks() > 0 ? 1 : plan.ranks();
+  const std::string what = fmt::format("the run of {}", short_name(plan));
+  if (ranks > most_threads && !arguments.has("force")) {
+    throw Refusal(ExitCode::infeasible,
+                  fmt::format("{} takes {} threads, and a process may have {}: fewer ranks, "
+                              "processes under mpirun, or --force",
+                              what, ranks, most_threads));
+  }
+  expect_feasible(arguments, what, {.ops = 0, .memory = trial_memory(trial, ranks)},
+                  "shorter sequences, fewer ranks or --iters need less");
+}
+
+void expect_proven(const runtime::TrialRequest& trial, const SequencePlan& plan, bool quiet) {
+  for (const std::optional<Schedule>* schedule : {&trial.forward, &trial.backward}) {
+    if (!*schedule) {
+      continue;
+    }
+    Progress progress(fmt::format("proving {},", to_string((*schedule)->phase)), quiet, "ops");
+    if (const Proof proof = prove(**schedule, progress.watch()); !proof.proven) {
+      throw InternalError(
+          fmt::format("{} is refuted: {}", short_name(plan), proof.counter_example));
+    }
+  }
 }
 
 /// The profile's, if these kernels measured it in this dtype.
@@ -163,10 +190,13 @@ void execute(const Arguments& given, Output& output) {
   trial.transport = &transport;
   trial.kernels = kernels;
   trial.engines = engines.get();
+  const bool quiet = output.quiet() || transport.launched_rank() > 0;
+  expect_runnable(arguments, trial, report.plan);
+  expect_proven(trial, report.plan, quiet);
   report.calibrated_pace = calibrated_pace(job, report);
   trial.pace = report.calibrated_pace && device == Device::cpu;
   {
-    Progress progress("running", output.quiet() || transport.launched_rank() > 0);
+    Progress progress("running", quiet, "iterations");
     trial.progress = [&](int done) { progress.update(std::max(done, 0), trial.iterations); };
     report.trial = run_trial(trial);
   }

@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
+#include "cli/limits.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
@@ -19,6 +20,7 @@ constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup
 constexpr std::array options{
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev"},
     Option{"dump-schedule", "FILE", "write the schedule as text, forward and then backward"},
+    force_option,
 };
 
 constexpr int most_trace_ranks = 512;
@@ -89,10 +91,15 @@ void run(const Arguments& given, Output& output) {
   }
 
   const auto start = std::chrono::steady_clock::now();
+  expect_feasible(arguments, fmt::format("the simulation of {}", short_name(plan)),
+                  effort_of(job.request, plan),
+                  "one of fewer GPUs, or of shorter rings, takes less");
   Evaluation evaluation;
   {
-    const Progress progress("simulating", output.quiet());
-    evaluation = evaluate(job.request, plan, {.fold = true, .timeline = false, .steps = true});
+    Progress progress("simulating", output.quiet(), "ops");
+    evaluation =
+        evaluate(job.request, plan,
+                 {.fold = true, .timeline = false, .steps = true, .watch = progress.watch()});
     if (const auto file = arguments.find("dump-schedule")) {
       write_schedules(job, plan, *file);
     }

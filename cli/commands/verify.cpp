@@ -1,10 +1,12 @@
 // sp-plan verify: the proof of one schedule, or the counter-example.
 #include "base/error.hpp"
 #include "cli/command.hpp"
+#include "cli/limits.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
 #include "schedule/arena.hpp"
+#include "schedule/demand.hpp"
 #include "schedule/text.hpp"
 
 #include <algorithm>
@@ -22,21 +24,45 @@ constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup
 constexpr std::array options{
     Option{"schedule", "FILE",
            "a schedule as text ('simulate --dump-schedule'), instead of a plan"},
+    force_option,
 };
 
-Bytes peak_memory(const Schedule& schedule) {
+/// Refuses what does not fit into this machine or takes too long: all phases, before the first.
+void expect_provable(const Arguments& arguments, const std::string& subject,
+                     const std::vector<Schedule>& schedules) {
+  constexpr double of_walking = 2;  // an op of a proof, in those of a simulation
+  constexpr double of_pair = 0.1;   // atoms that meet
+  Effort all;
+  for (const Schedule& schedule : schedules) {
+    const Demand demand = demand_of(schedule);
+    const double atoms = token_atoms_of(schedule);
+    all.ops += of_walking * demand.ops + of_pair * atoms * atoms * schedule.mesh.ulysses();
+    all.memory = std::max(all.memory, proof_memory(schedule));
+  }
+  expect_feasible(arguments, fmt::format("the proof of {}", subject), all,
+                  "a proof over fewer ranks needs less");
+}
+
+Bytes peak_memory(const Schedule& schedule, const Watch& watch) {
   Bytes peak{};
-  for (int r = 0; r < schedule.mesh.size(); ++r) {
+  const int ranks = schedule.mesh.size();
+  for (int r = 0; r < ranks; ++r) {
+    watch(r, ranks);
     peak = std::max(peak, plan_arena(schedule.program(Rank(r)), schedule.problem).total());
   }
   return peak;
 }
 
-Verified verified(const Schedule& schedule) {
-  Verified v{
-      .phase = std::string(to_string(schedule.phase)), .proof = prove(schedule), .peak_memory = {}};
+Verified verified(const Schedule& schedule, bool quiet) {
+  const std::string phase(to_string(schedule.phase));
+  Verified v{.phase = phase, .proof = {}, .peak_memory = {}};
+  {
+    Progress progress(fmt::format("proving {},", phase), quiet, "ops");
+    v.proof = prove(schedule, progress.watch());
+  }
   if (v.proof.proven) {
-    v.peak_memory = peak_memory(schedule);
+    Progress progress(fmt::format("memory of {},", phase), quiet, "ranks");
+    v.peak_memory = peak_memory(schedule, progress.watch());
   }
   return v;
 }
@@ -76,22 +102,23 @@ std::vector<Schedule> read_schedules(const std::string& file) {
   return schedules;
 }
 
-Verification verify_file(const std::string& file) {
-  Verification result{.subject = file, .schedules = {}};
-  for (const Schedule& schedule : read_schedules(file)) {
-    result.schedules.push_back(verified(schedule));
+Verification verify_all(const Arguments& arguments, const std::string& subject,
+                        const std::vector<Schedule>& schedules, bool quiet) {
+  expect_provable(arguments, subject, schedules);
+  Verification result{.subject = subject, .schedules = {}};
+  for (const Schedule& schedule : schedules) {
+    result.schedules.push_back(verified(schedule, quiet));
   }
   return result;
 }
 
-Verification verify_plan(const Job& job, const SequencePlan& plan) {
-  Verification result{.subject = short_name(plan), .schedules = {}};
+std::vector<Schedule> schedules_of(const Job& job, const SequencePlan& plan) {
   const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
+  std::vector<Schedule> schedules;
   for (const Phase phase : phases_of(job.request.phase)) {
-    result.schedules.push_back(
-        verified(strategy.build(job.request.problem, plan, phase, job.request.build)));
+    schedules.push_back(strategy.build(job.request.problem, plan, phase, job.request.build));
   }
-  return result;
+  return schedules;
 }
 
 void refuse(const Verification& verification) {
@@ -115,11 +142,8 @@ void run(const Arguments& given, Output& output) {
       }
     }
     arguments.expect_no_positionals();
-    Verification verification;
-    {
-      const Progress progress("proving", output.quiet());
-      verification = verify_file(*file);
-    }
+    const Verification verification =
+        verify_all(arguments, *file, read_schedules(*file), output.quiet());
     output.result(
         verification_document(verification, nullptr, nullptr, elapsed()),
         [&](const Style& style) { return verification_table(verification, nullptr, style); });
@@ -129,11 +153,8 @@ void run(const Arguments& given, Output& output) {
   adopt_plan_file(arguments);
   Job job = read_job(arguments, MachineNeed::optional);
   const SequencePlan plan = read_plan(job);
-  Verification verification;
-  {
-    const Progress progress("proving", output.quiet());
-    verification = verify_plan(job, plan);
-  }
+  const Verification verification =
+      verify_all(arguments, short_name(plan), schedules_of(job, plan), output.quiet());
   output.result(verification_document(verification, &job, &plan, elapsed()),
                 [&](const Style& style) { return verification_table(verification, &job, style); });
   refuse(verification);

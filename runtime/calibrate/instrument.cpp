@@ -1,5 +1,6 @@
 #include "runtime/calibrate/instrument.hpp"
 
+#include "base/available_memory.hpp"
 #include "base/error.hpp"
 
 #include <unistd.h>
@@ -44,7 +45,7 @@ Instrument::Room Instrument::room_of(const EngineBench& bench) {
   const std::size_t devices = mine.size();
   mine.push_back({.pool = fmt::format("host {}", name.data()),
                   .needed = Bytes(0),
-                  .available = memory_available()});
+                  .available = available_memory()});
   std::string pools;
   for (const MemoryDemand& pool : mine) {
     pools += pool.pool + "\n";

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -46,8 +48,10 @@ Pipe make_terminal() {
   return {master, slave};
 }
 
-/// Reads both until both are closed, so that neither can fill up and block the program.
-void drain(int out, std::string& out_text, int err, std::string& err_text) {
+/// Reads both until both are closed, so that neither can fill up and block the program. `heard` is
+/// told after every piece.
+void drain(int out, std::string& out_text, int err, std::string& err_text,
+           const std::function<void()>& heard) {
   std::array<pollfd, 2> files{{{out, POLLIN, 0}, {err, POLLIN, 0}}};
   const std::array<std::string*, 2> texts{&out_text, &err_text};
   int open = 2;
@@ -60,6 +64,7 @@ void drain(int out, std::string& out_text, int err, std::string& err_text) {
       const ssize_t n = ::read(files[i].fd, block.data(), block.size());
       if (n > 0) {
         texts[i]->append(block.data(), static_cast<std::size_t>(n));
+        heard();
       } else {  // the end; a terminal says EIO
         files[i].fd = -1;
         --open;
@@ -70,7 +75,8 @@ void drain(int out, std::string& out_text, int err, std::string& err_text) {
 
 }  // namespace
 
-Running::Running(const std::vector<std::string>& words, const RunOptions& options) {
+Running::Running(const std::vector<std::string>& words, const RunOptions& options)
+    : interrupt_at_(options.interrupt_at) {
   const std::string program = build_path(options.program).string();
   const Pipe out = options.terminal ? make_terminal() : make_pipe();
   const Pipe err = make_pipe();
@@ -90,6 +96,10 @@ Running::Running(const std::vector<std::string>& words, const RunOptions& option
     } else if (!options.err_file.empty()) {
       ::dup2(::open(options.err_file.c_str(), O_WRONLY), STDERR_FILENO);
     }
+    if (options.address_space > 0) {
+      const rlimit most{.rlim_cur = options.address_space, .rlim_max = options.address_space};
+      ::setrlimit(RLIMIT_AS, &most);
+    }
     ::unsetenv("NO_COLOR");
     ::unsetenv("SP_PLAN_DATA");
     for (const auto& [name, value] : options.environment) {
@@ -105,7 +115,10 @@ Running::Running(const std::vector<std::string>& words, const RunOptions& option
 }
 
 Running::Running(Running&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), out_(other.out_), err_(other.err_) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      out_(other.out_),
+      err_(other.err_),
+      interrupt_at_(std::move(other.interrupt_at_)) {}
 
 Running::~Running() {
   if (pid_ > 0) {
@@ -116,11 +129,23 @@ Running::~Running() {
 
 Result Running::end() {
   Result result;
-  drain(out_, result.out, err_, result.err);
+  bool interrupted = interrupt_at_.empty();
+  drain(out_, result.out, err_, result.err, [&] {
+    if (!interrupted && result.err.find(interrupt_at_) != std::string::npos) {
+      interrupted = true;
+      ::kill(pid_, SIGINT);
+    }
+  });
   ::close(out_);
   ::close(err_);
   int status = 0;
-  ::waitpid(std::exchange(pid_, -1), &status, 0);
+  rusage usage{};
+  ::wait4(std::exchange(pid_, -1), &status, 0, &usage);
+  result.peak_kilobytes = usage.ru_maxrss;
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  result.core_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }

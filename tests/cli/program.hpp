@@ -1,6 +1,7 @@
 // Runs the real sp-plan and catches what it says.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -12,13 +13,17 @@ struct Result {
   int code = -1;
   std::string out;
   std::string err;
+  double core_seconds = 0;  // of a core, however busy the machine is
+  long peak_kilobytes = 0;  // resident
 };
 
 struct RunOptions {
   std::string program = "cli/sp-plan";  // in the build tree
   std::map<std::string, std::string> environment;
-  bool terminal = false;  // stdout is a terminal (a pseudo terminal, read into `out`)
-  std::string err_file;   // where stderr goes instead of `err`; "closed": it is
+  bool terminal = false;            // stdout is a terminal (a pseudo terminal, read into `out`)
+  std::string err_file;             // where stderr goes instead of `err`; "closed": it is
+  std::string interrupt_at;         // once stderr has this, Ctrl-C is sent; empty: never
+  std::uint64_t address_space = 0;  // bytes that the program may map; 0: no limit
 };
 
 /// A sp-plan that runs meanwhile, of several that talk to each other.
@@ -37,6 +42,7 @@ class Running {
  private:
   int pid_ = -1;  // -1: it has ended
   int out_ = -1, err_ = -1;
+  std::string interrupt_at_;
 };
 
 /// `words` without the program's name.

@@ -29,7 +29,7 @@ std::vector<std::string> names(const Cluster& cluster, int from, int to) {
   std::vector<std::string> result;
   const Path path = cluster.path(from, to);
   for (const LinkId id : path.links()) {
-    result.push_back(cluster.links()[id.index()].name);
+    result.push_back(cluster.name_of(cluster.links()[id.index()]));
   }
   return result;
 }
@@ -191,7 +191,7 @@ TEST_CASE("links of one kind have one capacity, and know their first GPU") {
     std::set<std::string> link_names;
     for (std::size_t i = 0; i < cluster.links().size(); ++i) {
       const Link& link = cluster.links()[i];
-      CHECK(link_names.insert(link.name).second);
+      CHECK(link_names.insert(cluster.name_of(link)).second);
       CHECK(cluster.link(link.kind, link.first_gpu) == LinkId(i));
       CHECK(link.capacity == cluster.links()[cluster.link(link.kind, 0).index()].capacity);
     }

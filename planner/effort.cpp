@@ -1,0 +1,94 @@
+// What predictions take of the machine that predicts: numbers of ops and bytes, known before.
+#include "planner/evaluator.hpp"
+#include "sim/demand.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace spp {
+namespace {
+
+constexpr std::array phases{Phase::forward, Phase::backward};
+
+}  // namespace
+
+double Evaluator::ops_of_walk(const SequencePlan& plan, const Strategy& strategy) const {
+  constexpr double walked_ranks = 2;
+  double ops = 0;
+  for (const Phase phase : phases) {
+    if (needs(phase)) {
+      const Demand all = demand_of(strategy.build(request_.problem, plan, phase, request_.build));
+      ops += walked_ranks * all.ops_of_rank();
+    }
+  }
+  return ops;
+}
+
+double Evaluator::ops_of_folding(const SequencePlan& plan) const {
+  constexpr double of_rank = 3;  // it is mapped, named and joined with others, link by link
+  return of_rank * plan.ranks();
+}
+
+double Evaluator::least_ops(const SequencePlan& plan, const Strategy& strategy) const {
+  double ops = ops_of_folding(plan);
+  for (const Phase phase : phases) {
+    if (needs(phase)) {
+      const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
+      const Demand all = demand_of(schedule);
+      const bool folds = schedule.symmetry.ulysses || schedule.symmetry.ring;
+      ops += folds ? all.ops_of_rank() : all.ops;
+    }
+  }
+  return ops;
+}
+
+sim::Folding Evaluator::fold(const SequencePlan& plan, const Strategy& strategy, bool fold) const {
+  // Both phases have the same symmetry.
+  const Phase any = needs(Phase::forward) ? Phase::forward : Phase::backward;
+  const Schedule schedule = strategy.build(request_.problem, plan, any, request_.build);
+  const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
+  return fold ? sim::Folding::largest(schedule, placement)
+              : sim::Folding::none(schedule, placement);
+}
+
+Effort Evaluator::effort(const SequencePlan& plan, const Strategy& strategy,
+                         const sim::Folding& folding) const {
+  constexpr std::int64_t folded_rank = 64;
+  Effort effort;
+  for (const Phase phase : phases) {
+    if (needs(phase)) {
+      const sim::SimulationDemand demand =
+          sim::demand_of(strategy.build(request_.problem, plan, phase, request_.build), folding);
+      effort.ops += demand.ops + demand.flows;
+      effort.memory = std::max(effort.memory, demand.memory);
+    }
+  }
+  effort.memory += Bytes(folded_rank) * std::int64_t{plan.ranks()};
+  return effort;
+}
+
+Watch Evaluator::watch_of(const SequencePlan& plan, const Strategy& strategy,
+                          const EvaluationOptions& options, const Findings& findings) const {
+  if (!options.watch) {
+    return {};
+  }
+  double all = 0;
+  for (const Phase phase : phases) {
+    if (needs(phase)) {
+      const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
+      all += sim::demand_of(schedule, *findings.folding).ops;
+    }
+  }
+  return [watch = options.watch, before = findings.ops, all](double done, double) {
+    return watch(before + done, all);
+  };
+}
+
+Effort effort_of(const Request& request, const SequencePlan& plan,
+                 const EvaluationOptions& options) {
+  const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
+  const Evaluator evaluator(request);
+  return evaluator.effort(plan, strategy, evaluator.fold(plan, strategy, options.fold));
+}
+
+}  // namespace spp

@@ -1,0 +1,253 @@
+#include "planner/search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace spp {
+namespace {
+
+struct Ranked {
+  SequencePlan plan;
+  const Strategy* strategy = nullptr;
+  double bound = 0;
+  bool walked = false;  // the bound is the tighter one
+  Bytes memory{};
+};
+
+std::vector<Ranked> candidates_of(const Evaluator& evaluator,
+                                  const std::vector<SequencePlan>& legal) {
+  std::vector<Ranked> all;
+  all.reserve(legal.size());
+  for (const SequencePlan& p : legal) {
+    const Strategy& s = strategies::by_name(p.strategy, "strategy");
+    all.push_back({.plan = p,
+                   .strategy = &s,
+                   .bound = evaluator.lower_bound(p, s),
+                   .memory = evaluator.least_memory(p, s)});
+  }
+  return all;
+}
+
+/// Heap order of the search: the smallest bound (or memory, if that is wanted) comes first.
+bool less_promising(const Request& request, const Ranked& a, const Ranked& b) {
+  if (request.objective == Objective::memory && a.memory != b.memory) {
+    return a.memory > b.memory;
+  }
+  return a.bound > b.bound;
+}
+
+/// What the last of the first `top` plans has of what `value` asks for; nothing until there are as
+/// many.
+template <class Value>
+auto last_of_the_first(const PlanResult& result, const Request& request, const Value& value) {
+  std::vector<decltype(value(Prediction()))> values;
+  for (const Candidate& c : result.candidates) {
+    values.push_back(value(c.predicted));
+  }
+  const auto nth = static_cast<std::size_t>(request.top - 1);
+  if (values.size() <= nth) {
+    return std::optional<typename decltype(values)::value_type>();
+  }
+  std::ranges::nth_element(values, values.begin() + (request.top - 1));
+  return std::optional(values[nth]);
+}
+
+/// Slower than this a plan is not among the first `top`; infinite until there are as many.
+double limit_of(const PlanResult& result, const Request& request) {
+  constexpr double none = std::numeric_limits<double>::infinity();
+  return request.objective == Objective::memory
+             ? none
+             : last_of_the_first(result, request, [](const Prediction& p) {
+                 return p.step.count();
+               }).value_or(none);
+}
+
+/// Whether the plans from the next one on cannot matter any more: it promises the most of them.
+bool settled(const PlanResult& result, const Request& request, const Ranked& next) {
+  if (request.objective == Objective::memory) {
+    const auto most =
+        last_of_the_first(result, request, [](const Prediction& p) { return p.memory.total(); });
+    return most && next.memory >= *most;
+  }
+  return next.bound > limit_of(result, request);
+}
+
+Rejected too_large(const SequencePlan& plan, Bytes memory, const Request& request) {
+  return {.plan = plan,
+          .rule = "memory",
+          .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers",
+                                memory.as_double() / 1e9, request.memory.as_double() / 1e9)};
+}
+
+/// The search: a heap of plans, the most promising first, and what it may still spend.
+class Search {
+ public:
+  Search(const Request& request, const Evaluator& evaluator, const Watch& watch, PlanResult& result)
+      : request_(request), evaluator_(evaluator), watch_(watch), result_(result) {}
+
+  void add(const Ranked& plan) { queue_.push_back(plan); }
+  [[nodiscard]] std::vector<Candidate> run();
+  /// Simulates one plan if that is not too much; else bounds it.
+  [[nodiscard]] Candidate simulated_or_bounded(const Ranked& r);
+
+ private:
+  /// Says whether there is as much left, and takes it.
+  bool spend(double ops) {
+    if (spent_ + ops > request_.most.ops) {
+      return false;
+    }
+    spent_ += ops;
+    return true;
+  }
+  void walk(Ranked& r);
+  /// Nothing: too much.
+  [[nodiscard]] std::optional<sim::Folding> afford(const Ranked& r);
+  void simulate(const Ranked& r);
+  /// `running`: ops of the simulation that runs.
+  bool go_on(double running);
+  [[nodiscard]] std::vector<Candidate> best_of_skipped();
+
+  const Request& request_;
+  const Evaluator& evaluator_;
+  const Watch& watch_;
+  PlanResult& result_;
+  std::vector<Ranked> queue_;
+  std::vector<Ranked> skipped_;
+  double spent_ = 0;
+  bool given_up_ = false;
+};
+
+bool Search::go_on(double running) {
+  if (watch_ && !given_up_) {
+    given_up_ = std::isfinite(request_.most.ops) ? !watch_(spent_ + running, request_.most.ops)
+                                                 : !watch_(static_cast<double>(result_.simulated),
+                                                           static_cast<double>(result_.searched));
+  }
+  return !given_up_;
+}
+
+void Search::walk(Ranked& r) {
+  r.walked = true;
+  if (spend(evaluator_.ops_of_walk(r.plan, *r.strategy))) {
+    r.bound = std::max(r.bound, evaluator_.walked_bound(r.plan, *r.strategy));
+  }
+}
+
+std::optional<sim::Folding> Search::afford(const Ranked& r) {
+  if (spent_ + evaluator_.least_ops(r.plan, *r.strategy) > request_.most.ops ||
+      !spend(evaluator_.ops_of_folding(r.plan))) {
+    return std::nullopt;
+  }
+  sim::Folding folding = evaluator_.fold(r.plan, *r.strategy, true);
+  const Effort effort = evaluator_.effort(r.plan, *r.strategy, folding);
+  return effort.memory <= request_.most.memory && spend(effort.ops)
+             ? std::optional(std::move(folding))
+             : std::nullopt;
+}
+
+void Search::simulate(const Ranked& r) {
+  const double before = spent_;
+  const std::optional<sim::Folding> folding = afford(r);
+  if (!folding) {
+    skipped_.push_back(r);
+    return;
+  }
+  const double paid = spent_ - before;
+  constexpr double begins = 0.1;  // of a simulation: ranks, windows, walks of what is next
+  double took = std::max(begins * paid, std::min(paid, 1e4));
+  ++result_.simulated;
+  const EvaluationOptions options{.folding = &*folding, .watch = [&](double done, double of) {
+                                    took = std::max(took, paid * std::min(done / of, 1.0));
+                                    return go_on(took - paid);
+                                  }};
+  auto evaluation = evaluator_.evaluate(r.plan, *r.strategy, options, limit_of(result_, request_));
+  if (!evaluation) {  // slower than the last that is shown, or given up: the rest is left
+    spent_ -= paid - took;
+  }
+  if (given_up_) {
+    --result_.simulated;
+    skipped_.push_back(r);
+  } else if (evaluation) {
+    Candidate& c = evaluation->candidate;
+    if (c.predicted.fits) {
+      result_.candidates.push_back(std::move(c));
+    } else {  // only because ops overlap
+      result_.rejected.push_back(too_large(c.plan, c.predicted.memory.total(), request_));
+    }
+  }
+}
+
+std::vector<Candidate> Search::run() {
+  const auto later = [&](const Ranked& a, const Ranked& b) {
+    return less_promising(request_, a, b);
+  };
+  std::ranges::make_heap(queue_, later);
+  while (!queue_.empty() && go_on(0) && !settled(result_, request_, queue_.front())) {
+    std::ranges::pop_heap(queue_, later);
+    if (Ranked& r = queue_.back(); !r.walked && request_.objective != Objective::memory) {
+      walk(r);
+      std::ranges::push_heap(queue_, later);
+      continue;
+    }
+    simulate(queue_.back());
+    queue_.pop_back();
+  }
+  if (given_up_) {
+    skipped_.insert(skipped_.end(), queue_.begin(), queue_.end());
+  }
+  return best_of_skipped();
+}
+
+std::vector<Candidate> Search::best_of_skipped() {
+  std::erase_if(skipped_, [&](const Ranked& r) { return settled(result_, request_, r); });
+  std::ranges::stable_sort(
+      skipped_, [&](const Ranked& a, const Ranked& b) { return less_promising(request_, b, a); });
+  result_.unsettled = static_cast<std::int64_t>(skipped_.size());
+  std::vector<Candidate> best;
+  for (const Ranked& r : skipped_) {
+    if (static_cast<int>(best.size()) == request_.top) {
+      break;
+    }
+    best.push_back(evaluator_.bounded(r.plan, *r.strategy, r.bound));
+  }
+  return best;
+}
+
+Candidate Search::simulated_or_bounded(const Ranked& r) {
+  const std::optional<sim::Folding> folding = afford(r);
+  auto evaluation =
+      folding ? evaluator_.evaluate(
+                    r.plan, *r.strategy,
+                    {.folding = &*folding, .watch = [&](double, double) { return go_on(0); }})
+              : std::nullopt;
+  return evaluation ? std::move(evaluation->candidate)
+                    : evaluator_.bounded(r.plan, *r.strategy, r.bound);
+}
+
+}  // namespace
+
+std::vector<Candidate> search(const Request& request, const Evaluator& evaluator,
+                              const std::vector<SequencePlan>& legal, const Watch& watch,
+                              PlanResult& result) {
+  Search plans(request, evaluator, watch, result);
+  std::optional<Ranked> leanest;
+  for (const Ranked& r : candidates_of(evaluator, legal)) {
+    leanest = !leanest || r.memory < leanest->memory ? r : *leanest;
+    if (r.memory <= request.memory) {
+      plans.add(r);
+      continue;
+    }
+    result.rejected.push_back(too_large(r.plan, r.memory, request));
+  }
+  std::vector<Candidate> bounded = plans.run();
+  if (result.candidates.empty() && bounded.empty()) {
+    result.any_fits = false;
+    if (leanest) {
+      result.candidates.push_back(plans.simulated_or_bounded(*leanest));
+    }
+  }
+  return bounded;
+}
+
+}  // namespace spp

@@ -1,0 +1,180 @@
+#include "schedule/demand.hpp"
+
+#include "schedule/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace spp {
+namespace {
+
+/// Calls `visit(i)` for at most `most` numbers below `count`, spread out, the first among them; not
+/// evenly, since loops may have a period.
+template <class Visit>
+std::int64_t sample(std::int64_t count, std::int64_t most, Visit visit) {
+  const std::int64_t samples = std::min(count, most);
+  for (std::int64_t s = 0; s < samples; ++s) {
+    constexpr double golden = 0.6180339887498949;
+    const double place = static_cast<double>(s) + std::fmod(golden * static_cast<double>(s), 1.0);
+    visit(count <= most ? s
+                        : static_cast<std::int64_t>(place * static_cast<double>(count) /
+                                                    static_cast<double>(samples)));
+  }
+  return samples;
+}
+
+/// Messages that one rank's op sends to other ranks.
+double messages_of(const OpBody& body, Rank rank) {
+  return std::visit(
+      [&](const auto& op) -> double {
+        using O = std::decay_t<decltype(op)>;
+        if constexpr (requires { op.group; }) {
+          return op.group.size - 1;
+        } else if constexpr (std::is_same_v<O, Exchange>) {
+          return op.to.valid() && op.to != rank ? 1 : 0;
+        } else {
+          return 0;
+        }
+      },
+      body);
+}
+
+/// Adds what one rank does, by samples of its loops. `visit` sees every sampled op.
+template <class Visit>
+void add_rank(Demand& demand, const Program& program, Rank rank, Visit visit) {
+  OpList ops;
+  for (const Loop& loop : program.loops) {
+    Demand some;
+    const std::int64_t samples = sample(loop.trips, sampled_trips, [&](std::int64_t trip) {
+      ops.clear();
+      loop.body(trip, ops);
+      some.ops += static_cast<double>(ops.size());
+      for (const Op& op : ops) {
+        some.messages += messages_of(op.body, rank);
+        visit(op);
+      }
+    });
+    if (samples > 0) {
+      const double times = static_cast<double>(loop.trips) / static_cast<double>(samples);
+      demand.ops += times * some.ops;
+      demand.messages += times * some.messages;
+    }
+  }
+  demand.buffers += static_cast<double>(program.buffers.size());
+}
+
+/// Atoms of the proof's grid (atoms.hpp).
+struct Grid {
+  double tokens = 1;    // token atoms
+  double of_atom = 1;   // tokens of one
+  double q_heads = 1;   // query heads of one head atom
+  double kv_heads = 1;  // KV heads of one
+  int parts = 1, replicas = 1;
+
+  explicit Grid(const Schedule& s) : parts(s.mesh.ulysses()) {
+    const HeadSplit split(s.problem, parts, parts == 1 ? HeadPolicy::divide : s.plan.heads);
+    replicas = split.replicas();
+    q_heads = static_cast<double>(s.problem.q_heads) / parts;
+    kv_heads = static_cast<double>(s.problem.kv_heads) * replicas / parts;
+    // Zigzag: the two halves of a home are two atoms, where it is not cut within a half.
+    const int cuts = s.mesh.ulysses() * s.mesh.team();
+    const bool halves = s.plan.layout == Layout::zigzag && cuts % 2 == 1;
+    tokens = static_cast<double>(s.mesh.size()) + (halves ? s.mesh.teams() : 0);
+    of_atom = static_cast<double>(s.problem.seq) / tokens;
+  }
+};
+
+constexpr double bytes_of_word = 8;
+/// What an allocation takes beside its bytes, and at least.
+constexpr double allocation = 16;
+constexpr double smallest = 32;
+
+/// An AtomSet of up to `atoms` atoms; of a mask that hides half, three quarters on average.
+double set_bytes(double atoms) {
+  return std::max(smallest, 0.75 * std::ceil(atoms / 64) * bytes_of_word + allocation);
+}
+
+/// Pieces of one buffer when it is full, with what they have met.
+double content_bytes(const Buffer& buffer, const Grid& grid) {
+  constexpr double piece = 56;    // a cell and two sets
+  constexpr double growth = 1.5;  // of vectors that are filled one by one
+  const bool kv = buffer.tensor == Tensor::k || buffer.tensor == Tensor::v ||
+                  buffer.tensor == Tensor::d_k || buffer.tensor == Tensor::d_v;
+  const double pieces = std::max(1.0, static_cast<double>(buffer.tokens) / grid.of_atom) *
+                        std::max(1.0, buffer.heads / (kv ? grid.kv_heads : grid.q_heads));
+  double sets = 0;
+  switch (buffer.tensor) {
+    case Tensor::out:
+      sets = 2 * set_bytes(grid.tokens);
+      break;
+    case Tensor::lse:
+    case Tensor::d_q:
+      sets = set_bytes(grid.tokens);
+      break;
+    case Tensor::d_k:
+    case Tensor::d_v:
+      sets = set_bytes(grid.tokens * grid.replicas);
+      break;
+    case Tensor::q:
+    case Tensor::k:
+    case Tensor::v:
+    case Tensor::d_out:
+    case Tensor::delta:
+      break;
+  }
+  return pieces * (growth * piece + sets);
+}
+
+/// What a rank's place in the walk takes: a program, its loops and names, and where it is.
+constexpr double buffer_bytes = 280;
+constexpr double walker_bytes = 6000;
+
+}  // namespace
+
+Demand demand_of(const Schedule& schedule) {
+  Demand demand{.ranks = schedule.mesh.size()};
+  const std::int64_t samples = sample(demand.ranks, sampled_ranks, [&](std::int64_t r) {
+    const Rank rank(static_cast<int>(r));
+    add_rank(demand, schedule.program(rank), rank, [](const Op&) {});
+  });
+  const double times = static_cast<double>(demand.ranks) / static_cast<double>(samples);
+  demand.ops *= times;
+  demand.messages *= times;
+  demand.buffers *= times;
+  return demand;
+}
+
+double token_atoms_of(const Schedule& schedule) { return Grid(schedule).tokens; }
+
+Bytes proof_memory(const Schedule& schedule) {
+  const Grid grid(schedule);
+  const int ranks = schedule.mesh.size();
+  double of_ranks = 0;
+  const std::int64_t samples = sample(ranks, sampled_ranks, [&](std::int64_t r) {
+    const Rank rank(static_cast<int>(r));
+    const Program program = schedule.program(rank);
+    of_ranks += walker_bytes + buffer_bytes * static_cast<double>(program.buffers.size());
+    for (const Buffer& buffer : program.buffers) {
+      of_ranks += content_bytes(buffer, grid);
+    }
+    Demand unused;
+    double widest = 0;  // set of tokens that ops name: the grid remembers the atoms of each
+    add_rank(unused, program, rank, [&](const Op& op) {
+      if (const auto* forward = std::get_if<AttentionForward>(&op.body)) {
+        widest = std::max(widest, static_cast<double>(forward->k_tokens.count()));
+      } else if (const auto* backward = std::get_if<AttentionBackward>(&op.body)) {
+        widest = std::max(widest, static_cast<double>(backward->k_tokens.count()));
+      }
+    });
+    of_ranks += 2 * sizeof(int) * widest / grid.of_atom;
+  });
+  of_ranks *= static_cast<double>(ranks) / static_cast<double>(samples);
+  const double pairs = grid.tokens * grid.tokens;
+  const double meetings = sizeof(std::int32_t) * grid.parts * pairs;
+  const double masks = pairs / 8 * (1 + 0.75 * (1 + grid.replicas));
+  constexpr double most = 9e18;  // a Bytes holds it
+  return Bytes(static_cast<std::int64_t>(std::min(most, meetings + masks + of_ranks)));
+}
+
+}  // namespace spp
