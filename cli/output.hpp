@@ -8,6 +8,7 @@
 //                           then; --quiet: never
 #pragma once
 
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "cli/options.hpp"
 
@@ -74,11 +75,6 @@ class Output {
 
 /// JSON made for people too: objects indented, lists of scalars in one line. Ends with a newline.
 std::string to_text(const Json& document);
-
-/// Refuses a file that cannot be written, before long work is done for it. InputError(option).
-void expect_writable(const std::string& file, std::string_view option);
-/// Whole or not at all; what is not a regular file (a pipe, /dev/null) is written in place.
-void write_file(const std::string& file, std::string_view text);
 
 /// Writes to stderr: "sp-plan: …" in one line.
 void complain(std::string_view message);

@@ -3,11 +3,11 @@
 #include "regress/corpus.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/suggest.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 
 namespace spp::regress {
@@ -212,9 +212,11 @@ std::optional<double> positive(const JsonView& object, std::string_view key) {
   if (!view) {
     return std::nullopt;
   }
+  constexpr double least = 1e-12;
+  constexpr double most = 1e18;
   const double value = view->number();
-  if (!(value > 0) || !std::isfinite(value)) {
-    view->fail(fmt::format("{} is not above 0", value));
+  if (!(value >= least) || value > most) {
+    view->fail(fmt::format("{} is no measurement ({} to {})", value, least, most));
   }
   return value;
 }
@@ -457,18 +459,14 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
 }
 
 std::vector<std::filesystem::path> corpus_files(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
   std::error_code ec;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ec)) {
-    if (entry.path().extension() == ".json") {
-      files.push_back(entry.path());
+  if (std::filesystem::is_directory(folder, ec)) {
+    std::vector<std::filesystem::path> files = files_in(folder, ".json");
+    if (!files.empty()) {
+      return files;
     }
   }
-  if (files.empty()) {
-    throw InputError(folder.string(), "holds no corpus files (*.json)");
-  }
-  std::ranges::sort(files);
-  return files;
+  throw InputError(folder.string(), "holds no corpus files (*.json)");
 }
 
 }  // namespace spp::regress

@@ -1,10 +1,11 @@
 #include "runtime/memory.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
+#include <sstream>
 #include <string>
 
 namespace spp::runtime {
@@ -17,7 +18,7 @@ Bytes aligned(Bytes size) {
 
 /// A number of bytes alone in a file; nothing if it is not there, or "max".
 std::int64_t number_in(const char* file, std::int64_t otherwise) {
-  std::ifstream in(file);
+  std::istringstream in(system_text(file));
   std::int64_t value = 0;
   return in >> value ? value : otherwise;
 }
@@ -36,7 +37,7 @@ Bytes memory_needed(const StoredProgram& program, const Problem& problem, Memory
 
 Bytes memory_available() {
   std::int64_t available = 0;
-  std::ifstream info("/proc/meminfo");
+  std::istringstream info(system_text("/proc/meminfo"));
   for (std::string line; std::getline(info, line);) {
     if (line.starts_with("MemAvailable:")) {
       available = std::stoll(line.substr(line.find(':') + 1)) * 1024;

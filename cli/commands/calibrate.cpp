@@ -227,7 +227,9 @@ using SamplesBySuite = std::map<std::string, std::vector<runtime::Series>>;
 
 std::string partial_file(const Request& r) { return r.file + ".partial"; }
 
-void save(const Request& r, const SamplesBySuite& samples) {
+/// What cannot be written only costs the chance to go on later: it ends no measurement. False, and
+/// a warning, then.
+bool save(const Request& r, const SamplesBySuite& samples) {
   Json json = document("calibration");
   json["key"] = r.key();
   json["suites"] = Json::object();
@@ -237,13 +239,20 @@ void save(const Request& r, const SamplesBySuite& samples) {
       series.push_back(runtime::to_json(s));
     }
   }
-  write_file(partial_file(r), to_text(json));
+  try {
+    write_file(partial_file(r), to_text(json));
+  } catch (const InputError& e) {
+    complain(fmt::format("warning: {}; measuring goes on, but could not be resumed", e.what()));
+    return false;
+  }
+  return true;
 }
 
 SamplesBySuite load(const Request& r) {
   SamplesBySuite samples;
   const std::string file = partial_file(r);
-  if (!std::filesystem::exists(file)) {
+  std::error_code ec;
+  if (!std::filesystem::exists(file, ec)) {
     return samples;
   }
   const Json json = read_json(file);
@@ -326,9 +335,10 @@ runtime::CalibrationRequest measurement(const Request& r, SamplesBySuite& done) 
   if (std::ranges::find(r.suites, "attention") != r.suites.end()) {
     m.blocks = blocks_of(r);
   }
-  m.ended = [&r, &done](const std::string& suite, const std::vector<runtime::Series>& series) {
+  m.ended = [&r, &done, saving = true](const std::string& suite,
+                                       const std::vector<runtime::Series>& series) mutable {
     done[suite] = series;
-    save(r, done);
+    saving = saving && save(r, done);
   };
   return m;
 }

@@ -1,5 +1,6 @@
 // sp-plan verify: the proof of one schedule, or the counter-example.
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "cli/command.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_json.hpp"
@@ -10,9 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 namespace spp::cli::commands {
 namespace {
@@ -32,6 +30,14 @@ Bytes peak_memory(const Schedule& schedule) {
   return peak;
 }
 
+/// A proof takes the program of every rank: a text that lacks one ends here, before anything is
+/// built for as many ranks as it says.
+void expect_programs(const Schedule& schedule) {
+  for (int r = 0; r < schedule.mesh.size(); ++r) {
+    (void)schedule.program(Rank(r));
+  }
+}
+
 Verified verified(const Schedule& schedule) {
   Verified v{
       .phase = std::string(to_string(schedule.phase)), .proof = prove(schedule), .peak_memory = {}};
@@ -41,25 +47,10 @@ Verified verified(const Schedule& schedule) {
   return v;
 }
 
-std::string read_file(const std::string& file) {
-  std::error_code ec;
-  if (std::filesystem::is_directory(file, ec)) {
-    throw InputError("--schedule", fmt::format("'{}' is a folder, not a schedule", file));
-  }
-  const std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw InputError("--schedule",
-                     fmt::format("'{}' cannot be read (no such file, or no permission)", file));
-  }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 /// A file holds one schedule after the other, each under its line "sp-plan/schedule …". What stands
 /// before a piece is replaced by empty lines, so that complaints name the lines of the file.
 std::vector<Schedule> read_schedules(const std::string& file) {
-  const std::string text = read_file(file);
+  const std::string text = read_text_file(file, "--schedule", {.most = most_lines_text});
   constexpr std::string_view heading = "\nsp-plan/schedule ";
   std::vector<Schedule> schedules;
   std::size_t begin = 0;
@@ -79,6 +70,7 @@ std::vector<Schedule> read_schedules(const std::string& file) {
 Verification verify_file(const std::string& file) {
   Verification result{.subject = file, .schedules = {}};
   for (const Schedule& schedule : read_schedules(file)) {
+    expect_programs(schedule);
     result.schedules.push_back(verified(schedule));
   }
   return result;

@@ -17,7 +17,10 @@ struct Result {
 struct RunOptions {
   std::string program = "cli/sp-plan";  // in the build tree
   std::map<std::string, std::string> environment;
-  bool terminal = false;  // stdout is a terminal (a pseudo terminal, read into `out`)
+  bool terminal = false;              // stdout is a terminal (a pseudo terminal, read into `out`)
+  std::filesystem::path folder = {};  // where it starts; empty: where the tests run
+  std::string input = {};             // what comes through a pipe on stdin; empty: /dev/null
+  bool nobody = false;                // root's tests run it without root's rights
 };
 
 /// `words` without the program's name.

@@ -17,7 +17,7 @@ namespace {
 CorpusFile read(const Json& document) {
   const test::TempDir folder;
   const auto file = folder.path() / "example.json";
-  write_file_atomically(file, document.dump());
+  write_file(file, document.dump());
   return read_corpus_file(file);
 }
 
