@@ -28,9 +28,6 @@ std::optional<std::string> test_in(std::string_view text) {
   return std::nullopt;
 }
 
-/// Sizes of one test: the tests themselves double from a size to the next, or step.
-constexpr std::size_t most_rows = 10'000;
-
 std::string names_of_tests() { return fmt::format("{}_perf", fmt::join(known_tests, "_perf, ")); }
 
 /// 22907 is 2.29.7.
@@ -237,8 +234,8 @@ class TextReader {
     }
     if (row.size > 0) {  // less than an element for every rank: nothing was sent
       row.seconds = measured_from(parse_double(time, at()), "us", at()).count();
-      if (test_.rows.size() == most_rows) {
-        fail(fmt::format("more than {} sizes in one test", most_rows));
+      if (test_.rows.size() == most_nccl_sizes) {
+        fail(fmt::format("more than {} sizes in one test", most_nccl_sizes));
       }
       test_.rows.push_back(row);
     }
@@ -305,8 +302,8 @@ NcclTest read_json_test(const std::string& text, const std::string& file) {
   ranks.put_into(test, config.at("devices").where());
   for (const JsonView& row : view.at("results").elements()) {
     const std::int64_t size = row.at("size").integer(0, std::int64_t{1} << 50);
-    if (test.rows.size() == most_rows) {
-      row.fail(fmt::format("more than {} sizes in one test", most_rows));
+    if (test.rows.size() == most_nccl_sizes) {
+      row.fail(fmt::format("more than {} sizes in one test", most_nccl_sizes));
     }
     if (size > 0) {
       test.rows.push_back({.size = size, .seconds = time_in(row)});

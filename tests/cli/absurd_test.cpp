@@ -212,13 +212,17 @@ TEST_CASE("output of nccl-tests has a stated length") {
                    " --nccl-tests " + file.string());
   };
   check_one_line(read(nccl_test(100'000, 3)), 2, "100000 ranks; a test has 2 to 65536");
-  check_one_line(read(nccl_test(2, 300'000)), 2, "sizes in one test");
+  check_one_line(read(nccl_test(2, 300'000)), 2, "more than 500 sizes in one test");
   const Result many = read(nccl_test(60'000, 3));
   INFO(many.err);
   CHECK(many.code == 0);
-  const Result longest = read(nccl_test(2, 1000));
+  const Result longest = read(nccl_test(2, 500));
   INFO(longest.err);
   CHECK(longest.code == 0);
+  const auto one = dir.write("one-all_gather.txt", nccl_test(2, 300));
+  check_refused("calibrate --topology dgx-h100 -o /tmp/never-written.json --nccl-tests " +
+                    one.string() + "," + one.string(),
+                "with the files before, more than 500 sizes of all_gather");
 }
 
 TEST_CASE("a schedule whose sizes do not fit together is refused before it is built") {

@@ -31,7 +31,7 @@ namespace {
 struct Source {
   std::string name;
   Json document;
-  void (*use)(const JsonView& view, std::size_t index);
+  bool (*use)(const JsonView& view, std::size_t index);  // false: there was nothing to plan
 };
 
 const sim::MachineSpec& usual_machine() {
@@ -46,7 +46,7 @@ void expect_number(double value, std::string_view what) {
   }
 }
 
-void plan_on(sim::MachineSpec machine, std::size_t index, Request request) {
+bool plan_on(sim::MachineSpec machine, std::size_t index, Request request) {
   const auto per_node = static_cast<int>(machine.gpus_per_node.value);
   const int nodes = machine.inter && per_node <= 8 ? 2 : 1;
   const int gpus = nodes == 2 ? 2 * per_node : std::min(per_node, 4);
@@ -67,6 +67,7 @@ void plan_on(sim::MachineSpec machine, std::size_t index, Request request) {
     expect_number(c.predicted.tokens_per_s, "tokens_per_s");
     expect_number(c.predicted.memory.total().as_double(), "memory");
   }
+  return !result.candidates.empty();
 }
 
 Request attention_of(int q_heads, int kv_heads, int head_dim) {
@@ -77,27 +78,27 @@ Request attention_of(int q_heads, int kv_heads, int head_dim) {
   return request;
 }
 
-void use_machine(const JsonView& view, std::size_t index) {
-  plan_on(sim::read_whole_machine(view), index, attention_of(16, 8, 128));
+bool use_machine(const JsonView& view, std::size_t index) {
+  return plan_on(sim::read_whole_machine(view), index, attention_of(16, 8, 128));
 }
 
-void use_profile(const JsonView& view, std::size_t index) {
-  plan_on(sim::read_profile(view).machine, index, attention_of(8, 8, 64));
+bool use_profile(const JsonView& view, std::size_t index) {
+  return plan_on(sim::read_profile(view).machine, index, attention_of(8, 8, 64));
 }
 
-void use_model(const JsonView& view, std::size_t index) {
+bool use_model(const JsonView& view, std::size_t index) {
   Model model = read_model(view.value(), "config.json");
   if (!model.not_costed.empty()) {
-    return;
+    return false;
   }
   Request request = attention_of(model.q_heads, model.kv_heads, model.head_dim);
   request.problem.mask = model.mask;
   request.model = std::move(model);
   request.phase = index % 3 == 0 ? StepPhase::prefill : StepPhase::train;
-  plan_on(usual_machine(), index, std::move(request));
+  return plan_on(usual_machine(), index, std::move(request));
 }
 
-void use_stack(const JsonView& view, std::size_t index) {
+bool use_stack(const JsonView& view, std::size_t index) {
   const auto by_name = [](const JsonView& name) {
     const std::string file = fmt::format("topologies/stacks/{}.json", name.string());
     return name.string().find('/') == std::string::npos
@@ -107,11 +108,11 @@ void use_stack(const JsonView& view, std::size_t index) {
   const sim::StackSpec stack = sim::read_stack(view, by_name);
   Request request = attention_of(16, 8, 128);
   request.run_by(stack);
-  plan_on(usual_machine(), index, std::move(request));
+  return plan_on(usual_machine(), index, std::move(request));
 }
 
 /// Files of topologies/ as they are, refused or read.
-void use_part(const JsonView& view, std::size_t /*index*/) {
+bool use_part(const JsonView& view, std::size_t /*index*/) {
   const std::string format = view.at("format").string();
   if (format == "sp-plan/gpu") {
     (void)sim::read_gpu(view);
@@ -122,6 +123,7 @@ void use_part(const JsonView& view, std::size_t /*index*/) {
   } else {
     (void)sim::read_machine(view);
   }
+  return false;
 }
 
 std::vector<Source> sources() {
@@ -179,8 +181,7 @@ void expect_answers(std::size_t inputs) {
     ::alarm(patience);
     try {
       const Json document = parse_json(text, "input.json");
-      source.use(JsonView(document, "input.json"), i);
-      ++outcomes["planned or read"];
+      ++outcomes[source.use(JsonView(document, "input.json"), i) ? "planned" : "only read"];
     } catch (const InputError& e) {
       ++outcomes["refused"];
       CHECK(std::string_view(e.what()).size() > 0);
@@ -189,7 +190,9 @@ void expect_answers(std::size_t inputs) {
     }
     ::alarm(0);
   }
-  CHECK(outcomes["planned or read"] > inputs / 10);
+  // None of them idle: some 15, 10 and 75 in a hundred.
+  CAPTURE(outcomes["planned"], outcomes["only read"], outcomes["refused"]);
+  CHECK(outcomes["planned"] > inputs / 10);
   CHECK(outcomes["refused"] > inputs / 10);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   rusage usage{};
