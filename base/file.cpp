@@ -339,6 +339,10 @@ void expect_writable(const std::string& file, std::string_view option) {
   if (!fs::is_directory(folder, ec)) {
     throw InputError(option, fmt::format("'{}' cannot be written: no such folder", file));
   }
+  struct stat status{};
+  if (::stat(target.c_str(), &status) != 0 && errno != ENOENT) {  // such as too long a name
+    throw InputError(option, fmt::format("'{}' cannot be written: {}", file, text_of(errno)));
+  }
   if (::access((is_in_place(target) ? target : folder).c_str(), W_OK) != 0) {
     throw InputError(option, fmt::format("'{}' cannot be written: no permission", file));
   }

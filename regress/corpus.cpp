@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/parse.hpp"
 #include "base/suggest.hpp"
 
 #include <algorithm>
@@ -221,6 +222,17 @@ std::optional<double> positive(const JsonView& object, std::string_view key) {
   return value;
 }
 
+/// A rate without its unit, which the key says.
+std::optional<double> rate(const JsonView& object, std::string_view key, std::string_view unit) {
+  const auto view = object.find(key);
+  if (!view) {
+    return std::nullopt;
+  }
+  const double value = view->number();
+  (void)bandwidth_from(value, unit, view->where());
+  return value;
+}
+
 CorpusMachine read_machine(const JsonView& view) {
   refuse_slips(view, {"gpu", "gpus_per_node", "nodes", "intra", "inter", "like", "notes"});
   CorpusMachine m;
@@ -241,19 +253,19 @@ CorpusMachine read_machine(const JsonView& view) {
     if (const auto kind = intra->find("kind")) {
       m.intra_kind = kind->string();
     }
-    m.intra_GBps = positive(*intra, "per_gpu_GBps");
+    m.intra_GBps = rate(*intra, "per_gpu_GBps", "GB/s");
   }
   if (const auto inter = view.find("inter")) {
     refuse_slips(*inter, {"kind", "per_node_Gbps", "nics_per_node", "measured", "notes"});
     if (const auto kind = inter->find("kind")) {
       m.inter_kind = kind->string();
     }
-    m.inter_Gbps = positive(*inter, "per_node_Gbps");
+    m.inter_Gbps = rate(*inter, "per_node_Gbps", "Gb/s");
     if (const auto nics = inter->find("nics_per_node")) {
       m.nics = static_cast<int>(nics->integer(1, 1024));
     }
     if (const auto measured = inter->find("measured")) {
-      m.nic_GBps = positive(*measured, "p2p_8_pairs_GBps_each");
+      m.nic_GBps = rate(*measured, "p2p_8_pairs_GBps_each", "GB/s");
     }
   }
   return m;
@@ -454,6 +466,9 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
   for (const JsonView& point : view.at("points").elements()) {
     file.points.push_back(read_point(point, workload, index++, usual_noise, machine));
     file.points.back().year = year;
+  }
+  if (file.points.empty()) {
+    view.at("points").fail("is empty: a file of measurements has one at least");
   }
   return file;
 }

@@ -225,6 +225,19 @@ TEST_CASE("a file that cannot be written says why, and leaves what was there") {
   CHECK(entries_of(folder.path()) == 1);
 }
 
+TEST_CASE("a file that could not be written is refused before work is done for it") {
+  const TempDir folder;
+  const std::string in = folder.path().string() + "/";
+  const auto refused = [&](const std::string& file) {
+    return message_of<InputError>([&] { expect_writable(file, "--output"); });
+  };
+  CHECK(refused(in) == "--output: '" + in + "' is a folder, not a file");
+  CHECK_THAT(refused(in + "none/x"), EndsWith("cannot be written: no such folder"));
+  CHECK_THAT(refused(in + std::string(300, 'x')),
+             EndsWith("cannot be written: File name too long"));
+  CHECK_NOTHROW(expect_writable(in + "x", "--output"));
+}
+
 TEST_CASE("a private file is empty, new, and nobody else's") {
   const TempDir folder;
   const auto one = make_private_file(folder.path(), "log-");
