@@ -1,6 +1,7 @@
 #include "regress/corpus.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
