@@ -123,7 +123,30 @@ void Mutator::spoil(std::string& text) {
   }
 }
 
+bool Mutator::scale(Json& document) {
+  Json* at = &document;
+  while (at->is_structured() && !at->empty()) {
+    const std::size_t child = below(at->size());
+    at = at->is_array()
+             ? &(*at)[child]
+             : &at->get_ref<Json::object_t&>().Json::object_t::Container::operator[](child).second;
+  }
+  if (!at->is_number()) {
+    return false;
+  }
+  constexpr std::array<double, 8> scales{1e-6, 1e-3, 0.1, 0.5, 2, 10, 1e3, 1e6};
+  const double scaled = at->get<double>() * any_of(scales);
+  *at = at->is_number_integer() && std::abs(scaled) < 1e15 ? Json(std::llround(scaled))
+                                                           : Json(scaled);
+  return true;
+}
+
 std::string Mutator::text(Json document) {
+  if (one_in(2)) {
+    for (int tries = 0; tries < 1000 && !scale(document); ++tries) {
+    }
+    return document.dump();
+  }
   for (std::size_t count = 1 + below(3); count > 0; --count) {
     mutate(document);
   }

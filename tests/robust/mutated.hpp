@@ -14,9 +14,9 @@ class Mutator {
  public:
   explicit Mutator(std::uint64_t seed) : random_(seed) {}
 
-  /// Text of `document` after one to three of: a number replaced by an extreme one or scaled, a
-  /// member dropped, doubled or renamed, a value of another type or another string; one time in
-  /// eight also cut off, or with other bytes.
+  /// Text of `document`, half the time with one number scaled, else after one to three of: a number
+  /// replaced by an extreme one or scaled, a member dropped, doubled or renamed, a value of another
+  /// type or another string; one time in eight also cut off, or with other bytes.
   std::string text(Json document);
 
  private:
@@ -28,6 +28,7 @@ class Mutator {
   }
 
   void mutate(Json& document);
+  bool scale(Json& document);  // false: came upon no number
   void replace(Json& value);
   void mutate_member(Json& parent, std::size_t at);
   void spoil(std::string& text);

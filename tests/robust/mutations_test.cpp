@@ -190,7 +190,6 @@ void expect_answers(std::size_t inputs) {
     }
     ::alarm(0);
   }
-  // None of them idle: some 15, 10 and 75 in a hundred.
   CAPTURE(outcomes["planned"], outcomes["only read"], outcomes["refused"]);
   CHECK(outcomes["planned"] > inputs / 10);
   CHECK(outcomes["refused"] > inputs / 10);
