@@ -1,12 +1,14 @@
 #include "base/available_memory.hpp"
 
+#include "base/file.hpp"
+
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -17,14 +19,14 @@ namespace fs = std::filesystem;
 
 /// A whole number that stands alone in a file; nothing if there is none ("max").
 std::optional<std::int64_t> number_in(const fs::path& file) {
-  std::ifstream in(file);
+  std::istringstream in(system_text(file));
   std::int64_t value = 0;
   return in >> value ? std::optional(value) : std::nullopt;
 }
 
 /// The number behind `key` in a file of lines "key value …"; 0 if it is not there.
 std::int64_t value_of(const fs::path& file, std::string_view key) {
-  std::ifstream in(file);
+  std::istringstream in(system_text(file));
   std::string word;
   for (std::int64_t value = 0; in >> word;) {
     if (word == key && in >> value) {
@@ -67,7 +69,7 @@ std::int64_t left_by_groups(const fs::path& top, const fs::path& group, const Gr
 
 std::int64_t left_by_groups(const fs::path& root) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  std::ifstream in(root / "proc/self/cgroup");
+  std::istringstream in(system_text(root / "proc/self/cgroup"));
   for (std::string line; std::getline(in, line);) {  // "4:memory:/path", "0::/path"
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
@@ -87,7 +89,7 @@ std::int64_t left_by_groups(const fs::path& root) {
 
 /// What setrlimit leaves of the address space and of data; pages as /proc/self/statm counts them.
 std::int64_t left_by_limits(const fs::path& root) {
-  std::ifstream in(root / "proc/self/statm");
+  std::istringstream in(system_text(root / "proc/self/statm"));
   std::int64_t size = 0, resident = 0, shared = 0, text = 0, library = 0, data = 0;
   in >> size >> resident >> shared >> text >> library >> data;
   const std::int64_t page = sysconf(_SC_PAGESIZE);

@@ -1,15 +1,14 @@
 #include "base/json.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <sstream>
+#include <iterator>
+#include <numeric>
 
 namespace spp {
 namespace {
@@ -45,32 +44,147 @@ std::string shown(const Json& value) {
   return text;
 }
 
-/// Documents are walked recursively, also by the JSON library; a deeper one would end the stack.
-void refuse_deep_nesting(std::string_view text, std::string_view file) {
-  constexpr int deepest = 256;
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
+/// Text for the parser, which tells how far it has read.
+class Reached {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  Reached(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  reference operator*() const { return *at_; }
+  Reached& operator++() {
+    *reached_ = ++at_;
+    return *this;
+  }
+  bool operator==(const Reached& other) const { return at_ == other.at_; }
+  bool operator!=(const Reached& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** reached_;
+};
+
+/// Builds the document as the parser meets it. The library's own builder looks every key up among
+/// those before it, which takes hours for large objects, and keeps the last of equal ones.
+class Builder {
+ public:
+  Builder(std::string_view text, std::string_view file, const JsonLimits& limits)
+      : text_(text), file_(file), limits_(limits), reached_(text.data()) {}
+
+  Json build() {
+    const char* end = text_.data() + text_.size();
+    Json::sax_parse(Reached(text_.data(), &reached_), Reached(end, &reached_), this);
+    return std::move(root_);
+  }
+
+  // What the parser calls; its words.
+  bool null() { return put(Json()); }
+  bool boolean(bool value) { return put(Json(value)); }
+  bool number_integer(std::int64_t value) { return put(Json(value)); }
+  bool number_unsigned(std::uint64_t value) { return put(Json(value)); }
+  bool number_float(double value, const std::string& /*digits*/) { return put(Json(value)); }
+  bool string(std::string& value) { return put(Json(std::move(value))); }
+  [[noreturn]] bool binary(Json::binary_t& /*value*/) {
+    throw InternalError("binary values in a text");
+  }
+  bool start_object(std::size_t /*size*/) { return open(Json::object()); }
+  bool start_array(std::size_t /*size*/) { return open(Json::array()); }
+  bool key(std::string& name) {
+    Members& members = open_.back()->get_ref<Json::object_t&>();
+    if (members.size() == limits_.keys) {
+      fail(place(), fmt::format("more than {} keys in one object", limits_.keys));
+    }
+    members.emplace_back(std::move(name), Json());
+    key_ends_.back().push_back(place());
+    return true;
+  }
+  bool end_object() {
+    refuse_doubles(open_.back()->get_ref<const Json::object_t&>(), key_ends_.back());
+    return end_array();
+  }
+  bool end_array() {
+    open_.pop_back();
+    key_ends_.pop_back();
+    return true;
+  }
+  [[noreturn]] bool parse_error(std::size_t byte, const std::string& /*token*/,
+                                const Json::exception& error) {
+    std::string what = error.what();
+    // Drop "[json.exception.…] parse error at line …"; a number that is too large has no such.
+    for (const std::string_view end : {": ", "] "}) {
+      if (const std::size_t at = what.find(end); at != std::string::npos) {
+        what = what.substr(at + end.size());
+        break;
       }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > deepest) {
-        const LineColumn place = place_of(text, i + 1);
-        throw InputError(fmt::format("{}:{}:{}", file, place.line, place.column),
-                         fmt::format("nested more than {} levels deep", deepest));
-      }
-    } else if (c == ']' || c == '}') {
-      --depth;
+    }
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    fail(byte, fmt::format("not JSON: {}", what));
+  }
+
+ private:
+  using Members = Json::object_t::Container;
+
+  [[noreturn]] void fail(std::size_t byte, std::string_view message) const {
+    const LineColumn at = place_of(text_, byte);
+    throw InputError(fmt::format("{}:{}:{}", file_, at.line, at.column), message);
+  }
+  /// Bytes read so far.
+  [[nodiscard]] std::size_t place() const {
+    return static_cast<std::size_t>(reached_ - text_.data());
+  }
+
+  /// Where the next value belongs.
+  Json& put_value(Json value) {
+    if (++values_ > limits_.values) {
+      fail(place(), fmt::format("more than {} values", limits_.values));
+    }
+    if (open_.empty()) {
+      return root_ = std::move(value);
+    }
+    if (open_.back()->is_array()) {
+      return open_.back()->get_ref<Json::array_t&>().emplace_back(std::move(value));
+    }
+    return open_.back()->get_ref<Json::object_t&>().back().second = std::move(value);
+  }
+  bool put(Json value) {
+    put_value(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (open_.size() == limits_.levels) {
+      fail(place(), fmt::format("nested more than {} levels deep", limits_.levels));
+    }
+    open_.push_back(&put_value(std::move(value)));
+    key_ends_.emplace_back();
+    return true;
+  }
+
+  void refuse_doubles(const Members& members, const std::vector<std::size_t>& ends) const {
+    std::vector<std::size_t> order(members.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto name = [&](std::size_t i) -> const std::string& { return members[i].first; };
+    std::ranges::stable_sort(order, {}, name);
+    std::size_t first = members.size();  // that has an equal one before it
+    for (std::size_t i = 1; i < order.size(); ++i) {
+      first = name(order[i - 1]) == name(order[i]) ? std::min(first, order[i]) : first;
+    }
+    if (first < members.size()) {
+      fail(ends[first], fmt::format("key '{}' stands twice in one object", name(first)));
     }
   }
-}
+
+  std::string_view text_;
+  std::string_view file_;
+  JsonLimits limits_;
+  const char* reached_;
+  Json root_;
+  std::size_t values_ = 0;
+  std::vector<Json*> open_;  // objects and arrays that have not ended, which do not move
+  std::vector<std::vector<std::size_t>> key_ends_;  // of each: where its keys end
+};
 
 /// Reads the {"value", "unit", "source", "spread"} frame; `convert(value, unit, where)` gives the
 /// quantity.
@@ -97,59 +211,12 @@ Sourced<T> read_sourced(const JsonView& view, Convert convert) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, std::string_view file) {
-  refuse_deep_nesting(text, file);
-  try {
-    return Json::parse(text);
-  } catch (const nlohmann::json::parse_error& e) {
-    const LineColumn place = place_of(text, e.byte);
-    std::string what = e.what();
-    if (const std::size_t at = what.find(": "); at != std::string::npos) {
-      what = what.substr(at + 2);  // drop "[json.exception.…] parse error at line …"
-    }
-    std::replace(what.begin(), what.end(), '\n', ' ');
-    throw InputError(fmt::format("{}:{}:{}", file, place.line, place.column),
-                     fmt::format("not JSON: {}", what));
-  } catch (const nlohmann::json::exception& e) {
-    throw InputError(file, fmt::format("not JSON: {}", e.what()));
-  }
+Json parse_json(std::string_view text, std::string_view file, const JsonLimits& limits) {
+  return Builder(text, file, limits).build();
 }
 
 Json read_json(const std::filesystem::path& file) {
-  std::error_code ec;
-  if (std::filesystem::is_directory(file, ec)) {
-    throw InputError(file.string(), "is a folder, not a JSON file");
-  }
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw InputError(file.string(), "cannot be read (no such file, or no permission)");
-  }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return parse_json(text.str(), file.string());
-}
-
-void write_file_atomically(const std::filesystem::path& file, std::string_view text) {
-  std::filesystem::path temporary = file;
-  temporary += fmt::format(".tmp{}", ::getpid());
-  {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    out.flush();
-    if (!out) {
-      std::error_code ignored;
-      std::filesystem::remove(temporary, ignored);
-      throw InputError(file.string(),
-                       "cannot be written (no such folder, no permission, or no space)");
-    }
-  }
-  std::error_code ec;
-  std::filesystem::rename(temporary, file, ec);
-  if (ec) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw InputError(file.string(), fmt::format("cannot be written: {}", ec.message()));
-  }
+  return parse_json(read_text_file(file), file.string());
 }
 
 JsonView::JsonView(const Json& value, std::string file, std::string key)
@@ -169,7 +236,23 @@ JsonView JsonView::at(std::string_view key) const {
   if (it == value_->end()) {
     fail(fmt::format("key '{}' is missing", key));
   }
-  return {*it, file_, key_.empty() ? std::string(key) : fmt::format("{}.{}", key_, key)};
+  return member(*it, key);
+}
+
+JsonView JsonView::member(const Json& value, std::string_view key) const {
+  return {value, file_, key_.empty() ? std::string(key) : fmt::format("{}.{}", key_, key)};
+}
+
+std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
+  if (!value_->is_object()) {
+    fail(fmt::format("{} is not an object", shown(*value_)));
+  }
+  std::vector<std::pair<std::string, JsonView>> views;
+  views.reserve(value_->size());
+  for (const auto& [key, value] : value_->items()) {
+    views.emplace_back(key, member(value, key));
+  }
+  return views;
 }
 
 std::optional<JsonView> JsonView::find(std::string_view key) const {
@@ -180,7 +263,7 @@ std::optional<JsonView> JsonView::find(std::string_view key) const {
   if (it == value_->end() || it->is_null()) {
     return std::nullopt;
   }
-  return JsonView(*it, file_, key_.empty() ? std::string(key) : fmt::format("{}.{}", key_, key));
+  return member(*it, key);
 }
 
 std::vector<JsonView> JsonView::elements() const {
@@ -245,6 +328,14 @@ double JsonView::number() const {
   return v;
 }
 
+double JsonView::number(double min, double max) const {
+  const double v = number();
+  if (v < min || v > max) {
+    fail(fmt::format("{} is out of range ({} to {})", v, min, max));
+  }
+  return v;
+}
+
 Sourced<Bandwidth> read_bandwidth(const JsonView& view) {
   return read_sourced<Bandwidth>(view, bandwidth_from);
 }
@@ -262,8 +353,12 @@ Sourced<double> read_fraction(const JsonView& view, double max) {
         if (unit != "fraction") {
           throw InputError(where, fmt::format("unit '{}' is not 'fraction'", unit));
         }
-        if (!(value > 0) || value > max) {
-          throw InputError(where, fmt::format("{} is not in (0, {}]", value, max));
+        constexpr double least = 1e-9;
+        if (!(value >= least) || value > max) {
+          throw InputError(where, fmt::format("{} is not in (0, {}]{}", value, max,
+                                              value > 0 && value < least
+                                                  ? fmt::format(": below {} it is a slip", least)
+                                                  : ""));
         }
         return value;
       });

@@ -5,27 +5,37 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace spp {
 
 using Json = nlohmann::ordered_json;
 
-/// Parses text; a syntax error becomes an InputError with file, line and column.
-Json parse_json(std::string_view text, std::string_view file);
+/// What a document may hold. Objects are searched from their first key on, and nothing that we read
+/// has more than a few dozen keys; published configurations have up to some 20,000 (labels).
+struct JsonLimits {
+  std::size_t keys = 32'768;       // of one object
+  std::size_t values = 4'000'000;  // of the document
+  std::size_t levels = 256;        // documents are walked recursively, also by the JSON library
+};
 
-/// Reads and parses a file; a missing or unreadable file is an InputError.
+/// Of a trace, whose lines are as many as most_lines_text has room for.
+constexpr JsonLimits trace_limits{.values = 40'000'000};
+
+/// Parses text; a syntax error becomes an InputError with file, line and column, and so does a key
+/// that stands twice in an object: which of the two counts would be a guess.
+Json parse_json(std::string_view text, std::string_view file, const JsonLimits& limits = {});
+
+/// Reads (base/file.hpp) and parses a file.
 Json read_json(const std::filesystem::path& file);
-
-/// Writes text whole or not at all: a temporary file beside it, then a rename. InputError if it
-/// cannot.
-void write_file_atomically(const std::filesystem::path& file, std::string_view text);
 
 /// A place inside a JSON document: a value that knows its file and key path. Does not own the
 /// value.
@@ -44,6 +54,8 @@ class JsonView {
   [[nodiscard]] std::optional<JsonView> find(std::string_view key) const;
   /// Elements of an array.
   [[nodiscard]] std::vector<JsonView> elements() const;
+  /// Members of an object by key.
+  [[nodiscard]] std::vector<std::pair<std::string, JsonView>> members() const;
   /// Refuses keys that are not listed, with "did you mean".
   void allow_only(std::initializer_list<std::string_view> keys) const;
 
@@ -51,10 +63,13 @@ class JsonView {
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::int64_t integer(std::int64_t min, std::int64_t max) const;
   [[nodiscard]] double number() const;
+  [[nodiscard]] double number(double min, double max) const;
 
   [[noreturn]] void fail(std::string_view message) const;
 
  private:
+  [[nodiscard]] JsonView member(const Json& value, std::string_view key) const;
+
   const Json* value_;
   std::string file_;
   std::string key_;
@@ -73,7 +88,7 @@ Sourced<Bandwidth> read_bandwidth(const JsonView& view);
 Sourced<Bytes> read_bytes(const JsonView& view);
 Sourced<Seconds> read_seconds(const JsonView& view);
 Sourced<FlopRate> read_flop_rate(const JsonView& view);
-/// Unit "fraction", in (0, max].
+/// Unit "fraction", in [1e-9, max]: less than a billionth of a rate is a slip.
 Sourced<double> read_fraction(const JsonView& view, double max = 1.0);
 /// Units "count" or "rows", a whole number in [1, max].
 Sourced<std::int64_t> read_count(const JsonView& view, std::int64_t max);

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <span>
 #include <string>
 
 namespace spp {
@@ -36,11 +37,12 @@ constexpr std::array<UnitScale, 4> time_units{{{"s", 1}, {"ms", 1e-3}, {"us", 1e
 constexpr std::array<UnitScale, 3> flop_units{
     {{"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}}};
 
-double scale_of(std::string_view unit, std::span<const UnitScale> table, std::string_view where) {
+const UnitScale& unit_of(std::string_view unit, std::span<const UnitScale> table,
+                         std::string_view where) {
   std::vector<std::string> names;
   for (const UnitScale& entry : table) {
     if (entry.name == unit) {
-      return entry.scale;
+      return entry;
     }
     names.emplace_back(entry.name);
   }
@@ -74,12 +76,16 @@ NumberAndUnit number_and_unit(std::string_view text, std::string_view where) {
   return {value, unit};
 }
 
-Bytes checked_bytes(double bytes, std::string_view where) {
-  constexpr double limit = 9.0e18;  // 2^63, with room for rounding
-  if (bytes >= limit) {
-    throw InputError(where, fmt::format("{} bytes is too large (below 2^63)", bytes));
+/// `value` of `unit` in base units, if that is in [least, most].
+double in_range(double value, const UnitScale& unit, double least, double most,
+                std::string_view where) {
+  const double scaled = positive(value, where) * unit.scale;
+  if (!(scaled >= least && scaled <= most)) {
+    throw InputError(where,
+                     fmt::format("{} {} is out of range ({:.3g} to {:.3g} {})", value, unit.name,
+                                 least / unit.scale, most / unit.scale, unit.name));
   }
-  return Bytes(static_cast<std::int64_t>(std::llround(bytes)));
+  return scaled;
 }
 
 }  // namespace
@@ -141,26 +147,34 @@ Bandwidth parse_bandwidth(std::string_view text, std::string_view where) {
 }
 
 Bandwidth bandwidth_from(double value, std::string_view unit, std::string_view where) {
-  const double scale = scale_of(unit, rate_units, where);
-  return Bandwidth(positive(value, where) * scale);
+  return Bandwidth(in_range(value, unit_of(unit, rate_units, where), least_bandwidth.value(),
+                            most_bandwidth.value(), where));
 }
 
 Bytes bytes_from(double value, std::string_view unit, std::string_view where) {
-  const double scale = scale_of(unit, byte_units, where);
-  return checked_bytes(positive(value, where) * scale, where);
+  return Bytes(std::llround(
+      in_range(value, unit_of(unit, byte_units, where), 1, most_bytes.as_double(), where)));
 }
 
 Seconds seconds_from(double value, std::string_view unit, std::string_view where) {
-  const double scale = scale_of(unit, time_units, where);
+  const UnitScale& scale = unit_of(unit, time_units, where);
+  if (value == 0) {
+    return Seconds(0);
+  }
   if (!std::isfinite(value) || value < 0) {
     throw InputError(where, fmt::format("{} is not a time", value));
   }
-  return Seconds(value * scale);
+  return Seconds(in_range(value, scale, least_seconds.count(), most_seconds.count(), where));
 }
 
 FlopRate flop_rate_from(double value, std::string_view unit, std::string_view where) {
-  const double scale = scale_of(unit, flop_units, where);
-  return FlopRate(positive(value, where) * scale);
+  return FlopRate(in_range(value, unit_of(unit, flop_units, where), least_flop_rate.value(),
+                           most_flop_rate.value(), where));
+}
+
+Seconds measured_from(double value, std::string_view unit, std::string_view where) {
+  return Seconds(in_range(value, unit_of(unit, time_units, where), least_measured.count(),
+                          most_seconds.count(), where));
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {

@@ -7,6 +7,7 @@
 #include "cli/output.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace spp::cli {
 namespace {
@@ -84,6 +85,16 @@ std::vector<NcclTest> usable(std::vector<NcclTest> tests, std::vector<std::strin
   return used;
 }
 
+void expect_few_sizes(const std::vector<NcclTest>& tests) {
+  std::map<std::string, std::size_t> sizes;
+  for (const NcclTest& t : tests) {
+    if (const std::size_t all = sizes[t.name] += t.rows.size(); all > most_nccl_sizes) {
+      throw InputError(t.file, fmt::format("with the files before, more than {} sizes of {}",
+                                           most_nccl_sizes, t.name));
+    }
+  }
+}
+
 void expect_of(const sim::MachineSpec& machine, const std::vector<NcclTest>& tests,
                std::vector<std::string>& warnings) {
   for (const NcclTest& t : tests) {
@@ -130,6 +141,7 @@ NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
     std::ranges::move(read_nccl_tests(std::string(file)), std::back_inserter(tests));
   }
   profile.tests = usable(std::move(tests), profile.warnings);
+  expect_few_sizes(profile.tests);
   const sim::MachineSpec machine = topologies().machine(topology, "--topology");
   expect_of(machine, profile.tests, profile.warnings);
 

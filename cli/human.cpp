@@ -10,9 +10,13 @@
 namespace spp::cli {
 namespace {
 
-/// Three significant digits: 4.21, 42.1, 421.
+/// Three significant digits: 4.21, 42.1, 421; 4.21e+08 from a million on.
 std::string three_digits(double value) {
   const double size = std::abs(value);
+  constexpr double a_million = 1e6;
+  if (size >= a_million) {
+    return fmt::format("{:.2e}", value);
+  }
   return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 

@@ -9,12 +9,17 @@
 
 #include "base/json.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace spp::cli {
+
+/// Sizes of one collective in all files together: the tests go from a size to the next by factors,
+/// or by a few hundred steps, and finding where a line bends takes the cube of their number.
+constexpr std::size_t most_nccl_sizes = 500;
 
 struct NcclTest {
   std::string file;

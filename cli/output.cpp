@@ -1,6 +1,7 @@
 #include "cli/output.hpp"
 
 #include "base/error.hpp"
+#include "base/printable.hpp"
 
 #include <unistd.h>
 
@@ -8,13 +9,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 namespace spp::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 bool is_scalar(const Json& value) { return !value.is_object() && !value.is_array(); }
@@ -73,12 +71,6 @@ void say(std::string_view text) noexcept {
   (void)std::fflush(stderr);
 }
 
-fs::path resolved(const std::string& file) {
-  std::error_code ec;
-  const fs::path target = fs::weakly_canonical(file, ec);
-  return ec ? fs::path(file) : target;
-}
-
 }  // namespace
 
 Style Style::of_stdout() { return {.color = stdout_is_terminal() && !no_color()}; }
@@ -93,7 +85,7 @@ std::string Style::dim(std::string_view text) const {
 // --------------------------------------------------------------------------------------
 
 Progress::Progress(std::string what, bool quiet, std::string unit)
-    : what_(std::move(what)), unit_(std::move(unit)) {
+    : what_(printable_line(what)), unit_(std::move(unit)) {
   if (!quiet) {
     thread_ = std::jthread([this](const std::stop_token& stop) { tick(stop); });
   }
@@ -186,7 +178,7 @@ Output::Output(const Arguments& arguments, bool launched) : quiet_(arguments.has
 
 void Output::result(const Json& document,
                     const std::function<std::string(const Style&)>& table) const {
-  const std::string shown = table_ ? table(style_) : "";
+  const std::string shown = table_ ? printable_page(table(style_)) : "";
   const std::string json = !table_ || !file_.empty() ? to_text(document) : "";
   if (!file_.empty()) {
     write_file(file_, json);
@@ -208,42 +200,9 @@ std::string to_text(const Json& document) {
   return out;
 }
 
-void expect_writable(const std::string& file, std::string_view option) {
-  std::error_code ec;
-  const fs::path target = resolved(file);
-  if (fs::is_directory(target, ec)) {
-    throw InputError(option, fmt::format("'{}' is a folder, not a file", file));
-  }
-  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
-  if (!fs::is_directory(folder, ec)) {
-    throw InputError(option, fmt::format("'{}' cannot be written: no such folder", file));
-  }
-  const bool in_place = fs::exists(target, ec) && !fs::is_regular_file(target, ec);
-  if (::access((in_place ? target : folder).c_str(), W_OK) != 0) {
-    throw InputError(option, fmt::format("'{}' cannot be written: no permission", file));
-  }
-}
-
-void write_file(const std::string& file, std::string_view text) {
-  std::error_code ec;
-  const fs::path target = resolved(file);
-  if (!fs::exists(target, ec) || fs::is_regular_file(target, ec)) {
-    write_file_atomically(target, text);
-    return;
-  }
-  std::ofstream out(target, std::ios::binary);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.flush();
-  if (!out) {
-    throw InputError(file, "cannot be written (no permission, or no space)");
-  }
-}
-
 void complain(std::string_view message) noexcept {
   try {
-    std::string line(message);
-    std::ranges::replace(line, '\n', ' ');
-    say(fmt::format("sp-plan: {}\n", line));
+    say(fmt::format("sp-plan: {}\n", printable_line(message)));
   } catch (const std::exception&) {  // no memory for a line of text
     say("sp-plan: out of memory\n");
   }

@@ -8,6 +8,7 @@
 //                           then; --quiet: never
 #pragma once
 
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/progress.hpp"
 #include "cli/options.hpp"
@@ -83,11 +84,6 @@ std::string progress_text(double done, double of, std::string_view unit, double 
 
 /// JSON made for people too: objects indented, lists of scalars in one line. Ends with a newline.
 std::string to_text(const Json& document);
-
-/// Refuses a file that cannot be written, before long work is done for it. InputError(option).
-void expect_writable(const std::string& file, std::string_view option);
-/// Whole or not at all; what is not a regular file (a pipe, /dev/null) is written in place.
-void write_file(const std::string& file, std::string_view text);
 
 /// Writes to stderr: "sp-plan: …" in one line. A stderr that cannot be written costs the message
 /// only.

@@ -1,11 +1,12 @@
 #include "cli/request.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "cli/data.hpp"
 #include "cli/human.hpp"
 #include "cli/request_reader.hpp"
 
-#include <fstream>
+#include <sstream>
 
 namespace spp::cli {
 namespace {
@@ -158,12 +159,12 @@ void Reader::documents(MachineNeed need) {
   }
   std::string list = *text;
   if (list.find_first_not_of("0123456789KkMm,") != std::string::npos) {
-    std::ifstream file(list);
-    if (!file) {
+    if (!is_readable_file(list)) {
       throw InputError("--documents", fmt::format("'{}' is neither a list of lengths such as "
                                                   "1K,512,512 nor a file that can be read",
                                                   list));
     }
+    std::istringstream file(read_text_file(list, "--documents"));
     std::string lengths;
     for (std::string word; file >> word;) {
       lengths += (lengths.empty() || lengths.back() == ',' ? "" : ",") + word;

@@ -1,5 +1,6 @@
 // The machine of a request: named, read from a file, or composed; its nodes, GPUs and memory.
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "cli/data.hpp"
 #include "cli/human.hpp"
 #include "cli/output.hpp"
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 namespace spp::cli {
@@ -122,20 +122,23 @@ sim::MachineSpec Reader::machine_spec() {
 }
 
 sim::MachineSpec Reader::named_machine(const std::string& name) {
-  if (std::ifstream file(name, std::ios::binary); file && !name.ends_with(".json")) {
-    char first = ' ';
-    file >> first;
-    if (first == '<') {
+  const sim::Catalog catalog = topologies();
+  std::error_code ec;
+  if (!catalog.has_machine(name) && !name.ends_with(".json") &&
+      std::filesystem::is_regular_file(name, ec)) {
+    const std::string text = read_text_file(name, "--topology");
+    const std::size_t first = text.find_first_not_of(" \t\r\n");
+    if (first != std::string::npos && text[first] == '<') {
       not_available("--topology", "reading NCCL topology XML");
     }
-    if (first != '{') {
+    if (first == std::string::npos || text[first] != '{') {
       not_available(
           "--topology",
           fmt::format("reading '{}', which is not JSON (such as nvidia-smi topo -m)", name));
     }
   }
   resolve("topology", name);
-  return topologies().machine(name, "--topology");
+  return catalog.machine(name, "--topology");
 }
 
 /// The profile's machine; or the named one, if it has the same GPU, with the profile's constants.

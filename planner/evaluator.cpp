@@ -526,7 +526,7 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const S
   if (request_.stack != nullptr && request_.stack->unexplained) {
     variance += std::pow(p.step.count() * request_.stack->unexplained->value, 2);
   }
-  p.low = p.step - Seconds(std::sqrt(variance));
+  p.low = std::max(Seconds(0), p.step - Seconds(std::sqrt(variance)));
   p.high = p.step + Seconds(std::sqrt(variance));
   p.compute = p.step - p.exposed - Seconds(p.parts[index(Component::launch)]);
   fill_rates(p, plan);

@@ -1,6 +1,7 @@
 #include "planner/model.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/suggest.hpp"
 
 #include <algorithm>
@@ -61,15 +62,8 @@ ModelLibrary::ModelLibrary(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder, ec)) {
     throw InputError(folder.string(), "is not a folder of models");
   }
-  std::vector<std::filesystem::path> files;
-  for (const auto& item : std::filesystem::directory_iterator(folder)) {
-    if (item.path().extension() == ".json") {
-      files.push_back(item.path());
-    }
-  }
-  std::sort(files.begin(), files.end());
   std::map<std::string, std::string> owner;  // key -> file
-  for (const auto& file : files) {
+  for (const auto& file : files_in(folder, ".json")) {
     const Json document = read_json(file);
     const JsonView view(document, file.string());
     expect_format(view, "sp-plan/model");
@@ -118,8 +112,8 @@ std::filesystem::path ModelLibrary::file_of(std::string_view name, std::string_v
       std::filesystem::exists(path / "config.json", ec)) {
     return path / "config.json";
   }
-  if (std::filesystem::is_regular_file(path, ec)) {
-    return path;
+  if (is_readable_file(path) || (path.has_parent_path() && std::filesystem::exists(path, ec))) {
+    return path;  // what is no file says so when it is read
   }
   if (path.extension() == ".json") {
     throw InputError(where, fmt::format("there is no model file '{}'", name));

@@ -106,8 +106,8 @@ std::map<std::string, std::int64_t> layer_kinds(const JsonView& config,
     if (!count->value().is_object()) {
       count->fail("is not an object of kind: number of layers");
     }
-    for (const auto& [kind, ignored] : count->value().items()) {
-      kinds[kind] = count->at(kind).integer(1, most_layers);
+    for (const auto& [kind, layers] : count->members()) {
+      kinds[kind] = layers.integer(1, most_layers);
     }
   }
   return kinds;

@@ -3,11 +3,12 @@
 #include "regress/corpus.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/parse.hpp"
 #include "base/suggest.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 
 namespace spp::regress {
@@ -212,10 +213,23 @@ std::optional<double> positive(const JsonView& object, std::string_view key) {
   if (!view) {
     return std::nullopt;
   }
+  constexpr double least = 1e-12;
+  constexpr double most = 1e18;
   const double value = view->number();
-  if (!(value > 0) || !std::isfinite(value)) {
-    view->fail(fmt::format("{} is not above 0", value));
+  if (!(value >= least) || value > most) {
+    view->fail(fmt::format("{} is no measurement ({} to {})", value, least, most));
   }
+  return value;
+}
+
+/// A rate without its unit, which the key says.
+std::optional<double> rate(const JsonView& object, std::string_view key, std::string_view unit) {
+  const auto view = object.find(key);
+  if (!view) {
+    return std::nullopt;
+  }
+  const double value = view->number();
+  (void)bandwidth_from(value, unit, view->where());
   return value;
 }
 
@@ -239,19 +253,19 @@ CorpusMachine read_machine(const JsonView& view) {
     if (const auto kind = intra->find("kind")) {
       m.intra_kind = kind->string();
     }
-    m.intra_GBps = positive(*intra, "per_gpu_GBps");
+    m.intra_GBps = rate(*intra, "per_gpu_GBps", "GB/s");
   }
   if (const auto inter = view.find("inter")) {
     refuse_slips(*inter, {"kind", "per_node_Gbps", "nics_per_node", "measured", "notes"});
     if (const auto kind = inter->find("kind")) {
       m.inter_kind = kind->string();
     }
-    m.inter_Gbps = positive(*inter, "per_node_Gbps");
+    m.inter_Gbps = rate(*inter, "per_node_Gbps", "Gb/s");
     if (const auto nics = inter->find("nics_per_node")) {
       m.nics = static_cast<int>(nics->integer(1, 1024));
     }
     if (const auto measured = inter->find("measured")) {
-      m.nic_GBps = positive(*measured, "p2p_8_pairs_GBps_each");
+      m.nic_GBps = rate(*measured, "p2p_8_pairs_GBps_each", "GB/s");
     }
   }
   return m;
@@ -453,22 +467,21 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
     file.points.push_back(read_point(point, workload, index++, usual_noise, machine));
     file.points.back().year = year;
   }
+  if (file.points.empty()) {
+    view.at("points").fail("is empty: a file of measurements has one at least");
+  }
   return file;
 }
 
 std::vector<std::filesystem::path> corpus_files(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
   std::error_code ec;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ec)) {
-    if (entry.path().extension() == ".json") {
-      files.push_back(entry.path());
+  if (std::filesystem::is_directory(folder, ec)) {
+    std::vector<std::filesystem::path> files = files_in(folder, ".json");
+    if (!files.empty()) {
+      return files;
     }
   }
-  if (files.empty()) {
-    throw InputError(folder.string(), "holds no corpus files (*.json)");
-  }
-  std::ranges::sort(files);
-  return files;
+  throw InputError(folder.string(), "holds no corpus files (*.json)");
 }
 
 }  // namespace spp::regress

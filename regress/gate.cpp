@@ -1,12 +1,12 @@
 #include "regress/gate.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/parse.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 namespace spp::regress {
 namespace {
@@ -60,17 +60,16 @@ constexpr std::array<NamedLimit, 8> named_limits{
 
 /// Limits may only be tightened.
 void expect_no_looser(const Gate& gate, const JsonView& past) {
-  for (const auto& [family, ignored] : past.value().items()) {
-    const Limits before = read_limits(past.at(family));
+  for (const auto& [family, view] : past.members()) {
+    const Limits before = read_limits(view);
     const auto at = gate.accuracy.find(family);
     const Limits now = at == gate.accuracy.end() ? Limits() : at->second;
     for (const NamedLimit& named : named_limits) {
       const std::optional<double>& old = before.*named.limit;
       const std::optional<double>& limit = now.*named.limit;
       if (old && (!limit || (named.at_most ? *limit > *old : *limit < *old))) {
-        past.at(family).fail(
-            fmt::format("{} was {:.6g} and is {} now: limits may only be tightened", named.name,
-                        *old, limit ? fmt::format("{:.6g}", *limit) : "none"));
+        view.fail(fmt::format("{} was {:.6g} and is {} now: limits may only be tightened",
+                              named.name, *old, limit ? fmt::format("{:.6g}", *limit) : "none"));
       }
     }
   }
@@ -104,13 +103,9 @@ std::string percent(double fraction) { return fmt::format("{:.2f} %", 100 * frac
 }  // namespace
 
 std::string digest(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw InputError(file.string(), "cannot be read (no such file, or no permission)");
-  }
   std::uint64_t hash = 0xcbf29ce484222325;
-  for (auto it = std::istreambuf_iterator<char>(in); it != std::istreambuf_iterator<char>(); ++it) {
-    hash = (hash ^ static_cast<unsigned char>(*it)) * 0x100000001b3;
+  for (const char c : read_text_file(file)) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
   return fmt::format("{:016x}", hash);
 }
@@ -122,11 +117,11 @@ Gate read_gate(const std::filesystem::path& file) {
   view.allow_only({"format", "format_version", "accuracy", "drift", "note"});
   Gate gate;
   if (const auto accuracy = view.find("accuracy")) {
-    for (const auto& [family, limits] : accuracy->value().items()) {
+    for (const auto& [family, limits] : accuracy->members()) {
       if (family != "overall") {
-        (void)parse_scope(family, accuracy->at(family).where());
+        (void)parse_scope(family, limits.where());
       }
-      gate.accuracy.emplace(family, read_limits(accuracy->at(family)));
+      gate.accuracy.emplace(family, read_limits(limits));
     }
   }
   if (const auto drift = view.find("drift")) {
@@ -156,18 +151,16 @@ std::string prediction_line(const std::string& file, std::int64_t index, const P
 }
 
 std::map<std::string, PointPrediction> read_predictions(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in) {
-    throw InputError(file.string(), "cannot be read (no such file, or no permission)");
-  }
+  const std::string text = read_text_file(file);
   std::map<std::string, PointPrediction> all;
-  std::string text;
-  for (int number = 1; std::getline(in, text); ++number) {
-    if (text.empty()) {
+  int number = 0;
+  for (const std::string_view line : split(text, '\n')) {
+    ++number;
+    if (line.empty()) {
       continue;
     }
     const std::string where = fmt::format("{}:{}", file.string(), number);
-    const Json json = parse_json(text, where);
+    const Json json = parse_json(line, where);
     const JsonView view(json, where);
     PointPrediction p;
     if (const auto predicted = view.find("predicted")) {

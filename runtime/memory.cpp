@@ -1,6 +1,7 @@
 #include "runtime/memory.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 
 #include <algorithm>
 

@@ -210,6 +210,12 @@ class Parser {
       fail("ulysses={} ring={} are more than {} ranks", plan.ulysses, plan.ring, text::most_ranks);
     }
     schedule_.mesh = Mesh(plan);
+    const std::int64_t parts =
+        std::int64_t{schedule_.mesh.size()} * (plan.layout == Layout::zigzag ? 2 : 1);
+    if (schedule_.problem.seq % parts != 0) {
+      fail("seq={} is no multiple of {}: {} ranks, layout {}", schedule_.problem.seq, parts,
+           schedule_.mesh.size(), to_string(plan.layout));
+    }
   }
 
   void streams() {

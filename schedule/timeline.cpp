@@ -107,9 +107,11 @@ std::string to_chrome_trace(const Timeline& timeline, std::string_view title) {
 }
 
 Trace parse_chrome_trace(std::string_view text, std::string_view file) {
-  const Json json = parse_json(text, file);
+  const Json json = parse_json(text, file, trace_limits);
   const JsonView root(json, std::string(file));
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  constexpr double most_us = 1e18;
+  constexpr double most_flops = 1e30;
   Trace trace{.title = root.at("otherData").at("title").string(), .timeline = {}};
   std::map<std::int64_t, std::string> streams;
   for (const JsonView& event : root.at("traceEvents").elements()) {
@@ -126,16 +128,16 @@ Trace parse_chrome_trace(std::string_view text, std::string_view file) {
     if (phase != "X" || kind == op_names().end()) {
       event.at("name").fail(fmt::format("'{}' is no op; only traces of ours can be read", name));
     }
-    const Seconds begin(event.at("ts").number() * 1e-6);
+    const Seconds begin(event.at("ts").number(-most_us, most_us) * 1e-6);
     trace.timeline.events.push_back(
         {.rank = Rank(static_cast<std::int32_t>(event.at("pid").integer(0, most))),
          .op = args.at("op").integer(0, most),
          .stream = StreamId(static_cast<std::int32_t>(event.at("tid").integer(0, 63))),
          .kind = static_cast<std::uint8_t>(kind - op_names().begin()),
          .begin = begin,
-         .end = begin + Seconds(event.at("dur").number() * 1e-6),
+         .end = begin + Seconds(event.at("dur").number(-most_us, most_us) * 1e-6),
          .bytes = args.at("bytes").integer(0, std::numeric_limits<std::int64_t>::max()),
-         .flops = args.at("flops").number(),
+         .flops = args.at("flops").number(0, most_flops),
          .waited_for = args.at("waited_for").integer(-1, most),
          .waited_for_rank =
              Rank(static_cast<std::int32_t>(args.at("waited_for_rank").integer(-1, most)))});

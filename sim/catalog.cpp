@@ -1,5 +1,6 @@
 // The data folder: which files there are, and how a machine is put together from them.
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
 #include "sim/machine.hpp"
@@ -51,6 +52,9 @@ fs::path Catalog::Shelf::find(const std::string& name, bool paths, std::string_v
   if (const auto it = aliases.find(name); it != aliases.end()) {
     return files.at(it->second);
   }
+  if (paths && is_readable_file(name)) {
+    return name;
+  }
   const std::vector<std::string> known = names();
   std::vector<std::string> all = known;
   for (const auto& [alias, of] : aliases) {
@@ -71,10 +75,8 @@ Catalog::Shelf Catalog::shelf(const fs::path& folder, std::string_view what) {
   }
   Shelf shelf;
   shelf.what = what;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() == ".json") {
-      shelf.files.emplace(entry.path().stem().string(), entry.path());
-    }
+  for (const fs::path& file : files_in(folder, ".json")) {
+    shelf.files.emplace(file.stem().string(), file);
   }
   for (const auto& [name, file] : shelf.files) {
     const Json json = read_json(file);
@@ -163,9 +165,13 @@ MachineSpec Catalog::machine(const std::string& name, std::string_view where) co
   return m;
 }
 
+bool Catalog::has_machine(const std::string& name) const {
+  return machines_.files.contains(name) || machines_.aliases.contains(name);
+}
+
 fs::path Catalog::file_of(const std::string& name, std::string_view where) const {
-  const bool gpu = !machines_.files.contains(name) && !machines_.aliases.contains(name) &&
-                   (gpus_.files.contains(name) || gpus_.aliases.contains(name));
+  const bool gpu =
+      !has_machine(name) && (gpus_.files.contains(name) || gpus_.aliases.contains(name));
   return (gpu ? gpus_ : machines_).find(name, true, where);
 }
 

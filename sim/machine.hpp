@@ -292,8 +292,10 @@ class Catalog {
   [[nodiscard]] std::vector<std::string> transport_names() const;
   [[nodiscard]] std::vector<std::string> machine_names() const;
   [[nodiscard]] std::vector<std::string> stack_names() const;
+  [[nodiscard]] bool has_machine(const std::string& name) const;  // or alias
   /// By name or alias; GPUs and machines also by path of a JSON file (a name with '/' or ending in
-  /// .json), whose references are looked up in this catalog. InputError(where) if unknown.
+  /// .json, or any other that is unknown and a file), whose references are looked up in this
+  /// catalog. InputError(where) if unknown.
   [[nodiscard]] GpuSpec gpu(const std::string& name, std::string_view where) const;
   [[nodiscard]] GenerationSpec generation(const std::string& name, std::string_view where) const;
   [[nodiscard]] TransportSpec transport(const std::string& name, std::string_view where) const;

@@ -1,6 +1,7 @@
 #include "sim/profile.hpp"
 
 #include "base/error.hpp"
+#include "base/parse.hpp"
 #include "sim/attention_table.hpp"
 #include "sim/machine_json.hpp"
 
@@ -40,12 +41,9 @@ std::string date_at(const JsonView& document, std::string_view key) {
   return text;
 }
 
-double positive_at(const JsonView& document, std::string_view key) {
-  const double value = document.at(key).number();
-  if (!(value > 0)) {
-    document.at(key).fail(fmt::format("{} is not above 0", value));
-  }
-  return value;
+Seconds time_at(const JsonView& document, std::string_view key) {
+  const JsonView view = document.at(key);
+  return measured_from(view.number(), "s", view.where());
 }
 
 TokenSet tokens_at(const JsonView& document, std::string_view key) {
@@ -81,7 +79,7 @@ MeasuredAttention read_measured(const JsonView& view) {
   m.mask = word("mask", parse_mask);
   m.q = tokens_at(view, "q_tokens");
   m.k = tokens_at(view, "k_tokens");
-  m.median = Seconds(positive_at(view, "median_s"));
+  m.median = time_at(view, "median_s");
   m.spread = view.at("spread").number();
   if (m.spread < 0 || m.spread > 2) {
     view.at("spread").fail(fmt::format("{} is not a relative spread (0 to 2)", m.spread));
@@ -128,8 +126,8 @@ Profile read_profile(const JsonView& document) {
   if (!environment.value().is_object()) {
     environment.fail("is not an object of names and strings");
   }
-  for (const auto& [key, ignored] : environment.value().items()) {
-    p.environment.emplace_back(key, environment.at(key).string());
+  for (const auto& [key, view] : environment.members()) {
+    p.environment.emplace_back(key, view.string());
   }
   p.nodes = static_cast<int>(read_count(document.at("nodes"), most_gpus).value);
   p.machine = read_whole_machine(document.at("machine"));

@@ -48,9 +48,9 @@ StackSpec read_whole_stack(const JsonView& document) {
     }
   }
   if (const auto kernels = document.find("attention")) {
-    for (const auto& [generation, kernel] : kernels->value().items()) {
-      stack.attention.emplace(generation, kernels->at(generation).at("kernel").string());
-      kernels->at(generation).allow_only({"kernel", "source"});
+    for (const auto& [generation, kernel] : kernels->members()) {
+      stack.attention.emplace(generation, kernel.at("kernel").string());
+      kernel.allow_only({"kernel", "source"});
     }
   }
   if (const auto gradient = document.find("gradient")) {
@@ -85,8 +85,8 @@ StackSpec read_whole_stack(const JsonView& document) {
     stack.unexplained = read_fraction(*unexplained);
   }
   if (const auto layouts = document.find("layouts")) {
-    for (const auto& [name, ignored] : layouts->value().items()) {
-      const JsonView layout = layouts->at(name);
+    for (const auto& [name, view] : layouts->members()) {
+      const JsonView& layout = view;  // a structured binding cannot be captured
       layout.allow_only({"attention", "merge", "host_forward", "host_backward"});
       const auto part = [&](std::string_view key) { return read_fraction(layout.at(key), 5); };
       const StackSpec::LayoutCost cost{.attention = part("attention"),

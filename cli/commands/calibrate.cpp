@@ -250,7 +250,7 @@ class Checkpoint {
   }
   void add(const std::string& suite, const std::vector<runtime::Series>& series) {
     samples_[suite] = series;
-    save();
+    saving_ = saving_ && save();
   }
   void end() const {
     std::error_code ec;
@@ -258,7 +258,9 @@ class Checkpoint {
   }
 
  private:
-  void save() const {
+  /// What cannot be written only costs the chance to go on later: it ends no measurement. False,
+  /// and a warning, then.
+  [[nodiscard]] bool save() const {
     Json json = document("calibration");
     json["date"] = utc("%Y-%m-%d %H:%M:%S UTC");
     json["key"] = key_;
@@ -269,11 +271,18 @@ class Checkpoint {
         series.push_back(runtime::to_json(s));
       }
     }
-    write_file(file_, to_text(json));
+    try {
+      write_file(file_, to_text(json));
+    } catch (const InputError& e) {
+      complain(fmt::format("warning: {}; measuring goes on, but could not be resumed", e.what()));
+      return false;
+    }
+    return true;
   }
 
   void load() {
-    if (!std::filesystem::exists(file_)) {
+    std::error_code ec;
+    if (!std::filesystem::exists(file_, ec)) {
       return;
     }
     const Json json = read_json(file_);
@@ -323,6 +332,7 @@ class Checkpoint {
   std::string file_;
   Json key_;
   SamplesBySuite samples_;
+  bool saving_ = true;
 };
 
 /// What makes predictions worse than they could be. `blocks`: those that were to be measured.

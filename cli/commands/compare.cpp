@@ -1,5 +1,6 @@
 // sp-plan compare: two results side by side, predicted against measured or run against run.
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/parse.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
@@ -9,9 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 namespace spp::cli::commands {
 namespace {
@@ -26,16 +25,6 @@ struct Side {
   std::map<std::string, double> seconds;  // by name
   std::optional<Timeline> timeline;
 };
-
-std::string read_text(const std::string& file) {
-  const std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw InputError(file, "cannot be read (no such file, or no permission)");
-  }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 void add_seconds(Side& side, const JsonView& object, std::string_view prefix) {
   for (const auto& [key, value] : object.value().items()) {
@@ -71,8 +60,8 @@ void read_document(Side& side, const JsonView& root) {
 
 Side read_side(const std::string& file) {
   Side side{.file = file, .what = "", .seconds = {}, .timeline = std::nullopt};
-  const std::string text = read_text(file);
-  const Json json = parse_json(text, file);
+  const std::string text = read_text_file(file, "", {.most = most_lines_text});
+  const Json json = parse_json(text, file, trace_limits);
   const JsonView root(json, file);
   if (root.find("traceEvents")) {
     Trace trace = parse_chrome_trace(text, file);

@@ -133,6 +133,11 @@ void show(const std::string& name, bool checked, Output& output) {
   std::vector<std::string> known = catalog.machine_names();
   std::ranges::copy(catalog.gpu_names(), std::back_inserter(known));
   const std::filesystem::path file = catalog.file_of(name, "topology");
+  std::error_code ec;
+  if (std::filesystem::exists(file, ec) && !std::filesystem::is_directory(file, ec) &&
+      !std::filesystem::is_regular_file(file, ec)) {
+    throw InputError("topology", fmt::format("'{}' is read twice: give a file", file.string()));
+  }
   const Json document = read_json(file);
   const std::string format = JsonView(document, file.string()).at("format").string();
   if (format == "sp-plan/gpu") {

@@ -1,5 +1,6 @@
 // sp-plan verify: the proof of one schedule, or the counter-example.
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "cli/command.hpp"
 #include "cli/limits.hpp"
 #include "cli/plan_file.hpp"
@@ -12,9 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 namespace spp::cli::commands {
 namespace {
@@ -53,6 +51,14 @@ Bytes peak_memory(const Schedule& schedule, const Watch& watch) {
   return peak;
 }
 
+/// A proof takes the program of every rank: a text that lacks one ends here, before anything is
+/// built for as many ranks as it says.
+void expect_programs(const Schedule& schedule) {
+  for (int r = 0; r < schedule.mesh.size(); ++r) {
+    (void)schedule.program(Rank(r));
+  }
+}
+
 Verified verified(const Schedule& schedule, bool quiet) {
   const std::string phase(to_string(schedule.phase));
   Verified v{.phase = phase, .proof = {}, .peak_memory = {}};
@@ -67,25 +73,10 @@ Verified verified(const Schedule& schedule, bool quiet) {
   return v;
 }
 
-std::string read_file(const std::string& file) {
-  std::error_code ec;
-  if (std::filesystem::is_directory(file, ec)) {
-    throw InputError("--schedule", fmt::format("'{}' is a folder, not a schedule", file));
-  }
-  const std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw InputError("--schedule",
-                     fmt::format("'{}' cannot be read (no such file, or no permission)", file));
-  }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 /// A file holds one schedule after the other, each under its line "sp-plan/schedule …". What stands
 /// before a piece is replaced by empty lines, so that complaints name the lines of the file.
 std::vector<Schedule> read_schedules(const std::string& file) {
-  const std::string text = read_file(file);
+  const std::string text = read_text_file(file, "--schedule", {.most = most_lines_text});
   constexpr std::string_view heading = "\nsp-plan/schedule ";
   std::vector<Schedule> schedules;
   std::size_t begin = 0;
@@ -97,6 +88,7 @@ std::vector<Schedule> read_schedules(const std::string& file) {
     const std::string piece =
         std::string(static_cast<std::size_t>(lines), '\n') + text.substr(begin, end - begin);
     schedules.push_back(parse_schedule(piece, file));
+    expect_programs(schedules.back());
     begin = end;
   }
   return schedules;

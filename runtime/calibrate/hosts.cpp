@@ -1,6 +1,7 @@
 #include "runtime/calibrate/hosts.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "runtime/calibrate/calibrate.hpp"
 
 #include <sched.h>
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <set>
 #include <span>
 #include <sstream>
@@ -24,7 +24,7 @@ struct Place {
 };
 
 std::string first_word_of(const char* file) {
-  std::ifstream in(file);
+  std::istringstream in(system_text(file));
   std::string word;
   in >> word;
   return word.empty() ? "-" : word;
@@ -33,7 +33,7 @@ std::string first_word_of(const char* file) {
 std::string my_place() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  std::ifstream meminfo("/proc/meminfo");
+  std::istringstream meminfo(system_text("/proc/meminfo"));
   std::string word;
   std::int64_t kib = 0;
   while (meminfo >> word && word != "MemTotal:") {

@@ -1,6 +1,7 @@
 #include "runtime/calibrate/samples.hpp"
 
 #include "base/error.hpp"
+#include "base/parse.hpp"
 #include "runtime/kernels/convert.hpp"
 
 #include <algorithm>
@@ -191,19 +192,13 @@ Series read_series(const JsonView& view) {
   s.scope = view.at("scope").string();
   s.ranks = static_cast<int>(view.at("ranks").integer(1, most_ranks));
   s.active = static_cast<int>(view.at("active").integer(1, most_ranks));
-  s.size = view.at("bytes").number();
+  s.size = view.at("bytes").number(0, most_bytes.as_double());
   for (const JsonView& seconds : view.at("seconds").elements()) {
-    s.seconds.push_back(seconds.number());
-    if (!(s.seconds.back() >= 0)) {
-      seconds.fail("is not a time");
-    }
+    s.seconds.push_back(seconds_from(seconds.number(), "s", seconds.where()).count());
   }
   if (const auto pace = view.find("pace")) {
     for (const JsonView& seconds : pace->elements()) {
-      s.pace.push_back(seconds.number());
-      if (!(s.pace.back() > 0)) {
-        seconds.fail("is not a time above 0");
-      }
+      s.pace.push_back(measured_from(seconds.number(), "s", seconds.where()).count());
     }
     if (s.pace.size() != s.seconds.size()) {
       pace->fail("has not as many samples as 'seconds'");

@@ -18,17 +18,19 @@
 #include <oneapi/dnnl/dnnl_version.h>
 #endif
 
+#include "base/file.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <sstream>
 #include <string>
 
 namespace spp::runtime {
 
 std::string cpu_model() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::istringstream cpuinfo(system_text("/proc/cpuinfo"));
   for (std::string line; std::getline(cpuinfo, line);) {
     if (line.starts_with("model name")) {
       return line.substr(std::min(line.size(), line.find(':') + 2));

@@ -12,13 +12,9 @@ namespace spp::runtime {
 namespace {
 
 Seconds parse_latency(std::string_view text, std::string_view where) {
-  for (const auto& [unit, seconds] :
-       {std::pair{"us", 1e-6}, std::pair{"ms", 1e-3}, std::pair{"ns", 1e-9}}) {
+  for (const std::string_view unit : {"us", "ms", "ns"}) {
     if (text.ends_with(unit)) {
-      const double number = parse_double(text.substr(0, text.size() - 2), where);
-      if (number >= 0) {
-        return Seconds(number * seconds);
-      }
+      return seconds_from(parse_double(text.substr(0, text.size() - 2), where), unit, where);
     }
   }
   throw InputError(where, fmt::format("'{}' is no latency, such as 5us", text));

@@ -6,13 +6,16 @@
 #   3. nlohmann/json outside base/ (use base/json.hpp), CLI11 outside cli/, and CUDA, NCCL, cuDNN,
 #      MPI, oneDNN headers outside runtime/;
 #   4. printing and ending the program outside cli/;
-#   5. a source file, also of tests/ and bench/, that no CMakeLists.txt names (nothing is globbed).
+#   5. file streams and fopen outside base/: files of the outside go through base/file.hpp;
+#   6. a source file, also of tests/ and bench/, that no CMakeLists.txt names (nothing is globbed).
 cmake_minimum_required(VERSION 3.25)
 include("${ROOT}/cmake/SppLayers.cmake")
 
 set(backend_header "^(cuda|cudnn|cublas|nccl|nvml|nvtx|mpi)[A-Za-z0-9_]*(\\.h|\\.hpp|/)|^(oneapi/)?dnnl|^cooperative_groups")
 set(prints "std::(cout|cerr|clog|puts|printf|fprintf)|fmt::print|(^|[^A-Za-z0-9_])(printf|fprintf|puts|perror) *\\(")
 set(ends "std::(exit|abort|_Exit|quick_exit|terminate)|(^|[^A-Za-z0-9_.>:])_?exit *\\(")
+
+set(streams "std::(basic_)?[io]?f(stream|open)|(^|[^A-Za-z0-9_])fopen *\\(|<fstream>")
 
 set(violations "")
 macro(violation text)
@@ -77,7 +80,11 @@ foreach(layer IN LISTS SPP_LAYERS)
         elseif(path MATCHES "${backend_header}" AND NOT layer STREQUAL "runtime")
           violation("${file}:${number}: <${path}> belongs to runtime/")
         endif()
-      elseif(NOT layer STREQUAL "cli")
+      endif()
+      if(NOT layer STREQUAL "base" AND line MATCHES "${streams}")
+        violation("${file}:${number}: opens files itself; base/file.hpp does")
+      endif()
+      if(NOT line MATCHES "^ *# *include" AND NOT layer STREQUAL "cli")
         string(REGEX REPLACE "\"[^\"]*\"" "\"\"" line "${line}")
         if(line MATCHES "${prints}")
           violation("${file}:${number}: prints; only cli/ does")

@@ -80,6 +80,7 @@ Running::Running(const std::vector<std::string>& words, const RunOptions& option
   const std::string program = build_path(options.program).string();
   const Pipe out = options.terminal ? make_terminal() : make_pipe();
   const Pipe err = make_pipe();
+  const Pipe in = make_pipe();
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& word : words) {
     argv.push_back(const_cast<char*>(word.c_str()));
@@ -88,7 +89,7 @@ Running::Running(const std::vector<std::string>& words, const RunOptions& option
 
   pid_ = ::fork();
   if (pid_ == 0) {
-    ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+    ::dup2(options.input.empty() ? ::open("/dev/null", O_RDONLY) : in.read, STDIN_FILENO);
     ::dup2(out.write, STDOUT_FILENO);
     ::dup2(err.write, STDERR_FILENO);
     if (options.err_file == "closed") {
@@ -105,11 +106,24 @@ Running::Running(const std::vector<std::string>& words, const RunOptions& option
     for (const auto& [name, value] : options.environment) {
       ::setenv(name.c_str(), value.c_str(), 1);
     }
+    if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) {
+      ::_exit(126);
+    }
+    constexpr uid_t nobody = 65534;
+    if (options.nobody && ::getuid() == 0 && (::setgid(nobody) != 0 || ::setuid(nobody) != 0)) {
+      ::_exit(126);
+    }
     ::execv(program.c_str(), argv.data());
     ::_exit(127);
   }
   ::close(out.write);
   ::close(err.write);
+  // Less than a pipe holds: this waits for nobody.
+  if (::write(in.write, options.input.data(), options.input.size()) < 0) {
+    throw std::runtime_error("writing to a pipe failed");
+  }
+  ::close(in.read);
+  ::close(in.write);
   out_ = out.read;
   err_ = err.read;
 }

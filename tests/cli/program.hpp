@@ -24,6 +24,9 @@ struct RunOptions {
   std::string err_file;             // where stderr goes instead of `err`; "closed": it is
   std::string interrupt_at;         // once stderr has this, Ctrl-C is sent; empty: never
   std::uint64_t address_space = 0;  // bytes that the program may map; 0: no limit
+  std::filesystem::path folder;     // where it starts; empty: where the tests run
+  std::string input;                // what comes through a pipe on stdin; empty: /dev/null
+  bool nobody = false;              // root's tests run it without root's rights
 };
 
 /// A sp-plan that runs meanwhile, of several that talk to each other.

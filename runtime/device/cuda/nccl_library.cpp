@@ -1,15 +1,13 @@
 #include "runtime/device/cuda/nccl_library.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 
 #if defined(SPP_NCCL)
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <vector>
 #endif
 
@@ -72,9 +70,13 @@ struct Loaded {
     std::error_code error;
     const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
     if (!error) {
-      log = (folder / fmt::format("sp-plan-nccl-{}.log", getpid())).string();
-      setenv("NCCL_DEBUG", "INFO", 1);
-      setenv("NCCL_DEBUG_FILE", log.c_str(), 1);
+      // Its name cannot be guessed: nobody can put a link to another file there.
+      const auto file = make_private_file(folder, "sp-plan-nccl-");
+      if (file && file->string().find('%') == std::string::npos) {  // which NCCL would replace
+        log = file->string();
+        setenv("NCCL_DEBUG", "INFO", 1);
+        setenv("NCCL_DEBUG_FILE", log.c_str(), 1);
+      }
     }
     // NOLINTEND(concurrency-mt-unsafe)
   }
@@ -106,15 +108,7 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-std::string nccl_log() {
-  if (loaded().log.empty()) {
-    return "";
-  }
-  std::ifstream in(loaded().log);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
+std::string nccl_log() { return loaded().log.empty() ? "" : system_text(loaded().log); }
 
 const NcclApi& nccl_api() {
   if (!loaded().why_not.empty()) {

@@ -5,6 +5,8 @@
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <fmt/format.h>
+
 #include <functional>
 
 using namespace spp;
@@ -12,7 +14,6 @@ using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 using spp::test::message_of;
-using spp::test::read_text;
 using spp::test::TempDir;
 
 namespace {
@@ -75,7 +76,7 @@ TEST_CASE("a file that is not there, or is a folder, is an input error with its 
   CHECK_THAT(message_of<InputError>([&] { (void)read_json(missing); }),
              StartsWith(missing.string() + ": cannot be read"));
   CHECK_THAT(message_of<InputError>([&] { (void)read_json(folder.path()); }),
-             EndsWith("is a folder, not a JSON file"));
+             EndsWith("is a folder, not a file"));
 }
 
 TEST_CASE("a file is read with its name in the messages") {
@@ -85,20 +86,62 @@ TEST_CASE("a file is read with its name in the messages") {
              StartsWith(file.string() + ":2:1: not JSON"));
 }
 
-TEST_CASE("a file is written whole, over what was there, and leaves nothing beside it") {
-  const TempDir folder;
-  const auto file = folder.write("out.json", "old and longer");
-  write_file_atomically(file, "new");
-  CHECK(read_text(file) == "new");
-  const auto entries = std::filesystem::directory_iterator(folder.path());
-  CHECK(std::distance(begin(entries), end(entries)) == 1);
+TEST_CASE("a key that stands twice in an object is refused with its line") {
+  CHECK(syntax_error("{\n  \"rate\": 1,\n  \"more\": {\"rate\": 2},\n  \"rate\": 3\n}") ==
+        "cluster.json:4:8: key 'rate' stands twice in one object");
+  CHECK(syntax_error(R"([{"a": 1, "\u0061": 2}])") ==
+        "cluster.json:1:18: key 'a' stands twice in one object");
+  CHECK_NOTHROW(parse_json(R"([{"a": 1}, {"a": 2}, {"b": {"a": 3}, "a": 4}])", "f"));
 }
 
-TEST_CASE("a file in a folder that is not there cannot be written") {
-  const TempDir folder;
-  CHECK_THAT(
-      message_of<InputError>([&] { write_file_atomically(folder.path() / "no" / "out", ""); }),
-      ContainsSubstring("cannot be written"));
+TEST_CASE("an object has a stated number of keys, the last of which is found as the first") {
+  const auto object = [](std::size_t keys) {
+    std::string text = "{\"first\": 0";
+    for (std::size_t i = 1; i < keys; ++i) {
+      text += fmt::format(", \"key{}\": {}", i, i);
+    }
+    return text + "}";
+  };
+  const Json most = parse_json(object(32'768), "f");
+  CHECK(JsonView(most, "f").members().back().second.where() == "f: key32767");
+  CHECK_THAT(syntax_error(object(200'000)), EndsWith("more than 32768 keys in one object"));
+}
+
+TEST_CASE("a document has a stated number of values") {
+  std::string text = "[0";
+  for (int i = 0; i < 4'000'000; ++i) {
+    text += ",0";
+  }
+  CHECK_THAT(syntax_error(text + "]"), EndsWith("more than 4000000 values"));
+  CHECK_NOTHROW(parse_json(text + "]", "f", {.values = 5'000'000}));
+}
+
+TEST_CASE("members of an object come in its order, with their keys") {
+  const Json document = parse_json(R"({"links": {"b": 1, "a": 2}})", "f");
+  const auto members = JsonView(document, "f").at("links").members();
+  REQUIRE(members.size() == 2);
+  CHECK(members[0].first == "b");
+  CHECK(members[1].second.where() == "f: links.a");
+  CHECK(error_in("[]", [](const JsonView& v) { (void)v.members(); }) ==
+        "cluster.json: [] is not an object");
+}
+
+TEST_CASE("a document survives parsing as it is") {
+  const std::string text =
+      R"({"a":[1,-2,3.5,true,false,null,"\u00e9\n",[],{}],"b":{"c":18446744073709551615}})";
+  CHECK(parse_json(text, "f") == Json::parse(text));
+}
+
+TEST_CASE("a number has a range where its reader says one") {
+  CHECK(error_in("-1", [](const JsonView& v) { (void)v.number(0, 1); }) ==
+        "cluster.json: -1 is out of range (0 to 1)");
+  CHECK(JsonView(Json(0.5), "f").number(0, 1) == 0.5);
+}
+
+TEST_CASE("a fraction of less than a billionth is refused") {
+  CHECK_THAT(error_in(R"({"value": 1e-300, "unit": "fraction", "source": "s"})",
+                      [](const JsonView& v) { (void)read_fraction(v); }),
+             ContainsSubstring("below 1e-09 it is a slip"));
 }
 
 TEST_CASE("a missing key names the object it should be in") {

@@ -104,10 +104,14 @@ TEST_CASE("a byte size is positive") {
   CHECK_THAT(bytes_error(text), ContainsSubstring("is not a positive number"));
 }
 
-TEST_CASE("a byte size of 2^63 is too large") {
-  CHECK_THAT(bytes_error("9223372036854775808B"), ContainsSubstring("too large"));
-  CHECK_THAT(bytes_error("8388608TiB"), ContainsSubstring("too large"));  // 2^23 * 2^40
-  CHECK_THAT(bytes_error("1e300GB"), ContainsSubstring("too large"));
+TEST_CASE("a byte size is one byte to 10^18 bytes") {
+  CHECK(parse_bytes("1e18B", "--memory").value() == 1'000'000'000'000'000'000);
+  CHECK(parse_bytes("1B", "--memory").value() == 1);
+  CHECK(bytes_error("9223372036854775808B") ==
+        "--memory: 9.223372036854776e+18 B is out of range (1 to 1e+18 B)");
+  CHECK_THAT(bytes_error("8388608TiB"), ContainsSubstring("out of range"));  // 2^23 * 2^40
+  CHECK_THAT(bytes_error("1e300GB"), ContainsSubstring("out of range (1e-09 to 1e+09 GB)"));
+  CHECK_THAT(bytes_error("0.4B"), ContainsSubstring("out of range"));
 }
 
 TEST_CASE("what is no byte size is refused") {
@@ -136,6 +140,24 @@ TEST_CASE("times and FLOP rates scale by their unit") {
   CHECK(seconds_from(3, "us", "latency").count() == Catch::Approx(3e-6));
   CHECK(seconds_from(0, "s", "latency").count() == 0);
   CHECK(flop_rate_from(989, "TFLOP/s", "peak").value() == Catch::Approx(989e12));
+}
+
+TEST_CASE("a rate of nothing that exists is refused with what is allowed") {
+  CHECK(bandwidth_error("1e308GB/s") ==
+        "--intra: 1e+308 GB/s is out of range (1e-06 to 1e+06 GB/s)");
+  CHECK_THAT(bandwidth_error("1e-308GB/s"), ContainsSubstring("out of range"));
+  CHECK_THAT(message_of<InputError>([] { (void)flop_rate_from(1e-300, "TFLOP/s", "peak"); }),
+             ContainsSubstring("out of range (1e-06 to 1e+06 TFLOP/s)"));
+  CHECK_THAT(message_of<InputError>([] { (void)seconds_from(1e300, "us", "latency"); }),
+             ContainsSubstring("out of range (1e-09 to 1e+12 us)"));
+}
+
+TEST_CASE("what was measured took as long as a clock can tell") {
+  CHECK(measured_from(2, "us", "row").count() == Catch::Approx(2e-6));
+  CHECK(message_of<InputError>([] { (void)measured_from(1e-300, "us", "row"); }) ==
+        "row: 1e-300 us is out of range (0.001 to 1e+12 us)");
+  CHECK_THAT(message_of<InputError>([] { (void)measured_from(0, "us", "row"); }),
+             ContainsSubstring("is not a positive number"));
 }
 
 TEST_CASE("a time is not negative") {

@@ -100,7 +100,10 @@ TEST_CASE("wrong output of nccl-tests is refused with file and line") {
   CHECK(refusal(two + "1024 256\n").starts_with(":5: 2 columns"));
   CHECK(refusal(two + "1024 256 float none -1 12 0.1 0.1 7 1 1 1 0\n")
             .starts_with(":5: 7 wrong elements"));
-  CHECK(refusal(two + "1024 256 float none -1 0 0.1 0.1 0 1 1 1 0\n").starts_with(":5: a time"));
+  CHECK(refusal(two + "1024 256 float none -1 0 0.1 0.1 0 1 1 1 0\n") ==
+        ":5: 0 is not a positive number");
+  CHECK(refusal(two + "1024 256 float none -1 1e-300 0.1 0.1 0 1 1 1 0\n") ==
+        ":5: 1e-300 us is out of range (0.001 to 1e+12 us)");
   CHECK(refusal(two, "broadcast.txt").starts_with(":1: which test is this?"));
   CHECK(refusal("# nThread 1 nGpus 1\n#  Rank  0 on\n").starts_with(":2: a rank's line is"));
   CHECK(refusal("{\"args\": [\"broadcast_perf\"]}", "x.json").starts_with(": args: names none"));

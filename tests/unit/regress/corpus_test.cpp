@@ -1,6 +1,7 @@
 #include "regress/corpus.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -17,7 +18,7 @@ namespace {
 CorpusFile read(const Json& document) {
   const test::TempDir folder;
   const auto file = folder.path() / "example.json";
-  write_file_atomically(file, document.dump());
+  write_file(file, document.dump());
   return read_corpus_file(file);
 }
 
@@ -58,7 +59,7 @@ TEST_CASE("what is wrong with a corpus file is said with file and point") {
   CHECK_THAT(complaint([](Json& d) { d["points"][0]["metric"] = "time_ms"; }),
              ContainsSubstring("points[0].metric: unknown 'time_ms' (did you mean 'time_s'?)"));
   CHECK_THAT(complaint([](Json& d) { d["points"][0]["value"] = -1; }),
-             ContainsSubstring("points[0].value: -1 is not above 0"));
+             ContainsSubstring("points[0].value: -1 is no measurement"));
   CHECK_THAT(complaint([](Json& d) { d["points"][0].erase("value"); }),
              ContainsSubstring("points[0]: neither 'value' nor 'oom'"));
   CHECK_THAT(complaint([](Json& d) { d["points"][0].erase("seq"); }),
@@ -67,6 +68,10 @@ TEST_CASE("what is wrong with a corpus file is said with file and point") {
              ContainsSubstring("team 3 squared does not divide ring 8"));
   CHECK_THAT(complaint([](Json& d) { d["workload"]["kv_heads"] = 5; }),
              ContainsSubstring("32 query heads are no multiple of 5 KV heads"));
+  CHECK(complaint([](Json& d) { d["points"] = Json::array(); }) ==
+        "example.json: points: is empty: a file of measurements has one at least");
+  CHECK_THAT(complaint([](Json& d) { d["machine"]["intra"]["per_gpu_GBps"] = 1e300; }),
+             ContainsSubstring("machine.intra.per_gpu_GBps: 1e+300 GB/s is out of range"));
   CHECK_THAT(complaint([](Json& d) { d["machine"]["gpus"] = 8; }), ContainsSubstring("machine"));
   CHECK_THAT(complaint([](Json& d) { d["name"] = "other"; }),
              ContainsSubstring("'other' is not the file's name"));

@@ -1,6 +1,7 @@
 #include "regress/gate.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -23,8 +24,8 @@ struct Gates {
 
   Gates() {
     const auto baseline = folder.path() / "predictions.jsonl";
-    write_file_atomically(baseline, prediction_line("example", 0, says(1.0)) + "\n" +
-                                        prediction_line("example", 1, says({})) + "\n");
+    write_file(baseline, prediction_line("example", 0, says(1.0)) + "\n" +
+                             prediction_line("example", 1, says({})) + "\n");
     write("history.json", {{"entries", {{{"reason", "first"}, {"digest", digest(baseline)}}}}});
     write(
         "gate.json",
@@ -37,7 +38,7 @@ struct Gates {
           {{"baseline", "predictions.jsonl"}, {"tolerance", 1e-4}, {"history", "history.json"}}}});
   }
   void write(const std::string& name, const Json& document) const {
-    write_file_atomically(folder.path() / name, document.dump());
+    write_file(folder.path() / name, document.dump());
   }
 };
 

@@ -1,6 +1,7 @@
 #include "regress/predict.hpp"
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -17,7 +18,7 @@ Predictor predictor() { return Predictor(sim::Catalog(test::source_path("topolog
 std::vector<PointPrediction> predict(const Json& document) {
   const test::TempDir folder;
   const auto path = folder.path() / "example.json";
-  write_file_atomically(path, document.dump());
+  write_file(path, document.dump());
   return predictor().predict(read_corpus_file(path));
 }
 

@@ -283,6 +283,7 @@ TEST_CASE("what does not fit is refused with its line") {
            Case{"kv_heads=2", "kv_heads=3", "s.txt:2: kv_heads=3 does not divide q_heads=4"},
            Case{"head_dim=8", "head_dim=8 colour=red", "s.txt:2: unknown field 'colour'"},
            Case{"head_dim=8", "head_dim=8 head_dim=8", "s.txt:2: 'head_dim' stands twice"},
+           Case{"ring=2", "ring=3", "s.txt:4: seq=16 is no multiple of 3: 3 ranks, layout contig"},
            Case{"team=1", "team=2", "s.txt:4: team=2: its square does not divide ring=2"},
            Case{"streams compute ring", "streams compute compute", "s.txt:6: 'compute' is no name"},
            Case{"rank 0", "rank 2", "s.txt:8: 2 is out of range (0 to 1)"},

@@ -91,7 +91,7 @@ TEST_CASE("a wrong profile is refused with file and key") {
   expect("/attention/0/phase", "forward", "attention[0].phase", "'forward'");
   expect("/attention/0/q_tokens", "0-64", "attention[0].q_tokens", "");
   expect("/attention/0/kv_heads", 3, "attention[0].kv_heads", "does not divide");
-  expect("/attention/0/median_s", 0, "attention[0].median_s", "not above 0");
+  expect("/attention/0/median_s", 0, "attention[0].median_s", "is not a positive number");
   expect("/attention/0/median_s", 1e-9, "attention[0].median_s", "faster than the peak rate");
   expect("/attention/0/dtype", "fp16", "attention[0]", "no matrix units for fp16");
   expect("/attention/0/n", 0, "attention[0].n", "out of range");

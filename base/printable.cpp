@@ -1,0 +1,113 @@
+#include "base/printable.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+
+namespace spp {
+namespace {
+
+struct Character {
+  std::uint32_t code = 0;
+  std::size_t bytes = 0;  // 0: not UTF-8
+};
+
+/// The character that `text` begins with. Overlong forms, surrogates and what lies beyond Unicode
+/// are not UTF-8.
+Character first_of(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const std::uint32_t lead = byte(0);
+  if (lead < 0x80) {
+    return {.code = lead, .bytes = 1};
+  }
+  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  constexpr std::array<std::uint32_t, 5> least{0, 0, 0x80, 0x800, 0x10000};
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) {
+    return {};
+  }
+  std::uint32_t code = lead & (0x7fU >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80) {
+      return {};
+    }
+    code = (code << 6U) | (byte(i) & 0x3fU);
+  }
+  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
+  return code < least.at(bytes) || code > 0x10ffff || surrogate
+             ? Character{}
+             : Character{.code = code, .bytes = bytes};
+}
+
+/// What a terminal would obey, or hide, instead of showing it.
+bool is_control(std::uint32_t code) {
+  const auto between = [code](std::uint32_t first, std::uint32_t last) {
+    return code >= first && code <= last;
+  };
+  return code < 0x20 || between(0x7f, 0x9f) || between(0x200b, 0x200f) || between(0x2028, 0x202e) ||
+         between(0x2060, 0x206f) || code == 0xfeff || code == 0x61c;
+}
+
+void append_escaped(std::uint32_t code, std::string& out) {
+  if (code == '\t') {
+    out += "\\t";
+  } else if (code == '\n') {
+    out += "\\n";
+  } else if (code == '\r') {
+    out += "\\r";
+  } else if (code < 0x80) {
+    fmt::format_to(std::back_inserter(out), "\\x{:02x}", code);
+  } else {
+    fmt::format_to(std::back_inserter(out), "\\u{:04x}", code);
+  }
+}
+
+/// Bytes at the beginning of `text` that stay as they are.
+using Kept = std::size_t (*)(std::string_view text);
+
+std::string escaped(std::string_view text, Kept kept) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Character c = first_of(text);
+    std::size_t bytes = kept(text);
+    if (bytes > 0 || (c.bytes > 0 && !is_control(c.code))) {
+      bytes = std::max(bytes, c.bytes);
+      out += text.substr(0, bytes);
+    } else if (c.bytes > 0) {
+      bytes = c.bytes;
+      append_escaped(c.code, out);
+    } else {
+      bytes = 1;
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(text[0]));
+    }
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string printable_line(std::string_view text) {
+  std::string line(text);
+  std::ranges::replace(line, '\n', ' ');
+  return escaped(line, [](std::string_view) -> std::size_t { return 0; });
+}
+
+std::string printable_page(std::string_view text) {
+  return escaped(text, [](std::string_view rest) -> std::size_t {
+    if (rest.front() == '\n') {
+      return 1;
+    }
+    for (const std::string_view style : {"\x1b[0m", "\x1b[1m", "\x1b[2m"}) {
+      if (rest.starts_with(style)) {
+        return style.size();
+      }
+    }
+    return 0;
+  });
+}
+
+}  // namespace spp
