@@ -131,12 +131,14 @@ class Context:
             return Kernels("cudnn")
         if self.visit.args.stand_in:
             return Kernels("reference")
-        if self.fact(forward) and not right:
-            self.fall_back("cuDNN, forward and backward", "cuDNN, forward only",
-                           self.visit.fact(backward)["why"])
-            return Kernels("cudnn", "fwd")
         missing = backward if self.fact(forward) else forward
-        self.fall_back(f"cuDNN{where}", "reference kernels, slow on purpose", self.visit.fact(missing)["why"])
+        why = self.visit.fact(missing)["why"]
+        if shared and not self.fact(forward.replace(where, "")):
+            why = self.visit.fact(forward.replace(where, ""))["why"]  # so nobody looked at shares
+        if self.fact(forward) and not right:
+            self.fall_back("cuDNN, forward and backward", "cuDNN, forward only", why)
+            return Kernels("cudnn", "fwd")
+        self.fall_back(f"cuDNN{where}", "reference kernels, slow on purpose", why)
         return Kernels("reference")
 
     # ---- commands
@@ -151,6 +153,10 @@ class Context:
         started = [command.Started(w, self.logs, file_name(name) + (f".{i}" if i else ""), e)
                    for i, (w, e) in enumerate(begun)]
         return command.together(started, limit, self.visit.grace)
+
+    def cut_off(self, ran, limit):
+        """Whether it had too little time to count as one that hangs."""
+        return ran.timed_out and ran.why.startswith("no end") and limit < self.visit.longest / 2
 
     def shown(self, words):
         """A command as one would type it, with files of this report by their names."""
@@ -184,7 +190,7 @@ class Context:
         except NoTime:
             self.left_out(key)
             return None
-        if ran[0].timed_out and ran[0].why.startswith("no end") and limit < self.visit.longest:
+        if self.cut_off(ran[0], limit):
             self.left_out(f"{key}: cut off")
             return None
         entry = self.entry_of(key, ran, line, env or {})
@@ -260,11 +266,8 @@ class Context:
         file.unlink()
 
     def document(self, words, name, limit=None, env=None, launch=None):
-        """(document, why not) of another command of sp-plan."""
-        try:
-            ran = self.run(words, name, limit, env, launch)[0]
-        except NoTime:
-            return {}, "no time"
+        """(document, why not) of a command that prints JSON."""
+        ran = self.run(words, name, limit, env, launch)[0]
         document = sp_plan.document_in(ran.out)
         why = ran.why or (None if document else "it printed no document")
         return (document, None) if why is None else ({}, why)

@@ -15,7 +15,8 @@ def tests_of(ctx, label):
     """As ctest tells them, else the programs of that name (a build that moved): name, command, seconds."""
     build, tests = ctx.args.tests, []
     if shutil.which("ctest"):
-        listed, _ = ctx.document(["ctest", "--test-dir", build, "-L", f"^{label}$", "--show-only=json-v1"], "ctest")
+        listed, _ = ctx.document(["ctest", "--test-dir", build, "-L", f"^{label}$", "--show-only=json-v1"], "ctest",
+                                 ctx.visit.longest / 4)
         for test in listed.get("tests", []):
             properties = {p["name"]: p["value"] for p in test.get("properties", [])}
             words = test.get("command")
@@ -34,12 +35,13 @@ def run_test(ctx, name, words, seconds):
         return
     limit = min(ctx.left(), seconds)
     ran = ctx.run(words, name, limit)[0]
-    if ran.timed_out and ran.why.startswith("no end") and limit < seconds and limit < ctx.visit.longest:
+    if ctx.cut_off(ran, limit):
         ctx.left_out(f"{name}: cut off")
         return
     skipped = ran.code == 77 or (ran.code == 0 and ran.out.startswith("skipped: "))  # as ctest takes them
     lines = [line for line in (ran.out + "\n" + ran.err).splitlines() if line.strip(" =")]
-    entry = {"key": name, "kind": "test", "failed": None if skipped else ran.why, "skipped": skipped,
+    silent = None if skipped or "passed" in ran.out else "it did not say that its tests passed"
+    entry = {"key": name, "kind": "test", "failed": None if skipped else ran.why or silent, "skipped": skipped,
              "seconds": ran.seconds, "said": lines[-1].strip("= ") if lines else "", "cases": []}
     if entry["failed"]:
         entry["tail"] = lines[-25:]

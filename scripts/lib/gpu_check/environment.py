@@ -90,7 +90,7 @@ def found_libraries():
 
 
 def look_around(ctx):
-    """Resources, tools, libraries, variables; then the GPUs; then our smallest run on one."""
+    """Resources, tools, libraries, variables; our smallest run, which all rests on; then what others say of the GPUs."""
     data = ctx.record["data"]
     data["machine"] = resources()
     data["tools"] = {name: command.home_removed(found) for name in TOOLS if (found := shutil.which(name))}
@@ -102,7 +102,7 @@ def look_around(ctx):
     if "CUDA_DEVICE_MAX_CONNECTIONS" in os.environ:
         ctx.note(f"CUDA_DEVICE_MAX_CONNECTIONS={os.environ['CUDA_DEVICE_MAX_CONNECTIONS']} was set from outside: streams "
                  "of ranks that share a GPU need up to 32 queues")
-    ctx.save()
+    first_run(ctx)
     if not ctx.args.stand_in:
         for look in (ask_nvidia_smi, ask_torch, ask_nvcc):
             try:
@@ -110,7 +110,6 @@ def look_around(ctx):
             except NoTime:
                 ctx.left_out("the rest of the environment")
             ctx.save()
-    first_run(ctx)
 
 
 def ask_nvidia_smi(ctx, data):

@@ -30,7 +30,14 @@ def write_atomically(file, text):
 
 
 def write_json(file, document):
-    write_atomically(file, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    """A line a key, and one an element of a list: for people who look for something, and for diffs."""
+    lines = []
+    for key, value in document.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and value:
+            text = "[\n  " + ",\n  ".join(json.dumps(element, ensure_ascii=False) for element in value) + "]"
+        lines.append(f' {json.dumps(key)}: {text}')
+    write_atomically(file, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read_json(file):
@@ -79,7 +86,7 @@ class Folder:
         """The archive: of all files but the few that are too large for it."""
         self.archive_file.parent.mkdir(parents=True, exist_ok=True)
         new = self.archive_file.with_name(f".{self.archive_file.name}.new")
-        with tarfile.open(new, "w:gz") as archive:
+        with tarfile.open(new, "w:gz", format=tarfile.GNU_FORMAT) as archive:
             for file in sorted(self.path.rglob("*")):
                 if file.is_file() and not file.name.startswith(".") and file.stat().st_size <= MOST_IN_ARCHIVE:
                     archive.add(file, f"{self.path.name}/{file.relative_to(self.path)}", filter=_nobodys)

@@ -1,7 +1,7 @@
 """One visit to a machine: steps in their order, within a budget, whatever happens to each.
 
-A step may take up to twice its share of the time that is left (by its weight against those of the
-steps to come), so one that hangs never costs the others theirs. A step whose needs are not met is
+A step may take up to one and a half times its share of the time that is left (by its weight against
+those of the steps to come), so that those that hang, were it all of them, leave some to each. A step whose needs are not met is
 skipped, with the reason; one for which there is no time is left out, by name.
 """
 
@@ -137,7 +137,7 @@ class Visit:
                   "status": "running", "why": "", "facts": {}, "problems": [], "notes": [],
                   "fell_back": [], "left_out": [], "entries": [], "data": {}}
         self.records[step.name] = record
-        seconds = min(self.left(), 2 * self.left() * step.weight / weights)
+        seconds = min(self.left(), 1.5 * self.left() * step.weight / weights)
         record["limit_s"] = round(seconds, 1)
         self.say(f"{number:02} {step.name} (at most {max(seconds, 0):.0f} s)")
         try:
@@ -180,7 +180,7 @@ class Visit:
         failed = [e for e in record["entries"] if e.get("failed")]
         if failed or record["problems"]:
             record["status"] = "failed"
-            record["why"] = (record["problems"] or [f"{failed[0]['key']}: {failed[0]['failed']}"])[0]
+            record["why"] = f"{failed[0]['key']}: {failed[0]['failed']}" if failed else record["problems"][0]
         elif record["left_out"]:
             record["status"] = "partly" if record["entries"] else "left out"
             record["why"] = f"{len(record['left_out'])} left out for want of time"
