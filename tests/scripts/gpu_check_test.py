@@ -225,6 +225,10 @@ class AGoodVisit(unittest.TestCase):
         ran = {e["plan"]["strategy"] for e in self.world.records()["strategies"]["entries"]}
         self.assertEqual(ran, {name for name, *_ in fakes.STRATEGIES})
 
+    def test_shows_ranks_that_share_a_GPU_only_one(self):
+        shown = {env.get("CUDA_VISIBLE_DEVICES") for step, words, env in self.world.asked if "inproc" in words}
+        self.assertEqual(shown, {"0"})
+
     def test_leaves_no_process_behind(self):
         self.assertEqual(self.world.left_alive(), [])
 
@@ -277,7 +281,7 @@ class EveryStepInTurn(unittest.TestCase):
         records = world.records()
         self.assertEqual(records["environment"]["status"], "failed")
         self.assertEqual({r["status"] for n, r in records.items() if n != "environment"}, {"skipped"})
-        self.assertIn("no NVIDIA driver here", records["rates"]["why"])
+        self.assertIn("it needs 'sp-plan runs on a GPU'; 'environment' found that it does not: exit 1: sp-plan: --device cuda: no NVIDIA driver here", records["rates"]["why"])
 
     def test_of_nvidia_smi_and_pytorch_leaves_time_for_what_all_rests_on(self):
         world = World(self, {"GPU_CHECK_FAKE": "environment=hang"}, here=("nvidia-smi", "python", "nvcc"))
@@ -374,6 +378,13 @@ class Budgets(unittest.TestCase):
             after = [e["key"] for e in records[name]["entries"]]
             self.assertEqual(len(after), len(set(after)), "no run twice")
             self.assertLessEqual(set(before), set(after))
+
+    def test_resuming_tries_again_what_hung(self):
+        world = World(self, {"GPU_CHECK_FAKE": "rates=hang"})
+        self.assertEqual(world.visit(), 4)
+        del world.env["GPU_CHECK_FAKE"]
+        self.assertEqual(world.visit("--resume"), 0)
+        self.assertEqual({r["status"] for r in world.records().values()}, {"good"})
 
     def test_resuming_with_another_commit_does_all_again(self):
         world = World(self)
@@ -651,17 +662,18 @@ class RealProcesses(unittest.TestCase):
 
     def test_that_hang_and_ignore_being_asked_end_within_the_budget(self):
         begin = time.monotonic()
-        process = self.start("--budget", "6", "--only", "environment,reference,splits,rates", GPU_CHECK_FAKE="*=stubborn")
+        process = self.start("--budget", "16", "--only", "environment,reference,splits,rates", GPU_CHECK_FAKE="*=stubborn")
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 4, err)
-        self.assertLess(time.monotonic() - begin, 6 + 5)  # five for a busy machine to start Python and to write
-        self.assertEqual({n: r["status"] for n, r in self.records().items()},
-                         {"environment": "good", "reference": "failed", "splits": "failed", "rates": "failed"})
+        self.assertLess(time.monotonic() - begin, 16 + 10)  # ten for a busy machine to start Python and to write
+        states = {n: r["status"] for n, r in self.records().items()}
+        self.assertEqual((states["environment"], states["reference"]), ("good", "failed"))
+        self.assertLessEqual({states["splits"], states["rates"]}, {"failed", "left out"})  # out of time on a busy machine
         self.assertEqual(out.strip(), str(self.report / "README.md"))
         self.assertEqual(self.processes_here(), [])
 
     def test_that_flood_are_ended_and_their_logs_bounded(self):
-        process = self.start("--budget", "40", "--only", "environment,splits", GPU_CHECK_FAKE="splits=flood")
+        process = self.start("--budget", "200", "--only", "environment,splits", GPU_CHECK_FAKE="splits=flood")
         _, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 4, err)
         self.assertIn("said more than 64 MiB", self.records()["splits"]["why"])

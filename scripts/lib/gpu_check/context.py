@@ -8,6 +8,7 @@ missing), `facts` (what later steps rest on), `problems`, `notes`, `fell_back`, 
 import dataclasses
 import gzip
 import json
+import os
 import re
 import time
 
@@ -36,11 +37,13 @@ class Kernels:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large the work is: a GPU's, or a stand-in's."""
+    """How large the work is: a GPU's, or a stand-in's. What is checked is small, since the host computes it
+    again in fp64: seconds of a core for 1,024 tokens of four heads."""
 
-    call: Shape  # that kernels are compared on
-    small: Shape  # that the reference takes milliseconds for
-    plans: Shape
+    small: Shape  # that the reference kernels take milliseconds for
+    one: Shape  # that cuDNN is checked on, with one rank
+    several: Shape  # the same, with up to eight
+    plans: Shape  # that is timed
     lengths: tuple  # of plans
     kernel_lengths: tuple
     long: int  # tokens: a single length, for copies beside attention
@@ -48,14 +51,18 @@ class Sizes:
     @staticmethod
     def gpu(a):
         call = Shape(heads=a.heads, kv_heads=a.kv_heads, head_dim=a.head_dim, dtype=a.dtype)
-        return Sizes(call=call.but(seq=2048), small=Shape(seq=1024, heads=8, kv_heads=4, head_dim=64),
-                     plans=call.but(seq=4096), lengths=tuple(a.lengths),
-                     kernel_lengths=tuple(a.kernel_lengths), long=16384)
+        return Sizes(small=Shape(seq=1024, heads=8, kv_heads=4, head_dim=64), one=call.but(seq=1024, heads=4, kv_heads=2),
+                     several=call.but(seq=1024, heads=8, kv_heads=4), plans=call.but(seq=4096),
+                     lengths=tuple(a.lengths), kernel_lengths=tuple(a.kernel_lengths), long=16384)
 
     @staticmethod
     def stand_in():
         tiny = Shape(seq=64, heads=4, kv_heads=2, head_dim=8, dtype="fp32")
-        return Sizes(call=tiny, small=tiny, plans=tiny, lengths=(64,), kernel_lengths=(64,), long=64)
+        return Sizes(small=tiny, one=tiny, several=tiny, plans=tiny, lengths=(64,), kernel_lengths=(64,), long=64)
+
+
+def hung(entry):
+    return (entry.get("failed") or "").startswith("no end")
 
 
 def file_name(key):
@@ -95,8 +102,10 @@ class Context:
         return entry
 
     def known(self, key):
-        """What an interrupted visit has left of it: taken over."""
+        """What an interrupted visit has left of it: taken over, unless it had hung."""
         entry = self.before.pop(key, None)
+        if entry is not None and hung(entry):
+            return None
         if entry is not None:
             self.record["entries"].append(entry)
         return entry
@@ -143,6 +152,11 @@ class Context:
 
     # ---- commands
 
+    def one_gpu(self):
+        """Ranks that are threads would spread over all GPUs: of one they are to learn how it is shared."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        return {} if self.args.stand_in else {"CUDA_VISIBLE_DEVICES": visible}
+
     def run(self, words, name, limit=None, env=None, launch=None):
         """Runs commands to their end; one Ran for each process."""
         limit = min(self.left(), limit or self.visit.longest)
@@ -183,7 +197,8 @@ class Context:
         if analyse:
             line += ["--trace", trace_file]
         log = self.logs / f"{name}.cudnn.log"
-        variables = {"CUDNN_LOGLEVEL_DBG": 2, "CUDNN_LOGDEST_DBG": log} if kernels == "cudnn" else {}
+        variables = self.one_gpu() if comm == "inproc" else {}
+        variables |= {"CUDNN_LOGLEVEL_DBG": 2, "CUDNN_LOGDEST_DBG": log} if kernels == "cudnn" else {}
         limit = min(self.left(), self.visit.longest)
         try:
             ran = self.run(line, name, limit, variables | (env or {}), self.launch)

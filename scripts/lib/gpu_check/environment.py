@@ -1,5 +1,6 @@
 """Step 1: what this machine is. Nothing here fails but the one run that all others rest on."""
 
+import contextlib
 import ctypes.util
 import glob
 import json
@@ -154,6 +155,19 @@ def ask_torch(ctx, data):
     ctx.establish("PyTorch sees a GPU", works, "" if works else ran.why or "torch sees no GPU")
 
 
+def versions(ctx, libraries):
+    """What libraries say they are, each asked by a process of its own."""
+    found = {}
+    for name, call in (("libcudnn.so", "cudnnGetVersion()"), ("libcudart.so", "cudaRuntimeGetVersion(ctypes.byref(n)) or n.value")):
+        file = next((path for path in libraries if pathlib.PurePath(path).name.startswith(name)), None)
+        if file is not None:
+            words = [sys.executable, "-c", "import ctypes, sys; n = ctypes.c_int(0); "
+                     f"print(ctypes.CDLL(sys.argv[1]).{call})", os.path.expanduser(file)]
+            with contextlib.suppress(NoTime):
+                found[name] = ctx.run(words, f"version-of-{name}", ctx.visit.longest / 4)[0].out.strip()
+    return found
+
+
 def ask_nvcc(ctx, data):
     ran = ctx.run(["nvcc", "--version"], "nvcc", ctx.visit.longest / 4)[0]
     found = re.search(r"release [\d.]+, V([\d.]+)", ran.out)
@@ -171,4 +185,5 @@ def first_run(ctx):
     ctx.establish("sp-plan runs on a GPU", run is not None, entry["failed"] or "")
     if run is not None:
         ctx.record["data"]["gpu"] = run["gpu"]
+        ctx.record["data"]["versions_loaded"] = versions(ctx, entry["libraries"])
         ctx.record["data"]["libraries_loaded"] = entry["libraries"]

@@ -52,7 +52,7 @@ def run_plan(ctx, what, candidate, shape, ranks, kernels, words=(), **more):
 def strategies(ctx, ranks=8, comm="inproc", machine=None, launch=None):
     """Numbers only: every strategy's schedule, messages and kernels together."""
     kernels = ctx.attention(shared=comm == "inproc", right=True)
-    shape = ctx.sizes.plans.but(heads=max(ctx.sizes.plans.heads, ranks), kv_heads=max(ctx.sizes.plans.kv_heads, ranks // 2))
+    shape = ctx.sizes.several.but(heads=max(ctx.sizes.several.heads, ranks), kv_heads=max(ctx.sizes.several.kv_heads, ranks // 2))
     if kernels.name != "cudnn":
         shape = ctx.sizes.small.but(heads=ranks, kv_heads=max(ranks // 2, 1), seq=max(ctx.sizes.small.seq, 16 * ranks))
     found = candidates(ctx, shape, ranks, machine=machine)
@@ -95,7 +95,8 @@ def calibrate(ctx, ranks, lengths, seconds, words=(), launch=None, comm="inproc"
                 *heads, "--seq", ",".join(str(n) for n in lengths), "--mask", "causal", "--budget", budget, "--name",
                 f"{ranks}-ranks", "--quiet", *words, "-o", file]
         file.unlink(missing_ok=True)
-        ran = ctx.run(line, file_name(key), min(ctx.left(), max(1.5 * seconds, ctx.visit.least)), {}, launch)[0]
+        env = ctx.one_gpu() if comm == "inproc" else {}
+        ran = ctx.run(line, file_name(key), min(ctx.left(), max(1.5 * seconds, ctx.visit.least)), env, launch)[0]
         failed = ran.why
         if failed is None and not file.exists():
             failed = "it wrote no profile"

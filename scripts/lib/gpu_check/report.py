@@ -219,7 +219,7 @@ def environment_text(data):
     rows += [[f"GPU {i}", ", ".join(f"{key} {value}" for key, value in g.items() if value not in ("[N/A]", ""))] for i, g in enumerate(gpus)]
     if gpu:
         rows += [["sp-plan sees", f"{gpu.get('name')}, {gpu.get('multiprocessors_per_rank')} SMs, CUDA {gpu.get('driver')} (driver), {gpu.get('runtime')} (runtime)"]]
-    for key in ("nvcc", "torch", "built_with", "tools", "libraries_loaded", "libraries_found", "variables", "other_processes"):
+    for key in ("nvcc", "torch", "built_with", "tools", "versions_loaded", "libraries_loaded", "libraries_found", "variables", "other_processes"):
         if key in data:
             value = data[key]
             rows.append([key.replace("_", " "), ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict)

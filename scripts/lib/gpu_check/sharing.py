@@ -63,18 +63,19 @@ def splits(ctx):
 
 def cudnn_on_shares(ctx):
     """cuDNN on green contexts' streams, with plans for fewer SMs, and the masks that plans bring."""
-    whole = whole_gpu(ctx)
-    shape = ctx.sizes.call.but(heads=16, kv_heads=8, seq=4096)
+    whole, shape = whole_gpu(ctx), ctx.sizes.several
     # With several ranks blocks are rectangles, too, whose masks end at the bottom right.
-    points = [(f"{ranks} ranks, ring", shape, ring(ranks), ranks) for ranks in RANKS]
-    points += [("4 ranks, USP", shape, ["--ulysses", 2, "--ring", 2], 4),
-               ("2 ranks, zigzag", shape, ["--strategy", "zigzag-ring", "--ring", 2], 2),
-               ("2 ranks, all-gather", shape, ["--strategy", "all-gather", "--ring", 2], 2),
-               ("4 ranks, full", shape.but(mask="full"), ["--ulysses", 2, "--ring", 2], 4)]
+    points = [("2 ranks, ring", shape, ring(2), 2), ("4 ranks, USP", shape, ["--ulysses", 2, "--ring", 2], 4),
+              ("8 ranks, ring", shape, ring(8), 8), ("2 ranks, zigzag", shape, ["--strategy", "zigzag-ring", "--ring", 2], 2),
+              ("2 ranks, all-gather", shape, ["--strategy", "all-gather", "--ring", 2], 2),
+              ("4 ranks, full", shape.but(mask="full"), ["--ulysses", 2, "--ring", 2], 4)]
     for name, work, words, ranks in points:
-        of_ring = words[1] == "ring"
-        correctness.check_cudnn(ctx, name, work, True, words, ranks, timelines.alone_against_busy if of_ring else None)
-    correctness.conclude(ctx, " on shares", [name for name, *_ in points[:4]])
+        correctness.check_cudnn(ctx, name, work, True, words, ranks)
+    correctness.conclude(ctx, " on shares", [name for name, *_ in points[:3]])
+    for ranks in RANKS[1:]:
+        ctx.sp_run(f"{ranks} ranks, how long a block takes alone", ctx.sizes.plans.but(seq=2 * ctx.sizes.plans.seq), ring(ranks),
+                   kernels="cudnn", ranks=ranks, phase="fwd", check=False, analyse=timelines.alone_against_busy,
+                   said=shown_share(whole))
     shares = [share_of(e, whole) for e in ctx.record["entries"] if e["run"] and (e.get("timeline") or {}).get("ratio")]
     ctx.record["data"]["shares"] = shares
     for share in shares:
@@ -137,7 +138,7 @@ def emulated(ctx, entry, latency, rate):
 def more_ranks(ctx):
     """Twelve and sixteen ranks on one GPU, and emulated nodes."""
     kernels = ctx.attention(shared=True)
-    shape = ctx.sizes.plans
+    shape = ctx.sizes.several.but(seq=2 * ctx.sizes.several.seq)
     for ranks, words in ((12, ["--ulysses", 4, "--ring", 3]), (16, ["--ulysses", 4, "--ring", 4]),
                          (16, ["--ulysses", 8, "--ring", 2]), (8, ["--ulysses", 4, "--ring", 2]), (8, ["--ulysses", 2, "--ring", 4])):
         nodes = ["--ranks-per-gpu", 8, "--emulate-link", "5us:300GB/s,20us:50GB/s,4"] if ranks == 8 else []

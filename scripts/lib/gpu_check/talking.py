@@ -64,7 +64,7 @@ def nccl(ctx):
     gpus = gpu_count(ctx)
     ranks, one_gpu = (2, True) if gpus == 1 else (min(gpus, 8), False)
     kernels = ctx.attention(shared=False, right=True)
-    shape = ctx.sizes.plans if kernels.name == "cudnn" else ctx.sizes.small
+    shape = ctx.sizes.several if kernels.name == "cudnn" else ctx.sizes.small
     if one_gpu:
         ctx.note("one GPU: its processes take turns, so numbers are checked here and no time means anything")
     launch = processes(ranks, one_gpu)
@@ -86,7 +86,7 @@ def more_nccl(ctx):
     if ranks % 2:
         ranks -= 1
     kernels = ctx.attention(shared=False, right=True)
-    shape = ctx.sizes.plans if kernels.name == "cudnn" else ctx.sizes.small
+    shape = ctx.sizes.several if kernels.name == "cudnn" else ctx.sizes.small
     for name, words in (("USP", ["--ulysses", 2, "--ring", ranks // 2]), ("ring", ["--strategy", "ring", "--ring", ranks]),
                         ("all-gather", ["--strategy", "all-gather", "--ring", ranks])):
         nccl_run(ctx, f"{ranks} processes, {name}", shape, words, kernels, ranks, processes(ranks, one_gpu))

@@ -39,14 +39,14 @@ def latencies(ctx):
     timed("1 rank, reference, 64 tokens", tiny, kernels="reference", iters=20)
     timed("8 ranks, reference, ring, 256 tokens", tiny.but(seq=256), ring, kernels="reference", ranks=8, iters=20)
     if fast.name == "cudnn":
-        call = ctx.sizes.call
+        call = ctx.sizes.plans
         timed("1 rank, cuDNN, 128 tokens", call.but(seq=128), kernels="cudnn", phase=fast.phase, iters=20)
         # A shape of its own: whatever a process compiles, it compiles once a shape.
         timed("1 rank, cuDNN, 4K", call.but(seq=4096), kernels="cudnn", phase=fast.phase, iters=5)
         timed("1 rank, cuDNN, 4K, modules loaded at the start", call.but(seq=4096), kernels="cudnn", phase=fast.phase, iters=5,
               env={"CUDA_MODULE_LOADING": "EAGER"})
     if shared.name == "cudnn":
-        timed("8 ranks, cuDNN, ring, 4K", ctx.sizes.call.but(seq=4096), ring, kernels="cudnn", phase=shared.phase, ranks=8, iters=5)
+        timed("8 ranks, cuDNN, ring, 4K", ctx.sizes.plans.but(seq=4096), ring, kernels="cudnn", phase=shared.phase, ranks=8, iters=5)
     events = [e["run"]["gpu"]["timed_event_s"] for e in ctx.record["entries"] if e["run"] and e["run"]["gpu"]]
     if events:
         ctx.note(f"a timed event costs its stream {1e6 * median(events):.2f} us, two for every op")
@@ -73,7 +73,7 @@ def shown_rate(entry):
 def rates_of(ctx, points):
     """One rank with the GPU for itself, then PyTorch's over the same points, clocks beside both."""
     kernels = ctx.attention(shared=False)
-    shape = ctx.sizes.call if kernels.name == "cudnn" else ctx.sizes.small
+    shape = ctx.sizes.plans if kernels.name == "cudnn" else ctx.sizes.small
     if kernels.name != "cudnn":
         points = [(shape.seq, mask) for mask in ("causal", "full")]
     sampler = smi.Sampler(ctx.logs, "rates") if ctx.fact("nvidia-smi answers") else None

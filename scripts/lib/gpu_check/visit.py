@@ -13,9 +13,8 @@ import traceback
 from collections.abc import Callable
 
 from gpu_check import command, folder, report, sp_plan
-from gpu_check.context import Context, NothingToDo, NoTime, Sizes
+from gpu_check.context import Context, NothingToDo, NoTime, Sizes, hung
 
-DONE = ("good", "failed")  # a visit that is resumed does these not again, if nothing of them was left out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Visit:
         self.deadline = self.begin + self.budget - 2 * self.grace - min(2.0, self.budget / 20)
         self.least = min(8.0, self.budget / 60)
         self.longest = self.budget / (3 if a.stand_in else 12)
-        self.patience = max(2, int(self.longest / 2))
+        self.patience = max(2, int(0.75 * self.longest))
         self.sizes = Sizes.stand_in() if a.stand_in else Sizes.gpu(a)
         self.commands = 0
         self.identity = {}
@@ -95,8 +94,8 @@ class Visit:
         """The latest word on it; what is not known does not hold."""
         for record in sorted(self.records.values(), key=lambda r: r["number"], reverse=True):
             if name in record.get("facts", {}):
-                return record["facts"][name]
-        return {"holds": False, "why": "nothing has looked into it yet"}
+                return record["facts"][name] | {"step": record["step"]}
+        return {"holds": False, "why": "nothing has looked into it yet", "step": None}
 
     # ---- steps
 
@@ -127,7 +126,7 @@ class Visit:
 
     def do(self, number, step, weights):
         before = self.records.get(step.name)
-        if self.args.resume and before and before["status"] in DONE and not before["left_out"] and not step.always:
+        if self.args.resume and before and done(before) and not step.always:
             self.say(f"{number:02} {step.name}: {before['status']} before")
             return
         record = {"format": "gpu-check/step", "format_version": "1.0", "step": step.name, "number": number,
@@ -190,9 +189,18 @@ class Visit:
     def why_not(self, step):
         if self.args.stand_in and step.no_stand_in:
             return step.no_stand_in
-        missing = [f"{name} does not hold: {self.fact(name)['why']}" for name in step.needs
-                   if not self.fact(name)["holds"]]
-        return "; ".join(missing)
+        for name in step.needs:
+            fact = self.fact(name)
+            if not fact["holds"]:
+                found = f"'{fact['step']}' found that it does not: {fact['why']}" if fact["step"] else fact["why"]
+                return f"it needs '{name}'; {found}"
+        return ""
+
+
+def done(record):
+    """Whether a visit that is resumed has nothing to add to it."""
+    return (record["status"] in ("good", "failed") and not record["left_out"]
+            and not any(hung(entry) for entry in record["entries"]))
 
 
 def now():
