@@ -12,7 +12,8 @@ import sys
 import time
 
 TENSORS = {"fwd": ("lse", "out"), "bwd": ("d_k", "d_q", "d_v")}
-STRATEGIES = (("ulysses", 0, "contiguous"), ("usp", 2, "contiguous"), ("zigzag-ring", 1, "zigzag"), ("ring", 1, "contiguous"))
+STRATEGIES = (("ulysses", 0, "contiguous"), ("usp", 2, "contiguous"), ("zigzag-ring", 1, "zigzag"),
+              ("ring", 1, "contiguous"))
 GARBAGE = b"\xff\xfe{\"format\": \"sp-plan/run\", \x00 }{]\n" * 3
 
 
@@ -71,7 +72,8 @@ def plan_of(o):
 
 def plan(strategy, ulysses, ring, layout):
     order = [axis for axis, size in (("ulysses", ulysses), ("ring", ring)) if size > 1]
-    return {"strategy": strategy, "ulysses": ulysses, "ring": ring, "team": 1, "window": 1, "layout": layout, "order": order}
+    return {"strategy": strategy, "ulysses": ulysses, "ring": ring, "team": 1, "window": 1, "layout": layout,
+            "order": order}
 
 
 def sp_plan(argv, env, cwd, mode, _):
@@ -116,27 +118,35 @@ def run_document(o, env, wrong):
         check = None
         if "--check" in o:
             check = {"passed": not wrong, "part": 1.0, "tensors": [
-                {"tensor": name, "error": 1e-3, "limit": 1e-4 if wrong and name == "d_q" else 1e-2, "scale": 1.0, "compared": 10,
+                {"tensor": name, "error": 1e-3, "limit": 1e-4 if wrong and name == "d_q" else 1e-2, "scale": 1.0,
+                 "compared": 10,
                  "worst": "rank 0", "passed": not (wrong and name == "d_q")} for name in TENSORS[phase]]}
             check["passed"] = all(t["passed"] for t in check["tensors"])
         phases[phase] = {"median_s": 0.001, "predicted_s": None, "samples_s": [0.5] + [0.001] * (int(o["--iters"]) - 1),
                          "attention_s": 0.0008, "other_kernels_s": 0.0001, "exposed_s": 0.0001,
-                         "kinds": [{"kind": "attention_fwd", "ops": 1, "measured_s": 0.0008, "predicted_s": None}], "check": check}
+                         "kinds": [{"kind": "attention_fwd", "ops": 1, "measured_s": 0.0008, "predicted_s": None}],
+                         "check": check}
     passed = all(not part["check"] or part["check"]["passed"] for part in phases.values())
     split = "GPU_CHECK_NO_SPLIT" not in env
     alone = o.get("--comm") == "nccl" or ranks == 1
     warnings = [] if split or alone else ["ranks share all SMs of a GPU, so their kernels hold each other up: no green contexts"]
-    return {"format": "sp-plan/run", "format_version": "1.0", "tool_version": "0.1.0 (abc123)", "request": shape, "assumptions": [],
-            "plan": p, "backend": {"device": "cuda", "comm": o["--comm"], "kernels": o["--kernels"], "ranks": ranks, "gpu": {
+    return {"format": "sp-plan/run", "format_version": "1.0", "tool_version": "0.1.0 (abc123)", "request": shape,
+            "assumptions": [],
+            "plan": p, "backend": {"device": "cuda", "comm": o["--comm"], "kernels": o["--kernels"], "ranks": ranks,
+                                   "gpu": {
                 "name": "NVIDIA H200", "gpus": 1, "ranks_per_gpu": 1 if alone else ranks,
-                "multiprocessors_per_rank": 132 if alone or not split else 128 // ranks, "driver": "13.0", "runtime": "13.0",
+                "multiprocessors_per_rank": 132 if alone or not split else 128 // ranks, "driver": "13.0",
+                "runtime": "13.0",
                 "clock_mhz": 1980, "memory_clock_mhz": 3201, "timed_event_s": 1e-6}},
-            "measured": {"step_s": 0.001, "p95_s": 0.001, "spread": 0.01, "samples_s": [0.5] + [0.001] * (int(o["--iters"]) - 1),
+            "measured": {"step_s": 0.001, "p95_s": 0.001, "spread": 0.01,
+                         "samples_s": [0.5] + [0.001] * (int(o["--iters"]) - 1),
                          "attention_s": 0.0008, "other_kernels_s": 0.0001, "exposed_comm_s": 0.0001,
-                         "comm_bytes_per_rank": {"send_recv": 1 << 20, "all_to_all": 0, "all_gather": 0, "reduce_scatter": 0,
+                         "comm_bytes_per_rank": {"send_recv": 1 << 20, "all_to_all": 0, "all_gather": 0,
+                                                 "reduce_scatter": 0,
                                                  "all_reduce": 0},
                          "attention_gflops_per_rank": 100.0, "pace_s": None, "pace_samples_s": []},
-            "predicted": {"step_s": 0.00102, "interval_s": [0.0009, 0.0011], "error": 0.02, "pace_s": None} if "--profile" in o else None,
+            "predicted": {"step_s": 0.00102, "interval_s": [0.0009, 0.0011], "error": 0.02, "pace_s": None}
+            if "--profile" in o else None,
             "phases": phases, "passed": passed, "warnings": warnings, "elapsed_s": 1.0}
 
 
@@ -149,7 +159,8 @@ def trace(document, env):
         for step in range(rank + 1):
             last = rank == ranks - 1 and step == rank and ranks > 2
             duration = 2.5 if last and "GPU_CHECK_KEEPS_TO_NO_SHARE" in env else 10.0
-            events.append({"name": "attention_fwd", "ph": "X", "pid": rank, "tid": 0, "ts": 10.0 * step, "dur": duration,
+            events.append({"name": "attention_fwd", "ph": "X", "pid": rank, "tid": 0, "ts": 10.0 * step,
+                           "dur": duration,
                            "args": {"op": step, "bytes": 0, "flops": 1}})
             events.append({"name": "exchange", "ph": "X", "pid": rank, "tid": 2, "ts": 10.0 * step, "dur": 8.0,
                            "args": {"op": step, "bytes": 1 << 16, "flops": 0}})
@@ -190,7 +201,8 @@ def torch(argv, _env, _cwd, _mode, _now):
 def ctest(_argv, env, _cwd, _mode, _now):
     folder = env.get("GPU_CHECK_TESTS", "")
     names = sorted(os.listdir(folder)) if folder else []
-    return 0, json.dumps({"tests": [{"name": n, "command": [f"{folder}/{n}"], "properties": []} for n in names]}).encode(), ""
+    return 0, json.dumps({"tests": [{"name": n, "command": [f"{folder}/{n}"], "properties": []}
+                                    for n in names]}).encode(), ""
 
 
 def launcher(name, argv, env, cwd, mode, now):

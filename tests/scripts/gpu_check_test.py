@@ -93,7 +93,8 @@ class World:
         world = self
 
         class FakeStarted(command.Started):
-            def __init__(self, words, logs, name, env=None, most_said=command.MOST_SAID):  # pylint: disable=super-init-not-called
+            def __init__(self, words, logs, name, env=None,
+                         most_said=command.MOST_SAID):  # pylint: disable=super-init-not-called
                 self.words, self.most_said, self.libraries, self.failed = [str(w) for w in words], most_said, set(), None
                 logs.mkdir(parents=True, exist_ok=True)
                 self.out_file, self.err_file = logs / f"{name}.out", logs / f"{name}.err"
@@ -166,7 +167,8 @@ class World:
         return (self.report / "README.md").read_text()
 
     def kernels_of(self, step):
-        return {words[words.index("--kernels") + 1] for asked, words, _ in self.asked if asked == step and "--kernels" in words}
+        return {words[words.index("--kernels") + 1] for asked, words, _ in self.asked if asked == step
+                and "--kernels" in words}
 
     def left_alive(self):
         return [s.words for s in self.alive if s.process is not None and s.process.returncode is None]
@@ -192,7 +194,8 @@ class AGoodVisit(unittest.TestCase):
 
     def test_its_steps_are_in_the_order_of_the_list_and_say_what_they_teach(self):
         readme = self.world.readme()
-        places = [readme.index(f"### {i + 1:02} {step.name}: good\n\n*Teaches:* {step.teaches}") for i, step in enumerate(FIRST)]
+        places = [readme.index(f"### {i + 1:02} {step.name}: good\n\n*Teaches:* {step.teaches}") for i,
+                  step in enumerate(FIRST)]
         self.assertEqual(places, sorted(places))
 
     def test_holds_errors_of_O_LSE_dQ_dK_dV_apart(self):
@@ -202,7 +205,8 @@ class AGoodVisit(unittest.TestCase):
 
     def test_tells_how_many_SMs_ranks_got(self):
         shares = self.world.records()["splits"]["data"]["shares"]
-        self.assertEqual([(s["ranks"], s["sms"], s["of"], s["claimed"]) for s in shares], [(2, 64, 132, True), (4, 32, 132, True), (8, 16, 132, True)])
+        self.assertEqual([(s["ranks"], s["sms"], s["of"], s["claimed"]) for s in shares],
+                         [(2, 64, 132, True), (4, 32, 132, True), (8, 16, 132, True)])
 
     def test_runs_two_processes_of_NCCL_on_one_GPU_as_two_hosts(self):
         hosts = {env["RANK"]: (env["NCCL_HOSTID"], env["MASTER_PORT"]) for step, words, env in self.world.asked
@@ -242,7 +246,8 @@ class AGoodVisit(unittest.TestCase):
         with tarfile.open(f"{self.world.report}.tar.gz") as archive:
             members = archive.getmembers()
         names = {m.name.split("/", 1)[1] for m in members}
-        self.assertLessEqual({"README.md", "visit.json", *(f"steps/{i + 1:02}-{n}.json" for i, n in enumerate(FIRST_NAMES))}, names)
+        self.assertLessEqual({"README.md", "visit.json", *(f"steps/{i + 1:02}-{n}.json" for i,
+                                                           n in enumerate(FIRST_NAMES))}, names)
         self.assertEqual({(m.uid, m.uname) for m in members}, {(0, "")})
 
 
@@ -281,13 +286,15 @@ class EveryStepInTurn(unittest.TestCase):
         records = world.records()
         self.assertEqual(records["environment"]["status"], "failed")
         self.assertEqual({r["status"] for n, r in records.items() if n != "environment"}, {"skipped"})
-        self.assertIn("it needs 'sp-plan runs on a GPU'; 'environment' found that it does not: exit 1: sp-plan: --device cuda: no NVIDIA driver here", records["rates"]["why"])
+        self.assertEqual(records["rates"]["why"], "it needs 'sp-plan runs on a GPU'; 'environment' found that it does not: "
+                         "exit 1: sp-plan: --device cuda: no NVIDIA driver here")
 
     def test_of_nvidia_smi_and_pytorch_leaves_time_for_what_all_rests_on(self):
         world = World(self, {"GPU_CHECK_FAKE": "environment=hang"}, here=("nvidia-smi", "python", "nvcc"))
         world.env["GPU_CHECK_WELL"] = "sp-plan"
         self.assertEqual(world.visit(), 0)
-        self.assertEqual({n: r["status"] for n, r in world.records().items() if r["status"] != "good"}, {"environment": "partly"})
+        self.assertEqual({n: r["status"] for n, r in world.records().items() if r["status"] != "good"},
+                         {"environment": "partly"})
 
     def test_with_wrong_numbers_says_which_tensor(self):
         code, records = self.went_wrong("reference", "wrong")
@@ -327,7 +334,8 @@ class FallBacks(unittest.TestCase):
     def test_a_failed_run_of_cudnn_is_done_again_with_all_that_cudnn_can_tell(self):
         world = World(self, {"GPU_CHECK_FAKE": "cudnn-numbers=fail"})
         world.visit()
-        levels = [env.get("CUDNN_LOGLEVEL_DBG") for step, words, env in world.asked if step == "cudnn-numbers" and "run" in words]
+        levels = [env.get("CUDNN_LOGLEVEL_DBG") for step, words, env in world.asked if step == "cudnn-numbers"
+                  and "run" in words]
         self.assertEqual(levels.count("3"), context.RERUNS)
         self.assertEqual(set(levels), {"2", "3"})
 
@@ -339,7 +347,7 @@ class FallBacks(unittest.TestCase):
     def test_a_kernel_that_is_faster_alone_does_not_keep_to_its_share(self):
         world = World(self, {"GPU_CHECK_KEEPS_TO_NO_SHARE": "1"})
         self.assertEqual(world.visit(), 4)
-        self.assertIn("they share more than that", world.records()["splits"]["why"])
+        self.assertIn("they share more", world.records()["splits"]["why"])
         self.assertIn("cuDNN does not keep to a share of 32 SMs", world.readme())
 
     def test_without_tools_their_parts_are_notes_and_nothing_fails(self):
@@ -428,7 +436,8 @@ class Breaks(unittest.TestCase):
         steps = [(1, FIRST[0]), (2, visit.Step("wanted-back", "Nothing.", 10, interrupted)), (3, FIRST[2])]
         world = World(self)
         self.assertEqual(world.visit(script_steps=(steps, 480)), 1)
-        self.assertEqual({n: r["status"] for n, r in world.records().items()}, {"environment": "good", "wanted-back": "interrupted"})
+        self.assertEqual({n: r["status"] for n, r in world.records().items()},
+                         {"environment": "good", "wanted-back": "interrupted"})
         self.assertIn("interrupted by SIGTERM", world.readme())
 
     def test_a_broken_document_is_passed_over(self):
@@ -442,9 +451,11 @@ class Breaks(unittest.TestCase):
 
     def test_wrong_usage_is_2_with_one_line(self):
         world = World(self)
-        for words, told in ((["--only", "nonsense"], "--only: no step 'nonsense' in this part"), (["--budget", "0"], "--budget"),
+        for words, told in ((["--only", "nonsense"], "--only: no step 'nonsense' in this part"),
+                            (["--budget", "0"], "--budget"),
                             (["--node", "--launch", "x {gpu}"], "--launch: 'gpu' is none of {ranks}, {nodes}, {gpus}"),
-                            (["--program", "/nowhere/sp-plan"], "no program /nowhere/sp-plan"), (["--report", "/nowhere"], "has no visit.json")):
+                            (["--program", "/nowhere/sp-plan"], "no program /nowhere/sp-plan"),
+                            (["--report", "/nowhere"], "has no visit.json")):
             with self.subTest(words=words):
                 self.assertEqual(world.visit(*words), 2)
                 self.assertIn(told, world.said.getvalue())
@@ -549,7 +560,8 @@ class AStandIn(unittest.TestCase):
 class Pieces(unittest.TestCase):
     def test_the_fake_prints_what_the_schema_of_a_run_requires(self):
         schema = json.loads((root / "docs/schema/run.schema.json").read_text())
-        words = ["run", "--heads", "2", "--kv-heads", "2", "--head-dim", "8", "--dtype", "bf16", "--iters", "2", "--comm", "inproc",
+        words = ["run", "--heads", "2", "--kv-heads", "2", "--head-dim", "8", "--dtype", "bf16", "--iters", "2",
+                 "--comm", "inproc",
                  "--kernels", "cudnn", "--profile", "p", "--check"]
         document = fakes.run_document(fakes.options(words), {}, wrong=False)
         self.expect(schema, schema, document)
@@ -573,7 +585,8 @@ class Pieces(unittest.TestCase):
             self.assertEqual(sp_plan.document_in(text), {})
 
     def test_a_block_that_is_as_fast_alone_keeps_to_its_share(self):
-        events = [timelines.Event("attention_fwd", r, 0, s, s + (0.25 if (r, s) == (3, 3) else 1), 0) for r in range(4) for s in range(r + 1)]
+        events = [timelines.Event("attention_fwd", r, 0, s, s + (0.25 if (r, s) == (3, 3) else 1), 0)
+                  for r in range(4) for s in range(r + 1)]
         self.assertAlmostEqual(timelines.alone_against_busy(events)["ratio"], 0.25)
         events = [timelines.Event("attention_fwd", r, 0, s, s + 1, 0) for r in range(4) for s in range(r + 1)]
         self.assertAlmostEqual(timelines.alone_against_busy(events)["ratio"], 1)
@@ -604,7 +617,8 @@ class Pieces(unittest.TestCase):
         rows = dict(accuracy.overview([{"entries": [entry(1.02e-3, 1e-3, True), entry(0.9e-3, 1e-3, False)]}]))
         self.assertEqual(rows["median of abs(error)"], "6.0 % (goal: 5 %, missed)")
         self.assertEqual(rows["MAPE: mean of abs(error)"], "6.0 % (goal: 8 %, reached)")
-        self.assertEqual(rows["recommended plan's time over the fastest's that ran, at worst"], "+0.0 % (goal: within 2 %, reached)")
+        self.assertEqual(rows["recommended plan's time over the fastest's that ran, at worst"],
+                         "+0.0 % (goal: within 2 %, reached)")
 
     def test_a_home_folder_is_taken_out_of_logs(self):
         with tempfile.TemporaryDirectory() as name, mock.patch.object(pathlib.Path, "home", lambda: pathlib.Path("/home/somebody")):
@@ -631,12 +645,14 @@ class RealProcesses(unittest.TestCase):
             (tools / name).write_text(fake)
             (tools / name).chmod(0o755)
         self.report = self.folder / "report"
-        self.line = [sys.executable, str(root / "scripts/gpu-check"), "--build", str(tools / "build"), "--out", str(self.report),
+        self.line = [sys.executable, str(root / "scripts/gpu-check"), "--build", str(tools / "build"), "--out",
+                     str(self.report),
                      "--python", "python"]
         self.env = {**os.environ, "PATH": f"{tools}:/usr/bin:/bin", "HOME": str(self.folder)}
 
     def start(self, *words, **env):
-        process = subprocess.Popen([*self.line, *words], env={**self.env, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([*self.line, *words], env={**self.env, **env}, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
@@ -645,7 +661,7 @@ class RealProcesses(unittest.TestCase):
     def records(self):
         return {r["step"]: r for r in folder.Folder(self.report).records()}
 
-    def wait_for(self, what, seconds=30):
+    def wait_for(self, what, seconds=120):
         end = time.monotonic() + seconds
         while not what():
             self.assertLess(time.monotonic(), end, "it never came")
@@ -662,13 +678,15 @@ class RealProcesses(unittest.TestCase):
 
     def test_that_hang_and_ignore_being_asked_end_within_the_budget(self):
         begin = time.monotonic()
-        process = self.start("--budget", "16", "--only", "environment,reference,splits,rates", GPU_CHECK_FAKE="*=stubborn")
-        out, err = process.communicate(timeout=60)
+        process = self.start("--budget", "16", "--only", "environment,reference,splits,rates",
+                             GPU_CHECK_FAKE="*=stubborn")
+        out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 4, err)
         self.assertLess(time.monotonic() - begin, 16 + 10)  # ten for a busy machine to start Python and to write
         states = {n: r["status"] for n, r in self.records().items()}
         self.assertEqual((states["environment"], states["reference"]), ("good", "failed"))
-        self.assertLessEqual({states["splits"], states["rates"]}, {"failed", "left out"})  # out of time on a busy machine
+        self.assertLessEqual({states["splits"], states["rates"]},
+                             {"failed", "left out"})  # out of time on a busy machine
         self.assertEqual(out.strip(), str(self.report / "README.md"))
         self.assertEqual(self.processes_here(), [])
 
@@ -683,7 +701,7 @@ class RealProcesses(unittest.TestCase):
         process = self.start("--budget", "100", GPU_CHECK_FAKE="reference=hang")
         self.wait_for(lambda: self.records().get("reference", {}).get("status") == "running" and self.processes_here())
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 1, err)
         self.assertEqual(self.records()["reference"]["status"], "interrupted")
         self.assertIn("| 03 | reference | interrupted |", (self.report / "README.md").read_text())
@@ -693,15 +711,16 @@ class RealProcesses(unittest.TestCase):
         process = self.start("--budget", "100", "--only", "environment,reference,splits", GPU_CHECK_FAKE="splits=hang")
         self.wait_for(lambda: self.records().get("splits", {}).get("status") == "running" and self.processes_here())
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
         self.wait_for(lambda: not self.processes_here())
         self.assertEqual(self.records()["reference"]["status"], "good")
-        again = subprocess.run([*self.line[:2], "--report", str(self.report)], env=self.env, capture_output=True, text=True, check=False)
+        again = subprocess.run([*self.line[:2], "--report", str(self.report)], env=self.env, capture_output=True,
+                               text=True, check=False)
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertIn("it was running when this script was killed", (self.report / "README.md").read_text())
         before = self.records()["reference"]["date"]
         resumed = self.start("--budget", "100", "--only", "environment,reference,splits", "--resume")
-        _, err = resumed.communicate(timeout=60)
+        _, err = resumed.communicate(timeout=120)
         self.assertEqual(resumed.returncode, 0, err)
         self.assertEqual(self.records()["splits"]["status"], "good")
         self.assertEqual(self.records()["reference"]["date"], before)

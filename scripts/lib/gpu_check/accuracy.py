@@ -23,7 +23,7 @@ def verdict(value, goal, reached):
 
 
 def groups(entries):
-    """By ranks, tokens, phase, network: errors, and what the recommended plan takes longer than the fastest that ran."""
+    """By ranks, tokens, phase, network: errors, and the recommended plan's regret."""
     found = {}
     for e in entries:
         run = e["run"]
@@ -44,7 +44,8 @@ def overview(records):
     inside = sum(e["run"]["predicted"]["interval_s"][0] <= e["run"]["step_s"] <= e["run"]["predicted"]["interval_s"][1]
                  for e in entries)
     rows = [["runs that were predicted", str(len(entries))],
-            ["median of abs(error)", verdict(f"{100 * middle:.1f} %", f"{100 * MEDIAN_ERROR:.0f} %", middle <= MEDIAN_ERROR)],
+            ["median of abs(error)", verdict(f"{100 * middle:.1f} %", f"{100 * MEDIAN_ERROR:.0f} %",
+                                             middle <= MEDIAN_ERROR)],
             ["MAPE: mean of abs(error)", verdict(f"{100 * mean:.1f} %", f"{100 * MAPE:.0f} %", mean <= MAPE)],
             ["measured inside the predicted interval", f"{inside} of {len(entries)}"]]
     regrets = [g["regret"] for g in groups(entries) if g["regret"] is not None]

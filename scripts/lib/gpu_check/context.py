@@ -51,7 +51,8 @@ class Sizes:
     @staticmethod
     def gpu(a):
         call = Shape(heads=a.heads, kv_heads=a.kv_heads, head_dim=a.head_dim, dtype=a.dtype)
-        return Sizes(small=Shape(seq=1024, heads=8, kv_heads=4, head_dim=64), one=call.but(seq=1024, heads=4, kv_heads=2),
+        return Sizes(small=Shape(seq=1024, heads=8, kv_heads=4, head_dim=64),
+                     one=call.but(seq=1024, heads=4, kv_heads=2),
                      several=call.but(seq=1024, heads=8, kv_heads=4), plans=call.but(seq=4096),
                      lengths=tuple(a.lengths), kernel_lengths=tuple(a.kernel_lengths), long=16384)
 

@@ -125,7 +125,8 @@ def reference(ctx):
     shape = ctx.sizes.small
     one = [ctx.sp_run(f"1 rank, {mask}", shape.but(mask=mask), kernels="reference", iters=1, said=shown_errors)
            for mask in ("causal", "full")]
-    shared = [ctx.sp_run(f"{ranks} ranks, {name}", shape, words, kernels="reference", ranks=ranks, iters=1, said=shown_errors)
+    shared = [ctx.sp_run(f"{ranks} ranks, {name}", shape, words, kernels="reference", ranks=ranks, iters=1,
+                         said=shown_errors)
               for name, ranks, words in (("ring", 2, ["--strategy", "ring", "--ring", 2]),
                                          ("Ulysses", 2, ["--ulysses", 2]),
                                          ("USP", 4, ["--ulysses", 2, "--ring", 2]))]
@@ -192,8 +193,10 @@ def large(ctx):
     call = ctx.sizes.plans
     for name, shape in (("long", call.but(seq=32768)), ("long, full", call.but(seq=16384, mask="full")),
                         ("long, odd", call.but(seq=16384 - 40)), ("heads of 256", ctx.sizes.one.but(head_dim=256)),
-                        ("heads of 96", ctx.sizes.one.but(head_dim=96)), ("heads of 192", ctx.sizes.one.but(head_dim=192)),
-                        ("one KV head", ctx.sizes.one.but(heads=8, kv_heads=1)), ("batch of 4", ctx.sizes.one.but(batch=4)),
+                        ("heads of 96", ctx.sizes.one.but(head_dim=96)),
+                        ("heads of 192", ctx.sizes.one.but(head_dim=192)),
+                        ("one KV head", ctx.sizes.one.but(heads=8, kv_heads=1)),
+                        ("batch of 4", ctx.sizes.one.but(batch=4)),
                         ("short", call.but(seq=128)), ("tiny", call.but(seq=24)),
                         ("documents", ctx.sizes.one.but(seq=4096, documents="1000,1500,96,1500")),
                         ("fp16, long", call.but(seq=16384, dtype="fp16"))):
@@ -205,7 +208,8 @@ def large(ctx):
             if (strategy == "usp") != (ulysses > 1 and ring > 1) or (strategy == "zigzag-ring" and ulysses > 1):
                 continue
             words = ["--strategy", strategy, "--ulysses", ulysses, "--ring", ring]
-            ctx.sp_run(f"{ranks} ranks, {strategy} U{ulysses}xR{ring}, 16K", call.but(seq=16384), words, kernels=kernels.name,
+            ctx.sp_run(f"{ranks} ranks, {strategy} U{ulysses}xR{ring}, 16K", call.but(seq=16384), words,
+                       kernels=kernels.name,
                        ranks=ranks, iters=1, phase=kernels.phase, said=shown_errors)
 
 

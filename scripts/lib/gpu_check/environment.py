@@ -41,7 +41,8 @@ def resources():
             "cpu": first_line("/proc/cpuinfo", "model name"), "cores": len(os.sched_getaffinity(0)),
             "cores_of_machine": os.cpu_count(), "memory": first_line("/proc/meminfo", "MemTotal"),
             "memory_free": first_line("/proc/meminfo", "MemAvailable"),
-            "memory_limit": first_line("/sys/fs/cgroup/memory.max", ""), "cpu_limit": first_line("/sys/fs/cgroup/cpu.max", ""),
+            "memory_limit": first_line("/sys/fs/cgroup/memory.max", ""),
+            "cpu_limit": first_line("/sys/fs/cgroup/cpu.max", ""),
             "shared_memory_bytes": free_bytes("/dev/shm"), "load": [round(x, 2) for x in os.getloadavg()],
             "limits": limits, "python": platform.python_version()}
 
@@ -70,7 +71,8 @@ def built_with(build):
         entries = dict(re.findall(r"^(\w+):\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M))
     except OSError:
         return versions
-    for name, key, header, words in (("cudnn", "SPP_CUDNN_INCLUDE", "cudnn_version.h", "CUDNN_(?:MAJOR|MINOR|PATCHLEVEL)"),
+    for name, key, header, words in (("cudnn", "SPP_CUDNN_INCLUDE", "cudnn_version.h",
+                                      "CUDNN_(?:MAJOR|MINOR|PATCHLEVEL)"),
                                      ("nccl", "SPP_NCCL_INCLUDE", "nccl.h", "NCCL_(?:MAJOR|MINOR|PATCH)")):
         file = pathlib.Path(entries.get(key, "")) / header
         if file.is_file():
@@ -85,13 +87,14 @@ def found_libraries():
     folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/cuda*/lib*",
                *(f"{path}/nvidia/*/lib" for path in sys.path if "packages" in path),
                *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
-    files = {os.path.realpath(file) for folder in folders if folder for name in ("libcudnn.so*", "libnccl.so*", "libcuda.so*")
+    files = {os.path.realpath(file) for folder in folders if folder
+             for name in ("libcudnn.so*", "libnccl.so*", "libcuda.so*")
              for file in glob.glob(f"{folder}/{name}")}
     return sorted(command.home_removed(file) for file in files)
 
 
 def look_around(ctx):
-    """Resources, tools, libraries, variables; our smallest run, which all rests on; then what others say of the GPUs."""
+    """Resources, tools, libraries; our smallest run, which all rests on; then what others say of the GPUs."""
     data = ctx.record["data"]
     data["machine"] = resources()
     data["tools"] = {name: command.home_removed(found) for name in TOOLS if (found := shutil.which(name))}
@@ -101,8 +104,9 @@ def look_around(ctx):
                          if name.startswith(OUR_VARIABLES)}
     data["built_with"] = built_with(ctx.program.parents[1])
     if "CUDA_DEVICE_MAX_CONNECTIONS" in os.environ:
-        ctx.note(f"CUDA_DEVICE_MAX_CONNECTIONS={os.environ['CUDA_DEVICE_MAX_CONNECTIONS']} was set from outside: streams "
-                 "of ranks that share a GPU need up to 32 queues")
+        queues = os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]
+        ctx.note(f"CUDA_DEVICE_MAX_CONNECTIONS={queues} was set from outside: streams of ranks that share a GPU need "
+                 "up to 32 queues")
     first_run(ctx)
     if not ctx.args.stand_in:
         for look in (ask_nvidia_smi, ask_torch, ask_nvcc):
@@ -158,7 +162,8 @@ def ask_torch(ctx, data):
 def versions(ctx, libraries):
     """What libraries say they are, each asked by a process of its own."""
     found = {}
-    for name, call in (("libcudnn.so", "cudnnGetVersion()"), ("libcudart.so", "cudaRuntimeGetVersion(ctypes.byref(n)) or n.value")):
+    for name, call in (("libcudnn.so", "cudnnGetVersion()"),
+                       ("libcudart.so", "cudaRuntimeGetVersion(ctypes.byref(n)) or n.value")):
         file = next((path for path in libraries if pathlib.PurePath(path).name.startswith(name)), None)
         if file is not None:
             words = [sys.executable, "-c", "import ctypes, sys; n = ctypes.c_int(0); "

@@ -16,9 +16,11 @@ from gpu_check.sp_plan import length
 
 NCCL_TESTS = ("all_gather_perf", "reduce_scatter_perf", "alltoall_perf", "sendrecv_perf")
 # nvidia-smi's name of a GPU, how many a node has: the machine that --topology then names.
-MACHINES = ((r"H200", 8, "dgx-h200"), (r"H100 80GB HBM3", 8, "dgx-h100"), (r"H800", 8, "hgx-h800"), (r"H20$|H20\b", 8, "hgx-h20"),
+MACHINES = ((r"H200", 8, "dgx-h200"), (r"H100 80GB HBM3", 8, "dgx-h100"), (r"H800", 8, "hgx-h800"),
+            (r"H20$|H20\b", 8, "hgx-h20"),
             (r"A100-SXM4-80GB", 8, "dgx-a100"), (r"A100-SXM4-40GB", 8, "dgx-a100-40g"), (r"A800-SXM4", 8, "hgx-a800"),
-            (r"B200", 8, "dgx-b200"), (r"GB200", 4, "gb200-nvl72"), (r"V100-SXM", 16, "dgx-2-v100"), (r"\bL20\b", 8, "8xl20-pcie"),
+            (r"B200", 8, "dgx-b200"), (r"GB200", 4, "gb200-nvl72"), (r"V100-SXM", 16, "dgx-2-v100"),
+            (r"\bL20\b", 8, "8xl20-pcie"),
             (r"\bL40\b", 8, "8xl40-pcie"), (r"RTX 4090", 8, "8xrtx4090-pcie"))
 INSPECT = ("hostname; nvidia-smi -L; nvidia-smi topo -m; nvidia-smi nvlink -s; ls /sys/class/infiniband 2>/dev/null; "
            "cat /sys/class/infiniband/*/ports/*/rate 2>/dev/null; ip -brief link 2>/dev/null")
@@ -111,7 +113,8 @@ def inspect(ctx):
 
 def launching(ctx):
     """One small run with the reference kernels, with each launcher until one works."""
-    ctx.record["data"] |= {"ranks": ranks(ctx), "nodes": nodes(ctx), "gpus_per_node": gpus_per_node(ctx), "launcher": None}
+    ctx.record["data"] |= {"ranks": ranks(ctx), "nodes": nodes(ctx), "gpus_per_node": gpus_per_node(ctx),
+                           "launcher": None}
     n = ranks(ctx)
     if n < 2:
         ctx.problem("one GPU makes no group: scripts/gpu-check without --node is for it")
@@ -121,7 +124,8 @@ def launching(ctx):
     why, failed = "no launcher is here", []
     for name, launch in launchers(ctx):
         ctx.launch = launch
-        entry = ctx.sp_run(f"{n} ranks, {name}", shape, ["--strategy", "ring", "--ring", n], kernels="reference", ranks=n, comm="nccl",
+        entry = ctx.sp_run(f"{n} ranks, {name}", shape, ["--strategy", "ring", "--ring", n], kernels="reference",
+                           ranks=n, comm="nccl",
                            iters=1, env=talking.logged(ctx, "nccl", "INFO"), said=correctness.shown_errors)
         ctx.launch = None
         ctx.kept_logs(*ctx.logs.glob("*.nccl.*"))
@@ -165,7 +169,8 @@ def links(ctx):
         ctx.note("which machine this is was not said (--topology) and cannot be guessed: GPUs of one node, all alike")
     ctx.record["data"]["topology"] = known[1] if known else None
     n = ranks(ctx)
-    plans.calibrate(ctx, n, (ctx.sizes.lengths[0],), ctx.left() * 0.8, [*known, "--suite", "links,collectives"], chosen(ctx), "nccl",
+    plans.calibrate(ctx, n, (ctx.sizes.lengths[0],), ctx.left() * 0.8, [*known, "--suite", "links,collectives"],
+                    chosen(ctx), "nccl",
                     key=f"links of {n} GPUs", establish="links are measured")
 
 
@@ -184,11 +189,13 @@ def links_by_nccl_tests(ctx):
                else ctx.run([*words, "-g", 1], name, None, {}, chosen(ctx)))[0]
         if ran.why is None:
             texts.append(ran.out_file)
-        ctx.add({"key": name, "kind": "nccl-tests", "failed": ran.why, "seconds": ran.seconds, "said": ran.out_file.name})
+        ctx.add({"key": name, "kind": "nccl-tests", "failed": ran.why, "seconds": ran.seconds,
+                 "said": ran.out_file.name})
     known = topology(ctx)
     if texts and known:
         file = ctx.visit.folder.path / "profile-nccl-tests.json"
-        document, why = ctx.document([ctx.program, "calibrate", "--nccl-tests", ",".join(map(str, texts)), *known, "-o", file, "--json"],
+        document, why = ctx.document([ctx.program, "calibrate", "--nccl-tests", ",".join(map(str, texts)), *known,
+                                      "-o", file, "--json"],
                                      "read")
         if not document:
             ctx.problem(f"sp-plan does not read what NCCL's tests printed: {why}")

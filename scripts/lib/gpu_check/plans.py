@@ -52,7 +52,8 @@ def run_plan(ctx, what, candidate, shape, ranks, kernels, words=(), **more):
 def strategies(ctx, ranks=8, comm="inproc", machine=None, launch=None):
     """Numbers only: every strategy's schedule, messages and kernels together."""
     kernels = ctx.attention(shared=comm == "inproc", right=True)
-    shape = ctx.sizes.several.but(heads=max(ctx.sizes.several.heads, ranks), kv_heads=max(ctx.sizes.several.kv_heads, ranks // 2))
+    shape = ctx.sizes.several.but(heads=max(ctx.sizes.several.heads, ranks),
+                                  kv_heads=max(ctx.sizes.several.kv_heads, ranks // 2))
     if kernels.name != "cudnn":
         shape = ctx.sizes.small.but(heads=ranks, kv_heads=max(ranks // 2, 1), seq=max(ctx.sizes.small.seq, 16 * ranks))
     found = candidates(ctx, shape, ranks, machine=machine)
@@ -90,8 +91,10 @@ def calibrate(ctx, ranks, lengths, seconds, words=(), launch=None, comm="inproc"
     if ctx.known(key) is None and ctx.has_time(key, 2 * ctx.visit.least):
         # It ends its last kernels, and fits: more than it was told to take.
         budget = 1 if ctx.args.stand_in else max(1, int(seconds * 0.7))
-        heads = ["--heads", shape.heads, "--kv-heads", shape.kv_heads, "--head-dim", shape.head_dim, "--dtype", shape.dtype]
-        line = [ctx.program, "calibrate", "--device", "cuda", "--comm", comm, "--kernels", kernels.name, "--gpus", ranks,
+        heads = ["--heads", shape.heads, "--kv-heads", shape.kv_heads, "--head-dim", shape.head_dim, "--dtype",
+                 shape.dtype]
+        line = [ctx.program, "calibrate", "--device", "cuda", "--comm", comm, "--kernels", kernels.name, "--gpus",
+                ranks,
                 *heads, "--seq", ",".join(str(n) for n in lengths), "--mask", "causal", "--budget", budget, "--name",
                 f"{ranks}-ranks", "--quiet", *words, "-o", file]
         file.unlink(missing_ok=True)
@@ -100,13 +103,16 @@ def calibrate(ctx, ranks, lengths, seconds, words=(), launch=None, comm="inproc"
         failed = ran.why
         if failed is None and not file.exists():
             failed = "it wrote no profile"
-        ctx.add({"key": key, "kind": "calibration", "failed": failed, "seconds": ran.seconds, "command": ctx.shown(line),
-                 "file": file.name, "shape": {"lengths": list(lengths), "heads": shape.heads, "kv_heads": shape.kv_heads,
+        ctx.add({"key": key, "kind": "calibration", "failed": failed, "seconds": ran.seconds,
+                 "command": ctx.shown(line),
+                 "file": file.name, "shape": {"lengths": list(lengths), "heads": shape.heads,
+                                              "kv_heads": shape.kv_heads,
                                               "head_dim": shape.head_dim, "dtype": shape.dtype},
                  "warnings": [w for w in ran.err.splitlines() if "warning" in w][:8], "said": f"{ran.seconds:.0f} s"})
     mine = next((e for e in ctx.record["entries"] if e["key"] == key), None)
     holds = mine is not None and not mine["failed"] and file.exists()
-    ctx.establish(establish or profile_fact(ranks), holds, "" if holds else mine["failed"] or "" if mine else "it was not reached")
+    ctx.establish(establish or profile_fact(ranks), holds, "" if holds else mine["failed"] or "" if mine
+                  else "it was not reached")
     return holds
 
 
@@ -128,7 +134,8 @@ def beside_predictions(ctx, ranks, chosen, seq, phase, **more):
     if kernels.phase == "fwd":
         phase = "fwd"
     for candidate in chosen:
-        entry = run_plan(ctx, f"{ranks} ranks, {candidate['name']}, {length(seq)} {phase}", candidate, shape.but(seq=seq), ranks,
+        entry = run_plan(ctx, f"{ranks} ranks, {candidate['name']}, {length(seq)} {phase}", candidate,
+                         shape.but(seq=seq), ranks,
                          kernels, ["--profile", profile_file(ctx, ranks)], iters=5, phase=phase, check=False,
                          said=shown_error, **more)
         if entry is not None:

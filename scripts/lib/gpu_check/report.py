@@ -19,21 +19,27 @@ def text_of(where):
     identity = visit.get("identity", {})
     lines = heading(identity, records)
     lines += overview(where, visit, records)
-    for title, body in (("What failed", failures(records)), ("Fall-backs that were taken", fall_backs(records)),
-                        ("Predicted and measured", predictions(records)), ("What rests on what", rests(records))):
+    for title, body_of in (("What failed", failures), ("Fall-backs that were taken", fall_backs),
+                           ("Predicted and measured", predictions), ("What rests on what", rests)):
+        try:
+            body = body_of(records)
+        except BROKEN as e:
+            body = [f"It cannot be shown: {type(e).__name__}: {e}"]
         lines += ["", f"## {title}", "", *body] if body else []
     lines += ["", "## The steps"]
     for record in records:
         try:
             lines += section(record, identity)
         except BROKEN as e:
-            lines += ["", f"### {record.get('step', 'a step')}", "", f"Its document cannot be shown: {type(e).__name__}: {e}"]
+            lines += ["", f"### {record.get('step', 'a step')}", "",
+                      f"Its document cannot be shown: {type(e).__name__}: {e}"]
     return "\n".join([*lines, *how(visit, records), ""])
 
 
 def table(header, rows):
     rows = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    return ["| " + " | ".join(header) + " |", "|" + "---|" * len(header), *("| " + " | ".join(row) + " |" for row in rows)]
+    return ["| " + " | ".join(header) + " |", "|" + "---|" * len(header),
+            *("| " + " | ".join(row) + " |" for row in rows)]
 
 
 def environment(records):
@@ -42,8 +48,8 @@ def environment(records):
 
 def heading(identity, records):
     if identity.get("stand_in"):
-        return [STAND_IN, "", "Every time below is of threads of a CPU. It shows that this script and the program's ways through a GPU run work, "
-                "nothing else."]
+        return [STAND_IN, "", "Every time below is of threads of a CPU. It shows that this script and the program's "
+                "ways through a GPU run work, nothing else."]
     gpus = environment(records).get("gpus") or []
     gpu = environment(records).get("gpu") or {}
     name = gpu.get("name") or (gpus[0]["name"] if gpus else "no GPU answered")
@@ -54,11 +60,13 @@ def overview(where, visit, records):
     states = {}
     for r in records:
         states.setdefault(r.get("status", "?"), []).append(r.get("step", "?"))
-    told = [f"{len(names)} {state}" + ("" if state == "good" else f" ({', '.join(names)})") for state, names in sorted(states.items())]
+    told = [f"{len(names)} {state}" + ("" if state == "good" else f" ({', '.join(names)})")
+            for state, names in sorted(states.items())]
     lines = ["", f"Of {len(records)} steps: {'; '.join(told)}.", "",
-             f"This file is made from `steps/` (`scripts/gpu-check --report {where.path.name}`), whose documents have all data; `logs/` holds what "
-             "programs said. Times are *measured* where nothing else is said.", ""]
-    rows = [[f"{r.get('number', 0):02}", r.get("step", "?"), state_of(r, visit), f"{r.get('seconds', 0):.0f}", in_short(r)] for r in records]
+             f"This file is made from `steps/` (`scripts/gpu-check --report {where.path.name}`), whose documents have "
+             "all data; `logs/` holds what programs said. Times are *measured* where nothing else is said.", ""]
+    rows = [[f"{r.get('number', 0):02}", r.get("step", "?"), state_of(r, visit), f"{r.get('seconds', 0):.0f}",
+             in_short(r)] for r in records]
     lines += table(["", "step", "outcome", "s", "in short"], rows)
     try:
         stand_in = visit.get("identity", {}).get("stand_in")
@@ -103,14 +111,12 @@ def fall_backs(records):
 
 
 def predictions(records):
-    try:
-        rows = list(accuracy.rows(accuracy.predicted(records)))
-    except BROKEN as e:
-        return [f"They cannot be shown: {e}"]
+    rows = list(accuracy.rows(accuracy.predicted(records)))
     if not rows:
         return []
-    return ["*Predicted*: simulated, with the profile that was calibrated in the same visit. Error = predicted / measured − 1, of one call. Regret: the "
-            "recommended plan's time over the fastest's of those that ran.", "", *table(accuracy.HEADER, rows)]
+    return ["*Predicted*: simulated, with the profile that was calibrated in the same visit. Error = predicted / "
+            "measured − 1, of one call. Regret: the recommended plan's time over the fastest's of those that ran.",
+            "", *table(accuracy.HEADER, rows)]
 
 
 def rests(records):
@@ -119,7 +125,8 @@ def rests(records):
     for r in records:
         for name, fact in r.get("facts", {}).items():
             facts[name] = ["yes" if fact["holds"] else "NO", fact.get("why", "")[:200], r.get("step", "?")]
-    lines = table(["fact", "holds", "found by", "why not"], [[name, f[0], f[2], f[1]] for name, f in facts.items()]) if facts else []
+    found = [[name, holds, step, why] for name, (holds, why, step) in facts.items()]
+    lines = table(["fact", "holds", "found by", "why not"], found) if facts else []
     rows = [[r.get("step", "?"), ", ".join(r.get("needs", [])) or "-", r.get("falls_back") or "-"] for r in records]
     return [*lines, "", *table(["step", "needs", "where cuDNN or another dependency fails"], rows)]
 
@@ -128,19 +135,23 @@ def rests(records):
 
 
 def section(record, identity):
-    lines = ["", f"### {record['number']:02} {record['step']}: {record['status']}", "", f"*Teaches:* {record['teaches']}"]
+    lines = ["", f"### {record['number']:02} {record['step']}: {record['status']}", "",
+             f"*Teaches:* {record['teaches']}"]
     if record["identity"] != identity:
-        lines += ["", f"Of another visit: {record['identity'].get('tool_version', '?')} on {', '.join(record['identity'].get('gpus', [])) or '?'}."]
+        other = record["identity"]
+        lines += ["", f"Of another visit: {other.get('tool_version', '?')} on {', '.join(other.get('gpus', [])) or '?'}."]
     if record["why"] and record["status"] in ("skipped", "left out", "interrupted", "broken"):
         lines += ["", f"{record['status'].capitalize()}: {record['why']}."]
     lines += environment_text(record["data"]) if record["step"] == "environment" else []
     runs = [e for e in record["entries"] if e["kind"] == "run"]
-    for body in (runs_table(runs), rates_table(record), shares_table(record["data"]), tests_table(record), others(record)):
+    for body in (runs_table(runs), rates_table(record), shares_table(record["data"]), tests_table(record),
+                 others(record)):
         lines += ["", *body] if body else []
     lines += ["", *(f"- {note}" for note in record["notes"])] if record["notes"] else []
     if record["left_out"]:
         more = len(record["left_out"]) - MOST_LINES
-        lines += ["", "Left out: " + "; ".join(record["left_out"][:MOST_LINES]) + (f"; and {more} more" if more > 0 else "") + "."]
+        named = record["left_out"][:MOST_LINES] + ([f"and {more} more"] if more > 0 else [])
+        lines += ["", f"Left out: {'; '.join(named)}."]
     return lines
 
 
@@ -153,8 +164,10 @@ def runs_table(runs):
     for e in runs:
         run = e["run"]
         ratios = sp_plan.errors(run) if run else {}
-        rows.append([e["key"], e["failed"] or "good", run["kernels"] if run else "-", f"{1000 * run['step_s']:.3g}" if run else "-",
-                     *(("-" if name not in ratios else "NaN" if ratios[name] is None else f"{ratios[name]:.2g}") for name in checked),
+        rows.append([e["key"], e["failed"] or "good", run["kernels"] if run else "-",
+                     f"{1000 * run['step_s']:.3g}" if run else "-",
+                     *(("-" if name not in ratios else "NaN" if ratios[name] is None else f"{ratios[name]:.2g}")
+                       for name in checked),
                      "" if checked and not e.get("timeline") else e.get("said", ""), f"{e['seconds']:.1f}"])
     legend = ["", "O to dV: the largest error against fp64 as a part of its limit; above 1 is wrong."] if checked else []
     return [*table(header, rows), *legend]
@@ -173,14 +186,18 @@ def rates_table(record):
         for phase, part in e["run"]["phases"].items():
             ratio = ratios.get(((shape["seq"], shape["mask"]), phase))
             speed = sp_plan.flops(shape, phase) / part["median_s"] / 1e12 if part["median_s"] > 0 else 0
-            rows.append([sp_plan.length(shape["seq"]), shape["mask"], phase, f"{1000 * part['median_s']:.3g}", f"{speed:.3g}",
+            rows.append([sp_plan.length(shape["seq"]), shape["mask"], phase, f"{1000 * part['median_s']:.3g}",
+                         f"{speed:.3g}",
                          f"{speed / ratio:.3g}" if ratio else "-", f"{ratio:.3f}" if ratio else "-",
                          f"{clocks['sm_mhz']:.0f} ({clocks['sm_mhz_least']:.0f} at least), {clocks['watts']:.0f} W"
-                         + (f", slowed by {', '.join(clocks['slowed_by'])}" if clocks["slowed_by"] else "") if clocks else "-"])
-    lines = table(["tokens", "mask", "phase", "ms", "TFLOP/s", "PyTorch TFLOP/s", "PyTorch's time / ours", "SM clock MHz"], rows)
+                         + (f", slowed by {', '.join(clocks['slowed_by'])}" if clocks["slowed_by"] else "")
+                         if clocks else "-"])
+    lines = table(["tokens", "mask", "phase", "ms", "TFLOP/s", "PyTorch TFLOP/s", "PyTorch's time / ours",
+                   "SM clock MHz"], rows)
     if torch and torch.get("versions"):
         v = torch["versions"]
-        lines += ["", f"PyTorch {v.get('torch')} (CUDA {v.get('cuda')}, cuDNN {v.get('cudnn')}): scaled_dot_product_attention with its cuDNN back end."]
+        lines += ["", f"PyTorch {v.get('torch')} (CUDA {v.get('cuda')}, cuDNN {v.get('cudnn')}): "
+                  "scaled_dot_product_attention with its cuDNN back end."]
     return [*lines, "", "FLOPs: 4·S²·H·D forward, half of it causal, backward 2.5 times that."]
 
 
@@ -197,7 +214,8 @@ def tests_table(record):
     if not tests:
         return []
     lines = table(["test", "outcome", "s", "said"],
-                  [[t["key"], "skipped" if t["skipped"] else t["failed"] or "passed", f"{t['seconds']:.1f}", t["said"]] for t in tests])
+                  [[t["key"], "skipped" if t["skipped"] else t["failed"] or "passed", f"{t['seconds']:.1f}",
+                    t["said"]] for t in tests])
     for t in tests:
         if t["failed"]:
             lines += ["", *(f"- {name}: {how}" for name, how in t["cases"] if how != "passed")]
@@ -214,15 +232,20 @@ def others(record):
 
 def environment_text(data):
     machine, gpus, gpu = data.get("machine", {}), data.get("gpus") or [], data.get("gpu") or {}
-    rows = [[key, machine.get(key)] for key in ("host", "os", "kernel", "cpu", "cores", "memory", "memory_limit", "cpu_limit", "python")]
+    rows = [[key, machine.get(key)] for key in ("host", "os", "kernel", "cpu", "cores", "memory", "memory_limit",
+                                                "cpu_limit", "python")]
     rows += [["load, ulimits", f"{machine.get('load')}, {machine.get('limits')}"]]
-    rows += [[f"GPU {i}", ", ".join(f"{key} {value}" for key, value in g.items() if value not in ("[N/A]", ""))] for i, g in enumerate(gpus)]
+    rows += [[f"GPU {i}", ", ".join(f"{key} {value}" for key, value in g.items() if value not in ("[N/A]", ""))]
+             for i, g in enumerate(gpus)]
     if gpu:
-        rows += [["sp-plan sees", f"{gpu.get('name')}, {gpu.get('multiprocessors_per_rank')} SMs, CUDA {gpu.get('driver')} (driver), {gpu.get('runtime')} (runtime)"]]
-    for key in ("nvcc", "torch", "built_with", "tools", "versions_loaded", "libraries_loaded", "libraries_found", "variables", "other_processes"):
+        rows += [["sp-plan sees", f"{gpu.get('name')}, {gpu.get('multiprocessors_per_rank')} SMs, "
+                  f"CUDA {gpu.get('driver')} (driver), {gpu.get('runtime')} (runtime)"]]
+    for key in ("nvcc", "torch", "built_with", "tools", "versions_loaded", "libraries_loaded", "libraries_found",
+                "variables", "other_processes"):
         if key in data:
             value = data[key]
-            rows.append([key.replace("_", " "), ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict)
+            rows.append([key.replace("_", " "), ", ".join(f"{k} {v}" for k, v in value.items())
+                         if isinstance(value, dict)
                          else ", ".join(value) if isinstance(value, list) else value])
     return ["", *table(["", ""], rows)]
 
@@ -231,10 +254,12 @@ def how(visit, records):
     request = visit.get("request", {})
     lines = ["", "## How", ""]
     for v in visit.get("visits", [])[-6:]:
-        lines.append(f"- {v.get('date')}: part {v.get('part')}, {v.get('budget_s')} s{', resumed' if v.get('resumed') else ''}, "
+        resumed = ", resumed" if v.get("resumed") else ""
+        lines.append(f"- {v.get('date')}: part {v.get('part')}, {v.get('budget_s')} s{resumed}, "
                      f"sp-plan {v.get('identity', {}).get('tool_version')}")
-    lines += ["", f"Plans and kernels: {request.get('heads')}/{request.get('kv_heads')} heads of {request.get('head_dim')}, {request.get('dtype')}. Back ends compiled in: "
-              f"{', '.join(visit.get('back_ends', [])) or '?'}.", "", "```"]
+    heads = f"{request.get('heads')}/{request.get('kv_heads')} heads of {request.get('head_dim')}"
+    lines += ["", f"Timed: {heads}, {request.get('dtype')}. Back ends compiled in: {', '.join(visit.get('back_ends', [])) or '?'}.",
+              "", "```"]
     commands = []
     for r in records:
         commands += [e["command"] for e in r.get("entries", []) if e.get("command")][:1]

@@ -47,17 +47,19 @@ def splits(ctx):
             shares.append(share_of(entry, whole))
     ctx.record["data"]["shares"] = shares
     split = bool(shares) and all(s["claimed"] for s in shares)
-    why = next((s["why"] or f"{s['ranks']} ranks have {s['sms']} SMs of {s['of']} each" for s in shares if not s["claimed"]),
+    why = next((s["why"] or f"{s['ranks']} ranks have {s['sms']} SMs of {s['of']} each" for s in shares
+                if not s["claimed"]),
                "" if shares else "no run came to an end")
     if ctx.args.stand_in:
         ctx.note("a stand-in has no SMs to split")
     elif not split:
         ctx.problem(f"SMs are not split: {why}")
-        ctx.fall_back("a share of the SMs for each rank", "all SMs for all ranks, whose kernels hold each other up", why)
+        ctx.fall_back("a share of the SMs for each rank", "all SMs for all ranks, whose kernels hold each other up",
+                      why)
     for share in shares:
         if share["claimed"] and not share["borne_out"]:
-            ctx.problem(f"{share['ranks']} ranks have {share['sms']} SMs each by the driver's word, but a block that runs alone "
-                        f"takes {share['alone_against_busy']:.2f} of its time beside others: they share more than that")
+            ctx.problem(f"{share['ranks']} ranks have {share['sms']} SMs each by the driver's word, but a block that runs "
+                        f"alone takes {share['alone_against_busy']:.2f} of its time beside others: they share more")
     ctx.establish("SMs are split", split, why)
 
 
@@ -66,14 +68,16 @@ def cudnn_on_shares(ctx):
     whole, shape = whole_gpu(ctx), ctx.sizes.several
     # With several ranks blocks are rectangles, too, whose masks end at the bottom right.
     points = [("2 ranks, ring", shape, ring(2), 2), ("4 ranks, USP", shape, ["--ulysses", 2, "--ring", 2], 4),
-              ("8 ranks, ring", shape, ring(8), 8), ("2 ranks, zigzag", shape, ["--strategy", "zigzag-ring", "--ring", 2], 2),
+              ("8 ranks, ring", shape, ring(8), 8), ("2 ranks, zigzag", shape,
+                                                     ["--strategy", "zigzag-ring", "--ring", 2], 2),
               ("2 ranks, all-gather", shape, ["--strategy", "all-gather", "--ring", 2], 2),
               ("4 ranks, full", shape.but(mask="full"), ["--ulysses", 2, "--ring", 2], 4)]
     for name, work, words, ranks in points:
         correctness.check_cudnn(ctx, name, work, True, words, ranks)
     correctness.conclude(ctx, " on shares", [name for name, *_ in points[:3]])
     for ranks in RANKS[1:]:
-        ctx.sp_run(f"{ranks} ranks, how long a block takes alone", ctx.sizes.plans.but(seq=2 * ctx.sizes.plans.seq), ring(ranks),
+        ctx.sp_run(f"{ranks} ranks, how long a block takes alone", ctx.sizes.plans.but(seq=2 * ctx.sizes.plans.seq),
+                   ring(ranks),
                    kernels="cudnn", ranks=ranks, phase="fwd", check=False, analyse=timelines.alone_against_busy,
                    said=shown_share(whole))
     shares = [share_of(e, whole) for e in ctx.record["entries"] if e["run"] and (e.get("timeline") or {}).get("ratio")]
@@ -89,7 +93,8 @@ def shown_queues(entry):
     beside = line.get("beside")
     gap = line.get("median_gap_s")
     return (f"{1000 * entry['run']['step_s']:.2f} ms"
-            + (f", {beside:.1f} kernels at once" if beside else "") + (f", {1e6 * gap:.0f} us between ops" if gap else ""))
+            + (f", {beside:.1f} kernels at once" if beside
+               else "") + (f", {1e6 * gap:.0f} us between ops" if gap else ""))
 
 
 def queues(ctx):
@@ -99,7 +104,8 @@ def queues(ctx):
     usp = ["--ulysses", 2, "--ring", 4]
     for name, value in (("as it is", None), ("32 queues", 32), ("8 queues", 8), ("1 queue", 1)):
         env = {} if value is None else {"CUDA_DEVICE_MAX_CONNECTIONS": value}
-        ctx.sp_run(f"8 ranks, {name}", shape, usp, kernels=kernels.name, ranks=8, phase=kernels.phase, check=False, iters=5,
+        ctx.sp_run(f"8 ranks, {name}", shape, usp, kernels=kernels.name, ranks=8, phase=kernels.phase, check=False,
+                   iters=5,
                    env=env, analyse=timelines.queueing, said=shown_queues)
     copies(ctx, kernels)
 
@@ -118,7 +124,8 @@ def copies(ctx, kernels):
     for name, words in (("ring", ["--strategy", "zigzag-ring", "--ring", 2]), ("Ulysses", ["--ulysses", 2]),
                         ("ring, links of 5 us and 20 GB/s", ["--strategy", "zigzag-ring", "--ring", 2,
                                                              "--emulate-link", "5us:20GB/s"])):
-        entry = ctx.sp_run(f"2 ranks, {name}", shape, words, kernels=kernels.name, ranks=2, phase=kernels.phase, check=False,
+        entry = ctx.sp_run(f"2 ranks, {name}", shape, words, kernels=kernels.name, ranks=2, phase=kernels.phase,
+                           check=False,
                            iters=5, analyse=timelines.transfers, said=shown_transfers)
         if entry is not None and "links" in name:
             emulated(ctx, entry, 5e-6, 20e9)
@@ -132,7 +139,8 @@ def emulated(ctx, entry, latency, rate):
         if sample.get("median_s"):
             expected = latency + sample["bytes"] / rate
             sample["of_expected"] = sample["median_s"] / expected
-            ctx.note(f"over links of 5 us and 20 GB/s messages {name} attention took {sample['of_expected']:.2f} of what they should")
+            ctx.note(f"over links of 5 us and 20 GB/s messages {name} attention took {sample['of_expected']:.2f} of what "
+                     "they should")
 
 
 def more_ranks(ctx):
@@ -140,9 +148,11 @@ def more_ranks(ctx):
     kernels = ctx.attention(shared=True)
     shape = ctx.sizes.several.but(seq=2 * ctx.sizes.several.seq)
     for ranks, words in ((12, ["--ulysses", 4, "--ring", 3]), (16, ["--ulysses", 4, "--ring", 4]),
-                         (16, ["--ulysses", 8, "--ring", 2]), (8, ["--ulysses", 4, "--ring", 2]), (8, ["--ulysses", 2, "--ring", 4])):
+                         (16, ["--ulysses", 8, "--ring", 2]), (8, ["--ulysses", 4, "--ring", 2]),
+                         (8, ["--ulysses", 2, "--ring", 4])):
         nodes = ["--ranks-per-gpu", 8, "--emulate-link", "5us:300GB/s,20us:50GB/s,4"] if ranks == 8 else []
         degrees = "x".join(str(w) for w in words if not isinstance(w, str))
-        ctx.sp_run(f"{ranks} ranks, U and R {degrees}{', two emulated nodes' if nodes else ''}", shape.but(heads=32, kv_heads=8),
+        ctx.sp_run(f"{ranks} ranks, U and R {degrees}{', two emulated nodes' if nodes else ''}",
+                   shape.but(heads=32, kv_heads=8),
                    [*words, *nodes], kernels=kernels.name, ranks=ranks, phase=kernels.phase, iters=3,
                    said=correctness.shown_errors)

@@ -29,7 +29,8 @@ def processes(ranks, one_gpu):
             mine = {"RANK": rank, "LOCAL_RANK": 0 if one_gpu else rank, "WORLD_SIZE": ranks,
                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             if one_gpu:
-                mine |= {"NCCL_HOSTID": f"pretended-host-{rank}", "NCCL_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "0"}
+                mine |= {"NCCL_HOSTID": f"pretended-host-{rank}", "NCCL_SOCKET_IFNAME": "lo",
+                         "CUDA_VISIBLE_DEVICES": "0"}
             found.append((words, env | mine))
         return found
     return launch
@@ -44,7 +45,8 @@ def nccl_run(ctx, key, shape, words, kernels, ranks, launch):
     """A run over NCCL; one that fails is done again with all that NCCL can tell."""
     ctx.launch = launch
     try:
-        entry = ctx.sp_run(key, shape, words, kernels=kernels.name, ranks=ranks, phase=kernels.phase, comm="nccl", iters=3,
+        entry = ctx.sp_run(key, shape, words, kernels=kernels.name, ranks=ranks, phase=kernels.phase, comm="nccl",
+                           iters=3,
                            env=logged(ctx, "run"), said=correctness.shown_errors)
         if entry is not None and entry["run"] is None and ctx.left() > ctx.visit.least:
             line = [ctx.program, "run", "--device", "cuda", "--comm", "nccl", "--kernels", kernels.name, *shape.words(),
@@ -73,7 +75,8 @@ def nccl(ctx):
                                    ("Ulysses", ["--ulysses", ranks]),
                                    ("all-gather", ["--strategy", "all-gather", "--ring", ranks]))]
     if not one_gpu:
-        entries.append(nccl_run(ctx, f"{ranks} threads, ring", shape, ["--strategy", "ring", "--ring", ranks], kernels, ranks, None))
+        entries.append(nccl_run(ctx, f"{ranks} threads, ring", shape, ["--strategy", "ring", "--ring", ranks],
+                                kernels, ranks, None))
     bad = [e["failed"] for e in entries if e and e["failed"]]
     ran = any(e and not e["failed"] for e in entries)
     ctx.establish("NCCL is right", ran and not bad, bad[0] if bad else "" if ran else "no run came to an end")
@@ -87,6 +90,7 @@ def more_nccl(ctx):
         ranks -= 1
     kernels = ctx.attention(shared=False, right=True)
     shape = ctx.sizes.several if kernels.name == "cudnn" else ctx.sizes.small
-    for name, words in (("USP", ["--ulysses", 2, "--ring", ranks // 2]), ("ring", ["--strategy", "ring", "--ring", ranks]),
+    for name, words in (("USP", ["--ulysses", 2, "--ring", ranks // 2]),
+                        ("ring", ["--strategy", "ring", "--ring", ranks]),
                         ("all-gather", ["--strategy", "all-gather", "--ring", ranks])):
         nccl_run(ctx, f"{ranks} processes, {name}", shape, words, kernels, ranks, processes(ranks, one_gpu))

@@ -11,7 +11,8 @@ from gpu_check.sp_plan import length
 def shown_first(entry):
     samples = entry["run"]["samples_s"]
     first, later = entry["first_s"], entry["later_s"]
-    return f"first {1000 * first:.2f} ms, later {1000 * later:.3f} ms, process {entry['seconds']:.1f} s, {len(samples)} iterations"
+    return (f"first {1000 * first:.2f} ms, later {1000 * later:.3f} ms, process {entry['seconds']:.1f} s, "
+            f"{len(samples)} iterations")
 
 
 def median(samples):
@@ -43,10 +44,12 @@ def latencies(ctx):
         timed("1 rank, cuDNN, 128 tokens", call.but(seq=128), kernels="cudnn", phase=fast.phase, iters=20)
         # A shape of its own: whatever a process compiles, it compiles once a shape.
         timed("1 rank, cuDNN, 4K", call.but(seq=4096), kernels="cudnn", phase=fast.phase, iters=5)
-        timed("1 rank, cuDNN, 4K, modules loaded at the start", call.but(seq=4096), kernels="cudnn", phase=fast.phase, iters=5,
+        timed("1 rank, cuDNN, 4K, modules loaded at the start", call.but(seq=4096), kernels="cudnn",
+              phase=fast.phase, iters=5,
               env={"CUDA_MODULE_LOADING": "EAGER"})
     if shared.name == "cudnn":
-        timed("8 ranks, cuDNN, ring, 4K", ctx.sizes.plans.but(seq=4096), ring, kernels="cudnn", phase=shared.phase, ranks=8, iters=5)
+        timed("8 ranks, cuDNN, ring, 4K", ctx.sizes.plans.but(seq=4096), ring, kernels="cudnn", phase=shared.phase,
+              ranks=8, iters=5)
     events = [e["run"]["gpu"]["timed_event_s"] for e in ctx.record["entries"] if e["run"] and e["run"]["gpu"]]
     if events:
         ctx.note(f"a timed event costs its stream {1e6 * median(events):.2f} us, two for every op")
@@ -80,7 +83,8 @@ def rates_of(ctx, points):
     try:
         for seq, mask in points:
             begin = time.time()
-            entry = ctx.sp_run(f"{length(seq)} {mask}", shape.but(seq=seq, mask=mask), kernels=kernels.name, phase=kernels.phase,
+            entry = ctx.sp_run(f"{length(seq)} {mask}", shape.but(seq=seq, mask=mask), kernels=kernels.name,
+                               phase=kernels.phase,
                                check=False, iters=7, said=shown_rate)
             if entry is not None and "between" not in entry:
                 entry["between"] = [begin, time.time()]
@@ -105,7 +109,8 @@ def torch(ctx, shape, points):
         return
     work = json.dumps([shape.heads, shape.kv_heads, shape.head_dim, shape.dtype, points])
     begin = time.time()
-    program = pathlib.Path(__file__).with_name("sdpa.py").read_text()  # no file: its folder would be searched for modules
+    # Not by its name: Python would look for torch's own imports in its folder first.
+    program = pathlib.Path(__file__).with_name("sdpa.py").read_text()
     ran = ctx.run([ctx.args.python, "-c", program, work], "torch", ctx.left())[0]
     lines = []
     for line in ran.out.splitlines():

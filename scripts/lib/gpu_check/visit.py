@@ -1,8 +1,8 @@
 """One visit to a machine: steps in their order, within a budget, whatever happens to each.
 
 A step may take up to one and a half times its share of the time that is left (by its weight against
-those of the steps to come), so that those that hang, were it all of them, leave some to each. A step whose needs are not met is
-skipped, with the reason; one for which there is no time is left out, by name.
+those of the steps to come), so that those that hang, were it all of them, leave some to each. A step
+whose needs are not met is skipped, with the reason; one for which there is no time is left out, by name.
 """
 
 import dataclasses
