@@ -90,7 +90,7 @@ def sp_plan(argv, env, cwd, mode, _):
         return 0, json.dumps({"format": "sp-plan/plan", "candidates": candidates(ranks)}).encode(), ""
     if argv[0] == "calibrate":
         with open(o["-o"], "w", encoding="utf-8") as file:
-            json.dump({"format": "sp-plan/profile"}, file)
+            json.dump({"format": "sp-plan/profile", "machine": {"gpu": {"matrix_rate": {"fp32": {"value": 1}}}}}, file)
         return 0, b'{"format": "sp-plan/profile"}', "sp-plan: warning: a block was left out\n"
     if mode == "backward" and o["--kernels"] == "cudnn" and o.get("--phase") != "fwd":
         return 1, b"", "sp-plan: cuDNN attention failed on rank -1: no bwd plan for 2048x2048\n"

