@@ -62,6 +62,11 @@ class Sizes:
         return Sizes(small=tiny, one=tiny, several=tiny, plans=tiny, lengths=(64,), kernel_lengths=(64,), long=64)
 
 
+def visible_gpus():
+    """Those that somebody has restricted this to; [] where nobody has."""
+    return [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+
+
 def hung(entry):
     return (entry.get("failed") or "").startswith("no end")
 
@@ -155,8 +160,7 @@ class Context:
 
     def one_gpu(self):
         """Ranks that are threads would spread over all GPUs: of one they are to learn how it is shared."""
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-        return {} if self.args.stand_in else {"CUDA_VISIBLE_DEVICES": visible}
+        return {} if self.args.stand_in else {"CUDA_VISIBLE_DEVICES": (visible_gpus() or ["0"])[0]}
 
     def run(self, words, name, limit=None, env=None, launch=None):
         """Runs commands to their end; one Ran for each process."""

@@ -3,13 +3,12 @@
 import socket
 
 from gpu_check import correctness
-from gpu_check.context import NoTime
-
-GPUS = "environment"  # the step that counted them
+from gpu_check.context import NoTime, visible_gpus
 
 
 def gpu_count(ctx):
-    return len(ctx.visit.records.get(GPUS, {}).get("data", {}).get("gpus", [])) or 1
+    named = ctx.visit.records.get("environment", {}).get("data", {}).get("gpus", [])
+    return len(visible_gpus()) or len(named) or 1
 
 
 def free_port():
@@ -30,7 +29,7 @@ def processes(ranks, one_gpu):
                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             if one_gpu:
                 mine |= {"NCCL_HOSTID": f"pretended-host-{rank}", "NCCL_SOCKET_IFNAME": "lo",
-                         "CUDA_VISIBLE_DEVICES": "0"}
+                         "CUDA_VISIBLE_DEVICES": (visible_gpus() or ["0"])[0]}
             found.append((words, env | mine))
         return found
     return launch
