@@ -144,6 +144,7 @@ class World:
             enter(mock.patch.object(sys, "argv", line))
             enter(mock.patch("shutil.which", which))
             enter(mock.patch.dict(os.environ, {k: v for k, v in self.env.items() if k.startswith("SLURM")}))
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # put back by the patch
             self.said = enter(contextlib.redirect_stderr(io.StringIO()))
             self.printed = enter(contextlib.redirect_stdout(io.StringIO()))
             if not archive:
