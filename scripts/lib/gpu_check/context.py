@@ -167,7 +167,6 @@ class Context:
         limit = min(self.left(), limit or self.visit.longest)
         if limit <= 0:
             raise NoTime()
-        self.visit.commands += 1
         begun = (launch or (lambda w, e: [(w, e)]))(words, env or {})
         started = [command.Started(w, self.logs, file_name(name) + (f".{i}" if i else ""), e)
                    for i, (w, e) in enumerate(begun)]

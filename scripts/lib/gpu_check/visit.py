@@ -46,7 +46,6 @@ class Visit:
         self.longest = self.budget / (3 if a.stand_in else 12)
         self.patience = max(2, int(0.75 * self.longest))
         self.sizes = Sizes.stand_in() if a.stand_in else Sizes.gpu(a)
-        self.commands = 0
         self.identity = {}
         self.records = {}  # by step
 
