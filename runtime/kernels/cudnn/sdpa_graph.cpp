@@ -65,7 +65,7 @@ class Builder {
     const Tensor& d_p = graph_.matmul(d_out, transposed(uid::v, key_), square());
     const Tensor& centred = graph_.pointwise(CUDNN_POINTWISE_SUB, d_p, delta, square());
     const Tensor& weighted = graph_.pointwise(CUDNN_POINTWISE_MUL, centred, p, square());
-    const Tensor& d_s = graph_.pointwise(CUDNN_POINTWISE_MUL, weighted, scale, square(io_));
+    const Tensor& d_s = graph_.pointwise(CUDNN_POINTWISE_MUL, weighted, scale, square());
     to_keys(graph_.reshape(d_s, square_transposed()), q, uid::d_k);
 
     // dQ = dS K. The faster kernel adds up over blocks of keys in fp32 memory, in any order.
