@@ -250,11 +250,6 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
   if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
     return give(&plan_workspace, 1, sizeof(plan_workspace), room, count, to);
   }
-  if (name == CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION) {
-    const auto handle = d.get<cudnnHandle_t>(CUDNN_ATTR_DEVICEPROP_HANDLE);
-    const std::string text = std::to_string(handle->context->device());
-    return give(text.c_str(), static_cast<std::int64_t>(text.size()) + 1, 1, room, count, to);
-  }
   const std::int64_t engine = 1;
   return name == CUDNN_ATTR_ENGINECFG_ENGINE
              ? give(nullptr, 1, 0, room, count, to)

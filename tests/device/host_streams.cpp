@@ -159,3 +159,7 @@ cudaError_t cudaSetDevice(int to) {
   (void)spp::test::host::current_context();
   return cudaSuccess;
 }
+cudaError_t cudaGetDevice(int* current) {
+  *current = spp::test::host::device;
+  return cudaSuccess;
+}

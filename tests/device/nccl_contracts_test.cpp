@@ -6,6 +6,8 @@
 #include "tests/device/host_cuda.hpp"
 #include "tests/support/catch.hpp"
 
+#include <array>
+
 using namespace spp;
 using namespace spp::runtime;
 using namespace spp::test;
@@ -27,6 +29,23 @@ TEST_CASE("ops over NCCL start no threads, and nothing waits for a device on the
   }
   CHECK(host::seen().group_threads == threads);
   CHECK(host::seen().late_calls == late);
+}
+
+TEST_CASE("memory that NCCL takes counts before anything is allocated") {
+  for (const Case& c : cases(4, 1)) {
+    const TrialRequest request = trial_of(c);
+    const std::vector<StoredProgram> forward = store(*request.forward);
+    const std::array phases{&forward};
+    const auto needed = [&](device::Communication communication) {
+      const auto engines = device::make_engines(
+          {.communication = communication, .kernels = "reference"}, 4, *request.transport);
+      return engines->beside_buffers(Rank(0), *request.forward, phases);
+    };
+    INFO(c.text());
+    // At least one communicator of 256 MiB.
+    CHECK(needed(device::Communication::nccl) >=
+          needed(device::Communication::inproc) + Bytes(std::int64_t{256} << 20));
+  }
 }
 
 TEST_CASE("ranks whose kernels wait in several communicators can be aborted") {

@@ -62,9 +62,8 @@ class NcclCommunicator final : public DeviceCommunicator {
     here_.emplace(sizeof(float), self());
   }
   ~NcclCommunicator() override {
-    if (aborted_) {
-      return;
-    }
+    // All members end a communicator together: one that does not come must not hold us for ever.
+    watchdog_.arm(true);
     for (const auto& [key, comm] : groups_) {
       close(comm);
     }
@@ -220,14 +219,21 @@ class NcclCommunicator final : public DeviceCommunicator {
     }
   };
 
-  /// Non-blocking communicators are finalized before they are destroyed.
+  /// Non-blocking communicators are finalized before they are destroyed. Nothing is left of those
+  /// that were aborted.
   void close(ncclComm_t comm) const {
+    if (aborted_) {
+      return;
+    }
     constexpr std::chrono::seconds patience{5};
     const auto since = Clock::now();
     ncclResult_t state = api_.finalize(comm);
     while (state == ncclInProgress && Clock::now() - since < patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       api_.async_error(comm, &state);
+    }
+    if (aborted_) {
+      return;
     }
     if (state == ncclSuccess) {
       api_.destroy(comm);

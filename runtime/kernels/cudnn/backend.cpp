@@ -84,7 +84,6 @@ constexpr auto graph_ops = named<Raw>(CUDNN_ATTR_OPERATIONGRAPH_OPS, "OPS");
 constexpr auto graph_handle = named<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, "HANDLE");
 
 constexpr auto properties_json = named<char>(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, "JSON");
-constexpr auto properties_handle = named<cudnnHandle_t>(CUDNN_ATTR_DEVICEPROP_HANDLE, "HANDLE");
 
 constexpr auto heuristics_graph = named<Raw>(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, "GRAPH");
 constexpr auto heuristics_mode = named<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE, "MODE");
@@ -290,16 +289,6 @@ Descriptor device_properties(std::string_view json) {
   Descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties");
   properties.set(attribute::properties_json, std::span<const char>(text)).finalize();
   return properties;
-}
-
-std::string device_properties_of(cudnnHandle_t handle) {
-  Descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties");
-  properties.set(attribute::properties_handle, handle).finalize();
-  std::string text(
-      static_cast<std::size_t>(properties.get(attribute::properties_json, std::span<char>())),
-      '\0');
-  properties.get(attribute::properties_json, std::span<char>(text));
-  return text.substr(0, text.find('\0'));  // without the terminating zero
 }
 
 std::vector<Descriptor> engine_configs(const Descriptor& graph, const Target& target, int sms) {

@@ -155,8 +155,6 @@ class Graph {
 
 /// A DEVICEPROP descriptor from its JSON text.
 Descriptor device_properties(std::string_view json);
-/// The JSON text of the properties of the handle's device.
-std::string device_properties_of(cudnnHandle_t handle);
 
 /// Engine configurations that cuDNN's heuristics propose, best first; may be empty. `sms`: that they
 /// are to use; 0: all.

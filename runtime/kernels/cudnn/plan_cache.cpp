@@ -101,7 +101,7 @@ Plan compile(const SdpaShape& shape, Phase phase, const PlanOptions& options,
   refuse(shape, phase, last);
 }
 
-PlanCache::Entry& PlanCache::find(const std::string& device, const SdpaShape& shape, Phase phase,
+PlanCache::Entry& PlanCache::find(int device, const SdpaShape& shape, Phase phase,
                                   const PlanOptions& options) {
   const std::scoped_lock lock(mutex_);
   std::unique_ptr<Entry>& entry =

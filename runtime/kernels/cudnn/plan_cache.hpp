@@ -21,7 +21,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 namespace spp::runtime::cudnn {
@@ -82,14 +81,13 @@ class PlanCache {
     Plan plan;
     std::mutex executing;
   };
-  /// For the calling thread's current device, which `device` names (device_properties_of), in its
-  /// primary context. Compiles what is new; whoever asks meanwhile waits. Entries stay.
-  Entry& find(const std::string& device, const SdpaShape& shape, Phase phase,
+  /// For the calling thread's current device, which is `device`, in its primary context. Compiles what is new; whoever asks meanwhile waits. Entries stay.
+  Entry& find(int device, const SdpaShape& shape, Phase phase,
               const PlanOptions& options);
 
  private:
   struct Key {
-    std::string device;
+    int device = 0;
     SdpaShape shape;
     Phase phase = Phase::forward;
     PlanOptions options;
@@ -97,7 +95,7 @@ class PlanCache {
   };
 
   std::mutex mutex_;  // of all below, and of compiling: a handle is one thread's at a time
-  std::map<std::string, std::unique_ptr<Handle>> handles_;  // by device
+  std::map<int, std::unique_ptr<Handle>> handles_;  // by device
   std::map<Key, std::unique_ptr<Entry>> plans_;
 };
 

@@ -74,7 +74,6 @@ class CudnnSdpa final : public Sdpa {
   explicit CudnnSdpa(const SdpaOptions& options) : options_(options) {
     const std::shared_ptr<const void> context = entered();
     handle_ = std::make_unique<cudnn::Handle>();
-    device_ = cudnn::device_properties_of(handle_->raw());
   }
   CudnnSdpa(const CudnnSdpa&) = delete;
   CudnnSdpa& operator=(const CudnnSdpa&) = delete;
@@ -165,7 +164,8 @@ class CudnnSdpa final : public Sdpa {
   cudnn::PlanCache::Entry& entry(const SdpaShape& shape, Phase phase) {
     cudnn::PlanCache::Entry*& found = used_[{shape, phase}];
     if (found == nullptr) {
-      found = &cudnn::plans_of_process().find(device_, shape, phase, plan_options(options_));
+      found = &cudnn::plans_of_process().find(options_.device, shape, phase,
+                                                plan_options(options_));
     }
     return *found;
   }
@@ -184,7 +184,6 @@ class CudnnSdpa final : public Sdpa {
 
   SdpaOptions options_;
   std::unique_ptr<cudnn::Handle> handle_;  // made and destroyed in the streams' context
-  std::string device_;
   std::map<std::pair<SdpaShape, Phase>, cudnn::PlanCache::Entry*> used_;
 };
 

@@ -103,6 +103,7 @@ struct SdpaOptions {
   /// That plans are wanted for (those of a green context); 0: all of the device. Where cuDNN has
   /// none, they are for all of it (Sdpa::plan_sms).
   int sms = 0;
+  int device = 0;  // CUDA's number of the calling thread's: plans are kept by it
   /// Makes the context that streams belong to the calling thread's current one for as long as the
   /// result lives: cuDNN refuses streams of another context than its handle's. Empty: it is.
   std::function<std::shared_ptr<const void>()> enter = nullptr;

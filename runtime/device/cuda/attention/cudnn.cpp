@@ -14,10 +14,13 @@ namespace spp::runtime::cuda {
 namespace {
 
 SdpaOptions options_for(const StreamSource* streams) {
-  if (streams == nullptr) {
-    return {};
+  SdpaOptions options;
+  check(cudaGetDevice(&options.device), "cudaGetDevice");
+  if (streams != nullptr) {
+    options.sms = streams->multiprocessors();
+    options.enter = [streams] { return streams->enter(); };
   }
-  return {.sms = streams->multiprocessors(), .enter = [streams] { return streams->enter(); }};
+  return options;
 }
 
 class CudnnKernels final : public DeviceAttention {
