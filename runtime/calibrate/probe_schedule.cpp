@@ -345,7 +345,8 @@ class RankProgram {
     throw InternalError("an unknown kernel");
   }
 
-  /// What an op takes that does next to nothing: on the host, and on devices where the host is ahead.
+  /// What an op takes that does next to nothing: on the host, and on devices where the host is
+  /// ahead.
   Prepared prepare(const EmptyOpWork&) {
     return {.copies = {Fill{
                 .buffer = numbers("one", 1), .tokens = first_tokens(1), .heads = first_heads(1)}},

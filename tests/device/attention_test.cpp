@@ -50,11 +50,11 @@ TEST_CASE("a device's reference attention is the oracle's") {
         const OnDevice out_there(out, stream);
         const OnDevice lse_there(lse, stream);
         const AttentionForwardArgs forward{.q = q_there.rows(),
-                          .k = k_there.rows(),
-                          .v = v_there.rows(),
-                          .out = out_there.rows(),
-                          .lse = lse_there.rows(),
-                          .visible = visible};
+                                           .k = k_there.rows(),
+                                           .v = v_there.rows(),
+                                           .out = out_there.rows(),
+                                           .lse = lse_there.rows(),
+                                           .visible = visible};
         kernels->prepare(forward, stream.get());
         kernels->forward(forward, stream.get());
         out_there.fetch();
@@ -89,15 +89,15 @@ TEST_CASE("a device's reference attention is the oracle's") {
         const OnDevice d_k_there(d_k, stream);
         const OnDevice d_v_there(d_v, stream);
         const AttentionBackwardArgs backward{.q = q_there.rows(),
-                           .k = k_there.rows(),
-                           .v = v_there.rows(),
-                           .d_out = d_out_there.rows(),
-                           .lse = lse_there.rows(),
-                           .delta = delta_there.rows(),
-                           .d_q = d_q_there.rows(),
-                           .d_k = d_k_there.rows(),
-                           .d_v = d_v_there.rows(),
-                           .visible = visible};
+                                             .k = k_there.rows(),
+                                             .v = v_there.rows(),
+                                             .d_out = d_out_there.rows(),
+                                             .lse = lse_there.rows(),
+                                             .delta = delta_there.rows(),
+                                             .d_q = d_q_there.rows(),
+                                             .d_k = d_k_there.rows(),
+                                             .d_v = d_v_there.rows(),
+                                             .visible = visible};
         kernels->prepare(backward, stream.get());
         kernels->backward(backward, stream.get());
         d_q_there.fetch();

@@ -28,8 +28,8 @@ struct Outcome {
 /// All ranks on one GPU.
 Outcome run(TrialRequest request, const std::string& kernels) {
   const int ranks = request.forward->mesh.size();
-  const auto engines = device::make_engines({.kernels = kernels, .ranks_per_gpu = ranks}, ranks,
-                                            *request.transport);
+  const auto engines =
+      device::make_engines({.kernels = kernels, .ranks_per_gpu = ranks}, ranks, *request.transport);
   request.engines = engines.get();
   request.execution.timeout = Seconds(60);
   Outcome outcome{.result = run_trial(request), .report = engines->report(), .warnings = {}};

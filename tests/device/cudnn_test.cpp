@@ -1,12 +1,13 @@
 // cuDNN's attention on a device against the fp64 oracle, as a rank's kernels call it: cut into
 // calls, statistics transposed, workspaces and all. On a GPU it is cuDNN's own kernels; on the host
-// its graphs are executed in fp64 (host_cudnn_graph.hpp), so that what is compared is what they say.
+// its graphs are executed in fp64 (host_cudnn_graph.hpp), so that what is compared is what they
+// say.
 //
 // Tolerances. Inputs are in [-1, 1], P adds up to 1 over the keys. delta comes from rows of numbers
-// that were rounded to the type: it errs by u |delta|, and dS by another factor scale. Kernels round
-// P and dS to the type, too: a product of D numbers is below 5 standard deviations, 5 sqrt(D) / 3.
-// A gradient adds up P over keys (1) or queries (at most their number); parts of it that share keys
-// are rounded, added and rounded.
+// that were rounded to the type: it errs by u |delta|, and dS by another factor scale. Kernels
+// round P and dS to the type, too: a product of D numbers is below 5 standard deviations, 5 sqrt(D)
+// / 3. A gradient adds up P over keys (1) or queries (at most their number); parts of it that share
+// keys are rounded, added and rounded.
 #include "runtime/device/cuda/attention.hpp"
 #include "runtime/kernels/cudnn/sdpa.hpp"
 #include "runtime/kernels/reference_attention.hpp"
@@ -32,8 +33,8 @@ TEST_CASE("cuDNN's attention on a device is the oracle's") {
     int q, kv;
   };
   std::vector<Block> cases = blocks();
-  cases.push_back({"all keys gathered", TokenSet({.begin = 8, .count = 8}, {.begin = 30, .count = 8}),
-                   tokens(0, 46)});
+  cases.push_back({"all keys gathered",
+                   TokenSet({.begin = 8, .count = 8}, {.begin = 30, .count = 8}), tokens(0, 46)});
   std::mt19937 random(7);
   for (const Heads heads : {Heads{2, 2}, Heads{4, 2}, Heads{3, 1}}) {
     for (const Block& block : cases) {
@@ -135,7 +136,8 @@ TEST_CASE("cuDNN's attention on a device is the oracle's") {
         };
         CHECK(distance(d_q.values(), expected_q) <= within(expected_q, 1, d_s));
         CHECK(distance(d_k.values(), expected_k) <= within(expected_k, queries, d_s));
-        CHECK(distance(d_v.values(), expected_v) <= within(expected_v, queries, emulated() ? 0 : 1));
+        CHECK(distance(d_v.values(), expected_v) <=
+              within(expected_v, queries, emulated() ? 0 : 1));
       }
     }
   }

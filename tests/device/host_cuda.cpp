@@ -2,9 +2,9 @@
 // tested where there is no GPU. Linked into a test, these definitions take the place of the
 // library's.
 //
-// A hardware queue is a thread; so streams run side by side as far as there are queues, in any order
-// that events leave open, and ThreadSanitizer sees a missing wait as a race. Device memory is host
-// memory full of NaN, and finite. Kernels are the same ops, run by the host
+// A hardware queue is a thread; so streams run side by side as far as there are queues, in any
+// order that events leave open, and ThreadSanitizer sees a missing wait as a race. Device memory is
+// host memory full of NaN, and finite. Kernels are the same ops, run by the host
 // (runtime/device/cuda/launch.cuh), and take SMs of their stream's context.
 #include "tests/device/host_cuda.hpp"
 
@@ -167,9 +167,8 @@ cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const
   host::seen().copies_beside_kernels +=
       attributes->flags == cudaMemcpyFlagPreferOverlapWithCompute ? 1 : 0;
   for (std::size_t i = 0; i < count; ++i) {
-    host::enqueue(stream, [to = to[i], from = from[i], size = size[i]] {
-      std::memcpy(to, from, size);
-    });
+    host::enqueue(stream,
+                  [to = to[i], from = from[i], size = size[i]] { std::memcpy(to, from, size); });
   }
   return cudaSuccess;
 }
@@ -183,8 +182,8 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
   kernels().load(kernel);
   const bool one_warp = threads.x <= 32;
   const int sms = one_warp ? 0 : std::min(static_cast<int>(blocks.x), stream->context->sms());
-  const auto work = std::shared_ptr<std::function<void()>>(
-      static_cast<std::function<void()>*>(arguments[0]));
+  const auto work =
+      std::shared_ptr<std::function<void()>>(static_cast<std::function<void()>*>(arguments[0]));
   host::enqueue(
       stream,
       [work, sms, context = stream->context] {

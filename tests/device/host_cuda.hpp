@@ -1,5 +1,5 @@
-// What the stand-ins for CUDA's runtime, its driver, cuDNN and NCCL on the host share, and what tests
-// may ask and tell them. Like the things they stand in for, they are there once a process.
+// What the stand-ins for CUDA's runtime, its driver, cuDNN and NCCL on the host share, and what
+// tests may ask and tell them. Like the things they stand in for, they are there once a process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,18 +26,18 @@ struct Seen {
   std::atomic<int> late_calls{0};
   std::atomic<int> primary_contexts{0}, green_contexts{0};
   std::atomic<int> copies_beside_kernels{0};
-  std::atomic<int> group_threads{0};   // that NCCL would have started for groups
-  std::atomic<int> stuck_aborts{0};    // that waited for a kernel of another communicator
+  std::atomic<int> group_threads{0};  // that NCCL would have started for groups
+  std::atomic<int> stuck_aborts{0};   // that waited for a kernel of another communicator
 };
 Seen& seen();
 
 /// Tests change them for a while.
 struct Settings {
-  std::atomic<std::int64_t> latency_us{0};         // of every call
-  std::atomic<bool> batch_copies{true};            // cudaMemcpyBatchAsync works
+  std::atomic<std::int64_t> latency_us{0};          // of every call
+  std::atomic<bool> batch_copies{true};             // cudaMemcpyBatchAsync works
   std::atomic<bool> green_contexts{true};           // the driver has them
   std::atomic<bool> driver_says_share_rules{true};  // else zeros, as before CUDA 13
-  std::atomic<bool> sm_count_target{false};        // cuDNN has plans for some of the SMs
+  std::atomic<bool> sm_count_target{false};         // cuDNN has plans for some of the SMs
   std::atomic<std::size_t> memory{std::size_t{1} << 34};
   std::atomic<int> sms{132};
 };

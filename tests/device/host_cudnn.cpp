@@ -1,7 +1,7 @@
 // cuDNN's backend on the host, as far as runtime/kernels/cudnn/ uses it: descriptors keep what they
-// are given, plans execute their graph in fp64 (host_cudnn_graph.hpp) on the handle's stream. Linked
-// into a test, these definitions take the place of the library's. As in cuDNN, a handle takes no
-// stream of another context, and neither a handle nor a plan is for two threads at a time.
+// are given, plans execute their graph in fp64 (host_cudnn_graph.hpp) on the handle's stream.
+// Linked into a test, these definitions take the place of the library's. As in cuDNN, a handle
+// takes no stream of another context, and neither a handle nor a plan is for two threads at a time.
 #include "tests/device/host_cuda.hpp"
 #include "tests/device/host_cudnn_graph.hpp"
 
@@ -111,13 +111,14 @@ host::GraphOp op_of(const Descriptor& d) {
               .y = tensor(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)};
     }
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
-      return {.kind = host::GraphOpKind::reduction,
-              .mode = d.other(CUDNN_ATTR_OPERATION_REDUCTION_DESC)
-                          ->get<int>(CUDNN_ATTR_REDUCTION_OPERATOR),
-              .x = tensor(CUDNN_ATTR_OPERATION_REDUCTION_XDESC),
-              .b = nullptr,
-              .t = nullptr,
-              .y = tensor(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)};
+      return {
+          .kind = host::GraphOpKind::reduction,
+          .mode =
+              d.other(CUDNN_ATTR_OPERATION_REDUCTION_DESC)->get<int>(CUDNN_ATTR_REDUCTION_OPERATOR),
+          .x = tensor(CUDNN_ATTR_OPERATION_REDUCTION_XDESC),
+          .b = nullptr,
+          .t = nullptr,
+          .y = tensor(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)};
     default:
       return {.kind = host::GraphOpKind::reshape,
               .x = tensor(CUDNN_ATTR_OPERATION_RESHAPE_XDESC),
@@ -251,9 +252,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
     return give(&plan_workspace, 1, sizeof(plan_workspace), room, count, to);
   }
   const std::int64_t engine = 1;
-  return name == CUDNN_ATTR_ENGINECFG_ENGINE
-             ? give(nullptr, 1, 0, room, count, to)
-             : give(&engine, 1, sizeof(engine), room, count, to);
+  return name == CUDNN_ATTR_ENGINECFG_ENGINE ? give(nullptr, 1, 0, room, count, to)
+                                             : give(&engine, 1, sizeof(engine), room, count, to);
 }
 
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
@@ -285,13 +285,13 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     }
   }
   auto* const workspace = v.get<std::byte*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
-  host::enqueue(handle->stream, [graph = p.graph, pointers, workspace,
-                                 numbers = host::numbers_of(*p.graph, pointers),
-                                 context = handle->context] {
-    context->take(context->sms());
-    std::memset(workspace, 0x7f, plan_workspace);  // it is the plan's
-    host::execute(*graph, pointers, numbers);
-    context->give(context->sms());
-  });
+  host::enqueue(handle->stream,
+                [graph = p.graph, pointers, workspace,
+                 numbers = host::numbers_of(*p.graph, pointers), context = handle->context] {
+                  context->take(context->sms());
+                  std::memset(workspace, 0x7f, plan_workspace);  // it is the plan's
+                  host::execute(*graph, pointers, numbers);
+                  context->give(context->sms());
+                });
   return CUDNN_STATUS_SUCCESS;
 }

@@ -118,8 +118,7 @@ class Execution {
     for_all(y, [&](const Dims& i, std::int64_t at) {
       Dims of_a = op.x->dims;
       Dims of_b = op.b->dims;
-      const std::int64_t row =
-          ((i[0] * of_a[1] + i[1] * of_a[1] / y[1]) * of_a[2] + i[2]) * depth;
+      const std::int64_t row = ((i[0] * of_a[1] + i[1] * of_a[1] / y[1]) * of_a[2] + i[2]) * depth;
       const std::int64_t column =
           (i[0] * of_b[1] + i[1] * of_b[1] / y[1]) * of_b[2] * of_b[3] + i[3];
       double sum = 0;

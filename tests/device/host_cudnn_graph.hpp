@@ -42,7 +42,8 @@ std::string why_not(const Graph& graph);
 using Pointers = std::map<std::int64_t, std::byte*>;
 /// Numbers of the values, read now.
 std::map<std::int64_t, double> numbers_of(const Graph& graph, const Pointers& pointers);
-/// Executes. Statistics ([.., rows, 1] in memory) are taken to be dense, whatever their strides are.
+/// Executes. Statistics ([.., rows, 1] in memory) are taken to be dense, whatever their strides
+/// are.
 void execute(const Graph& graph, const Pointers& pointers,
              const std::map<std::int64_t, double>& numbers);
 

@@ -1,6 +1,6 @@
 // CUDA's driver on the host, as far as runtime/device/cuda/green_context.cpp uses it: shares of SMs
-// with contexts of their own. As the driver does, a split rounds up to what the hardware allows, and
-// makes fewer shares when there is no room for more.
+// with contexts of their own. As the driver does, a split rounds up to what the hardware allows,
+// and makes fewer shares when there is no room for more.
 #include "tests/device/host_cuda.hpp"
 
 #include <cuda.h>
@@ -54,8 +54,8 @@ CUresult describe(CUdevResourceDesc* description, CUdevResource* resources, unsi
 }
 CUresult create(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device, unsigned) {
   ++host::seen().green_contexts;
-  *context = new CUgreenCtx_st{.context = std::make_shared<host::Context>(
-                                   static_cast<int>(description->sms), device)};
+  *context = new CUgreenCtx_st{
+      .context = std::make_shared<host::Context>(static_cast<int>(description->sms), device)};
   delete description;
   return CUDA_SUCCESS;
 }

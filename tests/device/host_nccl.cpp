@@ -2,8 +2,8 @@
 // a task of the stream that it is put on. Linked into a test, these definitions take the place of
 // runtime/device/cuda/nccl_library.cpp. As in NCCL, messages between two ranks of a communicator
 // match in order, and whoever calls in another order than its peers waits for ever; what a
-// non-blocking communicator does is "in progress" at first, and takes a thread for every group; and an
-// abort waits until the device has done the rank's kernels.
+// non-blocking communicator does is "in progress" at first, and takes a thread for every group; and
+// an abort waits until the device has done the rank's kernels.
 #include "runtime/device/cuda/nccl_library.hpp"
 #include "runtime/kernels/convert.hpp"
 #include "tests/device/host_cuda.hpp"
@@ -143,8 +143,7 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void()>
 void finish_abort(ncclComm_t comm) {
   constexpr std::chrono::seconds patience{2};
   std::unique_lock lock(comm->family->mutex);
-  if (!comm->family->changed.wait_for(lock, patience,
-                                      [&] { return comm->family->running == 0; })) {
+  if (!comm->family->changed.wait_for(lock, patience, [&] { return comm->family->running == 0; })) {
     ++host::seen().stuck_aborts;
   }
   lock.unlock();

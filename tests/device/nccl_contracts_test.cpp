@@ -21,9 +21,9 @@ TEST_CASE("ops over NCCL start no threads, and nothing waits for a device on the
     }
     INFO(c.text());
     TrialRequest request = trial_of(c);
-    const auto engines = device::make_engines(
-        {.communication = device::Communication::nccl, .kernels = "reference"}, 4,
-        *request.transport);
+    const auto engines =
+        device::make_engines({.communication = device::Communication::nccl, .kernels = "reference"},
+                             4, *request.transport);
     request.engines = engines.get();
     CHECK(failures(run_trial(request)) == "");
   }
@@ -83,14 +83,12 @@ TEST_CASE("ranks whose kernels wait in several communicators can be aborted") {
       // Rank 1 never answers.
       const std::span<std::byte> all(bytes.data(), bytes.size());
       for (int stream = 1; stream <= 2; ++stream) {
-        communicator->exchange({.stream = stream == 1 ? first.get() : second.get(),
-                                .stream_id = StreamId(stream),
-                                .op = stream - 1,
-                                .name = "exchange"},
-                               {.to = Rank(1),
-                                .from = Rank(1),
-                                .send = {all.first(256)},
-                                .receive = {all.last(256)}});
+        communicator->exchange(
+            {.stream = stream == 1 ? first.get() : second.get(),
+             .stream_id = StreamId(stream),
+             .op = stream - 1,
+             .name = "exchange"},
+            {.to = Rank(1), .from = Rank(1), .send = {all.first(256)}, .receive = {all.last(256)}});
       }
       communicator->abort();
       first.synchronize();

@@ -25,14 +25,14 @@ TEST_CASE("two processes compute over NCCL what one device computes, be it on on
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
-      results[static_cast<std::size_t>(rank)] =
-          sp_plan("run --device cuda --comm nccl --kernels reference --heads 4 --kv-heads 2 "
-                  "--head-dim 64 --seq 512 --ulysses 1 --ring 2 --iters 2 --check --json",
-                  {.environment = {{"RANK", std::to_string(rank)},
-                                   {"WORLD_SIZE", "2"},
-                                   {"LOCAL_RANK", std::to_string(rank)},
-                                   {"MASTER_ADDR", "127.0.0.1"},
-                                   {"MASTER_PORT", port}}});
+      results[static_cast<std::size_t>(rank)] = sp_plan(
+          "run --device cuda --comm nccl --kernels reference --heads 4 --kv-heads 2 "
+          "--head-dim 64 --seq 512 --ulysses 1 --ring 2 --iters 2 --check --json",
+          {.environment = {{"RANK", std::to_string(rank)},
+                           {"WORLD_SIZE", "2"},
+                           {"LOCAL_RANK", std::to_string(rank)},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", port}}});
     });
   }
   for (std::thread& rank : ranks) {

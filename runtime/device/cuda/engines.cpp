@@ -184,9 +184,8 @@ std::vector<MemoryDemand> CudaEngines::demands(const Transport& transport, Bytes
            .available = memory_free(device)}};
 }
 
-Bytes CudaEngines::beside_buffers(
-    Rank rank, const Schedule& forward,
-    std::span<const std::vector<StoredProgram>* const> phases) const {
+Bytes CudaEngines::beside_buffers(Rank rank, const Schedule& forward,
+                                  std::span<const std::vector<StoredProgram>* const> phases) const {
   const Bytes attention = attention_workspaces(
       device_attention::by_name(options_.kernels, "--kernels"), rank, forward, phases);
   return options_.communication == device::Communication::nccl
@@ -232,8 +231,8 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
 }
 
 /// NCCL takes one rank a GPU of a host, by default and before 2.30 in any case ("Duplicate GPU
-/// detected"). Processes that share one are hosts of their own to it (NCCL_HOSTID, which it reads at
-/// its first communicator): messages then go over its network, and are right, if slow.
+/// detected"). Processes that share one are hosts of their own to it (NCCL_HOSTID, which it reads
+/// at its first communicator): messages then go over its network, and are right, if slow.
 void CudaEngines::tell_apart(Transport& transport, int device) {
   if (options_.communication != device::Communication::nccl) {
     return;

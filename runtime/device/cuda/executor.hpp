@@ -35,7 +35,7 @@ struct ExecutorParts {
   const DeviceMemory& memory;
   const DeviceAttentionBackend& attention;
   DeviceCommunicator& communicator;
-  Transport& transport;         // asked while waiting whether the run was aborted
+  Transport& transport;  // asked while waiting whether the run was aborted
   RankStreams& streams;
   const ExecuteOptions& options;
 };

@@ -17,7 +17,7 @@ namespace spp::runtime::cuda {
 
 class Gate {
  public:
-  Gate() : flag_(new (memory_.data()) std::uint32_t(0)) {}
+  Gate() : flag_(new(memory_.data()) std::uint32_t(0)) {}
 
   void close(cudaStream_t stream) { hold_for(flag_, ++round_, patience, stream); }
   /// Harmless when it is open.

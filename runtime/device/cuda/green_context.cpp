@@ -39,8 +39,7 @@ struct Driver {
   decltype(&cuGreenCtxDestroy) destroy = entry<decltype(cuGreenCtxDestroy)>("cuGreenCtxDestroy");
   decltype(&cuGreenCtxStreamCreate) make_stream =
       entry<decltype(cuGreenCtxStreamCreate)>("cuGreenCtxStreamCreate");
-  decltype(&cuCtxFromGreenCtx) as_context =
-      entry<decltype(cuCtxFromGreenCtx)>("cuCtxFromGreenCtx");
+  decltype(&cuCtxFromGreenCtx) as_context = entry<decltype(cuCtxFromGreenCtx)>("cuCtxFromGreenCtx");
   decltype(&cuCtxPushCurrent) push = entry<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent");
   decltype(&cuCtxPopCurrent) pop = entry<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent");
 

@@ -105,8 +105,8 @@ class InprocCommunicator final : public DeviceCommunicator {
   using Work = std::function<void(const std::vector<Arrived>&)>;
 
   /// Posts, takes, enqueues `work` on what has arrived (in the order of `from`), and lets the op
-  /// end when all of it was read on both sides and, over emulated links, `duration` (null: none) has
-  /// passed since it began.
+  /// end when all of it was read on both sides and, over emulated links, `duration` (null: none)
+  /// has passed since it began.
   std::int64_t meet(const OpOnStream& at, const std::vector<Outgoing>& outgoing,
                     const std::vector<Rank>& from, const Work& work,
                     const std::function<Seconds(const std::vector<Arrived>&)>& duration);

@@ -119,7 +119,7 @@ void for_rows(cudaStream_t stream, std::int64_t rows, std::int64_t pieces, const
   const int lanes = lanes_for(pieces);
   if (rows > 0) {
     rows_kernel<<<blocks_for<Op>(rows * lanes), threads_of<Op>(), 0, stream>>>(rows, pieces, lanes,
-                                                                             op);
+                                                                               op);
     check(cudaGetLastError(), Op::name);
   }
 }

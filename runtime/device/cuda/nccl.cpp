@@ -193,8 +193,8 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   /// Called by the watchdog, too. In one group: an abort waits for the device, where a kernel of
   /// another communicator may wait for a peer until that one is aborted, too (NVIDIA/nccl issues
-  /// 549, 1013). The one they were split from runs no kernels, and non-blocking and blocking ones do
-  /// not go into one group.
+  /// 549, 1013). The one they were split from runs no kernels, and non-blocking and blocking ones
+  /// do not go into one group.
   void abort() noexcept override {
     if (aborted_.exchange(true)) {
       return;

@@ -1,6 +1,6 @@
-// The streams of one rank, shared by all phases, which never run at the same time. Only those that a
-// program uses: every stream of a GPU wants a hardware queue, of which there are at most 32 for all
-// ranks that share it, and streams that share one wait for each other.
+// The streams of one rank, shared by all phases, which never run at the same time. Only those that
+// a program uses: every stream of a GPU wants a hardware queue, of which there are at most 32 for
+// all ranks that share it, and streams that share one wait for each other.
 #pragma once
 
 #include "runtime/device/cuda/cuda.hpp"

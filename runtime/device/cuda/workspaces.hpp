@@ -12,13 +12,13 @@ namespace spp::runtime::cuda {
 
 using PhasesOfAll = std::span<const std::vector<StoredProgram>* const>;  // programs of all ranks
 
-/// Workspaces of attention: every stream with attention has one, of its largest call, in each phase.
-/// `schedule`: of any phase.
+/// Workspaces of attention: every stream with attention has one, of its largest call, in each
+/// phase. `schedule`: of any phase.
 Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
                            const Schedule& schedule, PhasesOfAll phases);
 
-/// Over NCCL: the buffers of its communicators, and where the parts of a reduce_scatter come together
-/// that it does not add up itself (nccl.hpp), once for every stream.
+/// Over NCCL: the buffers of its communicators, and where the parts of a reduce_scatter come
+/// together that it does not add up itself (nccl.hpp), once for every stream.
 Bytes nccl_workspaces(Rank rank, const Schedule& schedule, PhasesOfAll phases);
 
 }  // namespace spp::runtime::cuda

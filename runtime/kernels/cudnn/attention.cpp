@@ -142,8 +142,7 @@ Bytes cudnn_own_workspace(const Rows& q, const Rows& k, const Visibility& visibl
   std::int64_t most = 0;
   for (const Section& s : cut.list) {
     const std::int64_t of_queries = s.q.count() * q.batch * q.heads * (1 + q.width);
-    const std::int64_t of_keys =
-        q.heads == k.heads ? 0 : s.k.count() * k.batch * q.heads * k.width;
+    const std::int64_t of_keys = q.heads == k.heads ? 0 : s.k.count() * k.batch * q.heads * k.width;
     most = s.seen ? std::max(most, 4 * (of_queries + of_keys)) : most;
   }
   return Bytes(layout_of(cut.list, q, k, SdpaDelta::from_out).call + aligned(most));
@@ -194,8 +193,7 @@ Bytes CudnnAttention::call_workspace(const std::vector<Section>& list, const Row
 Bytes CudnnAttention::forward_workspace(const AttentionForwardArgs& args) {
   expect_supported(args.q, args.k, args.visible);
   const std::vector<Section>& list = cut(args.visible);
-  return Bytes(statistics(list, args.q)) +
-         call_workspace(list, args.q, args.k, Phase::forward);
+  return Bytes(statistics(list, args.q)) + call_workspace(list, args.q, args.k, Phase::forward);
 }
 
 Bytes CudnnAttention::backward_workspace(const AttentionBackwardArgs& args) {

@@ -156,8 +156,8 @@ class Graph {
 /// A DEVICEPROP descriptor from its JSON text.
 Descriptor device_properties(std::string_view json);
 
-/// Engine configurations that cuDNN's heuristics propose, best first; may be empty. `sms`: that they
-/// are to use; 0: all.
+/// Engine configurations that cuDNN's heuristics propose, best first; may be empty. `sms`: that
+/// they are to use; 0: all.
 std::vector<Descriptor> engine_configs(const Descriptor& graph, const Target& target, int sms = 0);
 /// The number of a configuration's engine.
 std::int64_t engine_of(const Descriptor& config);

@@ -23,10 +23,9 @@ Graph graph_of(const SdpaShape& shape, Phase phase, const PlanOptions& options) 
   if (const std::string why = version_why_not(cudnnGetVersion(), shape, phase); !why.empty()) {
     refuse(shape, phase, why);
   }
-  return phase == Phase::forward
-             ? forward_graph(shape)
-             : backward_graph(shape,
-                              {.deterministic = options.deterministic, .delta = options.delta});
+  return phase == Phase::forward ? forward_graph(shape)
+                                 : backward_graph(shape, {.deterministic = options.deterministic,
+                                                          .delta = options.delta});
 }
 
 Workspace workspace_for(const SdpaShape& shape, Phase phase, const PlanOptions& options) {

@@ -3,8 +3,8 @@
 //
 // Plans are compiled over a handle of the cache's own, in the device's primary context, and live as
 // long as the process does: cuDNN does not say what a plan still refers to. Whoever executes brings
-// a handle of its own. cuDNN's release notes do not promise that one plan can be executed by several
-// threads at a time, so they take turns (to enqueue, which takes microseconds).
+// a handle of its own. cuDNN's release notes do not promise that one plan can be executed by
+// several threads at a time, so they take turns (to enqueue, which takes microseconds).
 //
 // SMs. A plan for part of a device (a green context) is asked for by heuristics' target count of
 // SMs. cuDNN's documentation promises that for convolutions only; where it gives nothing that
@@ -81,9 +81,9 @@ class PlanCache {
     Plan plan;
     std::mutex executing;
   };
-  /// For the calling thread's current device, which is `device`, in its primary context. Compiles what is new; whoever asks meanwhile waits. Entries stay.
-  Entry& find(int device, const SdpaShape& shape, Phase phase,
-              const PlanOptions& options);
+  /// For the calling thread's current device, which is `device`, in its primary context. Compiles
+  /// what is new; whoever asks meanwhile waits. Entries stay.
+  Entry& find(int device, const SdpaShape& shape, Phase phase, const PlanOptions& options);
 
  private:
   struct Key {

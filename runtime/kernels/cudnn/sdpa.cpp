@@ -164,8 +164,8 @@ class CudnnSdpa final : public Sdpa {
   cudnn::PlanCache::Entry& entry(const SdpaShape& shape, Phase phase) {
     cudnn::PlanCache::Entry*& found = used_[{shape, phase}];
     if (found == nullptr) {
-      found = &cudnn::plans_of_process().find(options_.device, shape, phase,
-                                                plan_options(options_));
+      found =
+          &cudnn::plans_of_process().find(options_.device, shape, phase, plan_options(options_));
     }
     return *found;
   }

@@ -70,8 +70,8 @@ class Builder {
 
     // dQ = dS K. The faster kernel adds up over blocks of keys in fp32 memory, in any order.
     // K again, where it lies: with its own strides, as cudnn-frontend has it.
-    const Tensor& k = graph_.reshape(
-        k_transposed, graph_.tensor({.dims = dims(key_), .strides = strides(key_)}));
+    const Tensor& k =
+        graph_.reshape(k_transposed, graph_.tensor({.dims = dims(key_), .strides = strides(key_)}));
     if (options.deterministic) {
       graph_.matmul(d_s, k, stored(uid::d_q, query_));
     } else {

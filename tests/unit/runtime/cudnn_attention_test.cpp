@@ -74,18 +74,17 @@ class HostSdpa final : public Sdpa {
       sum = rows_first(shape, t.delta);
     }
     Tensor lse = rows_first(shape, t.lse);
-    kernels_->backward(
-        {.q = query(shape, t.q),
-         .k = key(shape, t.k),
-         .v = key(shape, t.v),
-         .d_out = query(shape, t.d_out),
-         .lse = lse.rows(),
-         .delta = sum.rows(),
-         .d_q = query(shape, t.d_q),
-         .d_k = key(shape, t.d_k),
-         .d_v = key(shape, t.d_v),
-         .visible = visibility_of(shape)},
-        {});
+    kernels_->backward({.q = query(shape, t.q),
+                        .k = key(shape, t.k),
+                        .v = key(shape, t.v),
+                        .d_out = query(shape, t.d_out),
+                        .lse = lse.rows(),
+                        .delta = sum.rows(),
+                        .d_q = query(shape, t.d_q),
+                        .d_k = key(shape, t.d_k),
+                        .d_v = key(shape, t.d_v),
+                        .visible = visibility_of(shape)},
+                       {});
   }
 
  private:
@@ -113,25 +112,26 @@ class HostSdpa final : public Sdpa {
 };
 
 RowKernels host_row_kernels() {
-  return {.fill = [](const Rows& rows, float value, CudaStream) { fill(rows, value); },
-          .accumulate = [](const Rows& sum, const Rows& part,
-                           CudaStream) { accumulate(sum, part, false); },
-          .project =
-              [](const Rows& d_out, const Rows& delta, const Rows& out, CudaStream) {
-                for (std::int64_t r = 0; r < delta.elements(); ++r) {
-                  float square = 0;
-                  for (std::int64_t d = r * d_out.width; d < (r + 1) * d_out.width; ++d) {
-                    const float x = load(d_out.dtype, d_out.data, d);
-                    square += x * x;
-                  }
-                  const float factor = square > 0 ? load(DType::fp32, delta.data, r) / square : 0;
-                  for (std::int64_t d = r * d_out.width; d < (r + 1) * d_out.width; ++d) {
-                    store(out.dtype, out.data, d, factor * load(d_out.dtype, d_out.data, d));
-                  }
-                }
-              },
-          .transpose = [](const std::byte* from, std::byte* to, std::int64_t rows,
-                          std::int64_t columns, CudaStream) { transpose(from, to, rows, columns); }};
+  return {
+      .fill = [](const Rows& rows, float value, CudaStream) { fill(rows, value); },
+      .accumulate = [](const Rows& sum, const Rows& part,
+                       CudaStream) { accumulate(sum, part, false); },
+      .project =
+          [](const Rows& d_out, const Rows& delta, const Rows& out, CudaStream) {
+            for (std::int64_t r = 0; r < delta.elements(); ++r) {
+              float square = 0;
+              for (std::int64_t d = r * d_out.width; d < (r + 1) * d_out.width; ++d) {
+                const float x = load(d_out.dtype, d_out.data, d);
+                square += x * x;
+              }
+              const float factor = square > 0 ? load(DType::fp32, delta.data, r) / square : 0;
+              for (std::int64_t d = r * d_out.width; d < (r + 1) * d_out.width; ++d) {
+                store(out.dtype, out.data, d, factor * load(d_out.dtype, d_out.data, d));
+              }
+            }
+          },
+      .transpose = [](const std::byte* from, std::byte* to, std::int64_t rows, std::int64_t columns,
+                      CudaStream) { transpose(from, to, rows, columns); }};
 }
 
 struct Block {

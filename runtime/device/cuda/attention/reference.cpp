@@ -1,7 +1,6 @@
 // Plain loops in fp32, for any mask: so that everything can be tested on any GPU.
-#include "runtime/device/cuda/attention.hpp"
-
 #include "base/error.hpp"
+#include "runtime/device/cuda/attention.hpp"
 #include "runtime/device/cuda/attention/reference_kernels.hpp"
 #include "runtime/device/cuda/cuda.hpp"
 #include "runtime/device/cuda/seen_rows.hpp"
@@ -42,8 +41,7 @@ class ReferenceAttention final : public DeviceAttention {
   [[nodiscard]] const SeenKeyRows* find(const Visibility& visible) const {
     const auto at = std::ranges::find_if(
         tables_, [&](const Table& table) { return same(table.visible, visible); });
-    return at == tables_.end() ? nullptr
-                               : reinterpret_cast<const SeenKeyRows*>(at->rows.data());
+    return at == tables_.end() ? nullptr : reinterpret_cast<const SeenKeyRows*>(at->rows.data());
   }
   [[nodiscard]] const SeenKeyRows* table(const Visibility& visible) const {
     const SeenKeyRows* found = find(visible);
