@@ -31,6 +31,8 @@ void add_gpus(Json& environment, const runtime::device::DeviceReport& device) {
   text("cuda", cuda_version(device.runtime));
   text("nccl", device.nccl);
   text("cudnn", device.cudnn);
+  text("attention_made_for", device.attention_made_for);
+  text("copies", device.copies);
   text("clock_mhz", mhz(device.clock_khz));
   text("memory_clock_mhz", mhz(device.memory_clock_khz));
 }

@@ -106,6 +106,7 @@ Json phase_json(const runtime::PhaseResult& phase,
 
 Json device_json(const runtime::device::DeviceReport& device) {
   const auto mhz = [](int khz) { return khz > 0 ? Json(khz / 1000) : Json(); };
+  const auto text = [](const std::string& said) { return said.empty() ? Json() : Json(said); };
   return {{"name", device.gpu},
           {"gpus", device.gpus},
           {"ranks_per_gpu", device.ranks_per_gpu},
@@ -114,7 +115,9 @@ Json device_json(const runtime::device::DeviceReport& device) {
           {"runtime", cuda_version(device.runtime)},
           {"clock_mhz", mhz(device.clock_khz)},
           {"memory_clock_mhz", mhz(device.memory_clock_khz)},
-          {"timed_event_s", device.timed_event.count()}};
+          {"timed_event_s", device.timed_event.count()},
+          {"attention_made_for", text(device.attention_made_for)},
+          {"copies", text(device.copies)}};
 }
 
 std::string ratio_text(Seconds measured, Seconds predicted) {

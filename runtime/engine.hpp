@@ -8,6 +8,7 @@
 #include "runtime/memory.hpp"
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +65,13 @@ class EngineSource {
   /// Beside host memory: what one rank's program needs, all phases together.
   [[nodiscard]] virtual std::vector<MemoryDemand> demands(const Transport& transport,
                                                           Bytes needed) const = 0;
+  /// Of the same memory: about what one rank needs beside the buffers of its programs, all phases
+  /// together: workspaces of kernels and libraries. Phases: programs of all ranks.
+  [[nodiscard]] virtual Bytes beside_buffers(Rank /*rank*/, const Schedule& /*forward*/,
+                                             std::span<const std::vector<StoredProgram>* const>
+                                             /*phases*/) const {
+    return {};
+  }
   /// "" if its attention kernels can run blocks of these queries and keys, else why not.
   [[nodiscard]] virtual std::string why_not(const Problem& problem, const TokenSet& q,
                                             const TokenSet& k) const = 0;

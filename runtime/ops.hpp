@@ -91,31 +91,34 @@ struct OpPlace {
   }
 };
 
+inline AttentionForwardArgs arguments_of(const OpPlace& at, const AttentionForward& op) {
+  return {.q = at.rows(op.q),
+          .k = at.rows(op.k),
+          .v = at.rows(op.v),
+          .out = at.rows(op.out),
+          .lse = at.rows(op.lse),
+          .visible = at.visible(op)};
+}
+inline AttentionBackwardArgs arguments_of(const OpPlace& at, const AttentionBackward& op) {
+  return {.q = at.rows(op.q),
+          .k = at.rows(op.k),
+          .v = at.rows(op.v),
+          .d_out = at.rows(op.d_out),
+          .lse = at.rows(op.lse),
+          .delta = at.rows(op.delta),
+          .d_q = at.rows(op.d_q),
+          .d_k = at.rows(op.d_k),
+          .d_v = at.rows(op.d_v),
+          .visible = at.visible(op)};
+}
+
 template <class Target>
 void run_kernel(const OpPlace& at, Target&& target) {
   const auto rows = [&](BufferId id) { return at.rows(id); };
   std::visit(
       Overloaded{
-          [&](const AttentionForward& op) {
-            target.forward({.q = rows(op.q),
-                            .k = rows(op.k),
-                            .v = rows(op.v),
-                            .out = rows(op.out),
-                            .lse = rows(op.lse),
-                            .visible = at.visible(op)});
-          },
-          [&](const AttentionBackward& op) {
-            target.backward({.q = rows(op.q),
-                             .k = rows(op.k),
-                             .v = rows(op.v),
-                             .d_out = rows(op.d_out),
-                             .lse = rows(op.lse),
-                             .delta = rows(op.delta),
-                             .d_q = rows(op.d_q),
-                             .d_k = rows(op.d_k),
-                             .d_v = rows(op.d_v),
-                             .visible = at.visible(op)});
-          },
+          [&](const AttentionForward& op) { target.forward(arguments_of(at, op)); },
+          [&](const AttentionBackward& op) { target.backward(arguments_of(at, op)); },
           [&](const RowDot& op) { target.row_dot(rows(op.out), rows(op.d_out), rows(op.delta)); },
           [&](const Merge& op) {
             target.merge(rows(op.out), rows(op.lse), rows(op.part_out), rows(op.part_lse),

@@ -236,8 +236,10 @@ class Trial {
   std::string memory_refused(Transport& transport) const {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
-    std::vector<MemoryDemand> mine =
-        engines_.demands(transport, needed(transport.rank(), MemoryPart::all));
+    const std::array phases{&forward_, &backward_};
+    std::vector<MemoryDemand> mine = engines_.demands(
+        transport, needed(transport.rank(), MemoryPart::all) +
+                       engines_.beside_buffers(transport.rank(), *request_.forward, phases));
     mine.push_back({.pool = fmt::format("host {}", host.data()),
                     .needed = needed(transport.rank(), engines_.host_part()),
                     .available = available_memory()});

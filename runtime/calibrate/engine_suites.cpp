@@ -33,7 +33,7 @@ std::vector<Series> together(const Instrument& instrument, std::vector<Probe> pr
 
 std::vector<Probe> elementwise_probes(const Instrument& instrument, const EngineBench& bench) {
   const Crew everybody = instrument.everybody();
-  // First, since later ones leave work behind on the device, which hides what the host does.
+  // First: before them nothing else is put on a device's streams, which start when all of them are.
   std::vector<Probe> probes{empty_op_probe(everybody)};
   const auto add = [&](std::vector<Probe> more) {
     std::ranges::move(more, std::back_inserter(probes));

@@ -6,7 +6,7 @@
 //   prepare   the operands, several copies of them where all fit into a cache
 //   once      untimed: whatever is done at the first use of a shape
 //   flush     a few fills of memory that is larger than caches: operands are cold, and meanwhile
-//             the host gets ahead of the device, as it does in a plan
+//             the host gets ahead of the device again, as it is at the start (of a plan, too)
 //   meet      those who share a device; messages meet by themselves, in one more untimed op
 //   timed     `times` ops, on one copy after the other
 #pragma once

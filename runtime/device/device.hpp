@@ -56,6 +56,10 @@ struct DeviceReport {
   std::string nccl, cudnn;                  // versions, "2.28.9"; "": not used, not compiled in
   int clock_khz = 0, memory_clock_khz = 0;  // highest; 0: not known
   Seconds timed_event{};                    // what a timed event costs its stream; two for every op
+  /// What cuDNN's plans were made for: "16 SMs", "the whole GPU"; "": other kernels, nothing ran.
+  std::string attention_made_for;
+  /// Between ranks of one process: "beside kernels", or "plain" where the driver cannot; "": none.
+  std::string copies;
 };
 
 class DeviceEngines : public EngineSource {

@@ -14,7 +14,7 @@ using namespace spp::runtime;
 TEST_CASE("a device's reference attention is the oracle's") {
   SPP_NEED_DEVICE();
   const cuda::Stream stream(0);
-  const auto kernels = cuda::device_attention::by_name("reference", "test").make(0);
+  const auto kernels = cuda::device_attention::by_name("reference", "test").make(nullptr);
   const DType type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
   const int width = GENERATE(64, 20);
   struct Heads {
@@ -49,13 +49,14 @@ TEST_CASE("a device's reference attention is the oracle's") {
         const OnDevice v_there(v, stream);
         const OnDevice out_there(out, stream);
         const OnDevice lse_there(lse, stream);
-        kernels->forward({.q = q_there.rows(),
-                          .k = k_there.rows(),
-                          .v = v_there.rows(),
-                          .out = out_there.rows(),
-                          .lse = lse_there.rows(),
-                          .visible = visible},
-                         stream.get());
+        const AttentionForwardArgs forward{.q = q_there.rows(),
+                                           .k = k_there.rows(),
+                                           .v = v_there.rows(),
+                                           .out = out_there.rows(),
+                                           .lse = lse_there.rows(),
+                                           .visible = visible};
+        kernels->prepare(forward, stream.get());
+        kernels->forward(forward, stream.get());
         out_there.fetch();
         lse_there.fetch();
         const double fp32 = (width + 46) * 0x1p-24;
@@ -87,17 +88,18 @@ TEST_CASE("a device's reference attention is the oracle's") {
         const OnDevice d_q_there(d_q, stream);
         const OnDevice d_k_there(d_k, stream);
         const OnDevice d_v_there(d_v, stream);
-        kernels->backward({.q = q_there.rows(),
-                           .k = k_there.rows(),
-                           .v = v_there.rows(),
-                           .d_out = d_out_there.rows(),
-                           .lse = lse_there.rows(),
-                           .delta = delta_there.rows(),
-                           .d_q = d_q_there.rows(),
-                           .d_k = d_k_there.rows(),
-                           .d_v = d_v_there.rows(),
-                           .visible = visible},
-                          stream.get());
+        const AttentionBackwardArgs backward{.q = q_there.rows(),
+                                             .k = k_there.rows(),
+                                             .v = v_there.rows(),
+                                             .d_out = d_out_there.rows(),
+                                             .lse = lse_there.rows(),
+                                             .delta = delta_there.rows(),
+                                             .d_q = d_q_there.rows(),
+                                             .d_k = d_k_there.rows(),
+                                             .d_v = d_v_there.rows(),
+                                             .visible = visible};
+        kernels->prepare(backward, stream.get());
+        kernels->backward(backward, stream.get());
         d_q_there.fetch();
         d_k_there.fetch();
         d_v_there.fetch();

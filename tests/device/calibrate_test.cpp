@@ -30,14 +30,14 @@ TEST_CASE("a GPU that ranks share is calibrated, and its memory is free again") 
   CalibrationRequest request = on_one_gpu();
   const auto engines = engines_for(request);
   request.engines = engines.get();
-  const Bytes free = cuda::device_info(0).memory_free;
+  const Bytes free = cuda::memory_free(0);
   const Calibration calibration = calibrate(request);
   check_samples(calibration);
   for (const std::string& suite : request.suites) {
     CHECK_FALSE(calibration.series.at(suite).empty());
   }
   if (emulated()) {
-    CHECK(cuda::device_info(0).memory_free == free);
+    CHECK(cuda::memory_free(0) == free);
   }
 }
 

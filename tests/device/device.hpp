@@ -10,7 +10,7 @@
 
 namespace spp::test {
 
-/// CUDA's runtime on the host takes the place of a GPU (host_cuda.cpp): only kernels of ours run.
+/// CUDA, cuDNN and NCCL on the host take the place of a GPU (host_cuda.cpp and the others).
 inline bool emulated() { return runtime::cuda::device_info(0).name == "threads of the host"; }
 
 /// A tensor in device memory; `host` is its source and its destination.

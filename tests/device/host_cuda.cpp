@@ -1,24 +1,23 @@
-// CUDA's runtime on the host, as far as runtime/device/cuda/ uses it: so that all of that room but
-// the driver's green contexts is tested where there is no GPU. Linked into a test, these
-// definitions take the place of the library's.
+// CUDA's runtime on the host, as far as runtime/device/cuda/ uses it: so that all of that room is
+// tested where there is no GPU. Linked into a test, these definitions take the place of the
+// library's.
 //
-// A stream is a thread that works off a queue; so streams run side by side, in any order that
-// events leave open, and ThreadSanitizer sees a missing wait as a race. Device memory is host
-// memory full of NaN. Kernels are the same ops, run by the host (runtime/device/cuda/launch.cuh).
-#include <cuda_runtime_api.h>
+// A hardware queue is a thread; so streams run side by side as far as there are queues, in any
+// order that events leave open, and ThreadSanitizer sees a missing wait as a race. Device memory is
+// host memory full of NaN, and finite. Kernels are the same ops, run by the host
+// (runtime/device/cuda/launch.cuh), and take SMs of their stream's context.
+#include "tests/device/host_cuda.hpp"
 
+#include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <map>
-#include <memory>
-#include <mutex>
-#include <thread>
+#include <set>
 
 namespace {
+
+namespace host = spp::test::host;
 
 using Clock = std::chrono::steady_clock;
 
@@ -56,16 +55,26 @@ class Record {
 /// What is allocated.
 class Memory {
  public:
-  void add(void* data, std::size_t size) {
+  /// Null when there is too little left.
+  void* take(std::size_t size) {
+    constexpr std::size_t unit = 256;
+    const std::size_t whole = (size + unit - 1) / unit * unit;
     const std::scoped_lock lock(mutex_);
-    sizes_[data] = size;
-    used_ += size;
+    if (used_ + whole > host::settings().memory) {
+      return nullptr;
+    }
+    void* data = std::aligned_alloc(unit, whole);
+    std::memset(data, 0xff, whole);
+    sizes_[data] = whole;
+    used_ += whole;
+    return data;
   }
-  void remove(void* data) {
+  void give(void* data) {
     const std::scoped_lock lock(mutex_);
     if (const auto at = sizes_.find(data); at != sizes_.end()) {
       used_ -= at->second;
       sizes_.erase(at);
+      std::free(data);
     }
   }
   std::size_t used() {
@@ -83,45 +92,26 @@ Memory& memory() {
   return memory;
 }
 
-}  // namespace
-
-struct CUstream_st {
-  CUstream_st() : thread([this] { work(); }) {}
-  CUstream_st(const CUstream_st&) = delete;
-  CUstream_st& operator=(const CUstream_st&) = delete;
-  ~CUstream_st() {
-    push({});
-    thread.join();
-  }
-  /// An empty function ends the thread.
-  void push(std::function<void()> task) {
-    {
-      const std::scoped_lock lock(mutex);
-      tasks.push_back(std::move(task));
-    }
-    changed.notify_one();
-  }
-  void work() {
-    for (;;) {
-      std::function<void()> task;
-      {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return !tasks.empty(); });
-        task = std::move(tasks.front());
-        tasks.pop_front();
-      }
-      if (!task) {
-        return;
-      }
-      task();
+/// Kernels that are on the device.
+class Kernels {
+ public:
+  void load(const void* kernel) {
+    const std::scoped_lock lock(mutex_);
+    if (loaded_.insert(kernel).second) {
+      host::expect_idle();
     }
   }
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> tasks;
-  std::thread thread;  // last: it uses the rest
+ private:
+  std::mutex mutex_;
+  std::set<const void*> loaded_;
 };
+Kernels& kernels() {
+  static Kernels kernels;
+  return kernels;
+}
+
+}  // namespace
 
 struct CUevent_st {
   std::mutex mutex;
@@ -133,46 +123,106 @@ struct CUevent_st {
 };
 
 cudaError_t cudaMalloc(void** data, std::size_t size) {
-  constexpr std::size_t unit = 256;
-  const std::size_t whole = (size + unit - 1) / unit * unit;
-  *data = std::aligned_alloc(unit, whole);
-  std::memset(*data, 0xff, whole);
-  memory().add(*data, whole);
-  return cudaSuccess;
+  host::call();
+  host::expect_idle();
+  *data = memory().take(size);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
-  memory().remove(data);
+  host::call();
+  if (data != nullptr) {
+    host::expect_idle();
+    memory().give(data);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** data, std::size_t size, unsigned) {
+  host::call();
+  host::expect_idle();
+  *data = std::malloc(size);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  host::call();
+  host::expect_idle();
   std::free(data);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind,
                             cudaStream_t stream) {
-  stream->push([=] { std::memcpy(to, from, size); });
+  host::call();
+  host::enqueue(stream, [=] { std::memcpy(to, from, size); });
   return cudaSuccess;
 }
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  stream->push([=] { function(data); });
+#if CUDART_VERSION >= 13000
+cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const std::size_t* size,
+                                 std::size_t count, cudaMemcpyAttributes* attributes, std::size_t*,
+                                 std::size_t, cudaStream_t stream) {
+  host::call();
+  if (!host::settings().batch_copies || stream == nullptr ||
+      attributes->srcAccessOrder != cudaMemcpySrcAccessOrderStream) {
+    return cudaErrorInvalidValue;
+  }
+  host::seen().copies_beside_kernels +=
+      attributes->flags == cudaMemcpyFlagPreferOverlapWithCompute ? 1 : 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    host::enqueue(stream,
+                  [to = to[i], from = from[i], size = size[i]] { std::memcpy(to, from, size); });
+  }
+  return cudaSuccess;
+}
+#endif
+
+/// A kernel takes as many SMs as it has blocks; one of a single warp fits beside others. Those wait
+/// for something, too (runtime/device/cuda/kernels.cu).
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments,
+                             std::size_t, cudaStream_t stream) {
+  host::call();
+  kernels().load(kernel);
+  const bool one_warp = threads.x <= 32;
+  const int sms = one_warp ? 0 : std::min(static_cast<int>(blocks.x), stream->context->sms());
+  const auto work =
+      std::shared_ptr<std::function<void()>>(static_cast<std::function<void()>*>(arguments[0]));
+  host::enqueue(
+      stream,
+      [work, sms, context = stream->context] {
+        context->take(sms);
+        (*work)();
+        context->give(sms);
+      },
+      one_warp);
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  host::call();
+  *attributes = {};
+  kernels().load(kernel);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  *stream = new CUstream_st;
+  host::call();
+  *stream = host::make_stream(host::current_context());
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  host::call();
+  --host::seen().streams;
   delete stream;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  host::call();
   const auto record = std::make_shared<Record>();
-  stream->push([record] { record->happen(); });
+  host::enqueue(stream, [record] { record->happen(); });
   record->wait();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  host::call();
   if (const auto record = event->record()) {
-    stream->push([record] { record->wait(); });
+    host::enqueue(stream, [record] { record->wait(); });
   }
   return cudaSuccess;
 }
@@ -191,7 +241,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const std::scoped_lock lock(event->mutex);
     event->last = record;
   }
-  stream->push([record] { record->happen(); });
+  host::call();
+  host::enqueue(stream, [record] { record->happen(); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -216,13 +267,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = devices == nullptr ? 1 : std::atoi(devices);
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::strcpy(properties->name, "threads of the host");
   properties->major = 9;
-  properties->multiProcessorCount = 132;
+  properties->multiProcessorCount = host::settings().sms;
   properties->l2CacheSize = 1 << 20;
+  properties->totalGlobalMem = host::settings().memory;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
@@ -244,8 +295,8 @@ cudaError_t cudaDeviceCanAccessPeer(int* possible, int, int) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *total = std::size_t{1} << 34;
-  *free = *total - memory().used();
+  *total = host::settings().memory;
+  *free = *total - std::min(*total, memory().used());
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -254,13 +305,6 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned,
-                                             unsigned long long,
-                                             cudaDriverEntryPointQueryResult* found) {
-  *function = nullptr;
-  *found = cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }

@@ -17,12 +17,12 @@ TEST_CASE("GPUs that NCCL connects are calibrated") {
       device::make_engines({.communication = device::Communication::nccl, .kernels = "reference"},
                            request.ranks, *request.transport);
   request.engines = engines.get();
-  const Bytes free = cuda::device_info(0).memory_free;
+  const Bytes free = cuda::memory_free(0);
   const Calibration calibration = calibrate(request);
   check_samples(calibration);
   CHECK(calibration.series.at("links").empty() == (request.ranks == 1));
   CHECK_FALSE(engines->report().nccl.empty());
   if (emulated()) {
-    CHECK(cuda::device_info(0).memory_free == free);
+    CHECK(cuda::memory_free(0) == free);
   }
 }

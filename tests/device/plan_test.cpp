@@ -14,11 +14,23 @@ using namespace spp::runtime;
 using namespace spp::test;
 
 TEST_CASE("SMs are shared in multiples of what the device allows") {
-  CHECK(cuda::share_of(132, 8, 8) == 16);
-  CHECK(cuda::share_of(132, 4, 8) == 32);
-  CHECK(cuda::share_of(132, 2, 8) == 64);
-  CHECK(cuda::share_of(108, 4, 2) == 26);
-  CHECK(cuda::share_of(132, 32, 8) == 0);
+  const cuda::ShareRules hopper = cuda::share_rules(9);
+  CHECK(cuda::share_of(132, 8, hopper) == 16);
+  CHECK(cuda::share_of(132, 4, hopper) == 32);
+  CHECK(cuda::share_of(132, 2, hopper) == 64);
+  CHECK(cuda::share_of(132, 32, hopper) == 0);
+  CHECK(cuda::share_of(108, 4, cuda::share_rules(8)) == 26);
+  CHECK(cuda::share_of(108, 36, cuda::share_rules(8)) == 0);  // at least 4
+  CHECK(cuda::share_of(80, 40, cuda::share_rules(7)) == 2);
+}
+
+TEST_CASE("a driver that does not say what shares must be gives way to what the hardware wants") {
+  const cuda::ShareRules hopper = cuda::share_rules(9);
+  CHECK(hopper == cuda::ShareRules{.least = 8, .granularity = 8});
+  CHECK(cuda::share_rules(10) == hopper);
+  CHECK(cuda::stricter(hopper, {.least = 0, .granularity = 0}) == hopper);
+  CHECK(cuda::stricter(hopper, {.least = 16, .granularity = 4}) ==
+        cuda::ShareRules{.least = 16, .granularity = 8});
 }
 
 TEST_CASE("messages over one emulated link share it, links are used side by side") {

@@ -6,11 +6,13 @@
 // through, since the proof has run the programs in that order.
 #pragma once
 
+#include "runtime/device/cuda/cuda.hpp"
 #include "runtime/ops.hpp"
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,11 +47,22 @@ class DeviceCommunicator {
   virtual std::int64_t all_reduce(const OpOnStream& at, const RankGroup& group,
                                   const AllReduceParts& parts) = 0;
 
-  /// Around the ops of one run of a program.
-  virtual void begin_run() {}
+  /// Before any run: takes the memory and whatever else may wait for a device, or be slow, that an
+  /// op will need. All ranks do so before one of them runs.
+  virtual void prepare(const OpOnStream& /*at*/) {}
+  virtual void prepare_reduce_scatter(const OpOnStream& at, const RankGroup& /*group*/,
+                                      const ReduceScatterParts& /*parts*/) {
+    prepare(at);
+  }
+
+  /// Around the ops of one run of a program. What comes on `at.stream` after the beginning waits on
+  /// the device until all ranks have come so far.
+  virtual void begin_run(const OpOnStream& at) = 0;
   virtual void end_run() noexcept {}
   /// Called while the host waits for the device: throws BackendError when the library has failed.
   virtual void poll() {}
+  /// How it copies between memories of devices, if it does that itself.
+  [[nodiscard]] virtual std::optional<CopyWay> copies() const { return std::nullopt; }
   /// After a failure: ends what waits for peers on the device, so that streams run dry.
   virtual void abort() noexcept {}
 };

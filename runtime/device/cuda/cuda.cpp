@@ -52,6 +52,7 @@ DeviceInfo device_info(int device) {
   info.major = properties.major;
   info.minor = properties.minor;
   info.multiprocessors = properties.multiProcessorCount;
+  info.memory = Bytes(static_cast<std::int64_t>(properties.totalGlobalMem));
   info.l2 = Bytes(properties.l2CacheSize);
   check(cudaDriverGetVersion(&info.driver), "cudaDriverGetVersion");
   check(cudaRuntimeGetVersion(&info.runtime), "cudaRuntimeGetVersion");
@@ -61,13 +62,15 @@ DeviceInfo device_info(int device) {
   check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device),
         "cudaDeviceGetPCIBusId");
   info.bus_id = bus.data();
+  return info;
+}
+
+Bytes memory_free(int device) {
   std::size_t free = 0;
   std::size_t total = 0;
   use_device(device);
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  info.memory = Bytes(static_cast<std::int64_t>(total));
-  info.memory_free = Bytes(static_cast<std::int64_t>(free));
-  return info;
+  return Bytes(static_cast<std::int64_t>(free));
 }
 
 Priorities priorities() {
@@ -162,9 +165,66 @@ DeviceBuffer::~DeviceBuffer() {
   }
 }
 
+PinnedBuffer::PinnedBuffer(std::size_t bytes) {
+  void* data = nullptr;
+  // With unified addresses, which every 64-bit system has, the host's pointer is the device's.
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+  data_ = static_cast<std::byte*>(data);
+}
+
+PinnedBuffer::~PinnedBuffer() { cudaFreeHost(data_); }
+
 void copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {
   if (bytes > 0) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+  }
+}
+
+namespace {
+
+cudaError_t copy_beside_kernels(std::byte* to, const std::byte* from, std::size_t bytes,
+                                cudaStream_t stream) {
+#if CUDART_VERSION >= 12080
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
+  std::size_t first = 0;
+#if CUDART_VERSION >= 13000
+  void* const target = to;
+  const void* const source = from;
+  return cudaMemcpyBatchAsync(&target, &source, &bytes, 1, &attributes, &first, 1, stream);
+#else
+  void* target = to;
+  void* source = const_cast<std::byte*>(from);
+  std::size_t failed = 0;
+  return cudaMemcpyBatchAsync(&target, &source, &bytes, 1, &attributes, &first, 1, &failed, stream);
+#endif
+#else
+  (void)to, (void)from, (void)bytes, (void)stream;
+  return cudaErrorNotSupported;
+#endif
+}
+
+}  // namespace
+
+CopyWay find_copy_way(cudaStream_t stream) {
+  constexpr std::size_t bytes = 256;
+  const DeviceBuffer memory(2 * bytes);
+  const cudaError_t error =
+      copy_beside_kernels(memory.data() + bytes, memory.data(), bytes, stream);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // forget it
+  }
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return error == cudaSuccess ? CopyWay::beside_kernels : CopyWay::plain;
+}
+
+void copy(std::byte* to, const std::byte* from, std::size_t bytes, CopyWay way,
+          cudaStream_t stream) {
+  if (way == CopyWay::plain) {
+    copy(to, from, bytes, stream);
+  } else if (bytes > 0) {
+    check(copy_beside_kernels(to, from, bytes, stream), "cudaMemcpyBatchAsync");
   }
 }
 

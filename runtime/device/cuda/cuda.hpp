@@ -11,6 +11,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,12 +35,16 @@ struct DeviceInfo {
   std::string name;
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
-  Bytes memory{}, memory_free{}, l2{};
+  Bytes memory{}, l2{};
   int driver = 0, runtime = 0;              // 13000 is 13.0
   int clock_khz = 0, memory_clock_khz = 0;  // highest; 0 where the driver does not say
   std::string bus_id;
 };
+/// Makes no context on the device: eight processes that ask for one would leave one each there, and
+/// all but one fail where a GPU is for one process alone.
 DeviceInfo device_info(int device);
+/// Of the calling thread's device from now on, which is `device`.
+Bytes memory_free(int device);
 
 /// Where a stream is made; null: in the device's primary context.
 class StreamSource {
@@ -51,6 +57,9 @@ class StreamSource {
   [[nodiscard]] virtual cudaStream_t make_stream(int priority) const = 0;
   /// SMs that kernels on these streams run on.
   [[nodiscard]] virtual int multiprocessors() const = 0;
+  /// Makes the streams' context the calling thread's current one for as long as the result lives.
+  /// For libraries that ask which one it is; a context is one thread's at a time.
+  [[nodiscard]] virtual std::shared_ptr<const void> enter() const = 0;
 };
 
 /// Most urgent and least urgent stream priority of the current device.
@@ -114,7 +123,32 @@ class DeviceBuffer {
   std::size_t size_ = 0;
 };
 
+/// Memory of the host that devices can read.
+class PinnedBuffer {
+ public:
+  explicit PinnedBuffer(std::size_t bytes);
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+  ~PinnedBuffer();
+  [[nodiscard]] std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+};
+
 /// Enqueues a copy; either side may be host or device.
 void copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream);
+
+/// How a device copies from one of its memories to another.
+///  plain          cudaMemcpyAsync: as the driver likes, on one device often by SMs, so that a copy
+///                 waits for attention that fills them
+///  beside_kernels cudaMemcpyBatchAsync with the wish to overlap with kernels (CUDA 12.8 or newer)
+enum class CopyWay : std::uint8_t { plain, beside_kernels };
+/// The better one that the runtime, the driver and the stream's context can do. Copies a few bytes
+/// and waits for them.
+CopyWay find_copy_way(cudaStream_t stream);
+/// Enqueues a copy between memories of devices.
+void copy(std::byte* to, const std::byte* from, std::size_t bytes, CopyWay way,
+          cudaStream_t stream);
 
 }  // namespace spp::runtime::cuda

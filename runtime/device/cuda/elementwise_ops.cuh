@@ -259,6 +259,20 @@ struct RescaleOp {
   }
 };
 
+/// to [columns, rows] <- from [rows, columns], fp32. Op i writes element i, so writes are dense;
+/// reads are not, but a matrix of statistics fits into the L2 cache.
+struct TransposeOp {
+  static constexpr const char* name = "transpose kernel";
+  const float* from = nullptr;
+  float* to = nullptr;
+  std::int64_t rows = 1, columns = 1;
+
+  SPP_HOST_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t column = divided(i, rows);
+    to[i] = from[(i - column * rows) * columns + column];
+  }
+};
+
 /// to <- sum of parts, added up in fp32 in the order given, rounded once; `add`: to <- to + that.
 template <int N>
 struct SumOp {

@@ -1,89 +1,52 @@
 #include "runtime/device/cuda/engines.hpp"
 
 #include "base/error.hpp"
-#include "runtime/device/cuda/executor.hpp"
+#include "runtime/device/cuda/cuda_engine.hpp"
+#include "runtime/device/cuda/kernels.hpp"
 #include "runtime/device/cuda/nccl.hpp"
 #include "runtime/device/cuda/nccl_library.hpp"
 #include "runtime/device/cuda/nccl_plan.hpp"
+#include "runtime/device/cuda/workspaces.hpp"
 #include "runtime/kernels/cudnn/sdpa.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <iterator>
+#include <optional>
+#include <set>
 
 namespace spp::runtime::cuda {
 namespace {
 
-class CudaEngine final : public Engine {
- public:
-  struct Setup {
-    const DeviceAttentionBackend& attention;
-    const StreamSource* streams;
-    InprocWorld& world;
-  };
+/// As the driver reads it when it starts.
+int hardware_queues() {
+  constexpr int most = 32;
+  constexpr int usual = 8;
+  const char* text =
+      std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const int wanted = text == nullptr ? usual : std::atoi(text);
+  return wanted < 1 ? usual : std::min(wanted, most);
+}
 
-  CudaEngine(const EngineParts& parts, std::unique_ptr<DeviceCommunicator> communicator,
-             const Setup& setup)
-      : world_(setup.world),
-        communicator_(std::move(communicator)),
-        forward_(make(parts, parts.forward, setup)),
-        backward_(parts.backward != nullptr ? make(parts, *parts.backward, setup) : nullptr) {}
+/// "16 SMs", "the whole GPU and 16 SMs"; "" when nothing was made.
+std::string made_for_text(const std::set<int>& sms) {
+  std::string text;
+  for (const int n : sms) {
+    text += fmt::format("{}{}", text.empty() ? "" : " and ",
+                        n == 0 ? "the whole GPU" : fmt::format("{} SMs", n));
+  }
+  return text;
+}
 
-  void load(Phase phase) override {
-    PhaseOnDevice& p = of(phase);
-    copy_role(p.host.program, BufferRole::input, p.host.memory, *p.memory, p.executor.stream());
+std::string copies_text(const std::optional<CopyWay>& way) {
+  if (!way) {
+    return "";
   }
-  Execution execute(Phase phase) override {
-    try {
-      return of(phase).executor.run();
-    } catch (...) {
-      // Peers may read it for as long as they do not know that this rank has failed. (When all has
-      // gone well they have read what they want: an op ends on both sides.)
-      world_.keep(of(phase).memory);
-      throw;
-    }
-  }
-  void fetch(Phase phase) override {
-    PhaseOnDevice& p = of(phase);
-    copy_role(p.host.program, BufferRole::output, *p.memory, p.host.memory, p.executor.stream());
-  }
-  [[nodiscard]] Seconds timed_event() const { return event_cost(forward_->executor.stream()); }
-
- private:
-  struct PhaseOnDevice {
-    PhaseOnDevice(const PhaseParts& h, std::shared_ptr<const DeviceMemory> m,
-                  const ExecutorParts& parts)
-        : host(h), memory(std::move(m)), executor(parts) {}
-    PhaseParts host;
-    std::shared_ptr<const DeviceMemory> memory;
-    DeviceExecutor executor;
-  };
-
-  std::unique_ptr<PhaseOnDevice> make(const EngineParts& parts, const PhaseParts& phase,
-                                      const Setup& setup) {
-    const auto memory = std::make_shared<const DeviceMemory>(phase.program, phase.schedule.problem);
-    return std::make_unique<PhaseOnDevice>(phase, memory,
-                                           ExecutorParts{.schedule = phase.schedule,
-                                                         .program = phase.program,
-                                                         .memory = *memory,
-                                                         .attention = setup.attention,
-                                                         .communicator = *communicator_,
-                                                         .transport = parts.transport,
-                                                         .streams = setup.streams,
-                                                         .options = parts.options});
-  }
-  PhaseOnDevice& of(Phase phase) {
-    PhaseOnDevice* p = phase == Phase::forward ? forward_.get() : backward_.get();
-    ensure(p != nullptr, "a phase that the trial does not have");
-    return *p;
-  }
-
-  InprocWorld& world_;
-  std::unique_ptr<DeviceCommunicator> communicator_;
-  std::unique_ptr<PhaseOnDevice> forward_, backward_;
-};
+  return *way == CopyWay::beside_kernels ? "beside kernels" : "plain";
+}
 
 }  // namespace
 
@@ -118,25 +81,29 @@ CudaEngines::CudaEngines(const device::DeviceOptions& options, int ranks, bool t
     share_gpus();
     connect_gpus();
   }
-  const DeviceInfo info = device_info(0);
-  report_ = {.gpu = info.name,
-             .gpus = threads ? (ranks + ranks_per_gpu_ - 1) / ranks_per_gpu_ : 1,
-             .ranks_per_gpu = std::min(ranks_per_gpu_, ranks),
-             .multiprocessors = shares_.empty()
-                                    ? info.multiprocessors
-                                    : shares_.begin()->second.front()->multiprocessors(),
-             .all_multiprocessors = info.multiprocessors,
-             .split = !shares_.empty(),
-             .compute_capability = 10 * info.major + info.minor,
-             .memory = info.memory,
-             .l2 = info.l2,
-             .driver = info.driver,
-             .runtime = info.runtime,
-             .nccl = options.communication == device::Communication::nccl ? nccl_version() : "",
-             .cudnn = sdpa_version(),
-             .clock_khz = info.clock_khz,
-             .memory_clock_khz = info.memory_clock_khz,
-             .timed_event = {}};
+  describe(0);
+}
+
+/// Of processes each describes the GPU of its rank, once it knows which one that is.
+void CudaEngines::describe(int device) {
+  const DeviceInfo info = device_info(device);
+  const std::scoped_lock lock(mutex_);
+  report_.gpu = info.name;
+  report_.gpus = threads_ ? (ranks_ + ranks_per_gpu_ - 1) / ranks_per_gpu_ : 1;
+  report_.ranks_per_gpu = std::min(ranks_per_gpu_, ranks_);
+  report_.multiprocessors =
+      shares_.empty() ? info.multiprocessors : shares_.begin()->second.front()->multiprocessors();
+  report_.all_multiprocessors = info.multiprocessors;
+  report_.split = !shares_.empty();
+  report_.compute_capability = 10 * info.major + info.minor;
+  report_.memory = info.memory;
+  report_.l2 = info.l2;
+  report_.driver = info.driver;
+  report_.runtime = info.runtime;
+  report_.nccl = options_.communication == device::Communication::nccl ? nccl_version() : "";
+  report_.cudnn = sdpa_version();
+  report_.clock_khz = info.clock_khz;
+  report_.memory_clock_khz = info.memory_clock_khz;
 }
 
 CudaEngines::~CudaEngines() = default;
@@ -212,10 +179,18 @@ std::vector<MemoryDemand> CudaEngines::demands(const Transport& transport, Bytes
                                    transport.rank().value, device, gpus_here_),
                        transport.rank().value);
   }
-  const DeviceInfo info = device_info(device);
-  return {{.pool = fmt::format("GPU {} of host {}", info.bus_id, host.data()),
+  return {{.pool = fmt::format("GPU {} of host {}", device_info(device).bus_id, host.data()),
            .needed = needed,
-           .available = info.memory_free}};
+           .available = memory_free(device)}};
+}
+
+Bytes CudaEngines::beside_buffers(Rank rank, const Schedule& forward,
+                                  std::span<const std::vector<StoredProgram>* const> phases) const {
+  const Bytes attention = attention_workspaces(
+      device_attention::by_name(options_.kernels, "--kernels"), rank, forward, phases);
+  return options_.communication == device::Communication::nccl
+             ? attention + nccl_workspaces(rank, forward, phases)
+             : attention;
 }
 
 std::string CudaEngines::why_not(const Problem& problem, const TokenSet& q,
@@ -233,6 +208,11 @@ std::unique_ptr<DeviceCommunicator> CudaEngines::make_communicator(const EngineP
 std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
   const int device = device_of(parts.transport);
   use_device(device);
+  load_kernels();
+  if (!threads_) {
+    describe(device);
+    tell_apart(parts.transport, device);
+  }
   const auto share = shares_.find(device);
   const StreamSource* streams =
       share == shares_.end()
@@ -245,11 +225,46 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
                         .streams = streams,
                         .world = world_});
   if (parts.transport.rank().value == 0) {
-    const Seconds cost = engine->timed_event();
-    const std::scoped_lock lock(mutex_);
-    report_.timed_event = cost;
+    note(*engine);
   }
   return engine;
+}
+
+/// NCCL takes one rank a GPU of a host, by default and before 2.30 in any case ("Duplicate GPU
+/// detected"). Processes that share one are hosts of their own to it (NCCL_HOSTID, which it reads
+/// at its first communicator): messages then go over its network, and are right, if slow.
+void CudaEngines::tell_apart(Transport& transport, int device) {
+  if (options_.communication != device::Communication::nccl) {
+    return;
+  }
+  const std::string mine =
+      fmt::format("{} {}", transport.host(transport.rank()), device_info(device).bus_id);
+  const std::vector<std::string> all = transport.all_gather_text(mine);
+  if (std::ranges::count(all, mine) < 2) {
+    return;
+  }
+  setenv("NCCL_HOSTID", fmt::format("sp-plan-rank-{}", transport.rank().value).c_str(),
+         0);  // NOLINT(concurrency-mt-unsafe): the only thread that runs
+  warn(
+      "ranks share a GPU over NCCL, which takes them for hosts of their own: numbers are right, "
+      "times say nothing about links");
+}
+
+void CudaEngines::note(const CudaEngine& engine) {
+  const int queues = hardware_queues();
+  if (const int streams = engine.streams() * ranks_per_gpu_; streams > queues) {
+    warn(
+        fmt::format("{} streams of a GPU go through {} hardware queues "
+                    "(CUDA_DEVICE_MAX_CONNECTIONS): those that share one wait for each other",
+                    streams, queues));
+  }
+  const Seconds cost = engine.timed_event();
+  const std::string made_for = made_for_text(engine.made_for());
+  const std::string copies = copies_text(engine.copies());
+  const std::scoped_lock lock(mutex_);
+  report_.timed_event = cost;
+  report_.attention_made_for = made_for.empty() ? report_.attention_made_for : made_for;
+  report_.copies = copies.empty() ? report_.copies : copies;
 }
 
 std::vector<std::string> CudaEngines::warnings() const {

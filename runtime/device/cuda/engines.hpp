@@ -12,6 +12,8 @@
 
 namespace spp::runtime::cuda {
 
+class CudaEngine;
+
 /// Index of a rank among those of its host.
 int local_rank(const Transport& transport);
 
@@ -25,6 +27,9 @@ class CudaEngines final : public device::DeviceEngines {
   [[nodiscard]] MemoryPart host_part() const override { return MemoryPart::ends; }
   [[nodiscard]] std::vector<MemoryDemand> demands(const Transport& transport,
                                                   Bytes needed) const override;
+  [[nodiscard]] Bytes beside_buffers(
+      Rank rank, const Schedule& forward,
+      std::span<const std::vector<StoredProgram>* const> phases) const override;
   [[nodiscard]] std::string why_not(const Problem& problem, const TokenSet& q,
                                     const TokenSet& k) const override;
   std::unique_ptr<Engine> make(const EngineParts& parts) override;
@@ -35,6 +40,9 @@ class CudaEngines final : public device::DeviceEngines {
   [[nodiscard]] int device_of(const Transport& transport) const;
   void share_gpus();
   void connect_gpus();
+  void describe(int device);
+  void tell_apart(Transport& transport, int device);
+  void note(const CudaEngine& engine);
   void warn(const std::string& text);
   std::unique_ptr<DeviceCommunicator> make_communicator(const EngineParts& parts);
 

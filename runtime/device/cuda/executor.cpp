@@ -65,40 +65,105 @@ struct DeviceCommunication {
   }
 };
 
-bool is_attention(const OpBody& body) {
-  return std::holds_alternative<AttentionForward>(body) ||
-         std::holds_alternative<AttentionBackward>(body);
-}
+/// Prepares what DeviceCommunication does.
+struct CommunicationPreparation {
+  DeviceCommunicator& communicator;
+  const OpOnStream& at;
+
+  void exchange(const ExchangeParts&) const { communicator.prepare(at); }
+  void all_to_all(const RankGroup&, const AllToAllParts&) const { communicator.prepare(at); }
+  void all_gather(const RankGroup&, const AllGatherParts&) const { communicator.prepare(at); }
+  void reduce_scatter(const RankGroup& group, const ReduceScatterParts& parts) const {
+    communicator.prepare_reduce_scatter(at, group, parts);
+  }
+  void all_reduce(const RankGroup&, const AllReduceParts&) const { communicator.prepare(at); }
+};
+
+/// Ops behind a closed gate, at most: a device takes about a thousand launches and events on a
+/// stream before the host must wait for it, and an op has a few of both.
+constexpr std::int32_t most_behind_gate = 128;
 
 }  // namespace
 
 DeviceExecutor::DeviceExecutor(const ExecutorParts& parts)
     : parts_(parts),
       shapes_(shapes_of(parts.schedule, parts.program)),
+      streams_(parts.streams.of(parts.program, parts.schedule.streams.size())),
       attention_(parts.schedule.streams.size()),
       events_(parts.program.ops.size()),
       ends_(parts.schedule.streams.size()),
       ended_(parts.schedule.streams.size()) {
-  const Priorities priority = priorities();
-  for (std::size_t s = 0; s < parts.schedule.streams.size(); ++s) {
-    // Messages that are late hold up others; kernels fill what is left.
-    streams_.emplace_back(s == 0 ? priority.normal : priority.urgent, parts.streams);
-  }
-  for (const StoredOp& stored : parts.program.ops) {
-    std::unique_ptr<DeviceAttention>& attention = attention_[stored.op.stream.index()];
-    if (is_attention(stored.op.body) && attention == nullptr) {
-      attention =
-          parts.attention.make(parts.streams != nullptr ? parts.streams->multiprocessors() : 0);
-    }
-  }
   make_events();
+  prepare();
 }
 
 DeviceExecutor::~DeviceExecutor() {
   // What is enqueued uses memory and events that go away after this.
-  for (const Stream& stream : streams_) {
-    cudaStreamSynchronize(stream.get());
+  gate_.open();
+  for (const Stream* stream : streams_) {
+    if (stream != nullptr) {
+      cudaStreamSynchronize(stream->get());
+    }
   }
+}
+
+/// Runs no op that others see: attention over whatever its buffers hold, at most.
+void DeviceExecutor::prepare() {
+  parts_.communicator.prepare(start());
+  for (std::size_t i = 0; i < parts_.program.ops.size(); ++i) {
+    const StoredOp& stored = parts_.program.ops[i];
+    const StreamId id = stored.op.stream;
+    const cudaStream_t stream = streams_[id.index()]->get();
+    const OpPlace place{.schedule = parts_.schedule, .memory = parts_.memory, .stored = stored};
+    if (is_communication(stored.op.body)) {
+      const OpOnStream at{.stream = stream,
+                          .stream_id = id,
+                          .op = static_cast<std::int32_t>(i),
+                          .name = name_of(stored.op.body)};
+      run_communication(place,
+                        CommunicationPreparation{.communicator = parts_.communicator, .at = at});
+      continue;
+    }
+    std::visit(Overloaded{[&](const AttentionForward& op) {
+                            attention(id).prepare(arguments_of(place, op), stream);
+                          },
+                          [&](const AttentionBackward& op) {
+                            attention(id).prepare(arguments_of(place, op), stream);
+                          },
+                          [](const auto&) {}},
+               stored.op.body);
+  }
+  for (const Stream* stream : streams_) {
+    if (stream != nullptr) {
+      stream->synchronize();
+    }
+  }
+}
+
+/// Where ranks meet before the first op: as if it were one behind the last.
+OpOnStream DeviceExecutor::start() const {
+  return {.stream = stream().get(),
+          .stream_id = StreamId(0),
+          .op = static_cast<std::int32_t>(parts_.program.ops.size()),
+          .name = "start"};
+}
+
+DeviceAttention& DeviceExecutor::attention(StreamId id) {
+  std::unique_ptr<DeviceAttention>& kernels = attention_[id.index()];
+  if (kernels == nullptr) {
+    kernels = parts_.attention.make(parts_.streams.source());
+  }
+  return *kernels;
+}
+
+std::set<int> DeviceExecutor::made_for() const {
+  std::set<int> sms;
+  for (const auto& attention : attention_) {
+    if (attention != nullptr) {
+      sms.merge(attention->made_for());
+    }
+  }
+  return sms;
 }
 
 /// Ends are recorded for the timeline, for ops that others wait for, and for the last op of a
@@ -131,17 +196,11 @@ Execution DeviceExecutor::run() {
   Execution result;
   result.timeline.streams = parts_.schedule.streams;
   std::ranges::fill(ended_, 0);
-  start_.record(streams_.front().get());
-  for (std::size_t s = 1; s < streams_.size(); ++s) {
-    wait(streams_[s].get(), start_.get());
-  }
-  parts_.communicator.begin_run();
   try {
-    for (std::size_t i = 0; i < parts_.program.ops.size(); ++i) {
-      enqueue(static_cast<std::int32_t>(i), result);
-    }
+    enqueue_all(result);
     wait_for_all();
   } catch (...) {
+    gate_.open();
     parts_.communicator.abort();
     parts_.communicator.end_run();
     throw;
@@ -151,10 +210,30 @@ Execution DeviceExecutor::run() {
   return result;
 }
 
+void DeviceExecutor::enqueue_all(Execution& result) {
+  const cudaStream_t first = stream().get();
+  const auto count = static_cast<std::int32_t>(parts_.program.ops.size());
+  gate_.close(first);
+  parts_.communicator.begin_run(start());
+  start_.record(first);
+  for (const Stream* stream : streams_) {
+    if (stream != nullptr && stream != streams_.front()) {
+      wait(stream->get(), start_.get());
+    }
+  }
+  for (std::int32_t i = 0; i < count; ++i) {
+    if (i == most_behind_gate) {
+      gate_.open();
+    }
+    enqueue(i, result);
+  }
+  gate_.open();
+}
+
 void DeviceExecutor::enqueue(std::int32_t index, Execution& result) {
   const StoredOp& stored = op(index);
   const StreamId id = stored.op.stream;
-  const cudaStream_t stream = streams_[id.index()].get();
+  const cudaStream_t stream = streams_[id.index()]->get();
   for (const std::int32_t before : stored.waits) {
     if (op(before).op.stream != id) {
       wait(stream, events(before).end->get());

@@ -1,11 +1,15 @@
 // The executor of a device: the same program, memory layout and Timeline as runtime/execute.hpp, on
-// CUDA streams. Every stream of the schedule is a CUDA stream; the host walks the program in order
-// and only enqueues.
+// CUDA streams. Every stream of the schedule that has ops is a CUDA stream; the host walks the
+// program in order and only enqueues.
 //
+//   start               behind a gate (gate.hpp), which the host opens when it has enqueued the
+//                       program, or so much of it that it stays ahead; then all ranks meet on the
+//                       device, and the clock starts: it counts what devices do, not what hosts do
 //   StoredOp::waits     cudaStreamWaitEvent for the awaited op's end, recorded on its own stream
 //   times               timed events before and after each op, against one at the start, at which
 //                       all streams of the rank begin; an event costs its stream about a
 //                       microsecond (cuda::event_cost() measures it)
+//   preparing           memory, compiled plans and loaded modules of all ops, before any run
 //   time-outs           no op ended for `timeout`: BackendError that names the ops that have not
 #pragma once
 
@@ -13,10 +17,13 @@
 #include "runtime/device/cuda/communicator.hpp"
 #include "runtime/device/cuda/cuda.hpp"
 #include "runtime/device/cuda/device_memory.hpp"
+#include "runtime/device/cuda/gate.hpp"
+#include "runtime/device/cuda/rank_streams.hpp"
 #include "runtime/execute.hpp"
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace spp::runtime::cuda {
@@ -28,12 +35,12 @@ struct ExecutorParts {
   const DeviceMemory& memory;
   const DeviceAttentionBackend& attention;
   DeviceCommunicator& communicator;
-  Transport& transport;         // asked while waiting whether the run was aborted
-  const StreamSource* streams;  // null: the primary context
+  Transport& transport;  // asked while waiting whether the run was aborted
+  RankStreams& streams;
   const ExecuteOptions& options;
 };
 
-/// One program on the calling thread's device. Streams and events are made once, for all runs.
+/// One program on the calling thread's device. Events are made once, for all runs.
 class DeviceExecutor {
  public:
   explicit DeviceExecutor(const ExecutorParts& parts);
@@ -44,7 +51,9 @@ class DeviceExecutor {
   /// Once; BackendError if a rank fails or hangs, or other bytes were sent than the schedule says.
   Execution run();
   /// For copies before and after.
-  [[nodiscard]] const Stream& stream() const { return streams_.front(); }
+  [[nodiscard]] const Stream& stream() const { return parts_.streams.compute(); }
+  /// Of all attention kernels (DeviceAttention::made_for).
+  [[nodiscard]] std::set<int> made_for() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -52,13 +61,18 @@ class DeviceExecutor {
     std::optional<Event> begin, end;
   };
 
+  void prepare();
+  /// The kernels of a stream; made at the first call, in prepare().
+  DeviceAttention& attention(StreamId id);
   void make_events();
+  void enqueue_all(Execution& result);
   void enqueue(std::int32_t index, Execution& result);
   void wait_for_all();
   [[nodiscard]] bool look_for_ended();
   [[nodiscard]] std::string unfinished() const;
   void read_times(Execution& result) const;
 
+  [[nodiscard]] OpOnStream start() const;
   [[nodiscard]] const StoredOp& op(std::int32_t index) const {
     return parts_.program.ops[static_cast<std::size_t>(index)];
   }
@@ -68,11 +82,12 @@ class DeviceExecutor {
 
   ExecutorParts parts_;
   Shapes shapes_;
-  std::vector<Stream> streams_;                              // by StreamId
+  std::vector<const Stream*> streams_;                       // by StreamId; null: unused
   std::vector<std::unique_ptr<DeviceAttention>> attention_;  // by StreamId; null: none there
   std::vector<OpEvents> events_;                             // by op
   std::vector<std::vector<std::int32_t>> ends_;  // by StreamId: ops with an end event, in order
   std::vector<std::size_t> ended_;               // by StreamId: how many of them have happened
+  Gate gate_;
   Event start_{EventUse::time};
 };
 

@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace spp::runtime::cuda {
@@ -38,6 +39,9 @@ struct Driver {
   decltype(&cuGreenCtxDestroy) destroy = entry<decltype(cuGreenCtxDestroy)>("cuGreenCtxDestroy");
   decltype(&cuGreenCtxStreamCreate) make_stream =
       entry<decltype(cuGreenCtxStreamCreate)>("cuGreenCtxStreamCreate");
+  decltype(&cuCtxFromGreenCtx) as_context = entry<decltype(cuCtxFromGreenCtx)>("cuCtxFromGreenCtx");
+  decltype(&cuCtxPushCurrent) push = entry<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent");
+  decltype(&cuCtxPopCurrent) pop = entry<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent");
 
   void check(CUresult result, std::string_view call) const {
     if (result != CUDA_SUCCESS) {
@@ -50,14 +54,29 @@ struct Driver {
 
 }  // namespace
 
-int share_of(int total, int ranks, int granularity) {
-  ensure(ranks > 0 && granularity > 0, "shares for nobody");
-  return total / ranks / granularity * granularity;
+ShareRules share_rules(int major) {
+  if (major >= 9) {
+    return {.least = 8, .granularity = 8};
+  }
+  return major == 8 ? ShareRules{.least = 4, .granularity = 2}
+                    : ShareRules{.least = 2, .granularity = 2};
+}
+
+ShareRules stricter(const ShareRules& a, const ShareRules& b) {
+  return {.least = std::max(a.least, b.least),
+          .granularity = std::lcm(std::max(a.granularity, 1), std::max(b.granularity, 1))};
+}
+
+int share_of(int total, int ranks, const ShareRules& rules) {
+  ensure(ranks > 0 && rules.granularity > 0, "shares for nobody");
+  const int share = total / ranks / rules.granularity * rules.granularity;
+  return share < rules.least ? 0 : share;
 }
 
 struct GreenContext::Handles {
   std::shared_ptr<const Driver> driver;
   CUgreenCtx context = nullptr;
+  CUcontext as_context = nullptr;  // the same, as calls that take any context want it
   int multiprocessors = 0;
 };
 
@@ -75,6 +94,29 @@ cudaStream_t GreenContext::make_stream(int priority) const {
 
 int GreenContext::multiprocessors() const { return handles_->multiprocessors; }
 
+std::shared_ptr<const void> GreenContext::enter() const {
+  const Driver& driver = *handles_->driver;
+  driver.check(driver.push(handles_->as_context), "cuCtxPushCurrent");
+  return {handles_->as_context, [&driver](const void*) {
+            CUcontext popped = nullptr;
+            driver.pop(&popped);
+          }};
+}
+
+namespace {
+
+/// As the driver says it; all 0 where CUDA is too old to.
+ShareRules rules_of([[maybe_unused]] const CUdevSmResource& sm) {
+#if CUDA_VERSION >= 13000
+  return {.least = static_cast<int>(sm.minSmPartitionSize),
+          .granularity = static_cast<int>(sm.smCoscheduledAlignment)};
+#else
+  return {.least = 0, .granularity = 0};
+#endif
+}
+
+}  // namespace
+
 std::vector<std::unique_ptr<GreenContext>> split_device(int device, int ranks) {
   use_device(device);
   check(cudaFree(nullptr), "cudaFree");  // the primary context exists from now on
@@ -82,13 +124,12 @@ std::vector<std::unique_ptr<GreenContext>> split_device(int device, int ranks) {
   CUdevResource all{};
   driver->check(driver->resource(device, &all, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource");
   const int total = static_cast<int>(all.sm.smCount);
-  const int granularity = std::max(static_cast<int>(all.sm.smCoscheduledAlignment), 1);
-  const int share = share_of(total, ranks, granularity);
-  if (share < static_cast<int>(all.sm.minSmPartitionSize) || share == 0) {
-    throw BackendError("cuDevSmResourceSplitByCount",
-                       fmt::format("{} SMs make no {} shares of at least {} SMs", total, ranks,
-                                   all.sm.minSmPartitionSize),
-                       -1);
+  const ShareRules rules = stricter(share_rules(device_info(device).major), rules_of(all.sm));
+  const int share = share_of(total, ranks, rules);
+  if (share == 0) {
+    throw BackendError(
+        "cuDevSmResourceSplitByCount",
+        fmt::format("{} SMs make no {} shares of at least {} SMs", total, ranks, rules.least), -1);
   }
   std::vector<CUdevResource> shares(static_cast<std::size_t>(ranks));
   auto made = static_cast<unsigned>(ranks);
@@ -106,10 +147,13 @@ std::vector<std::unique_ptr<GreenContext>> split_device(int device, int ranks) {
     CUgreenCtx context = nullptr;
     driver->check(driver->create(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM),
                   "cuGreenCtxCreate");
-    contexts.push_back(std::make_unique<GreenContext>(std::make_unique<GreenContext::Handles>(
+    auto handles = std::make_unique<GreenContext::Handles>(
         GreenContext::Handles{.driver = driver,
                               .context = context,
-                              .multiprocessors = static_cast<int>(resource.sm.smCount)})));
+                              .multiprocessors = static_cast<int>(resource.sm.smCount)});
+    CUcontext& as_context = handles->as_context;
+    contexts.push_back(std::make_unique<GreenContext>(std::move(handles)));
+    driver->check(driver->as_context(&as_context, context), "cuCtxFromGreenCtx");
   }
   return contexts;
 }

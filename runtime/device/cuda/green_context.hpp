@@ -6,6 +6,10 @@
 // multiples of 8 SMs; 132 SMs make 8 x 16, 4 x 32 or 2 x 64 with 4 left over. Disjoint shares are
 // "not guaranteed to run concurrently": streams need hardware queues (CUDA_DEVICE_MAX_CONNECTIONS).
 //
+// Kernels of ours are launched with the primary context current, which the driver allows on streams
+// of green contexts. Libraries may ask for the stream's own (StreamSource::enter): cuDNN does not
+// take a stream of another context than its handle's (CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH).
+//
 // The driver is reached through the runtime, so nothing links against libcuda.
 #pragma once
 
@@ -16,9 +20,21 @@
 
 namespace spp::runtime::cuda {
 
-/// SMs that each of `ranks` equal shares of `total` SMs gets: the largest multiple of `granularity`
-/// that fits; 0 if not even one does.
-int share_of(int total, int ranks, int granularity);
+/// What shares of a GPU's SMs must be: multiples of `granularity`, at least `least`.
+struct ShareRules {
+  int least = 1;
+  int granularity = 1;
+  friend bool operator==(const ShareRules&, const ShareRules&) = default;
+};
+/// By the major number of the compute capability, as cuda.h's guideline has it. The driver rounds
+/// other numbers up, and shares that were rounded up may be fewer than were wanted.
+ShareRules share_rules(int major);
+/// The stricter of both in everything: a driver before CUDA 13 does not say and leaves zeros.
+ShareRules stricter(const ShareRules& a, const ShareRules& b);
+
+/// SMs that each of `ranks` equal shares of `total` SMs gets, the most that the rules allow; 0 if
+/// they allow none.
+int share_of(int total, int ranks, const ShareRules& rules);
 
 /// A share of a GPU's SMs. Its streams must be gone before it.
 class GreenContext final : public StreamSource {
@@ -29,6 +45,7 @@ class GreenContext final : public StreamSource {
   ~GreenContext() override;
   [[nodiscard]] cudaStream_t make_stream(int priority) const override;
   [[nodiscard]] int multiprocessors() const override;
+  [[nodiscard]] std::shared_ptr<const void> enter() const override;
 
  private:
   std::unique_ptr<Handles> handles_;

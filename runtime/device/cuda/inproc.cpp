@@ -117,7 +117,7 @@ std::int64_t InprocCommunicator::meet(
     wait(at.stream, post.ready);
     arrived.push_back({.from = sender, .parts = std::move(post.parts)});
   }
-  const bool emulate = world_.network() && !arrived.empty();
+  const bool emulate = world_.network() && duration && !arrived.empty();
   if (emulate) {
     stamp(clock(at.stream_id), at.stream);
   }
@@ -153,8 +153,29 @@ void InprocCommunicator::copy_part(std::span<const std::byte> from, std::span<st
                        self().value);
   }
   if (from.data() != to.data()) {
-    copy(to.data(), from.data(), from.size(), at.stream);
+    copy(to.data(), from.data(), from.size(), way_.value_or(CopyWay::plain), at.stream);
   }
+}
+
+void InprocCommunicator::prepare(const OpOnStream& at) {
+  (void)events(at.op);
+  if (world_.network()) {
+    (void)clock(at.stream_id);
+  }
+  if (!way_) {
+    way_ = find_copy_way(at.stream);
+  }
+}
+
+/// A message without parts to and from everybody.
+void InprocCommunicator::begin_run(const OpOnStream& at) {
+  const std::vector<Rank> peers =
+      others({.first = 0, .stride = 1, .size = transport_.size()}, self());
+  std::vector<Outgoing> outgoing;
+  for (const Rank peer : peers) {
+    outgoing.push_back({.to = peer, .parts = {}});
+  }
+  meet(at, outgoing, peers, [](const std::vector<Arrived>&) {}, nullptr);
 }
 
 std::int64_t InprocCommunicator::exchange(const OpOnStream& at, const ExchangeParts& parts) {

@@ -88,6 +88,9 @@ class InprocCommunicator final : public DeviceCommunicator {
                               const ReduceScatterParts& parts) override;
   std::int64_t all_reduce(const OpOnStream& at, const RankGroup& group,
                           const AllReduceParts& parts) override;
+  void prepare(const OpOnStream& at) override;
+  void begin_run(const OpOnStream& at) override;
+  [[nodiscard]] std::optional<CopyWay> copies() const override { return way_; }
 
  private:
   using Parts = std::vector<std::span<const std::byte>>;
@@ -102,7 +105,8 @@ class InprocCommunicator final : public DeviceCommunicator {
   using Work = std::function<void(const std::vector<Arrived>&)>;
 
   /// Posts, takes, enqueues `work` on what has arrived (in the order of `from`), and lets the op
-  /// end when all of it was read on both sides and `duration` has passed since it began.
+  /// end when all of it was read on both sides and, over emulated links, `duration` (null: none)
+  /// has passed since it began.
   std::int64_t meet(const OpOnStream& at, const std::vector<Outgoing>& outgoing,
                     const std::vector<Rank>& from, const Work& work,
                     const std::function<Seconds(const std::vector<Arrived>&)>& duration);
@@ -118,6 +122,7 @@ class InprocCommunicator final : public DeviceCommunicator {
   InprocWorld& world_;
   Transport& transport_;
   Seconds timeout_;
+  std::optional<CopyWay> way_;  // none was looked for: plain
 };
 
 }  // namespace spp::runtime::cuda

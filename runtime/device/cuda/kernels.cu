@@ -4,7 +4,9 @@
 #include "runtime/kernels/row_checks.hpp"
 
 #if !defined(__CUDACC__)
+#include <atomic>
 #include <chrono>
+#include <thread>
 #endif
 
 namespace spp::runtime::cuda {
@@ -49,6 +51,28 @@ SPP_HOST_DEVICE std::uint64_t clock_ns() {
 #endif
 }
 
+/// What a thread does between two looks at what it waits for.
+SPP_HOST_DEVICE void pause() {
+#if defined(__CUDA_ARCH__)
+  __nanosleep(100);
+#elif !defined(__CUDACC__)
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+#endif
+}
+
+/// Of memory that another processor writes.
+SPP_HOST_DEVICE std::uint32_t look_at(const std::uint32_t* flag) {
+#if defined(__CUDACC__)
+  return *static_cast<const volatile std::uint32_t*>(flag);
+#else
+  return std::atomic_ref(*const_cast<std::uint32_t*>(flag)).load();
+#endif
+}
+
+/// Kernels that wait have one warp and next to no registers: attention leaves room for that, and
+/// loses no SM to it.
+constexpr int waiting_threads = 32;
+
 struct StampOp {
   static constexpr const char* name = "stamp kernel";
   std::uint64_t* at = nullptr;
@@ -57,14 +81,42 @@ struct StampOp {
 
 struct HoldOp {
   static constexpr const char* name = "hold kernel";
+  static constexpr int threads = waiting_threads;
   const std::uint64_t* at = nullptr;
   std::uint64_t nanoseconds = 0;
   SPP_HOST_DEVICE void operator()(std::int64_t) const {
     const std::uint64_t since = *at;
     while (clock_ns() - since < nanoseconds) {
+      pause();
     }
   }
 };
+
+struct GateOp {
+  static constexpr const char* name = "gate kernel";
+  static constexpr int threads = waiting_threads;
+  const std::uint32_t* flag = nullptr;
+  std::uint32_t value = 0;
+  std::uint64_t patience_ns = 0;
+  SPP_HOST_DEVICE void operator()(std::int64_t) const {
+    const std::uint64_t since = clock_ns();
+    while (look_at(flag) != value && clock_ns() - since < patience_ns) {
+      pause();
+    }
+  }
+};
+
+template <int N>
+void load_kernels_of() {
+  load_each<ConvertOp<N>>();
+  load_each<FillOp<N>>();
+  load_each<MoveOp<N>>();
+  load_each<SumOp<N>>();
+  load_rows<RowDotOp<N>>();
+  load_rows<ProjectOp<N>>();
+  load_rows<MergeOp<N>>();
+  load_rows<RescaleOp<N>>();
+}
 
 }  // namespace
 
@@ -187,6 +239,15 @@ void move(const Box& from, const Box& to, std::int64_t rows, std::int64_t batch,
   });
 }
 
+void transpose(const std::byte* from, std::byte* to, std::int64_t rows, std::int64_t columns,
+               cudaStream_t stream) {
+  for_each(stream, rows * columns,
+           TransposeOp{.from = reinterpret_cast<const float*>(from),
+                       .to = reinterpret_cast<float*>(to),
+                       .rows = rows,
+                       .columns = columns});
+}
+
 void sum(const SumArgs& args, cudaStream_t stream) {
   const Numbers to{.data = args.to, .dtype = args.to_type};
   bool vectors = vectors_fit(to, args.count);
@@ -205,6 +266,23 @@ void sum(const SumArgs& args, cudaStream_t stream) {
       for_each(stream, args.count / size, op);
     }
   });
+}
+
+void hold_for(const std::uint32_t* flag, std::uint32_t value, Seconds patience,
+              cudaStream_t stream) {
+  for_each(stream, 1,
+           GateOp{.flag = flag,
+                  .value = value,
+                  .patience_ns = static_cast<std::uint64_t>(patience.count() * 1e9)});
+}
+
+void load_kernels() {
+  load_kernels_of<vector_elements>();
+  load_kernels_of<1>();
+  load_each<TransposeOp>();
+  load_each<StampOp>();
+  load_each<HoldOp>();
+  load_each<GateOp>();
 }
 
 void stamp(std::uint64_t* at, cudaStream_t stream) { for_each(stream, 1, StampOp{.at = at}); }

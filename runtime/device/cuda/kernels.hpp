@@ -25,6 +25,10 @@ void project(const Rows& d_out, const Rows& delta, const Rows& out, cudaStream_t
 void move(const Box& from, const Box& to, std::int64_t rows, std::int64_t batch, int heads,
           int width, bool add, cudaStream_t stream);
 
+/// to [columns, rows] <- from [rows, columns], fp32.
+void transpose(const std::byte* from, std::byte* to, std::int64_t rows, std::int64_t columns,
+               cudaStream_t stream);
+
 /// Elements [0, count) of `to` <- the sum of those of all parts, in fp32, in the order of `parts`.
 struct SumArgs {
   std::span<const std::byte* const> parts;
@@ -37,7 +41,15 @@ void sum(const SumArgs& args, cudaStream_t stream);
 
 /// *at <- the device's clock, in ns.
 void stamp(std::uint64_t* at, cudaStream_t stream);
-/// The stream goes on when `after` has passed since *at. One thread spins.
+/// The stream goes on when `after` has passed since *at. One warp spins, which fits beside the
+/// blocks of attention on an SM.
 void hold_until(const std::uint64_t* at, Seconds after, cudaStream_t stream);
+/// The stream goes on when *flag, memory of the host, is `value`, or `patience` has passed.
+void hold_for(const std::uint32_t* flag, std::uint32_t value, Seconds patience,
+              cudaStream_t stream);
+
+/// Brings all kernels of this file to the current device. CUDA loads a kernel at its first launch
+/// otherwise, and may wait for the whole device then.
+void load_kernels();
 
 }  // namespace spp::runtime::cuda

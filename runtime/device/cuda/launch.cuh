@@ -8,8 +8,10 @@
 //                                               what begin() has read
 //              With Op::sums, State is a number, added up over the threads before end().
 //
-// Ops are SPP_HOST_DEVICE. Compiled by a host compiler instead of nvcc, the same ops run one index
-// after the other as a host function of the stream: so tests without a GPU run all of them.
+// Op::threads, where there is one, is the size of a block. Ops are SPP_HOST_DEVICE. Compiled by a
+// host compiler instead of nvcc, the same ops run one index after the other: a launch then hands
+// cudaLaunchKernel the address of a tag for the kernel and, as its only argument, a function that
+// does the work, for a runtime that knows what to do with it. So tests without a GPU run all ops.
 #pragma once
 
 #include "runtime/device/cuda/cuda.hpp"
@@ -22,10 +24,33 @@
 
 namespace spp::runtime::cuda {
 
-#if defined(__CUDACC__)
-
-inline constexpr int block_threads = 256;
 inline constexpr std::int64_t most_blocks = 4096;  // enough for any GPU; more work: grid-stride
+
+template <class Op>
+constexpr int threads_of() {
+  if constexpr (requires { Op::threads; }) {
+    return Op::threads;
+  } else {
+    return 256;
+  }
+}
+/// For so many threads, as far as there are blocks.
+template <class Op>
+unsigned blocks_for(std::int64_t threads) {
+  constexpr std::int64_t block = threads_of<Op>();
+  return static_cast<unsigned>(
+      std::clamp<std::int64_t>((threads + block - 1) / block, 1, most_blocks));
+}
+/// Threads that work on a row.
+inline int lanes_for(std::int64_t pieces) {
+  int lanes = 1;
+  while (lanes < 32 && lanes < pieces) {
+    lanes *= 2;
+  }
+  return lanes;
+}
+
+#if defined(__CUDACC__)
 
 template <class Op>
 __global__ void each_kernel(std::int64_t count, const Op op) {
@@ -68,73 +93,86 @@ __global__ void rows_kernel(std::int64_t rows, std::int64_t pieces, int lanes, c
   }
 }
 
-inline unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>(
-      std::clamp<std::int64_t>((threads + block_threads - 1) / block_threads, 1, most_blocks));
+template <class Op>
+void load_each() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(each_kernel<Op>)),
+        Op::name);
+}
+template <class Op>
+void load_rows() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(rows_kernel<Op>)),
+        Op::name);
 }
 
 template <class Op>
 void for_each(cudaStream_t stream, std::int64_t count, const Op& op) {
   if (count > 0) {
-    each_kernel<<<blocks_for(count), block_threads, 0, stream>>>(count, op);
+    each_kernel<<<blocks_for<Op>(count), threads_of<Op>(), 0, stream>>>(count, op);
     check(cudaGetLastError(), Op::name);
   }
 }
 
 template <class Op>
 void for_rows(cudaStream_t stream, std::int64_t rows, std::int64_t pieces, const Op& op) {
-  int lanes = 1;
-  while (lanes < 32 && lanes < pieces) {
-    lanes *= 2;
-  }
+  const int lanes = lanes_for(pieces);
   if (rows > 0) {
-    rows_kernel<<<blocks_for(rows * lanes), block_threads, 0, stream>>>(rows, pieces, lanes, op);
+    rows_kernel<<<blocks_for<Op>(rows * lanes), threads_of<Op>(), 0, stream>>>(rows, pieces, lanes,
+                                                                               op);
     check(cudaGetLastError(), Op::name);
   }
 }
 
 #else
 
-inline void on_host(cudaStream_t stream, std::function<void()> work, std::string_view name) {
+template <class Op>
+inline constexpr char kernel_tag = 0;
+
+template <class Op>
+void load_each() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, &kernel_tag<Op>), Op::name);
+}
+template <class Op>
+void load_rows() {
+  load_each<Op>();
+}
+
+template <class Op>
+void on_host(cudaStream_t stream, std::int64_t threads, std::function<void()> work) {
   auto owned = std::make_unique<std::function<void()>>(std::move(work));
-  check(cudaLaunchHostFunc(
-            stream,
-            [](void* data) {
-              const std::unique_ptr<std::function<void()>> mine(
-                  static_cast<std::function<void()>*>(data));
-              (*mine)();
-            },
-            owned.get()),
-        name);
-  (void)owned.release();  // the function deletes it
+  void* arguments[] = {owned.get()};
+  check(cudaLaunchKernel(&kernel_tag<Op>, dim3(blocks_for<Op>(threads)), dim3(threads_of<Op>()),
+                         arguments, 0, stream),
+        Op::name);
+  (void)owned.release();  // whoever runs it deletes it
 }
 
 template <class Op>
 void for_each(cudaStream_t stream, std::int64_t count, const Op& op) {
-  on_host(
-      stream,
-      [count, op] {
-        for (std::int64_t i = 0; i < count; ++i) {
-          op(i);
-        }
-      },
-      Op::name);
+  if (count > 0) {
+    on_host<Op>(stream, count, [count, op] {
+      for (std::int64_t i = 0; i < count; ++i) {
+        op(i);
+      }
+    });
+  }
 }
 
 template <class Op>
 void for_rows(cudaStream_t stream, std::int64_t rows, std::int64_t pieces, const Op& op) {
-  on_host(
-      stream,
-      [rows, pieces, op] {
-        for (std::int64_t row = 0; row < rows; ++row) {
-          typename Op::State state = op.begin(row);
-          for (std::int64_t i = 0; i < pieces; ++i) {
-            op.piece(row, i, state);
-          }
-          op.end(row, state);
+  if (rows > 0) {
+    on_host<Op>(stream, rows * lanes_for(pieces), [rows, pieces, op] {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        typename Op::State state = op.begin(row);
+        for (std::int64_t i = 0; i < pieces; ++i) {
+          op.piece(row, i, state);
         }
-      },
-      Op::name);
+        op.end(row, state);
+      }
+    });
+  }
 }
 
 #endif

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <thread>
 #endif
 
@@ -57,11 +58,12 @@ class NcclCommunicator final : public DeviceCommunicator {
     for (const CommunicatorLayer& layer : layers) {
       split(layer);
     }
+    meeting_place_ = groups_.at(meeting_place(layers, transport_.size()));
+    here_.emplace(sizeof(float), self());
   }
   ~NcclCommunicator() override {
-    if (aborted_) {
-      return;
-    }
+    // All members end a communicator together: one that does not come must not hold us for ever.
+    watchdog_.arm(true);
     for (const auto& [key, comm] : groups_) {
       close(comm);
     }
@@ -127,8 +129,7 @@ class NcclCommunicator final : public DeviceCommunicator {
       ensure(static_cast<std::int64_t>(part.size()) == part_bytes,
              "reduce_scatter: parts of different sizes");
     }
-    if (group.size > 1 && parts.from_type == parts.to_type &&
-        contiguous(std::span(std::as_const(parts.parts)))) {
+    if (group.size > 1 && adds_up_itself(parts)) {
       call(at, group, [&](ncclComm_t comm) {
         return api_.reduce_scatter(parts.parts.front().data(), parts.result.data(),
                                    static_cast<std::size_t>(count), type_of(parts.to_type), ncclSum,
@@ -159,7 +160,23 @@ class NcclCommunicator final : public DeviceCommunicator {
     return static_cast<std::int64_t>(first.size()) * 2 * (group.size - 1);  // as of a ring
   }
 
-  void begin_run() override { watchdog_.arm(true); }
+  void prepare_reduce_scatter(const OpOnStream& at, const RankGroup& group,
+                              const ReduceScatterParts& parts) override {
+    if (group.size > 1 && !adds_up_itself(parts)) {
+      grow(at.stream_id, parts.parts.front().size() * at_index(group.size));
+    }
+  }
+
+  /// All ranks meet in an all_reduce of one number.
+  void begin_run(const OpOnStream& at) override {
+    watchdog_.arm(true);
+    if (meeting_place_ != nullptr) {
+      expect_alive(at.name);
+      settle(api_.all_reduce(here_->data(), here_->data(), 1, ncclFloat32, ncclSum, meeting_place_,
+                             at.stream),
+             at.name, meeting_place_);
+    }
+  }
   void end_run() noexcept override { watchdog_.arm(false); }
 
   void poll() override {
@@ -174,14 +191,19 @@ class NcclCommunicator final : public DeviceCommunicator {
     }
   }
 
-  /// Called by the watchdog, too.
+  /// Called by the watchdog, too. In one group: an abort waits for the device, where a kernel of
+  /// another communicator may wait for a peer until that one is aborted, too (NVIDIA/nccl issues
+  /// 549, 1013). The one they were split from runs no kernels, and non-blocking and blocking ones
+  /// do not go into one group.
   void abort() noexcept override {
     if (aborted_.exchange(true)) {
       return;
     }
+    api_.group_start();
     for (const auto& [key, comm] : groups_) {
       api_.abort(comm);
     }
+    api_.group_end();
     if (world_ != nullptr) {
       api_.abort(world_);
     }
@@ -197,14 +219,21 @@ class NcclCommunicator final : public DeviceCommunicator {
     }
   };
 
-  /// Non-blocking communicators are finalized before they are destroyed.
+  /// Non-blocking communicators are finalized before they are destroyed. Nothing is left of those
+  /// that were aborted.
   void close(ncclComm_t comm) const {
+    if (aborted_) {
+      return;
+    }
     constexpr std::chrono::seconds patience{5};
     const auto since = Clock::now();
     ncclResult_t state = api_.finalize(comm);
     while (state == ncclInProgress && Clock::now() - since < patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       api_.async_error(comm, &state);
+    }
+    if (aborted_) {
+      return;
     }
     if (state == ncclSuccess) {
       api_.destroy(comm);
@@ -251,10 +280,15 @@ class NcclCommunicator final : public DeviceCommunicator {
     expect(result, what, comm);
   }
 
-  static ncclConfig_t config() {
+  static ncclConfig_t config(bool blocking) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    config.blocking = blocking ? 1 : 0;
     return config;
+  }
+
+  /// NCCL adds parts of one type that lie together.
+  static bool adds_up_itself(const ReduceScatterParts& parts) {
+    return parts.from_type == parts.to_type && contiguous(std::span(std::as_const(parts.parts)));
   }
 
   void make_world() {
@@ -266,7 +300,7 @@ class NcclCommunicator final : public DeviceCommunicator {
         self().value == 0 ? std::string(id.internal, sizeof(id.internal)) : std::string());
     ensure(ids.front().size() == sizeof(id.internal), "rank 0 gave no id");
     std::memcpy(id.internal, ids.front().data(), sizeof(id.internal));
-    ncclConfig_t settings = config();
+    ncclConfig_t settings = config(false);
     const ncclResult_t begun =
         api_.init_rank(&world_, transport_.size(), id, self().value, &settings);
     settle(begun, "ncclCommInitRankConfig", world_);
@@ -283,7 +317,7 @@ class NcclCommunicator final : public DeviceCommunicator {
         place = index;
       }
     }
-    ncclConfig_t settings = config();
+    ncclConfig_t settings = config(true);
     ncclComm_t made = nullptr;
     settle(api_.split(world_, color, place, &made, &settings), "ncclCommSplit", world_);
     if (color != NCCL_SPLIT_NOCOLOR) {
@@ -356,20 +390,20 @@ class NcclCommunicator final : public DeviceCommunicator {
     return sent;
   }
 
-  /// Grows in the first iteration. Smaller ones stay, since freeing waits for the whole device.
-  std::byte* workspace(StreamId stream, std::size_t bytes) {
+  /// Smaller ones stay: what was enqueued with them may still run.
+  void grow(StreamId stream, std::size_t bytes) {
     std::vector<DeviceBuffer>& spaces = workspaces_[stream];
     if (spaces.empty() || spaces.back().size() < bytes) {
       spaces.emplace_back(bytes, self());
     }
-    return spaces.back().data();
   }
 
   std::int64_t sum_of_all(const OpOnStream& at, const RankGroup& group,
                           const ReduceScatterParts& parts, std::int64_t count,
                           std::int64_t part_bytes) {
     const auto bytes = static_cast<std::size_t>(part_bytes);
-    std::byte* space = workspace(at.stream_id, bytes * at_index(group.size));
+    grow(at.stream_id, bytes * at_index(group.size));
+    std::byte* space = workspaces_[at.stream_id].back().data();
     const int me = group.index_of(self());
     std::vector<std::span<std::byte>> in(at_index(group.size));
     std::vector<const std::byte*> addends(in.size());
@@ -393,6 +427,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   ncclComm_t world_ = nullptr;
   std::map<CommunicatorKey, ncclComm_t, ByKey> groups_;
   std::map<StreamId, std::vector<DeviceBuffer>> workspaces_;
+  ncclComm_t meeting_place_ = nullptr;  // one of groups_
+  std::optional<DeviceBuffer> here_;    // a number, to meet with
   std::atomic<bool> aborted_ = false;
   Watchdog watchdog_;  // last: its thread uses the rest
 };

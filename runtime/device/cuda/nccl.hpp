@@ -8,10 +8,12 @@
 //                          receives and a sum in fp32
 //   all_reduce             ncclAllReduce
 //
-// Communicators are non-blocking: a call that must wait for peers is polled, so that an abort of
-// the run, a failure inside NCCL or a time-out ends it with a BackendError. A host thread that is
-// stuck inside a launch, because the device's queue is full of work that never ends, is freed by a
-// watchdog thread, which aborts the communicators.
+// The communicator of all ranks, from which the others are split, is non-blocking: what must wait
+// for peers is polled, so that an abort of the run, a failure inside NCCL or a time-out ends it
+// with a BackendError. Those that ops use are blocking: NCCL starts a thread for every group of a
+// non-blocking one, which takes longer than a small message. A host thread that is stuck inside a
+// call, waiting for a peer or because the device's queue is full of work that never ends, is freed
+// by a watchdog thread, which aborts the communicators.
 #pragma once
 
 #include "runtime/device/cuda/communicator.hpp"

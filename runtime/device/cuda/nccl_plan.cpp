@@ -48,6 +48,10 @@ std::vector<CommunicatorLayer> communicator_layers(
       }
     }
   }
+  const RankGroup everybody{.first = 0, .stride = 1, .size = ranks};
+  if (!keys.empty() && std::ranges::find(keys, everybody, &CommunicatorKey::group) == keys.end()) {
+    keys.push_back({.stream = StreamId(0), .group = everybody});
+  }
   std::ranges::sort(keys, {}, order_of);
   const auto repeated = std::ranges::unique(keys);
   keys.erase(repeated.begin(), repeated.end());
@@ -69,6 +73,16 @@ std::vector<CommunicatorLayer> communicator_layers(
     }
   }
   return layers;
+}
+
+const CommunicatorKey& meeting_place(const std::vector<CommunicatorLayer>& layers, int ranks) {
+  const RankGroup everybody{.first = 0, .stride = 1, .size = ranks};
+  for (const CommunicatorLayer& layer : layers) {
+    if (layer.front().group == everybody) {
+      return layer.front();
+    }
+  }
+  throw InternalError("communicators, but none of all ranks");
 }
 
 std::vector<std::string> slow_connections(std::string_view log) {

@@ -26,9 +26,13 @@ struct CommunicatorKey {
 using CommunicatorLayer = std::vector<CommunicatorKey>;
 
 /// All that the programs need, in an order that is the same on all ranks. Exchanges go over all
-/// `ranks` ranks; groups of one rank need none.
+/// `ranks` ranks; groups of one rank need none. If there is any, one is of all ranks, on which they
+/// meet before a run (meeting_place).
 std::vector<CommunicatorLayer> communicator_layers(
     std::span<const std::vector<StoredProgram>* const> phases, int ranks);
+
+/// Of all ranks: the first of those in `layers`.
+const CommunicatorKey& meeting_place(const std::vector<CommunicatorLayer>& layers, int ranks);
 
 /// Slow connections in NCCL's log (NCCL_DEBUG=INFO), a line for people each: memory of the host
 /// ("via SHM") or sockets ("via NET/Socket") in place of NVLink, PCIe or RDMA. Empty: none were

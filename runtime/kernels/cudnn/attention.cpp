@@ -66,20 +66,32 @@ std::int64_t most_shared_keys(const std::vector<Section>& sections) {
   return most;
 }
 
-/// The backward's workspace: where each part begins, in bytes.
+/// Bytes of lse or delta of the longest section.
+std::int64_t statistics(const std::vector<Section>& sections, const Rows& q) {
+  std::int64_t rows = 0;
+  for (const Section& s : sections) {
+    rows = s.seen ? std::max(rows, s.q.count()) : rows;
+  }
+  return aligned(rows * q.batch * q.heads * size_of(DType::fp32));
+}
+
+/// A forward's workspace is lse as calls have it, then the call's own; a backward's is this. Where
+/// each part begins, in bytes; first is the surrogate out.
 struct Layout {
-  std::int64_t d_k = 0, d_v = 0, call = 0;
-  std::int64_t shared_keys = 0;  // rows of the parts d_k and d_v
+  std::int64_t d_k = 0, d_v = 0, lse = 0, delta = 0, call = 0;
 };
 
-Layout layout_of(const std::vector<Section>& sections, const AttentionBackwardArgs& args,
+Layout layout_of(const std::vector<Section>& sections, const Rows& q, const Rows& k,
                  SdpaDelta delta) {
-  Layout layout{.shared_keys = most_shared_keys(sections)};
   const std::int64_t keys =
-      aligned(part_of(args.d_k, {.begin = 0, .end = layout.shared_keys}).bytes());
-  layout.d_k = delta == SdpaDelta::from_out ? aligned(args.d_out.bytes()) : 0;
+      aligned(part_of(k, {.begin = 0, .end = most_shared_keys(sections)}).bytes());
+  const std::int64_t numbers = statistics(sections, q);
+  Layout layout;
+  layout.d_k = delta == SdpaDelta::from_out ? aligned(q.bytes()) : 0;
   layout.d_v = layout.d_k + keys;
-  layout.call = layout.d_v + keys;
+  layout.lse = layout.d_v + keys;
+  layout.delta = layout.lse + numbers;
+  layout.call = layout.delta + (delta == SdpaDelta::given ? numbers : 0);
   return layout;
 }
 
@@ -121,6 +133,33 @@ std::string cudnn_why_not(const Rows& q, const Rows& k, const Visibility& visibl
   return why_not(shape_of({.q = {.begin = 0, .end = 1}, .k = {.begin = 0, .end = 1}}, q, k));
 }
 
+Bytes cudnn_own_workspace(const Rows& q, const Rows& k, const Visibility& visible, Phase phase) {
+  const Sections cut = sections(visible);
+  if (phase == Phase::forward) {
+    return Bytes(statistics(cut.list, q));
+  }
+  // row_sum and d_q_sum of a call; with fewer KV heads, its plan also keeps d_k and d_v of all.
+  std::int64_t most = 0;
+  for (const Section& s : cut.list) {
+    const std::int64_t of_queries = s.q.count() * q.batch * q.heads * (1 + q.width);
+    const std::int64_t of_keys = q.heads == k.heads ? 0 : s.k.count() * k.batch * q.heads * k.width;
+    most = s.seen ? std::max(most, 4 * (of_queries + of_keys)) : most;
+  }
+  return Bytes(layout_of(cut.list, q, k, SdpaDelta::from_out).call + aligned(most));
+}
+
+std::vector<SdpaShape> CudnnAttention::shapes(const Rows& q, const Rows& k,
+                                              const Visibility& visible) {
+  expect_supported(q, k, visible);
+  std::vector<SdpaShape> all;
+  for (const Section& s : cut(visible)) {
+    if (s.seen) {
+      all.push_back(shape_of(s, q, k));
+    }
+  }
+  return all;
+}
+
 CudnnAttention::CudnnAttention(std::unique_ptr<Sdpa> sdpa, RowKernels kernels, SdpaDelta delta)
     : sdpa_(std::move(sdpa)), kernels_(std::move(kernels)), delta_(delta) {}
 
@@ -140,34 +179,37 @@ const std::vector<Section>& CudnnAttention::cut(const Visibility& visible) {
   return cuts_.emplace(key, std::move(result.list)).first->second;
 }
 
-Bytes CudnnAttention::forward_workspace(const AttentionForwardArgs& args) {
-  expect_supported(args.q, args.k, args.visible);
+Bytes CudnnAttention::call_workspace(const std::vector<Section>& list, const Rows& q, const Rows& k,
+                                     Phase phase) {
   Bytes most{};
-  for (const Section& s : cut(args.visible)) {
+  for (const Section& s : list) {
     if (s.seen) {
-      most = std::max(most, sdpa_->workspace(shape_of(s, args.q, args.k), Phase::forward));
+      most = std::max(most, sdpa_->workspace(shape_of(s, q, k), phase));
     }
   }
   return most;
 }
 
+Bytes CudnnAttention::forward_workspace(const AttentionForwardArgs& args) {
+  expect_supported(args.q, args.k, args.visible);
+  const std::vector<Section>& list = cut(args.visible);
+  return Bytes(statistics(list, args.q)) + call_workspace(list, args.q, args.k, Phase::forward);
+}
+
 Bytes CudnnAttention::backward_workspace(const AttentionBackwardArgs& args) {
   expect_supported(args.q, args.k, args.visible);
   const std::vector<Section>& list = cut(args.visible);
-  Bytes most{};
-  for (const Section& s : list) {
-    if (s.seen) {
-      most = std::max(most, sdpa_->workspace(shape_of(s, args.q, args.k), Phase::backward));
-    }
-  }
-  return Bytes(layout_of(list, args, delta_).call) + most;
+  return Bytes(layout_of(list, args.q, args.k, delta_).call) +
+         call_workspace(list, args.q, args.k, Phase::backward);
 }
 
 void CudnnAttention::forward(const AttentionForwardArgs& args, std::byte* workspace,
                              CudaStream stream) {
   expect_supported(args.q, args.k, args.visible);
   expect_type_of(args.q, {args.k, args.v, args.out});
-  for (const Section& s : cut(args.visible)) {
+  const std::vector<Section>& list = cut(args.visible);
+  const std::int64_t numbers = args.q.batch * args.q.heads;  // of a row
+  for (const Section& s : list) {
     const Rows out = part_of(args.out, s.q);
     const Rows lse = part_of(args.lse, s.q);
     if (!s.seen) {
@@ -180,8 +222,9 @@ void CudnnAttention::forward(const AttentionForwardArgs& args, std::byte* worksp
                     .k = part_of(args.k, s.k).data,
                     .v = part_of(args.v, s.k).data,
                     .out = out.data,
-                    .lse = lse.data},
-                   workspace, stream);
+                    .lse = workspace},
+                   workspace + statistics(list, args.q), stream);
+    kernels_.transpose(workspace, lse.data, numbers, s.q.count(), stream);
   }
 }
 
@@ -190,7 +233,8 @@ void CudnnAttention::backward(const AttentionBackwardArgs& args, std::byte* work
   expect_supported(args.q, args.k, args.visible);
   expect_type_of(args.q, {args.k, args.v, args.d_out, args.d_q, args.d_k, args.d_v});
   const std::vector<Section>& list = cut(args.visible);
-  const Layout layout = layout_of(list, args, delta_);
+  const Layout layout = layout_of(list, args.q, args.k, delta_);
+  const std::int64_t numbers = args.q.batch * args.q.heads;  // of a row
   Rows out = args.d_out;
   out.data = workspace;
   if (delta_ == SdpaDelta::from_out) {
@@ -219,14 +263,20 @@ void CudnnAttention::backward(const AttentionBackwardArgs& args, std::byte* work
       d_k.data = workspace + layout.d_k;
       d_v.data = workspace + layout.d_v;
     }
+    kernels_.transpose(part_of(args.lse, s.q).data, workspace + layout.lse, s.q.count(), numbers,
+                       stream);
+    if (delta_ == SdpaDelta::given) {
+      kernels_.transpose(part_of(args.delta, s.q).data, workspace + layout.delta, s.q.count(),
+                         numbers, stream);
+    }
     sdpa_->backward(shape_of(s, args.q, args.k),
                     {.q = part_of(args.q, s.q).data,
                      .k = part_of(args.k, s.k).data,
                      .v = part_of(args.v, s.k).data,
                      .d_out = part_of(args.d_out, s.q).data,
-                     .lse = part_of(args.lse, s.q).data,
+                     .lse = workspace + layout.lse,
                      .out = delta_ == SdpaDelta::from_out ? part_of(out, s.q).data : nullptr,
-                     .delta = part_of(args.delta, s.q).data,
+                     .delta = delta_ == SdpaDelta::given ? workspace + layout.delta : nullptr,
                      .d_q = d_q.data,
                      .d_k = d_k.data,
                      .d_v = d_v.data},

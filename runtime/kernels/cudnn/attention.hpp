@@ -28,6 +28,11 @@ struct RowKernels {
   /// out [n, B, H, D] <- delta / (d_out . d_out) * d_out, row by row, in fp32; 0 where d_out is 0:
   /// rows with rowsum(d_out * out) = delta. Only for SdpaDelta::from_out.
   std::function<void(const Rows& d_out, const Rows& delta, const Rows& out, CudaStream)> project;
+  /// to [columns, rows] <- from [rows, columns], numbers in fp32: statistics lie one way in a
+  /// schedule's rows and the other way in a call (sdpa.hpp).
+  std::function<void(const std::byte* from, std::byte* to, std::int64_t rows, std::int64_t columns,
+                     CudaStream)>
+      transpose;
 };
 
 /// Attention of one rank; used by one thread. Arguments are those of the host's kernels
@@ -50,8 +55,14 @@ class CudnnAttention {
   void forward(const AttentionForwardArgs& args, std::byte* workspace, CudaStream stream);
   void backward(const AttentionBackwardArgs& args, std::byte* workspace, CudaStream stream);
 
+  /// Of the calls that a block makes.
+  std::vector<SdpaShape> shapes(const Rows& q, const Rows& k, const Visibility& visible);
+  [[nodiscard]] const Sdpa& sdpa() const { return *sdpa_; }
+
  private:
   const std::vector<Section>& cut(const Visibility& visible);
+  /// Of all calls over these sections, the most that one needs.
+  Bytes call_workspace(const std::vector<Section>& list, const Rows& q, const Rows& k, Phase phase);
 
   std::unique_ptr<Sdpa> sdpa_;
   RowKernels kernels_;
@@ -61,6 +72,10 @@ class CudnnAttention {
 
 /// "" or why cuDNN cannot do this block: its mask, its type, its heads. Needs no cuDNN.
 std::string cudnn_why_not(const Rows& q, const Rows& k, const Visibility& visible);
+
+/// What of the workspaces can be told without cuDNN: all but what its plans ask for themselves.
+/// Of a block that cudnn_why_not has nothing against.
+Bytes cudnn_own_workspace(const Rows& q, const Rows& k, const Visibility& visible, Phase phase);
 
 /// A call over a section of a block whose whole rows are q and k.
 SdpaShape shape_of(const Section& section, const Rows& q, const Rows& k);

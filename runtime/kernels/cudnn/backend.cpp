@@ -18,6 +18,8 @@ constexpr cudnnBackendAttributeType_t type_of() {
     return CUDNN_TYPE_BACKEND_DESCRIPTOR;
   } else if constexpr (std::is_same_v<T, std::int64_t>) {
     return CUDNN_TYPE_INT64;
+  } else if constexpr (std::is_same_v<T, std::int32_t>) {
+    return CUDNN_TYPE_INT32;
   } else if constexpr (std::is_same_v<T, bool>) {
     return CUDNN_TYPE_BOOLEAN;
   } else if constexpr (std::is_same_v<T, char>) {
@@ -82,11 +84,12 @@ constexpr auto graph_ops = named<Raw>(CUDNN_ATTR_OPERATIONGRAPH_OPS, "OPS");
 constexpr auto graph_handle = named<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, "HANDLE");
 
 constexpr auto properties_json = named<char>(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, "JSON");
-constexpr auto properties_handle = named<cudnnHandle_t>(CUDNN_ATTR_DEVICEPROP_HANDLE, "HANDLE");
 
 constexpr auto heuristics_graph = named<Raw>(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, "GRAPH");
 constexpr auto heuristics_mode = named<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE, "MODE");
 constexpr auto heuristics_properties = named<Raw>(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, "DEVICEPROP");
+constexpr auto heuristics_sms =
+    named<std::int32_t>(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET, "SM_COUNT_TARGET");
 constexpr auto heuristics_results = named<Raw>(CUDNN_ATTR_ENGINEHEUR_RESULTS, "RESULTS");
 
 constexpr auto config_engine = named<Raw>(CUDNN_ATTR_ENGINECFG_ENGINE, "ENGINE");
@@ -288,22 +291,15 @@ Descriptor device_properties(std::string_view json) {
   return properties;
 }
 
-std::string device_properties_of(cudnnHandle_t handle) {
-  Descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "device properties");
-  properties.set(attribute::properties_handle, handle).finalize();
-  std::string text(
-      static_cast<std::size_t>(properties.get(attribute::properties_json, std::span<char>())),
-      '\0');
-  properties.get(attribute::properties_json, std::span<char>(text));
-  return text.substr(0, text.find('\0'));  // without the terminating zero
-}
-
-std::vector<Descriptor> engine_configs(const Descriptor& graph, const Target& target) {
+std::vector<Descriptor> engine_configs(const Descriptor& graph, const Target& target, int sms) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "engine heuristics");
   heuristics.set(attribute::heuristics_graph, graph)
       .set(attribute::heuristics_mode, CUDNN_HEUR_MODE_A);
   if (target.properties != nullptr) {
     heuristics.set(attribute::heuristics_properties, *target.properties);
+  }
+  if (sms > 0) {
+    heuristics.set(attribute::heuristics_sms, sms);
   }
   heuristics.finalize();
   // The first answer is an upper bound; how many there are is known when they are fetched.

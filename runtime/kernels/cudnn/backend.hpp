@@ -155,11 +155,10 @@ class Graph {
 
 /// A DEVICEPROP descriptor from its JSON text.
 Descriptor device_properties(std::string_view json);
-/// The JSON text of the properties of the handle's device.
-std::string device_properties_of(cudnnHandle_t handle);
 
-/// Engine configurations that cuDNN's heuristics propose, best first; may be empty.
-std::vector<Descriptor> engine_configs(const Descriptor& graph, const Target& target);
+/// Engine configurations that cuDNN's heuristics propose, best first; may be empty. `sms`: that
+/// they are to use; 0: all.
+std::vector<Descriptor> engine_configs(const Descriptor& graph, const Target& target, int sms = 0);
 /// The number of a configuration's engine.
 std::int64_t engine_of(const Descriptor& config);
 /// Compiles; takes about a second. Throws when this engine cannot after all.

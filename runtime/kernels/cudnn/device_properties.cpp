@@ -2,14 +2,6 @@
 
 #include "base/json.hpp"
 
-#if defined(SPP_CUDNN)
-#include "runtime/kernels/cudnn/backend.hpp"
-
-#include <memory>
-#else
-#include "base/error.hpp"
-#endif
-
 namespace spp::runtime {
 
 DeviceProperties h200(int sms) {
@@ -51,28 +43,5 @@ std::string to_json(const DeviceProperties& device) {
   };
   return json.dump();
 }
-
-std::string with_sms(std::string_view json, int sms) {
-  Json device = parse_json(json, "device properties of cuDNN");
-  device["multiProcessorCount"] = sms;
-  return device.dump();
-}
-
-#if defined(SPP_CUDNN)
-
-std::string live_device_json() {
-  cudnnHandle_t handle = nullptr;
-  cudnn::check(cudnnCreate(&handle), "cudnnCreate");
-  const std::unique_ptr<cudnnContext, cudnnStatus_t (*)(cudnnHandle_t)> owned(handle, cudnnDestroy);
-  return cudnn::device_properties_of(handle);
-}
-
-#else
-
-std::string live_device_json() {
-  throw BackendError("cudnnCreate", "not compiled in: cuDNN was not found", -1);
-}
-
-#endif
 
 }  // namespace spp::runtime

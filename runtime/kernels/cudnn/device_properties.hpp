@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 namespace spp::runtime {
 
@@ -31,12 +30,5 @@ DeviceProperties h200(int sms = 132);
 
 /// The text that cuDNN takes (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
 std::string to_json(const DeviceProperties& device);
-
-/// `json` (of one device) with another number of SMs: plans for a green context.
-std::string with_sms(std::string_view json, int sms);
-
-/// The same text of the calling thread's current device. BackendError when there is none, or cuDNN
-/// is not compiled in.
-std::string live_device_json();
 
 }  // namespace spp::runtime

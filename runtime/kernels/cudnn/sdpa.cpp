@@ -5,13 +5,15 @@
 #include <fmt/format.h>
 
 #if defined(SPP_CUDNN)
-#include "runtime/kernels/cudnn/device_properties.hpp"
+#include "runtime/kernels/cudnn/plan_cache.hpp"
 #include "runtime/kernels/cudnn/sdpa_graph.hpp"
+#include "runtime/kernels/cudnn/versions.hpp"
 
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
+#include <mutex>
+#include <utility>
 #endif
 
 namespace spp::runtime {
@@ -60,91 +62,33 @@ std::string why_not(const SdpaShape& shape) {
 
 namespace {
 
-using cudnn::Descriptor;
-using cudnn::Graph;
-using cudnn::Target;
 using cudnn::VariantPack;
 namespace uid = cudnn::uid;
 
-/// Sizes start at multiples of this, as cudaMalloc's do.
-constexpr std::int64_t alignment = 256;
-std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
-/// Workspace of a call: row_sum, d_q_sum, then the plan's own.
-struct Workspace {
-  std::int64_t row_sum = 0, d_q_sum = 0, plan = 0;  // bytes
-  [[nodiscard]] Bytes bytes() const { return Bytes(aligned(row_sum) + aligned(d_q_sum) + plan); }
-};
-
-Workspace workspace_for(const SdpaShape& shape, Phase phase, const SdpaOptions& options) {
-  if (phase == Phase::forward) {
-    return {};
-  }
-  const std::int64_t rows = shape.batch * shape.q_heads * shape.q_rows;
-  return {.row_sum = 4 * rows, .d_q_sum = options.deterministic ? 0 : 4 * rows * shape.head_dim};
+cudnn::PlanOptions plan_options(const SdpaOptions& options) {
+  return {.deterministic = options.deterministic, .delta = options.delta, .sms = options.sms};
 }
-
-Graph graph_of(const SdpaShape& shape, Phase phase, const SdpaOptions& options) {
-  if (const std::string why = why_not(shape); !why.empty()) {
-    throw BackendError("cuDNN attention", fmt::format("{}: {}", to_string(shape), why), -1);
-  }
-  return phase == Phase::forward ? cudnn::forward_graph(shape)
-                                 : cudnn::backward_graph(shape, options);
-}
-
-struct Plan {
-  Graph graph;  // kept, with `config`: cuDNN does not say what a plan still refers to
-  Descriptor config;
-  Descriptor compiled;
-  Workspace workspace;
-};
-
-/// The first of the configurations that compiles.
-Plan first_plan(Graph graph, std::vector<Descriptor> configs, const SdpaShape& shape, Phase phase,
-                const SdpaOptions& options, const Target& target) {
-  std::string last = "its heuristics know no engine";
-  for (Descriptor& config : configs) {
-    try {
-      Descriptor compiled = cudnn::make_plan(config, target);
-      Workspace workspace = workspace_for(shape, phase, options);
-      workspace.plan = cudnn::workspace_of(compiled);
-      return {.graph = std::move(graph),
-              .config = std::move(config),
-              .compiled = std::move(compiled),
-              .workspace = workspace};
-    } catch (const BackendError& e) {
-      last = e.what();
-    }
-  }
-  throw BackendError("cuDNN attention",
-                     fmt::format("no {} plan for {}: {}", to_string(phase), to_string(shape), last),
-                     -1);
-}
-
-struct Handle {
-  cudnnHandle_t raw = nullptr;
-  Handle() { cudnn::check(cudnnCreate(&raw), "cudnnCreate"); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  ~Handle() { cudnnDestroy(raw); }
-};
 
 class CudnnSdpa final : public Sdpa {
  public:
   explicit CudnnSdpa(const SdpaOptions& options) : options_(options) {
-    if (options.sms > 0) {
-      part_ =
-          cudnn::device_properties(with_sms(cudnn::device_properties_of(handle_.raw), options.sms));
-    }
+    const std::shared_ptr<const void> context = entered();
+    handle_ = std::make_unique<cudnn::Handle>();
+  }
+  CudnnSdpa(const CudnnSdpa&) = delete;
+  CudnnSdpa& operator=(const CudnnSdpa&) = delete;
+  ~CudnnSdpa() override {
+    const std::shared_ptr<const void> context = entered();
+    handle_.reset();
   }
 
   Bytes workspace(const SdpaShape& shape, Phase phase) override {
-    return plan(shape, phase).workspace.bytes();
+    return entry(shape, phase).plan.workspace.bytes();
   }
 
   void forward(const SdpaShape& shape, const SdpaForward& t, std::byte* workspace,
                CudaStream stream) override {
-    const Plan& p = plan(shape, Phase::forward);
+    cudnn::PlanCache::Entry& e = entry(shape, Phase::forward);
     const Numbers numbers(shape);
     VariantPack pack = numbers.pack();
     pack.add(uid::q, t.q);
@@ -152,12 +96,12 @@ class CudnnSdpa final : public Sdpa {
     pack.add(uid::v, t.v);
     pack.add(uid::out, t.out);
     pack.add(uid::lse, t.lse);
-    execute(p, pack, workspace, stream);
+    execute(e, pack, workspace, stream);
   }
 
   void backward(const SdpaShape& shape, const SdpaBackward& t, std::byte* workspace,
                 CudaStream stream) override {
-    const Plan& p = plan(shape, Phase::backward);
+    cudnn::PlanCache::Entry& e = entry(shape, Phase::backward);
     const Numbers numbers(shape);
     VariantPack pack = numbers.pack();
     pack.add(uid::dropout, &numbers.one);
@@ -176,12 +120,20 @@ class CudnnSdpa final : public Sdpa {
     pack.add(uid::d_k, t.d_k);
     pack.add(uid::d_v, t.d_v);
     pack.add(uid::row_sum, workspace);
-    workspace += aligned(p.workspace.row_sum);
-    if (p.workspace.d_q_sum > 0) {
+    workspace += cudnn::aligned(e.plan.workspace.row_sum);
+    if (e.plan.workspace.d_q_sum > 0) {
       pack.add(uid::d_q_sum, workspace);
-      workspace += aligned(p.workspace.d_q_sum);
+      workspace += cudnn::aligned(e.plan.workspace.d_q_sum);
     }
-    execute(p, pack, workspace, stream);
+    execute(e, pack, workspace, stream);
+  }
+
+  [[nodiscard]] std::set<int> plan_sms() const override {
+    std::set<int> sms;
+    for (const auto& [call, e] : used_) {
+      sms.insert(e->plan.sms);
+    }
+    return sms;
   }
 
  private:
@@ -209,30 +161,30 @@ class CudnnSdpa final : public Sdpa {
     std::int32_t diagonal;
   };
 
-  const Plan& plan(const SdpaShape& shape, Phase phase) {
-    const auto key = std::pair(shape, phase);
-    const auto found = plans_.find(key);
-    if (found != plans_.end()) {
-      return found->second;
+  cudnn::PlanCache::Entry& entry(const SdpaShape& shape, Phase phase) {
+    cudnn::PlanCache::Entry*& found = used_[{shape, phase}];
+    if (found == nullptr) {
+      found =
+          &cudnn::plans_of_process().find(options_.device, shape, phase, plan_options(options_));
     }
-    Graph graph = graph_of(shape, phase, options_);
-    const Target target{.handle = handle_.raw, .properties = part_ ? &*part_ : nullptr};
-    std::vector<Descriptor> configs = cudnn::engine_configs(graph.finalize(target), target);
-    return plans_
-        .emplace(key,
-                 first_plan(std::move(graph), std::move(configs), shape, phase, options_, target))
-        .first->second;
+    return *found;
   }
 
-  void execute(const Plan& p, const VariantPack& pack, std::byte* workspace, CudaStream stream) {
-    cudnn::check(cudnnSetStream(handle_.raw, stream), "cudnnSetStream");
-    pack.execute(handle_.raw, p.compiled, workspace);
+  [[nodiscard]] std::shared_ptr<const void> entered() const {
+    return options_.enter ? options_.enter() : nullptr;
+  }
+
+  void execute(cudnn::PlanCache::Entry& e, const VariantPack& pack, std::byte* workspace,
+               CudaStream stream) {
+    const std::shared_ptr<const void> context = entered();
+    cudnn::check(cudnnSetStream(handle_->raw(), stream), "cudnnSetStream");
+    const std::scoped_lock lock(e.executing);
+    pack.execute(handle_->raw(), e.plan.compiled, workspace);
   }
 
   SdpaOptions options_;
-  Handle handle_;
-  std::optional<Descriptor> part_;  // properties of the part of the device that plans are for
-  std::map<std::pair<SdpaShape, Phase>, Plan> plans_;
+  std::unique_ptr<cudnn::Handle> handle_;  // made and destroyed in the streams' context
+  std::map<std::pair<SdpaShape, Phase>, cudnn::PlanCache::Entry*> used_;
 };
 
 }  // namespace
@@ -241,28 +193,28 @@ std::unique_ptr<Sdpa> make_sdpa(const SdpaOptions& options) {
   return std::make_unique<CudnnSdpa>(options);
 }
 
-std::string sdpa_why_not() { return ""; }
-std::string sdpa_version() {
-  const std::size_t version = cudnnGetVersion();
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+std::string sdpa_why_not() { return cudnn::version_why_not(cudnnGetVersion()); }
+std::string sdpa_why_not(const SdpaShape& shape, Phase phase) {
+  return cudnn::version_why_not(cudnnGetVersion(), shape, phase);
 }
+std::string sdpa_version() { return cudnn::version_text(cudnnGetVersion()); }
 
 SdpaSupport sdpa_support(const SdpaShape& shape, Phase phase, std::string_view device_json,
                          SdpaDepth depth, const SdpaOptions& options) {
-  const Descriptor properties = cudnn::device_properties(
-      options.sms > 0 ? with_sms(device_json, options.sms) : std::string(device_json));
-  const Target target{.properties = &properties};
-  Graph graph = graph_of(shape, phase, options);
-  std::vector<Descriptor> configs = cudnn::engine_configs(graph.finalize(target), target);
-  SdpaSupport support{.operations = static_cast<int>(graph.operations())};
-  for (const Descriptor& config : configs) {
+  const cudnn::Descriptor properties = cudnn::device_properties(device_json);
+  const cudnn::Target target{.properties = &properties};
+  const cudnn::Proposal proposal = cudnn::propose(shape, phase, plan_options(options), target);
+  SdpaSupport support{.engines = {},
+                      .operations = static_cast<int>(proposal.graph.operations()),
+                      .sms = proposal.sms};
+  for (const cudnn::Descriptor& config : proposal.configs) {
     support.engines.push_back(cudnn::engine_of(config));
   }
   if (depth == SdpaDepth::plan) {
-    const Plan plan =
-        first_plan(std::move(graph), std::move(configs), shape, phase, options, target);
+    const cudnn::Plan plan = cudnn::compile(shape, phase, plan_options(options), target);
     support.engine = cudnn::engine_of(plan.config);
     support.workspace = plan.workspace.bytes();
+    support.sms = plan.sms;
   }
   return support;
 }
@@ -270,6 +222,7 @@ SdpaSupport sdpa_support(const SdpaShape& shape, Phase phase, std::string_view d
 #else
 
 std::string sdpa_why_not() { return "not compiled in: cuDNN was not found"; }
+std::string sdpa_why_not(const SdpaShape&, Phase) { return sdpa_why_not(); }
 std::string sdpa_version() { return ""; }
 
 std::unique_ptr<Sdpa> make_sdpa(const SdpaOptions&) {

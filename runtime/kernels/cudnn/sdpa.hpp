@@ -12,7 +12,9 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,7 +34,9 @@ std::string_view to_string(SdpaMask mask);
 
 /// One call. Tensors are dense rows, tokens outermost, as runtime/rows.hpp has them: q, out, d_out,
 /// d_q [q_rows, batch, q_heads, head_dim], k, v, d_k, d_v [k_rows, batch, kv_heads, head_dim] of
-/// `dtype`; lse and delta [q_rows, batch, q_heads] fp32.
+/// `dtype`. lse and delta are not: [batch, q_heads, q_rows] fp32, dense. cudnn-frontend gives cuDNN
+/// no other layout of them (strides {heads rows, rows, 1, 1}), so nobody knows whether all engines
+/// would heed one.
 struct SdpaShape {
   std::int64_t batch = 1;
   std::int64_t q_rows = 0;
@@ -49,8 +53,8 @@ std::string to_string(const SdpaShape& shape);
 /// device takes the graph is another matter: sdpa_support.
 std::string why_not(const SdpaShape& shape);
 
-/// Device memory. The softmax scale is 1/sqrt(head_dim), LSE the natural logarithm. Pointers to
-/// q, k, v, out and their gradients are multiples of 16, to lse and delta of 4.
+/// Device memory. The softmax scale is 1/sqrt(head_dim), LSE the natural logarithm. Pointers are
+/// multiples of 16.
 struct SdpaForward {
   const std::byte *q = nullptr, *k = nullptr, *v = nullptr;
   std::byte *out = nullptr, *lse = nullptr;  // written
@@ -79,6 +83,9 @@ class Sdpa {
                        CudaStream stream) = 0;
   virtual void backward(const SdpaShape& shape, const SdpaBackward& tensors, std::byte* workspace,
                         CudaStream stream) = 0;
+  /// Of the plans that calls have used: the numbers of SMs that they are made for; 0: the whole
+  /// device.
+  [[nodiscard]] virtual std::set<int> plan_sms() const { return {}; }
 };
 
 /// Where the backward takes delta = rowsum(d_out * out) from.
@@ -93,14 +100,22 @@ struct SdpaOptions {
   /// k_rows bytes of workspace: for tests, not for long blocks.
   bool deterministic = false;
   SdpaDelta delta = SdpaDelta::from_out;
-  int sms = 0;  // that plans are made for (those of a green context); 0: all of the device
+  /// That plans are wanted for (those of a green context); 0: all of the device. Where cuDNN has
+  /// none, they are for all of it (Sdpa::plan_sms).
+  int sms = 0;
+  int device = 0;  // CUDA's number of the calling thread's: plans are kept by it
+  /// Makes the context that streams belong to the calling thread's current one for as long as the
+  /// result lives: cuDNN refuses streams of another context than its handle's. Empty: it is.
+  std::function<std::shared_ptr<const void>()> enter = nullptr;
 };
 
-/// cuDNN on the calling thread's current device; plans are kept by shape. BackendError when cuDNN
-/// does not start or is not compiled in.
+/// cuDNN on the calling thread's current device; plans are kept for the whole process, by shape.
+/// BackendError when cuDNN does not start or is not compiled in.
 std::unique_ptr<Sdpa> make_sdpa(const SdpaOptions& options = {});
-/// "" or why make_sdpa cannot: "not compiled in: cuDNN was not found".
+/// "" or why make_sdpa cannot: "not compiled in: cuDNN was not found", a version that is wrong.
 std::string sdpa_why_not();
+/// "" or why a call is none for the version of cuDNN that is loaded.
+std::string sdpa_why_not(const SdpaShape& shape, Phase phase);
 /// Of cuDNN as loaded: "9.19.0"; "" when it is not compiled in.
 std::string sdpa_version();
 
@@ -110,6 +125,7 @@ struct SdpaSupport {
   std::int64_t engine = -1;           // of the plan
   Bytes workspace{};                  // of the plan, this code's own buffers included
   int operations = 0;                 // of the graph
+  int sms = 0;                        // that engines are for; 0: all of the device
 };
 enum class SdpaDepth : std::uint8_t { heuristics, plan };
 /// `plan` compiles (about a second) and needs a libcuda, if only a dummy (tests/dummy_libcuda).

@@ -65,11 +65,13 @@ class Builder {
     const Tensor& d_p = graph_.matmul(d_out, transposed(uid::v, key_), square());
     const Tensor& centred = graph_.pointwise(CUDNN_POINTWISE_SUB, d_p, delta, square());
     const Tensor& weighted = graph_.pointwise(CUDNN_POINTWISE_MUL, centred, p, square());
-    const Tensor& d_s = graph_.pointwise(CUDNN_POINTWISE_MUL, weighted, scale, square(io_));
+    const Tensor& d_s = graph_.pointwise(CUDNN_POINTWISE_MUL, weighted, scale, square());
     to_keys(graph_.reshape(d_s, square_transposed()), q, uid::d_k);
 
     // dQ = dS K. The faster kernel adds up over blocks of keys in fp32 memory, in any order.
-    const Tensor& k = graph_.reshape(k_transposed, graph_.inner(dims(key_)));
+    // K again, where it lies: with its own strides, as cudnn-frontend has it.
+    const Tensor& k =
+        graph_.reshape(k_transposed, graph_.tensor({.dims = dims(key_), .strides = strides(key_)}));
     if (options.deterministic) {
       graph_.matmul(d_s, k, stored(uid::d_q, query_));
     } else {
@@ -106,13 +108,13 @@ class Builder {
     return graph_.tensor(
         {.kind = TensorSpec::Kind::real, .uid = id, .dims = d, .strides = s, .dtype = io_});
   }
-  /// lse, delta or row_sum. A run of rows of few heads may begin at any multiple of 4 bytes.
+  /// lse, delta or row_sum: [batch, heads, rows, 1], dense whatever the layout of the others is, as
+  /// cudnn-frontend has them.
   Tensor& row_values(std::int64_t id) {
     return graph_.tensor({.kind = TensorSpec::Kind::real,
                           .uid = id,
                           .dims = dims(row_),
-                          .strides = strides(row_),
-                          .alignment = 4});
+                          .strides = dense_strides(dims(row_))});
   }
   Tensor& number(std::int64_t id, cudnnDataType_t dtype) {
     return graph_.tensor({.kind = TensorSpec::Kind::value, .uid = id, .dtype = dtype});

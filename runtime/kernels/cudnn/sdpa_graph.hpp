@@ -2,7 +2,7 @@
 // engines recognise and run as one fused kernel (FlashAttention, Dao, arXiv:2307.08691). The graphs
 // are those that cudnn-frontend 1.23 emits (node/scaled_dot_product_flash_attention.h), as cuDNN's
 // own log shows them. cuDNN sees [batch, heads, rows, width]; strides say that tokens are outermost
-// in memory.
+// in memory. Statistics (lse, delta, row_sum) are dense in that order.
 //
 //   forward    S = scale Q K^T, hidden: -inf     m = row max of S     l = row sum of e^(S - m)
 //              lse = m + log l                   O = (e^(S - m) / l) V
@@ -31,7 +31,7 @@ enum : std::int64_t {
   d_k,
   d_v,
   d_q_sum,         // fp32, dense [batch, heads, rows, width]: written, then cast to d_q
-  row_sum,         // fp32 [q_rows, batch, q_heads]: written, then read as delta
+  row_sum,         // fp32, dense [batch, heads, rows]: written, then read as delta
   scale,           // float
   dropout,         // float, 1
   one,             // float, 1; SdpaDelta::given only

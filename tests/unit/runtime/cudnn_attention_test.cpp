@@ -34,6 +34,14 @@ Rows rows_of(const std::byte* data, DType dtype, const test::Shape& shape) {
           .width = shape.width};
 }
 
+void transpose(const std::byte* from, std::byte* to, std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      std::memcpy(to + 4 * (c * rows + r), from + 4 * (r * columns + c), 4);
+    }
+  }
+}
+
 /// cuDNN's calls, on the host. Workspaces are overwritten, to find who reads what is gone.
 class HostSdpa final : public Sdpa {
  public:
@@ -46,13 +54,15 @@ class HostSdpa final : public Sdpa {
   void forward(const SdpaShape& shape, const SdpaForward& t, std::byte* workspace,
                CudaStream) override {
     begin(shape, Phase::forward, workspace);
+    Tensor lse(DType::fp32, {shape.q_rows, shape.batch, shape.q_heads, 1});
     kernels_->forward({.q = query(shape, t.q),
                        .k = key(shape, t.k),
                        .v = key(shape, t.v),
                        .out = query(shape, t.out),
-                       .lse = numbers(shape, t.lse),
+                       .lse = lse.rows(),
                        .visible = visibility_of(shape)},
                       {});
+    transpose(lse.rows().data, t.lse, shape.q_rows, shape.batch * shape.q_heads);
   }
   void backward(const SdpaShape& shape, const SdpaBackward& t, std::byte* workspace,
                 CudaStream) override {
@@ -60,19 +70,21 @@ class HostSdpa final : public Sdpa {
     Tensor sum(DType::fp32, {shape.q_rows, shape.batch, shape.q_heads, 1});
     if (delta_ == SdpaDelta::from_out) {
       row_dot(query(shape, t.out), query(shape, t.d_out), sum.rows());
+    } else {
+      sum = rows_first(shape, t.delta);
     }
-    kernels_->backward(
-        {.q = query(shape, t.q),
-         .k = key(shape, t.k),
-         .v = key(shape, t.v),
-         .d_out = query(shape, t.d_out),
-         .lse = numbers(shape, t.lse),
-         .delta = delta_ == SdpaDelta::from_out ? sum.rows() : numbers(shape, t.delta),
-         .d_q = query(shape, t.d_q),
-         .d_k = key(shape, t.d_k),
-         .d_v = key(shape, t.d_v),
-         .visible = visibility_of(shape)},
-        {});
+    Tensor lse = rows_first(shape, t.lse);
+    kernels_->backward({.q = query(shape, t.q),
+                        .k = key(shape, t.k),
+                        .v = key(shape, t.v),
+                        .d_out = query(shape, t.d_out),
+                        .lse = lse.rows(),
+                        .delta = sum.rows(),
+                        .d_q = query(shape, t.d_q),
+                        .d_k = key(shape, t.d_k),
+                        .d_v = key(shape, t.d_v),
+                        .visible = visibility_of(shape)},
+                       {});
   }
 
  private:
@@ -82,8 +94,11 @@ class HostSdpa final : public Sdpa {
   static Rows key(const SdpaShape& s, const std::byte* data) {
     return rows_of(data, s.dtype, {s.k_rows, s.batch, s.kv_heads, s.head_dim});
   }
-  static Rows numbers(const SdpaShape& s, const std::byte* data) {
-    return rows_of(data, DType::fp32, {s.q_rows, s.batch, s.q_heads, 1});
+  /// Statistics as rows have them, of those that a call has.
+  static Tensor rows_first(const SdpaShape& s, const std::byte* data) {
+    Tensor rows(DType::fp32, {s.q_rows, s.batch, s.q_heads, 1});
+    transpose(data, rows.rows().data, s.batch * s.q_heads, s.q_rows);
+    return rows;
   }
   void begin(const SdpaShape& shape, Phase phase, std::byte* scratch) {
     ++*calls_;
@@ -97,23 +112,26 @@ class HostSdpa final : public Sdpa {
 };
 
 RowKernels host_row_kernels() {
-  return {.fill = [](const Rows& rows, float value, CudaStream) { fill(rows, value); },
-          .accumulate = [](const Rows& sum, const Rows& part,
-                           CudaStream) { accumulate(sum, part, false); },
-          .project =
-              [](const Rows& d_out, const Rows& delta, const Rows& out, CudaStream) {
-                for (std::int64_t r = 0; r < delta.elements(); ++r) {
-                  float square = 0;
-                  for (std::int64_t d = r * d_out.width; d < (r + 1) * d_out.width; ++d) {
-                    const float x = load(d_out.dtype, d_out.data, d);
-                    square += x * x;
-                  }
-                  const float factor = square > 0 ? load(DType::fp32, delta.data, r) / square : 0;
-                  for (std::int64_t d = r * d_out.width; d < (r + 1) * d_out.width; ++d) {
-                    store(out.dtype, out.data, d, factor * load(d_out.dtype, d_out.data, d));
-                  }
-                }
-              }};
+  return {
+      .fill = [](const Rows& rows, float value, CudaStream) { fill(rows, value); },
+      .accumulate = [](const Rows& sum, const Rows& part,
+                       CudaStream) { accumulate(sum, part, false); },
+      .project =
+          [](const Rows& d_out, const Rows& delta, const Rows& out, CudaStream) {
+            for (std::int64_t r = 0; r < delta.elements(); ++r) {
+              float square = 0;
+              for (std::int64_t d = r * d_out.width; d < (r + 1) * d_out.width; ++d) {
+                const float x = load(d_out.dtype, d_out.data, d);
+                square += x * x;
+              }
+              const float factor = square > 0 ? load(DType::fp32, delta.data, r) / square : 0;
+              for (std::int64_t d = r * d_out.width; d < (r + 1) * d_out.width; ++d) {
+                store(out.dtype, out.data, d, factor * load(d_out.dtype, d_out.data, d));
+              }
+            }
+          },
+      .transpose = [](const std::byte* from, std::byte* to, std::int64_t rows, std::int64_t columns,
+                      CudaStream) { transpose(from, to, rows, columns); }};
 }
 
 struct Block {

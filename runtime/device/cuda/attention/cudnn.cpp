@@ -6,43 +6,91 @@
 #include "runtime/kernels/cudnn/attention.hpp"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 #include <vector>
 
 namespace spp::runtime::cuda {
 namespace {
 
+SdpaOptions options_for(const StreamSource* streams) {
+  SdpaOptions options;
+  check(cudaGetDevice(&options.device), "cudaGetDevice");
+  if (streams != nullptr) {
+    options.sms = streams->multiprocessors();
+    options.enter = [streams] { return streams->enter(); };
+  }
+  return options;
+}
+
 class CudnnKernels final : public DeviceAttention {
  public:
-  explicit CudnnKernels(int multiprocessors)
+  explicit CudnnKernels(const StreamSource* streams)
       : attention_(
-            make_sdpa({.sms = multiprocessors}),
+            make_sdpa(options_for(streams)),
             {.fill = [](const Rows& rows, float value,
                         CudaStream stream) { cuda::fill(rows, value, stream); },
              .accumulate = [](const Rows& sum, const Rows& part,
                               CudaStream stream) { cuda::accumulate(sum, part, false, stream); },
              .project = [](const Rows& d_out, const Rows& delta, const Rows& out,
-                           CudaStream stream) { cuda::project(d_out, delta, out, stream); }}) {}
+                           CudaStream stream) { cuda::project(d_out, delta, out, stream); },
+             .transpose = cuda::transpose}) {}
 
+  void prepare(const AttentionForwardArgs& args, cudaStream_t stream) override {
+    grow(attention_.forward_workspace(args));
+    if (is_new(args.q, args.k, args.visible, Phase::forward)) {
+      forward(args, stream);  // what is compiled may be loaded at its first launch only
+    }
+  }
+  void prepare(const AttentionBackwardArgs& args, cudaStream_t stream) override {
+    grow(attention_.backward_workspace(args));
+    if (is_new(args.q, args.k, args.visible, Phase::backward)) {
+      backward(args, stream);
+    }
+  }
   void forward(const AttentionForwardArgs& args, cudaStream_t stream) override {
-    attention_.forward(args, workspace(attention_.forward_workspace(args)), stream);
+    attention_.forward(args, workspaces_.back().data(), stream);
   }
   void backward(const AttentionBackwardArgs& args, cudaStream_t stream) override {
-    attention_.backward(args, workspace(attention_.backward_workspace(args)), stream);
+    attention_.backward(args, workspaces_.back().data(), stream);
   }
+  [[nodiscard]] std::set<int> made_for() const override { return attention_.sdpa().plan_sms(); }
 
  private:
-  /// Grows in the first iteration. Smaller ones stay, since freeing waits for the whole device.
-  std::byte* workspace(Bytes needed) {
+  /// Smaller ones stay: calls that were enqueued with them may still run.
+  void grow(Bytes needed) {
     const auto bytes = static_cast<std::size_t>(needed.value());
     if (workspaces_.empty() || workspaces_.back().size() < bytes) {
       workspaces_.emplace_back(std::max<std::size_t>(bytes, 256));
     }
-    return workspaces_.back().data();
+  }
+  /// Whether one of the calls that a block makes has not been prepared.
+  bool is_new(const Rows& q, const Rows& k, const Visibility& visible, Phase phase) {
+    bool some = false;
+    for (const SdpaShape& shape : attention_.shapes(q, k, visible)) {
+      some = prepared_.insert({shape, phase}).second || some;
+    }
+    return some;
   }
 
   CudnnAttention attention_;
   std::vector<DeviceBuffer> workspaces_;
+  std::set<std::pair<SdpaShape, Phase>> prepared_;
 };
+
+/// The version that is loaded may be known to do some calls of a block wrongly.
+std::string version_why_not(const Rows& q, const Rows& k, const Visibility& visible) {
+  for (const Section& section : sections(visible).list) {
+    for (const Phase phase : {Phase::forward, Phase::backward}) {
+      if (section.seen) {
+        if (std::string why = sdpa_why_not(shape_of(section, q, k), phase); !why.empty()) {
+          return why;
+        }
+      }
+    }
+  }
+  return "";
+}
 
 std::string why_not(const Problem& problem, const TokenSet& q_tokens, const TokenSet& k_tokens) {
   if (std::string missing = sdpa_why_not(); !missing.empty()) {
@@ -57,19 +105,28 @@ std::string why_not(const Problem& problem, const TokenSet& q_tokens, const Toke
   Rows k = q;
   k.heads = problem.kv_heads;
   k.count = k_tokens.count();
-  return cudnn_why_not(
-      q, k, {.q_tokens = q_tokens, .k_tokens = k_tokens, .mask = problem.mask, .seq = problem.seq});
+  const Visibility visible{
+      .q_tokens = q_tokens, .k_tokens = k_tokens, .mask = problem.mask, .seq = problem.seq};
+  std::string why = cudnn_why_not(q, k, visible);
+  return why.empty() ? version_why_not(q, k, visible) : why;
 }
 
-std::unique_ptr<DeviceAttention> make(int multiprocessors) {
-  return std::make_unique<CudnnKernels>(multiprocessors);
+Bytes workspace(const Rows& q, const Rows& k, const Visibility& visible, Phase phase) {
+  return cudnn_own_workspace(q, k, visible, phase);
+}
+
+std::unique_ptr<DeviceAttention> make(const StreamSource* streams) {
+  return std::make_unique<CudnnKernels>(streams);
 }
 
 }  // namespace
 
 namespace device_attention {
-extern const DeviceAttentionBackend cudnn{
-    .name = "cudnn", .title = "cuDNN's SDPA graphs", .why_not = why_not, .make = make};
+extern const DeviceAttentionBackend cudnn{.name = "cudnn",
+                                          .title = "cuDNN's SDPA graphs",
+                                          .why_not = why_not,
+                                          .workspace = workspace,
+                                          .make = make};
 }  // namespace device_attention
 
 }  // namespace spp::runtime::cuda

@@ -1,9 +1,11 @@
 // Plain loops in fp32, for any mask: so that everything can be tested on any GPU.
+#include "base/error.hpp"
 #include "runtime/device/cuda/attention.hpp"
 #include "runtime/device/cuda/attention/reference_kernels.hpp"
 #include "runtime/device/cuda/cuda.hpp"
 #include "runtime/device/cuda/seen_rows.hpp"
 
+#include <algorithm>
 #include <deque>
 
 namespace spp::runtime::cuda {
@@ -15,11 +17,18 @@ bool same(const Visibility& a, const Visibility& b) {
 
 class ReferenceAttention final : public DeviceAttention {
  public:
+  ReferenceAttention() { load_reference_kernels(); }
+  void prepare(const AttentionForwardArgs& args, cudaStream_t stream) override {
+    make_table(args.visible, stream);
+  }
+  void prepare(const AttentionBackwardArgs& args, cudaStream_t stream) override {
+    make_table(args.visible, stream);
+  }
   void forward(const AttentionForwardArgs& args, cudaStream_t stream) override {
-    reference_forward(args, seen(args.visible, stream), stream);
+    reference_forward(args, table(args.visible), stream);
   }
   void backward(const AttentionBackwardArgs& args, cudaStream_t stream) override {
-    reference_backward(args, seen(args.visible, stream), stream);
+    reference_backward(args, table(args.visible), stream);
   }
 
  private:
@@ -28,32 +37,51 @@ class ReferenceAttention final : public DeviceAttention {
     DeviceBuffer rows;
   };
 
-  /// The table of a block, made at its first use; as many as a program has different blocks.
-  const SeenKeyRows* seen(const Visibility& visible, cudaStream_t stream) {
-    for (const Table& table : tables_) {
-      if (same(table.visible, visible)) {
-        return reinterpret_cast<const SeenKeyRows*>(table.rows.data());
-      }
+  /// Of a block that was prepared; null: it was not.
+  [[nodiscard]] const SeenKeyRows* find(const Visibility& visible) const {
+    const auto at = std::ranges::find_if(
+        tables_, [&](const Table& table) { return same(table.visible, visible); });
+    return at == tables_.end() ? nullptr : reinterpret_cast<const SeenKeyRows*>(at->rows.data());
+  }
+  [[nodiscard]] const SeenKeyRows* table(const Visibility& visible) const {
+    const SeenKeyRows* found = find(visible);
+    ensure(found != nullptr, "attention over a block that was not prepared");
+    return found;
+  }
+  /// As many as a program has different blocks.
+  void make_table(const Visibility& visible, cudaStream_t stream) {
+    if (find(visible) != nullptr) {
+      return;
     }
     const std::vector<SeenKeyRows> rows = seen_rows(visible);
     const std::size_t bytes = rows.size() * sizeof(SeenKeyRows);
-    Table& table = tables_.emplace_back(Table{.visible = visible, .rows = DeviceBuffer(bytes)});
-    copy(table.rows.data(), reinterpret_cast<const std::byte*>(rows.data()), bytes, stream);
+    // At least a byte: a table of no rows was made, too.
+    const Table& made = tables_.emplace_back(
+        Table{.visible = visible, .rows = DeviceBuffer(std::max<std::size_t>(bytes, 1))});
+    copy(made.rows.data(), reinterpret_cast<const std::byte*>(rows.data()), bytes, stream);
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // `rows` ends here
-    return reinterpret_cast<const SeenKeyRows*>(table.rows.data());
   }
 
   std::deque<Table> tables_;
 };
 
 std::string why_not(const Problem&, const TokenSet&, const TokenSet&) { return ""; }
-std::unique_ptr<DeviceAttention> make(int) { return std::make_unique<ReferenceAttention>(); }
+/// A table entry for every query row.
+Bytes workspace(const Rows& q, const Rows&, const Visibility&, Phase) {
+  return Bytes(q.count * static_cast<std::int64_t>(sizeof(SeenKeyRows)));
+}
+std::unique_ptr<DeviceAttention> make(const StreamSource*) {
+  return std::make_unique<ReferenceAttention>();
+}
 
 }  // namespace
 
 namespace device_attention {
-extern const DeviceAttentionBackend reference{
-    .name = "reference", .title = "plain loops in fp32", .why_not = why_not, .make = make};
+extern const DeviceAttentionBackend reference{.name = "reference",
+                                              .title = "plain loops in fp32",
+                                              .why_not = why_not,
+                                              .workspace = workspace,
+                                              .make = make};
 }  // namespace device_attention
 
 }  // namespace spp::runtime::cuda

@@ -58,7 +58,19 @@ void backward(const AttentionBackwardArgs& args, const SeenKeyRows* seen, cudaSt
                .in = in, .d_k = numbers_of(args.d_k), .d_v = numbers_of(args.d_v)});
 }
 
+template <int N>
+void load() {
+  load_rows<AttentionForwardOp<N>>();
+  load_rows<AttentionQueryGradientOp<N>>();
+  load_rows<AttentionKeyGradientOp<N>>();
+}
+
 }  // namespace
+
+void load_reference_kernels() {
+  load<vector_elements>();
+  load<1>();
+}
 
 void reference_forward(const AttentionForwardArgs& args, const SeenKeyRows* seen,
                        cudaStream_t stream) {

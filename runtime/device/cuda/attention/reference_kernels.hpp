@@ -13,4 +13,7 @@ void reference_forward(const AttentionForwardArgs& args, const SeenKeyRows* seen
 void reference_backward(const AttentionBackwardArgs& args, const SeenKeyRows* seen,
                         cudaStream_t stream);
 
+/// As load_kernels() of runtime/device/cuda/kernels.hpp.
+void load_reference_kernels();
+
 }  // namespace spp::runtime::cuda

@@ -1,0 +1,24 @@
+// What a rank on a device needs beside the buffers of its programs, told before anything is
+// allocated. About: cuDNN's plans are not compiled for it, and nobody but NCCL knows its buffers.
+#pragma once
+
+#include "runtime/device/cuda/attention.hpp"
+#include "schedule/storage.hpp"
+
+#include <span>
+#include <vector>
+
+namespace spp::runtime::cuda {
+
+using PhasesOfAll = std::span<const std::vector<StoredProgram>* const>;  // programs of all ranks
+
+/// Workspaces of attention: every stream with attention has one, of its largest call, in each
+/// phase. `schedule`: of any phase.
+Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
+                           const Schedule& schedule, PhasesOfAll phases);
+
+/// Over NCCL: the buffers of its communicators, and where the parts of a reduce_scatter come
+/// together that it does not add up itself (nccl.hpp), once for every stream.
+Bytes nccl_workspaces(Rank rank, const Schedule& schedule, PhasesOfAll phases);
+
+}  // namespace spp::runtime::cuda

@@ -1,0 +1,278 @@
+// What CUDA and cuDNN ask of those who call them, and what a GPU would make of the calls: the
+// stand-ins on the host (host_cuda.hpp) count, refuse and run out.
+#include "base/error.hpp"
+#include "runtime/device/cuda/green_context.hpp"
+#include "runtime/device/cuda/kernels.hpp"
+#include "runtime/device/device.hpp"
+#include "tests/conformance/trials.hpp"
+#include "tests/device/device.hpp"
+#include "tests/device/host_cuda.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+using namespace spp;
+using namespace spp::runtime;
+using namespace spp::test;
+
+namespace {
+
+struct Outcome {
+  TrialResult result;
+  device::DeviceReport report;
+  std::vector<std::string> warnings;
+};
+
+/// All ranks on one GPU.
+Outcome run(TrialRequest request, const std::string& kernels) {
+  const int ranks = request.forward->mesh.size();
+  const auto engines =
+      device::make_engines({.kernels = kernels, .ranks_per_gpu = ranks}, ranks, *request.transport);
+  request.engines = engines.get();
+  request.execution.timeout = Seconds(60);
+  Outcome outcome{.result = run_trial(request), .report = engines->report(), .warnings = {}};
+  outcome.warnings = engines->warnings();
+  return outcome;
+}
+
+/// Both phases, so without those of the backward alone.
+std::vector<Case> trials(int ranks, std::size_t most) {
+  std::vector<Case> all = cases(ranks, most);
+  std::erase_if(all, [](const Case& c) { return c.phase == Phase::backward; });
+  return all;
+}
+
+/// One that cuDNN can do.
+Case half_precision(int ranks) {
+  for (Case c : trials(ranks, 6)) {
+    c.problem.dtype = DType::bf16;
+    c.problem.head_dim = 16;
+    if (c.problem.mask.kind != MaskKind::window && c.strategy().name == "ring") {
+      return c;
+    }
+  }
+  throw InternalError("no such case");
+}
+
+bool has_cudnn() {
+  const std::vector<std::string> names = device::compiled();
+  return std::ranges::find(names, "cudnn") != names.end();
+}
+
+bool mentions(const std::vector<std::string>& lines, std::string_view text) {
+  return std::ranges::any_of(
+      lines, [&](const std::string& line) { return line.find(text) != std::string::npos; });
+}
+
+}  // namespace
+
+TEST_CASE("while work on a device waits for somebody, nothing is allocated, loaded or compiled") {
+  const int late = host::seen().late_calls;
+  for (const std::string& kernels : device::kernel_names()) {
+    for (Case c : trials(4, 3)) {
+      c.problem.dtype = DType::bf16;
+      c.problem.head_dim = 16;
+      if (kernels == "cudnn" && c.problem.mask.kind == MaskKind::window) {
+        continue;
+      }
+      INFO(kernels << " " << c.text());
+      TrialRequest request = trial_of(c);
+      request.iterations = 2;
+      const Outcome o = run(request, kernels);
+      CHECK(failures(o.result) == "");
+    }
+  }
+  CHECK(host::seen().late_calls == late);
+}
+
+TEST_CASE("elapsed time has nothing of what hosts do") {
+  const Case c = trials(4, 1).front();
+  TrialRequest request = trial_of(c);
+  request.backward.reset();
+  request.check = false;
+  // Every call takes 4 ms; an op takes three at least (two events, a launch or a copy).
+  constexpr double latency = 4e-3;
+  const double host =
+      3 * latency * static_cast<double>(ops_of(request.forward->program(Rank(0))).size());
+  REQUIRE(host < 1.5);  // a gate is more patient than that
+  INFO(c.text());
+  const host::With slow(host::settings().latency_us, std::int64_t{4000});
+  const Outcome o = run(request, "reference");
+  CHECK(o.result.forward->samples.front().count() < host / 2);
+}
+
+TEST_CASE("phases share streams, which are those that programs use") {
+  for (const Case& c : trials(8, 2)) {
+    INFO(c.text());
+    const TrialRequest request = trial_of(c);
+    int used = 0;
+    for (int r = 0; r < 8; ++r) {
+      std::size_t most = 0;  // beside the one that computes
+      for (const auto& schedule : {request.forward, request.backward}) {
+        std::set<int> streams;
+        for (const Op& op : ops_of(schedule->program(Rank(r)))) {
+          streams.insert(op.stream.value);
+        }
+        streams.erase(0);
+        most = std::max(most, streams.size());
+      }
+      used += 1 + static_cast<int>(most);
+    }
+    host::seen().most_streams = 0;
+    const Outcome o = run(request, "reference");
+    CHECK(failures(o.result) == "");
+    CHECK(host::seen().most_streams == used);
+    CHECK(o.warnings.empty() == (used <= 32));
+  }
+  CHECK(host::seen().streams == 0);
+}
+
+TEST_CASE("one hardware queue for all streams is warned of, and what is computed is right") {
+  device::why_not_cuda();
+  const std::string before = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  const Outcome o = run(trial_of(trials(4, 1).front()), "reference");
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", before.c_str(), 1);
+  CHECK(failures(o.result) == "");
+  CHECK(mentions(o.warnings, "streams of a GPU go through 1 hardware queues"));
+}
+
+TEST_CASE("ranks of a GPU get shares of its SMs, whether the driver says how or not") {
+  for (const bool says : {true, false}) {
+    const host::With rules(host::settings().driver_says_share_rules, says);
+    const auto shares = cuda::split_device(0, 4);
+    REQUIRE(shares.size() == 4);
+    for (const auto& share : shares) {
+      CHECK(share->multiprocessors() == 32);  // 33 would be rounded up to 40: three shares
+      CHECK(host::current_context()->sms() == 132);
+      const auto entered = share->enter();
+      CHECK(host::current_context()->sms() == 32);
+    }
+    CHECK(host::current_context()->sms() == 132);
+  }
+  CHECK(host::seen().green_contexts == 0);
+}
+
+TEST_CASE("without green contexts ranks share all SMs, which is warned of") {
+  const host::With none(host::settings().green_contexts, false);
+  const Outcome o = run(trial_of(trials(2, 1).front()), "reference");
+  CHECK(failures(o.result) == "");
+  CHECK_FALSE(o.report.split);
+  CHECK(mentions(o.warnings, "ranks share all SMs of a GPU"));
+}
+
+TEST_CASE("cuDNN runs in the context of its streams, and says for how many SMs its plans are") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  for (const bool knows : {true, false}) {
+    const host::With target(host::settings().sm_count_target, knows);
+    Case c = half_precision(4);
+    c.problem.seq += knows ? 8 : 16;  // plans that are not there yet
+    INFO(c.text());
+    const Outcome o = run(trial_of(c), "cudnn");
+    CHECK(failures(o.result) == "");
+    CHECK(o.report.split);
+    CHECK(o.report.multiprocessors == 32);
+    CHECK(o.report.attention_made_for == (knows ? "32 SMs" : "the whole GPU"));
+  }
+}
+
+TEST_CASE("a plan of cuDNN is compiled once a process, for all ranks and engines") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  Case c = half_precision(4);
+  c.problem.seq += 24;
+  const int before = host::seen().compiled_plans;
+  CHECK(failures(run(trial_of(c), "cudnn").result) == "");
+  const int once = host::seen().compiled_plans - before;
+  CHECK(once > 0);
+  CHECK(once <= 2 * 4);  // blocks of a causal ring: own, earlier, and their like; not times ranks
+  CHECK(failures(run(trial_of(c), "cudnn").result) == "");
+  CHECK(host::seen().compiled_plans - before == once);
+}
+
+TEST_CASE("ranks of a GPU copy beside kernels where the driver can, and say how") {
+  const Case c = trials(4, 1).front();
+  for (const bool can : {true, false}) {
+    const host::With batches(host::settings().batch_copies, can);
+    const int before = host::seen().copies_beside_kernels;
+    const Outcome o = run(trial_of(c), "reference");
+    CHECK(failures(o.result) == "");
+    CHECK(o.report.copies == (can ? "beside kernels" : "plain"));
+    CHECK((host::seen().copies_beside_kernels > before) == can);
+  }
+}
+
+TEST_CASE("a transfer that is held up takes no SM from kernels that want all") {
+  const cuda::Stream held(0);
+  const cuda::Stream busy(0);
+  const cuda::DeviceBuffer clock(sizeof(std::uint64_t));
+  const cuda::DeviceBuffer numbers(std::size_t{4} << 20);
+  auto* const at = reinterpret_cast<std::uint64_t*>(clock.data());
+  const cuda::Event held_on;
+  const cuda::Event filled;
+  cuda::stamp(at, held.get());
+  held.synchronize();
+  cuda::hold_until(at, Seconds(3), held.get());
+  held_on.record(held.get());
+  cuda::fill({.data = numbers.data(), .dtype = DType::fp32, .count = 1 << 20}, 1, busy.get());
+  filled.record(busy.get());
+  busy.synchronize();
+  CHECK(filled.happened());
+  CHECK_FALSE(held_on.happened());
+}
+
+TEST_CASE("a run is refused when its buffers fit into a GPU but its workspaces do not") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  const Case c = half_precision(4);
+  const TrialRequest request = trial_of(c);
+  Bytes buffers{};
+  for (const auto& schedule : {request.forward, request.backward}) {
+    for (const StoredProgram& program : store(*schedule)) {
+      buffers += memory_needed(program, schedule->problem);
+    }
+  }
+  CHECK(run(request, "cudnn").result.refused == "");
+  const host::With memory(host::settings().memory, static_cast<std::size_t>(buffers.value()));
+  CHECK(run(request, "cudnn").result.refused.find("of memory left") != std::string::npos);
+}
+
+TEST_CASE("what fits by its workspaces runs in a GPU of just that memory") {
+  const Case c = half_precision(4);
+  const TrialRequest request = trial_of(c);
+  for (const std::string& kernels : device::kernel_names()) {
+    const auto engines =
+        device::make_engines({.kernels = kernels, .ranks_per_gpu = 4}, 4, *request.transport);
+    const std::vector<StoredProgram> forward = store(*request.forward);
+    const std::vector<StoredProgram> backward = store(*request.backward);
+    const std::array phases{&forward, &backward};
+    Bytes all{};
+    for (int r = 0; r < 4; ++r) {
+      all += memory_needed(forward[static_cast<std::size_t>(r)], request.forward->problem) +
+             memory_needed(backward[static_cast<std::size_t>(r)], request.backward->problem) +
+             engines->beside_buffers(Rank(r), *request.forward, phases);
+    }
+    // Plans' own workspaces, events' clocks and what rounding up costs: 64 KB a rank.
+    const host::With memory(host::settings().memory,
+                            static_cast<std::size_t>(all.value()) + (std::size_t{4} << 16));
+    INFO(kernels);
+    CHECK(failures(run(request, kernels).result) == "");
+  }
+}
+
+TEST_CASE("to ask what a GPU is makes no context on it") {
+  const int before = host::seen().primary_contexts;
+  const cuda::DeviceInfo info = cuda::device_info(7);
+  CHECK(info.multiprocessors == 132);
+  CHECK(info.memory.value() > 0);
+  CHECK(host::seen().primary_contexts == before);
+  CHECK(cuda::memory_free(7).value() > 0);
+  CHECK(host::seen().primary_contexts == before + 1);
+  cuda::use_device(0);
+}
