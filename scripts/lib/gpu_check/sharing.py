@@ -24,6 +24,7 @@ def share_of(entry, whole):
     return {"ranks": entry["run"]["ranks"], "sms": gpu["multiprocessors_per_rank"], "of": whole,
             "claimed": not warned and whole is not None and gpu["multiprocessors_per_rank"] < whole,
             "why": warned[0] if warned else "", "alone_against_busy": ratio,
+            "attention_made_for": gpu.get("attention_made_for"),
             "borne_out": ratio is None or ratio >= SHARED_BELOW}
 
 
@@ -32,7 +33,8 @@ def shown_share(whole):
         share = share_of(entry, whole)
         ratio = share["alone_against_busy"]
         alone = "" if ratio is None else f"; alone a block takes {ratio:.2f} of its time beside others"
-        return f"{share['sms']} of {whole} SMs each{'' if share['claimed'] else ' (NOT SPLIT)'}{alone}"
+        plans = f"; plans for {share['attention_made_for']}" if share["attention_made_for"] else ""
+        return f"{share['sms']} of {whole} SMs each{'' if share['claimed'] else ' (NOT SPLIT)'}{alone}{plans}"
     return text
 
 
@@ -86,15 +88,21 @@ def cudnn_on_shares(ctx):
         if share["claimed"] and not share["borne_out"]:
             ctx.problem(f"cuDNN does not keep to a share of {share['sms']} SMs: a block that runs alone takes "
                         f"{share['alone_against_busy']:.2f} of its time beside others")
+    whole_plans = [s for s in shares if s["claimed"] and s["attention_made_for"] == "the whole GPU"]
+    if whole_plans:
+        ctx.fall_back("cuDNN's plans for a share of the SMs", "its plans for the whole GPU, on that share",
+                      f"it has none for {whole_plans[0]['sms']} SMs")
 
 
 def shown_queues(entry):
     line = entry.get("timeline") or {}
     beside = line.get("beside")
     gap = line.get("median_gap_s")
+    copies = (entry["run"]["gpu"] or {}).get("copies")
     return (f"{1000 * entry['run']['step_s']:.2f} ms"
-            + (f", {beside:.1f} kernels at once" if beside
-               else "") + (f", {1e6 * gap:.0f} us between ops" if gap else ""))
+            + (f", {beside:.1f} kernels at once" if beside else "")
+            + (f", {1e6 * gap:.0f} us between ops" if gap else "")
+            + (f", copies: {copies}" if copies else ""))
 
 
 def queues(ctx):
