@@ -44,10 +44,11 @@ sources() {
   done
 }
 
-# build_preset PRESET [TARGET]: configures when needed and builds, saying nothing unless it fails or
+# build_preset PRESET [TARGET...]: configures when needed and builds, saying nothing unless it fails or
 # takes long. All on stderr. One at a time for each preset.
 build_preset() {
-  local preset=$1 target=${2:-all} folder="build/$1" log
+  local preset=$1 folder="build/$1" log
+  shift
   mkdir -p "$folder"
   (
     flock 9
@@ -58,7 +59,7 @@ build_preset() {
       echo "${0##*/}: building in $folder (this takes a few minutes the first time)" >&2
       cmake --preset "$preset" --fresh >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
     fi
-    cmake --build --preset "$preset" -j "$(nproc)" --target "$target" >"$log" 2>&1 ||
+    cmake --build --preset "$preset" -j "$(nproc)" --target "${@:-all}" >"$log" 2>&1 ||
       { cat "$log" >&2; exit 1; }
   ) 9>"$folder/.lock" || die "the build failed (preset $preset)"
 }

@@ -88,7 +88,7 @@ def cudnn_on_shares(ctx):
         if share["claimed"] and not share["borne_out"]:
             ctx.problem(f"cuDNN does not keep to a share of {share['sms']} SMs: a block that runs alone takes "
                         f"{share['alone_against_busy']:.2f} of its time beside others")
-    whole_plans = [s for s in shares if s["claimed"] and s["attention_made_for"] == "the whole GPU"]
+    whole_plans = [s for s in shares if s["claimed"] and (s["attention_made_for"] or "").startswith("the whole GPU")]
     if whole_plans:
         ctx.fall_back("cuDNN's plans for a share of the SMs", "its plans for the whole GPU, on that share",
                       f"it has none for {whole_plans[0]['sms']} SMs")
