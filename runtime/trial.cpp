@@ -3,6 +3,7 @@
 #include "base/available_memory.hpp"
 #include "runtime/calibrate/hosts.hpp"
 #include "runtime/calibrate/pace.hpp"
+#include "runtime/comm/packed.hpp"
 #include "runtime/host_engine.hpp"
 #include "runtime/redistribute.hpp"
 #include "schedule/text.hpp"
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <sstream>
 
@@ -68,20 +68,6 @@ struct PhaseOfRank {
     return {.schedule = schedule, .program = program, .memory = memory};
   }
 };
-
-template <class T>
-std::string bytes_of_vector(const std::vector<T>& values) {
-  std::string text(values.size() * sizeof(T), '\0');
-  std::memcpy(text.data(), values.data(), text.size());
-  return text;
-}
-
-template <class T>
-std::vector<T> vector_of_bytes(const std::string& text) {
-  std::vector<T> values(text.size() / sizeof(T));
-  std::memcpy(values.data(), text.data(), text.size());
-  return values;
-}
 
 class Trial {
  public:

@@ -2,13 +2,13 @@
 
 #include "base/error.hpp"
 #include "base/parse.hpp"
+#include "runtime/comm/packed.hpp"
 #include "runtime/kernels/convert.hpp"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <ctime>
 
 namespace spp::runtime {
@@ -212,12 +212,9 @@ Series read_series(const JsonView& view) {
 
 std::vector<std::vector<double>> all_gather_numbers(Transport& transport,
                                                     const std::vector<double>& mine) {
-  std::string text(mine.size() * sizeof(double), '\0');
-  std::memcpy(text.data(), mine.data(), text.size());
   std::vector<std::vector<double>> all;
-  for (const std::string& theirs : transport.all_gather_text(text)) {
-    auto& numbers = all.emplace_back(theirs.size() / sizeof(double));
-    std::memcpy(numbers.data(), theirs.data(), theirs.size());
+  for (const std::string& theirs : transport.all_gather_text(bytes_of_vector(mine))) {
+    all.push_back(vector_of_bytes<double>(theirs));
   }
   return all;
 }

@@ -6,6 +6,7 @@
 #include "sim/kernel_cost.hpp"
 #include "sim/profile.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/patience.hpp"
 
 #include <sched.h>
 
@@ -254,7 +255,7 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
   request.blocks = cli::blocks_of_plans(small_problem(), 2);
   request.blocks.resize(2);
   request.suites = {"attention"};
-  request.budget = Seconds(60);  // far more than it takes
+  request.budget = test::patient(Seconds(60));  // far more than it takes
   const runtime::Calibration calibration = runtime::calibrate(request);
   std::size_t blocks = 0;
   for (const Series& s : calibration.series.at("attention")) {
