@@ -8,6 +8,8 @@
 #include <chrono>
 #include <compare>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 namespace spp {
 
@@ -22,12 +24,26 @@ class Quantity {
 
   friend constexpr auto operator<=>(Quantity, Quantity) = default;
   friend constexpr Quantity operator+(Quantity a, Quantity b) {
-    return Quantity(a.value_ + b.value_);
+    if constexpr (std::is_integral_v<Rep>) {
+      Rep sum{};
+      return Quantity(__builtin_add_overflow(a.value_, b.value_, &sum) ? largest(a.value_ > 0)
+                                                                       : sum);
+    } else {
+      return Quantity(a.value_ + b.value_);
+    }
   }
   friend constexpr Quantity operator-(Quantity a, Quantity b) {
     return Quantity(a.value_ - b.value_);
   }
-  friend constexpr Quantity operator*(Quantity a, Rep k) { return Quantity(a.value_ * k); }
+  friend constexpr Quantity operator*(Quantity a, Rep k) {
+    if constexpr (std::is_integral_v<Rep>) {
+      Rep product{};
+      const bool over = __builtin_mul_overflow(a.value_, k, &product);
+      return Quantity(over ? largest((a.value_ > 0) == (k > 0)) : product);
+    } else {
+      return Quantity(a.value_ * k);
+    }
+  }
   friend constexpr Quantity operator*(Rep k, Quantity a) { return a * k; }
   friend constexpr Quantity operator/(Quantity a, Rep k) { return Quantity(a.value_ / k); }
   friend constexpr double operator/(Quantity a, Quantity b) {
@@ -37,6 +53,12 @@ class Quantity {
   constexpr Quantity& operator-=(Quantity b) { return *this = *this - b; }
 
  private:
+  /// Where whole numbers end: all ranks of a request beyond all machines together send more bytes
+  /// than that. What is larger stays the largest.
+  static constexpr Rep largest(bool positive) {
+    return positive ? std::numeric_limits<Rep>::max() : std::numeric_limits<Rep>::min();
+  }
+
   Rep value_{};
 };
 

@@ -36,6 +36,14 @@ TEST_CASE("bytes are exact up to the end of 63 bits") {
   CHECK((Bytes(most - 1) + 1_B).value() == most);  // a double would have lost the 1
 }
 
+TEST_CASE("bytes beyond 63 bits stay the largest number of bytes") {
+  constexpr Bytes largest{INT64_MAX};
+  STATIC_REQUIRE(largest + Bytes(1) == largest);
+  STATIC_REQUIRE(Bytes(std::int64_t{1} << 50) * (std::int64_t{1} << 20) == largest);
+  STATIC_REQUIRE(Bytes(-5) * INT64_MAX == Bytes(INT64_MIN));
+  STATIC_REQUIRE(Bytes(3) * 4 + Bytes(5) == Bytes(17));
+}
+
 TEST_CASE("bytes over bandwidth is time, and back") {
   const Bytes message(1'000'000'000);
   const Bandwidth link = 50.0_GBps;
