@@ -31,8 +31,13 @@ if(SPP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 if(SPP_SANITIZE)
-  add_compile_options(
-    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SPP_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
+  # Left out, for a quarter of the time to compile: null and object-size, which AddressSanitizer sees,
+  # too, and vptr (nothing is cast to a derived class here).
+  set(left_out "")
+  if(SPP_SANITIZE MATCHES "undefined")
+    set(left_out "-fno-sanitize=null,object-size,vptr;")
+  endif()
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SPP_SANITIZE};${left_out}-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   add_link_options(-fsanitize=${SPP_SANITIZE})
 endif()
 

@@ -1,5 +1,5 @@
 """sp-plan, nvidia-smi, ctest, PyTorch and NCCL's launchers for tests of scripts/gpu-check: they answer
-like the real ones, or go wrong, as GPU_CHECK_FAKE says: "step=mode,…" (mode: fail, hang, stubborn, garbage, killed,
+like the real ones, or go wrong, as GPU_CHECK_FAKE says: "step=mode,…" (mode: fail, hang, deaf, garbage, killed,
 flood, wrong, backward; step: the folder that a command runs in, or *). `answer` is for tests that start no
 processes; as a program (links named like the real ones point here) it does the same for real.
 """
@@ -38,7 +38,7 @@ def mode_of(env, cwd):
 def answer(name, argv, env, cwd, now=None):
     """(exit code, stdout as bytes, stderr)."""
     mode = mode_of(env, cwd) if name != env.get("GPU_CHECK_WELL") else None
-    if mode in ("hang", "stubborn", "flood"):
+    if mode in ("hang", "deaf", "flood"):
         raise Hangs(mode)
     if mode == "fail":
         return 1, b"", f"{name}: it failed on purpose\n"
@@ -229,7 +229,7 @@ def main():
         time.sleep(600)
         return
     except Hangs as how:
-        if str(how) == "stubborn":
+        if str(how) == "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while str(how) == "flood":
             sys.stdout.write("x" * (1 << 20))

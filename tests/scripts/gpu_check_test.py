@@ -99,7 +99,7 @@ class World:
                 logs.mkdir(parents=True, exist_ok=True)
                 self.out_file, self.err_file = logs / f"{name}.out", logs / f"{name}.err"
                 self.begin = world.clock.now
-                self.stubborn = False
+                self.deaf = False
                 env = {k: str(v) for k, v in {**world.env, **(env or {})}.items()}
                 world.asked.append((logs.name[3:], self.words, env))
                 tool = os.path.basename(self.words[0])
@@ -115,7 +115,7 @@ class World:
                     code, out, err = fakes.answer(tool, self.words[1:], env, str(logs), world.clock.time())
                 except fakes.Hangs as how:
                     code, out, err = None, str(how).encode() if isinstance(how, fakes.Samples) else b"", ""
-                    self.stubborn = str(how) == "stubborn"
+                    self.deaf = str(how) == "deaf"
                 self.out_file.write_bytes(out)
                 self.err_file.write_text(err)
                 self.process = FakeProcess(code)
@@ -125,7 +125,7 @@ class World:
 
             def kill(self, grace):
                 if self.process is not None and self.process.returncode is None:
-                    world.clock.sleep(grace if self.stubborn else 0.1)
+                    world.clock.sleep(grace if self.deaf else 0.1)
                     self.process.returncode = -signal.SIGKILL
                 return True
 
@@ -268,7 +268,7 @@ class EveryStepInTurn(unittest.TestCase):
 
     def test_is_reported_when_it_goes_wrong_and_the_rest_goes_on(self):
         for i, step in enumerate(FIRST_NAMES[1:]):
-            for mode in ("stubborn", ("fail", "garbage", "killed")[i % 3]):
+            for mode in ("deaf", ("fail", "garbage", "killed")[i % 3]):
                 with self.subTest(step=step, mode=mode):
                     code, records = self.went_wrong(step, mode)
                     self.assertEqual((code, records[step]["status"]), (4, "failed"))
@@ -276,7 +276,7 @@ class EveryStepInTurn(unittest.TestCase):
                     self.assertEqual([n for n, r in records.items() if n != step and r["status"] != "good"], skipped)
 
     def test_hanging_all_at_once_still_ends_in_time_and_every_step_had_its_turn(self):
-        code, records = self.went_wrong("*", "stubborn")
+        code, records = self.went_wrong("*", "deaf")
         self.assertEqual(code, 4)
         self.assertEqual({n for n, r in records.items() if r["status"] not in ("failed", "skipped")}, {"environment"})
         self.assertEqual([n for n, r in records.items() if r["status"] == "skipped"], ["cudnn-on-shares"])
@@ -522,7 +522,7 @@ class ANode(unittest.TestCase):
     def test_each_step_that_goes_wrong_is_reported_and_the_rest_goes_on(self):
         there = [step for step in NODE[2:] if step.name != "nccl-tests"]
         for i, step in enumerate(there):
-            for mode in ("stubborn", ("fail", "garbage", "killed")[i % 3]):
+            for mode in ("deaf", ("fail", "garbage", "killed")[i % 3]):
                 with self.subTest(step=step.name, mode=mode):
                     world = World(self, {"GPU_CHECK_GPUS": "2", "GPU_CHECK_FAKE": f"{step.name}={mode}"})
                     begin = world.clock.now
@@ -680,7 +680,7 @@ class RealProcesses(unittest.TestCase):
     def test_that_hang_and_ignore_being_asked_end_within_the_budget(self):
         begin = time.monotonic()
         process = self.start("--budget", "16", "--only", "environment,reference,splits,rates",
-                             GPU_CHECK_FAKE="*=stubborn")
+                             GPU_CHECK_FAKE="*=deaf")
         out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 4, err)
         self.assertLess(time.monotonic() - begin, 16 + 10)  # ten for a busy machine to start Python and to write
