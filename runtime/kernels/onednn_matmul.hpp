@@ -16,6 +16,11 @@
 
 #if defined(_OPENMP)
 #include <omp.h>
+#elif defined(SPP_GOMP)  // a compiler without <omp.h>
+extern "C" {
+int omp_get_max_threads();
+void omp_set_num_threads(int threads);
+}
 #endif
 
 #include <array>
@@ -27,7 +32,7 @@
 
 namespace spp::runtime {
 
-#if defined(_OPENMP)
+#if defined(_OPENMP) || defined(SPP_GOMP)
 class OneThread {
  public:
   OneThread() { omp_set_num_threads(1); }
