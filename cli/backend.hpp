@@ -15,9 +15,10 @@
 namespace spp::cli {
 
 inline constexpr Option comm_option{
-    "comm", "inproc|mpi|nccl",
-    "how ranks talk: threads of this process; the processes that mpirun or srun started; "
-    "NCCL, one GPU a rank, under mpirun, srun or torchrun or as threads (default: mpi under "
+    "comm", "inproc|mpi|tcp|nccl",
+    "how ranks talk: threads of this process; the processes that mpirun or srun started; those "
+    "that torchrun's variables name (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); NCCL, one GPU a "
+    "rank, under any of these launchers or as threads (default: mpi under "
     "mpirun, on GPUs nccl under any launcher, else inproc)"};
 inline constexpr Option device_option{"device", "cpu|cuda", "where kernels run (default: cpu)"};
 inline constexpr Option kernels_option{

@@ -1,5 +1,6 @@
 // sp-plan topology: the machines and GPUs that sp-plan knows.
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/suggest.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
@@ -134,9 +135,9 @@ void show(const std::string& name, bool checked, Output& output) {
   std::ranges::copy(catalog.gpu_names(), std::back_inserter(known));
   const std::filesystem::path file = catalog.file_of(name, "topology");
   std::error_code ec;
-  if (std::filesystem::exists(file, ec) && !std::filesystem::is_directory(file, ec) &&
-      !std::filesystem::is_regular_file(file, ec)) {
-    throw InputError("topology", fmt::format("'{}' is read twice: give a file", file.string()));
+  if (is_readable_file(file) && !std::filesystem::is_regular_file(file, ec)) {
+    throw InputError("topology", fmt::format("'{}' is a pipe, and it is read twice: give a file",
+                                             file.string()));
   }
   const Json document = read_json(file);
   const std::string format = JsonView(document, file.string()).at("format").string();

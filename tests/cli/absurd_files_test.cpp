@@ -1,7 +1,7 @@
 // Files, numbers and names that nobody would give, except by accident or to do harm: an answer or
 // one line, soon, with little memory; never a bug.
 #include "base/json.hpp"
-#include "tests/cli/program.hpp"
+#include "tests/cli/refused.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -27,14 +27,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// One line, no result, and nobody speaks of a bug.
 void check_one_line(const Result& r, int code, const std::string& message) {
-  CHECK(r.code == code);
-  CHECK(r.out.empty());
-  CHECK(r.err.starts_with("sp-plan: "));
-  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
-  CHECK_THAT(r.err, ContainsSubstring(message));
-  CHECK_THAT(r.err, !ContainsSubstring("bug"));
+  spp::test::check_refused(r, code, message);
   CHECK_THAT(r.err, !ContainsSubstring("memory"));
 }
 
@@ -89,7 +83,7 @@ TEST_CASE("what has no end is refused at once") {
   for (const std::string device : {"/dev/zero", "/dev/urandom"}) {
     check_refused("simulate --plan " + device, device + ": is a device, not a file");
     check_refused("verify --schedule " + device, "--schedule: '" + device + "' is a device");
-    check_refused("topology check " + device, device);
+    check_refused("topology check " + device, device + ": is a device, not a file");
     check_refused("model show " + device, device + ": is a device, not a file");
     check_refused("regress --gate " + device, device + ": is a device, not a file");
     check_refused("compare " + device + " " + device, device + ": is a device, not a file");

@@ -1,6 +1,6 @@
 // sp-plan calibrate: what it refuses, and that an interrupted calibration goes on.
 #include "base/json.hpp"
-#include "tests/cli/program.hpp"
+#include "tests/cli/refused.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -21,11 +21,7 @@ namespace {
 
 void check_refused(const std::string& options, const std::string& message) {
   INFO("sp-plan calibrate " << options);
-  const auto r = sp_plan("calibrate " + options);
-  CHECK(r.code == 2);
-  CHECK(r.out.empty());
-  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
-  CHECK_THAT(r.err, ContainsSubstring(message));
+  spp::test::check_refused(sp_plan("calibrate " + options), 2, message);
 }
 
 const std::string one_rank =

@@ -1,5 +1,5 @@
 // What is wrong, said in one line: exit code, where, value, what would be right.
-#include "tests/cli/program.hpp"
+#include "tests/cli/refused.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -20,16 +20,9 @@ struct Wrong {
   std::string message;  // stands in the line on stderr
 };
 
-/// One line, no result, and nobody speaks of a bug.
 void check_refused(const std::string& line, int code, const std::string& message) {
   INFO("sp-plan " << line);
-  const Result r = sp_plan(line);
-  CHECK(r.code == code);
-  CHECK(r.out.empty());
-  CHECK(r.err.starts_with("sp-plan: "));
-  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
-  CHECK_THAT(r.err, ContainsSubstring(message));
-  CHECK_THAT(r.err, !ContainsSubstring("bug"));
+  spp::test::check_refused(sp_plan(line), code, message);
 }
 
 const std::vector<Wrong> wrong{
