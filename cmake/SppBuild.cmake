@@ -38,6 +38,7 @@ if(SPP_SANITIZE)
     set(left_out "-fno-sanitize=null,object-size,vptr;")
   endif()
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SPP_SANITIZE};${left_out}-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
+  add_compile_definitions(SPP_SANITIZED=1)
   add_link_options(-fsanitize=${SPP_SANITIZE})
 endif()
 

@@ -2,12 +2,12 @@
 #include "runtime/check.hpp"
 
 #include "base/json.hpp"
+#include "runtime/comm/packed.hpp"
 #include "runtime/kernels/convert.hpp"
 #include "runtime/kernels/reference_attention.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 
 namespace spp::runtime {
@@ -223,13 +223,10 @@ class Checker {
       both = lse;
       both.insert(both.end(), delta.begin(), delta.end());
     }
-    std::string text(both.size() * sizeof(double), '\0');
-    std::memcpy(text.data(), both.data(), text.size());
     lse_.clear();
     delta_.clear();
-    for (const std::string& part : transport_.all_gather_text(text)) {
-      std::vector<double> values(part.size() / sizeof(double));
-      std::memcpy(values.data(), part.data(), part.size());
+    for (const std::string& part : transport_.all_gather_text(bytes_of_vector(both))) {
+      const auto values = vector_of_bytes<double>(part);
       const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
       lse_.insert(lse_.end(), values.begin(), half);
       delta_.insert(delta_.end(), half, values.end());

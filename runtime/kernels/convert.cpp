@@ -37,7 +37,7 @@ SPP_EVERY_CPU void floats_to_fp16(const float* from, std::uint16_t* to, std::siz
 void to_floats(DType dtype, const std::byte* from, std::span<float> to) {
   switch (dtype) {
     case DType::fp32:
-      std::memcpy(to.data(), from, to.size_bytes());
+      std::ranges::copy(std::span(from, to.size_bytes()), std::as_writable_bytes(to).begin());
       return;
     case DType::bf16:
       return bf16_to_floats(reinterpret_cast<const std::uint16_t*>(from), to.data(), to.size());
@@ -50,7 +50,7 @@ void to_floats(DType dtype, const std::byte* from, std::span<float> to) {
 void from_floats(DType dtype, std::span<const float> from, std::byte* to) {
   switch (dtype) {
     case DType::fp32:
-      std::memcpy(to, from.data(), from.size_bytes());
+      std::ranges::copy(std::as_bytes(from), to);
       return;
     case DType::bf16:
       return floats_to_bf16(from.data(), reinterpret_cast<std::uint16_t*>(to), from.size());

@@ -15,7 +15,7 @@ using spp::test::sp_plan;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(SPP_SANITIZED)
 constexpr bool sanitized = true;
 #else
 constexpr bool sanitized = false;

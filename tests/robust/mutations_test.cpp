@@ -193,7 +193,7 @@ void expect_answers(std::size_t inputs) {
   CAPTURE(outcomes["planned"], outcomes["only read"], outcomes["refused"]);
   CHECK(outcomes["planned"] > inputs / 10);
   CHECK(outcomes["refused"] > inputs / 10);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(SPP_SANITIZED)
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   CHECK(usage.ru_maxrss < 1'000'000);  // KiB

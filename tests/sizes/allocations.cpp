@@ -34,11 +34,25 @@ void release(void* at) noexcept {
 
 }  // namespace
 
+// All of them: a sanitizer's own versions of those that are left out do not call these.
 void* operator new(std::size_t bytes) { return allocate(bytes, 0); }
+void* operator new[](std::size_t bytes) { return allocate(bytes, 0); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return allocate(bytes, 0);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t& t) noexcept {
+  return operator new(bytes, t);
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* at) noexcept { release(at); }
+void operator delete[](void* at) noexcept { release(at); }
+void operator delete[](void* at, std::size_t) noexcept { release(at); }
 void operator delete(void* at, std::size_t) noexcept { release(at); }
 void operator delete(void* at, std::align_val_t) noexcept { release(at); }
 void operator delete(void* at, std::size_t, std::align_val_t) noexcept { release(at); }

@@ -59,7 +59,7 @@ TEST_CASE("a group that is full leaves nothing, and not less") {
 }
 
 TEST_CASE("a limit of the address space leaves what is not mapped") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(SPP_SANITIZED)
   SPP_SKIP("sanitizers map more than any limit");
 #endif
   const Machine m;
