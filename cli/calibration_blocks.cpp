@@ -64,9 +64,9 @@ std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int
       for (int r = 0; r < schedule.mesh.size(); ++r) {
         ProgramCursor cursor(schedule.program(Rank(r)));
         while (const Op* op = cursor.next()) {
-          if (const auto* forward = std::get_if<AttentionForward>(&op->body)) {
+          if (const auto* forward = op_if<AttentionForward>(op->body)) {
             add(*forward);
-          } else if (const auto* backward = std::get_if<AttentionBackward>(&op->body)) {
+          } else if (const auto* backward = op_if<AttentionBackward>(op->body)) {
             add(*backward);
           }
         }

@@ -10,17 +10,6 @@
 namespace spp::cli {
 namespace {
 
-bool is_attention(const TimelineEvent& e) {
-  const std::string_view name = kind_name(e.kind);
-  return name == "attention_fwd" || name == "attention_bwd";
-}
-
-bool is_transfer(const TimelineEvent& e) {
-  const std::string_view name = kind_name(e.kind);
-  return name == "exchange" || name == "all_to_all" || name == "all_gather" ||
-         name == "reduce_scatter" || name == "all_reduce";
-}
-
 std::vector<const runtime::PhaseResult*> phases_of_trial(const runtime::TrialResult& trial) {
   std::vector<const runtime::PhaseResult*> phases;
   for (const auto* phase : {&trial.forward, &trial.backward}) {
@@ -40,8 +29,8 @@ std::map<std::string, KindTime> by_kind(const Timeline& timeline) {
   std::map<std::string, KindTime> kinds;
   std::map<Rank, int> ranks;
   for (const TimelineEvent& e : timeline.events) {
-    ++kinds[std::string(kind_name(e.kind))].ops;
-    kinds[std::string(kind_name(e.kind))].seconds += e.end - e.begin;
+    ++kinds[std::string(to_string(e.kind))].ops;
+    kinds[std::string(to_string(e.kind))].seconds += e.end - e.begin;
     ranks[e.rank] = 1;
   }
   for (auto& [name, kind] : kinds) {
@@ -174,9 +163,9 @@ PhaseTimes times_of(const Timeline& timeline) {
   for (const TimelineEvent& e : timeline.events) {
     PhaseTimes& times = ranks[e.rank];
     times.total = std::max(times.total, e.end);
-    if (is_attention(e)) {
+    if (is_attention(e.kind)) {
       times.attention += e.end - e.begin;
-    } else if (!is_transfer(e)) {
+    } else if (!is_transfer(e.kind)) {
       times.other_kernels += e.end - e.begin;
     }
   }
@@ -198,7 +187,7 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
     m.all.attention += times.attention;
     m.all.other_kernels += times.other_kernels;
     for (const TimelineEvent& e : phase->timeline.events) {
-      if (is_attention(e)) {
+      if (is_attention(e.kind)) {
         flops += e.flops;
         attention += e.end - e.begin;
       }

@@ -111,17 +111,17 @@ Evaluator::Evaluator(const Request& request)
   }
 }
 
-Seconds Evaluator::kernel(const OpBody& body, const Shapes& shapes,
+Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
                           const SequencePlan& plan) const {
-  Seconds time = kernels_.of(body, shapes);
-  const bool forward = std::holds_alternative<AttentionForward>(body);
-  if (forward || std::holds_alternative<AttentionBackward>(body)) {
+  Seconds time = kernels_.of(kernel, shapes);
+  const bool forward = std::holds_alternative<AttentionForward>(kernel);
+  if (forward || std::holds_alternative<AttentionBackward>(kernel)) {
     const sim::GenerationSpec& generation = kernels_.gpu().generation;
     const auto& group = forward ? generation.group_forward : generation.group_backward;
     if (group && plan.ranks() > 1) {
       // The busier a GPU, the nearer it is to its limit of power.
       const Seconds best =
-          kernels_.attention_at_best(attention_flops(body, *shapes.problem), *shapes.problem,
+          kernels_.attention_at_best(attention_flops(kernel, *shapes.problem), *shapes.problem,
                                      forward ? Phase::forward : Phase::backward);
       time += (group->value - 1) * best;
     }
@@ -131,14 +131,15 @@ Seconds Evaluator::kernel(const OpBody& body, const Shapes& shapes,
     }
     return time;
   }
-  return request_.stack != nullptr ? time * sim::traffic_factor(*request_.stack, plan.layout, body)
-                                   : time;
+  return request_.stack != nullptr
+             ? time * sim::traffic_factor(*request_.stack, plan.layout, kernel)
+             : time;
 }
 
 sim::SimulationCosts Evaluator::costs_of(const SequencePlan& plan, Phase phase) const {
   sim::SimulationCosts costs = costs_;
-  costs.kernel = [this, &plan](const OpBody& body, const Shapes& shapes) {
-    return kernel(body, shapes, plan);
+  costs.kernel = [this, &plan](const Kernel& kernel, const Shapes& shapes) {
+    return this->kernel(kernel, shapes, plan);
   };
   const sim::StackSpec* stack = request_.stack;
   if (stack == nullptr) {
@@ -215,14 +216,19 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
   bool first_exchange = true;
   double last_exchange = 0;
   while (const Op* op = cursor.next()) {
-    if (cpu_ranks && is_communication(op->body)) {
-      sim::lower(op->body, shapes, placement, lowered);
-      for (const sim::Traffic& flow : lowered.flows) {
-        walk.cpu += flow.bytes * flow.cpu / 2;
+    if (const auto* transfer = std::get_if<Transfer>(&op->body)) {
+      const bool exchange = std::holds_alternative<Exchange>(*transfer);
+      if (exchange || cpu_ranks) {
+        sim::lower(*transfer, shapes, placement, lowered);
       }
-    }
-    if (std::holds_alternative<Exchange>(op->body)) {
-      sim::lower(op->body, shapes, placement, lowered);
+      if (cpu_ranks) {
+        for (const sim::Traffic& flow : lowered.flows) {
+          walk.cpu += flow.bytes * flow.cpu / 2;
+        }
+      }
+      if (!exchange) {
+        continue;
+      }
       const double seconds =
           lowered.flows.empty()
               ? 0
@@ -234,11 +240,10 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
       if (schedule.plan.team > 1 && std::exchange(first_exchange, false)) {
         walk.exchange = seconds;
       }
-    } else if (!is_communication(op->body)) {
-      const double seconds = kernel(op->body, shapes, schedule.plan).count();
+    } else {
+      const double seconds = kernel(std::get<Kernel>(op->body), shapes, schedule.plan).count();
       walk.kernels += seconds;
-      if (std::holds_alternative<AttentionForward>(op->body) ||
-          std::holds_alternative<AttentionBackward>(op->body)) {
+      if (is_attention(kind_of(op->body))) {
         walk.core += between + seconds;  // what stands between two attention kernels is core, too
         walk.sms += sms_between;
         between = sms_between = 0;
@@ -377,11 +382,12 @@ MeasuredTimes Evaluator::measured_times(const Schedule& schedule,
   const Shapes shapes{
       .problem = &schedule.problem, .buffers = cursor.buffers(), .rank = simulation.critical};
   while (const Op* op = cursor.next()) {
-    const auto shape = sim::shape_of(op->body, schedule.problem);
+    const auto* work = std::get_if<Kernel>(&op->body);
+    const auto shape = work != nullptr ? sim::shape_of(*work, schedule.problem) : std::nullopt;
     if (!shape) {
       continue;
     }
-    const double seconds = kernel(op->body, shapes, schedule.plan).count();
+    const double seconds = kernel(*work, shapes, schedule.plan).count();
     alone += seconds;
     const sim::AttentionKey block = sim::key_of(*shape);
     if (const auto error = kernels_.standard_error(block)) {

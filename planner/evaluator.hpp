@@ -70,7 +70,7 @@ class Evaluator {
   [[nodiscard]] std::int64_t longest_that_fits(const Candidate& c, const Overlap& overlap) const;
   [[nodiscard]] bool needs(Phase phase) const;
   /// A kernel as the request's stack runs it.
-  [[nodiscard]] Seconds kernel(const OpBody& body, const Shapes& shapes,
+  [[nodiscard]] Seconds kernel(const Kernel& kernel, const Shapes& shapes,
                                const SequencePlan& plan) const;
   /// What a simulation of the plan needs; `plan` must outlive it.
   [[nodiscard]] sim::SimulationCosts costs_of(const SequencePlan& plan, Phase phase) const;

@@ -49,14 +49,14 @@ class Layer {
                        .dtype = local_->dtype,
                        .phase = phase}}});
   }
-  [[nodiscard]] std::vector<Kernel> take() { return std::move(kernels_); }
+  [[nodiscard]] std::vector<LayerKernel> take() { return std::move(kernels_); }
 
  private:
   const Model* model_;
   const LocalTokens* local_;
   std::int64_t rows_;
   std::int64_t element_;
-  std::vector<Kernel> kernels_;
+  std::vector<LayerKernel> kernels_;
 };
 
 }  // namespace
@@ -94,7 +94,7 @@ FlopCount CrossAttention::flops() const {
 }
 
 // Widths: h hidden, f ffn, q and kv of all heads together. "2 x [T,h]": two tensors touched.
-std::vector<Kernel> layer_forward(const Model& model, const LocalTokens& local) {
+std::vector<LayerKernel> layer_forward(const Model& model, const LocalTokens& local) {
   Layer layer(model, local);
   const std::int64_t t = layer.rows();
   const std::int64_t h = model.hidden;
@@ -143,7 +143,7 @@ std::vector<Kernel> layer_forward(const Model& model, const LocalTokens& local) 
   return layer.take();
 }
 
-std::vector<Kernel> layer_backward(const Model& model, const LocalTokens& local) {
+std::vector<LayerKernel> layer_backward(const Model& model, const LocalTokens& local) {
   Layer layer(model, local);
   const std::int64_t t = layer.rows();
   const std::int64_t h = model.hidden;
@@ -206,7 +206,7 @@ std::vector<Kernel> layer_backward(const Model& model, const LocalTokens& local)
   return layer.take();
 }
 
-std::vector<Kernel> ends_forward(const Model& model, const LocalTokens& local, StepKind step) {
+std::vector<LayerKernel> ends_forward(const Model& model, const LocalTokens& local, StepKind step) {
   Layer ends(model, local);
   const std::int64_t t = ends.rows();
   if (model.vocab > 0) {
@@ -229,7 +229,7 @@ std::vector<Kernel> ends_forward(const Model& model, const LocalTokens& local, S
   return ends.take();
 }
 
-std::vector<Kernel> ends_backward(const Model& model, const LocalTokens& local) {
+std::vector<LayerKernel> ends_backward(const Model& model, const LocalTokens& local) {
   Layer ends(model, local);
   const std::int64_t t = ends.rows();
   if (model.vocab > 0) {
@@ -246,9 +246,9 @@ std::vector<Kernel> ends_backward(const Model& model, const LocalTokens& local) 
   return ends.take();
 }
 
-Seconds time_of(std::span<const Kernel> kernels, const sim::KernelCost& cost, DType dtype) {
+Seconds time_of(std::span<const LayerKernel> kernels, const sim::KernelCost& cost, DType dtype) {
   Seconds total{};
-  for (const Kernel& kernel : kernels) {
+  for (const LayerKernel& kernel : kernels) {
     total += cost.launch();
     if (const auto* gemm = std::get_if<Gemm>(&kernel.work)) {
       total += cost.gemm(gemm->m, gemm->n, gemm->k, dtype);
@@ -261,9 +261,9 @@ Seconds time_of(std::span<const Kernel> kernels, const sim::KernelCost& cost, DT
   return total;
 }
 
-FlopCount flops_of(std::span<const Kernel> kernels) {
+FlopCount flops_of(std::span<const LayerKernel> kernels) {
   FlopCount total{};
-  for (const Kernel& kernel : kernels) {
+  for (const LayerKernel& kernel : kernels) {
     if (const auto* gemm = std::get_if<Gemm>(&kernel.work)) {
       total += gemm->flops();
     } else if (const auto* cross = std::get_if<CrossAttention>(&kernel.work)) {
@@ -275,8 +275,8 @@ FlopCount flops_of(std::span<const Kernel> kernels) {
 
 BlockCost layer_cost(const Model& model, const LocalTokens& local, Recompute recompute,
                      const sim::KernelCost& cost) {
-  const std::vector<Kernel> forward = layer_forward(model, local);
-  const std::vector<Kernel> backward = layer_backward(model, local);
+  const std::vector<LayerKernel> forward = layer_forward(model, local);
+  const std::vector<LayerKernel> backward = layer_backward(model, local);
   BlockCost result{.forward = time_of(forward, cost, local.dtype),
                    .backward = time_of(backward, cost, local.dtype),
                    .recompute = Seconds(0),
@@ -285,8 +285,8 @@ BlockCost layer_cost(const Model& model, const LocalTokens& local, Recompute rec
   if (recompute == Recompute::full) {
     result.recompute = result.forward;
   } else if (recompute == Recompute::selective) {
-    std::vector<Kernel> again;
-    for (const Kernel& kernel : forward) {
+    std::vector<LayerKernel> again;
+    for (const LayerKernel& kernel : forward) {
       if (kernel.selective) {
         again.push_back(kernel);
       }
@@ -298,11 +298,11 @@ BlockCost layer_cost(const Model& model, const LocalTokens& local, Recompute rec
 
 BlockCost ends_cost(const Model& model, const LocalTokens& local, StepKind step,
                     const sim::KernelCost& cost) {
-  const std::vector<Kernel> forward = ends_forward(model, local, step);
+  const std::vector<LayerKernel> forward = ends_forward(model, local, step);
   BlockCost result{.forward = time_of(forward, cost, local.dtype),
                    .forward_flops = flops_of(forward)};
   if (step == StepKind::train) {
-    const std::vector<Kernel> backward = ends_backward(model, local);
+    const std::vector<LayerKernel> backward = ends_backward(model, local);
     result.backward = time_of(backward, cost, local.dtype);
     result.backward_flops = flops_of(backward);
   }

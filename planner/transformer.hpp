@@ -60,22 +60,22 @@ struct CrossAttention {
   [[nodiscard]] FlopCount flops() const;
 };
 
-struct Kernel {
+struct LayerKernel {
   std::string_view name;
   std::variant<Gemm, Stream, CrossAttention> work;
   bool selective = false;  // Recompute::selective runs it again
 };
 
 /// Kernels of one layer in order, attention and its communication left out.
-std::vector<Kernel> layer_forward(const Model& model, const LocalTokens& local);
-std::vector<Kernel> layer_backward(const Model& model, const LocalTokens& local);
+std::vector<LayerKernel> layer_forward(const Model& model, const LocalTokens& local);
+std::vector<LayerKernel> layer_backward(const Model& model, const LocalTokens& local);
 /// Embedding before the layers; final norm, loss head and cross-entropy (fp32) behind them. A
 /// prefill computes logits for the last token of each sequence: on the rank that holds it.
-std::vector<Kernel> ends_forward(const Model& model, const LocalTokens& local, StepKind step);
-std::vector<Kernel> ends_backward(const Model& model, const LocalTokens& local);
+std::vector<LayerKernel> ends_forward(const Model& model, const LocalTokens& local, StepKind step);
+std::vector<LayerKernel> ends_backward(const Model& model, const LocalTokens& local);
 
-Seconds time_of(std::span<const Kernel> kernels, const sim::KernelCost& cost, DType dtype);
-FlopCount flops_of(std::span<const Kernel> kernels);
+Seconds time_of(std::span<const LayerKernel> kernels, const sim::KernelCost& cost, DType dtype);
+FlopCount flops_of(std::span<const LayerKernel> kernels);
 
 struct BlockCost {
   Seconds forward{}, backward{}, recompute{};   // recompute is part of neither

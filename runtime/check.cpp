@@ -391,10 +391,8 @@ double coarsest_roundoff(const Schedule& schedule, const StoredProgram& program)
 
 double limit_of(const Schedule& schedule, const StoredProgram& program) {
   const Problem& p = schedule.requested;
-  const auto kernels = std::ranges::count_if(program.ops, [](const StoredOp& s) {
-    return std::holds_alternative<AttentionForward>(s.op.body) ||
-           std::holds_alternative<AttentionBackward>(s.op.body);
-  });
+  const auto kernels = std::ranges::count_if(
+      program.ops, [](const StoredOp& s) { return is_attention(kind_of(s.op.body)); });
   const auto steps = static_cast<double>(kernels + schedule.plan.team);  // summed in a team
   const double storage = (4 + std::sqrt(steps)) * coarsest_roundoff(schedule, program);
   const double products =

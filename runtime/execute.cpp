@@ -149,21 +149,23 @@ class Executor {
   bool advance(StreamState& stream) {
     const std::int32_t index = stream.head();
     const StoredOp& stored = program_.ops[static_cast<std::size_t>(index)];
+    const auto* transfer = std::get_if<Transfer>(&stored.op.body);
     if (stream.running == nullptr) {
-      if (!is_communication(stored.op.body) || !ready(stream)) {
+      if (transfer == nullptr || !ready(stream)) {
         return false;
       }
       stream.begun = now();
-      stream.running = run_communication(
-          place(stored), HostCommunication{.transport = transport_, .tag = stored.op.stream.value});
+      stream.running =
+          run_transfer(place(stored), *transfer,
+                       HostCommunication{.transport = transport_, .tag = stored.op.stream.value});
       return true;
     }
     if (!stream.running->advance()) {
       return false;
     }
     const Bytes sent(stream.running->sent());
-    expect_sent(stored, shapes_, sent);
-    result_.sent[static_cast<std::size_t>(comm_kind_of(stored.op.body))] += sent;
+    expect_sent(*transfer, shapes_, sent);
+    result_.sent[static_cast<std::size_t>(comm_kind_of(*transfer))] += sent;
     stream.running.reset();
     finish(stream, stream.begun);
     return true;
@@ -184,7 +186,7 @@ class Executor {
     std::int32_t earliest = -1;
     for (const StreamState& stream : streams_) {
       if (!stream.finished() && stream.running == nullptr && ready(stream) &&
-          !is_communication(program_.ops[static_cast<std::size_t>(stream.head())].op.body) &&
+          !is_transfer(program_.ops[static_cast<std::size_t>(stream.head())].op.body) &&
           (earliest < 0 || stream.head() < earliest)) {
         earliest = stream.head();
       }
@@ -195,7 +197,8 @@ class Executor {
   void compute(std::int32_t index) {
     const StoredOp& stored = program_.ops[static_cast<std::size_t>(index)];
     const Seconds begin = now();
-    run_kernel(place(stored), HostKernels{.attention = kernels_, .poll = poll_});
+    run_kernel(place(stored), std::get<Kernel>(stored.op.body),
+               HostKernels{.attention = kernels_, .poll = poll_});
     finish(streams_[stored.op.stream.index()], begin);
   }
 

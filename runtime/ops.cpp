@@ -9,25 +9,26 @@ TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, s
   const StoredOp& stored = program.ops[static_cast<std::size_t>(index)];
   const Shapes shapes = shapes_of(schedule, program);
   const OpBody& body = stored.op.body;
-  return {
-      .rank = program.rank,
-      .op = index,
-      .stream = stored.op.stream,
-      .kind = static_cast<std::uint8_t>(body.index()),
-      .begin = begin,
-      .end = end,
-      .bytes =
-          (is_communication(body) ? sent_bytes(body, shapes) : touched_bytes(body, shapes)).value(),
-      .flops = attention_flops(body, schedule.problem).value(),
-      .waited_for = stored.waits.empty() ? -1 : stored.waits.back(),
-      .waited_for_rank = Rank()};
+  const auto* kernel = std::get_if<Kernel>(&body);
+  const Bytes bytes = kernel != nullptr ? touched_bytes(*kernel, shapes)
+                                        : sent_bytes(std::get<Transfer>(body), shapes);
+  return {.rank = program.rank,
+          .op = index,
+          .stream = stored.op.stream,
+          .kind = kind_of(body),
+          .begin = begin,
+          .end = end,
+          .bytes = bytes.value(),
+          .flops = kernel != nullptr ? attention_flops(*kernel, schedule.problem).value() : 0,
+          .waited_for = stored.waits.empty() ? -1 : stored.waits.back(),
+          .waited_for_rank = Rank()};
 }
 
-void expect_sent(const StoredOp& stored, const Shapes& shapes, Bytes sent) {
-  const Bytes planned = sent_bytes(stored.op.body, shapes);
+void expect_sent(const Transfer& transfer, const Shapes& shapes, Bytes sent) {
+  const Bytes planned = sent_bytes(transfer, shapes);
   if (sent != planned) {
     throw BackendError(
-        name_of(stored.op.body),
+        name_of(transfer),
         fmt::format("{} bytes were sent, the schedule says {}", sent.value(), planned.value()),
         shapes.rank.value);
   }

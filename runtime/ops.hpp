@@ -4,7 +4,7 @@
 //   run_kernel         target has forward, backward (runtime/kernels/attention.hpp) and row_dot,
 //                      merge, rescale, accumulate, fill, move (runtime/kernels/elementwise.hpp),
 //                      with the arguments that these have there, polls left out
-//   run_communication  target has exchange(parts), all_to_all(group, parts), all_gather(group,
+//   run_transfer       target has exchange(parts), all_to_all(group, parts), all_gather(group,
 //                      parts), reduce_scatter(group, parts), all_reduce(group, parts)
 #pragma once
 
@@ -24,8 +24,8 @@ namespace spp::runtime {
 TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, std::int32_t index,
                        Seconds begin, Seconds end);
 
-/// BackendError if a communication op has sent other bytes than the schedule says.
-void expect_sent(const StoredOp& stored, const Shapes& shapes, Bytes sent);
+/// BackendError if a transfer has sent other bytes than the schedule says.
+void expect_sent(const Transfer& transfer, const Shapes& shapes, Bytes sent);
 
 inline Shapes shapes_of(const Schedule& schedule, const StoredProgram& program) {
   return {.problem = &schedule.problem, .buffers = program.buffers, .rank = program.rank};
@@ -112,8 +112,9 @@ inline AttentionBackwardArgs arguments_of(const OpPlace& at, const AttentionBack
           .visible = at.visible(op)};
 }
 
+/// `kernel` is at.stored.op.
 template <class Target>
-void run_kernel(const OpPlace& at, Target&& target) {
+void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
   const auto rows = [&](BufferId id) { return at.rows(id); };
   std::visit(
       Overloaded{
@@ -138,53 +139,49 @@ void run_kernel(const OpPlace& at, Target&& target) {
               target.move(at.box(op.from, m.from), at.box(op.to, m.to), m.rows,
                           at.schedule.problem.batch, m.heads, at.memory.width(op.from), m.add);
             }
-          },
-          [&](const auto& op) {
-            throw InternalError(fmt::format("{} is no kernel", name_of(OpBody(op))));
           }},
-      at.stored.op.body);
+      kernel);
 }
 
 template <class Target>
-auto run_communication(const OpPlace& at, Target&& target) {
-  using Result = decltype(target.exchange(std::declval<ExchangeParts>()));
+auto run_collective(const OpPlace& at, const Collective& op, Target&& target) {
+  const auto sends = [&] { return at.parts<const std::byte>(op.from, at.stored.sends); };
+  const auto receives = [&] { return at.parts<std::byte>(op.to, at.stored.receives); };
+  const DType from_type = at.memory.buffer(op.from).dtype;
+  const DType to_type = at.memory.buffer(op.to).dtype;
+  switch (op.kind) {
+    case CollectiveKind::all_to_all:
+      return target.all_to_all(op.group, AllToAllParts{.send = sends(), .receive = receives()});
+    case CollectiveKind::all_gather:
+      return target.all_gather(
+          op.group, AllGatherParts{.own = at.memory.cells(op.from, at.stored.sends.front()),
+                                   .parts = receives()});
+    case CollectiveKind::reduce_scatter:
+      return target.reduce_scatter(
+          op.group, ReduceScatterParts{.parts = sends(),
+                                       .from_type = from_type,
+                                       .result = at.memory.cells(op.to, at.stored.receives.front()),
+                                       .to_type = to_type});
+    case CollectiveKind::all_reduce:
+      return target.all_reduce(
+          op.group, AllReduceParts{.parts = sends(), .results = receives(), .type = to_type});
+  }
+  throw InternalError("unknown kind of collective");
+}
+
+/// `transfer` is at.stored.op.
+template <class Target>
+auto run_transfer(const OpPlace& at, const Transfer& transfer, Target&& target) {
   return std::visit(
-      Overloaded{
-          [&](const Exchange& op) -> Result {
-            return target.exchange(ExchangeParts{.to = op.to,
-                                                 .from = op.from,
-                                                 .send = at.whole<const std::byte>(op.send),
-                                                 .receive = at.whole<std::byte>(op.receive)});
-          },
-          [&](const AllToAll& op) -> Result {
-            return target.all_to_all(
-                op.group, AllToAllParts{.send = at.parts<const std::byte>(op.from, at.stored.sends),
-                                        .receive = at.parts<std::byte>(op.to, at.stored.receives)});
-          },
-          [&](const AllGather& op) -> Result {
-            return target.all_gather(
-                op.group, AllGatherParts{.own = at.memory.cells(op.from, at.stored.sends.front()),
-                                         .parts = at.parts<std::byte>(op.to, at.stored.receives)});
-          },
-          [&](const ReduceScatter& op) -> Result {
-            return target.reduce_scatter(
-                op.group,
-                ReduceScatterParts{.parts = at.parts<const std::byte>(op.from, at.stored.sends),
-                                   .from_type = at.memory.buffer(op.from).dtype,
-                                   .result = at.memory.cells(op.to, at.stored.receives.front()),
-                                   .to_type = at.memory.buffer(op.to).dtype});
-          },
-          [&](const AllReduce& op) -> Result {
-            return target.all_reduce(
-                op.group,
-                AllReduceParts{.parts = at.parts<const std::byte>(op.from, at.stored.sends),
-                               .results = at.parts<std::byte>(op.to, at.stored.receives),
-                               .type = at.memory.buffer(op.to).dtype});
-          },
-          [](const auto& op) -> Result {
-            throw InternalError(fmt::format("{} is no communication", name_of(OpBody(op))));
-          }},
-      at.stored.op.body);
+      Overloaded{[&](const Exchange& op) {
+                   return target.exchange(
+                       ExchangeParts{.to = op.to,
+                                     .from = op.from,
+                                     .send = at.whole<const std::byte>(op.send),
+                                     .receive = at.whole<std::byte>(op.receive)});
+                 },
+                 [&](const Collective& op) { return run_collective(at, op, target); }},
+      transfer);
 }
 
 }  // namespace spp::runtime

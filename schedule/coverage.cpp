@@ -22,7 +22,10 @@ struct Walker {
   bool received = false;
 
   [[nodiscard]] const Exchange* exchange(StreamId stream) const {
-    return op != nullptr && op->stream == stream ? std::get_if<Exchange>(&op->body) : nullptr;
+    return op != nullptr && op->stream == stream ? op_if<Exchange>(op->body) : nullptr;
+  }
+  [[nodiscard]] const Collective* collective(StreamId stream) const {
+    return op != nullptr && op->stream == stream ? op_if<Collective>(op->body) : nullptr;
   }
 };
 
@@ -35,29 +38,11 @@ bool is_member(const RankGroup& group, Rank rank) {
   return false;
 }
 
-/// The group of a collective; nothing for other ops.
-const RankGroup* group_of(const OpBody& body) {
-  if (const auto* o = std::get_if<AllToAll>(&body)) {
-    return &o->group;
-  }
-  if (const auto* o = std::get_if<AllGather>(&body)) {
-    return &o->group;
-  }
-  if (const auto* o = std::get_if<ReduceScatter>(&body)) {
-    return &o->group;
-  }
-  const auto* o = std::get_if<AllReduce>(&body);
-  return o != nullptr ? &o->group : nullptr;
-}
-
 /// Two members call the same collective.
-bool agree(const AllToAll& a, const AllToAll& b) {
-  return a.kind == b.kind && a.split == b.split && a.kv == b.kv && a.tokens == b.tokens;
-}
-bool agree(const AllGather&, const AllGather&) { return true; }
-bool agree(const ReduceScatter&, const ReduceScatter&) { return true; }
-bool agree(const AllReduce& a, const AllReduce& b) {
-  return a.to_tokens == b.to_tokens && a.to_heads == b.to_heads;
+bool agree(const Collective& a, const Collective& b) {
+  const bool same_result = a.to_tokens == b.to_tokens && a.to_heads == b.to_heads;
+  return a.kind == b.kind && a.deal == b.deal &&
+         (a.kind != CollectiveKind::all_reduce || same_result);
 }
 
 class Walk {
@@ -97,10 +82,10 @@ class Walk {
   /// The op names streams, buffers and ranks that exist; else stops.
   bool well_formed(Walker& w, const Op& op);
   bool well_formed(const Site& s, const Exchange& op);
+  bool well_formed(const Site& s, const Collective& op);
 
   // Each tries to complete the op that `w` is in, for `w` and for the partners that wait in it.
   void meet_partners(Walker& w, const Exchange& op);
-  template <class Collective>
   void meet_group(Walker& w, const Collective& op);
   void complete_if_done(Walker& w, const Exchange& op);
   void complete(Walker& w);
@@ -205,25 +190,14 @@ void Walk::advance(Walker& w) {
     if (!well_formed(w, *op)) {
       return;
     }
-    const auto compute = [&](const auto& kernel) { apply(site(w, *op), kernel); };
-    const auto gather = [&](const auto& collective) {
-      w.op = op;
-      meet_group(w, collective);
-    };
-    std::visit(
-        Overloaded{[&](const AttentionForward& o) { compute(o); },
-                   [&](const AttentionBackward& o) { compute(o); },
-                   [&](const RowDot& o) { compute(o); }, [&](const Merge& o) { compute(o); },
-                   [&](const Rescale& o) { compute(o); }, [&](const Accumulate& o) { compute(o); },
-                   [&](const Fill& o) { compute(o); }, [&](const Copy& o) { compute(o); },
-                   [&](const Exchange& o) {
-                     w.op = op;
-                     meet_partners(w, o);
-                   },
-                   [&](const AllToAll& o) { gather(o); }, [&](const AllGather& o) { gather(o); },
-                   [&](const ReduceScatter& o) { gather(o); },
-                   [&](const AllReduce& o) { gather(o); }},
-        op->body);
+    if (const auto* kernel = std::get_if<Kernel>(&op->body)) {
+      std::visit([&](const auto& o) { apply(site(w, *op), o); }, *kernel);
+      continue;
+    }
+    w.op = op;
+    std::visit(Overloaded{[&](const Exchange& o) { meet_partners(w, o); },
+                          [&](const Collective& o) { meet_group(w, o); }},
+               std::get<Transfer>(op->body));
   }
 }
 
@@ -244,17 +218,27 @@ bool Walk::well_formed(Walker& w, const Op& op) {
       }
     }
   }
-  if (const RankGroup* group = group_of(op.body)) {
-    const bool inside = group->size >= 1 && exists(group->rank(0)) &&
-                        exists(group->rank(group->size - 1)) && is_member(*group, w.rank);
-    if (!inside) {
-      s.stop(fmt::format("its group of {} ranks from rank {}, {} apart, does not exist or lacks it",
-                         group->size, group->first, group->stride));
-      return false;
-    }
+  if (const auto* collective = op_if<Collective>(op.body)) {
+    return well_formed(s, *collective);
   }
-  const auto* exchange = std::get_if<Exchange>(&op.body);
+  const auto* exchange = op_if<Exchange>(op.body);
   return exchange == nullptr || well_formed(s, *exchange);
+}
+
+bool Walk::well_formed(const Site& s, const Collective& op) {
+  const RankGroup& group = op.group;
+  const bool inside = group.size >= 1 && exists(group.rank(0)) &&
+                      exists(group.rank(group.size - 1)) && is_member(group, s.rank);
+  if (!inside) {
+    s.stop(fmt::format("its group of {} ranks from rank {}, {} apart, does not exist or lacks it",
+                       group.size, group.first, group.stride));
+    return false;
+  }
+  if (std::holds_alternative<HeadDeal>(op.deal) != (op.kind == CollectiveKind::all_to_all)) {
+    s.stop("an all_to_all deals heads, other collectives deal tokens");
+    return false;
+  }
+  return true;
 }
 
 bool Walk::well_formed(const Site& s, const Exchange& op) {
@@ -322,19 +306,15 @@ void Walk::meet_partners(Walker& w, const Exchange& op) {
   complete_if_done(w, op);
 }
 
-template <class Collective>
 void Walk::meet_group(Walker& w, const Collective& op) {
   std::vector<const Collective*> ops;
   for (int i = 0; i < op.group.size; ++i) {
     Walker& member = at(op.group.rank(i));
-    const RankGroup* group = member.op != nullptr && member.op->stream == w.op->stream
-                                 ? group_of(member.op->body)
-                                 : nullptr;
-    if (group == nullptr || *group != op.group) {
+    const Collective* theirs = member.collective(w.op->stream);
+    if (theirs == nullptr || theirs->group != op.group) {
       return;  // it comes later, or never
     }
-    const auto* theirs = std::get_if<Collective>(&member.op->body);
-    if (theirs == nullptr || !agree(op, *theirs)) {
+    if (!agree(op, *theirs)) {
       site(w, *w.op).stop(
           fmt::format("meets another call of its group: {}", site(member, *member.op).where()));
       return;
@@ -355,7 +335,7 @@ void Walk::meet_group(Walker& w, const Collective& op) {
 
 Walk::Wait Walk::wait_of(Walker& w) {
   const std::string place = site(w, *w.op).where();
-  if (const auto* o = std::get_if<Exchange>(&w.op->body)) {
+  if (const auto* o = op_if<Exchange>(w.op->body)) {
     const bool sends = o->to.valid() && !w.sent;
     const bool receives = o->from.valid() && !w.received && !(sends && at(o->to).finished);
     const Rank whom = receives ? o->from : o->to;
@@ -363,14 +343,12 @@ Walk::Wait Walk::wait_of(Walker& w) {
             .text = fmt::format("{} waits {} rank {}", place,
                                 receives ? "for a message from" : "to send to", whom.value)};
   }
-  const RankGroup& group = *group_of(w.op->body);
+  const RankGroup& group = op_if<Collective>(w.op->body)->group;
   Rank whom = w.rank;
   for (int i = group.size - 1; i >= 0; --i) {
     const Walker& member = at(group.rank(i));
-    const RankGroup* theirs = member.op != nullptr && member.op->stream == w.op->stream
-                                  ? group_of(member.op->body)
-                                  : nullptr;
-    whom = theirs == nullptr || *theirs != group ? member.rank : whom;
+    const Collective* theirs = member.collective(w.op->stream);
+    whom = theirs == nullptr || theirs->group != group ? member.rank : whom;
   }
   return {.whom = whom,
           .text = fmt::format("{} waits for rank {} to take part", place, whom.value)};

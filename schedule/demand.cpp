@@ -26,18 +26,11 @@ std::int64_t sample(std::int64_t count, std::int64_t most, Visit visit) {
 
 /// Messages that one rank's op sends to other ranks.
 double messages_of(const OpBody& body, Rank rank) {
-  return std::visit(
-      [&](const auto& op) -> double {
-        using O = std::decay_t<decltype(op)>;
-        if constexpr (requires { op.group; }) {
-          return op.group.size - 1;
-        } else if constexpr (std::is_same_v<O, Exchange>) {
-          return op.to.valid() && op.to != rank ? 1 : 0;
-        } else {
-          return 0;
-        }
-      },
-      body);
+  if (const auto* exchange = op_if<Exchange>(body)) {
+    return exchange->to.valid() && exchange->to != rank ? 1 : 0;
+  }
+  const auto* collective = op_if<Collective>(body);
+  return collective != nullptr ? collective->group.size - 1 : 0;
 }
 
 /// Adds what one rank does, by samples of its loops. `visit` sees every sampled op.
@@ -161,9 +154,9 @@ Bytes proof_memory(const Schedule& schedule) {
     Demand unused;
     double widest = 0;  // set of tokens that ops name: the grid remembers the atoms of each
     add_rank(unused, program, rank, [&](const Op& op) {
-      if (const auto* forward = std::get_if<AttentionForward>(&op.body)) {
+      if (const auto* forward = op_if<AttentionForward>(op.body)) {
         widest = std::max(widest, static_cast<double>(forward->k_tokens.count()));
-      } else if (const auto* backward = std::get_if<AttentionBackward>(&op.body)) {
+      } else if (const auto* backward = op_if<AttentionBackward>(op.body)) {
         widest = std::max(widest, static_cast<double>(backward->k_tokens.count()));
       }
     });

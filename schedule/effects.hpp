@@ -97,11 +97,8 @@ void apply(const Site& site, const Copy& op);
 /// One message: `send` of one rank arrives in `receive` of another (or the same).
 void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
              const Exchange& received);
-/// All members of the group are here, by group index.
-void meet(std::span<const Site> sites, std::span<const AllToAll* const> ops);
-void meet(std::span<const Site> sites, std::span<const AllGather* const> ops);
-void meet(std::span<const Site> sites, std::span<const ReduceScatter* const> ops);
-void meet(std::span<const Site> sites, std::span<const AllReduce* const> ops);
+/// All members of the group are here, by group index; their calls agree.
+void meet(std::span<const Site> sites, std::span<const Collective* const> ops);
 
 // ---- the parts that effects are made of
 // ----------------------------------------------------------

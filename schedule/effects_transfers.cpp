@@ -18,7 +18,6 @@ struct Part {
 };
 
 /// What a member's op says that it receives; stops if the grid does not know it.
-template <class Collective>
 std::optional<Part> part_of(const Site& site, const Collective& op) {
   const auto* tokens = named_tokens(site, op.to_tokens);
   const auto heads =
@@ -35,7 +34,6 @@ std::optional<Part> part_of(const Site& site, const Collective& op) {
 }
 
 /// All members move the same tensor, from buffers with something in them, to others.
-template <class Collective>
 bool comparable(std::span<const Site> sites, std::span<const Collective* const> ops) {
   const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
   for (std::size_t i = 0; i < sites.size(); ++i) {
@@ -71,7 +69,6 @@ bool arrived(const Site& site, Tensor tensor, const Part& part, const Contents& 
 }
 
 /// New contents of all members, written only when all are known.
-template <class Collective>
 void overwrite_all(std::span<const Site> sites, std::span<const Collective* const> ops,
                    std::vector<Contents> received) {
   for (std::size_t j = 0; j < sites.size(); ++j) {
@@ -80,7 +77,6 @@ void overwrite_all(std::span<const Site> sites, std::span<const Collective* cons
 }
 
 /// Every member gets, of what its op names, the disjoint union of all members' pieces.
-template <class Collective>
 void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const> ops) {
   if (!comparable(sites, ops)) {
     return;
@@ -123,6 +119,89 @@ void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const
   overwrite_all(sites, ops, std::move(received));
 }
 
+/// Every member gets, of what its op names, all members' pieces.
+void hand_out_heads(std::span<const Site> sites, std::span<const Collective* const> ops) {
+  if (!comparable(sites, ops)) {
+    return;
+  }
+  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  std::vector<Contents> received(sites.size());
+  for (std::size_t j = 0; j < sites.size(); ++j) {
+    const Collective& op = *ops[j];
+    const HeadDeal& deal = std::get<HeadDeal>(op.deal);
+    const auto part = part_of(sites[j], op);
+    if (!part) {
+      return;
+    }
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+      std::int64_t volume = 0;
+      for (const Piece& piece : sites[i].content(ops[i]->from).all()) {
+        if (part->contains(piece.cell)) {
+          received[j].add(piece);
+          volume += sites[i].grid().volume(tensor, piece.cell);
+        }
+      }
+      const int owner = static_cast<int>(deal.direction == HeadDirection::scatter_heads ? j : i);
+      const HeadRange heads = deal.heads(owner);
+      if (volume != deal.tokens * heads.count()) {
+        sites[j].stop(fmt::format(
+            "receives {} (tokens x heads) from rank {}, but the op's shape says {} x {}", volume,
+            sites[i].rank.value, deal.tokens, heads.count()));
+        return;
+      }
+    }
+    received[j].sort();
+    if (!arrived(sites[j], tensor, *part, received[j])) {
+      return;
+    }
+  }
+  overwrite_all(sites, ops, std::move(received));
+}
+
+/// The same, and there is nothing else to get.
+void gather(std::span<const Site> sites, std::span<const Collective* const> ops) {
+  if (!comparable(sites, ops)) {
+    return;
+  }
+  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  std::vector<Contents> received(sites.size());
+  for (std::size_t j = 0; j < sites.size(); ++j) {
+    const auto part = part_of(sites[j], *ops[j]);
+    if (!part) {
+      return;
+    }
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+      for (const Piece& piece : sites[i].content(ops[i]->from).all()) {
+        if (!part->contains(piece.cell)) {
+          sites[j].stop(fmt::format(
+              "receives {} of {} from rank {}, which it does not name", to_string(tensor),
+              sites[j].grid().cell_text(tensor, piece.cell), sites[i].rank.value));
+          return;
+        }
+        received[j].add(piece);
+      }
+    }
+    received[j].sort();
+    if (!arrived(sites[j], tensor, *part, received[j])) {
+      return;
+    }
+  }
+  overwrite_all(sites, ops, std::move(received));
+}
+
+/// A ring reduces equal parts.
+bool divides(std::span<const Site> sites, std::span<const Collective* const> ops) {
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    const Collective& op = *ops[i];
+    if (op.to_tokens.count() * op.to_heads.count() % op.group.size != 0) {
+      sites[i].stop(fmt::format("{} tokens x {} heads do not divide over {} ranks",
+                                op.to_tokens.count(), op.to_heads.count(), op.group.size));
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
@@ -155,87 +234,20 @@ void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
   }
 }
 
-void meet(std::span<const Site> sites, std::span<const AllToAll* const> ops) {
-  if (!comparable(sites, ops)) {
-    return;
-  }
-  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
-  std::vector<Contents> received(sites.size());
-  for (std::size_t j = 0; j < sites.size(); ++j) {
-    const AllToAll& op = *ops[j];
-    const auto part = part_of(sites[j], op);
-    if (!part) {
-      return;
-    }
-    for (std::size_t i = 0; i < sites.size(); ++i) {
-      std::int64_t volume = 0;
-      for (const Piece& piece : sites[i].content(ops[i]->from).all()) {
-        if (part->contains(piece.cell)) {
-          received[j].add(piece);
-          volume += sites[i].grid().volume(tensor, piece.cell);
-        }
-      }
-      const int owner = static_cast<int>(op.kind == AllToAllKind::scatter_heads ? j : i);
-      const HeadRange heads = op.kv ? op.split.kv(owner) : op.split.q(owner);
-      if (volume != op.tokens * heads.count()) {
-        sites[j].stop(fmt::format(
-            "receives {} (tokens x heads) from rank {}, but the op's shape says {} x {}", volume,
-            sites[i].rank.value, op.tokens, heads.count()));
+void meet(std::span<const Site> sites, std::span<const Collective* const> ops) {
+  switch (ops.front()->kind) {
+    case CollectiveKind::all_to_all:
+      return hand_out_heads(sites, ops);
+    case CollectiveKind::all_gather:
+      return gather(sites, ops);
+    case CollectiveKind::all_reduce:
+      if (!divides(sites, ops)) {
         return;
       }
-    }
-    received[j].sort();
-    if (!arrived(sites[j], tensor, *part, received[j])) {
-      return;
-    }
+      [[fallthrough]];
+    case CollectiveKind::reduce_scatter:
+      return sum_and_keep(sites, ops);
   }
-  overwrite_all(sites, ops, std::move(received));
-}
-
-void meet(std::span<const Site> sites, std::span<const AllGather* const> ops) {
-  if (!comparable(sites, ops)) {
-    return;
-  }
-  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
-  std::vector<Contents> received(sites.size());
-  for (std::size_t j = 0; j < sites.size(); ++j) {
-    const auto part = part_of(sites[j], *ops[j]);
-    if (!part) {
-      return;
-    }
-    for (std::size_t i = 0; i < sites.size(); ++i) {
-      for (const Piece& piece : sites[i].content(ops[i]->from).all()) {
-        if (!part->contains(piece.cell)) {
-          sites[j].stop(fmt::format(
-              "receives {} of {} from rank {}, which it does not name", to_string(tensor),
-              sites[j].grid().cell_text(tensor, piece.cell), sites[i].rank.value));
-          return;
-        }
-        received[j].add(piece);
-      }
-    }
-    received[j].sort();
-    if (!arrived(sites[j], tensor, *part, received[j])) {
-      return;
-    }
-  }
-  overwrite_all(sites, ops, std::move(received));
-}
-
-void meet(std::span<const Site> sites, std::span<const ReduceScatter* const> ops) {
-  sum_and_keep(sites, ops);
-}
-
-void meet(std::span<const Site> sites, std::span<const AllReduce* const> ops) {
-  for (std::size_t i = 0; i < sites.size(); ++i) {
-    const AllReduce& op = *ops[i];
-    if (op.to_tokens.count() * op.to_heads.count() % op.group.size != 0) {
-      sites[i].stop(fmt::format("{} tokens x {} heads do not divide over {} ranks",
-                                op.to_tokens.count(), op.to_heads.count(), op.group.size));
-      return;
-    }
-  }
-  sum_and_keep(sites, ops);
 }
 
 }  // namespace spp

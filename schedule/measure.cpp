@@ -36,75 +36,76 @@ std::string_view to_string(CommKind kind) {
   return names.at(static_cast<std::size_t>(kind));
 }
 
-CommKind comm_kind_of(const OpBody& body) {
-  if (std::holds_alternative<Exchange>(body)) {
+CommKind comm_kind_of(const Transfer& transfer) {
+  const auto* collective = std::get_if<Collective>(&transfer);
+  if (collective == nullptr) {
     return CommKind::send_recv;
   }
-  if (std::holds_alternative<AllToAll>(body)) {
-    return CommKind::all_to_all;
+  switch (collective->kind) {
+    case CollectiveKind::all_to_all:
+      return CommKind::all_to_all;
+    case CollectiveKind::all_gather:
+      return CommKind::all_gather;
+    case CollectiveKind::reduce_scatter:
+      return CommKind::reduce_scatter;
+    case CollectiveKind::all_reduce:
+      return CommKind::all_reduce;
   }
-  if (std::holds_alternative<AllGather>(body)) {
-    return CommKind::all_gather;
-  }
-  if (std::holds_alternative<ReduceScatter>(body)) {
-    return CommKind::reduce_scatter;
-  }
-  ensure(std::holds_alternative<AllReduce>(body), "a kernel has no kind of communication");
-  return CommKind::all_reduce;
+  throw InternalError("unknown kind of collective");
 }
 
-Bytes sent_bytes_to(const AllToAll& op, int peer, const Shapes& shapes) {
+Bytes sent_bytes_to(const Collective& op, int peer, const Shapes& shapes) {
   const int self = op.group.index_of(shapes.rank);
   if (peer == self) {
     return Bytes(0);
   }
   // The part of `to`-shaped data that goes to one peer: its heads of my tokens, or my heads of its
   // tokens.
-  const int owner = op.kind == AllToAllKind::scatter_heads ? peer : self;
+  const HeadDeal& deal = std::get<HeadDeal>(op.deal);
+  const int owner = deal.direction == HeadDirection::scatter_heads ? peer : self;
   Buffer part = shapes.buffers[op.from.index()];
-  part.tokens = op.tokens;
-  part.heads = op.kv ? op.split.kv(owner).count() : op.split.q(owner).count();
+  part.tokens = deal.tokens;
+  part.heads = deal.heads(owner).count();
   return bytes_of(part, *shapes.problem);
 }
 
-Bytes sent_bytes(const OpBody& body, const Shapes& shapes) {
-  return std::visit(
-      Overloaded{
-          [&](const Exchange& o) {
-            return o.to.valid() && o.to != shapes.rank ? size_of_list(shapes, o.send.ids())
-                                                       : Bytes(0);
-          },
-          [&](const AllToAll& o) {
-            Bytes total{};
-            for (int peer = 0; peer < o.group.size; ++peer) {
-              total += sent_bytes_to(o, peer, shapes);
-            }
-            return total;
-          },
-          [&](const AllGather& o) { return size_at(shapes, o.from) * (o.group.size - 1); },
-          [&](const ReduceScatter& o) { return size_at(shapes, o.to) * (o.group.size - 1); },
-          [&](const AllReduce& o) {  // every part but one is reduced, then gathered
-            return Bytes(size_at(shapes, o.to).value() / o.group.size * 2 * (o.group.size - 1));
-          },
-          [](const AttentionForward&) { return Bytes(0); },
-          [](const AttentionBackward&) { return Bytes(0); }, [](const RowDot&) { return Bytes(0); },
-          [](const Merge&) { return Bytes(0); }, [](const Rescale&) { return Bytes(0); },
-          [](const Accumulate&) { return Bytes(0); }, [](const Fill&) { return Bytes(0); },
-          [](const Copy&) { return Bytes(0); }},
-      body);
+Bytes sent_bytes(const Transfer& transfer, const Shapes& shapes) {
+  const auto exchanged = [&](const Exchange& o) {
+    return o.to.valid() && o.to != shapes.rank ? size_of_list(shapes, o.send.ids()) : Bytes(0);
+  };
+  const auto dealt = [&](const Collective& o) {
+    const int others = o.group.size - 1;
+    switch (o.kind) {
+      case CollectiveKind::all_to_all: {
+        Bytes total{};
+        for (int peer = 0; peer < o.group.size; ++peer) {
+          total += sent_bytes_to(o, peer, shapes);
+        }
+        return total;
+      }
+      case CollectiveKind::all_gather:
+        return size_at(shapes, o.from) * others;
+      case CollectiveKind::reduce_scatter:
+        return size_at(shapes, o.to) * others;
+      case CollectiveKind::all_reduce:  // every part but one is reduced, then gathered
+        return Bytes(size_at(shapes, o.to).value() / o.group.size * 2 * others);
+    }
+    throw InternalError("unknown kind of collective");
+  };
+  return std::visit(Overloaded{exchanged, dealt}, transfer);
 }
 
-FlopCount attention_flops(const OpBody& body, const Problem& problem) {
-  if (const auto* f = std::get_if<AttentionForward>(&body)) {
+FlopCount attention_flops(const Kernel& kernel, const Problem& problem) {
+  if (const auto* f = std::get_if<AttentionForward>(&kernel)) {
     return matmul_flops(f->q_tokens, f->k_tokens, f->heads, problem, 4);
   }
-  if (const auto* b = std::get_if<AttentionBackward>(&body)) {
+  if (const auto* b = std::get_if<AttentionBackward>(&kernel)) {
     return matmul_flops(b->q_tokens, b->k_tokens, b->heads, problem, 10);
   }
   return FlopCount(0);
 }
 
-Bytes touched_bytes(const OpBody& body, const Shapes& shapes) {
+Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
   const auto tile = [&](BufferId id, const TokenSet& tokens) {
     return size_of_tile(shapes, id, tokens.count());
   };
@@ -126,12 +127,8 @@ Bytes touched_bytes(const OpBody& body, const Shapes& shapes) {
                  [&](const Fill& o) { return tile(o.buffer, o.tokens); },
                  [&](const Copy& o) { return whole(o.from) + whole(o.to); },
                  [](const AttentionForward&) { return Bytes(0); },
-                 [](const AttentionBackward&) { return Bytes(0); },
-                 [](const Exchange&) { return Bytes(0); }, [](const AllToAll&) { return Bytes(0); },
-                 [](const AllGather&) { return Bytes(0); },
-                 [](const ReduceScatter&) { return Bytes(0); },
-                 [](const AllReduce&) { return Bytes(0); }},
-      body);
+                 [](const AttentionBackward&) { return Bytes(0); }},
+      kernel);
 }
 
 Totals totals_of(const Program& program, const Problem& problem, Rank rank) {
@@ -139,11 +136,13 @@ Totals totals_of(const Program& program, const Problem& problem, Rank rank) {
   const Shapes shapes{.problem = &problem, .buffers = program.buffers, .rank = rank};
   ProgramCursor cursor(program);
   while (const Op* op = cursor.next()) {
-    if (is_communication(op->body)) {
-      totals.sent.at(static_cast<std::size_t>(comm_kind_of(op->body))) +=
-          sent_bytes(op->body, shapes);
-    }
-    totals.flops += attention_flops(op->body, problem);
+    std::visit(
+        Overloaded{[&](const Transfer& transfer) {
+                     totals.sent.at(static_cast<std::size_t>(comm_kind_of(transfer))) +=
+                         sent_bytes(transfer, shapes);
+                   },
+                   [&](const Kernel& kernel) { totals.flops += attention_flops(kernel, problem); }},
+        op->body);
   }
   return totals;
 }

@@ -20,8 +20,7 @@ enum class CommKind : std::uint8_t {
 };
 constexpr std::size_t comm_kinds = 5;
 std::string_view to_string(CommKind);
-/// Kind of a communication op; nothing for kernels is an InternalError.
-CommKind comm_kind_of(const OpBody& body);
+CommKind comm_kind_of(const Transfer& transfer);
 
 /// What ops are counted against: the shapes of one rank's program.
 struct Shapes {
@@ -30,18 +29,17 @@ struct Shapes {
   Rank rank;
 };
 
-/// Bytes that this rank sends to *other* ranks in a communication op (local copies are free of
-/// network).
-Bytes sent_bytes(const OpBody& body, const Shapes& shapes);
-/// Bytes that this rank sends to member `peer` of the op's group. 0 for itself.
-Bytes sent_bytes_to(const AllToAll& op, int peer, const Shapes& shapes);
+/// Bytes that this rank sends to *other* ranks (local copies are free of network).
+Bytes sent_bytes(const Transfer& transfer, const Shapes& shapes);
+/// Bytes of an all-to-all that this rank sends to member `peer` of its group. 0 for itself.
+Bytes sent_bytes_to(const Collective& all_to_all, int peer, const Shapes& shapes);
 
 /// Exact masked matmul FLOPs of an attention kernel: forward 4*pairs*heads*head_dim*batch, backward
-/// 10*… (5 matmuls against 2: FlashAttention-2, arXiv:2307.08691, section 4.1). 0 for other ops.
-FlopCount attention_flops(const OpBody& body, const Problem& problem);
+/// 10*… (5 matmuls against 2: FlashAttention-2, arXiv:2307.08691, section 4.1). 0 for others.
+FlopCount attention_flops(const Kernel& kernel, const Problem& problem);
 
 /// Bytes that a kernel other than attention reads and writes in device memory.
-Bytes touched_bytes(const OpBody& body, const Shapes& shapes);
+Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes);
 
 /// Sums over the ops of a program.
 struct Totals {

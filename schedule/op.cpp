@@ -46,63 +46,96 @@ std::string_view to_string(CopyKind k) {
   return names.at(static_cast<std::size_t>(k));
 }
 
-std::string_view to_string(AllToAllKind k) {
-  return k == AllToAllKind::scatter_heads ? "scatter_heads" : "gather_heads";
+std::string_view to_string(HeadDirection d) {
+  return d == HeadDirection::scatter_heads ? "scatter_heads" : "gather_heads";
 }
 
-std::string_view name_of(const OpBody& body) {
-  return std::visit(
-      Overloaded{[](const AttentionForward&) { return "attention_fwd"; },
-                 [](const AttentionBackward&) { return "attention_bwd"; },
-                 [](const RowDot&) { return "row_dot"; }, [](const Merge&) { return "merge"; },
-                 [](const Rescale&) { return "rescale"; },
-                 [](const Accumulate&) { return "accumulate"; }, [](const Fill&) { return "fill"; },
-                 [](const Copy&) { return "copy"; }, [](const Exchange&) { return "exchange"; },
-                 [](const AllToAll&) { return "all_to_all"; },
-                 [](const AllGather&) { return "all_gather"; },
-                 [](const ReduceScatter&) { return "reduce_scatter"; },
-                 [](const AllReduce&) { return "all_reduce"; }},
+std::string_view to_string(OpKind kind) {
+  constexpr std::array<std::string_view, op_kinds> names{
+      "attention_fwd", "attention_bwd",  "row_dot",   "merge",    "rescale",
+      "accumulate",    "fill",           "copy",      "exchange", "all_to_all",
+      "all_gather",    "reduce_scatter", "all_reduce"};
+  return names.at(static_cast<std::size_t>(kind));
+}
+
+OpKind kind_of(const OpBody& body) {
+  return visit_op(
+      Overloaded{[](const AttentionForward&) { return OpKind::attention_fwd; },
+                 [](const AttentionBackward&) { return OpKind::attention_bwd; },
+                 [](const RowDot&) { return OpKind::row_dot; },
+                 [](const Merge&) { return OpKind::merge; },
+                 [](const Rescale&) { return OpKind::rescale; },
+                 [](const Accumulate&) { return OpKind::accumulate; },
+                 [](const Fill&) { return OpKind::fill; }, [](const Copy&) { return OpKind::copy; },
+                 [](const Exchange&) { return OpKind::exchange; },
+                 [](const Collective& o) {
+                   constexpr auto first = static_cast<int>(OpKind::all_to_all);
+                   return static_cast<OpKind>(first + static_cast<int>(o.kind));
+                 }},
       body);
 }
 
-bool is_communication(const OpBody& body) {
-  return std::holds_alternative<Exchange>(body) || std::holds_alternative<AllToAll>(body) ||
-         std::holds_alternative<AllGather>(body) || std::holds_alternative<ReduceScatter>(body) ||
-         std::holds_alternative<AllReduce>(body);
+OpBody blank_op(OpKind kind) {
+  const auto collective = [](CollectiveKind of) { return Collective{.kind = of}; };
+  switch (kind) {
+    case OpKind::attention_fwd:
+      return AttentionForward{};
+    case OpKind::attention_bwd:
+      return AttentionBackward{};
+    case OpKind::row_dot:
+      return RowDot{};
+    case OpKind::merge:
+      return Merge{};
+    case OpKind::rescale:
+      return Rescale{};
+    case OpKind::accumulate:
+      return Accumulate{};
+    case OpKind::fill:
+      return Fill{};
+    case OpKind::copy:
+      return Copy{};
+    case OpKind::exchange:
+      return Exchange{};
+    case OpKind::all_to_all:
+      return Collective{.kind = CollectiveKind::all_to_all, .deal = HeadDeal{}};
+    case OpKind::all_gather:
+      return collective(CollectiveKind::all_gather);
+    case OpKind::reduce_scatter:
+      return collective(CollectiveKind::reduce_scatter);
+    case OpKind::all_reduce:
+      return collective(CollectiveKind::all_reduce);
+  }
+  throw InternalError("unknown kind of op");
 }
 
 Access access_of(const OpBody& body) {
   AccessList list;
-  std::visit(
-      Overloaded{
-          [&](const AttentionForward& o) { list.read({o.q, o.k, o.v}).write({o.out, o.lse}); },
-          [&](const AttentionBackward& o) {
-            list.read({o.q, o.k, o.v, o.d_out, o.lse, o.delta}).write({o.d_q, o.d_k, o.d_v});
-          },
-          [&](const RowDot& o) { list.read({o.out, o.d_out}).write({o.delta}); },
-          [&](const Merge& o) {
-            list.read({o.part_out, o.part_lse}).update({o.out, o.lse}, o.initial);
-          },
-          [&](const Rescale& o) {
-            list.read({o.out, o.lse, o.gathered_lse}).write({o.scaled, o.global_lse});
-          },
-          [&](const Accumulate& o) { list.read({o.part}).update({o.sum}, o.initial); },
-          [&](const Fill& o) { list.write({o.buffer}); },
-          [&](const Copy& o) { list.read({o.from}).write({o.to}); },
-          [&](const Exchange& o) {
-            for (const BufferId id : o.send) {
-              list.read({id});
-            }
-            for (const BufferId id : o.receive) {
-              list.write({id});
-            }
-          },
-          [&](const AllToAll& o) { list.read({o.from}).write({o.to}); },
-          [&](const AllGather& o) { list.read({o.from}).write({o.to}); },
-          [&](const ReduceScatter& o) { list.read({o.from}).write({o.to}); },
-          [&](const AllReduce& o) { list.read({o.from}).write({o.to}); },
-      },
-      body);
+  visit_op(Overloaded{
+               [&](const AttentionForward& o) { list.read({o.q, o.k, o.v}).write({o.out, o.lse}); },
+               [&](const AttentionBackward& o) {
+                 list.read({o.q, o.k, o.v, o.d_out, o.lse, o.delta}).write({o.d_q, o.d_k, o.d_v});
+               },
+               [&](const RowDot& o) { list.read({o.out, o.d_out}).write({o.delta}); },
+               [&](const Merge& o) {
+                 list.read({o.part_out, o.part_lse}).update({o.out, o.lse}, o.initial);
+               },
+               [&](const Rescale& o) {
+                 list.read({o.out, o.lse, o.gathered_lse}).write({o.scaled, o.global_lse});
+               },
+               [&](const Accumulate& o) { list.read({o.part}).update({o.sum}, o.initial); },
+               [&](const Fill& o) { list.write({o.buffer}); },
+               [&](const Copy& o) { list.read({o.from}).write({o.to}); },
+               [&](const Exchange& o) {
+                 for (const BufferId id : o.send) {
+                   list.read({id});
+                 }
+                 for (const BufferId id : o.receive) {
+                   list.write({id});
+                 }
+               },
+               [&](const Collective& o) { list.read({o.from}).write({o.to}); },
+           },
+           body);
   return list.result();
 }
 

@@ -1,6 +1,7 @@
 // The ops of a schedule: what a rank does, in terms of buffers, tokens and heads. Sizes are shapes;
-// bytes and FLOPs are derived from them in one place (measure.hpp). An executor visits `OpBody`
-// without a default, so an op that it lacks does not compile.
+// bytes and FLOPs are derived from them in one place (measure.hpp). An op is a kernel, which works
+// on the rank's own device, or a transfer, which meets other ranks. An executor visits `Kernel` and
+// `Transfer` without a default, so an op that it lacks does not compile.
 //
 // Shapes: a buffer is a tensor tile [batch, tokens, heads, width]; width is head_dim, or 1 for LSE
 // and delta (fp32). See docs/schedule.md for the semantics of each op.
@@ -15,6 +16,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 
 namespace spp {
@@ -143,8 +146,12 @@ struct Copy {
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 
-// ---- communication
-// -------------------------------------------------------------------------------
+/// What works on a rank's own device.
+using Kernel = std::variant<AttentionForward, AttentionBackward, RowDot, Merge, Rescale, Accumulate,
+                            Fill, Copy>;
+
+// ---- transfers
+// -----------------------------------------------------------------------------------
 
 /// Batched point-to-point: sends `send` to rank `to` and receives into `receive` from rank `from`;
 /// either may be missing (invalid rank, empty list). Done when both are done. Messages between two
@@ -155,54 +162,52 @@ struct Exchange {
   friend bool operator==(const Exchange&, const Exchange&) = default;
 };
 
-enum class AllToAllKind : std::uint8_t { scatter_heads, gather_heads };
-std::string_view to_string(AllToAllKind);
+enum class CollectiveKind : std::uint8_t {
+  all_to_all,      // everybody gets its part of what everybody brings
+  all_gather,      // everybody gets all ranks' `from`, one after the other by group index
+  reduce_scatter,  // element-wise sum of all `from`; each rank gets its own part of it
+  all_reduce  // the same sum, all of it for everybody; a ring reduces equal parts, then gathers
+};
 
-/// Ulysses all-to-all inside `group`. scatter_heads: each rank brings `tokens` tokens of all heads
-/// and leaves with all the group's tokens of its own heads (`split`; KV heads if `kv`).
-/// gather_heads: back.
-struct AllToAll {
-  RankGroup group;
-  AllToAllKind kind = AllToAllKind::scatter_heads;
-  BufferId from, to;
+/// Parts are tokens, all heads of each.
+struct TokenDeal {
+  friend bool operator==(const TokenDeal&, const TokenDeal&) = default;
+};
+
+enum class HeadDirection : std::uint8_t { scatter_heads, gather_heads };
+std::string_view to_string(HeadDirection);
+
+/// Parts are heads (Ulysses). scatter_heads: each rank brings `tokens` tokens of all heads and
+/// leaves with all the group's tokens of its own heads (`split`; KV heads if `kv`). gather_heads:
+/// back.
+struct HeadDeal {
+  HeadDirection direction = HeadDirection::scatter_heads;
   HeadSplit split;
   bool kv = false;
   std::int64_t tokens = 0;  // of one rank, before scatter_heads / after gather_heads
-  TokenSet to_tokens;       // what `to` holds afterwards
-  HeadRange to_heads;
-  friend bool operator==(const AllToAll&, const AllToAll&) = default;
+  /// Heads of group index `part`.
+  [[nodiscard]] HeadRange heads(int part) const { return kv ? split.kv(part) : split.q(part); }
+  friend bool operator==(const HeadDeal&, const HeadDeal&) = default;
 };
 
-/// Every rank of the group gets all ranks' `from` in `to`, one after the other by group index.
-struct AllGather {
+/// How a collective hands out parts.
+using Deal = std::variant<TokenDeal, HeadDeal>;
+
+/// All ranks of `group` meet. An all-to-all deals heads, all others deal tokens.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::all_gather;
   RankGroup group;
   BufferId from, to;
-  TokenSet to_tokens;
+  Deal deal;
+  TokenSet to_tokens;  // what `to` holds afterwards
   HeadRange to_heads;
-  friend bool operator==(const AllGather&, const AllGather&) = default;
+  friend bool operator==(const Collective&, const Collective&) = default;
 };
 
-/// Element-wise sum over the group of all `from`; each rank gets its own part `to_tokens` in `to`.
-struct ReduceScatter {
-  RankGroup group;
-  BufferId from, to;
-  TokenSet to_tokens;
-  HeadRange to_heads;
-  friend bool operator==(const ReduceScatter&, const ReduceScatter&) = default;
-};
+/// What meets other ranks.
+using Transfer = std::variant<Exchange, Collective>;
 
-/// Element-wise sum over the group of all `from`, which are alike; every rank gets all of it in
-/// `to`. Tokens x heads divide by the group's size: a ring reduces equal parts, then gathers them.
-struct AllReduce {
-  RankGroup group;
-  BufferId from, to;
-  TokenSet to_tokens;
-  HeadRange to_heads;
-  friend bool operator==(const AllReduce&, const AllReduce&) = default;
-};
-
-using OpBody = std::variant<AttentionForward, AttentionBackward, RowDot, Merge, Rescale, Accumulate,
-                            Fill, Copy, Exchange, AllToAll, AllGather, ReduceScatter, AllReduce>;
+using OpBody = std::variant<Kernel, Transfer>;
 
 struct Op {
   StreamId stream;
@@ -210,10 +215,53 @@ struct Op {
   friend bool operator==(const Op&, const Op&) = default;
 };
 
+/// What an op is, one word for each: for timelines, tables of costs and the text form.
+enum class OpKind : std::uint8_t {
+  attention_fwd,
+  attention_bwd,
+  row_dot,
+  merge,
+  rescale,
+  accumulate,
+  fill,
+  copy,
+  exchange,
+  all_to_all,
+  all_gather,
+  reduce_scatter,
+  all_reduce
+};
+constexpr std::size_t op_kinds = 13;
+std::string_view to_string(OpKind);
+OpKind kind_of(const OpBody& body);
+constexpr bool is_attention(OpKind kind) {
+  return kind == OpKind::attention_fwd || kind == OpKind::attention_bwd;
+}
+constexpr bool is_transfer(OpKind kind) { return kind >= OpKind::exchange; }
+/// An op of that kind with nothing filled in.
+OpBody blank_op(OpKind kind);
+
 /// "attention_fwd", "exchange", …: the word of the text form.
-std::string_view name_of(const OpBody& body);
-/// Communication ops meet other ranks; all others are kernels on the rank's own device.
-bool is_communication(const OpBody& body);
+inline std::string_view name_of(const OpBody& body) { return to_string(kind_of(body)); }
+inline bool is_transfer(const OpBody& body) { return std::holds_alternative<Transfer>(body); }
+
+/// The op as T (AttentionForward, Exchange, …); nullptr if it is another.
+template <class T>
+const T* op_if(const OpBody& body) {
+  constexpr bool transfer = std::is_same_v<T, Exchange> || std::is_same_v<T, Collective>;
+  const auto* either = std::get_if<std::conditional_t<transfer, Transfer, Kernel>>(&body);
+  return either != nullptr ? std::get_if<T>(either) : nullptr;
+}
+template <class T>
+T* op_if(OpBody& body) {
+  return const_cast<T*>(op_if<T>(std::as_const(body)));
+}
+
+/// f(op) with the op as what it is: kernel or transfer.
+template <class F>
+decltype(auto) visit_op(F&& f, const OpBody& body) {
+  return std::visit([&](const auto& either) { return std::visit(f, either); }, body);
+}
 
 /// Buffers that an op touches, in the op's own order. An op that reads and writes a buffer lists it
 /// in both.

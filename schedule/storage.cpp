@@ -101,7 +101,7 @@ struct RankWalk {
 /// Sends are taken as soon as they are posted: a proven schedule has a receiver for each.
 class Walk {
  public:
-  explicit Walk(const Schedule& schedule) : schedule_(schedule) {
+  explicit Walk(const Schedule& schedule) {
     for (int r = 0; r < schedule.mesh.size(); ++r) {
       ranks_.emplace_back(schedule, Rank(r));
     }
@@ -138,17 +138,18 @@ class Walk {
     }
     StoredOp stored{.op = *w.op, .rows = {}, .moves = {}, .sends = {}, .receives = {}, .waits = {}};
     w.store.enter(*w.op);
-    const bool done =
-        std::visit(Overloaded{[&](const Exchange& o) { return exchange(w, o); },
-                              [&](const AllToAll& o) { return collective(w, o, stored); },
-                              [&](const AllGather& o) { return collective(w, o, stored); },
-                              [&](const ReduceScatter& o) { return collective(w, o, stored); },
-                              [&](const AllReduce& o) { return collective(w, o, stored); },
-                              [&](const auto& kernel) {
-                                w.store.apply(kernel, stored);
-                                return true;
-                              }},
-                   w.op->body);
+    const bool done = std::visit(
+        Overloaded{[&](const Kernel& kernel) {
+                     std::visit([&](const auto& o) { w.store.apply(o, stored); }, kernel);
+                     return true;
+                   },
+                   [&](const Transfer& transfer) {
+                     return std::visit(
+                         Overloaded{[&](const Exchange& o) { return exchange(w, o); },
+                                    [&](const Collective& o) { return collective(w, o, stored); }},
+                         transfer);
+                   }},
+        w.op->body);
     if (!done) {
       return false;
     }
@@ -183,7 +184,6 @@ class Walk {
     return true;
   }
 
-  template <class Collective>
   bool collective(RankWalk& w, const Collective& op, StoredOp& stored) {
     if (!w.posted) {
       w.call = {.stream = w.op->stream,
@@ -210,7 +210,6 @@ class Walk {
     return true;
   }
 
-  const Schedule& schedule_;
   std::deque<RankWalk> ranks_;
   std::map<ChannelKey, std::deque<std::vector<StoredContent>>> channels_;
   std::map<CallKey, Call> calls_;

@@ -6,10 +6,6 @@
 namespace spp {
 namespace {
 
-HeadRange part_of(const AllToAll& op, int part) {
-  return op.kv ? op.split.kv(part) : op.split.q(part);
-}
-
 /// The tokens that two ranges share. Strides of one schedule divide each other or one another's
 /// multiple; the first common token is looked for, so any strides will do.
 TokenRange common(const TokenRange& a, const TokenRange& b) {
@@ -270,28 +266,37 @@ void RankStore::add_moves(const StoredContent& from, const StoredContent& to,
 
 void RankStore::receive(BufferId id, StoredContent content) { overwrite(id, std::move(content)); }
 
-void RankStore::apply(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored) {
-  if (op.kind == AllToAllKind::scatter_heads) {
-    scatter_heads(op, members, stored);
-  } else {
-    gather_heads(op, members, stored);
+void RankStore::apply(const Collective& op, std::span<const Contribution> members,
+                      StoredOp& stored) {
+  switch (op.kind) {
+    case CollectiveKind::all_to_all:
+      return std::get<HeadDeal>(op.deal).direction == HeadDirection::scatter_heads
+                 ? scatter_heads(op, members, stored)
+                 : gather_heads(op, members, stored);
+    case CollectiveKind::all_gather:
+      return gather(op, members, stored);
+    case CollectiveKind::reduce_scatter:
+      return scatter_sum(op, members, stored);
+    case CollectiveKind::all_reduce:
+      return sum(op, members, stored);
   }
 }
 
-void RankStore::scatter_heads(const AllToAll& op, std::span<const Contribution> members,
+void RankStore::scatter_heads(const Collective& op, std::span<const Contribution> members,
                               StoredOp& stored) {
+  const HeadDeal& deal = std::get<HeadDeal>(op.deal);
   const StoredContent& packed = contents_[op.from.index()];
   TokenList tokens;
   for (int i = 0; i < op.group.size; ++i) {
     std::int64_t begin = 0;
     const auto at = std::ranges::find_if(packed, [&](const StoredPiece& p) {
-      begin += p.heads == part_of(op, i) ? 0 : cells(p);
-      return p.heads == part_of(op, i);
+      begin += p.heads == deal.heads(i) ? 0 : cells(p);
+      return p.heads == deal.heads(i);
     });
     expect(at != packed.end(), "its source is not packed by the peers' heads");
     stored.sends.push_back({.begin = begin, .count = cells(*at)});
     const TokenList& theirs = members[static_cast<std::size_t>(i)].from.front().tokens;
-    expect(theirs.count() == op.tokens, "a member brings another number of tokens");
+    expect(theirs.count() == deal.tokens, "a member brings another number of tokens");
     stored.receives.push_back({.begin = cells(tokens.count(), op.to_heads.count()),
                                .count = cells(theirs.count(), op.to_heads.count())});
     tokens.append(theirs);
@@ -300,8 +305,9 @@ void RankStore::scatter_heads(const AllToAll& op, std::span<const Contribution> 
   overwrite(op.to, {{.tokens = tokens, .heads = op.to_heads}});
 }
 
-void RankStore::gather_heads(const AllToAll& op, std::span<const Contribution> members,
+void RankStore::gather_heads(const Collective& op, std::span<const Contribution> members,
                              StoredOp& stored) {
+  const HeadDeal& deal = std::get<HeadDeal>(op.deal);
   const StoredPiece& mine = piece(op.from);
   StoredContent received;
   std::int64_t begin = 0;
@@ -311,15 +317,15 @@ void RankStore::gather_heads(const AllToAll& op, std::span<const Contribution> m
     expect(at.has_value(), "a peer's tokens do not lie together");
     stored.sends.push_back({.begin = cells(*at, mine.heads.count()),
                             .count = cells(member.to_tokens.count(), mine.heads.count())});
-    received.push_back({.tokens = TokenList(op.to_tokens), .heads = part_of(op, i)});
+    received.push_back({.tokens = TokenList(op.to_tokens), .heads = deal.heads(i)});
     stored.receives.push_back({.begin = begin, .count = cells(received.back())});
     begin += cells(received.back());
   }
   overwrite(op.to, std::move(received));
 }
 
-void RankStore::apply(const AllGather& op, std::span<const Contribution> members,
-                      StoredOp& stored) {
+void RankStore::gather(const Collective& op, std::span<const Contribution> members,
+                       StoredOp& stored) {
   StoredPiece all{.tokens = {}, .heads = op.to_heads};
   for (const Contribution& member : members) {
     expect(member.from.size() == 1 && member.from.front().heads == op.to_heads,
@@ -333,8 +339,8 @@ void RankStore::apply(const AllGather& op, std::span<const Contribution> members
   overwrite(op.to, {all});
 }
 
-void RankStore::apply(const ReduceScatter& op, std::span<const Contribution> members,
-                      StoredOp& stored) {
+void RankStore::scatter_sum(const Collective& op, std::span<const Contribution> members,
+                            StoredOp& stored) {
   const StoredPiece& mine = piece(op.from);
   for (const Contribution& member : members) {
     expect(member.from == contents_[op.from.index()], "a member sums in another order");
@@ -348,8 +354,7 @@ void RankStore::apply(const ReduceScatter& op, std::span<const Contribution> mem
   overwrite(op.to, {result});
 }
 
-void RankStore::apply(const AllReduce& op, std::span<const Contribution> members,
-                      StoredOp& stored) {
+void RankStore::sum(const Collective& op, std::span<const Contribution> members, StoredOp& stored) {
   for (const Contribution& member : members) {
     expect(member.from == contents_[op.from.index()], "a member sums in another order");
   }

@@ -32,10 +32,7 @@ class RankStore {
   void apply(const Copy& op, StoredOp& stored);
   void receive(BufferId buffer, StoredContent content);
   /// `members` by group index.
-  void apply(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored);
-  void apply(const AllGather& op, std::span<const Contribution> members, StoredOp& stored);
-  void apply(const ReduceScatter& op, std::span<const Contribution> members, StoredOp& stored);
-  void apply(const AllReduce& op, std::span<const Contribution> members, StoredOp& stored);
+  void apply(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
 
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
 
@@ -60,8 +57,11 @@ class RankStore {
     return cells(p.tokens.count(), p.heads.count());
   }
   void add_moves(const StoredContent& from, const StoredContent& to, StoredOp& stored) const;
-  void scatter_heads(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored);
-  void gather_heads(const AllToAll& op, std::span<const Contribution> members, StoredOp& stored);
+  void scatter_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
+  void gather_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
+  void gather(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
+  void scatter_sum(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
+  void sum(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
 
   const Schedule* schedule_;
   Rank rank_;

@@ -171,7 +171,7 @@ class TextWriter {
            "an op on a stream that its schedule lacks");
     append("{}{}: {}", indent, schedule_.streams[o.stream.index()], name_of(o.body));
     FieldWriter archive(text_, schedule_.problem, buffers);
-    std::visit([&](const auto& body) { text::fields(archive, body); }, o.body);
+    visit_op([&](const auto& body) { text::fields(archive, body); }, o.body);
     append("\n");
   }
 
@@ -205,9 +205,13 @@ std::string to_text(const Schedule& schedule, std::span<const Rank> ranks) {
 }
 
 std::span<const std::string> op_names() {
-  static const auto names = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::vector<std::string>{std::string(name_of(OpBody(std::in_place_index<I>)))...};
-  }(std::make_index_sequence<std::variant_size_v<OpBody>>());
+  static const auto names = [] {
+    std::vector<std::string> words;
+    for (std::size_t i = 0; i < op_kinds; ++i) {
+      words.emplace_back(to_string(static_cast<OpKind>(i)));
+    }
+    return words;
+  }();
   return names;
 }
 

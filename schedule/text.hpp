@@ -34,7 +34,7 @@ std::string to_text(const Schedule& schedule, std::span<const Rank> ranks = {});
 /// attention is for coverage to say. Programs of ranks that the text leaves out: InputError on use.
 Schedule parse_schedule(std::string_view text, std::string_view file);
 
-/// The words of the ops, by index of the alternative in OpBody: "attention_fwd", …
+/// The words of the ops, by OpKind: "attention_fwd", …
 std::span<const std::string> op_names();
 
 }  // namespace spp

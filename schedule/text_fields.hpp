@@ -132,7 +132,7 @@ void fields(auto& a, Is<Copy> auto& o) {
   a("to", o.to);
 }
 
-// ---- communication ------------------------------------------------------------------------------
+// ---- transfers ----------------------------------------------------------------------------------
 
 void fields(auto& a, Is<Exchange> auto& o) {
   a("to", o.to);
@@ -141,29 +141,21 @@ void fields(auto& a, Is<Exchange> auto& o) {
   a("receive", o.receive);
 }
 
-void fields(auto& a, Is<AllToAll> auto& o) {
+void fields(auto& a, Is<Collective> auto& o) {
   a("group", o.group);
-  a("kind", o.kind);
+  auto* heads = std::get_if<HeadDeal>(&o.deal);
+  if (heads != nullptr) {
+    a("kind", heads->direction);
+  }
   a("from", o.from);
   a("to", o.to);
-  a("split", o.split, o.group.size);
-  a("kv", o.kv);
-  a("tokens", o.tokens, 0, most_tokens);
+  if (heads != nullptr) {
+    a("split", heads->split, o.group.size);
+    a("kv", heads->kv);
+    a("tokens", heads->tokens, 0, most_tokens);
+  }
   a("to_tokens", o.to_tokens);
   a("to_heads", o.to_heads);
 }
-
-/// What all_gather, reduce_scatter and all_reduce say alike.
-void fields_of_group(auto& a, auto& o) {
-  a("group", o.group);
-  a("from", o.from);
-  a("to", o.to);
-  a("to_tokens", o.to_tokens);
-  a("to_heads", o.to_heads);
-}
-
-void fields(auto& a, Is<AllGather> auto& o) { fields_of_group(a, o); }
-void fields(auto& a, Is<ReduceScatter> auto& o) { fields_of_group(a, o); }
-void fields(auto& a, Is<AllReduce> auto& o) { fields_of_group(a, o); }
 
 }  // namespace spp::text

@@ -50,16 +50,14 @@ Program program_of(const RankProgram& parsed) {
 
 /// Makes the op whose word is `name`, its fields read by `reader`. False if there is none.
 bool read_body(std::string_view name, FieldReader& reader, OpBody& body) {
-  const auto alternative = [&]<std::size_t I>(std::index_sequence<I>) {
-    if (op_names()[I] != name) {
-      return false;
-    }
-    text::fields(reader, body.emplace<I>());
-    return true;
-  };
-  return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    return (alternative(std::index_sequence<I>()) || ...);
-  }(std::make_index_sequence<std::variant_size_v<OpBody>>());
+  const auto word = std::ranges::find(op_names(), name);
+  if (word == op_names().end()) {
+    return false;
+  }
+  body = blank_op(static_cast<OpKind>(word - op_names().begin()));
+  std::visit([&](auto& either) { std::visit([&](auto& op) { text::fields(reader, op); }, either); },
+             body);
+  return true;
 }
 
 class Parser {

@@ -131,8 +131,8 @@ class FieldReader {
     using enum CopyKind;
     kind = pick(get(key), {pack, unpack, cast, reorder, deal, fold}, where_);
   }
-  void operator()(std::string_view key, AllToAllKind& kind) {
-    using enum AllToAllKind;
+  void operator()(std::string_view key, HeadDirection& kind) {
+    using enum HeadDirection;
     kind = pick(get(key), {scatter_heads, gather_heads}, where_);
   }
   void operator()(std::string_view key, DType& v) { v = parse_dtype(get(key), where_); }

@@ -57,11 +57,6 @@ Timeline joined(const Timeline& first, const Timeline& second) {
   return result;
 }
 
-std::string_view kind_name(std::uint8_t kind) {
-  ensure(kind < op_names().size(), "an event of a kind that is no op");
-  return op_names()[kind];
-}
-
 std::string to_chrome_trace(const Timeline& timeline, std::string_view title) {
   fmt::memory_buffer text;
   const auto append = [&text]<class... Args>(fmt::format_string<Args...> format, Args&&... args) {
@@ -97,7 +92,7 @@ std::string to_chrome_trace(const Timeline& timeline, std::string_view title) {
         "{}{{\"name\": \"{}\", \"ph\": \"X\", \"pid\": {}, \"tid\": {}, \"ts\": {}, \"dur\": {}, "
         "\"args\": {{\"op\": {}, \"bytes\": {}, \"flops\": {}, \"waited_for\": {}, "
         "\"waited_for_rank\": {}}}}}",
-        separator, kind_name(e.kind), e.rank.value, e.stream.value, microseconds(e.begin),
+        separator, to_string(e.kind), e.rank.value, e.stream.value, microseconds(e.begin),
         microseconds(e.end - e.begin), e.op, e.bytes, e.flops, e.waited_for,
         e.waited_for_rank.value);
     separator = ",\n";
@@ -133,7 +128,7 @@ Trace parse_chrome_trace(std::string_view text, std::string_view file) {
         {.rank = Rank(static_cast<std::int32_t>(event.at("pid").integer(0, most))),
          .op = args.at("op").integer(0, most),
          .stream = StreamId(static_cast<std::int32_t>(event.at("tid").integer(0, 63))),
-         .kind = static_cast<std::uint8_t>(kind - op_names().begin()),
+         .kind = static_cast<OpKind>(kind - op_names().begin()),
          .begin = begin,
          .end = begin + Seconds(event.at("dur").number(-most_us, most_us) * 1e-6),
          .bytes = args.at("bytes").integer(0, std::numeric_limits<std::int64_t>::max()),

@@ -4,6 +4,7 @@
 
 #include "base/id.hpp"
 #include "base/units.hpp"
+#include "schedule/op.hpp"
 
 #include <cstdint>
 #include <string>
@@ -17,7 +18,7 @@ struct TimelineEvent {
   Rank rank;
   std::int64_t op = 0;  // position in the rank's program, from 0
   StreamId stream;
-  std::uint8_t kind = 0;  // index of the alternative in OpBody; kind_name() is its word
+  OpKind kind = OpKind::attention_fwd;
   Seconds begin{};
   Seconds end{};
   std::int64_t bytes = 0;  // sent to other ranks, or touched by a kernel
@@ -39,9 +40,6 @@ struct Timeline {
 
 /// `second` begins where `first` ends; its ops are numbered on from those of `first`.
 Timeline joined(const Timeline& first, const Timeline& second);
-
-/// "attention_fwd", "exchange", …
-std::string_view kind_name(std::uint8_t kind);
 
 /// The Trace Event Format of Chrome and Perfetto (ui.perfetto.dev): one process a rank, one thread
 /// a stream, one complete event ("ph": "X") an op, times in microseconds.

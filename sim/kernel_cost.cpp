@@ -37,11 +37,6 @@ concept Streaming =
     std::same_as<Op, RowDot> || std::same_as<Op, Merge> || std::same_as<Op, Rescale> ||
     std::same_as<Op, Accumulate> || std::same_as<Op, Fill> || std::same_as<Op, Copy>;
 
-template <class Op>
-concept Communication =
-    std::same_as<Op, Exchange> || std::same_as<Op, AllToAll> || std::same_as<Op, AllGather> ||
-    std::same_as<Op, ReduceScatter> || std::same_as<Op, AllReduce>;
-
 AttentionShape shape_of_kernel(const auto& op, Phase phase, const Problem& problem) {
   return {.q = op.q_tokens,
           .k = op.k_tokens,
@@ -206,29 +201,26 @@ Seconds KernelCost::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType d
   return generation.gemm_startup.value + std::max(busiest / sm_rate, stream);
 }
 
-std::optional<AttentionShape> shape_of(const OpBody& body, const Problem& problem) {
-  if (const auto* forward = std::get_if<AttentionForward>(&body)) {
+std::optional<AttentionShape> shape_of(const Kernel& kernel, const Problem& problem) {
+  if (const auto* forward = std::get_if<AttentionForward>(&kernel)) {
     return shape_of_kernel(*forward, Phase::forward, problem);
   }
-  if (const auto* backward = std::get_if<AttentionBackward>(&body)) {
+  if (const auto* backward = std::get_if<AttentionBackward>(&kernel)) {
     return shape_of_kernel(*backward, Phase::backward, problem);
   }
   return std::nullopt;
 }
 
-Seconds KernelCost::of(const OpBody& body, const Shapes& shapes) const {
+Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
   const auto attention_of = [&](const auto& op, Phase phase) {
     return attention(shape_of_kernel(op, phase, *shapes.problem));
   };
   return std::visit(
-      Overloaded{[&](const AttentionForward& op) { return attention_of(op, Phase::forward); },
-                 [&](const AttentionBackward& op) { return attention_of(op, Phase::backward); },
-                 [&](const Streaming auto&) { return memory_bound(touched_bytes(body, shapes)); },
-                 [&](const Communication auto&) -> Seconds {
-                   throw InternalError(
-                       fmt::format("{} is communication, no kernel", name_of(body)));
-                 }},
-      body);
+      Overloaded{
+          [&](const AttentionForward& op) { return attention_of(op, Phase::forward); },
+          [&](const AttentionBackward& op) { return attention_of(op, Phase::backward); },
+          [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
+      kernel);
 }
 
 }  // namespace spp::sim

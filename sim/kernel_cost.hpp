@@ -37,7 +37,7 @@
 namespace spp::sim {
 
 /// The block of an attention kernel; nothing for other ops.
-std::optional<AttentionShape> shape_of(const OpBody& body, const Problem& problem);
+std::optional<AttentionShape> shape_of(const Kernel& kernel, const Problem& problem);
 
 class KernelCost {
  public:
@@ -60,7 +60,7 @@ class KernelCost {
   /// C[m,n] = A[m,k] B[k,n].
   [[nodiscard]] Seconds gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) const;
   /// Any op that is not communication, on one rank of a schedule.
-  [[nodiscard]] Seconds of(const OpBody& body, const Shapes& shapes) const;
+  [[nodiscard]] Seconds of(const Kernel& kernel, const Shapes& shapes) const;
   /// Host time to launch one kernel.
   [[nodiscard]] Seconds launch() const { return gpu_->generation.launch.value; }
   [[nodiscard]] const GpuSpec& gpu() const { return *gpu_; }

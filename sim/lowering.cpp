@@ -196,7 +196,7 @@ void lower_rings(CommKind kind, const RankGroup& group, Rank self, double sent,
 }
 
 /// The fastest algorithm's bytes and time, on the edges of rings: what else shares the links.
-void lower_all_reduce(const AllReduce& op, const Shapes& shapes, const Placement& placement,
+void lower_all_reduce(const Collective& op, const Shapes& shapes, const Placement& placement,
                       LoweredComm& out) {
   const Bytes buffer = bytes_of(shapes.buffers[op.to.index()], *shapes.problem);
   const double sent = sent_bytes(op, shapes).as_double();
@@ -230,24 +230,24 @@ Placement::Placement(const Cluster& cluster, int ranks, RankOrder order)
          "cyclic rank order on partly used nodes");
 }
 
-void lower(const OpBody& body, const Shapes& shapes, const Placement& placement, LoweredComm& out) {
+void lower(const Transfer& transfer, const Shapes& shapes, const Placement& placement,
+           LoweredComm& out) {
   out.clear();
-  if (const auto* exchange = std::get_if<Exchange>(&body)) {
-    lower_exchange(*exchange, shapes, placement, out);
-  } else if (const auto* op = std::get_if<AllToAll>(&body)) {
-    lower_direct(
-        op->group, shapes.rank, [&](int i) { return sent_bytes_to(*op, i, shapes).value(); },
-        placement, out);
-  } else if (const auto* gather = std::get_if<AllGather>(&body)) {
-    lower_rings(CommKind::all_gather, gather->group, shapes.rank,
-                sent_bytes(body, shapes).as_double(), placement, out);
-  } else if (const auto* scatter = std::get_if<ReduceScatter>(&body)) {
-    lower_rings(CommKind::reduce_scatter, scatter->group, shapes.rank,
-                sent_bytes(body, shapes).as_double(), placement, out);
-  } else {
-    const auto* reduce = std::get_if<AllReduce>(&body);
-    ensure(reduce != nullptr, "lowering a kernel");
-    lower_all_reduce(*reduce, shapes, placement, out);
+  if (const auto* exchange = std::get_if<Exchange>(&transfer)) {
+    return lower_exchange(*exchange, shapes, placement, out);
+  }
+  const Collective& op = std::get<Collective>(transfer);
+  switch (op.kind) {
+    case CollectiveKind::all_to_all:
+      return lower_direct(
+          op.group, shapes.rank, [&](int i) { return sent_bytes_to(op, i, shapes).value(); },
+          placement, out);
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+      return lower_rings(comm_kind_of(transfer), op.group, shapes.rank,
+                         sent_bytes(transfer, shapes).as_double(), placement, out);
+    case CollectiveKind::all_reduce:
+      return lower_all_reduce(op, shapes, placement, out);
   }
 }
 

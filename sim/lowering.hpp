@@ -73,7 +73,8 @@ struct LoweredComm {
 };
 
 /// Lowers a communication op of one rank into `out` (cleared first).
-void lower(const OpBody& body, const Shapes& shapes, const Placement& placement, LoweredComm& out);
+void lower(const Transfer& transfer, const Shapes& shapes, const Placement& placement,
+           LoweredComm& out);
 
 /// Members of the group of a collective, and the time it takes when it has the network for itself:
 /// a closed form of the same lowering. `sent` = bytes that each rank sends in the call.

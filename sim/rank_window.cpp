@@ -25,7 +25,7 @@ Slot* RankWindow::fetch(const Op*& op) {
   s.ready_by = s.next_in_stream = -1;
   s.position = fetched_++;
   s.stream = op->stream;
-  s.kind = static_cast<std::uint8_t>(op->body.index());
+  s.kind = kind_of(op->body);
   s.slow_from = s.slow_to = s.last_peer = Rank();
   ++unstarted_;
   if (op->stream.index() >= streams_.size()) {

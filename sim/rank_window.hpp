@@ -21,8 +21,8 @@ using SlotMask = std::uint64_t;
 struct Slot {
   OpClass op_class = OpClass::kernel;
   bool started = false, host_timer = false;
-  bool streams = false;   // a kernel that takes bandwidth of a memory that ranks share
-  std::uint8_t kind = 0;  // alternative in OpBody
+  bool streams = false;  // a kernel that takes bandwidth of a memory that ranks share
+  OpKind kind = OpKind::attention_fwd;
   CommKind comm = CommKind::send_recv;
   StreamId stream;
   SlotId id = 0;

@@ -45,7 +45,8 @@ struct OpOfRank {
   SlotId op = 0;
 };
 
-struct Collective {
+/// The ranks in one call of a collective.
+struct Meeting {
   std::vector<OpOfRank> arrived;
   std::int64_t outstanding = 0;  // flows
 };
@@ -263,27 +264,32 @@ class Engine {
   void prepare(RankState& r, Slot& slot, const Op& op) {
     ++ops_;
     tell();
-    r.host += costs_.host[op.body.index()].count();
+    r.host += costs_.host[static_cast<std::size_t>(slot.kind)].count();
     slot.issued = r.host;
-    if (!is_communication(op.body)) {
-      const bool attention = std::holds_alternative<AttentionForward>(op.body) ||
-                             std::holds_alternative<AttentionBackward>(op.body);
-      slot.op_class = attention ? OpClass::attention : OpClass::kernel;
-      slot.seconds = costs_.kernel(op.body, r.shapes).count();
-      slot.streams =
-          !attention && cached_ < never && touched_bytes(op.body, r.shapes).as_double() > cached_;
-      if (options_.timeline) {
-        slot.flops = attention_flops(op.body, schedule_.problem).value();
-        slot.bytes = touched_bytes(op.body, r.shapes).value();
-      }
-      return;
+    std::visit(Overloaded{[&](const Kernel& kernel) { prepare(r, slot, kernel); },
+                          [&](const Transfer& transfer) { prepare(r, slot, transfer); }},
+               op.body);
+  }
+
+  void prepare(RankState& r, Slot& slot, const Kernel& kernel) {
+    const bool attention = is_attention(slot.kind);
+    slot.op_class = attention ? OpClass::attention : OpClass::kernel;
+    slot.seconds = costs_.kernel(kernel, r.shapes).count();
+    slot.streams =
+        !attention && cached_ < never && touched_bytes(kernel, r.shapes).as_double() > cached_;
+    if (options_.timeline) {
+      slot.flops = attention_flops(kernel, schedule_.problem).value();
+      slot.bytes = touched_bytes(kernel, r.shapes).value();
     }
-    slot.comm = comm_kind_of(op.body);
-    const Bytes sent = sent_bytes(op.body, r.shapes);
+  }
+
+  void prepare(RankState& r, Slot& slot, const Transfer& transfer) {
+    slot.comm = comm_kind_of(transfer);
+    const Bytes sent = sent_bytes(transfer, r.shapes);
     slot.bytes = sent.value();
     r.sent[static_cast<std::size_t>(slot.comm)] += sent;
-    lower(op.body, r.shapes, placement_, slot.lowered);
-    if (const auto* exchange = std::get_if<Exchange>(&op.body)) {
+    lower(transfer, r.shapes, placement_, slot.lowered);
+    if (const auto* exchange = std::get_if<Exchange>(&transfer)) {
       slot.op_class = OpClass::exchange;
       slot.to = exchange->to;
       slot.from = exchange->from;
@@ -291,15 +297,7 @@ class Engine {
       return;
     }
     slot.op_class = OpClass::collective;
-    slot.group = std::visit(
-        [](const auto& o) -> RankGroup {
-          if constexpr (requires { o.group; }) {
-            return o.group;
-          } else {
-            return {};
-          }
-        },
-        op.body);
+    slot.group = std::get<Collective>(transfer).group;
   }
 
   /// Reads and writes what it sends to itself.
@@ -426,7 +424,7 @@ class Engine {
       collectives_.emplace_back();
     }
     const int id = found->second;
-    Collective& c = collectives_[static_cast<std::size_t>(id)];
+    Meeting& c = collectives_[static_cast<std::size_t>(id)];
     c.arrived.push_back({.rank = index, .op = slot.id});
     if (c.arrived.size() < members) {
       return;
@@ -818,7 +816,7 @@ class Engine {
   std::vector<Message> in_flight_;
   std::vector<std::uint64_t> free_messages_;
   std::map<CollectiveKey, int> collective_ids_;
-  std::vector<Collective> collectives_;
+  std::vector<Meeting> collectives_;
   std::vector<std::uint64_t> seen_;  // by rank: the last search that met it
   std::uint64_t searches_ = 0;
   std::vector<Usage> usages_;

@@ -35,11 +35,11 @@
 namespace spp::sim {
 
 /// Time of a kernel op alone on its device.
-using KernelTime = std::function<Seconds(const OpBody&, const Shapes&)>;
+using KernelTime = std::function<Seconds(const Kernel&, const Shapes&)>;
 
 struct SimulationCosts {
   KernelTime kernel;
-  HostTimes host{};  // to issue an op, by alternative of OpBody
+  HostTimes host{};  // to issue an op, by OpKind
   Seconds call{};    // host time before the first op
   /// Speed of point-to-point messages between nodes once a kernel of one of their ranks has run
   /// for `beside_after`, over their speed alone (StackSpec::network_beside_kernels).

@@ -137,33 +137,33 @@ HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, L
   const StackSpec::Host& h = stack.host;
   HostTimes times;
   times.fill(time(h.elementwise));
-  const auto set = [&](const OpBody& like, const std::optional<Sourced<Seconds>>& given) {
-    times.at(like.index()) = time(given);
+  const auto set = [&](OpKind kind, const std::optional<Sourced<Seconds>>& given) {
+    times.at(static_cast<std::size_t>(kind)) = time(given);
   };
-  set(AttentionForward{}, h.attention_forward);
-  set(AttentionBackward{}, h.attention_backward);
-  set(Copy{}, h.copy);
-  set(Exchange{}, h.send_recv);
-  set(AllToAll{}, h.collective);
-  set(AllGather{}, h.collective);
-  set(ReduceScatter{}, h.collective);
-  set(AllReduce{}, h.collective);
+  set(OpKind::attention_fwd, h.attention_forward);
+  set(OpKind::attention_bwd, h.attention_backward);
+  set(OpKind::copy, h.copy);
+  set(OpKind::exchange, h.send_recv);
+  for (const OpKind collective :
+       {OpKind::all_to_all, OpKind::all_gather, OpKind::reduce_scatter, OpKind::all_reduce}) {
+    set(collective, h.collective);
+  }
   return times;
 }
 
-double traffic_factor(const StackSpec& stack, Layout layout, const OpBody& body) {
+double traffic_factor(const StackSpec& stack, Layout layout, const Kernel& kernel) {
   const auto value = [](const std::optional<Sourced<double>>& given) {
     return given ? given->value : 1.0;
   };
-  if (std::holds_alternative<Merge>(body) || std::holds_alternative<Rescale>(body)) {
+  if (std::holds_alternative<Merge>(kernel) || std::holds_alternative<Rescale>(kernel)) {
     const auto own = stack.layouts.find(layout);
     return value(stack.traffic.merge) *
            (own == stack.layouts.end() ? 1.0 : own->second.merge.value);
   }
-  if (std::holds_alternative<Accumulate>(body)) {
+  if (std::holds_alternative<Accumulate>(kernel)) {
     return value(stack.traffic.accumulate);
   }
-  return std::holds_alternative<Copy>(body) ? value(stack.traffic.copy) : 1.0;
+  return std::holds_alternative<Copy>(kernel) ? value(stack.traffic.copy) : 1.0;
 }
 
 const AttentionKernelSpec& attention_of(const StackSpec& stack, const GenerationSpec& generation,

@@ -67,13 +67,13 @@ struct StackSpec {
 StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name);
 
-/// Host time by alternative of OpBody.
-using HostTimes = std::array<Seconds, std::variant_size_v<OpBody>>;
+/// Host time by OpKind.
+using HostTimes = std::array<Seconds, op_kinds>;
 HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, Layout layout,
                      Phase phase);
 
 /// Factor on the bytes of an elementwise op; 1 for all others.
-double traffic_factor(const StackSpec& stack, Layout layout, const OpBody& body);
+double traffic_factor(const StackSpec& stack, Layout layout, const Kernel& kernel);
 
 /// The attention kernel that the stack runs on this generation, in the version of a `year` (0: the
 /// latest). InputError if it names one that the generation does not have.

@@ -94,12 +94,12 @@ std::vector<Pair> pairs_of(const Side& a, const Side& b) {
       throw InputError(b.file,
                        fmt::format("op {} of rank {} is {} in {}, and {} here: traces of different "
                                    "plans cannot be compared",
-                                   e.op, e.rank.value, kind_name(e.kind), a.file,
-                                   at == others.end() ? "missing" : kind_name(at->second->kind)));
+                                   e.op, e.rank.value, to_string(e.kind), a.file,
+                                   at == others.end() ? "missing" : to_string(at->second->kind)));
     }
     pairs.push_back({.rank = e.rank,
                      .op = e.op,
-                     .kind = std::string(kind_name(e.kind)),
+                     .kind = std::string(to_string(e.kind)),
                      .a = (e.end - e.begin).count(),
                      .b = (at->second->end - at->second->begin).count()});
   }

@@ -92,11 +92,12 @@ BufferId gather(ProgramBuilder& b, const CoreContext& c, Tensor tensor, BufferId
   const std::int64_t seq = b.problem().seq;
   const std::string name(to_string(tensor));
   const BufferId received = b.scratch(name + "_all_chunks", tensor, seq, c.kv_heads.count());
-  b.op(ring_stream, AllGather{.group = b.mesh().ring_group(b.rank()),
-                              .from = from,
-                              .to = received,
-                              .to_tokens = TokenSet({.begin = 0, .count = seq}),
-                              .to_heads = c.kv_heads});
+  b.op(ring_stream, Collective{.kind = CollectiveKind::all_gather,
+                               .group = b.mesh().ring_group(b.rank()),
+                               .from = from,
+                               .to = received,
+                               .to_tokens = TokenSet({.begin = 0, .count = seq}),
+                               .to_heads = c.kv_heads});
   if (c.plan.layout == Layout::contiguous || c.plan.ring == 1) {
     return received;
   }
@@ -116,11 +117,12 @@ void scatter(ProgramBuilder& b, const CoreContext& c, Tensor tensor, BufferId su
   }
   const BufferId mine =
       b.scratch(name + "_mine", tensor, c.tokens.count(), c.kv_heads.count(), wide);
-  b.op(ring_stream, ReduceScatter{.group = b.mesh().ring_group(b.rank()),
-                                  .from = chunks,
-                                  .to = mine,
-                                  .to_tokens = c.tokens,
-                                  .to_heads = c.kv_heads});
+  b.op(ring_stream, Collective{.kind = CollectiveKind::reduce_scatter,
+                               .group = b.mesh().ring_group(b.rank()),
+                               .from = chunks,
+                               .to = mine,
+                               .to_tokens = c.tokens,
+                               .to_heads = c.kv_heads});
   b.op(compute, Copy{.kind = CopyKind::cast, .from = mine, .to = to});
 }
 

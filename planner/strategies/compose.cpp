@@ -28,15 +28,16 @@ BufferId scatter_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, Buf
   const BufferId gathered =
       b.scratch(name + "_gathered", what.tensor, f.gathered.count(), mine.count());
   b.op(compute, Copy{.kind = CopyKind::pack, .from = home, .to = packed});
-  b.op(ulysses_stream, AllToAll{.group = f.group,
-                                .kind = AllToAllKind::scatter_heads,
-                                .from = packed,
-                                .to = gathered,
-                                .split = f.split,
-                                .kv = what.kv,
-                                .tokens = f.home.count(),
-                                .to_tokens = f.gathered,
-                                .to_heads = mine});
+  b.op(ulysses_stream, Collective{.kind = CollectiveKind::all_to_all,
+                                  .group = f.group,
+                                  .from = packed,
+                                  .to = gathered,
+                                  .deal = HeadDeal{.direction = HeadDirection::scatter_heads,
+                                                   .split = f.split,
+                                                   .kv = what.kv,
+                                                   .tokens = f.home.count()},
+                                  .to_tokens = f.gathered,
+                                  .to_heads = mine});
   return gathered;
 }
 
@@ -48,15 +49,16 @@ void gather_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId
   const BufferId received =
       b.scratch(std::string(to_string(what.tensor)) + "_received", what.tensor, f.home.count(),
                 all.count() * (fold ? f.split.replicas() : 1));
-  b.op(ulysses_stream, AllToAll{.group = f.group,
-                                .kind = AllToAllKind::gather_heads,
-                                .from = gathered,
-                                .to = received,
-                                .split = f.split,
-                                .kv = what.kv,
-                                .tokens = f.home.count(),
-                                .to_tokens = f.home,
-                                .to_heads = all});
+  b.op(ulysses_stream, Collective{.kind = CollectiveKind::all_to_all,
+                                  .group = f.group,
+                                  .from = gathered,
+                                  .to = received,
+                                  .deal = HeadDeal{.direction = HeadDirection::gather_heads,
+                                                   .split = f.split,
+                                                   .kv = what.kv,
+                                                   .tokens = f.home.count()},
+                                  .to_tokens = f.home,
+                                  .to_heads = all});
   b.op(compute,
        Copy{.kind = fold ? CopyKind::fold : CopyKind::unpack, .from = received, .to = home});
 }

@@ -56,11 +56,12 @@ struct Place {
 BufferId gather(ProgramBuilder& b, const Place& place, std::string name, Tensor tensor,
                 BufferId from, HeadRange heads) {
   const BufferId to = b.scratch(std::move(name), tensor, place.team_block.count(), heads.count());
-  b.op(team_stream, AllGather{.group = place.team,
-                              .from = from,
-                              .to = to,
-                              .to_tokens = place.team_block,
-                              .to_heads = heads});
+  b.op(team_stream, Collective{.kind = CollectiveKind::all_gather,
+                               .group = place.team,
+                               .from = from,
+                               .to = to,
+                               .to_tokens = place.team_block,
+                               .to_heads = heads});
   return to;
 }
 
@@ -128,21 +129,23 @@ void startrail_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers i
   const BufferId all_lse = b.scratch("lse_gathered", Tensor::lse, tokens * place.team_size, heads);
   const BufferId scaled = b.scratch("out_scaled", Tensor::out, tokens, heads);
   const BufferId lse = b.output("lse", Tensor::lse, place.team_block, c.heads);
-  b.op(team_stream, AllGather{.group = place.team,
-                              .from = sum_lse,
-                              .to = all_lse,
-                              .to_tokens = place.team_block,
-                              .to_heads = c.heads});
+  b.op(team_stream, Collective{.kind = CollectiveKind::all_gather,
+                               .group = place.team,
+                               .from = sum_lse,
+                               .to = all_lse,
+                               .to_tokens = place.team_block,
+                               .to_heads = c.heads});
   b.op(compute, Rescale{.out = sum,
                         .lse = sum_lse,
                         .gathered_lse = all_lse,
                         .scaled = scaled,
                         .global_lse = lse});
-  b.op(team_stream, ReduceScatter{.group = place.team,
-                                  .from = scaled,
-                                  .to = io.out,
-                                  .to_tokens = c.tokens,
-                                  .to_heads = c.heads});
+  b.op(team_stream, Collective{.kind = CollectiveKind::reduce_scatter,
+                               .group = place.team,
+                               .from = scaled,
+                               .to = io.out,
+                               .to_tokens = c.tokens,
+                               .to_heads = c.heads});
 }
 
 void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io) {
@@ -236,11 +239,12 @@ void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers
   const auto deliver = [&](std::string name, Tensor tensor, BufferId sum, BufferId to,
                            HeadRange range) {
     const BufferId mine = b.scratch(std::move(name), tensor, c.tokens.count(), range.count(), wide);
-    b.op(team_stream, ReduceScatter{.group = place.team,
-                                    .from = sum,
-                                    .to = mine,
-                                    .to_tokens = c.tokens,
-                                    .to_heads = range});
+    b.op(team_stream, Collective{.kind = CollectiveKind::reduce_scatter,
+                                 .group = place.team,
+                                 .from = sum,
+                                 .to = mine,
+                                 .to_tokens = c.tokens,
+                                 .to_heads = range});
     b.op(compute, Copy{.kind = CopyKind::cast, .from = mine, .to = to});
   };
   deliver("d_k_mine", Tensor::d_k, k_sum, io.d_k, c.kv_heads);

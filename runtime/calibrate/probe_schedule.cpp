@@ -144,11 +144,12 @@ class RankProgram {
     }
     const int self = group.index_of(rank_);
     const BufferId mine = filled("here", first_tokens(1, self));
-    emit(AllGather{.group = group,
-                   .from = mine,
-                   .to = numbers("all", group.size),
-                   .to_tokens = first_tokens(group.size),
-                   .to_heads = first_heads(1)});
+    emit(Collective{.kind = CollectiveKind::all_gather,
+                    .group = group,
+                    .from = mine,
+                    .to = numbers("all", group.size),
+                    .to_tokens = first_tokens(group.size),
+                    .to_heads = first_heads(1)});
   }
 
   void flush() {
@@ -203,29 +204,32 @@ class RankProgram {
       // Every member has one head of all tokens.
       Problem heads;
       heads.q_heads = heads.kv_heads = group.size;
-      return AllToAll{.group = group,
-                      .kind = AllToAllKind::gather_heads,
-                      .from = filled("from", all_tokens, {.begin = self, .end = self + 1}),
-                      .to = numbers("to", n, group.size),
-                      .split = HeadSplit(heads, group.size, HeadPolicy::divide),
-                      .kv = false,
-                      .tokens = n,
-                      .to_tokens = own_tokens,
-                      .to_heads = first_heads(group.size)};
+      return Collective{.kind = CollectiveKind::all_to_all,
+                        .group = group,
+                        .from = filled("from", all_tokens, {.begin = self, .end = self + 1}),
+                        .to = numbers("to", n, group.size),
+                        .deal = HeadDeal{.direction = HeadDirection::gather_heads,
+                                         .split = HeadSplit(heads, group.size, HeadPolicy::divide),
+                                         .kv = false,
+                                         .tokens = n},
+                        .to_tokens = own_tokens,
+                        .to_heads = first_heads(group.size)};
     }
     if (work.kind == CommKind::all_gather) {
-      return AllGather{.group = group,
-                       .from = filled("from", own_tokens),
-                       .to = numbers("to", n * group.size),
-                       .to_tokens = all_tokens,
-                       .to_heads = first_heads(1)};
+      return Collective{.kind = CollectiveKind::all_gather,
+                        .group = group,
+                        .from = filled("from", own_tokens),
+                        .to = numbers("to", n * group.size),
+                        .to_tokens = all_tokens,
+                        .to_heads = first_heads(1)};
     }
     ensure(work.kind == CommKind::reduce_scatter, "an unknown collective");
-    return ReduceScatter{.group = group,
-                         .from = filled("from", all_tokens),
-                         .to = numbers("to", n),
-                         .to_tokens = own_tokens,
-                         .to_heads = first_heads(1)};
+    return Collective{.kind = CollectiveKind::reduce_scatter,
+                      .group = group,
+                      .from = filled("from", all_tokens),
+                      .to = numbers("to", n),
+                      .to_tokens = own_tokens,
+                      .to_heads = first_heads(1)};
   }
 
   Prepared prepare(const AttentionBlock& b) {

@@ -25,15 +25,15 @@ struct Kernels {
     return kind == CopyKind::cast ? c : kind == CopyKind::reorder ? r : p;
   }
   [[nodiscard]] SimulationCosts costs() const {
-    return {.kernel = [k = *this](const OpBody& body, const Shapes&) {
+    return {.kernel = [k = *this](const Kernel& kernel, const Shapes&) {
       return Seconds(std::visit(
           Overloaded{[&](const AttentionForward&) { return k.a; },
                      [&](const AttentionBackward&) { return k.a; },
                      [&](const Merge&) { return k.m; }, [&](const Accumulate&) { return k.s; },
                      [&](const RowDot&) { return k.d; }, [&](const Rescale&) { return k.r; },
                      [&](const Copy& o) { return k.copy(o.kind); },
-                     [](const auto&) { return 0.0; }},
-          body));
+                     [](const Fill&) { return 0.0; }},
+          kernel));
     }};
   }
 };

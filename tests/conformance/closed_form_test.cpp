@@ -35,29 +35,29 @@ Bytes size_of_list(const BufferList& list, const Shapes& shapes) {
 }
 
 /// Bytes that arrive from other ranks.
-Bytes received_bytes(const OpBody& body, const Shapes& shapes) {
+Bytes received_bytes(const Transfer& transfer, const Shapes& shapes) {
   const auto size = [&](BufferId id) {
     return bytes_of(shapes.buffers[id.index()], *shapes.problem);
   };
-  if (const auto* o = std::get_if<Exchange>(&body)) {
+  if (const auto* o = std::get_if<Exchange>(&transfer)) {
     return o->from.valid() && o->from != shapes.rank ? size_of_list(o->receive, shapes) : Bytes(0);
   }
-  if (const auto* o = std::get_if<AllToAll>(&body)) {
-    // Own part of `to`: the same tokens and heads as in `from`.
-    const int self = o->group.index_of(shapes.rank);
-    Buffer own = shapes.buffers[o->to.index()];
-    own.tokens = o->tokens;
-    own.heads = o->kv ? o->split.kv(self).count() : o->split.q(self).count();
-    return size(o->to) - bytes_of(own, *shapes.problem);
-  }
-  if (const auto* o = std::get_if<AllGather>(&body)) {
-    return size(o->to) - size(o->from);
-  }
-  if (const auto* o = std::get_if<ReduceScatter>(&body)) {
-    return size(o->to) * (o->group.size - 1);
-  }
-  if (const auto* o = std::get_if<AllReduce>(&body)) {
-    return Bytes(size(o->to).value() / o->group.size * 2 * (o->group.size - 1));
+  const auto& o = std::get<Collective>(transfer);
+  switch (o.kind) {
+    case CollectiveKind::all_to_all: {
+      // Own part of `to`: the same tokens and heads as in `from`.
+      const auto& deal = std::get<HeadDeal>(o.deal);
+      Buffer own = shapes.buffers[o.to.index()];
+      own.tokens = deal.tokens;
+      own.heads = deal.heads(o.group.index_of(shapes.rank)).count();
+      return size(o.to) - bytes_of(own, *shapes.problem);
+    }
+    case CollectiveKind::all_gather:
+      return size(o.to) - size(o.from);
+    case CollectiveKind::reduce_scatter:
+      return size(o.to) * (o.group.size - 1);
+    case CollectiveKind::all_reduce:
+      return Bytes(size(o.to).value() / o.group.size * 2 * (o.group.size - 1));
   }
   return Bytes(0);
 }
@@ -72,21 +72,19 @@ Sums sums_of(const Schedule& schedule) {
     std::int64_t calls = 0;
     ProgramCursor cursor(program);
     while (const Op* op = cursor.next()) {
-      if (is_communication(op->body)) {
-        const auto kind = static_cast<std::size_t>(comm_kind_of(op->body));
-        sums.sent.at(kind) += sent_bytes(op->body, shapes);
-        sums.received.at(kind) += received_bytes(op->body, shapes);
+      if (const auto* transfer = std::get_if<Transfer>(&op->body)) {
+        const auto kind = static_cast<std::size_t>(comm_kind_of(*transfer));
+        sums.sent.at(kind) += sent_bytes(*transfer, shapes);
+        sums.received.at(kind) += received_bytes(*transfer, shapes);
         sums.calls.at(kind) += r == 0 ? 1 : 0;
-        if (const auto* exchange = std::get_if<Exchange>(&op->body)) {
+        if (const auto* exchange = std::get_if<Exchange>(transfer)) {
           sums.messages_out[{rank, exchange->to}] += size_of_list(exchange->send, shapes);
           sums.messages_in[{exchange->from, rank}] += size_of_list(exchange->receive, shapes);
         }
+      } else {
+        flops += attention_flops(std::get<Kernel>(op->body), schedule.problem);
+        calls += is_attention(kind_of(op->body)) ? 1 : 0;
       }
-      flops += attention_flops(op->body, schedule.problem);
-      calls += std::holds_alternative<AttentionForward>(op->body) ||
-                       std::holds_alternative<AttentionBackward>(op->body)
-                   ? 1
-                   : 0;
     }
     sums.flops += flops;
     sums.busiest_flops = std::max(sums.busiest_flops, flops);

@@ -76,9 +76,10 @@ std::vector<World> worlds(int ranks) {
 /// Some time per FLOP and per byte, so that kernels differ as much as their shapes do.
 SimulationCosts costs(const Problem& problem, double launch) {
   SimulationCosts costs{.kernel =
-                            [problem](const OpBody& body, const Shapes& shapes) {
-                              return Seconds(1e-6 + attention_flops(body, problem).value() * 3e-9 +
-                                             touched_bytes(body, shapes).as_double() * 2e-8);
+                            [problem](const Kernel& kernel, const Shapes& shapes) {
+                              return Seconds(1e-6 +
+                                             attention_flops(kernel, problem).value() * 3e-9 +
+                                             touched_bytes(kernel, shapes).as_double() * 2e-8);
                             },
                         .local_copy = Bandwidth(20e6),
                         .sm_share = {0, 0.125, 0.0625}};
@@ -94,8 +95,7 @@ void check_same(Seconds a, Seconds b, Seconds scale) {
 void check_bytes(const Simulation& s, const Schedule& schedule) {
   std::map<Rank, std::int64_t> sent;
   for (const TimelineEvent& e : s.timeline.events) {
-    const bool communication = e.kind >= OpBody(Exchange{}).index();
-    sent[e.rank] += communication ? e.bytes : 0;
+    sent[e.rank] += is_transfer(e.kind) ? e.bytes : 0;
   }
   for (const Rank rank : s.representatives) {
     const Totals totals = totals_of(schedule.program(rank), schedule.problem, rank);

@@ -26,7 +26,7 @@ template <class T>
 std::vector<T> ops_of_kind(const Schedule& schedule, int rank) {
   std::vector<T> result;
   for (const Op& op : ops_of(schedule.program(Rank(rank)))) {
-    if (const T* found = std::get_if<T>(&op.body)) {
+    if (const T* found = op_if<T>(op.body)) {
       result.push_back(*found);
     }
   }
@@ -142,14 +142,14 @@ Schedule without_initial_exchange(Schedule schedule) {
     const auto first = std::ranges::find_if(program.loops, [](const Loop& loop) {
       OpList ops;
       loop.body(0, ops);
-      return std::ranges::any_of(
-          ops, [](const Op& op) { return std::holds_alternative<Exchange>(op.body); });
+      return std::ranges::any_of(ops,
+                                 [](const Op& op) { return op_if<Exchange>(op.body) != nullptr; });
     });
     REQUIRE(first != program.loops.end());
     first->body = [body = first->body, rank](std::int64_t i, OpList& ops) {
       body(i, ops);
       for (Op& op : ops) {
-        if (auto* exchange = std::get_if<Exchange>(&op.body)) {
+        if (auto* exchange = op_if<Exchange>(op.body)) {
           exchange->to = rank;
           exchange->from = rank;
         }
@@ -184,7 +184,7 @@ Schedule sketch(const Schedule& sound) {
       loop.body = [=, body = loop.body](std::int64_t i, OpList& ops) {
         body(i, ops);
         for (Op& op : ops) {
-          if (auto* attention = std::get_if<AttentionForward>(&op.body)) {
+          if (auto* attention = op_if<AttentionForward>(op.body)) {
             Coordinates at = mesh.at(rank);
             const auto step = static_cast<int>(i);
             at.position = (at.position - step + mesh.sub_ring()) % mesh.sub_ring();

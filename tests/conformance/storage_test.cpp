@@ -27,7 +27,7 @@ void check_bounds(const StoredProgram& program, const StoredOp& stored, const Pr
            ((m.rows - 1) * box.row_step * problem.batch + problem.batch - 1) * box.row_heads +
            m.heads;
   };
-  if (const auto* copy = std::get_if<Copy>(&stored.op.body)) {
+  if (const auto* copy = op_if<Copy>(stored.op.body)) {
     std::int64_t moved = 0;
     for (const CellMove& m : stored.moves) {
       REQUIRE(end(m.from, m) <= cells_of(program.buffers[copy->from.index()], problem));
@@ -69,8 +69,8 @@ TEST_CASE("members of an all-to-all send what their peers expect") {
     std::map<std::pair<int, int>, std::vector<std::int64_t>> received;
     for (const StoredProgram& program : programs) {
       for (const StoredOp& stored : program.ops) {
-        const auto* op = std::get_if<AllToAll>(&stored.op.body);
-        if (op == nullptr) {
+        const auto* op = op_if<Collective>(stored.op.body);
+        if (op == nullptr || op->kind != CollectiveKind::all_to_all) {
           continue;
         }
         for (int i = 0; i < op->group.size; ++i) {

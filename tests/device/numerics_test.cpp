@@ -109,7 +109,7 @@ TEST_CASE("emulated links hold transfers up for as long as they would have taken
     const runtime::TrialResult result = run(c, {.kernels = "reference", .network = network});
     CHECK(failures(result) == "");
     for (const TimelineEvent& e : result.forward->timeline.events) {
-      const std::string_view kind = kind_name(e.kind);
+      const std::string_view kind = to_string(e.kind);
       if (kind == "exchange" && e.bytes > 0) {
         CHECK((e.end - e.begin).count() >= 0.95 * alpha);
       }

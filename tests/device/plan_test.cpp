@@ -97,16 +97,11 @@ TEST_CASE("every op that needs an NCCL communicator has one, and no rank is in t
                    std::ranges::find(all, cuda::CommunicatorKey{.stream = stored.op.stream,
                                                                 .group = group}) != all.end();
           };
-          const bool found = std::visit(
-              Overloaded{
-                  [&](const Exchange&) { return has({.first = 0, .stride = 1, .size = ranks}); },
-                  [&](const AllToAll& op) { return has(op.group); },
-                  [&](const AllGather& op) { return has(op.group); },
-                  [&](const ReduceScatter& op) { return has(op.group); },
-                  [&](const AllReduce& op) { return has(op.group); },
-                  [](const auto&) { return true; }},
-              stored.op.body);
-          CHECK(found);
+          if (const auto* collective = op_if<Collective>(stored.op.body)) {
+            CHECK(has(collective->group));
+          } else if (is_transfer(stored.op.body)) {
+            CHECK(has({.first = 0, .stride = 1, .size = ranks}));
+          }
         }
       }
     }

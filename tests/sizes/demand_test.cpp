@@ -23,7 +23,7 @@ Demand counted(const Schedule& schedule) {
     ProgramCursor cursor(program);
     while (const Op* op = cursor.next()) {
       all.ops += 1;
-      if (const auto* exchange = std::get_if<Exchange>(&op->body)) {
+      if (const auto* exchange = op_if<Exchange>(op->body)) {
         all.messages += exchange->to.valid() && exchange->to != rank ? 1 : 0;
       }
       std::visit(

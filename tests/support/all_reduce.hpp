@@ -32,9 +32,12 @@ inline std::string all_reduce_failure(runtime::EngineSource& engines, int ranks,
     const BufferId sum = b.scratch("sum", spp::Tensor::d_q, tokens.count(), heads.count());
     const BufferId y = b.output("y", spp::Tensor::d_q, tokens, heads);
     const auto reduce = [&](const RankGroup& group, BufferId from, BufferId to) {
-      b.op(StreamId(1),
-           AllReduce{
-               .group = group, .from = from, .to = to, .to_tokens = tokens, .to_heads = heads});
+      b.op(StreamId(1), Collective{.kind = CollectiveKind::all_reduce,
+                                   .group = group,
+                                   .from = from,
+                                   .to = to,
+                                   .to_tokens = tokens,
+                                   .to_heads = heads});
     };
     reduce({.first = 0, .stride = 1, .size = ranks}, x, sum);
     reduce({.first = together == 1 ? rank.value : rank.value % apart,

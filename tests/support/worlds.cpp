@@ -159,25 +159,26 @@ Schedule one_all_to_all(int ranks, std::int64_t tokens) {
     const HeadRange mine{rank.value, rank.value + 1};
     const BufferId from = b.input("q", Tensor::q, home, {0, problem.q_heads});
     const BufferId to = b.scratch("gathered", Tensor::q, problem.seq, 1);
-    b.op(first_stream, AllToAll{.group = mesh.ulysses_group(rank),
-                                .kind = AllToAllKind::scatter_heads,
-                                .from = from,
-                                .to = to,
-                                .split = split,
-                                .tokens = tokens,
-                                .to_tokens = all,
-                                .to_heads = mine});
+    b.op(first_stream, Collective{.kind = CollectiveKind::all_to_all,
+                                  .group = mesh.ulysses_group(rank),
+                                  .from = from,
+                                  .to = to,
+                                  .deal = HeadDeal{.direction = HeadDirection::scatter_heads,
+                                                   .split = split,
+                                                   .tokens = tokens},
+                                  .to_tokens = all,
+                                  .to_heads = mine});
     return b.finish();
   };
   return s;
 }
 
 sim::SimulationCosts every_kernel(Seconds seconds) {
-  return {.kernel = [seconds](const OpBody&, const Shapes&) { return seconds; }};
+  return {.kernel = [seconds](const Kernel&, const Shapes&) { return seconds; }};
 }
 
 sim::SimulationCosts by_rank(std::vector<Seconds> seconds) {
-  return {.kernel = [seconds = std::move(seconds)](const OpBody&, const Shapes& shapes) {
+  return {.kernel = [seconds = std::move(seconds)](const Kernel&, const Shapes& shapes) {
     return seconds.at(shapes.rank.index());
   }};
 }

@@ -115,23 +115,20 @@ void DeviceExecutor::prepare() {
     const StreamId id = stored.op.stream;
     const cudaStream_t stream = streams_[id.index()]->get();
     const OpPlace place{.schedule = parts_.schedule, .memory = parts_.memory, .stored = stored};
-    if (is_communication(stored.op.body)) {
+    if (const auto* transfer = std::get_if<Transfer>(&stored.op.body)) {
       const OpOnStream at{.stream = stream,
                           .stream_id = id,
                           .op = static_cast<std::int32_t>(i),
                           .name = name_of(stored.op.body)};
-      run_communication(place,
-                        CommunicationPreparation{.communicator = parts_.communicator, .at = at});
+      run_transfer(place, *transfer,
+                   CommunicationPreparation{.communicator = parts_.communicator, .at = at});
       continue;
     }
-    std::visit(Overloaded{[&](const AttentionForward& op) {
-                            attention(id).prepare(arguments_of(place, op), stream);
-                          },
-                          [&](const AttentionBackward& op) {
-                            attention(id).prepare(arguments_of(place, op), stream);
-                          },
-                          [](const auto&) {}},
-               stored.op.body);
+    if (const auto* forward = op_if<AttentionForward>(stored.op.body)) {
+      attention(id).prepare(arguments_of(place, *forward), stream);
+    } else if (const auto* backward = op_if<AttentionBackward>(stored.op.body)) {
+      attention(id).prepare(arguments_of(place, *backward), stream);
+    }
   }
   for (const Stream* stream : streams_) {
     if (stream != nullptr) {
@@ -243,15 +240,16 @@ void DeviceExecutor::enqueue(std::int32_t index, Execution& result) {
     events(index).begin->record(stream);
   }
   const OpPlace place{.schedule = parts_.schedule, .memory = parts_.memory, .stored = stored};
-  if (is_communication(stored.op.body)) {
+  if (const auto* transfer = std::get_if<Transfer>(&stored.op.body)) {
     const OpOnStream at{
         .stream = stream, .stream_id = id, .op = index, .name = name_of(stored.op.body)};
-    const Bytes sent(run_communication(
-        place, DeviceCommunication{.communicator = parts_.communicator, .at = at}));
-    expect_sent(stored, shapes_, sent);
-    result.sent[static_cast<std::size_t>(comm_kind_of(stored.op.body))] += sent;
+    const Bytes sent(run_transfer(
+        place, *transfer, DeviceCommunication{.communicator = parts_.communicator, .at = at}));
+    expect_sent(*transfer, shapes_, sent);
+    result.sent[static_cast<std::size_t>(comm_kind_of(*transfer))] += sent;
   } else {
-    run_kernel(place, DeviceKernels{.attention = attention_[id.index()].get(), .stream = stream});
+    run_kernel(place, std::get<Kernel>(stored.op.body),
+               DeviceKernels{.attention = attention_[id.index()].get(), .stream = stream});
   }
   if (events(index).end) {
     events(index).end->record(stream);

@@ -11,23 +11,16 @@
 namespace spp::runtime::cuda {
 namespace {
 
+/// Whose communicator an op needs.
 std::optional<RankGroup> group_of(const OpBody& body, int ranks) {
-  const auto of = [](const RankGroup& group) {
-    return group.size > 1 ? std::optional(group) : std::nullopt;
-  };
-  return std::visit(
-      Overloaded{[&](const Exchange& op) -> std::optional<RankGroup> {
-                   const bool local = op.to == op.from;
-                   return ranks > 1 && (!local || op.to.valid())
-                              ? std::optional(RankGroup{.first = 0, .stride = 1, .size = ranks})
-                              : std::nullopt;
-                 },
-                 [&](const AllToAll& op) { return of(op.group); },
-                 [&](const AllGather& op) { return of(op.group); },
-                 [&](const ReduceScatter& op) { return of(op.group); },
-                 [&](const AllReduce& op) { return of(op.group); },
-                 [](const auto&) { return std::optional<RankGroup>(); }},
-      body);
+  if (const auto* collective = op_if<Collective>(body)) {
+    return collective->group.size > 1 ? std::optional(collective->group) : std::nullopt;
+  }
+  const auto* exchange = op_if<Exchange>(body);
+  const bool talks =
+      exchange != nullptr && (exchange->to != exchange->from || exchange->to.valid());
+  return talks && ranks > 1 ? std::optional(RankGroup{.first = 0, .stride = 1, .size = ranks})
+                            : std::nullopt;
 }
 
 auto order_of(const CommunicatorKey& key) {

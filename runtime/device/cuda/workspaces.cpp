@@ -66,10 +66,11 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
                                            rows_of(schedule.problem, op.k_tokens, op.kv_heads),
                                            visible, phase));
       };
-      std::visit(Overloaded{[&](const AttentionForward& op) { block(op, Phase::forward); },
-                            [&](const AttentionBackward& op) { block(op, Phase::backward); },
-                            [](const auto&) {}},
-                 stored.op.body);
+      if (const auto* forward = op_if<AttentionForward>(stored.op.body)) {
+        block(*forward, Phase::forward);
+      } else if (const auto* backward = op_if<AttentionBackward>(stored.op.body)) {
+        block(*backward, Phase::backward);
+      }
     }
     sum += sum_of(most);
   }
@@ -84,7 +85,8 @@ Bytes nccl_workspaces(Rank rank, const Schedule& schedule, PhasesOfAll phases) {
     }
     const StoredProgram& program = (*programs)[rank.index()];
     for (const StoredOp& stored : program.ops) {
-      if (const auto* op = std::get_if<ReduceScatter>(&stored.op.body)) {
+      const auto* op = op_if<Collective>(stored.op.body);
+      if (op != nullptr && op->kind == CollectiveKind::reduce_scatter) {
         const Buffer& from = program.buffers[op->from.index()];
         if (op->group.size > 1 && from.dtype != program.buffers[op->to.index()].dtype) {
           Bytes& most = sums[stored.op.stream];

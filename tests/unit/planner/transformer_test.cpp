@@ -31,9 +31,9 @@ sim::GpuSpec plain_gpu() {
 }
 
 /// "qkv 6x16x8" or "norm 1 192 B" for each kernel.
-std::vector<std::string> listed(const std::vector<Kernel>& kernels) {
+std::vector<std::string> listed(const std::vector<LayerKernel>& kernels) {
   std::vector<std::string> lines;
-  for (const Kernel& kernel : kernels) {
+  for (const LayerKernel& kernel : kernels) {
     if (const auto* gemm = std::get_if<Gemm>(&kernel.work)) {
       lines.push_back(fmt::format("{} {}x{}x{}", kernel.name, gemm->m, gemm->n, gemm->k));
     } else if (const auto* stream = std::get_if<Stream>(&kernel.work)) {

@@ -35,10 +35,10 @@ class Calls {
     for (int r = 0; r < schedule.plan.ranks(); ++r) {
       const Program program = schedule.program(Rank(r));
       for (const Op& op : ops_of(program)) {
-        if (const auto* f = std::get_if<AttentionForward>(&op.body)) {
+        if (const auto* f = op_if<AttentionForward>(op.body)) {
           expect_type(schedule, program, {f->q, f->k, f->v, f->out});
           add(schedule, *f, Phase::forward);
-        } else if (const auto* b = std::get_if<AttentionBackward>(&op.body)) {
+        } else if (const auto* b = op_if<AttentionBackward>(op.body)) {
           expect_type(schedule, program, {b->q, b->k, b->v, b->d_out, b->d_q, b->d_k, b->d_v});
           add(schedule, *b, Phase::backward);
         }

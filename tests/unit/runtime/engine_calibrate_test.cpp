@@ -136,9 +136,9 @@ TEST_CASE("sizes of probes are the bytes that ops of their schedule move") {
       const TimedOps& timed = planned.timed[program.rank.index()][i];
       for (std::size_t k = 0; k < static_cast<std::size_t>(timed.times); ++k) {
         const OpBody& body = program.ops[static_cast<std::size_t>(timed.first) + k].op.body;
-        const Bytes bytes =
-            is_communication(body) ? sent_bytes(body, shapes) : touched_bytes(body, shapes);
-        const auto* exchange = std::get_if<Exchange>(&body);
+        const Bytes bytes = is_transfer(body) ? sent_bytes(std::get<Transfer>(body), shapes)
+                                              : touched_bytes(std::get<Kernel>(body), shapes);
+        const auto* exchange = op_if<Exchange>(body);
         const bool only_receives = exchange != nullptr && !exchange->to.valid();
         CHECK(bytes.as_double() == (only_receives ? 0 : probes[i].series.size));
       }

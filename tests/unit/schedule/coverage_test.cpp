@@ -43,7 +43,8 @@ TEST_CASE("StarTrail without its initial exchange meets half of the blocks twice
 TEST_CASE("a sum of outs that were not rescaled is refused") {
   HandWritten w = startrail_forward(true);
   for (std::size_t r = 0; r < 8; ++r) {
-    w.op<ReduceScatter>(r, 0).from = w.buffer(r, "part");  // this block's, normalised by itself
+    w.collective(r, OpKind::reduce_scatter, 0).from =
+        w.buffer(r, "part");  // this block's, normalised by itself
   }
   expect_refused(w, {"reduce_scatter (stream team): sums out of query tokens",
                      "normalised over different keys"});
@@ -55,26 +56,29 @@ namespace {
 HandWritten startrail_all_reduce() {
   HandWritten w = startrail_forward(true);
   for (std::size_t r = 0; r < w.ops.size(); ++r) {
-    const std::size_t at = w.index<ReduceScatter>(r, 0);
-    const ReduceScatter sum = w.op<ReduceScatter>(r, 0);
+    const std::size_t at = w.index(r, OpKind::reduce_scatter, 0);
+    const Collective sum = w.collective(r, OpKind::reduce_scatter, 0);
     Buffer whole = w.buffers[r][sum.from.index()];
     whole.name = "whole";
     const BufferId id(w.buffers[r].size());
     w.buffers[r].push_back(whole);
-    w.ops[r][at].body = AllReduce{.group = sum.group,
-                                  .from = sum.from,
-                                  .to = id,
-                                  .to_tokens = w.op<AttentionForward>(r, 0).q_tokens,
-                                  .to_heads = sum.to_heads};
+    w.ops[r][at].body = Collective{.kind = CollectiveKind::all_reduce,
+                                   .group = sum.group,
+                                   .from = sum.from,
+                                   .to = id,
+                                   .to_tokens = w.op<AttentionForward>(r, 0).q_tokens,
+                                   .to_heads = sum.to_heads};
     w.ops[r].push_back(
-        {team, AllToAll{.group = {.first = static_cast<int>(r), .stride = 1, .size = 1},
-                        .kind = AllToAllKind::gather_heads,
-                        .from = id,
-                        .to = sum.to,
-                        .split = HeadSplit(w.schedule.problem, 1, HeadPolicy::divide),
-                        .tokens = tokens_per_rank,
-                        .to_tokens = sum.to_tokens,
-                        .to_heads = sum.to_heads}});
+        {team,
+         Collective{.kind = CollectiveKind::all_to_all,
+                    .group = {.first = static_cast<int>(r), .stride = 1, .size = 1},
+                    .from = id,
+                    .to = sum.to,
+                    .deal = HeadDeal{.direction = HeadDirection::gather_heads,
+                                     .split = HeadSplit(w.schedule.problem, 1, HeadPolicy::divide),
+                                     .tokens = tokens_per_rank},
+                    .to_tokens = sum.to_tokens,
+                    .to_heads = sum.to_heads}});
   }
   return w;
 }
@@ -86,20 +90,22 @@ TEST_CASE("an all_reduce gives every member the whole sum") {
   SECTION("of rescaled outs: proven") { expect_proven(w); }
   SECTION("of outs that were not rescaled: refused") {
     for (std::size_t r = 0; r < 8; ++r) {
-      w.op<AllReduce>(r, 0).from = w.buffer(r, "part");
+      w.collective(r, OpKind::all_reduce, 0).from = w.buffer(r, "part");
     }
     expect_refused(w, {"all_reduce (stream team): sums out of query tokens",
                        "normalised over different keys"});
   }
   SECTION("of a sum and a part of it: refused as counted twice") {
     for (std::size_t r = 0; r < 8; ++r) {
-      w.insert(r, w.index<AllReduce>(r, 0) + 1, {team, w.op<AllReduce>(r, 0)});
-      std::swap(w.op<AllReduce>(r, 1).from, w.op<AllReduce>(r, 1).to);
+      w.insert(r, w.index(r, OpKind::all_reduce, 0) + 1,
+               {team, w.collective(r, OpKind::all_reduce, 0)});
+      std::swap(w.collective(r, OpKind::all_reduce, 1).from,
+                w.collective(r, OpKind::all_reduce, 1).to);
     }
     expect_refused(w, {"all_reduce (stream team): out of query tokens", "twice"});
   }
   SECTION("whose members name different tokens: refused") {
-    w.op<AllReduce>(1, 0).to_tokens = w.home(1);
+    w.collective(1, OpKind::all_reduce, 0).to_tokens = w.home(1);
     expect_refused(w, {"meets another call of its group"});
   }
 }
@@ -108,11 +114,12 @@ TEST_CASE("an all_reduce that does not divide over its group is refused") {
   HandWritten w = ring_forward(3, Layout::contiguous, full);
   for (std::size_t r = 0; r < 3; ++r) {
     w.insert(r, 0,
-             {team, AllReduce{.group = {.first = 0, .stride = 1, .size = 3},
-                              .from = w.buffer(r, "q"),
-                              .to = w.buffer(r, "q"),
-                              .to_tokens = w.home(0),
-                              .to_heads = all_heads}});
+             {team, Collective{.kind = CollectiveKind::all_reduce,
+                               .group = {.first = 0, .stride = 1, .size = 3},
+                               .from = w.buffer(r, "q"),
+                               .to = w.buffer(r, "q"),
+                               .to_tokens = w.home(0),
+                               .to_heads = all_heads}});
   }
   expect_refused(w, {"all_reduce (stream team): 16 tokens x 4 heads do not divide over 3 ranks"});
 }
@@ -327,11 +334,12 @@ TEST_CASE("ops that name what does not exist are refused") {
   }
   SECTION("a group without the rank") {
     w.insert(0, 0,
-             {team, AllGather{.group = {.first = 1, .stride = 1, .size = 1},
-                              .from = w.buffer(0, "k"),
-                              .to = w.buffer(0, "k0"),
-                              .to_tokens = w.home(0),
-                              .to_heads = all_kv_heads}});
+             {team, Collective{.kind = CollectiveKind::all_gather,
+                               .group = {.first = 1, .stride = 1, .size = 1},
+                               .from = w.buffer(0, "k"),
+                               .to = w.buffer(0, "k0"),
+                               .to_tokens = w.home(0),
+                               .to_heads = all_kv_heads}});
     expect_refused(w, {"its group of 1 ranks from rank 1"});
   }
   SECTION("a buffer of another tensor") {

@@ -92,15 +92,15 @@ TEST_CASE("Ulysses on two ranks is proven") { expect_proven(ulysses_forward()); 
 TEST_CASE("collectives whose members disagree are refused") {
   HandWritten w = ulysses_forward();
   SECTION("about the heads that they name") {
-    w.op<AllToAll>(1, 1).to_heads = {0, 1};
+    w.op<Collective>(1, 1).to_heads = {0, 1};
     expect_refused(w, {"finds no key tokens 0:16 (KV heads 1:1) in 'k_all'"});
   }
   SECTION("about heads that are no part of the split") {
-    w.op<AllToAll>(1, 0).to_heads = {1, 3};
+    w.op<Collective>(1, 0).to_heads = {1, 3};
     expect_refused(w, {"names heads 1:2, which are not whole parts of the Ulysses split"});
   }
   SECTION("about the kind") {
-    w.op<AllToAll>(1, 0).kind = AllToAllKind::gather_heads;
+    std::get<HeadDeal>(w.op<Collective>(1, 0).deal).direction = HeadDirection::gather_heads;
     expect_refused(w, {"all_to_all (stream team): meets another call of its group: rank 0, op 0"});
   }
   SECTION("about the order of calls") {
@@ -115,12 +115,12 @@ TEST_CASE("collectives whose members disagree are refused") {
   }
   SECTION("about the size") {
     for (std::size_t r = 0; r < 2; ++r) {
-      w.op<AllToAll>(r, 3).tokens = 8;
+      std::get<HeadDeal>(w.op<Collective>(r, 3).deal).tokens = 8;
     }
     expect_refused(w, {"receives 32 (tokens x heads) from rank 0, but the op's shape says 8 x 2"});
   }
   SECTION("because one never calls") {
-    w.erase(1, w.index<AllToAll>(1, 3));
+    w.erase(1, w.index<Collective>(1, 3));
     expect_refused(w, {"no partner: rank 0, op 4 all_to_all (stream team) waits for rank 1 to take "
                        "part, which has finished its program"});
   }

@@ -155,9 +155,12 @@ HandWritten startrail_forward(bool initial_exchange) {
       const BufferId from = b.input(std::string(to_string(tensor)), tensor, mine, heads);
       const BufferId to =
           b.scratch(fmt::format("{}_team", to_string(tensor)), tensor, n, heads.count());
-      b.op(team,
-           AllGather{
-               .group = members, .from = from, .to = to, .to_tokens = block, .to_heads = heads});
+      b.op(team, Collective{.kind = CollectiveKind::all_gather,
+                            .group = members,
+                            .from = from,
+                            .to = to,
+                            .to_tokens = block,
+                            .to_heads = heads});
       return to;
     };
     const BufferId q = gather(Tensor::q, all_heads);
@@ -207,20 +210,23 @@ HandWritten startrail_forward(bool initial_exchange) {
     }
     const BufferId gathered = b.scratch("gathered_lse", Tensor::lse, n * c, 4);
     const BufferId scaled = b.scratch("scaled", Tensor::out, n, 4);
-    b.op(team, AllGather{.group = members,
-                         .from = sum_lse,
-                         .to = gathered,
-                         .to_tokens = block,
-                         .to_heads = all_heads});
+    b.op(team, Collective{.kind = CollectiveKind::all_gather,
+                          .group = members,
+                          .from = sum_lse,
+                          .to = gathered,
+                          .to_tokens = block,
+                          .to_heads = all_heads});
     b.op(compute, Rescale{.out = sum,
                           .lse = sum_lse,
                           .gathered_lse = gathered,
                           .scaled = scaled,
                           .global_lse = lse});
-    b.op(
-        team,
-        ReduceScatter{
-            .group = members, .from = scaled, .to = out, .to_tokens = mine, .to_heads = all_heads});
+    b.op(team, Collective{.kind = CollectiveKind::reduce_scatter,
+                          .group = members,
+                          .from = scaled,
+                          .to = out,
+                          .to_tokens = mine,
+                          .to_heads = all_heads});
     w.add(b);
   }
   return w;
@@ -240,15 +246,16 @@ HandWritten ulysses_forward() {
       const std::string name(to_string(tensor));
       const BufferId from = b.input(name, tensor, mine, all);
       const BufferId to = b.scratch(name + "_all", tensor, everything.count(), heads.count());
-      b.op(team, AllToAll{.group = both,
-                          .kind = AllToAllKind::scatter_heads,
-                          .from = from,
-                          .to = to,
-                          .split = split,
-                          .kv = kv,
-                          .tokens = mine.count(),
-                          .to_tokens = everything,
-                          .to_heads = heads});
+      b.op(team, Collective{.kind = CollectiveKind::all_to_all,
+                            .group = both,
+                            .from = from,
+                            .to = to,
+                            .deal = HeadDeal{.direction = HeadDirection::scatter_heads,
+                                             .split = split,
+                                             .kv = kv,
+                                             .tokens = mine.count()},
+                            .to_tokens = everything,
+                            .to_heads = heads});
       return to;
     };
     const BufferId q = scatter(Tensor::q, false);
@@ -266,14 +273,15 @@ HandWritten ulysses_forward() {
                                    .k_tokens = everything,
                                    .heads = split.q(r),
                                    .kv_heads = split.kv(r)});
-    b.op(team, AllToAll{.group = both,
-                        .kind = AllToAllKind::gather_heads,
-                        .from = out_all,
-                        .to = out,
-                        .split = split,
-                        .tokens = mine.count(),
-                        .to_tokens = mine,
-                        .to_heads = all_heads});
+    b.op(team, Collective{.kind = CollectiveKind::all_to_all,
+                          .group = both,
+                          .from = out_all,
+                          .to = out,
+                          .deal = HeadDeal{.direction = HeadDirection::gather_heads,
+                                           .split = split,
+                                           .tokens = mine.count()},
+                          .to_tokens = mine,
+                          .to_heads = all_heads});
     w.add(b);
   }
   return w;

@@ -67,7 +67,15 @@ struct HandWritten {
   template <class Kind>
   [[nodiscard]] std::size_t index(std::size_t rank, int n) const {
     for (std::size_t i = 0; i < ops.at(rank).size(); ++i) {
-      if (std::holds_alternative<Kind>(ops[rank][i].body) && n-- == 0) {
+      if (op_if<Kind>(ops[rank][i].body) != nullptr && n-- == 0) {
+        return i;
+      }
+    }
+    throw InternalError("no such op");
+  }
+  [[nodiscard]] std::size_t index(std::size_t rank, OpKind kind, int n) const {
+    for (std::size_t i = 0; i < ops.at(rank).size(); ++i) {
+      if (kind_of(ops[rank][i].body) == kind && n-- == 0) {
         return i;
       }
     }
@@ -75,7 +83,10 @@ struct HandWritten {
   }
   template <class Kind>
   Kind& op(std::size_t rank, int n) {
-    return std::get<Kind>(ops.at(rank)[index<Kind>(rank, n)].body);
+    return *op_if<Kind>(ops.at(rank)[index<Kind>(rank, n)].body);
+  }
+  Collective& collective(std::size_t rank, OpKind kind, int n) {
+    return *op_if<Collective>(ops.at(rank)[index(rank, kind, n)].body);
   }
   void erase(std::size_t rank, std::size_t i) {
     ops.at(rank).erase(ops.at(rank).begin() + static_cast<std::ptrdiff_t>(i));

@@ -31,11 +31,13 @@ struct Bench {
   BufferId q() { return add(Tensor::q, 256, 8); }
   BufferId kv() { return add(Tensor::k, 256, 4); }
   BufferId lse(std::int64_t tokens = 256) { return add(Tensor::lse, tokens, 8, DType::fp32); }
-  std::int64_t sent(const OpBody& body, int rank = 0) {
-    return sent_bytes(body, {.problem = &problem, .buffers = buffers, .rank = Rank(rank)}).value();
+  std::int64_t sent(const Transfer& transfer, int rank = 0) {
+    return sent_bytes(transfer, {.problem = &problem, .buffers = buffers, .rank = Rank(rank)})
+        .value();
   }
-  std::int64_t touched(const OpBody& body) {
-    return touched_bytes(body, {.problem = &problem, .buffers = buffers, .rank = Rank(0)}).value();
+  std::int64_t touched(const Kernel& kernel) {
+    return touched_bytes(kernel, {.problem = &problem, .buffers = buffers, .rank = Rank(0)})
+        .value();
   }
 };
 
@@ -63,91 +65,99 @@ TEST_CASE("an exchange sends its buffers, and nothing over the network to itself
 
 TEST_CASE("an all-gather sends the own part to all others") {
   Bench b;
-  const AllGather op{.group = {.first = 0, .stride = 1, .size = 4},
-                     .from = b.kv(),
-                     .to = b.add(Tensor::k, 1024, 4),
-                     .to_tokens = {},
-                     .to_heads = {}};
+  const Collective op{.kind = CollectiveKind::all_gather,
+                      .group = {.first = 0, .stride = 1, .size = 4},
+                      .from = b.kv(),
+                      .to = b.add(Tensor::k, 1024, 4),
+                      .to_tokens = {},
+                      .to_heads = {}};
   CHECK(b.sent(op) == 3 * kv_tile);
 }
 
 TEST_CASE("a reduce-scatter sends one part to each other") {
   Bench b;
-  const ReduceScatter op{.group = {.first = 0, .stride = 1, .size = 4},
-                         .from = b.add(Tensor::d_k, 1024, 4),
-                         .to = b.kv(),
-                         .to_tokens = {},
-                         .to_heads = {}};
+  const Collective op{.kind = CollectiveKind::reduce_scatter,
+                      .group = {.first = 0, .stride = 1, .size = 4},
+                      .from = b.add(Tensor::d_k, 1024, 4),
+                      .to = b.kv(),
+                      .to_tokens = {},
+                      .to_heads = {}};
   CHECK(b.sent(op) == 3 * kv_tile);
 }
 
 TEST_CASE("an all-reduce reduces and gathers every part but one") {
   Bench b;
-  const AllReduce op{.group = {.first = 0, .stride = 1, .size = 4},
-                     .from = b.add(Tensor::d_k, 1024, 4),
-                     .to = b.add(Tensor::d_k, 1024, 4),
-                     .to_tokens = {},
-                     .to_heads = {}};
+  const Collective op{.kind = CollectiveKind::all_reduce,
+                      .group = {.first = 0, .stride = 1, .size = 4},
+                      .from = b.add(Tensor::d_k, 1024, 4),
+                      .to = b.add(Tensor::d_k, 1024, 4),
+                      .to_tokens = {},
+                      .to_heads = {}};
   CHECK(b.sent(op) == 2 * 3 * kv_tile);
 }
 
 TEST_CASE("scattering heads sends each other rank its heads of the own tokens") {
   Bench b;
-  AllToAll op{.group = {.first = 0, .stride = 1, .size = 4},
-              .kind = AllToAllKind::scatter_heads,
-              .from = b.q(),
-              .to = b.add(Tensor::q, 1024, 2),
-              .split = HeadSplit(b.problem, 4, HeadPolicy::divide),
-              .tokens = 256,
-              .to_tokens = {},
-              .to_heads = {}};
+  Collective op{.kind = CollectiveKind::all_to_all,
+                .group = {.first = 0, .stride = 1, .size = 4},
+                .from = b.q(),
+                .to = b.add(Tensor::q, 1024, 2),
+                .deal = HeadDeal{.direction = HeadDirection::scatter_heads,
+                                 .split = HeadSplit(b.problem, 4, HeadPolicy::divide),
+                                 .tokens = 256},
+                .to_tokens = {},
+                .to_heads = {}};
   CHECK(b.sent(op) == 3 * q_tile / 4);
   op.from = b.kv();
-  op.kv = true;
+  std::get<HeadDeal>(op.deal).kv = true;
   CHECK(b.sent(op, 2) == 3 * kv_tile / 4);
 }
 
 TEST_CASE("gathering heads sends each other rank its tokens of the own heads") {
   Bench b;
-  const AllToAll op{.group = {.first = 0, .stride = 1, .size = 4},
-                    .kind = AllToAllKind::gather_heads,
-                    .from = b.add(Tensor::out, 1024, 2),
-                    .to = b.q(),
-                    .split = HeadSplit(b.problem, 4, HeadPolicy::divide),
-                    .tokens = 256,
-                    .to_tokens = {},
-                    .to_heads = {}};
+  const Collective op{.kind = CollectiveKind::all_to_all,
+                      .group = {.first = 0, .stride = 1, .size = 4},
+                      .from = b.add(Tensor::out, 1024, 2),
+                      .to = b.q(),
+                      .deal = HeadDeal{.direction = HeadDirection::gather_heads,
+                                       .split = HeadSplit(b.problem, 4, HeadPolicy::divide),
+                                       .tokens = 256},
+                      .to_tokens = {},
+                      .to_heads = {}};
   CHECK(b.sent(op) == 3 * q_tile / 4);
 }
 
 TEST_CASE("replicated KV heads are sent to every rank that needs them") {
   Bench b;  // 4 KV heads over 8 ranks: one head to each of the 7 others
-  const AllToAll op{.group = {.first = 0, .stride = 1, .size = 8},
-                    .kind = AllToAllKind::scatter_heads,
-                    .from = b.kv(),
-                    .to = b.add(Tensor::k, 2048, 1),
-                    .split = HeadSplit(b.problem, 8, HeadPolicy::replicate),
-                    .kv = true,
-                    .tokens = 256,
-                    .to_tokens = {},
-                    .to_heads = {}};
+  const Collective op{.kind = CollectiveKind::all_to_all,
+                      .group = {.first = 0, .stride = 1, .size = 8},
+                      .from = b.kv(),
+                      .to = b.add(Tensor::k, 2048, 1),
+                      .deal = HeadDeal{.direction = HeadDirection::scatter_heads,
+                                       .split = HeadSplit(b.problem, 8, HeadPolicy::replicate),
+                                       .kv = true,
+                                       .tokens = 256},
+                      .to_tokens = {},
+                      .to_heads = {}};
   CHECK(b.sent(op) == 7 * kv_tile / 4);
 }
 
 TEST_CASE("uneven heads: a rank sends all but its own share, however large that is") {
   Bench b;  // 4 KV heads over 3 ranks: 2 1 1
-  AllToAll op{.group = {.first = 0, .stride = 1, .size = 3},
-              .kind = AllToAllKind::scatter_heads,
-              .from = b.kv(),
-              .to = b.add(Tensor::k, 768, 2),
-              .split = HeadSplit(b.problem, 3, HeadPolicy::uneven),
-              .kv = true,
-              .tokens = 256,
-              .to_tokens = {},
-              .to_heads = {}};
+  Collective op{.kind = CollectiveKind::all_to_all,
+                .group = {.first = 0, .stride = 1, .size = 3},
+                .from = b.kv(),
+                .to = b.add(Tensor::k, 768, 2),
+                .deal = HeadDeal{.direction = HeadDirection::scatter_heads,
+                                 .split = HeadSplit(b.problem, 3, HeadPolicy::uneven),
+                                 .kv = true,
+                                 .tokens = 256},
+                .to_tokens = {},
+                .to_heads = {}};
   CHECK(b.sent(op, 0) == 2 * kv_tile / 4);
   CHECK(b.sent(op, 1) == 3 * kv_tile / 4);
-  op.kind = AllToAllKind::gather_heads;  // 2 heads of 256 tokens to each of 2 others
+  std::get<HeadDeal>(op.deal).direction =
+      HeadDirection::gather_heads;  // 2 heads of 256 tokens to each of 2 others
   CHECK(b.sent(op, 0) == 2 * 2 * kv_tile / 4);
 }
 
@@ -202,10 +212,10 @@ TEST_CASE("a fill writes its tile") {
                        .heads = {0, 8}}) == q_tile);
 }
 
-TEST_CASE("kernels have no kind of communication") {
+TEST_CASE("transfers have a kind of communication") {
   CHECK(comm_kind_of(Exchange{}) == CommKind::send_recv);
-  CHECK(to_string(comm_kind_of(AllToAll{})) == "all_to_all");
-  CHECK_THROWS_AS(comm_kind_of(Merge{}), InternalError);
+  CHECK(to_string(comm_kind_of(
+            Collective{.kind = CollectiveKind::all_to_all, .deal = HeadDeal{}})) == "all_to_all");
 }
 
 TEST_CASE("the totals of the ring of two are one hop and all pairs") {

@@ -83,15 +83,15 @@ TEST_CASE("an exchange reads what it sends and writes what it receives") {
 }
 
 TEST_CASE("only ops that meet other ranks are communication") {
-  CHECK(is_communication(Exchange{}));
-  CHECK(is_communication(AllToAll{}));
-  CHECK(is_communication(AllGather{}));
-  CHECK(is_communication(ReduceScatter{}));
-  CHECK(is_communication(AllReduce{}));
-  CHECK_FALSE(is_communication(AttentionForward{}));
-  CHECK_FALSE(is_communication(Merge{}));
-  CHECK_FALSE(is_communication(Copy{}));
-  CHECK_FALSE(is_communication(Fill{}));
+  CHECK(is_transfer(Exchange{}));
+  CHECK(is_transfer(Collective{.kind = CollectiveKind::all_to_all, .deal = HeadDeal{}}));
+  CHECK(is_transfer(Collective{.kind = CollectiveKind::all_gather}));
+  CHECK(is_transfer(Collective{.kind = CollectiveKind::reduce_scatter}));
+  CHECK(is_transfer(Collective{.kind = CollectiveKind::all_reduce}));
+  CHECK_FALSE(is_transfer(AttentionForward{}));
+  CHECK_FALSE(is_transfer(Merge{}));
+  CHECK_FALSE(is_transfer(Copy{}));
+  CHECK_FALSE(is_transfer(Fill{}));
 }
 
 TEST_CASE("a cursor hands out the ops of a program in order and counts them") {

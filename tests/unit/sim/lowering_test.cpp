@@ -24,15 +24,16 @@ std::vector<Buffer> buffers(int ranks) {
           {.name = "all", .dtype = DType::fp32, .tokens = 1000 * ranks, .heads = 1}};
 }
 
-LoweredComm lowered(const OpBody& op, Rank rank, int ranks, const Placement& placement) {
+LoweredComm lowered(const Transfer& op, Rank rank, int ranks, const Placement& placement) {
   const std::vector<Buffer> list = buffers(ranks);
   LoweredComm out;
   lower(op, {.problem = &problem, .buffers = list, .rank = rank}, placement, out);
   return out;
 }
 
-AllGather gather(RankGroup group) {
-  return {.group = group, .from = BufferId(0), .to = BufferId(1)};
+Collective gather(RankGroup group) {
+  return {
+      .kind = CollectiveKind::all_gather, .group = group, .from = BufferId(0), .to = BufferId(1)};
 }
 
 /// Index of a rank among its group's members in its node.
@@ -212,11 +213,12 @@ TEST_CASE("a direct all-to-all sends every peer what the op says, each at its sh
   const std::vector<Buffer> list{
       {.name = "q", .dtype = DType::fp32, .tokens = 1000, .heads = 10},
       {.name = "gathered", .dtype = DType::fp32, .tokens = 4000, .heads = 3}};
-  const AllToAll op{.group = {.size = 4},
-                    .from = BufferId(0),
-                    .to = BufferId(1),
-                    .split = HeadSplit(uneven, 4, HeadPolicy::uneven),
-                    .tokens = 1000};
+  const HeadDeal deal{.split = HeadSplit(uneven, 4, HeadPolicy::uneven), .tokens = 1000};
+  const Collective op{.kind = CollectiveKind::all_to_all,
+                      .group = {.size = 4},
+                      .from = BufferId(0),
+                      .to = BufferId(1),
+                      .deal = deal};
   for (int r = 0; r < 4; ++r) {
     const Shapes shapes{.problem = &uneven, .buffers = list, .rank = Rank(r)};
     LoweredComm out;

@@ -42,8 +42,8 @@ Simulation run(PlainMachine plain, const Schedule& schedule) {
   const Cluster cluster(test::machine(plain), 1, ranks);
   const SimulationCosts costs{
       .kernel =
-          [](const OpBody& body, const Shapes& shapes) {
-            const BufferId from = std::get<Copy>(body).from;
+          [](const Kernel& kernel, const Shapes& shapes) {
+            const BufferId from = std::get<Copy>(kernel).from;
             return Seconds(1e-3 * static_cast<double>(shapes.buffers[from.index()].tokens) / block);
           },
       .local_copy = Bandwidth(4e9)};

@@ -66,8 +66,8 @@ Seconds ms(double value) { return Seconds(value * 1e-3); }
 
 /// Kernel times by their source buffer's tokens: 1 ms a block.
 SimulationCosts a_block_a_ms() {
-  return {.kernel = [](const OpBody& body, const Shapes& shapes) {
-    return ms(static_cast<double>(shapes.buffers[std::get<Copy>(body).from.index()].tokens) /
+  return {.kernel = [](const Kernel& kernel, const Shapes& shapes) {
+    return ms(static_cast<double>(shapes.buffers[std::get<Copy>(kernel).from.index()].tokens) /
               block);
   }};
 }
@@ -242,8 +242,10 @@ TEST_CASE("a collective starts when its last member arrives") {
     if (b.rank() == Rank(2)) {
       b.op(compute_stream, copy(scratch(b, "source", 5 * block), mine));
     }
-    b.op(first_stream,
-         AllGather{.group = {.size = 3}, .from = mine, .to = scratch(b, "all", 3 * block)});
+    b.op(first_stream, Collective{.kind = CollectiveKind::all_gather,
+                                  .group = {.size = 3},
+                                  .from = mine,
+                                  .to = scratch(b, "all", 3 * block)});
   });
   const Simulation result = run({.ranks = 3}, s, a_block_a_ms());
   CHECK(begin_ms(result, 0, 0) == 0);
@@ -255,9 +257,10 @@ TEST_CASE("a collective starts when its last member arrives") {
 // Each part of 1 block goes round three ranks twice, but for the last hop: 4 blocks at 1 ms.
 TEST_CASE("an all-reduce takes as long as a reduce-scatter and an all-gather") {
   const Schedule s = test::hand_made(3, problem, [](ProgramBuilder& b) {
-    b.op(first_stream, AllReduce{.group = {.size = 3},
-                                 .from = scratch(b, "mine", 3 * block),
-                                 .to = scratch(b, "sum", 3 * block)});
+    b.op(first_stream, Collective{.kind = CollectiveKind::all_reduce,
+                                  .group = {.size = 3},
+                                  .from = scratch(b, "mine", 3 * block),
+                                  .to = scratch(b, "sum", 3 * block)});
   });
   const Simulation result = run({.ranks = 3}, s, a_block_a_ms());
   CHECK(end_ms(result, 0, 0) == Approx(4).epsilon(1e-6));
@@ -270,9 +273,10 @@ TEST_CASE("groups of one kind on one stream do not mix") {
     if (b.rank() == Rank(3)) {
       b.op(compute_stream, copy(scratch(b, "source", 5 * block), mine));
     }
-    b.op(first_stream, AllGather{.group = {.first = b.rank().value / 2 * 2, .size = 2},
-                                 .from = mine,
-                                 .to = scratch(b, "all", 2 * block)});
+    b.op(first_stream, Collective{.kind = CollectiveKind::all_gather,
+                                  .group = {.first = b.rank().value / 2 * 2, .size = 2},
+                                  .from = mine,
+                                  .to = scratch(b, "all", 2 * block)});
   });
   const Simulation result = run({.ranks = 4}, s, a_block_a_ms());
   CHECK(end_ms(result, 1, 0) == Approx(1).epsilon(1e-12));
