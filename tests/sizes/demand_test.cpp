@@ -26,13 +26,9 @@ Demand counted(const Schedule& schedule) {
       if (const auto* exchange = op_if<Exchange>(op->body)) {
         all.messages += exchange->to.valid() && exchange->to != rank ? 1 : 0;
       }
-      std::visit(
-          [&](const auto& o) {
-            if constexpr (requires { o.group; }) {
-              all.messages += o.group.size - 1;
-            }
-          },
-          op->body);
+      if (const auto* collective = op_if<Collective>(op->body)) {
+        all.messages += collective->group.size - 1;
+      }
     }
   }
   return all;
