@@ -32,6 +32,7 @@ void add_gpus(Json& environment, const runtime::device::DeviceReport& device) {
   text("nccl", device.nccl);
   text("cudnn", device.cudnn);
   text("attention_made_for", device.attention_made_for);
+  text("attention_refused", device.attention_refused);
   text("copies", device.copies);
   text("clock_mhz", mhz(device.clock_khz));
   text("memory_clock_mhz", mhz(device.memory_clock_khz));

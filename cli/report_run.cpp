@@ -106,6 +106,11 @@ Json device_json(const runtime::device::DeviceReport& device) {
           {"memory_clock_mhz", mhz(device.memory_clock_khz)},
           {"timed_event_s", device.timed_event.count()},
           {"attention_made_for", text(device.attention_made_for)},
+          {"attention_refused", text(device.attention_refused)},
+          {"attention_plans", device.attention_plans},
+          {"compile_s", device.compiling_attention.count()},
+          {"attention_workspaces_bytes", device.attention_workspaces.value()},
+          {"communication_workspaces_bytes", device.communication_workspaces.value()},
           {"copies", text(device.copies)}};
 }
 

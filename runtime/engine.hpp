@@ -50,6 +50,7 @@ struct EngineParts {
 struct MemoryDemand {
   std::string pool;   // "host a", "GPU 0 of host a": the same for all who share it
   Bytes needed{};     // by this rank
+  Bytes estimated{};  // of it, beside the buffers of its programs (EngineSource::beside_buffers)
   Bytes available{};  // to all of them; 0: not known
 };
 

@@ -223,31 +223,43 @@ class Trial {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
     const std::array phases{&forward_, &backward_};
-    std::vector<MemoryDemand> mine = engines_.demands(
-        transport, needed(transport.rank(), MemoryPart::all) +
-                       engines_.beside_buffers(transport.rank(), *request_.forward, phases));
+    const Bytes beside = engines_.beside_buffers(transport.rank(), *request_.forward, phases);
+    std::vector<MemoryDemand> mine =
+        engines_.demands(transport, needed(transport.rank(), MemoryPart::all) + beside);
+    for (MemoryDemand& d : mine) {
+      d.estimated = beside;
+    }
     mine.push_back({.pool = fmt::format("host {}", host.data()),
                     .needed = needed(transport.rank(), engines_.host_part()),
                     .available = available_memory()});
     std::string lines;
     for (const MemoryDemand& d : mine) {
-      lines += fmt::format("{} {} {}\n", d.needed.value(), d.available.value(), d.pool);
+      lines += fmt::format("{} {} {} {}\n", d.needed.value(), d.estimated.value(),
+                           d.available.value(), d.pool);
     }
-    std::map<std::string, std::pair<Bytes, Bytes>> pools;  // needed, available
+    std::map<std::string, MemoryDemand> pools;  // of all their ranks
     for (const std::string& text : transport.all_gather_text(lines)) {
       std::istringstream in(text);
       std::int64_t wanted = 0;
+      std::int64_t estimated = 0;
       std::int64_t left = 0;
-      for (std::string pool; in >> wanted >> left && std::getline(in >> std::ws, pool);) {
-        pools[pool].first += Bytes(wanted);
-        pools[pool].second = Bytes(left);
+      for (std::string pool;
+           in >> wanted >> estimated >> left && std::getline(in >> std::ws, pool);) {
+        MemoryDemand& of_pool = pools[pool];
+        of_pool.needed += Bytes(wanted);
+        of_pool.estimated += Bytes(estimated);
+        of_pool.available = Bytes(left);
       }
     }
     for (const auto& [pool, memory] : pools) {
-      const auto& [wanted, available] = memory;
-      if (available.value() > 0 && wanted > available) {
-        return fmt::format("{} has {:.2f} GB of memory left, its ranks need {:.2f} GB", pool,
-                           available.as_double() * 1e-9, wanted.as_double() * 1e-9);
+      if (memory.available.value() > 0 && memory.needed > memory.available) {
+        return fmt::format("{} has {:.2f} GB of memory left, its ranks need {:.2f} GB{}", pool,
+                           memory.available.as_double() * 1e-9, memory.needed.as_double() * 1e-9,
+                           memory.estimated.value() == 0
+                               ? ""
+                               : fmt::format(" ({:.2f} GB of it for workspaces and libraries, "
+                                             "estimated)",
+                                             memory.estimated.as_double() * 1e-9));
       }
     }
     return "";

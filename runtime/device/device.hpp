@@ -58,6 +58,14 @@ struct DeviceReport {
   Seconds timed_event{};                    // what a timed event costs its stream; two for every op
   /// What cuDNN's plans were made for: "16 SMs", "the whole GPU"; "": other kernels, nothing ran.
   std::string attention_made_for;
+  /// What cuDNN said when it did not take streams of the ranks' shares, so that attention runs on
+  /// all SMs; "": it takes them.
+  std::string attention_refused;
+  int attention_plans = 0;        // of cuDNN, that this process has compiled
+  Seconds compiling_attention{};  // what they took
+  /// What a rank was taken to need beside the buffers of its programs before anything was
+  /// allocated: estimates (runtime/device/cuda/workspaces.hpp).
+  Bytes attention_workspaces{}, communication_workspaces{};
   /// Between ranks of one process: "beside kernels", or "plain" where the driver cannot; "": none.
   std::string copies;
 };

@@ -4,10 +4,13 @@
 #include "runtime/device/cuda/green_context.hpp"
 #include "runtime/device/cuda/kernels.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/kernels/cudnn/sdpa.hpp"
 #include "tests/conformance/trials.hpp"
 #include "tests/device/device.hpp"
 #include "tests/device/host_cuda.hpp"
+#include "tests/support/calibrations.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/patience.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -26,12 +29,12 @@ struct Outcome {
 };
 
 /// All ranks on one GPU.
-Outcome run(TrialRequest request, const std::string& kernels) {
+Outcome run(TrialRequest request, const std::string& kernels, Seconds timeout = Seconds(60)) {
   const int ranks = request.forward->mesh.size();
   const auto engines =
       device::make_engines({.kernels = kernels, .ranks_per_gpu = ranks}, ranks, *request.transport);
   request.engines = engines.get();
-  request.execution.timeout = Seconds(60);
+  request.execution.timeout = timeout;
   Outcome outcome{.result = run_trial(request), .report = engines->report(), .warnings = {}};
   outcome.warnings = engines->warnings();
   return outcome;
@@ -92,6 +95,19 @@ TEST_CASE("while work on a device waits for somebody, nothing is allocated, load
     }
   }
   CHECK(host::seen().late_calls == late);
+}
+
+TEST_CASE("memory that is taken while a transfer waits is seen to be late") {
+  const cuda::Stream held(0);
+  const cuda::DeviceBuffer clock(sizeof(std::uint64_t));
+  auto* const at = reinterpret_cast<std::uint64_t*>(clock.data());
+  cuda::stamp(at, held.get());
+  held.synchronize();
+  const int late = host::seen().late_calls;
+  cuda::hold_until(at, Seconds(0.5), held.get());
+  const cuda::DeviceBuffer taken(256);
+  CHECK(host::seen().late_calls == late + 1);
+  held.synchronize();
 }
 
 TEST_CASE("elapsed time has nothing of what hosts do") {
@@ -190,7 +206,41 @@ TEST_CASE("cuDNN runs in the context of its streams, and says for how many SMs i
     CHECK(o.report.split);
     CHECK(o.report.multiprocessors == 32);
     CHECK(o.report.attention_made_for == (knows ? "32 SMs" : "the whole GPU"));
+    CHECK(o.report.attention_refused == "");
   }
+}
+
+TEST_CASE("where cuDNN refuses a share of a GPU, attention takes all SMs, and its words are told") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  const auto refused = [](host::Objection objection) {
+    const host::With objecting(host::settings().objection, objection);
+    const Outcome o = run(trial_of(half_precision(4)), "cudnn");
+    CHECK(failures(o.result) == "");
+    CHECK(o.report.split);
+    CHECK(mentions(o.warnings, "cuDNN does not take streams of a share of the GPU"));
+    CHECK(mentions(o.warnings, o.report.attention_refused));
+    return o.report.attention_refused;
+  };
+  CHECK(refused(host::Objection::to_streams) ==
+        "cudnnSetStream failed on rank -1: an error of cuDNN on the host (a stream of a green "
+        "context)");
+  CHECK(refused(host::Objection::to_plans) ==
+        "cudnnBackendExecute failed on rank -1: an error of cuDNN on the host (a plan that was "
+        "made in "
+        "another context)");
+}
+
+TEST_CASE("cuDNN that refuses shares is not asked to take one where there are none") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  const host::With green(host::settings().green_contexts, false);
+  const host::With objecting(host::settings().objection, host::Objection::to_streams);
+  const Outcome o = run(trial_of(half_precision(4)), "cudnn");
+  CHECK(failures(o.result) == "");
+  CHECK(o.report.attention_refused == "");
 }
 
 TEST_CASE("a plan of cuDNN is compiled once a process, for all ranks and engines") {
@@ -204,8 +254,53 @@ TEST_CASE("a plan of cuDNN is compiled once a process, for all ranks and engines
   const int once = host::seen().compiled_plans - before;
   CHECK(once > 0);
   CHECK(once <= 2 * 4);  // blocks of a causal ring: own, earlier, and their like; not times ranks
-  CHECK(failures(run(trial_of(c), "cudnn").result) == "");
+  const Outcome again = run(trial_of(c), "cudnn");
+  CHECK(failures(again.result) == "");
   CHECK(host::seen().compiled_plans - before == once);
+  CHECK(again.report.attention_plans == host::seen().compiled_plans);
+}
+
+TEST_CASE("ranks that compile for longer than the time-out are not taken for dead") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  Case c = half_precision(4);
+  c.problem.head_dim = 40;  // plans that are not there yet
+  const host::With slow(host::settings().compile_ms, std::int64_t{1000});
+  const int before = host::seen().compiled_plans;
+  const Seconds compiled_before = sdpa_plans().compiling;
+  const Outcome o = run(trial_of(c), "cudnn", patient(Seconds(1.5)));
+  CHECK(failures(o.result) == "");
+  const int plans = host::seen().compiled_plans - before;
+  CHECK(plans > 2);  // more than the time-out, one after the other
+  CHECK((o.report.compiling_attention - compiled_before).count() >= plans);
+}
+
+TEST_CASE("a calibration compiles a plan once for all its ranks") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  const auto compiled = [](int ranks) {
+    CalibrationRequest request = small_calibration(ranks);
+    request.ranks_per_device = ranks;
+    // A shape that nobody else compiles.
+    request.shape.head_dim = 24 + 8 * ranks;
+    request.blocks.resize(1);
+    AttentionBlock& block = request.blocks.front();
+    block.head_dim = request.shape.head_dim;
+    block.q = block.k = TokenSet(TokenRange{.begin = 0, .count = 16});
+    request.suites = {"attention"};
+    const auto engines = device::make_engines({.kernels = "cudnn", .ranks_per_gpu = ranks}, ranks,
+                                              *request.transport);
+    request.engines = engines.get();
+    const host::With slow(host::settings().compile_ms, std::int64_t{50});
+    const int before = host::seen().compiled_plans;
+    CHECK_FALSE(calibrate(request).series.at("attention").empty());
+    return host::seen().compiled_plans - before;
+  };
+  const int of_one = compiled(1);
+  CHECK(of_one > 0);
+  CHECK(compiled(4) == of_one);
 }
 
 TEST_CASE("ranks of a GPU copy beside kernels where the driver can, and say how") {
@@ -252,9 +347,14 @@ TEST_CASE("a run is refused when its buffers fit into a GPU but its workspaces d
       buffers += memory_needed(program, schedule->problem);
     }
   }
-  CHECK(run(request, "cudnn").result.refused == "");
+  const Outcome fits = run(request, "cudnn");
+  CHECK(fits.result.refused == "");
+  CHECK(fits.report.attention_workspaces.value() > 0);
+  CHECK(fits.report.communication_workspaces.value() == 0);
   const host::With memory(host::settings().memory, static_cast<std::size_t>(buffers.value()));
-  CHECK(run(request, "cudnn").result.refused.find("of memory left") != std::string::npos);
+  const std::string refused = run(request, "cudnn").result.refused;
+  CHECK(refused.find("of memory left") != std::string::npos);
+  CHECK(refused.find("GB of it for workspaces and libraries, estimated)") != std::string::npos);
 }
 
 TEST_CASE("what fits by its workspaces runs in a GPU of just that memory") {

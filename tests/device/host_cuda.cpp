@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -27,7 +28,9 @@ class Record {
   void happen() {
     {
       const std::scoped_lock lock(mutex_);
-      when_ = Clock::now();
+      if (!host::mistaken("the host's clock")) {
+        when_ = Clock::now();
+      }
       happened_ = true;
     }
     changed_.notify_all();
@@ -49,43 +52,61 @@ class Record {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool happened_ = false;
-  Clock::time_point when_;
+  Clock::time_point when_ = Clock::now();
 };
 
 /// What is allocated.
 class Memory {
  public:
   /// Null when there is too little left.
-  void* take(std::size_t size) {
+  void* take(int device, std::size_t size) {
     constexpr std::size_t unit = 256;
     const std::size_t whole = (size + unit - 1) / unit * unit;
     const std::scoped_lock lock(mutex_);
-    if (used_ + whole > host::settings().memory) {
+    if (!fits(device, whole)) {
       return nullptr;
     }
     void* data = std::aligned_alloc(unit, whole);
     std::memset(data, 0xff, whole);
-    sizes_[data] = whole;
-    used_ += whole;
+    blocks_[data] = {.device = device, .size = whole};
+    used_[device] += whole;
     return data;
   }
   void give(void* data) {
     const std::scoped_lock lock(mutex_);
-    if (const auto at = sizes_.find(data); at != sizes_.end()) {
-      used_ -= at->second;
-      sizes_.erase(at);
+    if (const auto at = blocks_.find(data); at != blocks_.end()) {
+      used_[at->second.device] -= at->second.size;
+      blocks_.erase(at);
       std::free(data);
     }
   }
-  std::size_t used() {
+  bool reserve(int device, std::size_t size) {
     const std::scoped_lock lock(mutex_);
-    return used_;
+    const bool there = fits(device, size);
+    used_[device] += there ? size : 0;
+    return there;
+  }
+  void release(int device, std::size_t size) {
+    const std::scoped_lock lock(mutex_);
+    used_[device] -= size;
+  }
+  std::size_t used(int device) {
+    const std::scoped_lock lock(mutex_);
+    return used_[device];
   }
 
  private:
+  struct Block {
+    int device = 0;
+    std::size_t size = 0;
+  };
+  bool fits(int device, std::size_t size) {
+    return used_[device] + size <= host::settings().memory;
+  }
+
   std::mutex mutex_;
-  std::map<void*, std::size_t> sizes_;
-  std::size_t used_ = 0;
+  std::map<void*, Block> blocks_;
+  std::map<int, std::size_t> used_;  // by device
 };
 Memory& memory() {
   static Memory memory;
@@ -113,6 +134,11 @@ Kernels& kernels() {
 
 }  // namespace
 
+namespace spp::test::host {
+bool reserve(int device, std::size_t bytes) { return memory().reserve(device, bytes); }
+void release(int device, std::size_t bytes) { memory().release(device, bytes); }
+}  // namespace spp::test::host
+
 struct CUevent_st {
   std::mutex mutex;
   std::shared_ptr<Record> last;
@@ -125,7 +151,7 @@ struct CUevent_st {
 cudaError_t cudaMalloc(void** data, std::size_t size) {
   host::call();
   host::expect_idle();
-  *data = memory().take(size);
+  *data = memory().take(host::current_context()->device(), size);
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
@@ -197,7 +223,9 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   host::call();
   *attributes = {};
-  kernels().load(kernel);
+  if (!host::mistaken("lazy modules")) {
+    kernels().load(kernel);
+  }
   return cudaSuccess;
 }
 
@@ -228,6 +256,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  (void)host::current_context();
   *event = new CUevent_st;
   return cudaSuccess;
 }
@@ -267,7 +296,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = devices == nullptr ? 1 : std::atoi(devices);
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (host::mistaken("contexts to ask")) {
+    (void)host::primary_context(device);
+  }
   *properties = {};
   std::strcpy(properties->name, "threads of the host");
   properties->major = 9;
@@ -280,11 +312,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 0;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* text, int, int) {
-  std::strcpy(text, "0000:00:00.0");
+cudaError_t cudaDeviceGetPCIBusId(char* text, int room, int device) {
+  std::snprintf(text, static_cast<std::size_t>(room), "0000:%02x:00.0",
+                static_cast<unsigned>(device));
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  (void)host::current_context();
   *least = 0;
   *greatest = -5;
   return cudaSuccess;
@@ -296,7 +330,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* possible, int, int) {
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = host::settings().memory;
-  *free = *total - std::min(*total, memory().used());
+  *free = *total - std::min(*total, memory().used(host::current_context()->device()));
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {

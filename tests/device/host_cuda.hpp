@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 namespace spp::test::host {
@@ -31,6 +32,13 @@ struct Seen {
 };
 Seen& seen();
 
+/// What cuDNN may have against the context of a share of a device.
+enum class Objection : std::uint8_t {
+  none,
+  to_streams,  // that a handle is given
+  to_plans     // of the whole device, when they are to be executed there
+};
+
 /// Tests change them for a while.
 struct Settings {
   std::atomic<std::int64_t> latency_us{0};          // of every call
@@ -38,7 +46,10 @@ struct Settings {
   std::atomic<bool> green_contexts{true};           // the driver has them
   std::atomic<bool> driver_says_share_rules{true};  // else zeros, as before CUDA 13
   std::atomic<bool> sm_count_target{false};         // cuDNN has plans for some of the SMs
-  std::atomic<std::size_t> memory{std::size_t{1} << 34};
+  std::atomic<Objection> objection{Objection::none};
+  std::atomic<std::int64_t> compile_ms{2};    // of a plan of cuDNN
+  std::atomic<std::size_t> nccl_channels{0};  // bytes of NCCL for each way to or from a peer
+  std::atomic<std::size_t> memory{std::size_t{1} << 34};  // of a device
   std::atomic<int> sms{132};
 };
 Settings& settings();
@@ -57,8 +68,20 @@ class With {
   T before_;
 };
 
+/// Whether this process is to make a mistake in its callers' place, one that they once made
+/// (SPP_HOST_CUDA_MISTAKE; tests/device/CMakeLists.txt lists them): calls then arrive as those of
+/// code that makes it, and the tests of the contract must notice.
+bool mistaken(std::string_view mistake);
+
+/// Writes a line to the file that SPP_HOST_CUDA_LOG names, if it does: for tests of processes.
+void log(std::string_view line);
+
 /// At the beginning of every call.
 void call();
+
+/// Memory of a device that nobody looks into; false when there is too little left.
+bool reserve(int device, std::size_t bytes);
+void release(int device, std::size_t bytes);
 
 /// SMs, of a whole device or of a green context.
 class Context {
@@ -77,6 +100,7 @@ class Context {
 };
 /// Of the calling thread: the one that was pushed last, else its device's primary one.
 std::shared_ptr<Context> current_context();
+std::shared_ptr<Context> primary_context(int device);
 void push_context(std::shared_ptr<Context> context);
 void pop_context();
 

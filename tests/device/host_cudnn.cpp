@@ -8,7 +8,9 @@
 #include <cudnn.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -36,6 +38,19 @@ class Turn {
 
 constexpr std::int64_t plan_workspace = 512;
 
+thread_local std::string last_error;
+
+/// Of the calling thread, as cuDNN keeps it.
+cudnnStatus_t refuse(cudnnStatus_t status, std::string_view why) {
+  last_error = why;
+  return status;
+}
+
+/// Of a whole device.
+bool primary(const host::Context& context) {
+  return &context == host::primary_context(context.device()).get();
+}
+
 struct Attribute {
   cudnnBackendAttributeType_t type = CUDNN_TYPE_INT64;
   std::int64_t count = 0;
@@ -45,10 +60,10 @@ struct Attribute {
 struct Descriptor {
   cudnnBackendDescriptorType_t type;
   std::map<int, Attribute> attributes;
-  std::shared_ptr<const host::GraphTensor> tensor;  // of a tensor
-  host::GraphOp op;                                 // of an operation
-  std::shared_ptr<const host::Graph> graph;         // of a graph, and of what is made from one
-  std::atomic<bool> executing = false;              // of a plan
+  std::shared_ptr<host::GraphTensor> tensor;  // of a tensor
+  host::GraphOp op;                           // of an operation
+  std::shared_ptr<const host::Graph> graph;   // of a graph, and of what is made from one
+  std::atomic<bool> executing = false;        // of a plan
 
   template <class T>
   [[nodiscard]] T get(int id, T otherwise = {}) const {
@@ -78,20 +93,27 @@ std::size_t size_of(cudnnBackendAttributeType_t type) {
   }
 }
 
+/// [rows, batch, heads], as rows lie in a schedule.
+host::Dims tokens_outermost(const host::Dims& d) { return {d[1], 1, d[0] * d[1], 1}; }
+
 host::GraphTensor tensor_of(const Descriptor& d) {
-  return {.uid = d.get<std::int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID),
-          .dims = d.get<host::Dims>(CUDNN_ATTR_TENSOR_DIMENSIONS),
-          .strides = d.get<host::Dims>(CUDNN_ATTR_TENSOR_STRIDES),
-          .dtype = d.get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE),
-          .alignment = d.get<std::int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT),
-          .inner = d.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL),
-          .value = d.get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE)};
+  host::GraphTensor tensor{.uid = d.get<std::int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID),
+                           .dims = d.get<host::Dims>(CUDNN_ATTR_TENSOR_DIMENSIONS),
+                           .strides = d.get<host::Dims>(CUDNN_ATTR_TENSOR_STRIDES),
+                           .dtype = d.get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE),
+                           .alignment = d.get<std::int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT),
+                           .inner = d.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL),
+                           .value = d.get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE)};
+  if (host::is_statistic(tensor) && host::mistaken("strided statistics")) {
+    tensor.strides = tokens_outermost(tensor.dims);
+  }
+  return tensor;
 }
 
 host::GraphOp op_of(const Descriptor& d) {
   const auto tensor = [&](int id) {
     const Descriptor* other = d.other(id);
-    return other == nullptr ? nullptr : other->tensor;
+    return other == nullptr ? std::shared_ptr<host::GraphTensor>() : other->tensor;
   };
   switch (d.type) {
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
@@ -119,12 +141,14 @@ host::GraphOp op_of(const Descriptor& d) {
           .b = nullptr,
           .t = nullptr,
           .y = tensor(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)};
-    default:
-      return {.kind = host::GraphOpKind::reshape,
-              .x = tensor(CUDNN_ATTR_OPERATION_RESHAPE_XDESC),
-              .b = nullptr,
-              .t = nullptr,
-              .y = tensor(CUDNN_ATTR_OPERATION_RESHAPE_YDESC)};
+    default: {
+      const std::shared_ptr<host::GraphTensor> x = tensor(CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+      const std::shared_ptr<host::GraphTensor> y = tensor(CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+      if (!x->inner && host::mistaken("dense reshapes")) {
+        y->strides = host::dense(y->dims);
+      }
+      return {.kind = host::GraphOpKind::reshape, .x = x, .b = nullptr, .t = nullptr, .y = y};
+    }
   }
 }
 
@@ -159,7 +183,10 @@ struct cudnnContext {
 
 std::size_t cudnnGetVersion() { return CUDNN_VERSION; }
 const char* cudnnGetErrorString(cudnnStatus_t) { return "an error of cuDNN on the host"; }
-void cudnnGetLastErrorString(char* text, std::size_t) { *text = '\0'; }
+void cudnnGetLastErrorString(char* text, std::size_t room) {
+  std::snprintf(text, room, "%s", last_error.c_str());
+  last_error.clear();
+}
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   host::call();
@@ -175,7 +202,10 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   host::call();
   if (stream->context != handle->context) {
-    return CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH;
+    return refuse(CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH, "a stream of another context");
+  }
+  if (host::settings().objection == host::Objection::to_streams && !primary(*stream->context)) {
+    return refuse(CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH, "a stream of a green context");
   }
   handle->stream = stream;
   return CUDNN_STATUS_SUCCESS;
@@ -206,7 +236,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
   Descriptor& d = *static_cast<Descriptor*>(descriptor);
   switch (d.type) {
     case CUDNN_BACKEND_TENSOR_DESCRIPTOR:
-      d.tensor = std::make_shared<const host::GraphTensor>(tensor_of(d));
+      d.tensor = std::make_shared<host::GraphTensor>(tensor_of(d));
       break;
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
@@ -216,6 +246,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
       break;
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
       d.graph = graph_of(d);
+      host::keep_graph(d.graph);
       break;
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
       if (d.attributes.contains(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET) &&
@@ -227,7 +258,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
       ++host::seen().compiled_plans;
       host::expect_idle();
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::this_thread::sleep_for(std::chrono::milliseconds(host::settings().compile_ms));
       d.graph = d.other(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->graph;
       break;
     default:
@@ -265,6 +296,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const Turn plan_turn(p.executing);
   if (!handle_turn || !plan_turn || host::current_context() != handle->context) {
     return CUDNN_STATUS_EXECUTION_FAILED;
+  }
+  if (host::settings().objection == host::Objection::to_plans && !primary(*handle->context)) {
+    return refuse(CUDNN_STATUS_EXECUTION_FAILED, "a plan that was made in another context");
   }
   host::Pointers pointers;
   const Attribute& uids = v.attributes.at(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);

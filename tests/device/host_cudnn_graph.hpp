@@ -33,17 +33,25 @@ struct GraphOp {
 };
 using Graph = std::vector<GraphOp>;
 
+/// Strides of a tensor without gaps, the last dimension fastest.
+Dims dense(const Dims& dims);
+/// Of every row one number, in memory: lse, delta.
+bool is_statistic(const GraphTensor& tensor);
+
+/// The graph that was finalized last, by any thread.
+std::shared_ptr<const Graph> last_graph();
+void keep_graph(std::shared_ptr<const Graph> graph);
+
 /// "" or why no engine takes the graph. They ask for what cudnn-frontend gives them, and no more is
-/// known: memory at multiples of 16 bytes, and a reshape is a transpose in place, with the strides
-/// of what it reads.
+/// known: memory at multiples of 16 bytes, and statistics that are dense.
 std::string why_not(const Graph& graph);
 
 /// Memory of the caller by uid; for values, a pointer to the number.
 using Pointers = std::map<std::int64_t, std::byte*>;
 /// Numbers of the values, read now.
 std::map<std::int64_t, double> numbers_of(const Graph& graph, const Pointers& pointers);
-/// Executes. Statistics ([.., rows, 1] in memory) are taken to be dense, whatever their strides
-/// are.
+/// Executes. A reshape is a view: the memory of what it reads, seen with the strides of what it
+/// gives. Statistics are taken to be dense, whatever their strides are.
 void execute(const Graph& graph, const Pointers& pointers,
              const std::map<std::int64_t, double>& numbers);
 

@@ -139,6 +139,11 @@ def run_document(o, env, wrong):
                 "runtime": "13.0",
                 "clock_mhz": 1980, "memory_clock_mhz": 3201, "timed_event_s": 1e-6,
                 "attention_made_for": None if o["--kernels"] == "reference" else "the whole GPU",
+                "attention_refused": "cudnnSetStream failed: a stream of a green context"
+                if "GPU_CHECK_REFUSES_SHARES" in env and o["--kernels"] == "cudnn" and not alone else None,
+                "attention_plans": 0 if o["--kernels"] == "reference" else 4,
+                "compile_s": 0.0 if o["--kernels"] == "reference" else 4.0,
+                "attention_workspaces_bytes": 0, "communication_workspaces_bytes": 0,
                 "copies": None if o["--comm"] == "nccl" or ranks == 1 else "beside kernels"}},
             "measured": {"step_s": 0.001, "p95_s": 0.001, "spread": 0.01,
                          "samples_s": [0.5] + [0.001] * (int(o["--iters"]) - 1),

@@ -345,6 +345,12 @@ class FallBacks(unittest.TestCase):
         self.assertEqual(world.visit(), 4)
         self.assertIn("SMs are not split: ranks share all SMs of a GPU", world.records()["splits"]["why"])
 
+    def test_cudnn_that_refuses_a_share_runs_on_all_SMs_which_its_words_explain(self):
+        world = World(self, {"GPU_CHECK_REFUSES_SHARES": "1"})
+        world.visit()
+        self.assertIn("cuDNN on all SMs", world.readme())
+        self.assertIn("cudnnSetStream failed: a stream of a green context", world.readme())
+
     def test_a_kernel_that_is_faster_alone_does_not_keep_to_its_share(self):
         world = World(self, {"GPU_CHECK_KEEPS_TO_NO_SHARE": "1"})
         self.assertEqual(world.visit(), 4)
@@ -553,7 +559,7 @@ class AStandIn(unittest.TestCase):
         records = world.records()
         self.assertEqual({n: r["why"] for n, r in records.items() if r["status"] == "skipped"},
                          {"cudnn-numbers": "a stand-in has no cuDNN", "cudnn-on-shares": "a stand-in has no cuDNN",
-                          "nccl": "a stand-in's program has no NCCL", "our-kernels": records["our-kernels"]["why"]})
+                          "nccl": "a stand-in's processes have no NCCL between them", "our-kernels": records["our-kernels"]["why"]})
         self.assertIn("device.kernels was not built", records["our-kernels"]["why"])
         self.assertNotIn("goal", world.readme())
 

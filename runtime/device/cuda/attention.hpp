@@ -38,6 +38,9 @@ class DeviceAttention {
   virtual void backward(const AttentionBackwardArgs& args, cudaStream_t stream) = 0;
   /// The SMs that the kernels of its calls were made for, 0: all of the device; empty: any.
   [[nodiscard]] virtual std::set<int> made_for() const { return {}; }
+  /// What its library said when it did not take the streams of a share of the device, so that its
+  /// kernels run on all SMs; "": it takes them.
+  [[nodiscard]] virtual std::string refusal() const { return ""; }
 };
 
 struct DeviceAttentionBackend {

@@ -61,6 +61,11 @@ class CudaEngine final : public Engine {
     }
     return sms;
   }
+  /// DeviceAttention::refusal
+  [[nodiscard]] std::string refusal() const {
+    const std::string of_forward = forward_->executor.refusal();
+    return of_forward.empty() && backward_ != nullptr ? backward_->executor.refusal() : of_forward;
+  }
 
  private:
   struct PhaseOnDevice {

@@ -186,11 +186,17 @@ std::vector<MemoryDemand> CudaEngines::demands(const Transport& transport, Bytes
 
 Bytes CudaEngines::beside_buffers(Rank rank, const Schedule& forward,
                                   std::span<const std::vector<StoredProgram>* const> phases) const {
-  const Bytes attention = attention_workspaces(
-      device_attention::by_name(options_.kernels, "--kernels"), rank, forward, phases);
-  return options_.communication == device::Communication::nccl
-             ? attention + nccl_workspaces(rank, forward, phases)
-             : attention;
+  const BesideBuffers needed = beside(rank, forward, phases);
+  return needed.attention + needed.communication;
+}
+
+CudaEngines::BesideBuffers CudaEngines::beside(
+    Rank rank, const Schedule& forward,
+    std::span<const std::vector<StoredProgram>* const> phases) const {
+  const bool over_nccl = options_.communication == device::Communication::nccl;
+  return {.attention = attention_workspaces(
+              device_attention::by_name(options_.kernels, "--kernels"), rank, forward, phases),
+          .communication = over_nccl ? nccl_workspaces(rank, forward, phases) : Bytes{}};
 }
 
 std::string CudaEngines::why_not(const Problem& problem, const TokenSet& q,
@@ -225,7 +231,7 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
                         .streams = streams,
                         .world = world_});
   if (parts.transport.rank().value == 0) {
-    note(*engine);
+    note(*engine, parts);
   }
   return engine;
 }
@@ -250,7 +256,7 @@ void CudaEngines::tell_apart(Transport& transport, int device) {
       "times say nothing about links");
 }
 
-void CudaEngines::note(const CudaEngine& engine) {
+void CudaEngines::note(const CudaEngine& engine, const EngineParts& parts) {
   const int queues = hardware_queues();
   if (const int streams = engine.streams() * ranks_per_gpu_; streams > queues) {
     warn(
@@ -258,6 +264,16 @@ void CudaEngines::note(const CudaEngine& engine) {
                     "(CUDA_DEVICE_MAX_CONNECTIONS): those that share one wait for each other",
                     streams, queues));
   }
+  const std::string refusal = engine.refusal();
+  if (!refusal.empty()) {
+    warn(
+        fmt::format("cuDNN does not take streams of a share of the GPU, so attention runs on all "
+                    "SMs and ranks hold each other up: {}",
+                    refusal));
+  }
+  const std::array phases{&parts.forward_of_all, &parts.backward_of_all};
+  const BesideBuffers needed = beside(parts.transport.rank(), parts.forward.schedule, phases);
+  const SdpaPlans plans = sdpa_plans();
   const Seconds cost = engine.timed_event();
   const std::string made_for = made_for_text(engine.made_for());
   const std::string copies = copies_text(engine.copies());
@@ -265,6 +281,11 @@ void CudaEngines::note(const CudaEngine& engine) {
   report_.timed_event = cost;
   report_.attention_made_for = made_for.empty() ? report_.attention_made_for : made_for;
   report_.copies = copies.empty() ? report_.copies : copies;
+  report_.attention_refused = refusal.empty() ? report_.attention_refused : refusal;
+  report_.attention_plans = plans.compiled;
+  report_.compiling_attention = plans.compiling;
+  report_.attention_workspaces = needed.attention;
+  report_.communication_workspaces = needed.communication;
 }
 
 std::vector<std::string> CudaEngines::warnings() const {

@@ -37,12 +37,18 @@ class CudaEngines final : public device::DeviceEngines {
   [[nodiscard]] device::DeviceReport report() const override;
 
  private:
+  struct BesideBuffers {
+    Bytes attention{}, communication{};
+  };
+  [[nodiscard]] BesideBuffers beside(
+      Rank rank, const Schedule& forward,
+      std::span<const std::vector<StoredProgram>* const> phases) const;
   [[nodiscard]] int device_of(const Transport& transport) const;
   void share_gpus();
   void connect_gpus();
   void describe(int device);
   void tell_apart(Transport& transport, int device);
-  void note(const CudaEngine& engine);
+  void note(const CudaEngine& engine, const EngineParts& parts);
   void warn(const std::string& text);
   std::unique_ptr<DeviceCommunicator> make_communicator(const EngineParts& parts);
 

@@ -111,6 +111,7 @@ DeviceExecutor::~DeviceExecutor() {
 void DeviceExecutor::prepare() {
   parts_.communicator.prepare(start());
   for (std::size_t i = 0; i < parts_.program.ops.size(); ++i) {
+    parts_.transport.working();  // plans of an op take seconds, of a program perhaps a minute
     const StoredOp& stored = parts_.program.ops[i];
     const StreamId id = stored.op.stream;
     const cudaStream_t stream = streams_[id.index()]->get();
@@ -161,6 +162,15 @@ std::set<int> DeviceExecutor::made_for() const {
     }
   }
   return sms;
+}
+
+std::string DeviceExecutor::refusal() const {
+  for (const auto& attention : attention_) {
+    if (attention != nullptr && !attention->refusal().empty()) {
+      return attention->refusal();
+    }
+  }
+  return "";
 }
 
 /// Ends are recorded for the timeline, for ops that others wait for, and for the last op of a

@@ -54,6 +54,8 @@ class DeviceExecutor {
   [[nodiscard]] const Stream& stream() const { return parts_.streams.compute(); }
   /// Of all attention kernels (DeviceAttention::made_for).
   [[nodiscard]] std::set<int> made_for() const;
+  /// Of any of them (DeviceAttention::refusal).
+  [[nodiscard]] std::string refusal() const;
 
  private:
   using Clock = std::chrono::steady_clock;

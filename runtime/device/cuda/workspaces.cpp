@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 
 namespace spp::runtime::cuda {
 namespace {
@@ -25,13 +27,92 @@ Bytes sum_of(const std::map<StreamId, Bytes>& by_stream) {
   return sum;
 }
 
-/// Of one communicator, in the tens of channels that it opens over NVLink, each with buffers of 4
-/// MiB and more to its peers. What people see NCCL take is 200 to 400 MB.
-constexpr Bytes of_communicator{std::int64_t{256} << 20};
+/// What NCCL takes for the channels to a peer, or from one. An all-to-all of 8 H100 took 3.28 GB of
+/// each (NVIDIA/nccl issue 1685): 32 channels to each of 7 peers (twice the NVLinks of the path, up
+/// to a power of two), and for a channel both ways a buffer of 10 MiB and two of 2 MiB. Over PCIe
+/// and networks channels are 2, so there it is too much.
+constexpr Bytes of_channels{std::int64_t{32} * 7 << 20};
 
-bool contains(const RankGroup& group, Rank rank) {
-  const int index = group.index_of(rank);
-  return index >= 0 && index < group.size && group.rank(index) == rank;
+/// Of a rank in one communicator.
+struct Peers {
+  std::set<int> to, from;
+  void add_all(const RankGroup& group, Rank self) {
+    for (int i = 0; i < group.size; ++i) {
+      if (group.rank(i) != self) {
+        to.insert(group.rank(i).value);
+        from.insert(group.rank(i).value);
+      }
+    }
+  }
+  /// As in NCCL's rings; its trees have as many channels, to others.
+  void add_neighbours(const RankGroup& group, Rank self) {
+    const int me = group.index_of(self);
+    to.insert(group.rank((me + 1) % group.size).value);
+    from.insert(group.rank((me + group.size - 1) % group.size).value);
+  }
+};
+
+/// By stream and group, as communicators are.
+using PeersOfAll = std::map<std::tuple<int, int, int, int>, Peers>;
+Peers& of(PeersOfAll& all, StreamId stream, const RankGroup& group) {
+  return all[{stream.value, group.first, group.stride, group.size}];
+}
+
+/// NCCL does not add up numbers of one type into numbers of another (nccl.hpp).
+bool sums_itself(const Collective& op, const StoredProgram& program) {
+  return program.buffers[op.from.index()].dtype == program.buffers[op.to.index()].dtype;
+}
+
+/// Where parts of a collective do not lie together it is sends and receives, too, which is rare
+/// and not foreseen here.
+void add_peers(PeersOfAll& all, const StoredOp& stored, const StoredProgram& program, int ranks) {
+  const Rank self = program.rank;
+  const StreamId stream = stored.op.stream;
+  if (const auto* exchange = op_if<Exchange>(stored.op.body)) {
+    Peers& peers = of(all, stream, {.first = 0, .stride = 1, .size = ranks});
+    if (exchange->to.valid() && exchange->to != self) {
+      peers.to.insert(exchange->to.value);
+    }
+    if (exchange->from.valid() && exchange->from != self) {
+      peers.from.insert(exchange->from.value);
+    }
+    return;
+  }
+  const auto* op = op_if<Collective>(stored.op.body);
+  if (op == nullptr || op->group.size < 2) {
+    return;
+  }
+  Peers& peers = of(all, stream, op->group);
+  switch (op->kind) {
+    case CollectiveKind::all_to_all:
+      return peers.add_all(op->group, self);
+    case CollectiveKind::reduce_scatter:
+      return sums_itself(*op, program) ? peers.add_neighbours(op->group, self)
+                                       : peers.add_all(op->group, self);
+    case CollectiveKind::all_gather:
+    case CollectiveKind::all_reduce:
+      return peers.add_neighbours(op->group, self);
+  }
+}
+
+Bytes channels(Rank rank, PhasesOfAll phases, int ranks) {
+  PeersOfAll all;
+  for (const std::vector<StoredProgram>* programs : phases) {
+    if (!programs->empty()) {
+      for (const StoredOp& stored : (*programs)[rank.index()].ops) {
+        add_peers(all, stored, (*programs)[rank.index()], ranks);
+      }
+    }
+  }
+  if (const auto layers = communicator_layers(phases, ranks); !layers.empty()) {
+    const CommunicatorKey& place = meeting_place(layers, ranks);
+    of(all, place.stream, place.group).add_neighbours(place.group, rank);
+  }
+  std::int64_t ways = 0;
+  for (const auto& [communicator, peers] : all) {
+    ways += std::ssize(peers.to) + std::ssize(peers.from);
+  }
+  return of_channels * ways;
 }
 
 /// Parts of all members.
@@ -87,20 +168,15 @@ Bytes nccl_workspaces(Rank rank, const Schedule& schedule, PhasesOfAll phases) {
     for (const StoredOp& stored : program.ops) {
       const auto* op = op_if<Collective>(stored.op.body);
       if (op != nullptr && op->kind == CollectiveKind::reduce_scatter) {
-        const Buffer& from = program.buffers[op->from.index()];
-        if (op->group.size > 1 && from.dtype != program.buffers[op->to.index()].dtype) {
+        if (op->group.size > 1 && !sums_itself(*op, program)) {
           Bytes& most = sums[stored.op.stream];
-          most = std::max(most, sums_workspace(stored, from, schedule.problem));
+          most = std::max(
+              most, sums_workspace(stored, program.buffers[op->from.index()], schedule.problem));
         }
       }
     }
   }
-  std::int64_t communicators = 0;
-  for (const CommunicatorLayer& layer : communicator_layers(phases, schedule.mesh.size())) {
-    communicators += std::ranges::any_of(
-        layer, [&](const CommunicatorKey& key) { return contains(key.group, rank); });
-  }
-  return sum_of(sums) + of_communicator * communicators;
+  return sum_of(sums) + channels(rank, phases, schedule.mesh.size());
 }
 
 }  // namespace spp::runtime::cuda

@@ -17,8 +17,8 @@ using PhasesOfAll = std::span<const std::vector<StoredProgram>* const>;  // prog
 Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
                            const Schedule& schedule, PhasesOfAll phases);
 
-/// Over NCCL: the buffers of its communicators, and where the parts of a reduce_scatter come
-/// together that it does not add up itself (nccl.hpp), once for every stream.
+/// Over NCCL: the buffers of its channels to peers (as many as over NVLink), and where the parts of
+/// a reduce_scatter come together that it does not add up itself (nccl.hpp), once for every stream.
 Bytes nccl_workspaces(Rank rank, const Schedule& schedule, PhasesOfAll phases);
 
 }  // namespace spp::runtime::cuda

@@ -138,7 +138,8 @@ Bytes cudnn_own_workspace(const Rows& q, const Rows& k, const Visibility& visibl
   if (phase == Phase::forward) {
     return Bytes(statistics(cut.list, q));
   }
-  // row_sum and d_q_sum of a call; with fewer KV heads, its plan also keeps d_k and d_v of all.
+  // row_sum and d_q_sum of a call; with fewer KV heads, its plan also keeps d_k or d_v of all, as
+  // the plans of cuDNN 9.19 for an H200 say (tests/unit/runtime/cudnn_plans_test.cpp asks them).
   std::int64_t most = 0;
   for (const Section& s : cut.list) {
     const std::int64_t of_queries = s.q.count() * q.batch * q.heads * (1 + q.width);

@@ -5,6 +5,8 @@
 #include "runtime/kernels/cudnn/sdpa_graph.hpp"
 #include "runtime/kernels/cudnn/versions.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace spp::runtime::cudnn {
@@ -110,10 +112,19 @@ PlanCache::Entry& PlanCache::find(int device, const SdpaShape& shape, Phase phas
     if (handle == nullptr) {
       handle = std::make_unique<Handle>();
     }
+    const auto begin = std::chrono::steady_clock::now();
     entry.reset(new Entry{.plan = compile(shape, phase, options, {.handle = handle->raw()}),
                           .executing = {}});
+    compiling_ += std::chrono::steady_clock::now() - begin;
   }
   return *entry;
+}
+
+SdpaPlans PlanCache::plans() const {
+  const std::scoped_lock lock(mutex_);
+  const auto compiled = std::ranges::count_if(
+      plans_, [](const auto& keyed) { return keyed.second != nullptr; });  // null: cuDNN could not
+  return {.compiled = static_cast<int>(compiled), .compiling = compiling_};
 }
 
 PlanCache& plans_of_process() {

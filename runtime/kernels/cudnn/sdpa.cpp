@@ -72,8 +72,11 @@ cudnn::PlanOptions plan_options(const SdpaOptions& options) {
 class CudnnSdpa final : public Sdpa {
  public:
   explicit CudnnSdpa(const SdpaOptions& options) : options_(options) {
-    const std::shared_ptr<const void> context = entered();
-    handle_ = std::make_unique<cudnn::Handle>();
+    try {
+      make_handle();
+    } catch (const BackendError& refused) {
+      take_detour(refused);
+    }
   }
   CudnnSdpa(const CudnnSdpa&) = delete;
   CudnnSdpa& operator=(const CudnnSdpa&) = delete;
@@ -135,6 +138,7 @@ class CudnnSdpa final : public Sdpa {
     }
     return sms;
   }
+  [[nodiscard]] std::string refusal() const override { return refusal_; }
 
  private:
   /// Numbers that plans read from the host.
@@ -171,10 +175,41 @@ class CudnnSdpa final : public Sdpa {
   }
 
   [[nodiscard]] std::shared_ptr<const void> entered() const {
-    return options_.enter ? options_.enter() : nullptr;
+    return options_.enter && refusal_.empty() ? options_.enter() : nullptr;
+  }
+  void make_handle() {
+    const std::shared_ptr<const void> context = entered();
+    handle_ = std::make_unique<cudnn::Handle>();
+  }
+
+  /// From now on, in the device's primary context. To be called where `refused` is caught: it goes
+  /// on where there is no detour.
+  void take_detour(const BackendError& refused) {
+    if (!options_.detour || !refusal_.empty()) {
+      throw;
+    }
+    {
+      const std::shared_ptr<const void> context = entered();
+      handle_.reset();
+    }
+    refusal_ = refused.what();
+    make_handle();
   }
 
   void execute(cudnn::PlanCache::Entry& e, const VariantPack& pack, std::byte* workspace,
+               CudaStream stream) {
+    if (refusal_.empty()) {
+      try {
+        enqueue(e, pack, workspace, stream);
+        return;
+      } catch (const BackendError& refused) {
+        take_detour(refused);
+      }
+    }
+    options_.detour(stream, [&](CudaStream own) { enqueue(e, pack, workspace, own); });
+  }
+
+  void enqueue(cudnn::PlanCache::Entry& e, const VariantPack& pack, std::byte* workspace,
                CudaStream stream) {
     const std::shared_ptr<const void> context = entered();
     cudnn::check(cudnnSetStream(handle_->raw(), stream), "cudnnSetStream");
@@ -183,7 +218,8 @@ class CudnnSdpa final : public Sdpa {
   }
 
   SdpaOptions options_;
-  std::unique_ptr<cudnn::Handle> handle_;  // made and destroyed in the streams' context
+  std::string refusal_;                    // "" until cuDNN refuses the streams' context
+  std::unique_ptr<cudnn::Handle> handle_;  // made and destroyed in entered()
   std::map<std::pair<SdpaShape, Phase>, cudnn::PlanCache::Entry*> used_;
 };
 
@@ -198,6 +234,7 @@ std::string sdpa_why_not(const SdpaShape& shape, Phase phase) {
   return cudnn::version_why_not(cudnnGetVersion(), shape, phase);
 }
 std::string sdpa_version() { return cudnn::version_text(cudnnGetVersion()); }
+SdpaPlans sdpa_plans() { return cudnn::plans_of_process().plans(); }
 
 SdpaSupport sdpa_support(const SdpaShape& shape, Phase phase, std::string_view device_json,
                          SdpaDepth depth, const SdpaOptions& options) {
@@ -224,6 +261,7 @@ SdpaSupport sdpa_support(const SdpaShape& shape, Phase phase, std::string_view d
 std::string sdpa_why_not() { return "not compiled in: cuDNN was not found"; }
 std::string sdpa_why_not(const SdpaShape&, Phase) { return sdpa_why_not(); }
 std::string sdpa_version() { return ""; }
+SdpaPlans sdpa_plans() { return {}; }
 
 std::unique_ptr<Sdpa> make_sdpa(const SdpaOptions&) {
   throw BackendError("cudnnCreate", sdpa_why_not(), -1);

@@ -86,6 +86,9 @@ class Sdpa {
   /// Of the plans that calls have used: the numbers of SMs that they are made for; 0: the whole
   /// device.
   [[nodiscard]] virtual std::set<int> plan_sms() const { return {}; }
+  /// What cuDNN said when it did not take the context of the streams, so that calls take
+  /// SdpaOptions::detour; "": it takes it.
+  [[nodiscard]] virtual std::string refusal() const { return ""; }
 };
 
 /// Where the backward takes delta = rowsum(d_out * out) from.
@@ -107,6 +110,11 @@ struct SdpaOptions {
   /// Makes the context that streams belong to the calling thread's current one for as long as the
   /// result lives: cuDNN refuses streams of another context than its handle's. Empty: it is.
   std::function<std::shared_ptr<const void>()> enter = nullptr;
+  /// The second attempt, where cuDNN refuses that context all the same: calls `work` with a stream
+  /// of the device's primary context, whose work then comes after all that `stream` holds and
+  /// before what it gets later. Empty: there is none, and the refusal is an error.
+  std::function<void(CudaStream stream, const std::function<void(CudaStream)>& work)> detour =
+      nullptr;
 };
 
 /// cuDNN on the calling thread's current device; plans are kept for the whole process, by shape.
@@ -118,6 +126,12 @@ std::string sdpa_why_not();
 std::string sdpa_why_not(const SdpaShape& shape, Phase phase);
 /// Of cuDNN as loaded: "9.19.0"; "" when it is not compiled in.
 std::string sdpa_version();
+/// Plans that this process has compiled, for all its ranks, and the time that it took.
+struct SdpaPlans {
+  int compiled = 0;
+  Seconds compiling{};
+};
+SdpaPlans sdpa_plans();
 
 /// What cuDNN would do with a shape on a device, without that device (device_properties.hpp).
 struct SdpaSupport {

@@ -88,6 +88,10 @@ def cudnn_on_shares(ctx):
         if share["claimed"] and not share["borne_out"]:
             ctx.problem(f"cuDNN does not keep to a share of {share['sms']} SMs: a block that runs alone takes "
                         f"{share['alone_against_busy']:.2f} of its time beside others")
+    refusals = [e["run"]["gpu"].get("attention_refused") for e in ctx.record["entries"] if e["run"]]
+    if any(refusals):
+        ctx.fall_back("cuDNN on a share of the SMs", "cuDNN on all SMs, whose ranks hold each other up",
+                      next(filter(None, refusals)))
     whole_plans = [s for s in shares if s["claimed"] and (s["attention_made_for"] or "").startswith("the whole GPU")]
     if whole_plans:
         ctx.fall_back("cuDNN's plans for a share of the SMs", "its plans for the whole GPU, on that share",

@@ -4,6 +4,7 @@
 #include "runtime/kernels/elementwise.hpp"
 #include "runtime/kernels/reference_attention.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/unit/runtime/sdpa_calls.hpp"
 #include "tests/unit/runtime/tensors.hpp"
 
 #include <algorithm>
@@ -12,17 +13,9 @@
 using namespace spp;
 using namespace spp::runtime;
 using spp::test::Tensor;
+using spp::test::visibility_of;
 
 namespace {
-
-/// Tokens that make the mask of a call: query row i is token i, or i + Nk - Nq.
-Visibility visibility_of(const SdpaShape& s) {
-  const std::int64_t first = s.mask == SdpaMask::bottom_right ? s.k_rows - s.q_rows : 0;
-  return {.q_tokens = TokenSet({.begin = first, .count = s.q_rows}),
-          .k_tokens = TokenSet({.begin = 0, .count = s.k_rows}),
-          .mask = {.kind = s.mask == SdpaMask::none ? MaskKind::full : MaskKind::causal},
-          .seq = s.k_rows};
-}
 
 /// Does not own; inputs are only read.
 Rows rows_of(const std::byte* data, DType dtype, const test::Shape& shape) {

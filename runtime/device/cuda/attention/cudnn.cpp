@@ -6,6 +6,8 @@
 #include "runtime/kernels/cudnn/attention.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -13,12 +15,37 @@
 namespace spp::runtime::cuda {
 namespace {
 
+/// Brings calls to a stream of the device's primary context (SdpaOptions::detour). Its kernels may
+/// run on all SMs, also those of other ranks' shares.
+class Detour {
+ public:
+  void operator()(CudaStream stream, const std::function<void(CudaStream)>& work) const {
+    there_.record(stream);
+    wait(own_.get(), there_.get());
+    work(own_.get());
+    back_.record(own_.get());
+    wait(stream, back_.get());
+  }
+
+ private:
+  Stream own_{priorities().normal};
+  Event there_, back_;
+};
+
 SdpaOptions options_for(const StreamSource* streams) {
   SdpaOptions options;
   check(cudaGetDevice(&options.device), "cudaGetDevice");
   if (streams != nullptr) {
     options.sms = streams->multiprocessors();
     options.enter = [streams] { return streams->enter(); };
+    // Made when it is first needed: as a rule it is not, and a stream wants a hardware queue.
+    options.detour = [detour = std::shared_ptr<const Detour>()](
+                         CudaStream stream, const std::function<void(CudaStream)>& work) mutable {
+      if (detour == nullptr) {
+        detour = std::make_shared<const Detour>();
+      }
+      (*detour)(stream, work);
+    };
   }
   return options;
 }
@@ -55,6 +82,7 @@ class CudnnKernels final : public DeviceAttention {
     attention_.backward(args, workspaces_.back().data(), stream);
   }
   [[nodiscard]] std::set<int> made_for() const override { return attention_.sdpa().plan_sms(); }
+  [[nodiscard]] std::string refusal() const override { return attention_.sdpa().refusal(); }
 
  private:
   /// Smaller ones stay: calls that were enqueued with them may still run.
