@@ -62,7 +62,8 @@ void in_pieces(std::int64_t count, Body&& body) {
 
 void copy_run(const Run& from, const Run& to, std::int64_t count) {
   if (from.dtype == to.dtype) {
-    std::memcpy(to.data, from.data, static_cast<std::size_t>(count * size_of(to.dtype)));
+    // Not memcpy: of nothing, it must not be given a null pointer.
+    std::copy_n(from.data, count * size_of(to.dtype), to.data);
     return;
   }
   Piece floats;
