@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/json.hpp"
-#include "planner/model.hpp"
 #include "sim/machine.hpp"
+#include "transformer/model.hpp"
 
 #include <filesystem>
 #include <string>

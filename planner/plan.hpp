@@ -12,10 +12,10 @@
 
 #include "base/progress.hpp"
 #include "planner/memory.hpp"
-#include "planner/model.hpp"
 #include "planner/strategy.hpp"
 #include "sim/attention_table.hpp"
 #include "sim/simulate.hpp"
+#include "transformer/model.hpp"
 
 #include <array>
 #include <cstdint>

@@ -11,9 +11,9 @@
 #pragma once
 
 #include "base/units.hpp"
-#include "planner/model.hpp"
 #include "schedule/problem.hpp"
 #include "sim/kernel_cost.hpp"
+#include "transformer/model.hpp"
 
 #include <cstdint>
 #include <span>

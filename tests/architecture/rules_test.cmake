@@ -2,15 +2,15 @@
 #
 # The rules find what they are for: a small house with one violation of each kind, and one without.
 cmake_minimum_required(VERSION 3.25)
+include("${ROOT}/cmake/SppLayers.cmake")
 
 # Runs the rules over a house with the one file `file`; `expected` is a regular expression of the
 # complaint, or "" for none.
 function(expect expected file text)
   file(REMOVE_RECURSE "${WORK}")
   file(WRITE "${WORK}/base/units.hpp" "#pragma once\n")
-  file(WRITE "${WORK}/base/CMakeLists.txt" "units.hpp a.hpp b.cpp")
-  foreach(layer IN ITEMS schedule sim planner runtime cli)
-    file(WRITE "${WORK}/${layer}/CMakeLists.txt" "a.hpp b.cpp")
+  foreach(layer IN LISTS SPP_LAYERS)
+    file(WRITE "${WORK}/${layer}/CMakeLists.txt" "units.hpp a.hpp b.cpp")
   endforeach()
   file(WRITE "${WORK}/tests/CMakeLists.txt" "add_subdirectory(unit)")
   file(WRITE "${WORK}/cli/a.hpp" "#pragma once\n")

@@ -1,4 +1,4 @@
-#include "planner/model.hpp"
+#include "transformer/model.hpp"
 
 #include "base/error.hpp"
 #include "base/file.hpp"

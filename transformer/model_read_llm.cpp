@@ -1,7 +1,7 @@
 // Decoders. What a config leaves to the code of its model_type stands in the table of families;
 // what one equal layer cannot express becomes a reason not to cost the model.
 #include "base/error.hpp"
-#include "planner/model_read.hpp"
+#include "transformer/model_read.hpp"
 
 #include <fmt/ranges.h>
 

@@ -10,7 +10,7 @@
 //   Z-Image: one stream, SwiGLU 8/3 hidden wide, modulation of 4 hidden from 256, refiner layers.
 //   others: adaLN-Zero of DiT (arXiv:2212.09748), 6 hidden^2 a layer.
 #include "base/error.hpp"
-#include "planner/model_read.hpp"
+#include "transformer/model_read.hpp"
 
 #include <cmath>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/json.hpp"
-#include "planner/model.hpp"
+#include "transformer/model.hpp"
 
 #include <cstdint>
 #include <initializer_list>

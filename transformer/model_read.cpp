@@ -1,6 +1,6 @@
 // read_model: which document it is, and the decoder (llm). Diffusion transformers:
 // model_read_dit.cpp.
-#include "planner/model_read.hpp"
+#include "transformer/model_read.hpp"
 
 #include "base/error.hpp"
 
