@@ -18,7 +18,7 @@
 // traffic that must cross nodes is counted as such. tests/conformance holds bound <= simulation.
 #pragma once
 
-#include "planner/closed_form.hpp"
+#include "parallel/attention/closed_form.hpp"
 #include "sim/cluster.hpp"
 #include "sim/kernel_cost.hpp"
 

@@ -11,8 +11,8 @@
 #pragma once
 
 #include "base/progress.hpp"
+#include "parallel/attention/strategy.hpp"
 #include "planner/memory.hpp"
-#include "planner/strategy.hpp"
 #include "sim/attention_table.hpp"
 #include "sim/simulate.hpp"
 #include "transformer/model.hpp"

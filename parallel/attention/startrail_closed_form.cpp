@@ -1,5 +1,5 @@
-#include "planner/strategies/sizes.hpp"
-#include "planner/strategies/startrail_core.hpp"
+#include "parallel/attention/sizes.hpp"
+#include "parallel/attention/startrail_core.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -18,7 +18,7 @@
 // them.)
 #pragma once
 
-#include "planner/strategies/compose.hpp"
+#include "parallel/attention/compose.hpp"
 
 namespace spp::strategies {
 

@@ -6,8 +6,8 @@
 //   second
 //
 // Closed form: the all-to-alls of Ulysses plus StarTrail's terms with 1/U of the heads.
-#include "planner/strategies/startrail_core.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/startrail_core.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <array>
 

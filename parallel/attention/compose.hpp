@@ -8,7 +8,7 @@
 // and lse in head-split form for the backward, as autograd does: four all-to-alls each way.
 #pragma once
 
-#include "planner/closed_form.hpp"
+#include "parallel/attention/closed_form.hpp"
 #include "schedule/builder.hpp"
 
 namespace spp::strategies {

@@ -8,8 +8,8 @@
 //
 // Closed form (per rank): four all-to-alls forward (q, k, v, out) and four backward (d_out, d_q,
 // d_k, d_v), each (U-1)/U of the local tensor; independent of the mask. FLOPs: 1/U of the whole.
-#include "planner/strategies/rotation.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/rotation.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <array>
 

@@ -10,8 +10,8 @@
 //                                         step 3: block 2 = 2,5: q 6 x k 2,5  "upper"
 //
 // Closed form: bytes as Ring Attention; FLOPs are the same on every rank.
-#include "planner/strategies/rotation.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/rotation.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <array>
 

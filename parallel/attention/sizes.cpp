@@ -1,4 +1,4 @@
-#include "planner/strategies/sizes.hpp"
+#include "parallel/attention/sizes.hpp"
 
 #include <algorithm>
 

@@ -9,8 +9,8 @@
 // Closed form (per rank): forward R-1 hops of k and v, 2*B*(N/R)*H_kv*d elements each; backward the
 // same, and R hops of d_k, d_v. FLOPs of all ranks: every allowed pair once; the busiest rank is
 // the last one.
-#include "planner/strategies/rotation.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/rotation.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <array>
 

@@ -7,7 +7,7 @@
 // most.
 #pragma once
 
-#include "planner/closed_form.hpp"
+#include "parallel/attention/closed_form.hpp"
 #include "schedule/mesh.hpp"
 
 namespace spp::strategies {

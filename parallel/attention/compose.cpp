@@ -1,4 +1,4 @@
-#include "planner/strategies/compose.hpp"
+#include "parallel/attention/compose.hpp"
 
 namespace spp::strategies {
 namespace {

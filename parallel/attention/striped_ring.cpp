@@ -8,8 +8,8 @@
 //
 // Closed form: bytes as Ring Attention; FLOPs differ between ranks by the diagonals only (the last
 // rank has most).
-#include "planner/strategies/rotation.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/rotation.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <array>
 

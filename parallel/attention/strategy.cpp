@@ -1,4 +1,4 @@
-#include "planner/strategy.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include "base/suggest.hpp"
 

@@ -1,4 +1,4 @@
-#include "planner/strategies/rotation.hpp"
+#include "parallel/attention/rotation.hpp"
 
 #include <algorithm>
 

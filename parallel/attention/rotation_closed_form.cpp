@@ -1,5 +1,5 @@
-#include "planner/strategies/rotation.hpp"
-#include "planner/strategies/sizes.hpp"
+#include "parallel/attention/rotation.hpp"
+#include "parallel/attention/sizes.hpp"
 
 #include <algorithm>
 

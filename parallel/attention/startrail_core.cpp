@@ -1,4 +1,4 @@
-#include "planner/strategies/startrail_core.hpp"
+#include "parallel/attention/startrail_core.hpp"
 
 #include <array>
 

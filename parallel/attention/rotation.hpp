@@ -17,7 +17,7 @@
 //           backward Q + 6K + s + Qw + 4Kw; R = 2: 2K less; and Q for q or d_out inside Ulysses
 #pragma once
 
-#include "planner/strategies/compose.hpp"
+#include "parallel/attention/compose.hpp"
 
 namespace spp::strategies {
 

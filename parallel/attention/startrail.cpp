@@ -16,8 +16,8 @@
 // hops and the return of d_q (C*A); gathers of q, d_out, k, v and reduce-scatters of d_q, d_k, d_v:
 // 7*(C-1)*A. Memory forward, S > 1: 4*C*A of travelling k and v, 2*C*A of q and partial out, its
 // fp32 sum. Code, with the busiest ranks: startrail_closed_form.cpp.
-#include "planner/strategies/startrail_core.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/startrail_core.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <array>
 

@@ -1,7 +1,7 @@
 // The core of the double ring: how blocks travel in windows (picture: double_ring.cpp).
 #pragma once
 
-#include "planner/strategies/compose.hpp"
+#include "parallel/attention/compose.hpp"
 
 namespace spp::strategies {
 

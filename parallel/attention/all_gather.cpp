@@ -12,9 +12,9 @@
 // Bytes sent per rank: forward blocks of k and v; backward the same again, and R-1 blocks of
 // d_k and d_v. FLOPs as Ring Attention. Memory: k and v of the whole sequence; while v is reordered
 // (zigzag) one more; backward also parts and sums of d_k and d_v.
-#include "planner/strategies/compose.hpp"
-#include "planner/strategies/sizes.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/compose.hpp"
+#include "parallel/attention/sizes.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <algorithm>
 #include <array>

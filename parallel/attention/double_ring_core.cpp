@@ -1,4 +1,4 @@
-#include "planner/strategies/double_ring_core.hpp"
+#include "parallel/attention/double_ring_core.hpp"
 
 #include <array>
 

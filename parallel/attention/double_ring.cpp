@@ -21,9 +21,9 @@
 // and o*(w-1) + o blocks of d_k and d_v. FLOPs as Ring Attention. Memory: one or two receive
 // buffers for either ring (one where it is used once), else as Ring Attention; most is alive when a
 // block enters the second window.
-#include "planner/strategies/double_ring_core.hpp"
-#include "planner/strategies/sizes.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/double_ring_core.hpp"
+#include "parallel/attention/sizes.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
-// A strategy: how one attention call is split. One file each in planner/strategies/, listed in
-// planner/CMakeLists.txt, from which the table `strategies::all()` is generated.
+// A strategy: how one attention call is split. One file each in parallel/attention/, listed in
+// parallel/CMakeLists.txt, from which the table `strategies::all()` is generated.
 #pragma once
 
-#include "planner/closed_form.hpp"
+#include "parallel/attention/closed_form.hpp"
 #include "schedule/schedule.hpp"
 
 #include <span>
@@ -42,7 +42,7 @@ struct WhyNot {
 WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan);
 
 namespace strategies {
-/// All strategies, in the order of planner/CMakeLists.txt. Generated.
+/// All strategies, in the order of parallel/CMakeLists.txt. Generated.
 std::span<const Strategy* const> all();
 /// By name; unknown names are an InputError(where) with "did you mean".
 const Strategy& by_name(std::string_view name, std::string_view where);

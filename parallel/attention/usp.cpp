@@ -9,8 +9,8 @@
 //
 // Closed form: the all-to-alls of Ulysses over U ranks with N/(U*R) tokens each, plus the hops of a
 // ring of R with 1/U of the heads. FLOPs 1/P of the whole with zigzag.
-#include "planner/strategies/rotation.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/rotation.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <array>
 
