@@ -1,14 +1,15 @@
-// From a calibration's samples to a profile (sim/profile.hpp): which attention blocks to measure,
-// fits, and the document.
+// From a calibration's samples to a profile (machine/profile.hpp): which attention blocks to
+// measure, fits, and the document.
 #pragma once
 
 #include "base/fit.hpp"
 #include "base/json.hpp"
 #include "cli/numbers.hpp"
+#include "machine/attention_table.hpp"
+#include "machine/machine.hpp"
+#include "machine/nccl_tests.hpp"
 #include "runtime/calibrate/calibrate.hpp"
 #include "runtime/device/device.hpp"
-#include "sim/attention_table.hpp"
-#include "sim/machine.hpp"
 
 #include <optional>
 #include <string>
@@ -19,11 +20,11 @@
 namespace spp::cli {
 
 /// The attention blocks of all legal plans of `problem` over `ranks`, forward and backward; blocks
-/// that a profile cannot tell apart (sim/attention_table) once.
+/// that a profile cannot tell apart (machine/attention_table) once.
 std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int ranks);
 
 /// The block as the cost model names it.
-sim::AttentionShape shape_of(const runtime::AttentionBlock& block);
+AttentionShape shape_of(const runtime::AttentionBlock& block);
 
 /// Messages of one scope. Rates are those that a call reaches when nobody shares cores, GPUs or
 /// NICs with it: the simulator lets ranks share them itself.
@@ -53,7 +54,7 @@ struct Sharing {
 std::optional<FittedTransport> fit_transport(const std::vector<runtime::Series>& series,
                                              std::string_view scope, const Sharing& sharing);
 
-/// How attention kernels fill a GPU or a core (sim/kernel_cost), as parts of its matrix rate.
+/// How attention kernels fill a GPU or a core (machine/kernel_cost), as parts of its matrix rate.
 struct FittedAttention {
   struct OfPhase {
     Fitted full, causal;  // efficiencies
@@ -64,8 +65,7 @@ struct FittedAttention {
 };
 /// `kernel`: tiles, order and head dimensions; its efficiencies and times count for nothing.
 FittedAttention fit_attention(const std::vector<runtime::Series>& series,
-                              const sim::AttentionKernelSpec& kernel, const sim::GpuSpec& gpu,
-                              DType dtype);
+                              const AttentionKernelSpec& kernel, const GpuSpec& gpu, DType dtype);
 
 struct FittedMemory {
   Fitted bandwidth;   // of the fastest kernel
@@ -108,7 +108,19 @@ void expect_describable(const runtime::device::DeviceReport& device, int ranks,
                         const std::string& topology);
 
 /// Letters of the longest name of `gpu` in topologies/ that the driver's name for one contains.
-std::size_t name_in(const sim::GpuSpec& gpu, std::string_view driver_name);
+std::size_t name_in(const GpuSpec& gpu, std::string_view driver_name);
+
+/// The link part of a machine's profile.
+struct NcclProfile {
+  Json document;
+  std::vector<NcclTest> tests;  // that it was made of
+  std::vector<std::string> warnings;
+};
+NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
+                                  const std::string& topology, const std::string& name);
+
+/// For people.
+std::string nccl_table(const NcclProfile& profile, bool color);
 
 /// What it says, for people.
 std::string profile_table(const Json& profile, const ProfileInput& input, bool color);

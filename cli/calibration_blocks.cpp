@@ -6,7 +6,7 @@
 
 namespace spp::cli {
 
-sim::AttentionShape shape_of(const runtime::AttentionBlock& b) {
+AttentionShape shape_of(const runtime::AttentionBlock& b) {
   return {.q = b.q,
           .k = b.k,
           .q_heads = b.q_heads,
@@ -22,7 +22,7 @@ namespace {
 
 /// Any machine of one node: which plans are legal does not depend on more.
 sim::Cluster one_node(int ranks) {
-  sim::MachineSpec machine;
+  MachineSpec machine;
   machine.name = "calibration";
   machine.gpus_per_node.value = ranks;
   machine.sockets.value = 1;
@@ -37,7 +37,7 @@ sim::Cluster one_node(int ranks) {
 std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
   const sim::Cluster cluster = one_node(ranks);
   std::vector<runtime::AttentionBlock> blocks;
-  std::set<sim::AttentionKey> seen;
+  std::set<AttentionKey> seen;
   Request request;
   request.problem = problem;
   request.gpus = ranks;
@@ -57,7 +57,7 @@ std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int
                                             .batch = padded.batch,
                                             .mask = padded.mask,
                                             .dtype = padded.dtype};
-        if (seen.insert(sim::key_of(shape_of(block))).second) {
+        if (seen.insert(key_of(shape_of(block))).second) {
           blocks.push_back(block);
         }
       };

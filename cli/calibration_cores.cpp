@@ -38,7 +38,7 @@ std::map<DType, Fitted> peaks_of(const std::vector<Series>& series) {
 
 /// oneDNN's compute scores in multiples of 64 rows, which the heads of a group share, by 64 keys at
 /// a mask's edge; the reference computes none that is hidden.
-sim::AttentionKernelSpec kernel_of(const ProfileInput& input, const std::vector<Series>& series) {
+AttentionKernelSpec kernel_of(const ProfileInput& input, const std::vector<Series>& series) {
   std::int64_t group = 1;
   for (const Series& s : series) {
     if (s.what == "attention" && s.block) {
@@ -50,7 +50,7 @@ sim::AttentionKernelSpec kernel_of(const ProfileInput& input, const std::vector<
         .value = n, .spread = 0, .source = fmt::format("tiles of the {} kernels", input.kernels)};
   };
   const std::int64_t tile = input.kernels == "onednn" ? 64 : 1;
-  sim::AttentionKernelSpec kernel;
+  AttentionKernelSpec kernel;
   kernel.kernel = input.kernels;
   kernel.q_tile = rows(std::max<std::int64_t>(1, tile / group));
   kernel.kv_tile = kernel.backward_tile = rows(tile);
@@ -64,7 +64,7 @@ Json core(const ProfileInput& input, const std::vector<Series>& series, const Nu
   const runtime::Hosts& hosts = input.calibration.hosts;
   const FittedMemory memory = fit_memory(series);
   const std::map<DType, Fitted> peaks = peaks_of(series);
-  sim::GpuSpec gpu;
+  GpuSpec gpu;
   gpu.name = "cpu core";
   gpu.sms.value = 1;
   double vector = 0;
@@ -72,7 +72,7 @@ Json core(const ProfileInput& input, const std::vector<Series>& series, const Nu
     gpu.matrix_rate[dtype] = {.value = FlopRate(peak.value), .spread = 0, .source = ""};
     vector = dtype == DType::fp32 || vector == 0 ? peak.value : vector;
   }
-  const sim::AttentionKernelSpec kernel = kernel_of(input, series);
+  const AttentionKernelSpec kernel = kernel_of(input, series);
   const FittedAttention attention = fit_attention(series, kernel, gpu, input.dtype);
   Json json = Numbers::headed("gpu", gpu.name);
   json["generation"] = generation_json({.name = "cpu",

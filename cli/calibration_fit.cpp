@@ -11,8 +11,8 @@
 //           of a GPU reach its memory, f = max(1, 2 active R / M)
 #include "base/error.hpp"
 #include "cli/calibration.hpp"
+#include "machine/kernel_cost.hpp"
 #include "runtime/calibrate/pace.hpp"
-#include "sim/kernel_cost.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -285,7 +285,7 @@ std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series) {
 namespace {
 
 /// The kernel at peak, with items that cost `overhead` rows more, and nothing else.
-sim::AttentionKernelSpec ideal_kernel(sim::AttentionKernelSpec kernel, std::int64_t overhead) {
+AttentionKernelSpec ideal_kernel(AttentionKernelSpec kernel, std::int64_t overhead) {
   const Sourced<double> one{.value = 1, .spread = 0, .source = ""};
   kernel.forward_full = kernel.forward_causal = one;
   kernel.backward_full = kernel.backward_causal = one;
@@ -297,11 +297,10 @@ sim::AttentionKernelSpec ideal_kernel(sim::AttentionKernelSpec kernel, std::int6
 /// t = startup + (ideal + overhead rows) / efficiency: least squares in
 /// [1, ideal of unmasked blocks, ideal of masked ones, ideal of a row more for each item].
 FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phase, DType dtype,
-                                   const sim::AttentionKernelSpec& kernel,
-                                   const sim::GpuSpec& gpu) {
+                                   const AttentionKernelSpec& kernel, const GpuSpec& gpu) {
   constexpr std::int64_t overhead = 1024;
-  const sim::AttentionKernelSpec bare = ideal_kernel(kernel, 0);
-  const sim::AttentionKernelSpec with = ideal_kernel(kernel, overhead);
+  const AttentionKernelSpec bare = ideal_kernel(kernel, 0);
+  const AttentionKernelSpec with = ideal_kernel(kernel, overhead);
   std::vector<Observation> observations;
   std::int64_t samples = 0;
   bool any_full = false;
@@ -311,10 +310,10 @@ FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phas
         s.seconds.empty()) {
       continue;
     }
-    const sim::AttentionShape shape = shape_of(*s.block);
-    const bool masked = sim::is_partly_masked(shape);
-    const double ideal = sim::KernelCost(gpu, bare).attention(shape).count();
-    const double more = sim::KernelCost(gpu, with).attention(shape).count() - ideal;
+    const AttentionShape shape = shape_of(*s.block);
+    const bool masked = is_partly_masked(shape);
+    const double ideal = KernelCost(gpu, bare).attention(shape).count();
+    const double more = KernelCost(gpu, with).attention(shape).count() - ideal;
     observations.push_back(
         {.x = {1, masked ? 0 : ideal, masked ? ideal : 0, more / static_cast<double>(overhead)},
          .seconds = runtime::median_of(s.seconds)});
@@ -347,9 +346,8 @@ FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phas
 
 }  // namespace
 
-FittedAttention fit_attention(const std::vector<Series>& series,
-                              const sim::AttentionKernelSpec& kernel, const sim::GpuSpec& gpu,
-                              DType dtype) {
+FittedAttention fit_attention(const std::vector<Series>& series, const AttentionKernelSpec& kernel,
+                              const GpuSpec& gpu, DType dtype) {
   return {.forward = fit_phase(series, Phase::forward, dtype, kernel, gpu),
           .backward = fit_phase(series, Phase::backward, dtype, kernel, gpu)};
 }

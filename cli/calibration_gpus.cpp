@@ -16,7 +16,7 @@ using runtime::Series;
 using runtime::device::DeviceReport;
 
 struct KnownGpu {
-  sim::GpuSpec gpu;
+  GpuSpec gpu;
   bool same = false;  // the very GPU, not only its generation
 };
 
@@ -38,13 +38,13 @@ std::string words_of(std::string_view name) {
 }
 
 /// The GPU of topologies/gpus with the longest name in the driver's, and as much memory.
-std::optional<sim::GpuSpec> gpu_called(const DeviceReport& device) {
+std::optional<GpuSpec> gpu_called(const DeviceReport& device) {
   constexpr double alike = 0.15;
-  std::optional<sim::GpuSpec> found;
+  std::optional<GpuSpec> found;
   std::size_t longest = 0;
-  const sim::Catalog catalog = topologies();
+  const Catalog catalog = topologies();
   for (const std::string& name : catalog.gpu_names()) {
-    sim::GpuSpec gpu = catalog.gpu(name, "--device");
+    GpuSpec gpu = catalog.gpu(name, "--device");
     const double memory = device.memory.as_double() / gpu.memory.value.as_double();
     if (gpu.compute_capability != device.compute_capability || std::abs(memory - 1) > alike) {
       continue;
@@ -59,16 +59,16 @@ std::optional<sim::GpuSpec> gpu_called(const DeviceReport& device) {
 
 /// Of the newest generation that is not newer than this GPU: the first GPU of the kind that most
 /// of its GPUs have.
-sim::GpuSpec gpu_like(const DeviceReport& device) {
-  const sim::Catalog catalog = topologies();
-  std::vector<sim::GpuSpec> gpus;
+GpuSpec gpu_like(const DeviceReport& device) {
+  const Catalog catalog = topologies();
+  std::vector<GpuSpec> gpus;
   for (const std::string& name : catalog.gpu_names()) {
     gpus.push_back(catalog.gpu(name, "--device"));
   }
-  const auto order = [&](const sim::GpuSpec& gpu) {
+  const auto order = [&](const GpuSpec& gpu) {
     const bool newer = gpu.compute_capability > device.compute_capability;
     const auto alike = std::ranges::count(
-        gpus, gpu.generation.name, [](const sim::GpuSpec& other) { return other.generation.name; });
+        gpus, gpu.generation.name, [](const GpuSpec& other) { return other.generation.name; });
     return std::tuple(newer ? -gpu.compute_capability : gpu.compute_capability, alike);
   };
   return *std::ranges::max_element(gpus, {}, order);
@@ -78,7 +78,7 @@ bool shared(const DeviceReport& device) { return device.ranks_per_gpu > 1; }
 
 KnownGpu known_gpu(const DeviceReport& device, const std::string& topology) {
   if (!topology.empty()) {
-    const sim::MachineSpec machine = topologies().machine(topology, "--topology");
+    const MachineSpec machine = topologies().machine(topology, "--topology");
     if (machine.gpu.compute_capability != device.compute_capability) {
       throw InputError("--topology",
                        fmt::format("'{}' has GPUs of compute capability {}, but {} here has {}",
@@ -107,12 +107,11 @@ std::string name_of(const DeviceReport& device, const KnownGpu& known) {
 
 /// The kernel as its generation has it, less what a fit of whole blocks contains anyway. The
 /// reference kernels have no tiles.
-sim::AttentionKernelSpec kernel_of(const std::string& kernels,
-                                   const sim::GenerationSpec& generation) {
+AttentionKernelSpec kernel_of(const std::string& kernels, const GenerationSpec& generation) {
   if (kernels == "reference") {
     const Sourced<std::int64_t> one{
         .value = 1, .spread = 0, .source = "the reference kernels have no tiles"};
-    sim::AttentionKernelSpec plain;
+    AttentionKernelSpec plain;
     plain.kernel = kernels;
     plain.q_tile = plain.kv_tile = plain.backward_tile = plain.ctas_per_sm = one;
     plain.head_dim_64 = {.value = 1,
@@ -121,7 +120,7 @@ sim::AttentionKernelSpec kernel_of(const std::string& kernels,
     return plain;
   }
   const std::string name = kernels == "cudnn" ? "cuDNN 9" : kernels;
-  sim::AttentionKernelSpec kernel = generation.attention;
+  AttentionKernelSpec kernel = generation.attention;
   if (const auto named = generation.kernels.find(name); named != generation.kernels.end()) {
     kernel = named->second;
   }
@@ -213,16 +212,16 @@ Json gpu_json(const ProfileInput& input, const std::vector<Series>& series, cons
               const FittedMemory& memory, const Numbers& numbers) {
   const DeviceReport& device = *input.device;
   const Peaks peaks = peaks_of(series, device, known, numbers);
-  const sim::GenerationSpec& generation = known.gpu.generation;
-  const sim::AttentionKernelSpec kernel = kernel_of(input.kernels, generation);
-  sim::GpuSpec gpu;  // as far as the fit of its kernels asks
+  const GenerationSpec& generation = known.gpu.generation;
+  const AttentionKernelSpec kernel = kernel_of(input.kernels, generation);
+  GpuSpec gpu;  // as far as the fit of its kernels asks
   gpu.name = name_of(device, known);
   gpu.sms.value = device.multiprocessors;
   for (const auto& [dtype, rate] : peaks.rates) {
     gpu.matrix_rate[dtype] = {.value = rate, .spread = 0, .source = ""};
   }
   const FittedAttention attention = fit_attention(series, kernel, gpu, input.dtype);
-  const Json whole = generation_document(generation.name);
+  const Json whole = topologies().generation_document(generation.name);
   Json json = Numbers::headed("gpu", gpu.name);
   json["generation"] =
       generation_json({.name = generation.name,
@@ -257,7 +256,7 @@ Json sms_of(const ProfileInput& input, const std::string& like, const Numbers& n
   if (input.comm != "nccl") {
     return numbers.counted(1, "copies hold no SM; the least that there is");
   }
-  return transport_document(like).at("sms");
+  return topologies().transport_document(like).at("sms");
 }
 
 Json transport(const ProfileInput& input, const FittedTransport& t, const TransportWords& words,
@@ -278,7 +277,7 @@ void add_links(Json& machine, const ProfileInput& input, const std::vector<Serie
     machine["intra"] = {{"transport", transport(input, *intra, words, known.gpu.intra, numbers)},
                         {"medium", medium}};
   } else {  // one rank a node: what such GPUs usually have
-    const Json usual = transport_document(known.gpu.intra);
+    const Json usual = topologies().transport_document(known.gpu.intra);
     machine["intra"] = {{"transport", usual}, {"medium", usual.at("medium")}};
     if (usual.at("medium") == "pcie") {
       machine["host_bridge"] = usual.at("rate");
@@ -294,7 +293,7 @@ void add_links(Json& machine, const ProfileInput& input, const std::vector<Serie
 
 }  // namespace
 
-std::size_t name_in(const sim::GpuSpec& gpu, std::string_view driver_name) {
+std::size_t name_in(const GpuSpec& gpu, std::string_view driver_name) {
   const std::string words = words_of(driver_name);
   std::size_t longest = words.find(words_of(gpu.name)) != std::string::npos ? gpu.name.size() : 0;
   for (const std::string& alias : gpu.aliases) {
@@ -312,7 +311,7 @@ void expect_describable(const DeviceReport& device, int ranks, const std::string
   }
   const KnownGpu known = known_gpu(device, topology);
   if (topology.empty() && !shared(device) && ranks > 1 &&
-      transport_document(known.gpu.intra).at("medium") == "pcie") {
+      topologies().transport_document(known.gpu.intra).at("medium") == "pcie") {
     throw InputError("--topology",
                      fmt::format("missing: {} GPUs talk over PCIe, and only a machine's "
                                  "description has its sockets, switches and host bridges",
@@ -332,7 +331,7 @@ Json machine_of_gpus(const ProfileInput& input, const Numbers& numbers) {
                         .gpu_memory_rate = memory.together.value};
   Json gpu = gpu_json(input, series, known, memory.alone, numbers);
   if (!input.topology.empty()) {
-    Json json = whole_machine(input.topology, "--topology");
+    Json json = topologies().whole_machine(input.topology, "--topology");
     json["gpu"] = std::move(gpu);
     put_links(json, topologies().machine(input.topology, "--topology"), series, sharing, numbers);
     return json;

@@ -8,14 +8,14 @@
 namespace spp::cli {
 namespace {
 
-std::string_view to_string(sim::ItemOrder order) {
-  return order == sim::ItemOrder::shortest_first  ? "shortest_first"
-         : order == sim::ItemOrder::longest_first ? "longest_first"
-                                                  : "longest_first_of_all";
+std::string_view to_string(ItemOrder order) {
+  return order == ItemOrder::shortest_first  ? "shortest_first"
+         : order == ItemOrder::longest_first ? "longest_first"
+                                             : "longest_first_of_all";
 }
 
 /// `transport`: `known` as a document.
-void put_measured(Json& transport, const sim::TransportSpec& known, const FittedTransport& t,
+void put_measured(Json& transport, const TransportSpec& known, const FittedTransport& t,
                   double nominal, const Numbers& numbers) {
   for (const auto& [kind, key] :
        {std::pair{CommKind::send_recv, "p2p"}, std::pair{CommKind::all_to_all, "all_to_all"},
@@ -99,15 +99,14 @@ Json transport_json(const FittedTransport& t, const TransportWords& words, const
   return json;
 }
 
-void put_links(Json& machine, const sim::MachineSpec& known,
-               const std::vector<runtime::Series>& series, Sharing sharing,
-               const Numbers& numbers) {
+void put_links(Json& machine, const MachineSpec& known, const std::vector<runtime::Series>& series,
+               Sharing sharing, const Numbers& numbers) {
   if (sharing.per_node > known.gpus_per_node.value) {
     throw InputError("--topology",
                      fmt::format("'{}' has {} GPUs a node, but {} ranks ran on each", known.name,
                                  known.gpus_per_node.value, sharing.per_node));
   }
-  const auto put = [&](std::string_view scope, const sim::TransportSpec& link, Bandwidth nominal) {
+  const auto put = [&](std::string_view scope, const TransportSpec& link, Bandwidth nominal) {
     sharing.own_copy = link.own_copy;
     sharing.hop = link.hop_latency.value.count();
     if (const auto fitted = fit_transport(series, scope, sharing)) {
@@ -130,7 +129,7 @@ Json network_json(const FittedTransport& t, Json transport, int per_node, const 
           {"gpus_per_nic", numbers.counted(per_node / t.nics, std::string(all_pairs))}};
 }
 
-Json attention_json(const sim::AttentionKernelSpec& kernel, const FittedAttention& a,
+Json attention_json(const AttentionKernelSpec& kernel, const FittedAttention& a,
                     const Numbers& numbers) {
   const auto rows = [&](const Sourced<std::int64_t>& n) {
     return numbers.counted(n.value, n.source, "rows");
@@ -159,10 +158,10 @@ Json attention_json(const sim::AttentionKernelSpec& kernel, const FittedAttentio
   if (kernel.head_dim_256) {
     json["head_dim_256"] = numbers.taken(*kernel.head_dim_256);
   }
-  if (kernel.forward_order != sim::ItemOrder::unknown) {
+  if (kernel.forward_order != ItemOrder::unknown) {
     json["forward_order"] = to_string(kernel.forward_order);
   }
-  if (kernel.backward_order != sim::ItemOrder::unknown) {
+  if (kernel.backward_order != ItemOrder::unknown) {
     json["backward_order"] = to_string(kernel.backward_order);
   }
   return json;

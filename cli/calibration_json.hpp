@@ -23,20 +23,20 @@ Json transport_json(const FittedTransport& t, const TransportWords& words, const
 /// Links of a machine that topologies/ describe: measured segments, in the place of its own, as
 /// parts of its nominal rates. `machine`: `known` as a document. InputError("--topology") if it has
 /// fewer GPUs than ranks of a node were measured.
-void put_links(Json& machine, const sim::MachineSpec& known,
-               const std::vector<runtime::Series>& series, Sharing sharing, const Numbers& numbers);
+void put_links(Json& machine, const MachineSpec& known, const std::vector<runtime::Series>& series,
+               Sharing sharing, const Numbers& numbers);
 
 /// `inter` of a machine of which nothing is known but the fit; `per_node` ranks share its NICs.
 Json network_json(const FittedTransport& t, Json transport, int per_node, const Numbers& numbers);
 
 /// `attention` of a generation: the kernel's tiles and order, and its fitted efficiencies.
-Json attention_json(const sim::AttentionKernelSpec& kernel, const FittedAttention& a,
+Json attention_json(const AttentionKernelSpec& kernel, const FittedAttention& a,
                     const Numbers& numbers);
 /// A whole generation. `gemm`: as generations have it.
 struct GenerationParts {
   std::string name;
   Json attention, gemm;
-  const sim::AttentionKernelSpec& kernel;
+  const AttentionKernelSpec& kernel;
 };
 Json generation_json(const GenerationParts& parts, const FittedMemory& memory,
                      const Numbers& numbers);

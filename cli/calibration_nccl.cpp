@@ -3,7 +3,6 @@
 #include "cli/calibration_json.hpp"
 #include "cli/data.hpp"
 #include "cli/human.hpp"
-#include "cli/nccl_tests.hpp"
 #include "cli/output.hpp"
 
 #include <algorithm>
@@ -13,12 +12,6 @@ namespace spp::cli {
 namespace {
 
 using runtime::Series;
-
-/// What a rank sends in all to others.
-double sent_by_rank(const NcclTest& test, std::int64_t size) {
-  const double n = test.ranks();
-  return static_cast<double>(size) * (test.name == "sendrecv" ? 1 : (n - 1) / n);
-}
 
 /// A test as one of our own would be. Between nodes a series is of a rank of each node, by what
 /// goes through that rank's NIC: of a ring collective its part, since there are as many rings as a
@@ -95,7 +88,7 @@ void expect_few_sizes(const std::vector<NcclTest>& tests) {
   }
 }
 
-void expect_of(const sim::MachineSpec& machine, const std::vector<NcclTest>& tests,
+void expect_of(const MachineSpec& machine, const std::vector<NcclTest>& tests,
                std::vector<std::string>& warnings) {
   for (const NcclTest& t : tests) {
     if (t.ranks_per_host > machine.gpus_per_node.value) {
@@ -142,7 +135,7 @@ NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
   }
   profile.tests = usable(std::move(tests), profile.warnings);
   expect_few_sizes(profile.tests);
-  const sim::MachineSpec machine = topologies().machine(topology, "--topology");
+  const MachineSpec machine = topologies().machine(topology, "--topology");
   expect_of(machine, profile.tests, profile.warnings);
 
   Sharing sharing;
@@ -160,7 +153,7 @@ NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
   }
   const std::string date = utc("%Y-%m-%d");
   const Numbers numbers(date);
-  Json described = whole_machine(topology, "--topology");
+  Json described = topologies().whole_machine(topology, "--topology");
   put_links(described, machine, series, sharing, numbers);
   profile.document = profile_json({.name = name,
                                    .environment = environment_of(profile.tests, date),

@@ -115,9 +115,9 @@ std::vector<std::string> streams_of(const Evaluation& evaluation, const Request&
 
 }  // namespace
 
-Json to_json(const std::vector<sim::Assumption>& assumptions) {
+Json to_json(const std::vector<Assumption>& assumptions) {
   Json list = Json::array();
-  for (const sim::Assumption& a : assumptions) {
+  for (const Assumption& a : assumptions) {
     list.push_back({{"what", a.what}, {"value", a.value}, {"source", a.source}});
   }
   return list;

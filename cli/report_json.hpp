@@ -15,7 +15,7 @@ Json document(std::string_view kind);
 
 Json to_json(const SequencePlan& plan, int zero, Recompute recompute);
 Json to_json(const Candidate& candidate);
-Json to_json(const std::vector<sim::Assumption>& assumptions);
+Json to_json(const std::vector<Assumption>& assumptions);
 
 Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed);
 Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds elapsed);

@@ -8,7 +8,6 @@
 #include "cli/calibration.hpp"
 #include "cli/command.hpp"
 #include "cli/limits.hpp"
-#include "cli/nccl_tests.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
 #include "runtime/calibrate/pace.hpp"

@@ -2,7 +2,7 @@
 // what was not is the catalog's.
 #include "base/error.hpp"
 #include "cli/calibration.hpp"
-#include "sim/profile.hpp"
+#include "machine/profile.hpp"
 #include "tests/support/catch.hpp"
 
 #include <string>
@@ -113,8 +113,8 @@ cli::ProfileInput measured(int nodes, int per_node, int ranks_per_gpu, const Rat
 
 TEST_CASE("the profile of one GPU a rank is that GPU's, with the tiles of its kernels") {
   const Json json = cli::profile_document(measured(1, 8, 1, {}));
-  const sim::Profile p = sim::read_profile(JsonView(json, "profile"));
-  const sim::GpuSpec& gpu = p.machine.gpu;
+  const Profile p = read_profile(JsonView(json, "profile"));
+  const GpuSpec& gpu = p.machine.gpu;
   CHECK(gpu.name == "h200-141g-sxm");  // so that --topology dgx-h200 takes it
   CHECK(gpu.sms.value == 132);
   CHECK(gpu.matrix_rate.at(DType::bf16).value.value() == Approx(989.4e12));
@@ -135,7 +135,7 @@ TEST_CASE("a described machine keeps its names, NICs and nominal rates") {
   cli::ProfileInput input = measured(2, 8, 1, {});
   input.topology = "dgx-h200";
   const Json json = cli::profile_document(input);
-  const sim::Profile p = sim::read_profile(JsonView(json, "profile"));
+  const Profile p = read_profile(JsonView(json, "profile"));
   CHECK(p.nodes == 2);
   CHECK(p.machine.name == "dgx-h200");
   CHECK(p.machine.sockets.value == 2);

@@ -1,10 +1,10 @@
 // From samples to a profile: fits give the constants back that samples were made with, and what a
 // short calibration measures can be read and planned with.
 #include "cli/calibration.hpp"
+#include "machine/kernel_cost.hpp"
+#include "machine/profile.hpp"
 #include "planner/plan.hpp"
 #include "runtime/calibrate/pace.hpp"
-#include "sim/kernel_cost.hpp"
-#include "sim/profile.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/patience.hpp"
 
@@ -52,9 +52,9 @@ cli::Sharing one_host(int ranks, std::int64_t cores) {
 }
 
 /// Kernels with tiles of 256 rows.
-sim::AttentionKernelSpec tiled_kernel() {
+AttentionKernelSpec tiled_kernel() {
   const Sourced<std::int64_t> tile{.value = 256, .spread = 0, .source = ""};
-  sim::AttentionKernelSpec kernel;
+  AttentionKernelSpec kernel;
   kernel.q_tile = kernel.kv_tile = kernel.backward_tile = tile;
   kernel.ctas_per_sm = {.value = 1, .spread = 0, .source = ""};
   kernel.head_dim_64 = {.value = 1, .spread = 0, .source = ""};
@@ -167,7 +167,7 @@ TEST_CASE("rings' steps are told from their start") {
 }
 
 TEST_CASE("attention fits give efficiencies and startup back") {
-  sim::GpuSpec gpu;
+  GpuSpec gpu;
   gpu.name = "cpu core";
   gpu.sms.value = 1;
   gpu.matrix_rate[DType::fp32] = {.value = FlopRate(1e11), .spread = 0, .source = ""};
@@ -368,7 +368,7 @@ TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   REQUIRE(input.calibration.complete);
 
   const Json json = cli::profile_document(input);
-  const sim::Profile profile = sim::read_profile(JsonView(json, "profile"));
+  const Profile profile = read_profile(JsonView(json, "profile"));
   CHECK(profile.nodes == 1);
   CHECK(profile.machine.gpus_per_node.value == 2);
   CHECK_FALSE(profile.machine.gpu.measured.empty());

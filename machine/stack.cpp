@@ -1,8 +1,8 @@
-#include "sim/stack.hpp"
+#include "machine/stack.hpp"
 
 #include "base/error.hpp"
 
-namespace spp::sim {
+namespace spp {
 namespace {
 
 constexpr double most_traffic = 20;
@@ -175,4 +175,4 @@ const AttentionKernelSpec& attention_of(const StackSpec& stack, const Generation
                           fmt::format("stack {}: attention.{}", stack.name, generation.name), year);
 }
 
-}  // namespace spp::sim
+}  // namespace spp

@@ -4,14 +4,14 @@
 #pragma once
 
 #include "base/json.hpp"
-#include "sim/machine.hpp"
+#include "machine/machine.hpp"
 
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace spp::sim {
+namespace spp {
 
 struct Profile {
   std::string name;
@@ -32,4 +32,4 @@ Profile read_profile(const std::filesystem::path& file);
 /// machine of CPU ranks and the other is not.
 MachineSpec calibrated(MachineSpec machine, const Profile& profile, std::string_view where);
 
-}  // namespace spp::sim
+}  // namespace spp

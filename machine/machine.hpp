@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace spp::sim {
+namespace spp {
 
 /// A message of up to `up_to` bytes takes latency + bytes / (fraction * nominal rate).
 struct Segment {
@@ -150,7 +150,7 @@ struct GenerationSpec {
   std::optional<Sourced<double>> group_forward, group_backward;
 };
 
-/// An attention kernel that was timed (sim/profile.hpp). Tokens are as the kernel saw them.
+/// An attention kernel that was timed (machine/profile.hpp). Tokens are as the kernel saw them.
 struct MeasuredAttention {
   std::string kernels;  // as AttentionKernelSpec::kernel
   Phase phase = Phase::forward;
@@ -275,7 +275,7 @@ struct ComposedMachine {
   // NOLINTEND(readability-redundant-member-init)
 };
 
-struct StackSpec;  // sim/stack.hpp
+struct StackSpec;  // machine/stack.hpp
 
 /// The data folder topologies/: gpus/, generations/, transports/, machines/, stacks/, one file per
 /// thing.
@@ -300,7 +300,7 @@ class Catalog {
   [[nodiscard]] GenerationSpec generation(const std::string& name, std::string_view where) const;
   [[nodiscard]] TransportSpec transport(const std::string& name, std::string_view where) const;
   [[nodiscard]] MachineSpec machine(const std::string& name, std::string_view where) const;
-  /// The software that runs a plan (sim/stack.hpp).
+  /// The software that runs a plan (machine/stack.hpp).
   [[nodiscard]] StackSpec stack(const std::string& name, std::string_view where) const;
   /// A machine put together from a GPU and links; what was filled in goes to `assumptions`.
   [[nodiscard]] MachineSpec compose(const ComposedMachine& request,
@@ -308,6 +308,12 @@ class Catalog {
   /// The file of a machine or, if there is no such machine, of a GPU.
   [[nodiscard]] std::filesystem::path file_of(const std::string& name,
                                               std::string_view where) const;
+  /// Files of generations/ and transports/ as they are, by name.
+  [[nodiscard]] Json generation_document(const std::string& name) const;
+  [[nodiscard]] Json transport_document(const std::string& name) const;
+  /// A machine, or a file, as a profile has it: GPU, generation and transports in place of their
+  /// names. InputError(where).
+  [[nodiscard]] Json whole_machine(const std::string& name, std::string_view where) const;
 
  private:
   /// The files of one subfolder.
@@ -326,4 +332,4 @@ class Catalog {
   Shelf gpus_, generations_, transports_, machines_, stacks_;
 };
 
-}  // namespace spp::sim
+}  // namespace spp

@@ -1,11 +1,11 @@
-#include "sim/attention_table.hpp"
+#include "machine/attention_table.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
 
-namespace spp::sim {
+namespace spp {
 namespace {
 
 /// First and last token of a set that is not empty.
@@ -212,4 +212,4 @@ std::optional<double> AttentionTable::spread(Phase phase, DType dtype, int head_
   return std::sqrt(it->second.squares / it->second.count);
 }
 
-}  // namespace spp::sim
+}  // namespace spp

@@ -28,13 +28,13 @@
 #pragma once
 
 #include "base/units.hpp"
+#include "machine/attention_table.hpp"
+#include "machine/machine.hpp"
 #include "schedule/measure.hpp"
-#include "sim/attention_table.hpp"
-#include "sim/machine.hpp"
 
 #include <optional>
 
-namespace spp::sim {
+namespace spp {
 
 /// The block of an attention kernel; nothing for other ops.
 std::optional<AttentionShape> shape_of(const OpBody& body, const Problem& problem);
@@ -43,7 +43,7 @@ class KernelCost {
  public:
   /// `gpu` must outlive this. With the generation's default attention kernel.
   explicit KernelCost(const GpuSpec& gpu) : KernelCost(gpu, gpu.generation.attention) {}
-  /// With another kernel (attention_kernel in sim/machine.hpp); it must outlive this, too.
+  /// With another kernel (attention_kernel in machine/machine.hpp); it must outlive this, too.
   KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel);
 
   /// An attention kernel alone on the GPU: never faster than attention_at_best, and so never
@@ -90,4 +90,4 @@ class KernelCost {
   AttentionTable measured_;
 };
 
-}  // namespace spp::sim
+}  // namespace spp

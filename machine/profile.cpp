@@ -1,15 +1,15 @@
-#include "sim/profile.hpp"
+#include "machine/profile.hpp"
 
 #include "base/error.hpp"
 #include "base/parse.hpp"
-#include "sim/attention_table.hpp"
-#include "sim/machine_json.hpp"
+#include "machine/attention_table.hpp"
+#include "machine/machine_json.hpp"
 
 #include <algorithm>
 #include <cctype>
 #include <set>
 
-namespace spp::sim {
+namespace spp {
 namespace {
 
 /// Sizes beyond which an entry is a typing error.
@@ -178,4 +178,4 @@ MachineSpec calibrated(MachineSpec machine, const Profile& profile, std::string_
   return machine;
 }
 
-}  // namespace spp::sim
+}  // namespace spp

@@ -3,13 +3,13 @@
 #include "base/file.hpp"
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
-#include "sim/machine.hpp"
-#include "sim/machine_json.hpp"
-#include "sim/stack.hpp"
+#include "machine/machine.hpp"
+#include "machine/machine_json.hpp"
+#include "machine/stack.hpp"
 
 #include <algorithm>
 
-namespace spp::sim {
+namespace spp {
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,6 +26,13 @@ template <class Read>
 auto read_with(const Read& read, const fs::path& file) {
   const Json document = read_json(file);
   return read(JsonView(document, file.string()));
+}
+
+/// Members that say that there is nothing.
+void drop_nulls(Json& object) {
+  for (auto it = object.begin(); it != object.end();) {
+    it = it->is_null() ? object.erase(it) : std::next(it);
+  }
 }
 
 }  // namespace
@@ -175,6 +182,31 @@ fs::path Catalog::file_of(const std::string& name, std::string_view where) const
   return (gpu ? gpus_ : machines_).find(name, true, where);
 }
 
+Json Catalog::generation_document(const std::string& name) const {
+  return read_json(folder_ / "generations" / fmt::format("{}.json", name));
+}
+
+Json Catalog::transport_document(const std::string& name) const {
+  return read_json(folder_ / "transports" / fmt::format("{}.json", name));
+}
+
+Json Catalog::whole_machine(const std::string& name, std::string_view where) const {
+  const MachineSpec whole = machine(name, where);
+  Json json = read_json(file_of(name, where));
+  Json gpu = read_json(file_of(json.at("gpu").get<std::string>(), where));
+  gpu["generation"] = generation_document(whole.gpu.generation.name);
+  json["gpu"] = std::move(gpu);
+  json["intra"]["transport"] = transport_document(whole.intra.name);
+  if (whole.inter) {
+    json["inter"]["transport"] = transport_document(whole.inter->transport.name);
+  }
+  drop_nulls(json);
+  if (json.contains("fabric")) {
+    drop_nulls(json["fabric"]);
+  }
+  return json;
+}
+
 // ---- composed machines
 // -----------------------------------------------------------------------------
 
@@ -309,4 +341,4 @@ MachineSpec Catalog::compose(const ComposedMachine& request,
   return m;
 }
 
-}  // namespace spp::sim
+}  // namespace spp

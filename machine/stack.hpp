@@ -4,8 +4,8 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "machine/machine.hpp"
 #include "schedule/op.hpp"
-#include "sim/machine.hpp"
 
 #include <array>
 #include <functional>
@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-namespace spp::sim {
+namespace spp {
 
 struct StackSpec {
   std::string name;
@@ -80,4 +80,4 @@ double traffic_factor(const StackSpec& stack, Layout layout, const OpBody& body)
 const AttentionKernelSpec& attention_of(const StackSpec& stack, const GenerationSpec& generation,
                                         int year = 0);
 
-}  // namespace spp::sim
+}  // namespace spp

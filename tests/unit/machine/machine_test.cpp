@@ -1,5 +1,5 @@
 // Mirrors one header, hence one file.
-#include "sim/machine.hpp"
+#include "machine/machine.hpp"
 
 #include "base/error.hpp"
 #include "tests/support/catch.hpp"
@@ -11,7 +11,6 @@
 #include <set>
 
 using namespace spp;
-using namespace spp::sim;
 using namespace spp::unit_literals;
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;

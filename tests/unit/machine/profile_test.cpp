@@ -1,4 +1,4 @@
-#include "sim/profile.hpp"
+#include "machine/profile.hpp"
 
 #include "base/error.hpp"
 #include "sim/cluster.hpp"

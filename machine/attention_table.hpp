@@ -22,7 +22,7 @@
 #pragma once
 
 #include "base/units.hpp"
-#include "sim/machine.hpp"
+#include "machine/machine.hpp"
 
 #include <array>
 #include <functional>
@@ -32,7 +32,7 @@
 #include <string_view>
 #include <vector>
 
-namespace spp::sim {
+namespace spp {
 
 struct AttentionShape {
   TokenSet q, k;
@@ -115,4 +115,4 @@ class AttentionTable {
   std::map<std::array<std::int64_t, 3>, Spreads> spreads_;
 };
 
-}  // namespace spp::sim
+}  // namespace spp

@@ -1,16 +1,15 @@
 // Measured attention kernels and what they teach the formula. Formulas here are simple functions,
 // so that expectations can be derived.
-#include "sim/attention_table.hpp"
+#include "machine/attention_table.hpp"
 
-#include "sim/kernel_cost.hpp"
-#include "sim/profile.hpp"
+#include "machine/kernel_cost.hpp"
+#include "machine/profile.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
 #include <cmath>
 
 using namespace spp;
-using namespace spp::sim;
 using Catch::Approx;
 
 namespace {

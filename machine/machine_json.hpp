@@ -4,9 +4,9 @@
 #pragma once
 
 #include "base/json.hpp"
-#include "sim/machine.hpp"
+#include "machine/machine.hpp"
 
-namespace spp::sim {
+namespace spp {
 
 TransportSpec read_transport(const JsonView& document);
 GenerationSpec read_generation(const JsonView& document);
@@ -23,4 +23,4 @@ MachineSpec read_whole_machine(const JsonView& document);
 /// node is true, rates that it leaves open are the transport's, and everything fits (check).
 void complete(MachineSpec& machine, const std::string& claimed_medium, std::string_view where);
 
-}  // namespace spp::sim
+}  // namespace spp

@@ -1,8 +1,8 @@
-#include "sim/attention_tiles.hpp"
+#include "machine/attention_tiles.hpp"
 
 #include <algorithm>
 
-namespace spp::sim {
+namespace spp::tiles {
 namespace {
 
 /// floor and ceil of numbers well inside 63 bits, without a library call.
@@ -184,4 +184,4 @@ Work cut(const Work& work, const Split& split, double queries, double q_tile, bo
           .longest = piece};
 }
 
-}  // namespace spp::sim
+}  // namespace spp::tiles

@@ -1,5 +1,5 @@
 // What machine descriptions mean: costs on a transport, rates, and whether the parts fit together.
-#include "sim/machine.hpp"
+#include "machine/machine.hpp"
 
 #include "base/error.hpp"
 #include "base/suggest.hpp"
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace spp::sim {
+namespace spp {
 
 const Segment& TransportSpec::segment(CommKind kind, Bytes bytes) const {
   const std::vector<Segment>& list = segments.at(static_cast<std::size_t>(kind));
@@ -280,4 +280,4 @@ void check(const MachineSpec& machine, std::string_view where) {
   check_device(machine, where);
 }
 
-}  // namespace spp::sim
+}  // namespace spp

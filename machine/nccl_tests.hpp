@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace spp::cli {
+namespace spp {
 
 /// Sizes of one collective in all files together: the tests go from a size to the next by factors,
 /// or by a few hundred steps, and finding where a line bends takes the cube of their number.
@@ -43,16 +43,7 @@ std::vector<NcclTest> read_nccl_tests(const std::string& file);
 /// The same of the text of `file`.
 std::vector<NcclTest> parse_nccl_tests(const std::string& text, const std::string& file);
 
-/// The link part of a machine's profile.
-struct NcclProfile {
-  Json document;
-  std::vector<NcclTest> tests;  // that it was made of
-  std::vector<std::string> warnings;
-};
-NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
-                                  const std::string& topology, const std::string& name);
+/// Bytes that a rank sends in all to others, where the larger buffer has `size`.
+double sent_by_rank(const NcclTest& test, std::int64_t size);
 
-/// For people.
-std::string nccl_table(const NcclProfile& profile, bool color);
-
-}  // namespace spp::cli
+}  // namespace spp

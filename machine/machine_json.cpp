@@ -1,13 +1,13 @@
 // The formats of topologies/, which refer to each other: one reader each, with the words they
 // share.
-#include "sim/machine_json.hpp"
+#include "machine/machine_json.hpp"
 
 #include "base/error.hpp"
 #include "base/suggest.hpp"
 
 #include <limits>
 
-namespace spp::sim {
+namespace spp {
 namespace {
 
 std::string one_of(const JsonView& view, const std::vector<std::string>& known) {
@@ -517,4 +517,4 @@ void complete(MachineSpec& machine, const std::string& claimed_medium, std::stri
   check(machine, where);
 }
 
-}  // namespace spp::sim
+}  // namespace spp

@@ -1,4 +1,4 @@
-#include "sim/stack.hpp"
+#include "machine/stack.hpp"
 
 #include "base/error.hpp"
 #include "tests/support/catch.hpp"
@@ -7,7 +7,6 @@
 #include <functional>
 
 using namespace spp;
-using namespace spp::sim;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {

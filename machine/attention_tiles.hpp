@@ -3,10 +3,10 @@
 // dimension (keys in the forward, queries in the backward).
 #pragma once
 
-#include "sim/attention_table.hpp"
-#include "sim/machine.hpp"
+#include "machine/attention_table.hpp"
+#include "machine/machine.hpp"
 
-namespace spp::sim {
+namespace spp::tiles {
 
 /// Work of one head of one sequence, in rows of the inner dimension.
 struct Work {
@@ -41,4 +41,4 @@ Split split_of(double q_tiles, double keys, int head_dim, double slots, double f
 /// Cuts the items of `work`, tiles of `q_tile` queries, into the pieces of `split`.
 Work cut(const Work& work, const Split& split, double queries, double q_tile, bool masked);
 
-}  // namespace spp::sim
+}  // namespace spp::tiles

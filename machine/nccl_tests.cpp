@@ -1,4 +1,4 @@
-#include "cli/nccl_tests.hpp"
+#include "machine/nccl_tests.hpp"
 
 #include "base/error.hpp"
 #include "base/file.hpp"
@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-namespace spp::cli {
+namespace spp {
 namespace {
 
 constexpr std::array<std::string_view, 5> known_tests{"all_gather", "reduce_scatter", "alltoall",
@@ -330,4 +330,9 @@ std::vector<NcclTest> parse_nccl_tests(const std::string& text, const std::strin
   return TextReader(file).read(in);
 }
 
-}  // namespace spp::cli
+double sent_by_rank(const NcclTest& test, std::int64_t size) {
+  const double n = test.ranks();
+  return static_cast<double>(size) * (test.name == "sendrecv" ? 1 : (n - 1) / n);
+}
+
+}  // namespace spp

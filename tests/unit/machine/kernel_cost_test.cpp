@@ -1,5 +1,5 @@
 // Mirrors one header, hence one file.
-#include "sim/kernel_cost.hpp"
+#include "machine/kernel_cost.hpp"
 
 #include "base/error.hpp"
 #include "tests/support/catch.hpp"
@@ -13,7 +13,6 @@
 #include <set>
 
 using namespace spp;
-using namespace spp::sim;
 using namespace spp::unit_literals;
 using Catch::Approx;
 using spp::test::message_of;

@@ -1,13 +1,13 @@
-#include "sim/kernel_cost.hpp"
+#include "machine/kernel_cost.hpp"
 
 #include "base/error.hpp"
-#include "sim/attention_tiles.hpp"
+#include "machine/attention_tiles.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <concepts>
 
-namespace spp::sim {
+namespace spp {
 namespace {
 
 /// Heads are padded to what the kernels are compiled for.
@@ -87,7 +87,7 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
   const bool forward = shape.phase == Phase::forward;
   const AttentionKernelSpec& kernel = *kernel_;
   Seconds beside = (forward ? kernel.startup : kernel.startup_backward).value;
-  Work work = work_of(shape, kernel);
+  tiles::Work work = tiles::work_of(shape, kernel);
   if (!(work.total > 0) || !(work.longest > 0)) {
     return beside;
   }
@@ -105,15 +105,15 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
   const ItemOrder order = !rising   ? ItemOrder::unknown
                           : forward ? kernel.forward_order
                                     : kernel.backward_order;
-  double between = place_between(order, work.items, heads, slots);
+  double between = tiles::place_between(order, work.items, heads, slots);
   if (forward && kernel.forward_minimum_fill) {
     const auto queries = static_cast<double>(shape.q.count());
-    const Split split =
-        split_of(std::ceil(queries / Split::q_tile) * heads, static_cast<double>(shape.k.count()),
-                 shape.head_dim, 2 * slots, kernel.forward_minimum_fill->value);
+    const tiles::Split split = tiles::split_of(std::ceil(queries / tiles::Split::q_tile) * heads,
+                                               static_cast<double>(shape.k.count()), shape.head_dim,
+                                               2 * slots, kernel.forward_minimum_fill->value);
     if (split.pieces > 1) {
-      work = cut(work, split, queries, tile, masked);
-      tile = Split::q_tile;
+      work = tiles::cut(work, split, queries, tile, masked);
+      tile = tiles::Split::q_tile;
       of_kernel *= kernel.split_rate ? kernel.split_rate->value : 1.0;
       between = 0.5;
       // Another kernel adds up the pieces, which are written and read in fp32.
@@ -130,8 +130,8 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
   work.longest += overhead;
   // Only the forward's accumulators leave room for a second item on an SM.
   const double lone = forward && kernel.lone_item ? kernel.lone_item->value : 1.0;
-  const double rows = masked ? unequal_rows(work, slots, between, lone)
-                             : equal_rows(work.items, slots, work.total / work.items, lone);
+  const double rows = masked ? tiles::unequal_rows(work, slots, between, lone)
+                             : tiles::equal_rows(work.items, slots, work.total / work.items, lone);
   const FlopRate slot_rate =
       peak(shape.dtype) * (efficiency(of_kernel, shape.head_dim, value_dim(shape)) / slots);
   Seconds time = FlopCount(rows * tile * flops_per_pair(shape)) / slot_rate;
@@ -231,4 +231,4 @@ Seconds KernelCost::of(const OpBody& body, const Shapes& shapes) const {
       body);
 }
 
-}  // namespace spp::sim
+}  // namespace spp
