@@ -10,6 +10,7 @@
 #include "machine/nccl_tests.hpp"
 #include "runtime/calibrate/calibrate.hpp"
 #include "runtime/device/device.hpp"
+#include "samples/calibration.hpp"
 
 #include <optional>
 #include <string>
@@ -21,10 +22,10 @@ namespace spp::cli {
 
 /// The attention blocks of all legal plans of `problem` over `ranks`, forward and backward; blocks
 /// that a profile cannot tell apart (machine/attention_table) once.
-std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int ranks);
+std::vector<AttentionBlock> blocks_of_plans(const Problem& problem, int ranks);
 
 /// The block as the cost model names it.
-AttentionShape shape_of(const runtime::AttentionBlock& block);
+AttentionShape shape_of(const AttentionBlock& block);
 
 /// Messages of one scope. Rates are those that a call reaches when nobody shares cores, GPUs or
 /// NICs with it: the simulator lets ranks share them itself.
@@ -51,7 +52,7 @@ struct Sharing {
 };
 
 /// `scope`: "intra" or "inter". Nothing if no message of that scope was timed.
-std::optional<FittedTransport> fit_transport(const std::vector<runtime::Series>& series,
+std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
                                              std::string_view scope, const Sharing& sharing);
 
 /// How attention kernels fill a GPU or a core (machine/kernel_cost), as parts of its matrix rate.
@@ -64,28 +65,28 @@ struct FittedAttention {
   OfPhase forward, backward;
 };
 /// `kernel`: tiles, order and head dimensions; its efficiencies and times count for nothing.
-FittedAttention fit_attention(const std::vector<runtime::Series>& series,
-                              const AttentionKernelSpec& kernel, const GpuSpec& gpu, DType dtype);
+FittedAttention fit_attention(const std::vector<Series>& series, const AttentionKernelSpec& kernel,
+                              const GpuSpec& gpu, DType dtype);
 
 struct FittedMemory {
   Fitted bandwidth;   // of the fastest kernel
   Fitted efficiency;  // part of it that kernels around attention reach
   Fitted launch;      // seconds of an op in the executor
 };
-FittedMemory fit_memory(const std::vector<runtime::Series>& series);
+FittedMemory fit_memory(const std::vector<Series>& series);
 
 /// Peak by dtype, which no measured kernel exceeds: 1.1 times the fastest. Empty without samples.
-std::map<DType, Fitted> fit_peaks(const std::vector<runtime::Series>& series);
+std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series);
 
 struct ProfileInput {
   std::string name;
   std::string kernels;
   std::string comm;
   DType dtype = DType::fp32;
-  runtime::Calibration calibration;
-  std::optional<runtime::device::DeviceReport> device;  // none: ranks are cores
-  std::string topology;                                 // GPUs: which machine this is; "": not said
-  std::string emulated_links;                           // as --emulate-link had them; "": none
+  Calibration calibration;
+  std::optional<DeviceReport> device;  // none: ranks are cores
+  std::string topology;                // GPUs: which machine this is; "": not said
+  std::string emulated_links;          // as --emulate-link had them; "": none
 };
 /// "sp-plan/profile", with all raw samples. `environment` is of this process.
 Json profile_document(const ProfileInput& input);
@@ -94,7 +95,7 @@ Json profile_document(const ProfileInput& input);
 struct ProfileParts {
   std::string name;
   Json environment, nodes, machine;
-  std::vector<runtime::Series> series;  // as measured
+  std::vector<Series> series;  // as measured
 };
 Json profile_json(ProfileParts parts);
 
@@ -104,8 +105,7 @@ Json machine_of_gpus(const ProfileInput& input, const Numbers& numbers);
 
 /// Whether a machine of these GPUs can be described after the calibration; asked before it.
 /// InputError("--topology").
-void expect_describable(const runtime::device::DeviceReport& device, int ranks,
-                        const std::string& topology);
+void expect_describable(const DeviceReport& device, int ranks, const std::string& topology);
 
 /// Letters of the longest name of `gpu` in topologies/ that the driver's name for one contains.
 std::size_t name_in(const GpuSpec& gpu, std::string_view driver_name);
@@ -124,10 +124,5 @@ std::string nccl_table(const NcclProfile& profile, bool color);
 
 /// What it says, for people.
 std::string profile_table(const Json& profile, const ProfileInput& input, bool color);
-
-/// All series of a calibration, suite after suite, as they were measured.
-std::vector<runtime::Series> raw_series(const runtime::Calibration& calibration);
-/// At one pace (runtime/calibrate/pace.hpp): what constants are fitted to.
-std::vector<runtime::Series> all_series(const runtime::Calibration& calibration);
 
 }  // namespace spp::cli

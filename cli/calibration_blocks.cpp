@@ -6,7 +6,7 @@
 
 namespace spp::cli {
 
-AttentionShape shape_of(const runtime::AttentionBlock& b) {
+AttentionShape shape_of(const AttentionBlock& b) {
   return {.q = b.q,
           .k = b.k,
           .q_heads = b.q_heads,
@@ -34,9 +34,9 @@ sim::Cluster one_node(int ranks) {
 
 }  // namespace
 
-std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
+std::vector<AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
   const sim::Cluster cluster = one_node(ranks);
-  std::vector<runtime::AttentionBlock> blocks;
+  std::vector<AttentionBlock> blocks;
   std::set<AttentionKey> seen;
   Request request;
   request.problem = problem;
@@ -48,15 +48,15 @@ std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int
       const Schedule schedule = strategy.build(problem, plan, phase, request.build);
       const Problem& padded = schedule.problem;
       const auto add = [&](const auto& op) {
-        const runtime::AttentionBlock block{.phase = phase,
-                                            .q = op.q_tokens,
-                                            .k = op.k_tokens,
-                                            .q_heads = op.heads.count(),
-                                            .kv_heads = op.kv_heads.count(),
-                                            .head_dim = padded.head_dim,
-                                            .batch = padded.batch,
-                                            .mask = padded.mask,
-                                            .dtype = padded.dtype};
+        const AttentionBlock block{.phase = phase,
+                                   .q = op.q_tokens,
+                                   .k = op.k_tokens,
+                                   .q_heads = op.heads.count(),
+                                   .kv_heads = op.kv_heads.count(),
+                                   .head_dim = padded.head_dim,
+                                   .batch = padded.batch,
+                                   .mask = padded.mask,
+                                   .dtype = padded.dtype};
         if (seen.insert(key_of(shape_of(block))).second) {
           blocks.push_back(block);
         }

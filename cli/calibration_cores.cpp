@@ -6,8 +6,6 @@
 namespace spp::cli {
 namespace {
 
-using runtime::Series;
-
 /// Ranks that are alone in their node have no neighbours to measure.
 FittedTransport no_neighbours() {
   FittedTransport t;
@@ -61,7 +59,7 @@ AttentionKernelSpec kernel_of(const ProfileInput& input, const std::vector<Serie
 }
 
 Json core(const ProfileInput& input, const std::vector<Series>& series, const Numbers& numbers) {
-  const runtime::Hosts& hosts = input.calibration.hosts;
+  const Hosts& hosts = input.calibration.hosts;
   const FittedMemory memory = fit_memory(series);
   const std::map<DType, Fitted> peaks = peaks_of(series);
   GpuSpec gpu;
@@ -97,7 +95,7 @@ Json core(const ProfileInput& input, const std::vector<Series>& series, const Nu
 }  // namespace
 
 Json machine_of_cores(const ProfileInput& input, const Numbers& numbers) {
-  const runtime::Hosts& hosts = input.calibration.hosts;
+  const Hosts& hosts = input.calibration.hosts;
   const std::vector<Series> series = all_series(input.calibration);
   const Sharing sharing{.nodes = hosts.nodes(),
                         .per_node = hosts.per_node,

@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "cli/calibration.hpp"
 #include "machine/kernel_cost.hpp"
-#include "runtime/calibrate/pace.hpp"
+#include "samples/statistics.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -21,8 +21,6 @@
 
 namespace spp::cli {
 namespace {
-
-using runtime::Series;
 
 /// Messages from which on the rate, not the latency, is seen.
 constexpr double large_message = 64 << 10;
@@ -53,9 +51,9 @@ double usual_spread(const std::vector<const Series*>& list) {
   std::vector<double> spreads;
   spreads.reserve(list.size());
   for (const Series* s : list) {
-    spreads.push_back(runtime::spread_of(s->seconds));
+    spreads.push_back(spread_of(s->seconds));
   }
-  return spreads.empty() ? 0 : runtime::median_of(spreads);
+  return spreads.empty() ? 0 : median_of(spreads);
 }
 
 /// Lines through the medians, less `hop` seconds for each hop of a ring. A rank that copies its own
@@ -64,7 +62,7 @@ std::vector<LineSegment> segments_of(const std::vector<const Series*>& list, dou
                                      int own_hops = 0, double own_copy = 0) {
   std::vector<Sample> samples;
   for (const Series* s : list) {
-    const double median = runtime::median_of(s->seconds);
+    const double median = median_of(s->seconds);
     samples.push_back({.x = s->size * (1 + own_copy / std::max(1, s->ranks - 1)),
                        .seconds = std::max(median - hop * (s->ranks - own_hops), 0.05 * median)});
   }
@@ -103,8 +101,8 @@ Fitted hop_of(const std::vector<const Series*>& rings, int own_hops) {
   std::vector<const Series*> small;
   for (const Series* s : rings) {
     if (s->size <= small_message && s->ranks > own_hops) {
-      observations.push_back({.x = {static_cast<double>(s->ranks - own_hops)},
-                              .seconds = runtime::median_of(s->seconds)});
+      observations.push_back(
+          {.x = {static_cast<double>(s->ranks - own_hops)}, .seconds = median_of(s->seconds)});
       small.push_back(s);
     }
   }
@@ -142,7 +140,7 @@ double core_share(const std::vector<const Series*>& cpu, double rate_alone) {
   if (cpu.empty() || rate_alone <= 0) {
     return 1;
   }
-  return std::clamp(runtime::median_of(cpu.front()->seconds) * rate_alone, 0.01, 1.0);
+  return std::clamp(median_of(cpu.front()->seconds) * rate_alone, 0.01, 1.0);
 }
 
 /// NICs that a node seems to have: as many as ranks of it together reach one's rate.
@@ -217,7 +215,7 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
   if (sharing.hop > 0 && (t.hop.samples == 0 || one_size)) {
     t.hop = {.value = sharing.hop, .spread = 0, .samples = 0};
   } else if (t.hop.samples == 0 && !ring.empty()) {
-    t.hop = {.value = runtime::median_of(ring.front()->seconds),
+    t.hop = {.value = median_of(ring.front()->seconds),
              .spread = usual_spread(ring),
              .samples = count(ring)};
   }
@@ -260,7 +258,7 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
   }
   if (t.rate.value <= 0) {  // too small messages to see a rate
     for (const Series* s : ring) {
-      t.rate.value = std::max(t.rate.value, s->size / runtime::median_of(s->seconds));
+      t.rate.value = std::max(t.rate.value, s->size / median_of(s->seconds));
     }
   }
   t.rate.samples = std::ranges::max(t.samples);
@@ -273,9 +271,9 @@ std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series) {
   for (const Series& s : series) {
     if (s.block && !s.seconds.empty()) {
       Fitted& peak = peaks[s.block->dtype];
-      const double rate = runtime::flops_of(*s.block).value() / runtime::median_of(s.seconds);
+      const double rate = flops_of(*s.block).value() / median_of(s.seconds);
       peak.value = std::max(peak.value, peak_margin * rate);
-      peak.spread = std::max(peak.spread, std::min(0.2, runtime::spread_of(s.seconds)));
+      peak.spread = std::max(peak.spread, std::min(0.2, spread_of(s.seconds)));
       peak.samples += static_cast<std::int64_t>(s.seconds.size());
     }
   }
@@ -316,7 +314,7 @@ FittedAttention::OfPhase fit_phase(const std::vector<Series>& series, Phase phas
     const double more = KernelCost(gpu, with).attention(shape).count() - ideal;
     observations.push_back(
         {.x = {1, masked ? 0 : ideal, masked ? ideal : 0, more / static_cast<double>(overhead)},
-         .seconds = runtime::median_of(s.seconds)});
+         .seconds = median_of(s.seconds)});
     (masked ? any_causal : any_full) = true;
     samples += static_cast<std::int64_t>(s.seconds.size());
   }
@@ -361,7 +359,7 @@ FittedMemory fit_memory(const std::vector<Series>& series) {
   std::int64_t samples = 0;
   for (const Series& s : series) {
     if (s.suite == "elementwise" && s.size > 0 && !s.seconds.empty()) {
-      const double median = runtime::median_of(s.seconds);
+      const double median = median_of(s.seconds);
       observations.push_back({.x = {s.size}, .seconds = median});
       best = std::max(best, s.size / median);
       samples += static_cast<std::int64_t>(s.seconds.size());
@@ -375,26 +373,11 @@ FittedMemory fit_memory(const std::vector<Series>& series) {
                     .samples = samples};
   }
   if (const auto op = select(series, "elementwise", "op"); !op.empty()) {
-    m.launch = {.value = std::max(least_seconds, runtime::median_of(op.front()->seconds)),
+    m.launch = {.value = std::max(least_seconds, median_of(op.front()->seconds)),
                 .spread = usual_spread(op),
                 .samples = count(op)};
   }
   return m;
-}
-
-std::vector<Series> raw_series(const runtime::Calibration& calibration) {
-  std::vector<Series> all;
-  for (const std::string_view suite : runtime::calibration_suites) {
-    if (const auto it = calibration.series.find(std::string(suite));
-        it != calibration.series.end()) {
-      all.insert(all.end(), it->second.begin(), it->second.end());
-    }
-  }
-  return all;
-}
-
-std::vector<Series> all_series(const runtime::Calibration& calibration) {
-  return runtime::at_one_pace(raw_series(calibration));
 }
 
 }  // namespace spp::cli

@@ -12,9 +12,6 @@
 namespace spp::cli {
 namespace {
 
-using runtime::Series;
-using runtime::device::DeviceReport;
-
 struct KnownGpu {
   GpuSpec gpu;
   bool same = false;  // the very GPU, not only its generation
@@ -320,7 +317,7 @@ void expect_describable(const DeviceReport& device, int ranks, const std::string
 }
 
 Json machine_of_gpus(const ProfileInput& input, const Numbers& numbers) {
-  const runtime::Hosts& hosts = input.calibration.hosts;
+  const Hosts& hosts = input.calibration.hosts;
   const DeviceReport& device = *input.device;
   const std::vector<Series> series = all_series(input.calibration);
   const KnownGpu known = known_gpu(device, input.topology);

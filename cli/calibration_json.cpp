@@ -99,7 +99,7 @@ Json transport_json(const FittedTransport& t, const TransportWords& words, const
   return json;
 }
 
-void put_links(Json& machine, const MachineSpec& known, const std::vector<runtime::Series>& series,
+void put_links(Json& machine, const MachineSpec& known, const std::vector<Series>& series,
                Sharing sharing, const Numbers& numbers) {
   if (sharing.per_node > known.gpus_per_node.value) {
     throw InputError("--topology",

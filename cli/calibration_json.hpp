@@ -23,7 +23,7 @@ Json transport_json(const FittedTransport& t, const TransportWords& words, const
 /// Links of a machine that topologies/ describe: measured segments, in the place of its own, as
 /// parts of its nominal rates. `machine`: `known` as a document. InputError("--topology") if it has
 /// fewer GPUs than ranks of a node were measured.
-void put_links(Json& machine, const MachineSpec& known, const std::vector<runtime::Series>& series,
+void put_links(Json& machine, const MachineSpec& known, const std::vector<Series>& series,
                Sharing sharing, const Numbers& numbers);
 
 /// `inter` of a machine of which nothing is known but the fit; `per_node` ranks share its NICs.

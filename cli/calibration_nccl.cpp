@@ -11,8 +11,6 @@
 namespace spp::cli {
 namespace {
 
-using runtime::Series;
-
 /// A test as one of our own would be. Between nodes a series is of a rank of each node, by what
 /// goes through that rank's NIC: of a ring collective its part, since there are as many rings as a
 /// node has ranks; of an all-to-all what is for other nodes. `hop`: of a ring inside a node.

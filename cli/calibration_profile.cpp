@@ -3,7 +3,8 @@
 #include "cli/calibration.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_run.hpp"
-#include "runtime/calibrate/pace.hpp"
+#include "samples/pace.hpp"
+#include "samples/statistics.hpp"
 
 #include <sys/utsname.h>
 
@@ -14,9 +15,7 @@
 namespace spp::cli {
 namespace {
 
-using runtime::Series;
-
-void add_gpus(Json& environment, const runtime::device::DeviceReport& device) {
+void add_gpus(Json& environment, const DeviceReport& device) {
   const auto text = [&](std::string_view key, const std::string& value) {
     if (!value.empty()) {
       environment[std::string(key)] = value;
@@ -38,7 +37,7 @@ void add_gpus(Json& environment, const runtime::device::DeviceReport& device) {
 }
 
 Json environment_of(const ProfileInput& input) {
-  const runtime::Hosts& hosts = input.calibration.hosts;
+  const Hosts& hosts = input.calibration.hosts;
   utsname system{};
   uname(&system);
   Json json = {{"cpu", runtime::cpu_model()},
@@ -70,12 +69,12 @@ Json attention_of(const std::vector<Series>& series, std::string_view what, cons
       continue;
     }
     Json entry = {{"kernels", kernels}};
-    const Json json = runtime::to_json(s);
+    const Json json = to_json(s);
     for (const auto& [key, value] : json.at("block").items()) {
       entry[key] = value;
     }
-    entry["median_s"] = rounded(runtime::median_of(s.seconds));
-    entry["spread"] = rounded(std::clamp(runtime::spread_of(s.seconds), 0.0, 2.0));
+    entry["median_s"] = rounded(median_of(s.seconds));
+    entry["spread"] = rounded(std::clamp(spread_of(s.seconds), 0.0, 2.0));
     entry["n"] = s.seconds.size();
     list.push_back(std::move(entry));
   }
@@ -91,7 +90,7 @@ Json profile_json(ProfileParts parts) {
   json["environment"] = std::move(parts.environment);
   json["nodes"] = std::move(parts.nodes);
   const Json& kernels = parts.machine.at("gpu").at("generation").at("kernel");
-  const std::vector<Series> series = runtime::at_one_pace(parts.series);
+  const std::vector<Series> series = at_one_pace(parts.series);
   json["attention"] = attention_of(series, "attention", kernels);
   if (Json pace = attention_of(series, "pace", kernels); !pace.empty()) {
     json["pace"] = std::move(pace.front());
@@ -100,7 +99,7 @@ Json profile_json(ProfileParts parts) {
   json["other"] = Json::array();
   Json& samples = json["samples"] = Json::array();
   for (const Series& s : parts.series) {
-    samples.push_back(runtime::to_json(s));
+    samples.push_back(to_json(s));
   }
   return json;
 }

@@ -3,10 +3,10 @@
 #
 #   base <- schedule <- machine <- sim <- planner <- regress <- cli               (left knows nothing of right)
 #           schedule <- transformer, parallel <- planner
-#           schedule <- runtime                          <- cli
+#           schedule <- samples <- runtime               <- cli
 #
 # In this order; a folder may name only folders that stand above it, so there can be no cycle.
-set(SPP_LAYERS base schedule transformer parallel machine sim planner regress runtime cli)
+set(SPP_LAYERS base schedule transformer parallel machine sim planner regress samples runtime cli)
 set(SPP_MAY_USE_base "")
 set(SPP_MAY_USE_schedule base)
 set(SPP_MAY_USE_transformer base schedule)
@@ -15,8 +15,9 @@ set(SPP_MAY_USE_machine base schedule)
 set(SPP_MAY_USE_sim base schedule machine)
 set(SPP_MAY_USE_planner base schedule transformer parallel machine sim)
 set(SPP_MAY_USE_regress base schedule transformer parallel machine sim planner)
-set(SPP_MAY_USE_runtime base schedule)
-set(SPP_MAY_USE_cli base schedule transformer parallel machine sim planner regress runtime)
+set(SPP_MAY_USE_samples base schedule)
+set(SPP_MAY_USE_runtime base schedule samples)
+set(SPP_MAY_USE_cli base schedule transformer parallel machine sim planner regress samples runtime)
 
 set(spp_seen "")
 foreach(layer IN LISTS SPP_LAYERS)

@@ -10,7 +10,7 @@
 #include "cli/limits.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
-#include "runtime/calibrate/pace.hpp"
+#include "samples/statistics.hpp"
 
 #include <sched.h>
 #include <unistd.h>
@@ -87,7 +87,7 @@ struct Request {
                 {"mask", to_string(problem.mask)},
                 {"seq", lengths}};
     if (engines != nullptr) {
-      const runtime::device::DeviceReport gpus = engines->report();
+      const DeviceReport gpus = engines->report();
       key["gpu"] = gpus.gpu;
       key["driver"] = gpus.driver;
       key["ranks_per_gpu"] = gpus.ranks_per_gpu;
@@ -98,8 +98,7 @@ struct Request {
 };
 
 std::vector<std::string> read_suites(const Arguments& arguments) {
-  std::vector<std::string> known(runtime::calibration_suites.begin(),
-                                 runtime::calibration_suites.end());
+  std::vector<std::string> known(calibration_suites.begin(), calibration_suites.end());
   const auto text = arguments.find("suite");
   if (!text) {
     return known;
@@ -225,7 +224,7 @@ Request read_request(const Arguments& arguments) {
 // ---- what an interrupted calibration has left
 // -------------------------------------------------------------------------------------------
 
-using SamplesBySuite = std::map<std::string, std::vector<runtime::Series>>;
+using SamplesBySuite = std::map<std::string, std::vector<Series>>;
 
 /// What is measured, and what of it lies in FILE.partial for a next start.
 class Checkpoint {
@@ -247,7 +246,7 @@ class Checkpoint {
     }
     return missing;
   }
-  void add(const std::string& suite, const std::vector<runtime::Series>& series) {
+  void add(const std::string& suite, const std::vector<Series>& series) {
     samples_[suite] = series;
     saving_ = saving_ && save();
   }
@@ -266,8 +265,8 @@ class Checkpoint {
     json["suites"] = Json::object();
     for (const auto& [suite, list] : samples_) {
       Json& series = json["suites"][suite] = Json::array();
-      for (const runtime::Series& s : list) {
-        series.push_back(runtime::to_json(s));
+      for (const Series& s : list) {
+        series.push_back(to_json(s));
       }
     }
     try {
@@ -297,7 +296,7 @@ class Checkpoint {
     for (const std::string& suite : request_.suites) {
       if (const auto list = suites.find(suite)) {
         for (const JsonView& series : list->elements()) {
-          samples_[suite].push_back(runtime::read_series(series));
+          samples_[suite].push_back(read_series(series));
         }
         found.push_back(suite);
       }
@@ -335,18 +334,18 @@ class Checkpoint {
 };
 
 /// What makes predictions worse than they could be. `blocks`: those that were to be measured.
-void warn_of_attention(const std::vector<runtime::Series>& series, std::size_t blocks) {
+void warn_of_attention(const std::vector<Series>& series, std::size_t blocks) {
   constexpr double often = 0.25;  // medians pass over less
   const auto measured = static_cast<std::size_t>(
-      std::ranges::count(series, std::string_view("attention"), &runtime::Series::what));
+      std::ranges::count(series, std::string_view("attention"), &Series::what));
   if (measured < blocks) {
     complain(
         fmt::format("warning: {} of the {} attention blocks of plans were left out for want of "
                     "time or memory and will be interpolated: a larger --budget measures more",
                     blocks - measured, blocks));
   }
-  for (const runtime::Series& s : series) {
-    if (const double part = s.what == "pace" ? runtime::slow_part(s.seconds) : 0; part > often) {
+  for (const Series& s : series) {
+    if (const double part = s.what == "pace" ? slow_part(s.seconds) : 0; part > often) {
       complain(
           fmt::format("warning: in {:.0f} % of the samples of its pace this machine computed "
                       "more than 10 % slower than usual: other work, or a clock that changes; "
@@ -357,12 +356,12 @@ void warn_of_attention(const std::vector<runtime::Series>& series, std::size_t b
 }
 
 /// The blocks of all plans over all lengths.
-std::vector<runtime::AttentionBlock> blocks_of(const Request& r) {
-  std::vector<runtime::AttentionBlock> blocks;
+std::vector<AttentionBlock> blocks_of(const Request& r) {
+  std::vector<AttentionBlock> blocks;
   for (const std::int64_t length : r.lengths) {
     Problem problem = r.problem;
     problem.seq = length;
-    for (const runtime::AttentionBlock& block : blocks_of_plans(problem, r.ranks)) {
+    for (const AttentionBlock& block : blocks_of_plans(problem, r.ranks)) {
       if (std::ranges::find(blocks, block) == blocks.end()) {
         blocks.push_back(block);
       }
@@ -384,7 +383,7 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
   m.timeout = r.timeout;
   if (r.engines != nullptr) {
     constexpr std::int64_t caches = 3;  // full of other things, and nothing is left of the operands
-    const runtime::device::DeviceReport gpu = r.engines->report();
+    const DeviceReport gpu = r.engines->report();
     m.ranks_per_device = gpu.ranks_per_gpu;
     m.split_devices = gpu.split || gpu.ranks_per_gpu == 1;
     m.cold = gpu.l2.value() > 0 ? caches * gpu.l2.value() : m.cold;
@@ -393,7 +392,7 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
   if (std::ranges::find(r.suites, "attention") != r.suites.end()) {
     m.blocks = blocks_of(r);
   }
-  m.ended = [&done](const std::string& suite, const std::vector<runtime::Series>& series) {
+  m.ended = [&done](const std::string& suite, const std::vector<Series>& series) {
     done.add(suite, series);
   };
   return m;

@@ -10,13 +10,12 @@
 
 using namespace spp;
 using Catch::Approx;
-using runtime::Series;
 using spp::test::message_of;
 
 namespace {
 
-runtime::device::DeviceReport h200(int ranks, int ranks_per_gpu) {
-  runtime::device::DeviceReport device;
+DeviceReport h200(int ranks, int ranks_per_gpu) {
+  DeviceReport device;
   device.gpu = "NVIDIA H200";
   device.gpus = ranks / ranks_per_gpu;
   device.ranks_per_gpu = ranks_per_gpu;
@@ -55,14 +54,14 @@ cli::ProfileInput measured(int nodes, int per_node, int ranks_per_gpu, const Rat
   input.comm = ranks_per_gpu > 1 ? "inproc" : "nccl";
   input.dtype = DType::bf16;
   input.device = h200(ranks, ranks_per_gpu);
-  runtime::Calibration& c = input.calibration;
+  Calibration& c = input.calibration;
   c.complete = true;
   for (int i = 0; i < nodes; ++i) {
     c.hosts.names.push_back("host" + std::to_string(i));
   }
   c.hosts.per_node = per_node;
   const auto message = [&](double bytes) { return 8e-6 + bytes / rates.message; };
-  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+  for (const std::int64_t size : message_sizes(16 << 20)) {
     const auto bytes = static_cast<double>(size);
     auto& links = c.series["links"];
     auto& collectives = c.series["collectives"];
@@ -92,16 +91,16 @@ cli::ProfileInput measured(int nodes, int per_node, int ranks_per_gpu, const Rat
   c.series["elementwise"].push_back(series("elementwise", "op", "", 1, ranks_per_gpu, 0, 3e-6));
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     for (const std::int64_t n : {2048, 4096, 8192, 16384}) {
-      const runtime::AttentionBlock block{.phase = phase,
-                                          .q = TokenSet({.begin = 0, .count = n}),
-                                          .k = TokenSet({.begin = 0, .count = n}),
-                                          .q_heads = 33,
-                                          .kv_heads = 33,
-                                          .head_dim = 128,
-                                          .mask = {.kind = MaskKind::full},
-                                          .dtype = DType::bf16};
+      const AttentionBlock block{.phase = phase,
+                                 .q = TokenSet({.begin = 0, .count = n}),
+                                 .k = TokenSet({.begin = 0, .count = n}),
+                                 .q_heads = 33,
+                                 .kv_heads = 33,
+                                 .head_dim = 128,
+                                 .mask = {.kind = MaskKind::full},
+                                 .dtype = DType::bf16};
       Series s = series("attention", "attention", "", 1, ranks_per_gpu, 0,
-                        runtime::flops_of(block).value() / rates.flops);
+                        flops_of(block).value() / rates.flops);
       s.block = block;
       c.series["attention"].push_back(std::move(s));
     }
@@ -182,8 +181,7 @@ TEST_CASE("emulated nodes have a network, a link for every rank") {
 }
 
 TEST_CASE("GPUs that no machine describes are refused where it takes one") {
-  const auto refused = [](const runtime::device::DeviceReport& device,
-                          const std::string& topology) {
+  const auto refused = [](const DeviceReport& device, const std::string& topology) {
     return message_of<InputError>([&] { cli::expect_describable(device, 8, topology); });
   };
   auto device = h200(8, 1);

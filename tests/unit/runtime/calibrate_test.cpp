@@ -17,8 +17,6 @@
 
 using namespace spp;
 using Catch::Approx;
-using runtime::AttentionBlock;
-using runtime::Series;
 
 namespace {
 
@@ -38,7 +36,7 @@ Series message(std::string suite, std::string what, double bytes, double seconds
 /// a byte costs `cpu` seconds of its core.
 std::vector<Series> exchanges(double latency, double rate, double alone, double cpu) {
   std::vector<Series> series;
-  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+  for (const std::int64_t size : message_sizes(16 << 20)) {
     const auto bytes = static_cast<double>(size);
     series.push_back(message("links", "ring", bytes, latency + bytes / rate, 4, 4));
     series.push_back(message("links", "pair", bytes, latency + bytes / alone, 2, 2));
@@ -108,7 +106,7 @@ TEST_CASE("a node's ranks share its link, unless it was the cores that slowed th
   // 2 nodes of 2 ranks on 2 cores. One rank of each node reaches 60e6 B/s; all together less.
   const auto nics = [](double cpu, double together) {
     std::vector<Series> series = exchanges(30e-6, 60e6, 60e6, cpu);
-    for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+    for (const std::int64_t size : message_sizes(16 << 20)) {
       const auto bytes = static_cast<double>(size);
       series.push_back(message("links", "pairs", bytes, 30e-6 + bytes / together, 2, 4));
     }
@@ -133,7 +131,7 @@ TEST_CASE("rates are those without sharing of a GPU") {
   // 0.25e12 of its collective, 4 times slower.
   std::vector<Series> series = exchanges(5e-6, 0.25e12, 1e12, 0);
   series.pop_back();  // a GPU has no core time
-  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+  for (const std::int64_t size : message_sizes(16 << 20)) {
     const auto bytes = static_cast<double>(size);
     series.push_back(message("collectives", "all_to_all", bytes, 5e-6 + bytes / 0.25e12, 8, 8));
   }
@@ -153,7 +151,7 @@ TEST_CASE("a transport that was not measured is not made up") {
 TEST_CASE("rings' steps are told from their start") {
   // All-gathers of 2 and 4 ranks: a step costs 3 us.
   std::vector<Series> series = exchanges(3e-6, 1e9, 1e9, 1e-9);
-  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
+  for (const std::int64_t size : message_sizes(16 << 20)) {
     for (const int ranks : {2, 4}) {
       const auto bytes = static_cast<double>(size);
       series.push_back(
@@ -182,7 +180,7 @@ TEST_CASE("attention fits give efficiencies and startup back") {
                                  .kv_heads = 4,
                                  .head_dim = 64,
                                  .mask = {.kind = MaskKind::full}};
-      const double seconds = 20e-6 + runtime::flops_of(block).value() / (0.8 * 1e11);
+      const double seconds = 20e-6 + flops_of(block).value() / (0.8 * 1e11);
       series.push_back({.suite = "attention",
                         .what = "attention",
                         .scope = "",
@@ -198,24 +196,6 @@ TEST_CASE("attention fits give efficiencies and startup back") {
     CHECK(phase->full.value == Approx(0.8).epsilon(0.02));
     CHECK(phase->startup.value == Approx(20e-6).epsilon(0.2));
   }
-}
-
-TEST_CASE("a series survives being written and read") {
-  Series s = message("links", "pair", 64, 1.25e-6, 2, 2);
-  s.block = AttentionBlock{.phase = Phase::backward,
-                           .q = TokenSet({.begin = 0, .count = 8}, {.begin = 24, .count = 8}),
-                           .k = TokenSet({.begin = 3, .count = 8, .stride = 4}),
-                           .q_heads = 4,
-                           .kv_heads = 2,
-                           .head_dim = 32,
-                           .batch = 3,
-                           .mask = {.kind = MaskKind::window, .window = 5},
-                           .dtype = DType::bf16};
-  const Json json = runtime::to_json(s);
-  const Series back = runtime::read_series(JsonView(json, "test"));
-  CHECK(back.what == s.what);
-  CHECK(back.seconds == s.seconds);
-  CHECK(back.block == s.block);
 }
 
 TEST_CASE("blocks of plans are told apart once") {
@@ -239,13 +219,6 @@ TEST_CASE("the first few of many probes are spread over all") {
 }
 
 // Deviations 0.3 0.2 0.1 0 0.1 0.2 0.3 from a median of 2: their median is 0.2, a tenth of it.
-TEST_CASE("the error of a median falls with the number of samples") {
-  CHECK(runtime::error_of_median({}) == 0);
-  CHECK(runtime::error_of_median({3, 3, 3}) == 0);
-  CHECK(runtime::error_of_median({1.7, 1.8, 1.9, 2, 2.1, 2.2, 2.3}) ==
-        Approx(1.2533 * 1.4826 * 0.1 / std::sqrt(7)));
-}
-
 TEST_CASE("blocks are measured until their medians are known well, or very often") {
   runtime::CalibrationRequest request;
   request.transport = &runtime::transports::by_name("inproc", "test");
@@ -256,14 +229,14 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
   request.blocks.resize(2);
   request.suites = {"attention"};
   request.budget = test::patient(Seconds(60));  // far more than it takes
-  const runtime::Calibration calibration = runtime::calibrate(request);
+  const Calibration calibration = runtime::calibrate(request);
   std::size_t blocks = 0;
   for (const Series& s : calibration.series.at("attention")) {
     if (s.what == "attention") {
       ++blocks;
       CHECK(s.seconds.size() >= 7);
       CHECK(s.pace.size() == s.seconds.size());
-      CHECK((runtime::error_of_median(runtime::over_pace(s)) <= 0.01 || s.seconds.size() >= 64));
+      CHECK((error_of_median(over_pace(s)) <= 0.01 || s.seconds.size() >= 64));
     }
   }
   CHECK(blocks == request.blocks.size());
@@ -298,29 +271,6 @@ TEST_CASE("the pace of a machine is that of the ranks that have a core") {
   CHECK(slowest.pace.front() == Approx((all[2] + all[3] + all[4] + all[5]) / 4));
 }
 
-TEST_CASE("times of kernels are scaled to the usual pace") {
-  Series pace = message("attention", "pace", 0, 1, 1, 2);
-  pace.seconds = {1, 1.5, 1};
-  Series slow_once = pace;
-  slow_once.what = "attention";
-  slow_once.seconds = {20, 30, 22};
-  slow_once.pace = pace.seconds;
-  Series message_time = pace;
-  message_time.what = "ring";
-  const auto scaled = runtime::at_one_pace({pace, slow_once, message_time});
-  CHECK(scaled[0].seconds == pace.seconds);
-  CHECK(scaled[1].seconds == std::vector<double>{20, 20, 22});
-  CHECK(scaled[2].seconds == message_time.seconds);
-  CHECK(runtime::at_one_pace({slow_once}).front().seconds == slow_once.seconds);
-
-  const Json json = runtime::to_json(slow_once);
-  CHECK(runtime::read_series(JsonView(json, "part")).pace == slow_once.pace);
-  Json short_of_one = json;
-  short_of_one["pace"].erase(0);
-  CHECK_THROWS_WITH(runtime::read_series(JsonView(short_of_one, "part")),
-                    Catch::Matchers::ContainsSubstring("has not as many samples"));
-}
-
 TEST_CASE("ranks that keep to the same core have none of their own but the first") {
   cpu_set_t allowed;
   REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
@@ -340,12 +290,6 @@ TEST_CASE("ranks that keep to the same core have none of their own but the first
     own[rank] = runtime::has_own_core(transport) ? 1 : 0;
   });
   CHECK(own == std::vector<char>{1, 0, cores.size() > 1 ? char{1} : char{0}});
-}
-
-TEST_CASE("slow stretches of a machine show in its pace") {
-  CHECK(runtime::slow_part({}) == 0);
-  CHECK(runtime::slow_part({1, 1, 1, 1.05}) == 0);
-  CHECK(runtime::slow_part({1, 1, 1.5, 1, 1.2}) == Approx(0.4));
 }
 
 TEST_CASE("a short calibration of two threads gives a profile to plan with") {
@@ -373,7 +317,7 @@ TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   CHECK(profile.machine.gpus_per_node.value == 2);
   CHECK_FALSE(profile.machine.gpu.measured.empty());
   REQUIRE(profile.machine.gpu.pace.has_value());
-  CHECK(profile.machine.gpu.pace->q == runtime::pace_block(problem.dtype).q);
+  CHECK(profile.machine.gpu.pace->q == pace_block(problem.dtype).q);
   CHECK(profile.machine.host.has_value());
 
   const sim::Cluster cluster(profile.machine, 1, 2);

@@ -1,14 +1,12 @@
-#include "runtime/calibrate/samples.hpp"
+#include "runtime/calibrate/measure.hpp"
 
 #include "base/error.hpp"
-#include "base/parse.hpp"
 #include "runtime/comm/packed.hpp"
 #include "runtime/kernels/convert.hpp"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 
 namespace spp::runtime {
@@ -23,31 +21,6 @@ double seconds_since(Clock::time_point start) {
 /// A number that no sample is: this rank was not active.
 constexpr double absent = -1;
 
-Json block_json(const AttentionBlock& b) {
-  return {
-      {"phase", to_string(b.phase)}, {"dtype", to_string(b.dtype)}, {"batch", b.batch},
-      {"q_heads", b.q_heads},        {"kv_heads", b.kv_heads},      {"head_dim", b.head_dim},
-      {"mask", to_string(b.mask)},   {"q_tokens", to_string(b.q)},  {"k_tokens", to_string(b.k)}};
-}
-
-AttentionBlock read_block(const JsonView& view) {
-  constexpr std::int64_t most = 1 << 20;
-  const auto word = [&](std::string_view key, auto parse) {
-    const JsonView member = view.at(key);
-    return parse(member.string(), member.where());
-  };
-  const auto count = [&](std::string_view key) { return view.at(key).integer(1, most); };
-  return {.phase = word("phase", parse_phase),
-          .q = word("q_tokens", parse_token_set),
-          .k = word("k_tokens", parse_token_set),
-          .q_heads = static_cast<int>(count("q_heads")),
-          .kv_heads = static_cast<int>(count("kv_heads")),
-          .head_dim = static_cast<int>(count("head_dim")),
-          .batch = count("batch"),
-          .mask = word("mask", parse_mask),
-          .dtype = word("dtype", parse_dtype)};
-}
-
 /// One measurement: rounds of samples until they agree.
 class Measurement {
  public:
@@ -58,20 +31,19 @@ class Measurement {
   std::vector<double> run() {
     (void)sample(1);  // first touch of memory, first use of a connection
     const double once = patient_.once > Seconds(0) ? patient_.once.count() : slowest(sample(1));
-    if (once * patient_.least > patient_.longest.count()) {
+    if (patient_.leaves_out(once)) {
       return {};
     }
-    const double wanted = patient_.sample.count() / std::max(once, 1e-9);
-    const int repetitions = static_cast<int>(std::clamp(std::ceil(wanted), 1.0, 1024.0));
+    const int repetitions = patient_.repetitions(once);
     std::vector<double> all;
     for (int taken = 0; taken < patient_.most;) {
-      const int round = taken < patient_.least ? patient_.least - taken : 4;
+      const int round = patient_.round(taken);
       std::vector<double> mine;
       for (int i = 0; i < round; ++i) {
         mine.push_back(sample(repetitions));
       }
       taken += round;
-      if (collect(mine, all) || spread_of(all) < patient_.spread) {
+      if (collect(mine, all) || patient_.satisfied_with(all)) {
         break;
       }
     }
@@ -134,80 +106,10 @@ class Measurement {
 
 }  // namespace
 
-FlopCount flops_of(const AttentionBlock& b) {
-  return FlopCount(static_cast<double>(allowed_pairs(b.q, b.k, b.mask)) * b.q_heads *
-                   static_cast<double>(b.batch) * b.head_dim *
-                   (b.phase == Phase::forward ? 4.0 : 10.0));
-}
-
 double core_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-double median_of(std::vector<double> values) {
-  ensure(!values.empty(), "the median of nothing");
-  std::ranges::sort(values);
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-double spread_of(const std::vector<double>& values) {
-  if (values.empty()) {
-    return 0;
-  }
-  const double middle = median_of(values);
-  std::vector<double> deviations;
-  for (const double v : values) {
-    deviations.push_back(std::abs(v - middle));
-  }
-  return middle > 0 ? median_of(deviations) / middle : 0;
-}
-
-double error_of_median(const std::vector<double>& values) {
-  const auto n = static_cast<double>(std::max<std::size_t>(1, values.size()));
-  return 1.2533 * 1.4826 * spread_of(values) / std::sqrt(n);
-}
-
-Json to_json(const Series& s) {
-  Json json = {{"suite", s.suite},   {"what", s.what},  {"scope", s.scope},    {"ranks", s.ranks},
-               {"active", s.active}, {"bytes", s.size}, {"seconds", s.seconds}};
-  if (!s.pace.empty()) {
-    json["pace"] = s.pace;
-  }
-  if (s.block) {
-    json["block"] = block_json(*s.block);
-  }
-  return json;
-}
-
-Series read_series(const JsonView& view) {
-  constexpr std::int64_t most_ranks = 1 << 20;
-  view.allow_only(
-      {"suite", "what", "scope", "ranks", "active", "bytes", "seconds", "pace", "block"});
-  Series s;
-  s.suite = view.at("suite").string();
-  s.what = view.at("what").string();
-  s.scope = view.at("scope").string();
-  s.ranks = static_cast<int>(view.at("ranks").integer(1, most_ranks));
-  s.active = static_cast<int>(view.at("active").integer(1, most_ranks));
-  s.size = view.at("bytes").number(0, most_bytes.as_double());
-  for (const JsonView& seconds : view.at("seconds").elements()) {
-    s.seconds.push_back(seconds_from(seconds.number(), "s", seconds.where()).count());
-  }
-  if (const auto pace = view.find("pace")) {
-    for (const JsonView& seconds : pace->elements()) {
-      s.pace.push_back(measured_from(seconds.number(), "s", seconds.where()).count());
-    }
-    if (s.pace.size() != s.seconds.size()) {
-      pace->fail("has not as many samples as 'seconds'");
-    }
-  }
-  if (const auto block = view.find("block")) {
-    s.block = read_block(*block);
-  }
-  return s;
 }
 
 std::vector<std::vector<double>> all_gather_numbers(Transport& transport,
@@ -222,14 +124,6 @@ std::vector<std::vector<double>> all_gather_numbers(Transport& transport,
 std::vector<double> measure(Transport& transport, const Patient& patient, Samples samples,
                             bool active, const std::function<void(int)>& work) {
   return Measurement(transport, patient, samples, active, work).run();
-}
-
-std::vector<std::int64_t> message_sizes(std::int64_t largest) {
-  std::vector<std::int64_t> sizes{8};
-  for (std::int64_t size = 64; size <= largest; size *= 4) {
-    sizes.push_back(size);
-  }
-  return sizes;
 }
 
 void fill_numbers(const Rows& rows, float middle, float reach) {
