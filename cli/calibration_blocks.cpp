@@ -1,22 +1,12 @@
 // Which attention blocks a calibration measures: those that legal plans produce.
-#include "cli/calibration.hpp"
+#include "cli/calibration_blocks.hpp"
+
+#include "calibrate/fit.hpp"
 #include "planner/plan.hpp"
 
 #include <set>
 
 namespace spp::cli {
-
-AttentionShape shape_of(const AttentionBlock& b) {
-  return {.q = b.q,
-          .k = b.k,
-          .q_heads = b.q_heads,
-          .kv_heads = b.kv_heads,
-          .head_dim = b.head_dim,
-          .batch = b.batch,
-          .mask = b.mask,
-          .dtype = b.dtype,
-          .phase = b.phase};
-}
 
 namespace {
 
@@ -57,7 +47,7 @@ std::vector<AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
                                    .batch = padded.batch,
                                    .mask = padded.mask,
                                    .dtype = padded.dtype};
-        if (seen.insert(key_of(shape_of(block))).second) {
+        if (seen.insert(key_of(calibrate::shape_of(block))).second) {
           blocks.push_back(block);
         }
       };

@@ -1,6 +1,7 @@
 // A calibration for people: links and collectives with latency and rate by size, attention rates,
 // and what was noisy.
-#include "cli/calibration.hpp"
+#include "cli/calibration_table.hpp"
+
 #include "cli/human.hpp"
 #include "cli/output.hpp"
 #include "cli/report_run.hpp"
@@ -124,7 +125,7 @@ Table small_kernels(const std::vector<Series>& series) {
 
 }  // namespace
 
-std::string profile_table(const Json& profile, const ProfileInput& input, bool color) {
+std::string profile_table(const Json& profile, const calibrate::ProfileInput& input, bool color) {
   const Style style{.color = color};
   const std::vector<Series> series = all_series(input.calibration);
   const Hosts& hosts = input.calibration.hosts;
@@ -148,6 +149,29 @@ std::string profile_table(const Json& profile, const ProfileInput& input, bool c
                              "machine, or ranks that share cores.\n",
                              unsteady, percent(noisy))
                        : ", none of them noisy.\n";
+  return text;
+}
+
+std::string nccl_table(const calibrate::NcclProfile& profile, bool color) {
+  const Style style{.color = color};
+  Table table;
+  table.rows.push_back(
+      {"  test", "hosts", "ranks", "smallest", "takes", "largest", "sent by a rank"});
+  table.right = {false, true, true, true, true, true, true};
+  for (const NcclTest& t : profile.tests) {
+    const auto [least, most] = std::ranges::minmax(t.rows, {}, &NcclTest::Row::size);
+    table.rows.push_back({"  " + t.name, fmt::format("{}", t.hosts.size()),
+                          fmt::format("{}", t.ranks()), human(Bytes(least.size)),
+                          human(Seconds(least.seconds)), human(Bytes(most.size)),
+                          human(Bandwidth(sent_by_rank(t, most.size) / most.seconds))});
+  }
+  std::string text =
+      style.bold(fmt::format("Links of {}, by NCCL's tests",
+                             profile.document.at("machine").at("name").get<std::string>())) +
+      "\n";
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
   return text;
 }
 

@@ -123,12 +123,6 @@ Json to_json(const std::vector<Assumption>& assumptions) {
   return list;
 }
 
-Json document(std::string_view kind) {
-  return {{"format", fmt::format("sp-plan/{}", kind)},
-          {"format_version", "1.0"},
-          {"tool_version", fmt::format("{} ({})", version(), commit())}};
-}
-
 Json to_json(const SequencePlan& plan, int zero, Recompute recompute) {
   Json order = Json::array();
   for (const Axis axis : axes_of(plan)) {

@@ -1,6 +1,7 @@
 // Results as documents: what docs/schema/*.schema.json describe. Names carry their unit.
 #pragma once
 
+#include "base/document.hpp"
 #include "cli/request.hpp"
 #include "schedule/coverage.hpp"
 
@@ -9,9 +10,6 @@
 #include <vector>
 
 namespace spp::cli {
-
-/// {"format": "sp-plan/<kind>", "format_version", "tool_version"}: how every document begins.
-Json document(std::string_view kind);
 
 Json to_json(const SequencePlan& plan, int zero, Recompute recompute);
 Json to_json(const Candidate& candidate);

@@ -165,10 +165,6 @@ std::string device_text(const DeviceReport& device) {
   return text;
 }
 
-std::string cuda_version(int number) {
-  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
-}
-
 PhaseTimes times_of(const Timeline& timeline) {
   std::map<Rank, PhaseTimes> ranks;
   for (const TimelineEvent& e : timeline.events) {

@@ -34,8 +34,6 @@ PhaseTimes times_of(const Timeline& timeline);
 
 /// "on 1 x NVIDIA H200, 8 ranks a GPU with 16 SMs each"
 std::string device_text(const DeviceReport& device);
-/// 13000 is "13.0".
-std::string cuda_version(int number);
 
 /// Adds up both phases.
 struct MeasuredTimes {

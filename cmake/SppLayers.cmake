@@ -1,12 +1,16 @@
 # The direction of dependence: what each folder may link and include. Read by spp_library at configure
 # time and by tests/architecture at test time.
 #
-#   base <- schedule <- machine <- sim <- planner <- regress <- cli               (left knows nothing of right)
+#   base <- schedule <- machine <- sim       <- planner <- regress <- cli        (left knows nothing of right)
 #           schedule <- transformer, parallel <- planner
-#           schedule <- samples <- runtime               <- cli
+#           schedule <- samples <- runtime                         <- cli
+#           machine, samples    <- calibrate                       <- cli
+#
+# What executes schedules, sim and runtime, never sees each other; what was measured reaches sim as a
+# file, by way of samples, calibrate and machine.
 #
 # In this order; a folder may name only folders that stand above it, so there can be no cycle.
-set(SPP_LAYERS base schedule transformer parallel machine sim planner regress samples runtime cli)
+set(SPP_LAYERS base schedule transformer parallel machine sim planner regress samples calibrate runtime cli)
 set(SPP_MAY_USE_base "")
 set(SPP_MAY_USE_schedule base)
 set(SPP_MAY_USE_transformer base schedule)
@@ -16,8 +20,9 @@ set(SPP_MAY_USE_sim base schedule machine)
 set(SPP_MAY_USE_planner base schedule transformer parallel machine sim)
 set(SPP_MAY_USE_regress base schedule transformer parallel machine sim planner)
 set(SPP_MAY_USE_samples base schedule)
+set(SPP_MAY_USE_calibrate base schedule machine samples)
 set(SPP_MAY_USE_runtime base schedule samples)
-set(SPP_MAY_USE_cli base schedule transformer parallel machine sim planner regress samples runtime)
+set(SPP_MAY_USE_cli base schedule transformer parallel machine sim planner regress samples calibrate runtime)
 
 set(spp_seen "")
 foreach(layer IN LISTS SPP_LAYERS)

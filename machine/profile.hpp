@@ -7,6 +7,7 @@
 #include "machine/machine.hpp"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,18 @@ struct Profile {
 /// is faster than the peak rate or was measured twice is refused. `samples` is not looked into.
 Profile read_profile(const JsonView& document);
 Profile read_profile(const std::filesystem::path& file);
+
+/// What a profile is written of. Numbers as base/numbers.hpp has them.
+struct ProfileParts {
+  std::string name;
+  Json environment, nodes;
+  Json machine;                              // whole (MachineDocument)
+  std::vector<MeasuredAttention> attention;  // by the machine's kernels
+  std::optional<MeasuredAttention> pace;
+  Json samples;  // raw
+};
+/// "sp-plan/profile", of this moment.
+Json profile_json(ProfileParts parts);
 
 /// `machine` with what the profile measured: its GPU, and those of its transports that have the
 /// name of the machine's. InputError(where) if the GPUs have different names, or if one is a

@@ -2,7 +2,13 @@
 
 #include "samples/pace.hpp"
 
+#include <fmt/format.h>
+
 namespace spp {
+
+std::string cuda_version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
 
 std::vector<Series> raw_series(const Calibration& calibration) {
   std::vector<Series> all;

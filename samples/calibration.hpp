@@ -42,6 +42,9 @@ struct DeviceReport {
   std::string copies;
 };
 
+/// 13000 is "13.0".
+std::string cuda_version(int number);
+
 inline constexpr std::array<std::string_view, 4> calibration_suites{"links", "collectives",
                                                                     "attention", "elementwise"};
 

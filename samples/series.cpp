@@ -51,6 +51,14 @@ Json to_json(const Series& s) {
   return json;
 }
 
+Json samples_json(const std::vector<Series>& series) {
+  Json list = Json::array();
+  for (const Series& s : series) {
+    list.push_back(to_json(s));
+  }
+  return list;
+}
+
 Series read_series(const JsonView& view) {
   constexpr std::int64_t most_ranks = 1 << 20;
   view.allow_only(

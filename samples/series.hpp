@@ -41,6 +41,8 @@ struct Series {
 };
 
 Json to_json(const Series& series);
+/// A list of them.
+Json samples_json(const std::vector<Series>& series);
 /// InputError names file and key.
 Series read_series(const JsonView& view);
 

@@ -1,18 +1,16 @@
-// The profile as a document: every number with its unit, its source and its spread.
-#include "base/error.hpp"
-#include "cli/calibration.hpp"
-#include "cli/report_json.hpp"
-#include "cli/report_run.hpp"
+#include "calibrate/profile.hpp"
+
+#include "base/document.hpp"
+#include "machine/profile.hpp"
 #include "samples/pace.hpp"
 #include "samples/statistics.hpp"
 
 #include <sys/utsname.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdlib>
+#include <iterator>
+#include <string_view>
 
-namespace spp::cli {
+namespace spp::calibrate {
 namespace {
 
 void add_gpus(Json& environment, const DeviceReport& device) {
@@ -40,7 +38,7 @@ Json environment_of(const ProfileInput& input) {
   const Hosts& hosts = input.calibration.hosts;
   utsname system{};
   uname(&system);
-  Json json = {{"cpu", runtime::cpu_model()},
+  Json json = {{"cpu", input.cpu},
                {"cores", fmt::format("{}", hosts.cores)},
                {"os", fmt::format("{} {}", system.sysname, system.release)},
                {"comm", input.comm},
@@ -52,7 +50,7 @@ Json environment_of(const ProfileInput& input) {
   if (input.device) {
     add_gpus(json, *input.device);
   } else {
-    for (const auto& [name, version] : runtime::library_versions()) {
+    for (const auto& [name, version] : input.libraries) {
       json[name] = version;
     }
   }
@@ -60,58 +58,47 @@ Json environment_of(const ProfileInput& input) {
   return json;
 }
 
-/// Attention blocks that were timed as `what`. `kernels`: the name that the machine's generation
-/// gives them.
-Json attention_of(const std::vector<Series>& series, std::string_view what, const Json& kernels) {
-  Json list = Json::array();
+/// Attention blocks that were timed as `what`.
+std::vector<MeasuredAttention> attention_of(const std::vector<Series>& series,
+                                            std::string_view what) {
+  std::vector<MeasuredAttention> list;
   for (const Series& s : series) {
     if (s.what != what || !s.block || s.seconds.empty()) {
       continue;
     }
-    Json entry = {{"kernels", kernels}};
-    const Json json = to_json(s);
-    for (const auto& [key, value] : json.at("block").items()) {
-      entry[key] = value;
-    }
-    entry["median_s"] = rounded(median_of(s.seconds));
-    entry["spread"] = rounded(std::clamp(spread_of(s.seconds), 0.0, 2.0));
-    entry["n"] = s.seconds.size();
-    list.push_back(std::move(entry));
+    const AttentionBlock& b = *s.block;
+    list.push_back({.kernels = "",
+                    .phase = b.phase,
+                    .dtype = b.dtype,
+                    .batch = b.batch,
+                    .q_heads = b.q_heads,
+                    .kv_heads = b.kv_heads,
+                    .head_dim = b.head_dim,
+                    .mask = b.mask,
+                    .q = b.q,
+                    .k = b.k,
+                    .median = Seconds(median_of(s.seconds)),
+                    .spread = spread_of(s.seconds),
+                    .samples = std::ssize(s.seconds)});
   }
   return list;
 }
 
 }  // namespace
 
-Json profile_json(ProfileParts parts) {
-  Json json = document("profile");
-  json["name"] = parts.name;
-  json["date"] = utc("%Y-%m-%dT%H:%M:%SZ");
-  json["environment"] = std::move(parts.environment);
-  json["nodes"] = std::move(parts.nodes);
-  const Json& kernels = parts.machine.at("gpu").at("generation").at("kernel");
-  const std::vector<Series> series = at_one_pace(parts.series);
-  json["attention"] = attention_of(series, "attention", kernels);
-  if (Json pace = attention_of(series, "pace", kernels); !pace.empty()) {
-    json["pace"] = std::move(pace.front());
-  }
-  json["machine"] = std::move(parts.machine);
-  json["other"] = Json::array();
-  Json& samples = json["samples"] = Json::array();
-  for (const Series& s : parts.series) {
-    samples.push_back(to_json(s));
-  }
-  return json;
-}
-
 Json profile_document(const ProfileInput& input) {
   const Numbers numbers(utc("%Y-%m-%d"));
+  const std::vector<Series> raw = raw_series(input.calibration);
+  const std::vector<Series> series = at_one_pace(raw);
+  const std::vector<MeasuredAttention> pace = attention_of(series, "pace");
   return profile_json(
       {.name = input.name,
        .environment = environment_of(input),
        .nodes = numbers.counted(input.calibration.hosts.nodes(), "host names of the ranks"),
        .machine = input.device ? machine_of_gpus(input, numbers) : machine_of_cores(input, numbers),
-       .series = raw_series(input.calibration)});
+       .attention = attention_of(series, "attention"),
+       .pace = pace.empty() ? std::nullopt : std::optional(pace.front()),
+       .samples = samples_json(raw)});
 }
 
-}  // namespace spp::cli
+}  // namespace spp::calibrate

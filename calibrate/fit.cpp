@@ -9,8 +9,8 @@
 //           f = max(1, active share / cores) times slower than each alone
 //   a GPU   a message is read and written: with a pair's rate R and the rate M at which all ranks
 //           of a GPU reach its memory, f = max(1, 2 active R / M)
-#include "base/error.hpp"
-#include "cli/calibration.hpp"
+#include "calibrate/fit.hpp"
+
 #include "machine/kernel_cost.hpp"
 #include "samples/statistics.hpp"
 
@@ -19,7 +19,7 @@
 #include <limits>
 #include <map>
 
-namespace spp::cli {
+namespace spp::calibrate {
 namespace {
 
 /// Messages from which on the rate, not the latency, is seen.
@@ -187,6 +187,18 @@ std::vector<const Series*> collectives_of(const std::vector<Series>& series, Com
 }
 
 }  // namespace
+
+AttentionShape shape_of(const AttentionBlock& b) {
+  return {.q = b.q,
+          .k = b.k,
+          .q_heads = b.q_heads,
+          .kv_heads = b.kv_heads,
+          .head_dim = b.head_dim,
+          .batch = b.batch,
+          .mask = b.mask,
+          .dtype = b.dtype,
+          .phase = b.phase};
+}
 
 std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
                                              std::string_view scope, const Sharing& sharing) {
@@ -380,4 +392,4 @@ FittedMemory fit_memory(const std::vector<Series>& series) {
   return m;
 }
 
-}  // namespace spp::cli
+}  // namespace spp::calibrate

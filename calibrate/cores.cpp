@@ -1,9 +1,12 @@
 // The machine of a calibration whose ranks are CPU cores.
-#include "cli/calibration_json.hpp"
+#include "calibrate/parts.hpp"
+#include "calibrate/profile.hpp"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
-namespace spp::cli {
+namespace spp::calibrate {
 namespace {
 
 /// Ranks that are alone in their node have no neighbours to measure.
@@ -17,11 +20,10 @@ FittedTransport no_neighbours() {
   return t;
 }
 
-Json transport(const FittedTransport& t, const TransportWords& words, const Numbers& numbers) {
-  Json json = transport_json(t, words, numbers);
-  json["cpu_share"] =
+Json transport(const FittedTransport& t, TransportWords words, const Numbers& numbers) {
+  words.cpu_share =
       numbers.fitted(t.cpu_share, 1, "fraction", "core time of a loop beside an exchange");
-  return json;
+  return whole_transport(t, std::move(words), numbers);
 }
 
 std::map<DType, Fitted> peaks_of(const std::vector<Series>& series) {
@@ -72,24 +74,25 @@ Json core(const ProfileInput& input, const std::vector<Series>& series, const Nu
   }
   const AttentionKernelSpec kernel = kernel_of(input, series);
   const FittedAttention attention = fit_attention(series, kernel, gpu, input.dtype);
-  Json json = Numbers::headed("gpu", gpu.name);
-  json["generation"] = generation_json({.name = "cpu",
-                                        .attention = attention_json(kernel, attention, numbers),
+  return gpu_json(
+      {.name = gpu.name,
+       .generation = fitted_generation({.name = "cpu",
+                                        .attention = fitted_attention(kernel, attention, numbers),
                                         .gemm = assumed_gemm(64, numbers),
+                                        .group = Json(),
                                         .kernel = kernel},
-                                       memory, numbers);
-  json["compute_capability"] = 0;
-  json["sms"] = numbers.counted(1, "a rank is a thread");
-  json["matrix_rate"] = peaks_json(peaks, numbers);
-  json["vector_rate_fp32"] =
-      numbers.assumed(vector * 1e-9, "GFLOP/s", "vector units do the products in fp32, too");
-  json["memory"] =
-      numbers.quantity(hosts.memory.as_double() / hosts.per_node / (1 << 30), "GiB",
-                       fmt::format("MemTotal / {} ranks of the host", hosts.per_node), 0);
-  json["memory_usable"] = numbers.assumed(0.9, "fraction", "the rest is the system's");
-  json["memory_bandwidth"] =
-      numbers.fitted(memory.bandwidth, 1e-9, "GB/s", "the fastest of the kernels around attention");
-  return json;
+                                       memory, numbers),
+       .compute_capability = 0,
+       .sms = numbers.counted(1, "a rank is a thread"),
+       .matrix_rate = peaks_json(peaks, numbers),
+       .vector_rate_fp32 =
+           numbers.assumed(vector * 1e-9, "GFLOP/s", "vector units do the products in fp32, too"),
+       .memory =
+           numbers.quantity(hosts.memory.as_double() / hosts.per_node / (1 << 30), "GiB",
+                            fmt::format("MemTotal / {} ranks of the host", hosts.per_node), 0),
+       .memory_usable = numbers.assumed(0.9, "fraction", "the rest is the system's"),
+       .memory_bandwidth = numbers.fitted(memory.bandwidth, 1e-9, "GB/s",
+                                          "the fastest of the kernels around attention")});
 }
 
 }  // namespace
@@ -101,29 +104,28 @@ Json machine_of_cores(const ProfileInput& input, const Numbers& numbers) {
                         .per_node = hosts.per_node,
                         .cores = hosts.cores,
                         .nodes_on_cores = hosts.nodes_on_cores};
-  Json json = Numbers::headed("machine", input.name);
-  json["gpu"] = core(input, series, numbers);
-  json["gpus_per_node"] = numbers.counted(hosts.per_node, "ranks of a host");
-  const TransportWords inside{.name = fmt::format("{}-memory", input.comm),
-                              .medium = "host",
-                              .rate = "the best that a rank reaches with a core of its own"};
-  json["intra"] = {
-      {"transport", transport(fit_transport(series, "intra", sharing).value_or(no_neighbours()),
-                              inside, numbers)},
-      {"medium", "host"}};
-  json["sockets"] = numbers.counted(1, "not looked at");
+  MachineDocument machine(input.name);
+  machine.put_gpu(core(input, series, numbers));
+  machine.put_gpus_per_node(numbers.counted(hosts.per_node, "ranks of a host"));
+  TransportWords inside{.name = fmt::format("{}-memory", input.comm),
+                        .medium = "host",
+                        .rate = "the best that a rank reaches with a core of its own"};
+  machine.put_intra(transport(fit_transport(series, "intra", sharing).value_or(no_neighbours()),
+                              std::move(inside), numbers),
+                    "host");
+  machine.put_sockets(numbers.counted(1, "not looked at"));
   if (const auto inter = fit_transport(series, "inter", sharing)) {
-    const TransportWords across{
+    TransportWords across{
         .name = fmt::format("{}-network", input.comm), .medium = "network", .rate = ""};
-    json["inter"] =
-        network_json(*inter, transport(*inter, across, numbers), hosts.per_node, numbers);
+    machine.put_inter(fitted_network(*inter, transport(*inter, std::move(across), numbers),
+                                     hosts.per_node, numbers));
   }
   const int together = hosts.nodes_on_cores;
-  json["host"] = {{"cores", numbers.counted(hosts.cores, "sched_getaffinity")},
-                  {"shared_by", together == 1               ? Json("node")
-                                : together == hosts.nodes() ? Json("cluster")
-                                                            : Json(together)}};
-  return json;
+  machine.put_host({.cores = numbers.counted(hosts.cores, "sched_getaffinity"),
+                    .shared_by = together == 1               ? Json("node")
+                                 : together == hosts.nodes() ? Json("cluster")
+                                                             : Json(together)});
+  return machine.take();
 }
 
-}  // namespace spp::cli
+}  // namespace spp::calibrate

@@ -1,14 +1,17 @@
-// Links of a machine from NCCL's own tests: as series of a calibration, which are fitted alike.
+#include "calibrate/nccl.hpp"
+
+#include "base/document.hpp"
 #include "base/error.hpp"
-#include "cli/calibration_json.hpp"
-#include "cli/data.hpp"
-#include "cli/human.hpp"
-#include "cli/output.hpp"
+#include "calibrate/parts.hpp"
+#include "calibrate/profile.hpp"
+#include "machine/profile.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <utility>
 
-namespace spp::cli {
+namespace spp::calibrate {
 namespace {
 
 /// A test as one of our own would be. Between nodes a series is of a rank of each node, by what
@@ -125,7 +128,8 @@ Json environment_of(const std::vector<NcclTest>& tests, const std::string& date)
 }  // namespace
 
 NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
-                                  const std::string& topology, const std::string& name) {
+                                  const std::string& topology, const std::string& name,
+                                  const Catalog& catalog) {
   NcclProfile profile;
   std::vector<NcclTest> tests;
   for (const std::string_view file : files) {
@@ -133,7 +137,7 @@ NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
   }
   profile.tests = usable(std::move(tests), profile.warnings);
   expect_few_sizes(profile.tests);
-  const MachineSpec machine = topologies().machine(topology, "--topology");
+  const MachineSpec machine = catalog.machine(topology, "--topology");
   expect_of(machine, profile.tests, profile.warnings);
 
   Sharing sharing;
@@ -151,37 +155,16 @@ NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
   }
   const std::string date = utc("%Y-%m-%d");
   const Numbers numbers(date);
-  Json described = topologies().whole_machine(topology, "--topology");
+  MachineDocument described(catalog.whole_machine(topology, "--topology"));
   put_links(described, machine, series, sharing, numbers);
   profile.document = profile_json({.name = name,
                                    .environment = environment_of(profile.tests, date),
                                    .nodes = numbers.counted(sharing.nodes, "hosts of the tests"),
-                                   .machine = std::move(described),
-                                   .series = std::move(series)});
+                                   .machine = described.take(),
+                                   .attention = {},
+                                   .pace = std::nullopt,
+                                   .samples = samples_json(series)});
   return profile;
 }
 
-std::string nccl_table(const NcclProfile& profile, bool color) {
-  const Style style{.color = color};
-  Table table;
-  table.rows.push_back(
-      {"  test", "hosts", "ranks", "smallest", "takes", "largest", "sent by a rank"});
-  table.right = {false, true, true, true, true, true, true};
-  for (const NcclTest& t : profile.tests) {
-    const auto [least, most] = std::ranges::minmax(t.rows, {}, &NcclTest::Row::size);
-    table.rows.push_back({"  " + t.name, fmt::format("{}", t.hosts.size()),
-                          fmt::format("{}", t.ranks()), human(Bytes(least.size)),
-                          human(Seconds(least.seconds)), human(Bytes(most.size)),
-                          human(Bandwidth(sent_by_rank(t, most.size) / most.seconds))});
-  }
-  std::string text =
-      style.bold(fmt::format("Links of {}, by NCCL's tests",
-                             profile.document.at("machine").at("name").get<std::string>())) +
-      "\n";
-  for (const std::string& line : table.lines()) {
-    text += line + "\n";
-  }
-  return text;
-}
-
-}  // namespace spp::cli
+}  // namespace spp::calibrate

@@ -1,4 +1,4 @@
-// Numbers of a profile as JSON: value, unit, source and spread.
+// Quantities with unit, source and spread, written: what the readers of base/json.hpp read.
 #pragma once
 
 #include "base/json.hpp"
@@ -7,10 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace spp::cli {
-
-/// Now, by strftime's `form`: "%Y-%m-%d".
-std::string utc(const char* form);
+namespace spp {
 
 /// A fitted number.
 struct Fitted {
@@ -38,9 +35,6 @@ class Numbers {
   /// A fraction that came with its source.
   [[nodiscard]] Json taken(const Sourced<double>& fraction) const;
 
-  /// {"format": "sp-plan/<kind>", "format_version", "name"}: how a part of a machine begins.
-  [[nodiscard]] static Json headed(std::string_view kind, std::string_view name);
-
  private:
   std::string date_;
 };
@@ -48,4 +42,4 @@ class Numbers {
 /// Five digits: more is noise.
 double rounded(double value);
 
-}  // namespace spp::cli
+}  // namespace spp

@@ -1,7 +1,7 @@
 // Output of NCCL's own tests, made a profile. The samples say in their README how their times were
 // made up: latency + bytes sent / rate.
 #include "base/error.hpp"
-#include "cli/calibration.hpp"
+#include "calibrate/nccl.hpp"
 #include "machine/profile.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
@@ -14,13 +14,19 @@ using spp::test::message_of;
 
 namespace {
 
+const Catalog& catalog() {
+  static const Catalog all(test::source_path("topologies"));
+  return all;
+}
+
 std::string sample(std::string_view name) {
   return test::source_path(fmt::format("tests/support/data/nccl-tests/{}", name)).string();
 }
 
 Profile profile_of(const std::vector<std::string>& files) {
   const std::vector<std::string_view> views(files.begin(), files.end());
-  const cli::NcclProfile made = cli::profile_of_nccl_tests(views, "dgx-h100", "test");
+  const calibrate::NcclProfile made =
+      calibrate::profile_of_nccl_tests(views, "dgx-h100", "test", catalog());
   CHECK(made.warnings.empty());
   return read_profile(JsonView(made.document, "profile"));
 }
@@ -78,13 +84,15 @@ TEST_CASE("links between nodes are those of one rank's NIC") {
 TEST_CASE("tests that say nothing of plans are not used") {
   const std::string reduce = sample("all_reduce.txt");
   const std::string gather = sample("all_gather.txt");
-  const auto made = cli::profile_of_nccl_tests({reduce, gather}, "dgx-h100", "test");
+  const auto made =
+      calibrate::profile_of_nccl_tests({reduce, gather}, "dgx-h100", "test", catalog());
   REQUIRE(made.warnings.size() == 1);
   CHECK_THAT(made.warnings[0], Catch::Matchers::ContainsSubstring("all_reduce is not used"));
-  CHECK_THAT(message_of<InputError>(
-                 [&] { (void)cli::profile_of_nccl_tests({reduce}, "dgx-h100", "test"); }),
+  CHECK_THAT(message_of<InputError>([&] {
+               (void)calibrate::profile_of_nccl_tests({reduce}, "dgx-h100", "test", catalog());
+             }),
              Catch::Matchers::ContainsSubstring("--nccl-tests: none of these tests"));
-  const auto elsewhere = cli::profile_of_nccl_tests({gather}, "dgx-a100", "test");
+  const auto elsewhere = calibrate::profile_of_nccl_tests({gather}, "dgx-a100", "test", catalog());
   REQUIRE(elsewhere.warnings.size() == 1);
   CHECK_THAT(elsewhere.warnings[0],
              Catch::Matchers::ContainsSubstring("'NVIDIA H100 80GB HBM3', but dgx-a100 has"));

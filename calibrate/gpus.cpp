@@ -2,14 +2,17 @@
 // from topologies/: from the machine that --topology names, else from the GPU of that name, else
 // from the generation of its compute capability.
 #include "base/error.hpp"
-#include "cli/calibration_json.hpp"
-#include "cli/data.hpp"
+#include "calibrate/parts.hpp"
+#include "calibrate/profile.hpp"
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <map>
+#include <tuple>
+#include <utility>
 
-namespace spp::cli {
+namespace spp::calibrate {
 namespace {
 
 struct KnownGpu {
@@ -35,11 +38,10 @@ std::string words_of(std::string_view name) {
 }
 
 /// The GPU of topologies/gpus with the longest name in the driver's, and as much memory.
-std::optional<GpuSpec> gpu_called(const DeviceReport& device) {
+std::optional<GpuSpec> gpu_called(const DeviceReport& device, const Catalog& catalog) {
   constexpr double alike = 0.15;
   std::optional<GpuSpec> found;
   std::size_t longest = 0;
-  const Catalog catalog = topologies();
   for (const std::string& name : catalog.gpu_names()) {
     GpuSpec gpu = catalog.gpu(name, "--device");
     const double memory = device.memory.as_double() / gpu.memory.value.as_double();
@@ -56,8 +58,7 @@ std::optional<GpuSpec> gpu_called(const DeviceReport& device) {
 
 /// Of the newest generation that is not newer than this GPU: the first GPU of the kind that most
 /// of its GPUs have.
-GpuSpec gpu_like(const DeviceReport& device) {
-  const Catalog catalog = topologies();
+GpuSpec gpu_like(const DeviceReport& device, const Catalog& catalog) {
   std::vector<GpuSpec> gpus;
   for (const std::string& name : catalog.gpu_names()) {
     gpus.push_back(catalog.gpu(name, "--device"));
@@ -73,9 +74,10 @@ GpuSpec gpu_like(const DeviceReport& device) {
 
 bool shared(const DeviceReport& device) { return device.ranks_per_gpu > 1; }
 
-KnownGpu known_gpu(const DeviceReport& device, const std::string& topology) {
+KnownGpu known_gpu(const DeviceReport& device, const std::string& topology,
+                   const Catalog& catalog) {
   if (!topology.empty()) {
-    const MachineSpec machine = topologies().machine(topology, "--topology");
+    const MachineSpec machine = catalog.machine(topology, "--topology");
     if (machine.gpu.compute_capability != device.compute_capability) {
       throw InputError("--topology",
                        fmt::format("'{}' has GPUs of compute capability {}, but {} here has {}",
@@ -84,10 +86,10 @@ KnownGpu known_gpu(const DeviceReport& device, const std::string& topology) {
     }
     return {.gpu = machine.gpu, .same = true};
   }
-  if (auto gpu = gpu_called(device)) {
+  if (auto gpu = gpu_called(device, catalog)) {
     return {.gpu = std::move(*gpu), .same = true};
   }
-  return {.gpu = gpu_like(device), .same = false};
+  return {.gpu = gpu_like(device, catalog), .same = false};
 }
 
 // ---- the GPU
@@ -205,8 +207,8 @@ MemoryRates memory_of(const std::vector<Series>& series, const DeviceReport& dev
   return rates;
 }
 
-Json gpu_json(const ProfileInput& input, const std::vector<Series>& series, const KnownGpu& known,
-              const FittedMemory& memory, const Numbers& numbers) {
+Json gpu_of(const ProfileInput& input, const std::vector<Series>& series, const KnownGpu& known,
+            const FittedMemory& memory, const Numbers& numbers) {
   const DeviceReport& device = *input.device;
   const Peaks peaks = peaks_of(series, device, known, numbers);
   const GenerationSpec& generation = known.gpu.generation;
@@ -218,73 +220,73 @@ Json gpu_json(const ProfileInput& input, const std::vector<Series>& series, cons
     gpu.matrix_rate[dtype] = {.value = rate, .spread = 0, .source = ""};
   }
   const FittedAttention attention = fit_attention(series, kernel, gpu, input.dtype);
-  const Json whole = topologies().generation_document(generation.name);
-  Json json = Numbers::headed("gpu", gpu.name);
-  json["generation"] =
-      generation_json({.name = generation.name,
-                       .attention = attention_json(kernel, attention, numbers),
-                       .gemm = peaks.nominal ? whole.at("gemm") : assumed_gemm(128, numbers),
-                       .kernel = kernel},
-                      memory, numbers);
-  if (input.calibration.hosts.per_node * input.calibration.hosts.nodes() == 1 &&
-      whole.contains("group")) {  // else the blocks were timed while all GPUs worked
-    json["generation"]["group"] = whole.at("group");
-  }
-  json["compute_capability"] = device.compute_capability;
-  json["sms"] = numbers.counted(device.multiprocessors, "SMs of a rank");
-  json["matrix_rate"] = peaks.json;
-  json["vector_rate_fp32"] =
-      numbers.assumed(known.gpu.vector_rate_fp32.value.value() * 1e-12 * device.multiprocessors /
-                          static_cast<double>(known.gpu.sms.value),
-                      "TFLOP/s", fmt::format("as {}", known.gpu.name));
-  json["memory"] =
-      numbers.quantity(device.memory.as_double() / device.ranks_per_gpu / (1 << 30), "GiB",
-                       fmt::format("the driver, / {} ranks of a GPU", device.ranks_per_gpu), 0);
-  json["memory_usable"] = numbers.taken(known.gpu.memory_usable);
-  json["memory_bandwidth"] =
-      numbers.fitted(memory.bandwidth, 1e-9, "GB/s", "the fastest of the kernels around attention");
-  return json;
+  const Json whole = input.catalog->generation_document(generation.name);
+  // With other ranks the blocks were timed while all GPUs worked.
+  const bool alone = input.calibration.hosts.per_node * input.calibration.hosts.nodes() == 1;
+  return gpu_json(
+      {.name = gpu.name,
+       .generation =
+           fitted_generation({.name = generation.name,
+                              .attention = fitted_attention(kernel, attention, numbers),
+                              .gemm = peaks.nominal ? gemm_of(whole) : assumed_gemm(128, numbers),
+                              .group = alone ? group_of(whole) : Json(),
+                              .kernel = kernel},
+                             memory, numbers),
+       .compute_capability = device.compute_capability,
+       .sms = numbers.counted(device.multiprocessors, "SMs of a rank"),
+       .matrix_rate = peaks.json,
+       .vector_rate_fp32 =
+           numbers.assumed(known.gpu.vector_rate_fp32.value.value() * 1e-12 *
+                               device.multiprocessors / static_cast<double>(known.gpu.sms.value),
+                           "TFLOP/s", fmt::format("as {}", known.gpu.name)),
+       .memory = numbers.quantity(
+           device.memory.as_double() / device.ranks_per_gpu / (1 << 30), "GiB",
+           fmt::format("the driver, / {} ranks of a GPU", device.ranks_per_gpu), 0),
+       .memory_usable = numbers.taken(known.gpu.memory_usable),
+       .memory_bandwidth = numbers.fitted(memory.bandwidth, 1e-9, "GB/s",
+                                          "the fastest of the kernels around attention")});
 }
 
 // ---- links
 
 /// SMs that messages hold: those of NCCL's kernels; copies inside a process hold next to none.
-Json sms_of(const ProfileInput& input, const std::string& like, const Numbers& numbers) {
+Json held_sms(const ProfileInput& input, const std::string& like, const Numbers& numbers) {
   if (input.comm != "nccl") {
     return numbers.counted(1, "copies hold no SM; the least that there is");
   }
-  return topologies().transport_document(like).at("sms");
+  return sms_of(input.catalog->transport_document(like));
 }
 
-Json transport(const ProfileInput& input, const FittedTransport& t, const TransportWords& words,
+Json transport(const ProfileInput& input, const FittedTransport& t, TransportWords words,
                const std::string& like, const Numbers& numbers) {
-  Json json = transport_json(t, words, numbers);
-  json["sms"] = sms_of(input, like, numbers);
-  return json;
+  words.sms = held_sms(input, like, numbers);
+  return whole_transport(t, std::move(words), numbers);
 }
 
 /// Links of a machine that nobody has described.
-void add_links(Json& machine, const ProfileInput& input, const std::vector<Series>& series,
-               const KnownGpu& known, const Sharing& sharing, const Numbers& numbers) {
+void put_fitted_links(MachineDocument& machine, const ProfileInput& input,
+                      const std::vector<Series>& series, const KnownGpu& known,
+                      const Sharing& sharing, const Numbers& numbers) {
   if (const auto intra = fit_transport(series, "intra", sharing)) {
     const std::string medium = shared(*input.device) ? "device" : "nvlink";
-    const TransportWords words{.name = fmt::format("{}-{}", input.comm, medium),
-                               .medium = medium,
-                               .rate = "the best that a rank reaches alone"};
-    machine["intra"] = {{"transport", transport(input, *intra, words, known.gpu.intra, numbers)},
-                        {"medium", medium}};
+    TransportWords words{.name = fmt::format("{}-{}", input.comm, medium),
+                         .medium = medium,
+                         .rate = "the best that a rank reaches alone"};
+    machine.put_intra(transport(input, *intra, std::move(words), known.gpu.intra, numbers), medium);
   } else {  // one rank a node: what such GPUs usually have
-    const Json usual = topologies().transport_document(known.gpu.intra);
-    machine["intra"] = {{"transport", usual}, {"medium", usual.at("medium")}};
-    if (usual.at("medium") == "pcie") {
-      machine["host_bridge"] = usual.at("rate");
+    const std::string medium = input.catalog->transport(known.gpu.intra, "--device").medium;
+    const Json usual = input.catalog->transport_document(known.gpu.intra);
+    machine.put_intra(usual, medium);
+    if (medium == "pcie") {
+      machine.put_host_bridge(rate_of(usual));
     }
   }
   if (const auto inter = fit_transport(series, "inter", sharing)) {
-    const TransportWords words{
+    TransportWords words{
         .name = fmt::format("{}-network", input.comm), .medium = "network", .rate = ""};
-    machine["inter"] = network_json(*inter, transport(input, *inter, words, "ib", numbers),
-                                    sharing.per_node, numbers);
+    machine.put_inter(fitted_network(*inter,
+                                     transport(input, *inter, std::move(words), "ib", numbers),
+                                     sharing.per_node, numbers));
   }
 }
 
@@ -301,14 +303,15 @@ std::size_t name_in(const GpuSpec& gpu, std::string_view driver_name) {
   return longest;
 }
 
-void expect_describable(const DeviceReport& device, int ranks, const std::string& topology) {
+void expect_describable(const DeviceReport& device, int ranks, const std::string& topology,
+                        const Catalog& catalog) {
   if (!topology.empty() && shared(device)) {
     throw InputError("--topology", fmt::format("'{}' has a GPU for every rank; here {} share one",
                                                topology, device.ranks_per_gpu));
   }
-  const KnownGpu known = known_gpu(device, topology);
+  const KnownGpu known = known_gpu(device, topology, catalog);
   if (topology.empty() && !shared(device) && ranks > 1 &&
-      topologies().transport_document(known.gpu.intra).at("medium") == "pcie") {
+      catalog.transport(known.gpu.intra, "--device").medium == "pcie") {
     throw InputError("--topology",
                      fmt::format("missing: {} GPUs talk over PCIe, and only a machine's "
                                  "description has its sockets, switches and host bridges",
@@ -319,37 +322,37 @@ void expect_describable(const DeviceReport& device, int ranks, const std::string
 Json machine_of_gpus(const ProfileInput& input, const Numbers& numbers) {
   const Hosts& hosts = input.calibration.hosts;
   const DeviceReport& device = *input.device;
+  const Catalog& catalog = *input.catalog;
   const std::vector<Series> series = all_series(input.calibration);
-  const KnownGpu known = known_gpu(device, input.topology);
+  const KnownGpu known = known_gpu(device, input.topology, catalog);
   const MemoryRates memory = memory_of(series, device, known);
   const Sharing sharing{.nodes = hosts.nodes(),
                         .per_node = hosts.per_node,
                         .ranks_per_gpu = device.ranks_per_gpu,
                         .gpu_memory_rate = memory.together.value};
-  Json gpu = gpu_json(input, series, known, memory.alone, numbers);
+  Json gpu = gpu_of(input, series, known, memory.alone, numbers);
   if (!input.topology.empty()) {
-    Json json = topologies().whole_machine(input.topology, "--topology");
-    json["gpu"] = std::move(gpu);
-    put_links(json, topologies().machine(input.topology, "--topology"), series, sharing, numbers);
-    return json;
+    MachineDocument machine(catalog.whole_machine(input.topology, "--topology"));
+    machine.put_gpu(std::move(gpu));
+    put_links(machine, catalog.machine(input.topology, "--topology"), series, sharing, numbers);
+    return machine.take();
   }
-  Json json = Numbers::headed("machine", input.name);
-  json["gpu"] = std::move(gpu);
-  json["gpus_per_node"] = numbers.counted(hosts.per_node, "ranks of a node");
-  json["sockets"] = numbers.counted(1, "not looked at");
-  add_links(json, input, series, known, sharing, numbers);
+  MachineDocument machine(input.name);
+  machine.put_gpu(std::move(gpu));
+  machine.put_gpus_per_node(numbers.counted(hosts.per_node, "ranks of a node"));
+  machine.put_sockets(numbers.counted(1, "not looked at"));
+  put_fitted_links(machine, input, series, known, sharing, numbers);
   if (shared(device)) {
-    json["device"] = {
-        {"ranks", numbers.counted(device.ranks_per_gpu, "ranks of a GPU")},
-        {"multiprocessors", device.split ? "split" : "whole"},
-        {"memory_bandwidth", numbers.fitted(memory.together, 1e-9, "GB/s",
-                                            "kernels around attention on all ranks of a GPU")}};
-    if (device.l2.value() > 0) {
-      json["device"]["l2"] =
-          numbers.quantity(device.l2.as_double() / (1 << 20), "MiB", "the driver", 0);
-    }
+    machine.put_device(
+        {.ranks = numbers.counted(device.ranks_per_gpu, "ranks of a GPU"),
+         .split = device.split,
+         .memory_bandwidth = numbers.fitted(memory.together, 1e-9, "GB/s",
+                                            "kernels around attention on all ranks of a GPU"),
+         .l2 = device.l2.value() > 0
+                   ? numbers.quantity(device.l2.as_double() / (1 << 20), "MiB", "the driver", 0)
+                   : Json()});
   }
-  return json;
+  return machine.take();
 }
 
-}  // namespace spp::cli
+}  // namespace spp::calibrate

@@ -1,9 +1,10 @@
 // The profile of a calibration on GPUs, from samples that were made up: what was measured is in it,
 // what was not is the catalog's.
 #include "base/error.hpp"
-#include "cli/calibration.hpp"
+#include "calibrate/profile.hpp"
 #include "machine/profile.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 
 #include <string>
 #include <vector>
@@ -13,6 +14,11 @@ using Catch::Approx;
 using spp::test::message_of;
 
 namespace {
+
+const Catalog& catalog() {
+  static const Catalog all(test::source_path("topologies"));
+  return all;
+}
 
 DeviceReport h200(int ranks, int ranks_per_gpu) {
   DeviceReport device;
@@ -46,14 +52,15 @@ Series series(std::string suite, std::string what, std::string scope, int ranks,
 struct Rates {
   double message = 300e9, memory = 3e12, alone = 3e12, flops = 600e12;
 };
-cli::ProfileInput measured(int nodes, int per_node, int ranks_per_gpu, const Rates& rates) {
+calibrate::ProfileInput measured(int nodes, int per_node, int ranks_per_gpu, const Rates& rates) {
   const int ranks = nodes * per_node;
-  cli::ProfileInput input;
+  calibrate::ProfileInput input;
   input.name = "test";
   input.kernels = "cudnn";
   input.comm = ranks_per_gpu > 1 ? "inproc" : "nccl";
   input.dtype = DType::bf16;
   input.device = h200(ranks, ranks_per_gpu);
+  input.catalog = &catalog();
   Calibration& c = input.calibration;
   c.complete = true;
   for (int i = 0; i < nodes; ++i) {
@@ -111,7 +118,7 @@ cli::ProfileInput measured(int nodes, int per_node, int ranks_per_gpu, const Rat
 }  // namespace
 
 TEST_CASE("the profile of one GPU a rank is that GPU's, with the tiles of its kernels") {
-  const Json json = cli::profile_document(measured(1, 8, 1, {}));
+  const Json json = calibrate::profile_document(measured(1, 8, 1, {}));
   const Profile p = read_profile(JsonView(json, "profile"));
   const GpuSpec& gpu = p.machine.gpu;
   CHECK(gpu.name == "h200-141g-sxm");  // so that --topology dgx-h200 takes it
@@ -131,9 +138,9 @@ TEST_CASE("the profile of one GPU a rank is that GPU's, with the tiles of its ke
 }
 
 TEST_CASE("a described machine keeps its names, NICs and nominal rates") {
-  cli::ProfileInput input = measured(2, 8, 1, {});
+  calibrate::ProfileInput input = measured(2, 8, 1, {});
   input.topology = "dgx-h200";
-  const Json json = cli::profile_document(input);
+  const Json json = calibrate::profile_document(input);
   const Profile p = read_profile(JsonView(json, "profile"));
   CHECK(p.nodes == 2);
   CHECK(p.machine.name == "dgx-h200");
@@ -152,7 +159,7 @@ TEST_CASE("a described machine keeps its names, NICs and nominal rates") {
 
 TEST_CASE("ranks that share a GPU have its memory bandwidth together") {
   // 8 ranks of 16 SMs: alone 1.5e12 B/s, together 8 x 0.4e12.
-  const Json json = cli::profile_document(
+  const Json json = calibrate::profile_document(
       measured(1, 8, 8, {.message = 100e9, .memory = 0.4e12, .alone = 1.5e12, .flops = 80e12}));
   const Json& machine = json.at("machine");
   CHECK(machine.at("gpu").at("name") == "NVIDIA H200, 16 of 132 SMs");
@@ -171,7 +178,7 @@ TEST_CASE("ranks that share a GPU have its memory bandwidth together") {
 }
 
 TEST_CASE("emulated nodes have a network, a link for every rank") {
-  const Json json = cli::profile_document(
+  const Json json = calibrate::profile_document(
       measured(2, 4, 8, {.message = 100e9, .memory = 0.4e12, .alone = 1.5e12, .flops = 80e12}));
   CHECK(json.at("nodes").at("value") == 2);
   const Json& inter = json.at("machine").at("inter");
@@ -182,18 +189,19 @@ TEST_CASE("emulated nodes have a network, a link for every rank") {
 
 TEST_CASE("GPUs that no machine describes are refused where it takes one") {
   const auto refused = [](const DeviceReport& device, const std::string& topology) {
-    return message_of<InputError>([&] { cli::expect_describable(device, 8, topology); });
+    return message_of<InputError>(
+        [&] { calibrate::expect_describable(device, 8, topology, catalog()); });
   };
   auto device = h200(8, 1);
-  cli::expect_describable(device, 8, "");
-  cli::expect_describable(device, 8, "dgx-h200");
+  calibrate::expect_describable(device, 8, "", catalog());
+  calibrate::expect_describable(device, 8, "dgx-h200", catalog());
   CHECK_THAT(refused(device, "dgx-a100"),
              Catch::Matchers::ContainsSubstring("--topology: 'dgx-a1"));
   device.gpu = "NVIDIA L40S";
   device.compute_capability = 89;
   device.memory = Bytes(std::int64_t{45} << 30);
   CHECK_THAT(refused(device, ""), Catch::Matchers::ContainsSubstring("NVIDIA L40S GPUs talk over"));
-  cli::expect_describable(device, 1, "");
+  calibrate::expect_describable(device, 1, "", catalog());
   CHECK_THAT(refused(h200(8, 8), "dgx-h200"),
              Catch::Matchers::ContainsSubstring("here 8 share one"));
 }

@@ -1,23 +1,11 @@
-#include "cli/numbers.hpp"
+#include "base/numbers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstdlib>
-#include <ctime>
 
-namespace spp::cli {
-
-std::string utc(const char* form) {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 64> text{};
-  (void)std::strftime(text.data(), text.size(), form, &parts);
-  return text.data();
-}
+namespace spp {
 
 double rounded(double value) { return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr); }
 
@@ -58,8 +46,4 @@ Json Numbers::taken(const Sourced<double>& fraction) const {
   return json;
 }
 
-Json Numbers::headed(std::string_view kind, std::string_view name) {
-  return {{"format", fmt::format("sp-plan/{}", kind)}, {"format_version", "1.0"}, {"name", name}};
-}
-
-}  // namespace spp::cli
+}  // namespace spp

@@ -1,28 +1,21 @@
-// From a calibration's samples to a profile (machine/profile.hpp): which attention blocks to
-// measure, fits, and the document.
+// Fits: from samples to the constants of the cost model.
 #pragma once
 
 #include "base/fit.hpp"
-#include "base/json.hpp"
-#include "cli/numbers.hpp"
+#include "base/numbers.hpp"
 #include "machine/attention_table.hpp"
 #include "machine/machine.hpp"
-#include "machine/nccl_tests.hpp"
-#include "runtime/calibrate/calibrate.hpp"
-#include "runtime/device/device.hpp"
-#include "samples/calibration.hpp"
+#include "samples/series.hpp"
 
+#include <array>
+#include <cstdint>
+#include <map>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-namespace spp::cli {
-
-/// The attention blocks of all legal plans of `problem` over `ranks`, forward and backward; blocks
-/// that a profile cannot tell apart (machine/attention_table) once.
-std::vector<AttentionBlock> blocks_of_plans(const Problem& problem, int ranks);
+namespace spp::calibrate {
 
 /// The block as the cost model names it.
 AttentionShape shape_of(const AttentionBlock& block);
@@ -78,51 +71,4 @@ FittedMemory fit_memory(const std::vector<Series>& series);
 /// Peak by dtype, which no measured kernel exceeds: 1.1 times the fastest. Empty without samples.
 std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series);
 
-struct ProfileInput {
-  std::string name;
-  std::string kernels;
-  std::string comm;
-  DType dtype = DType::fp32;
-  Calibration calibration;
-  std::optional<DeviceReport> device;  // none: ranks are cores
-  std::string topology;                // GPUs: which machine this is; "": not said
-  std::string emulated_links;          // as --emulate-link had them; "": none
-};
-/// "sp-plan/profile", with all raw samples. `environment` is of this process.
-Json profile_document(const ProfileInput& input);
-
-/// The document around a machine.
-struct ProfileParts {
-  std::string name;
-  Json environment, nodes, machine;
-  std::vector<Series> series;  // as measured
-};
-Json profile_json(ProfileParts parts);
-
-/// The machine of such a profile.
-Json machine_of_cores(const ProfileInput& input, const Numbers& numbers);
-Json machine_of_gpus(const ProfileInput& input, const Numbers& numbers);
-
-/// Whether a machine of these GPUs can be described after the calibration; asked before it.
-/// InputError("--topology").
-void expect_describable(const DeviceReport& device, int ranks, const std::string& topology);
-
-/// Letters of the longest name of `gpu` in topologies/ that the driver's name for one contains.
-std::size_t name_in(const GpuSpec& gpu, std::string_view driver_name);
-
-/// The link part of a machine's profile.
-struct NcclProfile {
-  Json document;
-  std::vector<NcclTest> tests;  // that it was made of
-  std::vector<std::string> warnings;
-};
-NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
-                                  const std::string& topology, const std::string& name);
-
-/// For people.
-std::string nccl_table(const NcclProfile& profile, bool color);
-
-/// What it says, for people.
-std::string profile_table(const Json& profile, const ProfileInput& input, bool color);
-
-}  // namespace spp::cli
+}  // namespace spp::calibrate
