@@ -4,7 +4,7 @@
 #include "cli/output.hpp"
 #include "cli/request.hpp"
 #include "runtime/device/device.hpp"
-#include "runtime/trial.hpp"
+#include "runtime/trial/trial.hpp"
 
 #include <array>
 #include <optional>

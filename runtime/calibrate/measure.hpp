@@ -5,7 +5,7 @@
 #pragma once
 
 #include "runtime/comm/transport.hpp"
-#include "runtime/rows.hpp"
+#include "runtime/kernels/rows.hpp"
 #include "samples/series.hpp"
 #include "samples/statistics.hpp"
 #include "samples/stopping_rule.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/demand.hpp"
+#include "runtime/trial/demand.hpp"
 
 #include "schedule/demand.hpp"
 

@@ -1,7 +1,7 @@
 // Memory that a trial takes of this process, known before its schedules are walked.
 #pragma once
 
-#include "runtime/trial.hpp"
+#include "runtime/trial/trial.hpp"
 
 namespace spp::runtime {
 

@@ -19,8 +19,8 @@
 #pragma once
 
 #include "runtime/comm/transport.hpp"
-#include "runtime/inputs.hpp"
 #include "runtime/memory.hpp"
+#include "runtime/trial/inputs.hpp"
 #include "schedule/schedule.hpp"
 
 #include <string>

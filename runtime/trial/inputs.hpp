@@ -2,7 +2,7 @@
 // rank can make any part of it, and the oracle too.
 #pragma once
 
-#include "runtime/rows.hpp"
+#include "runtime/kernels/rows.hpp"
 #include "schedule/op.hpp"
 
 namespace spp::runtime {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "runtime/comm/transport.hpp"
-#include "runtime/rows.hpp"
+#include "runtime/kernels/rows.hpp"
 #include "schedule/problem.hpp"
 
 #include <span>

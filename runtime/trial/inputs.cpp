@@ -1,4 +1,4 @@
-#include "runtime/inputs.hpp"
+#include "runtime/trial/inputs.hpp"
 
 #include "base/error.hpp"
 #include "runtime/kernels/convert.hpp"

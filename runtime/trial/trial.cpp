@@ -1,11 +1,11 @@
-#include "runtime/trial.hpp"
+#include "runtime/trial/trial.hpp"
 
 #include "base/available_memory.hpp"
 #include "runtime/calibrate/hosts.hpp"
 #include "runtime/calibrate/pace.hpp"
 #include "runtime/comm/packed.hpp"
 #include "runtime/host_engine.hpp"
-#include "runtime/redistribute.hpp"
+#include "runtime/trial/redistribute.hpp"
 #include "schedule/text.hpp"
 
 #include <unistd.h>

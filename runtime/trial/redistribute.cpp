@@ -1,4 +1,4 @@
-#include "runtime/redistribute.hpp"
+#include "runtime/trial/redistribute.hpp"
 
 #include "base/error.hpp"
 

@@ -1,5 +1,5 @@
 // One class, hence one file: all its parts share the sample and one KV head's keys and statistics.
-#include "runtime/check.hpp"
+#include "runtime/trial/check.hpp"
 
 #include "base/json.hpp"
 #include "runtime/kernels/convert.hpp"

@@ -1,9 +1,9 @@
 // A trial: schedules run for real on P ranks, some times, checked and timed.
 #pragma once
 
-#include "runtime/check.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/execute.hpp"
+#include "runtime/trial/check.hpp"
 
 #include <functional>
 #include <optional>
