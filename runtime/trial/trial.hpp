@@ -20,7 +20,7 @@ struct TrialRequest {
   int warmup = 1;
   int iterations = 5;
   bool check = true;
-  bool pace = false;  // of the host (calibrate/pace.hpp), between iterations; not with `engines`
+  bool pace = false;  // of the host (samples/pace.hpp), between iterations; not with `engines`
   std::uint64_t seed = 1;
   ExecuteOptions execution;
   CheckOptions checking;
