@@ -2,7 +2,7 @@
 // is interpretation of the schedule, time-keeping and polling. Prints one line a case; lengths of
 // ops are the argument's milliseconds (default 1).
 #include "runtime/execute.hpp"
-#include "runtime/trial.hpp"
+#include "runtime/trial/trial.hpp"
 #include "schedule/builder.hpp"
 
 #include <fmt/format.h>

@@ -1,28 +1,18 @@
 // Which attention blocks a calibration measures: those that legal plans produce.
-#include "cli/calibration.hpp"
+#include "cli/calibration_blocks.hpp"
+
+#include "calibrate/fit.hpp"
 #include "planner/plan.hpp"
 
 #include <set>
 
 namespace spp::cli {
 
-sim::AttentionShape shape_of(const runtime::AttentionBlock& b) {
-  return {.q = b.q,
-          .k = b.k,
-          .q_heads = b.q_heads,
-          .kv_heads = b.kv_heads,
-          .head_dim = b.head_dim,
-          .batch = b.batch,
-          .mask = b.mask,
-          .dtype = b.dtype,
-          .phase = b.phase};
-}
-
 namespace {
 
 /// Any machine of one node: which plans are legal does not depend on more.
 sim::Cluster one_node(int ranks) {
-  sim::MachineSpec machine;
+  MachineSpec machine;
   machine.name = "calibration";
   machine.gpus_per_node.value = ranks;
   machine.sockets.value = 1;
@@ -34,10 +24,10 @@ sim::Cluster one_node(int ranks) {
 
 }  // namespace
 
-std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
+std::vector<AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
   const sim::Cluster cluster = one_node(ranks);
-  std::vector<runtime::AttentionBlock> blocks;
-  std::set<sim::AttentionKey> seen;
+  std::vector<AttentionBlock> blocks;
+  std::set<AttentionKey> seen;
   Request request;
   request.problem = problem;
   request.gpus = ranks;
@@ -48,16 +38,16 @@ std::vector<runtime::AttentionBlock> blocks_of_plans(const Problem& problem, int
       const Schedule schedule = strategy.build(problem, plan, phase, request.build);
       const Problem& padded = schedule.problem;
       const auto add = [&](const auto& op) {
-        const runtime::AttentionBlock block{.phase = phase,
-                                            .q = op.q_tokens,
-                                            .k = op.k_tokens,
-                                            .q_heads = op.heads.count(),
-                                            .kv_heads = op.kv_heads.count(),
-                                            .head_dim = padded.head_dim,
-                                            .batch = padded.batch,
-                                            .mask = padded.mask,
-                                            .dtype = padded.dtype};
-        if (seen.insert(sim::key_of(shape_of(block))).second) {
+        const AttentionBlock block{.phase = phase,
+                                   .q = op.q_tokens,
+                                   .k = op.k_tokens,
+                                   .q_heads = op.heads.count(),
+                                   .kv_heads = op.kv_heads.count(),
+                                   .head_dim = padded.head_dim,
+                                   .batch = padded.batch,
+                                   .mask = padded.mask,
+                                   .dtype = padded.dtype};
+        if (seen.insert(key_of(calibrate::shape_of(block))).second) {
           blocks.push_back(block);
         }
       };

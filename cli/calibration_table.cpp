@@ -1,9 +1,11 @@
 // A calibration for people: links and collectives with latency and rate by size, attention rates,
 // and what was noisy.
-#include "cli/calibration.hpp"
+#include "cli/calibration_table.hpp"
+
 #include "cli/human.hpp"
 #include "cli/output.hpp"
 #include "cli/report_run.hpp"
+#include "samples/statistics.hpp"
 
 #include <algorithm>
 #include <map>
@@ -11,8 +13,6 @@
 
 namespace spp::cli {
 namespace {
-
-using runtime::Series;
 
 constexpr double noisy = 0.1;
 
@@ -58,17 +58,16 @@ Table messages(const std::vector<Series>& series) {
     };
     const auto rate_at = [&](double size) {
       const Series* s = near(size);
-      return s != nullptr ? rate(s->size / runtime::median_of(s->seconds), "B/s")
-                          : std::string("-");
+      return s != nullptr ? rate(s->size / median_of(s->seconds), "B/s") : std::string("-");
     };
     std::vector<double> spreads;
     for (const Series* s : list) {
-      spreads.push_back(runtime::spread_of(s->seconds));
+      spreads.push_back(spread_of(s->seconds));
     }
-    table.rows.push_back(
-        {fmt::format("  {} {}", scope, what), fmt::format("{}", ranks), fmt::format("{}", active),
-         human(Seconds(runtime::median_of(list.front()->seconds))), rate_at(16 << 10),
-         rate_at(1 << 20), rate_at(16 << 20), percent(runtime::median_of(spreads))});
+    table.rows.push_back({fmt::format("  {} {}", scope, what), fmt::format("{}", ranks),
+                          fmt::format("{}", active),
+                          human(Seconds(median_of(list.front()->seconds))), rate_at(16 << 10),
+                          rate_at(1 << 20), rate_at(16 << 20), percent(median_of(spreads))});
   }
   return table;
 }
@@ -87,18 +86,18 @@ Table attention(const std::vector<Series>& series) {
       }
     }
     for (auto& [mask, list] : masks) {
-      const auto time = [](const Series* s) { return runtime::median_of(s->seconds); };
+      const auto time = [](const Series* s) { return median_of(s->seconds); };
       const auto [least, most] = std::ranges::minmax_element(list, {}, time);
       std::vector<double> rates;
       std::vector<double> spreads;
       for (const Series* s : list) {
-        rates.push_back(runtime::flops_of(*s->block).value() / time(s));
-        spreads.push_back(runtime::spread_of(s->seconds));
+        rates.push_back(flops_of(*s->block).value() / time(s));
+        spreads.push_back(spread_of(s->seconds));
       }
       table.rows.push_back({fmt::format("  {}", to_string(phase)), mask,
                             fmt::format("{}", list.size()), human(Seconds(time(*least))),
-                            human(Seconds(time(*most))), rate(runtime::median_of(rates), "FLOP/s"),
-                            percent(runtime::median_of(spreads))});
+                            human(Seconds(time(*most))), rate(median_of(rates), "FLOP/s"),
+                            percent(median_of(spreads))});
     }
   }
   return table;
@@ -116,20 +115,20 @@ Table small_kernels(const std::vector<Series>& series) {
   }
   for (const auto& [what, list] : kernels) {
     const auto rate_of = [](const Series* s) {
-      return rate(s->size / runtime::median_of(s->seconds), "B/s");
+      return rate(s->size / median_of(s->seconds), "B/s");
     };
     table.rows.push_back({"  " + what, rate_of(list[list.size() > 1 ? 1 : 0]), rate_of(list.back()),
-                          percent(runtime::spread_of(list.back()->seconds))});
+                          percent(spread_of(list.back()->seconds))});
   }
   return table;
 }
 
 }  // namespace
 
-std::string profile_table(const Json& profile, const ProfileInput& input, bool color) {
+std::string profile_table(const Json& profile, const calibrate::ProfileInput& input, bool color) {
   const Style style{.color = color};
   const std::vector<Series> series = all_series(input.calibration);
-  const runtime::Hosts& hosts = input.calibration.hosts;
+  const Hosts& hosts = input.calibration.hosts;
   std::string text =
       style.bold(fmt::format("{}: {} x {} ranks ({}), {} kernels in {}", input.name, hosts.nodes(),
                              hosts.per_node, input.comm, input.kernels, to_string(input.dtype))) +
@@ -142,7 +141,7 @@ std::string profile_table(const Json& profile, const ProfileInput& input, bool c
   print(text, "Kernels around them", small_kernels(series), style);
   std::int64_t unsteady = 0;
   for (const Series& s : series) {
-    unsteady += runtime::spread_of(s.seconds) > noisy ? 1 : 0;
+    unsteady += spread_of(s.seconds) > noisy ? 1 : 0;
   }
   text += fmt::format("\n{} series of samples", series.size());
   text += unsteady > 0 ? fmt::format(
@@ -150,6 +149,29 @@ std::string profile_table(const Json& profile, const ProfileInput& input, bool c
                              "machine, or ranks that share cores.\n",
                              unsteady, percent(noisy))
                        : ", none of them noisy.\n";
+  return text;
+}
+
+std::string nccl_table(const calibrate::NcclProfile& profile, bool color) {
+  const Style style{.color = color};
+  Table table;
+  table.rows.push_back(
+      {"  test", "hosts", "ranks", "smallest", "takes", "largest", "sent by a rank"});
+  table.right = {false, true, true, true, true, true, true};
+  for (const NcclTest& t : profile.tests) {
+    const auto [least, most] = std::ranges::minmax(t.rows, {}, &NcclTest::Row::size);
+    table.rows.push_back({"  " + t.name, fmt::format("{}", t.hosts.size()),
+                          fmt::format("{}", t.ranks()), human(Bytes(least.size)),
+                          human(Seconds(least.seconds)), human(Bytes(most.size)),
+                          human(Bandwidth(sent_by_rank(t, most.size) / most.seconds))});
+  }
+  std::string text =
+      style.bold(fmt::format("Links of {}, by NCCL's tests",
+                             profile.document.at("machine").at("name").get<std::string>())) +
+      "\n";
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
   return text;
 }
 

@@ -5,7 +5,7 @@
 #include "base/suggest.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
-#include "planner/strategy.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <fmt/ranges.h>
 

@@ -2,9 +2,8 @@
 // the installed program; else the source tree that it was built from.
 #pragma once
 
-#include "base/json.hpp"
-#include "planner/model.hpp"
-#include "sim/machine.hpp"
+#include "machine/machine.hpp"
+#include "transformer/model.hpp"
 
 #include <filesystem>
 #include <string>
@@ -16,15 +15,8 @@ namespace spp::cli {
 /// The folder that holds topologies/ and models/. InputError if there is none.
 std::filesystem::path data_folder();
 
-sim::Catalog topologies();
+Catalog topologies();
 ModelLibrary models();
-
-/// Files of topologies/generations and topologies/transports, by name.
-Json generation_document(const std::string& name);
-Json transport_document(const std::string& name);
-/// A machine of topologies/, or a file, as a profile has it: GPU, generation and transports in
-/// place of their names. InputError(where).
-Json whole_machine(const std::string& name, std::string_view where);
 
 /// "topologies/machines/dgx-h100.json": a file of the data folder as sources name it; else the
 /// path.

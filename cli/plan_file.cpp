@@ -43,7 +43,7 @@ void adopt_plan(Arguments& arguments, const JsonView& plan) {
   arguments.set_default("strategy", plan.at("strategy").string());
   for (const std::string_view degree : {"ulysses", "ring", "team", "window", "tp", "dp", "pp"}) {
     if (const auto value = plan.find(degree)) {
-      arguments.set_default(degree, fmt::format("{}", value->integer(1, sim::most_gpus)));
+      arguments.set_default(degree, fmt::format("{}", value->integer(1, most_gpus)));
     }
   }
   constexpr std::array<std::pair<std::string_view, std::string_view>, 4> words{
@@ -63,9 +63,9 @@ void adopt_plan(Arguments& arguments, const JsonView& plan) {
     arguments.set_default("order", order_text(*order));
   }
   const std::int64_t ranks =
-      plan.at("ulysses").integer(1, sim::most_gpus) * plan.at("ring").integer(1, sim::most_gpus);
-  if (ranks > sim::most_gpus) {
-    plan.fail(fmt::format("{} ranks are more than {}", ranks, sim::most_gpus));
+      plan.at("ulysses").integer(1, most_gpus) * plan.at("ring").integer(1, most_gpus);
+  if (ranks > most_gpus) {
+    plan.fail(fmt::format("{} ranks are more than {}", ranks, most_gpus));
   }
   arguments.set_default("gpus", fmt::format("{}", ranks));
 }

@@ -115,18 +115,12 @@ std::vector<std::string> streams_of(const Evaluation& evaluation, const Request&
 
 }  // namespace
 
-Json to_json(const std::vector<sim::Assumption>& assumptions) {
+Json to_json(const std::vector<Assumption>& assumptions) {
   Json list = Json::array();
-  for (const sim::Assumption& a : assumptions) {
+  for (const Assumption& a : assumptions) {
     list.push_back({{"what", a.what}, {"value", a.value}, {"source", a.source}});
   }
   return list;
-}
-
-Json document(std::string_view kind) {
-  return {{"format", fmt::format("sp-plan/{}", kind)},
-          {"format_version", "1.0"},
-          {"tool_version", fmt::format("{} ({})", version(), commit())}};
 }
 
 Json to_json(const SequencePlan& plan, int zero, Recompute recompute) {

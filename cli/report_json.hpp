@@ -1,6 +1,7 @@
 // Results as documents: what docs/schema/*.schema.json describe. Names carry their unit.
 #pragma once
 
+#include "base/document.hpp"
 #include "cli/request.hpp"
 #include "schedule/coverage.hpp"
 
@@ -10,12 +11,9 @@
 
 namespace spp::cli {
 
-/// {"format": "sp-plan/<kind>", "format_version", "tool_version"}: how every document begins.
-Json document(std::string_view kind);
-
 Json to_json(const SequencePlan& plan, int zero, Recompute recompute);
 Json to_json(const Candidate& candidate);
-Json to_json(const std::vector<sim::Assumption>& assumptions);
+Json to_json(const std::vector<Assumption>& assumptions);
 
 Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed);
 Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds elapsed);

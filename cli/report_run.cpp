@@ -93,7 +93,7 @@ Json phase_json(const runtime::PhaseResult& phase,
   return json;
 }
 
-Json device_json(const runtime::device::DeviceReport& device) {
+Json device_json(const DeviceReport& device) {
   const auto mhz = [](int khz) { return khz > 0 ? Json(khz / 1000) : Json(); };
   const auto text = [](const std::string& said) { return said.empty() ? Json() : Json(said); };
   return {{"name", device.gpu},
@@ -150,17 +150,13 @@ std::string check_text(const RunReport& report, const Style& style) {
 
 }  // namespace
 
-std::string device_text(const runtime::device::DeviceReport& device) {
+std::string device_text(const DeviceReport& device) {
   std::string text = fmt::format("on {} x {}", device.gpus, device.gpu);
   if (device.ranks_per_gpu > 1) {
     text += fmt::format(", {} ranks a GPU with {} SMs each", device.ranks_per_gpu,
                         device.multiprocessors);
   }
   return text;
-}
-
-std::string cuda_version(int number) {
-  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
 PhaseTimes times_of(const Timeline& timeline) {

@@ -4,7 +4,7 @@
 #include "cli/output.hpp"
 #include "cli/request.hpp"
 #include "runtime/device/device.hpp"
-#include "runtime/trial.hpp"
+#include "runtime/trial/trial.hpp"
 
 #include <array>
 #include <optional>
@@ -17,7 +17,7 @@ namespace spp::cli {
 struct RunReport {
   SequencePlan plan;
   std::string comm, kernels;
-  std::optional<runtime::device::DeviceReport> device;  // none: the host
+  std::optional<DeviceReport> device;  // none: the host
   runtime::TrialResult trial;
   std::optional<Evaluation> predicted;     // none without a machine
   std::optional<Seconds> calibrated_pace;  // of the profile, for these kernels and dtype
@@ -33,9 +33,7 @@ struct PhaseTimes {
 PhaseTimes times_of(const Timeline& timeline);
 
 /// "on 1 x NVIDIA H200, 8 ranks a GPU with 16 SMs each"
-std::string device_text(const runtime::device::DeviceReport& device);
-/// 13000 is "13.0".
-std::string cuda_version(int number);
+std::string device_text(const DeviceReport& device);
 
 /// Adds up both phases.
 struct MeasuredTimes {

@@ -25,13 +25,13 @@ std::string title_text(const Job& job, const Style& style) {
   return style.bold(text) + "\n\n";
 }
 
-std::string assumptions_text(const std::vector<sim::Assumption>& assumptions, const Style& style) {
+std::string assumptions_text(const std::vector<Assumption>& assumptions, const Style& style) {
   if (assumptions.empty()) {
     return "";
   }
   std::string text = "\n" + style.bold("Assumed") + "\n";
   Table table;
-  for (const sim::Assumption& a : assumptions) {
+  for (const Assumption& a : assumptions) {
     table.rows.push_back({"  " + a.what, shortened(a.value, 44), shortened(a.source, 32)});
   }
   for (const std::string& line : table.lines()) {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "cli/options.hpp"
+#include "machine/profile.hpp"
+#include "machine/stack.hpp"
 #include "planner/plan.hpp"
-#include "sim/profile.hpp"
-#include "sim/stack.hpp"
 
 #include <memory>
 #include <optional>
@@ -18,9 +18,9 @@ namespace spp::cli {
 struct Job {
   Request request;
   std::unique_ptr<sim::Cluster> cluster;  // request.cluster; none if no machine was given
-  std::unique_ptr<sim::StackSpec> stack;  // request.stack; none for sp-plan itself
-  std::optional<sim::Profile> profile;    // --profile
-  std::vector<sim::Assumption> assumptions;
+  std::unique_ptr<StackSpec> stack;       // request.stack; none for sp-plan itself
+  std::optional<Profile> profile;         // --profile
+  std::vector<Assumption> assumptions;
   Json resolved;      // "request" of our documents
   std::string title;  // one line for people
 };

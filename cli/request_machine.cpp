@@ -5,7 +5,7 @@
 #include "cli/human.hpp"
 #include "cli/output.hpp"
 #include "cli/request_reader.hpp"
-#include "sim/stack.hpp"
+#include "machine/stack.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ void Reader::machine(MachineNeed need) {
     return;
   }
 
-  sim::MachineSpec spec = machine_spec();
+  MachineSpec spec = machine_spec();
   memory(spec);
   (void)matrix_rate(spec.gpu, request().problem.dtype, "--dtype");
   const auto per_node = static_cast<int>(spec.gpus_per_node.value);
@@ -67,7 +67,7 @@ void Reader::machine(MachineNeed need) {
 
 void Reader::stack() {
   const std::string name = text_or("stack", "stack", "sp-plan");
-  const sim::StackSpec spec = topologies().stack(name, "--stack");
+  const StackSpec spec = topologies().stack(name, "--stack");
   resolve("stack", spec.name);
   if (spec.name == "sp-plan") {
     return;  // our own runtime: what the generation or the profile says
@@ -77,7 +77,7 @@ void Reader::stack() {
                                             "runtime",
                                             name));
   }
-  job_.stack = std::make_unique<sim::StackSpec>(spec);
+  job_.stack = std::make_unique<StackSpec>(spec);
   request().run_by(*job_.stack);
 }
 
@@ -102,7 +102,7 @@ void Reader::ranks_without_machine() {
   resolve("gpus", request().gpus);
 }
 
-sim::MachineSpec Reader::machine_spec() {
+MachineSpec Reader::machine_spec() {
   const std::string_view says_it_all = args_.has("topology")  ? "--topology"
                                        : args_.has("profile") ? "--profile"
                                                               : "";
@@ -121,8 +121,8 @@ sim::MachineSpec Reader::machine_spec() {
   return composed_machine();
 }
 
-sim::MachineSpec Reader::named_machine(const std::string& name) {
-  const sim::Catalog catalog = topologies();
+MachineSpec Reader::named_machine(const std::string& name) {
+  const Catalog catalog = topologies();
   std::error_code ec;
   if (!catalog.has_machine(name) && !name.ends_with(".json") &&
       std::filesystem::is_regular_file(name, ec)) {
@@ -142,19 +142,19 @@ sim::MachineSpec Reader::named_machine(const std::string& name) {
 }
 
 /// The profile's machine; or the named one, if it has the same GPU, with the profile's constants.
-sim::MachineSpec Reader::profiled_machine() {
+MachineSpec Reader::profiled_machine() {
   const std::string file = args_.get("profile", "");
-  job_.profile = sim::read_profile(std::filesystem::path(file));
-  const sim::Profile& p = *job_.profile;
+  job_.profile = read_profile(std::filesystem::path(file));
+  const Profile& p = *job_.profile;
   resolve("profile", file);
   assume("profile", fmt::format("{} of {}, measured on {}", p.name, p.date, p.machine.name), file);
   const auto topology = args_.find("topology");
   if (!topology) {
     return p.machine;
   }
-  sim::MachineSpec named = named_machine(*topology);
+  MachineSpec named = named_machine(*topology);
   const std::string name = named.name;
-  named = sim::calibrated(std::move(named), p, "--profile");
+  named = calibrated(std::move(named), p, "--profile");
   if (name != p.machine.name) {
     complain(fmt::format("warning: --profile '{}' was measured on {}, not on {}", p.name,
                          p.machine.name, name));
@@ -162,7 +162,7 @@ sim::MachineSpec Reader::profiled_machine() {
   return named;
 }
 
-sim::MachineSpec Reader::composed_machine() {
+MachineSpec Reader::composed_machine() {
   const auto gpu = args_.find("gpu");
   if (!gpu) {
     throw InputError(
@@ -170,12 +170,12 @@ sim::MachineSpec Reader::composed_machine() {
         "missing: a machine (see 'sp-plan topology list'), or --gpu with --gpus-per-node, "
         "--intra, --inter");
   }
-  sim::ComposedMachine composed{.gpu = *gpu,
-                                .gpus_per_node = 8,
-                                .intra = args_.get("intra", ""),
-                                .inter = args_.get("inter", "")};
-  composed.gpus_per_node = count("gpus-per-node", text_or("gpus-per-node", "gpus_per_node", "8"),
-                                 sim::most_gpus_per_node);
+  ComposedMachine composed{.gpu = *gpu,
+                           .gpus_per_node = 8,
+                           .intra = args_.get("intra", ""),
+                           .inter = args_.get("inter", "")};
+  composed.gpus_per_node =
+      count("gpus-per-node", text_or("gpus-per-node", "gpus_per_node", "8"), most_gpus_per_node);
   resolve("gpu", *gpu);
   resolve("gpus_per_node", composed.gpus_per_node);
   resolve("intra", args_.has("intra") ? Json(composed.intra) : Json());
@@ -183,8 +183,8 @@ sim::MachineSpec Reader::composed_machine() {
   return topologies().compose(composed, job_.assumptions);
 }
 
-void Reader::memory(sim::MachineSpec& machine) {
-  sim::GpuSpec& gpu = machine.gpu;
+void Reader::memory(MachineSpec& machine) {
+  GpuSpec& gpu = machine.gpu;
   if (const auto text = args_.find("memory")) {
     gpu.memory = {.value = parse_bytes(*text, "--memory"), .spread = 0, .source = "--memory"};
     if (gpu.memory.value < Bytes(1'000'000)) {
@@ -203,22 +203,22 @@ void Reader::memory(sim::MachineSpec& machine) {
   resolve("usable_memory_bytes", request().memory.value());
 }
 
-void Reader::list_constants(const sim::MachineSpec& machine) {
-  const sim::GenerationSpec& generation = machine.gpu.generation;
+void Reader::list_constants(const MachineSpec& machine) {
+  const GenerationSpec& generation = machine.gpu.generation;
   const std::string& transport =
       machine.intra.rate ? machine.intra.rate->source : machine.intra.name;
   assume("intra.bandwidth",
          fmt::format("{}, {} per GPU and direction", machine.intra.name, human(machine.intra_rate)),
          transport);
   if (machine.inter) {
-    const sim::InterSpec& inter = *machine.inter;
+    const InterSpec& inter = *machine.inter;
     assume("inter.bandwidth",
            fmt::format("{}, {} x {:.0f} Gb/s a node", inter.transport.name, inter.nics.value,
                        inter.rate_per_nic.value.value() * 8e-9),
            inter.rate_per_nic.source);
   }
   if (machine.host) {
-    const sim::HostSpec& host = *machine.host;
+    const HostSpec& host = *machine.host;
     assume("host.cores",
            fmt::format("{} shared by the ranks of {}", host.cores.value,
                        host.nodes == 0   ? "all nodes"
@@ -227,7 +227,7 @@ void Reader::list_constants(const sim::MachineSpec& machine) {
            host.cores.source);
   }
   if (machine.device) {
-    const sim::SharedDeviceSpec& device = *machine.device;
+    const SharedDeviceSpec& device = *machine.device;
     assume("device",
            fmt::format("{} ranks share a GPU, {}, and {} of its memory", device.ranks.value,
                        device.split ? "each with SMs of its own" : "its SMs in turn",
@@ -237,7 +237,7 @@ void Reader::list_constants(const sim::MachineSpec& machine) {
   const std::string& kernel = generation.attention.kernel;
   if (job_.profile) {
     const auto blocks =
-        std::ranges::count(machine.gpu.measured, kernel, &sim::MeasuredAttention::kernels);
+        std::ranges::count(machine.gpu.measured, kernel, &MeasuredAttention::kernels);
     assume("kernels",
            fmt::format("{} on {}, {} attention blocks measured", kernel, machine.gpu.name, blocks),
            fmt::format("{}, {}", args_.get("profile", ""), job_.profile->date));

@@ -14,7 +14,7 @@
 
 namespace spp::cli {
 
-constexpr std::int64_t most_ranks = sim::most_gpus;
+constexpr std::int64_t most_ranks = most_gpus;
 
 class Reader {
  public:
@@ -58,12 +58,12 @@ class Reader {
   void batch();
   void stack();
   void ranks_without_machine();
-  sim::MachineSpec machine_spec();
-  sim::MachineSpec named_machine(const std::string& name);
-  sim::MachineSpec composed_machine();
-  sim::MachineSpec profiled_machine();
-  void memory(sim::MachineSpec& machine);
-  void list_constants(const sim::MachineSpec& machine);
+  MachineSpec machine_spec();
+  MachineSpec named_machine(const std::string& name);
+  MachineSpec composed_machine();
+  MachineSpec profiled_machine();
+  void memory(MachineSpec& machine);
+  void list_constants(const MachineSpec& machine);
   void only_one(std::string_view option, std::string_view what);
   void check_degrees();
 

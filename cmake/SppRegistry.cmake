@@ -1,5 +1,5 @@
-# spp_registry(TARGET spp_planner NAME strategies NAMESPACE spp::strategies TYPE Strategy
-#              HEADER "planner/strategy.hpp" [FOLDER strategies] ENTRIES ring zigzag …)
+# spp_registry(TARGET spp_parallel NAME strategies NAMESPACE spp::strategies TYPE Strategy
+#              HEADER "parallel/attention/strategy.hpp" [FOLDER attention] ENTRIES ring zigzag …)
 #
 # A thing of a kind is a file and one word in ENTRIES. Generates <name>_registry.cpp, which declares
 #   namespace spp::strategies { extern const Strategy ring; … }

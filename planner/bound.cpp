@@ -6,7 +6,7 @@
 namespace spp {
 
 BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem,
-                       const sim::KernelCost& kernels)
+                       const KernelCost& kernels)
     : nodes_(cluster.nodes()),
       per_node_(cluster.gpus_per_node()),
       per_nic_(std::max(1, cluster.gpus_per_nic())),
@@ -18,7 +18,7 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem,
       const auto& segments = cluster.transport(scope).segments.at(kind);
       double fraction = 0;
       double latency = 1;
-      for (const sim::Segment& segment : segments) {
+      for (const Segment& segment : segments) {
         fraction = std::max(fraction, segment.fraction.value);
         latency = std::min(latency, segment.latency.value.count());
       }

@@ -18,9 +18,9 @@
 // traffic that must cross nodes is counted as such. tests/conformance holds bound <= simulation.
 #pragma once
 
-#include "planner/closed_form.hpp"
+#include "machine/kernel_cost.hpp"
+#include "parallel/attention/closed_form.hpp"
 #include "sim/cluster.hpp"
-#include "sim/kernel_cost.hpp"
 
 #include <array>
 
@@ -29,7 +29,7 @@ namespace spp {
 /// What the bound needs of a cluster, read once.
 class BoundModel {
  public:
-  BoundModel(const sim::Cluster& cluster, const Problem& problem, const sim::KernelCost& kernels);
+  BoundModel(const sim::Cluster& cluster, const Problem& problem, const KernelCost& kernels);
 
   /// Seconds; O(1), no allocation.
   [[nodiscard]] double attention_call(const ClosedForm& form, const SequencePlan& plan,

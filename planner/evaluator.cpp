@@ -14,7 +14,7 @@ namespace {
 constexpr std::array phases{Phase::forward, Phase::backward};
 
 /// Mean relative spread of what large messages reach on a transport.
-double spread_of(const sim::TransportSpec& transport) {
+double spread_of(const TransportSpec& transport) {
   double sum = 0;
   int count = 0;
   for (const auto& segments : transport.segments) {
@@ -67,16 +67,16 @@ Evaluator::Evaluator(const Request& request)
     : request_(request),
       kernels_(request.cluster->machine().gpu,
                request.stack != nullptr
-                   ? sim::attention_of(*request.stack, request.cluster->machine().gpu.generation,
-                                       request.year)
+                   ? attention_of(*request.stack, request.cluster->machine().gpu.generation,
+                                  request.year)
                    : request.cluster->machine().gpu.generation.attention),
       bounds_(*request.cluster, request.problem, kernels_) {
   const sim::Cluster& cluster = *request.cluster;
-  const sim::GpuSpec& gpu = cluster.machine().gpu;
+  const GpuSpec& gpu = cluster.machine().gpu;
   costs_.local_copy =
       Bandwidth(gpu.memory_bandwidth.value.value() * gpu.generation.memory_efficiency.value);
   const auto share = [&](sim::Scope scope) {
-    const sim::TransportSpec& transport = cluster.transport(scope);
+    const TransportSpec& transport = cluster.transport(scope);
     return transport.cpu_share
                ? 0  // messages take core time while they move (sim/lowering)
                : static_cast<double>(transport.sms.value) / static_cast<double>(gpu.sms.value);
@@ -116,7 +116,7 @@ Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
   Seconds time = kernels_.of(kernel, shapes);
   const bool forward = std::holds_alternative<AttentionForward>(kernel);
   if (forward || std::holds_alternative<AttentionBackward>(kernel)) {
-    const sim::GenerationSpec& generation = kernels_.gpu().generation;
+    const GenerationSpec& generation = kernels_.gpu().generation;
     const auto& group = forward ? generation.group_forward : generation.group_backward;
     if (group && plan.ranks() > 1) {
       // The busier a GPU, the nearer it is to its limit of power.
@@ -132,7 +132,7 @@ Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
     return time;
   }
   return request_.stack != nullptr
-             ? time * sim::traffic_factor(*request_.stack, plan.layout, kernel)
+             ? time * traffic_factor(*request_.stack, plan.layout, kernel)
              : time;
 }
 
@@ -141,12 +141,12 @@ sim::SimulationCosts Evaluator::costs_of(const SequencePlan& plan, Phase phase) 
   costs.kernel = [this, &plan](const Kernel& kernel, const Shapes& shapes) {
     return this->kernel(kernel, shapes, plan);
   };
-  const sim::StackSpec* stack = request_.stack;
+  const StackSpec* stack = request_.stack;
   if (stack == nullptr) {
     costs.host.fill(kernels_.launch());
     return costs;
   }
-  costs.host = sim::host_times(*stack, kernels_.gpu().generation, plan.layout, phase);
+  costs.host = host_times(*stack, kernels_.gpu().generation, plan.layout, phase);
   costs.call = stack->host.call ? stack->host.call->value : Seconds(0);
   if (const auto& beside = stack->network_beside_kernels) {
     costs.beside_kernels =
@@ -383,13 +383,13 @@ MeasuredTimes Evaluator::measured_times(const Schedule& schedule,
       .problem = &schedule.problem, .buffers = cursor.buffers(), .rank = simulation.critical};
   while (const Op* op = cursor.next()) {
     const auto* work = std::get_if<Kernel>(&op->body);
-    const auto shape = work != nullptr ? sim::shape_of(*work, schedule.problem) : std::nullopt;
+    const auto shape = work != nullptr ? shape_of(*work, schedule.problem) : std::nullopt;
     if (!shape) {
       continue;
     }
     const double seconds = kernel(*work, shapes, schedule.plan).count();
     alone += seconds;
-    const sim::AttentionKey block = sim::key_of(*shape);
+    const AttentionKey block = key_of(*shape);
     if (const auto error = kernels_.standard_error(block)) {
       MeasuredTime& time = times[block];
       time.seconds += seconds;
@@ -542,7 +542,7 @@ void Evaluator::fill_rates(Prediction& p, const SequencePlan& plan) const {
   const double flops = counted_flops(request_).value();
   p.tflops_per_gpu = flops / p.step.count() / plan.ranks() / 1e12;
   p.mfu = p.tflops_per_gpu * 1e12 /
-          sim::matrix_rate(kernels_.gpu(), request_.problem.dtype, "--dtype").value();
+          matrix_rate(kernels_.gpu(), request_.problem.dtype, "--dtype").value();
   p.tokens_per_s =
       static_cast<double>(request_.problem.seq * request_.problem.batch) / p.step.count();
 }

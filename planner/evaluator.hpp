@@ -124,7 +124,7 @@ class Evaluator {
                                     double limit) const;
 
   const Request& request_;
-  sim::KernelCost kernels_;
+  KernelCost kernels_;
   BoundModel bounds_;
   sim::SimulationCosts costs_;
   ComponentSeconds spreads_{};

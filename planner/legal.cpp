@@ -97,7 +97,7 @@ class Collector {
       : request_(request), rejected_(rejected) {}
 
   void try_all(const Strategy& s, int ulysses, int ring) {
-    if (const sim::StackSpec* stack = request_.stack;
+    if (const StackSpec* stack = request_.stack;
         stack != nullptr && !stack->strategies.empty() &&
         std::ranges::find(stack->strategies, s.name) == stack->strategies.end()) {
       reject({.strategy = std::string(s.name), .ulysses = ulysses, .ring = ring},

@@ -13,8 +13,8 @@
 #pragma once
 
 #include "base/units.hpp"
-#include "planner/model.hpp"
 #include "planner/transformer.hpp"
+#include "transformer/model.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -171,7 +171,7 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
 
 }  // namespace
 
-void Request::run_by(const sim::StackSpec& software) {
+void Request::run_by(const StackSpec& software) {
   stack = &software;
   build.gradient = software.gradient.value_or(problem.dtype);
   build.sections = software.zigzag_sections;

@@ -11,11 +11,11 @@
 #pragma once
 
 #include "base/progress.hpp"
+#include "machine/attention_table.hpp"
+#include "parallel/attention/strategy.hpp"
 #include "planner/memory.hpp"
-#include "planner/model.hpp"
-#include "planner/strategy.hpp"
-#include "sim/attention_table.hpp"
 #include "sim/simulate.hpp"
+#include "transformer/model.hpp"
 
 #include <array>
 #include <cstdint>
@@ -62,9 +62,9 @@ struct Request {
   std::optional<Model> model;  // train and prefill need one
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;
-  const sim::StackSpec* stack = nullptr;  // nothing: what the generation says (sp-plan itself)
-  int year = 0;                           // that the stack's kernels are of; 0: today's
-  int gpus = 1;                           // ranks of the sequence-parallel group = GPUs used
+  const StackSpec* stack = nullptr;  // nothing: what the generation says (sp-plan itself)
+  int year = 0;                      // that the stack's kernels are of; 0: today's
+  int gpus = 1;                      // ranks of the sequence-parallel group = GPUs used
   FixedChoices fixed;
   std::optional<Recompute> recompute;  // not given: the cheapest that fits; for train only
   std::optional<int> zero;  // ZeRO stage over the group; not given: the cheapest that fits
@@ -77,7 +77,7 @@ struct Request {
   Effort most{.ops = std::numeric_limits<double>::infinity(), .memory = Bytes(INT64_MAX)};
 
   /// From here on this software runs the plan; `problem` is set. It must outlive the request.
-  void run_by(const sim::StackSpec& software);
+  void run_by(const StackSpec& software);
 };
 
 /// Parts of a step whose errors are independent of each other; each has one relative spread.
@@ -98,7 +98,7 @@ struct MeasuredTime {
   double seconds = 0;
   double standard_error = 0;  // of the block's measurement, relative
 };
-using MeasuredTimes = std::map<sim::AttentionKey, MeasuredTime>;
+using MeasuredTimes = std::map<AttentionKey, MeasuredTime>;
 
 struct Prediction {
   Seconds step{};

@@ -246,7 +246,7 @@ std::vector<LayerKernel> ends_backward(const Model& model, const LocalTokens& lo
   return ends.take();
 }
 
-Seconds time_of(std::span<const LayerKernel> kernels, const sim::KernelCost& cost, DType dtype) {
+Seconds time_of(std::span<const LayerKernel> kernels, const KernelCost& cost, DType dtype) {
   Seconds total{};
   for (const LayerKernel& kernel : kernels) {
     total += cost.launch();
@@ -274,7 +274,7 @@ FlopCount flops_of(std::span<const LayerKernel> kernels) {
 }
 
 BlockCost layer_cost(const Model& model, const LocalTokens& local, Recompute recompute,
-                     const sim::KernelCost& cost) {
+                     const KernelCost& cost) {
   const std::vector<LayerKernel> forward = layer_forward(model, local);
   const std::vector<LayerKernel> backward = layer_backward(model, local);
   BlockCost result{.forward = time_of(forward, cost, local.dtype),
@@ -297,7 +297,7 @@ BlockCost layer_cost(const Model& model, const LocalTokens& local, Recompute rec
 }
 
 BlockCost ends_cost(const Model& model, const LocalTokens& local, StepKind step,
-                    const sim::KernelCost& cost) {
+                    const KernelCost& cost) {
   const std::vector<LayerKernel> forward = ends_forward(model, local, step);
   BlockCost result{.forward = time_of(forward, cost, local.dtype),
                    .forward_flops = flops_of(forward)};
@@ -309,7 +309,7 @@ BlockCost ends_cost(const Model& model, const LocalTokens& local, StepKind step,
   return result;
 }
 
-Seconds optimizer_cost(const OptimizerWork& work, const sim::KernelCost& cost) {
+Seconds optimizer_cost(const OptimizerWork& work, const KernelCost& cost) {
   // fp32 gradient norm: reads 4 B a weight. Adam: reads gradient, master, m, v (16 B), writes
   // master, m, v (12 B) and the bf16 weight (2 B). Zeroing: writes 4 B a gradient held.
   constexpr std::int64_t norm = 4;

@@ -11,9 +11,9 @@
 #pragma once
 
 #include "base/units.hpp"
-#include "planner/model.hpp"
+#include "machine/kernel_cost.hpp"
 #include "schedule/problem.hpp"
-#include "sim/kernel_cost.hpp"
+#include "transformer/model.hpp"
 
 #include <cstdint>
 #include <span>
@@ -56,7 +56,7 @@ struct Stream {
 };
 /// Attention from the local tokens to the text (Model::cross_tokens); the text is on every rank.
 struct CrossAttention {
-  sim::AttentionShape shape;
+  AttentionShape shape;
   [[nodiscard]] FlopCount flops() const;
 };
 
@@ -74,7 +74,7 @@ std::vector<LayerKernel> layer_backward(const Model& model, const LocalTokens& l
 std::vector<LayerKernel> ends_forward(const Model& model, const LocalTokens& local, StepKind step);
 std::vector<LayerKernel> ends_backward(const Model& model, const LocalTokens& local);
 
-Seconds time_of(std::span<const LayerKernel> kernels, const sim::KernelCost& cost, DType dtype);
+Seconds time_of(std::span<const LayerKernel> kernels, const KernelCost& cost, DType dtype);
 FlopCount flops_of(std::span<const LayerKernel> kernels);
 
 struct BlockCost {
@@ -84,17 +84,17 @@ struct BlockCost {
 
 /// One layer around its attention. With Recompute::full the caller adds attention's forward, too.
 BlockCost layer_cost(const Model& model, const LocalTokens& local, Recompute recompute,
-                     const sim::KernelCost& cost);
+                     const KernelCost& cost);
 /// Embedding, final norm and loss head. backward is 0 in a prefill.
 BlockCost ends_cost(const Model& model, const LocalTokens& local, StepKind step,
-                    const sim::KernelCost& cost);
+                    const KernelCost& cost);
 
 /// Adam on this rank's shard: `updated` weights, after which `gradients` held ones are zeroed.
 struct OptimizerWork {
   std::int64_t updated = 0;
   std::int64_t gradients = 0;
 };
-Seconds optimizer_cost(const OptimizerWork& work, const sim::KernelCost& cost);
+Seconds optimizer_cost(const OptimizerWork& work, const KernelCost& cost);
 
 /// One step over all ranks; seq as requested, not padded.
 struct ModelWork {

@@ -16,9 +16,9 @@
 #pragma once
 
 #include "base/units.hpp"
-#include "planner/model.hpp"
 #include "schedule/measure.hpp"
 #include "schedule/problem.hpp"
+#include "transformer/model.hpp"
 
 #include <array>
 #include <functional>

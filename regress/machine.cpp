@@ -15,7 +15,7 @@ struct UsualNetwork {
   double Gbps = 100;  // of a NIC
 };
 
-UsualNetwork usual_network(const sim::GpuSpec& gpu, int gpus_per_node, std::string_view kind) {
+UsualNetwork usual_network(const GpuSpec& gpu, int gpus_per_node, std::string_view kind) {
   const bool server = !gpu.intra.starts_with("pcie");
   UsualNetwork usual{.transport = "ib", .nics = 1, .Gbps = 100};
   if (server) {
@@ -50,7 +50,7 @@ double rate_above(double GBps) {
 
 /// Whether a source's word for a link is one of our transports, of that kind. Else the usual one is
 /// taken, as if the source had not said it.
-bool is_link(const sim::Catalog& catalog, const std::string& kind, bool network) {
+bool is_link(const Catalog& catalog, const std::string& kind, bool network) {
   try {
     return (catalog.transport(kind, kind).medium == "network") == network;
   } catch (const InputError&) {
@@ -58,8 +58,8 @@ bool is_link(const sim::Catalog& catalog, const std::string& kind, bool network)
   }
 }
 
-std::string inter_text(const CorpusMachine& m, int gpus_per_node, const sim::GpuSpec& gpu,
-                       const sim::Catalog& catalog, std::vector<sim::Assumption>& assumptions) {
+std::string inter_text(const CorpusMachine& m, int gpus_per_node, const GpuSpec& gpu,
+                       const Catalog& catalog, std::vector<Assumption>& assumptions) {
   const std::string kind = is_link(catalog, m.inter_kind, true) ? m.inter_kind : "";
   const UsualNetwork usual = usual_network(gpu, gpus_per_node, kind);
   // A node's rate alone: as many NICs as that takes, each of the usual rate.
@@ -83,13 +83,13 @@ std::string inter_text(const CorpusMachine& m, int gpus_per_node, const sim::Gpu
 
 }  // namespace
 
-ComposedCluster compose(const CorpusMachine& m, int world, const sim::Catalog& catalog,
+ComposedCluster compose(const CorpusMachine& m, int world, const Catalog& catalog,
                         std::string_view where) {
   if (m.gpu.empty()) {
     throw InputError(where, "machine.gpu is missing, and no 'like' names one to start from");
   }
   ComposedCluster result;
-  const sim::GpuSpec gpu = catalog.gpu(m.gpu, fmt::format("{}: gpu", where));
+  const GpuSpec gpu = catalog.gpu(m.gpu, fmt::format("{}: gpu", where));
   const bool rack = gpu.nvlink_domain.has_value();
   const int per_node = rack ? static_cast<int>(gpu.nvlink_domain->value) : m.gpus_per_node;
   const int needed = (world + per_node - 1) / per_node;
@@ -98,7 +98,7 @@ ComposedCluster compose(const CorpusMachine& m, int world, const sim::Catalog& c
     throw InputError(where, fmt::format("world {} is more than {} nodes of {} GPUs", world,
                                         result.nodes, per_node));
   }
-  sim::ComposedMachine request{.gpu = gpu.name, .gpus_per_node = per_node};
+  ComposedMachine request{.gpu = gpu.name, .gpus_per_node = per_node};
   // A kind names a family ("nvlink3"); the GPU's own transport may be a special one of it
   // (nvlink3-a800), and "nvswitch" says no more than the GPU does.
   const std::string& kind = m.intra_kind;

@@ -10,14 +10,14 @@
 namespace spp::regress {
 
 struct ComposedCluster {
-  sim::MachineSpec machine;
+  MachineSpec machine;
   int nodes = 1;
-  std::vector<sim::Assumption> assumptions;
+  std::vector<Assumption> assumptions;
 };
 
 /// The machine of `point`, with room for its ranks. InputError(where): an unknown GPU or link, more
 /// ranks than the nodes have.
-ComposedCluster compose(const CorpusMachine& machine, int world, const sim::Catalog& catalog,
+ComposedCluster compose(const CorpusMachine& machine, int world, const Catalog& catalog,
                         std::string_view where);
 
 }  // namespace spp::regress

@@ -2,8 +2,8 @@
 #include "regress/predict.hpp"
 
 #include "base/error.hpp"
+#include "machine/kernel_cost.hpp"
 #include "sim/all_reduce.hpp"
-#include "sim/kernel_cost.hpp"
 #include "sim/lowering.hpp"
 
 #include <algorithm>
@@ -124,7 +124,7 @@ FixedChoices choices_of(const Point& p) {
 }
 
 /// What attention calls and training steps ask alike.
-Request request_of(const Point& p, const sim::Cluster& cluster, const sim::StackSpec& stack) {
+Request request_of(const Point& p, const sim::Cluster& cluster, const StackSpec& stack) {
   Request request;
   request.problem = problem_of(p);
   request.cluster = &cluster;
@@ -132,7 +132,7 @@ Request request_of(const Point& p, const sim::Cluster& cluster, const sim::Stack
   request.gpus = p.world;
   request.fixed = choices_of(p);
   request.run_by(stack);
-  const sim::GpuSpec& gpu = cluster.machine().gpu;
+  const GpuSpec& gpu = cluster.machine().gpu;
   request.memory =
       Bytes(static_cast<std::int64_t>(gpu.memory.value.as_double() * gpu.memory_usable.value));
   return request;
@@ -198,7 +198,7 @@ std::vector<PointPrediction> Predictor::predict(const CorpusFile& file) {
 
 PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
   const sim::Cluster& cluster = cluster_of(file, p);
-  const sim::StackSpec& stack =
+  const StackSpec& stack =
       stack_of(file.stack, fmt::format("{}: stack", file.path.filename().string()));
   switch (p.scope) {
     case Scope::attention:
@@ -215,7 +215,7 @@ PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
 }
 
 PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster,
-                                     const sim::StackSpec& stack) const {
+                                     const StackSpec& stack) const {
   if (!p.ulysses || !p.ring) {
     return no(p.beyond ? "not a plan of Ulysses x ring (beyond)"
                        : "degrees of Ulysses and ring are not stated");
@@ -254,7 +254,7 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
 }
 
 PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
-                                    const sim::StackSpec& stack) {
+                                    const StackSpec& stack) {
   if (std::string why = why_not_training(p); !why.empty()) {
     return no(std::move(why));
   }
@@ -309,20 +309,20 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
 }
 
 PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
-                                  const sim::StackSpec& stack) const {
+                                  const StackSpec& stack) const {
   if (is_packed(p)) {
     return no("packed documents whose lengths are not given");
   }
-  const sim::GpuSpec& gpu = cluster.machine().gpu;
+  const GpuSpec& gpu = cluster.machine().gpu;
   std::string name = p.kernel;
   if (is_low_precision(p)) {
     name += fmt::format(" {}", p.dtype);
   }
   try {
-    const sim::AttentionKernelSpec& spec =
-        name.empty() ? sim::attention_of(stack, gpu.generation, p.year)
-                     : sim::attention_kernel(gpu.generation, name, "kernel", p.year);
-    const sim::KernelCost kernels(gpu, spec);
+    const AttentionKernelSpec& spec =
+        name.empty() ? attention_of(stack, gpu.generation, p.year)
+                     : attention_kernel(gpu.generation, name, "kernel", p.year);
+    const KernelCost kernels(gpu, spec);
     const Problem problem = problem_of(p);
     const TokenSet q({.begin = 0, .count = *p.seq});
     const TokenSet k({.begin = 0, .count = p.seq_kv.value_or(*p.seq)});
@@ -368,7 +368,7 @@ PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluste
   double seconds = 0;
   double spread = 0.15;
   const sim::Scope scope = cluster.nodes() > 1 ? sim::Scope::inter : sim::Scope::intra;
-  const sim::TransportSpec& transport = cluster.transport(scope);
+  const TransportSpec& transport = cluster.transport(scope);
   if (pair) {
     seconds =
         transport.time(CommKind::send_recv, Bytes(std::llround(sent)), cluster.nominal_rate(scope))
@@ -395,7 +395,7 @@ PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluste
 }
 
 void Predictor::assume(const std::string& what, std::string value) {
-  if (std::ranges::find(assumptions_, what, &sim::Assumption::what) == assumptions_.end()) {
+  if (std::ranges::find(assumptions_, what, &Assumption::what) == assumptions_.end()) {
     assumptions_.push_back({.what = what, .value = std::move(value), .source = "default"});
   }
 }
@@ -410,14 +410,14 @@ const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p
     ComposedCluster composed = compose(m, p.world, catalog_, where);
     const int gpus = composed.nodes * static_cast<int>(composed.machine.gpus_per_node.value);
     at->second = std::make_unique<sim::Cluster>(std::move(composed.machine), composed.nodes, gpus);
-    for (sim::Assumption& a : composed.assumptions) {
+    for (Assumption& a : composed.assumptions) {
       assume(a.what, std::move(a.value));
     }
   }
   return *at->second;
 }
 
-const sim::StackSpec& Predictor::stack_of(const std::string& name, std::string_view where) {
+const StackSpec& Predictor::stack_of(const std::string& name, std::string_view where) {
   auto at = stacks_.find(name);
   if (at == stacks_.end()) {
     at = stacks_.emplace(name, catalog_.stack(name, where)).first;

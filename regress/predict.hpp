@@ -1,11 +1,11 @@
 // The model's answer to every point of a corpus file.
 #pragma once
 
+#include "machine/stack.hpp"
 #include "planner/plan.hpp"
 #include "regress/corpus.hpp"
 #include "regress/machine.hpp"
 #include "regress/score.hpp"
-#include "sim/stack.hpp"
 
 #include <functional>
 #include <map>
@@ -18,32 +18,31 @@ namespace spp::regress {
 /// Predicts files one by one; one of these a thread.
 class Predictor {
  public:
-  explicit Predictor(sim::Catalog catalog) : catalog_(std::move(catalog)) {}
+  explicit Predictor(Catalog catalog) : catalog_(std::move(catalog)) {}
 
   /// One prediction a point, in order. What cannot be predicted has a reason. InputError: the file
   /// names a GPU, link or stack that nobody knows.
   std::vector<PointPrediction> predict(const CorpusFile& file);
 
   /// What was filled in for the machines of the last file.
-  [[nodiscard]] const std::vector<sim::Assumption>& assumptions() const { return assumptions_; }
+  [[nodiscard]] const std::vector<Assumption>& assumptions() const { return assumptions_; }
 
  private:
   PointPrediction predict(const CorpusFile& file, const Point& point);
   PointPrediction attention(const Point& point, const sim::Cluster& cluster,
-                            const sim::StackSpec& stack) const;
-  PointPrediction training(const Point& point, const sim::Cluster& cluster,
-                           const sim::StackSpec& stack);
+                            const StackSpec& stack) const;
+  PointPrediction training(const Point& point, const sim::Cluster& cluster, const StackSpec& stack);
   PointPrediction kernel(const Point& point, const sim::Cluster& cluster,
-                         const sim::StackSpec& stack) const;
+                         const StackSpec& stack) const;
   PointPrediction collective(const Point& point, const sim::Cluster& cluster) const;
   void assume(const std::string& what, std::string value);
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
-  const sim::StackSpec& stack_of(const std::string& name, std::string_view where);
+  const StackSpec& stack_of(const std::string& name, std::string_view where);
 
-  sim::Catalog catalog_;
+  Catalog catalog_;
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;
-  std::map<std::string, sim::StackSpec> stacks_;
-  std::vector<sim::Assumption> assumptions_;
+  std::map<std::string, StackSpec> stacks_;
+  std::vector<Assumption> assumptions_;
 };
 
 }  // namespace spp::regress

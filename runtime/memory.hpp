@@ -3,7 +3,7 @@
 // (host, device) does not matter here.
 #pragma once
 
-#include "runtime/rows.hpp"
+#include "runtime/kernels/rows.hpp"
 #include "schedule/storage.hpp"
 
 #include <cstddef>

@@ -34,7 +34,7 @@
 
 #include "base/id.hpp"
 #include "base/units.hpp"
-#include "sim/machine.hpp"
+#include "machine/machine.hpp"
 
 #include <array>
 #include <cstdint>

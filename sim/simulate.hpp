@@ -22,9 +22,9 @@
 #pragma once
 
 #include "base/progress.hpp"
+#include "machine/stack.hpp"
 #include "schedule/timeline.hpp"
 #include "sim/folding.hpp"
-#include "sim/stack.hpp"
 
 #include <array>
 #include <functional>

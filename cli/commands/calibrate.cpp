@@ -1,26 +1,29 @@
 // sp-plan calibrate: measures this machine with the runtime's own transports and kernels, and
-// writes the profile that --profile reads. One command, hence one file: its request, what an
-// interrupted calibration has left, and the two sources (this machine, NCCL's tests) share options.
+// writes the profile that --profile reads; or reads what NCCL's tests measured.
 #include "base/error.hpp"
 #include "base/parse.hpp"
 #include "base/version.hpp"
+#include "calibrate/nccl.hpp"
+#include "calibrate/profile.hpp"
 #include "cli/backend.hpp"
-#include "cli/calibration.hpp"
+#include "cli/calibration_blocks.hpp"
+#include "cli/calibration_checkpoint.hpp"
+#include "cli/calibration_table.hpp"
 #include "cli/command.hpp"
+#include "cli/data.hpp"
 #include "cli/limits.hpp"
-#include "cli/nccl_tests.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
-#include "runtime/calibrate/pace.hpp"
+#include "samples/statistics.hpp"
 
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <set>
 
 namespace spp::cli::commands {
@@ -88,7 +91,7 @@ struct Request {
                 {"mask", to_string(problem.mask)},
                 {"seq", lengths}};
     if (engines != nullptr) {
-      const runtime::device::DeviceReport gpus = engines->report();
+      const DeviceReport gpus = engines->report();
       key["gpu"] = gpus.gpu;
       key["driver"] = gpus.driver;
       key["ranks_per_gpu"] = gpus.ranks_per_gpu;
@@ -99,8 +102,7 @@ struct Request {
 };
 
 std::vector<std::string> read_suites(const Arguments& arguments) {
-  std::vector<std::string> known(runtime::calibration_suites.begin(),
-                                 runtime::calibration_suites.end());
+  std::vector<std::string> known(calibration_suites.begin(), calibration_suites.end());
   const auto text = arguments.find("suite");
   if (!text) {
     return known;
@@ -186,7 +188,7 @@ void choose_kernels(const Arguments& arguments, Request& r) {
   }
   r.kernel_name = wanted.kernels;
   r.engines = runtime::device::make_engines(wanted, r.ranks, *r.comm.transport);
-  expect_describable(r.engines->report(), r.ranks, r.topology);
+  calibrate::expect_describable(r.engines->report(), r.ranks, r.topology, topologies());
 }
 
 std::string file_of(const Arguments& arguments) {
@@ -223,131 +225,19 @@ Request read_request(const Arguments& arguments) {
   return r;
 }
 
-// ---- what an interrupted calibration has left
-// -------------------------------------------------------------------------------------------
-
-using SamplesBySuite = std::map<std::string, std::vector<runtime::Series>>;
-
-/// What is measured, and what of it lies in FILE.partial for a next start.
-class Checkpoint {
- public:
-  explicit Checkpoint(const Request& request)
-      : request_(request), file_(request.file + ".partial") {}
-
-  [[nodiscard]] const SamplesBySuite& samples() const { return samples_; }
-
-  /// Takes what an earlier start has left, and tells what it takes; the suites that are missing.
-  std::vector<std::string> begin(const std::vector<std::string>& places) {
-    key_ = request_.key(places);
-    load();
-    std::vector<std::string> missing;
-    for (const std::string& suite : request_.suites) {
-      if (!samples_.contains(suite)) {
-        missing.push_back(suite);
-      }
-    }
-    return missing;
-  }
-  void add(const std::string& suite, const std::vector<runtime::Series>& series) {
-    samples_[suite] = series;
-    saving_ = saving_ && save();
-  }
-  void end() const {
-    std::error_code ec;
-    std::filesystem::remove(file_, ec);
-  }
-
- private:
-  /// What cannot be written only costs the chance to go on later: it ends no measurement. False,
-  /// and a warning, then.
-  [[nodiscard]] bool save() const {
-    Json json = document("calibration");
-    json["date"] = utc("%Y-%m-%d %H:%M:%S UTC");
-    json["key"] = key_;
-    json["suites"] = Json::object();
-    for (const auto& [suite, list] : samples_) {
-      Json& series = json["suites"][suite] = Json::array();
-      for (const runtime::Series& s : list) {
-        series.push_back(runtime::to_json(s));
-      }
-    }
-    try {
-      write_file(file_, to_text(json));
-    } catch (const InputError& e) {
-      complain(fmt::format("warning: {}; measuring goes on, but could not be resumed", e.what()));
-      return false;
-    }
-    return true;
-  }
-
-  void load() {
-    std::error_code ec;
-    if (!std::filesystem::exists(file_, ec)) {
-      return;
-    }
-    const Json json = read_json(file_);
-    const JsonView view(json, file_);
-    expect_format(view, "sp-plan/calibration");
-    if (const auto others = differences(view.at("key").value()); !others.empty()) {
-      complain(fmt::format("warning: {} is of another calibration ({} differ) and is not used",
-                           file_, fmt::join(others, ", ")));
-      return;
-    }
-    const JsonView suites = view.at("suites");
-    std::vector<std::string> found;
-    for (const std::string& suite : request_.suites) {
-      if (const auto list = suites.find(suite)) {
-        for (const JsonView& series : list->elements()) {
-          samples_[suite].push_back(runtime::read_series(series));
-        }
-        found.push_back(suite);
-      }
-    }
-    if (!found.empty()) {
-      complain(fmt::format("goes on from {}, measured here until {}: {}", file_,
-                           view.at("date").string(), fmt::join(found, ", ")));
-    }
-  }
-
-  /// Names of what the samples of `other` depend on otherwise than ours.
-  [[nodiscard]] std::vector<std::string> differences(const Json& other) const {
-    std::vector<std::string> names;
-    const auto differs = [&](const Json& a, const Json& b) {
-      for (const auto& [name, value] : a.items()) {
-        if (!b.is_object() || !b.contains(name) || b.at(name) != value) {
-          if (std::ranges::find(names, name) == names.end()) {
-            names.push_back(name);
-          }
-        }
-      }
-    };
-    differs(key_, other);
-    if (other.is_object()) {
-      differs(other, key_);
-    }
-    return names;
-  }
-
-  const Request& request_;
-  std::string file_;
-  Json key_;
-  SamplesBySuite samples_;
-  bool saving_ = true;
-};
-
 /// What makes predictions worse than they could be. `blocks`: those that were to be measured.
-void warn_of_attention(const std::vector<runtime::Series>& series, std::size_t blocks) {
+void warn_of_attention(const std::vector<Series>& series, std::size_t blocks) {
   constexpr double often = 0.25;  // medians pass over less
   const auto measured = static_cast<std::size_t>(
-      std::ranges::count(series, std::string_view("attention"), &runtime::Series::what));
+      std::ranges::count(series, std::string_view("attention"), &Series::what));
   if (measured < blocks) {
     complain(
         fmt::format("warning: {} of the {} attention blocks of plans were left out for want of "
                     "time or memory and will be interpolated: a larger --budget measures more",
                     blocks - measured, blocks));
   }
-  for (const runtime::Series& s : series) {
-    if (const double part = s.what == "pace" ? runtime::slow_part(s.seconds) : 0; part > often) {
+  for (const Series& s : series) {
+    if (const double part = s.what == "pace" ? slow_part(s.seconds) : 0; part > often) {
       complain(
           fmt::format("warning: in {:.0f} % of the samples of its pace this machine computed "
                       "more than 10 % slower than usual: other work, or a clock that changes; "
@@ -358,12 +248,12 @@ void warn_of_attention(const std::vector<runtime::Series>& series, std::size_t b
 }
 
 /// The blocks of all plans over all lengths.
-std::vector<runtime::AttentionBlock> blocks_of(const Request& r) {
-  std::vector<runtime::AttentionBlock> blocks;
+std::vector<AttentionBlock> blocks_of(const Request& r) {
+  std::vector<AttentionBlock> blocks;
   for (const std::int64_t length : r.lengths) {
     Problem problem = r.problem;
     problem.seq = length;
-    for (const runtime::AttentionBlock& block : blocks_of_plans(problem, r.ranks)) {
+    for (const AttentionBlock& block : blocks_of_plans(problem, r.ranks)) {
       if (std::ranges::find(blocks, block) == blocks.end()) {
         blocks.push_back(block);
       }
@@ -385,7 +275,7 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
   m.timeout = r.timeout;
   if (r.engines != nullptr) {
     constexpr std::int64_t caches = 3;  // full of other things, and nothing is left of the operands
-    const runtime::device::DeviceReport gpu = r.engines->report();
+    const DeviceReport gpu = r.engines->report();
     m.ranks_per_device = gpu.ranks_per_gpu;
     m.split_devices = gpu.split || gpu.ranks_per_gpu == 1;
     m.cold = gpu.l2.value() > 0 ? caches * gpu.l2.value() : m.cold;
@@ -394,7 +284,7 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
   if (std::ranges::find(r.suites, "attention") != r.suites.end()) {
     m.blocks = blocks_of(r);
   }
-  m.ended = [&done](const std::string& suite, const std::vector<runtime::Series>& series) {
+  m.ended = [&done](const std::string& suite, const std::vector<Series>& series) {
     done.add(suite, series);
   };
   return m;
@@ -416,8 +306,8 @@ void read_nccl_tests(const Arguments& arguments, const Output& output) {
   }
   const std::string file = file_of(arguments);
   const std::string files = arguments.get("nccl-tests", "");
-  const NcclProfile profile =
-      profile_of_nccl_tests(split(files, ','), *topology, arguments.get("name", *topology));
+  const calibrate::NcclProfile profile = calibrate::profile_of_nccl_tests(
+      split(files, ','), *topology, arguments.get("name", *topology), topologies());
   for (const std::string& warning : profile.warnings) {
     complain(fmt::format("warning: {}", warning));
   }
@@ -435,21 +325,24 @@ void execute(const Arguments& arguments, Output& output) {
   }
   Request request = read_request(arguments);
   const bool first = request.comm.transport->launched_rank() == 0;
-  Checkpoint done(request);
-  ProfileInput input;
+  Checkpoint done(request.file + ".partial", request.suites);
+  std::optional<Catalog> catalog;  // of GPUs
+  calibrate::ProfileInput input;
   input.name = request.name;
   input.kernels = request.kernel_name;
   input.comm = request.comm.name;
   input.dtype = request.problem.dtype;
   input.topology = request.topology;
   input.emulated_links = request.emulated_links;
+  input.cpu = runtime::cpu_model();
+  input.libraries = runtime::library_versions();
   runtime::CalibrationRequest work = measurement(request, done);
   const std::size_t blocks = work.blocks.size();
   {
     Progress progress("measuring", output.quiet() || !first);
     double of = 0;
     work.remaining = [&](const std::vector<std::string>& places) {
-      std::vector<std::string> suites = done.begin(places);
+      std::vector<std::string> suites = done.begin(request.key(places));
       of = static_cast<double>(suites.size());
       return suites;
     };
@@ -464,6 +357,7 @@ void execute(const Arguments& arguments, Output& output) {
   std::ranges::copy(input.calibration.warnings, std::back_inserter(request.warnings));
   if (request.engines != nullptr) {
     input.device = request.engines->report();
+    input.catalog = &catalog.emplace(topologies());
     std::ranges::copy(request.engines->warnings(), std::back_inserter(request.warnings));
   }
   for (const std::string& warning : request.warnings) {
@@ -473,7 +367,7 @@ void execute(const Arguments& arguments, Output& output) {
   if (const auto attention = done.samples().find("attention"); attention != done.samples().end()) {
     warn_of_attention(attention->second, blocks);
   }
-  const Json profile = profile_document(input);
+  const Json profile = calibrate::profile_document(input);
   output.result(profile, [&](const Style& style) {
     return profile_table(profile, input, style.color) +
            fmt::format("\nUse it: sp-plan plan --profile {} --heads {} --head-dim {} --seq {}\n",

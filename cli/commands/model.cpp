@@ -1,5 +1,5 @@
 // sp-plan model: the models that sp-plan knows.
-#include "planner/model.hpp"
+#include "transformer/model.hpp"
 
 #include "base/error.hpp"
 #include "base/suggest.hpp"

@@ -27,7 +27,7 @@ constexpr std::array options{
 struct Judged {
   std::optional<regress::CorpusFile> file;
   std::vector<regress::PointPrediction> predictions;
-  std::vector<sim::Assumption> assumptions;
+  std::vector<Assumption> assumptions;
   regress::Score score;
   std::string refused;  // why the file could not be used
 };

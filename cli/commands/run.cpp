@@ -7,7 +7,7 @@
 #include "cli/plan_file.hpp"
 #include "cli/report_run.hpp"
 #include "runtime/calibrate/calibrate.hpp"
-#include "runtime/demand.hpp"
+#include "runtime/trial/demand.hpp"
 #include "schedule/coverage.hpp"
 
 #include <algorithm>

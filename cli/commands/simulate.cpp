@@ -86,7 +86,7 @@ void run(const Arguments& given, Output& output) {
     if (const auto file = arguments.find(option)) {
       const std::string where = fmt::format("--{}", option);
       expect_writable(*file, where);
-      expect_small(job, plan, where, option == "trace" ? most_trace_ranks : sim::most_gpus);
+      expect_small(job, plan, where, option == "trace" ? most_trace_ranks : most_gpus);
     }
   }
 

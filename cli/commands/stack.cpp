@@ -1,5 +1,5 @@
 // sp-plan stack: the software that may run a plan, as far as sp-plan knows what it costs.
-#include "sim/stack.hpp"
+#include "machine/stack.hpp"
 
 #include "base/error.hpp"
 #include "cli/command.hpp"
@@ -11,8 +11,6 @@
 
 namespace spp::cli::commands {
 namespace {
-
-using sim::StackSpec;
 
 Json sourced(const std::optional<Sourced<Seconds>>& time) {
   return time ? Json{{"value_s", time->value.count()},
@@ -68,7 +66,7 @@ Json to_json(const StackSpec& s) {
 }
 
 void list(Output& output) {
-  const sim::Catalog catalog = topologies();
+  const Catalog catalog = topologies();
   Json doc = document("stack-list");
   Json stacks = Json::array();
   Table table;

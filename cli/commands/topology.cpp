@@ -13,7 +13,7 @@
 namespace spp::cli::commands {
 namespace {
 
-Json to_json(const sim::GpuSpec& gpu) {
+Json to_json(const GpuSpec& gpu) {
   Json rates = Json::object();
   for (const auto& [dtype, rate] : gpu.matrix_rate) {
     rates[std::string(spp::to_string(dtype))] = rate.value.value() / 1e12;
@@ -29,7 +29,7 @@ Json to_json(const sim::GpuSpec& gpu) {
           {"memory_bytes_per_s", gpu.memory_bandwidth.value.value()}};
 }
 
-Json to_json(const sim::MachineSpec& m) {
+Json to_json(const MachineSpec& m) {
   Json json{{"name", m.name},
             {"aliases", m.aliases},
             {"gpus_per_node", m.gpus_per_node.value},
@@ -47,21 +47,21 @@ Json to_json(const sim::MachineSpec& m) {
   return json;
 }
 
-std::string inter_text(const sim::MachineSpec& m) {
+std::string inter_text(const MachineSpec& m) {
   return m.inter ? fmt::format("{} {}x{:.0f}Gb/s", m.inter->transport.name, m.inter->nics.value,
                                m.inter->rate_per_nic.value.value() * 8e-9)
                  : "none";
 }
 
 void list(Output& output) {
-  const sim::Catalog catalog = topologies();
+  const Catalog catalog = topologies();
   Json doc = document("topology-list");
   Json machines = Json::array();
   Json gpus = Json::array();
   Table machine_table;
   machine_table.rows.push_back({"machine", "GPUs", "GPU", "inside a node", "between nodes"});
   for (const std::string& name : catalog.machine_names()) {
-    const sim::MachineSpec m = catalog.machine(name, "topology");
+    const MachineSpec m = catalog.machine(name, "topology");
     machines.push_back(to_json(m));
     machine_table.rows.push_back({name, fmt::format("{}", m.gpus_per_node.value), m.gpu.name,
                                   fmt::format("{} {}", m.intra.name, human(m.intra_rate)),
@@ -70,7 +70,7 @@ void list(Output& output) {
   Table gpu_table;
   gpu_table.rows.push_back({"GPU", "memory", "bandwidth", "generation", "inside a node"});
   for (const std::string& name : catalog.gpu_names()) {
-    const sim::GpuSpec g = catalog.gpu(name, "topology");
+    const GpuSpec g = catalog.gpu(name, "topology");
     gpus.push_back(to_json(g));
     gpu_table.rows.push_back(
         {name, human(g.memory.value), human(g.memory_bandwidth.value), g.generation.name, g.intra});
@@ -91,8 +91,8 @@ void list(Output& output) {
 }
 
 /// A document of one machine or GPU; `file` is where it stands.
-void print(const std::string& file, const sim::MachineSpec* machine, const sim::GpuSpec& gpu,
-           bool checked, Output& output) {
+void print(const std::string& file, const MachineSpec* machine, const GpuSpec& gpu, bool checked,
+           Output& output) {
   Json doc = document("topology");
   doc["file"] = file;
   doc["kind"] = machine != nullptr ? "machine" : "gpu";
@@ -130,7 +130,7 @@ void print(const std::string& file, const sim::MachineSpec* machine, const sim::
 }
 
 void show(const std::string& name, bool checked, Output& output) {
-  const sim::Catalog catalog = topologies();
+  const Catalog catalog = topologies();
   std::vector<std::string> known = catalog.machine_names();
   std::ranges::copy(catalog.gpu_names(), std::back_inserter(known));
   const std::filesystem::path file = catalog.file_of(name, "topology");
@@ -145,7 +145,7 @@ void show(const std::string& name, bool checked, Output& output) {
     print(shown_path(file), nullptr, catalog.gpu(name, "topology"), checked, output);
     return;
   }
-  const sim::MachineSpec machine = catalog.machine(name, "topology");
+  const MachineSpec machine = catalog.machine(name, "topology");
   print(shown_path(file), &machine, machine.gpu, checked, output);
 }
 

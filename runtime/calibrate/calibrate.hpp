@@ -5,17 +5,12 @@
 #include "runtime/calibrate/suites.hpp"
 #include "runtime/engine.hpp"
 
-#include <array>
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace spp::runtime {
-
-inline constexpr std::array<std::string_view, 4> calibration_suites{"links", "collectives",
-                                                                    "attention", "elementwise"};
 
 struct CalibrationRequest {
   const TransportBackend* transport = nullptr;  // with `engines`: the control plane only
@@ -38,13 +33,6 @@ struct CalibrationRequest {
   /// On rank 0: a suite begins; it has ended.
   std::function<void(std::size_t done, const std::string& suite)> begins;
   std::function<void(const std::string& suite, const std::vector<Series>&)> ended;
-};
-
-struct Calibration {
-  bool complete = false;  // on the process of rank 0; others know nothing
-  Hosts hosts;
-  std::map<std::string, std::vector<Series>> series;  // by suite
-  std::vector<std::string> warnings;                  // of how the ranks found each other
 };
 
 /// Returns on every process when all ranks have ended; BackendError if one failed.

@@ -173,7 +173,7 @@ Seconds Instrument::repeat(Engine& engine, const std::vector<TimedOps>& timed,
           probes, [&](const Probe& p) { return std::ssize(p.series.seconds) >= count; });
     };
     const auto agrees = [&](const Probe& probe) {
-      return spread_of(probe.series.seconds) < patient.spread;
+      return patient.satisfied_with(probe.series.seconds);
     };
     if (all_have(patient.most) ||
         (all_have(patient.least) &&

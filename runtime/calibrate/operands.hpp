@@ -1,7 +1,7 @@
 // Memory with numbers in it for one attention block, to time a kernel without a plan around it.
 #pragma once
 
-#include "runtime/calibrate/samples.hpp"
+#include "runtime/calibrate/measure.hpp"
 #include "runtime/kernels/attention.hpp"
 
 #include <vector>

@@ -7,21 +7,6 @@
 
 namespace spp::runtime {
 
-AttentionBlock pace_block(DType dtype) {
-  const TokenSet tokens(TokenRange{.begin = 0, .count = 512});
-  return {
-      .q = tokens, .k = tokens, .head_dim = 64, .mask = {.kind = MaskKind::full}, .dtype = dtype};
-}
-
-double slow_part(const std::vector<double>& samples) {
-  if (samples.empty()) {
-    return 0;
-  }
-  const double limit = 1.1 * median_of(samples);
-  const auto slow = std::ranges::count_if(samples, [&](double s) { return s > limit; });
-  return static_cast<double>(slow) / static_cast<double>(samples.size());
-}
-
 Pace::Pace(Transport& transport, AttentionKernels& kernels, DType dtype, bool active)
     : transport_(transport), kernels_(kernels), operands_(pace_block(dtype)), active_(active) {
   constexpr Seconds long_enough{0.002};
@@ -73,29 +58,6 @@ void Paced::beside(Series& series, Samples samples) {
   for (std::size_t i = 0; series.pace.size() < series.seconds.size(); ++i) {
     series.pace.push_back(beside[i % beside.size()]);
   }
-}
-
-std::vector<double> over_pace(const Series& series) {
-  std::vector<double> values = series.seconds;
-  for (std::size_t i = 0; i < std::min(values.size(), series.pace.size()); ++i) {
-    values[i] /= series.pace[i];
-  }
-  return values;
-}
-
-std::vector<Series> at_one_pace(std::vector<Series> series) {
-  const auto pace = std::ranges::find(series, std::string_view("pace"), &Series::what);
-  if (pace == series.end() || pace->seconds.empty()) {
-    return series;
-  }
-  const double usual = median_of(pace->seconds);
-  for (Series& s : series) {
-    if (s.pace.size() == s.seconds.size()) {
-      s.seconds = over_pace(s);
-      std::ranges::for_each(s.seconds, [&](double& seconds) { seconds *= usual; });
-    }
-  }
-  return series;
 }
 
 }  // namespace spp::runtime

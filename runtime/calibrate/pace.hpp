@@ -1,23 +1,12 @@
-// The pace of a machine: how fast it computes at the moment.
-//
-// The constants of a profile hold at one speed of the machine. Clocks and neighbours on a shared
-// host change it, by a third within seconds. So a calibration times one small attention block again
-// and again: times of kernels are scaled by what it took beside them. And a run times the same one
-// between its iterations: their ratio tells a machine that changed from a model that errs.
+// Measures the pace of a machine (samples/pace.hpp).
 #pragma once
 
 #include "runtime/calibrate/operands.hpp"
+#include "samples/pace.hpp"
 
 #include <vector>
 
 namespace spp::runtime {
-
-/// 512 queries and keys, one head of 64, no mask, forward: under a millisecond, mostly products, in
-/// the cache of a core.
-AttentionBlock pace_block(DType dtype);
-
-/// Part of the samples in which the machine was more than 10 % slower than in the median.
-double slow_part(const std::vector<double>& samples);
 
 /// All ranks of a transport together. Those that are `active` take the samples, side by side; let
 /// it be ranks with a core of their own, since ranks that share one have no pace.
@@ -54,12 +43,5 @@ class Paced {
   std::vector<double> last_;  // by active rank
   std::vector<double> all_;
 };
-
-/// Samples in units of the pace beside them; in seconds if none is noted.
-std::vector<double> over_pace(const Series& series);
-
-/// Times of kernels as they would be if the machine had kept the median pace of its calibration
-/// (series `pace`; without one they stay as they are).
-std::vector<Series> at_one_pace(std::vector<Series> series);
 
 }  // namespace spp::runtime

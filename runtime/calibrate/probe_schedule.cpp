@@ -376,7 +376,7 @@ Problem problem_of(std::span<const Probe> probes, const ProbeSetting& setting) {
   for (const Probe& probe : probes) {
     if (probe.series.block) {
       const std::int64_t seq = problem.seq;
-      problem = problem_of(*probe.series.block);
+      problem = runtime::problem_of(*probe.series.block);
       problem.seq = std::max(problem.seq, seq);
     }
   }

@@ -2,7 +2,7 @@
 // collectives.cpp, attention.cpp, elementwise.cpp) and ops on engines (engine_suites.cpp).
 #pragma once
 
-#include "runtime/calibrate/samples.hpp"
+#include "runtime/calibrate/measure.hpp"
 #include "schedule/measure.hpp"
 
 #include <variant>

@@ -6,6 +6,7 @@
 #include "runtime/comm/transport.hpp"
 #include "runtime/device/network.hpp"
 #include "runtime/engine.hpp"
+#include "samples/calibration.hpp"
 
 #include <memory>
 #include <optional>
@@ -42,33 +43,7 @@ std::vector<std::string> kernel_names();
 std::string choose_kernels(const DeviceOptions& options, const Problem& problem,
                            std::vector<std::string>& passed_over);
 
-/// How a run was spread over GPUs, as seen by this process.
-struct DeviceReport {
-  std::string gpu;                          // "NVIDIA H100 80GB HBM3"
-  int gpus = 0;                             // that this process uses
-  int ranks_per_gpu = 1;                    // most
-  int multiprocessors = 0;                  // that a rank has; all of a GPU, or its share
-  int all_multiprocessors = 0;              // of a GPU
-  bool split = false;                       // each rank has SMs of its own (green contexts)
-  int compute_capability = 0;               // 90 is 9.0
-  Bytes memory{}, l2{};                     // of a GPU
-  int driver = 0, runtime = 0;              // CUDA versions, 13000 is 13.0
-  std::string nccl, cudnn;                  // versions, "2.28.9"; "": not used, not compiled in
-  int clock_khz = 0, memory_clock_khz = 0;  // highest; 0: not known
-  Seconds timed_event{};                    // what a timed event costs its stream; two for every op
-  /// What cuDNN's plans were made for: "16 SMs", "the whole GPU"; "": other kernels, nothing ran.
-  std::string attention_made_for;
-  /// What cuDNN said when it did not take streams of the ranks' shares, so that attention runs on
-  /// all SMs; "": it takes them.
-  std::string attention_refused;
-  int attention_plans = 0;        // of cuDNN, that this process has compiled
-  Seconds compiling_attention{};  // what they took
-  /// What a rank was taken to need beside the buffers of its programs before anything was
-  /// allocated: estimates (runtime/device/cuda/workspaces.hpp).
-  Bytes attention_workspaces{}, communication_workspaces{};
-  /// Between ranks of one process: "beside kernels", or "plain" where the driver cannot; "": none.
-  std::string copies;
-};
+using spp::DeviceReport;  // samples/calibration.hpp
 
 class DeviceEngines : public EngineSource {
  public:

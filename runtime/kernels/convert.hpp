@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "runtime/kernels/number_formats.hpp"
-#include "runtime/rows.hpp"
+#include "runtime/kernels/rows.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // in fp32. Semantics: docs/schedule.md.
 #pragma once
 
-#include "runtime/rows.hpp"
+#include "runtime/kernels/rows.hpp"
 
 #include <cstdint>
 

@@ -5,7 +5,7 @@
 // Seconds of one kernel: a attention, m merge, s accumulate, c cast, p pack or unpack, d row dot,
 // r rescale or reorder. Of one communication: e exchange, x all-to-all, g all-gather.
 // R ring, P ranks, B the port's rate.
-#include "planner/strategy.hpp"
+#include "parallel/attention/strategy.hpp"
 #include "sim/simulate.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/worlds.hpp"

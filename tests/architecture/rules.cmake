@@ -1,7 +1,8 @@
 # cmake -DROOT=<source tree> -P rules.cmake
 #
 # Reads every source file of the house's folders and refuses:
-#   1. an include of a folder that cmake/SppLayers.cmake does not allow;
+#   1. an include of a folder, or of another subfolder of its own, that cmake/SppLayers.cmake does not
+#      allow;
 #   2. headers that include each other in a circle;
 #   3. nlohmann/json outside base/ (use base/json.hpp), CLI11 outside cli/, and CUDA, NCCL, cuDNN,
 #      MPI, oneDNN headers outside runtime/;
@@ -21,6 +22,15 @@ set(violations "")
 macro(violation text)
   string(APPEND violations "  ${text}\n")
 endmacro()
+
+# The subfolder of a room in which a file lies, "." for the room itself.
+function(subfolder_of file result)
+  if(file MATCHES "^[^/]+/([^/]+)/")
+    set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+  else()
+    set(${result} . PARENT_SCOPE)
+  endif()
+endfunction()
 
 set(headers "")
 foreach(layer IN LISTS SPP_LAYERS)
@@ -48,6 +58,10 @@ foreach(layer IN LISTS SPP_LAYERS)
       list(APPEND headers "${file}")
       set(includes_of_${file} "")
     endif()
+    subfolder_of("${file}" own)
+    if(SPP_FOLDERS_${layer} AND NOT own IN_LIST SPP_FOLDERS_${layer})
+      violation("${file}: cmake/SppLayers.cmake does not know the folder ${layer}/${own}/")
+    endif()
 
     file(READ "${ROOT}/${file}" text)
     string(REPLACE ";" "," text "${text}")  # CMake's list separator
@@ -68,7 +82,14 @@ foreach(layer IN LISTS SPP_LAYERS)
           violation("${file}:${number}: \"${path}\" is not in a folder of the house")
         elseif(NOT used STREQUAL layer AND NOT used IN_LIST SPP_MAY_USE_${layer})
           violation("${file}:${number}: ${layer} may not use ${used} (\"${path}\")")
-        elseif(file MATCHES "\\.(hpp|cuh)$")
+        else()
+          subfolder_of("${path}" part)
+          if(used STREQUAL layer AND SPP_FOLDERS_${layer} AND NOT part STREQUAL own
+              AND NOT part IN_LIST SPP_MAY_USE_${layer}/${own})
+            violation("${file}:${number}: ${layer}/${own} may not use ${layer}/${part} (\"${path}\")")
+          endif()
+        endif()
+        if(file MATCHES "\\.(hpp|cuh)$")
           list(APPEND includes_of_${file} "${path}")
         endif()
       elseif(line MATCHES "^ *# *include *<([^>]+)>")

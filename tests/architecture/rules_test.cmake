@@ -2,18 +2,20 @@
 #
 # The rules find what they are for: a small house with one violation of each kind, and one without.
 cmake_minimum_required(VERSION 3.25)
+include("${ROOT}/cmake/SppLayers.cmake")
 
 # Runs the rules over a house with the one file `file`; `expected` is a regular expression of the
 # complaint, or "" for none.
 function(expect expected file text)
   file(REMOVE_RECURSE "${WORK}")
   file(WRITE "${WORK}/base/units.hpp" "#pragma once\n")
-  file(WRITE "${WORK}/base/CMakeLists.txt" "units.hpp a.hpp b.cpp")
-  foreach(layer IN ITEMS schedule sim planner runtime cli)
-    file(WRITE "${WORK}/${layer}/CMakeLists.txt" "a.hpp b.cpp")
+  foreach(layer IN LISTS SPP_LAYERS)
+    file(WRITE "${WORK}/${layer}/CMakeLists.txt" "units.hpp a.hpp b.cpp")
   endforeach()
   file(WRITE "${WORK}/tests/CMakeLists.txt" "add_subdirectory(unit)")
   file(WRITE "${WORK}/cli/a.hpp" "#pragma once\n")
+  file(WRITE "${WORK}/runtime/a.hpp" "#pragma once\n")
+  file(WRITE "${WORK}/runtime/comm/a.hpp" "#pragma once\n")
   file(COPY "${ROOT}/cmake/SppLayers.cmake" DESTINATION "${WORK}/cmake")
   file(WRITE "${WORK}/${file}" "${text}")
   execute_process(COMMAND "${CMAKE_COMMAND}" "-DROOT=${WORK}" -P "${ROOT}/tests/architecture/rules.cmake"
@@ -27,6 +29,10 @@ endfunction()
 
 expect("" sim/b.cpp "#include \"base/units.hpp\"\n#include <vector>\n")
 expect("sim/b.cpp:2: sim may not use cli" sim/b.cpp "\n#include \"cli/a.hpp\"\n")
+expect("" runtime/device/b.cpp "#include \"runtime/comm/a.hpp\"\n#include \"runtime/a.hpp\"\n")
+expect("runtime/kernels/b.cpp:1: runtime/kernels may not use runtime/comm" runtime/kernels/b.cpp "#include \"runtime/comm/a.hpp\"\n")
+expect("runtime/comm may not use runtime/\\. " runtime/comm/b.cpp "#include \"runtime/a.hpp\"\n")
+expect("does not know the folder runtime/utils/" runtime/utils/b.cpp "")
 expect("is no path from the root" sim/b.cpp "#include \"units.hpp\"\n")
 expect("belongs to base/" sim/b.cpp "#include <nlohmann/json.hpp>\n")
 expect("" base/b.cpp "#include <nlohmann/json.hpp>\n")

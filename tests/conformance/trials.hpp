@@ -1,7 +1,7 @@
 // Cases that are run for real, on threads, and checked against single-device attention in fp64.
 #pragma once
 
-#include "runtime/trial.hpp"
+#include "runtime/trial/trial.hpp"
 #include "tests/conformance/cases.hpp"
 
 #include <string>

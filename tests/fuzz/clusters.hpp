@@ -9,7 +9,7 @@
 
 namespace spp::fuzz {
 
-inline void build_clusters(const sim::MachineSpec& machine) {
+inline void build_clusters(const MachineSpec& machine) {
   for (const int nodes : {1, 3}) {
     const std::int64_t gpus = nodes * machine.gpus_per_node.value;
     const sim::Cluster cluster(machine, nodes, static_cast<int>(gpus));

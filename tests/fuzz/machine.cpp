@@ -1,7 +1,7 @@
 // The JSON of topologies/: a transport, a generation, a GPU, a machine; and a machine that says
 // everything itself becomes a cluster.
 #include "base/json.hpp"
-#include "sim/machine_json.hpp"
+#include "machine/machine_json.hpp"
 #include "tests/fuzz/clusters.hpp"
 #include "tests/fuzz/json_mutator.hpp"
 #include "tests/fuzz/target.hpp"
@@ -12,11 +12,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   allow_refusal([&] {
     const spp::Json json = spp::parse_json(spp::fuzz::text_of(data, size), "input.json");
     const spp::JsonView view(json, "input.json");
-    allow_refusal([&] { (void)spp::sim::read_transport(view); });
-    allow_refusal([&] { (void)spp::sim::read_generation(view); });
-    allow_refusal([&] { (void)spp::sim::read_gpu(view); });
-    allow_refusal([&] { (void)spp::sim::read_machine(view); });
-    allow_refusal([&] { spp::fuzz::build_clusters(spp::sim::read_whole_machine(view)); });
+    allow_refusal([&] { (void)spp::read_transport(view); });
+    allow_refusal([&] { (void)spp::read_generation(view); });
+    allow_refusal([&] { (void)spp::read_gpu(view); });
+    allow_refusal([&] { (void)spp::read_machine(view); });
+    allow_refusal([&] { spp::fuzz::build_clusters(spp::read_whole_machine(view)); });
   });
   return 0;
 }

@@ -1,5 +1,5 @@
 // A model: ours, or a published config.json. What is read has finite sizes.
-#include "planner/model.hpp"
+#include "transformer/model.hpp"
 
 #include "tests/fuzz/json_mutator.hpp"
 #include "tests/fuzz/target.hpp"

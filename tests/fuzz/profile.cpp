@@ -1,6 +1,6 @@
 // A calibration profile. What is read is a machine that clusters are built of, and calibrates
 // itself.
-#include "sim/profile.hpp"
+#include "machine/profile.hpp"
 
 #include "tests/fuzz/clusters.hpp"
 #include "tests/fuzz/json_mutator.hpp"
@@ -9,9 +9,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   spp::fuzz::allow_refusal([&] {
     const spp::Json json = spp::parse_json(spp::fuzz::text_of(data, size), "profile.json");
-    const spp::sim::Profile profile = spp::sim::read_profile(spp::JsonView(json, "profile.json"));
+    const spp::Profile profile = spp::read_profile(spp::JsonView(json, "profile.json"));
     spp::ensure(profile.nodes >= 1, "a profile of no nodes");
-    spp::fuzz::build_clusters(spp::sim::calibrated(profile.machine, profile, "--profile"));
+    spp::fuzz::build_clusters(spp::calibrated(profile.machine, profile, "--profile"));
   });
   return 0;
 }

@@ -1,6 +1,8 @@
 // What an interrupted calibration has measured (FILE.partial). What is read is written as it was,
 // and has a median.
-#include "runtime/calibrate/samples.hpp"
+#include "samples/series.hpp"
+
+#include "samples/statistics.hpp"
 #include "tests/fuzz/json_mutator.hpp"
 #include "tests/fuzz/target.hpp"
 
@@ -11,17 +13,17 @@ using namespace spp;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::allow_refusal([&] {
     const Json json = parse_json(fuzz::text_of(data, size), "partial.json");
-    const runtime::Series series = runtime::read_series(JsonView(json, "partial.json"));
-    const Json written = runtime::to_json(series);
-    const runtime::Series again = runtime::read_series(JsonView(written, "again.json"));
-    ensure(runtime::to_json(again) == written, "writing and reading a series changed it");
+    const Series series = read_series(JsonView(json, "partial.json"));
+    const Json written = to_json(series);
+    const Series again = read_series(JsonView(written, "again.json"));
+    ensure(to_json(again) == written, "writing and reading a series changed it");
     if (!series.seconds.empty()) {
-      ensure(std::isfinite(runtime::median_of(series.seconds)), "a median that is no time");
-      (void)runtime::spread_of(series.seconds);
-      (void)runtime::error_of_median(series.seconds);
+      ensure(std::isfinite(median_of(series.seconds)), "a median that is no time");
+      (void)spread_of(series.seconds);
+      (void)error_of_median(series.seconds);
     }
     if (series.block) {
-      ensure(runtime::flops_of(*series.block).value() >= 0, "negative work");
+      ensure(flops_of(*series.block).value() >= 0, "negative work");
     }
   });
   return 0;

@@ -1,5 +1,5 @@
 // The software that runs a plan: topologies/stacks/. What is read prices host time and traffic.
-#include "sim/stack.hpp"
+#include "machine/stack.hpp"
 
 #include "tests/fuzz/json_mutator.hpp"
 #include "tests/fuzz/target.hpp"
@@ -13,21 +13,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::allow_refusal([&] {
     static const Json like = read_json(SPP_FUZZ_LIKE);  // what every 'like' names
     const Json json = parse_json(fuzz::text_of(data, size), "stack.json");
-    const sim::StackSpec stack =
-        sim::read_stack(JsonView(json, "stack.json"), [](const JsonView& name) {
-          (void)name.string();
-          return like;
-        });
-    const sim::GenerationSpec generation;
+    const StackSpec stack = read_stack(JsonView(json, "stack.json"), [](const JsonView& name) {
+      (void)name.string();
+      return like;
+    });
+    const GenerationSpec generation;
     for (const Layout layout : {Layout::contiguous, Layout::zigzag, Layout::striped}) {
       for (const Phase phase : {Phase::forward, Phase::backward}) {
-        for (const Seconds time : sim::host_times(stack, generation, layout, phase)) {
+        for (const Seconds time : host_times(stack, generation, layout, phase)) {
           ensure(std::isfinite(time.count()) && time.count() >= 0, "host time that is no time");
         }
       }
-      ensure(std::isfinite(sim::traffic_factor(stack, layout, Merge{})), "endless traffic");
+      ensure(std::isfinite(traffic_factor(stack, layout, Merge{})), "endless traffic");
     }
-    fuzz::allow_refusal([&] { (void)sim::attention_of(stack, generation); });
+    fuzz::allow_refusal([&] { (void)attention_of(stack, generation); });
   });
   return 0;
 }

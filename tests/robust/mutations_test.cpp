@@ -4,10 +4,10 @@
 #include "base/file.hpp"
 #include "base/parse.hpp"
 #include "cli/data.hpp"
+#include "machine/machine_json.hpp"
+#include "machine/profile.hpp"
+#include "machine/stack.hpp"
 #include "planner/plan.hpp"
-#include "sim/machine_json.hpp"
-#include "sim/profile.hpp"
-#include "sim/stack.hpp"
 #include "tests/robust/mutated.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
@@ -34,8 +34,8 @@ struct Source {
   bool (*use)(const JsonView& view, std::size_t index);  // false: there was nothing to plan
 };
 
-const sim::MachineSpec& usual_machine() {
-  static const sim::MachineSpec machine = cli::topologies().machine("dgx-h100", "test");
+const MachineSpec& usual_machine() {
+  static const MachineSpec machine = cli::topologies().machine("dgx-h100", "test");
   return machine;
 }
 
@@ -46,7 +46,7 @@ void expect_number(double value, std::string_view what) {
   }
 }
 
-bool plan_on(sim::MachineSpec machine, std::size_t index, Request request) {
+bool plan_on(MachineSpec machine, std::size_t index, Request request) {
   const auto per_node = static_cast<int>(machine.gpus_per_node.value);
   const int nodes = machine.inter && per_node <= 8 ? 2 : 1;
   const int gpus = nodes == 2 ? 2 * per_node : std::min(per_node, 4);
@@ -79,11 +79,11 @@ Request attention_of(int q_heads, int kv_heads, int head_dim) {
 }
 
 bool use_machine(const JsonView& view, std::size_t index) {
-  return plan_on(sim::read_whole_machine(view), index, attention_of(16, 8, 128));
+  return plan_on(read_whole_machine(view), index, attention_of(16, 8, 128));
 }
 
 bool use_profile(const JsonView& view, std::size_t index) {
-  return plan_on(sim::read_profile(view).machine, index, attention_of(8, 8, 64));
+  return plan_on(read_profile(view).machine, index, attention_of(8, 8, 64));
 }
 
 bool use_model(const JsonView& view, std::size_t index) {
@@ -105,7 +105,7 @@ bool use_stack(const JsonView& view, std::size_t index) {
                ? read_json(source_path(file))
                : throw InputError(name.where(), "is no name");
   };
-  const sim::StackSpec stack = sim::read_stack(view, by_name);
+  const StackSpec stack = read_stack(view, by_name);
   Request request = attention_of(16, 8, 128);
   request.run_by(stack);
   return plan_on(usual_machine(), index, std::move(request));
@@ -115,13 +115,13 @@ bool use_stack(const JsonView& view, std::size_t index) {
 bool use_part(const JsonView& view, std::size_t /*index*/) {
   const std::string format = view.at("format").string();
   if (format == "sp-plan/gpu") {
-    (void)sim::read_gpu(view);
+    (void)read_gpu(view);
   } else if (format == "sp-plan/generation") {
-    (void)sim::read_generation(view);
+    (void)read_generation(view);
   } else if (format == "sp-plan/transport") {
-    (void)sim::read_transport(view);
+    (void)read_transport(view);
   } else {
-    (void)sim::read_machine(view);
+    (void)read_machine(view);
   }
   return false;
 }
@@ -137,7 +137,7 @@ std::vector<Source> sources() {
   };
   for (const std::string& name : cli::topologies().machine_names()) {
     all.push_back({.name = "machine " + name,
-                   .document = cli::whole_machine(name, "test"),
+                   .document = cli::topologies().whole_machine(name, "test"),
                    .use = use_machine});
   }
   add("models", use_model);

@@ -1,7 +1,7 @@
 // Bytes that were told against bytes that were allocated: within a factor, from above and below,
 // for every strategy. Worlds are large enough that what does not grow with them does not count.
 #include "planner/plan.hpp"
-#include "runtime/demand.hpp"
+#include "runtime/trial/demand.hpp"
 #include "schedule/coverage.hpp"
 #include "schedule/demand.hpp"
 #include "sim/demand.hpp"

@@ -14,7 +14,7 @@
 
 namespace spp::test {
 
-inline runtime::AttentionBlock small_block(Phase phase, std::int64_t tokens, DType dtype) {
+inline AttentionBlock small_block(Phase phase, std::int64_t tokens, DType dtype) {
   return {.phase = phase,
           .q = TokenSet({.begin = 0, .count = tokens}, {.begin = 3 * tokens, .count = tokens}),
           .k = TokenSet({.begin = 1, .count = 2 * tokens, .stride = 2}),
@@ -47,10 +47,9 @@ inline runtime::CalibrationRequest small_calibration(int ranks) {
 using Labels = std::tuple<std::string, std::string, int, int, double>;
 
 /// what, scope, ranks, active, size of all series of a suite but `cpu`, which only hosts have.
-inline std::set<Labels> labels_of(const runtime::Calibration& calibration,
-                                  const std::string& suite) {
+inline std::set<Labels> labels_of(const Calibration& calibration, const std::string& suite) {
   std::set<Labels> labels;
-  for (const runtime::Series& s : calibration.series.at(suite)) {
+  for (const Series& s : calibration.series.at(suite)) {
     if (s.what != "cpu") {
       labels.emplace(s.what, s.scope, s.ranks, s.active, s.size);
     }
@@ -59,10 +58,10 @@ inline std::set<Labels> labels_of(const runtime::Calibration& calibration,
 }
 
 /// Every series has enough samples, all of them times.
-inline void check_samples(const runtime::Calibration& calibration) {
+inline void check_samples(const Calibration& calibration) {
   REQUIRE(calibration.complete);
   for (const auto& [suite, list] : calibration.series) {
-    for (const runtime::Series& s : list) {
+    for (const Series& s : list) {
       INFO(suite << " " << s.what << " " << s.scope << " " << s.ranks << " " << s.size);
       CHECK(s.suite == suite);
       CHECK(s.seconds.size() >= 7);

@@ -2,7 +2,7 @@
 // over, so that a new strategy is tested before anyone writes a test for it.
 #pragma once
 
-#include "planner/strategy.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <string>
 #include <vector>

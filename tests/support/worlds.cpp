@@ -7,9 +7,6 @@
 namespace spp::test {
 namespace {
 
-using sim::Segment;
-using sim::TransportSpec;
-
 /// The same latency for all kinds of communication, and all of the nominal rate.
 TransportSpec transport(std::string medium, Seconds latency, Seconds hop) {
   TransportSpec spec{.name = "plain " + medium, .medium = medium};
@@ -37,8 +34,8 @@ constexpr int head_dim = 1000;
 
 }  // namespace
 
-sim::MachineSpec machine(const PlainMachine& plain) {
-  sim::MachineSpec m{.name = "plain machine"};
+MachineSpec machine(const PlainMachine& plain) {
+  MachineSpec m{.name = "plain machine"};
   m.gpus_per_node.value = plain.gpus_per_node;
   const bool cpu = plain.cpu_share > 0;
   m.intra = transport(plain.sockets > 0 ? "pcie"
@@ -51,7 +48,7 @@ sim::MachineSpec machine(const PlainMachine& plain) {
     m.host_bridge = Sourced<Bandwidth>{.value = plain.bridge};
     m.socket_link = Sourced<Bandwidth>{.value = plain.socket_link};
   }
-  sim::InterSpec inter{.transport = transport("network", plain.nic_latency, plain.nic_hop)};
+  InterSpec inter{.transport = transport("network", plain.nic_latency, plain.nic_hop)};
   inter.nics.value = plain.gpus_per_node / plain.gpus_per_nic;
   inter.rate_per_nic.value = plain.nic;
   inter.gpus_per_nic.value = plain.gpus_per_nic;
@@ -61,14 +58,14 @@ sim::MachineSpec machine(const PlainMachine& plain) {
     inter.transport.cpu_share = Sourced<double>{.value = across > 0 ? across : plain.cpu_share};
   }
   if (plain.cores > 0) {
-    m.host = sim::HostSpec{.cores = {.value = plain.cores}, .nodes = plain.nodes_on_cores};
+    m.host = HostSpec{.cores = {.value = plain.cores}, .nodes = plain.nodes_on_cores};
   }
   if (plain.ranks_per_device > 0) {
     m.intra.medium = "device";
-    m.device = sim::SharedDeviceSpec{.ranks = {.value = plain.ranks_per_device},
-                                     .split = plain.split,
-                                     .memory_bandwidth = {.value = plain.device_memory},
-                                     .l2 = Sourced<Bytes>{.value = plain.l2}};
+    m.device = SharedDeviceSpec{.ranks = {.value = plain.ranks_per_device},
+                                .split = plain.split,
+                                .memory_bandwidth = {.value = plain.device_memory},
+                                .l2 = Sourced<Bytes>{.value = plain.l2}};
   }
   m.inter = std::move(inter);
   if (plain.nodes_per_leaf > 0) {

@@ -34,7 +34,7 @@ struct PlainMachine {
   Bandwidth device_memory{};     // of the GPU
   Bytes l2{};
 };
-sim::MachineSpec machine(const PlainMachine& plain);
+MachineSpec machine(const PlainMachine& plain);
 
 /// 2 nodes of 4 GPUs with 450 GB/s ports and one 25 GB/s NIC a node: the contention oracle's.
 PlainMachine oracle_machine();

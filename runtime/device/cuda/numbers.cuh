@@ -5,7 +5,7 @@
 
 #include "runtime/kernels/host_device.hpp"
 #include "runtime/kernels/number_formats.hpp"
-#include "runtime/rows.hpp"
+#include "runtime/kernels/rows.hpp"
 
 #include <cstdint>
 #include <cstring>

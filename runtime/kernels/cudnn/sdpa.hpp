@@ -32,7 +32,7 @@ using CudaStream = CUstream_st*;
 enum class SdpaMask : std::uint8_t { none, top_left, bottom_right };
 std::string_view to_string(SdpaMask mask);
 
-/// One call. Tensors are dense rows, tokens outermost, as runtime/rows.hpp has them: q, out, d_out,
+/// One call. Tensors are dense rows, tokens outermost, as ../rows.hpp has them: q, out, d_out,
 /// d_q [q_rows, batch, q_heads, head_dim], k, v, d_k, d_v [k_rows, batch, kv_heads, head_dim] of
 /// `dtype`. lse and delta are not: [batch, q_heads, q_rows] fp32, dense. cudnn-frontend gives cuDNN
 /// no other layout of them (strides {heads rows, rows, 1, 1}), so nobody knows whether all engines

@@ -1,9 +1,9 @@
 #include "planner/plan.hpp"
 
+#include "machine/profile.hpp"
+#include "machine/stack.hpp"
 #include "planner/evaluator.hpp"
 #include "schedule/arena.hpp"
-#include "sim/profile.hpp"
-#include "sim/stack.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -19,8 +19,8 @@ using spp::test::message_of;
 namespace {
 
 sim::Cluster cluster_of(const std::string& machine, int nodes) {
-  const sim::Catalog catalog(test::source_path("topologies"));
-  const sim::MachineSpec spec = catalog.machine(machine, "test");
+  const Catalog catalog(test::source_path("topologies"));
+  const MachineSpec spec = catalog.machine(machine, "test");
   return {spec, nodes, nodes * static_cast<int>(spec.gpus_per_node.value)};
 }
 
@@ -123,8 +123,7 @@ namespace {
 
 /// CPU ranks of the example profile; none measured if `fitted`.
 sim::Cluster cpu_cluster(int nodes, std::int64_t cores, int nodes_on_cores, bool fitted) {
-  sim::MachineSpec spec =
-      sim::read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
+  MachineSpec spec = read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
   spec.host->cores.value = cores;
   spec.host->nodes = nodes_on_cores;
   if (fitted) {
@@ -146,15 +145,14 @@ Request cpu_request(const sim::Cluster& cluster, std::int64_t seq, MaskKind mask
 
 /// Two nodes of two CPU ranks, no mask; every block takes 10 ns a pair and head, of 4 % spread, but
 /// for what `change` does to it.
-PlanResult plan_with_measured(const std::function<void(sim::MeasuredAttention&)>& change) {
-  sim::MachineSpec spec =
-      sim::read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
+PlanResult plan_with_measured(const std::function<void(MeasuredAttention&)>& change) {
+  MachineSpec spec = read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
   spec.gpu.measured.clear();
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     for (const int heads : {2, 4, 8}) {
       for (const std::int64_t q : {1024, 2048, 4096}) {
         for (const std::int64_t k : {1024, 2048, 4096}) {
-          sim::MeasuredAttention block;
+          MeasuredAttention block;
           block.kernels = "onednn";
           block.phase = phase;
           block.dtype = DType::fp32;
@@ -207,7 +205,7 @@ TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or f
 // Blocks are measured one by one, so their errors differ: what decides between plans is how well.
 TEST_CASE("a plan whose kernels were measured faster by less than their error ties with others") {
   const auto recommended = [](std::int64_t samples) {
-    PlanResult result = plan_with_measured([samples](sim::MeasuredAttention& block) {
+    PlanResult result = plan_with_measured([samples](MeasuredAttention& block) {
       block.median *= block.q_heads == 4 ? 0.93 : 1;
       block.samples = samples;
     });
@@ -233,7 +231,7 @@ TEST_CASE("a plan whose kernels were measured faster by less than their error ti
 // yet.
 TEST_CASE("a tie that is slower than a plan as simple is not recommended") {
   const auto recommended = [](double ulysses) {
-    return plan_with_measured([ulysses](sim::MeasuredAttention& block) {
+    return plan_with_measured([ulysses](MeasuredAttention& block) {
       const bool usp = block.q_heads == 4;
       const bool startrail = block.q.count() == 2048 && block.q_heads == 8;
       block.median *= usp ? 0.96 : startrail ? 0.95 : block.q_heads == 2 ? ulysses : 1;
@@ -305,8 +303,7 @@ TEST_CASE("a stack limits the search, slows short calls and widens the interval"
   const sim::Cluster cluster = cluster_of("dgx-h100", 1);
   Request request = bare_request(cluster, 16384);
   const Candidate own = plan(request).candidates.at(0);
-  const sim::StackSpec stack =
-      sim::Catalog(test::source_path("topologies")).stack("yunchang", "test");
+  const StackSpec stack = Catalog(test::source_path("topologies")).stack("yunchang", "test");
   request.run_by(stack);
   request.top = 1000;
   const PlanResult under_stack = plan(request);

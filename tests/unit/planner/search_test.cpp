@@ -1,6 +1,6 @@
 // What a search may take, and what it answers when that is not enough.
+#include "machine/machine.hpp"
 #include "planner/plan.hpp"
-#include "sim/machine.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -11,7 +11,7 @@ using namespace spp;
 namespace {
 
 sim::Cluster cluster_of(int nodes) {
-  const sim::Catalog catalog(test::source_path("topologies"));
+  const Catalog catalog(test::source_path("topologies"));
   return {catalog.machine("dgx-h100", "test"), nodes, nodes * 8};
 }
 

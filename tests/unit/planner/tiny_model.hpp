@@ -1,7 +1,7 @@
 // A decoder so small that its costs are added up by hand.
 #pragma once
 
-#include "planner/model.hpp"
+#include "transformer/model.hpp"
 
 namespace spp::test {
 

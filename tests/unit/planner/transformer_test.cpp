@@ -17,8 +17,8 @@ namespace {
 constexpr LocalTokens local{.tokens = 3, .batch = 2};
 
 /// A GPU that does 10^6 FLOP/s, 10^6 B/s and a launch in 1 ms, without tiles or start-up.
-sim::GpuSpec plain_gpu() {
-  sim::GpuSpec gpu;
+GpuSpec plain_gpu() {
+  GpuSpec gpu;
   gpu.name = "plain";
   gpu.sms.value = 1;
   gpu.matrix_rate[DType::bf16].value = FlopRate(1e6);
@@ -88,8 +88,8 @@ TEST_CASE("cross-attention to a text is counted with the text's own projections"
 }
 
 TEST_CASE("a layer's time is the sum over its kernels, each launched once") {
-  const sim::GpuSpec gpu = plain_gpu();
-  const sim::KernelCost cost(gpu);
+  const GpuSpec gpu = plain_gpu();
+  const KernelCost cost(gpu);
   // Each GEMM needs more microseconds for its FLOPs than for its bytes. Forward: 6912 FLOPs,
   // 192 + 288 + 288 + 192 + 576 + 288 = 1824 B, 11 launches. Backward: 13824 FLOPs,
   // 960 + 6 * 288 = 2688 B, 17 launches.
@@ -106,8 +106,8 @@ TEST_CASE("a layer's time is the sum over its kernels, each launched once") {
 }
 
 TEST_CASE("embedding and loss head are counted with the logits' traffic in fp32") {
-  const sim::GpuSpec gpu = plain_gpu();
-  const sim::KernelCost cost(gpu);
+  const GpuSpec gpu = plain_gpu();
+  const KernelCost cost(gpu);
   // 60 logits. Forward: embedding 192 B, norm 192 B, GEMM 2*6*10*8 = 960 FLOPs, to fp32 60 * 6 B,
   // maximum 60 * 4 B, exp 60 * 8 B: 2424 in 6 kernels.
   // Backward: softmax 480 B, from fp32 360 B, GEMMs 1920 FLOPs, norm 288 B, embedding 6*8*(2+8) B:
@@ -133,9 +133,9 @@ TEST_CASE("a model without words has no embedding and no loss head") {
 }
 
 TEST_CASE("the optimizer streams its states once") {
-  const sim::GpuSpec gpu = plain_gpu();
+  const GpuSpec gpu = plain_gpu();
   // Norm 100 * 4 B, Adam 100 * 30 B, zeroing 200 * 4 B: 4200 B in 3 kernels.
-  CHECK(optimizer_cost({.updated = 100, .gradients = 200}, sim::KernelCost(gpu)).count() ==
+  CHECK(optimizer_cost({.updated = 100, .gradients = 200}, KernelCost(gpu)).count() ==
         Approx(4200e-6 + 3e-3));
 }
 

@@ -13,7 +13,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-Predictor predictor() { return Predictor(sim::Catalog(test::source_path("topologies"))); }
+Predictor predictor() { return Predictor(Catalog(test::source_path("topologies"))); }
 
 std::vector<PointPrediction> predict(const Json& document) {
   const test::TempDir folder;
@@ -66,7 +66,7 @@ TEST_CASE("unknown GPUs, links and stacks name file and point") {
 
 TEST_CASE("what a machine block leaves open is filled in and listed") {
   CorpusMachine machine{.gpu = "h800", .gpus_per_node = 8, .nodes = 2};
-  const sim::Catalog catalog(test::source_path("topologies"));
+  const Catalog catalog(test::source_path("topologies"));
   const auto usual = compose(machine, 16, catalog, "test");
   CHECK(usual.nodes == 2);
   CHECK(usual.machine.inter->rate_per_nic.value == Bandwidth(50e9));
@@ -84,7 +84,7 @@ TEST_CASE("what a machine block leaves open is filled in and listed") {
 }
 
 TEST_CASE("Grace racks are one NVLink domain") {
-  const sim::Catalog catalog(test::source_path("topologies"));
+  const Catalog catalog(test::source_path("topologies"));
   const auto rack =
       compose({.gpu = "gb200", .gpus_per_node = 4, .nodes = 18, .intra_kind = "nvlink5"}, 72,
               catalog, "test");

@@ -1,10 +1,10 @@
-// From samples to a profile: fits give the constants back that samples were made with, and what a
-// short calibration measures can be read and planned with.
-#include "cli/calibration.hpp"
+// What a calibration measures, and that what a short one measures can be read and planned with.
+#include "calibrate/profile.hpp"
+#include "cli/calibration_blocks.hpp"
+#include "machine/kernel_cost.hpp"
+#include "machine/profile.hpp"
 #include "planner/plan.hpp"
 #include "runtime/calibrate/pace.hpp"
-#include "sim/kernel_cost.hpp"
-#include "sim/profile.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/patience.hpp"
 
@@ -17,8 +17,6 @@
 
 using namespace spp;
 using Catch::Approx;
-using runtime::AttentionBlock;
-using runtime::Series;
 
 namespace {
 
@@ -34,189 +32,12 @@ Series message(std::string suite, std::string what, double bytes, double seconds
           .block = std::nullopt};
 }
 
-/// Exchanges of `latency` + bytes / `rate` in a ring of 4 ranks; a pair alone reaches `alone`, and
-/// a byte costs `cpu` seconds of its core.
-std::vector<Series> exchanges(double latency, double rate, double alone, double cpu) {
-  std::vector<Series> series;
-  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
-    const auto bytes = static_cast<double>(size);
-    series.push_back(message("links", "ring", bytes, latency + bytes / rate, 4, 4));
-    series.push_back(message("links", "pair", bytes, latency + bytes / alone, 2, 2));
-  }
-  series.push_back(message("links", "cpu", 1 << 18, cpu, 2, 2));
-  return series;
-}
-
-cli::Sharing one_host(int ranks, std::int64_t cores) {
-  return {.nodes = 1, .per_node = ranks, .cores = cores};
-}
-
-/// Kernels with tiles of 256 rows.
-sim::AttentionKernelSpec tiled_kernel() {
-  const Sourced<std::int64_t> tile{.value = 256, .spread = 0, .source = ""};
-  sim::AttentionKernelSpec kernel;
-  kernel.q_tile = kernel.kv_tile = kernel.backward_tile = tile;
-  kernel.ctas_per_sm = {.value = 1, .spread = 0, .source = ""};
-  kernel.head_dim_64 = {.value = 1, .spread = 0, .source = ""};
-  return kernel;
-}
-
 Problem small_problem() {
   return {
       .seq = 256, .batch = 1, .q_heads = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::fp32};
 }
 
 }  // namespace
-
-TEST_CASE("message fits give latency and rate back") {
-  // 4 ranks with a core each: nobody shares.
-  const auto t = cli::fit_transport(exchanges(5e-6, 2e9, 2e9, 1e-10), "intra", one_host(4, 4));
-  REQUIRE(t.has_value());
-  const auto& p2p = t->segments.front();
-  REQUIRE(p2p.size() == 1);
-  CHECK(p2p.front().line.latency == Approx(5e-6).epsilon(0.01));
-  CHECK(1 / p2p.front().line.per_unit == Approx(2e9).epsilon(0.01));
-  CHECK(t->rate.value == Approx(2e9).epsilon(0.01));
-  CHECK(t->cpu_share.value == Approx(0.2).epsilon(0.01));  // 1e-10 s/B x 2e9 B/s
-}
-
-TEST_CASE("what buffers take in at once is no rate of the link") {
-  // 64 KiB go at once, the rest at 1e8 B/s; 300 us of latency.
-  std::vector<Series> series = exchanges(0, 1e8, 1e8, 1e-10);
-  for (Series& s : series) {
-    if (s.what != "cpu") {
-      const double taken_in = std::min(s.size, 65536.0);
-      const double seconds = 300e-6 + taken_in / 1e9 + (s.size - taken_in) / 1e8;
-      s.seconds.assign(7, seconds);
-    }
-  }
-  const auto t = cli::fit_transport(series, "intra", one_host(4, 4));
-  REQUIRE(t.has_value());
-  CHECK(t->rate.value == Approx(1e8).epsilon(0.05));
-}
-
-TEST_CASE("rates are those without sharing of cores") {
-  // A pair alone is bound by copying, 4e9 B/s at 2.5e-10 s/B: all of a core. 4 ranks on 2 cores
-  // then reach half of it.
-  const auto t = cli::fit_transport(exchanges(5e-6, 2e9, 4e9, 2.5e-10), "intra", one_host(4, 2));
-  REQUIRE(t.has_value());
-  CHECK(t->cpu_share.value == Approx(1).epsilon(0.01));
-  CHECK(t->rate.value == Approx(4e9).epsilon(0.01));
-}
-
-TEST_CASE("a node's ranks share its link, unless it was the cores that slowed them down") {
-  // 2 nodes of 2 ranks on 2 cores. One rank of each node reaches 60e6 B/s; all together less.
-  const auto nics = [](double cpu, double together) {
-    std::vector<Series> series = exchanges(30e-6, 60e6, 60e6, cpu);
-    for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
-      const auto bytes = static_cast<double>(size);
-      series.push_back(message("links", "pairs", bytes, 30e-6 + bytes / together, 2, 4));
-    }
-    for (Series& s : series) {
-      s.scope = "inter";
-      s.active = s.what == "ring" ? 2 : s.active;
-    }
-    const auto t = cli::fit_transport(series, "inter",
-                                      {.nodes = 2, .per_node = 2, .cores = 2, .nodes_on_cores = 2});
-    REQUIRE(t.has_value());
-    CHECK(t->rate.value == Approx(60e6).epsilon(0.02));
-    return t->nics;
-  };
-  // 0.72 of a core each at that rate: at half of it the cores have time to spare.
-  CHECK(nics(1.2e-8, 28.5e6) == 1);
-  // 0.96 of a core each: 4 ranks want 1.92 times the 2 cores, which is all that they reach.
-  CHECK(nics(1.6e-8, 31.25e6) == 2);
-}
-
-TEST_CASE("rates are those without sharing of a GPU") {
-  // A pair alone moves 1e12 B/s. 8 ranks of a GPU that read and write at 4e12 B/s together: each
-  // 0.25e12 of its collective, 4 times slower.
-  std::vector<Series> series = exchanges(5e-6, 0.25e12, 1e12, 0);
-  series.pop_back();  // a GPU has no core time
-  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
-    const auto bytes = static_cast<double>(size);
-    series.push_back(message("collectives", "all_to_all", bytes, 5e-6 + bytes / 0.25e12, 8, 8));
-  }
-  const auto t = cli::fit_transport(
-      series, "intra", {.nodes = 1, .per_node = 8, .ranks_per_gpu = 8, .gpu_memory_rate = 4e12});
-  REQUIRE(t.has_value());
-  for (const CommKind kind : {CommKind::send_recv, CommKind::all_to_all}) {
-    const auto& lines = t->segments.at(static_cast<std::size_t>(kind));
-    CHECK(1 / lines.back().line.per_unit == Approx(1e12).epsilon(0.02));
-  }
-}
-
-TEST_CASE("a transport that was not measured is not made up") {
-  CHECK_FALSE(cli::fit_transport(exchanges(5e-6, 2e9, 2e9, 1e-10), "inter", one_host(4, 4)));
-}
-
-TEST_CASE("rings' steps are told from their start") {
-  // All-gathers of 2 and 4 ranks: a step costs 3 us.
-  std::vector<Series> series = exchanges(3e-6, 1e9, 1e9, 1e-9);
-  for (const std::int64_t size : runtime::message_sizes(16 << 20)) {
-    for (const int ranks : {2, 4}) {
-      const auto bytes = static_cast<double>(size);
-      series.push_back(
-          message("collectives", "all_gather", bytes, 3e-6 * (ranks - 1) + bytes / 1e9, ranks, 4));
-    }
-  }
-  const auto t = cli::fit_transport(series, "intra", one_host(4, 4));
-  REQUIRE(t.has_value());
-  CHECK(t->hop.value == Approx(3e-6).epsilon(0.05));
-  CHECK(t->rate.value == Approx(1e9).epsilon(0.02));
-}
-
-TEST_CASE("attention fits give efficiencies and startup back") {
-  sim::GpuSpec gpu;
-  gpu.name = "cpu core";
-  gpu.sms.value = 1;
-  gpu.matrix_rate[DType::fp32] = {.value = FlopRate(1e11), .spread = 0, .source = ""};
-  // Unmasked blocks of whole tiles: time = 20 us + flops / (0.8 * 1e11).
-  std::vector<Series> series;
-  for (const Phase phase : {Phase::forward, Phase::backward}) {
-    for (const std::int64_t n : {256, 512, 1024, 2048, 4096}) {
-      const AttentionBlock block{.phase = phase,
-                                 .q = TokenSet({.begin = 0, .count = n}),
-                                 .k = TokenSet({.begin = 0, .count = n}),
-                                 .q_heads = 4,
-                                 .kv_heads = 4,
-                                 .head_dim = 64,
-                                 .mask = {.kind = MaskKind::full}};
-      const double seconds = 20e-6 + runtime::flops_of(block).value() / (0.8 * 1e11);
-      series.push_back({.suite = "attention",
-                        .what = "attention",
-                        .scope = "",
-                        .ranks = 1,
-                        .active = 1,
-                        .size = 0,
-                        .seconds = std::vector<double>(7, seconds),
-                        .block = block});
-    }
-  }
-  const cli::FittedAttention fit = cli::fit_attention(series, tiled_kernel(), gpu, DType::fp32);
-  for (const auto* phase : {&fit.forward, &fit.backward}) {
-    CHECK(phase->full.value == Approx(0.8).epsilon(0.02));
-    CHECK(phase->startup.value == Approx(20e-6).epsilon(0.2));
-  }
-}
-
-TEST_CASE("a series survives being written and read") {
-  Series s = message("links", "pair", 64, 1.25e-6, 2, 2);
-  s.block = AttentionBlock{.phase = Phase::backward,
-                           .q = TokenSet({.begin = 0, .count = 8}, {.begin = 24, .count = 8}),
-                           .k = TokenSet({.begin = 3, .count = 8, .stride = 4}),
-                           .q_heads = 4,
-                           .kv_heads = 2,
-                           .head_dim = 32,
-                           .batch = 3,
-                           .mask = {.kind = MaskKind::window, .window = 5},
-                           .dtype = DType::bf16};
-  const Json json = runtime::to_json(s);
-  const Series back = runtime::read_series(JsonView(json, "test"));
-  CHECK(back.what == s.what);
-  CHECK(back.seconds == s.seconds);
-  CHECK(back.block == s.block);
-}
 
 TEST_CASE("blocks of plans are told apart once") {
   const auto blocks = cli::blocks_of_plans(small_problem(), 4);
@@ -239,13 +60,6 @@ TEST_CASE("the first few of many probes are spread over all") {
 }
 
 // Deviations 0.3 0.2 0.1 0 0.1 0.2 0.3 from a median of 2: their median is 0.2, a tenth of it.
-TEST_CASE("the error of a median falls with the number of samples") {
-  CHECK(runtime::error_of_median({}) == 0);
-  CHECK(runtime::error_of_median({3, 3, 3}) == 0);
-  CHECK(runtime::error_of_median({1.7, 1.8, 1.9, 2, 2.1, 2.2, 2.3}) ==
-        Approx(1.2533 * 1.4826 * 0.1 / std::sqrt(7)));
-}
-
 TEST_CASE("blocks are measured until their medians are known well, or very often") {
   runtime::CalibrationRequest request;
   request.transport = &runtime::transports::by_name("inproc", "test");
@@ -256,14 +70,14 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
   request.blocks.resize(2);
   request.suites = {"attention"};
   request.budget = test::patient(Seconds(60));  // far more than it takes
-  const runtime::Calibration calibration = runtime::calibrate(request);
+  const Calibration calibration = runtime::calibrate(request);
   std::size_t blocks = 0;
   for (const Series& s : calibration.series.at("attention")) {
     if (s.what == "attention") {
       ++blocks;
       CHECK(s.seconds.size() >= 7);
       CHECK(s.pace.size() == s.seconds.size());
-      CHECK((runtime::error_of_median(runtime::over_pace(s)) <= 0.01 || s.seconds.size() >= 64));
+      CHECK((error_of_median(over_pace(s)) <= 0.01 || s.seconds.size() >= 64));
     }
   }
   CHECK(blocks == request.blocks.size());
@@ -298,29 +112,6 @@ TEST_CASE("the pace of a machine is that of the ranks that have a core") {
   CHECK(slowest.pace.front() == Approx((all[2] + all[3] + all[4] + all[5]) / 4));
 }
 
-TEST_CASE("times of kernels are scaled to the usual pace") {
-  Series pace = message("attention", "pace", 0, 1, 1, 2);
-  pace.seconds = {1, 1.5, 1};
-  Series slow_once = pace;
-  slow_once.what = "attention";
-  slow_once.seconds = {20, 30, 22};
-  slow_once.pace = pace.seconds;
-  Series message_time = pace;
-  message_time.what = "ring";
-  const auto scaled = runtime::at_one_pace({pace, slow_once, message_time});
-  CHECK(scaled[0].seconds == pace.seconds);
-  CHECK(scaled[1].seconds == std::vector<double>{20, 20, 22});
-  CHECK(scaled[2].seconds == message_time.seconds);
-  CHECK(runtime::at_one_pace({slow_once}).front().seconds == slow_once.seconds);
-
-  const Json json = runtime::to_json(slow_once);
-  CHECK(runtime::read_series(JsonView(json, "part")).pace == slow_once.pace);
-  Json short_of_one = json;
-  short_of_one["pace"].erase(0);
-  CHECK_THROWS_WITH(runtime::read_series(JsonView(short_of_one, "part")),
-                    Catch::Matchers::ContainsSubstring("has not as many samples"));
-}
-
 TEST_CASE("ranks that keep to the same core have none of their own but the first") {
   cpu_set_t allowed;
   REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
@@ -342,15 +133,9 @@ TEST_CASE("ranks that keep to the same core have none of their own but the first
   CHECK(own == std::vector<char>{1, 0, cores.size() > 1 ? char{1} : char{0}});
 }
 
-TEST_CASE("slow stretches of a machine show in its pace") {
-  CHECK(runtime::slow_part({}) == 0);
-  CHECK(runtime::slow_part({1, 1, 1, 1.05}) == 0);
-  CHECK(runtime::slow_part({1, 1, 1.5, 1, 1.2}) == Approx(0.4));
-}
-
 TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   const Problem problem = small_problem();
-  cli::ProfileInput input;
+  calibrate::ProfileInput input;
   input.name = "test";
   input.kernels = "reference";
   input.comm = "inproc";
@@ -367,13 +152,13 @@ TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   input.calibration = runtime::calibrate(request);
   REQUIRE(input.calibration.complete);
 
-  const Json json = cli::profile_document(input);
-  const sim::Profile profile = sim::read_profile(JsonView(json, "profile"));
+  const Json json = calibrate::profile_document(input);
+  const Profile profile = read_profile(JsonView(json, "profile"));
   CHECK(profile.nodes == 1);
   CHECK(profile.machine.gpus_per_node.value == 2);
   CHECK_FALSE(profile.machine.gpu.measured.empty());
   REQUIRE(profile.machine.gpu.pace.has_value());
-  CHECK(profile.machine.gpu.pace->q == runtime::pace_block(problem.dtype).q);
+  CHECK(profile.machine.gpu.pace->q == pace_block(problem.dtype).q);
   CHECK(profile.machine.host.has_value());
 
   const sim::Cluster cluster(profile.machine, 1, 2);

@@ -1,6 +1,6 @@
 // cuDNN's own code, without a GPU: engines and compiled plans for the calls that schedules make,
 // for the properties of an H200. Compiling needs a libcuda: a dummy one (dummy_libcuda.cmake).
-#include "planner/strategy.hpp"
+#include "parallel/attention/strategy.hpp"
 #include "runtime/kernels/cudnn/attention.hpp"
 #include "runtime/kernels/cudnn/device_properties.hpp"
 #include "runtime/kernels/cudnn/versions.hpp"

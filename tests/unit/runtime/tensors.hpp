@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/kernels/convert.hpp"
-#include "runtime/rows.hpp"
+#include "runtime/kernels/rows.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,45 @@
+// What an interrupted calibration has left for a next start.
+#pragma once
+
+#include "base/json.hpp"
+#include "samples/series.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace spp::cli {
+
+using SamplesBySuite = std::map<std::string, std::vector<Series>>;
+
+/// What is measured, and what of it lies in a file for a next start.
+class Checkpoint {
+ public:
+  Checkpoint(std::string file, std::vector<std::string> suites)
+      : file_(std::move(file)), suites_(std::move(suites)) {}
+
+  [[nodiscard]] const SamplesBySuite& samples() const { return samples_; }
+
+  /// Takes what an earlier start has left, and tells what it takes; the suites that are missing.
+  /// `key`: what samples depend on; those of another one are not used.
+  std::vector<std::string> begin(Json key);
+  void add(const std::string& suite, const std::vector<Series>& series);
+  /// All is done: nothing is left.
+  void end() const;
+
+ private:
+  /// What cannot be written only costs the chance to go on later: it ends no measurement. False,
+  /// and a warning, then.
+  [[nodiscard]] bool save() const;
+  void load();
+  /// Names of what the samples of `other` depend on otherwise than ours.
+  [[nodiscard]] std::vector<std::string> differences(const Json& other) const;
+
+  std::string file_;
+  std::vector<std::string> suites_;
+  Json key_;
+  SamplesBySuite samples_;
+  bool saving_ = true;
+};
+
+}  // namespace spp::cli

@@ -1,0 +1,215 @@
+#include "machine/attention_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+namespace spp {
+namespace {
+
+/// First and last token of a set that is not empty.
+std::pair<std::int64_t, std::int64_t> bounds(const TokenSet& set) {
+  std::pair<std::int64_t, std::int64_t> b{set.ranges().front().begin, set.ranges().front().last()};
+  for (const TokenRange& r : set.ranges()) {
+    b = {std::min(b.first, r.begin), std::max(b.second, r.last())};
+  }
+  return b;
+}
+
+void add_tokens(AttentionKey& key, std::size_t& at, const TokenSet& tokens, std::int64_t shift) {
+  for (const TokenRange& r : tokens.ranges()) {
+    key.at(at++) = r.begin - shift;
+    key.at(at++) = r.count;
+    key.at(at++) = r.count > 1 ? r.stride : 1;
+  }
+}
+
+std::int64_t number(auto value) { return static_cast<std::int64_t>(value); }
+
+/// Both head dims in one number.
+std::int64_t head_dims(const AttentionShape& shape) {
+  const int other = value_dim(shape) == shape.head_dim ? 0 : shape.head_dim_v;
+  return number(shape.head_dim) + (number(other) << 32);
+}
+
+/// Of a median of normal values, of which `spread` is the median deviation.
+double standard_error_of(const MeasuredAttention& m) {
+  constexpr double deviation = 1.4826;  // standard deviation / median deviation
+  const double of_mean = deviation * m.spread / std::sqrt(static_cast<double>(m.samples));
+  return std::sqrt(std::numbers::pi / 2) * of_mean;
+}
+
+}  // namespace
+
+bool is_partly_masked(const AttentionShape& shape) {
+  if (shape.mask.kind == MaskKind::full || shape.q.empty() || shape.k.empty()) {
+    return false;
+  }
+  const auto [q_first, q_last] = bounds(shape.q);
+  const auto [k_first, k_last] = bounds(shape.k);
+  return k_last > q_first ||
+         (shape.mask.kind == MaskKind::window && k_first <= q_last - shape.mask.window);
+}
+
+double flops_per_pair(const AttentionShape& shape) {
+  const double qk = shape.head_dim;
+  const double v = value_dim(shape);
+  return shape.phase == Phase::forward ? 2 * (qk + v) : 6 * qk + 4 * v;
+}
+
+FlopCount attention_flops_of(const AttentionShape& shape) {
+  return FlopCount(static_cast<double>(allowed_pairs(shape.q, shape.k, shape.mask)) *
+                   static_cast<double>(shape.q_heads) * static_cast<double>(shape.batch) *
+                   flops_per_pair(shape));
+}
+
+AttentionShape shape_of(const MeasuredAttention& m) {
+  return {.q = m.q,
+          .k = m.k,
+          .q_heads = m.q_heads,
+          .kv_heads = m.kv_heads,
+          .head_dim = m.head_dim,
+          .batch = m.batch,
+          .mask = m.mask,
+          .dtype = m.dtype,
+          .phase = m.phase};
+}
+
+AttentionKey key_of(const AttentionShape& shape) {
+  AttentionKey key{};
+  const bool masked = is_partly_masked(shape);
+  std::size_t at = 0;
+  for (const std::int64_t part :
+       {number(shape.phase), number(shape.dtype), shape.batch, number(shape.q_heads),
+        number(shape.kv_heads), head_dims(shape), number(masked ? shape.mask.kind : MaskKind::full),
+        masked ? shape.mask.window : 0}) {
+    key.at(at++) = part;
+  }
+  if (!masked) {
+    key.at(at++) = shape.q.count();
+    key.at(at++) = shape.k.count();
+    return key;
+  }
+  const std::int64_t shift = std::min(bounds(shape.q).first, bounds(shape.k).first);
+  add_tokens(key, at, shape.q, shift);
+  at = 14;  // two ranges further, whether q has two or one
+  add_tokens(key, at, shape.k, shift);
+  return key;
+}
+
+AttentionTable::Family AttentionTable::family_of(const AttentionShape& shape) {
+  return {number(shape.phase),    number(shape.dtype), number(shape.q_heads),
+          number(shape.kv_heads), head_dims(shape),    is_partly_masked(shape) ? 1 : 0};
+}
+
+/// Points sorted by formula; those of one formula time become one; then adjacent violators pool:
+/// all points of a pool keep their place and get its mean.
+std::vector<AttentionTable::Point> AttentionTable::never_falling(std::vector<Point> points) {
+  std::ranges::stable_sort(points, {}, &Point::log_formula);
+  std::vector<Point> merged;
+  for (const Point& p : points) {
+    if (!merged.empty() && p.log_formula - merged.back().log_formula < 1e-9) {
+      Point& m = merged.back();
+      m.log_time = (m.log_time * m.weight + p.log_time * p.weight) / (m.weight + p.weight);
+      m.weight += p.weight;
+    } else {
+      merged.push_back(p);
+    }
+  }
+  struct Pool {
+    double mean, weight;
+    std::size_t points;
+  };
+  std::vector<Pool> pools;
+  for (const Point& p : merged) {
+    pools.push_back({.mean = p.log_time, .weight = p.weight, .points = 1});
+    while (pools.size() > 1 && pools[pools.size() - 2].mean > pools.back().mean) {
+      const Pool last = pools.back();
+      pools.pop_back();
+      Pool& into = pools.back();
+      into.mean = (into.mean * into.weight + last.mean * last.weight) / (into.weight + last.weight);
+      into.weight += last.weight;
+      into.points += last.points;
+    }
+  }
+  std::size_t at = 0;
+  for (const Pool& pool : pools) {
+    for (std::size_t i = 0; i < pool.points; ++i) {
+      merged[at++].log_time = pool.mean;
+    }
+  }
+  return merged;
+}
+
+AttentionTable::AttentionTable(std::span<const MeasuredAttention> measured,
+                               std::string_view kernels, const Formula& formula) {
+  const auto note_ratio = [this](Phase phase, double log_ratio) {
+    double& least = least_ratio_.at(static_cast<std::size_t>(phase));
+    least = std::min(least, std::exp(log_ratio));
+  };
+  for (const MeasuredAttention& m : measured) {
+    if (m.kernels != kernels) {
+      continue;
+    }
+    const AttentionShape shape = shape_of(m);
+    const Point point{.log_formula = std::log(formula(shape).count()),
+                      .log_time = std::log(m.median.count())};
+    exact_.emplace(key_of(shape),
+                   Exact{.median = m.median, .standard_error = standard_error_of(m)});
+    curves_[family_of(shape)].push_back(point);
+    note_ratio(m.phase, point.log_time - point.log_formula);
+    Spreads& spreads = spreads_[{number(m.phase), number(m.dtype), number(m.head_dim)}];
+    spreads.squares += m.spread * m.spread;
+    ++spreads.count;
+  }
+  for (auto& [family, points] : curves_) {
+    points = never_falling(std::move(points));
+    for (const Point& p : points) {
+      note_ratio(static_cast<Phase>(family[0]), p.log_time - p.log_formula);
+    }
+  }
+}
+
+Seconds AttentionTable::time(const AttentionShape& shape, Seconds formula) const {
+  if (const auto it = exact_.find(key_of(shape)); it != exact_.end()) {
+    return it->second.median;
+  }
+  const auto found = curves_.find(family_of(shape));
+  if (found == curves_.end() || !(formula.count() > 0)) {
+    return formula;
+  }
+  const std::vector<Point>& points = found->second;
+  const double x = std::log(formula.count());
+  const auto after = std::ranges::lower_bound(points, x, {}, &Point::log_formula);
+  if (after != points.begin() && after != points.end()) {
+    const Point& a = *(after - 1);
+    const Point& b = *after;
+    const double share = (x - a.log_formula) / (b.log_formula - a.log_formula);
+    return Seconds(std::exp(a.log_time + share * (b.log_time - a.log_time)));
+  }
+  const Point& end = after == points.end() ? points.back() : points.front();
+  const double log_ratio = end.log_time - end.log_formula;
+  const double reach = std::max(std::log(16.0), std::abs(log_ratio));
+  const double near = std::max(0.0, 1 - std::abs(x - end.log_formula) / reach);
+  return formula * std::exp(log_ratio * near);
+}
+
+double AttentionTable::least_ratio(Phase phase) const {
+  return least_ratio_.at(static_cast<std::size_t>(phase));
+}
+
+std::optional<double> AttentionTable::standard_error(const AttentionKey& block) const {
+  const auto it = exact_.find(block);
+  return it == exact_.end() ? std::nullopt : std::optional(it->second.standard_error);
+}
+
+std::optional<double> AttentionTable::spread(Phase phase, DType dtype, int head_dim) const {
+  const auto it = spreads_.find({number(phase), number(dtype), number(head_dim)});
+  if (it == spreads_.end()) {
+    return std::nullopt;
+  }
+  return std::sqrt(it->second.squares / it->second.count);
+}
+
+}  // namespace spp

@@ -1,0 +1,344 @@
+// The data folder: which files there are, and how a machine is put together from them.
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/parse.hpp"
+#include "base/suggest.hpp"
+#include "machine/machine.hpp"
+#include "machine/machine_json.hpp"
+#include "machine/stack.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".json");
+}
+
+std::string at_key(const fs::path& file, std::string_view key) {
+  return fmt::format("{}: {}", file.string(), key);
+}
+
+template <class Read>
+auto read_with(const Read& read, const fs::path& file) {
+  const Json document = read_json(file);
+  return read(JsonView(document, file.string()));
+}
+
+/// Members that say that there is nothing.
+void drop_nulls(Json& object) {
+  for (auto it = object.begin(); it != object.end();) {
+    it = it->is_null() ? object.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace
+
+// ---- shelves
+// ---------------------------------------------------------------------------------------
+
+std::vector<std::string> Catalog::Shelf::names() const {
+  std::vector<std::string> list;
+  list.reserve(files.size());
+  for (const auto& [name, file] : files) {
+    list.push_back(name);
+  }
+  return list;
+}
+
+fs::path Catalog::Shelf::find(const std::string& name, bool paths, std::string_view where) const {
+  if (paths && is_path(name)) {
+    return name;
+  }
+  if (const auto it = files.find(name); it != files.end()) {
+    return it->second;
+  }
+  if (const auto it = aliases.find(name); it != aliases.end()) {
+    return files.at(it->second);
+  }
+  if (paths && is_readable_file(name)) {
+    return name;
+  }
+  const std::vector<std::string> known = names();
+  std::vector<std::string> all = known;
+  for (const auto& [alias, of] : aliases) {
+    all.push_back(alias);
+  }
+  std::ranges::stable_sort(all, {}, &std::string::size);  // of equally near names the shortest
+  const bool near = !nearest_name(name, all).empty();
+  throw InputError(
+      where, fmt::format("unknown {} '{}'{}", what, name, did_you_mean(name, near ? all : known)));
+}
+
+Catalog::Shelf Catalog::shelf(const fs::path& folder, std::string_view what) {
+  std::error_code ec;
+  if (!fs::is_directory(folder, ec)) {
+    throw InputError(folder.string(),
+                     "is not a folder; topologies have gpus/, generations/, "
+                     "transports/ and machines/");
+  }
+  Shelf shelf;
+  shelf.what = what;
+  for (const fs::path& file : files_in(folder, ".json")) {
+    shelf.files.emplace(file.stem().string(), file);
+  }
+  for (const auto& [name, file] : shelf.files) {
+    const Json json = read_json(file);
+    const JsonView document(json, file.string());
+    if (const JsonView own = document.at("name"); own.string() != name) {
+      own.fail(fmt::format("'{}' is not the file's name, '{}'", own.string(), name));
+    }
+    const auto list = document.find("aliases");
+    for (const JsonView& view : list ? list->elements() : std::vector<JsonView>{}) {
+      const std::string alias = view.string();
+      const auto other = shelf.aliases.find(alias);
+      if (shelf.files.contains(alias) || other != shelf.aliases.end()) {
+        const std::string& owner = other != shelf.aliases.end() ? other->second : alias;
+        view.fail(fmt::format("'{}' is taken: {} '{}' has this name or alias", alias, what, owner));
+      }
+      if (alias.empty() || is_path(alias)) {
+        view.fail(fmt::format("'{}' cannot be an alias: empty, or looks like a path", alias));
+      }
+      shelf.aliases.emplace(alias, name);
+    }
+  }
+  return shelf;
+}
+
+Catalog::Catalog(fs::path folder)
+    : folder_(std::move(folder)),
+      gpus_(shelf(folder_ / "gpus", "GPU")),
+      generations_(shelf(folder_ / "generations", "GPU generation")),
+      transports_(shelf(folder_ / "transports", "transport")),
+      machines_(shelf(folder_ / "machines", "machine")),
+      stacks_(shelf(folder_ / "stacks", "stack")) {}
+
+std::vector<std::string> Catalog::gpu_names() const { return gpus_.names(); }
+std::vector<std::string> Catalog::generation_names() const { return generations_.names(); }
+std::vector<std::string> Catalog::transport_names() const { return transports_.names(); }
+std::vector<std::string> Catalog::machine_names() const { return machines_.names(); }
+std::vector<std::string> Catalog::stack_names() const { return stacks_.names(); }
+
+// ---- one thing by name
+// -----------------------------------------------------------------------------
+
+GenerationSpec Catalog::generation(const std::string& name, std::string_view where) const {
+  return read_with(read_generation, generations_.find(name, false, where));
+}
+
+StackSpec Catalog::stack(const std::string& name, std::string_view where) const {
+  const auto document_of = [this](const JsonView& like) {
+    return read_json(stacks_.find(like.string(), false, like.where()));
+  };
+  return read_with([&](const JsonView& view) { return read_stack(view, document_of); },
+                   stacks_.find(name, false, where));
+}
+
+TransportSpec Catalog::transport(const std::string& name, std::string_view where) const {
+  return read_with(read_transport, transports_.find(name, false, where));
+}
+
+GpuSpec Catalog::gpu(const std::string& name, std::string_view where) const {
+  const fs::path file = gpus_.find(name, true, where);
+  GpuSpec g = read_with(read_gpu, file);
+  g.generation = generation(g.generation.name, at_key(file, "generation"));
+  if (!g.pcie.empty()) {
+    const TransportSpec pcie = transport(g.pcie, at_key(file, "pcie"));
+    if (pcie.medium != "pcie") {
+      throw InputError(at_key(file, "pcie"),
+                       fmt::format("'{}' is not PCIe (medium {})", pcie.name, pcie.medium));
+    }
+  }
+  if (transport(g.intra, at_key(file, "intra")).medium == "network") {
+    throw InputError(at_key(file, "intra"),
+                     fmt::format("'{}' is a network, no link inside a node", g.intra));
+  }
+  return g;
+}
+
+MachineSpec Catalog::machine(const std::string& name, std::string_view where) const {
+  const fs::path file = machines_.find(name, true, where);
+  MachineSpec m = read_with(read_machine, file);
+  m.gpu = gpu(m.gpu.name, at_key(file, "gpu"));
+  const std::string medium = m.intra.medium;
+  m.intra = transport(m.intra.name, at_key(file, "intra.transport"));
+  if (m.inter) {
+    m.inter->transport = transport(m.inter->transport.name, at_key(file, "inter.transport"));
+  }
+  complete(m, medium, file.string());
+  return m;
+}
+
+bool Catalog::has_machine(const std::string& name) const {
+  return machines_.files.contains(name) || machines_.aliases.contains(name);
+}
+
+fs::path Catalog::file_of(const std::string& name, std::string_view where) const {
+  const bool gpu =
+      !has_machine(name) && (gpus_.files.contains(name) || gpus_.aliases.contains(name));
+  return (gpu ? gpus_ : machines_).find(name, true, where);
+}
+
+Json Catalog::generation_document(const std::string& name) const {
+  return read_json(folder_ / "generations" / fmt::format("{}.json", name));
+}
+
+Json Catalog::transport_document(const std::string& name) const {
+  return read_json(folder_ / "transports" / fmt::format("{}.json", name));
+}
+
+Json Catalog::whole_machine(const std::string& name, std::string_view where) const {
+  const MachineSpec whole = machine(name, where);
+  Json json = read_json(file_of(name, where));
+  Json gpu = read_json(file_of(json.at("gpu").get<std::string>(), where));
+  gpu["generation"] = generation_document(whole.gpu.generation.name);
+  json["gpu"] = std::move(gpu);
+  json["intra"]["transport"] = transport_document(whole.intra.name);
+  if (whole.inter) {
+    json["inter"]["transport"] = transport_document(whole.inter->transport.name);
+  }
+  drop_nulls(json);
+  if (json.contains("fabric")) {
+    drop_nulls(json["fabric"]);
+  }
+  return json;
+}
+
+// ---- composed machines
+// -----------------------------------------------------------------------------
+
+namespace {
+
+/// Collects what the request left open.
+class Defaults {
+ public:
+  explicit Defaults(std::vector<Assumption>& to) : to_(&to) {}
+
+  void note(std::string what, std::string value) {
+    to_->push_back({.what = std::move(what), .value = std::move(value), .source = "default"});
+  }
+  Sourced<std::int64_t> count(std::string what, std::int64_t value) {
+    note(std::move(what), fmt::format("{}", value));
+    return {.value = value, .spread = 0, .source = "default"};
+  }
+  Sourced<Bandwidth> rate(std::string what, Bandwidth value, double spread) {
+    note(std::move(what), fmt::format("{:.4g} GB/s", value.value() / 1e9));
+    return {.value = value, .spread = spread, .source = "default"};
+  }
+
+ private:
+  std::vector<Assumption>* to_;
+};
+
+/// Up to four GPUs a socket, as public `nvidia-smi topo -m` captures of 8-GPU PCIe servers show.
+constexpr std::int64_t gpus_per_socket = 4;
+/// A socket's host bridge passes what 1.5 slots can: four ring hops at 9 to 11 GB/s each on PCIe 4
+/// (measured on L20 and RTX 4090 servers: USP, arXiv:2405.07719; ifromeast/AI_analysis).
+constexpr double slots_per_host_bridge = 1.5;
+/// Link between Sapphire Rapids sockets (NCCL 2.28.9 src/graph/topo.h).
+constexpr Bandwidth default_socket_link{22e9};
+/// The same of Ice Lake, the last that has PCIe 4: consumer GPUs without P2P sit in such servers,
+/// as far as is known. NCCL has 10 GB/s for Skylake, whose links run at 10.4 GT/s; these at 11.2.
+/// (On the one source of such a machine, ifromeast/AI_analysis, 10 to 11 GB/s of 10 to 22 have the
+/// least error; one of its twelve choices is lost below 11.)
+constexpr Bandwidth ice_lake_socket_link{11e9};
+
+void fill_pcie(MachineSpec& m, Defaults& defaults) {
+  const std::int64_t gpus = m.gpus_per_node.value;
+  m.sockets = defaults.count("sockets", gpus > gpus_per_socket && gpus % 2 == 0 ? 2 : 1);
+  m.host_bridge = defaults.rate("host_bridge", m.intra.rate->value * slots_per_host_bridge, 0.25);
+  if (m.sockets.value > 1) {
+    m.socket_link = defaults.rate(
+        "socket_link", m.intra.name.ends_with("-shm") ? ice_lake_socket_link : default_socket_link,
+        0.3);
+  }
+  defaults.note("gpus_per_pcie_switch", "none: a root port per GPU");
+}
+
+/// "ib:8x400Gb/s", "ethernet:100Gb/s".
+InterSpec parse_inter(const std::string& text, std::int64_t gpus, const Catalog& catalog,
+                      Defaults& defaults) {
+  constexpr std::string_view option = "--inter";
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) {
+    throw InputError(option, fmt::format("'{}' has no rate; write TRANSPORT:NICSxRATE, for example "
+                                         "ib:8x400Gb/s or ethernet:100Gb/s",
+                                         text));
+  }
+  InterSpec inter;
+  inter.transport = catalog.transport(text.substr(0, colon), option);
+  if (inter.transport.medium != "network") {
+    throw InputError(option, fmt::format("'{}' is no network (medium {})", inter.transport.name,
+                                         inter.transport.medium));
+  }
+  const std::string given = text.substr(colon + 1);
+  const std::size_t times = given.find('x');
+  if (times == std::string::npos) {
+    inter.nics = defaults.count("inter.nics", 1);
+  } else {
+    inter.nics = {.value = parse_int(given.substr(0, times), option, 1, most_gpus_per_node),
+                  .spread = 0,
+                  .source = std::string(option)};
+  }
+  const std::string rate = times == std::string::npos ? given : given.substr(times + 1);
+  inter.rate_per_nic = {
+      .value = parse_bandwidth(rate, option), .spread = 0, .source = std::string(option)};
+  const std::int64_t nics = inter.nics.value;
+  if (nics > gpus) {
+    throw InputError(option,
+                     fmt::format("{} NICs for {} GPUs: at most one NIC per GPU is modelled; "
+                                 "write {}x with the rate of {} NICs together",
+                                 nics, gpus, gpus, nics / gpus));
+  }
+  if (gpus % nics != 0) {
+    throw InputError(option,
+                     fmt::format("{} NICs do not divide the {} GPUs of the node", nics, gpus));
+  }
+  inter.gpus_per_nic = {.value = gpus / nics, .spread = 0, .source = std::string(option)};
+  return inter;
+}
+
+}  // namespace
+
+MachineSpec Catalog::compose(const ComposedMachine& request,
+                             std::vector<Assumption>& assumptions) const {
+  Defaults defaults(assumptions);
+  if (request.gpus_per_node < 1 || request.gpus_per_node > most_gpus_per_node) {
+    throw InputError("--gpus-per-node", fmt::format("{} is out of range (1 to {})",
+                                                    request.gpus_per_node, most_gpus_per_node));
+  }
+  MachineSpec m;
+  m.gpu = gpu(request.gpu, "--gpu");
+  m.name = fmt::format("{}x{}", request.gpus_per_node, m.gpu.name);
+  m.gpus_per_node = {.value = request.gpus_per_node, .spread = 0, .source = "--gpus-per-node"};
+
+  const bool rate_given =
+      !request.intra.empty() && (request.intra[0] >= '0' && request.intra[0] <= '9');
+  const bool named = !request.intra.empty() && !rate_given;
+  m.intra = transport(named ? request.intra : m.gpu.intra, "--intra");
+  if (m.intra.medium == "network") {
+    throw InputError("--intra", fmt::format("'{}' is a network; a link inside a node is nvlink…, "
+                                            "pcie… or a rate such as 300GB/s",
+                                            m.intra.name));
+  }
+  if (!named) {
+    defaults.note("intra.transport", m.intra.name);
+  }
+  m.intra_rate = rate_given ? parse_bandwidth(request.intra, "--intra") : m.intra.rate->value;
+  m.sockets = {.value = 1, .spread = 0, .source = "default"};  // NVLink goes past sockets
+  if (m.intra.medium == "pcie") {
+    fill_pcie(m, defaults);
+  }
+  m.fabric.oversubscription.source = "default";
+  if (!request.inter.empty()) {
+    m.inter = parse_inter(request.inter, request.gpus_per_node, *this, defaults);
+    defaults.note("fabric", m.fabric.kind);
+  }
+  check(m, m.name);
+  return m;
+}
+
+}  // namespace spp

@@ -1,0 +1,226 @@
+#include "machine/kernel_cost.hpp"
+
+#include "base/error.hpp"
+#include "machine/attention_tiles.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+
+namespace spp {
+namespace {
+
+/// Heads are padded to what the kernels are compiled for.
+double padded(int head_dim) {
+  const double step = head_dim <= 128 ? 32 : 64;
+  return std::ceil(head_dim / step) * step;
+}
+
+/// Rate with these head dims as part of that with 128: an exponential and some other work for each
+/// pair are the same for every head_dim, the matrix work grows with it.
+double head_dim_factor(const AttentionKernelSpec& kernel, int head_dim, int value_dim) {
+  const double useful = 0.5 * (head_dim + value_dim);
+  const double worked = 0.5 * (padded(head_dim) + padded(value_dim));
+  if (worked > 128) {
+    const double at_256 = kernel.head_dim_256 ? kernel.head_dim_256->value : 1.0;
+    return useful / worked * (1 + (at_256 - 1) * std::min(1.0, (worked - 128) / 128));
+  }
+  // Time of a pair, in those of a pair per dim at 128: linear through 64 / factor and 128, below 64
+  // never a better rate than at 64.
+  const double at_64 = 64 / kernel.head_dim_64.value;
+  const double linear = at_64 + (128 - at_64) / 64 * (worked - 64);
+  return useful / std::max(linear, worked < 64 ? at_64 * worked / 64 : 0.0);
+}
+
+template <class Op>
+concept Streaming =
+    std::same_as<Op, RowDot> || std::same_as<Op, Merge> || std::same_as<Op, Rescale> ||
+    std::same_as<Op, Accumulate> || std::same_as<Op, Fill> || std::same_as<Op, Copy>;
+
+AttentionShape shape_of_kernel(const auto& op, Phase phase, const Problem& problem) {
+  return {.q = op.q_tokens,
+          .k = op.k_tokens,
+          .q_heads = op.heads.count(),
+          .kv_heads = op.kv_heads.count(),
+          .head_dim = problem.head_dim,
+          .batch = problem.batch,
+          .mask = problem.mask,
+          .dtype = problem.dtype,
+          .phase = phase};
+}
+
+}  // namespace
+
+KernelCost::KernelCost(const GpuSpec& gpu, const AttentionKernelSpec& kernel)
+    : gpu_(&gpu), kernel_(&kernel) {
+  if (!gpu.measured.empty()) {
+    measured_ = {gpu.measured, kernel.kernel,
+                 [this](const AttentionShape& s) { return formula(s); }};
+  }
+}
+
+Seconds KernelCost::attention(const AttentionShape& shape) const {
+  ensure(shape.mask.document_ends.empty(), "the cost of packed documents is not modelled");
+  const Seconds by_formula = formula(shape);
+  if (measured_.empty()) {
+    return by_formula;
+  }
+  return std::max(measured_.time(shape, by_formula), attention_flops_of(shape) / peak(shape.dtype));
+}
+
+double KernelCost::efficiency(double of_kernel, int head_dim, int value_dim) const {
+  return std::min(1.0, of_kernel * head_dim_factor(*kernel_, head_dim, value_dim));
+}
+
+FlopRate KernelCost::peak(DType dtype) const {
+  const auto& factor = kernel_->matrix_rate_factor;
+  return matrix_rate(*gpu_, dtype, gpu_->name) *
+         (factor ? static_cast<double>(factor->value) : 1.0);
+}
+
+Seconds KernelCost::formula(const AttentionShape& shape) const {
+  const bool forward = shape.phase == Phase::forward;
+  const AttentionKernelSpec& kernel = *kernel_;
+  Seconds beside = (forward ? kernel.startup : kernel.startup_backward).value;
+  tiles::Work work = tiles::work_of(shape, kernel);
+  if (!(work.total > 0) || !(work.longest > 0)) {
+    return beside;
+  }
+  const bool masked = is_partly_masked(shape);
+  const double slots =
+      static_cast<double>(gpu_->sms.value) * static_cast<double>(kernel.ctas_per_sm.value);
+  auto tile = static_cast<double>((forward ? kernel.q_tile : kernel.backward_tile).value);
+  double of_kernel = forward ? (masked ? kernel.forward_causal : kernel.forward_full).value
+                             : (masked ? kernel.backward_causal : kernel.backward_full).value;
+  const double heads = static_cast<double>(shape.q_heads) * static_cast<double>(shape.batch);
+  // A window, or the two ranges of a zigzag rank, leave items of one or two lengths instead of
+  // rising ones: what an order is worth there is not known.
+  const bool rising = shape.mask.kind == MaskKind::causal && shape.q.ranges().size() == 1 &&
+                      shape.k.ranges().size() == 1;
+  const ItemOrder order = !rising   ? ItemOrder::unknown
+                          : forward ? kernel.forward_order
+                                    : kernel.backward_order;
+  double between = tiles::place_between(order, work.items, heads, slots);
+  if (forward && kernel.forward_minimum_fill) {
+    const auto queries = static_cast<double>(shape.q.count());
+    const tiles::Split split = tiles::split_of(std::ceil(queries / tiles::Split::q_tile) * heads,
+                                               static_cast<double>(shape.k.count()), shape.head_dim,
+                                               2 * slots, kernel.forward_minimum_fill->value);
+    if (split.pieces > 1) {
+      work = tiles::cut(work, split, queries, tile, masked);
+      tile = tiles::Split::q_tile;
+      of_kernel *= kernel.split_rate ? kernel.split_rate->value : 1.0;
+      between = 0.5;
+      // Another kernel adds up the pieces, which are written and read in fp32.
+      beside += launch() + streamed(split.pieces * 8 * heads * queries * value_dim(shape));
+    }
+  }
+  if (!forward) {
+    beside += backward_streams(shape);
+  }
+  const auto overhead =
+      static_cast<double>((forward ? kernel.item_overhead : kernel.item_overhead_backward).value);
+  work.items *= heads;
+  work.total = work.total * heads + work.items * overhead;
+  work.longest += overhead;
+  // Only the forward's accumulators leave room for a second item on an SM.
+  const double lone = forward && kernel.lone_item ? kernel.lone_item->value : 1.0;
+  const double rows = masked ? tiles::unequal_rows(work, slots, between, lone)
+                             : tiles::equal_rows(work.items, slots, work.total / work.items, lone);
+  const FlopRate slot_rate =
+      peak(shape.dtype) * (efficiency(of_kernel, shape.head_dim, value_dim(shape)) / slots);
+  Seconds time = FlopCount(rows * tile * flops_per_pair(shape)) / slot_rate;
+  if (gpu_->power_limit && time > gpu_->power_limit->after.value) {
+    const PowerLimit& limit = *gpu_->power_limit;
+    time *= 1 + limit.per_decade.value * std::log10(time / limit.after.value);
+  }
+  return beside + time;
+}
+
+Seconds KernelCost::streamed(double bytes) const {
+  return memory_bound(Bytes(static_cast<std::int64_t>(bytes)));
+}
+
+Seconds KernelCost::backward_streams(const AttentionShape& shape) const {
+  if (!kernel_->backward_bytes) {
+    return Seconds(0);
+  }
+  const auto values = [&shape](const TokenSet& tokens) {
+    return static_cast<double>(tokens.count()) * shape.q_heads * static_cast<double>(shape.batch) *
+           shape.head_dim;
+  };
+  const double summed = shape.kv_heads == shape.q_heads ? 0 : 8 * values(shape.k);
+  return streamed(kernel_->backward_bytes->value * values(shape.q) + summed);
+}
+
+Seconds KernelCost::attention_at_best(FlopCount flops, const Problem& problem, Phase phase) const {
+  const AttentionKernelSpec& kernel = *kernel_;
+  const double of_kernel = phase == Phase::forward
+                               ? std::max(kernel.forward_full.value, kernel.forward_causal.value)
+                               : std::max(kernel.backward_full.value, kernel.backward_causal.value);
+  const Seconds least =
+      flops / (peak(problem.dtype) * efficiency(of_kernel, problem.head_dim, problem.head_dim));
+  return least * measured_.least_ratio(phase);
+}
+
+Seconds KernelCost::least_startup(Phase phase) const {
+  const AttentionKernelSpec& kernel = *kernel_;
+  const Seconds startup =
+      (phase == Phase::forward ? kernel.startup : kernel.startup_backward).value;
+  return startup * measured_.least_ratio(phase);
+}
+
+double KernelCost::attention_spread(const Problem& problem, Phase phase) const {
+  if (const auto spread = measured_.spread(phase, problem.dtype, problem.head_dim)) {
+    return *spread;
+  }
+  const AttentionKernelSpec& kernel = *kernel_;
+  const bool full = problem.mask.kind == MaskKind::full;
+  if (phase == Phase::forward) {
+    return (full ? kernel.forward_full : kernel.forward_causal).spread;
+  }
+  return (full ? kernel.backward_full : kernel.backward_causal).spread;
+}
+
+Seconds KernelCost::memory_bound(Bytes touched) const {
+  return touched / (gpu_->memory_bandwidth.value * gpu_->generation.memory_efficiency.value);
+}
+
+Seconds KernelCost::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) const {
+  const GenerationSpec& generation = gpu_->generation;
+  const auto tile = static_cast<double>(generation.gemm_tile.value);
+  const auto sms = static_cast<double>(gpu_->sms.value);
+  const auto rows = static_cast<double>(m);
+  const auto columns = static_cast<double>(n);
+  const auto depth = static_cast<double>(k);
+  const double tiles = std::ceil(rows / tile) * std::ceil(columns / tile);
+  const FlopCount busiest(std::ceil(tiles / sms) * 2 * tile * tile * depth);
+  const FlopRate sm_rate =
+      matrix_rate(*gpu_, dtype, gpu_->name) * (generation.gemm_efficiency.value / sms);
+  const Seconds stream = memory_bound(Bytes((m * k + k * n + m * n) * size_of(dtype)));
+  return generation.gemm_startup.value + std::max(busiest / sm_rate, stream);
+}
+
+std::optional<AttentionShape> shape_of(const Kernel& kernel, const Problem& problem) {
+  if (const auto* forward = std::get_if<AttentionForward>(&kernel)) {
+    return shape_of_kernel(*forward, Phase::forward, problem);
+  }
+  if (const auto* backward = std::get_if<AttentionBackward>(&kernel)) {
+    return shape_of_kernel(*backward, Phase::backward, problem);
+  }
+  return std::nullopt;
+}
+
+Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
+  const auto attention_of = [&](const auto& op, Phase phase) {
+    return attention(shape_of_kernel(op, phase, *shapes.problem));
+  };
+  return std::visit(
+      Overloaded{
+          [&](const AttentionForward& op) { return attention_of(op, Phase::forward); },
+          [&](const AttentionBackward& op) { return attention_of(op, Phase::backward); },
+          [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
+      kernel);
+}
+
+}  // namespace spp

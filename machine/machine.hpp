@@ -1,0 +1,335 @@
+// Machines as data: GPUs, generations (kernel defaults), transports and machines, read from
+// topologies/*.json. Every number keeps its source and spread (base/json.hpp: Sourced).
+#pragma once
+
+#include "base/json.hpp"
+#include "base/units.hpp"
+#include "schedule/measure.hpp"
+#include "schedule/problem.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+/// A message of up to `up_to` bytes takes latency + bytes / (fraction * nominal rate).
+struct Segment {
+  Bytes up_to;  // largest message; the last segment has the largest Bytes there is
+  Sourced<Seconds> latency;
+  Sourced<double> fraction;
+};
+
+/// What a message costs: latency + bytes / rate. `rate` also caps its flow on the network.
+struct MessageCost {
+  Seconds latency{};
+  Bandwidth rate;
+};
+
+/// Cost of a message of `bytes` on segments that reach their fractions of `nominal`; never falls as
+/// `bytes` grow (see TransportSpec).
+MessageCost cost_on(const std::vector<Segment>& segments, Bytes bytes, Bandwidth nominal);
+
+/// NVLS: switches that add up what all GPUs of a node send (NVLink SHARP). Rates are bytes of one
+/// rank's buffer per second ("algorithm bandwidth").
+struct SwitchReduction {
+  Sourced<Bandwidth> rate;       // alone, or between two nodes
+  Sourced<Bandwidth> tree_rate;  // as the leaves of a tree of more nodes
+};
+
+/// All-reduce inside a node (sim/all_reduce.hpp).
+struct AllReduceInside {
+  std::vector<Segment> ring;     // of what a rank sends: 2 (n-1)/n of its buffer
+  Sourced<Seconds> hop_latency;  // of each of the ring's 2 (n-1) steps
+  Sourced<double> tree_scaling;  // what a tree of more than two nodes keeps of its rate
+  std::optional<SwitchReduction> nvls;
+};
+
+/// All-reduce across nodes (sim/all_reduce.hpp).
+struct AllReduceAcross {
+  /// A tree's stage, up and down, by the size of the buffer: latency at `first`, interpolated
+  /// between in logarithms.
+  std::vector<std::pair<Bytes, Sourced<Seconds>>> stages;
+  Sourced<Seconds> simple_stage;           // the same of NCCL's Simple protocol, pipeline empty
+  Sourced<Seconds> ring_hop;               // of each of a ring's 2 (nodes-1) steps between nodes
+  Sourced<double> tree_share, ring_share;  // of the node's NICs
+};
+
+/// One way of moving bytes: NVLink 4, PCIe 5, InfiniBand … with what NCCL reaches on it.
+///
+/// Segments join at the nominal rate they were fitted at. On another one (network transports: the
+/// machine's NICs decide) a border would be a step, and a longer message could be faster than a
+/// shorter one; so time never falls at a border: T(S) = max(segment(S), T(border before)).
+struct TransportSpec {
+  std::string name;
+  std::vector<std::string> aliases;
+  std::string medium;                           // nvlink | pcie | host | device | network
+  std::optional<Sourced<Bandwidth>> rate;       // nominal, one direction; network: the NIC's rate
+  std::optional<Sourced<Bandwidth>> fitted_at;  // network: where the segments join
+  std::array<std::vector<Segment>, comm_kinds> segments;    // by CommKind
+  Sourced<Seconds> hop_latency;                             // per ring step of gather and scatter
+  std::vector<std::pair<int, double>> all_to_all_by_ranks;  // factor on the all-to-all fraction
+  /// Time of copying a rank's own part in a gather or scatter, beside sending as much: its kernels
+  /// do both. 0: not told apart.
+  double own_copy = 0;
+  std::optional<AllReduceInside> all_reduce_inside;  // none: scatter and gather, one launch
+  std::optional<AllReduceAcross> all_reduce_across;  // the same
+  Sourced<std::int64_t> sms;  // SMs that the communication kernel occupies; 0: cpu_share instead
+  /// Part of its core that a rank spends while it sends and receives at the rate that it reaches
+  /// alone: half of it on each. The rank's own thread copies: 1. No GPU transport has it.
+  std::optional<Sourced<double>> cpu_share;
+
+  /// The segment of a message of `bytes` (what one rank sends in the call).
+  [[nodiscard]] const Segment& segment(CommKind kind, Bytes bytes) const;
+  /// Time of a message of `bytes` with its links for itself; never falls as `bytes` grow.
+  [[nodiscard]] Seconds time(CommKind kind, Bytes bytes, Bandwidth nominal) const;
+  /// The same as a latency and the segment's rate: latency + bytes / rate == time(…).
+  [[nodiscard]] MessageCost cost(CommKind kind, Bytes bytes, Bandwidth nominal) const;
+  /// Factor for an all-to-all over `ranks`, interpolated in log2; 1 if the transport has no table.
+  [[nodiscard]] double all_to_all_factor(int ranks) const;
+  /// Factor for a gather or scatter over `ranks`: 1 / (1 + own_copy / (ranks - 1)).
+  [[nodiscard]] double own_copy_factor(int ranks) const {
+    return ranks < 2 ? 1 : 1 / (1 + own_copy / (ranks - 1));
+  }
+  /// Best share of the nominal rate that any message reaches: what a link can carry.
+  [[nodiscard]] double best_fraction() const;
+};
+
+/// In which order a kernel launches the items of a block that a mask leaves unequal.
+enum class ItemOrder : std::uint8_t {
+  unknown,
+  shortest_first,        // within each head, heads one after another
+  longest_first,         // the same
+  longest_first_of_all,  // over all heads
+};
+
+/// How an attention kernel fills a GPU (topologies/README.md has the meaning of each).
+struct AttentionKernelSpec {
+  std::string kernel;  // "FA2", "FA3 or cuDNN 9"
+  Sourced<std::int64_t> q_tile, kv_tile, backward_tile, ctas_per_sm;
+  Sourced<std::int64_t> item_overhead, item_overhead_backward;  // rows
+  Sourced<double> forward_full, forward_causal, backward_full, backward_causal;
+  Sourced<double> head_dim_64;
+  Sourced<Seconds> startup, startup_backward;
+  std::optional<Sourced<double>> forward_minimum_fill;
+  // NOLINTBEGIN(readability-redundant-member-init): without, g++ wants them in every initialiser
+  std::optional<Sourced<double>> split_rate = {};      // of forward; needs forward_minimum_fill
+  std::optional<Sourced<double>> lone_item = {};       // none: an item never shares its slot
+  std::optional<Sourced<double>> head_dim_256 = {};    // none: as at head_dim 128
+  std::optional<Sourced<double>> backward_bytes = {};  // none: nothing beside the main kernel
+  ItemOrder forward_order = ItemOrder::unknown;
+  ItemOrder backward_order = ItemOrder::unknown;
+  std::optional<Sourced<std::int64_t>> matrix_rate_factor = {};  // none: 1
+  std::string version_of = {};  // the kernel of which it is an earlier version; "": none
+  int until = 0;                // year up to which that name meant this version
+  // NOLINTEND(readability-redundant-member-init)
+};
+
+/// Power limit: a call of t > `after` takes t * (1 + per_decade * log10(t / after)).
+struct PowerLimit {
+  Sourced<Seconds> after;
+  Sourced<double> per_decade;
+};
+
+struct GenerationSpec {
+  std::string name;
+  AttentionKernelSpec attention;
+  Sourced<double> gemm_efficiency;
+  Sourced<Seconds> gemm_startup;
+  Sourced<std::int64_t> gemm_tile;
+  Sourced<double> memory_efficiency;                   // of elementwise kernels
+  Sourced<Seconds> launch;                             // host cost of one kernel
+  std::map<std::string, AttentionKernelSpec> kernels;  // alternatives by name: "FA2", "cuDNN 9"
+  /// Time of attention on one GPU of a job whose GPUs all work, over its time alone: shared power
+  /// and cooling, and the slowest of many. At least 1; none: 1.
+  std::optional<Sourced<double>> group_forward, group_backward;
+};
+
+/// An attention kernel that was timed (machine/profile.hpp). Tokens are as the kernel saw them.
+struct MeasuredAttention {
+  std::string kernels;  // as AttentionKernelSpec::kernel
+  Phase phase = Phase::forward;
+  DType dtype = DType::bf16;
+  std::int64_t batch = 1;
+  int q_heads = 1, kv_heads = 1, head_dim = 128;
+  Mask mask{};
+  TokenSet q, k;
+  Seconds median{};
+  double spread = 0;  // relative
+  std::int64_t samples = 1;
+};
+
+/// A GPU; or a CPU core, which is a GPU of one SM and compute capability 0.
+struct GpuSpec {
+  std::string name;
+  std::vector<std::string> aliases;
+  int compute_capability = 0;
+  Sourced<std::int64_t> sms;
+  std::map<DType, Sourced<FlopRate>> matrix_rate;
+  Sourced<FlopRate> vector_rate_fp32;
+  Sourced<Bytes> memory;
+  Sourced<double> memory_usable;
+  Sourced<Bandwidth> memory_bandwidth;
+  std::string intra, pcie;  // default transports; "": none (CPU cores have no PCIe)
+  GenerationSpec generation;
+  std::vector<MeasuredAttention> measured;  // of a calibration profile
+  /// Of a profile, too: a block that was timed throughout (how fast the machine was then).
+  std::optional<MeasuredAttention> pace;
+  std::optional<PowerLimit> power_limit;  // of attention
+  /// GPUs that NVLink joins beyond a board: a node of the model. None: those of a board.
+  std::optional<Sourced<std::int64_t>> nvlink_domain;
+};
+
+/// Peak of the matrix units; InputError(where) if this GPU has none for `dtype` (V100: bf16).
+FlopRate matrix_rate(const GpuSpec& gpu, DType dtype, std::string_view where);
+
+/// An attention kernel of a generation by name, its default included; upper or lower case, and
+/// "cudnn" for "cuDNN 9", are one. `year`, above 0: the version that it was then.
+/// InputError(where) if unknown.
+const AttentionKernelSpec& attention_kernel(const GenerationSpec& generation,
+                                            const std::string& kernel, std::string_view where,
+                                            int year = 0);
+
+struct FabricSpec {
+  std::string kind = "non-blocking";  // or "fat-tree": nodes_per_leaf nodes share a leaf's uplinks
+  std::optional<Sourced<std::int64_t>> nodes_per_leaf;
+  Sourced<double> oversubscription{.value = 1, .spread = 0, .source = ""};
+};
+
+struct InterSpec {
+  TransportSpec transport;
+  Sourced<std::int64_t> nics;
+  Sourced<Bandwidth> rate_per_nic;
+  Sourced<std::int64_t> gpus_per_nic;
+};
+
+/// Cores that the ranks of a CPU machine share: each takes one at most. Several nodes share them
+/// where nodes are emulated on one machine.
+struct HostSpec {
+  Sourced<std::int64_t> cores;
+  std::int64_t nodes = 1;  // neighbours that share them; 0: all
+  [[nodiscard]] int nodes_of(int cluster) const {
+    return nodes == 0 ? cluster : static_cast<int>(std::min<std::int64_t>(nodes, cluster));
+  }
+};
+
+/// A GPU that several consecutive ranks share (threads of one process), on as many nodes as are
+/// emulated on it. What a rank has for itself, alone, is in MachineSpec::gpu.
+struct SharedDeviceSpec {
+  Sourced<std::int64_t> ranks;          // of a GPU
+  bool split = true;                    // gpu.sms are a rank's own; else all SMs, in turn
+  Sourced<Bandwidth> memory_bandwidth;  // that its ranks reach together
+  /// What ranks read and write in pieces that fit into their parts of it does not count there.
+  std::optional<Sourced<Bytes>> l2;
+
+  /// Bytes that a rank has to touch at once for the memory to notice.
+  [[nodiscard]] double cached() const {
+    return l2 ? l2->value.as_double() / static_cast<double>(ranks.value) : 0.0;
+  }
+};
+
+struct MachineSpec {
+  std::string name;
+  std::vector<std::string> aliases;
+  GpuSpec gpu;
+  Sourced<std::int64_t> gpus_per_node;
+  TransportSpec intra;
+  Bandwidth intra_rate;  // nominal, per GPU and direction
+  Sourced<std::int64_t> sockets;
+  std::optional<Sourced<Bandwidth>> host_bridge, socket_link;
+  std::optional<Sourced<std::int64_t>> gpus_per_pcie_switch;
+  std::optional<InterSpec> inter;
+  FabricSpec fabric;
+  std::optional<HostSpec> host;
+  std::optional<SharedDeviceSpec> device;  // none: a GPU for every rank
+};
+
+/// InputError(where) unless the parts fit: whole GPUs per socket, PCIe switch and NIC; a PCIe
+/// machine has its host bridges; an oversubscribed fat tree has leaves; `cpu_share` and shared
+/// cores belong to a machine of medium host, and all its transports have the former; copies inside
+/// a GPU (medium device) to one that ranks share, whole nodes of it or of it whole ones. Readers
+/// and Cluster call it.
+void check(const MachineSpec& machine, std::string_view where);
+
+/// Sizes beyond which a description is a typing error.
+constexpr std::int64_t most_gpus_per_node = 1024;
+constexpr std::int64_t most_gpus = 1 << 20;
+
+/// What was assumed on the way from a request to a machine; printed with every prediction.
+struct Assumption {
+  std::string what, value, source;
+};
+
+/// "nvlink4", "pcie5" or a rate "300GB/s"; "ib:8x400Gb/s", "ethernet:100Gb/s", …
+struct ComposedMachine {
+  std::string gpu;
+  int gpus_per_node = 8;
+  // NOLINTBEGIN(readability-redundant-member-init): without, g++ wants them in every initialiser
+  std::string intra = {};  // empty: the GPU's default
+  std::string inter = {};  // empty: none
+  // NOLINTEND(readability-redundant-member-init)
+};
+
+struct StackSpec;  // machine/stack.hpp
+
+/// The data folder topologies/: gpus/, generations/, transports/, machines/, stacks/, one file per
+/// thing.
+/// A machine names a GPU and transports, a GPU names a generation and transports, and those name
+/// nothing; so there are no cycles. Reading is strict: an unknown key, a missing unit, a name that
+/// is not the file's, or a name used twice in a folder is an InputError that names file and key.
+class Catalog {
+ public:
+  explicit Catalog(std::filesystem::path folder);
+
+  /// Sorted; without aliases.
+  [[nodiscard]] std::vector<std::string> gpu_names() const;
+  [[nodiscard]] std::vector<std::string> generation_names() const;
+  [[nodiscard]] std::vector<std::string> transport_names() const;
+  [[nodiscard]] std::vector<std::string> machine_names() const;
+  [[nodiscard]] std::vector<std::string> stack_names() const;
+  [[nodiscard]] bool has_machine(const std::string& name) const;  // or alias
+  /// By name or alias; GPUs and machines also by path of a JSON file (a name with '/' or ending in
+  /// .json, or any other that is unknown and a file), whose references are looked up in this
+  /// catalog. InputError(where) if unknown.
+  [[nodiscard]] GpuSpec gpu(const std::string& name, std::string_view where) const;
+  [[nodiscard]] GenerationSpec generation(const std::string& name, std::string_view where) const;
+  [[nodiscard]] TransportSpec transport(const std::string& name, std::string_view where) const;
+  [[nodiscard]] MachineSpec machine(const std::string& name, std::string_view where) const;
+  /// The software that runs a plan (machine/stack.hpp).
+  [[nodiscard]] StackSpec stack(const std::string& name, std::string_view where) const;
+  /// A machine put together from a GPU and links; what was filled in goes to `assumptions`.
+  [[nodiscard]] MachineSpec compose(const ComposedMachine& request,
+                                    std::vector<Assumption>& assumptions) const;
+  /// The file of a machine or, if there is no such machine, of a GPU.
+  [[nodiscard]] std::filesystem::path file_of(const std::string& name,
+                                              std::string_view where) const;
+  /// Files of generations/ and transports/ as they are, by name.
+  [[nodiscard]] Json generation_document(const std::string& name) const;
+  [[nodiscard]] Json transport_document(const std::string& name) const;
+  /// A machine, or a file, as a profile has it: GPU, generation and transports in place of their
+  /// names. InputError(where).
+  [[nodiscard]] Json whole_machine(const std::string& name, std::string_view where) const;
+
+ private:
+  /// The files of one subfolder.
+  struct Shelf {
+    std::string what;                                    // "machine"
+    std::map<std::string, std::filesystem::path> files;  // by name
+    std::map<std::string, std::string> aliases;          // alias -> name
+    [[nodiscard]] std::vector<std::string> names() const;
+    /// Path by name, alias, or, if `paths`, the path itself.
+    [[nodiscard]] std::filesystem::path find(const std::string& name, bool paths,
+                                             std::string_view where) const;
+  };
+  static Shelf shelf(const std::filesystem::path& folder, std::string_view what);
+
+  std::filesystem::path folder_;
+  Shelf gpus_, generations_, transports_, machines_, stacks_;
+};
+
+}  // namespace spp

@@ -1,0 +1,520 @@
+// The formats of topologies/, which refer to each other: one reader each, with the words they
+// share.
+#include "machine/machine_json.hpp"
+
+#include "base/error.hpp"
+#include "base/suggest.hpp"
+
+#include <limits>
+
+namespace spp {
+namespace {
+
+std::string one_of(const JsonView& view, const std::vector<std::string>& known) {
+  std::string text = view.string();
+  for (const std::string& name : known) {
+    if (text == name) {
+      return text;
+    }
+  }
+  view.fail(fmt::format("unknown value '{}'{}", text, did_you_mean(text, known)));
+}
+
+std::string name_in(const JsonView& document, std::string_view key) {
+  const JsonView view = document.at(key);
+  std::string name = view.string();
+  if (name.empty()) {
+    view.fail("is empty");
+  }
+  return name;
+}
+
+/// What `key` refers to: a name, or (`whole`) the thing itself, which has one.
+std::string reference_in(const JsonView& document, std::string_view key, bool whole) {
+  return whole ? name_in(document.at(key), "name") : name_in(document, key);
+}
+
+std::vector<std::string> aliases_of(const JsonView& document) {
+  std::vector<std::string> aliases;
+  if (const auto list = document.find("aliases")) {
+    for (const JsonView& alias : list->elements()) {
+      aliases.push_back(alias.string());
+    }
+  }
+  return aliases;
+}
+
+// ---- transports
+// ------------------------------------------------------------------------------------
+
+Segment read_segment(const JsonView& view) {
+  view.allow_only({"up_to", "latency", "fraction"});
+  Segment s;
+  s.up_to = view.at("up_to").is_null() ? Bytes(std::numeric_limits<std::int64_t>::max())
+                                       : read_bytes(view.at("up_to")).value;
+  s.latency = read_seconds(view.at("latency"));
+  s.fraction = read_fraction(view.at("fraction"));
+  return s;
+}
+
+std::vector<Segment> read_segments(const JsonView& list) {
+  std::vector<Segment> segments;
+  const std::vector<JsonView> elements = list.elements();
+  if (elements.empty()) {
+    list.fail("has no segment; one with \"up_to\": null is the least");
+  }
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const JsonView& element = elements[i];
+    segments.push_back(read_segment(element));
+    const bool last = i + 1 == elements.size();
+    if (element.at("up_to").is_null() != last) {
+      element.at("up_to").fail(last ? "the last segment has no end: write null"
+                                    : "only the last segment has no end: write a size");
+    }
+    if (i > 0 && segments[i].up_to <= segments[i - 1].up_to) {
+      element.at("up_to").fail("is not larger than the segment's before");
+    }
+  }
+  return segments;
+}
+
+std::vector<std::pair<int, double>> read_factors(const JsonView& list) {
+  std::vector<std::pair<int, double>> factors;
+  for (const JsonView& row : list.elements()) {
+    row.allow_only({"ranks", "factor"});
+    const auto ranks = static_cast<int>(read_count(row.at("ranks"), most_gpus).value);
+    if (!factors.empty() && ranks <= factors.back().first) {
+      row.at("ranks").fail("is not larger than the row's before");
+    }
+    factors.emplace_back(ranks, read_fraction(row.at("factor")).value);
+  }
+  return factors;
+}
+
+SwitchReduction read_nvls(const JsonView& view) {
+  view.allow_only({"rate", "tree_rate"});
+  return {.rate = read_bandwidth(view.at("rate")),
+          .tree_rate = read_bandwidth(view.at("tree_rate"))};
+}
+
+AllReduceInside read_all_reduce_inside(const JsonView& view) {
+  view.allow_only({"ring", "hop_latency", "tree_scaling", "nvls"});
+  AllReduceInside a;
+  a.ring = read_segments(view.at("ring"));
+  a.hop_latency = read_seconds(view.at("hop_latency"));
+  a.tree_scaling = read_fraction(view.at("tree_scaling"));
+  if (const auto nvls = view.find("nvls")) {
+    a.nvls = read_nvls(*nvls);
+  }
+  return a;
+}
+
+AllReduceAcross read_all_reduce_across(const JsonView& view) {
+  view.allow_only({"stages", "simple_stage", "ring_hop", "tree_share", "ring_share"});
+  AllReduceAcross a;
+  const JsonView list = view.at("stages");
+  for (const JsonView& row : list.elements()) {
+    row.allow_only({"bytes", "latency"});
+    const Bytes bytes = read_bytes(row.at("bytes")).value;
+    Sourced<Seconds> latency = read_seconds(row.at("latency"));
+    if (!a.stages.empty() && bytes <= a.stages.back().first) {
+      row.at("bytes").fail("is not larger than the row's before");
+    }
+    if (!a.stages.empty() && latency.value < a.stages.back().second.value) {
+      row.at("latency").fail("is less than the row's before: a longer message is never faster");
+    }
+    a.stages.emplace_back(bytes, std::move(latency));
+  }
+  if (a.stages.empty()) {
+    list.fail("has no row");
+  }
+  a.simple_stage = read_seconds(view.at("simple_stage"));
+  a.ring_hop = read_seconds(view.at("ring_hop"));
+  a.tree_share = read_fraction(view.at("tree_share"));
+  a.ring_share = read_fraction(view.at("ring_share"));
+  return a;
+}
+
+// ---- generations
+// -----------------------------------------------------------------------------------
+
+ItemOrder read_order(const JsonView& view) {
+  static const std::vector<std::string> names{"shortest_first", "longest_first",
+                                              "longest_first_of_all"};
+  const std::string name = one_of(view, names);
+  return name == names[0]   ? ItemOrder::shortest_first
+         : name == names[1] ? ItemOrder::longest_first
+                            : ItemOrder::longest_first_of_all;
+}
+
+/// What an attention kernel may have beside the constants that every one has.
+void read_attention_details(const JsonView& view, AttentionKernelSpec& a) {
+  const auto part = [&](std::string_view key, double most, std::optional<Sourced<double>>& into) {
+    if (const auto value = view.find(key)) {
+      into = read_fraction(*value, most);
+    }
+  };
+  part("forward_minimum_fill", 1, a.forward_minimum_fill);
+  part("split_rate", 1, a.split_rate);
+  if (a.split_rate && !a.forward_minimum_fill) {
+    view.at("split_rate").fail("needs forward_minimum_fill: when the kernel splits");
+  }
+  part("lone_item", 1, a.lone_item);
+  part("head_dim_256", 2, a.head_dim_256);
+  if (const auto bytes = view.find("backward_bytes")) {
+    const Sourced<std::int64_t> count = read_count(*bytes, 256);
+    a.backward_bytes = {
+        .value = static_cast<double>(count.value), .spread = count.spread, .source = count.source};
+  }
+  if (const auto order = view.find("forward_order")) {
+    a.forward_order = read_order(*order);
+  }
+  if (const auto order = view.find("backward_order")) {
+    a.backward_order = read_order(*order);
+  }
+  if (const auto factor = view.find("matrix_rate_factor")) {
+    a.matrix_rate_factor = read_count(*factor, 8);
+  }
+}
+
+AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
+  view.allow_only({"version_of",
+                   "until",
+                   "q_tile",
+                   "kv_tile",
+                   "backward_tile",
+                   "ctas_per_sm",
+                   "item_overhead",
+                   "item_overhead_backward",
+                   "forward_full",
+                   "forward_causal",
+                   "backward_full",
+                   "backward_causal",
+                   "head_dim_64",
+                   "startup",
+                   "startup_backward",
+                   "forward_minimum_fill",
+                   "split_rate",
+                   "lone_item",
+                   "head_dim_256",
+                   "backward_bytes",
+                   "forward_order",
+                   "backward_order",
+                   "matrix_rate_factor"});
+  constexpr std::int64_t most_rows = 1 << 16;
+  const auto rows = [&](std::string_view key) { return read_count(view.at(key), most_rows); };
+  const auto part = [&](std::string_view key) { return read_fraction(view.at(key)); };
+  AttentionKernelSpec a;
+  a.kernel = std::move(kernel);
+  a.q_tile = rows("q_tile");
+  a.kv_tile = rows("kv_tile");
+  a.backward_tile = rows("backward_tile");
+  a.ctas_per_sm = read_count(view.at("ctas_per_sm"), 32);
+  a.item_overhead = rows("item_overhead");
+  a.item_overhead_backward = rows("item_overhead_backward");
+  a.forward_full = part("forward_full");
+  a.forward_causal = part("forward_causal");
+  a.backward_full = part("backward_full");
+  a.backward_causal = part("backward_causal");
+  a.head_dim_64 = read_fraction(view.at("head_dim_64"), 2);
+  a.startup = read_seconds(view.at("startup"));
+  a.startup_backward = read_seconds(view.at("startup_backward"));
+  read_attention_details(view, a);
+  return a;
+}
+
+constexpr std::int64_t most_sms = 4096;
+
+/// The SMs that a GPU's communication kernels hold, or the core time of a CPU rank's messages.
+void read_shares(const JsonView& document, TransportSpec& t) {
+  if (const auto share = document.find("cpu_share")) {
+    t.cpu_share = read_fraction(*share);
+    if (const auto sms = document.find("sms")) {
+      sms->fail("given together with cpu_share; CPU ranks have no SMs");
+    }
+    return;
+  }
+  if (t.medium == "host") {
+    document.fail("cpu_share: ranks that copy through memory need it");
+  }
+  t.sms = read_count(document.at("sms"), most_sms);
+}
+
+/// "node", "cluster" or a number of nodes -> HostSpec::nodes.
+std::int64_t read_sharing_nodes(const JsonView& view) {
+  if (view.value().is_number()) {
+    return view.integer(1, most_gpus);
+  }
+  return one_of(view, {"node", "cluster"}) == "cluster" ? 0 : 1;
+}
+
+void read_fabric_and_host(const JsonView& document, MachineSpec& m) {
+  if (const auto fabric = document.find("fabric")) {
+    fabric->allow_only({"kind", "nodes_per_leaf", "oversubscription"});
+    m.fabric.kind = one_of(fabric->at("kind"), {"non-blocking", "fat-tree"});
+    if (const auto leaf = fabric->find("nodes_per_leaf")) {
+      m.fabric.nodes_per_leaf = read_count(*leaf, most_gpus);
+    }
+    m.fabric.oversubscription = read_fraction(fabric->at("oversubscription"), 64);
+  }
+  if (const auto host = document.find("host")) {
+    host->allow_only({"cores", "shared_by"});
+    m.host = {.cores = read_count(host->at("cores"), most_gpus),
+              .nodes = read_sharing_nodes(host->at("shared_by"))};
+  }
+}
+
+void read_shared_device(const JsonView& document, MachineSpec& m) {
+  const auto device = document.find("device");
+  if (!device) {
+    return;
+  }
+  device->allow_only({"ranks", "multiprocessors", "memory_bandwidth", "l2"});
+  m.device.emplace();
+  m.device->ranks = read_count(device->at("ranks"), most_gpus_per_node);
+  m.device->split = one_of(device->at("multiprocessors"), {"split", "whole"}) == "split";
+  m.device->memory_bandwidth = read_bandwidth(device->at("memory_bandwidth"));
+  if (const auto l2 = device->find("l2")) {
+    m.device->l2 = read_bytes(*l2);
+  }
+}
+
+GpuSpec read_gpu_with(const JsonView& document, bool whole) {
+  expect_format(document, "sp-plan/gpu");
+  document.allow_only({"format", "format_version", "name", "aliases", "generation",
+                       "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
+                       "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit",
+                       "nvlink_domain", "note"});
+  GpuSpec g;
+  g.name = name_in(document, "name");
+  g.aliases = aliases_of(document);
+  g.compute_capability = static_cast<int>(document.at("compute_capability").integer(0, 999));
+  if (g.compute_capability > 0 && g.compute_capability < 10) {
+    document.at("compute_capability").fail("is 10 times the version, such as 90; 0 is a CPU core");
+  }
+  g.sms = read_count(document.at("sms"), most_sms);
+  const JsonView rates = document.at("matrix_rate");
+  rates.allow_only({"bf16", "fp16", "fp32"});
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    if (const auto rate = rates.find(to_string(dtype))) {
+      g.matrix_rate.emplace(dtype, read_flop_rate(*rate));
+    }
+  }
+  if (g.matrix_rate.empty()) {
+    rates.fail("has no rate; at least one of bf16, fp16, fp32");
+  }
+  g.vector_rate_fp32 = read_flop_rate(document.at("vector_rate_fp32"));
+  g.memory = read_bytes(document.at("memory"));
+  g.memory_usable = read_fraction(document.at("memory_usable"));
+  g.memory_bandwidth = read_bandwidth(document.at("memory_bandwidth"));
+  if (!whole) {  // defaults for machines that are composed; a whole machine has its own
+    g.intra = name_in(document, "intra");
+    g.pcie = g.compute_capability == 0 && !document.find("pcie") ? "" : name_in(document, "pcie");
+  }
+  g.generation.name = reference_in(document, "generation", whole);
+  if (const auto domain = document.find("nvlink_domain")) {
+    g.nvlink_domain = read_count(*domain, most_gpus_per_node);
+  }
+  if (const auto limit = document.find("power_limit")) {
+    limit->allow_only({"after", "per_decade"});
+    g.power_limit = {.after = read_seconds(limit->at("after")),
+                     .per_decade = read_fraction(limit->at("per_decade"))};
+  }
+  return g;
+}
+
+MachineSpec read_machine_with(const JsonView& document, bool whole) {
+  expect_format(document, "sp-plan/machine");
+  document.allow_only({"format", "format_version", "name", "aliases", "gpu", "gpus_per_node",
+                       "intra", "sockets", "host_bridge", "socket_link", "gpus_per_pcie_switch",
+                       "inter", "fabric", "host", "device", "note"});
+  MachineSpec m;
+  m.name = name_in(document, "name");
+  m.aliases = aliases_of(document);
+  m.gpu.name = reference_in(document, "gpu", whole);
+  m.gpus_per_node = read_count(document.at("gpus_per_node"), most_gpus_per_node);
+  const JsonView intra = document.at("intra");
+  intra.allow_only({"transport", "medium", "rate"});
+  m.intra.name = reference_in(intra, "transport", whole);
+  m.intra.medium = one_of(intra.at("medium"), {"nvlink", "pcie", "host", "device"});
+  if (const auto rate = intra.find("rate")) {
+    m.intra_rate = read_bandwidth(*rate).value;
+  }
+  m.sockets = read_count(document.at("sockets"), most_gpus_per_node);
+  if (const auto bridge = document.find("host_bridge")) {
+    m.host_bridge = read_bandwidth(*bridge);
+  }
+  if (const auto link = document.find("socket_link")) {
+    m.socket_link = read_bandwidth(*link);
+  }
+  if (const auto count = document.find("gpus_per_pcie_switch")) {
+    m.gpus_per_pcie_switch = read_count(*count, most_gpus_per_node);
+  }
+  if (const auto inter = document.find("inter")) {
+    inter->allow_only({"transport", "nics", "rate_per_nic", "gpus_per_nic"});
+    m.inter.emplace();
+    m.inter->transport.name = reference_in(*inter, "transport", whole);
+    m.inter->nics = read_count(inter->at("nics"), most_gpus_per_node);
+    m.inter->rate_per_nic = read_bandwidth(inter->at("rate_per_nic"));
+    m.inter->gpus_per_nic = read_count(inter->at("gpus_per_nic"), most_gpus_per_node);
+  }
+  read_fabric_and_host(document, m);
+  read_shared_device(document, m);
+  return m;
+}
+
+}  // namespace
+
+TransportSpec read_transport(const JsonView& document) {
+  expect_format(document, "sp-plan/transport");
+  document.allow_only({"format", "format_version", "name", "aliases", "medium", "scope", "rate",
+                       "fitted_at", "p2p", "all_to_all", "all_gather", "reduce_scatter",
+                       "hop_latency", "all_to_all_by_ranks", "own_copy", "all_reduce", "sms",
+                       "cpu_share", "note"});
+  TransportSpec t;
+  t.name = name_in(document, "name");
+  t.aliases = aliases_of(document);
+  t.medium = one_of(document.at("medium"), {"nvlink", "pcie", "host", "device", "network"});
+  const bool network = t.medium == "network";
+  const std::string scope = one_of(document.at("scope"), {"intra", "inter"});
+  if ((scope == "inter") != network) {
+    document.at("scope").fail(
+        fmt::format("medium {} is {}", t.medium, network ? "inter" : "intra"));
+  }
+  if (const auto rate = document.find("rate")) {
+    if (network) {
+      rate->fail("a network's rate is the machine's (inter.rate_per_nic): write null");
+    }
+    t.rate = read_bandwidth(*rate);
+  } else if (!network) {
+    document.fail("rate: a link inside a node needs its nominal rate");
+  }
+  if (const auto fitted = document.find("fitted_at")) {
+    t.fitted_at = read_bandwidth(*fitted);
+  }
+  const auto set = [&](CommKind kind, std::string_view key) {
+    t.segments.at(static_cast<std::size_t>(kind)) = read_segments(document.at(key));
+  };
+  set(CommKind::send_recv, "p2p");
+  set(CommKind::all_to_all, "all_to_all");
+  set(CommKind::all_gather, "all_gather");
+  set(CommKind::reduce_scatter, "reduce_scatter");
+  t.hop_latency = read_seconds(document.at("hop_latency"));
+  if (const auto factors = document.find("all_to_all_by_ranks")) {
+    t.all_to_all_by_ranks = read_factors(*factors);
+  }
+  if (const auto copy = document.find("own_copy")) {
+    t.own_copy = read_fraction(*copy).value;
+  }
+  if (const auto reduce = document.find("all_reduce")) {
+    if (network) {
+      t.all_reduce_across = read_all_reduce_across(*reduce);
+    } else {
+      t.all_reduce_inside = read_all_reduce_inside(*reduce);
+    }
+  }
+  read_shares(document, t);
+  return t;
+}
+
+namespace {
+
+Sourced<double> read_at_least_one(const JsonView& view) {
+  Sourced<double> factor = read_fraction(view, 2);
+  if (factor.value < 1) {
+    view.fail(fmt::format("{} is below 1: in a group nothing is faster", factor.value));
+  }
+  return factor;
+}
+
+}  // namespace
+
+namespace {
+
+/// An earlier version says what differs from the kernel of which it is one.
+AttentionKernelSpec read_kernel(const JsonView& generation, const std::string& name) {
+  const JsonView kernels = generation.at("kernels");
+  const JsonView view = kernels.at(name);
+  const auto of = view.find("version_of");
+  if (!of) {
+    return read_attention(view, name);
+  }
+  constexpr int first_year = 2000;
+  constexpr int last_year = 2100;
+  const bool of_default = of->string() == generation.at("kernel").string();
+  const auto latest = of_default ? generation.find("attention") : kernels.find(of->string());
+  if (!latest || latest->find("version_of")) {
+    of->fail(
+        fmt::format("'{}' is no kernel of this generation, or a version itself", of->string()));
+  }
+  Json whole = latest->value();
+  whole.merge_patch(view.value());
+  AttentionKernelSpec kernel = read_attention(JsonView(whole, view.where()), name);
+  kernel.version_of = of->string();
+  kernel.until = static_cast<int>(view.at("until").integer(first_year, last_year));
+  return kernel;
+}
+
+}  // namespace
+
+GenerationSpec read_generation(const JsonView& document) {
+  expect_format(document, "sp-plan/generation");
+  document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
+                       "elementwise", "launch", "kernels", "group", "note"});
+  GenerationSpec g;
+  g.name = name_in(document, "name");
+  g.attention = read_attention(document.at("attention"), name_in(document, "kernel"));
+  const JsonView gemm = document.at("gemm");
+  gemm.allow_only({"efficiency", "startup", "tile"});
+  g.gemm_efficiency = read_fraction(gemm.at("efficiency"));
+  g.gemm_startup = read_seconds(gemm.at("startup"));
+  g.gemm_tile = read_count(gemm.at("tile"), 1 << 16);
+  const JsonView elementwise = document.at("elementwise");
+  elementwise.allow_only({"memory_efficiency"});
+  g.memory_efficiency = read_fraction(elementwise.at("memory_efficiency"));
+  g.launch = read_seconds(document.at("launch"));
+  if (const auto kernels = document.find("kernels")) {
+    for (const auto& [kernel, ignored] : kernels->value().items()) {
+      g.kernels.emplace(kernel, read_kernel(document, kernel));
+    }
+  }
+  if (const auto group = document.find("group")) {
+    group->allow_only({"forward", "backward"});
+    g.group_forward = read_at_least_one(group->at("forward"));
+    g.group_backward = read_at_least_one(group->at("backward"));
+  }
+  return g;
+}
+
+GpuSpec read_gpu(const JsonView& document) { return read_gpu_with(document, false); }
+
+MachineSpec read_machine(const JsonView& document) { return read_machine_with(document, false); }
+
+MachineSpec read_whole_machine(const JsonView& document) {
+  MachineSpec m = read_machine_with(document, true);
+  const JsonView gpu = document.at("gpu");
+  m.gpu = read_gpu_with(gpu, true);
+  m.gpu.generation = read_generation(gpu.at("generation"));
+  const std::string medium = m.intra.medium;
+  m.intra = read_transport(document.at("intra").at("transport"));
+  if (const auto inter = document.find("inter")) {
+    m.inter->transport = read_transport(inter->at("transport"));
+  }
+  complete(m, medium, document.where());
+  return m;
+}
+
+void complete(MachineSpec& machine, const std::string& claimed_medium, std::string_view where) {
+  const TransportSpec& intra = machine.intra;
+  if (intra.medium != claimed_medium) {
+    throw InputError(
+        fmt::format("{}: intra.medium", where),
+        fmt::format("'{}', but transport '{}' is {}", claimed_medium, intra.name, intra.medium));
+  }
+  if (machine.intra_rate == Bandwidth{}) {
+    machine.intra_rate = intra.rate->value;
+  }
+  check(machine, where);
+}
+
+}  // namespace spp

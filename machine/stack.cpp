@@ -1,0 +1,178 @@
+#include "machine/stack.hpp"
+
+#include "base/error.hpp"
+
+namespace spp {
+namespace {
+
+constexpr double most_traffic = 20;
+
+std::optional<Sourced<Seconds>> seconds(const JsonView& object, std::string_view key) {
+  const auto view = object.find(key);
+  return view ? std::optional(read_seconds(*view)) : std::nullopt;
+}
+
+std::optional<Sourced<double>> factor(const JsonView& object, std::string_view key) {
+  const auto view = object.find(key);
+  return view ? std::optional(read_fraction(*view, most_traffic)) : std::nullopt;
+}
+
+/// What a stack is and can, and what only says how well its own data are known, is not inherited.
+Json inherited(const JsonView& like, const std::function<Json(const JsonView&)>& of_name) {
+  Json base = of_name(like);
+  if (base.contains("like")) {
+    like.fail(fmt::format("'{}' is like another stack itself", like.string()));
+  }
+  for (const std::string_view own : {"aliases", "strategies", "unexplained", "note"}) {
+    base.erase(std::string(own));
+  }
+  return base;
+}
+
+StackSpec read_whole_stack(const JsonView& document) {
+  StackSpec stack;
+  if (const auto like = document.find("like")) {
+    stack.like = like->string();
+  }
+  stack.name = document.at("name").string();
+  stack.title = document.at("title").string();
+  if (const auto list = document.find("aliases")) {
+    for (const JsonView& alias : list->elements()) {
+      stack.aliases.push_back(alias.string());
+    }
+  }
+  if (const auto strategies = document.find("strategies")) {
+    strategies->allow_only({"names", "source"});
+    for (const JsonView& name : strategies->at("names").elements()) {
+      stack.strategies.push_back(name.string());
+    }
+  }
+  if (const auto kernels = document.find("attention")) {
+    for (const auto& [generation, kernel] : kernels->members()) {
+      stack.attention.emplace(generation, kernel.at("kernel").string());
+      kernel.allow_only({"kernel", "source"});
+    }
+  }
+  if (const auto gradient = document.find("gradient")) {
+    gradient->allow_only({"dtype", "source"});
+    const JsonView dtype = gradient->at("dtype");
+    if (dtype.string() != "input") {
+      stack.gradient = parse_dtype(dtype.string(), dtype.where());
+    }
+  }
+  if (const auto sections = document.find("sections")) {
+    sections->allow_only({"zigzag", "source"});
+    stack.zigzag_sections = sections->at("zigzag").boolean();
+  }
+  if (const auto host = document.find("host")) {
+    host->allow_only({"call", "attention_forward", "attention_backward", "elementwise", "copy",
+                      "send_recv", "collective"});
+    stack.host = {.call = seconds(*host, "call"),
+                  .attention_forward = seconds(*host, "attention_forward"),
+                  .attention_backward = seconds(*host, "attention_backward"),
+                  .elementwise = seconds(*host, "elementwise"),
+                  .copy = seconds(*host, "copy"),
+                  .send_recv = seconds(*host, "send_recv"),
+                  .collective = seconds(*host, "collective")};
+  }
+  if (const auto beside = document.find("network_beside_kernels")) {
+    beside->allow_only({"after", "speed_forward", "speed_backward"});
+    stack.network_beside_kernels = {.after = read_seconds(beside->at("after")),
+                                    .speed_forward = read_fraction(beside->at("speed_forward")),
+                                    .speed_backward = read_fraction(beside->at("speed_backward"))};
+  }
+  if (const auto unexplained = document.find("unexplained")) {
+    stack.unexplained = read_fraction(*unexplained);
+  }
+  if (const auto layouts = document.find("layouts")) {
+    for (const auto& [name, view] : layouts->members()) {
+      const JsonView& layout = view;  // a structured binding cannot be captured
+      layout.allow_only({"attention", "merge", "host_forward", "host_backward"});
+      const auto part = [&](std::string_view key) { return read_fraction(layout.at(key), 5); };
+      const StackSpec::LayoutCost cost{.attention = part("attention"),
+                                       .merge = part("merge"),
+                                       .host_forward = part("host_forward"),
+                                       .host_backward = part("host_backward")};
+      if (cost.attention.value < 1) {
+        layout.at("attention").fail(fmt::format("{} is below 1", cost.attention.value));
+      }
+      stack.layouts.emplace(parse_layout(name, layout.where()), cost);
+    }
+  }
+  if (const auto traffic = document.find("traffic")) {
+    traffic->allow_only({"merge", "accumulate", "copy"});
+    stack.traffic = {.merge = factor(*traffic, "merge"),
+                     .accumulate = factor(*traffic, "accumulate"),
+                     .copy = factor(*traffic, "copy")};
+  }
+  return stack;
+}
+
+}  // namespace
+
+StackSpec read_stack(const JsonView& document,
+                     const std::function<Json(const JsonView& name)>& of_name) {
+  expect_format(document, "sp-plan/stack");
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "strategies",
+                       "attention", "gradient", "sections", "host", "traffic",
+                       "network_beside_kernels", "layouts", "unexplained", "note"});
+  const auto like = document.find("like");
+  if (!like) {
+    return read_whole_stack(document);
+  }
+  Json whole = inherited(*like, of_name);
+  whole.merge_patch(document.value());
+  return read_whole_stack(JsonView(whole, document.where()));
+}
+
+HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, Layout layout,
+                     Phase phase) {
+  const auto own = stack.layouts.find(layout);
+  const double factor = own == stack.layouts.end() ? 1
+                        : phase == Phase::forward  ? own->second.host_forward.value
+                                                   : own->second.host_backward.value;
+  const auto time = [&](const std::optional<Sourced<Seconds>>& given) {
+    return given ? given->value * factor : generation.launch.value;
+  };
+  const StackSpec::Host& h = stack.host;
+  HostTimes times;
+  times.fill(time(h.elementwise));
+  const auto set = [&](OpKind kind, const std::optional<Sourced<Seconds>>& given) {
+    times.at(static_cast<std::size_t>(kind)) = time(given);
+  };
+  set(OpKind::attention_fwd, h.attention_forward);
+  set(OpKind::attention_bwd, h.attention_backward);
+  set(OpKind::copy, h.copy);
+  set(OpKind::exchange, h.send_recv);
+  for (const OpKind collective :
+       {OpKind::all_to_all, OpKind::all_gather, OpKind::reduce_scatter, OpKind::all_reduce}) {
+    set(collective, h.collective);
+  }
+  return times;
+}
+
+double traffic_factor(const StackSpec& stack, Layout layout, const Kernel& kernel) {
+  const auto value = [](const std::optional<Sourced<double>>& given) {
+    return given ? given->value : 1.0;
+  };
+  if (std::holds_alternative<Merge>(kernel) || std::holds_alternative<Rescale>(kernel)) {
+    const auto own = stack.layouts.find(layout);
+    return value(stack.traffic.merge) *
+           (own == stack.layouts.end() ? 1.0 : own->second.merge.value);
+  }
+  if (std::holds_alternative<Accumulate>(kernel)) {
+    return value(stack.traffic.accumulate);
+  }
+  return std::holds_alternative<Copy>(kernel) ? value(stack.traffic.copy) : 1.0;
+}
+
+const AttentionKernelSpec& attention_of(const StackSpec& stack, const GenerationSpec& generation,
+                                        int year) {
+  const auto kernel = stack.attention.find(generation.name);
+  const std::string& name =
+      kernel == stack.attention.end() ? generation.attention.kernel : kernel->second;
+  return attention_kernel(generation, name,
+                          fmt::format("stack {}: attention.{}", stack.name, generation.name), year);
+}
+
+}  // namespace spp

@@ -1,0 +1,175 @@
+#include "parallel/attention/compose.hpp"
+
+namespace spp::strategies {
+namespace {
+
+/// What the all-to-alls of one rank have in common.
+struct UlyssesFrame {
+  RankGroup group;
+  HeadSplit split;
+  int part = 0;
+  TokenSet home;
+  TokenSet gathered;
+};
+
+struct Moved {
+  Tensor tensor;
+  bool kv;
+};
+
+/// pack -> all-to-all: home tokens of all heads become all tokens of this rank's heads.
+BufferId scatter_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId home) {
+  const std::string name(to_string(what.tensor));
+  // The send buffer holds what all peers get; replicated KV heads are sent several times, read
+  // once.
+  const int all_heads = what.kv ? f.split.kv_heads() : f.split.q_heads();
+  const HeadRange mine = what.kv ? f.split.kv(f.part) : f.split.q(f.part);
+  const BufferId packed = b.scratch(name + "_packed", what.tensor, f.home.count(), all_heads);
+  const BufferId gathered =
+      b.scratch(name + "_gathered", what.tensor, f.gathered.count(), mine.count());
+  b.op(compute, Copy{.kind = CopyKind::pack, .from = home, .to = packed});
+  b.op(ulysses_stream, Collective{.kind = CollectiveKind::all_to_all,
+                                  .group = f.group,
+                                  .from = packed,
+                                  .to = gathered,
+                                  .deal = HeadDeal{.direction = HeadDirection::scatter_heads,
+                                                   .split = f.split,
+                                                   .kv = what.kv,
+                                                   .tokens = f.home.count()},
+                                  .to_tokens = f.gathered,
+                                  .to_heads = mine});
+  return gathered;
+}
+
+/// all-to-all -> unpack: the reverse. Copies of replicated KV heads (gradients) are summed.
+void gather_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId gathered,
+                  BufferId home) {
+  const bool fold = what.kv && f.split.replicas() > 1;
+  const HeadRange all{0, what.kv ? f.split.kv_heads() : f.split.q_heads()};
+  const BufferId received =
+      b.scratch(std::string(to_string(what.tensor)) + "_received", what.tensor, f.home.count(),
+                all.count() * (fold ? f.split.replicas() : 1));
+  b.op(ulysses_stream, Collective{.kind = CollectiveKind::all_to_all,
+                                  .group = f.group,
+                                  .from = gathered,
+                                  .to = received,
+                                  .deal = HeadDeal{.direction = HeadDirection::gather_heads,
+                                                   .split = f.split,
+                                                   .kv = what.kv,
+                                                   .tokens = f.home.count()},
+                                  .to_tokens = f.home,
+                                  .to_heads = all});
+  b.op(compute,
+       Copy{.kind = fold ? CopyKind::fold : CopyKind::unpack, .from = received, .to = home});
+}
+
+void build_forward(ProgramBuilder& b, const CoreContext& context, const UlyssesFrame& f,
+                   ForwardCore core) {
+  const HeadRange all_q{0, f.split.q_heads()};
+  const HeadRange all_kv{0, f.split.kv_heads()};
+  ForwardBuffers io;
+  const BufferId q = b.input("q", Tensor::q, f.home, all_q);
+  const BufferId k = b.input("k", Tensor::k, f.home, all_kv);
+  const BufferId v = b.input("v", Tensor::v, f.home, all_kv);
+  const BufferId out = b.output("out", Tensor::out, f.home, all_q);
+  if (f.group.size == 1) {
+    core(b, context, {.q = q, .k = k, .v = v, .out = out});
+    return;
+  }
+  io.q = scatter_heads(b, f, {Tensor::q, false}, q);
+  io.k = scatter_heads(b, f, {Tensor::k, true}, k);
+  io.v = scatter_heads(b, f, {Tensor::v, true}, v);
+  io.out = b.scratch("out_gathered", Tensor::out, f.gathered.count(), context.heads.count());
+  core(b, context, io);
+  gather_heads(b, f, {Tensor::out, false}, io.out, out);
+}
+
+void build_backward(ProgramBuilder& b, const CoreContext& context, const UlyssesFrame& f,
+                    BackwardCore core) {
+  const HeadRange all_q{0, f.split.q_heads()};
+  const HeadRange all_kv{0, f.split.kv_heads()};
+  BackwardBuffers io;
+  io.q = b.input("q", Tensor::q, context.tokens, context.heads);
+  io.k = b.input("k", Tensor::k, context.tokens, context.kv_heads);
+  io.v = b.input("v", Tensor::v, context.tokens, context.kv_heads);
+  io.out = b.input("out", Tensor::out, context.tokens, context.heads);
+  const BufferId d_out = b.input("d_out", Tensor::d_out, f.home, all_q);
+  const BufferId d_q = b.output("d_q", Tensor::d_q, f.home, all_q);
+  const BufferId d_k = b.output("d_k", Tensor::d_k, f.home, all_kv);
+  const BufferId d_v = b.output("d_v", Tensor::d_v, f.home, all_kv);
+  if (f.group.size == 1) {
+    io.d_out = d_out;
+    io.d_q = d_q;
+    io.d_k = d_k;
+    io.d_v = d_v;
+    core(b, context, io);
+    return;
+  }
+  io.d_out = scatter_heads(b, f, {Tensor::d_out, false}, d_out);
+  io.d_q = b.scratch("d_q_gathered", Tensor::d_q, f.gathered.count(), context.heads.count());
+  io.d_k = b.scratch("d_k_gathered", Tensor::d_k, f.gathered.count(), context.kv_heads.count());
+  io.d_v = b.scratch("d_v_gathered", Tensor::d_v, f.gathered.count(), context.kv_heads.count());
+  core(b, context, io);
+  gather_heads(b, f, {Tensor::d_q, false}, io.d_q, d_q);
+  gather_heads(b, f, {Tensor::d_k, true}, io.d_k, d_k);
+  gather_heads(b, f, {Tensor::d_v, true}, io.d_v, d_v);
+}
+
+}  // namespace
+
+Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase,
+                 const BuildOptions& options, const Cores& cores) {
+  Schedule s;
+  s.requested = requested;
+  s.problem = padded(requested, plan);
+  s.plan = plan;
+  s.phase = phase;
+  s.mesh = Mesh(plan);
+  s.streams = {"compute", "ulysses", "ring", "gradient", "team", "outer"};
+  const HeadSplit split(s.problem, plan.ulysses, plan.heads);
+  s.symmetry = {.ulysses = split.even(),
+                .ring = cores.ring_symmetric && plan.team == 1 &&
+                        s.problem.mask == Mask{.kind = MaskKind::full}};
+  s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = s.mesh](Rank rank) {
+    ProgramBuilder b(problem, mesh, rank);
+    const int part = mesh.at(rank).ulysses;
+    const UlyssesFrame frame{.group = mesh.ulysses_group(rank),
+                             .split = split,
+                             .part = part,
+                             .home = home_tokens(problem, plan.layout, mesh, rank),
+                             .gathered = ring_tokens(problem, plan.layout, mesh, rank)};
+    const CoreContext context{.plan = plan,
+                              .options = options,
+                              .heads = split.q(part),
+                              .kv_heads = split.kv(part),
+                              .tokens = frame.gathered};
+    if (phase == Phase::forward) {
+      build_forward(b, context, frame, cores.forward);
+    } else {
+      build_backward(b, context, frame, cores.backward);
+    }
+    return b.finish();
+  };
+  return s;
+}
+
+Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask,
+                       const BuildOptions& options) {
+  if (!options.sections) {
+    return allowed_pairs(q, k, mask) > 0 ? Section{.q = q, .k = k} : Section();
+  }
+  const auto keep = [&](const TokenSet& tokens, auto needed) {
+    TokenSet kept;
+    for (const TokenRange& range : tokens.ranges()) {
+      if (needed(range)) {
+        kept = kept.empty() ? TokenSet(range) : TokenSet(kept.ranges()[0], range);
+      }
+    }
+    return kept;
+  };
+  return {
+      .q = keep(q, [&](const TokenRange& r) { return allowed_pairs(TokenSet(r), k, mask) > 0; }),
+      .k = keep(k, [&](const TokenRange& r) { return allowed_pairs(q, TokenSet(r), mask) > 0; })};
+}
+
+}  // namespace spp::strategies

@@ -1,0 +1,11 @@
+// The core of the double ring: how blocks travel in windows (picture: double_ring.cpp).
+#pragma once
+
+#include "parallel/attention/compose.hpp"
+
+namespace spp::strategies {
+
+void double_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io);
+void double_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io);
+
+}  // namespace spp::strategies

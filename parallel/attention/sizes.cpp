@@ -1,0 +1,98 @@
+#include "parallel/attention/sizes.hpp"
+
+#include <algorithm>
+
+namespace spp::strategies {
+namespace {
+
+/// Ring blocks that the rank with most cannot skip.
+std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
+  if (s.problem.mask.kind != MaskKind::window) {
+    return plan.ring;
+  }
+  // Keys before the first query of a chunk that it sees lie in the `reach` chunks before it.
+  const std::int64_t before = s.problem.mask.window - 1;
+  const std::int64_t chunk = plan.layout == Layout::zigzag ? s.ring / 2 : s.ring;
+  const std::int64_t reach = (before + chunk - 1) / chunk;
+  switch (plan.layout) {
+    case Layout::contiguous:
+      return std::min<std::int64_t>(plan.ring, 1 + reach);
+    case Layout::zigzag:  // both ways along the ring: chunks r and 2R-1-r look at lower chunks
+      return std::min<std::int64_t>(plan.ring, 1 + 2 * reach);
+    case Layout::striped:  // the rank `distance` before holds the keys `distance` before
+      return std::min<std::int64_t>(plan.ring, 1 + before);
+  }
+  throw InternalError("unknown layout");
+}
+
+}  // namespace
+
+Sizes::Sizes(const Problem& requested, const SequencePlan& plan, const BuildOptions& options)
+    : problem(padded(requested, plan)),
+      split(problem, plan.ulysses, plan.heads),
+      gradient(options.gradient),
+      home(problem.seq / plan.ranks()),
+      ring(home * plan.ulysses),
+      team(ring * plan.team) {}
+
+Tiles Sizes::tiles(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads) const {
+  const std::int64_t rows = problem.batch * tokens;
+  const std::int64_t row = std::int64_t{problem.head_dim} * size_of(problem.dtype);
+  return {.q = Bytes(rows * q_heads * row),
+          .kv = Bytes(rows * kv_heads * row),
+          .lse = Bytes(rows * q_heads * size_of(DType::fp32))};
+}
+
+Tiles Sizes::busiest(std::int64_t tokens) const {
+  return tiles(tokens, split.q(0).count(), split.kv(0).count());
+}
+
+Tiles Sizes::all_heads(std::int64_t tokens) const {
+  return tiles(tokens, problem.q_heads, problem.kv_heads);
+}
+
+Tiles Sizes::all_parts(std::int64_t tokens) const {
+  return tiles(tokens, problem.q_heads, std::int64_t{problem.kv_heads} * split.replicas());
+}
+
+Bytes Sizes::inputs_and_outputs(Phase phase) const {
+  const Tiles at_home = all_heads(home);
+  const Tiles own = busiest(ring);
+  return phase == Phase::forward ? at_home.q + at_home.kv * 2 + at_home.q  // q, k, v; out
+                                 : (own.q + own.kv) * 2 + at_home.q + at_home.q +
+                                       at_home.kv * 2;  // q, out, k, v, d_out; d_q, d_k, d_v
+}
+
+FlopCount Sizes::flops(std::int64_t pairs, int heads, Phase phase) const {
+  const double per_pair = (phase == Phase::forward ? 4.0 : 10.0) * problem.head_dim *
+                          static_cast<double>(problem.batch);
+  return FlopCount(static_cast<double>(pairs) * heads * per_pair);
+}
+
+ClosedForm frame_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
+  const TokenRange all{.begin = 0, .count = s.problem.seq};
+  ClosedForm form;
+  form.flops = s.flops(allowed_pairs(all, all, s.problem.mask), s.problem.q_heads, phase);
+  // In each of the R groups the home tokens of every rank meet the heads of the U-1 others: over
+  // all ranks, home*(U-1) tokens of every head. Forward q, k, v, out; backward d_out, d_q, d_k,
+  // d_v.
+  const Tiles leaving = s.all_parts(s.home * (plan.ulysses - 1));
+  form.add({.kind = CommKind::all_to_all,
+            .axis = Axis::ulysses,
+            .group_size = plan.ulysses,
+            .calls = 4,
+            .total = (leaving.q + leaving.kv) * 2 * plan.ring});
+  return form;
+}
+
+ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
+  ClosedForm form = frame_form(s, plan, phase);
+  const TokenSet all({.begin = 0, .count = s.problem.seq});
+  const TokenSet last = chunk_tokens(s.problem.seq, plan.layout, plan.ring - 1, plan.ring);
+  form.busiest_flops =
+      s.flops(allowed_pairs(last, all, s.problem.mask), s.split.q(0).count(), phase);
+  form.attention_calls = needed_blocks(s, plan);
+  return form;
+}
+
+}  // namespace spp::strategies

@@ -1,0 +1,128 @@
+#include "parallel/attention/sizes.hpp"
+#include "parallel/attention/startrail_core.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace spp::strategies {
+namespace {
+
+/// Ranks of one StarTrail that the initial exchange leaves where they are. (T, m) goes to
+/// (m*S + T/C, T mod C), so T = C*a + m with a*(C-1) = m*(S-1): gcd(C-1, S-1) + 1 solutions.
+std::int64_t stay_at_first(std::int64_t team, std::int64_t sub_ring) {
+  return std::gcd(team - 1, sub_ring - 1) + 1;
+}
+
+/// Ranks of one StarTrail whose d_q is at home already after S-1 hops. (g*S + s, m) returns it to
+/// team C*((s+1) mod S) + m, member g. Itself if g = m and, with a = s+1 in [1, S), m*(S-1) -
+/// a*(C-1) = 1: one solution if C-1 and S-1 are coprime and S > 2. S = 1: the exchange reversed.
+std::int64_t stay_at_last(std::int64_t team, std::int64_t sub_ring) {
+  if (sub_ring == 1) {
+    return team;
+  }
+  return sub_ring > 2 && std::gcd(team - 1, sub_ring - 1) == 1 ? 1 : 0;
+}
+
+/// Allowed pairs of the rank with most. Full: S blocks of L queries and L keys. Contiguous: the
+/// last team's queries (forward) or the first one's keys (backward) need all S blocks whole, but
+/// for the member who meets the diagonal. Zigzag: two of four chunk products in every block, and
+/// the member on the diagonal half a chunk's edge more. Striped: all diagonals included.
+std::int64_t busiest_pairs(const Sizes& s, Layout layout, std::int64_t sub_ring) {
+  const std::int64_t n = s.team;
+  if (s.problem.mask.kind == MaskKind::full || layout == Layout::contiguous) {
+    return sub_ring * n * n;
+  }
+  return layout == Layout::zigzag ? sub_ring * n * n / 2 + n / 2 : sub_ring * n * (n + 1) / 2;
+}
+
+Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, int sub_ring, Phase phase) {
+  const Tiles team = s.busiest(s.team);
+  const Bytes kv = team.kv * 2;
+  const int slots = sub_ring > 1 ? 2 : 1;
+  if (phase == Phase::forward) {
+    // In the sub-ring; or at the rescaling, if lse of all members outweighs what died before.
+    const Bytes rotating = kv * slots + team.q * 2 + s.fp32(team.q) + team.lse * 2;
+    const Bytes rescale = s.fp32(team.q) + team.lse * (plan.team + 1) + team.q;
+    return std::max(rotating, rescale);
+  }
+  const Bytes side = (team.q + team.lse) * 2;  // q, d_out, lse, delta
+  const Bytes parts = team.q + kv;
+  const Bytes exchange = side - team.lse + side;  // lse comes from the caller
+  const Bytes rotating =
+      side * slots + kv + parts + s.wide(kv) + s.wide(team.q) * (sub_ring > 2 ? 2 : 1);
+  return std::max(exchange, rotating);
+}
+
+/// One kind of transfer along one axis.
+struct Transfers {
+  CommKind kind;
+  Axis axis;
+  int group_size;
+};
+
+void add_forward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int sub_ring) {
+  const Tiles chunk = s.all_parts(s.ring);
+  const Tiles team = s.all_parts(s.team);
+  const std::int64_t gathers = std::int64_t{plan.ring} * (plan.team - 1);
+  const std::int64_t leave = plan.ring - stay_at_first(plan.team, sub_ring);
+  const std::int64_t hops = sub_ring - 1;
+  const auto add = [&](Transfers t, std::int64_t calls, Bytes total) {
+    form.add({.kind = t.kind,
+              .axis = t.axis,
+              .group_size = t.group_size,
+              .calls = calls,
+              .total = total});
+  };
+  add({CommKind::all_gather, Axis::team, plan.team}, 3, (chunk.kv * 2 + chunk.q) * gathers);
+  add({CommKind::all_gather, Axis::team, plan.team}, 1, team.lse * gathers);
+  add({CommKind::send_recv, Axis::ring, plan.ring}, 1, team.kv * 2 * leave);
+  add({CommKind::send_recv, Axis::ring, sub_ring}, hops, team.kv * 2 * hops * plan.ring);
+  add({CommKind::reduce_scatter, Axis::team, plan.team}, 1, chunk.q * gathers);
+}
+
+void add_backward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int sub_ring) {
+  const Tiles chunk = s.all_parts(s.ring);
+  const Tiles team = s.all_parts(s.team);
+  const Bytes side = (team.q + team.lse) * 2;
+  const std::int64_t gathers = std::int64_t{plan.ring} * (plan.team - 1);
+  const std::int64_t leave = plan.ring - stay_at_first(plan.team, sub_ring);
+  const std::int64_t return_home = plan.ring - stay_at_last(plan.team, sub_ring);
+  const std::int64_t hops = sub_ring - 1;
+  const auto add = [&](Transfers t, std::int64_t calls, Bytes total) {
+    form.add({.kind = t.kind,
+              .axis = t.axis,
+              .group_size = t.group_size,
+              .calls = calls,
+              .total = total});
+  };
+  add({CommKind::all_gather, Axis::team, plan.team}, 5,
+      (chunk.q * 2 + chunk.lse + chunk.kv * 2) * gathers);
+  add({CommKind::send_recv, Axis::ring, plan.ring}, 1, side * leave);
+  add({CommKind::send_recv, Axis::ring, sub_ring}, hops, side * hops * plan.ring);
+  add({CommKind::send_recv, Axis::ring, sub_ring}, hops, s.wide(team.q) * hops * plan.ring);
+  add({CommKind::send_recv, Axis::ring, plan.ring}, 1, s.wide(team.q) * return_home);
+  add({CommKind::reduce_scatter, Axis::team, plan.team}, 3,
+      s.wide(chunk.q + chunk.kv * 2) * gathers);
+}
+
+}  // namespace
+
+ClosedForm startrail_closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
+                                 const BuildOptions& options) {
+  const Sizes s(requested, plan, options);
+  const int sub_ring = plan.ring / (plan.team * plan.team);
+  ClosedForm form = frame_form(s, plan, phase);
+  form.busiest_flops =
+      s.flops(busiest_pairs(s, plan.layout, sub_ring), s.split.q(0).count(), phase);
+  form.attention_calls = sub_ring;
+  if (phase == Phase::forward) {
+    add_forward(form, s, plan, sub_ring);
+  } else {
+    add_backward(form, s, plan, sub_ring);
+  }
+  form.peak_buffers =
+      s.inputs_and_outputs(phase) + s.busiest(s.team).lse + scratch_peak(s, plan, sub_ring, phase);
+  return form;
+}
+
+}  // namespace spp::strategies

@@ -1,0 +1,78 @@
+#include "parallel/attention/strategy.hpp"
+
+#include "base/suggest.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace spp {
+namespace {
+
+std::string unused_degree(const Degrees& uses, const SequencePlan& plan) {
+  if (!uses.ulysses && plan.ulysses > 1) {
+    return fmt::format("does not use a Ulysses degree ({})", plan.ulysses);
+  }
+  if (!uses.ring && plan.ring > 1) {
+    return fmt::format("does not use a ring degree ({})", plan.ring);
+  }
+  if (!uses.team && plan.team > 1) {
+    return fmt::format("does not use a team size ({})", plan.team);
+  }
+  if (!uses.window && plan.window > 1) {
+    return fmt::format("does not use a window ({})", plan.window);
+  }
+  return "";
+}
+
+}  // namespace
+
+WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan) {
+  if (plan.ulysses < 1 || plan.ring < 1 || plan.team < 1 || plan.window < 1) {
+    return {"degrees", "degrees are at least 1"};
+  }
+  if (const std::string unused = unused_degree(strategy.degrees, plan); !unused.empty()) {
+    return {"degrees", fmt::format("{} {}", strategy.name, unused)};
+  }
+  if (plan.ring % (std::int64_t{plan.team} * plan.team) != 0) {
+    return {"team", fmt::format("team size {}: its square does not divide the ring degree {}",
+                                plan.team, plan.ring)};
+  }
+  if (plan.ring % plan.window != 0) {
+    return {"window",
+            fmt::format("window {} does not divide the ring degree {}", plan.window, plan.ring)};
+  }
+  if (std::ranges::find(strategy.layouts, plan.layout) == strategy.layouts.end()) {
+    return {"layout",
+            fmt::format("{} does not use the {} layout", strategy.name, to_string(plan.layout))};
+  }
+  if (const std::string heads = HeadSplit::why_not(problem, plan.ulysses, plan.heads);
+      !heads.empty()) {
+    return {"heads", heads};
+  }
+  const std::int64_t shortest =
+      2 * std::int64_t{plan.ranks()};  // two tokens a rank: every block has work
+  if (problem.seq < shortest) {
+    return {"sequence", fmt::format("{} tokens are too few for {} ranks (at least {})", problem.seq,
+                                    plan.ranks(), shortest)};
+  }
+  if (std::string own = strategy.why_not(problem, plan); !own.empty()) {
+    return {"strategy", fmt::format("{}: {}", strategy.name, own)};
+  }
+  return {};
+}
+
+namespace strategies {
+
+const Strategy& by_name(std::string_view name, std::string_view where) {
+  std::vector<std::string> names;
+  for (const Strategy* s : all()) {
+    if (s->name == name) {
+      return *s;
+    }
+    names.emplace_back(s->name);
+  }
+  throw InputError(where, fmt::format("unknown strategy '{}'{}", name, did_you_mean(name, names)));
+}
+
+}  // namespace strategies
+}  // namespace spp

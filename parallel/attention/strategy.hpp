@@ -1,0 +1,51 @@
+// A strategy: how one attention call is split. One file each in parallel/attention/, listed in
+// parallel/CMakeLists.txt, from which the table `strategies::all()` is generated.
+#pragma once
+
+#include "parallel/attention/closed_form.hpp"
+#include "schedule/schedule.hpp"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace spp {
+
+/// Which degrees a strategy can use above 1; the others must be 1.
+struct Degrees {
+  bool ulysses = false;
+  bool ring = false;
+  bool team = false;
+  bool window = false;
+};
+
+struct Strategy {
+  std::string_view name;   // "usp"
+  std::string_view title;  // "USP: Ulysses inside, ring outside"
+  std::string_view paper;
+  Degrees degrees;
+  std::span<const Layout> layouts;
+  /// What only this strategy demands; "" if legal. Common rules are in why_not() below.
+  std::string (*why_not)(const Problem&, const SequencePlan&);
+  /// `problem` as requested; padding happens inside.
+  Schedule (*build)(const Problem& problem, const SequencePlan&, Phase, const BuildOptions&);
+  ClosedForm (*closed_form)(const Problem& problem, const SequencePlan&, Phase,
+                            const BuildOptions&);
+};
+
+/// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
+struct WhyNot {
+  std::string rule;  // "degrees", "heads", "team", "window", "layout", "sequence", "strategy"
+  std::string detail;
+  [[nodiscard]] bool legal() const { return rule.empty(); }
+};
+WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan);
+
+namespace strategies {
+/// All strategies, in the order of parallel/CMakeLists.txt. Generated.
+std::span<const Strategy* const> all();
+/// By name; unknown names are an InputError(where) with "did you mean".
+const Strategy& by_name(std::string_view name, std::string_view where);
+}  // namespace strategies
+
+}  // namespace spp

@@ -1,0 +1,426 @@
+// One class, hence one file: all its parts share the sample and one KV head's keys and statistics.
+#include "runtime/trial/check.hpp"
+
+#include "base/json.hpp"
+#include "runtime/comm/packed.hpp"
+#include "runtime/kernels/convert.hpp"
+#include "runtime/kernels/reference_attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace spp::runtime {
+namespace {
+
+/// What is compared: the same on all ranks.
+struct Sample {
+  int kv_heads = 1;       // the first ones
+  std::int64_t step = 1;  // every step-th token
+};
+
+/// Comparing all takes `passes` passes of 4 seq^2 FLOPs a head and dimension.
+Sample sample_of(const Schedule& schedule, double passes, const CheckOptions& options) {
+  const Problem& p = schedule.requested;
+  const auto seq = static_cast<double>(p.seq);
+  const double all = passes * 4 * seq * seq * p.head_dim * p.q_heads * static_cast<double>(p.batch);
+  const double part = std::min(1.0, options.flops / all);
+  Sample sample;
+  sample.kv_heads = std::clamp(static_cast<int>(part * p.kv_heads), 1, p.kv_heads);
+  const double left = part * p.kv_heads / sample.kv_heads;
+  sample.step = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(0.999 / left)));
+  return sample;
+}
+
+/// Every step-th token of a tile that is not padding.
+TokenSet sampled(const TokenSet& tile, std::int64_t step, std::int64_t seq) {
+  TokenSet result;
+  for (TokenRange range : tile.ranges()) {
+    while (range.count > 0 && range.last() >= seq) {
+      range.count = range.begin >= seq ? 0 : (seq - 1 - range.begin) / range.stride + 1;
+    }
+    if (range.count == 0) {
+      continue;
+    }
+    const TokenRange some{.begin = range.begin,
+                          .count = (range.count + step - 1) / step,
+                          .stride = range.stride * step};
+    result = result.empty() ? TokenSet(some) : TokenSet(result.ranges()[0], some);
+  }
+  return result;
+}
+
+/// Rows that own their memory.
+struct OwnRows {
+  std::vector<std::byte> storage;
+  Rows rows;
+};
+
+struct Extreme {
+  double error = 0, scale = 0;
+  std::int64_t compared = 0;
+  std::string worst;
+};
+
+class Checker {
+ public:
+  Checker(Transport& transport, const Schedule& schedule, const StoredProgram& program,
+          const HostMemory& memory, const InputData& data, Sample sample)
+      : transport_(transport),
+        schedule_(schedule),
+        program_(program),
+        memory_(memory),
+        data_(data),
+        sample_(sample),
+        everything_({.begin = 0, .count = schedule.requested.seq}),
+        poll_([this] {
+          transport_.working();
+          transport_.progress();
+        }) {}
+
+  void forward() {
+    for (int kv = 0; kv < sample_.kv_heads; ++kv) {
+      make_keys(kv);
+      std::vector<double> other;  // of out and lse, the one that is not compared
+      compare_query_side(kv, Tensor::out,
+                         [&](const TokenSet& tokens, HeadRange heads, std::vector<double>& out) {
+                           attend(tokens, heads, out, other);
+                         });
+      compare_query_side(kv, Tensor::lse,
+                         [&](const TokenSet& tokens, HeadRange heads, std::vector<double>& lse) {
+                           attend(tokens, heads, other, lse);
+                         });
+    }
+  }
+
+  void backward() {
+    for (int kv = 0; kv < sample_.kv_heads; ++kv) {
+      make_keys(kv);
+      make_statistics(kv);
+      compare_query_side(
+          kv, Tensor::d_q,
+          [&](const TokenSet& tokens, HeadRange heads, std::vector<double>& expected) {
+            const OwnRows q = make(Tensor::q, tokens, heads);
+            const OwnRows d_out = make(Tensor::d_out, tokens, heads);
+            const std::vector<double> lse = statistics(lse_, tokens, heads, kv);
+            const std::vector<double> delta = statistics(delta_, tokens, heads, kv);
+            expected.resize(static_cast<std::size_t>(q.rows.elements()));
+            reference_backward({.q = q.rows,
+                                .k = keys_.rows,
+                                .v = values_.rows,
+                                .d_out = d_out.rows,
+                                .visible = visible(tokens, everything_),
+                                .lse = lse,
+                                .delta = delta,
+                                .d_q = expected,
+                                .d_k = {},
+                                .d_v = {}},
+                               poll_);
+          });
+      compare_key_side(kv);
+    }
+  }
+
+  CheckReport report(double unit_limit) {
+    Json mine = Json::object();
+    for (const auto& [tensor, e] : extremes_) {
+      mine[std::string(to_string(tensor))] = {
+          {"error", e.error}, {"scale", e.scale}, {"compared", e.compared}, {"worst", e.worst}};
+    }
+    CheckReport report;
+    std::map<std::string, Extreme> all;
+    for (const std::string& text : transport_.all_gather_text(mine.dump())) {
+      const Json theirs = parse_json(text, "a rank's comparison");
+      for (const auto& [tensor, e] : theirs.items()) {
+        Extreme& sum = all[tensor];
+        // NaN compares false with everything: it must win.
+        const double error = e["error"].is_null() ? NAN : e["error"].get<double>();
+        if (!(error <= sum.error)) {
+          sum.error = error;
+          sum.worst = e["worst"].get<std::string>();
+        }
+        sum.scale = std::max(sum.scale, e["scale"].get<double>());
+        sum.compared += e["compared"].get<std::int64_t>();
+      }
+    }
+    for (const auto& [tensor, e] : all) {
+      report.tensors.push_back({.tensor = tensor,
+                                .error = e.scale > 0 ? e.error / e.scale : e.error,
+                                .limit = unit_limit,
+                                .scale = e.scale,
+                                .compared = e.compared,
+                                .worst = e.worst});
+    }
+    report.part = static_cast<double>(sample_.kv_heads) / schedule_.requested.kv_heads /
+                  static_cast<double>(sample_.step);
+    return report;
+  }
+
+ private:
+  [[nodiscard]] Visibility visible(const TokenSet& q, const TokenSet& k) const {
+    return {.q_tokens = q,
+            .k_tokens = k,
+            .mask = schedule_.requested.mask,
+            .seq = schedule_.requested.seq};
+  }
+
+  [[nodiscard]] OwnRows make(Tensor tensor, const TokenSet& tokens, HeadRange heads) const {
+    OwnRows own{.storage = {},
+                .rows = {.data = nullptr,
+                         .dtype = schedule_.requested.dtype,
+                         .count = tokens.count(),
+                         .batch = schedule_.requested.batch,
+                         .heads = heads.count(),
+                         .width = schedule_.requested.head_dim}};
+    own.storage.resize(static_cast<std::size_t>(own.rows.bytes()));
+    own.rows.data = own.storage.data();
+    data_.fill(tensor, tokens, heads, own.rows);
+    return own;
+  }
+
+  /// All keys and values of one KV head.
+  void make_keys(int kv) {
+    keys_ = make(Tensor::k, everything_, {.begin = kv, .end = kv + 1});
+    values_ = make(Tensor::v, everything_, {.begin = kv, .end = kv + 1});
+  }
+
+  /// Query heads of a KV head.
+  [[nodiscard]] HeadRange group(int kv) const {
+    const int size = schedule_.requested.group_size();
+    return {.begin = kv * size, .end = (kv + 1) * size};
+  }
+
+  void attend(const TokenSet& tokens, HeadRange heads, std::vector<double>& out,
+              std::vector<double>& lse) const {
+    const OwnRows q = make(Tensor::q, tokens, heads);
+    out.resize(static_cast<std::size_t>(q.rows.elements()));
+    lse.resize(out.size() / static_cast<std::size_t>(q.rows.width));
+    reference_forward({.q = q.rows,
+                       .k = keys_.rows,
+                       .v = values_.rows,
+                       .visible = visible(tokens, everything_),
+                       .out = out,
+                       .lse = lse},
+                      poll_);
+  }
+
+  /// lse and delta of all queries of a KV head, [seq, batch, group]: every rank computes a part.
+  void make_statistics(int kv) {
+    const std::int64_t seq = schedule_.requested.seq;
+    const int ranks = transport_.size();
+    const std::int64_t begin = seq * transport_.rank().value / ranks;
+    const std::int64_t end = seq * (transport_.rank().value + 1) / ranks;
+    const TokenSet mine =
+        end > begin ? TokenSet({.begin = begin, .count = end - begin}) : TokenSet();
+    std::vector<double> both;
+    if (!mine.empty()) {
+      std::vector<double> out;
+      std::vector<double> lse;
+      attend(mine, group(kv), out, lse);
+      const OwnRows d_out = make(Tensor::d_out, mine, group(kv));
+      std::vector<double> delta(lse.size());
+      reference_row_dot(d_out.rows, out, delta);
+      both = lse;
+      both.insert(both.end(), delta.begin(), delta.end());
+    }
+    lse_.clear();
+    delta_.clear();
+    for (const std::string& part : transport_.all_gather_text(bytes_of_vector(both))) {
+      const auto values = vector_of_bytes<double>(part);
+      const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+      lse_.insert(lse_.end(), values.begin(), half);
+      delta_.insert(delta_.end(), half, values.end());
+    }
+  }
+
+  /// The statistics of some tokens and heads of a KV head's group.
+  [[nodiscard]] std::vector<double> statistics(const std::vector<double>& all,
+                                               const TokenSet& tokens, HeadRange heads,
+                                               int kv) const {
+    std::vector<double> result;
+    const std::int64_t batch = schedule_.requested.batch;
+    const HeadRange of = group(kv);
+    for (const TokenRange& range : tokens.ranges()) {
+      for (std::int64_t i = 0; i < range.count; ++i) {
+        for (std::int64_t b = 0; b < batch; ++b) {
+          for (int h = heads.begin; h < heads.end; ++h) {
+            result.push_back(all.at(
+                static_cast<std::size_t>((range.at(i) * batch + b) * of.count() + h - of.begin)));
+          }
+        }
+      }
+    }
+    return result;
+  }
+
+  /// Compares this rank's part of a tensor that belongs to queries; `compute` gives what is
+  /// expected of some tokens and heads.
+  template <class Compute>
+  void compare_query_side(int kv, Tensor tensor, Compute compute) {
+    for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+      const Buffer& buffer = program_.buffers[i];
+      if (buffer.role != BufferRole::output || buffer.tensor != tensor) {
+        continue;
+      }
+      const HeadRange heads{.begin = std::max(buffer.head_range.begin, group(kv).begin),
+                            .end = std::min(buffer.head_range.end, group(kv).end)};
+      const TokenSet tokens = sampled(buffer.tile, sample_.step, schedule_.requested.seq);
+      if (heads.count() > 0 && !tokens.empty()) {
+        std::vector<double> expected;
+        compute(tokens, heads, expected);
+        compare(BufferId(i), tokens, heads, expected);
+      }
+    }
+  }
+
+  void compare_key_side(int kv) {
+    const auto find = [&](Tensor tensor) {
+      for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+        if (program_.buffers[i].role == BufferRole::output &&
+            program_.buffers[i].tensor == tensor) {
+          return BufferId(i);
+        }
+      }
+      throw InternalError("a backward without d_k or d_v");
+    };
+    const BufferId d_k = find(Tensor::d_k);
+    const BufferId d_v = find(Tensor::d_v);
+    const Buffer& buffer = memory_.buffer(d_k);
+    const HeadRange head{.begin = kv, .end = kv + 1};
+    const TokenSet tokens = sampled(buffer.tile, sample_.step, schedule_.requested.seq);
+    if (tokens.empty() || kv < buffer.head_range.begin || kv >= buffer.head_range.end) {
+      return;
+    }
+    const OwnRows q = make(Tensor::q, everything_, group(kv));
+    const OwnRows d_out = make(Tensor::d_out, everything_, group(kv));
+    const OwnRows k = make(Tensor::k, tokens, head);
+    const OwnRows v = make(Tensor::v, tokens, head);
+    std::vector<double> expected_k(static_cast<std::size_t>(k.rows.elements()));
+    std::vector<double> expected_v(expected_k.size());
+    reference_backward({.q = q.rows,
+                        .k = k.rows,
+                        .v = v.rows,
+                        .d_out = d_out.rows,
+                        .visible = visible(everything_, tokens),
+                        .lse = lse_,
+                        .delta = delta_,
+                        .d_q = {},
+                        .d_k = expected_k,
+                        .d_v = expected_v},
+                       poll_);
+    compare(d_k, tokens, head, expected_k);
+    compare(d_v, tokens, head, expected_v);
+  }
+
+  void compare(BufferId id, const TokenSet& tokens, HeadRange heads,
+               const std::vector<double>& expected) {
+    const Buffer& buffer = memory_.buffer(id);
+    const Rows rows = memory_.all(id);
+    Extreme& extreme = extremes_[buffer.tensor];
+    std::size_t next = 0;
+    for (const TokenRange& range : tokens.ranges()) {
+      for (std::int64_t i = 0; i < range.count; ++i) {
+        const std::int64_t row = buffer.tile.position_of(range.at(i));
+        for (std::int64_t b = 0; b < rows.batch; ++b) {
+          for (int h = heads.begin; h < heads.end; ++h) {
+            const std::int64_t cell =
+                (row * rows.batch + b) * rows.heads + h - buffer.head_range.begin;
+            for (int d = 0; d < rows.width; ++d) {
+              const double wanted = expected[next++];
+              const double got = load(rows.dtype, rows.data, cell * rows.width + d);
+              note(extreme, wanted, got, [&] {
+                return fmt::format(
+                    "rank {}, batch {}, token {}, head {}, dim {}: {:.6g} instead of {:.6g}",
+                    program_.rank.value, b, range.at(i), h, d, got, wanted);
+              });
+            }
+          }
+        }
+      }
+    }
+  }
+
+  template <class Place>
+  static void note(Extreme& extreme, double wanted, double got, Place place) {
+    ++extreme.compared;
+    if (std::isinf(wanted) && wanted == got) {
+      return;  // the lse of a query that sees no key
+    }
+    extreme.scale = std::max(extreme.scale, std::abs(wanted));
+    const double error = std::abs(wanted - got);
+    if (!(error <= extreme.error) && !std::isnan(extreme.error)) {
+      extreme.error = error;
+      extreme.worst = place();
+    }
+  }
+
+  Transport& transport_;
+  const Schedule& schedule_;
+  const StoredProgram& program_;
+  const HostMemory& memory_;
+  const InputData& data_;
+  Sample sample_;
+  TokenSet everything_;
+  Poll poll_;  // the fp64 work takes long: others that wait are told
+  OwnRows keys_, values_;
+  std::vector<double> lse_, delta_;
+  std::map<Tensor, Extreme> extremes_;
+};
+
+double unit_roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::fp32:
+      return std::ldexp(1.0, -24);
+    case DType::fp16:
+      return std::ldexp(1.0, -11);
+    case DType::bf16:
+      return std::ldexp(1.0, -8);
+  }
+  throw InternalError("unknown dtype");
+}
+
+/// The coarsest type that a result passes through: a schedule may carry gradients in less than
+/// fp32.
+double coarsest_roundoff(const Schedule& schedule, const StoredProgram& program) {
+  double u = unit_roundoff(schedule.requested.dtype);
+  for (const Buffer& buffer : program.buffers) {
+    u = std::max(u, unit_roundoff(buffer.dtype));
+  }
+  return u;
+}
+
+double limit_of(const Schedule& schedule, const StoredProgram& program) {
+  const Problem& p = schedule.requested;
+  const auto kernels = std::ranges::count_if(
+      program.ops, [](const StoredOp& s) { return is_attention(kind_of(s.op.body)); });
+  const auto steps = static_cast<double>(kernels + schedule.plan.team);  // summed in a team
+  const double storage = (4 + std::sqrt(steps)) * coarsest_roundoff(schedule, program);
+  const double products =
+      (p.head_dim + 4 * std::sqrt(static_cast<double>(p.seq))) * unit_roundoff(DType::fp32);
+  return (storage + products) * (schedule.phase == Phase::backward ? 2 : 1);
+}
+
+}  // namespace
+
+bool CheckReport::passed() const {
+  return std::ranges::all_of(tensors, [](const TensorCheck& t) { return t.passed(); });
+}
+
+CheckReport check_forward(Transport& transport, const Schedule& schedule,
+                          const StoredProgram& program, const HostMemory& memory,
+                          const InputData& data, const CheckOptions& options) {
+  Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 2, options));
+  checker.forward();
+  return checker.report(limit_of(schedule, program));
+}
+
+CheckReport check_backward(Transport& transport, const Schedule& schedule,
+                           const StoredProgram& program, const HostMemory& memory,
+                           const InputData& data, const CheckOptions& options) {
+  // lse and delta, dQ, dK and dV: some five passes of two products.
+  Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 5, options));
+  checker.backward();
+  return checker.report(limit_of(schedule, program));
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,59 @@
+// Is the result right? Every rank compares its outputs with single-device attention in fp64 on the
+// same inputs.
+//
+// Where the whole comparison would take too long, a part is compared and said to be: some KV heads,
+// and of each tile every n-th token. The fp64 lse and delta of all queries, which gradients need,
+// are computed by all ranks together.
+//
+// Tolerance. With u the unit roundoff of the storage type (fp32 2^-24, fp16 2^-11, bf16 2^-8), v
+// that of fp32, and `scale` the largest |value| of the tensor in the part compared:
+//   storage  each result passes a few roundings to the storage type: P (or dS) before the second
+//            product, the partial result of each of n steps, the final cast. Rounding errors of
+//            independent parts add as sqrt(n):                            (4 + sqrt(n)) u
+//   products scores are sums of D products, results sums over up to S keys or queries; such sums
+//   err
+//            by less than 4 sqrt(terms) v with near certainty (Higham and Mary, SIAM J. Sci.
+//            Comput. 41, 2019); an error e of a score changes its weight by e:     (D + 4 sqrt(S))
+//            v
+// and twice that in a backward, whose dS multiplies two such factors.
+#pragma once
+
+#include "runtime/comm/transport.hpp"
+#include "runtime/memory.hpp"
+#include "runtime/trial/inputs.hpp"
+#include "schedule/schedule.hpp"
+
+#include <string>
+#include <vector>
+
+namespace spp::runtime {
+
+struct TensorCheck {
+  std::string tensor;         // "out"
+  double error = 0;           // largest |difference| / scale over all ranks
+  double limit = 0;           // of it
+  double scale = 0;           // largest |expected|
+  std::int64_t compared = 0;  // elements
+  std::string worst;          // "rank 3, batch 0, token 17, head 2, dim 5: 0.31 instead of 0.29"
+  [[nodiscard]] bool passed() const { return error <= limit; }
+};
+
+struct CheckReport {
+  std::vector<TensorCheck> tensors;
+  double part = 1;  // of all elements, compared
+  [[nodiscard]] bool passed() const;
+};
+
+struct CheckOptions {
+  double flops = 4e10;  // fp64 work of all ranks together, about; the rest is left out
+};
+
+/// All ranks call it, after the phase ran; everybody gets the report. `memory` holds the outputs.
+CheckReport check_forward(Transport& transport, const Schedule& schedule,
+                          const StoredProgram& program, const HostMemory& memory,
+                          const InputData& data, const CheckOptions& options);
+CheckReport check_backward(Transport& transport, const Schedule& schedule,
+                           const StoredProgram& program, const HostMemory& memory,
+                           const InputData& data, const CheckOptions& options);
+
+}  // namespace spp::runtime

@@ -1,0 +1,375 @@
+#include "runtime/trial/trial.hpp"
+
+#include "base/available_memory.hpp"
+#include "runtime/calibrate/hosts.hpp"
+#include "runtime/calibrate/pace.hpp"
+#include "runtime/comm/packed.hpp"
+#include "runtime/host_engine.hpp"
+#include "runtime/trial/redistribute.hpp"
+#include "schedule/text.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <sstream>
+
+namespace spp::runtime {
+namespace {
+
+const Buffer* find(const std::vector<Buffer>& buffers, Tensor tensor, BufferRole role) {
+  const auto at = std::ranges::find_if(
+      buffers, [&](const Buffer& b) { return b.tensor == tensor && b.role == role; });
+  return at == buffers.end() ? nullptr : &*at;
+}
+
+BufferId id_of(const StoredProgram& program, Tensor tensor, BufferRole role) {
+  const Buffer* buffer = find(program.buffers, tensor, role);
+  ensure(buffer != nullptr, "a program lacks an input or output");
+  return BufferId(static_cast<std::size_t>(buffer - program.buffers.data()));
+}
+
+std::vector<Tile> tiles_of(const std::vector<StoredProgram>& programs, Tensor tensor,
+                           BufferRole role) {
+  std::vector<Tile> tiles;
+  for (const StoredProgram& program : programs) {
+    const Buffer* buffer = find(program.buffers, tensor, role);
+    ensure(buffer != nullptr, "a program lacks an input or output");
+    tiles.push_back({.tokens = buffer->tile, .heads = buffer->head_range});
+  }
+  return tiles;
+}
+
+/// What one phase has measured on one rank.
+struct PhaseRun {
+  std::vector<Execution> runs;  // by iteration
+  std::optional<CheckReport> check;
+};
+
+/// A phase with the host memory of one rank.
+struct PhaseOfRank {
+  PhaseOfRank(const Schedule& s, const std::vector<StoredProgram>& all, Rank rank, MemoryPart part)
+      : schedule(s), program(all[rank.index()]), memory(program, s.problem, part) {}
+  const Schedule& schedule;
+  const StoredProgram& program;
+  HostMemory memory;
+
+  void load(const InputData& data, std::initializer_list<Tensor> tensors) {
+    for (const Tensor tensor : tensors) {
+      const BufferId id = id_of(program, tensor, BufferRole::input);
+      const Buffer& buffer = program.buffers[id.index()];
+      data.fill(tensor, buffer.tile, buffer.head_range, memory.all(id));
+    }
+  }
+
+  [[nodiscard]] PhaseParts parts() {
+    return {.schedule = schedule, .program = program, .memory = memory};
+  }
+};
+
+class Trial {
+ public:
+  explicit Trial(const TrialRequest& request)
+      : request_(request),
+        host_(request.kernels),
+        engines_(request.engines != nullptr ? *request.engines : host_) {
+    ensure(request.forward.has_value(), "a trial needs a forward");
+    forward_ = store(*request.forward);
+    if (request.backward) {
+      backward_ = store(*request.backward);
+    }
+  }
+
+  TrialResult run() {
+    const RunSettings settings{
+        .deadlines = {.timeout = request_.execution.timeout},
+        .request = [this] { return asked(); },
+        .warn = [this](const std::string& text) { warnings_.push_back(text); }};
+    request_.transport->run(
+        request_.forward->mesh.size(), [this](Transport& t) { rank(t); }, settings);
+    result_.warnings = std::move(warnings_);
+    return std::move(result_);
+  }
+
+ private:
+  /// All that ranks must have been asked for alike.
+  [[nodiscard]] std::string asked() const {
+    const std::array first{Rank(0)};
+    std::string text =
+        fmt::format("run {} {} {} {} {} {} {}\n", request_.time_forward, request_.warmup,
+                    request_.iterations, request_.check, request_.pace, request_.seed,
+                    request_.kernels != nullptr ? request_.kernels->name : "device");
+    text += to_text(*request_.forward, first);
+    return request_.backward ? text + to_text(*request_.backward, first) : text;
+  }
+
+  void rank(Transport& transport) {
+    if (const std::string refused = memory_refused(transport); !refused.empty()) {
+      if (transport.rank().value == 0) {
+        result_ = {.complete = true, .refused = refused};
+      }
+      return;
+    }
+    transport.working();
+    const InputData data{.requested = request_.forward->requested, .seed = request_.seed};
+    const MemoryPart part = engines_.host_part();
+    PhaseOfRank forward(*request_.forward, forward_, transport.rank(), part);
+    forward.load(data, {Tensor::q, Tensor::k, Tensor::v});
+    std::optional<PhaseOfRank> backward;
+    if (request_.backward) {
+      backward.emplace(*request_.backward, backward_, transport.rank(), part);
+      backward->load(data, {Tensor::q, Tensor::k, Tensor::v, Tensor::d_out});
+    }
+    const std::optional<PhaseParts> backward_parts =
+        backward ? std::optional(backward->parts()) : std::nullopt;
+    const EngineParts parts{.transport = transport,
+                            .forward = forward.parts(),
+                            .backward = backward_parts ? &*backward_parts : nullptr,
+                            .options = request_.execution,
+                            .forward_of_all = forward_,
+                            .backward_of_all = backward_};
+    const std::unique_ptr<Engine> engine = engines_.make(parts);
+    // What messages point to is declared by now.
+    abort_on_throw(transport, [&] {
+      iterate(transport, *engine, data, forward, backward ? &*backward : nullptr);
+    });
+  }
+
+  void iterate(Transport& transport, Engine& engine, const InputData& data, PhaseOfRank& forward,
+               PhaseOfRank* backward) {
+    PhaseRun forward_run;
+    PhaseRun backward_run;
+    const std::unique_ptr<AttentionKernels> kernels =
+        request_.pace ? request_.kernels->make() : nullptr;
+    std::optional<Pace> pace;
+    if (request_.pace) {
+      pace.emplace(transport, *kernels, request_.forward->problem.dtype, has_own_core(transport));
+    }
+    const auto execute_phase = [&](Phase phase, PhaseRun& run, bool keep) {
+      transport.barrier();
+      Execution e = engine.execute(phase);
+      if (keep) {
+        run.runs.push_back(std::move(e));
+      }
+    };
+    engine.load(Phase::forward);
+    for (int i = -request_.warmup; i < request_.iterations; ++i) {
+      if (pace) {
+        keep_pace(transport, pace->sample(), i);
+      }
+      if (request_.time_forward || i == -request_.warmup) {
+        execute_phase(Phase::forward, forward_run, i >= 0);
+      }
+      if (backward != nullptr) {
+        if (i == -request_.warmup) {
+          engine.fetch(Phase::forward);
+          hand_over(transport, forward, *backward);
+          engine.load(Phase::backward);
+        }
+        execute_phase(Phase::backward, backward_run, i >= 0);
+      }
+      if (transport.rank().value == 0 && request_.progress) {
+        request_.progress(i + 1);
+      }
+    }
+    if (request_.check) {
+      engine.fetch(Phase::forward);
+      forward_run.check = check_forward(transport, forward.schedule, forward.program,
+                                        forward.memory, data, request_.checking);
+      if (backward != nullptr) {
+        engine.fetch(Phase::backward);
+        backward_run.check = check_backward(transport, backward->schedule, backward->program,
+                                            backward->memory, data, request_.checking);
+      }
+    }
+    if (pace) {
+      keep_pace(transport, pace->sample(), request_.iterations);
+    }
+    collect(transport, forward_run, backward_run);
+  }
+
+  /// `samples`: by rank, before an iteration; those of the warm-up are negative.
+  void keep_pace(const Transport& transport, const std::vector<double>& samples, int iteration) {
+    if (transport.rank().value == 0 && iteration >= 0 && !samples.empty()) {
+      result_.pace.emplace_back(*std::ranges::max_element(samples));
+    }
+  }
+
+  /// The backward reads what the forward has kept: out and lse.
+  void hand_over(Transport& transport, const PhaseOfRank& from, const PhaseOfRank& to) const {
+    for (const Tensor tensor : {Tensor::out, Tensor::lse}) {
+      const auto held = tiles_of(forward_, tensor, BufferRole::output);
+      const auto wanted = tiles_of(backward_, tensor, BufferRole::input);
+      redistribute(transport, held, wanted,
+                   from.memory.all(id_of(from.program, tensor, BufferRole::output)),
+                   to.memory.all(id_of(to.program, tensor, BufferRole::input)));
+    }
+  }
+
+  /// Of one rank, for all phases.
+  [[nodiscard]] Bytes needed(Rank rank, MemoryPart part) const {
+    Bytes sum = memory_needed(forward_[rank.index()], request_.forward->problem, part);
+    if (request_.backward) {
+      sum += memory_needed(backward_[rank.index()], request_.backward->problem, part);
+    }
+    return sum;
+  }
+
+  /// Ranks of one host share its memory, ranks of one device the device's. Asked before anything is
+  /// allocated.
+  std::string memory_refused(Transport& transport) const {
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    const std::array phases{&forward_, &backward_};
+    const Bytes beside = engines_.beside_buffers(transport.rank(), *request_.forward, phases);
+    std::vector<MemoryDemand> mine =
+        engines_.demands(transport, needed(transport.rank(), MemoryPart::all) + beside);
+    for (MemoryDemand& d : mine) {
+      d.estimated = beside;
+    }
+    mine.push_back({.pool = fmt::format("host {}", host.data()),
+                    .needed = needed(transport.rank(), engines_.host_part()),
+                    .available = available_memory()});
+    std::string lines;
+    for (const MemoryDemand& d : mine) {
+      lines += fmt::format("{} {} {} {}\n", d.needed.value(), d.estimated.value(),
+                           d.available.value(), d.pool);
+    }
+    std::map<std::string, MemoryDemand> pools;  // of all their ranks
+    for (const std::string& text : transport.all_gather_text(lines)) {
+      std::istringstream in(text);
+      std::int64_t wanted = 0;
+      std::int64_t estimated = 0;
+      std::int64_t left = 0;
+      for (std::string pool;
+           in >> wanted >> estimated >> left && std::getline(in >> std::ws, pool);) {
+        MemoryDemand& of_pool = pools[pool];
+        of_pool.needed += Bytes(wanted);
+        of_pool.estimated += Bytes(estimated);
+        of_pool.available = Bytes(left);
+      }
+    }
+    for (const auto& [pool, memory] : pools) {
+      if (memory.available.value() > 0 && memory.needed > memory.available) {
+        return fmt::format("{} has {:.2f} GB of memory left, its ranks need {:.2f} GB{}", pool,
+                           memory.available.as_double() * 1e-9, memory.needed.as_double() * 1e-9,
+                           memory.estimated.value() == 0
+                               ? ""
+                               : fmt::format(" ({:.2f} GB of it for workspaces and libraries, "
+                                             "estimated)",
+                                             memory.estimated.as_double() * 1e-9));
+      }
+    }
+    return "";
+  }
+
+  void collect(Transport& transport, PhaseRun& forward, PhaseRun& backward) {
+    std::optional<PhaseResult> f;
+    std::optional<PhaseResult> b;
+    if (request_.time_forward) {
+      f = collect(transport, forward, request_.forward->streams);
+    }
+    if (request_.backward) {
+      b = collect(transport, backward, request_.backward->streams);
+    }
+    if (transport.rank().value != 0) {
+      return;
+    }
+    result_.complete = true;
+    for (int i = 0; i < request_.iterations; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      result_.samples.push_back((f ? f->samples[at] : Seconds(0)) +
+                                (b ? b->samples[at] : Seconds(0)));
+    }
+    result_.forward = std::move(f);
+    result_.backward = std::move(b);
+    if (!request_.time_forward && forward.check && result_.backward) {
+      // A forward that only prepared must be right, too.
+      auto& tensors = result_.backward->check->tensors;
+      tensors.insert(tensors.begin(), forward.check->tensors.begin(), forward.check->tensors.end());
+    }
+  }
+
+  static PhaseResult collect(Transport& transport, const PhaseRun& run,
+                             const std::vector<std::string>& streams) {
+    PhaseResult result;
+    result.check = run.check;
+    std::vector<Seconds> mine;
+    for (const Execution& e : run.runs) {
+      mine.push_back(e.elapsed);
+    }
+    result.samples = mine;
+    for (const std::string& text : transport.all_gather_text(bytes_of_vector(mine))) {
+      const std::vector<Seconds> theirs = vector_of_bytes<Seconds>(text);
+      for (std::size_t i = 0; i < theirs.size(); ++i) {
+        result.samples[i] = std::max(result.samples[i], theirs[i]);
+      }
+    }
+    if (run.runs.empty()) {
+      return result;
+    }
+    // The iteration in the middle; all ranks choose the same.
+    std::vector<std::size_t> order(result.samples.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i] = i;
+    }
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return result.samples[i]; });
+    const Execution& middle = run.runs[order[(order.size() - 1) / 2]];
+    result.timeline.streams = streams;
+    for (const std::string& text :
+         transport.all_gather_text(bytes_of_vector(middle.timeline.events))) {
+      const auto events = vector_of_bytes<TimelineEvent>(text);
+      result.timeline.events.insert(result.timeline.events.end(), events.begin(), events.end());
+    }
+    const std::vector<std::array<Bytes, comm_kinds>> sent{middle.sent};
+    for (const std::string& text : transport.all_gather_text(bytes_of_vector(sent))) {
+      result.sent.push_back(vector_of_bytes<std::array<Bytes, comm_kinds>>(text).front());
+    }
+    return result;
+  }
+
+  const TrialRequest& request_;
+  HostEngines host_;
+  EngineSource& engines_;
+  std::vector<StoredProgram> forward_, backward_;
+  TrialResult result_;                 // written by rank 0 only
+  std::vector<std::string> warnings_;  // likewise
+};
+
+}  // namespace
+
+bool TrialResult::passed() const {
+  const auto ok = [](const std::optional<PhaseResult>& phase) {
+    return !phase || !phase->check || phase->check->passed();
+  };
+  return ok(forward) && ok(backward);
+}
+
+TrialResult run_trial(const TrialRequest& request) { return Trial(request).run(); }
+
+Seconds median(std::vector<Seconds> samples) {
+  ensure(!samples.empty(), "the median of nothing");
+  std::ranges::sort(samples);
+  const std::size_t n = samples.size();
+  return n % 2 == 1 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
+}
+
+Seconds percentile_95(std::vector<Seconds> samples) {
+  ensure(!samples.empty(), "a percentile of nothing");
+  std::ranges::sort(samples);
+  const auto rank = static_cast<std::size_t>(std::ceil(0.95 * static_cast<double>(samples.size())));
+  return samples[std::max<std::size_t>(rank, 1) - 1];
+}
+
+double relative_spread(const std::vector<Seconds>& samples) {
+  const Seconds middle = median(samples);
+  std::vector<Seconds> deviations;
+  for (const Seconds s : samples) {
+    deviations.push_back(Seconds(std::abs((s - middle).count())));
+  }
+  return middle.count() > 0 ? median(deviations) / middle : 0;
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,52 @@
+// What a calibration timed: a series is one thing, timed again and again.
+#pragma once
+
+#include "base/json.hpp"
+#include "base/units.hpp"
+#include "schedule/op.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+/// A block of an attention kernel as a plan runs it; tokens as the kernel sees them.
+struct AttentionBlock {
+  Phase phase = Phase::forward;
+  TokenSet q, k;
+  int q_heads = 1;
+  int kv_heads = 1;
+  int head_dim = 128;
+  std::int64_t batch = 1;
+  Mask mask{};
+  DType dtype = DType::fp32;
+  friend bool operator==(const AttentionBlock&, const AttentionBlock&) = default;
+};
+/// FLOPs of the pairs that the mask allows: 4 (backward 10) * head_dim a pair and head.
+FlopCount flops_of(const AttentionBlock& block);
+
+/// Raw samples of one thing.
+struct Series {
+  std::string suite;            // "links", …
+  std::string what;             // "ring", "all_to_all", "merge", …: see the suite
+  std::string scope;            // "intra", "inter"; "" if no message is sent
+  int ranks = 1;                // of a group
+  int active = 1;               // ranks at work at the same time; kernels: of a host, or a device
+  double size = 0;              // bytes: sent by a rank, or touched; 0 for attention
+  std::vector<double> seconds;  // by sample: of one repetition
+  std::vector<double> pace;     // by sample: of the pace block (pace.hpp) meanwhile; or empty
+  std::optional<AttentionBlock> block;
+};
+
+Json to_json(const Series& series);
+/// A list of them.
+Json samples_json(const std::vector<Series>& series);
+/// InputError names file and key.
+Series read_series(const JsonView& view);
+
+/// 8 B, 64 B, 256 B, … by factors of 4 up to `largest`.
+std::vector<std::int64_t> message_sizes(std::int64_t largest);
+
+}  // namespace spp

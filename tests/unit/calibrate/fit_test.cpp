@@ -1,0 +1,191 @@
+// Fits give the constants back that samples were made with.
+#include "calibrate/fit.hpp"
+
+#include "machine/kernel_cost.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+using namespace spp;
+using Catch::Approx;
+
+namespace {
+
+Series message(std::string suite, std::string what, double bytes, double seconds, int ranks,
+               int active) {
+  return {.suite = std::move(suite),
+          .what = std::move(what),
+          .scope = "intra",
+          .ranks = ranks,
+          .active = active,
+          .size = bytes,
+          .seconds = std::vector<double>(7, seconds),
+          .block = std::nullopt};
+}
+
+/// Exchanges of `latency` + bytes / `rate` in a ring of 4 ranks; a pair alone reaches `alone`, and
+/// a byte costs `cpu` seconds of its core.
+std::vector<Series> exchanges(double latency, double rate, double alone, double cpu) {
+  std::vector<Series> series;
+  for (const std::int64_t size : message_sizes(16 << 20)) {
+    const auto bytes = static_cast<double>(size);
+    series.push_back(message("links", "ring", bytes, latency + bytes / rate, 4, 4));
+    series.push_back(message("links", "pair", bytes, latency + bytes / alone, 2, 2));
+  }
+  series.push_back(message("links", "cpu", 1 << 18, cpu, 2, 2));
+  return series;
+}
+
+calibrate::Sharing one_host(int ranks, std::int64_t cores) {
+  return {.nodes = 1, .per_node = ranks, .cores = cores};
+}
+
+/// Kernels with tiles of 256 rows.
+AttentionKernelSpec tiled_kernel() {
+  const Sourced<std::int64_t> tile{.value = 256, .spread = 0, .source = ""};
+  AttentionKernelSpec kernel;
+  kernel.q_tile = kernel.kv_tile = kernel.backward_tile = tile;
+  kernel.ctas_per_sm = {.value = 1, .spread = 0, .source = ""};
+  kernel.head_dim_64 = {.value = 1, .spread = 0, .source = ""};
+  return kernel;
+}
+
+}  // namespace
+
+TEST_CASE("message fits give latency and rate back") {
+  // 4 ranks with a core each: nobody shares.
+  const auto t =
+      calibrate::fit_transport(exchanges(5e-6, 2e9, 2e9, 1e-10), "intra", one_host(4, 4));
+  REQUIRE(t.has_value());
+  const auto& p2p = t->segments.front();
+  REQUIRE(p2p.size() == 1);
+  CHECK(p2p.front().line.latency == Approx(5e-6).epsilon(0.01));
+  CHECK(1 / p2p.front().line.per_unit == Approx(2e9).epsilon(0.01));
+  CHECK(t->rate.value == Approx(2e9).epsilon(0.01));
+  CHECK(t->cpu_share.value == Approx(0.2).epsilon(0.01));  // 1e-10 s/B x 2e9 B/s
+}
+
+TEST_CASE("what buffers take in at once is no rate of the link") {
+  // 64 KiB go at once, the rest at 1e8 B/s; 300 us of latency.
+  std::vector<Series> series = exchanges(0, 1e8, 1e8, 1e-10);
+  for (Series& s : series) {
+    if (s.what != "cpu") {
+      const double taken_in = std::min(s.size, 65536.0);
+      const double seconds = 300e-6 + taken_in / 1e9 + (s.size - taken_in) / 1e8;
+      s.seconds.assign(7, seconds);
+    }
+  }
+  const auto t = calibrate::fit_transport(series, "intra", one_host(4, 4));
+  REQUIRE(t.has_value());
+  CHECK(t->rate.value == Approx(1e8).epsilon(0.05));
+}
+
+TEST_CASE("rates are those without sharing of cores") {
+  // A pair alone is bound by copying, 4e9 B/s at 2.5e-10 s/B: all of a core. 4 ranks on 2 cores
+  // then reach half of it.
+  const auto t =
+      calibrate::fit_transport(exchanges(5e-6, 2e9, 4e9, 2.5e-10), "intra", one_host(4, 2));
+  REQUIRE(t.has_value());
+  CHECK(t->cpu_share.value == Approx(1).epsilon(0.01));
+  CHECK(t->rate.value == Approx(4e9).epsilon(0.01));
+}
+
+TEST_CASE("a node's ranks share its link, unless it was the cores that slowed them down") {
+  // 2 nodes of 2 ranks on 2 cores. One rank of each node reaches 60e6 B/s; all together less.
+  const auto nics = [](double cpu, double together) {
+    std::vector<Series> series = exchanges(30e-6, 60e6, 60e6, cpu);
+    for (const std::int64_t size : message_sizes(16 << 20)) {
+      const auto bytes = static_cast<double>(size);
+      series.push_back(message("links", "pairs", bytes, 30e-6 + bytes / together, 2, 4));
+    }
+    for (Series& s : series) {
+      s.scope = "inter";
+      s.active = s.what == "ring" ? 2 : s.active;
+    }
+    const auto t = calibrate::fit_transport(
+        series, "inter", {.nodes = 2, .per_node = 2, .cores = 2, .nodes_on_cores = 2});
+    REQUIRE(t.has_value());
+    CHECK(t->rate.value == Approx(60e6).epsilon(0.02));
+    return t->nics;
+  };
+  // 0.72 of a core each at that rate: at half of it the cores have time to spare.
+  CHECK(nics(1.2e-8, 28.5e6) == 1);
+  // 0.96 of a core each: 4 ranks want 1.92 times the 2 cores, which is all that they reach.
+  CHECK(nics(1.6e-8, 31.25e6) == 2);
+}
+
+TEST_CASE("rates are those without sharing of a GPU") {
+  // A pair alone moves 1e12 B/s. 8 ranks of a GPU that read and write at 4e12 B/s together: each
+  // 0.25e12 of its collective, 4 times slower.
+  std::vector<Series> series = exchanges(5e-6, 0.25e12, 1e12, 0);
+  series.pop_back();  // a GPU has no core time
+  for (const std::int64_t size : message_sizes(16 << 20)) {
+    const auto bytes = static_cast<double>(size);
+    series.push_back(message("collectives", "all_to_all", bytes, 5e-6 + bytes / 0.25e12, 8, 8));
+  }
+  const auto t = calibrate::fit_transport(
+      series, "intra", {.nodes = 1, .per_node = 8, .ranks_per_gpu = 8, .gpu_memory_rate = 4e12});
+  REQUIRE(t.has_value());
+  for (const CommKind kind : {CommKind::send_recv, CommKind::all_to_all}) {
+    const auto& lines = t->segments.at(static_cast<std::size_t>(kind));
+    CHECK(1 / lines.back().line.per_unit == Approx(1e12).epsilon(0.02));
+  }
+}
+
+TEST_CASE("a transport that was not measured is not made up") {
+  CHECK_FALSE(calibrate::fit_transport(exchanges(5e-6, 2e9, 2e9, 1e-10), "inter", one_host(4, 4)));
+}
+
+TEST_CASE("rings' steps are told from their start") {
+  // All-gathers of 2 and 4 ranks: a step costs 3 us.
+  std::vector<Series> series = exchanges(3e-6, 1e9, 1e9, 1e-9);
+  for (const std::int64_t size : message_sizes(16 << 20)) {
+    for (const int ranks : {2, 4}) {
+      const auto bytes = static_cast<double>(size);
+      series.push_back(
+          message("collectives", "all_gather", bytes, 3e-6 * (ranks - 1) + bytes / 1e9, ranks, 4));
+    }
+  }
+  const auto t = calibrate::fit_transport(series, "intra", one_host(4, 4));
+  REQUIRE(t.has_value());
+  CHECK(t->hop.value == Approx(3e-6).epsilon(0.05));
+  CHECK(t->rate.value == Approx(1e9).epsilon(0.02));
+}
+
+TEST_CASE("attention fits give efficiencies and startup back") {
+  GpuSpec gpu;
+  gpu.name = "cpu core";
+  gpu.sms.value = 1;
+  gpu.matrix_rate[DType::fp32] = {.value = FlopRate(1e11), .spread = 0, .source = ""};
+  // Unmasked blocks of whole tiles: time = 20 us + flops / (0.8 * 1e11).
+  std::vector<Series> series;
+  for (const Phase phase : {Phase::forward, Phase::backward}) {
+    for (const std::int64_t n : {256, 512, 1024, 2048, 4096}) {
+      const AttentionBlock block{.phase = phase,
+                                 .q = TokenSet({.begin = 0, .count = n}),
+                                 .k = TokenSet({.begin = 0, .count = n}),
+                                 .q_heads = 4,
+                                 .kv_heads = 4,
+                                 .head_dim = 64,
+                                 .mask = {.kind = MaskKind::full}};
+      const double seconds = 20e-6 + flops_of(block).value() / (0.8 * 1e11);
+      series.push_back({.suite = "attention",
+                        .what = "attention",
+                        .scope = "",
+                        .ranks = 1,
+                        .active = 1,
+                        .size = 0,
+                        .seconds = std::vector<double>(7, seconds),
+                        .block = block});
+    }
+  }
+  const calibrate::FittedAttention fit =
+      calibrate::fit_attention(series, tiled_kernel(), gpu, DType::fp32);
+  for (const auto* phase : {&fit.forward, &fit.backward}) {
+    CHECK(phase->full.value == Approx(0.8).epsilon(0.02));
+    CHECK(phase->startup.value == Approx(20e-6).epsilon(0.2));
+  }
+}

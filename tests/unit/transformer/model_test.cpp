@@ -1,0 +1,353 @@
+#include "transformer/model.hpp"
+
+#include "base/error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <algorithm>
+#include <map>
+
+using namespace spp;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
+using spp::test::message_of;
+using spp::test::TempDir;
+
+namespace {
+
+Model read(std::string_view text) {
+  return read_model(parse_json(text, "config.json"), "config.json");
+}
+
+std::string error_of(std::string_view text) {
+  return message_of<InputError>([&] { (void)read(text); });
+}
+
+/// A published Llama config with one thing changed by a JSON merge patch.
+Json llama_with(std::string_view patch) {
+  Json config = parse_json(R"({
+    "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": false})",
+                           "llama");
+  config.merge_patch(parse_json(patch, "patch"));
+  return config;
+}
+
+Model llama(std::string_view patch = "{}") { return read_model(llama_with(patch), "config.json"); }
+
+std::string llama_error(std::string_view patch) {
+  return message_of<InputError>([&] { (void)llama(patch); });
+}
+
+ModelLibrary library() { return ModelLibrary(test::source_path("models")); }
+
+}  // namespace
+
+TEST_CASE("the parameters of Llama-3.1-8B are those of the checkpoint") {
+  // Q, O: 2 * 4096 * 4096 = 33,554,432. K, V: 2 * 4096 * 1024 = 8,388,608.
+  // MLP: 3 * 4096 * 14336 = 176,160,768. Norms: 2 * 4096. A layer: 218,112,000.
+  // 32 layers 6,979,584,000 + 2 * 128256 * 4096 = 1,050,673,152 + final norm 4096.
+  const Model model = llama();
+  CHECK(model.layer_matrix_parameters() == 218'103'808);
+  CHECK(model.layer_parameters() == 218'112'000);
+  CHECK(model.parameters() == 8'030'261'248);
+  CHECK(model.assumed.empty());
+}
+
+TEST_CASE("the parameters of GPT-2 are those of the checkpoint") {
+  // A layer: QKV 768*2304 + 2304, out 768*768 + 768, MLP 2*768*3072 + 3072 + 768, norms 4*768
+  // = 7,087,872. 12 layers + wte 50257*768 + wpe 1024*768 + final norm 2*768 = 124,439,808.
+  const Model model = read(R"({"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12,
+                               "n_positions": 1024, "vocab_size": 50257, "n_inner": null})");
+  CHECK(model.layer_parameters() == 7'087'872);
+  CHECK(model.parameters() == 124'439'808);
+  CHECK_FALSE(model.gated_mlp);
+}
+
+TEST_CASE("every model of the folder is read; what cannot be costed says why") {
+  // Parameters as in the published checkpoints' safetensors metadata.
+  const std::map<std::string, std::int64_t> exact{
+      {"llama-3.1-8b", 8'030'261'248},     {"llama-3.1-70b", 70'553'706'496},
+      {"llama-3.1-405b", 405'853'388'800}, {"qwen2.5-0.5b", 494'032'768},
+      {"qwen2.5-1.5b", 1'543'714'304},     {"qwen2.5-3b", 3'085'938'688},
+      {"qwen2.5-7b", 7'615'616'512},       {"qwen2.5-14b", 14'770'033'664},
+      {"qwen2.5-32b", 32'763'876'352},     {"qwen2.5-72b", 72'706'203'648},
+      {"qwen3-0.6b", 596'049'920},         {"qwen3-8b", 8'190'735'360},
+      {"qwen3-32b", 32'762'123'264}};
+  // In 10^9, as published; embedders are not counted.
+  const std::map<std::string, double> about{{"cogvideox-2b", 1.69},   {"cogvideox-5b", 5.57},
+                                            {"flux.1-dev", 11.9},     {"hunyuanvideo", 12.8},
+                                            {"qwen-image", 20.4},     {"wan2.1-t2v-1.3b", 1.42},
+                                            {"wan2.1-t2v-14b", 14.3}, {"z-image", 6.15}};
+  const std::map<std::string, std::string> refused{
+      {"deepseek-v3",
+       "multi-head latent attention (kv_lora_rank 512) and mixture of experts (256 experts, top 8) "
+       "are not costed yet"},
+      {"deepseek-v3.2",
+       "multi-head latent attention (kv_lora_rank 512), mixture of experts (256 experts, top 8) "
+       "and "
+       "sparse attention (index_topk 2048) are not costed yet"},
+      {"deepseek-v4-flash",
+       "mixture of experts (256 experts, top 6), a sliding window (128 tokens) and sparse "
+       "attention "
+       "(index_topk 512) are not costed yet"},
+      {"gemma-4-26b-a4b",
+       "mixture of experts (128 experts), a mix of layers (25 sliding_attention, 5 full_attention) "
+       "and attention of different shape from layer to layer are not costed yet"},
+      {"gpt-oss-120b",
+       "mixture of experts (128 experts, top 4) and a mix of layers (18 full_attention, 18 "
+       "sliding_attention) are not costed yet"},
+      {"gpt-oss-20b",
+       "mixture of experts (32 experts, top 4) and a mix of layers (12 full_attention, 12 "
+       "sliding_attention) are not costed yet"},
+      {"kimi-k2",
+       "multi-head latent attention (kv_lora_rank 512) and mixture of experts (384 experts, top 8) "
+       "are not costed yet"},
+      {"llama-4-scout-17b-16e", "mixture of experts (16 experts, top 1) is not costed yet"},
+      {"mixtral-8x7b", "mixture of experts (8 experts, top 2) is not costed yet"},
+      {"nemotron-3-nano-30b-a3b",
+       "mixture of experts (128 experts, top 6) and a mix of layers (23 Mamba, 23 expert, 6 "
+       "attention) are not costed yet"},
+      {"nemotron-h-56b", "a mix of layers (54 MLP, 54 Mamba, 10 attention) is not costed yet"},
+      {"qwen3-235b-a22b", "mixture of experts (128 experts, top 8) is not costed yet"},
+      {"qwen3-30b-a3b", "mixture of experts (128 experts, top 8) is not costed yet"},
+      {"qwen3.5-27b",
+       "a mix of layers (48 linear_attention, 16 full_attention) is not costed yet"}};
+
+  const ModelLibrary models = library();
+  CHECK(models.names().size() == exact.size() + about.size() + refused.size());
+  for (const std::string& name : models.names()) {
+    INFO(name);
+    const Model model = models.load(name, "--model");
+    CHECK(model.name == name);
+    CHECK(model.kind == (about.contains(name) ? ModelKind::dit : ModelKind::llm));
+    if (exact.contains(name)) {
+      CHECK(model.parameters() == exact.at(name));
+      CHECK(model.not_costed.empty());
+      CHECK(model.assumed.empty());
+      CHECK(model.mask.kind == MaskKind::causal);
+    } else if (about.contains(name)) {
+      CHECK(static_cast<double>(model.parameters()) ==
+            Catch::Approx(about.at(name) * 1e9).epsilon(0.05));
+      CHECK(model.not_costed.empty());
+      CHECK(model.mask.kind == MaskKind::full);
+      CHECK(model.vocab == 0);
+    } else {
+      REQUIRE(refused.contains(name));
+      CHECK(model.not_costed == refused.at(name));
+      CHECK(model.parameters() == 0);
+    }
+  }
+}
+
+TEST_CASE("an explicit head_dim wins over hidden / heads") {
+  CHECK(llama().head_dim == 128);
+  CHECK(llama(R"({"head_dim": 64})").head_dim == 64);
+  CHECK(llama(R"({"head_dim": 64})").q_width() == 2048);
+}
+
+TEST_CASE("without num_key_value_heads every head has its own keys and values") {
+  CHECK(llama(R"({"num_key_value_heads": null})").kv_heads == 32);
+}
+
+TEST_CASE("the decoder of a multimodal config is found under text_config") {
+  const Model model =
+      read(R"({"model_type": "x_vl", "tie_word_embeddings": true, "vision_config": {},
+    "text_config": {"model_type": "qwen3", "hidden_size": 64, "num_attention_heads": 4,
+                    "head_dim": 32,
+                    "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 100}})");
+  CHECK(model.head_dim == 32);
+  CHECK(model.kv_heads == 4);
+  CHECK(model.qk_norm);
+  CHECK(model.tied_embeddings);
+}
+
+TEST_CASE("what a config leaves open is listed as assumed") {
+  const Model model = llama(R"({"model_type": "newcomer", "tie_word_embeddings": null})");
+  REQUIRE(model.assumed.size() == 2);
+  CHECK_THAT(model.assumed[0], ContainsSubstring("'newcomer' is not in the table"));
+  CHECK(model.assumed[1] == "untied embeddings (no tie_word_embeddings)");
+}
+
+TEST_CASE("a sliding window counts only where it is switched on and narrower than the positions") {
+  CHECK(llama(R"({"sliding_window": 4096})").not_costed ==
+        "a sliding window (4096 tokens) is not costed yet");
+  CHECK(llama(R"({"sliding_window": 131072})").not_costed.empty());
+  CHECK(llama(R"({"sliding_window": 4096, "use_sliding_window": false})").not_costed.empty());
+  CHECK(llama(R"({"model_type": "qwen2", "sliding_window": 4096})").not_costed.empty());
+  CHECK(llama(R"({"sliding_window": 4096, "layer_types": ["full_attention", "full_attention"]})")
+            .not_costed.empty());
+}
+
+TEST_CASE("what one equal layer cannot express is refused by name") {
+  const auto refused = [](std::string_view patch) { return llama(patch).not_costed; };
+  CHECK(refused(R"({"num_local_experts": 1})").empty());
+  CHECK(refused(R"({"n_routed_experts": 64, "num_experts_per_tok": 6})") ==
+        "mixture of experts (64 experts, top 6) is not costed yet");
+  CHECK(refused(R"({"full_attention_interval": 4})") ==
+        "a mix of layers (full attention every 4 layers) is not costed yet");
+  CHECK(refused(R"({"layer_types": ["sliding_attention", "full_attention", "full_attention"]})") ==
+        "a mix of layers (2 full_attention, 1 sliding_attention) is not costed yet");
+  CHECK(refused(R"({"num_key_value_heads": [8, 4, 8]})") ==
+        "attention of different shape from layer to layer is not costed yet");
+  CHECK(refused(R"({"num_key_value_heads": [8, 8]})").empty());
+  CHECK(refused(R"({"attention_chunk_size": 8192})") ==
+        "chunked attention (8192 tokens) is not costed yet");
+  CHECK(refused(R"({"attn_layer_period": 8})") ==
+        "a mix of layers (state-space or one by one) is not costed yet");
+}
+
+TEST_CASE("a missing key is named with its other names") {
+  CHECK(llama_error(R"({"hidden_size": null})") ==
+        "config.json: key 'hidden_size' is missing (or n_embd, d_model)");
+  CHECK(llama_error(R"({"num_attention_heads": null})") ==
+        "config.json: key 'num_attention_heads' is missing (or n_head, n_heads, num_heads)");
+  CHECK(llama_error(R"({"vocab_size": null})") ==
+        "config.json: key 'vocab_size' is missing (or n_vocab)");
+  CHECK(error_of("{}") == "config.json: key 'hidden_size' is missing (or n_embd, d_model)");
+  CHECK(error_of("[]") == "config.json: is not a model (an object with the keys of a config.json)");
+}
+
+TEST_CASE("absurd numbers are refused with file and key") {
+  CHECK(llama_error(R"({"num_hidden_layers": 0})") ==
+        "config.json: num_hidden_layers: 0 is out of range (1 to 10000)");
+  CHECK(llama_error(R"({"hidden_size": -4096})") ==
+        "config.json: hidden_size: -4096 is out of range (1 to 262144)");
+  CHECK(llama_error(R"({"vocab_size": 9223372036854775808})") ==
+        "config.json: vocab_size: 9223372036854775808 is out of range (1 to 67108864)");
+  CHECK(llama_error(R"({"intermediate_size": 1.5})") ==
+        "config.json: intermediate_size: 1.5 is not a whole number (1 to 2097152)");
+  CHECK(llama_error(R"({"num_key_value_heads": "8"})") ==
+        "config.json: num_key_value_heads: \"8\" is not a whole number (1 to 4096)");
+  CHECK(llama_error(R"({"num_key_value_heads": []})") ==
+        "config.json: num_key_value_heads: an empty list is not a number per layer");
+  CHECK(llama_error(R"({"tie_word_embeddings": 1})") ==
+        "config.json: tie_word_embeddings: 1 is not true or false");
+}
+
+TEST_CASE("heads that do not divide are refused") {
+  CHECK(llama_error(R"({"num_key_value_heads": 5})") ==
+        "config.json: num_key_value_heads: 5 key/value heads do not divide 32 attention heads");
+  CHECK(
+      llama_error(R"({"num_attention_heads": 30, "num_key_value_heads": 10})") ==
+      "config.json: num_attention_heads: 30 heads do not divide the hidden size 4096, and there is "
+      "no head_dim");
+}
+
+TEST_CASE("the largest model that is believed has fewer than 2^63 bytes of states") {
+  const Model model = llama(R"({"num_hidden_layers": 10000, "hidden_size": 262144,
+      "num_attention_heads": 4096, "num_key_value_heads": 4096, "head_dim": 2048,
+      "intermediate_size": 2097152, "vocab_size": 67108864})");
+  // Attention 4 * 2^18 * 2^23, MLP 3 * 2^18 * 2^21 a layer; 1e4 layers: 1.0e17 weights of 18 B.
+  CHECK(model.parameters() > 100'000'000'000'000'000);
+  CHECK(model.parameters() < INT64_MAX / 18);
+}
+
+TEST_CASE("diffusion transformers are read from diffusers' configs") {
+  const Model flux = read(R"({"_class_name": "FluxTransformer2DModel", "attention_head_dim": 128,
+    "num_attention_heads": 24, "num_layers": 19, "num_single_layers": 38,
+    "joint_attention_dim": 4096})");
+  CHECK(flux.kind == ModelKind::dit);
+  CHECK(flux.layers == 57);
+  CHECK(flux.hidden == 3072);
+  CHECK(flux.ffn == 12288);
+  CHECK(flux.assumed == std::vector<std::string>{"MLP width 4 x hidden (not in the config)"});
+  CHECK(flux.parameters() == library().load("FLUX.1-dev", "--model").parameters());
+
+  const Model hunyuan = read(R"({"attention_head_dim": 128, "num_attention_heads": 24,
+    "num_layers": 20, "num_single_layers": 40, "mlp_ratio": 4.0})");
+  CHECK(hunyuan.parameters() == library().load("hunyuanvideo", "--model").parameters());
+
+  const Model wan = read(R"({"_class_name": "WanModel", "dim": 5120, "ffn_dim": 13824,
+    "num_heads": 40, "num_layers": 40, "text_len": 512})");
+  CHECK(wan.head_dim == 128);
+  CHECK(wan.cross_tokens == 512);
+  CHECK(wan.parameters() == library().load("wan2.1-t2v-14b", "--model").parameters());
+
+  const Model z_image = read(R"({"_class_name": "ZImageTransformer2DModel", "dim": 3840,
+    "n_heads": 30, "n_kv_heads": 30, "n_layers": 30, "n_refiner_layers": 2})");
+  CHECK(z_image.gated_mlp);
+  CHECK(z_image.ffn == 10240);
+
+  const Model sana = read(R"({"_class_name": "SanaTransformer2DModel", "attention_head_dim": 32,
+    "num_attention_heads": 70, "num_layers": 20})");
+  CHECK(sana.not_costed == "linear attention (SanaTransformer2DModel) is not costed yet");
+}
+
+TEST_CASE("wrong diffusion configs are refused with file and key") {
+  CHECK(error_of(R"({"heads_num": 24, "num_layers": 2})") ==
+        "config.json: key 'attention_head_dim' is missing (or head_dim)");
+  CHECK(error_of(R"({"_class_name": "DiT", "num_heads": 7, "dim": 100, "num_layers": 2})") ==
+        "config.json: num_heads: 7 heads do not divide the hidden size 100, and there is no "
+        "attention_head_dim");
+  CHECK(error_of(R"({"heads_num": 2, "attention_head_dim": 64, "num_layers": 3,
+                     "double_blocks": 1, "single_blocks": 3})") ==
+        "config.json: num_layers: 3 is not 1 double + 3 single layers");
+  CHECK(
+      error_of(R"({"heads_num": 2, "attention_head_dim": 64, "num_layers": 3, "mlp_ratio": -1})") ==
+      "config.json: mlp_ratio: -1 is not an MLP width in hidden sizes (above 0, at most 64)");
+  CHECK(error_of(R"({"heads_num": 4096, "attention_head_dim": 2048, "num_layers": 3})") ==
+        "config.json: attention_head_dim: 4096 heads of 2048 are wider than 262144");
+}
+
+TEST_CASE("a wrapper with an unknown key or kind is refused") {
+  const std::string frame = R"("format": "sp-plan/model", "format_version": "1.0", "name": "m", )";
+  CHECK_THAT(error_of("{" + frame + R"("kind": "llm", "cofnig": {}})"),
+             EndsWith("unknown key 'cofnig' (did you mean 'config'?)"));
+  CHECK(error_of("{" + frame + R"("kind": "rnn", "config": {}})") ==
+        "config.json: kind: 'rnn' is not 'llm' or 'dit'");
+  CHECK(error_of("{" + frame + R"("kind": "llm", "config": {}})") ==
+        "config.json: config: key 'hidden_size' is missing (or n_embd, d_model)");
+}
+
+TEST_CASE("a model is found by name, alias, alias without organisation, and path") {
+  const ModelLibrary models = library();
+  for (const std::string_view name :
+       {"qwen2.5-7b", "Qwen/Qwen2.5-7B", "Qwen2.5-7B", "QWEN2.5-7B"}) {
+    CHECK(models.load(name, "--model").name == "qwen2.5-7b");
+  }
+  const std::string path = test::source_path("models/qwen2.5-7b.json").string();
+  CHECK(models.load(path, "--model").q_heads == 28);
+
+  const TempDir folder;
+  (void)folder.write("My-Llama/config.json", llama_with("{}").dump());
+  CHECK(models.load((folder.path() / "My-Llama").string(), "--model").name == "My-Llama");
+  CHECK(models.load((folder.path() / "My-Llama/config.json").string(), "--model").name ==
+        "My-Llama");
+}
+
+TEST_CASE("an unknown model is an error with the nearest name") {
+  const ModelLibrary models = library();
+  CHECK(message_of<InputError>([&] { (void)models.load("qwen2.5-8b", "--model"); }) ==
+        "--model: unknown model 'qwen2.5-8b' (did you mean 'qwen2.5-3b'?)");
+  CHECK(message_of<InputError>([&] { (void)models.load("no/such.json", "--model"); }) ==
+        "--model: there is no model file 'no/such.json'");
+}
+
+TEST_CASE("two models of one name are refused") {
+  const TempDir folder;
+  const auto model = [](std::string_view name, std::string_view alias) {
+    return fmt::format(R"({{"format": "sp-plan/model", "format_version": "1.0", "name": "{}",
+                           "aliases": ["{}"], "kind": "llm", "config": {{}}}})",
+                       name, alias);
+  };
+  (void)folder.write("a.json", model("a", "org/Twin"));
+  (void)folder.write("b.json", model("b", "other/twin"));
+  const std::string message = message_of<InputError>([&] { (void)ModelLibrary(folder.path()); });
+  CHECK_THAT(message, StartsWith((folder.path() / "b.json").string()));
+  CHECK_THAT(message,
+             EndsWith("the name 'twin' is already that of " + (folder.path() / "a.json").string()));
+}
+
+TEST_CASE("a model that is not named after its file is refused") {
+  const TempDir folder;
+  (void)folder.write("a.json", R"({"format": "sp-plan/model", "format_version": "1.0", "name": "b",
+                                   "kind": "llm", "config": {}})");
+  CHECK_THAT(message_of<InputError>([&] { (void)ModelLibrary(folder.path()); }),
+             EndsWith("a.json: name: 'b' is not the file's name 'a'"));
+  CHECK_THAT(message_of<InputError>([&] { (void)ModelLibrary(folder.path() / "none"); }),
+             EndsWith("none: is not a folder of models"));
+}

@@ -1,0 +1,146 @@
+// read_model: which document it is, and the decoder (llm). Diffusion transformers:
+// model_read_dit.cpp.
+#include "transformer/model_read.hpp"
+
+#include "base/error.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace spp {
+namespace model_keys {
+
+std::optional<JsonView> find_any(const JsonView& config, Names names) {
+  for (const std::string_view name : names) {
+    if (auto found = config.find(name)) {
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+JsonView need_any(const JsonView& config, Names names) {
+  if (auto found = find_any(config, names)) {
+    return *found;
+  }
+  const std::vector<std::string_view> others(names.begin() + 1, names.end());
+  config.fail(fmt::format(
+      "key '{}' is missing{}", *names.begin(),
+      others.empty() ? std::string() : fmt::format(" (or {})", fmt::join(others, ", "))));
+}
+
+bool flag(const JsonView& config, std::string_view key, bool otherwise) {
+  const auto found = config.find(key);
+  return found ? found->boolean() : otherwise;
+}
+
+PerLayer per_layer(const JsonView& view, std::int64_t max) {
+  if (!view.value().is_array()) {
+    return {.value = view.integer(1, max)};
+  }
+  PerLayer result;
+  for (const JsonView& element : view.elements()) {
+    const std::int64_t value = element.integer(1, max);
+    result.varies = result.varies || (result.value != 0 && result.value != value);
+    result.value = std::max(result.value, value);
+  }
+  if (result.value == 0) {
+    view.fail("an empty list is not a number per layer");
+  }
+  return result;
+}
+
+std::optional<std::string> experts(const JsonView& config) {
+  const auto count = find_any(config, {"num_local_experts", "num_experts", "n_routed_experts",
+                                       "num_routed_experts", "moe_num_experts"});
+  if (!count) {
+    return std::nullopt;
+  }
+  const PerLayer number = per_layer(*count, most_vocab);
+  if (number.value == 1) {
+    return std::nullopt;
+  }
+  const auto top =
+      find_any(config, {"num_experts_per_tok", "num_activated_experts", "moe_topk", "moe_top_k"});
+  return top ? fmt::format("mixture of experts ({} experts, top {})", number.value,
+                           per_layer(*top, most_vocab).value)
+             : fmt::format("mixture of experts ({} experts)", number.value);
+}
+
+std::string not_costed_line(const std::vector<std::string>& reasons) {
+  if (reasons.empty()) {
+    return "";
+  }
+  if (reasons.size() == 1) {
+    return reasons.front() + " is not costed yet";
+  }
+  const auto last = reasons.end() - 1;
+  return fmt::format("{} and {} are not costed yet", fmt::join(reasons.begin(), last, ", "), *last);
+}
+
+}  // namespace model_keys
+
+namespace {
+
+/// A diffusion transformer has no vocabulary and names its heads in one of these ways.
+bool looks_like_diffusion(const JsonView& config) {
+  if (config.find("vocab_size")) {
+    return false;
+  }
+  return config.find("_class_name") || config.find("attention_head_dim") ||
+         config.find("heads_num") || (config.find("n_heads") && config.find("dim"));
+}
+
+/// The decoder of a multimodal checkpoint lies one level deeper.
+JsonView decoder_of(const JsonView& config) {
+  for (const std::string_view key : {"text_config", "llm_config", "language_config"}) {
+    if (const auto nested = config.find(key); nested && nested->value().is_object()) {
+      return *nested;
+    }
+  }
+  return config;
+}
+
+/// "…/Qwen2.5-7B/config.json" -> "Qwen2.5-7B".
+std::string name_of(const std::filesystem::path& file) {
+  const std::string folder = file.parent_path().filename().string();
+  return file.stem() == "config" && !folder.empty() ? folder : file.stem().string();
+}
+
+}  // namespace
+
+Model read_model(const Json& document, const std::string& file) {
+  const JsonView view(document, file);
+  if (!document.is_object()) {
+    view.fail("is not a model (an object with the keys of a config.json)");
+  }
+  Model model;
+  if (!view.find("format")) {
+    model.name = name_of(file);
+    if (looks_like_diffusion(view)) {
+      model_keys::read_diffusion(view, model);
+    } else {
+      model_keys::read_decoder(decoder_of(view), std::nullopt, view, model);
+    }
+    return model;
+  }
+  expect_format(view, "sp-plan/model");
+  view.allow_only({"format", "format_version", "name", "aliases", "kind", "nested_under", "config",
+                   "layer_types_count", "hybrid_override_pattern", "hybrid_override_pattern_count",
+                   "source", "note"});
+  model.name = view.at("name").string();
+  const JsonView kind = view.at("kind");
+  const JsonView config = view.at("config");
+  if (kind.string() == "llm") {
+    model_keys::read_decoder(decoder_of(config), view, config, model);
+  } else if (kind.string() == "dit") {
+    model_keys::read_diffusion(config, model);
+  } else {
+    kind.fail(fmt::format("'{}' is not 'llm' or 'dit'", kind.string()));
+  }
+  return model;
+}
+
+}  // namespace spp

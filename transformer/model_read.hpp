@@ -1,0 +1,54 @@
+// Inside of read_model: finding one quantity under the names that configs give it.
+#pragma once
+
+#include "base/json.hpp"
+#include "transformer/model.hpp"
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp::model_keys {
+
+using Names = std::initializer_list<std::string_view>;
+
+/// Largest values that are believed. Products of them (parameters, bytes of all states) stay below
+/// 2^63.
+constexpr std::int64_t most_layers = 10'000;
+constexpr std::int64_t most_heads = 4'096;
+constexpr std::int64_t most_head_dim = 2'048;
+constexpr std::int64_t most_width = std::int64_t{1} << 18;  // hidden
+constexpr std::int64_t most_ffn = std::int64_t{1} << 21;
+constexpr std::int64_t most_vocab = std::int64_t{1} << 26;
+constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
+
+/// The first of `names` that is there and not null.
+std::optional<JsonView> find_any(const JsonView& config, Names names);
+/// The same; missing is an error that lists the names.
+JsonView need_any(const JsonView& config, Names names);
+/// True if the key is there and true; `otherwise` if it is missing.
+bool flag(const JsonView& config, std::string_view key, bool otherwise = false);
+
+/// A count that may be one number for all layers, or a list with one for each.
+struct PerLayer {
+  std::int64_t value = 0;  // the largest
+  bool varies = false;
+};
+PerLayer per_layer(const JsonView& view, std::int64_t max);
+
+/// "mixture of experts (8 experts, top 2)", when there is more than one expert.
+std::optional<std::string> experts(const JsonView& config);
+
+/// Puts the reasons into one line, "A and B are not costed yet"; nothing for no reasons.
+std::string not_costed_line(const std::vector<std::string>& reasons);
+
+/// Fills what the kinds have in common and refuses heads that do not divide. A key that is missing
+/// in `config` is named by its first name.
+void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper,
+                  const JsonView& outer, Model& model);
+void read_diffusion(const JsonView& config, Model& model);
+
+}  // namespace spp::model_keys

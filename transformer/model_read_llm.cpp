@@ -1,0 +1,293 @@
+// Decoders. What a config leaves to the code of its model_type stands in the table of families;
+// what one equal layer cannot express becomes a reason not to cost the model.
+#include "base/error.hpp"
+#include "transformer/model_read.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace spp::model_keys {
+namespace {
+
+/// What a published config leaves to the code of its model_type.
+struct Family {
+  std::string_view model_type;
+  bool gated_mlp = true;
+  bool attention_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool norm_bias = false;
+  bool qk_norm = false;
+  bool tied = false;
+  bool learned_positions = false;
+};
+
+constexpr std::array families{
+    Family{.model_type = "llama"},
+    Family{.model_type = "mistral"},
+    Family{.model_type = "mixtral"},
+    Family{.model_type = "phi3"},
+    Family{.model_type = "seed_oss", .attention_bias = true},
+    Family{.model_type = "smollm3", .tied = true},
+    Family{.model_type = "qwen2", .attention_bias = true},
+    Family{.model_type = "qwen2_5_vl_text", .attention_bias = true},
+    Family{.model_type = "qwen2_vl_text", .attention_bias = true},
+    Family{.model_type = "qwen3", .qk_norm = true},
+    Family{.model_type = "qwen3_vl_text", .qk_norm = true},
+    Family{.model_type = "gemma", .tied = true},
+    Family{.model_type = "gpt2",
+           .gated_mlp = false,
+           .attention_bias = true,
+           .output_bias = true,
+           .mlp_bias = true,
+           .norm_bias = true,
+           .tied = true,
+           .learned_positions = true},
+    Family{.model_type = "gpt_neox",
+           .gated_mlp = false,
+           .attention_bias = true,
+           .output_bias = true,
+           .mlp_bias = true,
+           .norm_bias = true},
+    Family{.model_type = "starcoder2",
+           .gated_mlp = false,
+           .attention_bias = true,
+           .output_bias = true,
+           .mlp_bias = true,
+           .norm_bias = true,
+           .tied = true},
+    Family{.model_type = "nemotron", .gated_mlp = false, .norm_bias = true},
+};
+
+Family family_of(const JsonView& config, Model& model) {
+  const auto type = config.find("model_type");
+  const std::string name = type ? type->string() : "";
+  for (const Family& family : families) {
+    if (family.model_type == name) {
+      return family;
+    }
+  }
+  model.assumed.push_back(
+      name.empty() ? "layers like Llama's: gated MLP, RMSNorm, no biases (no model_type)"
+                   : fmt::format("layers like Llama's: gated MLP, RMSNorm, no biases (model_type "
+                                 "'{}' is not in the table)",
+                                 name));
+  return {};
+}
+
+/// How often each word occurs: "48 linear_attention, 16 full_attention".
+std::string counted(const std::map<std::string, std::int64_t>& words) {
+  std::vector<std::pair<std::int64_t, std::string>> order;
+  order.reserve(words.size());
+  for (const auto& [word, count] : words) {
+    order.emplace_back(-count, word);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<std::string> parts;
+  parts.reserve(order.size());
+  for (const auto& [count, word] : order) {
+    parts.push_back(fmt::format("{} {}", -count, word));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+/// Kinds of layers with their number, from a published list or from our wrapper's count.
+std::map<std::string, std::int64_t> layer_kinds(const JsonView& config,
+                                                const std::optional<JsonView>& wrapper) {
+  std::map<std::string, std::int64_t> kinds;
+  if (const auto list = find_any(config, {"layer_types", "layers_block_type"})) {
+    for (const JsonView& layer : list->elements()) {
+      ++kinds[layer.string()];
+    }
+  } else if (const auto count = wrapper ? wrapper->find("layer_types_count") : std::nullopt) {
+    if (!count->value().is_object()) {
+      count->fail("is not an object of kind: number of layers");
+    }
+    for (const auto& [kind, layers] : count->members()) {
+      kinds[kind] = layers.integer(1, most_layers);
+    }
+  }
+  return kinds;
+}
+
+/// One window for all layers; none if it is switched off or wider than the positions.
+std::optional<std::int64_t> active_window(const JsonView& config, const Model& model) {
+  const auto window = config.find("sliding_window");
+  if (!window || window->value() == 0) {
+    return std::nullopt;
+  }
+  const auto type = config.find("model_type");
+  const bool off_by_default =
+      type && type->string().starts_with("qwen");  // Qwen2Config, Qwen3Config
+  if (!flag(config, "use_sliding_window", !off_by_default)) {
+    return std::nullopt;
+  }
+  const std::int64_t tokens = window->integer(1, most_tokens);
+  if (model.max_positions > 0 && tokens >= model.max_positions) {
+    return std::nullopt;
+  }
+  return tokens;
+}
+
+void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper,
+                  const Model& model, std::vector<std::string>& reasons) {
+  auto pattern = config.find("hybrid_override_pattern");
+  if (!pattern && wrapper) {
+    pattern = wrapper->find("hybrid_override_pattern");
+  }
+  const auto kinds = layer_kinds(config, wrapper);
+  if (pattern) {
+    std::map<std::string, std::int64_t> letters;
+    for (const char c : pattern->string()) {
+      ++letters[c == 'M'   ? "Mamba"
+                : c == '*' ? "attention"
+                : c == '-' ? "MLP"
+                : c == 'E' ? "expert"
+                           : "other"];
+    }
+    reasons.push_back(fmt::format("a mix of layers ({})", counted(letters)));
+  } else if (kinds.size() > 1 || (kinds.size() == 1 && !kinds.contains("full_attention") &&
+                                  !kinds.contains("attention"))) {
+    reasons.push_back(fmt::format("a mix of layers ({})", counted(kinds)));
+  } else if (const auto interval = config.find("full_attention_interval");
+             interval && interval->integer(1, most_layers) > 1) {
+    reasons.push_back(fmt::format("a mix of layers (full attention every {} layers)",
+                                  interval->integer(1, most_layers)));
+  } else if (find_any(config, {"ssm_state_size", "mamba_num_heads", "mamba_d_state",
+                               "attn_layer_period", "block_configs"})) {
+    reasons.emplace_back("a mix of layers (state-space or one by one)");
+  } else if (kinds.empty()) {
+    if (const auto window = active_window(config, model)) {
+      reasons.push_back(fmt::format("a sliding window ({} tokens)", *window));
+    }
+  }
+  if (const auto chunk = config.find("attention_chunk_size")) {
+    reasons.push_back(fmt::format("chunked attention ({} tokens)", chunk->integer(1, most_tokens)));
+  }
+  if (const auto topk = config.find("index_topk")) {
+    reasons.push_back(
+        fmt::format("sparse attention (index_topk {})", topk->integer(1, most_tokens)));
+  }
+}
+
+/// Everything that one equal layer cannot express.
+std::vector<std::string> reasons_against(const JsonView& config,
+                                         const std::optional<JsonView>& wrapper, const Model& model,
+                                         bool varying) {
+  std::vector<std::string> reasons;
+  if (const auto rank = config.find("kv_lora_rank")) {
+    reasons.push_back(
+        fmt::format("multi-head latent attention (kv_lora_rank {})", rank->integer(1, most_width)));
+  }
+  if (auto text = experts(config)) {
+    reasons.push_back(std::move(*text));
+  }
+  mixed_layers(config, wrapper, model, reasons);
+  if (varying || find_any(config, {"num_global_key_value_heads", "global_head_dim"})) {
+    reasons.emplace_back("attention of different shape from layer to layer");
+  }
+  if (flag(config, "is_encoder_decoder")) {
+    reasons.emplace_back("an encoder with a decoder");
+  }
+  return reasons;
+}
+
+void read_heads(const JsonView& config, Model& model, bool& varying) {
+  const JsonView heads =
+      need_any(config, {"num_attention_heads", "n_head", "n_heads", "num_heads"});
+  const PerLayer q = per_layer(heads, most_heads);
+  model.q_heads = static_cast<int>(q.value);
+  model.kv_heads = model.q_heads;
+  varying = varying || q.varies;
+  const auto kv = find_any(config, {"num_key_value_heads", "n_kv_heads", "num_kv_heads"});
+  if (kv) {
+    const PerLayer number = per_layer(*kv, most_heads);
+    model.kv_heads = static_cast<int>(number.value);
+    varying = varying || number.varies;
+  } else if (flag(config, "multi_query")) {
+    model.kv_heads = 1;
+  }
+  if (!varying && model.q_heads % model.kv_heads != 0) {
+    (kv ? *kv : heads)
+        .fail(fmt::format("{} key/value heads do not divide {} attention heads", model.kv_heads,
+                          model.q_heads));
+  }
+  if (const auto dim = config.find("head_dim")) {
+    model.head_dim = static_cast<int>(dim->integer(1, most_head_dim));
+  } else if (const auto rope = config.find("qk_rope_head_dim");
+             rope && config.find("qk_nope_head_dim")) {
+    model.head_dim = static_cast<int>(rope->integer(1, most_head_dim) +
+                                      config.at("qk_nope_head_dim").integer(1, most_head_dim));
+  } else if (model.hidden % model.q_heads != 0) {
+    heads.fail(fmt::format("{} heads do not divide the hidden size {}, and there is no head_dim",
+                           model.q_heads, model.hidden));
+  } else {
+    model.head_dim = static_cast<int>(model.hidden / model.q_heads);
+  }
+}
+
+void read_mlp(const JsonView& config, Model& model, bool& varying) {
+  if (const auto ffn =
+          find_any(config, {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"})) {
+    const PerLayer width = per_layer(*ffn, most_ffn);
+    model.ffn = width.value;
+    varying = varying || width.varies;
+  } else if (const auto moe = config.find("moe_intermediate_size")) {
+    model.ffn = moe->integer(1, most_ffn);
+  } else if (config.find("n_embd")) {  // GPT-2's own rule for a missing n_inner
+    model.ffn = 4 * model.hidden;
+    model.assumed.emplace_back("MLP width 4 x hidden (no n_inner)");
+  } else {
+    (void)need_any(config, {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"});
+  }
+}
+
+}  // namespace
+
+void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper,
+                  const JsonView& outer, Model& model) {
+  const Family family = family_of(config, model);
+  bool varying = false;
+  model.kind = ModelKind::llm;
+  model.mask = {.kind = MaskKind::causal};
+  model.hidden = need_any(config, {"hidden_size", "n_embd", "d_model"}).integer(1, most_width);
+  model.layers = need_any(config, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"})
+                     .integer(1, most_layers);
+  model.vocab = need_any(config, {"vocab_size", "n_vocab"}).integer(1, most_vocab);
+  if (const auto positions =
+          find_any(config, {"max_position_embeddings", "n_positions", "max_sequence_length"})) {
+    model.max_positions = positions->integer(1, most_tokens);
+  }
+  read_heads(config, model, varying);
+  read_mlp(config, model, varying);
+
+  model.gated_mlp = family.gated_mlp;
+  model.attention_bias = flag(config, "attention_bias", family.attention_bias);
+  // Llama's attention_bias means all four projections; Qwen2 has it on Q, K and V only.
+  model.output_bias =
+      flag(config, "attention_out_bias",
+           family.attention_bias ? family.output_bias : flag(config, "attention_bias"));
+  model.mlp_bias = flag(config, "mlp_bias", family.mlp_bias);
+  model.norm_bias = family.norm_bias;
+  model.qk_norm = family.qk_norm;
+  if (const auto tied = config.find("tie_word_embeddings") ? config.find("tie_word_embeddings")
+                                                           : outer.find("tie_word_embeddings")) {
+    model.tied_embeddings = tied->boolean();
+  } else {
+    model.tied_embeddings = family.tied;
+    model.assumed.push_back(
+        fmt::format("{} embeddings (no tie_word_embeddings)", family.tied ? "tied" : "untied"));
+  }
+  if (family.learned_positions) {
+    model.extra_parameters = model.max_positions * model.hidden;
+  }
+  model.not_costed = not_costed_line(reasons_against(config, wrapper, model, varying));
+  if (!model.not_costed.empty()) {
+    model.assumed.clear();  // nothing is computed from it
+  }
+}
+
+}  // namespace spp::model_keys
