@@ -131,9 +131,8 @@ Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
     }
     return time;
   }
-  return request_.stack != nullptr
-             ? time * traffic_factor(*request_.stack, plan.layout, kernel)
-             : time;
+  return request_.stack != nullptr ? time * traffic_factor(*request_.stack, plan.layout, kernel)
+                                   : time;
 }
 
 sim::SimulationCosts Evaluator::costs_of(const SequencePlan& plan, Phase phase) const {

@@ -1,5 +1,7 @@
 // sp-plan calibrate: measures this machine with the runtime's own transports and kernels, and
 // writes the profile that --profile reads; or reads what NCCL's tests measured.
+#include "runtime/calibrate/calibrate.hpp"
+
 #include "base/error.hpp"
 #include "base/parse.hpp"
 #include "base/version.hpp"

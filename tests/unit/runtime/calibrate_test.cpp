@@ -1,10 +1,13 @@
 // What a calibration measures, and that what a short one measures can be read and planned with.
+#include "runtime/calibrate/calibrate.hpp"
+
 #include "calibrate/profile.hpp"
 #include "cli/calibration_blocks.hpp"
 #include "machine/kernel_cost.hpp"
 #include "machine/profile.hpp"
 #include "planner/plan.hpp"
 #include "runtime/calibrate/pace.hpp"
+#include "runtime/calibrate/probes.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/patience.hpp"
 

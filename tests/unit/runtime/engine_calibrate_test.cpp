@@ -17,7 +17,7 @@ const AttentionBackend& reference() { return attention_kernels::by_name("referen
 Calibration calibrate_engine(CalibrationRequest request) {
   HostEngines engines(&reference());
   request.engines = &engines;
-  return calibrate(request);
+  return runtime::calibrate(request);
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ TEST_CASE("what engines are timed with is what the host is timed with") {
   request.largest_message = 1 << 16;  // the host's `cpu` series wants larger messages
   const Calibration of_engine = calibrate_engine(request);
   request.kernels = &reference();
-  const Calibration of_host = calibrate(request);
+  const Calibration of_host = runtime::calibrate(request);
   for (const std::string& suite : request.suites) {
     CHECK(labels_of(of_engine, suite) == labels_of(of_host, suite));
   }
