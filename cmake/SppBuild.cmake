@@ -16,14 +16,16 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}")
 set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)  # target all_verify_interface_header_sets: headers alone
 
-# Headers and templates (JSON above all) cost more than the code that uses them: compiled eight at a
-# time, files of a target take little more than a third of the time. Files whose local names meet those
+# Headers and templates (JSON above all) cost more than the code that uses them. So those that nearly
+# every file includes are parsed once for all targets of a kind (spp_precompiled), and the files of a
+# target are compiled eight at a time, which takes little more than a third of the time. Files whose local names meet those
 # of their neighbours are compiled alone (spp_alone); so are a registry's entries, whose local names
 # are alike on purpose. Switch it off to work on a few files, and for tools that read
 # compile_commands.json (scripts/lint).
 option(SPP_UNITY "Compile the files of a target several at a time" ON)
 set(CMAKE_UNITY_BUILD ${SPP_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+option(SPP_PRECOMPILED "Parse the headers of other packages once" ON)
 
 find_program(SPP_CCACHE ccache)
 if(SPP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -53,6 +55,39 @@ function(spp_warnings target)
     # g++ 12 sees overlaps in std::string's operator+ that are not there (GCC bug 105651).
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
   endif()
+endfunction()
+
+# spp_precompiled(target [tests]): headers of other packages that nearly every file of ours includes,
+# parsed once for libraries and once for what is linked to Catch2. A file still includes what it uses:
+# target all_verify_interface_header_sets and scripts/lint compile without this.
+function(spp_precompiled target)
+  if(NOT SPP_PRECOMPILED)
+    return()
+  endif()
+  set(kind headers)
+  set(packages fmt::fmt nlohmann_json::nlohmann_json)
+  set(headers <algorithm> <array> <chrono> <cmath> <cstdint> <filesystem> <functional> <limits> <map> <memory>
+    <optional> <set> <span> <sstream> <string> <string_view> <utility> <variant> <vector> <fmt/format.h>
+    <nlohmann/json.hpp>)
+  if("tests" IN_LIST ARGN)
+    set(kind test_headers)
+    list(APPEND packages Catch2::Catch2)
+    list(APPEND headers "${PROJECT_SOURCE_DIR}/tests/support/catch.hpp")
+  endif()
+  if(NOT TARGET spp_${kind})
+    file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/${kind}.cpp" CONTENT "// Compiled for its headers alone.\n")
+    add_library(spp_${kind} OBJECT "${PROJECT_BINARY_DIR}/${kind}.cpp")
+    target_link_libraries(spp_${kind} PRIVATE ${packages})
+    if(kind STREQUAL "headers")
+      set_target_properties(spp_${kind} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    else()
+      target_compile_definitions(spp_${kind} PRIVATE SPP_CATCH2_VERSION=${SPP_CATCH2_VERSION})
+      target_include_directories(spp_${kind} PRIVATE "${PROJECT_SOURCE_DIR}")
+    endif()
+    spp_warnings(spp_${kind})  # -Wpedantic defines a macro
+    target_precompile_headers(spp_${kind} PRIVATE ${headers})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM spp_${kind})
 endfunction()
 
 # One line of the summary: spp_summary("fmt" "9.1.0").

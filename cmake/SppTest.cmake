@@ -12,6 +12,7 @@ if(NOT Catch2_FOUND OR Catch2_VERSION VERSION_LESS 2.13)
   return()
 endif()
 spp_summary("Catch2" "${Catch2_VERSION}")
+string(REGEX MATCH "^[0-9]+" SPP_CATCH2_VERSION "${Catch2_VERSION}")  # tests/support/catch.hpp
 
 # How much longer anything may take in this build than in an optimised one: time-outs of tests, and
 # what tests wait for inside (tests/support/patience.hpp, PATIENCE of tests/mpi).
@@ -40,6 +41,7 @@ function(spp_test)
   list(TRANSFORM arg_DEPENDS PREPEND "spp::")
   target_link_libraries(${target} PRIVATE spp_test_support ${arg_DEPENDS} ${arg_LINK})
   spp_warnings(${target})
+  spp_precompiled(${target} tests)
 
   add_test(NAME ${arg_NAME} COMMAND ${target} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   if(NOT arg_TIMEOUT)

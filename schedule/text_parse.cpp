@@ -18,7 +18,7 @@ using text::BufferIds;
 using text::Context;
 using text::FieldReader;
 using text::pick;
-using text::quoted;
+using text::in_quotes;
 using text::Word;
 
 constexpr double most_bytes = 1.0e18;  // of one rank's buffers: below 2^63
@@ -149,7 +149,7 @@ class Parser {
     header_line("sp-plan/schedule");
     expect_words(2, "sp-plan/schedule 1.0");
     if (words_[1] != "1" && !words_[1].starts_with("1.")) {
-      fail("version {} cannot be read, expected 1.x", quoted(words_[1]));
+      fail("version {} cannot be read, expected 1.x", in_quotes(words_[1]));
     }
     header_line("problem");
     header_fields(schedule_.problem);
@@ -172,7 +172,7 @@ class Parser {
       throw InputError(file_, fmt::format("ends before the line '{} …'", word));
     }
     if (words_[0] != word) {
-      fail("expected the line '{} …', not {}", word, quoted(words_[0]));
+      fail("expected the line '{} …', not {}", word, in_quotes(words_[0]));
     }
   }
 
@@ -224,7 +224,7 @@ class Parser {
       const std::string name(words_[i]);
       if (!text::is_name(name) ||
           std::ranges::find(schedule_.streams, name) != schedule_.streams.end()) {
-        fail("{} is no name for a stream, or stands twice", quoted(name));
+        fail("{} is no name for a stream, or stands twice", in_quotes(name));
       }
       schedule_.streams.push_back(name);
     }
@@ -234,7 +234,7 @@ class Parser {
     const std::vector<std::string> known{"none", "ulysses", "ring"};
     for (std::size_t i = 1; i < words_.size(); ++i) {
       if (std::ranges::find(known, words_[i]) == known.end()) {
-        fail("unknown symmetry {}{}", quoted(words_[i]), did_you_mean(words_[i], known));
+        fail("unknown symmetry {}{}", in_quotes(words_[i]), did_you_mean(words_[i], known));
       }
       schedule_.symmetry.ulysses |= words_[i] == "ulysses";
       schedule_.symmetry.ring |= words_[i] == "ring";
@@ -248,7 +248,7 @@ class Parser {
     if (word == "rank") {
       begin_rank();
     } else if (!rank_.valid()) {
-      fail("expected the line 'rank 0', not {}", quoted(word));
+      fail("expected the line 'rank 0', not {}", in_quotes(word));
     } else if (word == "buffer") {
       buffer();
     } else if (word == "iteration") {
@@ -325,7 +325,7 @@ class Parser {
 
   void declare(Buffer b) {
     if (!text::is_name(b.name)) {
-      fail("{} is no name for a buffer", quoted(b.name));
+      fail("{} is no name for a buffer", in_quotes(b.name));
     }
     const Problem& p = schedule_.problem;
     bytes_ += static_cast<double>(p.batch) * static_cast<double>(b.tokens) * b.heads * p.head_dim *
@@ -334,7 +334,7 @@ class Parser {
       fail("buffers of {:.3g} bytes are too large (below {:.0g})", bytes_, most_bytes);
     }
     if (!ids_.emplace(words_[1], BufferId(program_.buffers.size())).second) {
-      fail("buffer {} stands twice", quoted(words_[1]));
+      fail("buffer {} stands twice", in_quotes(words_[1]));
     }
     program_.buffers.push_back(std::move(b));
   }
@@ -351,7 +351,7 @@ class Parser {
   void iteration() {
     expect_words(4, "iteration I of N");
     if (words_[2] != "of") {
-      fail("expected 'iteration I of N', not {}", quoted(words_[2]));
+      fail("expected 'iteration I of N', not {}", in_quotes(words_[2]));
     }
     const std::int64_t trips = number(3, 2, std::int64_t{1} << 40);
     if (trips_ == 0) {
@@ -387,7 +387,7 @@ class Parser {
     } else {
       const std::vector<std::string> known{"rank", "buffer", "iteration", "end",
                                            schedule_.streams.front() + ":"};
-      fail("unknown line {}{}", quoted(words_[0]), did_you_mean(words_[0], known));
+      fail("unknown line {}{}", in_quotes(words_[0]), did_you_mean(words_[0], known));
     }
     if (words_.size() < 2) {
       fail("expected 'STREAM: OP field=value …'");
@@ -396,7 +396,7 @@ class Parser {
     FieldReader reader(fields_from(2), where_, context);
     if (!read_body(words_[1], reader, op.body)) {
       const std::vector<std::string> known(op_names().begin(), op_names().end());
-      fail("unknown op {}{}", quoted(words_[1]), did_you_mean(words_[1], known));
+      fail("unknown op {}{}", in_quotes(words_[1]), did_you_mean(words_[1], known));
     }
     reader.finish();
     stage_.ops.push_back(std::move(op));
@@ -405,7 +405,7 @@ class Parser {
   [[nodiscard]] StreamId stream(std::string_view name) const {
     const auto it = std::ranges::find(schedule_.streams, name);
     if (it == schedule_.streams.end()) {
-      fail("unknown stream {}{}", quoted(name), did_you_mean(name, schedule_.streams));
+      fail("unknown stream {}{}", in_quotes(name), did_you_mean(name, schedule_.streams));
     }
     return StreamId(static_cast<std::size_t>(it - schedule_.streams.begin()));
   }

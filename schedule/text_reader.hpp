@@ -23,7 +23,7 @@ struct Word {
   bool used = false;
 };
 
-inline std::string quoted(std::string_view word) {
+inline std::string in_quotes(std::string_view word) {
   constexpr std::size_t longest = 60;
   return word.size() > longest ? fmt::format("'{}…'", word.substr(0, longest))
                                : fmt::format("'{}'", word);
@@ -40,7 +40,7 @@ E pick(std::string_view name, std::initializer_list<E> values, std::string_view 
     names.emplace_back(to_string(value));
   }
   throw InputError(where,
-                   fmt::format("unknown value {}{}", quoted(name), did_you_mean(name, names)));
+                   fmt::format("unknown value {}{}", in_quotes(name), did_you_mean(name, names)));
 }
 
 using BufferIds = std::unordered_map<std::string_view, BufferId>;
@@ -66,7 +66,7 @@ class FieldReader {
       const auto names = split(word->value, ',');
       constexpr std::size_t most = 8;  // of a BufferList
       if (names.size() > most) {
-        fail("{} names more than {} buffers", quoted(word->value), most);
+        fail("{} names more than {} buffers", in_quotes(word->value), most);
       }
       for (const std::string_view name : names) {
         list.push_back(buffer(name));
@@ -100,7 +100,7 @@ class FieldReader {
     const auto [first, rest] = pair_of(key, value);
     const auto slash = split(rest, '/');
     if (slash.size() > 2) {
-      fail("{} is not a rank group first:size[/stride]", quoted(value));
+      fail("{} is not a rank group first:size[/stride]", in_quotes(value));
     }
     group.first = static_cast<int>(number(first, 0, context_.ranks - 1));
     group.size = static_cast<int>(number(slash[0], 1, context_.ranks));
@@ -146,7 +146,7 @@ class FieldReader {
   void operator()(std::string_view key, std::string& v) {
     v = get(key);
     if (!is_name(v)) {
-      fail("{}={} is no name", key, quoted(v));
+      fail("{}={} is no name", key, in_quotes(v));
     }
   }
 
@@ -157,9 +157,9 @@ class FieldReader {
         const auto known = std::ranges::find(asked_, word.key);
         if (known != asked_.end()) {
           fail("{} stands twice, or is a flag with a value or a field without one",
-               quoted(word.key));
+               in_quotes(word.key));
         }
-        fail("unknown field {}{}", quoted(word.key), did_you_mean(word.key, asked_));
+        fail("unknown field {}{}", in_quotes(word.key), did_you_mean(word.key, asked_));
       }
     }
   }
@@ -181,7 +181,7 @@ class FieldReader {
       for (const Word& other : words_) {
         const std::vector<std::string> expected{std::string(key)};
         if (!other.used && !nearest_name(other.key, expected).empty()) {
-          fail("'{}=' is missing (did you mean it by {}?)", key, quoted(other.key));
+          fail("'{}=' is missing (did you mean it by {}?)", key, in_quotes(other.key));
         }
       }
       fail("'{}=' is missing", key);
@@ -195,7 +195,7 @@ class FieldReader {
                                                         std::string_view value) const {
     const auto pieces = split(value, ':');
     if (pieces.size() != 2) {
-      fail("{}={} is not first:count", key, quoted(value));
+      fail("{}={} is not first:count", key, in_quotes(value));
     }
     return {pieces[0], pieces[1]};
   }
@@ -207,7 +207,7 @@ class FieldReader {
       for (std::size_t i = 0; i < std::min(shown, context_.buffers.size()); ++i) {
         names.push_back(context_.buffers[i].name);
       }
-      fail("rank {} has no buffer {}{}", context_.rank.value, quoted(name),
+      fail("rank {} has no buffer {}{}", context_.rank.value, in_quotes(name),
            did_you_mean(name, names));
     }
     return it->second;
