@@ -25,6 +25,9 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(SPP_TEST_PATIENCE 4)
 endif()
 
+add_custom_target(tests_unit)
+add_custom_target(tests_cli)
+
 # spp_test_timeout(300 unit.base …): seconds in an optimised build. For every add_test of ours.
 function(spp_test_timeout seconds)
   math(EXPR seconds "${seconds} * ${SPP_TEST_PATIENCE}")
@@ -48,11 +51,13 @@ function(spp_test)
     set(arg_TIMEOUT 300)
   endif()
   set_tests_properties(${arg_NAME} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}")
-  foreach(label IN LISTS arg_LABELS)  # target tests_unit: what the tests of label unit run
-    if(NOT TARGET tests_${label})
-      add_custom_target(tests_${label})
+  # Targets tests_unit and tests_cli: what the tests of these labels run; no part of `all`, since
+  # scripts/test runs them sanitized, in a build of their own.
+  foreach(label IN ITEMS unit cli)
+    if(label IN_LIST arg_LABELS)
+      set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+      add_dependencies(tests_${label} ${target})
     endif()
-    add_dependencies(tests_${label} ${target})
   endforeach()
   spp_test_timeout(${arg_TIMEOUT} ${arg_NAME})
 endfunction()

@@ -55,8 +55,8 @@ compiler_of() {
   fi
 }
 
-# build_preset PRESET [TARGET...]: configures when needed and builds, saying nothing unless it fails or
-# takes long. All on stderr. One at a time for each preset.
+# build_preset PRESET [TARGET...]: configures when needed and builds (the preset's own targets if none is
+# named), saying nothing unless it fails or takes long. All on stderr. One at a time for each preset.
 build_preset() {
   local preset=$1 folder="build/$1" log compiler
   shift
@@ -72,7 +72,7 @@ build_preset() {
       cmake --preset "$preset" --fresh ${compiler:+"-DCMAKE_CXX_COMPILER=$compiler"} >"$log" 2>&1 ||
         { cat "$log" >&2; exit 1; }
     fi
-    cmake --build --preset "$preset" -j "$(nproc)" --target "${@:-all}" >"$log" 2>&1 ||
+    cmake --build --preset "$preset" -j "$(nproc)" ${1:+--target "$@"} >"$log" 2>&1 ||
       { cat "$log" >&2; exit 1; }
   ) 9>"$folder/.lock" || die "the build failed (preset $preset)"
 }
