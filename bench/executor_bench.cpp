@@ -40,7 +40,6 @@ class Spin : public runtime::AttentionKernels {
 /// `ops` kernels, each followed by a message to oneself on another stream that the next one needs.
 Schedule chain(std::int64_t ops) {
   Schedule s;
-  s.plan = {.strategy = "ring", .ulysses = 1, .ring = 1};
   s.problem = {.seq = 16,
                .batch = 1,
                .q_heads = 1,
@@ -49,10 +48,9 @@ Schedule chain(std::int64_t ops) {
                .mask = {.kind = MaskKind::full},
                .dtype = DType::fp32};
   s.requested = s.problem;
-  s.mesh = Mesh(s.plan);
   s.streams = {"compute", "ring"};
-  s.program = [ops, problem = s.problem, mesh = s.mesh](Rank rank) {
-    ProgramBuilder b(problem, mesh, rank);
+  s.program = [ops, problem = s.problem](Rank rank) {
+    ProgramBuilder b(problem, rank);
     const TokenSet all({.begin = 0, .count = problem.seq});
     const HeadRange head{.begin = 0, .end = 1};
     const BufferId q = b.input("q", Tensor::q, all, head);

@@ -66,15 +66,13 @@ BoundModel::Geometry BoundModel::geometry(const RankGroup& group, RankOrder orde
 }
 
 BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& plan,
-                                      const Mesh& mesh) const {
+                                      const AttentionMesh& mesh) const {
   // An all-reduce has no rates of its own; switches may carry half of what rings do.
   const bool reduces_all = t.kind == CommKind::all_reduce;
   const auto kind = static_cast<std::size_t>(reduces_all ? CommKind::reduce_scatter : t.kind);
   const double bytes = t.total.as_double() / plan.ranks() / (reduces_all ? 2 : 1);
   const Rank first(0);
-  RankGroup group = t.axis == Axis::ulysses ? mesh.ulysses_group(first)
-                    : t.axis == Axis::team  ? mesh.team_group(first)
-                                            : mesh.ring_group(first);
+  RankGroup group = mesh.group(first, t.axis);
   group.stride *= t.stride;
   if (plan.team == 1) {
     group.size = t.group_size;
@@ -149,7 +147,7 @@ double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& pl
 
 double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& plan, Phase phase,
                                   const Walk& walk) const {
-  const Mesh mesh(plan);
+  const AttentionMesh mesh(plan);
   double all_to_all = 0;
   double gathers = 0;
   double beside = 0;  // the part of gathers and scatters that exchange and return overlap with

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "machine/kernel_cost.hpp"
+#include "parallel/attention/attention_mesh.hpp"
 #include "parallel/attention/closed_form.hpp"
 #include "sim/cluster.hpp"
 
@@ -59,7 +60,7 @@ class BoundModel {
     double shared = 0;   // of its bytes, on a link used to capacity
   };
   [[nodiscard]] TermTime term(const CommTerm& term, const SequencePlan& plan,
-                              const Mesh& mesh) const;
+                              const AttentionMesh& mesh) const;
 
   struct Scoped {
     std::array<double, comm_kinds> rate{};     // bytes per second, best at any size

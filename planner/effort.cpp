@@ -35,7 +35,7 @@ double Evaluator::least_ops(const SequencePlan& plan, const Strategy& strategy) 
     if (needs(phase)) {
       const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
       const Demand all = demand_of(schedule);
-      const bool folds = schedule.symmetry.ulysses || schedule.symmetry.ring;
+      const bool folds = !schedule.symmetry.empty();
       ops += folds ? all.ops_of_rank() : all.ops;
     }
   }

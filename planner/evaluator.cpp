@@ -192,19 +192,19 @@ double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy
                               Phase phase) const {
   const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
   const ClosedForm form = strategy.closed_form(request_.problem, plan, phase, request_.build);
-  const Mesh& mesh = schedule.mesh;
+  const AttentionMesh mesh(plan);
   // Under a causal mask the last chunk has most work; of uneven heads the first part has most.
   const int member = mesh.team() - 1;
   const Rank first = mesh.rank({.ulysses = 0, .member = member, .position = 0, .group = member});
   const Rank last =
       mesh.rank({.ulysses = 0, .member = member, .position = mesh.sub_ring() - 1, .group = member});
-  return std::max(bounds_.attention_call(form, plan, phase, walk(schedule, first)),
-                  bounds_.attention_call(form, plan, phase, walk(schedule, last)));
+  return std::max(bounds_.attention_call(form, plan, phase, walk(schedule, plan, first)),
+                  bounds_.attention_call(form, plan, phase, walk(schedule, plan, last)));
 }
 
-BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
-  const sim::Placement placement(*request_.cluster, schedule.plan.ranks(),
-                                 schedule.plan.rank_order);
+BoundModel::Walk Evaluator::walk(const Schedule& schedule, const SequencePlan& plan,
+                                 Rank rank) const {
+  const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
   ProgramCursor cursor(schedule.program(rank));
   const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = rank};
   BoundModel::Walk walk;
@@ -236,11 +236,11 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
         sms_between += seconds * costs_.sm_share.at(static_cast<std::size_t>(lowered.scope));
       }
       last_exchange = seconds;
-      if (schedule.plan.team > 1 && std::exchange(first_exchange, false)) {
+      if (plan.team > 1 && std::exchange(first_exchange, false)) {
         walk.exchange = seconds;
       }
     } else {
-      const double seconds = kernel(std::get<Kernel>(op->body), shapes, schedule.plan).count();
+      const double seconds = kernel(std::get<Kernel>(op->body), shapes, plan).count();
       walk.kernels += seconds;
       if (is_attention(kind_of(op->body))) {
         walk.core += between + seconds;  // what stands between two attention kernels is core, too
@@ -251,7 +251,7 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, Rank rank) const {
       }
     }
   }
-  if (schedule.plan.team > 1 && schedule.phase == Phase::backward) {
+  if (plan.team > 1 && schedule.phase == Phase::backward) {
     walk.exchange += last_exchange;  // the return
   }
   return walk;
@@ -368,12 +368,12 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
     findings.overlap.at(index(phase)) = memory_of_overlap(schedule, *folding);
   }
   if (simulation.complete && kernels_.measured()) {
-    findings.measured.at(index(phase)) = measured_times(schedule, simulation);
+    findings.measured.at(index(phase)) = measured_times(schedule, plan, simulation);
   }
   return simulation;
 }
 
-MeasuredTimes Evaluator::measured_times(const Schedule& schedule,
+MeasuredTimes Evaluator::measured_times(const Schedule& schedule, const SequencePlan& plan,
                                         const sim::Simulation& simulation) const {
   MeasuredTimes times;
   double alone = 0;  // all attention kernels
@@ -386,7 +386,7 @@ MeasuredTimes Evaluator::measured_times(const Schedule& schedule,
     if (!shape) {
       continue;
     }
-    const double seconds = kernel(*work, shapes, schedule.plan).count();
+    const double seconds = kernel(*work, shapes, plan).count();
     alone += seconds;
     const AttentionKey block = key_of(*shape);
     if (const auto error = kernels_.standard_error(block)) {

@@ -77,7 +77,8 @@ class Evaluator {
   [[nodiscard]] double whole_step(double attention_call) const;
   [[nodiscard]] double walked_call(const SequencePlan& plan, const Strategy& strategy,
                                    Phase phase) const;
-  [[nodiscard]] BoundModel::Walk walk(const Schedule& schedule, Rank rank) const;
+  [[nodiscard]] BoundModel::Walk walk(const Schedule& schedule, const SequencePlan& plan,
+                                      Rank rank) const;
   [[nodiscard]] bool with_model() const {
     return request_.phase == StepPhase::prefill || request_.phase == StepPhase::train;
   }
@@ -116,7 +117,7 @@ class Evaluator {
                      const MeasuredTimes& measured, double times) const;
   /// The attention component of a simulation, by measured block: the critical rank's kernels,
   /// all stretched alike where ranks share a core.
-  [[nodiscard]] MeasuredTimes measured_times(const Schedule& schedule,
+  [[nodiscard]] MeasuredTimes measured_times(const Schedule& schedule, const SequencePlan& plan,
                                              const sim::Simulation& simulation) const;
   [[nodiscard]] std::string bound_by(const Evaluation& evaluation) const;
   [[nodiscard]] sim::Simulation run(const SequencePlan& plan, const Strategy& strategy, Phase phase,

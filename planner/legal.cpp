@@ -1,4 +1,5 @@
 // Which plans are legal: the enumeration behind plan(), and the plan that given choices describe.
+#include "parallel/attention/attention_mesh.hpp"
 #include "planner/plan.hpp"
 
 #include <algorithm>
@@ -221,12 +222,10 @@ SequencePlan default_plan(const Request& request) {
 }
 
 std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis) {
-  const Mesh mesh(plan);
+  const AttentionMesh mesh(plan);
   std::vector<std::vector<int>> result;
   for (int r = 0; r < mesh.size(); ++r) {
-    const RankGroup group = axis == Axis::ulysses ? mesh.ulysses_group(Rank(r))
-                            : axis == Axis::team  ? mesh.team_group(Rank(r))
-                                                  : mesh.ring_group(Rank(r));
+    const RankGroup group = mesh.group(Rank(r), axis);
     if (group.first == r) {
       std::vector<int>& members = result.emplace_back();
       for (int i = 0; i < group.size; ++i) {

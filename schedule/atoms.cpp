@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 namespace spp {
 namespace {
@@ -13,6 +14,19 @@ const AtomSet nothing;
 bool lies_in(const TokenRange& atom, const TokenRange& range) {
   return range.contains(atom.begin) && range.contains(atom.last()) &&
          (atom.count == 1 || atom.stride % range.stride == 0);
+}
+
+/// `range`, cut where it crosses a multiple of `grain` (0: whole), into `pieces`. What crosses more
+/// than one is made up of others.
+void cut(const TokenRange& range, std::int64_t grain, std::set<TokenRange>& pieces) {
+  const bool can = grain > 0 && range.stride == 1;
+  const std::int64_t first = can ? grain - range.begin % grain : range.count;
+  if (range.count <= first || range.count - first > grain) {
+    pieces.insert(range);
+    return;
+  }
+  pieces.insert({.begin = range.begin, .count = first});
+  pieces.insert({.begin = range.begin + first, .count = range.count - first});
 }
 
 std::string text_of(HeadRange heads, bool kv) {
@@ -81,41 +95,45 @@ void AtomSet::trim() {
   }
 }
 
-AtomGrid::AtomGrid(const Schedule& schedule) {
-  cut_tokens(schedule);
-  cut_heads(schedule);
+AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles) {
+  cut_tokens(schedule, tiles);
+  cut_heads(schedule.grain.heads);
   allow_pairs(schedule.problem.mask);
 }
 
-void AtomGrid::cut_tokens(const Schedule& schedule) {
-  const SequencePlan& plan = schedule.plan;
-  const std::int64_t chunk = plan.layout == Layout::zigzag
-                                 ? schedule.problem.seq / (2 * std::int64_t{schedule.mesh.teams()})
-                                 : schedule.problem.seq;
-  std::int64_t total = 0;
-  for (int r = 0; r < schedule.mesh.size(); ++r) {
-    const TokenSet home = home_tokens(schedule.problem, plan.layout, schedule.mesh, Rank(r));
-    for (TokenRange rest : home.ranges()) {
-      total += rest.count;
-      while (rest.count > 0) {
-        const std::int64_t room = rest.stride == 1 ? chunk - rest.begin % chunk : rest.count;
-        const std::int64_t take = std::min(rest.count, room);
-        tokens_.push_back({.begin = rest.begin, .count = take, .stride = rest.stride});
-        rest.begin = rest.at(take);
-        rest.count -= take;
+void AtomGrid::cut_tokens(const Schedule& schedule,
+                          std::span<const std::span<const Buffer>> tiles) {
+  std::set<TokenRange> ranges;
+  for (const auto& rank : tiles) {
+    for (const Buffer& buffer : rank) {
+      for (const TokenRange& range : buffer.tile.ranges()) {
+        cut(range, schedule.grain.tokens, ranges);
       }
     }
   }
-  ensure(total == schedule.problem.seq, "the ranks' home tokens are not the sequence");
+  // The smallest are atoms; what they do not make up is one, too.
+  std::vector<TokenRange> by_count(ranges.begin(), ranges.end());
+  std::ranges::stable_sort(by_count, {}, &TokenRange::count);
+  std::int64_t total = 0;
+  for (const TokenRange& range : by_count) {
+    const bool made_up =
+        std::ranges::any_of(tokens_, [&](const TokenRange& atom) { return lies_in(atom, range); });
+    if (!made_up) {
+      tokens_.push_back(range);
+      total += range.count;
+    }
+  }
   std::ranges::sort(tokens_);
+  if (total != schedule.problem.seq) {
+    flaw_ = fmt::format(
+        "the tiles that ranks declare cut the sequence into parts of {} tokens in all, not {}",
+        total, schedule.problem.seq);
+  }
 }
 
-void AtomGrid::cut_heads(const Schedule& schedule) {
-  const int parts = schedule.mesh.ulysses();
-  const HeadSplit split(schedule.problem, parts,
-                        parts == 1 ? HeadPolicy::divide : schedule.plan.heads);
+void AtomGrid::cut_heads(const HeadSplit& split) {
   replicas_ = split.replicas();
-  for (int part = 0; part < parts; ++part) {
+  for (int part = 0; part < split.parts(); ++part) {
     q_heads_.push_back(split.q(part));
     if (part % replicas_ == 0) {
       kv_heads_.push_back(split.kv(part));

@@ -2,11 +2,11 @@
 // into *token atoms* and the heads into *head atoms*, each of which a schedule moves and computes
 // as a whole.
 //
-//  token atom  a range that a rank holds at home (zigzag: cut at the chunks too, since the two
-//  halves
-//              of the middle rank continue each other)
-//  query atom  the query heads of one Ulysses part
-//  KV atom     the KV heads of one Ulysses part; replicated KV heads serve `replicas` query atoms
+//  token atom  the smallest ranges among the tiles of inputs and outputs that ranks declare, cut at
+//              the schedule's grain, too (zigzag: the two halves of the middle rank continue each
+//              other)
+//  query atom  the query heads of one part of the grain
+//  KV atom     the KV heads of one part; replicated KV heads serve `replicas` query atoms
 //
 // Padded heads count like real ones.
 #pragma once
@@ -64,8 +64,11 @@ constexpr bool is_kv(Tensor t) {
 
 class AtomGrid {
  public:
-  explicit AtomGrid(const Schedule& schedule);
+  /// `tiles`: the buffers that each rank declares.
+  AtomGrid(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles);
 
+  /// "" or why the declared tiles cut no grid: then nothing can be proven.
+  [[nodiscard]] const std::string& flaw() const { return flaw_; }
   [[nodiscard]] int token_atoms() const { return static_cast<int>(tokens_.size()); }
   [[nodiscard]] int query_atoms() const { return static_cast<int>(q_heads_.size()); }
   [[nodiscard]] int head_atoms(Tensor t) const { return is_kv(t) ? kv_atoms() : query_atoms(); }
@@ -103,10 +106,11 @@ class AtomGrid {
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] int kv_atoms() const { return static_cast<int>(kv_heads_.size()); }
-  void cut_tokens(const Schedule& schedule);
-  void cut_heads(const Schedule& schedule);
+  void cut_tokens(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles);
+  void cut_heads(const HeadSplit& split);
   void allow_pairs(const Mask& mask);
 
+  std::string flaw_;
   std::vector<TokenRange> tokens_;  // ascending by begin
   std::vector<HeadRange> q_heads_;
   std::vector<HeadRange> kv_heads_;

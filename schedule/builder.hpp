@@ -12,11 +12,9 @@ namespace spp {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(const Problem& problem, const Mesh& mesh, Rank rank)
-      : problem_(problem), mesh_(mesh), rank_(rank) {}
+  ProgramBuilder(const Problem& problem, Rank rank) : problem_(problem), rank_(rank) {}
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
-  [[nodiscard]] const Mesh& mesh() const { return mesh_; }
   [[nodiscard]] Rank rank() const { return rank_; }
 
   /// A buffer that holds `tile` x `heads` before the program starts.
@@ -81,7 +79,6 @@ class ProgramBuilder {
   }
 
   Problem problem_;
-  Mesh mesh_;
   Rank rank_;
   Program program_;
 };

@@ -45,14 +45,30 @@ bool agree(const Collective& a, const Collective& b) {
          (a.kind != CollectiveKind::all_reduce || same_result);
 }
 
+std::deque<Walker> walkers_of(const Schedule& schedule) {
+  std::deque<Walker> walkers;
+  for (int r = 0; r < schedule.mesh.size(); ++r) {
+    walkers.emplace_back(Rank(r), schedule.program(Rank(r)));
+  }
+  return walkers;
+}
+
+std::vector<std::span<const Buffer>> tiles_of(const std::deque<Walker>& walkers) {
+  std::vector<std::span<const Buffer>> tiles;
+  tiles.reserve(walkers.size());
+  for (const Walker& w : walkers) {
+    tiles.emplace_back(w.cursor.buffers());
+  }
+  return tiles;
+}
+
 class Walk {
  public:
   Walk(const Schedule& schedule, const Watch& watch)
-      : schedule_(schedule), watch_(watch), ledger_(schedule) {
-    for (int r = 0; r < schedule.mesh.size(); ++r) {
-      walkers_.emplace_back(Rank(r), schedule.program(Rank(r)));
-    }
-  }
+      : schedule_(schedule),
+        watch_(watch),
+        walkers_(walkers_of(schedule)),
+        ledger_(schedule, tiles_of(walkers_)) {}
 
   Proof prove();
 
@@ -100,8 +116,8 @@ class Walk {
 
   const Schedule& schedule_;
   const Watch& watch_;
-  Ledger ledger_;
   std::deque<Walker> walkers_;  // by rank; they never move
+  Ledger ledger_;
   std::deque<Rank> ready_;
   std::int64_t messages_ = 0;
   std::int64_t ops_ = 0;
@@ -121,6 +137,9 @@ std::vector<Home> Walk::homes() {
 Proof Walk::prove() {
   const std::vector<Home> ranks = homes();
   Findings& findings = ledger_.findings;
+  if (!ledger_.grid.flaw().empty()) {
+    return {.proven = false, .counter_example = ledger_.grid.flaw()};
+  }
   check_inputs(ledger_, schedule_.phase, ranks);
   for (const Home& home : ranks) {
     load_inputs(ledger_, home);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
 
 namespace spp {
 namespace {
@@ -33,6 +34,11 @@ double messages_of(const OpBody& body, Rank rank) {
   return collective != nullptr ? collective->group.size - 1 : 0;
 }
 
+int group_size_of(const OpBody& body) {
+  const auto* collective = op_if<Collective>(body);
+  return collective != nullptr ? collective->group.size : 1;
+}
+
 /// Adds what one rank does, by samples of its loops. `visit` sees every sampled op.
 template <class Visit>
 void add_rank(Demand& demand, const Program& program, Rank rank, Visit visit) {
@@ -45,6 +51,7 @@ void add_rank(Demand& demand, const Program& program, Rank rank, Visit visit) {
       some.ops += static_cast<double>(ops.size());
       for (const Op& op : ops) {
         some.messages += messages_of(op.body, rank);
+        demand.largest_group = std::max(demand.largest_group, group_size_of(op.body));
         visit(op);
       }
     });
@@ -65,16 +72,30 @@ struct Grid {
   double kv_heads = 1;  // KV heads of one
   int parts = 1, replicas = 1;
 
-  explicit Grid(const Schedule& s) : parts(s.mesh.ulysses()) {
-    const HeadSplit split(s.problem, parts, parts == 1 ? HeadPolicy::divide : s.plan.heads);
-    replicas = split.replicas();
+  explicit Grid(const Schedule& s)
+      : parts(s.grain.heads.parts()), replicas(s.grain.heads.replicas()) {
     q_heads = static_cast<double>(s.problem.q_heads) / parts;
     kv_heads = static_cast<double>(s.problem.kv_heads) * replicas / parts;
-    // Zigzag: the two halves of a home are two atoms, where it is not cut within a half.
-    const int cuts = s.mesh.ulysses() * s.mesh.team();
-    const bool halves = s.plan.layout == Layout::zigzag && cuts % 2 == 1;
-    tokens = static_cast<double>(s.mesh.size()) + (halves ? s.mesh.teams() : 0);
+    tokens = token_atoms(s);
     of_atom = static_cast<double>(s.problem.seq) / tokens;
+  }
+
+ private:
+  static double token_atoms(const Schedule& s) {
+    const int ranks = s.mesh.size();
+    std::ptrdiff_t tiles = 1;  // of one tensor on one rank
+    sample(ranks, sampled_ranks, [&](std::int64_t r) {
+      std::map<Tensor, std::ptrdiff_t> declared;
+      for (const Buffer& buffer : s.program(Rank(static_cast<int>(r))).buffers) {
+        tiles = std::max(tiles, declared[buffer.tensor] += std::ssize(buffer.tile.ranges()));
+      }
+    });
+    if (tiles > 2) {
+      return static_cast<double>(tiles) * ranks;
+    }
+    // A home is an atom; two, if the grain cuts it in its middle.
+    const std::int64_t chunks = s.grain.tokens > 0 ? s.problem.seq / s.grain.tokens : 1;
+    return ranks + (ranks % chunks != 0 ? static_cast<double>(chunks) / 2 : 0.0);
   }
 };
 

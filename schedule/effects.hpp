@@ -54,7 +54,8 @@ class Findings {
 
 /// What all ranks of a proof share.
 struct Ledger {
-  explicit Ledger(const Schedule& schedule) : grid(schedule), forward(grid), backward(grid) {}
+  Ledger(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
+      : grid(schedule, tiles), forward(grid), backward(grid) {}
   Ledger(const Ledger&) = delete;  // the meetings look at the grid
   Ledger& operator=(const Ledger&) = delete;
   ~Ledger() = default;

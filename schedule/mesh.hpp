@@ -1,25 +1,19 @@
-// The mesh of a sequence-parallel group: which rank has which coordinates, who its peers are and
-// which tokens it holds at home.
-//
-// Coordinates. The P ranks are U (Ulysses) times R (ring dimension). The ring dimension is split as
-// in StarTrail (reference: arXiv:2407.00611v2, Algorithms 2 and 3): R = C * C * S with C members a
-// team, D = R/C teams, S = R/C^2 teams a team group. C = 1 is the plain ring: D = S = R.
-//
-//   ulysses  u in [0, U)    which heads after the all-to-all
-//   member   m in [0, C)    place in the team
-//   position s in [0, S)    place in the sub-ring
-//   group    g in [0, C)    which team group; team T = g*S + s
-//
-// Ranks are numbered with `order[0]` innermost; `group` is always outermost. So ulysses,team,ring
-// is the paper's Collect_intra placement (a team is contiguous), ulysses,ring,team is P2P_intra.
+// The mesh of a schedule's ranks: named axes, innermost (adjacent ranks) first. What the axes mean
+// is their owners' affair: attention has ulysses, team, ring and group (parallel/attention).
 #pragma once
 
 #include "base/id.hpp"
-#include "schedule/problem.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace spp {
 
-/// Ranks first, first+stride, …: `size` of them. Every group of a mesh is of this form.
+/// Ranks first, first+stride, …: `size` of them. Every group along an axis is of this form.
 struct RankGroup {
   int first = 0;
   int stride = 1;
@@ -30,62 +24,46 @@ struct RankGroup {
   friend bool operator==(const RankGroup&, const RankGroup&) = default;
 };
 
-struct Coordinates {
-  int ulysses = 0;
-  int member = 0;
-  int position = 0;
-  int group = 0;
-  friend bool operator==(const Coordinates&, const Coordinates&) = default;
+struct MeshAxis {
+  std::string name;
+  int size = 1;
+  friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
 class Mesh {
  public:
+  /// One rank, no axis.
   Mesh() = default;
-  /// The plan must be legal: U, R, C >= 1 and C*C divides R.
-  explicit Mesh(const SequencePlan& plan);
+  /// Names differ, sizes are at least 1.
+  explicit Mesh(std::vector<MeshAxis> axes);
 
-  [[nodiscard]] int size() const { return ulysses_ * ring(); }
-  [[nodiscard]] int ulysses() const { return ulysses_; }
-  [[nodiscard]] int ring() const { return team_ * team_ * sub_ring_; }  // R
-  [[nodiscard]] int team() const { return team_; }                      // C
-  [[nodiscard]] int sub_ring() const { return sub_ring_; }              // S
-  [[nodiscard]] int teams() const { return team_ * sub_ring_; }         // D
+  /// Ranks: the product of all sizes.
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] std::span<const MeshAxis> axes() const { return axes_; }
+  /// Index into axes().
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view axis) const;
 
-  [[nodiscard]] Coordinates at(Rank rank) const;
-  [[nodiscard]] Rank rank(const Coordinates& c) const;
-  /// T = g*S + s.
-  [[nodiscard]] int team_of(const Coordinates& c) const { return c.group * sub_ring_ + c.position; }
-  /// The same Ulysses coordinate, another place in the ring dimension: team T, member m.
-  [[nodiscard]] Rank rank_of_team(int ulysses, int team, int member) const;
+  // `axis` is an index into axes().
+  [[nodiscard]] int stride(std::size_t axis) const { return strides_[axis]; }
+  [[nodiscard]] int coordinate(Rank rank, std::size_t axis) const {
+    return rank.value / strides_[axis] % axes_[axis].size;
+  }
+  /// The rank that differs in this coordinate only.
+  [[nodiscard]] Rank moved(Rank rank, std::size_t axis, int to) const {
+    return Rank(rank.value + (to - coordinate(rank, axis)) * strides_[axis]);
+  }
+  /// The ranks that differ in this coordinate only, ordered by it.
+  [[nodiscard]] RankGroup group(Rank rank, std::size_t axis) const {
+    return {
+        .first = moved(rank, axis, 0).value, .stride = strides_[axis], .size = axes_[axis].size};
+  }
 
-  /// The Ulysses group of a rank, ordered by u.
-  [[nodiscard]] RankGroup ulysses_group(Rank rank) const;
-  /// The members of a rank's team, ordered by m.
-  [[nodiscard]] RankGroup team_group(Rank rank) const;
-  /// The sub-ring of a rank, ordered by s (for C = 1: the whole ring).
-  [[nodiscard]] RankGroup ring_group(Rank rank) const;
+  friend bool operator==(const Mesh&, const Mesh&) = default;
 
  private:
-  int ulysses_ = 1;
-  int team_ = 1;
-  int sub_ring_ = 1;
-  int ulysses_stride_ = 1;
-  int member_stride_ = 1;
-  int position_stride_ = 1;
-  int group_stride_ = 1;
+  std::vector<MeshAxis> axes_;
+  std::vector<int> strides_;
+  int size_ = 1;
 };
-
-/// Tokens of ring chunk `index` of `chunks` under a layout. zigzag: chunks index and
-/// 2*chunks-1-index of 2*chunks equal ones; striped: every chunks-th token.
-/// `seq` must divide (see padded()).
-TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks);
-
-/// Tokens that a rank holds before and after the call: its Ulysses part of its member part of its
-/// team's chunk.
-TokenSet home_tokens(const Problem& padded_problem, Layout layout, const Mesh& mesh, Rank rank);
-/// Tokens of a rank's ring part, after the Ulysses all-to-all has gathered them.
-TokenSet ring_tokens(const Problem& padded_problem, Layout layout, const Mesh& mesh, Rank rank);
-/// Tokens of team T.
-TokenSet team_tokens(const Problem& padded_problem, Layout layout, const Mesh& mesh, int team);
 
 }  // namespace spp

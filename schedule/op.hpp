@@ -134,7 +134,7 @@ enum class CopyKind : std::uint8_t {
   unpack,   // out of the receive order of an all-to-all
   cast,     // to another dtype
   reorder,  // tokens into sequence order
-  deal,     // tokens from sequence order into the chunks of the ring's ranks
+  deal,     // tokens from sequence order into the chunks of a layout
   fold      // sum the copies of replicated KV heads (gradients), on the way out of an all-to-all
 };
 std::string_view to_string(CopyKind);
@@ -143,6 +143,9 @@ std::string_view to_string(CopyKind);
 struct Copy {
   CopyKind kind = CopyKind::cast;
   BufferId from, to;
+  // Of `deal`: the chunks that tokens in sequence order are put into, one after the other.
+  Layout layout = Layout::contiguous;
+  int chunks = 1;
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 

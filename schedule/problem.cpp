@@ -1,55 +1,27 @@
 #include "schedule/problem.hpp"
 
 #include "base/error.hpp"
+#include "base/named.hpp"
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
 
 #include <algorithm>
-#include <span>
 #include <vector>
 
 namespace spp {
 namespace {
-
-template <class E>
-struct Named {
-  E value;
-  std::string_view name;
-};
 
 constexpr std::array<Named<DType>, 3> dtypes{
     {{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
 constexpr std::array<Named<Phase>, 2> phases{{{Phase::forward, "fwd"}, {Phase::backward, "bwd"}}};
 constexpr std::array<Named<Layout>, 3> layouts{
     {{Layout::contiguous, "contiguous"}, {Layout::zigzag, "zigzag"}, {Layout::striped, "striped"}}};
-constexpr std::array<Named<Axis>, 3> axes{
-    {{Axis::ulysses, "ulysses"}, {Axis::team, "team"}, {Axis::ring, "ring"}}};
 constexpr std::array<Named<HeadPolicy>, 4> policies{{{HeadPolicy::divide, "divide"},
                                                      {HeadPolicy::replicate, "replicate"},
                                                      {HeadPolicy::pad, "pad"},
                                                      {HeadPolicy::uneven, "uneven"}}};
 constexpr std::array<Named<RankOrder>, 2> rank_orders{
     {{RankOrder::block, "block"}, {RankOrder::cyclic, "cyclic"}}};
-
-template <class E, std::size_t N>
-std::string_view name_of(E value, const std::array<Named<E>, N>& table) {
-  const auto it = std::ranges::find(table, value, &Named<E>::value);
-  ensure(it != table.end(), "an enumerator without a name");
-  return it->name;
-}
-
-template <class E, std::size_t N>
-E value_of(std::string_view name, const std::array<Named<E>, N>& table, std::string_view where) {
-  const auto it = std::ranges::find(table, name, &Named<E>::name);
-  if (it == table.end()) {
-    std::vector<std::string> names;
-    for (const auto& entry : table) {
-      names.emplace_back(entry.name);
-    }
-    throw InputError(where, fmt::format("unknown value '{}'{}", name, did_you_mean(name, names)));
-  }
-  return it->value;
-}
 
 /// Part i of n of `total` things, as even as can be, the larger parts first.
 HeadRange even_part(int total, int part, int parts) {
@@ -64,7 +36,6 @@ HeadRange even_part(int total, int part, int parts) {
 std::string_view to_string(DType v) { return name_of(v, dtypes); }
 std::string_view to_string(Phase v) { return name_of(v, phases); }
 std::string_view to_string(Layout v) { return name_of(v, layouts); }
-std::string_view to_string(Axis v) { return name_of(v, axes); }
 std::string_view to_string(HeadPolicy v) { return name_of(v, policies); }
 std::string_view to_string(RankOrder v) { return name_of(v, rank_orders); }
 
@@ -129,25 +100,20 @@ Mask parse_mask(std::string_view text, std::string_view where) {
   throw InputError(where, fmt::format("unknown mask '{}'{}", text, did_you_mean(text, names)));
 }
 
-std::array<Axis, 3> parse_order(std::string_view text, std::string_view where) {
-  std::vector<Axis> order;
-  for (const std::string_view piece : split(text, ',')) {
-    const Axis axis = value_of(piece, axes, where);
-    if (std::ranges::find(order, axis) != order.end()) {
-      throw InputError(where, fmt::format("axis '{}' is named twice in '{}'", piece, text));
+TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks) {
+  const std::int64_t size = seq / chunks;
+  switch (layout) {
+    case Layout::contiguous:
+      return TokenSet({.begin = index * size, .count = size});
+    case Layout::striped:
+      return TokenSet({.begin = index, .count = size, .stride = chunks});
+    case Layout::zigzag: {
+      const std::int64_t half = size / 2;
+      return {{.begin = index * half, .count = half},
+              {.begin = (2 * chunks - 1 - index) * half, .count = half}};
     }
-    order.push_back(axis);
   }
-  for (const auto& axis : axes) {
-    if (std::ranges::find(order, axis.value) == order.end()) {
-      order.push_back(axis.value);
-    }
-  }
-  return {order[0], order[1], order[2]};
-}
-
-std::string to_string(const std::array<Axis, 3>& order) {
-  return fmt::format("{},{},{}", to_string(order[0]), to_string(order[1]), to_string(order[2]));
+  throw InternalError("unknown layout");
 }
 
 HeadSplit::HeadSplit(const Problem& problem, int parts, HeadPolicy policy)
@@ -208,17 +174,5 @@ HeadRange HeadSplit::q(int part) const {
 }
 
 bool HeadSplit::even() const { return parts_ > kv_heads_ || kv_heads_ % parts_ == 0; }
-
-Problem padded(const Problem& problem, const SequencePlan& plan) {
-  const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
-  Problem result = problem;
-  result.seq = (problem.seq + unit - 1) / unit * unit;
-  if (plan.heads == HeadPolicy::pad) {
-    const HeadSplit split(problem, plan.ulysses, plan.heads);
-    result.q_heads = split.q_heads();
-    result.kv_heads = split.kv_heads();
-  }
-  return result;
-}
 
 }  // namespace spp

@@ -1,5 +1,4 @@
-// The work: one attention call over a long sequence, and the plan that splits it over P ranks.
-// Words as in docs/glossary.md: U = ulysses, R = ring, C = team, P = U*R.
+// The work: one attention call over a long sequence, and how its tokens and heads are dealt out.
 #pragma once
 
 #include "schedule/tokens.hpp"
@@ -36,8 +35,9 @@ struct Problem {
 /// Which tokens a ring rank (or StarTrail team) holds.
 enum class Layout : std::uint8_t { contiguous, zigzag, striped };
 
-/// Mesh axes. `team` is the member inside a StarTrail team, `ring` the position in a (sub-)ring.
-enum class Axis : std::uint8_t { ulysses, team, ring };
+/// Tokens of chunk `index` of `chunks` under a layout. zigzag: chunks index and 2*chunks-1-index of
+/// 2*chunks equal ones; striped: every chunks-th token. `seq` must divide.
+TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks);
 
 /// How Ulysses deals heads out when they do not simply divide.
 ///  divide:    U divides the KV heads
@@ -50,27 +50,9 @@ enum class HeadPolicy : std::uint8_t { divide, replicate, pad, uneven };
 /// the nodes in turn (Slurm's --distribution=block|cyclic).
 enum class RankOrder : std::uint8_t { block, cyclic };
 
-/// How one attention call is split over P = ulysses * ring ranks.
-struct SequencePlan {
-  std::string strategy = "ring";
-  int ulysses = 1;
-  int ring = 1;
-  int team = 1;    // C; C*C divides ring
-  int window = 1;  // w of the double ring: ranks of an inner ring, divides ring
-  Layout layout = Layout::contiguous;
-  HeadPolicy heads = HeadPolicy::divide;
-  std::array<Axis, 3> order{Axis::ulysses, Axis::team,
-                            Axis::ring};  // innermost (adjacent ranks) first
-  RankOrder rank_order = RankOrder::block;
-
-  [[nodiscard]] int ranks() const { return ulysses * ring; }
-  friend bool operator==(const SequencePlan&, const SequencePlan&) = default;
-};
-
 std::string_view to_string(DType);
 std::string_view to_string(Phase);
 std::string_view to_string(Layout);
-std::string_view to_string(Axis);
 std::string_view to_string(HeadPolicy);
 std::string_view to_string(RankOrder);
 /// "full", "causal", "window:4096"; with the lengths of packed documents "causal@1024+512".
@@ -82,10 +64,6 @@ Layout parse_layout(std::string_view, std::string_view where);
 HeadPolicy parse_head_policy(std::string_view, std::string_view where);
 RankOrder parse_rank_order(std::string_view, std::string_view where);
 Mask parse_mask(std::string_view, std::string_view where);
-/// "ulysses,team,ring" in any order, each at most once; axes not named follow in the default order.
-std::array<Axis, 3> parse_order(std::string_view, std::string_view where);
-std::string to_string(const std::array<Axis, 3>& order);
-
 /// Heads [begin, end).
 struct HeadRange {
   int begin = 0;
@@ -121,10 +99,5 @@ class HeadSplit {
   int q_heads_ = 1;
   int kv_heads_ = 1;
 };
-
-/// The problem padded so that `plan` divides it. Sequence: contiguous and striped need seq % P ==
-/// 0, zigzag seq % (2P) == 0 (two equal chunks on every rank). Heads: with HeadPolicy::pad, whole
-/// KV groups of zero heads are added.
-Problem padded(const Problem& problem, const SequencePlan& plan);
 
 }  // namespace spp

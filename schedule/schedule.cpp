@@ -2,6 +2,10 @@
 
 namespace spp {
 
+std::string_view to_string(AxisMoves moves) {
+  return moves == AxisMoves::rotations ? "rotations" : "permutations";
+}
+
 Bytes bytes_of(const Buffer& buffer, const Problem& problem) {
   const bool scalar = buffer.tensor == Tensor::lse || buffer.tensor == Tensor::delta;
   return Bytes(problem.batch * buffer.tokens * buffer.heads * (scalar ? 1 : problem.head_dim) *

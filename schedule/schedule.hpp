@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/units.hpp"
+#include "schedule/mesh.hpp"
 #include "schedule/op.hpp"
 
 #include <functional>
@@ -36,23 +37,36 @@ struct Program {
   std::vector<Loop> loops;
 };
 
-/// Mesh axes along which all ranks run the same program up to the names of their peers, so that one
-/// of them can stand for all (sim/folding). A claim of the strategy, proven by its conformance
+/// How the coordinate of a symmetric axis may move.
+enum class AxisMoves : std::uint8_t { rotations, permutations };
+std::string_view to_string(AxisMoves);
+
+/// A mesh axis along which all ranks run the same program up to the names of their peers, so that
+/// one of them can stand for all (sim/folding). A claim of the strategy, proven by its conformance
 /// test.
-struct Symmetry {
-  bool ulysses = false;  // any permutation of the Ulysses coordinate
-  bool ring = false;     // rotation of the position in the ring; only for C = 1
-  friend bool operator==(const Symmetry&, const Symmetry&) = default;
+struct SymmetricAxis {
+  std::string axis;
+  AxisMoves under = AxisMoves::rotations;
+  friend bool operator==(const SymmetricAxis&, const SymmetricAxis&) = default;
+};
+
+/// How finely a schedule cuts what it moves and computes as a whole (atoms.hpp).
+struct Grain {
+  /// Tokens are cut where the tiles that ranks declare begin and end, and at multiples of this; 0:
+  /// nowhere else.
+  std::int64_t tokens = 0;
+  HeadSplit heads;
+  friend bool operator==(const Grain&, const Grain&) = default;
 };
 
 struct Schedule {
   Problem problem;    // padded
   Problem requested;  // before padding
-  SequencePlan plan;
   Phase phase = Phase::forward;
   Mesh mesh;
+  Grain grain;
   std::vector<std::string> streams;  // names; stream 0 is "compute"
-  Symmetry symmetry;
+  std::vector<SymmetricAxis> symmetry;
   std::function<Program(Rank)> program;
 };
 

@@ -174,12 +174,11 @@ StoredContent RankStore::copied(const Copy& op) const {
   if (target.role == BufferRole::output) {
     return {{.tokens = TokenList(target.tile), .heads = target.head_range}};
   }
-  const Schedule& s = *schedule_;
   switch (op.kind) {
     case CopyKind::cast:
       return from;
     case CopyKind::pack: {
-      const HeadSplit split(s.problem, s.plan.ulysses, s.plan.heads);
+      const HeadSplit& split = schedule_->grain.heads;
       const StoredPiece& whole = piece(op.from);
       const bool kv = target.tensor == Tensor::k || target.tensor == Tensor::v;
       StoredContent parts;
@@ -204,9 +203,8 @@ StoredContent RankStore::copied(const Copy& op) const {
       return {{.tokens = piece(op.from).tokens.sorted(), .heads = piece(op.from).heads}};
     case CopyKind::deal: {
       TokenList chunks;
-      const RankGroup ring = s.mesh.ring_group(rank_);
-      for (int i = 0; i < ring.size; ++i) {
-        chunks.append(TokenList(ring_tokens(s.problem, s.plan.layout, s.mesh, ring.rank(i))));
+      for (int i = 0; i < op.chunks; ++i) {
+        chunks.append(TokenList(chunk_tokens(schedule_->problem.seq, op.layout, i, op.chunks)));
       }
       return {{.tokens = chunks, .heads = piece(op.from).heads}};
     }

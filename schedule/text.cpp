@@ -95,18 +95,26 @@ class TextWriter {
   TextWriter(const Schedule& schedule, std::ostream& out) : schedule_(schedule), out_(out) {}
 
   void header() {
-    append("sp-plan/schedule 1.0\n");
+    append("sp-plan/schedule 2.0\n");
     line_of("problem", schedule_.problem);
     line_of("requested", schedule_.requested);
-    line_of("plan", schedule_.plan);
-    append("phase {}\nstreams", to_string(schedule_.phase));
+    append("phase {}\nmesh", to_string(schedule_.phase));
+    for (const MeshAxis& axis : schedule_.mesh.axes()) {
+      require_name(axis.name);
+      append(" {}={}", axis.name, axis.size);
+    }
+    append("\n");
+    line_of("grain", schedule_.grain);
+    append("streams");
     for (const std::string& name : schedule_.streams) {
       require_name(name);
       append(" {}", name);
     }
-    const Symmetry& symmetry = schedule_.symmetry;
-    append("\nsymmetry{}{}{}\n", symmetry.ulysses ? " ulysses" : "", symmetry.ring ? " ring" : "",
-           symmetry == Symmetry{} ? " none" : "");
+    append("\nsymmetry");
+    for (const SymmetricAxis& s : schedule_.symmetry) {
+      append(" {}={}", s.axis, to_string(s.under));
+    }
+    append("\n");
     flush();
   }
 

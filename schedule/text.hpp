@@ -1,7 +1,7 @@
 // The text form of a schedule: one buffer or op a line, made for reading, comparing and handing a
 // plan from the machine that plans to the machine that runs. Grammar: docs/schedule.md.
 //
-//   sp-plan/schedule 1.0
+//   sp-plan/schedule 2.0
 //   problem seq=16 batch=1 q_heads=2 …
 //   rank 0
 //     buffer q q input bf16 tile=0:8 heads=0:2

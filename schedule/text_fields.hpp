@@ -48,16 +48,11 @@ void fields(auto& a, Is<Problem> auto& p) {
   a("dtype", p.dtype);
 }
 
-void fields(auto& a, Is<SequencePlan> auto& p) {
-  a("strategy", p.strategy);
-  a("ulysses", p.ulysses, 1, most_ranks);
-  a("ring", p.ring, 1, most_ranks);
-  a("team", p.team, 1, most_ranks);
-  a("window", p.window, 1, most_ranks);
-  a("layout", p.layout);
-  a("heads", p.heads);
-  a("order", p.order);
-  a("rank_order", p.rank_order);
+void fields(auto& a, Is<Grain> auto& g) {
+  a("tokens", g.tokens, 0, most_tokens);
+  int parts = g.heads.parts();
+  a("parts", parts, 1, most_ranks);
+  a("heads", g.heads, parts);
 }
 
 // ---- kernels ------------------------------------------------------------------------------------
@@ -130,6 +125,10 @@ void fields(auto& a, Is<Copy> auto& o) {
   a("kind", o.kind);
   a("from", o.from);
   a("to", o.to);
+  if (o.kind == CopyKind::deal) {
+    a("layout", o.layout);
+    a("chunks", o.chunks, 1, most_ranks);
+  }
 }
 
 // ---- transfers ----------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ namespace {
 using text::BufferIds;
 using text::Context;
 using text::FieldReader;
-using text::pick;
 using text::in_quotes;
+using text::pick;
 using text::Word;
 
 constexpr double most_bytes = 1.0e18;  // of one rank's buffers: below 2^63
@@ -147,20 +147,22 @@ class Parser {
 
   void header() {
     header_line("sp-plan/schedule");
-    expect_words(2, "sp-plan/schedule 1.0");
-    if (words_[1] != "1" && !words_[1].starts_with("1.")) {
-      fail("version {} cannot be read, expected 1.x", in_quotes(words_[1]));
+    expect_words(2, "sp-plan/schedule 2.0");
+    if (words_[1] != "2" && !words_[1].starts_with("2.")) {
+      fail("version {} cannot be read, expected 2.x (write it again: simulate --dump-schedule)",
+           in_quotes(words_[1]));
     }
     header_line("problem");
     header_fields(schedule_.problem);
     header_line("requested");
     header_fields(schedule_.requested);
-    header_line("plan");
-    header_fields(schedule_.plan);
-    mesh();
     header_line("phase");
     expect_words(2, "phase fwd|bwd");
     schedule_.phase = parse_phase(words_[1], where_);
+    header_line("mesh");
+    mesh();
+    header_line("grain");
+    grain();
     header_line("streams");
     streams();
     header_line("symmetry");
@@ -199,20 +201,30 @@ class Parser {
   }
 
   void mesh() {
-    const SequencePlan& plan = schedule_.plan;
-    const std::int64_t squared = std::int64_t{plan.team} * plan.team;
-    if (plan.ring % squared != 0) {
-      fail("team={}: its square does not divide ring={}", plan.team, plan.ring);
+    std::vector<MeshAxis> axes;
+    std::int64_t ranks = 1;
+    for (const Word& word : fields_from(1)) {
+      const auto same = [&](const MeshAxis& axis) { return axis.name == word.key; };
+      if (!word.is_field || !text::is_name(word.key) || std::ranges::any_of(axes, same)) {
+        fail("{} is no axis=size, or stands twice", in_quotes(word.key));
+      }
+      axes.push_back(
+          {.name = std::string(word.key),
+           .size = static_cast<int>(parse_int(word.value, where_, 1, text::most_ranks))});
+      ranks *= axes.back().size;
+      if (ranks > text::most_ranks) {
+        fail("the axes have more than {} ranks", text::most_ranks);
+      }
     }
-    if (std::int64_t{plan.ulysses} * plan.ring > text::most_ranks) {
-      fail("ulysses={} ring={} are more than {} ranks", plan.ulysses, plan.ring, text::most_ranks);
-    }
-    schedule_.mesh = Mesh(plan);
-    const std::int64_t parts =
-        std::int64_t{schedule_.mesh.size()} * (plan.layout == Layout::zigzag ? 2 : 1);
-    if (schedule_.problem.seq % parts != 0) {
-      fail("seq={} is no multiple of {}: {} ranks, layout {}", schedule_.problem.seq, parts,
-           schedule_.mesh.size(), to_string(plan.layout));
+    schedule_.mesh = Mesh(std::move(axes));
+  }
+
+  void grain() {
+    header_fields(schedule_.grain);
+    const std::int64_t cut = schedule_.grain.tokens;
+    const std::int64_t most = 2 * std::int64_t{schedule_.mesh.size()};  // two chunks a rank
+    if (cut > 0 && (schedule_.problem.seq + cut - 1) / cut > most) {
+      fail("tokens={} cuts {} tokens into more parts than two a rank", cut, schedule_.problem.seq);
     }
   }
 
@@ -231,13 +243,17 @@ class Parser {
   }
 
   void symmetry() {
-    const std::vector<std::string> known{"none", "ulysses", "ring"};
-    for (std::size_t i = 1; i < words_.size(); ++i) {
-      if (std::ranges::find(known, words_[i]) == known.end()) {
-        fail("unknown symmetry {}{}", in_quotes(words_[i]), did_you_mean(words_[i], known));
+    for (const Word& word : fields_from(1)) {
+      using enum AxisMoves;
+      if (!schedule_.mesh.find(word.key)) {
+        fail("the mesh has no axis {}", in_quotes(word.key));
       }
-      schedule_.symmetry.ulysses |= words_[i] == "ulysses";
-      schedule_.symmetry.ring |= words_[i] == "ring";
+      const auto same = [&](const SymmetricAxis& s) { return s.axis == word.key; };
+      if (std::ranges::any_of(schedule_.symmetry, same)) {
+        fail("{} stands twice", in_quotes(word.key));
+      }
+      schedule_.symmetry.push_back({.axis = std::string(word.key),
+                                    .under = pick(word.value, {rotations, permutations}, where_)});
     }
   }
 

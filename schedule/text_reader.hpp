@@ -138,11 +138,7 @@ class FieldReader {
   void operator()(std::string_view key, DType& v) { v = parse_dtype(get(key), where_); }
   void operator()(std::string_view key, Layout& v) { v = parse_layout(get(key), where_); }
   void operator()(std::string_view key, HeadPolicy& v) { v = parse_head_policy(get(key), where_); }
-  void operator()(std::string_view key, RankOrder& v) { v = parse_rank_order(get(key), where_); }
   void operator()(std::string_view key, Mask& v) { v = parse_mask(get(key), where_); }
-  void operator()(std::string_view key, std::array<Axis, 3>& v) {
-    v = parse_order(get(key), where_);
-  }
   void operator()(std::string_view key, std::string& v) {
     v = get(key);
     if (!is_name(v)) {

@@ -21,7 +21,7 @@ SimulationDemand demand_of(const Schedule& schedule, const Folding& folding) {
   // A collective of many: flows wait in the slots of the window, then they are on their way.
   constexpr double collectives_at_once = 3;
   constexpr double flow_bytes = 400;
-  const double largest_group = std::max({schedule.mesh.ulysses(), schedule.mesh.team(), 2});
+  const double largest_group = std::max(all.largest_group, 2);
   const double flows_at_once =
       std::min(ranks * largest_group * collectives_at_once, share * all.messages);
   constexpr double most = 9e18;  // a Bytes holds it

@@ -1,7 +1,10 @@
 #include "sim/folding.hpp"
 
+#include "base/error.hpp"
+
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace spp::sim {
 namespace {
@@ -9,16 +12,16 @@ namespace {
 /// |step| <= size.
 int rotated(int value, int step, int size) { return (value + step + size) % size; }
 
-Rank translated(const Mesh& mesh, Rank rank, const Translation& t) {
-  Coordinates c = mesh.at(rank);
-  c.ulysses = rotated(c.ulysses % t.digit, t.low, t.digit) +
-              t.digit * rotated(c.ulysses / t.digit, t.high, mesh.ulysses() / t.digit);
-  c.position = rotated(c.position, t.position, mesh.sub_ring());
-  return mesh.rank(c);
+Rank translated(const Mesh& mesh, Rank rank, const AxisSteps& t) {
+  const int c = mesh.coordinate(rank, t.axis);
+  const int digits = mesh.axes()[t.axis].size / t.digit;
+  return mesh.moved(
+      rank, t.axis,
+      rotated(c % t.digit, t.low, t.digit) + t.digit * rotated(c / t.digit, t.high, digits));
 }
 
 /// Whether a translation maps the blocks of every kind of link, and nodes, onto blocks.
-bool maps_cluster(const Mesh& mesh, const Placement& placement, const Translation& t) {
+bool maps_cluster(const Mesh& mesh, const Placement& placement, const AxisSteps& t) {
   const Cluster& cluster = placement.cluster();
   const auto ranks = static_cast<std::size_t>(placement.ranks());
   std::vector<std::pair<int, int>> moves(ranks);  // GPU from, to
@@ -73,41 +76,44 @@ int smallest_step(int size, Maps maps) {
 }  // namespace
 
 Folding Folding::none(const Schedule& schedule, const Placement& placement) {
-  return {schedule,
-          placement,
-          {.digit = 1, .high = schedule.mesh.ulysses(), .position = schedule.mesh.sub_ring()}};
+  return {schedule, placement, {}};
 }
 
 Folding Folding::largest(const Schedule& schedule, const Placement& placement) {
   const Mesh& mesh = schedule.mesh;
-  Translation steps{.digit = 1, .high = mesh.ulysses(), .position = mesh.sub_ring()};
-  if (schedule.symmetry.ulysses) {
-    // A low digit that rotates by ones, and the largest rotation of the high digit beside it.
-    for (int digit = 1; digit <= mesh.ulysses(); ++digit) {
-      if (mesh.ulysses() % digit != 0 ||
-          !maps_cluster(mesh, placement, {.digit = digit, .low = 1})) {
+  std::vector<AxisSteps> all;
+  for (const SymmetricAxis& symmetric : schedule.symmetry) {
+    const auto axis = mesh.find(symmetric.axis);
+    ensure(axis.has_value(), "a symmetry along an axis that the mesh lacks");
+    const int size = mesh.axes()[*axis].size;
+    AxisSteps steps{.axis = *axis, .high = size};
+    // The largest rotation of the high digit beside a low one that rotates by ones.
+    const int most = symmetric.under == AxisMoves::permutations ? size : 1;
+    for (int digit = 1; digit <= most; ++digit) {
+      if (size % digit != 0 ||
+          !maps_cluster(mesh, placement, {.axis = *axis, .digit = digit, .low = 1})) {
         continue;
       }
-      const int high = smallest_step(mesh.ulysses() / digit, [&](int step) {
-        return maps_cluster(mesh, placement, {.digit = digit, .high = step});
+      const int high = smallest_step(size / digit, [&](int step) {
+        return maps_cluster(mesh, placement, {.axis = *axis, .digit = digit, .high = step});
       });
       if (high < steps.high) {  // representatives along the axis
         steps.digit = digit;
         steps.high = high;
       }
     }
+    if (steps.high < size) {
+      all.push_back(steps);
+    }
   }
-  if (schedule.symmetry.ring) {
-    steps.position = smallest_step(mesh.sub_ring(), [&](int step) {
-      return maps_cluster(mesh, placement, {.position = step});
-    });
-  }
-  return {schedule, placement, steps};
+  return {schedule, placement, std::move(all)};
 }
 
-Folding::Folding(const Schedule& schedule, const Placement& placement, const Translation& steps)
-    : mesh_(schedule.mesh), steps_(steps) {
-  group_size_ = mesh_.ulysses() / steps.high * (mesh_.sub_ring() / steps.position);
+Folding::Folding(const Schedule& schedule, const Placement& placement, std::vector<AxisSteps> steps)
+    : mesh_(schedule.mesh), steps_(std::move(steps)) {
+  for (const AxisSteps& s : steps_) {
+    group_size_ *= mesh_.axes()[s.axis].size / s.high;
+  }
   const int ranks = mesh_.size();
   class_of_.assign(static_cast<std::size_t>(ranks), -1);
   for (int r = 0; r < ranks; ++r) {
@@ -126,7 +132,7 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, const Tra
   const auto links = static_cast<int>(cluster.links().size());
   std::vector<int> parent(static_cast<std::size_t>(links));
   std::iota(parent.begin(), parent.end(), 0);
-  const auto join = [&](const Translation& t) {
+  const auto join = [&](const AxisSteps& t) {
     for (int r = 0; r < ranks; ++r) {
       const Rank to = translated(mesh_, Rank(r), t);
       for (std::size_t k = 0; k < link_kinds; ++k) {
@@ -140,9 +146,10 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, const Tra
       }
     }
   };
-  join({.digit = steps.digit, .low = 1});
-  join({.digit = steps.digit, .high = steps.high});
-  join({.position = steps.position});
+  for (const AxisSteps& s : steps_) {
+    join({.axis = s.axis, .digit = s.digit, .low = 1});
+    join({.axis = s.axis, .digit = s.digit, .high = s.high});
+  }
   link_class_.resize(static_cast<std::size_t>(links));
   class_size_.assign(static_cast<std::size_t>(links), 0);
   for (int l = 0; l < links; ++l) {
@@ -153,13 +160,14 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, const Tra
 }
 
 Rank Folding::image(Rank x, Rank moved) const {
-  const Coordinates c = mesh_.at(moved);
-  const int high = c.ulysses / steps_.digit;
-  return translated(mesh_, x,
-                    {.digit = steps_.digit,
-                     .low = -(c.ulysses % steps_.digit),
-                     .high = -(high - high % steps_.high),
-                     .position = -(c.position - c.position % steps_.position)});
+  for (const AxisSteps& s : steps_) {
+    const int c = mesh_.coordinate(moved, s.axis);
+    const int high = c / s.digit;
+    x = translated(
+        mesh_, x,
+        {.axis = s.axis, .digit = s.digit, .low = -(c % s.digit), .high = -(high - high % s.high)});
+  }
+  return x;
 }
 
 }  // namespace spp::sim

@@ -12,9 +12,11 @@
 // the cores that it shares, a message's the devices of both ends, and the orbit of a device has |G|
 // devices, so that a representative's load on a device is its own.
 //
-// The group G is made of translations along mesh axes: steps of the Ulysses axis and steps of the
-// ring axis (whole nodes of it, where the axis crosses nodes). It acts freely, so translating a
-// rank to its representative is unique, and pairs of ranks have a canonical image.
+// The group G is made of translations along the schedule's symmetric axes: rotations of a
+// coordinate by whole steps (whole nodes of it, where the axis crosses nodes). Where any
+// permutation of a coordinate is a symmetry, the coordinate is written with two digits, low +
+// digit*high, and both rotate. G acts freely, so translating a rank to its representative is
+// unique, and pairs of ranks have a canonical image.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -24,11 +26,12 @@
 
 namespace spp::sim {
 
-/// Steps along the axes. The Ulysses coordinate is low + digit*high; both digits rotate.
-struct Translation {
+/// Along one axis of a mesh, whose coordinate is low + digit*high. In a Folding, `high` is the
+/// smallest rotation of the high digit; the low one rotates by ones.
+struct AxisSteps {
+  std::size_t axis = 0;
   int digit = 1;
   int low = 0, high = 0;
-  int position = 0;
 };
 
 class Folding {
@@ -52,11 +55,10 @@ class Folding {
   [[nodiscard]] int links_in_class(LinkId link) const { return class_size_[link.index()]; }
 
  private:
-  /// `steps`: the low digit rotates by ones, high and position by these (their size: not at all).
-  Folding(const Schedule& schedule, const Placement& placement, const Translation& steps);
+  Folding(const Schedule& schedule, const Placement& placement, std::vector<AxisSteps> steps);
 
   Mesh mesh_;
-  Translation steps_;
+  std::vector<AxisSteps> steps_;
   int group_size_ = 1;
   std::vector<Rank> representatives_;
   std::vector<int> class_of_;

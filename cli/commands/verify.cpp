@@ -34,7 +34,7 @@ void expect_provable(const Arguments& arguments, const std::string& subject,
   for (const Schedule& schedule : schedules) {
     const Demand demand = demand_of(schedule);
     const double atoms = token_atoms_of(schedule);
-    all.ops += of_walking * demand.ops + of_pair * atoms * atoms * schedule.mesh.ulysses();
+    all.ops += of_walking * demand.ops + of_pair * atoms * atoms * schedule.grain.heads.parts();
     all.memory = std::max(all.memory, proof_memory(schedule));
   }
   expect_feasible(arguments, fmt::format("the proof of {}", subject), all,

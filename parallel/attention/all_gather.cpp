@@ -88,12 +88,13 @@ struct Gathered {
 };
 
 /// Gathers one tensor over the ring and puts it into sequence order.
-BufferId gather(ProgramBuilder& b, const CoreContext& c, Tensor tensor, BufferId from) {
+BufferId gather(ProgramBuilder& b, const RankGroup& ring, const CoreContext& c, Tensor tensor,
+                BufferId from) {
   const std::int64_t seq = b.problem().seq;
   const std::string name(to_string(tensor));
   const BufferId received = b.scratch(name + "_all_chunks", tensor, seq, c.kv_heads.count());
   b.op(ring_stream, Collective{.kind = CollectiveKind::all_gather,
-                               .group = b.mesh().ring_group(b.rank()),
+                               .group = ring,
                                .from = from,
                                .to = received,
                                .to_tokens = TokenSet({.begin = 0, .count = seq}),
@@ -107,18 +108,23 @@ BufferId gather(ProgramBuilder& b, const CoreContext& c, Tensor tensor, BufferId
 }
 
 /// Sums one gradient over the ring; every rank keeps its own chunk.
-void scatter(ProgramBuilder& b, const CoreContext& c, Tensor tensor, BufferId sum, BufferId to) {
+void scatter(ProgramBuilder& b, const RankGroup& ring, const CoreContext& c, Tensor tensor,
+             BufferId sum, BufferId to) {
   const std::string name(to_string(tensor));
   const DType wide = c.options.gradient;
   BufferId chunks = sum;
   if (c.plan.layout != Layout::contiguous) {
     chunks = b.scratch(name + "_chunks", tensor, b.problem().seq, c.kv_heads.count(), wide);
-    b.op(compute, Copy{.kind = CopyKind::deal, .from = sum, .to = chunks});
+    b.op(compute, Copy{.kind = CopyKind::deal,
+                       .from = sum,
+                       .to = chunks,
+                       .layout = c.plan.layout,
+                       .chunks = c.plan.ring});
   }
   const BufferId mine =
       b.scratch(name + "_mine", tensor, c.tokens.count(), c.kv_heads.count(), wide);
   b.op(ring_stream, Collective{.kind = CollectiveKind::reduce_scatter,
-                               .group = b.mesh().ring_group(b.rank()),
+                               .group = ring,
                                .from = chunks,
                                .to = mine,
                                .to_tokens = c.tokens,
@@ -126,9 +132,12 @@ void scatter(ProgramBuilder& b, const CoreContext& c, Tensor tensor, BufferId su
   b.op(compute, Copy{.kind = CopyKind::cast, .from = mine, .to = to});
 }
 
-void gather_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) {
+void gather_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                    ForwardBuffers io) {
+  const RankGroup ring = mesh.ring_group(b.rank());
   const BufferId lse = b.output("lse", Tensor::lse, c.tokens, c.heads);
-  const Gathered all{.k = gather(b, c, Tensor::k, io.k), .v = gather(b, c, Tensor::v, io.v)};
+  const Gathered all{.k = gather(b, ring, c, Tensor::k, io.k),
+                     .v = gather(b, ring, c, Tensor::v, io.v)};
   for (const Call& call : calls(c.tokens, b.problem())) {
     b.op(compute, AttentionForward{.q = io.q,
                                    .k = all.k,
@@ -142,14 +151,17 @@ void gather_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) 
   }
 }
 
-void gather_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io) {
+void gather_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                     BackwardBuffers io) {
+  const RankGroup ring = mesh.ring_group(b.rank());
   const std::int64_t seq = b.problem().seq;
   const TokenSet everything({.begin = 0, .count = seq});
   const DType wide = c.options.gradient;
   const BufferId lse = b.input("lse", Tensor::lse, c.tokens, c.heads);
   const BufferId delta = b.scratch("delta", Tensor::delta, c.tokens.count(), c.heads.count());
   b.op(compute, RowDot{.out = io.out, .d_out = io.d_out, .delta = delta});
-  const Gathered all{.k = gather(b, c, Tensor::k, io.k), .v = gather(b, c, Tensor::v, io.v)};
+  const Gathered all{.k = gather(b, ring, c, Tensor::k, io.k),
+                     .v = gather(b, ring, c, Tensor::v, io.v)};
   const BufferId k_part = b.scratch("d_k_part", Tensor::d_k, seq, c.kv_heads.count());
   const BufferId v_part = b.scratch("d_v_part", Tensor::d_v, seq, c.kv_heads.count());
   const BufferId k_sum = b.scratch("d_k_sum", Tensor::d_k, seq, c.kv_heads.count(), wide);
@@ -173,8 +185,8 @@ void gather_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io
     b.op(compute, Accumulate{.sum = k_sum, .part = k_part, .tokens = call.k});
     b.op(compute, Accumulate{.sum = v_sum, .part = v_part, .tokens = call.k});
   }
-  scatter(b, c, Tensor::d_k, k_sum, io.d_k);
-  scatter(b, c, Tensor::d_v, v_sum, io.d_v);
+  scatter(b, ring, c, Tensor::d_k, k_sum, io.d_k);
+  scatter(b, ring, c, Tensor::d_v, v_sum, io.d_v);
 }
 
 Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/units.hpp"
+#include "parallel/attention/plan.hpp"
 #include "schedule/measure.hpp"
 #include "schedule/problem.hpp"
 

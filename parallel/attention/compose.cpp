@@ -63,8 +63,8 @@ void gather_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId
        Copy{.kind = fold ? CopyKind::fold : CopyKind::unpack, .from = received, .to = home});
 }
 
-void build_forward(ProgramBuilder& b, const CoreContext& context, const UlyssesFrame& f,
-                   ForwardCore core) {
+void build_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& context,
+                   const UlyssesFrame& f, ForwardCore core) {
   const HeadRange all_q{0, f.split.q_heads()};
   const HeadRange all_kv{0, f.split.kv_heads()};
   ForwardBuffers io;
@@ -73,19 +73,19 @@ void build_forward(ProgramBuilder& b, const CoreContext& context, const UlyssesF
   const BufferId v = b.input("v", Tensor::v, f.home, all_kv);
   const BufferId out = b.output("out", Tensor::out, f.home, all_q);
   if (f.group.size == 1) {
-    core(b, context, {.q = q, .k = k, .v = v, .out = out});
+    core(b, mesh, context, {.q = q, .k = k, .v = v, .out = out});
     return;
   }
   io.q = scatter_heads(b, f, {Tensor::q, false}, q);
   io.k = scatter_heads(b, f, {Tensor::k, true}, k);
   io.v = scatter_heads(b, f, {Tensor::v, true}, v);
   io.out = b.scratch("out_gathered", Tensor::out, f.gathered.count(), context.heads.count());
-  core(b, context, io);
+  core(b, mesh, context, io);
   gather_heads(b, f, {Tensor::out, false}, io.out, out);
 }
 
-void build_backward(ProgramBuilder& b, const CoreContext& context, const UlyssesFrame& f,
-                    BackwardCore core) {
+void build_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& context,
+                    const UlyssesFrame& f, BackwardCore core) {
   const HeadRange all_q{0, f.split.q_heads()};
   const HeadRange all_kv{0, f.split.kv_heads()};
   BackwardBuffers io;
@@ -102,14 +102,14 @@ void build_backward(ProgramBuilder& b, const CoreContext& context, const Ulysses
     io.d_q = d_q;
     io.d_k = d_k;
     io.d_v = d_v;
-    core(b, context, io);
+    core(b, mesh, context, io);
     return;
   }
   io.d_out = scatter_heads(b, f, {Tensor::d_out, false}, d_out);
   io.d_q = b.scratch("d_q_gathered", Tensor::d_q, f.gathered.count(), context.heads.count());
   io.d_k = b.scratch("d_k_gathered", Tensor::d_k, f.gathered.count(), context.kv_heads.count());
   io.d_v = b.scratch("d_v_gathered", Tensor::d_v, f.gathered.count(), context.kv_heads.count());
-  core(b, context, io);
+  core(b, mesh, context, io);
   gather_heads(b, f, {Tensor::d_q, false}, io.d_q, d_q);
   gather_heads(b, f, {Tensor::d_k, true}, io.d_k, d_k);
   gather_heads(b, f, {Tensor::d_v, true}, io.d_v, d_v);
@@ -122,31 +122,38 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   Schedule s;
   s.requested = requested;
   s.problem = padded(requested, plan);
-  s.plan = plan;
   s.phase = phase;
-  s.mesh = Mesh(plan);
+  const AttentionMesh ranks(plan);
+  s.mesh = ranks.mesh();
   s.streams = {"compute", "ulysses", "ring", "gradient", "team", "outer"};
   const HeadSplit split(s.problem, plan.ulysses, plan.heads);
-  s.symmetry = {.ulysses = split.even(),
-                .ring = cores.ring_symmetric && plan.team == 1 &&
-                        s.problem.mask == Mask{.kind = MaskKind::full}};
-  s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = s.mesh](Rank rank) {
-    ProgramBuilder b(problem, mesh, rank);
+  s.grain.heads = split;
+  if (plan.layout == Layout::zigzag) {  // also where the two chunks of a rank continue each other
+    s.grain.tokens = s.problem.seq / (2 * std::int64_t{ranks.teams()});
+  }
+  if (split.even()) {
+    s.symmetry.push_back({.axis = "ulysses", .under = AxisMoves::permutations});
+  }
+  if (cores.ring_symmetric && plan.team == 1 && s.problem.mask == Mask{.kind = MaskKind::full}) {
+    s.symmetry.push_back({.axis = "ring", .under = AxisMoves::rotations});
+  }
+  s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = ranks](Rank rank) {
+    ProgramBuilder b(problem, rank);
     const int part = mesh.at(rank).ulysses;
     const UlyssesFrame frame{.group = mesh.ulysses_group(rank),
                              .split = split,
                              .part = part,
-                             .home = home_tokens(problem, plan.layout, mesh, rank),
-                             .gathered = ring_tokens(problem, plan.layout, mesh, rank)};
+                             .home = mesh.home_tokens(problem.seq, rank),
+                             .gathered = mesh.ring_tokens(problem.seq, rank)};
     const CoreContext context{.plan = plan,
                               .options = options,
                               .heads = split.q(part),
                               .kv_heads = split.kv(part),
                               .tokens = frame.gathered};
     if (phase == Phase::forward) {
-      build_forward(b, context, frame, cores.forward);
+      build_forward(b, mesh, context, frame, cores.forward);
     } else {
-      build_backward(b, context, frame, cores.backward);
+      build_backward(b, mesh, context, frame, cores.backward);
     }
     return b.finish();
   };

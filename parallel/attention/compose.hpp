@@ -8,6 +8,7 @@
 // and lse in head-split form for the backward, as autograd does: four all-to-alls each way.
 #pragma once
 
+#include "parallel/attention/attention_mesh.hpp"
 #include "parallel/attention/closed_form.hpp"
 #include "schedule/builder.hpp"
 
@@ -38,8 +39,10 @@ struct BackwardBuffers {
   BufferId q, k, v, out, d_out, d_q, d_k, d_v;
 };
 
-using ForwardCore = void (*)(ProgramBuilder&, const CoreContext&, ForwardBuffers);
-using BackwardCore = void (*)(ProgramBuilder&, const CoreContext&, BackwardBuffers);
+using ForwardCore = void (*)(ProgramBuilder&, const AttentionMesh&, const CoreContext&,
+                             ForwardBuffers);
+using BackwardCore = void (*)(ProgramBuilder&, const AttentionMesh&, const CoreContext&,
+                              BackwardBuffers);
 
 struct Cores {
   ForwardCore forward;

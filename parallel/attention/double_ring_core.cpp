@@ -12,14 +12,14 @@ struct Windows {
   Problem problem;
   Layout layout = Layout::contiguous;
 
-  Windows(const ProgramBuilder& b, const CoreContext& c)
+  Windows(const ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c)
       : w(c.plan.window),
         windows(c.plan.ring / c.plan.window),
         ring(c.plan.ring),
-        group(b.mesh().ring_group(b.rank())),
+        group(mesh.ring_group(b.rank())),
         problem(b.problem()),
         layout(c.plan.layout) {
-    const int position = b.mesh().at(b.rank()).position;
+    const int position = mesh.at(b.rank()).position;
     window = position / w;
     place = position % w;
   }
@@ -85,10 +85,11 @@ struct KeyRoute {
 
 }  // namespace
 
-void double_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) {
+void double_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                    ForwardBuffers io) {
   const DType dtype = b.problem().dtype;
   const std::int64_t tokens = c.tokens.count();
-  const KeyRoute route{.at = Windows(b, c),
+  const KeyRoute route{.at = Windows(b, mesh, c),
                        .own = {io.k, io.v},
                        .inner = key_value_pair(b, c, "_inner", Tensor::k, Tensor::v, dtype),
                        .outer = key_value_pair(b, c, "_outer", Tensor::k, Tensor::v, dtype)};
@@ -125,14 +126,15 @@ void double_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) 
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
 }
 
-void double_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io) {
+void double_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                     BackwardBuffers io) {
   const DType dtype = b.problem().dtype;
   const DType wide = c.options.gradient;
   const std::int64_t tokens = c.tokens.count();
   const BufferId lse = b.input("lse", Tensor::lse, c.tokens, c.heads);
   const BufferId delta = b.scratch("delta", Tensor::delta, tokens, c.heads.count());
   b.op(compute, RowDot{.out = io.out, .d_out = io.d_out, .delta = delta});
-  const KeyRoute route{.at = Windows(b, c),
+  const KeyRoute route{.at = Windows(b, mesh, c),
                        .own = {io.k, io.v},
                        .inner = key_value_pair(b, c, "_inner", Tensor::k, Tensor::v, dtype),
                        .outer = key_value_pair(b, c, "_outer", Tensor::k, Tensor::v, dtype)};

@@ -5,7 +5,9 @@
 
 namespace spp::strategies {
 
-void double_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io);
-void double_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io);
+void double_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                    ForwardBuffers io);
+void double_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                     BackwardBuffers io);
 
 }  // namespace spp::strategies

@@ -13,10 +13,10 @@ struct Walk {
   Problem problem;
   Layout layout = Layout::contiguous;
 
-  Walk(const ProgramBuilder& b, const CoreContext& c)
+  Walk(const ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c)
       : ring(c.plan.ring), problem(b.problem()), layout(c.plan.layout) {
-    const RankGroup group = b.mesh().ring_group(b.rank());
-    position = b.mesh().at(b.rank()).position;
+    const RankGroup group = mesh.ring_group(b.rank());
+    position = mesh.at(b.rank()).position;
     next = group.rank((position + 1) % ring);
     previous = group.rank((position + ring - 1) % ring);
   }
@@ -48,8 +48,9 @@ Slots slots(ProgramBuilder& b, const CoreContext& c, std::string_view prefix, Te
 
 }  // namespace
 
-void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) {
-  const Walk walk(b, c);
+void rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                    ForwardBuffers io) {
+  const Walk walk(b, mesh, c);
   const std::int64_t steps = walk.ring;
   const BufferId lse = b.output("lse", Tensor::lse, c.tokens, c.heads);
   const AttentionForward attend{.q = io.q,
@@ -105,8 +106,9 @@ void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) 
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
 }
 
-void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io) {
-  const Walk walk(b, c);
+void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                     BackwardBuffers io) {
+  const Walk walk(b, mesh, c);
   const std::int64_t steps = walk.ring;
   const std::int64_t tokens = c.tokens.count();
   const BufferId lse = b.input("lse", Tensor::lse, c.tokens, c.heads);

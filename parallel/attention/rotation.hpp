@@ -21,8 +21,10 @@
 
 namespace spp::strategies {
 
-void rotate_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io);
-void rotate_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io);
+void rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                    ForwardBuffers io);
+void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                     BackwardBuffers io);
 
 /// The schedule of a rotation over plan.ring ranks, inside Ulysses over plan.ulysses ranks.
 Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase phase,

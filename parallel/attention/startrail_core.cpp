@@ -15,21 +15,19 @@ struct Place {
   TokenSet team_block;
   Problem problem;
   Layout layout = Layout::contiguous;
-  Mesh mesh;
 
-  Place(const ProgramBuilder& b, const CoreContext& c)
-      : sub_ring(b.mesh().sub_ring()),
-        team_size(b.mesh().team()),
+  Place(const ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c)
+      : sub_ring(mesh.sub_ring()),
+        team_size(mesh.team()),
         problem(b.problem()),
-        layout(c.plan.layout),
-        mesh(b.mesh()) {
+        layout(c.plan.layout) {
     const Coordinates at = mesh.at(b.rank());
     position = at.position;
     member = at.member;
     const int t = mesh.team_of(at);
     const int s_count = sub_ring;
     team = mesh.team_group(b.rank());
-    team_block = team_tokens(problem, layout, mesh, t);
+    team_block = mesh.team_tokens(problem.seq, t);
     const RankGroup ring = mesh.ring_group(b.rank());
     next = ring.rank((position + 1) % s_count);
     previous = ring.rank((position + s_count - 1) % s_count);
@@ -49,7 +47,7 @@ struct Place {
     return team_size * static_cast<int>((position - step + sub_ring) % sub_ring) + member;
   }
   [[nodiscard]] TokenSet block(std::int64_t step) const {
-    return team_tokens(problem, layout, mesh, block_index(step));
+    return chunk_tokens(problem.seq, layout, block_index(step), team_size * sub_ring);
   }
 };
 
@@ -67,8 +65,9 @@ BufferId gather(ProgramBuilder& b, const Place& place, std::string name, Tensor 
 
 }  // namespace
 
-void startrail_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers io) {
-  const Place place(b, c);
+void startrail_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                       ForwardBuffers io) {
+  const Place place(b, mesh, c);
   const std::int64_t steps = place.sub_ring;
   const std::int64_t tokens = place.team_block.count();
   const int heads = c.heads.count();
@@ -148,8 +147,9 @@ void startrail_forward(ProgramBuilder& b, const CoreContext& c, ForwardBuffers i
                                .to_heads = c.heads});
 }
 
-void startrail_backward(ProgramBuilder& b, const CoreContext& c, BackwardBuffers io) {
-  const Place place(b, c);
+void startrail_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                        BackwardBuffers io) {
+  const Place place(b, mesh, c);
   const std::int64_t steps = place.sub_ring;
   const std::int64_t tokens = place.team_block.count();
   const DType wide = c.options.gradient;

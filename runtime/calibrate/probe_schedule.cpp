@@ -46,7 +46,7 @@ bool is_quiet(const Work& work) { return std::holds_alternative<std::monostate>(
 class RankProgram {
  public:
   RankProgram(const ProbeSetting& setting, const Problem& problem, Rank rank)
-      : setting_(setting), problem_(problem), rank_(rank), builder_(problem, Mesh(), rank) {}
+      : setting_(setting), problem_(problem), rank_(rank), builder_(problem, rank) {}
 
   TimedOps add(const Probe& probe) {
     const bool message = is_message(probe);
@@ -404,8 +404,7 @@ ProbeSchedule schedule_of(std::span<const Probe> probes, const ProbeSetting& set
   ProbeSchedule result;
   Schedule& schedule = result.schedule;
   schedule.problem = schedule.requested = problem_of(probes, setting);
-  schedule.plan.ring = setting.ranks;
-  schedule.mesh = Mesh(schedule.plan);
+  schedule.mesh = Mesh({{.name = "ranks", .size = setting.ranks}});
   schedule.streams = {"compute", "messages"};
   std::vector<Program> programs;
   for (int r = 0; r < setting.ranks; ++r) {

@@ -393,7 +393,15 @@ double limit_of(const Schedule& schedule, const StoredProgram& program) {
   const Problem& p = schedule.requested;
   const auto kernels = std::ranges::count_if(
       program.ops, [](const StoredOp& s) { return is_attention(kind_of(s.op.body)); });
-  const auto steps = static_cast<double>(kernels + schedule.plan.team);  // summed in a team
+  int summed = 1;  // by a collective
+  for (const StoredOp& s : program.ops) {
+    const auto* collective = op_if<Collective>(s.op.body);
+    if (collective != nullptr && (collective->kind == CollectiveKind::reduce_scatter ||
+                                  collective->kind == CollectiveKind::all_reduce)) {
+      summed = std::max(summed, collective->group.size);
+    }
+  }
+  const auto steps = static_cast<double>(kernels + summed);
   const double storage = (4 + std::sqrt(steps)) * coarsest_roundoff(schedule, program);
   const double products =
       (p.head_dim + 4 * std::sqrt(static_cast<double>(p.seq))) * unit_roundoff(DType::fp32);

@@ -1,6 +1,7 @@
 // What a schedule claims in Schedule::symmetry: along these axes every rank runs the program of the
 // rank at coordinate 0, with peers and tokens moved along the axis. That is what lets one rank
 // stand for all (sim/folding).
+#include "parallel/attention/attention_mesh.hpp"
 #include "schedule/measure.hpp"
 #include "tests/conformance/cases.hpp"
 #include "tests/support/catch.hpp"
@@ -12,9 +13,15 @@ namespace {
 
 using test::Case;
 
+bool symmetric(const Schedule& schedule, std::string_view axis) {
+  return std::ranges::find(schedule.symmetry, axis, &SymmetricAxis::axis) !=
+         schedule.symmetry.end();
+}
+
 /// A shift along the symmetric axes.
 struct Translation {
   const Schedule* schedule;
+  const AttentionMesh* mesh;
   int ulysses = 0;
   int position = 0;
 
@@ -54,14 +61,13 @@ struct Translation {
 
  private:
   [[nodiscard]] TokenSet home(Rank rank) const {
-    return home_tokens(schedule->problem, schedule->plan.layout, schedule->mesh, rank);
+    return mesh->home_tokens(schedule->problem.seq, rank);
   }
   [[nodiscard]] Rank shifted(Rank rank, int by_ulysses) const {
-    const Mesh& mesh = schedule->mesh;
-    Coordinates c = mesh.at(rank);
-    c.ulysses = (c.ulysses + by_ulysses) % mesh.ulysses();
-    c.position = (c.position + position) % mesh.sub_ring();
-    return mesh.rank(c);
+    Coordinates c = mesh->at(rank);
+    c.ulysses = (c.ulysses + by_ulysses) % mesh->ulysses();
+    c.position = (c.position + position) % mesh->sub_ring();
+    return mesh->rank(c);
   }
 };
 
@@ -93,15 +99,16 @@ bool same_places(const OpBody& here, const OpBody& there, const Translation& mov
       here);
 }
 
-void check_rank(const Schedule& schedule, Rank rank) {
-  const Coordinates at = schedule.mesh.at(rank);
+void check_rank(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) {
+  const Coordinates at = mesh.at(rank);
   const Translation moved{.schedule = &schedule,
-                          .ulysses = schedule.symmetry.ulysses ? at.ulysses : 0,
-                          .position = schedule.symmetry.ring ? at.position : 0};
+                          .mesh = &mesh,
+                          .ulysses = symmetric(schedule, "ulysses") ? at.ulysses : 0,
+                          .position = symmetric(schedule, "ring") ? at.position : 0};
   Coordinates first = at;
   first.ulysses -= moved.ulysses;
   first.position -= moved.position;
-  const Rank representative = schedule.mesh.rank(first);
+  const Rank representative = mesh.rank(first);
   const Program here = schedule.program(representative);
   const Program there = schedule.program(rank);
   REQUIRE(std::ranges::equal(here.buffers, there.buffers, same_size));
@@ -132,7 +139,7 @@ TEST_CASE("ranks along a symmetric axis run the same program") {
       INFO(c.text());
       const Schedule schedule = c.build();
       for (int r = 0; r < ranks; ++r) {
-        check_rank(schedule, Rank(r));
+        check_rank(schedule, AttentionMesh(c.plan), Rank(r));
       }
     }
   }
@@ -148,13 +155,15 @@ TEST_CASE("Ulysses is symmetric unless heads are uneven, rings only under the fu
     REQUIRE(why_not(chosen, problem, plan).legal());
     return chosen.build(problem, plan, Phase::forward, {}).symmetry;
   };
-  CHECK(symmetry("ring", 1, 4, HeadPolicy::divide, MaskKind::full).ring);
-  CHECK_FALSE(symmetry("ring", 1, 4, HeadPolicy::divide, MaskKind::causal).ring);
-  CHECK(symmetry("ulysses", 3, 1, HeadPolicy::divide, MaskKind::causal).ulysses);
-  CHECK_FALSE(symmetry("ulysses", 4, 1, HeadPolicy::uneven, MaskKind::causal).ulysses);
-  CHECK(symmetry("ulysses", 4, 1, HeadPolicy::pad, MaskKind::causal).ulysses);
-  CHECK(symmetry("usp", 2, 2, HeadPolicy::divide, MaskKind::full) ==
-        Symmetry{.ulysses = true, .ring = true});
+  using Axes = std::vector<SymmetricAxis>;
+  const SymmetricAxis heads{.axis = "ulysses", .under = AxisMoves::permutations};
+  const SymmetricAxis places{.axis = "ring", .under = AxisMoves::rotations};
+  CHECK(symmetry("ring", 1, 4, HeadPolicy::divide, MaskKind::full) == Axes{heads, places});
+  CHECK(symmetry("ring", 1, 4, HeadPolicy::divide, MaskKind::causal) == Axes{heads});
+  CHECK(symmetry("ulysses", 3, 1, HeadPolicy::divide, MaskKind::causal) == Axes{heads});
+  CHECK(symmetry("ulysses", 4, 1, HeadPolicy::uneven, MaskKind::causal) == Axes{});
+  CHECK(symmetry("ulysses", 4, 1, HeadPolicy::pad, MaskKind::causal) == Axes{heads});
+  CHECK(symmetry("usp", 2, 2, HeadPolicy::divide, MaskKind::full) == Axes{heads, places});
 }
 
 }  // namespace

@@ -20,14 +20,13 @@ inline std::string all_reduce_failure(runtime::EngineSource& engines, int ranks,
   schedule.problem = {
       .seq = std::int64_t{5} * ranks, .q_heads = 2, .kv_heads = 2, .head_dim = 8, .dtype = dtype};
   schedule.requested = schedule.problem;
-  schedule.plan.ring = ranks;
-  schedule.mesh = Mesh(schedule.plan);
+  schedule.mesh = Mesh({{.name = "ranks", .size = ranks}});
   schedule.streams = {"compute", "team"};
   const TokenSet tokens({.begin = 0, .count = schedule.problem.seq});
   const int apart = ranks % 2 == 0 ? ranks / 2 : 1;
   const int together = ranks % 2 == 0 ? 2 : 1;
   schedule.program = [&](Rank rank) {
-    ProgramBuilder b(schedule.problem, schedule.mesh, rank);
+    ProgramBuilder b(schedule.problem, rank);
     const BufferId x = b.input("x", spp::Tensor::d_q, tokens, heads);
     const BufferId sum = b.scratch("sum", spp::Tensor::d_q, tokens.count(), heads.count());
     const BufferId y = b.output("y", spp::Tensor::d_q, tokens, heads);

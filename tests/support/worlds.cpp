@@ -94,11 +94,10 @@ Problem round_problem(std::int64_t tokens, int heads) {
 Schedule hand_made(int ranks, const Problem& problem, WriteProgram write) {
   Schedule s;
   s.problem = s.requested = problem;
-  s.plan = {.strategy = "by hand", .ring = ranks};
-  s.mesh = Mesh(s.plan);
+  s.mesh = Mesh({{.name = "ring", .size = ranks}});
   s.streams = {"compute", "first", "second"};
-  s.program = [problem, mesh = s.mesh, write = std::move(write)](Rank rank) {
-    ProgramBuilder b(problem, mesh, rank);
+  s.program = [problem, write = std::move(write)](Rank rank) {
+    ProgramBuilder b(problem, rank);
     write(b);
     return b.finish();
   };
@@ -136,7 +135,9 @@ Schedule ring_of_steps(const RingOfSteps& ring) {
       }
     });
   });
-  s.symmetry.ring = ring.order.empty();
+  if (ring.order.empty()) {
+    s.symmetry = {{.axis = "ring", .under = AxisMoves::rotations}};
+  }
   return s;
 }
 
@@ -144,20 +145,19 @@ Schedule one_all_to_all(int ranks, std::int64_t tokens) {
   const Problem problem = round_problem(tokens * ranks, ranks);
   Schedule s;
   s.problem = s.requested = problem;
-  s.plan = {.strategy = "by hand", .ulysses = ranks};
-  s.mesh = Mesh(s.plan);
+  s.mesh = Mesh({{.name = "ulysses", .size = ranks}});
   s.streams = {"compute", "ulysses"};
-  s.symmetry.ulysses = true;
+  s.symmetry = {{.axis = "ulysses", .under = AxisMoves::permutations}};
   s.program = [problem, tokens, mesh = s.mesh,
                split = HeadSplit(problem, ranks, HeadPolicy::divide)](Rank rank) {
-    ProgramBuilder b(problem, mesh, rank);
+    ProgramBuilder b(problem, rank);
     const TokenSet home({.begin = rank.value * tokens, .count = tokens});
     const TokenSet all({.begin = 0, .count = problem.seq});
     const HeadRange mine{rank.value, rank.value + 1};
     const BufferId from = b.input("q", Tensor::q, home, {0, problem.q_heads});
     const BufferId to = b.scratch("gathered", Tensor::q, problem.seq, 1);
     b.op(first_stream, Collective{.kind = CollectiveKind::all_to_all,
-                                  .group = mesh.ulysses_group(rank),
+                                  .group = mesh.group(rank, 0),
                                   .from = from,
                                   .to = to,
                                   .deal = HeadDeal{.direction = HeadDirection::scatter_heads,

@@ -33,7 +33,7 @@ struct Call {
 class Calls {
  public:
   void add(const Schedule& schedule) {
-    for (int r = 0; r < schedule.plan.ranks(); ++r) {
+    for (int r = 0; r < schedule.mesh.size(); ++r) {
       const Program program = schedule.program(Rank(r));
       for (const Op& op : ops_of(program)) {
         if (const auto* f = op_if<AttentionForward>(op.body)) {

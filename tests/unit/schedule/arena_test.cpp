@@ -15,8 +15,7 @@ constexpr StreamId compute{0};
 /// Scratch buffers of whole tokens: one token is 256 bytes (1 head of 64 dimensions, fp32).
 struct Bench {
   Problem problem{.seq = 1 << 20, .head_dim = 64, .dtype = DType::fp32};
-  Mesh mesh;
-  ProgramBuilder builder{problem, mesh, Rank(0)};
+  ProgramBuilder builder{problem, Rank(0)};
   int names = 0;
 
   BufferId scratch(std::int64_t tokens) {

@@ -14,12 +14,30 @@ AtomSet set_of(std::initializer_list<std::size_t> members) {
   return set;
 }
 
-AtomGrid grid_of(const Problem& problem, const SequencePlan& plan) {
+/// Every rank declares one tile.
+AtomGrid grid_of(const Problem& problem, const std::vector<TokenSet>& tiles,
+                 const Grain& grain = {}) {
   Schedule schedule;
   schedule.problem = problem;
-  schedule.plan = plan;
-  schedule.mesh = Mesh(plan);
-  return AtomGrid(schedule);
+  schedule.grain = grain;
+  std::vector<Buffer> buffers;
+  for (const TokenSet& tile : tiles) {
+    buffers.push_back({.name = "q", .role = BufferRole::input, .tile = tile, .head_range = {}});
+  }
+  std::vector<std::span<const Buffer>> ranks;
+  for (const Buffer& buffer : buffers) {
+    ranks.emplace_back(&buffer, 1);
+  }
+  return AtomGrid(schedule, ranks);
+}
+
+/// The chunks of a layout, one a rank.
+std::vector<TokenSet> chunks(std::int64_t seq, Layout layout, int ranks) {
+  std::vector<TokenSet> tiles;
+  for (int r = 0; r < ranks; ++r) {
+    tiles.push_back(chunk_tokens(seq, layout, r, ranks));
+  }
+  return tiles;
 }
 
 TokenSet range(std::int64_t begin, std::int64_t count, std::int64_t stride = 1) {
@@ -46,7 +64,7 @@ TEST_CASE("sets that lost their highest members equal sets that never had them")
 }
 
 TEST_CASE("token atoms are what ranks hold; other sets must be unions of them") {
-  const AtomGrid grid = grid_of({.seq = 64}, {.ring = 4});
+  const AtomGrid grid = grid_of({.seq = 64}, chunks(64, Layout::contiguous, 4));
   CHECK(grid.token_atoms() == 4);
   REQUIRE(grid.tokens(range(16, 32)) != nullptr);
   CHECK(*grid.tokens(range(16, 32)) == std::vector<int>{1, 2});
@@ -56,22 +74,24 @@ TEST_CASE("token atoms are what ranks hold; other sets must be unions of them") 
 }
 
 TEST_CASE("zigzag atoms are chunks, also where two chunks of a rank continue each other") {
-  const AtomGrid grid = grid_of({.seq = 64}, {.ring = 2, .layout = Layout::zigzag});
+  const AtomGrid grid =
+      grid_of({.seq = 64}, chunks(64, Layout::zigzag, 2), {.tokens = 16, .heads = {}});
   CHECK(grid.token_atoms() == 4);  // rank 1 holds 16:32, two chunks of 16
   CHECK(*grid.tokens(range(16, 16)) == std::vector<int>{1});
   CHECK(grid.tokens_text(std::vector<int>{0, 1, 3}) == "0:32+48:16");
 }
 
 TEST_CASE("striped atoms make up plain ranges") {
-  const AtomGrid grid = grid_of({.seq = 64}, {.ring = 4, .layout = Layout::striped});
+  const AtomGrid grid = grid_of({.seq = 64}, chunks(64, Layout::striped, 4));
   CHECK(*grid.tokens(range(1, 16, 4)) == std::vector<int>{1});
   CHECK(grid.tokens(range(0, 64))->size() == 4);
   CHECK(grid.tokens_text(std::vector<int>{1}) == "1:16/4");
 }
 
 TEST_CASE("head atoms follow the Ulysses split; replicated KV heads serve several query atoms") {
-  const AtomGrid grid = grid_of({.seq = 64, .q_heads = 8, .kv_heads = 2},
-                                {.ulysses = 4, .heads = HeadPolicy::replicate});
+  const Problem problem{.seq = 64, .q_heads = 8, .kv_heads = 2};
+  const AtomGrid grid = grid_of(problem, chunks(64, Layout::contiguous, 4),
+                                {.heads = HeadSplit(problem, 4, HeadPolicy::replicate)});
   CHECK(grid.query_atoms() == 4);
   CHECK(grid.head_atoms(Tensor::d_k) == 2);
   CHECK(grid.kv_of(1) == 0);
@@ -83,9 +103,19 @@ TEST_CASE("head atoms follow the Ulysses split; replicated KV heads serve severa
 
 TEST_CASE("contributions are complete when the mask allows no others") {
   // Two ranks, causal: queries 0:32 see keys 0:32; keys 0:32 are seen by all queries.
-  const AtomGrid grid = grid_of({.seq = 64}, {.ring = 2});
+  const AtomGrid grid = grid_of({.seq = 64}, chunks(64, Layout::contiguous, 2));
   CHECK(grid.complete(Tensor::out, {.tokens = 0, .heads = 0}) == set_of({0}));
   CHECK(grid.complete(Tensor::d_q, {.tokens = 1, .heads = 0}) == set_of({0, 1}));
   CHECK(grid.complete(Tensor::d_k, {.tokens = 0, .heads = 0}) == set_of({0, 1}));
   CHECK(grid.complete(Tensor::d_v, {.tokens = 1, .heads = 0}) == set_of({1}));
+}
+
+TEST_CASE("tiles that are made up of others cut nothing; what is cut into no whole is said") {
+  std::vector<TokenSet> tiles = chunks(64, Layout::contiguous, 4);
+  tiles.push_back(range(0, 32));
+  CHECK(grid_of({.seq = 64}, tiles).token_atoms() == 4);
+  CHECK(grid_of({.seq = 64}, tiles).flaw().empty());
+  tiles.erase(tiles.begin() + 3);  // nobody holds 48:16
+  CHECK_THAT(grid_of({.seq = 64}, tiles).flaw(),
+             Catch::Matchers::ContainsSubstring("48 tokens in all, not 64"));
 }

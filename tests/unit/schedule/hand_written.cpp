@@ -22,7 +22,7 @@ TokenSet needed(const TokenSet& tokens, auto allowed) {
 }  // namespace
 
 HandWritten ring_forward(int ranks, Layout layout, Mask mask) {
-  HandWritten w({.ring = ranks, .layout = layout}, Phase::forward, mask);
+  HandWritten w(ranks, layout, Phase::forward, mask);
   for (int r = 0; r < ranks; ++r) {
     ProgramBuilder b = w.builder(r);
     const TokenSet mine = w.home(r);
@@ -75,7 +75,7 @@ HandWritten ring_forward(int ranks, Layout layout, Mask mask) {
 }
 
 HandWritten ring_backward(int ranks, Layout layout, Mask mask) {
-  HandWritten w({.ring = ranks, .layout = layout}, Phase::backward, mask);
+  HandWritten w(ranks, layout, Phase::backward, mask);
   for (int r = 0; r < ranks; ++r) {
     ProgramBuilder b = w.builder(r);
     const TokenSet mine = w.home(r);
@@ -142,14 +142,13 @@ HandWritten startrail_forward(bool initial_exchange) {
   constexpr int c = 2;
   constexpr int s = 2;
   constexpr std::int64_t n = c * tokens_per_rank;
-  HandWritten w({.strategy = "startrail", .ring = 8, .team = c}, Phase::forward,
-                {.kind = MaskKind::full});
+  HandWritten w(8, Layout::contiguous, Phase::forward, full);
   for (int r = 0; r < 8; ++r) {
     const int t = r / c;  // the order ulysses,team,ring: rank = C * team + member
     const int m = r % c;
     ProgramBuilder b = w.builder(r);
     const TokenSet mine = w.home(r);
-    const TokenSet block = team_tokens(w.schedule.problem, Layout::contiguous, w.schedule.mesh, t);
+    const TokenSet block = chunk_tokens(w.schedule.problem.seq, Layout::contiguous, t, 8 / c);
     const RankGroup members{.first = t * c, .stride = 1, .size = c};
     const auto gather = [&](Tensor tensor, HeadRange heads) {
       const BufferId from = b.input(std::string(to_string(tensor)), tensor, mine, heads);
@@ -194,8 +193,8 @@ HandWritten startrail_forward(bool initial_exchange) {
                                      .out = part,
                                      .lse = part_lse,
                                      .q_tokens = block,
-                                     .k_tokens = team_tokens(w.schedule.problem, Layout::contiguous,
-                                                             w.schedule.mesh, met),
+                                     .k_tokens = chunk_tokens(w.schedule.problem.seq,
+                                                              Layout::contiguous, met, 8 / c),
                                      .heads = all_heads,
                                      .kv_heads = all_kv_heads});
       b.op(compute, Merge{.out = sum,
@@ -233,8 +232,9 @@ HandWritten startrail_forward(bool initial_exchange) {
 }
 
 HandWritten ulysses_forward() {
-  HandWritten w({.strategy = "ulysses", .ulysses = 2}, Phase::forward, causal);
+  HandWritten w(2, Layout::contiguous, Phase::forward, causal);
   const HeadSplit split(w.schedule.problem, 2, HeadPolicy::divide);
+  w.schedule.grain.heads = split;
   const RankGroup both{.first = 0, .stride = 1, .size = 2};
   const TokenSet everything({.begin = 0, .count = w.schedule.problem.seq});
   for (int r = 0; r < 2; ++r) {

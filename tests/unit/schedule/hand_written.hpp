@@ -26,25 +26,23 @@ struct HandWritten {
   std::vector<std::vector<Buffer>> buffers;  // by rank
   std::vector<OpList> ops;                   // by rank
 
-  HandWritten(const SequencePlan& plan, Phase phase, Mask mask) {
-    schedule.problem = {.seq = tokens_per_rank * plan.ranks(),
-                        .q_heads = 4,
-                        .kv_heads = 2,
-                        .head_dim = 8,
-                        .mask = mask};
+  Layout layout;
+
+  HandWritten(int ranks, Layout tokens, Phase phase, Mask mask) : layout(tokens) {
+    schedule.problem = {
+        .seq = tokens_per_rank * ranks, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .mask = mask};
     schedule.requested = schedule.problem;
-    schedule.plan = plan;
     schedule.phase = phase;
-    schedule.mesh = Mesh(plan);
+    schedule.mesh = Mesh({{.name = "ranks", .size = ranks}});
+    schedule.grain = {.tokens = layout == Layout::zigzag ? tokens_per_rank / 2 : 0,
+                      .heads = HeadSplit(schedule.problem, 1, HeadPolicy::divide)};
     schedule.streams = {"compute", "ring", "gradient", "team"};
   }
 
   [[nodiscard]] TokenSet home(int rank) const {
-    return home_tokens(schedule.problem, schedule.plan.layout, schedule.mesh, Rank(rank));
+    return chunk_tokens(schedule.problem.seq, layout, rank, schedule.mesh.size());
   }
-  [[nodiscard]] ProgramBuilder builder(int rank) const {
-    return {schedule.problem, schedule.mesh, Rank(rank)};
-  }
+  [[nodiscard]] ProgramBuilder builder(int rank) const { return {schedule.problem, Rank(rank)}; }
   void add(ProgramBuilder& b) {
     const Program program = b.finish();
     buffers.push_back(program.buffers);

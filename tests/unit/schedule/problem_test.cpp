@@ -99,32 +99,7 @@ TEST_CASE("a policy that cannot split says why, with the numbers") {
   CHECK_THROWS_AS(HeadSplit(heads(30, 10), 4, HeadPolicy::divide), InternalError);
 }
 
-TEST_CASE("padding is the least that lets the plan divide the sequence") {
-  for (const Layout layout : {Layout::contiguous, Layout::striped, Layout::zigzag}) {
-    for (int ulysses = 1; ulysses <= 3; ++ulysses) {
-      for (int ring = 1; ring <= 5; ++ring) {
-        const SequencePlan plan{.ulysses = ulysses, .ring = ring, .layout = layout};
-        const std::int64_t unit = ulysses * ring * (layout == Layout::zigzag ? 2 : 1);
-        for (std::int64_t seq = 1; seq <= 40; ++seq) {
-          const std::int64_t got = padded({.seq = seq}, plan).seq;
-          REQUIRE(got % unit == 0);
-          REQUIRE(got >= seq);
-          REQUIRE(got < seq + unit);
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("padding changes heads only under the pad policy") {
-  SequencePlan plan{.ulysses = 4};
-  CHECK(padded(heads(30, 10), plan) == heads(30, 10));
-  plan.heads = HeadPolicy::pad;
-  CHECK(padded(heads(30, 10), plan) == heads(36, 12));
-  CHECK(padded(padded(heads(30, 10), plan), plan) == heads(36, 12));
-}
-
-TEST_CASE("words of problem and plan are read back") {
+TEST_CASE("words of a problem are read back") {
   for (const DType v : {DType::bf16, DType::fp16, DType::fp32}) {
     CHECK(parse_dtype(to_string(v), "x") == v);
   }
@@ -147,15 +122,11 @@ TEST_CASE("words of problem and plan are read back") {
   }
 }
 
-TEST_CASE("an order may leave axes out and names none twice") {
-  using enum Axis;
-  CHECK(parse_order("ring,team,ulysses", "x") == std::array{ring, team, ulysses});
-  CHECK(parse_order("ring", "x") == std::array{ring, ulysses, team});
-  CHECK(to_string(parse_order("team", "x")) == "team,ulysses,ring");
-  CHECK_THAT(message_of<InputError>([] { parse_order("ring,ring", "--order"); }),
-             ContainsSubstring("--order: axis 'ring' is named twice"));
-  CHECK_THAT(message_of<InputError>([] { parse_order("rnig", "--order"); }),
-             ContainsSubstring("did you mean 'ring'?"));
+TEST_CASE("zigzag chunks pair the r-th with the r-th last of 2R") {
+  CHECK(to_string(chunk_tokens(64, Layout::zigzag, 1, 4)) == "8:8+48:8");
+  CHECK(to_string(chunk_tokens(64, Layout::zigzag, 3, 4)) == "24:16");  // adjoining: one range
+  CHECK(to_string(chunk_tokens(64, Layout::contiguous, 1, 4)) == "16:16");
+  CHECK(to_string(chunk_tokens(64, Layout::striped, 1, 4)) == "1:16/4");
 }
 
 TEST_CASE("a mistyped word is answered with the nearest one") {

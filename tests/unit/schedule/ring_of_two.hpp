@@ -8,13 +8,13 @@
 
 namespace spp::test {
 
-inline Program ring_of_two_program(const Problem& problem, const Mesh& mesh, Rank rank) {
+inline Program ring_of_two_program(const Problem& problem, Rank rank) {
   constexpr StreamId compute{0};
   constexpr StreamId ring{1};
-  const TokenSet mine = home_tokens(problem, Layout::contiguous, mesh, rank);
+  const TokenSet mine = chunk_tokens(problem.seq, Layout::contiguous, rank.value, 2);
   const HeadRange heads{0, problem.q_heads};
   const HeadRange kv_heads{0, problem.kv_heads};
-  ProgramBuilder b(problem, mesh, rank);
+  ProgramBuilder b(problem, rank);
   const BufferId q = b.input("q", Tensor::q, mine, heads);
   const BufferId k = b.input("k", Tensor::k, mine, kv_heads);
   const BufferId v = b.input("v", Tensor::v, mine, kv_heads);
@@ -28,7 +28,8 @@ inline Program ring_of_two_program(const Problem& problem, const Mesh& mesh, Ran
   const Rank other(1 - rank.value);
   b.op(ring, Exchange{.to = other, .from = other, .send = {k, v}, .receive = {k1, v1}});
   b.loop(2, [=](std::int64_t step, OpList& ops) {
-    const TokenSet keys = home_tokens(problem, Layout::contiguous, mesh, step == 0 ? rank : other);
+    const Rank owner = step == 0 ? rank : other;
+    const TokenSet keys = chunk_tokens(problem.seq, Layout::contiguous, owner.value, 2);
     ops.push_back({compute, AttentionForward{.q = q,
                                              .k = step == 0 ? k : k1,
                                              .v = step == 0 ? v : v1,
@@ -59,13 +60,11 @@ inline Schedule ring_of_two() {
                .dtype = DType::bf16};
   s.requested = s.problem;
   s.requested.seq = 15;
-  s.plan.ring = 2;
-  s.mesh = Mesh(s.plan);
+  s.mesh = Mesh({{.name = "ring", .size = 2}});
+  s.grain.heads = HeadSplit(s.problem, 1, HeadPolicy::divide);
   s.streams = {"compute", "ring"};
-  s.symmetry.ring = true;
-  s.program = [problem = s.problem, mesh = s.mesh](Rank rank) {
-    return ring_of_two_program(problem, mesh, rank);
-  };
+  s.symmetry = {{.axis = "ring", .under = AxisMoves::rotations}};
+  s.program = [problem = s.problem](Rank rank) { return ring_of_two_program(problem, rank); };
   return s;
 }
 

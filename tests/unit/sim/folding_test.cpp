@@ -128,9 +128,9 @@ TEST_CASE("an all-to-all folds along its own axis, across nodes in both digits")
 
 TEST_CASE("both axes fold together") {
   Schedule s = ring(4);
-  s.plan = {.strategy = "by hand", .ulysses = 2, .ring = 2};
-  s.mesh = Mesh(s.plan);
-  s.symmetry = {.ulysses = true, .ring = true};
+  s.mesh = Mesh({{.name = "ulysses", .size = 2}, {.name = "ring", .size = 2}});
+  s.symmetry = {{.axis = "ulysses", .under = AxisMoves::permutations},
+                {.axis = "ring", .under = AxisMoves::rotations}};
   const World w({.gpus_per_node = 4}, 1, std::move(s));
   CHECK(w.folding.size() == 4);
   CHECK(values(w.folding.representatives()) == std::vector{0});

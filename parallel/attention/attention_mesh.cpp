@@ -1,0 +1,76 @@
+#include "parallel/attention/attention_mesh.hpp"
+
+#include "base/error.hpp"
+
+namespace spp {
+namespace {
+
+std::size_t axis_of(const Mesh& mesh, std::string_view name) {
+  const auto axis = mesh.find(name);
+  ensure(axis.has_value(), "an attention mesh without one of its axes");
+  return *axis;
+}
+
+}  // namespace
+
+AttentionMesh::AttentionMesh(const SequencePlan& plan) : plan_(plan) {
+  ensure(ulysses() >= 1 && team() >= 1 && sub_ring() >= 1 && team() * team() * sub_ring() == ring(),
+         "a mesh of degrees that do not divide");
+  std::vector<MeshAxis> axes;
+  for (const Axis axis : plan.order) {
+    const int size = axis == Axis::ulysses ? ulysses() : axis == Axis::team ? team() : sub_ring();
+    axes.push_back({.name = std::string(to_string(axis)), .size = size});
+  }
+  axes.push_back({.name = "group", .size = team()});
+  mesh_ = Mesh(std::move(axes));
+  ulysses_ = axis_of(mesh_, "ulysses");
+  team_ = axis_of(mesh_, "team");
+  ring_ = axis_of(mesh_, "ring");
+  group_ = axis_of(mesh_, "group");
+}
+
+Coordinates AttentionMesh::at(Rank rank) const {
+  return {.ulysses = mesh_.coordinate(rank, ulysses_),
+          .member = mesh_.coordinate(rank, team_),
+          .position = mesh_.coordinate(rank, ring_),
+          .group = mesh_.coordinate(rank, group_)};
+}
+
+Rank AttentionMesh::rank(const Coordinates& c) const {
+  return Rank(c.ulysses * mesh_.stride(ulysses_) + c.member * mesh_.stride(team_) +
+              c.position * mesh_.stride(ring_) + c.group * mesh_.stride(group_));
+}
+
+Rank AttentionMesh::rank_of_team(int ulysses, int team, int member) const {
+  return rank({.ulysses = ulysses,
+               .member = member,
+               .position = team % sub_ring(),
+               .group = team / sub_ring()});
+}
+
+RankGroup AttentionMesh::group(Rank rank, Axis axis) const {
+  switch (axis) {
+    case Axis::ulysses:
+      return ulysses_group(rank);
+    case Axis::team:
+      return team_group(rank);
+    case Axis::ring:
+      return ring_group(rank);
+  }
+  throw InternalError("unknown axis");
+}
+
+TokenSet AttentionMesh::team_tokens(std::int64_t seq, int team) const {
+  return chunk_tokens(seq, plan_.layout, team, teams());
+}
+
+TokenSet AttentionMesh::ring_tokens(std::int64_t seq, Rank rank) const {
+  const Coordinates c = at(rank);
+  return team_tokens(seq, team_of(c)).part(c.member, team());
+}
+
+TokenSet AttentionMesh::home_tokens(std::int64_t seq, Rank rank) const {
+  return ring_tokens(seq, rank).part(at(rank).ulysses, ulysses());
+}
+
+}  // namespace spp

@@ -1,0 +1,76 @@
+// The ranks of one attention call: which has which coordinates, who its peers are and which tokens
+// it holds at home.
+//
+// Coordinates. The P ranks are U (Ulysses) times R (ring dimension). The ring dimension is split as
+// in StarTrail (reference: arXiv:2407.00611v2, Algorithms 2 and 3): R = C * C * S with C members a
+// team, D = R/C teams, S = R/C^2 teams a team group. C = 1 is the plain ring: D = S = R.
+//
+//   axis     coordinate
+//   ulysses  ulysses  u in [0, U)    which heads after the all-to-all
+//   team     member   m in [0, C)    place in the team
+//   ring     position s in [0, S)    place in the sub-ring
+//   group    group    g in [0, C)    which team group; team T = g*S + s
+//
+// Ranks are numbered with `order[0]` innermost; `group` is always outermost. So ulysses,team,ring
+// is the paper's Collect_intra placement (a team is contiguous), ulysses,ring,team is P2P_intra.
+#pragma once
+
+#include "parallel/attention/plan.hpp"
+#include "schedule/mesh.hpp"
+
+namespace spp {
+
+struct Coordinates {
+  int ulysses = 0;
+  int member = 0;
+  int position = 0;
+  int group = 0;
+  friend bool operator==(const Coordinates&, const Coordinates&) = default;
+};
+
+class AttentionMesh {
+ public:
+  /// The plan must be legal: U, R, C >= 1 and C*C divides R.
+  explicit AttentionMesh(const SequencePlan& plan);
+
+  [[nodiscard]] const Mesh& mesh() const { return mesh_; }
+  [[nodiscard]] int size() const { return mesh_.size(); }
+  [[nodiscard]] int ulysses() const { return plan_.ulysses; }
+  [[nodiscard]] int ring() const { return plan_.ring; }                      // R
+  [[nodiscard]] int team() const { return plan_.team; }                      // C
+  [[nodiscard]] int sub_ring() const { return ring() / (team() * team()); }  // S
+  [[nodiscard]] int teams() const { return team() * sub_ring(); }            // D
+
+  [[nodiscard]] Coordinates at(Rank rank) const;
+  [[nodiscard]] Rank rank(const Coordinates& c) const;
+  /// T = g*S + s.
+  [[nodiscard]] int team_of(const Coordinates& c) const {
+    return c.group * sub_ring() + c.position;
+  }
+  /// The same Ulysses coordinate, another place in the ring dimension: team T, member m.
+  [[nodiscard]] Rank rank_of_team(int ulysses, int team, int member) const;
+
+  /// The Ulysses group of a rank, ordered by u.
+  [[nodiscard]] RankGroup ulysses_group(Rank rank) const { return mesh_.group(rank, ulysses_); }
+  /// The members of a rank's team, ordered by m.
+  [[nodiscard]] RankGroup team_group(Rank rank) const { return mesh_.group(rank, team_); }
+  /// The sub-ring of a rank, ordered by s (for C = 1: the whole ring).
+  [[nodiscard]] RankGroup ring_group(Rank rank) const { return mesh_.group(rank, ring_); }
+  /// One of these.
+  [[nodiscard]] RankGroup group(Rank rank, Axis axis) const;
+
+  /// Tokens that a rank holds before and after the call: its Ulysses part of its member part of its
+  /// team's chunk. `seq` is padded.
+  [[nodiscard]] TokenSet home_tokens(std::int64_t seq, Rank rank) const;
+  /// Tokens of a rank's ring part, after the Ulysses all-to-all has gathered them.
+  [[nodiscard]] TokenSet ring_tokens(std::int64_t seq, Rank rank) const;
+  /// Tokens of team T.
+  [[nodiscard]] TokenSet team_tokens(std::int64_t seq, int team) const;
+
+ private:
+  SequencePlan plan_;
+  Mesh mesh_;
+  std::size_t ulysses_ = 0, team_ = 0, ring_ = 0, group_ = 0;  // axes of the mesh
+};
+
+}  // namespace spp

@@ -1,0 +1,44 @@
+// The plan that splits one attention call over P = U * R ranks.
+// Words as in docs/glossary.md: U = ulysses, R = ring, C = team.
+#pragma once
+
+#include "schedule/problem.hpp"
+
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace spp {
+
+/// Axes that a plan orders. `team` is the member inside a StarTrail team, `ring` the position in a
+/// (sub-)ring.
+enum class Axis : std::uint8_t { ulysses, team, ring };
+std::string_view to_string(Axis);
+
+/// How one attention call is split over P = ulysses * ring ranks.
+struct SequencePlan {
+  std::string strategy = "ring";
+  int ulysses = 1;
+  int ring = 1;
+  int team = 1;    // C; C*C divides ring
+  int window = 1;  // w of the double ring: ranks of an inner ring, divides ring
+  Layout layout = Layout::contiguous;
+  HeadPolicy heads = HeadPolicy::divide;
+  std::array<Axis, 3> order{Axis::ulysses, Axis::team,
+                            Axis::ring};  // innermost (adjacent ranks) first
+  RankOrder rank_order = RankOrder::block;
+
+  [[nodiscard]] int ranks() const { return ulysses * ring; }
+  friend bool operator==(const SequencePlan&, const SequencePlan&) = default;
+};
+
+/// "ulysses,team,ring" in any order, each at most once; axes not named follow in the default order.
+std::array<Axis, 3> parse_order(std::string_view, std::string_view where);
+std::string to_string(const std::array<Axis, 3>& order);
+
+/// The problem padded so that `plan` divides it. Sequence: contiguous and striped need seq % P ==
+/// 0, zigzag seq % (2P) == 0 (two equal chunks on every rank). Heads: with HeadPolicy::pad, whole
+/// KV groups of zero heads are added.
+Problem padded(const Problem& problem, const SequencePlan& plan);
+
+}  // namespace spp
