@@ -2,6 +2,7 @@
 
 #include "base/suggest.hpp"
 #include "planner/search.hpp"
+#include "transformer/model_flops.hpp"
 
 #include <algorithm>
 #include <array>
