@@ -10,9 +10,7 @@ struct KernelTime {
   Seconds operator()(const GemmShape& gemm) const {
     return cost->gemm(gemm.m, gemm.n, gemm.k, dtype);
   }
-  Seconds operator()(const MemoryTraffic& traffic) const {
-    return cost->memory_bound(traffic.touched);
-  }
+  Seconds operator()(const MemoryBound& kernel) const { return cost->memory_bound(kernel.touched); }
   Seconds operator()(const CrossAttention& cross) const {
     return cost->attention({.q = TokenSet(TokenRange{.begin = 0, .count = cross.queries}),
                             .k = TokenSet(TokenRange{.begin = 0, .count = cross.keys}),

@@ -24,7 +24,7 @@
 // of two dropouts, and without its 5as/h of scores, which flash attention computes again.
 //
 // Weights are whole on a rank while they are used. Operations stand in the order in which they run;
-// the backward runs in the reverse order. "2 x [T,h]": two tensors of T rows, h wide.
+// the backward runs in the reverse order.
 #pragma once
 
 #include "base/id.hpp"

@@ -35,27 +35,27 @@ class KernelWriter {
     gemm(op, KernelRole::forward, rows_of(op), linear.out, linear.in);
   }
   void forward(const TensorOp& op, const RowWise& /*work*/) {
-    traffic(op.name, KernelRole::forward, bytes_of(op.reads) + bytes_of(op.writes));
+    memory_bound(op.name, KernelRole::forward, bytes_of(op.reads) + bytes_of(op.writes));
   }
   void forward(const TensorOp& op, const AttentionCall& call) {
     cross_attention(op, call, Phase::forward);
   }
   void forward(const TensorOp& op, const Lookup& /*work*/) {
-    traffic(op.name, KernelRole::forward, bytes_of(op.reads) + bytes_of(op.writes));
+    memory_bound(op.name, KernelRole::forward, bytes_of(op.reads) + bytes_of(op.writes));
   }
 
   void backward(const TensorOp& op, const Linear& linear) {
     const std::int64_t rows = rows_of(op);
     if (linear.bias) {  // sums the rows of dY
-      traffic(op.name, KernelRole::bias_gradient, gradient_bytes(op.writes));
+      memory_bound(op.name, KernelRole::bias_gradient, gradient_bytes(op.writes));
     }
     gemm(op, KernelRole::input_gradient, rows, linear.in, linear.out);
     gemm(op, KernelRole::weight_gradient, linear.in, linear.out, rows);
   }
   void backward(const TensorOp& op, const RowWise& work) {
     if (work.gradient == RowGradient::computed) {
-      traffic(op.name, KernelRole::backward,
-              gradient_bytes(op.writes) + bytes_of(op.keeps) + bytes_of(op.reads));
+      memory_bound(op.name, KernelRole::backward,
+                   gradient_bytes(op.writes) + bytes_of(op.keeps) + bytes_of(op.reads));
     }
   }
   void backward(const TensorOp& op, const AttentionCall& call) {
@@ -67,7 +67,7 @@ class KernelWriter {
     for (const LayerTensorId id : op.reads) {
       bytes += Bytes(8 * ops_->at(id).width) * rows_of(ops_->at(id).rows);
     }
-    traffic(op.name, KernelRole::backward, bytes);
+    memory_bound(op.name, KernelRole::backward, bytes);
   }
 
   /// The op gave each tensor that it reads a gradient; what had one already gets the sum.
@@ -78,7 +78,7 @@ class KernelWriter {
     }
     for (const LayerTensorId id : op.reads) {
       if (seen_[id.index()]++ > 0) {
-        traffic(ops_->at(id).name, KernelRole::sum, size_of_tensor(id) * 3);
+        memory_bound(ops_->at(id).name, KernelRole::sum, size_of_tensor(id) * 3);
       }
     }
   }
@@ -86,8 +86,8 @@ class KernelWriter {
   void gemm(const TensorOp& op, KernelRole role, std::int64_t m, std::int64_t n, std::int64_t k) {
     kernels_.push_back({.name = op.name, .role = role, .work = GemmShape{.m = m, .n = n, .k = k}});
   }
-  void traffic(std::string_view name, KernelRole role, Bytes touched) {
-    kernels_.push_back({.name = name, .role = role, .work = MemoryTraffic{.touched = touched}});
+  void memory_bound(std::string_view name, KernelRole role, Bytes touched) {
+    kernels_.push_back({.name = name, .role = role, .work = MemoryBound{.touched = touched}});
   }
   void cross_attention(const TensorOp& op, const AttentionCall& call, Phase phase) {
     if (call.keys == Rows::text) {
@@ -219,11 +219,7 @@ std::vector<LayerKernel> recomputed_kernels(const TensorOps& ops, const LocalTok
 FlopCount flops_of(std::span<const LayerKernel> kernels) {
   FlopCount total{};
   for (const LayerKernel& kernel : kernels) {
-    if (const auto* gemm = std::get_if<GemmShape>(&kernel.work)) {
-      total += gemm->flops();
-    } else if (const auto* cross = std::get_if<CrossAttention>(&kernel.work)) {
-      total += cross->flops();
-    }
+    total += std::visit([](const auto& work) { return work.flops(); }, kernel.work);
   }
   return total;
 }

@@ -42,9 +42,10 @@ struct GemmShape {
                      static_cast<double>(k));
   }
 };
-/// Bytes read and written.
-struct MemoryTraffic {
+/// Bytes read and written. What it computes is not counted.
+struct MemoryBound {
   Bytes touched{};
+  [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
 };
 /// Attention from the local tokens to the text, which is on every rank: all pairs.
 struct CrossAttention {
@@ -68,7 +69,7 @@ enum class KernelRole : std::uint8_t {
 struct LayerKernel {
   std::string_view name;  // of its operation
   KernelRole role = KernelRole::forward;
-  std::variant<GemmShape, MemoryTraffic, CrossAttention> work;
+  std::variant<GemmShape, MemoryBound, CrossAttention> work;
 };
 /// "qkv", "d qkv input", "d qkv weight", "d qkv bias", "d rope", "d input sum".
 std::string to_string(const LayerKernel& kernel);

@@ -25,8 +25,8 @@ std::vector<std::string> listed(const std::vector<LayerKernel>& kernels) {
   for (const LayerKernel& kernel : kernels) {
     if (const auto* gemm = std::get_if<GemmShape>(&kernel.work)) {
       lines.push_back(fmt::format("{} {}x{}x{}", to_string(kernel), gemm->m, gemm->n, gemm->k));
-    } else if (const auto* traffic = std::get_if<MemoryTraffic>(&kernel.work)) {
-      lines.push_back(fmt::format("{} {} B", to_string(kernel), traffic->touched.value()));
+    } else if (const auto* stream = std::get_if<MemoryBound>(&kernel.work)) {
+      lines.push_back(fmt::format("{} {} B", to_string(kernel), stream->touched.value()));
     } else {
       lines.push_back(to_string(kernel));
     }
