@@ -1,6 +1,7 @@
 #include "base/fit.hpp"
 
 #include "base/error.hpp"
+#include "base/median.hpp"
 
 #include <Eigen/Dense>
 
@@ -91,17 +92,6 @@ class ActiveSet {
   std::vector<Index> in_;
 };
 
-double median(std::vector<double> values) {
-  const std::size_t middle = values.size() / 2;
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(middle));
-  if (values.size() % 2 == 1) {
-    return values[middle];
-  }
-  return (values[middle] +
-          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle))) /
-         2;
-}
-
 std::vector<double> magnitudes(const VectorXd& residuals) {
   std::vector<double> values(static_cast<std::size_t>(residuals.size()));
   for (Index i = 0; i < residuals.size(); ++i) {
@@ -132,7 +122,7 @@ Relative fit_relative(MatrixXd rows) {
     if (round > 0 && (fit.coefficients - before).norm() <= 1e-10 * before.norm()) {
       break;
     }
-    const double knee = std::max(1e-9, 1.345 * 1.4826 * median(fit.residuals));
+    const double knee = std::max(1e-9, 1.345 * 1.4826 * median_of(fit.residuals));
     for (Index i = 0; i < weights.size(); ++i) {
       const double r = fit.residuals[static_cast<std::size_t>(i)];
       weights(i) = r <= knee ? 1 : knee / r;
@@ -155,7 +145,7 @@ LineFit line_of(std::span<const Sample> samples) {
   const Relative fit = fit_lines(samples);
   return {.latency = fit.coefficients(0),
           .per_unit = fit.coefficients(1),
-          .spread = median(fit.residuals)};
+          .spread = median_of(fit.residuals)};
 }
 
 void expect_samples(std::span<const Sample> samples) {
@@ -191,7 +181,7 @@ class Cutting {
       residuals.insert(residuals.end(), fit.residuals.begin(), fit.residuals.end());
     }
     // The median of |r| is b ln 2. Clocks and caches leave half a percent at the least.
-    const double b = std::max(0.005, median(residuals) / std::log(2.0));
+    const double b = std::max(0.005, median_of(residuals) / std::log(2.0));
     return cut(b, 1.5 * log_samples);
   }
 
@@ -281,7 +271,7 @@ LinearFit fit_nonnegative(std::span<const Observation> observations) {
   }
   const Relative fit = fit_relative(std::move(rows));
   return {.coefficients = {fit.coefficients.begin(), fit.coefficients.end()},
-          .spread = median(fit.residuals)};
+          .spread = median_of(fit.residuals)};
 }
 
 LineFit fit_line(std::span<const Sample> samples) {

@@ -14,6 +14,7 @@
 // fastest) / median of the forward runs. Products, kernels and types take turns, and what compares
 // them is the median of what one turn gave, so that a machine that changes its speed does so to
 // all.
+#include "base/median.hpp"
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/convert.hpp"
 #include "runtime/kernels/softmax.hpp"
@@ -55,11 +56,6 @@ double seconds_of(const std::function<void()>& act) {
   const double begin = cpu_seconds();
   act();
   return cpu_seconds() - begin;
-}
-
-double median(std::vector<double> samples) {
-  std::ranges::sort(samples);
-  return samples[samples.size() / 2];
 }
 
 struct Tensor {
@@ -225,7 +221,7 @@ double median_of(const std::vector<Turn>& turns, const Figure& figure) {
   for (std::size_t i = 0; i < turns.size(); ++i) {
     figures.push_back(figure(turns[i], i));
   }
-  return median(figures);
+  return spp::median_of(figures);
 }
 
 const Turn& fastest(const std::vector<Turn>& turns) {

@@ -1,6 +1,7 @@
 // What the executor costs: a rank runs ops of exactly known length, and everything beyond their sum
 // is interpretation of the schedule, time-keeping and polling. Prints one line a case; lengths of
 // ops are the argument's milliseconds (default 1).
+#include "base/median.hpp"
 #include "runtime/execute.hpp"
 #include "runtime/trial/trial.hpp"
 #include "schedule/builder.hpp"
@@ -102,8 +103,8 @@ int main(int argc, char** argv) {
         elapsed.push_back(run.elapsed);
         overhead.push_back(run.elapsed - kernels);
       }
-      const Seconds all = runtime::median(elapsed);
-      const Seconds extra = runtime::median(overhead);
+      const Seconds all = median_of(elapsed);
+      const Seconds extra = median_of(overhead);
       fmt::print("| {} | {:.2f} | {:.2f} | {:.3f} % | {:.2f} |\n",
                  timeline ? "every op timed" : "not timed", all.count() * 1e3,
                  (all - extra).count() * 1e3, 100 * extra / all, extra.count() * 1e6 / (2 * ops));

@@ -11,6 +11,7 @@
 //           of a GPU reach its memory, f = max(1, 2 active R / M)
 #include "calibrate/fit.hpp"
 
+#include "base/median.hpp"
 #include "machine/kernel_cost.hpp"
 #include "samples/statistics.hpp"
 

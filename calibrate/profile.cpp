@@ -1,6 +1,7 @@
 #include "calibrate/profile.hpp"
 
 #include "base/document.hpp"
+#include "base/median.hpp"
 #include "machine/profile.hpp"
 #include "samples/pace.hpp"
 #include "samples/statistics.hpp"

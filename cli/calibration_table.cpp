@@ -2,6 +2,7 @@
 // and what was noisy.
 #include "cli/calibration_table.hpp"
 
+#include "base/median.hpp"
 #include "cli/human.hpp"
 #include "cli/output.hpp"
 #include "cli/report_run.hpp"

@@ -1,6 +1,7 @@
 #include "cli/report_run.hpp"
 
 #include "base/error.hpp"
+#include "base/median.hpp"
 #include "cli/human.hpp"
 #include "cli/report_json.hpp"
 
@@ -82,7 +83,7 @@ Json phase_json(const runtime::PhaseResult& phase,
   const PhaseTimes times = times_of(phase.timeline);
   const sim::Simulation* simulation =
       predicted != nullptr && predicted->has_value() ? &**predicted : nullptr;
-  Json json = {{"median_s", runtime::median(phase.samples).count()},
+  Json json = {{"median_s", median_of(phase.samples).count()},
                {"predicted_s", simulation != nullptr ? Json(simulation->makespan.count()) : Json()},
                {"samples_s", seconds_json(phase.samples)},
                {"attention_s", times.attention.count()},
@@ -211,7 +212,7 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
     m.sent = *std::ranges::max_element(sent, {}, all);
   }
   m.attention_flop_rate = attention.count() > 0 ? flops / attention.count() : 0;
-  m.step = runtime::median(trial.samples);
+  m.step = median_of(trial.samples);
   m.p95 = runtime::percentile_95(trial.samples);
   m.spread = runtime::relative_spread(trial.samples);
   return m;
@@ -221,7 +222,7 @@ std::optional<double> pace_of(const RunReport& report) {
   if (!report.calibrated_pace || report.trial.pace.empty()) {
     return std::nullopt;
   }
-  return *report.calibrated_pace / runtime::median(report.trial.pace);
+  return *report.calibrated_pace / median_of(report.trial.pace);
 }
 
 Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
@@ -249,8 +250,7 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
       {"exposed_comm_s", m.all.exposed().count()},
       {"comm_bytes_per_rank", sent},
       {"attention_gflops_per_rank", m.attention_flop_rate * 1e-9},
-      {"pace_s",
-       report.trial.pace.empty() ? Json() : Json(runtime::median(report.trial.pace).count())},
+      {"pace_s", report.trial.pace.empty() ? Json() : Json(median_of(report.trial.pace).count())},
       {"pace_samples_s", seconds_json(report.trial.pace)}};
   json["predicted"] = Json();
   if (report.predicted) {
@@ -296,7 +296,7 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
       return;
     }
     const PhaseTimes times = times_of(phase->timeline);
-    const Seconds median = runtime::median(phase->samples);
+    const Seconds median = median_of(phase->samples);
     const Seconds predicted =
         simulation != nullptr && simulation->has_value() ? (*simulation)->makespan : Seconds(0);
     table.rows.push_back({"  " + name, human(median),

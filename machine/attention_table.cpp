@@ -1,5 +1,7 @@
 #include "machine/attention_table.hpp"
 
+#include "schedule/measure.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -53,9 +55,7 @@ bool is_partly_masked(const AttentionShape& shape) {
 }
 
 double flops_per_pair(const AttentionShape& shape) {
-  const double qk = shape.head_dim;
-  const double v = value_dim(shape);
-  return shape.phase == Phase::forward ? 2 * (qk + v) : 6 * qk + 4 * v;
+  return flops_per_pair(shape.phase, shape.head_dim, value_dim(shape));
 }
 
 FlopCount attention_flops_of(const AttentionShape& shape) {

@@ -101,8 +101,12 @@ Evaluator::Evaluator(const Request& request)
                             .batch = request.problem.batch,
                             .dtype = request.problem.dtype};
     const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
-    const BlockCost layer = crowded(layer_cost(*request.model, local, Recompute::none, kernels_));
-    const BlockCost ends = crowded(ends_cost(*request.model, local, kind, kernels_));
+    layer_ = layer_of(*request.model);
+    ends_ = ends_of(*request.model, kind);
+    memory_ = memory_model(*request.model, request.problem.dtype);
+    const BlockRequest block{.local = local, .step = kind};
+    const BlockCost layer = crowded(block_cost(layer_, block, kernels_));
+    const BlockCost ends = crowded(block_cost(ends_, block, kernels_));
     const double layers = static_cast<double>(request.model->layers);
     around_least_ = layers * layer.forward.count() + ends.forward.count();
     if (kind == StepKind::train) {
@@ -310,13 +314,14 @@ MemoryBytes Evaluator::memory_at(const SequencePlan& plan, const Strategy& strat
     memory.attention_buffers = buffers;
     return memory;
   }
-  return memory_of(*request_.model, {.local = local_tokens(plan, at.seq),
-                                     .ranks = plan.ranks(),
-                                     .zero = at.zero,
-                                     .recompute = at.recompute,
-                                     .step = request_.phase == StepPhase::train ? StepKind::train
-                                                                                : StepKind::prefill,
-                                     .attention_buffers = buffers});
+  return memory_of(
+      memory_, {.tokens = local_tokens(plan, at.seq).tokens,
+                .batch = request_.problem.batch,
+                .ranks = plan.ranks(),
+                .zero = at.zero,
+                .recompute = at.recompute,
+                .step = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
+                .attention_buffers = buffers});
 }
 
 std::vector<std::pair<int, Recompute>> Evaluator::variants() const {
@@ -407,8 +412,10 @@ Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes&
   const bool train = request_.phase == StepPhase::train;
   const LocalTokens local = local_tokens(plan, request_.problem.seq);
   Around a{.zero = zero, .recompute = recompute, .memory = memory};
-  a.layer = crowded(layer_cost(model, local, recompute, kernels_));
-  a.ends = crowded(ends_cost(model, local, train ? StepKind::train : StepKind::prefill, kernels_));
+  const StepKind kind = train ? StepKind::train : StepKind::prefill;
+  a.layer =
+      crowded(block_cost(layer_, {.local = local, .step = kind, .recompute = recompute}, kernels_));
+  a.ends = crowded(block_cost(ends_, {.local = local, .step = kind}, kernels_));
   const Seconds again = recompute == Recompute::full ? forward : Seconds(0);
   const Seconds layer_forward = a.layer.forward + forward;
   const Seconds layer_backward = a.layer.backward + a.layer.recompute + backward + again;
@@ -428,7 +435,7 @@ Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes&
   a.step = layers * layer_forward.count() + a.ends.forward.count() + a.zero_cost.exposed.count();
   if (train) {
     const std::int64_t shard = zero == 0 ? 1 : plan.ranks();
-    const std::int64_t weights = model.parameters();
+    const std::int64_t weights = memory_.weights;
     a.optimizer = optimizer_cost({.updated = (weights + shard - 1) / shard,
                                   .gradients = zero >= 2 ? (weights + shard - 1) / shard : weights},
                                  kernels_) *

@@ -2,6 +2,7 @@
 // and evaluate(); holds what a request's plans have in common.
 #pragma once
 
+#include "planner/block_cost.hpp"
 #include "planner/bound.hpp"
 #include "planner/plan.hpp"
 #include "planner/zero.hpp"
@@ -129,6 +130,8 @@ class Evaluator {
   BoundModel bounds_;
   sim::SimulationCosts costs_;
   ComponentSeconds spreads_{};
+  TensorOps layer_, ends_;  // of the request's model
+  ModelMemory memory_;
   double around_least_ = 0;  // model without attention, at its cheapest
 };
 

@@ -15,134 +15,72 @@ Bytes product(double a, double b, double c = 1, double d = 1) {
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
-/// Elements a token of the tensors that a layer keeps, by what recomputation makes of them.
-struct Kept {
-  std::int64_t input = 0;      // the layer's input: always kept
-  std::int64_t elements = 0;   // kept unless the whole layer is computed again
-  std::int64_t selective = 0;  // computed again by Recompute::selective
-  std::int64_t fp32 = 0;       // kept as elements are, in fp32
-};
-
-Kept kept_tensors(const Model& model) {
-  const std::int64_t h = model.hidden;
-  const std::int64_t f = model.ffn;
-  const std::int64_t q = model.q_width();
-  const std::int64_t kv = model.kv_width();
-  Kept kept;
-  kept.input = h;           // x: input of norm 1 and of residual 1
-  kept.selective += h;      // norm 1's output: input of the QKV GEMM
-  kept.elements += q;       // Q after RoPE: input of attention
-  kept.elements += 2 * kv;  // K after RoPE, and V
-  if (model.qk_norm) {
-    kept.elements += q + kv;  // Q and K before their norms
-  }
-  kept.elements += q;          // attention's output: of its backward and of the out GEMM
-  kept.fp32 += model.q_heads;  // LSE
-  kept.elements += h;          // x + attention: input of norm 2 and of residual 2
-  kept.selective += h;         // norm 2's output: input of the gate and up GEMMs
-  kept.fp32 += 2;              // both norms' 1/rms
-  kept.elements += f * (model.gated_mlp ? 2 : 1);  // gate, up: input of the activation
-  kept.selective += f;                             // product: input of the down GEMM
-  if (model.kind == ModelKind::dit) {
-    kept.selective += 2 * h;  // the norms' outputs before modulation (above: after it)
-    kept.elements += 2 * h;   // both branches' outputs before their gates
-  }
-  if (model.cross_tokens > 0) {
-    kept.elements += 2 * q + h;      // Q, output, and x + cross-attention
-    kept.selective += h;             // cross norm's output
-    kept.fp32 += model.q_heads + 1;  // LSE, 1/rms
-  }
-  return kept;
-}
-
-/// Gradients alive while a layer's backward runs, elements a token. Most are alive at the MLP's
-/// activation: dy of the stream, dproduct, and dgate, dup. (dQ, dK, dV: attention's buffers.)
-std::int64_t gradient_elements(const Model& model) {
-  return model.hidden + model.ffn * (model.gated_mlp ? 3 : 2);
-}
-
 std::int64_t shard(std::int64_t weights, int ranks) { return (weights + ranks - 1) / ranks; }
-
-/// Weights that ZeRO gathers at once: a layer and, prefetched, the next one or a vocabulary table.
-std::int64_t gathered_weights(const Model& model) {
-  return model.layer_parameters() + std::max(model.layer_parameters(), model.table_parameters());
-}
 
 }  // namespace
 
-std::int64_t kept_bytes_per_token(const Model& model, DType dtype, Recompute recompute) {
-  const Kept kept = kept_tensors(model);
-  const std::int64_t element = size_of(dtype);
-  switch (recompute) {
-    case Recompute::none:
-      return (kept.input + kept.elements + kept.selective) * element + kept.fp32 * 4;
-    case Recompute::selective:
-      return (kept.input + kept.elements) * element + kept.fp32 * 4;
-    case Recompute::full:
-      return kept.input * element;
+ModelMemory memory_model(const Model& model, DType dtype) {
+  const TensorOps layer = layer_of(model);
+  ModelMemory m{.dtype = dtype,
+                .layers = model.layers,
+                .weights = model.parameters(),
+                .layer_weights = weights_of(layer),
+                .table_weights = model.table_parameters(),
+                .vocab = model.vocab,
+                .text_tokens = model.cross_tokens,
+                .ends = kept_bytes(ends_of(model, StepKind::train), dtype, Recompute::none),
+                .forward = forward_bytes(layer, dtype),
+                .cached = model.kind == ModelKind::llm ? cached_bytes(layer, dtype) : 0};
+  m.ends.tokens -= 4 * model.vocab;  // probabilities: in MemoryBytes::logits
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    const auto i = static_cast<std::size_t>(recompute);
+    m.kept.at(i) = kept_bytes(layer, dtype, recompute);
+    m.working.at(i) = working_bytes(layer, dtype, recompute);
   }
-  throw InternalError("no such Recompute");
+  return m;
 }
 
-std::int64_t working_bytes_per_token(const Model& model, DType dtype, Recompute recompute) {
-  return kept_bytes_per_token(model, dtype, Recompute::none) -
-         kept_bytes_per_token(model, dtype, recompute) + gradient_elements(model) * size_of(dtype);
-}
-
-std::int64_t forward_bytes_per_token(const Model& model, DType dtype) {
-  // The stream x is alive throughout. MLP: norm 2's output until gate and up are there, then their
-  // product beside them. Attention: norm 1's output with QKV, then QKV with attention's output.
-  const std::int64_t h = model.hidden;
-  const std::int64_t f = model.ffn;
-  const std::int64_t qkv = model.q_width() + 2 * model.kv_width();
-  const std::int64_t mlp = model.gated_mlp ? std::max(h + 2 * f, 3 * f) : std::max(h + f, 2 * f);
-  const std::int64_t attention = std::max(h + qkv, qkv + model.q_width());
-  return (h + std::max(mlp, attention)) * size_of(dtype);
-}
-
-MemoryBytes memory_of(const Model& model, const MemoryRequest& request) {
+MemoryBytes memory_of(const ModelMemory& model, const MemoryRequest& request) {
   ensure(request.ranks >= 1 && request.zero >= 0 && request.zero <= 3, "no such ZeRO stage");
   const bool train = request.step == StepKind::train;
-  const DType dtype = request.local.dtype;
-  const double element = real(size_of(dtype));
-  const double rows = real(request.local.rows());
+  const double element = real(size_of(model.dtype));
+  const double batch = real(request.batch);
+  const double rows = real(request.tokens * request.batch);
+  const double text = real(model.text_tokens) * batch;
   const double layers = real(model.layers);
-  const std::int64_t weights = model.parameters();
-  const std::int64_t part = shard(weights, request.ranks);
+  const std::int64_t part = shard(model.weights, request.ranks);
+  const std::int64_t largest = std::max(model.layer_weights, model.table_weights);
 
   MemoryBytes bytes;
   bytes.attention_buffers = request.attention_buffers;
   bytes.communication = request.communication;
-  bytes.parameters = product(real(request.zero >= 3 ? part : weights), element);
+  bytes.parameters = product(real(request.zero >= 3 ? part : model.weights), element);
   if (request.zero >= 3 && request.ranks > 1) {
-    bytes.communication += product(real(gathered_weights(model)), element);
+    // Gathered at once: a layer and, prefetched, the next one or a vocabulary table.
+    bytes.communication += product(real(model.layer_weights + largest), element);
   }
+  // Logits in the step's type (their gradient later takes their place) and an fp32 copy for the
+  // softmax.
+  const double logit = real(model.vocab) * (model.dtype == DType::fp32 ? 4 : element + 4);
   if (train) {
-    const double states = dtype == DType::fp32 ? 8 : 12;
-    bytes.gradients = product(real(request.zero >= 2 ? part : weights), 4);
-    bytes.optimizer = product(real(request.zero >= 1 ? part : weights), states);
+    const double states = model.dtype == DType::fp32 ? 8 : 12;
+    bytes.gradients = product(real(request.zero >= 2 ? part : model.weights), 4);
+    bytes.optimizer = product(real(request.zero >= 1 ? part : model.weights), states);
     if (request.zero >= 2 && request.ranks > 1) {  // whole gradients of a layer until reduced
-      bytes.communication +=
-          product(real(std::max(model.layer_parameters(), model.table_parameters())), 4);
+      bytes.communication += product(real(largest), 4);
     }
-    const double kept = real(kept_bytes_per_token(model, dtype, request.recompute));
-    const double working = real(working_bytes_per_token(model, dtype, request.recompute));
-    const double ends = 2 * real(model.hidden) * element;  // final norm's input and output
-    bytes.activations = product(rows, layers * kept + working + ends);
-    // bf16 logits (their gradient later takes their place) and an fp32 copy for the softmax.
-    bytes.logits = product(rows, real(model.vocab), dtype == DType::fp32 ? 4 : element + 4);
+    const auto mode = static_cast<std::size_t>(request.recompute);
+    const RowBytes& kept = model.kept.at(mode);
+    const RowBytes& working = model.working.at(mode);
+    bytes.activations =
+        product(rows, layers * real(kept.tokens) + real(working.tokens + model.ends.tokens)) +
+        product(text, layers * real(kept.text) + real(working.text));
+    bytes.logits = product(rows, logit);
   } else {
-    const double cache = 2 * real(model.kv_width()) * element;
-    const bool keeps_cache = model.kind == ModelKind::llm;
-    bytes.activations = product(
-        rows, real(forward_bytes_per_token(model, dtype)) + (keeps_cache ? layers * cache : 0));
-    bytes.logits = product(real(request.local.batch), real(model.vocab),
-                           dtype == DType::fp32 ? 4 : element + 4);
+    bytes.activations = product(rows, real(model.forward.tokens) + layers * real(model.cached)) +
+                        product(text, real(model.forward.text));
+    bytes.logits = product(batch, logit);
   }
-  // K and V of the text, of all layers if they are kept.
-  const double text = real(model.cross_tokens) * real(request.local.batch);
-  const bool one_layer = !train || request.recompute == Recompute::full;
-  bytes.activations += product(text, 2 * real(model.kv_width()) * element, one_layer ? 1 : layers);
   return bytes;
 }
 

@@ -13,9 +13,11 @@
 #pragma once
 
 #include "base/units.hpp"
-#include "planner/transformer.hpp"
+#include "transformer/activations.hpp"
+#include "transformer/layer_kernels.hpp"
 #include "transformer/model.hpp"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 
@@ -35,8 +37,26 @@ struct MemoryBytes {
   }
 };
 
+/// What memory_of() needs of a model, worked out once for all its questions.
+struct ModelMemory {
+  DType dtype = DType::bf16;
+  std::int64_t layers = 0;
+  std::int64_t weights = 0;        // all
+  std::int64_t layer_weights = 0;  // of one layer
+  std::int64_t table_weights = 0;  // of a vocabulary table
+  std::int64_t vocab = 0;
+  std::int64_t text_tokens = 0;  // of a sequence
+  /// Of a layer and by Recompute; `ends`: of what the model has once.
+  std::array<RowBytes, 3> kept{}, working{};
+  RowBytes ends{};
+  RowBytes forward{};       // of a layer that keeps nothing
+  std::int64_t cached = 0;  // K and V of a layer and a token that later tokens attend to
+};
+ModelMemory memory_model(const Model& model, DType dtype);
+
 struct MemoryRequest {
-  LocalTokens local{};
+  std::int64_t tokens = 0;  // of one sequence on this rank: padded seq / P
+  std::int64_t batch = 1;
   int ranks = 1;  // P
   int zero = 0;   // stage, 0 to 3
   Recompute recompute = Recompute::none;
@@ -46,15 +66,7 @@ struct MemoryRequest {
 };
 
 /// Beyond 10^18 bytes a class counts as 10^18.
-MemoryBytes memory_of(const Model& model, const MemoryRequest& request);
-
-/// Bytes of one layer and one local token that wait for the backward. Tensors: memory.cpp.
-std::int64_t kept_bytes_per_token(const Model& model, DType dtype, Recompute recompute);
-/// Bytes of one layer and one local token that come on top while that layer's backward runs:
-/// what is computed again, and gradients.
-std::int64_t working_bytes_per_token(const Model& model, DType dtype, Recompute recompute);
-/// Most bytes of one layer and one local token alive in a forward that keeps nothing.
-std::int64_t forward_bytes_per_token(const Model& model, DType dtype);
+MemoryBytes memory_of(const ModelMemory& model, const MemoryRequest& request);
 
 /// The largest multiple of `unit`, at most `limit`, whose bytes fit into `usable`; 0 if not even
 /// one unit does. bytes_at must not decrease.

@@ -2,6 +2,8 @@
 
 #include "base/suggest.hpp"
 #include "planner/search.hpp"
+#include "schedule/counted_flops.hpp"
+#include "transformer/model_flops.hpp"
 
 #include <algorithm>
 #include <array>
@@ -206,16 +208,16 @@ FlopCount counted_flops(const Request& request) {
         return flops.model_6n;
     }
   }
-  // corpus convention: forward 4*B*H*d*N^2, backward 2.5 times that; causal counts half.
-  const auto seq = static_cast<double>(p.seq);
-  double flops = 4.0 * static_cast<double>(p.batch) * p.q_heads * p.head_dim * seq * seq;
-  if (p.mask.kind != MaskKind::full && request.flops_convention != FlopsConvention::full) {
-    flops /= 2;
-  }
-  const double factor = request.phase == StepPhase::backward  ? 2.5
-                        : request.phase == StepPhase::forward ? 1.0
-                                                              : 3.5;
-  return FlopCount(flops * factor);
+  return counted_flops(CountedCall{
+      .queries = p.seq,
+      .keys = p.seq,
+      .batch = p.batch,
+      .heads = p.q_heads,
+      .qk_dim = static_cast<double>(p.head_dim),
+      .v_dim = static_cast<double>(p.head_dim),
+      .halved = p.mask.kind != MaskKind::full && request.flops_convention != FlopsConvention::full,
+      .forward = request.phase != StepPhase::backward,
+      .backward = request.phase != StepPhase::forward});
 }
 
 namespace {

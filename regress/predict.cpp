@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "machine/kernel_cost.hpp"
+#include "schedule/counted_flops.hpp"
 #include "sim/all_reduce.hpp"
 #include "sim/lowering.hpp"
 
@@ -48,17 +49,20 @@ Problem problem_of(const Point& p) {
           .dtype = dtype_of(p)};
 }
 
-/// FLOPs of the call under the source's convention: forward 4 * batch * heads * head_dim * pairs,
-/// half of them under a causal mask unless it counts in full; backward 2.5 times.
-double counted_flops(const Point& p) {
+/// FLOPs of the call under the source's convention.
+double flops_of_call(const Point& p) {
   const Problem problem = problem_of(p);
-  const double pairs = static_cast<double>(*p.seq) * static_cast<double>(p.seq_kv.value_or(*p.seq));
-  const double width = p.head_dim_v ? (*p.head_dim + *p.head_dim_v) / 2.0 : *p.head_dim;
-  double flops = 4.0 * static_cast<double>(problem.batch) * problem.q_heads * width * pairs;
-  if (problem.mask.kind != MaskKind::full && p.flops_convention != "full") {
-    flops /= 2;
-  }
-  return flops * (p.phase == "fwd" ? 1 : p.phase == "bwd" ? 2.5 : 3.5);
+  return counted_flops(CountedCall{.queries = *p.seq,
+                                   .keys = p.seq_kv.value_or(*p.seq),
+                                   .batch = problem.batch,
+                                   .heads = problem.q_heads,
+                                   .qk_dim = static_cast<double>(*p.head_dim),
+                                   .v_dim = static_cast<double>(p.head_dim_v.value_or(*p.head_dim)),
+                                   .halved = problem.mask.kind != MaskKind::full &&
+                                             p.flops_convention != "full",
+                                   .forward = p.phase != "bwd",
+                                   .backward = p.phase != "fwd"})
+      .value();
 }
 
 /// A time in the metric of the point.
@@ -67,7 +71,7 @@ std::optional<double> in_metric(const Point& p, double seconds) {
     case Metric::time:
       return seconds;
     case Metric::tflops_per_gpu:
-      return counted_flops(p) / seconds / p.world / 1e12;
+      return flops_of_call(p) / seconds / p.world / 1e12;
     case Metric::tokens_per_s:
       return static_cast<double>(*p.seq * p.batch.value_or(1)) / seconds /
              (p.per_gpu ? p.world : 1);

@@ -1,6 +1,7 @@
 #include "regress/score.hpp"
 
 #include "base/error.hpp"
+#include "base/median.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -25,9 +26,7 @@ std::optional<double> median_magnitude(std::vector<double> x) {
     return std::nullopt;
   }
   std::ranges::transform(x, x.begin(), [](double v) { return std::abs(v); });
-  std::ranges::sort(x);
-  const std::size_t half = x.size() / 2;
-  return x.size() % 2 == 1 ? x[half] : (x[half - 1] + x[half]) / 2;
+  return median_of(std::move(x));
 }
 
 /// A measured plan of a choice beside its prediction.

@@ -1,5 +1,6 @@
 #include "samples/pace.hpp"
 
+#include "base/median.hpp"
 #include "samples/statistics.hpp"
 
 #include <algorithm>

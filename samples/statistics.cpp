@@ -1,19 +1,12 @@
 #include "samples/statistics.hpp"
 
-#include "base/error.hpp"
+#include "base/median.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 namespace spp {
-
-double median_of(std::vector<double> values) {
-  ensure(!values.empty(), "the median of nothing");
-  std::ranges::sort(values);
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 double spread_of(const std::vector<double>& values) {
   if (values.empty()) {

@@ -5,7 +5,6 @@
 
 namespace spp {
 
-double median_of(std::vector<double> values);
 /// Median absolute deviation from the median, over the median; 0 of nothing.
 double spread_of(const std::vector<double>& values);
 /// Relative standard error of their median, if they are independent and normally distributed:

@@ -23,7 +23,8 @@ Bytes size_of_tile(const Shapes& shapes, BufferId id, std::int64_t tokens) {
 }
 
 FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, const Problem& p,
-                       double per_pair) {
+                       Phase phase) {
+  const double per_pair = flops_per_pair(phase, p.head_dim, p.head_dim);
   const auto pairs = static_cast<double>(allowed_pairs(q, k, p.mask));
   return FlopCount(per_pair * pairs * heads.count() * p.head_dim * static_cast<double>(p.batch));
 }
@@ -97,10 +98,10 @@ Bytes sent_bytes(const Transfer& transfer, const Shapes& shapes) {
 
 FlopCount attention_flops(const Kernel& kernel, const Problem& problem) {
   if (const auto* f = std::get_if<AttentionForward>(&kernel)) {
-    return matmul_flops(f->q_tokens, f->k_tokens, f->heads, problem, 4);
+    return matmul_flops(f->q_tokens, f->k_tokens, f->heads, problem, Phase::forward);
   }
   if (const auto* b = std::get_if<AttentionBackward>(&kernel)) {
-    return matmul_flops(b->q_tokens, b->k_tokens, b->heads, problem, 10);
+    return matmul_flops(b->q_tokens, b->k_tokens, b->heads, problem, Phase::backward);
   }
   return FlopCount(0);
 }

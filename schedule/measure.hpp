@@ -34,8 +34,15 @@ Bytes sent_bytes(const Transfer& transfer, const Shapes& shapes);
 /// Bytes of an all-to-all that this rank sends to member `peer` of its group. 0 for itself.
 Bytes sent_bytes_to(const Collective& all_to_all, int peer, const Shapes& shapes);
 
-/// Exact masked matmul FLOPs of an attention kernel: forward 4*pairs*heads*head_dim*batch, backward
-/// 10*… (5 matmuls against 2: FlashAttention-2, arXiv:2307.08691, section 4.1). 0 for others.
+/// Matmul FLOPs of one (query, key) pair of one head (FlashAttention-2, arXiv:2307.08691, section
+/// 4.1): forward S = Q K^T and P V; backward S again, dP = dO V^T, dQ, dK, dV. `qk` is the
+/// head_dim of queries and keys, `v` that of values and outputs: 4 and 10 of them if they are
+/// equal.
+constexpr double flops_per_pair(Phase phase, double qk, double v) {
+  return phase == Phase::forward ? 2 * (qk + v) : 6 * qk + 4 * v;
+}
+
+/// Exact masked matmul FLOPs of an attention kernel, flops_per_pair of each pair. 0 for others.
 FlopCount attention_flops(const Kernel& kernel, const Problem& problem);
 
 /// Bytes that a kernel other than attention reads and writes in device memory.

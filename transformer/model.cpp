@@ -34,29 +34,6 @@ void add_once(std::vector<std::string>& keys, std::string key) {
 
 std::string_view to_string(ModelKind kind) { return kind == ModelKind::llm ? "llm" : "dit"; }
 
-std::int64_t Model::layer_matrix_parameters() const {
-  const std::int64_t attention = hidden * (q_width() + 2 * kv_width()) + q_width() * hidden;
-  const std::int64_t mlp = (gated_mlp ? 3 : 2) * hidden * ffn;
-  return attention + mlp;
-}
-
-std::int64_t Model::layer_parameters() const {
-  const std::int64_t norms = 2 * hidden * (norm_bias ? 2 : 1) + (qk_norm ? 2 * head_dim : 0);
-  const std::int64_t biases = (attention_bias ? q_width() + 2 * kv_width() : 0) +
-                              (output_bias ? hidden : 0) +
-                              (mlp_bias ? (gated_mlp ? 2 : 1) * ffn + hidden : 0);
-  return layer_matrix_parameters() + norms + biases;
-}
-
-std::int64_t Model::parameters() const {
-  if (!not_costed.empty()) {
-    return 0;
-  }
-  const std::int64_t final_norm = hidden * (norm_bias ? 2 : 1);
-  return layers * layer_parameters() + (tied_embeddings ? 1 : 2) * table_parameters() + final_norm +
-         extra_parameters;
-}
-
 ModelLibrary::ModelLibrary(const std::filesystem::path& folder) {
   std::error_code ec;
   if (!std::filesystem::is_directory(folder, ec)) {

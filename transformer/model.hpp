@@ -42,18 +42,16 @@ struct Model {
   std::int64_t max_positions = 0;  // 0: not said
   /// Text tokens that each layer attends to besides (dit with cross-attention); 0: none.
   std::int64_t cross_tokens = 0;
-  /// Weights outside this picture: learned positions; dit: modulation, weights of the text stream,
-  /// cross-attention. They need memory, but no time per token of the sequence.
+  /// Weights outside this picture: learned positions; dit: modulation, weights of the text stream.
+  /// They need memory, but no time per token of the sequence.
   std::int64_t extra_parameters = 0;
   std::string not_costed;  // why this model cannot be costed; empty: it can
   std::vector<std::string> assumed;
 
   [[nodiscard]] std::int64_t q_width() const { return std::int64_t{q_heads} * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }
-  /// Weights of one layer, without extra_parameters.
+  /// Weights of one layer, without extra_parameters (layer.hpp).
   [[nodiscard]] std::int64_t layer_parameters() const;
-  /// Of layer_parameters(), those that are matrices: a token costs 2 FLOPs of each, forward.
-  [[nodiscard]] std::int64_t layer_matrix_parameters() const;
   /// Of one vocabulary table (embedding, loss head).
   [[nodiscard]] std::int64_t table_parameters() const { return vocab * hidden; }
   /// All weights. Exact for llm; for dit without patch, text and time embedders, within 5 % of what

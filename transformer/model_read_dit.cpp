@@ -158,8 +158,7 @@ void read_diffusion(const JsonView& config, Model& model) {
     model.extra_parameters =
         blocks.two_streams * (model.layer_parameters() + 12 * square) + single * 3 * square;
   } else if (model.cross_tokens > 0) {
-    const std::int64_t attention = 2 * model.hidden * (model.q_width() + model.kv_width());
-    model.extra_parameters = model.layers * attention + 6 * square;
+    model.extra_parameters = 6 * square;
   } else if (config.find("text_embed_dim")) {
     const auto time = config.find("time_embed_dim");
     const std::int64_t from = time ? time->integer(1, most_width) : time_embedding;

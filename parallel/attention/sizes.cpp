@@ -1,5 +1,7 @@
 #include "parallel/attention/sizes.hpp"
 
+#include "schedule/measure.hpp"
+
 #include <algorithm>
 
 namespace spp::strategies {
@@ -64,7 +66,7 @@ Bytes Sizes::inputs_and_outputs(Phase phase) const {
 }
 
 FlopCount Sizes::flops(std::int64_t pairs, int heads, Phase phase) const {
-  const double per_pair = (phase == Phase::forward ? 4.0 : 10.0) * problem.head_dim *
+  const double per_pair = flops_per_pair(phase, problem.head_dim, problem.head_dim) *
                           static_cast<double>(problem.batch);
   return FlopCount(static_cast<double>(pairs) * heads * per_pair);
 }

@@ -2,6 +2,7 @@
 // their own: in a plan all cores work, and they share caches, memory and clock. Operands come from
 // several copies in turn, so that none of them waits in a cache of the core; in a plan, too, keys
 // and values have just come from another rank.
+#include "base/median.hpp"
 #include "runtime/calibrate/operands.hpp"
 #include "runtime/calibrate/pace.hpp"
 #include "runtime/calibrate/probes.hpp"

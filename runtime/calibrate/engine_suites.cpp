@@ -1,6 +1,7 @@
 #include "runtime/calibrate/engine_suites.hpp"
 
 #include "base/error.hpp"
+#include "base/median.hpp"
 #include "runtime/calibrate/instrument.hpp"
 
 #include <algorithm>

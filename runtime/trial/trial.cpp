@@ -1,6 +1,7 @@
 #include "runtime/trial/trial.hpp"
 
 #include "base/available_memory.hpp"
+#include "base/median.hpp"
 #include "runtime/calibrate/hosts.hpp"
 #include "runtime/calibrate/pace.hpp"
 #include "runtime/comm/packed.hpp"
@@ -349,13 +350,6 @@ bool TrialResult::passed() const {
 
 TrialResult run_trial(const TrialRequest& request) { return Trial(request).run(); }
 
-Seconds median(std::vector<Seconds> samples) {
-  ensure(!samples.empty(), "the median of nothing");
-  std::ranges::sort(samples);
-  const std::size_t n = samples.size();
-  return n % 2 == 1 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
-}
-
 Seconds percentile_95(std::vector<Seconds> samples) {
   ensure(!samples.empty(), "a percentile of nothing");
   std::ranges::sort(samples);
@@ -364,12 +358,12 @@ Seconds percentile_95(std::vector<Seconds> samples) {
 }
 
 double relative_spread(const std::vector<Seconds>& samples) {
-  const Seconds middle = median(samples);
+  const Seconds middle = median_of(samples);
   std::vector<Seconds> deviations;
   for (const Seconds s : samples) {
     deviations.push_back(Seconds(std::abs((s - middle).count())));
   }
-  return middle.count() > 0 ? median(deviations) / middle : 0;
+  return middle.count() > 0 ? median_of(deviations) / middle : 0;
 }
 
 }  // namespace spp::runtime

@@ -54,7 +54,6 @@ struct TrialResult {
 /// Returns on every process when all ranks have ended; BackendError if one failed.
 TrialResult run_trial(const TrialRequest& request);
 
-Seconds median(std::vector<Seconds> samples);
 /// The smallest sample that 95 % of all do not exceed.
 Seconds percentile_95(std::vector<Seconds> samples);
 /// Median absolute deviation from the median, over the median.

@@ -1,4 +1,5 @@
 // Calibration of GPUs whose ranks share one, and of links that are emulated between them.
+#include "base/median.hpp"
 #include "tests/device/device.hpp"
 #include "tests/support/calibrations.hpp"
 

@@ -2,6 +2,7 @@
 // and has a median.
 #include "samples/series.hpp"
 
+#include "base/median.hpp"
 #include "samples/statistics.hpp"
 #include "tests/fuzz/json_mutator.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,7 +1,7 @@
 #include "planner/memory.hpp"
 
 #include "tests/support/catch.hpp"
-#include "tests/unit/planner/tiny_model.hpp"
+#include "tests/unit/transformer/tiny_model.hpp"
 
 using namespace spp;
 using spp::test::tiny_model;
@@ -15,40 +15,21 @@ constexpr std::int64_t layer = 592;
 constexpr std::int64_t words = 10;
 
 /// 6 rows on each of 4 ranks.
-MemoryRequest request() { return {.local = {.tokens = 3, .batch = 2}, .ranks = 4}; }
+MemoryRequest request() { return {.tokens = 3, .batch = 2, .ranks = 4}; }
 
 MemoryBytes with_zero(int stage) {
   MemoryRequest r = request();
   r.zero = stage;
-  return memory_of(tiny_model(), r);
+  return memory_of(memory_model(tiny_model(), DType::bf16), r);
 }
 
 Bytes activations(Recompute recompute) {
   MemoryRequest r = request();
   r.recompute = recompute;
-  return memory_of(tiny_model(), r).activations;
+  return memory_of(memory_model(tiny_model(), DType::bf16), r).activations;
 }
 
 }  // namespace
-
-TEST_CASE("a token of a layer keeps these tensors") {
-  // Elements of 2 B: input 8; Q 8, K and V 8, attention's output 8, residual 8, gate and up 32;
-  // what selective drops: two norms 16, product 16. fp32: LSE 4, two 1/rms.
-  // (8 + 64 + 32) * 2 + 6 * 4 = 232; (8 + 64) * 2 + 24 = 168; 8 * 2; (8 + 64 + 32) * 4 + 24 = 440.
-  const Model model = tiny_model();
-  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::none) == 232);
-  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::selective) == 168);
-  CHECK(kept_bytes_per_token(model, DType::bf16, Recompute::full) == 16);
-  CHECK(kept_bytes_per_token(model, DType::fp32, Recompute::none) == 440);
-}
-
-TEST_CASE("while a layer's backward runs, what it computes again and its gradients come on top") {
-  // Gradients: of the stream 8, product 16, gate and up 32: 56 elements.
-  const Model model = tiny_model();
-  CHECK(working_bytes_per_token(model, DType::bf16, Recompute::none) == 112);
-  CHECK(working_bytes_per_token(model, DType::bf16, Recompute::selective) == 112 + 64);
-  CHECK(working_bytes_per_token(model, DType::bf16, Recompute::full) == 112 + 232 - 16);
-}
 
 TEST_CASE("activations are those of all layers, one working set, and the final norm's") {
   CHECK(activations(Recompute::none) == Bytes(rows * (2 * 232 + 112 + 32)));
@@ -79,11 +60,41 @@ TEST_CASE("ZeRO cuts optimizer, gradients and parameters one after the other") {
   CHECK(three.communication == Bytes(layer * 4 + 2 * layer * 2));
 }
 
+TEST_CASE("cross-attention's weights are gathered with their layer") {
+  // 592 + 192 weights a layer; gathered two of them in bf16, gradients of one in fp32.
+  Model model = tiny_model();
+  model.kind = ModelKind::dit;
+  model.vocab = 0;
+  model.cross_tokens = 5;
+  MemoryRequest r = request();
+  r.zero = 3;
+  CHECK(memory_of(memory_model(model, DType::bf16), r).communication ==
+        Bytes(2 * 784 * 2 + 784 * 4));
+}
+
+TEST_CASE("the text's K and V are kept by every layer, or by the one that runs again") {
+  // 5 tokens of 2 sequences, K and V 4 wide each: 10 * 16 B.
+  Model model = tiny_model();
+  MemoryRequest r = request();
+  const auto text = [&] {
+    model.cross_tokens = 5;
+    const Bytes with = memory_of(memory_model(model, DType::bf16), r).activations;
+    ModelMemory without = memory_model(model, DType::bf16);
+    without.text_tokens = 0;
+    return with - memory_of(without, r).activations;
+  };
+  CHECK(text() == Bytes(2 * 160));
+  r.recompute = Recompute::full;
+  CHECK(text() == Bytes(160));
+  r.step = StepKind::prefill;
+  CHECK(text() == Bytes(160));
+}
+
 TEST_CASE("a single rank has nobody to share weights with") {
   MemoryRequest alone = request();
   alone.ranks = 1;
   alone.zero = 3;
-  const MemoryBytes bytes = memory_of(tiny_model(), alone);
+  const MemoryBytes bytes = memory_of(memory_model(tiny_model(), DType::bf16), alone);
   CHECK(bytes.parameters == Bytes(weights * 2));
   CHECK(bytes.communication == Bytes(0));
 }
@@ -95,7 +106,7 @@ TEST_CASE("the logits are there in bf16 and in fp32") {
 TEST_CASE("a prefill has no gradients, a KV cache, and the logits of one token") {
   MemoryRequest prefill = request();
   prefill.step = StepKind::prefill;
-  const MemoryBytes bytes = memory_of(tiny_model(), prefill);
+  const MemoryBytes bytes = memory_of(memory_model(tiny_model(), DType::bf16), prefill);
   CHECK(bytes.gradients == Bytes(0));
   CHECK(bytes.optimizer == Bytes(0));
   // Working set: the stream 8 and gate, up, product 48: 112 B. Cache: 2 layers of K and V, 32 B.
@@ -107,7 +118,7 @@ TEST_CASE("the caller's buffers are in the total, which is the sum of the classe
   MemoryRequest r = request();
   r.attention_buffers = Bytes(1000);
   r.communication = Bytes(70);
-  const MemoryBytes bytes = memory_of(tiny_model(), r);
+  const MemoryBytes bytes = memory_of(memory_model(tiny_model(), DType::bf16), r);
   CHECK(bytes.attention_buffers == Bytes(1000));
   CHECK(bytes.communication == Bytes(70));
   // 1352 * 18 = 24336, activations 3648, logits 360.
@@ -118,15 +129,16 @@ TEST_CASE("full recomputation of 60 layers at 256K keeps the 165 GB that users r
   // 60 layers, 5376 wide, 256,000 tokens in bf16 on one GPU.
   Model model = tiny_model();
   model.hidden = 5376;
-  CHECK(std::int64_t{60} * 256'000 * kept_bytes_per_token(model, DType::bf16, Recompute::full) ==
+  const TensorOps layer = layer_of(model);
+  CHECK(std::int64_t{60} * 256'000 * kept_bytes(layer, DType::bf16, Recompute::full).tokens ==
         165'150'720'000);
 }
 
 TEST_CASE("an absurd request is large, not negative") {
   MemoryRequest absurd = request();
-  absurd.local.tokens = std::int64_t{1} << 40;
-  absurd.local.batch = std::int64_t{1} << 20;
-  const MemoryBytes bytes = memory_of(tiny_model(), absurd);
+  absurd.tokens = std::int64_t{1} << 40;
+  absurd.batch = std::int64_t{1} << 20;
+  const MemoryBytes bytes = memory_of(memory_model(tiny_model(), DType::bf16), absurd);
   CHECK(bytes.activations == Bytes(1'000'000'000'000'000'000));
   CHECK(bytes.total() > bytes.activations);
 }

@@ -1,7 +1,7 @@
 #include "planner/zero.hpp"
 
 #include "tests/support/catch.hpp"
-#include "tests/unit/planner/tiny_model.hpp"
+#include "tests/unit/transformer/tiny_model.hpp"
 
 #include <algorithm>
 

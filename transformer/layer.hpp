@@ -1,0 +1,137 @@
+// What a transformer layer is: the list of its tensor operations. This is the one description; what
+// a step needs of a layer follows from it by small functions:
+//
+//   weights                                             weights_of                    (here)
+//   kernels forward and backward, what runs again       layer_kernels.hpp
+//   FLOPs, and the model's FLOPs by convention          layer_kernels.hpp, model_flops.hpp
+//   bytes kept for the backward, and working sets       activations.hpp
+//
+// An operation reads and writes tensors [rows, width] and says which of them its backward reads
+// (`keeps`). That is all these functions need:
+//
+//   a GEMM       Y = X W is three: forward, dX = dY W^T, dW = X^T dY; it keeps X.
+//   a row-wise   operation (norm, RoPE, activation) is bound by memory: forward it touches what it
+//                reads and writes; backward the gradients of both, and what it keeps.
+//   a sum        passes its gradient on: no kernel.
+//   attention    keeps Q, K, V, its output and the LSE (FlashAttention, arXiv:2205.14135); on the
+//                sequence itself its kernels are a schedule's, on a text they are here.
+//   A tensor that n operations read has n gradients, which are added up by n - 1 kernels. So a
+//   residual stream costs one such kernel a branch, and a gated MLP one for its two first GEMMs.
+//   A tensor is kept once, however many operations keep it, and not at all when none does.
+//
+// For the layer of GPT (LayerNorm, GELU, f = 4h, as many heads for K and V) that gives 32 bytes x h
+// a token in 16 bits: the 34 of Korthikanti et al. (arXiv:2205.05198, section 4.1) less the masks
+// of two dropouts, and without its 5as/h of scores, which flash attention computes again.
+//
+// Weights are whole on a rank while they are used. Operations stand in the order in which they run;
+// the backward runs in the reverse order.
+#pragma once
+
+#include "base/id.hpp"
+#include "transformer/model.hpp"
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace spp {
+
+/// A whole step of training, or a prefill (forward only, logits of the last token).
+enum class StepKind : std::uint8_t { train, prefill };
+
+/// What a tensor has a row for: each token of the rank; each token of the text (Model::cross_tokens
+/// of every sequence, on every rank); the last token of every sequence.
+enum class Rows : std::uint8_t { tokens, text, last };
+
+struct LayerTensor {
+  std::string_view name;
+  std::int64_t width = 0;  // elements of a row
+  Rows rows = Rows::tokens;
+  bool fp32 = false;     // else in the step's type
+  bool outside = false;  // held by somebody else: a table of weights, the text
+};
+using LayerTensorId = Id<struct LayerTensorTag>;
+
+/// A few tensors, in order.
+class LayerTensors {
+ public:
+  constexpr LayerTensors() = default;
+  constexpr LayerTensors(std::initializer_list<LayerTensorId> ids) {
+    for (const LayerTensorId id : ids) {
+      push_back(id);
+    }
+  }
+  constexpr void push_back(LayerTensorId id) { ids_.at(size_++) = id; }
+  [[nodiscard]] constexpr bool empty() const { return size_ == 0; }
+  [[nodiscard]] constexpr const LayerTensorId* begin() const { return ids_.data(); }
+  [[nodiscard]] constexpr const LayerTensorId* end() const { return ids_.data() + size_; }
+  [[nodiscard]] constexpr LayerTensorId operator[](std::size_t i) const { return ids_[i]; }
+
+ private:
+  std::array<LayerTensorId, 4> ids_{};
+  std::uint8_t size_ = 0;
+};
+
+/// Y[rows, out] = X[rows, in] W[in, out], with a bias in the epilogue. `tied`: W is counted
+/// elsewhere.
+struct Linear {
+  std::int64_t in = 0, out = 0;
+  bool bias = false;
+  bool tied = false;
+};
+
+/// What becomes of the gradient in a row-wise operation: a kernel computes it, it is passed on to
+/// all inputs as it is (a sum), or there is none (a maximum that is subtracted again).
+enum class RowGradient : std::uint8_t { computed, passed_on, none };
+
+/// Row by row, bound by memory.
+struct RowWise {
+  std::int64_t weights = 0;
+  RowGradient gradient = RowGradient::computed;
+  bool in_place = false;  // writes over what it reads, unless that is kept
+};
+
+/// Reads Q, K, V, writes the output. To the tokens of the sequence itself, or to the text.
+struct AttentionCall {
+  int q_heads = 0, kv_heads = 0, head_dim = 0;
+  Rows keys = Rows::tokens;
+};
+
+/// A row of a table [words, width] for each token. The gradients of the table are fp32.
+struct Lookup {
+  std::int64_t words = 0;
+};
+
+struct TensorOp {
+  std::string_view name;
+  std::variant<Linear, RowWise, AttentionCall, Lookup> work;
+  // NOLINTNEXTLINE(readability-redundant-member-init): without, g++ wants them in every initialiser
+  LayerTensors reads = {}, writes = {}, keeps = {};
+  std::int64_t statistics = 0;  // fp32 numbers a row kept besides: 1/rms, LSE
+  bool cheap = false;           // what it writes can be computed again at the cost of some traffic
+};
+
+struct TensorOps {
+  std::vector<LayerTensor> tensors;  // by LayerTensorId
+  std::vector<TensorOp> ops;
+  LayerTensors results;          // read behind this list: their gradients come from there
+  LayerTensors kept_behind;      // kept by what reads them there, which no list describes
+  std::int64_t text_tokens = 0;  // of a sequence
+
+  [[nodiscard]] const LayerTensor& at(LayerTensorId id) const { return tensors[id.index()]; }
+};
+
+/// One of Model::layers. Of a model that is not_costed: nothing sensible.
+TensorOps layer_of(const Model& model);
+/// What a model has once: embedding before the layers; final norm, loss head and cross-entropy
+/// (fp32) behind them. A prefill computes logits of the last token only, and no loss.
+TensorOps ends_of(const Model& model, StepKind step);
+
+/// Matrices, biases and norms.
+std::int64_t weights_of(const TensorOp& op, const TensorOps& ops);
+std::int64_t weights_of(const TensorOps& ops);
+
+}  // namespace spp
