@@ -31,6 +31,34 @@ TEST_CASE("ops over NCCL start no threads, and nothing waits for a device on the
   CHECK(host::seen().late_calls == late);
 }
 
+TEST_CASE("elapsed time over NCCL has nothing of what hosts do") {
+  TrialRequest request;
+  std::size_t ops = 0;
+  for (const Case& c : cases(4, 2)) {
+    TrialRequest other = trial_of(c);
+    const std::size_t of_other = ops_of(other.forward->program(Rank(0))).size();
+    // No more than stay behind the gate at the start.
+    if (c.phase != Phase::backward && of_other > ops && of_other <= 128) {
+      ops = of_other;
+      request = std::move(other);
+    }
+  }
+  REQUIRE(ops > 0);
+  request.backward.reset();
+  request.check = false;
+  const auto engines =
+      device::make_engines({.communication = device::Communication::nccl, .kernels = "reference"},
+                           4, *request.transport);
+  request.engines = engines.get();
+  // An op takes three calls at least: two events, and a launch or a group.
+  constexpr double least = 0.4;
+  const host::With slow(host::settings().latency_us,
+                        static_cast<std::int64_t>(least * 1e6 / (3 * static_cast<double>(ops))));
+  const TrialResult result = run_trial(request);
+  REQUIRE(result.complete);
+  CHECK(result.forward->samples.front().count() < least / 2);
+}
+
 TEST_CASE("memory that NCCL takes counts: what fits with it runs, and less is refused before") {
   // As an all-to-all of 8 H100 takes it: 7 peers, both ways, 3.28 GB (NVIDIA/nccl issue 1685).
   constexpr std::size_t channels_of_a_way = std::size_t{32} * 7 << 20;
