@@ -4,8 +4,10 @@
 #include "tests/conformance/trials.hpp"
 #include "tests/device/device.hpp"
 #include "tests/device/host_cuda.hpp"
+#include "tests/support/calibrations.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <array>
 
 using namespace spp;
@@ -57,6 +59,26 @@ TEST_CASE("elapsed time over NCCL has nothing of what hosts do") {
   const TrialResult result = run_trial(request);
   REQUIRE(result.complete);
   CHECK(result.forward->samples.front().count() < least / 2);
+}
+
+TEST_CASE("messages that are timed over NCCL have nothing of hosts, however many there are") {
+  CalibrationRequest request = small_calibration(2);
+  request.suites = {"links"};
+  request.budget = Seconds(0.01);
+  const auto engines =
+      device::make_engines({.communication = device::Communication::nccl, .kernels = "reference"},
+                           2, *request.transport);
+  request.engines = engines.get();
+  // A message takes eight calls: two events, and a group of sends and receives.
+  constexpr double call = 0.5e-3;
+  const host::With slow(host::settings().latency_us, static_cast<std::int64_t>(call * 1e6));
+  const Calibration calibration = calibrate(request);
+  check_samples(calibration);
+  CHECK(calibration.series.at("links").size() > 10);  // of some 14 ops each
+  for (const Series& s : calibration.series.at("links")) {
+    INFO(s.what << " " << s.size);
+    CHECK(*std::ranges::min_element(s.seconds) < 4 * call / 2);
+  }
 }
 
 TEST_CASE("memory that NCCL takes counts: what fits with it runs, and less is refused before") {

@@ -10,7 +10,7 @@
 // Safety), and cudnnBackendExecute, like Graph::execute of cudnn-frontend, takes the handle beside
 // the plan: a plan is one of a GPU ("an identical GPU", its notes on serialized plans), not of a
 // handle. Plans themselves have "known thread-safety limitations" when threads share them (cuDNN's
-// word in pytorch/pytorch pull request 103939, where a mutex was the remedy), so ranks take turns
+// word in pytorch/pytorch pull request 103939, whose first remedy was a mutex), so ranks take turns
 // with them (to enqueue, which takes microseconds). That a handle may be one of the context of a
 // share of the device is an assumption; where cuDNN refuses it, SdpaOptions::detour brings the call
 // to the primary context.
