@@ -19,12 +19,18 @@
 #include "schedule/timeline.hpp"
 
 #include <array>
+#include <cstdint>
+#include <vector>
 
 namespace spp::runtime {
 
 struct ExecuteOptions {
   Seconds timeout{120};
   bool timeline = true;
+  /// Ops, rising, before which a device waits until its host is ahead of it again, be it slow, in
+  /// all runs but the first: what is timed after that holds nothing of the host. Only devices have
+  /// hosts; ranks of the host run on.
+  std::vector<std::int32_t> pauses = {};
 };
 
 struct Execution {

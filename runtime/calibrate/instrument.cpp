@@ -32,6 +32,17 @@ void collect(const std::vector<std::vector<double>>& numbers, std::size_t probe,
   }
 }
 
+/// Before the op with which what is timed begins at the same time everywhere.
+std::vector<std::int32_t> pauses_before(const std::vector<TimedOps>& timed) {
+  std::vector<std::int32_t> pauses;
+  for (const TimedOps& t : timed) {
+    if (t.times > 0) {
+      pauses.push_back(std::max(0, t.first - 1));
+    }
+  }
+  return pauses;
+}
+
 }  // namespace
 
 /// What `demands` leaves of every pool, equally shared by those who share it; the least of all
@@ -117,7 +128,8 @@ Course Instrument::time(std::span<Probe> probes, Samples samples, Seconds budget
   for (const ProbeInput& input : planned.inputs[self]) {
     fill_numbers(memory.all(input.buffer), input.middle, input.reach);
   }
-  const ExecuteOptions options{.timeout = bench_.transport.deadlines().timeout};
+  const ExecuteOptions options{.timeout = bench_.transport.deadlines().timeout,
+                               .pauses = pauses_before(planned.timed[self])};
   const EngineParts parts{
       .transport = bench_.transport,
       .forward = {.schedule = planned.schedule, .program = programs[self], .memory = memory},

@@ -5,9 +5,10 @@
 //   meet      if somebody is quiet meanwhile: all begin when the last has ended what was before
 //   prepare   the operands, several copies of them where all fit into a cache
 //   once      untimed: whatever is done at the first use of a shape
-//   flush     a few fills of memory that is larger than caches: operands are cold, and meanwhile
-//             the host gets ahead of the device again, as it is at the start (of a plan, too)
-//   meet      those who share a device; messages meet by themselves, in one more untimed op
+//   flush     a few fills of memory that is larger than caches: operands are cold
+//   meet      those who share a device; messages meet by themselves, in one more untimed op. Before
+//             its last op a device waits for its host (ExecuteOptions::pauses), which is ahead of
+//             it at the start of a plan, too
 //   timed     `times` ops, on one copy after the other
 #pragma once
 

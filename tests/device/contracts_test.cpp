@@ -13,8 +13,10 @@
 #include "tests/support/patience.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <set>
+#include <thread>
 
 using namespace spp;
 using namespace spp::runtime;
@@ -168,6 +170,32 @@ TEST_CASE("one hardware queue for all streams is warned of, and what is computed
   CHECK(mentions(o.warnings, "streams of a GPU go through 1 hardware queues"));
 }
 
+TEST_CASE("streams that share a hardware queue wait for each other, others do not") {
+  device::why_not_cuda();
+  const std::string before = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const auto waits = [](const char* queues, Seconds held_for) {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", queues, 1);
+    const cuda::Stream held(0);
+    const cuda::Stream other(0);
+    const cuda::DeviceBuffer clock(sizeof(std::uint64_t));
+    const cuda::DeviceBuffer numbers(1024);
+    auto* const at = reinterpret_cast<std::uint64_t*>(clock.data());
+    const cuda::Event held_on;
+    cuda::fill({.data = numbers.data(), .dtype = DType::fp32, .count = 256}, 0, other.get());
+    cuda::stamp(at, held.get());
+    cuda::hold_until(at, held_for, held.get());
+    held_on.record(held.get());
+    cuda::fill({.data = numbers.data(), .dtype = DType::fp32, .count = 256}, 1, other.get());
+    other.synchronize();
+    const bool waited = held_on.happened();
+    held.synchronize();
+    return waited;
+  };
+  CHECK(waits("1", Seconds(0.05)));
+  CHECK_FALSE(waits("32", Seconds(3)));
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", before.c_str(), 1);
+}
+
 TEST_CASE("ranks of a GPU get shares of its SMs, whether the driver says how or not") {
   for (const bool says : {true, false}) {
     const host::With rules(host::settings().driver_says_share_rules, says);
@@ -208,6 +236,42 @@ TEST_CASE("cuDNN runs in the context of its streams, and says for how many SMs i
     CHECK(o.report.attention_made_for == (knows ? "32 SMs" : "the whole GPU"));
     CHECK(o.report.attention_refused == "");
   }
+}
+
+TEST_CASE("a cuDNN that is known to be wrong is refused by its version, and the reference taken") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  const Problem problem = half_precision(4).problem;
+  const auto passed_over = [&](std::size_t version) {
+    const host::With other(host::settings().cudnn_version, version);
+    std::vector<std::string> why;
+    CHECK(device::choose_kernels({}, problem, why) == (version == 0 ? "cudnn" : "reference"));
+    return why;
+  };
+  CHECK(passed_over(0).empty());
+  CHECK(passed_over(91001) ==
+        std::vector<std::string>{"cudnn kernels: cuDNN 9.10.1 has known bugs in attention, which "
+                                 "9.10.2 mended"});
+  CHECK(mentions(passed_over(91500), "cudnn kernels: cuDNN 9.15.0 gives wrong gradients for"));
+  // Who does not ask is refused the plan.
+  const SdpaShape shape{.q_rows = 8, .k_rows = 200, .head_dim = 16};
+  const host::With wrong(host::settings().cudnn_version, std::size_t{91500});
+  CHECK_NOTHROW(make_sdpa()->workspace(shape, Phase::forward));
+  CHECK(message_of<BackendError>([&] {
+          (void)make_sdpa()->workspace(shape, Phase::backward);
+        }).find("cuDNN 9.15.0 gives wrong gradients for 200 keys") != std::string::npos);
+}
+
+TEST_CASE("ranks that share a plan of cuDNN take turns, each with a handle of its own") {
+  if (!has_cudnn()) {
+    SPP_SKIP("cuDNN was not found");
+  }
+  // Of calls, in which the stand-in sees whoever comes meanwhile.
+  const host::With slow(host::settings().latency_us, std::int64_t{200});
+  const Outcome o = run(trial_of(half_precision(4)), "cudnn");
+  CHECK(failures(o.result) == "");
+  CHECK(o.report.attention_refused == "");
 }
 
 TEST_CASE("where cuDNN refuses a share of a GPU, attention takes all SMs, and its words are told") {
@@ -313,6 +377,30 @@ TEST_CASE("ranks of a GPU copy beside kernels where the driver can, and say how"
     CHECK(o.report.copies == (can ? "beside kernels" : "plain"));
     CHECK((host::seen().copies_beside_kernels > before) == can);
   }
+}
+
+TEST_CASE("copies beside kernels wait for no SM, plain ones do") {
+  const cuda::Stream stream(0);
+  REQUIRE(cuda::find_copy_way(stream.get()) == cuda::CopyWay::beside_kernels);
+  const cuda::DeviceBuffer from(256);
+  const cuda::DeviceBuffer to(256);
+  const auto copies_beside_attention = [&](cuda::CopyWay way, Seconds patience) {
+    const cuda::Event copied;
+    const auto all = host::current_context();
+    all->take(all->sms());
+    cuda::copy(to.data(), from.data(), from.size(), way, stream.get());
+    copied.record(stream.get());
+    const auto since = std::chrono::steady_clock::now();
+    while (!copied.happened() && std::chrono::steady_clock::now() - since < patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const bool beside = copied.happened();
+    all->give(all->sms());
+    stream.synchronize();
+    return beside;
+  };
+  CHECK(copies_beside_attention(cuda::CopyWay::beside_kernels, patient(Seconds(5))));
+  CHECK_FALSE(copies_beside_attention(cuda::CopyWay::plain, Seconds(0.02)));
 }
 
 TEST_CASE("a transfer that is held up takes no SM from kernels that want all") {

@@ -60,6 +60,30 @@ TEST_CASE(
   CHECK(of_k == 1);
 }
 
+TEST_CASE(
+    "P and dS are transposed to the type of Q, and dS times K is of fp32, as the frontend's") {
+  // "reshape_p" and "reshape_dS" of the same file: set_data_type(Q's), strides {h s_q s_kv, s_q
+  // s_kv, 1, s_kv}; dS itself, which "matmul_dS_K" takes, keeps the type of what is computed with.
+  int transposed = 0;
+  int of_d_q = 0;
+  for (const host::GraphOp& op : graph_of(Phase::backward, 4)) {
+    if (op.kind == host::GraphOpKind::reshape && op.x->inner) {
+      ++transposed;
+      CHECK(op.x->dtype == CUDNN_DATA_FLOAT);
+      CHECK(op.y->dtype == CUDNN_DATA_BFLOAT16);
+      CHECK(op.y->dims == host::Dims{4, 4, 10, 6});
+      CHECK(op.y->strides == host::Dims{4 * 6 * 10, 6 * 10, 1, 10});
+    }
+    if (op.kind == host::GraphOpKind::matmul && op.y->uid == uid::d_q_sum) {
+      ++of_d_q;
+      CHECK(op.x->dtype == CUDNN_DATA_FLOAT);
+      CHECK(op.y->dtype == CUDNN_DATA_FLOAT);
+    }
+  }
+  CHECK(transposed == 2);
+  CHECK(of_d_q == 1);
+}
+
 TEST_CASE("statistics are dense in cuDNN's graphs, as the frontend has them") {
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     std::set<std::int64_t> seen;

@@ -47,6 +47,7 @@ struct Settings {
   std::atomic<bool> driver_says_share_rules{true};  // else zeros, as before CUDA 13
   std::atomic<bool> sm_count_target{false};         // cuDNN has plans for some of the SMs
   std::atomic<Objection> objection{Objection::none};
+  std::atomic<std::size_t> cudnn_version{0};  // 0: of the headers
   std::atomic<std::int64_t> compile_ms{2};    // of a plan of cuDNN
   std::atomic<std::size_t> nccl_channels{0};  // bytes of NCCL for each way to or from a peer
   std::atomic<std::size_t> memory{std::size_t{1} << 34};  // of a device
@@ -83,7 +84,7 @@ void call();
 bool reserve(int device, std::size_t bytes);
 void release(int device, std::size_t bytes);
 
-/// SMs, of a whole device or of a green context.
+/// SMs, of a whole device or of a green context. Kernels take them, and copies that are kernels.
 class Context {
  public:
   explicit Context(int sms, int device) : sms_(sms), device_(device) {}
@@ -123,6 +124,8 @@ class Queue {
 };
 
 cudaStream_t make_stream(std::shared_ptr<Context> context);
+/// Of those that there are: one more or less.
+void count_stream(int change);
 
 /// Enqueues work. `waits`: for something beside the stream, such as a peer or the host.
 void enqueue(cudaStream_t stream, std::function<void()> task, bool waits = false);

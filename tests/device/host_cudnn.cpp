@@ -2,14 +2,19 @@
 // are given, plans execute their graph in fp64 (host_cudnn_graph.hpp) on the handle's stream.
 // Linked into a test, these definitions take the place of the library's. As in cuDNN, a handle
 // takes no stream of another context, and neither a handle nor a plan is for two threads at a time.
+// A plan that was made for a description of a device is executed nowhere: cuDNN promises that for
+// devices of the very same properties only.
 #include "tests/device/host_cuda.hpp"
 #include "tests/device/host_cudnn_graph.hpp"
 
 #include <cudnn.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -64,6 +69,7 @@ struct Descriptor {
   host::GraphOp op;                           // of an operation
   std::shared_ptr<const host::Graph> graph;   // of a graph, and of what is made from one
   std::atomic<bool> executing = false;        // of a plan
+  bool described = false;                     // of a plan: for a device that has no handle
 
   template <class T>
   [[nodiscard]] T get(int id, T otherwise = {}) const {
@@ -177,11 +183,15 @@ cudnnStatus_t give(const void* data, std::int64_t there, std::size_t size, std::
 
 struct cudnnContext {
   std::shared_ptr<host::Context> context;
+  int number = 0;
   cudaStream_t stream = nullptr;
   std::atomic<bool> used = false;
 };
 
-std::size_t cudnnGetVersion() { return CUDNN_VERSION; }
+std::size_t cudnnGetVersion() {
+  const std::size_t set = host::settings().cudnn_version;
+  return set != 0 ? set : CUDNN_VERSION;
+}
 const char* cudnnGetErrorString(cudnnStatus_t) { return "an error of cuDNN on the host"; }
 void cudnnGetLastErrorString(char* text, std::size_t room) {
   std::snprintf(text, room, "%s", last_error.c_str());
@@ -191,7 +201,8 @@ void cudnnGetLastErrorString(char* text, std::size_t room) {
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   host::call();
   host::expect_idle();
-  *handle = new cudnnContext{.context = host::current_context()};
+  static std::atomic<int> handles{0};
+  *handle = new cudnnContext{.context = host::current_context(), .number = ++handles};
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
@@ -213,10 +224,12 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* descriptor) {
+  host::call();
   *descriptor = new Descriptor{.type = type, .attributes = {}, .tensor = {}, .op = {}, .graph = {}};
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  host::call();
   delete static_cast<Descriptor*>(descriptor);
   return CUDNN_STATUS_SUCCESS;
 }
@@ -224,6 +237,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, std::int64_t count,
                                        const void* values) {
+  host::call();
   const auto* bytes = static_cast<const std::byte*>(values);
   static_cast<Descriptor*>(descriptor)->attributes[name] = {
       .type = type,
@@ -233,6 +247,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
 }
 
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  host::call();
   Descriptor& d = *static_cast<Descriptor*>(descriptor);
   switch (d.type) {
     case CUDNN_BACKEND_TENSOR_DESCRIPTOR:
@@ -260,6 +275,8 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
       host::expect_idle();
       std::this_thread::sleep_for(std::chrono::milliseconds(host::settings().compile_ms));
       d.graph = d.other(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->graph;
+      d.described = !d.attributes.contains(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) ||
+                    host::mistaken("plans for described devices");
       break;
     default:
       break;
@@ -271,6 +288,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t, std::int64_t room,
                                        std::int64_t* count, void* to) {
+  host::call();
   const Descriptor& d = *static_cast<const Descriptor*>(descriptor);
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
     *count = host::why_not(*d.graph).empty() ? 1 : 0;
@@ -287,15 +305,33 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
                                              : give(&engine, 1, sizeof(engine), room, count, to);
 }
 
+namespace {
+
+/// As if every handle had plans of its own.
+void count_compiled(cudnnHandle_t handle, const Descriptor& plan) {
+  static std::mutex mutex;
+  static std::set<std::pair<int, const void*>> seen;
+  if (host::mistaken("plans of every rank")) {
+    const std::scoped_lock lock(mutex);
+    host::seen().compiled_plans += seen.emplace(handle->number, &plan).second ? 1 : 0;
+  }
+}
+
+}  // namespace
+
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t pack) {
-  host::call();
   Descriptor& p = *static_cast<Descriptor*>(plan);
   const Descriptor& v = *static_cast<const Descriptor*>(pack);
   const Turn handle_turn(handle->used);
   const Turn plan_turn(p.executing);
   if (!handle_turn || !plan_turn || host::current_context() != handle->context) {
-    return CUDNN_STATUS_EXECUTION_FAILED;
+    return refuse(CUDNN_STATUS_EXECUTION_FAILED, "two threads at a time, or another context");
+  }
+  host::call();  // which takes time, so that whoever comes meanwhile is seen
+  count_compiled(handle, p);
+  if (p.described) {
+    return refuse(CUDNN_STATUS_EXECUTION_FAILED, "a plan for a device that was only described");
   }
   if (host::settings().objection == host::Objection::to_plans && !primary(*handle->context)) {
     return refuse(CUDNN_STATUS_EXECUTION_FAILED, "a plan that was made in another context");

@@ -27,6 +27,7 @@ CUresult error_name(CUresult, const char** name) {
   return CUDA_SUCCESS;
 }
 CUresult device_resource(CUdevice, CUdevResource* resource, CUdevResourceType type) {
+  host::call();
   *resource = {};
   resource->type = type;
   resource->sm.smCount = static_cast<unsigned>(host::settings().sms);
@@ -40,6 +41,10 @@ CUresult device_resource(CUdevice, CUdevResource* resource, CUdevResourceType ty
 }
 CUresult split(CUdevResource* result, unsigned* groups, const CUdevResource* input, CUdevResource*,
                unsigned, unsigned least) {
+  host::call();
+  if (host::mistaken("shares without rules")) {
+    least = input->sm.smCount / *groups;
+  }
   const unsigned share = (least + granularity - 1) / granularity * granularity;
   *groups = std::min(*groups, input->sm.smCount / share);
   for (unsigned i = 0; i < *groups; ++i) {
@@ -49,10 +54,12 @@ CUresult split(CUdevResource* result, unsigned* groups, const CUdevResource* inp
   return CUDA_SUCCESS;
 }
 CUresult describe(CUdevResourceDesc* description, CUdevResource* resources, unsigned) {
+  host::call();
   *description = new CUdevResourceDesc_st{.sms = resources->sm.smCount};
   return CUDA_SUCCESS;
 }
 CUresult create(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device, unsigned) {
+  host::call();
   ++host::seen().green_contexts;
   *context = new CUgreenCtx_st{
       .context = std::make_shared<host::Context>(static_cast<int>(description->sms), device)};
@@ -60,11 +67,13 @@ CUresult create(CUgreenCtx* context, CUdevResourceDesc description, CUdevice dev
   return CUDA_SUCCESS;
 }
 CUresult destroy(CUgreenCtx context) {
+  host::call();
   --host::seen().green_contexts;
   delete context;
   return CUDA_SUCCESS;
 }
 CUresult make_stream(CUstream* stream, CUgreenCtx context, unsigned flags, int) {
+  host::call();
   if (flags != CU_STREAM_NON_BLOCKING) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -72,14 +81,17 @@ CUresult make_stream(CUstream* stream, CUgreenCtx context, unsigned flags, int) 
   return CUDA_SUCCESS;
 }
 CUresult as_context(CUcontext* context, CUgreenCtx green) {
+  host::call();
   *context = reinterpret_cast<CUcontext>(green);
   return CUDA_SUCCESS;
 }
 CUresult push(CUcontext context) {
+  host::call();
   host::push_context(reinterpret_cast<CUgreenCtx>(context)->context);
   return CUDA_SUCCESS;
 }
 CUresult pop(CUcontext*) {
+  host::call();
   host::pop_context();
   return CUDA_SUCCESS;
 }

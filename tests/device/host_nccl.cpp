@@ -274,10 +274,12 @@ Pending& pending_of(ncclComm_t comm, cudaStream_t stream) {
 }
 
 ncclResult_t get_version(int* version) {
+  host::call();
   *version = NCCL_VERSION_CODE;
   return ncclSuccess;
 }
 ncclResult_t get_unique_id(ncclUniqueId* id) {
+  host::call();
   const std::scoped_lock lock(registry().mutex);
   *fmt::format_to_n(id->internal, sizeof(id->internal) - 1, "world{}", ++registry().last).out = 0;
   return ncclSuccess;
@@ -294,6 +296,7 @@ std::string place() {
 }
 ncclResult_t init_rank(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                        ncclConfig_t* config) {
+  host::call();
   *comm = new ncclComm{.group = registry().group(id.internal),
                        .rank = rank,
                        .size = size,
@@ -307,6 +310,7 @@ ncclResult_t init_rank(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
   return begun(*comm);
 }
 ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+  host::call();
   const int number = comm->splits++;
   const std::vector<std::string> all =
       comm->group->all_gather(comm->rank, comm->size, fmt::format("{} {}", color, key));
@@ -333,6 +337,7 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
   return begun(comm);
 }
 ncclResult_t abort_rank(ncclComm_t comm) {
+  host::call();
   comm->group->abort(comm->rank);
   if (groups > 0 && !host::mistaken("aborts one by one")) {
     aborts.push_back(comm);
@@ -341,12 +346,17 @@ ncclResult_t abort_rank(ncclComm_t comm) {
   }
   return ncclSuccess;
 }
-ncclResult_t finalize(ncclComm_t) { return ncclSuccess; }
+ncclResult_t finalize(ncclComm_t) {
+  host::call();
+  return ncclSuccess;
+}
 ncclResult_t destroy(ncclComm_t comm) {
+  host::call();
   delete comm;
   return ncclSuccess;
 }
 ncclResult_t async_error(ncclComm_t comm, ncclResult_t* result) {
+  host::call();
   *result = comm->polls > 0 && comm->polls-- > 0 ? ncclInProgress : comm->state;
   return ncclSuccess;
 }
@@ -354,10 +364,12 @@ const char* error_string(ncclResult_t) { return "an error of NCCL on the host"; 
 const char* last_error(ncclComm_t) { return ""; }
 
 ncclResult_t group_start() {
+  host::call();
   ++groups;
   return ncclSuccess;
 }
 ncclResult_t group_end() {
+  host::call();
   --groups;
   ncclResult_t result = ncclSuccess;
   for (Pending& p : pending) {
@@ -380,6 +392,7 @@ ncclResult_t group_end() {
 }
 ncclResult_t send(const void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm,
                   cudaStream_t stream) {
+  host::call();
   pending_of(comm, stream).sends.push_back([=, group = comm->group, me = comm->rank] {
     group->put({Channel::ops, me, peer}, data, count);
   });
@@ -387,6 +400,7 @@ ncclResult_t send(const void* data, std::size_t count, ncclDataType_t, int peer,
 }
 ncclResult_t receive(void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm,
                      cudaStream_t stream) {
+  host::call();
   pending_of(comm, stream).receives.push_back([=, group = comm->group, me = comm->rank] {
     const Bytes bytes = group->take({Channel::ops, peer, me});
     std::copy_n(bytes.data(), std::min(count, bytes.size()), static_cast<std::byte*>(data));

@@ -4,8 +4,10 @@
 #include "tests/conformance/trials.hpp"
 #include "tests/device/device.hpp"
 #include "tests/device/host_cuda.hpp"
+#include "tests/support/calibrations.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <array>
 
 using namespace spp;
@@ -29,6 +31,54 @@ TEST_CASE("ops over NCCL start no threads, and nothing waits for a device on the
   }
   CHECK(host::seen().group_threads == threads);
   CHECK(host::seen().late_calls == late);
+}
+
+TEST_CASE("elapsed time over NCCL has nothing of what hosts do") {
+  TrialRequest request;
+  std::size_t ops = 0;
+  for (const Case& c : cases(4, 2)) {
+    TrialRequest other = trial_of(c);
+    const std::size_t of_other = ops_of(other.forward->program(Rank(0))).size();
+    // No more than stay behind the gate at the start.
+    if (c.phase != Phase::backward && of_other > ops && of_other <= 128) {
+      ops = of_other;
+      request = std::move(other);
+    }
+  }
+  REQUIRE(ops > 0);
+  request.backward.reset();
+  request.check = false;
+  const auto engines =
+      device::make_engines({.communication = device::Communication::nccl, .kernels = "reference"},
+                           4, *request.transport);
+  request.engines = engines.get();
+  // An op takes three calls at least: two events, and a launch or a group.
+  constexpr double least = 0.4;
+  const host::With slow(host::settings().latency_us,
+                        static_cast<std::int64_t>(least * 1e6 / (3 * static_cast<double>(ops))));
+  const TrialResult result = run_trial(request);
+  REQUIRE(result.complete);
+  CHECK(result.forward->samples.front().count() < least / 2);
+}
+
+TEST_CASE("messages that are timed over NCCL have nothing of hosts, however many there are") {
+  CalibrationRequest request = small_calibration(2);
+  request.suites = {"links"};
+  request.budget = Seconds(0.01);
+  const auto engines =
+      device::make_engines({.communication = device::Communication::nccl, .kernels = "reference"},
+                           2, *request.transport);
+  request.engines = engines.get();
+  // A message takes eight calls: two events, and a group of sends and receives.
+  constexpr double call = 0.5e-3;
+  const host::With slow(host::settings().latency_us, static_cast<std::int64_t>(call * 1e6));
+  const Calibration calibration = calibrate(request);
+  check_samples(calibration);
+  CHECK(calibration.series.at("links").size() > 10);  // of some 14 ops each
+  for (const Series& s : calibration.series.at("links")) {
+    INFO(s.what << " " << s.size);
+    CHECK(*std::ranges::min_element(s.seconds) < 4 * call / 2);
+  }
 }
 
 TEST_CASE("memory that NCCL takes counts: what fits with it runs, and less is refused before") {

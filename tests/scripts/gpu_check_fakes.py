@@ -38,6 +38,9 @@ def mode_of(env, cwd):
 def answer(name, argv, env, cwd, now=None):
     """(exit code, stdout as bytes, stderr)."""
     mode = mode_of(env, cwd) if name != env.get("GPU_CHECK_WELL") else None
+    if "CUDNN_LOGDEST_DBG" in env:
+        with open(env["CUDNN_LOGDEST_DBG"], "w", encoding="utf-8") as file:
+            file.write(f"cuDNN at level {env['CUDNN_LOGLEVEL_DBG']}\n")
     if mode in ("hang", "deaf", "flood"):
         raise Hangs(mode)
     if mode == "fail":
@@ -80,7 +83,8 @@ def sp_plan(argv, env, cwd, mode, _):
     o = options(argv)
     if argv[0] == "--version":
         commit = env.get("GPU_CHECK_COMMIT", "abc123")
-        return 0, f"sp-plan 0.1.0 (commit {commit})\nback ends compiled in: inproc, tcp, reference, cuda, nccl, cudnn\n".encode(), ""
+        back_ends = env.get("GPU_CHECK_BACK_ENDS", "inproc, tcp, reference, cuda, nccl, cudnn")
+        return 0, f"sp-plan 0.1.0 (commit {commit})\nback ends compiled in: {back_ends}\n".encode(), ""
     if env.get("GPU_CHECK_NO_GPU"):
         return 1, b"", "sp-plan: --device cuda: no NVIDIA driver here\n"
     if int(env.get("RANK", env.get("OMPI_COMM_WORLD_RANK", 0))) > 0:

@@ -339,6 +339,9 @@ class FallBacks(unittest.TestCase):
                   and "run" in words]
         self.assertEqual(levels.count("3"), context.RERUNS)
         self.assertEqual(set(levels), {"2", "3"})
+        logs = world.records()["cudnn-numbers"]["entries"][0]["logs"]
+        self.assertEqual([(world.report / "logs/04-cudnn-numbers" / name).read_text() for name in logs],
+                         ["cuDNN at level 2\n", "cuDNN at level 3\n"])
 
     def test_ranks_that_share_all_SMs_are_a_failure_that_is_named(self):
         world = World(self, {"GPU_CHECK_NO_SPLIT": "1"})
@@ -553,15 +556,32 @@ class ANode(unittest.TestCase):
 
 class AStandIn(unittest.TestCase):
     def test_is_said_on_the_first_line_and_what_it_lacks_is_skipped_with_the_reason(self):
-        world = World(self, here=("sp-plan",))
+        world = World(self, {"GPU_CHECK_BACK_ENDS": "inproc, tcp, reference, cuda"}, here=("sp-plan",))
         self.assertEqual(world.visit("--stand-in"), 0)
         self.assertTrue(world.readme().startswith(report.STAND_IN + "\n"))
         records = world.records()
         self.assertEqual({n: r["why"] for n, r in records.items() if r["status"] == "skipped"},
-                         {"cudnn-numbers": "a stand-in has no cuDNN", "cudnn-on-shares": "a stand-in has no cuDNN",
-                          "nccl": "a stand-in's processes have no NCCL between them", "our-kernels": records["our-kernels"]["why"]})
+                         {"cudnn-numbers": "this stand-in was built without cuDNN",
+                          "cudnn-on-shares": "this stand-in was built without cuDNN",
+                          "nccl": "this stand-in was built without NCCL", "our-kernels": records["our-kernels"]["why"]})
         self.assertIn("device.kernels was not built", records["our-kernels"]["why"])
         self.assertNotIn("goal", world.readme())
+
+    def test_does_the_whole_list_with_stand_ins_for_cudnn_and_nccl(self):
+        world = World(self, {"GPU_CHECK_KEEPS_TO_NO_SHARE": "1"}, here=("sp-plan",))  # which its time does not tell
+        self.assertEqual(world.visit("--stand-in"), 0)
+        records = world.records()
+        self.assertEqual([n for n, r in records.items() if r["status"] != "good"], ["our-kernels"])
+        self.assertEqual(world.kernels_of("cudnn-numbers"), {"cudnn"})
+        self.assertEqual(world.kernels_of("cudnn-on-shares"), {"cudnn"})
+        self.assertEqual(world.kernels_of("strategies"), {"reference"})
+
+    def test_has_a_folder_for_messages_between_the_processes_of_a_run(self):
+        world = World(self, here=("sp-plan",))
+        world.visit("--stand-in")
+        folders = [env["SPP_HOST_NCCL_FOLDER"] for step, words, env in world.asked if step == "nccl" and "run" in words]
+        self.assertEqual({folders.count(f) for f in folders}, {2})
+        self.assertFalse(any(pathlib.Path(f).exists() for f in folders))
 
 
 class Pieces(unittest.TestCase):
@@ -721,6 +741,9 @@ class RealProcesses(unittest.TestCase):
         process.communicate(timeout=120)
         self.wait_for(lambda: not self.processes_here())
         self.assertEqual(self.records()["reference"]["status"], "good")
+        self.assertIn("| 03 | reference | good |", (self.report / "README.md").read_text())
+        with tarfile.open(f"{self.report}.tar.gz") as archive:
+            self.assertIn("report/steps/03-reference.json", archive.getnames())
         again = subprocess.run([*self.line[:2], "--report", str(self.report)], env=self.env, capture_output=True,
                                text=True, check=False)
         self.assertEqual(again.returncode, 0, again.stderr)

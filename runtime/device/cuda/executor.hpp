@@ -4,7 +4,9 @@
 //
 //   start               behind a gate (gate.hpp), which the host opens when it has enqueued the
 //                       program, or so much of it that it stays ahead; then all ranks meet on the
-//                       device, and the clock starts: it counts what devices do, not what hosts do
+//                       device, and the clock starts: it counts what devices do, not what hosts do;
+//                       and again at every pause (ExecuteOptions::pauses) but in the first run, on
+//                       the next op's stream
 //   StoredOp::waits     cudaStreamWaitEvent for the awaited op's end, recorded on its own stream
 //   times               timed events before and after each op, against one at the start, at which
 //                       all streams of the rank begin; an event costs its stream about a
@@ -90,6 +92,7 @@ class DeviceExecutor {
   std::vector<std::vector<std::int32_t>> ends_;  // by StreamId: ops with an end event, in order
   std::vector<std::size_t> ended_;               // by StreamId: how many of them have happened
   Gate gate_;
+  bool ran_ = false;
   Event start_{EventUse::time};
 };
 

@@ -3,7 +3,7 @@
 // (launches, meeting peers) counts as time of the device.
 //
 // A gate opens by itself after a while: a call that waits for the device behind a closed gate is
-// late, not lost.
+// late, not lost. One that was opened stays open when the next, on any stream, is closed.
 #pragma once
 
 #include "runtime/device/cuda/cuda.hpp"

@@ -100,7 +100,9 @@ struct GateOp {
   std::uint64_t patience_ns = 0;
   SPP_HOST_DEVICE void operator()(std::int64_t) const {
     const std::uint64_t since = clock_ns();
-    while (look_at(flag) != value && clock_ns() - since < patience_ns) {
+    // Rounds: a later one was opened after this one.
+    const auto behind = [this] { return static_cast<std::int32_t>(look_at(flag) - value) < 0; };
+    while (behind() && clock_ns() - since < patience_ns) {
       pause();
     }
   }

@@ -5,10 +5,15 @@
 //
 // Plans are compiled over a handle of the cache's own, in the device's primary context, and live as
 // long as the process does: cuDNN does not say what a plan still refers to. Whoever executes brings
-// a handle of its own, perhaps in the context of a share of the device. That cuDNN takes it is an
-// assumption; where it does not, SdpaOptions::detour brings the call to the primary context.
-// cuDNN's release notes do not promise that one plan can be executed by several threads at a time,
-// so they take turns (to enqueue, which takes microseconds).
+// a handle of its own: "its functions can be called from multiple host threads, so long as the
+// threads do not share the same cuDNN handle simultaneously" (cuDNN's developer guide, Thread
+// Safety), and cudnnBackendExecute, like Graph::execute of cudnn-frontend, takes the handle beside
+// the plan: a plan is one of a GPU ("an identical GPU", its notes on serialized plans), not of a
+// handle. Plans themselves have "known thread-safety limitations" when threads share them (cuDNN's
+// word in pytorch/pytorch pull request 103939, whose first remedy was a mutex), so ranks take turns
+// with them (to enqueue, which takes microseconds). That a handle may be one of the context of a
+// share of the device is an assumption; where cuDNN refuses it, SdpaOptions::detour brings the call
+// to the primary context.
 //
 // SMs. A plan for part of a device (a green context) is asked for by heuristics' target count of
 // SMs. cuDNN's documentation promises that for convolutions only; where it gives nothing that

@@ -5,11 +5,13 @@ What a step finds is in its record, which is on disk after every run:
 missing), `facts` (what later steps rest on), `problems`, `notes`, `fell_back`, `left_out`.
 """
 
+import contextlib
 import dataclasses
 import gzip
 import json
 import os
 import re
+import tempfile
 import time
 
 from gpu_check import command, sp_plan, timelines
@@ -59,7 +61,8 @@ class Sizes:
     @staticmethod
     def stand_in():
         tiny = Shape(seq=64, heads=4, kv_heads=2, head_dim=8, dtype="fp32")
-        return Sizes(small=tiny, one=tiny, several=tiny, plans=tiny, lengths=(64,), kernel_lengths=(64,), long=64)
+        half = tiny.but(dtype="bf16")  # cuDNN takes no fp32
+        return Sizes(small=tiny, one=half, several=half.but(heads=8, kv_heads=4), plans=half, lengths=(64,), kernel_lengths=(64,), long=64)
 
 
 def visible_gpus():
@@ -142,10 +145,10 @@ class Context:
         forward alone if only that; else the reference."""
         where, word = " on shares" if shared else "", "is right" if right else "runs"
         forward, backward = (f"cuDNN {phase}{where} {word}" for phase in ("forward", "backward"))
+        if self.visit.args.stand_in:
+            return Kernels("reference")  # its cuDNN is there for numbers, and takes its time
         if self.fact(forward) and self.fact(backward):
             return Kernels("cudnn")
-        if self.visit.args.stand_in:
-            return Kernels("reference")
         missing = backward if self.fact(forward) else forward
         why = self.visit.fact(missing)["why"]
         if shared and not self.fact(forward.replace(where, "")):
@@ -167,10 +170,20 @@ class Context:
         limit = min(self.left(), limit or self.visit.longest)
         if limit <= 0:
             raise NoTime()
-        begun = (launch or (lambda w, e: [(w, e)]))(words, env or {})
-        started = [command.Started(w, self.logs, file_name(name) + (f".{i}" if i else ""), e)
-                   for i, (w, e) in enumerate(begun)]
-        return command.together(started, limit, self.visit.grace)
+        with self.messages() as folder:
+            begun = (launch or (lambda w, e: [(w, e)]))(words, folder | (env or {}))
+            started = [command.Started(w, self.logs, file_name(name) + (f".{i}" if i else ""), e)
+                       for i, (w, e) in enumerate(begun)]
+            return command.together(started, limit, self.visit.grace)
+
+    @contextlib.contextmanager
+    def messages(self):
+        """Where a stand-in's processes leave NCCL's messages for each other: a variable; no other command's."""
+        if not self.args.stand_in:
+            yield {}
+            return
+        with tempfile.TemporaryDirectory(prefix="gpu-check-messages-") as folder:
+            yield {"SPP_HOST_NCCL_FOLDER": folder}
 
     def cut_off(self, ran, limit):
         """Whether it had too little time to count as one that hangs."""

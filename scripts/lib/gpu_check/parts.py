@@ -4,7 +4,8 @@ from gpu_check import correctness, environment, node, plans, sharing, talking, t
 from gpu_check.visit import Step
 
 GPU = ("sp-plan runs on a GPU",)
-NO_CUDNN = "a stand-in has no cuDNN"
+CUDNN = {"no_stand_in": "this stand-in was built without cuDNN", "stand_in_has": "cudnn"}
+NCCL = {"no_stand_in": "this stand-in was built without NCCL", "stand_in_has": "nccl"}
 
 ENVIRONMENT = Step(
     "environment", "What this machine is: GPUs, driver, libraries and where they lie, limits; and whether anything of ours runs.",
@@ -17,19 +18,19 @@ FIRST = (
     Step("reference", "Whether schedules, messages and memory are right on a GPU when no cuDNN is involved.",
          30, correctness.reference, GPU, "none: everything rests on it"),
     Step("cudnn-numbers", "Whether our cuDNN graphs are accepted, and O, LSE, dQ, dK and dV are right, on the primary stream.",
-         60, correctness.cudnn, GPU, "later steps run the reference, or cuDNN's forward alone", no_stand_in=NO_CUDNN),
+         60, correctness.cudnn, GPU, "later steps run the reference, or cuDNN's forward alone", **CUDNN),
     Step("splits", "How many SMs ranks that share a GPU really get, for 2, 4 and 8 ranks, and whether they keep to them.",
          30, sharing.splits, GPU, "ranks share all SMs"),
     Step("cudnn-on-shares", "Whether cuDNN is right on streams of green contexts, with plans for fewer SMs, and keeps to its share.",
          50, sharing.cudnn_on_shares, (*GPU, "cuDNN forward runs"),
          "later steps whose ranks share the GPU run the reference",
-         no_stand_in=NO_CUDNN),
+         **CUDNN),
     Step("queues-and-copies", "What hardware queues do to eight ranks' streams, and whether copies really run beside attention.",
          40, sharing.queues, GPU, "the reference's kernels, over shorter sequences"),
     Step("latencies", "What the first iteration, launches and compiled plans cost, against later iterations.",
          40, times.latencies, GPU, "the reference's kernels only"),
     Step("nccl", "Whether NCCL's calls are right between processes: on a GPU each, or on one as pretended hosts.",
-         45, talking.nccl, GPU, "the reference's kernels", no_stand_in="a stand-in's processes have no NCCL between them"),
+         45, talking.nccl, GPU, "the reference's kernels", **NCCL),
     Step("strategies", "Whether one plan of every strategy gives single-device attention's numbers.",
          50, plans.strategies, GPU, "the reference's kernels"),
     Step("rates", "Attention kernels alone beside PyTorch's SDPA with its cuDNN back end, and the clocks meanwhile.",
@@ -44,12 +45,12 @@ SECOND = (
          no_stand_in="the build's tests have stand-ins of their own"),
     Step("numbers-at-large", "Numbers over lengths, heads, types and masks that plans really have.", 90,
          correctness.large,
-         (*GPU, "cuDNN forward runs"), "ranks that share the GPU: the reference", no_stand_in=NO_CUDNN),
+         (*GPU, "cuDNN forward runs"), "ranks that share the GPU: the reference", **CUDNN),
     Step("more-ranks", "Twelve and sixteen ranks on one GPU, and emulated nodes.", 40, sharing.more_ranks, GPU,
          "the reference's kernels"),
     Step("more-nccl", "Four processes over NCCL, and plans of two axes.", 30, talking.more_nccl,
          (*GPU, "NCCL is right"), "the reference's kernels",
-         no_stand_in="a stand-in's processes have no NCCL between them"),
+         **NCCL),
     Step("all-rates", "Rates beside PyTorch's over all lengths and masks.", 60, times.all_rates, GPU,
          "the reference's rate",
          no_stand_in="a stand-in's rates are no rates"),
@@ -69,9 +70,9 @@ NODE = (
          no_stand_in="it has no nodes"),
     Step("launching", "How ranks are started here, and whether they compute the right numbers over NCCL.", 40,
          node.launching, GPU,
-         "the next launcher there is", no_stand_in="a stand-in's processes have no NCCL between them"),
+         "the next launcher there is", **NCCL),
     Step("cudnn-on-one", "Whether our cuDNN graphs are accepted, and O, LSE, dQ, dK and dV are right, on one GPU.", 50,
-         correctness.cudnn, GPU, "later steps run the reference, or cuDNN's forward alone", no_stand_in=NO_CUDNN),
+         correctness.cudnn, GPU, "later steps run the reference, or cuDNN's forward alone", **CUDNN),
     Step("node-strategies", "Whether one plan of every strategy gives single-device attention's numbers over NCCL.", 60,
          node.node_strategies, LAUNCHED, "the reference's kernels"),
     Step("links", "Latency and bandwidth of messages and collectives between these GPUs.", 70, node.links, LAUNCHED),

@@ -28,6 +28,11 @@ def share_of(entry, whole):
             "borne_out": ratio is None or ratio >= SHARED_BELOW}
 
 
+def not_kept(ctx, shares):
+    """Those that time does not bear out; a stand-in's time is that of a CPU, which says nothing."""
+    return [s for s in shares if s["claimed"] and not s["borne_out"] and not ctx.args.stand_in]
+
+
 def shown_share(whole):
     def text(entry):
         share = share_of(entry, whole)
@@ -58,10 +63,9 @@ def splits(ctx):
         ctx.problem(f"SMs are not split: {why}")
         ctx.fall_back("a share of the SMs for each rank", "all SMs for all ranks, whose kernels hold each other up",
                       why)
-    for share in shares:
-        if share["claimed"] and not share["borne_out"]:
-            ctx.problem(f"{share['ranks']} ranks have {share['sms']} SMs each by the driver's word, but a block that runs "
-                        f"alone takes {share['alone_against_busy']:.2f} of its time beside others: they share more")
+    for share in not_kept(ctx, shares):
+        ctx.problem(f"{share['ranks']} ranks have {share['sms']} SMs each by the driver's word, but a block that runs "
+                    f"alone takes {share['alone_against_busy']:.2f} of its time beside others: they share more")
     ctx.establish("SMs are split", split, why)
 
 
@@ -84,10 +88,9 @@ def cudnn_on_shares(ctx):
                    said=shown_share(whole))
     shares = [share_of(e, whole) for e in ctx.record["entries"] if e["run"] and (e.get("timeline") or {}).get("ratio")]
     ctx.record["data"]["shares"] = shares
-    for share in shares:
-        if share["claimed"] and not share["borne_out"]:
-            ctx.problem(f"cuDNN does not keep to a share of {share['sms']} SMs: a block that runs alone takes "
-                        f"{share['alone_against_busy']:.2f} of its time beside others")
+    for share in not_kept(ctx, shares):
+        ctx.problem(f"cuDNN does not keep to a share of {share['sms']} SMs: a block that runs alone takes "
+                    f"{share['alone_against_busy']:.2f} of its time beside others")
     refusals = [e["run"]["gpu"].get("attention_refused") for e in ctx.record["entries"] if e["run"]]
     if any(refusals):
         ctx.fall_back("cuDNN on a share of the SMs", "cuDNN on all SMs, whose ranks hold each other up",

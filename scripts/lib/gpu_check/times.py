@@ -9,9 +9,11 @@ from gpu_check.sp_plan import length
 
 
 def shown_first(entry):
-    samples = entry["run"]["samples_s"]
+    samples, gpu = entry["run"]["samples_s"], entry["run"]["gpu"] or {}
     first, later = entry["first_s"], entry["later_s"]
-    return (f"first {1000 * first:.2f} ms, later {1000 * later:.3f} ms, process {entry['seconds']:.1f} s, "
+    compiled = (f"{gpu['attention_plans']} plans compiled in {gpu['compile_s']:.1f} s, "
+                if gpu.get("attention_plans") else "")
+    return (f"first {1000 * first:.2f} ms, later {1000 * later:.3f} ms, {compiled}process {entry['seconds']:.1f} s, "
             f"{len(samples)} iterations")
 
 

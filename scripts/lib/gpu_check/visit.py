@@ -26,6 +26,7 @@ class Step:
     needs: tuple = ()  # facts without which it does nothing
     falls_back: str = ""  # what it does when cuDNN, or whatever it prefers, fails
     no_stand_in: str = ""  # why a stand-in has nothing to teach here
+    stand_in_has: str = ""  # the back end with which one has, all the same
     always: bool = False  # done again when resumed: cheap, and the others rest on it
 
 
@@ -47,6 +48,7 @@ class Visit:
         self.patience = max(2, int(0.75 * self.longest))
         self.sizes = Sizes.stand_in() if a.stand_in else Sizes.gpu(a)
         self.identity = {}
+        self.back_ends = []
         self.records = {}  # by step
 
     def say(self, text):
@@ -75,6 +77,7 @@ class Visit:
         if not self.args.stand_in:
             listed = command.run(["nvidia-smi", "-L"], limit, logs, "nvidia-smi", grace=self.grace)
             gpus = [line.strip() for line in listed.out.splitlines() if line.startswith("GPU ")]
+        self.back_ends = back_ends
         self.identity = {"tool_version": tool or "unknown", "gpus": gpus, "stand_in": self.args.stand_in}
         earlier = {}
         if self.folder.visit_file.exists():
@@ -186,7 +189,7 @@ class Visit:
             record["status"] = "good"
 
     def why_not(self, step):
-        if self.args.stand_in and step.no_stand_in:
+        if self.args.stand_in and step.no_stand_in and step.stand_in_has not in self.back_ends:
             return step.no_stand_in
         for name in step.needs:
             fact = self.fact(name)
