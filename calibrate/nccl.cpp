@@ -125,24 +125,10 @@ Json environment_of(const std::vector<NcclTest>& tests, const std::string& date)
   return json;
 }
 
-}  // namespace
-
-NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
-                                  const std::string& topology, const std::string& name,
-                                  const Catalog& catalog) {
-  NcclProfile profile;
-  std::vector<NcclTest> tests;
-  for (const std::string_view file : files) {
-    std::ranges::move(read_nccl_tests(std::string(file)), std::back_inserter(tests));
-  }
-  profile.tests = usable(std::move(tests), profile.warnings);
-  expect_few_sizes(profile.tests);
-  const MachineSpec machine = catalog.machine(topology, "--topology");
-  expect_of(machine, profile.tests, profile.warnings);
-
+/// Hosts of the largest test, and ranks on each.
+Sharing sharing_of(const std::vector<NcclTest>& tests) {
   Sharing sharing;
-  std::vector<Series> series;
-  for (const NcclTest& t : profile.tests) {
+  for (const NcclTest& t : tests) {
     const auto hosts = static_cast<int>(t.hosts.size());
     if (hosts > sharing.nodes) {
       sharing.nodes = hosts;
@@ -150,20 +136,51 @@ NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
     } else if (hosts == sharing.nodes) {
       sharing.per_node = std::max(sharing.per_node, t.ranks_per_host);
     }
-    std::ranges::move(series_of(t, machine.intra.hop_latency.value.count()),
+  }
+  return sharing;
+}
+
+std::vector<Series> series_of_all(const std::vector<NcclTest>& tests, const MachineSpec& known) {
+  std::vector<Series> series;
+  for (const NcclTest& t : tests) {
+    std::ranges::move(series_of(t, known.intra.hop_latency.value.count()),
                       std::back_inserter(series));
   }
+  return series;
+}
+
+}  // namespace
+
+void put_nccl_tests(MachineDocument& document, const MachineSpec& known,
+                    std::vector<NcclTest>& tests, std::vector<std::string>& warnings) {
+  tests = usable(std::move(tests), warnings);
+  expect_few_sizes(tests);
+  expect_of(known, tests, warnings);
+  put_links(document, known, series_of_all(tests, known), sharing_of(tests),
+            Numbers(utc("%Y-%m-%d")));
+}
+
+NcclProfile profile_of_nccl_tests(const std::vector<std::string_view>& files,
+                                  const std::string& topology, const std::string& name,
+                                  const Catalog& catalog) {
+  NcclProfile profile;
+  for (const std::string_view file : files) {
+    std::ranges::move(read_nccl_tests(std::string(file)), std::back_inserter(profile.tests));
+  }
+  const MachineSpec machine = catalog.machine(topology, "--topology");
+  MachineDocument described(catalog.whole_machine(topology, "--topology"));
+  put_nccl_tests(described, machine, profile.tests, profile.warnings);
+
   const std::string date = utc("%Y-%m-%d");
   const Numbers numbers(date);
-  MachineDocument described(catalog.whole_machine(topology, "--topology"));
-  put_links(described, machine, series, sharing, numbers);
-  profile.document = profile_json({.name = name,
-                                   .environment = environment_of(profile.tests, date),
-                                   .nodes = numbers.counted(sharing.nodes, "hosts of the tests"),
-                                   .machine = described.take(),
-                                   .attention = {},
-                                   .pace = std::nullopt,
-                                   .samples = samples_json(series)});
+  profile.document =
+      profile_json({.name = name,
+                    .environment = environment_of(profile.tests, date),
+                    .nodes = numbers.counted(sharing_of(profile.tests).nodes, "hosts of the tests"),
+                    .machine = described.take(),
+                    .attention = {},
+                    .pace = std::nullopt,
+                    .samples = samples_json(series_of_all(profile.tests, machine))});
   return profile;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "machine/machine.hpp"
+#include "machine/machine_write.hpp"
 #include "machine/nccl_tests.hpp"
 
 #include <string>
@@ -10,6 +11,12 @@
 #include <vector>
 
 namespace spp::calibrate {
+
+/// What was measured takes the place of what `machine` says of its links; `known` is the same
+/// machine, `document` as Catalog::whole_machine_of gives it. Tests that say nothing of links are
+/// taken out of `tests`. InputError if none is left, or they are of another machine.
+void put_nccl_tests(MachineDocument& document, const MachineSpec& known,
+                    std::vector<NcclTest>& tests, std::vector<std::string>& warnings);
 
 /// The link part of a machine's profile.
 struct NcclProfile {

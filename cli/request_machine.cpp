@@ -1,6 +1,5 @@
 // The machine of a request: named, read from a file, or composed; its nodes, GPUs and memory.
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "cli/data.hpp"
 #include "cli/human.hpp"
 #include "cli/output.hpp"
@@ -10,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 
 namespace spp::cli {
@@ -49,7 +49,7 @@ void Reader::machine(MachineNeed need) {
                                             nodes, gpus, per_node, needed));
   }
   if (nodes > 1 && !spec.inter) {
-    const bool composed = args_.has("gpu");
+    const bool composed = args_.has("gpu") || imported_;
     throw InputError(composed                ? "--inter"
                      : args_.has("topology") ? "--topology"
                                              : "--profile",
@@ -103,15 +103,6 @@ void Reader::ranks_without_machine() {
 }
 
 MachineSpec Reader::machine_spec() {
-  const std::string_view says_it_all = args_.has("topology")  ? "--topology"
-                                       : args_.has("profile") ? "--profile"
-                                                              : "";
-  for (const std::string_view option : {"gpu", "gpus-per-node", "intra", "inter"}) {
-    if (!says_it_all.empty() && args_.has(option)) {
-      throw InputError(fmt::format("--{}", option),
-                       fmt::format("given together with {}, which says it already", says_it_all));
-    }
-  }
   if (args_.has("profile")) {
     return profiled_machine();
   }
@@ -121,24 +112,47 @@ MachineSpec Reader::machine_spec() {
   return composed_machine();
 }
 
-MachineSpec Reader::named_machine(const std::string& name) {
-  const Catalog catalog = topologies();
-  std::error_code ec;
-  if (!catalog.has_machine(name) && !name.ends_with(".json") &&
-      std::filesystem::is_regular_file(name, ec)) {
-    const std::string text = read_text_file(name, "--topology");
-    const std::size_t first = text.find_first_not_of(" \t\r\n");
-    if (first != std::string::npos && text[first] == '<') {
-      not_available("--topology", "reading NCCL topology XML");
-    }
-    if (first == std::string::npos || text[first] != '{') {
-      not_available(
-          "--topology",
-          fmt::format("reading '{}', which is not JSON (such as nvidia-smi topo -m)", name));
+void Reader::machine_options_none(std::string_view because) {
+  for (const std::string_view option : {"gpu", "gpus-per-node", "intra", "inter"}) {
+    if (args_.has(option)) {
+      throw InputError(fmt::format("--{}", option),
+                       fmt::format("given together with {}, which says it already", because));
     }
   }
+}
+
+/// A machine of the catalog, a file of ours, or files of others.
+MachineSpec Reader::named_machine(const std::string& name) {
+  constexpr std::string_view option = "--topology";
+  const Catalog catalog = topologies();
   resolve("topology", name);
-  return catalog.machine(name, "--topology");
+  std::vector<TextFile> files =
+      catalog.has_machine(name) ? std::vector<TextFile>{} : files_named(name, option);
+  if (!files.empty() && !(files.size() == 1 && is_own_document(files.front()))) {
+    return imported_machine(std::move(files), catalog);
+  }
+  machine_options_none(option);
+  return files.empty()
+             ? catalog.machine(name, option)
+             : catalog.machine_of(parse_json(files.front().text, files.front().name), name);
+}
+
+MachineSpec Reader::imported_machine(std::vector<TextFile> files, const Catalog& catalog) {
+  imported_ = true;
+  if (args_.has("intra")) {
+    throw InputError("--intra", "given together with --topology, whose files say it");
+  }
+  imports::MergeOptions options{.gpu = args_.get("gpu", ""), .inter = args_.get("inter", "")};
+  if (const auto gpus = count("gpus-per-node", most_gpus_per_node)) {
+    options.gpus_per_node = *gpus;
+    resolve("gpus_per_node", *gpus);
+  }
+  for (const std::string_view option : {"gpu", "inter"}) {
+    if (const auto text = args_.find(option)) {
+      resolve(option, *text);
+    }
+  }
+  return import_machine(std::move(files), options, catalog).spec;
 }
 
 /// The profile's machine; or the named one, if it has the same GPU, with the profile's constants.
@@ -150,6 +164,7 @@ MachineSpec Reader::profiled_machine() {
   assume("profile", fmt::format("{} of {}, measured on {}", p.name, p.date, p.machine.name), file);
   const auto topology = args_.find("topology");
   if (!topology) {
+    machine_options_none("--profile");
     return p.machine;
   }
   MachineSpec named = named_machine(*topology);
@@ -204,6 +219,7 @@ void Reader::memory(MachineSpec& machine) {
 }
 
 void Reader::list_constants(const MachineSpec& machine) {
+  std::ranges::copy(machine.assumptions, std::back_inserter(job_.assumptions));
   const GenerationSpec& generation = machine.gpu.generation;
   const std::string& transport =
       machine.intra.rate ? machine.intra.rate->source : machine.intra.name;

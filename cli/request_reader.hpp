@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/parse.hpp"
+#include "cli/import_machine.hpp"
 #include "cli/request.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace spp::cli {
 
@@ -60,6 +62,8 @@ class Reader {
   void ranks_without_machine();
   MachineSpec machine_spec();
   MachineSpec named_machine(const std::string& name);
+  MachineSpec imported_machine(std::vector<TextFile> files, const Catalog& catalog);
+  void machine_options_none(std::string_view because);
   MachineSpec composed_machine();
   MachineSpec profiled_machine();
   void memory(MachineSpec& machine);
@@ -69,6 +73,7 @@ class Reader {
 
   const Arguments& args_;
   Job& job_;
+  bool imported_ = false;  // the machine is put together from files of others
 };
 
 }  // namespace spp::cli

@@ -25,6 +25,9 @@ set(SPP_MAY_USE_runtime base schedule samples)
 set(SPP_MAY_USE_cli base schedule transformer parallel machine sim planner regress samples calibrate runtime)
 
 # Subfolders of large rooms have a direction, too, in the same way; "." are a room's own files.
+set(SPP_FOLDERS_machine . import)
+set(SPP_MAY_USE_machine/. "")
+set(SPP_MAY_USE_machine/import .)
 set(SPP_FOLDERS_runtime kernels comm . device calibrate trial)
 set(SPP_MAY_USE_runtime/kernels "")
 set(SPP_MAY_USE_runtime/comm kernels)

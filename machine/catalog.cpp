@@ -18,10 +18,6 @@ bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
 
-std::string at_key(const fs::path& file, std::string_view key) {
-  return fmt::format("{}: {}", file.string(), key);
-}
-
 template <class Read>
 auto read_with(const Read& read, const fs::path& file) {
   const Json document = read_json(file);
@@ -142,33 +138,53 @@ TransportSpec Catalog::transport(const std::string& name, std::string_view where
 }
 
 GpuSpec Catalog::gpu(const std::string& name, std::string_view where) const {
-  const fs::path file = gpus_.find(name, true, where);
-  GpuSpec g = read_with(read_gpu, file);
-  g.generation = generation(g.generation.name, at_key(file, "generation"));
+  return read_with([this](const JsonView& view) { return complete_gpu(view); },
+                   gpus_.find(name, true, where));
+}
+
+GpuSpec Catalog::complete_gpu(const JsonView& document) const {
+  GpuSpec g = read_gpu(document);
+  const JsonView generation_view = document.at("generation");
+  g.generation = generation_view.value().is_object()
+                     ? read_generation(generation_view)
+                     : generation(g.generation.name, generation_view.where());
+  const auto link = [&](std::string_view key, const std::string& link_name) {
+    return transport(link_name, document.at(key).where());
+  };
   if (!g.pcie.empty()) {
-    const TransportSpec pcie = transport(g.pcie, at_key(file, "pcie"));
-    if (pcie.medium != "pcie") {
-      throw InputError(at_key(file, "pcie"),
-                       fmt::format("'{}' is not PCIe (medium {})", pcie.name, pcie.medium));
+    if (const TransportSpec pcie = link("pcie", g.pcie); pcie.medium != "pcie") {
+      document.at("pcie").fail(fmt::format("'{}' is not PCIe (medium {})", pcie.name, pcie.medium));
     }
   }
-  if (transport(g.intra, at_key(file, "intra")).medium == "network") {
-    throw InputError(at_key(file, "intra"),
-                     fmt::format("'{}' is a network, no link inside a node", g.intra));
+  if (link("intra", g.intra).medium == "network") {
+    document.at("intra").fail(fmt::format("'{}' is a network, no link inside a node", g.intra));
   }
   return g;
 }
 
+GpuSpec Catalog::gpu_at(const JsonView& view) const {
+  return view.value().is_object() ? complete_gpu(view) : gpu(view.string(), view.where());
+}
+
+TransportSpec Catalog::transport_at(const JsonView& view) const {
+  return view.value().is_object() ? read_transport(view) : transport(view.string(), view.where());
+}
+
 MachineSpec Catalog::machine(const std::string& name, std::string_view where) const {
   const fs::path file = machines_.find(name, true, where);
-  MachineSpec m = read_with(read_machine, file);
-  m.gpu = gpu(m.gpu.name, at_key(file, "gpu"));
+  return machine_of(read_json(file), file.string());
+}
+
+MachineSpec Catalog::machine_of(const Json& document, const std::string& where) const {
+  const JsonView view(document, where);
+  MachineSpec m = read_machine(view);
+  m.gpu = gpu_at(view.at("gpu"));
   const std::string medium = m.intra.medium;
-  m.intra = transport(m.intra.name, at_key(file, "intra.transport"));
+  m.intra = transport_at(view.at("intra").at("transport"));
   if (m.inter) {
-    m.inter->transport = transport(m.inter->transport.name, at_key(file, "inter.transport"));
+    m.inter->transport = transport_at(view.at("inter").at("transport"));
   }
-  complete(m, medium, file.string());
+  complete(m, medium, where);
   return m;
 }
 
@@ -191,14 +207,27 @@ Json Catalog::transport_document(const std::string& name) const {
 }
 
 Json Catalog::whole_machine(const std::string& name, std::string_view where) const {
-  const MachineSpec whole = machine(name, where);
-  Json json = read_json(file_of(name, where));
-  Json gpu = read_json(file_of(json.at("gpu").get<std::string>(), where));
-  gpu["generation"] = generation_document(whole.gpu.generation.name);
-  json["gpu"] = std::move(gpu);
-  json["intra"]["transport"] = transport_document(whole.intra.name);
+  const fs::path file = file_of(name, where);
+  return whole_machine_of(read_json(file), file.string());
+}
+
+Json Catalog::whole_machine_of(Json json, const std::string& where) const {
+  const MachineSpec whole = machine_of(json, where);
+  Json& gpu = json["gpu"];
+  if (gpu.is_string()) {
+    gpu = read_json(gpus_.find(gpu.get<std::string>(), true, where));
+  }
+  if (gpu["generation"].is_string()) {
+    gpu["generation"] = generation_document(whole.gpu.generation.name);
+  }
+  const auto put_whole = [&](Json& transport, const TransportSpec& spec) {
+    if (transport.is_string()) {
+      transport = transport_document(spec.name);
+    }
+  };
+  put_whole(json["intra"]["transport"], whole.intra);
   if (whole.inter) {
-    json["inter"]["transport"] = transport_document(whole.inter->transport.name);
+    put_whole(json["inter"]["transport"], whole.inter->transport);
   }
   drop_nulls(json);
   if (json.contains("fabric")) {

@@ -206,6 +206,7 @@ struct InterSpec {
   Sourced<std::int64_t> nics;
   Sourced<Bandwidth> rate_per_nic;
   Sourced<std::int64_t> gpus_per_nic;
+  double spread = 0;  // as MachineSpec::intra_spread
 };
 
 /// Cores that the ranks of a CPU machine share: each takes one at most. Several nodes share them
@@ -233,6 +234,12 @@ struct SharedDeviceSpec {
   }
 };
 
+/// What was assumed on the way to a machine, from a request or from what others wrote about it;
+/// printed with every prediction.
+struct Assumption {
+  std::string what, value, source;
+};
+
 struct MachineSpec {
   std::string name;
   std::vector<std::string> aliases;
@@ -240,6 +247,9 @@ struct MachineSpec {
   Sourced<std::int64_t> gpus_per_node;
   TransportSpec intra;
   Bandwidth intra_rate;  // nominal, per GPU and direction
+  /// Least relative spread of what messages reach: where what the transport was measured on may
+  /// differ from this machine (switches that nobody described). 0: that of the transport.
+  double intra_spread = 0;
   Sourced<std::int64_t> sockets;
   std::optional<Sourced<Bandwidth>> host_bridge, socket_link;
   std::optional<Sourced<std::int64_t>> gpus_per_pcie_switch;
@@ -247,6 +257,7 @@ struct MachineSpec {
   FabricSpec fabric;
   std::optional<HostSpec> host;
   std::optional<SharedDeviceSpec> device;  // none: a GPU for every rank
+  std::vector<Assumption> assumptions;     // of who described it; of an imported machine
 };
 
 /// InputError(where) unless the parts fit: whole GPUs per socket, PCIe switch and NIC; a PCIe
@@ -259,11 +270,6 @@ void check(const MachineSpec& machine, std::string_view where);
 /// Sizes beyond which a description is a typing error.
 constexpr std::int64_t most_gpus_per_node = 1024;
 constexpr std::int64_t most_gpus = 1 << 20;
-
-/// What was assumed on the way from a request to a machine; printed with every prediction.
-struct Assumption {
-  std::string what, value, source;
-};
 
 /// "nvlink4", "pcie5" or a rate "300GB/s"; "ib:8x400Gb/s", "ethernet:100Gb/s", …
 struct ComposedMachine {
@@ -300,6 +306,9 @@ class Catalog {
   [[nodiscard]] GenerationSpec generation(const std::string& name, std::string_view where) const;
   [[nodiscard]] TransportSpec transport(const std::string& name, std::string_view where) const;
   [[nodiscard]] MachineSpec machine(const std::string& name, std::string_view where) const;
+  /// A machine's document, held in memory; `where` names it. Its GPU and its transports stand there
+  /// by name, or in place of it. InputError(where).
+  [[nodiscard]] MachineSpec machine_of(const Json& document, const std::string& where) const;
   /// The software that runs a plan (machine/stack.hpp).
   [[nodiscard]] StackSpec stack(const std::string& name, std::string_view where) const;
   /// A machine put together from a GPU and links; what was filled in goes to `assumptions`.
@@ -314,8 +323,13 @@ class Catalog {
   /// A machine, or a file, as a profile has it: GPU, generation and transports in place of their
   /// names. InputError(where).
   [[nodiscard]] Json whole_machine(const std::string& name, std::string_view where) const;
+  [[nodiscard]] Json whole_machine_of(Json document, const std::string& where) const;
 
  private:
+  /// What `view` names, or the thing itself.
+  [[nodiscard]] GpuSpec gpu_at(const JsonView& view) const;
+  [[nodiscard]] GpuSpec complete_gpu(const JsonView& document) const;
+  [[nodiscard]] TransportSpec transport_at(const JsonView& view) const;
   /// The files of one subfolder.
   struct Shelf {
     std::string what;                                    // "machine"

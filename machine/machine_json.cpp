@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/suggest.hpp"
 
+#include <algorithm>
 #include <limits>
 
 namespace spp {
@@ -29,9 +30,30 @@ std::string name_in(const JsonView& document, std::string_view key) {
   return name;
 }
 
-/// What `key` refers to: a name, or (`whole`) the thing itself, which has one.
+/// What `key` refers to: a name, or the thing itself, which has one; of the `whole` only the
+/// latter.
 std::string reference_in(const JsonView& document, std::string_view key, bool whole) {
-  return whole ? name_in(document.at(key), "name") : name_in(document, key);
+  const JsonView view = document.at(key);
+  return whole || view.value().is_object() ? name_in(view, "name") : name_in(document, key);
+}
+
+/// Of a link, beside that of its transport.
+double spread_in(const JsonView& link) {
+  const auto spread = link.find("spread");
+  return spread ? spread->number(0, 2) : 0;
+}
+
+std::vector<Assumption> assumptions_of(const JsonView& document) {
+  std::vector<Assumption> assumptions;
+  if (const auto list = document.find("assumptions")) {
+    for (const JsonView& row : list->elements()) {
+      row.allow_only({"what", "value", "source"});
+      assumptions.push_back({.what = name_in(row, "what"),
+                             .value = name_in(row, "value"),
+                             .source = name_in(row, "source")});
+    }
+  }
+  return assumptions;
 }
 
 std::vector<std::string> aliases_of(const JsonView& document) {
@@ -327,19 +349,20 @@ MachineSpec read_machine_with(const JsonView& document, bool whole) {
   expect_format(document, "sp-plan/machine");
   document.allow_only({"format", "format_version", "name", "aliases", "gpu", "gpus_per_node",
                        "intra", "sockets", "host_bridge", "socket_link", "gpus_per_pcie_switch",
-                       "inter", "fabric", "host", "device", "note"});
+                       "inter", "fabric", "host", "device", "assumptions", "note"});
   MachineSpec m;
   m.name = name_in(document, "name");
   m.aliases = aliases_of(document);
   m.gpu.name = reference_in(document, "gpu", whole);
   m.gpus_per_node = read_count(document.at("gpus_per_node"), most_gpus_per_node);
   const JsonView intra = document.at("intra");
-  intra.allow_only({"transport", "medium", "rate"});
+  intra.allow_only({"transport", "medium", "rate", "spread"});
   m.intra.name = reference_in(intra, "transport", whole);
   m.intra.medium = one_of(intra.at("medium"), {"nvlink", "pcie", "host", "device"});
   if (const auto rate = intra.find("rate")) {
     m.intra_rate = read_bandwidth(*rate).value;
   }
+  m.intra_spread = spread_in(intra);
   m.sockets = read_count(document.at("sockets"), most_gpus_per_node);
   if (const auto bridge = document.find("host_bridge")) {
     m.host_bridge = read_bandwidth(*bridge);
@@ -351,15 +374,17 @@ MachineSpec read_machine_with(const JsonView& document, bool whole) {
     m.gpus_per_pcie_switch = read_count(*count, most_gpus_per_node);
   }
   if (const auto inter = document.find("inter")) {
-    inter->allow_only({"transport", "nics", "rate_per_nic", "gpus_per_nic"});
+    inter->allow_only({"transport", "nics", "rate_per_nic", "gpus_per_nic", "spread"});
     m.inter.emplace();
     m.inter->transport.name = reference_in(*inter, "transport", whole);
     m.inter->nics = read_count(inter->at("nics"), most_gpus_per_node);
     m.inter->rate_per_nic = read_bandwidth(inter->at("rate_per_nic"));
     m.inter->gpus_per_nic = read_count(inter->at("gpus_per_nic"), most_gpus_per_node);
+    m.inter->spread = spread_in(*inter);
   }
   read_fabric_and_host(document, m);
   read_shared_device(document, m);
+  m.assumptions = assumptions_of(document);
   return m;
 }
 
@@ -504,6 +529,18 @@ MachineSpec read_whole_machine(const JsonView& document) {
   return m;
 }
 
+namespace {
+
+void widen(TransportSpec& transport, double spread) {
+  for (std::vector<Segment>& segments : transport.segments) {
+    for (Segment& s : segments) {
+      s.fraction.spread = std::max(s.fraction.spread, spread);
+    }
+  }
+}
+
+}  // namespace
+
 void complete(MachineSpec& machine, const std::string& claimed_medium, std::string_view where) {
   const TransportSpec& intra = machine.intra;
   if (intra.medium != claimed_medium) {
@@ -513,6 +550,10 @@ void complete(MachineSpec& machine, const std::string& claimed_medium, std::stri
   }
   if (machine.intra_rate == Bandwidth{}) {
     machine.intra_rate = intra.rate->value;
+  }
+  widen(machine.intra, machine.intra_spread);
+  if (machine.inter) {
+    widen(machine.inter->transport, machine.inter->spread);
   }
   check(machine, where);
 }

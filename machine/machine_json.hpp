@@ -14,6 +14,7 @@ GenerationSpec read_generation(const JsonView& document);
 GpuSpec read_gpu(const JsonView& document);
 /// `gpu.name`, `intra.name` and `inter->transport.name` are set, the rest of these is not;
 /// `intra_rate` is set only if the file has intra.rate. `intra.medium` is what the file claims.
+/// In place of these names the things themselves may stand.
 MachineSpec read_machine(const JsonView& document);
 /// A machine that says everything itself: `gpu`, its `generation`, `intra.transport` and
 /// `inter.transport` are objects in the formats above. Complete and checked.

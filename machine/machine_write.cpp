@@ -126,13 +126,35 @@ void MachineDocument::put_intra(Json transport, const std::string& medium) {
   json_["intra"] = {{"transport", std::move(transport)}, {"medium", medium}};
 }
 
+void MachineDocument::put_intra_rate(Json rate) { json_["intra"]["rate"] = std::move(rate); }
+void MachineDocument::put_intra_spread(double spread) { json_["intra"]["spread"] = spread; }
 void MachineDocument::put_host_bridge(Json rate) { json_["host_bridge"] = std::move(rate); }
+void MachineDocument::put_socket_link(Json rate) { json_["socket_link"] = std::move(rate); }
+void MachineDocument::put_gpus_per_pcie_switch(Json count) {
+  json_["gpus_per_pcie_switch"] = std::move(count);
+}
 
 void MachineDocument::put_inter(InterNumbers numbers) {
   json_["inter"] = {{"transport", std::move(numbers.transport)},
                     {"nics", std::move(numbers.nics)},
                     {"rate_per_nic", std::move(numbers.rate_per_nic)},
                     {"gpus_per_nic", std::move(numbers.gpus_per_nic)}};
+}
+
+void MachineDocument::put_inter_spread(double spread) { json_["inter"]["spread"] = spread; }
+
+void MachineDocument::put_fat_tree(Json nodes_per_leaf, Json oversubscription) {
+  json_["fabric"] = {{"kind", "fat-tree"},
+                     {"nodes_per_leaf", std::move(nodes_per_leaf)},
+                     {"oversubscription", std::move(oversubscription)}};
+}
+
+void MachineDocument::put_assumptions(const std::vector<Assumption>& assumptions) {
+  Json list = Json::array();
+  for (const Assumption& a : assumptions) {
+    list.push_back({{"what", a.what}, {"value", a.value}, {"source", a.source}});
+  }
+  json_["assumptions"] = std::move(list);
 }
 
 void MachineDocument::put_host(HostNumbers numbers) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace spp {
 
@@ -99,8 +100,16 @@ class MachineDocument {
   void put_gpus_per_node(Json count);
   void put_sockets(Json count);
   void put_intra(Json transport, const std::string& medium);
+  /// Of the link that put_intra put.
+  void put_intra_rate(Json rate);
+  void put_intra_spread(double spread);
   void put_host_bridge(Json rate);
+  void put_socket_link(Json rate);
+  void put_gpus_per_pcie_switch(Json count);
   void put_inter(InterNumbers numbers);
+  void put_inter_spread(double spread);
+  void put_fat_tree(Json nodes_per_leaf, Json oversubscription);
+  void put_assumptions(const std::vector<Assumption>& assumptions);
   void put_host(HostNumbers numbers);
   void put_device(SharedDeviceNumbers numbers);
 

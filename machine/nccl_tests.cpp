@@ -18,10 +18,17 @@ namespace {
 constexpr std::array<std::string_view, 5> known_tests{"all_gather", "reduce_scatter", "alltoall",
                                                       "sendrecv", "all_reduce"};
 
-/// "/opt/nccl-tests/build/all_gather_perf_mpi" -> "all_gather"; nothing if it is none we know.
+/// "/opt/nccl-tests/build/all_gather_perf_mpi", "allgather.txt" -> "all_gather"; nothing if it is
+/// none we know.
 std::optional<std::string> test_in(std::string_view text) {
+  const auto joined = [](std::string_view words) {
+    std::string letters;
+    std::ranges::copy_if(words, std::back_inserter(letters), [](char c) { return c != '_'; });
+    return letters;
+  };
+  const std::string letters = joined(text);
   for (const std::string_view name : known_tests) {
-    if (text.find(name) != std::string_view::npos) {
+    if (letters.find(joined(name)) != std::string::npos) {
       return std::string(name);
     }
   }

@@ -1,17 +1,28 @@
 // sp-plan topology: the machines and GPUs that sp-plan knows.
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/parse.hpp"
 #include "base/suggest.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
+#include "cli/explain_machine.hpp"
 #include "cli/human.hpp"
+#include "cli/import_machine.hpp"
 #include "cli/report_json.hpp"
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace spp::cli::commands {
 namespace {
+
+constexpr std::array options{
+    Option{"gpu", "NAME", "import, check: these GPUs, where the files do not say it"},
+    Option{"gpus-per-node", "N", "import, check: GPUs of a node, where the files do not agree"},
+    Option{"inter", "TRANSPORT:NICSxRATE", "import, check: the network, such as ib:8x400Gb/s"},
+    Option{"name", "NAME", "import: what the machine is called (default: 8xh100-80g-sxm)"},
+};
 
 Json to_json(const GpuSpec& gpu) {
   Json rates = Json::object();
@@ -90,40 +101,85 @@ void list(Output& output) {
   });
 }
 
-/// A document of one machine or GPU; `file` is where it stands.
-void print(const std::string& file, const MachineSpec* machine, const GpuSpec& gpu, bool checked,
-           Output& output) {
+Table table_of(const MachineSpec* machine, const GpuSpec& gpu) {
+  Table table;
+  const auto row = [&](std::string what, std::string value) {
+    table.rows.push_back({"  " + std::move(what), std::move(value)});
+  };
+  if (machine != nullptr) {
+    row("GPUs a node", fmt::format("{} x {}", machine->gpus_per_node.value, gpu.name));
+    row("inside a node", fmt::format("{}, {} per GPU and direction ({})", machine->intra.name,
+                                     human(machine->intra_rate), machine->intra.medium));
+    row("between nodes", inter_text(*machine));
+    row("fabric", fmt::format("{}, oversubscription {}", machine->fabric.kind,
+                              machine->fabric.oversubscription.value));
+  }
+  row("memory", fmt::format("{} a GPU, {:.0f} % of it usable ({})", human(gpu.memory.value),
+                            100 * gpu.memory_usable.value, gpu.memory.source));
+  row("memory bandwidth",
+      fmt::format("{} ({})", human(gpu.memory_bandwidth.value), gpu.memory_bandwidth.source));
+  for (const auto& [dtype, rate] : gpu.matrix_rate) {
+    row(fmt::format("peak {}", spp::to_string(dtype)),
+        fmt::format("{:.0f} TFLOP/s ({})", rate.value.value() / 1e12, rate.source));
+  }
+  row("kernels", fmt::format("{}, {}", gpu.generation.name, gpu.generation.attention.kernel));
+  return table;
+}
+
+std::string explanation_text(const Explanation& explanation) {
+  std::string text = "\n";
+  for (const std::string& sentence : explanation.sentences) {
+    text += wrapped("- " + sentence, 2, 80);
+  }
+  text += "\n";
+  for (const std::string& line : explanation.drawing) {
+    text += "  " + line + "\n";
+  }
+  return text;
+}
+
+std::string assumed_text(const std::vector<Assumption>& assumptions, const Style& style) {
+  if (assumptions.empty()) {
+    return "";
+  }
+  std::string text = "\n" + style.bold("Assumed") + "\n";
+  for (const Assumption& a : assumptions) {
+    text += wrapped(fmt::format("- {}: {} ({})", a.what, a.value, a.source), 2, 80);
+  }
+  return text;
+}
+
+/// What is shown of one machine or GPU.
+struct Shown {
+  std::string file;  // where it stands
+  std::optional<MachineSpec> machine;
+  GpuSpec gpu;
+};
+
+void print(const Shown& shown, bool checked, Output& output) {
+  const MachineSpec* machine = shown.machine ? &*shown.machine : nullptr;
+  std::optional<Explanation> explanation;
+  if (machine != nullptr && checked) {
+    explanation = explain(*machine);
+  }
   Json doc = document("topology");
-  doc["file"] = file;
+  doc["file"] = shown.file;
   doc["kind"] = machine != nullptr ? "machine" : "gpu";
   doc["machine"] = machine != nullptr ? to_json(*machine) : Json();
-  doc["gpu"] = to_json(gpu);
+  doc["gpu"] = to_json(shown.gpu);
+  if (explanation) {
+    doc["explanation"] = explanation->sentences;
+    doc["drawing"] = explanation->drawing;
+    doc["assumptions"] = spp::cli::to_json(machine->assumptions);
+  }
   output.result(doc, [&](const Style& style) {
-    Table table;
-    const auto row = [&](std::string what, std::string value) {
-      table.rows.push_back({"  " + std::move(what), std::move(value)});
-    };
-    if (machine != nullptr) {
-      row("GPUs a node", fmt::format("{} x {}", machine->gpus_per_node.value, gpu.name));
-      row("inside a node", fmt::format("{}, {} per GPU and direction ({})", machine->intra.name,
-                                       human(machine->intra_rate), machine->intra.medium));
-      row("between nodes", inter_text(*machine));
-      row("fabric", fmt::format("{}, oversubscription {}", machine->fabric.kind,
-                                machine->fabric.oversubscription.value));
-    }
-    row("memory", fmt::format("{} a GPU, {:.0f} % of it usable ({})", human(gpu.memory.value),
-                              100 * gpu.memory_usable.value, gpu.memory.source));
-    row("memory bandwidth",
-        fmt::format("{} ({})", human(gpu.memory_bandwidth.value), gpu.memory_bandwidth.source));
-    for (const auto& [dtype, rate] : gpu.matrix_rate) {
-      row(fmt::format("peak {}", spp::to_string(dtype)),
-          fmt::format("{:.0f} TFLOP/s ({})", rate.value.value() / 1e12, rate.source));
-    }
-    row("kernels", fmt::format("{}, {}", gpu.generation.name, gpu.generation.attention.kernel));
-    std::string text =
-        style.bold(machine != nullptr ? machine->name : gpu.name) + fmt::format("  {}\n", file);
-    for (const std::string& line : table.lines()) {
+    std::string text = style.bold(machine != nullptr ? machine->name : shown.gpu.name) +
+                       fmt::format("  {}\n", shown.file);
+    for (const std::string& line : table_of(machine, shown.gpu).lines()) {
       text += shortened(line, 100) + "\n";
+    }
+    if (explanation) {
+      text += explanation_text(*explanation) + assumed_text(machine->assumptions, style);
     }
     return checked ? text + "no complaints\n" : text;
   });
@@ -131,8 +187,6 @@ void print(const std::string& file, const MachineSpec* machine, const GpuSpec& g
 
 void show(const std::string& name, bool checked, Output& output) {
   const Catalog catalog = topologies();
-  std::vector<std::string> known = catalog.machine_names();
-  std::ranges::copy(catalog.gpu_names(), std::back_inserter(known));
   const std::filesystem::path file = catalog.file_of(name, "topology");
   std::error_code ec;
   if (is_readable_file(file) && !std::filesystem::is_regular_file(file, ec)) {
@@ -142,43 +196,110 @@ void show(const std::string& name, bool checked, Output& output) {
   const Json document = read_json(file);
   const std::string format = JsonView(document, file.string()).at("format").string();
   if (format == "sp-plan/gpu") {
-    print(shown_path(file), nullptr, catalog.gpu(name, "topology"), checked, output);
+    print({.file = shown_path(file), .machine = {}, .gpu = catalog.gpu(name, "topology")}, checked,
+          output);
     return;
   }
-  const MachineSpec machine = catalog.machine(name, "topology");
-  print(shown_path(file), &machine, machine.gpu, checked, output);
+  MachineSpec machine = catalog.machine(name, "topology");
+  GpuSpec gpu = machine.gpu;
+  print({.file = shown_path(file), .machine = std::move(machine), .gpu = std::move(gpu)}, checked,
+        output);
 }
 
-/// A file is meant, even when it is named like something that the catalog has.
-std::string as_path(const std::string& file) {
-  return file.find('/') == std::string::npos ? "./" + file : file;
+imports::MergeOptions merge_options(const Arguments& arguments) {
+  imports::MergeOptions options{.gpu = arguments.get("gpu", ""),
+                                .inter = arguments.get("inter", ""),
+                                .name = arguments.get("name", "")};
+  if (const auto gpus = arguments.find("gpus-per-node")) {
+    options.gpus_per_node =
+        static_cast<int>(parse_int(*gpus, "--gpus-per-node", 1, most_gpus_per_node));
+  }
+  return options;
+}
+
+/// A file is meant, even when it is named like something that the catalog has; without a file, the
+/// latter.
+void check_one(const std::string& name, const Arguments& arguments, Output& output) {
+  const Catalog catalog = topologies();
+  if (!is_readable_file(name)) {
+    const std::vector<std::string> gpus = catalog.gpu_names();
+    const bool known = catalog.has_machine(name) || std::ranges::find(gpus, name) != gpus.end();
+    show(known || name.find('/') != std::string::npos ? name : "./" + name, true, output);
+    return;
+  }
+  TextFile file{.name = name, .text = read_text_file(name, "")};
+  if (is_own_document(file)) {
+    show(name.find('/') == std::string::npos ? "./" + name : name, true, output);
+    return;
+  }
+  ImportedMachine imported = import_machine({std::move(file)}, merge_options(arguments), catalog);
+  GpuSpec gpu = imported.spec.gpu;
+  print({.file = name, .machine = std::move(imported.spec), .gpu = std::move(gpu)}, true, output);
+}
+
+void import_files(const std::vector<std::string>& names, const Arguments& arguments,
+                  Output& output) {
+  std::vector<TextFile> files;
+  for (const std::string& name : names) {
+    files.push_back({.name = name, .text = read_text_file(name)});
+    if (is_own_document(files.back())) {
+      throw InputError(name,
+                       "is JSON, but not of NCCL's tests; 'topology check' reads documents of "
+                       "sp-plan, 'topology import' the output of other programs");
+    }
+  }
+  const ImportedMachine imported =
+      import_machine(std::move(files), merge_options(arguments), topologies());
+  output.result(imported.document, [&](const Style& style) {
+    std::string text =
+        style.bold(imported.spec.name) + fmt::format("  from {}\n", fmt::join(names, ", "));
+    for (const std::string& line : table_of(&imported.spec, imported.spec.gpu).lines()) {
+      text += shortened(line, 100) + "\n";
+    }
+    text +=
+        explanation_text(explain(imported.spec)) + assumed_text(imported.spec.assumptions, style);
+    const std::string nodes =
+        imported.hosts > 1 ? fmt::format(" --nodes {}", imported.hosts) : std::string();
+    const std::string file = arguments.get("output", "FILE");
+    return text + fmt::format("\n{}: sp-plan plan --topology {}{} …\n",
+                              arguments.has("output") ? "Use it" : "Keep it with -o FILE, then",
+                              file, nodes);
+  });
 }
 
 void run(const Arguments& arguments, Output& output) {
   const std::vector<std::string>& words = arguments.positionals();
   const std::string action = words.empty() ? "list" : words[0];
-  const std::size_t expected = action == "list" ? 1 : 2;
-  if (action == "import") {
-    throw InputError("topology import",
-                     "importing NCCL XML and nvidia-smi output is not available yet");
-  }
-  const std::vector<std::string> actions{"list", "show", "check"};
+  const std::vector<std::string> actions{"list", "show", "check", "import"};
   if (std::ranges::find(actions, action) == actions.end()) {
     throw InputError("topology",
                      fmt::format("unknown action '{}'{}", action, did_you_mean(action, actions)));
   }
-  if (!words.empty() && words.size() < expected) {
+  if (action == "list" || action == "show") {
+    for (const Option& option : options) {
+      if (arguments.has(option.name)) {
+        throw InputError(fmt::format("--{}", option.name),
+                         fmt::format("'topology {}' has no use for it", action));
+      }
+    }
+  }
+  const std::size_t least = action == "list" ? 1 : 2;
+  if (!words.empty() && words.size() < least) {
     throw InputError(
         fmt::format("topology {}", action),
         action == "show" ? "a NAME is missing (see 'sp-plan topology list')" : "a FILE is missing");
   }
-  if (words.size() > expected) {
-    throw InputError(words[expected], "unexpected (see 'sp-plan topology --help')");
+  if (words.size() > least && action != "import") {
+    throw InputError(words[least], "unexpected (see 'sp-plan topology --help')");
   }
   if (action == "list") {
     list(output);
+  } else if (action == "show") {
+    show(words[1], false, output);
+  } else if (action == "check") {
+    check_one(words[1], arguments, output);
   } else {
-    show(action == "check" ? as_path(words[1]) : words[1], action == "check", output);
+    import_files({words.begin() + 1, words.end()}, arguments, output);
   }
 }
 
@@ -186,17 +307,25 @@ void run(const Arguments& arguments, Output& output) {
 
 extern const Command topology{
     .name = "topology",
-    .summary = "machines and GPUs: list them, show one, check a file",
+    .summary = "machines and GPUs: list, show, check them; import what other programs print",
     .description =
-        "Lists the machines and GPUs of the data folder, shows one of them, or checks a file of "
-        "yours: units, "
-        "sources, names, and whether its parts fit together.",
-    .arguments = "list | show NAME | check FILE",
+        "Lists the machines and GPUs of the data folder or shows one of them. 'import' makes a "
+        "machine from what other programs print, any number of files together: nvidia-smi topo -m "
+        "and -p2p r, nvidia-smi, nvidia-smi -L and -q -x, NCCL's topology XML, the text or JSON of "
+        "nccl-tests, ibstat, ibv_devinfo, Slurm's scontrol show node and topology.conf; formats "
+        "are "
+        "told by what is in a file. What had to be assumed is listed with its reason; what "
+        "contradicts is refused with both places. 'check' takes any of these, or a document of "
+        "sp-plan, and explains the machine: which GPUs share a switch, the way of a ring's hop, "
+        "what "
+        "limits an all-to-all.",
+    .arguments = "list | show NAME | check FILE|NAME | import FILE…",
     .groups = {},
-    .options = {},
+    .options = options,
     .examples =
         "sp-plan topology list\nsp-plan topology show dgx-h100\nsp-plan topology check "
-        "my-cluster.json",
+        "my-cluster.json\nsp-plan topology import topo.txt nccl-tests.txt --gpu h100 -o "
+        "my-cluster.json\nnvidia-smi topo -m | sp-plan topology import /dev/stdin --gpu h100",
     .run = run,
 };
 

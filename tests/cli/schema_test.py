@@ -73,6 +73,11 @@ with tempfile.TemporaryDirectory() as folder:
     for machine in ("dgx-h100", "8xl20-pcie", "h100-80g-sxm"):
         check(f"topology show {machine}")
     check(f"topology check {source}/topologies/machines/dgx-a100.json")
+    machines = source / "tests/support/data/machines"
+    check(f"topology import {machines}/topo-h100.txt {machines}/alltoall-2x8.txt -o {folder}/mine.json --json")
+    check(f"topology import {machines}/topo-l40s.txt --gpu l40s")
+    check(f"topology check {machines}/simai_topo_8A100_4CX6.xml")
+    check(f"plan --heads 8 --seq 8K --topology {folder}/mine.json --nodes 2")
     check("model list")
     for model in ("llama-3.1-8b", "mixtral-8x7b", "hunyuanvideo"):
         check(f"model show {model}")

@@ -1,0 +1,146 @@
+// `nvidia-smi topo -m`, of any version, alone or inside a report.
+#include "base/error.hpp"
+#include "machine/import/format.hpp"
+#include "machine/import/matrix.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace spp::imports {
+namespace {
+
+Between between_of(const std::string& code, Place place) {
+  Between b{.way = Way::unknown, .nvlinks = 0, .place = std::move(place)};
+  if (code.starts_with("NV")) {
+    b.way = Way::nvlink;
+    b.nvlinks = leading_int(std::string_view(code).substr(2));
+  } else if (code == "PIX") {
+    b.way = Way::pix;
+  } else if (code == "PXB") {
+    b.way = Way::pxb;
+  } else if (code == "PHB") {
+    b.way = Way::phb;
+  } else if (code == "NODE") {
+    b.way = Way::node;
+  } else if (code == "SYS" || code == "SOC") {  // the latter until 2017
+    b.way = Way::sys;
+  }
+  return b;
+}
+
+/// Of two cells that say the same.
+void put(Between& cell, const Between& said, std::string_view a, std::string_view b) {
+  if (said.way == Way::unknown) {
+    return;
+  }
+  if (cell.way != Way::unknown && cell != said) {
+    throw InputError(to_string(said.place),
+                     fmt::format("{} to {} is {}, but {} at {}", a, b, to_string(said),
+                                 to_string(cell), to_string(cell.place)));
+  }
+  cell = said;
+}
+
+/// "NIC0: mlx5_0" of the legend, by the first word.
+std::map<std::string, std::string> legend_of(const Source& source) {
+  std::map<std::string, std::string> names;
+  for (const std::string& line : source.lines) {
+    const std::vector<std::string> words = words_of_line(line);
+    if (words.size() == 2 && words[0].starts_with("NIC") && words[0].ends_with(':')) {
+      names.emplace(words[0].substr(0, words[0].size() - 1), words[1]);
+    }
+  }
+  return names;
+}
+
+/// NUMA node, or the cores, which say the same where there is no such column.
+std::string numa_of(const Matrix& m, const Matrix::Row& row) {
+  for (const std::string_view title : {"NUMA Affinity", "CPU Affinity"}) {
+    const auto column = std::ranges::find(m.titles, title);
+    if (column != m.titles.end() && !row.rest.empty()) {
+      const std::string& text = row.rest[static_cast<std::size_t>(column - m.titles.begin())];
+      return text == "N/A" || text.starts_with('-') ? "" : text;
+    }
+  }
+  return "";
+}
+
+Layout layout_of(const Matrix& m, const std::map<std::string, std::string>& legend) {
+  const auto gpus = static_cast<std::size_t>(m.gpus);
+  Layout layout{.place = m.place,
+                .origin = std::string(smi_topo_origin),
+                .between = {},
+                .numa = {},
+                .cards = {}};
+  layout.between.assign(gpus, std::vector<Between>(gpus));
+  layout.numa.assign(gpus, "");
+  layout.cards_listed = true;
+  for (std::size_t d = gpus; d < m.devices.size(); ++d) {
+    const auto named = legend.find(m.devices[d]);
+    layout.cards.push_back({.name = named == legend.end() ? m.devices[d] : named->second,
+                            .to = std::vector<Between>(gpus)});
+  }
+  for (const Matrix::Row& row : m.rows) {
+    const auto r =
+        static_cast<std::size_t>(std::ranges::find(m.devices, row.device) - m.devices.begin());
+    for (std::size_t c = 0; c < row.codes.size(); ++c) {
+      if (r == c || (r >= gpus && c >= gpus)) {
+        continue;
+      }
+      const Between said = between_of(row.codes[c], row.place);
+      if (r < gpus && c < gpus) {
+        put(layout.between[r][c], said, m.devices[r], m.devices[c]);
+        put(layout.between[c][r], said, m.devices[r], m.devices[c]);
+      } else {
+        put(layout.cards[std::max(r, c) - gpus].to[std::min(r, c)], said, row.device, m.devices[c]);
+      }
+    }
+    if (r < gpus) {
+      layout.numa[r] = numa_of(m, row);
+    }
+  }
+  return layout;
+}
+
+/// Rows that are not there, of a table that was cut off.
+void note_missing(const Matrix& m, Facts& facts) {
+  std::vector<std::string> missing;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(m.gpus); ++d) {
+    const auto row = std::ranges::find(m.rows, m.devices[d], &Matrix::Row::device);
+    if (row == m.rows.end() || row->codes.size() < m.devices.size()) {
+      missing.push_back(m.devices[d]);
+    }
+  }
+  if (!missing.empty()) {
+    facts.notes.push_back(
+        {.what = "import.cut_off",
+         .value =
+             fmt::format("the table lacks (parts of) the rows of {}: the columns of the others "
+                         "say the same",
+                         fmt::join(missing, ", ")),
+         .source = to_string(m.place)});
+  }
+}
+
+bool recognises(const Source& source) {
+  return !source.xml && !matrices_in(source, is_way).empty();
+}
+
+void read(const Source& source, Facts& facts) {
+  const std::map<std::string, std::string> legend = legend_of(source);
+  for (const Matrix& m : matrices_in(source, is_way)) {
+    facts.layouts.push_back(layout_of(m, legend));
+    facts.counts.push_back(
+        {.gpus = m.gpus, .origin = std::string(smi_topo_origin), .place = m.place});
+    note_missing(m, facts);
+  }
+}
+
+}  // namespace
+
+namespace formats {
+extern const Format smi_topo{
+    .name = "smi-topo", .title = smi_topo_origin, .recognises = recognises, .read = read};
+}  // namespace formats
+
+}  // namespace spp::imports

@@ -1,0 +1,285 @@
+// The network between nodes, from the adapters that files list: those near GPUs count, at the rate
+// that ibstat, ibv_devinfo or NCCL give; `nvidia-smi topo -m` gives none.
+#include "base/error.hpp"
+#include "machine/import/draft.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace spp::imports {
+namespace {
+
+constexpr double assumed_rate_spread = 0.5;
+
+struct Usual {
+  double gigabits = 100;
+  std::string_view source;
+};
+
+/// Adapters of servers with such GPUs.
+Usual usual_rate(const Draft& d) {
+  const bool board = d.catalog.transport(d.gpu.intra, "gpu").medium == "nvlink";
+  const int capability = d.gpu.compute_capability;
+  if (board && capability >= 90) {
+    return {400, "400 Gb/s, as in NVIDIA's DGX H100 and B200 user guides"};
+  }
+  if (board && capability >= 80) {
+    return {200, "200 Gb/s, as in NVIDIA's DGX A100 user guide"};
+  }
+  return {100, "100 Gb/s"};
+}
+
+/// By the names that drivers give; "" if they say nothing (mlx5_0 is either).
+std::string transport_by_name(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 15> prefixes{
+      {{"rdmap", "efa"},
+       {"efa", "efa"},
+       {"roce", "roce"},
+       {"bnxt", "roce"},
+       {"irdma", "roce"},
+       {"ibp", "ib"},
+       {"ibs", "ib"},
+       {"ib", "ib"},
+       {"cxi", "slingshot"},
+       {"hsn", "slingshot"},
+       {"eth", "ethernet"},
+       {"en", "ethernet"},
+       {"bond", "ethernet"},
+       {"gve", "ethernet"},
+       {"gpu", "ethernet"}}};
+  for (const auto& [prefix, transport] : prefixes) {
+    if (name.starts_with(prefix)) {
+      return std::string(transport);
+    }
+  }
+  return "";
+}
+
+struct Adapter {
+  std::string name;
+  Way nearest = Way::sys;
+  std::optional<CardFact> fact;
+};
+
+std::vector<Adapter> adapters_of(const Draft& d) {
+  std::map<std::string, const CardFact*> facts;
+  for (const CardFact& card : d.facts.cards) {
+    facts.emplace(card.name, &card);
+  }
+  std::vector<Adapter> adapters;
+  if (d.layout) {
+    for (const Card& card : d.layout->cards) {
+      Adapter a{.name = card.name, .nearest = Way::sys, .fact = {}};
+      for (const Between& between : card.to) {
+        a.nearest = between.way == Way::unknown ? a.nearest : std::min(a.nearest, between.way);
+      }
+      if (const auto known = facts.find(card.name); known != facts.end()) {
+        a.fact = *known->second;
+      }
+      adapters.push_back(std::move(a));
+    }
+  }
+  if (adapters.empty()) {
+    for (const auto& [name, card] : facts) {
+      adapters.push_back({.name = name, .nearest = Way::sys, .fact = *card});
+    }
+  }
+  return adapters;
+}
+
+std::string names_of(const std::vector<Adapter>& adapters) {
+  std::vector<std::string_view> names;
+  for (const Adapter& a : adapters) {
+    names.push_back(a.name);
+  }
+  constexpr std::size_t most = 12;
+  const bool long_list = names.size() > most;
+  names.resize(std::min(names.size(), most));
+  return fmt::format("{}{}", fmt::join(names, ", "), long_list ? ", …" : "");
+}
+
+/// Adapters behind a switch with GPUs; if there are none, of the nearest kind there is.
+std::vector<Adapter> near_gpus(Draft& d, const std::vector<Adapter>& all) {
+  Way longest = Way::pxb;
+  std::vector<Adapter> near;
+  for (const Way way : {Way::pxb, Way::phb, Way::node, Way::sys}) {
+    longest = way;
+    std::ranges::copy_if(all, std::back_inserter(near),
+                         [&](const Adapter& a) { return a.nearest <= longest; });
+    if (!near.empty()) {
+      break;
+    }
+  }
+  std::vector<Adapter> far;
+  std::ranges::copy_if(all, std::back_inserter(far),
+                       [&](const Adapter& a) { return a.nearest > longest; });
+  if (!far.empty()) {
+    d.assume("inter.nics",
+             fmt::format("not {}: farther from all GPUs than the others (storage, management)",
+                         names_of(far)),
+             d.layout ? to_string(d.layout->place) : d.files());
+  }
+  return near;
+}
+
+std::vector<Adapter> without_down(Draft& d, std::vector<Adapter> all) {
+  std::vector<Adapter> down;
+  std::ranges::copy_if(all, std::back_inserter(down),
+                       [](const Adapter& a) { return a.fact && !a.fact->up; });
+  if (!down.empty()) {
+    d.assume("inter.nics", fmt::format("not {}: not connected", names_of(down)),
+             to_string(down.front().fact->place));
+    std::erase_if(all, [](const Adapter& a) { return a.fact && !a.fact->up; });
+  }
+  return all;
+}
+
+struct Network {
+  std::string transport;
+  int adapters = 0;
+  double gigabits = 0;  // of all together
+  bool known = true;    // the rates
+  std::string source;
+};
+
+Network network_of(Draft& d, const std::vector<Adapter>& near) {
+  Network network{.transport = "",
+                  .adapters = static_cast<int>(near.size()),
+                  .gigabits = 0,
+                  .known = true,
+                  .source = d.layout ? to_string(d.layout->place) : d.files()};
+  const Usual usual = usual_rate(d);
+  std::set<std::string> transports;
+  int unknown = 0;
+  for (const Adapter& a : near) {
+    std::string transport = a.fact ? a.fact->transport : "";
+    transport = transport.empty() ? transport_by_name(a.name) : transport;
+    if (!transport.empty()) {
+      transports.insert(transport);
+    }
+    if (a.fact && a.fact->rate) {
+      network.gigabits += a.fact->rate->value() * 8e-9;
+      network.source = to_string(a.fact->place);
+    } else if (transport == "efa") {
+      network.gigabits += 100;  // of each; docs.aws.amazon.com/AWSEC2, "Elastic Fabric Adapter"
+    } else {
+      network.gigabits += usual.gigabits;
+      ++unknown;
+    }
+  }
+  if (unknown > 0) {
+    network.known = false;
+    d.assume("inter.rate_per_nic",
+             fmt::format("{}: no file gives the rate of {} of {} adapters (ibstat would, or "
+                         "--inter ib:{}x{:.0f}Gb/s)",
+                         usual.source, unknown, near.size(), near.size(), usual.gigabits),
+             "assumed");
+  }
+  if (transports.size() > 1) {
+    d.assume("inter.transport",
+             fmt::format("{}: adapters are of several kinds ({})", *transports.begin(),
+                         fmt::join(transports, ", ")),
+             network.source);
+  }
+  if (transports.empty()) {
+    const bool board = d.catalog.transport(d.gpu.intra, "gpu").medium == "nvlink";
+    network.transport = board ? "ib" : "ethernet";
+    d.assume(
+        "inter.transport",
+        fmt::format("{}: the adapters' names ({}) do not tell InfiniBand from RoCE or Ethernet",
+                    network.transport, names_of(near)),
+        "assumed");
+  } else {
+    network.transport = *transports.begin();
+  }
+  return network;
+}
+
+/// As many adapters as a description here can have: a divisor of the GPUs, with the rate of all.
+int modelled_adapters(int adapters, int gpus) {
+  int count = std::min(adapters, gpus);
+  while (gpus % count != 0) {
+    --count;
+  }
+  return count;
+}
+
+void put(Draft& d, const Network& network) {
+  const int modelled = modelled_adapters(network.adapters, d.gpus);
+  const double rate = network.gigabits / modelled;
+  if (modelled != network.adapters) {
+    d.assume("inter.nics",
+             fmt::format("{} of {:.0f} Gb/s in place of {}: as many as divide {} GPUs, with the "
+                         "rate of all",
+                         modelled, rate, network.adapters, d.gpus),
+             network.source);
+  }
+  const auto counted = [&](std::int64_t n) { return d.numbers.counted(n, network.source); };
+  d.document.put_inter(
+      {.transport = network.transport,
+       .nics = counted(std::int64_t{modelled} * d.boards),
+       .rate_per_nic = network.known
+                           ? d.numbers.quantity(rate, "Gb/s", network.source, 0.0)
+                           : d.numbers.assumed(rate, "Gb/s", "no file gives the adapters' rate",
+                                               assumed_rate_spread),
+       .gpus_per_nic = counted(d.gpus / modelled)});
+  if (!network.known) {
+    d.document.put_inter_spread(assumed_rate_spread);
+  }
+}
+
+/// What --inter says.
+void put_given(Draft& d) {
+  std::vector<Assumption> filled;
+  const MachineSpec composed = d.catalog.compose({.gpu = d.gpu.name,
+                                                  .gpus_per_node = d.gpus * d.boards,
+                                                  .intra = "",
+                                                  .inter = d.options.inter},
+                                                 filled);
+  const InterSpec& inter = *composed.inter;
+  std::ranges::copy_if(filled, std::back_inserter(d.assumptions),
+                       [](const Assumption& a) { return a.what.starts_with("inter"); });
+  d.document.put_inter({.transport = inter.transport.name,
+                        .nics = d.numbers.counted(inter.nics.value, "--inter"),
+                        .rate_per_nic = d.numbers.quantity(inter.rate_per_nic.value.value() * 8e-9,
+                                                           "Gb/s", "--inter", 0.0),
+                        .gpus_per_nic = d.numbers.counted(inter.gpus_per_nic.value, "--inter")});
+}
+
+bool ran_on_several_hosts(const Facts& facts) {
+  return std::ranges::any_of(facts.tests, [](const NcclTest& t) { return t.hosts.size() > 1; });
+}
+
+}  // namespace
+
+void put_network(Draft& d) {
+  if (!d.options.inter.empty()) {
+    put_given(d);
+    return;
+  }
+  const std::vector<Adapter> all = without_down(d, adapters_of(d));
+  if (!all.empty()) {
+    put(d, network_of(d, near_gpus(d, all)));
+    return;
+  }
+  if (!ran_on_several_hosts(d.facts)) {
+    d.assume("inter", "none: no file lists a network adapter; several nodes need --inter",
+             d.files());
+    return;
+  }
+  const Usual usual = usual_rate(d);
+  const int adapters = usual.gigabits > 100 ? d.gpus : 1;
+  d.assume("inter",
+           fmt::format("{} adapters of {}: tests ran on several hosts, but no file lists adapters "
+                       "(--inter would)",
+                       adapters, usual.source),
+           "assumed");
+  put(d, {.transport = usual.gigabits > 100 ? "ib" : "ethernet",
+          .adapters = adapters,
+          .gigabits = adapters * usual.gigabits,
+          .known = false,
+          .source = d.files()});
+}
+
+}  // namespace spp::imports

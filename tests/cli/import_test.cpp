@@ -1,0 +1,91 @@
+// From what other programs print to a plan, as a user goes.
+#include "base/json.hpp"
+#include "tests/cli/refused.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <string>
+
+using Catch::Matchers::ContainsSubstring;
+using spp::Json;
+using spp::test::Result;
+using spp::test::sp_plan;
+using spp::test::TempDir;
+
+namespace {
+
+const std::string folder = "tests/support/data/machines/";
+const std::string files = folder + "topo-h100.txt," + folder + "alltoall-2x8.txt";
+
+Json document_of(const Result& r) {
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  return spp::parse_json(r.out, "stdout");
+}
+
+bool assumes(const Json& document, const std::string& what, const std::string& part) {
+  for (const Json& a : document["assumptions"]) {
+    if (a["what"] == what && a["value"].get<std::string>().find(part) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("topo -m and nccl-tests become a machine, and a plan on two nodes of it") {
+  const TempDir dir;
+  const std::string mine = (dir.path() / "mine.json").string();
+  const Json machine = document_of(sp_plan("topology import " + folder + "topo-h100.txt " + folder +
+                                           "alltoall-2x8.txt --name mine --json -o " + mine));
+  CHECK(machine["format"] == "sp-plan/machine");
+  CHECK(machine["gpu"] == "h100-80g-sxm");
+  CHECK(machine["intra"]["transport"] == "nvlink4");
+  CHECK(machine["inter"]["transport"]["name"] == "ib");  // measured: stands there itself
+  CHECK(!machine["inter"].contains("spread"));
+  CHECK(assumes(machine, "inter.measured", "16 ranks of 2 hosts"));
+
+  const std::string work = "plan --heads 32 --kv-heads 8 --seq 64K --nodes 2 --top 1 --topology ";
+  const Json by_file = document_of(sp_plan(work + mine));
+  const Json directly = document_of(sp_plan(work + files));
+  CHECK(by_file["best"]["plan"] == directly["best"]["plan"]);
+  CHECK(by_file["best"]["predicted"]["step_s"] == directly["best"]["predicted"]["step_s"]);
+  CHECK(assumes(directly, "inter.rate_per_nic", "400 Gb/s"));
+
+  const std::string plan = dir.write("plan.json", directly.dump()).string();
+  CHECK(document_of(sp_plan("simulate --plan " + plan))["request"]["topology"] == files);
+}
+
+TEST_CASE("a pipe can be imported, and options say what no file does") {
+  const Result r = sp_plan("topology import /dev/stdin --gpu l20 --inter roce:2x100Gb/s",
+                           {.input = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"});
+  const Json machine = document_of(r);
+  CHECK(machine["name"] == "2xl20-48g");
+  CHECK(machine["gpus_per_pcie_switch"]["value"] == 2);
+  CHECK(machine["inter"]["transport"] == "roce");
+}
+
+TEST_CASE(
+    "files that contradict are refused with both places, and a network that is wanted with its "
+    "option") {
+  spp::test::check_refused(sp_plan("plan --heads 8 --seq 8K --nodes 2 --topology " + folder +
+                                   "simai_topo_8A100_4CX6.xml," + folder + "topo-l40s.txt"),
+                           2, "GPU 0 to GPU 1 is NODE (nvidia-smi topo -m), but NV12 at ");
+  spp::test::check_refused(sp_plan("plan --heads 8 --seq 8K --nodes 2 --topology " + folder +
+                                   "k8s-test-infra-qx-l40s.xml"),
+                           2, "--inter: 2 nodes need a network");
+}
+
+TEST_CASE("topology check explains a machine in sentences and draws it") {
+  const Result table = sp_plan("topology check " + folder + "topo-l40s.txt --gpu l40s --table");
+  CHECK(table.code == 0);
+  CHECK_THAT(table.out, ContainsSubstring("No GPUs share a PCIe switch"));
+  CHECK_THAT(table.out,
+             ContainsSubstring("GPU 3 to GPU 4: PCIe slot > host bridge > link between"));
+  CHECK_THAT(table.out, ContainsSubstring("An all-to-all of the node waits for"));
+  CHECK_THAT(table.out, ContainsSubstring("[-"));
+  const Json doc = document_of(sp_plan("topology check dgx-h100"));
+  CHECK(doc["explanation"].size() > 3);
+  CHECK(doc["drawing"].size() > 1);
+}

@@ -1,0 +1,362 @@
+// What other programs print about machines: read format by format, and put together. The tables are
+// written after the traits of public captures; files of tests/support/data/machines/ say their
+// source.
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "machine/import/format.hpp"
+#include "machine/import/hostlist.hpp"
+#include "machine/import/merge.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+using namespace spp;
+using Catch::Matchers::ContainsSubstring;
+using imports::MergeOptions;
+using imports::Source;
+using spp::test::message_of;
+
+namespace {
+
+const Catalog& catalog() {
+  static const Catalog all(test::source_path("topologies"));
+  return all;
+}
+
+Source text(std::string content, std::string file = "topo.txt") {
+  return imports::source_of(std::move(content), std::move(file));
+}
+
+Source sample(std::string_view name) {
+  const auto path = test::source_path(fmt::format("tests/support/data/machines/{}", name));
+  return imports::source_of(read_text_file(path), std::string(name));
+}
+
+MachineSpec machine_of(const std::vector<Source>& sources, const MergeOptions& options = {}) {
+  const imports::Imported imported = merge(imports::read_facts(sources), options, catalog());
+  return catalog().machine_of(imported.machine, "imported");
+}
+
+std::string refusal(const std::vector<Source>& sources, const MergeOptions& options = {}) {
+  return message_of<InputError>([&] { (void)machine_of(sources, options); });
+}
+
+/// What was assumed about `what`, all of it.
+std::string assumed(const MachineSpec& machine, std::string_view what) {
+  std::string all;
+  for (const Assumption& a : machine.assumptions) {
+    all += a.what == what ? a.value + "; " : "";
+  }
+  return all;
+}
+
+constexpr const char* pairs_of_a40 =
+    "        GPU0    GPU1    GPU2    GPU3    NIC0    CPU Affinity    NUMA Affinity   GPU NUMA ID\n"
+    "GPU0     X      NV4     SYS     SYS     NODE    0-95    0               N/A\n"
+    "GPU1    NV4      X      SYS     SYS     NODE    0-95    0               N/A\n"
+    "GPU2    SYS     SYS      X      NV4     SYS     96-191  1               N/A\n"
+    "GPU3    SYS     SYS     NV4      X      SYS     96-191  1               N/A\n";
+
+constexpr const char* mesh_of_v100 =
+    "\tGPU0\tGPU1\tGPU2\tGPU3\tmlx5_0\tCPU Affinity\tNUMA Affinity\r\n"
+    "GPU0\t X \tNV2\tNV2\tNV2\tNODE\t0,2,4\t0\r\n"
+    "GPU1\tNV2\t X \tNV2\tNV2\tNODE\t0,2,4\t0\r\n"
+    "GPU2\tNV2\tNV2\t X \tNV2\tNODE\t0,2,4\t0\r\n"
+    "GPU3\tNV2\tNV2\tNV2\t X \tNODE\t0,2,4\t0\r\n"
+    "mlx5_0\tNODE\tNODE\tNODE\tNODE\t X \t\t\r\n";
+
+constexpr const char* smi_of_two_l20 =
+    "|=========================================+========================+======================|\n"
+    "|   0  NVIDIA L20                     On  |   00000000:18:00.0 Off |                    0 |\n"
+    "| N/A   35C    P0             76W /  350W |       1MiB /  46068MiB |      0%      Default |\n"
+    "|                                         |                        |                  N/A |\n"
+    "+-----------------------------------------+------------------------+----------------------+\n"
+    "|   1  NVIDIA L20                     On  |   00000000:2A:00.0 Off |                    0 |\n"
+    "| N/A   35C    P0             76W /  350W |       1MiB /  46068MiB |      0%      Default |\n"
+    "|                                         |                        |                  N/A |\n";
+
+}  // namespace
+
+// ---- nvidia-smi topo -m
+
+TEST_CASE("topo -m: NVLink to all is switches, adapters behind GPUs' switches are the network") {
+  const MachineSpec m = machine_of({sample("topo-h100.txt")}, {.gpu = "h100"});
+  CHECK(m.gpus_per_node.value == 8);
+  CHECK(m.gpu.name == "h100-80g-sxm");
+  CHECK(m.intra.name == "nvlink4");
+  CHECK(m.intra_rate == m.intra.rate->value);
+  REQUIRE(m.inter);
+  CHECK(m.inter->nics.value == 8);
+  CHECK(m.inter->transport.name == "ib");
+  CHECK_THAT(assumed(m, "inter.nics"), ContainsSubstring("not mlx5_8"));
+  CHECK_THAT(assumed(m, "inter.rate_per_nic"), ContainsSubstring("400 Gb/s"));
+  CHECK(m.inter->spread == 0.5);
+}
+
+TEST_CASE("topo -m: without NVLink sockets follow the table, and the interval is wide") {
+  const MachineSpec m = machine_of({sample("topo-l40s.txt")}, {.gpu = "l40s"});
+  CHECK(m.intra.medium == "pcie");
+  CHECK(m.sockets.value == 2);
+  CHECK(!m.gpus_per_pcie_switch);
+  CHECK(m.intra.segments[0].back().fraction.spread == 0.8);
+  CHECK_THAT(assumed(m, "intra"), ContainsSubstring("nine-fold"));
+  REQUIRE(m.inter);
+  CHECK(m.inter->gpus_per_nic.value == 8);
+}
+
+TEST_CASE("topo -m: pairs with NVLink are a PCIe machine, and the pairs are named") {
+  const MachineSpec m = machine_of({text(pairs_of_a40)}, {.gpu = "a40"});
+  CHECK(m.intra.medium == "pcie");
+  CHECK(m.sockets.value == 2);
+  CHECK_THAT(assumed(m, "intra.nvlink"), ContainsSubstring("2 groups"));
+}
+
+TEST_CASE("topo -m: NVLinks of each pair are a mesh, of which one peer has a share") {
+  const MachineSpec m = machine_of({text(mesh_of_v100)}, {.gpu = "v100-16g"});
+  CHECK(m.intra.name == "nvlink2-mesh");
+  CHECK(m.intra_rate == Bandwidth(150e9));
+  const TransportSpec switched = catalog().transport("nvlink2", "test");
+  CHECK(m.intra.segments[0].back().fraction.value ==
+        Catch::Approx(switched.segments[0].back().fraction.value / 3).epsilon(1e-4));
+}
+
+TEST_CASE("topo -m: a mesh with holes is predicted widely") {
+  const char* cube =
+      "        GPU0    GPU1    GPU2    GPU3    CPU Affinity\n"
+      "GPU0     X      NV2     NV1     SYS     0-23\n"
+      "GPU1    NV2      X      SYS     NV1     0-23\n"
+      "GPU2    NV1     SYS      X      NV2     24-47\n";
+  const MachineSpec m = machine_of({text(cube)}, {.gpu = "v100"});
+  CHECK(m.intra.medium == "nvlink");
+  CHECK(m.intra_spread == 0.8);
+  CHECK_THAT(assumed(m, "import.cut_off"), ContainsSubstring("GPU3"));
+}
+
+TEST_CASE("topo -m: inside a report, with escape codes, beside what names the GPUs") {
+  const std::string report =
+      "CUDA runtime version: 12.4\nGPU models and configuration: \n"
+      "GPU 0: NVIDIA A100-SXM4-80GB\nGPU 1: NVIDIA A100-SXM4-80GB\n\nGPU Topology:\n"
+      "\x1b[4m\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+      "GPU0\t X \tNV12\tPXB\tPXB\t0-63\t0\t\tN/A\n"
+      "GPU1\tNV12\t X \tSYS\tSYS\t64-127\t1\t\tN/A\n"
+      "NIC0\tPXB\tSYS\t X \tPXB\t\t\t\t\nNIC1\tPXB\tSYS\tPXB\t X \t\t\t\t\n\nLegend:\n";
+  const MachineSpec m = machine_of({text(report)});
+  CHECK(m.gpu.name == "a100-80g-sxm");
+  CHECK(m.intra.name == "nvlink3");
+  CHECK(m.intra_rate == Bandwidth(300e9));
+  CHECK(m.inter->nics.value == 2);
+}
+
+TEST_CASE("topo -m: three GPUs, one GPU, five adapters for eight GPUs") {
+  const char* three =
+      "\tGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV4\tNODE\t0-31\t0\n"
+      "GPU1\tNV4\t X \tNODE\t0-31\t0\nGPU2\tNODE\tNODE\t X \t0-31\t0\n";
+  CHECK(machine_of({text(three)}, {.gpu = "a6000"}).sockets.value == 1);
+  const char* one = "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-63\t0\tN/A\n";
+  CHECK(machine_of({text(one)}, {.gpu = "h100"}).gpus_per_node.value == 1);
+}
+
+TEST_CASE("topo -m: what contradicts is named with both places") {
+  std::string other = pairs_of_a40;
+  other.replace(other.find("NV4"), 3, "PIX");
+  CHECK(refusal({text(other)}, {.gpu = "a40"}) ==
+        "topo.txt:3: GPU1 to GPU0 is NV4, but PIX at topo.txt:2");
+  CHECK_THAT(refusal({text(pairs_of_a40, "a.txt"), text(smi_of_two_l20, "b.txt")}),
+             ContainsSubstring("b.txt:2: 2 GPUs a node (nvidia-smi), but 4 at a.txt:1"));
+}
+
+TEST_CASE("topo -m: a code that nobody knows, and GPUs that nobody names, are refused") {
+  std::string other = mesh_of_v100;
+  other.replace(other.find("NV2"), 3, "FOO");
+  CHECK(refusal({text(other)}, {.gpu = "v100"}) ==
+        "topo.txt:2: 'FOO' of GPU0 and GPU1 is no code of this table");
+  CHECK_THAT(refusal({text(mesh_of_v100)}),
+             ContainsSubstring("topo.txt:1: says nowhere which GPUs"));
+}
+
+// ---- the other texts of nvidia-smi
+
+TEST_CASE("nvidia-smi names GPUs; of two that are called alike, memory decides") {
+  const MachineSpec m = machine_of({text(smi_of_two_l20)});
+  CHECK(m.gpu.name == "l20-48g");
+  CHECK(m.gpus_per_node.value == 2);
+  CHECK_THAT(assumed(m, "sockets"), ContainsSubstring("no file says"));
+  std::string modded = smi_of_two_l20;
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"NVIDIA L20             ", "NVIDIA GeForce RTX 4090"}, {"46068MiB", "49140MiB"}}) {
+    for (std::size_t at = 0; (at = modded.find(from)) != std::string::npos;) {
+      modded.replace(at, from.size(), to);
+    }
+  }
+  CHECK(machine_of({text(modded)}).gpu.name == "rtx4090-48g");
+}
+
+TEST_CASE("names that were cut off are completed by memory, or refused") {
+  std::string cut = smi_of_two_l20;
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"NVIDIA L20             ", "NVIDIA A100-SXM...     "}, {"46068MiB", "40960MiB"}}) {
+    for (std::size_t at = 0; (at = cut.find(from)) != std::string::npos;) {
+      cut.replace(at, from.size(), to);
+    }
+  }
+  CHECK(machine_of({text(cut)}).gpu.name == "a100-40g-sxm");
+}
+
+TEST_CASE("GPUs that differ, are divided or unknown are refused, and --gpu decides") {
+  const Source mixed = text("GPU 0: NVIDIA L20 (UUID: GPU-1)\nGPU 1: NVIDIA L40S (UUID: GPU-2)\n");
+  CHECK_THAT(refusal({mixed}), ContainsSubstring("topo.txt:2: GPU 1 is a l40s-48g, but GPU 0 at "
+                                                 "topo.txt:1 is a l20-48g"));
+  CHECK_THAT(assumed(machine_of({mixed}, {.gpu = "l20"}), "gpu"),
+             ContainsSubstring("l20-48g, though"));
+  CHECK_THAT(refusal({text("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
+                           "  MIG 1g.10gb     Device  0: (UUID: MIG-1)\n")}),
+             ContainsSubstring("MIG"));
+  CHECK_THAT(
+      refusal({text("GPU 0: NVIDIA A10G (UUID: GPU-1)\n")}),
+      ContainsSubstring("'NVIDIA A10G' is no GPU of topologies/gpus/ (did you mean 'a10'?)"));
+}
+
+TEST_CASE("topo -p2p r: GPUs without access to each other go through the host's memory") {
+  const char* none =
+      " \tGPU0\tGPU1\t\n GPU0\tX\tCNS\t\n GPU1\tCNS\tX\t\n\nLegend:\n\n  X    = Self\n";
+  const char* all = " \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n";
+  CHECK(machine_of({text(none)}, {.gpu = "l20"}).intra.name == "pcie4-shm");
+  CHECK(machine_of({text(all)}, {.gpu = "rtx4090"}).intra.name == "pcie4");
+}
+
+TEST_CASE("nvidia-smi -q -x: name, memory, lanes") {
+  const MachineSpec m = machine_of({sample("k8s-test-infra-qx-l40s.xml")});
+  CHECK(m.gpu.name == "l40s-48g");
+  CHECK(m.gpus_per_node.value == 1);
+  CHECK_THAT(assumed(m, "intra.rate"), ContainsSubstring("8 lanes"));
+}
+
+// ---- NCCL's topology
+
+TEST_CASE("NCCL's XML: GPUs by PCI device, switches, adapters with their rate") {
+  const MachineSpec m = machine_of({sample("simai_topo_8A100_4CX6.xml")});
+  CHECK(m.gpu.name == "a100-80g-sxm");
+  CHECK(m.gpus_per_node.value == 8);
+  CHECK(m.intra.name == "nvlink3");
+  CHECK(m.intra_rate == Bandwidth(300e9));
+  CHECK(m.inter->nics.value == 4);
+  CHECK(m.inter->rate_per_nic.value == Bandwidth(25e9));
+}
+
+TEST_CASE("NCCL's XML of clouds: what it does not show is assumed and said") {
+  const MachineSpec p4d = machine_of({sample("aws_p4d-24xl-topo.xml")});
+  CHECK(p4d.gpu.name == "a100-40g-sxm");
+  CHECK(p4d.intra.medium == "nvlink");
+  CHECK_THAT(assumed(p4d, "intra"), ContainsSubstring("no file shows the NVLinks"));
+  CHECK(p4d.inter->transport.name == "efa");
+  const MachineSpec ncv4 = machine_of({sample("azure_ncv4-topo.xml")});
+  CHECK(ncv4.gpu.name == "a100-80g-pcie");
+  CHECK(ncv4.intra.medium == "pcie");
+  CHECK_THAT(assumed(ncv4, "import.nvlink_hidden"), ContainsSubstring("GPU 0"));
+  const MachineSpec ndv5 = machine_of({sample("azure_ndv5-topo.xml")}, {.gpu = "h100"});
+  CHECK(ndv5.inter->nics.value == 8);
+  CHECK(ndv5.inter->transport.name == "ib");
+  CHECK_THAT(refusal({sample("azure_ndv5-topo.xml")}), ContainsSubstring("--gpu NAME"));
+}
+
+TEST_CASE("NCCL's XML: graphs, broken files and deep nests are refused in a line") {
+  CHECK_THAT(refusal({sample("azure_ncv4-graph.xml")}), ContainsSubstring("NCCL_TOPO_DUMP_FILE"));
+  CHECK_THAT(refusal({text("<system version=\"1\">\n  <cpu numaid=\"0\">\n", "a.xml")}),
+             ContainsSubstring("not well-formed XML"));
+  CHECK_THAT(refusal({text("<system version=\"1\"></system>", "a.xml")}),
+             ContainsSubstring("has no <cpu>"));
+  std::string deep = "<system><cpu>";
+  for (int i = 0; i < 200; ++i) {
+    deep += "<pci busid=\"1\">";
+  }
+  for (int i = 0; i < 200; ++i) {
+    deep += "</pci>";
+  }
+  CHECK_THAT(refusal({text(deep + "</cpu></system>", "a.xml")}), ContainsSubstring("more than 64"));
+}
+
+// ---- tests, adapters, Slurm
+
+TEST_CASE("nccl-tests say how many hosts and ranks there are, and on which GPUs") {
+  const imports::Imported imported =
+      merge(imports::read_facts({sample("alltoall-2x8.txt")}), {}, catalog());
+  CHECK(imported.hosts == 2);
+  REQUIRE(imported.tests.size() == 1);
+  const MachineSpec m = catalog().machine_of(imported.machine, "imported");
+  CHECK(m.gpu.name == "h100-80g-sxm");
+  CHECK(m.gpus_per_node.value == 8);
+  CHECK(m.inter->nics.value == 8);
+  CHECK_THAT(assumed(m, "gpus_per_node"), ContainsSubstring("as many as ranks"));
+}
+
+TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
+  std::string ports;
+  for (int i = 0; i < 8; ++i) {
+    ports += fmt::format(
+        "CA 'mlx5_{}'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: {}\n\t\tRate: 200\n"
+        "\t\tLink layer: {}\n",
+        i, i < 4 ? "Active" : "Down", "Ethernet");
+  }
+  const MachineSpec m =
+      machine_of({sample("topo-h100.txt"), text(ports, "ibstat.txt")}, {.gpu = "h100"});
+  CHECK(m.inter->transport.name == "roce");
+  CHECK(m.inter->nics.value == 4);
+  CHECK_THAT(assumed(m, "inter.nics"),
+             ContainsSubstring("not mlx5_4, mlx5_5, mlx5_6, mlx5_7: not"));
+  const Source verbose = text(
+      "hca_id: mlx5_0\n\tport: 1\n\t\tstate: PORT_ACTIVE (4)\n"
+      "\t\tlink_layer: InfiniBand\n\t\tactive_width: 4X (2)\n"
+      "\t\tactive_speed: 100.0 Gbps (128)\n",
+      "ibv.txt");
+  const MachineSpec one = machine_of({verbose}, {.gpu = "h100", .gpus_per_node = 8});
+  CHECK(one.inter->transport.name == "ib");
+  CHECK(one.inter->rate_per_nic.value == Bandwidth(50e9));
+}
+
+TEST_CASE("Slurm: nodes, their GPUs and the switches above them") {
+  const Source nodes = text(
+      "NodeName=n01 Arch=x86_64 CoresPerSocket=56\n   Gres=gpu:h100:8(S:0-1)\n"
+      "\nNodeName=n02 Arch=x86_64\n   Gres=gpu:h100:8(S:0-1)\n\n"
+      "NodeName=login1\n   Gres=(null)\n",
+      "nodes.txt");
+  const imports::Imported imported =
+      merge(imports::read_facts({nodes, sample("topograph_tree_topology.conf")}), {}, catalog());
+  CHECK(imported.hosts == 2);
+  const MachineSpec m = catalog().machine_of(imported.machine, "imported");
+  CHECK(m.gpu.name == "h100-80g-sxm");
+  CHECK_THAT(assumed(m, "gpu"), ContainsSubstring("label 'h100'"));
+  CHECK(m.fabric.kind == "fat-tree");
+  CHECK(m.fabric.nodes_per_leaf->value == 8);
+}
+
+TEST_CASE("hosts of a list are counted, and what is no list is refused") {
+  CHECK(imports::hosts_in("srv[1101-1108,1110],login1", "x") == 10);
+  CHECK(imports::hosts_in("rack[1-2]n[01-16]", "x") == 32);
+  CHECK(imports::hosts_in("a,b", "x") == 2);
+  for (const char* wrong : {"n[1-", "n[3-1]", "n[a-b]", "n[1-9999999]", "n[]"}) {
+    CHECK_THROWS_AS(imports::hosts_in(wrong, "x"), InputError);
+  }
+}
+
+// ---- what is none of these
+
+TEST_CASE("text that describes no machine is refused with the formats that are known") {
+  CHECK_THAT(refusal({text("hello\n", "a.txt")}), ContainsSubstring("a.txt: nothing in it"));
+  CHECK_THAT(refusal({text("", "a.txt")}), ContainsSubstring("is empty"));
+  CHECK_THAT(refusal({text("<html/>", "a.xml")}), ContainsSubstring("nvidia-smi topo -m"));
+  CHECK_THAT(message_of<InputError>([] { (void)text(std::string(200'000, 'x')); }),
+             ContainsSubstring("a line of 200000 letters"));
+}
+
+TEST_CASE("what was imported is a document that is read back alike") {
+  const imports::Imported imported = merge(imports::read_facts({sample("topo-l40s.txt")}),
+                                           {.gpu = "l40s", .name = "mine"}, catalog());
+  const Json again = parse_json(imported.machine.dump(), "again");
+  const MachineSpec m = catalog().machine_of(again, "again");
+  CHECK(m.name == "mine");
+  CHECK(m.intra_spread == 0.8);
+  CHECK(m.assumptions.size() == imported.machine["assumptions"].size());
+}
