@@ -37,7 +37,7 @@ Json layouts_of(const Way& way) {
                                       : way.layouts);
 }
 
-Json to_json(const Framework& f) {
+Json card_of(const Framework& f) {
   Json ways = Json::array();
   for (const Way& w : f.ways) {
     ways.push_back({{"name", w.name},
@@ -83,7 +83,7 @@ void list(Output& output) {
   Table table;
   table.rows.push_back({"framework", "runs", "heads", "ZeRO"});
   for (const Framework* f : frameworks::all()) {
-    frameworks.push_back(to_json(*f));
+    frameworks.push_back(card_of(*f));
     std::vector<std::string_view> heads;
     for (const HeadPolicy policy : f->heads.values) {
       heads.push_back(to_string(policy));

@@ -87,7 +87,7 @@ for framework in frameworks:
              ["--heads 24 --mask full --seq 64K --topology dgx-h100", "--heads 30 --mask full --seq 64K --topology dgx-h100 --nodes 2"])
     choices = [""] + [f"--strategy {way['strategy']}" for way in framework["ways"]]
     choices += [f"--zero {stage} --recompute {how}" for stage in framework["zero"] or [0, 1, 2, 3]
-                for how in framework["recompute"] or ["none"]] if trains else ["--ulysses 8 --ring 1", "--ulysses 4"]
+                for how in framework["recompute"] or ["none"]] if trains else ["--ulysses 8", "--ulysses 4"]
     written = 0
     for work in works:
         for choice in choices:
