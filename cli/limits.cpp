@@ -34,6 +34,10 @@ Bytes usable_memory() {
              : Bytes(static_cast<std::int64_t>(memory_part * available.as_double()));
 }
 
+Effort search_limit(double seconds) {
+  return {.ops = ops_per_second * seconds, .memory = usable_memory()};
+}
+
 void expect_feasible(const Arguments& arguments, const std::string& what, const Effort& effort,
                      const std::string& instead) {
   if (arguments.has("force")) {

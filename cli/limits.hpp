@@ -18,6 +18,11 @@ constexpr double memory_part = 0.75;
 /// Bytes that one command may plan to use; the largest number where nothing is known.
 Bytes usable_memory();
 
+/// What a search may take that goes on for so many seconds, about: a million ops a second count, so
+/// that the same question has the same answer everywhere.
+inline constexpr double search_seconds = 8;
+Effort search_limit(double seconds = search_seconds);
+
 /// Refusal (nothing fits) if `effort` goes beyond usable_memory() or takes longer than a quarter of
 /// an hour, about; not with --force. `what` begins the line: "the proof of usp U8xR4".
 /// `instead`: "fewer ranks need less".

@@ -23,7 +23,7 @@ Json inherited(const JsonView& like, const std::function<Json(const JsonView&)>&
   if (base.contains("like")) {
     like.fail(fmt::format("'{}' is like another stack itself", like.string()));
   }
-  for (const std::string_view own : {"aliases", "strategies", "unexplained", "note"}) {
+  for (const std::string_view own : {"aliases", "framework", "strategies", "unexplained", "note"}) {
     base.erase(std::string(own));
   }
   return base;
@@ -41,7 +41,13 @@ StackSpec read_whole_stack(const JsonView& document) {
       stack.aliases.push_back(alias.string());
     }
   }
+  if (const auto framework = document.find("framework")) {
+    stack.framework = framework->string();
+  }
   if (const auto strategies = document.find("strategies")) {
+    if (!stack.framework.empty()) {
+      strategies->fail(fmt::format("beside framework '{}', which says them", stack.framework));
+    }
     strategies->allow_only({"names", "source"});
     for (const JsonView& name : strategies->at("names").elements()) {
       stack.strategies.push_back(name.string());
@@ -113,7 +119,7 @@ StackSpec read_whole_stack(const JsonView& document) {
 StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name) {
   expect_format(document, "sp-plan/stack");
-  document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "strategies",
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "framework", "strategies",
                        "attention", "gradient", "sections", "host", "traffic",
                        "network_beside_kernels", "layouts", "unexplained", "note"});
   const auto like = document.find("like");

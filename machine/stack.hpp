@@ -24,7 +24,9 @@ struct StackSpec {
   /// The stack whose constants it has where it says nothing (the same code, or called by it);
   /// "": none.
   std::string like;
-  /// Strategies that it implements, by name, for searches; empty: all.
+  /// The framework under whose rules it runs plans (planner/framework.hpp), for searches; "": none.
+  std::string framework;
+  /// Without a framework: strategies that it implements, by name, for searches; empty: all.
   std::vector<std::string> strategies;
   /// Attention kernel by generation; a generation that is not named runs its default.
   std::map<std::string, std::string> attention;

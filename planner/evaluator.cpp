@@ -324,25 +324,9 @@ MemoryBytes Evaluator::memory_at(const SequencePlan& plan, const Strategy& strat
                 .attention_buffers = buffers});
 }
 
-std::vector<std::pair<int, Recompute>> Evaluator::variants() const {
-  if (request_.phase != StepPhase::train) {
-    return {{request_.zero.value_or(0), Recompute::none}};
-  }
-  std::vector<std::pair<int, Recompute>> result;
-  for (const int zero : {0, 1, 2, 3}) {
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      if ((!request_.zero || *request_.zero == zero) &&
-          (!request_.recompute || *request_.recompute == recompute)) {
-        result.emplace_back(zero, recompute);
-      }
-    }
-  }
-  return result;
-}
-
 Bytes Evaluator::least_memory(const SequencePlan& plan, const Strategy& strategy) const {
   Bytes least(INT64_MAX);
-  for (const auto& [zero, recompute] : variants()) {
+  for (const auto& [zero, recompute] : step_variants(request_)) {
     least = std::min(least,
                      memory_at(plan, strategy,
                                {.seq = request_.problem.seq, .zero = zero, .recompute = recompute})
@@ -450,7 +434,7 @@ Evaluator::Around Evaluator::best_around(const SequencePlan& plan, const Strateg
                                          Seconds backward) const {
   std::optional<Around> best;
   bool best_fits = false;
-  for (const auto& [zero, recompute] : variants()) {
+  for (const auto& [zero, recompute] : step_variants(request_)) {
     const MemoryBytes memory = memory_at(
         plan, strategy,
         {.seq = request_.problem.seq, .zero = zero, .recompute = recompute, .overlap = overlap});
@@ -583,7 +567,7 @@ Candidate Evaluator::unsimulated(const SequencePlan& plan, const Strategy& strat
   const Problem padding = padded(request_.problem, plan);
   c.padding_tokens = padding.seq - request_.problem.seq;
   c.padding_heads = padding.q_heads - request_.problem.q_heads;
-  for (const auto& [zero, recompute] : variants()) {
+  for (const auto& [zero, recompute] : step_variants(request_)) {
     const MemoryBytes memory = memory_at(
         plan, strategy, {.seq = request_.problem.seq, .zero = zero, .recompute = recompute});
     if (c.predicted.memory.total() == Bytes(0) || memory.total() < c.predicted.memory.total()) {

@@ -93,7 +93,6 @@ class Evaluator {
   };
   [[nodiscard]] MemoryBytes memory_at(const SequencePlan& plan, const Strategy& strategy,
                                       const MemoryCase& at) const;
-  [[nodiscard]] std::vector<std::pair<int, Recompute>> variants() const;
   /// Kernels around attention, which all ranks run at the same time: on shared cores in turn.
   [[nodiscard]] BlockCost crowded(BlockCost cost) const;
   [[nodiscard]] LocalTokens local_tokens(const SequencePlan& plan, std::int64_t seq) const;

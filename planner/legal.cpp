@@ -1,5 +1,6 @@
 // Which plans are legal: the enumeration behind plan(), and the plan that given choices describe.
 #include "parallel/attention/attention_mesh.hpp"
+#include "planner/framework.hpp"
 #include "planner/plan.hpp"
 
 #include <algorithm>
@@ -92,17 +93,18 @@ std::vector<Layout> layouts(const Strategy& s, const Request& request) {
   return {s.layouts.begin(), s.layouts.end()};
 }
 
+WhyNot why_not_of(const Cannot& reason) {
+  return {.rule = reason.rule, .detail = fmt::format("{} ({})", reason.what, reason.source)};
+}
+
 class Collector {
  public:
   Collector(const Request& request, std::vector<Rejected>* rejected)
       : request_(request), rejected_(rejected) {}
 
   void try_all(const Strategy& s, int ulysses, int ring) {
-    if (const StackSpec* stack = request_.stack;
-        stack != nullptr && !stack->strategies.empty() &&
-        std::ranges::find(stack->strategies, s.name) == stack->strategies.end()) {
-      reject({.strategy = std::string(s.name), .ulysses = ulysses, .ring = ring},
-             {.rule = "stack", .detail = fmt::format("{} does not have {}", stack->name, s.name)});
+    if (const WhyNot reason = not_here(s); !reason.legal()) {
+      reject_strategy({.strategy = std::string(s.name), .ulysses = ulysses, .ring = ring}, reason);
       return;
     }
     for (const int team : teams(s, request_, ring)) {
@@ -124,6 +126,30 @@ class Collector {
   std::vector<SequencePlan> take() { return std::move(plans_); }
 
  private:
+  /// A strategy that the software which runs the plan does not have.
+  [[nodiscard]] WhyNot not_here(const Strategy& s) const {
+    if (request_.framework != nullptr) {
+      const Framework& f = *request_.framework;
+      if (std::ranges::find(f.ways, s.name, &Way::strategy) == f.ways.end()) {
+        return why_not_of(cannot(f, {.strategy = std::string(s.name)}, request_.problem).front());
+      }
+    } else if (const StackSpec* stack = request_.stack;
+               stack != nullptr && !stack->strategies.empty() &&
+               std::ranges::find(stack->strategies, s.name) == stack->strategies.end()) {
+      return {.rule = "stack", .detail = fmt::format("{} does not have {}", stack->name, s.name)};
+    }
+    return {};
+  }
+
+  /// What the framework cannot run of a plan, the first reason.
+  [[nodiscard]] WhyNot not_run(const SequencePlan& plan) const {
+    if (request_.framework == nullptr) {
+      return {};
+    }
+    const std::vector<Cannot> reasons = cannot(*request_.framework, plan, request_.problem);
+    return reasons.empty() ? WhyNot{} : why_not_of(reasons.front());
+  }
+
   void try_orders(const Strategy& s, SequencePlan plan) {
     if (const WhyNot reason = why_not(s, request_.problem, plan); !reason.legal()) {
       reject(plan, reason);
@@ -144,6 +170,10 @@ class Collector {
       for (const RankOrder rank_order : rank_orders) {
         plan.order = order;
         plan.rank_order = rank_order;
+        if (const WhyNot reason = not_run(plan); !reason.legal()) {
+          reject(plan, reason);
+          continue;
+        }
         plans_.push_back(plan);
       }
     }
@@ -157,6 +187,13 @@ class Collector {
     }
   }
 
+  /// Whatever the degrees: said once.
+  void reject_strategy(const SequencePlan& plan, const WhyNot& reason) {
+    if (rejected_ != nullptr && seen_.insert({plan.strategy, 0, 0, 0, 0, reason.rule}).second) {
+      rejected_->push_back({.plan = plan, .rule = reason.rule, .detail = reason.detail});
+    }
+  }
+
   const Request& request_;
   std::vector<Rejected>* rejected_;
   std::vector<SequencePlan> plans_;
@@ -166,6 +203,19 @@ class Collector {
 }  // namespace
 
 std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Rejected>* rejected) {
+  if (request.framework != nullptr) {
+    const std::vector<Cannot> reasons = cannot(*request.framework, request);
+    if (!reasons.empty()) {
+      if (rejected != nullptr) {
+        for (const Cannot& reason : reasons) {
+          const WhyNot why = why_not_of(reason);
+          rejected->push_back(
+              {.plan = default_plan(request), .rule = why.rule, .detail = why.detail});
+        }
+      }
+      return {};
+    }
+  }
   Collector collector(request, rejected);
   for (const Strategy* s : strategies::all()) {
     if (request.fixed.strategy && s->name != *request.fixed.strategy) {
@@ -183,6 +233,24 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
     }
   }
   return collector.take();
+}
+
+std::vector<std::pair<int, Recompute>> step_variants(const Request& request) {
+  if (request.phase != StepPhase::train) {
+    return {{request.zero.value_or(0), Recompute::none}};
+  }
+  const Framework* f = request.framework;
+  std::vector<std::pair<int, Recompute>> result;
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      if (request.zero.value_or(zero) == zero &&
+          request.recompute.value_or(recompute) == recompute &&
+          (f == nullptr || (f->zero.has(zero) && f->recompute.has(recompute)))) {
+        result.emplace_back(zero, recompute);
+      }
+    }
+  }
+  return result;
 }
 
 SequencePlan default_plan(const Request& request) {

@@ -23,9 +23,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spp {
+
+struct Framework;  // planner/framework.hpp
 
 /// What is predicted. fwd, bwd and fwd+bwd are one attention call; prefill is the forward of a
 /// whole model, train one step of it.
@@ -63,8 +66,11 @@ struct Request {
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;
   const StackSpec* stack = nullptr;  // nothing: what the generation says (sp-plan itself)
-  int year = 0;                      // that the stack's kernels are of; 0: today's
-  int gpus = 1;                      // ranks of the sequence-parallel group = GPUs used
+  /// What has to run the plan: the search keeps what it can, and says by whose rule the rest is
+  /// rejected. Nothing: any plan.
+  const Framework* framework = nullptr;
+  int year = 0;  // that the stack's kernels are of; 0: today's
+  int gpus = 1;  // ranks of the sequence-parallel group = GPUs used
   FixedChoices fixed;
   std::optional<Recompute> recompute;  // not given: the cheapest that fits; for train only
   std::optional<int> zero;  // ZeRO stage over the group; not given: the cheapest that fits
@@ -182,6 +188,10 @@ SequencePlan default_plan(const Request& request);
 
 /// All legal plans of the request; `rejected` gets the others, one per strategy, degrees and rule.
 std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Rejected>* rejected);
+
+/// ZeRO stages and recomputations that the request leaves open, and its framework has. One without
+/// either in a phase other than train.
+std::vector<std::pair<int, Recompute>> step_variants(const Request& request);
 
 /// Ranks of the groups of a plan, as they talk to each other.
 std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis);

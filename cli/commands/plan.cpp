@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "base/parse.hpp"
 #include "cli/command.hpp"
+#include "cli/framework.hpp"
 #include "cli/human.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/limits.hpp"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 
 namespace spp::cli::commands {
 namespace {
@@ -22,7 +24,9 @@ constexpr std::array options{
     Option{"budget", "SECONDS",
            "search for so long at most, about: a million ops a second count, so that the answer is "
            "the same everywhere (default: 8)"},
-    Option{"emit", "FRAMEWORK", "a snippet for a framework (not available yet)"},
+    Option{"framework", "NAME",
+           "search only what this framework can run: megatron, deepspeed, … (see export --list)"},
+    Option{"emit", "NAME", "add what this framework wants in order to run the plan"},
 };
 
 /// Why the answer is "none", with the nearest that would do.
@@ -57,23 +61,43 @@ std::string no_legal_plan(const Job& job, const PlanResult& result) {
                             first.detail);
 }
 
-void run(const Arguments& arguments, Output& output) {
-  if (const auto framework = arguments.find("emit")) {
-    throw InputError(
-        "--emit",
-        fmt::format("a snippet for '{}' is not available yet (frameworks: none)", *framework));
+/// The recommended plan for --emit's framework. Nothing: not asked for, or nothing to recommend.
+std::optional<Exported> emitted(const Framework* framework, const Job& job,
+                                const PlanResult& result) {
+  if (framework == nullptr || result.candidates.empty() || !result.any_fits) {
+    return std::nullopt;
+  }
+  return exported(*framework, job.request, result.candidates.front(),
+                  [](double, double) { return !Interrupt::asked(); });
+}
+
+Job read_search(const Arguments& given) {
+  Arguments arguments = given;
+  const Framework* framework = framework_of(arguments);
+  std::vector<Assumption> assumed;
+  if (framework != nullptr) {
+    assumed = adopt_framework(arguments, *framework);
   }
   Job job = read_job(arguments);
+  job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
+  job.request.framework = framework;
   job.request.top = static_cast<int>(parse_int(arguments.get("top", "5"), "--top", 1, 1000));
   job.request.objective = parse_objective(arguments.get("objective", "time"), "--objective");
+  job.request.most = search_limit(seconds(arguments, "budget", fmt::format("{}", search_seconds)));
+  job.resolved["framework"] = framework != nullptr ? Json(framework->name) : Json();
   job.resolved["objective"] = to_string(job.request.objective);
   job.resolved["top"] = job.request.top;
+  return job;
+}
+
+void run(const Arguments& arguments, Output& output) {
+  const auto emit = arguments.find("emit");
+  const Framework* for_whom = emit ? &frameworks::by_name(*emit, "--emit") : nullptr;
+  const Job job = read_search(arguments);
 
   const auto start = std::chrono::steady_clock::now();
-  constexpr double ops_per_second = 1e6;
-  job.request.most = {.ops = ops_per_second * seconds(arguments, "budget", "8"),
-                      .memory = usable_memory()};
   PlanResult result;
+  std::optional<Exported> snippet;
   {
     const Interrupt interrupt;
     Progress progress("searching,", output.quiet(), "ops at most");
@@ -81,16 +105,26 @@ void run(const Arguments& arguments, Output& output) {
       progress.update(done, of);
       return !Interrupt::asked();
     });
+    snippet = emitted(for_whom, job, result);
   }
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
 
-  output.result(plan_document(job, result, elapsed),
-                [&](const Style& style) { return plan_table(job, result, elapsed, style); });
+  Json doc = plan_document(job, result, elapsed);
+  if (snippet) {
+    doc["export"] = to_json(*snippet, result.candidates.front());
+  }
+  output.result(doc, [&](const Style& style) {
+    const std::string table = plan_table(job, result, elapsed, style);
+    return snippet ? table + "\n" + export_text(*snippet, result.candidates.front(), style) : table;
+  });
   if (result.candidates.empty()) {
     throw Refusal(ExitCode::infeasible, no_legal_plan(job, result));
   }
   if (!result.any_fits) {
     throw Refusal(ExitCode::infeasible, nothing_fits(job, result));
+  }
+  if (snippet && !snippet->shown) {
+    throw Refusal(ExitCode::infeasible, cannot_text(*snippet, result.candidates.front()));
   }
 }
 
@@ -104,7 +138,8 @@ extern const Command plan{
         "ranks them and "
         "recommends one, with the reasons and with what was assumed. Degrees that are given are "
         "fixed, the "
-        "others are searched. All plans are bounded, the most promising ones simulated, as far as "
+        "others are searched, with --framework among what that framework can run. All plans are "
+        "bounded, the most promising ones simulated, as far as "
         "--budget goes; Ctrl-C ends the search with what it has.",
     .arguments = "",
     .groups = groups,
@@ -114,6 +149,8 @@ extern const Command plan{
         "sp-plan plan --model qwen2.5-7b --seq 1M --topology dgx-h100 --nodes 8 --top 10\n"
         "sp-plan plan --heads 32 --kv-heads 8 --seq 512K --gpu a100-80g-sxm --nodes 4 --inter "
         "ib:4x200Gb/s\n"
+        "sp-plan plan --model llama-3.1-8b --seq 256K --topology dgx-h100 --framework megatron "
+        "--emit megatron\n"
         "sp-plan plan --model llama-3.1-8b --seq 256K --topology dgx-h100 --ulysses 8 --json | jq "
         ".best.plan",
     .run = run,

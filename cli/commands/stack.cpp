@@ -6,6 +6,7 @@
 #include "cli/data.hpp"
 #include "cli/human.hpp"
 #include "cli/report_json.hpp"
+#include "planner/framework.hpp"
 
 #include <algorithm>
 
@@ -25,6 +26,19 @@ Json sourced(const std::optional<Sourced<double>>& factor) {
                 : Json();
 }
 
+/// Its own list, or what its framework runs.
+std::vector<std::string> strategies_of(const StackSpec& s) {
+  std::vector<std::string> names = s.strategies;
+  if (!s.framework.empty()) {
+    for (const Way& way : frameworks::by_name(s.framework, "framework").ways) {
+      if (std::ranges::find(names, way.strategy) == names.end()) {
+        names.emplace_back(way.strategy);
+      }
+    }
+  }
+  return names;
+}
+
 Json to_json(const StackSpec& s) {
   Json layouts = Json::object();
   for (const auto& [layout, cost] : s.layouts) {
@@ -38,7 +52,8 @@ Json to_json(const StackSpec& s) {
           {"aliases", s.aliases},
           {"title", s.title},
           {"like", s.like.empty() ? Json() : Json(s.like)},
-          {"strategies", s.strategies},
+          {"framework", s.framework.empty() ? Json() : Json(s.framework)},
+          {"strategies", strategies_of(s)},
           {"attention_kernels", s.attention},
           {"ring_gradients", s.gradient ? Json(to_string(*s.gradient)) : Json("input")},
           {"zigzag_sections", s.zigzag_sections},

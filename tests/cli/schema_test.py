@@ -81,6 +81,12 @@ with tempfile.TemporaryDirectory() as folder:
     check("model list")
     for model in ("llama-3.1-8b", "mixtral-8x7b", "hunyuanvideo"):
         check(f"model show {model}")
+    check("plan --model llama-3.1-8b --seq 64K --topology dgx-h100 --framework megatron --emit torchtitan")
+    check("plan --heads 32 --kv-heads 4 --seq 64K --topology dgx-h100 --emit deepspeed")
+    check("plan --heads 28 --kv-heads 4 --seq 64K --topology dgx-h100 --emit deepspeed", code=3)
+    check("export --list")
+    check("export --framework diffusers --heads 24 --seq 32K --ulysses 4")
+    check("export --framework megatron --heads 32 --seq 64K --topology dgx-h100 --strategy striped-ring --ring 8", code=3)
     check("stack list")
     check("stack show ring-flash-attn")
     check(f"regress --corpus {source}/reports/corpus --scope collective")

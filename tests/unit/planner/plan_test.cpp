@@ -3,6 +3,7 @@
 #include "machine/profile.hpp"
 #include "machine/stack.hpp"
 #include "planner/evaluator.hpp"
+#include "planner/framework.hpp"
 #include "schedule/arena.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
@@ -305,13 +306,14 @@ TEST_CASE("a stack limits the search, slows short calls and widens the interval"
   const Candidate own = plan(request).candidates.at(0);
   const StackSpec stack = Catalog(test::source_path("topologies")).stack("yunchang", "test");
   request.run_by(stack);
+  request.framework = &frameworks::by_name(stack.framework, "test");
   request.top = 1000;
   const PlanResult under_stack = plan(request);
   for (const Candidate& c : under_stack.candidates) {
-    CHECK(std::ranges::find(stack.strategies, c.plan.strategy) != stack.strategies.end());
+    CHECK(cannot(*request.framework, request, c).empty());
   }
   CHECK(std::ranges::any_of(under_stack.rejected, [](const Rejected& r) {
-    return r.rule == "stack" && r.detail == "yunchang does not have startrail";
+    return r.rule == "framework" && r.detail.starts_with("yunchang has no startrail (");
   }));
   const Prediction& p = under_stack.candidates.at(0).predicted;
   CHECK(p.step > own.predicted.step);

@@ -1,0 +1,69 @@
+// Axolotl: ring-flash-attention's rings behind YAML. varlen_llama3 gathers, batch_ring passes
+// round; the balanced layouts are not offered. DeepSpeed shards over all ranks.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::string_view guide = "https://docs.axolotl.ai/docs/sequence_parallelism.html";
+constexpr std::array stages{1, 2, 3};
+constexpr std::array<Way, 2> ways{{{.name = "batch_ring", .strategy = "ring", .source = guide},
+                                   {.name = "varlen_llama3",
+                                    .strategy = "all-gather",
+                                    .source = guide,
+                                    .layouts = contiguous_only,
+                                    .both = false}}};
+
+Snippet emit(const Launch& launch, const Way& way) {
+  Snippet snippet;
+  Command command("axolotl train");
+  command.add("axolotl.yaml");
+  if (launch.nodes > 1) {
+    command.add("--launcher", "torchrun").add("--");
+    command.add("--nnodes", launch.nodes).add("--nproc-per-node", processes_per_node(launch));
+    command.add("--node-rank", "\"$NODE_RANK\"");
+    command.add("--master-addr", "\"$MASTER_ADDR\"").add("--master-port", 29500);
+  }
+  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
+  snippet.blocks.push_back(
+      {.language = "yaml",
+       .file = "axolotl.yaml",
+       .text = fmt::format("sequence_len: {}\n"
+                           "micro_batch_size: {}\n"
+                           "gradient_accumulation_steps: 1\n"
+                           "sample_packing: {}\n"
+                           "flash_attention: true\n"
+                           "context_parallel_size: {}\n"
+                           "ring_attn_func: {}\n"
+                           "heads_k_stride: 1\n"
+                           "gradient_checkpointing: {}\n"
+                           "bf16: {}\n"
+                           "fp16: {}\n"
+                           "deepspeed: deepspeed_configs/zero{}.json\n",
+                           launch.problem.seq, launch.problem.batch, way.strategy == "all-gather",
+                           launch.context(), way.name, launch.recompute == Recompute::full,
+                           launch.problem.dtype == DType::bf16, launch.problem.dtype == DType::fp16,
+                           launch.zero)});
+  snippet.notes.emplace_back(
+      "Add base_model, datasets and optimizer; deepspeed_configs comes with 'axolotl fetch "
+      "deepspeed_configs'. varlen_llama3 wants packed samples, batch_ring wants none.");
+  note_padding(snippet, launch, "Axolotl");
+  note_nodes(snippet, launch);
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework axolotl{
+    .name = "axolotl",
+    .title = "Axolotl",
+    .checked = "Axolotl 0.18: https://docs.axolotl.ai/docs/config-reference.html",
+    .stack = "",
+    .ways = ways,
+    .zero = {.values = stages, .source = guide},
+    .recompute = {.values = none_or_full, .source = guide},
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

@@ -1,0 +1,71 @@
+// Ways of splitting attention that several frameworks share, because they call the same library.
+#pragma once
+
+#include "planner/framework.hpp"
+
+#include <array>
+#include <string_view>
+
+namespace spp::frameworks {
+
+inline constexpr std::array zigzag_only{Layout::zigzag};
+inline constexpr std::array contiguous_only{Layout::contiguous};
+inline constexpr std::array strict_heads{HeadPolicy::divide};
+inline constexpr std::array full_mask_only{MaskKind::full};
+inline constexpr std::array none_or_full{Recompute::none, Recompute::full};
+
+inline constexpr std::string_view transformer_engine_source =
+    "https://github.com/NVIDIA/TransformerEngine/blob/main/transformer_engine/pytorch/attention/"
+    "dot_product_attention/context_parallel.py";
+
+/// TransformerEngine's, by its cp_comm_type. A rank holds two chunks, one from either end
+/// ("dual chunk swap"), whatever the type: sequences are a multiple of 2 x context parallel size.
+constexpr std::array<Way, 4> transformer_engine_ways(Inner inner) {
+  return {{{.name = "p2p",
+            .strategy = "zigzag-ring",
+            .source = transformer_engine_source,
+            .layouts = zigzag_only,
+            .unit = 2},
+           {.name = "all_gather",
+            .strategy = "all-gather",
+            .source = transformer_engine_source,
+            .layouts = zigzag_only,
+            .both = false,
+            .unit = 2},
+           {.name = "a2a", .strategy = "ulysses", .source = transformer_engine_source, .unit = 2},
+           {.name = "a2a+p2p",
+            .strategy = "usp",
+            .source = transformer_engine_source,
+            .layouts = zigzag_only,
+            .inner = inner,
+            .unit = 2}}};
+}
+
+/// PyTorch's (torch.distributed.tensor.experimental): key-value blocks go round (alltoall) or are
+/// gathered (allgather), dealt out zigzag ("head-tail").
+inline constexpr std::string_view torch_source =
+    "https://docs.pytorch.org/tutorials/unstable/context_parallel.html";
+inline constexpr std::array<Way, 2> torch_ways{{{.name = "alltoall",
+                                                 .strategy = "zigzag-ring",
+                                                 .source = torch_source,
+                                                 .layouts = zigzag_only,
+                                                 .unit = 2},
+                                                {.name = "allgather",
+                                                 .strategy = "all-gather",
+                                                 .source = torch_source,
+                                                 .layouts = zigzag_only,
+                                                 .both = false,
+                                                 .unit = 2}}};
+
+/// Ulysses x ring of diffusion transformers, which attend in full: contiguous, Ulysses inside.
+constexpr std::array<Way, 3> diffusion_ways(std::string_view source) {
+  return {{{.name = "ulysses", .strategy = "ulysses", .source = source},
+           {.name = "ring", .strategy = "ring", .source = source},
+           {.name = "ulysses x ring",
+            .strategy = "usp",
+            .source = source,
+            .layouts = contiguous_only,
+            .inner = Inner::ulysses}}};
+}
+
+}  // namespace spp::frameworks

@@ -1,0 +1,40 @@
+// HunyuanVideo's own program: xDiT's Ulysses x ring. Which degrees divide a video's size stands in
+// its README; a plan knows tokens only.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::string_view readme = "https://github.com/Tencent-Hunyuan/HunyuanVideo";
+constexpr std::array ways = diffusion_ways(readme);
+
+Snippet emit(const Launch& launch, const Way&) {
+  Snippet snippet;
+  Command command(torchrun(launch, "sample_video.py"));
+  command.add("--ulysses-degree", launch.attention.ulysses);
+  command.add("--ring-degree", launch.attention.ring);
+  command.add("--prompt", "\"$PROMPT\"").add("\"${VIDEO_ARGS[@]}\"");
+  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
+  snippet.notes.emplace_back(
+      "VIDEO_ARGS is yours: size, length, steps. The README lists the degrees that divide a size.");
+  note_nodes(snippet, launch);
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework hunyuanvideo{
+    .name = "hunyuanvideo",
+    .title = "HunyuanVideo (sample_video.py)",
+    .checked = "HunyuanVideo main of 2025: https://github.com/Tencent-Hunyuan/HunyuanVideo",
+    .stack = "xdit",
+    .ways = ways,
+    .trains = false,
+    .infers = true,
+    .masks = {.values = full_mask_only, .source = readme},
+    .heads = {.values = strict_heads, .source = readme},
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

@@ -1,0 +1,84 @@
+// InternEvo (LoongTrain): Ulysses x double ring, sequence_2D. Under mode isp weights are sharded
+// over the same ranks (ZeRO 3) or whole with a sharded optimizer (ZeRO 1).
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::array<std::string_view, 2> aliases{"loongtrain", "intern-evo"};
+constexpr std::string_view guide =
+    "https://github.com/InternLM/InternEvo/blob/develop/doc/code-docs/source/parallel.rst";
+constexpr std::string_view paper = "https://arxiv.org/abs/2406.18485";
+constexpr std::array heads{HeadPolicy::divide, HeadPolicy::replicate};
+constexpr std::array stages{1, 3};
+constexpr std::array<Way, 4> ways{
+    {{.name = "isp", .strategy = "ulysses", .source = guide, .unit = 1},
+     {.name = "sequence_2D", .strategy = "zigzag-ring", .source = guide, .unit = 2},
+     {.name = "sequence_2D", .strategy = "usp", .source = guide, .layouts = zigzag_only, .unit = 2},
+     {.name = "sequence_2D",
+      .strategy = "double-ring",
+      .source = paper,
+      .layouts = zigzag_only,
+      .unit = 2}}};
+
+Snippet emit(const Launch& launch, const Way& way) {
+  const SequencePlan& plan = launch.attention;
+  const bool ulysses_first =
+      plan.ulysses == 1 || plan.ring == 1 || axes_of(plan).front() == Axis::ulysses;
+  Snippet snippet;
+  snippet.blocks.push_back({.language = "bash",
+                            .file = "",
+                            .text = Command(torchrun(launch, "train.py"))
+                                        .add("--config", "\"$CONFIG\"")
+                                        .add("--launcher", "torch")
+                                        .text()});
+  snippet.blocks.push_back(
+      {.language = "python",
+       .file = "",
+       .text =
+           fmt::format("# in $CONFIG\n"
+                       "data.update(seq_len={}, micro_num=1, micro_bsz={})\n"
+                       "model.update(checkpoint={})\n"
+                       "parallel = dict(\n"
+                       "    zero1=dict(size=-1),\n"
+                       "    tensor=dict(size={}, mode=\"isp\"),\n"
+                       "    pipeline=dict(size={}, interleaved_overlap=True),\n"
+                       "    weight=dict(size={}, overlap=True, memory_pool=True),\n"
+                       "    sequence_2D=dict(\n"
+                       "        enable={},\n"
+                       "        head_size={},\n"
+                       "        context_size={},\n"
+                       "        window_size={},\n"
+                       "        device_placement_strategy=dict(head_first={}, interleaved=False),\n"
+                       "    ),\n"
+                       ")\n",
+                       launch.problem.seq, launch.problem.batch,
+                       python(launch.recompute == Recompute::full), launch.context(), launch.pp,
+                       launch.zero == 3 ? launch.context() : 1, python(way.strategy != "ulysses"),
+                       plan.ulysses, plan.ring, plan.window, python(ulysses_first))});
+  snippet.notes.emplace_back(
+      "CONFIG is your configuration, with data and model as in configs/7B_isp_sft.py.");
+  note_nodes(snippet, launch);
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework internevo{
+    .name = "internevo",
+    .title = "InternEvo (LoongTrain)",
+    .aliases = aliases,
+    .checked =
+        "InternEvo develop of 2024: "
+        "https://github.com/InternLM/InternEvo/blob/develop/doc/code-docs/source/"
+        "parallel.rst",
+    .stack = "",
+    .ways = ways,
+    .heads = {.values = heads, .source = paper},
+    .zero = {.values = stages, .source = guide},
+    .recompute = {.values = none_or_full, .source = guide},
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

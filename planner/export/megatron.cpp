@@ -1,0 +1,75 @@
+// Megatron-LM: context parallelism of TransformerEngine, behind flags.
+//
+//   zigzag-ring         --cp-comm-type p2p
+//   all-gather          --cp-comm-type all_gather
+//   ulysses U8          --cp-comm-type a2a
+//   usp U8xR4 zigzag    --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 8 4
+//
+// Ranks are numbered tp-cp-ep-dp-pp; the first size of the hierarchy is that of adjacent ranks.
+// The distributed optimizer and Megatron-FSDP shard over data x context parallel ranks.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/megatron_flags.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::array<std::string_view, 2> aliases{"megatron-lm", "megatron-core"};
+constexpr std::array ways = transformer_engine_ways(Inner::ulysses);
+
+Snippet emit(const Launch& launch, const Way& way) {
+  Snippet snippet;
+  Command command(torchrun(launch, "pretrain_gpt.py"));
+  command.add("--transformer-impl", "transformer_engine");
+  add_megatron_model(command, launch);
+  add_megatron_step(command, launch);
+  command.add("--context-parallel-size", launch.context());
+  if (launch.context() > 1) {
+    command.add("--cp-comm-type", way.name);
+  }
+  if (way.strategy == "usp") {
+    command.add("--hierarchical-context-parallel-sizes",
+                fmt::format("{} {}", launch.attention.ulysses, launch.attention.ring));
+  }
+  add_megatron_zero(command, launch);
+  command.add("\"${DATA_ARGS[@]}\"");
+  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
+  if (launch.zero >= 2) {
+    snippet.environment.push_back(
+        {.name = "CUDA_DEVICE_MAX_CONNECTIONS",
+         .value = "",
+         .why = "Megatron-FSDP needs more than one connection to overlap"});
+  } else if (launch.context() > 1 || launch.tp > 1) {
+    snippet.environment.push_back(
+        {.name = "CUDA_DEVICE_MAX_CONNECTIONS",
+         .value = "1",
+         .why = "asserted for context and tensor parallelism before Blackwell GPUs"});
+  }
+  snippet.notes.emplace_back(
+      "DATA_ARGS is yours: data, tokenizer, optimizer and checkpoints; what of the model's shape "
+      "flags your script has already, leave out.");
+  if (way.name == "all_gather") {
+    snippet.notes.emplace_back(
+        "Megatron-LM's help calls it allgather; TransformerEngine takes all_gather only.");
+  }
+  note_nodes(snippet, launch);
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework megatron{
+    .name = "megatron",
+    .title = "Megatron-LM",
+    .aliases = aliases,
+    .checked =
+        "Megatron-LM, Core 0.13 to 0.18: "
+        "https://docs.nvidia.com/megatron-core/developer-guide/latest/user-guide/"
+        "parallelism-guide.html",
+    .stack = "megatron-te",
+    .ways = ways,
+    .heads = {.values = strict_heads, .source = transformer_engine_source},
+    .recompute = {.values = none_or_full, .source = megatron_arguments},
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

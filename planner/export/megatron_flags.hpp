@@ -1,0 +1,18 @@
+// The flags of Megatron-LM that describe a model and its step, for the frameworks that share them.
+#pragma once
+
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+
+inline constexpr std::string_view megatron_arguments =
+    "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/arguments.py";
+
+/// Shape, lengths, batches, precision.
+void add_megatron_model(Command& command, const Launch& launch);
+/// Degrees of the axes around attention, recomputation.
+void add_megatron_step(Command& command, const Launch& launch);
+/// ZeRO 0: nothing, 1: the distributed optimizer, 2 and 3: Megatron-FSDP.
+void add_megatron_zero(Command& command, const Launch& launch);
+
+}  // namespace spp::frameworks

@@ -1,0 +1,81 @@
+// MindSpeed: Megatron-LM on Ascend, with algorithms of its own for context parallelism: Ulysses,
+// a (double) ring, and both.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/megatron_flags.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::string_view guide = "https://gitee.com/ascend/MindSpeed";
+constexpr std::string_view hybrid =
+    "https://gitcode.com/Ascend/MindSpeed-MM/blob/2.3.0/docs/features/dit_usp.md";
+constexpr std::array stages{0, 1};
+constexpr std::array<Way, 5> ways{
+    {{.name = "ulysses_cp_algo", .strategy = "ulysses", .source = guide, .unit = 1},
+     {.name = "megatron_cp_algo", .strategy = "zigzag-ring", .source = guide, .unit = 2},
+     {.name = "megatron_cp_algo",
+      .strategy = "double-ring",
+      .source = guide,
+      .layouts = zigzag_only,
+      .both = false,
+      .unit = 2},
+     {.name = "hybrid_cp_algo",
+      .strategy = "usp",
+      .source = hybrid,
+      .layouts = zigzag_only,
+      .inner = Inner::ulysses,
+      .unit = 2},
+     {.name = "hybrid_cp_algo",
+      .strategy = "double-ring",
+      .source = hybrid,
+      .layouts = zigzag_only,
+      .inner = Inner::ulysses,
+      .unit = 2}}};
+
+Snippet emit(const Launch& launch, const Way& way) {
+  const SequencePlan& plan = launch.attention;
+  Snippet snippet;
+  Command command(torchrun(launch, "pretrain_gpt.py"));
+  add_megatron_model(command, launch);
+  add_megatron_step(command, launch);
+  command.add("--context-parallel-size", launch.context());
+  if (launch.context() > 1) {
+    command.add("--context-parallel-algo", way.name);
+  }
+  if (way.name == "hybrid_cp_algo") {
+    command.add("--ulysses-degree-in-cp", plan.ulysses);
+  }
+  if (plan.window > 1) {
+    command.add("--cp-window-size", plan.window);
+  }
+  if (plan.ring > 1) {
+    command.add("--use-cp-send-recv-overlap");
+    command.add("--attention-mask-type",
+                launch.problem.mask.kind == MaskKind::full ? "general" : "causal");
+  }
+  add_megatron_zero(command, launch);
+  command.add("\"${DATA_ARGS[@]}\"");
+  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
+  snippet.environment.push_back({.name = "CUDA_DEVICE_MAX_CONNECTIONS",
+                                 .value = "1",
+                                 .why = "asserted by Megatron-LM for context parallelism"});
+  snippet.notes.emplace_back("DATA_ARGS is yours: data, tokenizer, optimizer and checkpoints.");
+  note_nodes(snippet, launch);
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework mindspeed{
+    .name = "mindspeed",
+    .title = "MindSpeed (Megatron-LM on Ascend)",
+    .checked = "MindSpeed main of 2026: https://gitee.com/ascend/MindSpeed",
+    .stack = "",
+    .ways = ways,
+    .heads = {.values = strict_heads, .source = hybrid},
+    .zero = {.values = stages, .source = guide},
+    .recompute = {.values = none_or_full, .source = megatron_arguments},
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

@@ -1,0 +1,86 @@
+// ring-flash-attention (zhuzilin): a function per layout, over the caller's process group. The
+// llama3 variant gathers keys and values of heads_k_stride heads at a time.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::array<std::string_view, 2> aliases{"ring-flash-attn", "ring_flash_attn"};
+constexpr std::string_view readme = "https://github.com/zhuzilin/ring-flash-attention";
+constexpr std::array<Way, 4> ways{
+    {{.name = "ring_flash_attn_func", .strategy = "ring", .source = readme, .unit = 1},
+     {.name = "zigzag_ring_flash_attn_func",
+      .strategy = "zigzag-ring",
+      .source = readme,
+      .unit = 2},
+     {.name = "stripe_flash_attn_func", .strategy = "striped-ring", .source = readme, .unit = 1},
+     {.name = "llama3_flash_attn_varlen_func",
+      .strategy = "all-gather",
+      .source = readme,
+      .layouts = contiguous_only,
+      .both = false,
+      .unit = 1}}};
+
+std::string ring_text(const Launch& launch, const Way& way) {
+  return fmt::format(
+      "import torch.distributed as dist\n"
+      "from ring_flash_attn import {0}\n\n\n"
+      "def attend(q, k, v):  # the rank's tokens, [batch, sequence, heads, head dimension]\n"
+      "    return {0}(q, k, v, causal={1}, group=dist.group.WORLD)\n",
+      way.name, python(launch.problem.mask.kind != MaskKind::full));
+}
+
+std::string gather_text(const Launch& launch) {
+  return fmt::format(
+      "import torch\n"
+      "import torch.distributed as dist\n"
+      "from ring_flash_attn import (\n"
+      "    llama3_flash_attn_prepare_cu_seqlens,\n"
+      "    llama3_flash_attn_varlen_func,\n"
+      ")\n\n"
+      "causal = {}\n"
+      "cu_seqlens = torch.tensor([0, {}], dtype=torch.int32, device=\"cuda\")\n"
+      "lengths = llama3_flash_attn_prepare_cu_seqlens(\n"
+      "    cu_seqlens, causal=causal, rank=dist.get_rank(), world_size=dist.get_world_size()\n"
+      ")\n"
+      "cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, local_k_slice = lengths\n\n\n"
+      "def attend(q, k, v):  # the rank's tokens, [tokens, heads, head dimension]\n"
+      "    return llama3_flash_attn_varlen_func(\n"
+      "        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,\n"
+      "        heads_k_stride=1, local_k_slice=local_k_slice, causal=causal,\n"
+      "        group=dist.group.WORLD,\n"
+      "    )\n",
+      python(launch.problem.mask.kind != MaskKind::full), launch.problem.seq);
+}
+
+Snippet emit(const Launch& launch, const Way& way) {
+  Snippet snippet;
+  snippet.blocks.push_back(
+      {.language = "python",
+       .file = "",
+       .text = way.strategy == "all-gather" ? gather_text(launch) : ring_text(launch, way)});
+  snippet.notes.push_back(fmt::format("A rank holds its {} tokens: {} of {} ranks.",
+                                      to_string(launch.attention.layout),
+                                      launch.problem.seq / launch.context(), launch.context()));
+  if (launch.attention.rank_order == RankOrder::cyclic) {
+    snippet.notes.emplace_back("Start ranks in turn over the nodes: srun --distribution=cyclic.");
+  }
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework ring_flash_attention{
+    .name = "ring-flash-attention",
+    .title = "ring-flash-attention",
+    .aliases = aliases,
+    .checked = "ring-flash-attention 0.1: https://github.com/zhuzilin/ring-flash-attention",
+    .stack = "ring-flash-attn",
+    .ways = ways,
+    .infers = true,
+    .places_ranks = true,
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

@@ -1,0 +1,67 @@
+#include "planner/export/text.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace spp::frameworks {
+
+std::string Command::text() const { return fmt::format("{}\n", fmt::join(lines_, " \\\n    ")); }
+
+int processes_per_node(const Launch& launch) {
+  return std::min(launch.world(), launch.gpus_per_node);
+}
+
+std::string torchrun(const Launch& launch, std::string_view program) {
+  const std::string nodes = launch.nodes > 1
+                                ? fmt::format(
+                                      " --nnodes {} --node-rank \"$NODE_RANK\" --master-addr "
+                                      "\"$MASTER_ADDR\" --master-port 29500",
+                                      launch.nodes)
+                                : " --standalone";
+  return fmt::format("torchrun --nproc-per-node {}{} {}", processes_per_node(launch), nodes,
+                     program);
+}
+
+void note_nodes(Snippet& snippet, const Launch& launch) {
+  if (launch.nodes == 1) {
+    return;
+  }
+  snippet.notes.push_back(
+      "Start it on every node; MASTER_ADDR is the first node's name, NODE_RANK counts the nodes "
+      "from 0.");
+  const int last = launch.world() - (launch.nodes - 1) * launch.gpus_per_node;
+  if (last != launch.gpus_per_node) {
+    snippet.notes.push_back(
+        fmt::format("The last node runs {} processes instead of {}.", last, launch.gpus_per_node));
+  }
+}
+
+void note_padding(Snippet& snippet, const Launch& launch, std::string_view by) {
+  const std::int64_t more = padded(launch.problem, launch.attention).seq - launch.problem.seq;
+  if (more > 0) {
+    snippet.notes.push_back(
+        fmt::format("{} adds {} tokens to a sequence of {}, so that {} ranks "
+                    "divide it.",
+                    by, more, launch.problem.seq, launch.context()));
+  }
+}
+
+std::string rank_lists(const std::vector<std::vector<int>>& groups) {
+  std::vector<std::string> lists;
+  lists.reserve(groups.size());
+  for (const std::vector<int>& group : groups) {
+    lists.push_back(fmt::format("[{}]", fmt::join(group, ", ")));
+  }
+  return fmt::format("[{}]", fmt::join(lists, ", "));
+}
+
+std::string_view python(bool value) { return value ? "True" : "False"; }
+
+Variable expandable_segments() {
+  return {.name = "PYTORCH_CUDA_ALLOC_CONF",
+          .value = "expandable_segments:True",
+          .why = "long sequences fragment PyTorch's allocator"};
+}
+
+}  // namespace spp::frameworks

@@ -1,0 +1,55 @@
+// What snippets are written with: command lines, torchrun, lists of ranks. Degrees of a launch are
+// written here or not at all, so that a plan with more axes needs one change.
+#pragma once
+
+#include "planner/framework.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace spp::frameworks {
+
+/// A shell command, an argument a line, with a backslash at the end of all lines but the last.
+class Command {
+ public:
+  explicit Command(std::string start) : lines_{std::move(start)} {}
+  Command& add(std::string_view word) {
+    lines_.emplace_back(word);
+    return *this;
+  }
+  template <class T>
+  Command& add(std::string_view option, const T& value) {
+    return add(fmt::format("{} {}", option, value));
+  }
+  /// Ends with a newline.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+/// The start of a line of torchrun, on all nodes of the launch: NODE_RANK and MASTER_ADDR are the
+/// shell's. `program`: "train.py" or "-m package.module".
+std::string torchrun(const Launch& launch, std::string_view program);
+
+/// GPUs of every node; with an odd number in all, of every node but the last.
+int processes_per_node(const Launch& launch);
+
+/// Notes on what a launch on several nodes wants, for launchers like torchrun's.
+void note_nodes(Snippet& snippet, const Launch& launch);
+/// Notes that sequences are padded, if they are: by whom is the framework's to say.
+void note_padding(Snippet& snippet, const Launch& launch, std::string_view by);
+
+/// "[[0, 1], [2, 3]]", as Python and JSON write it.
+std::string rank_lists(const std::vector<std::vector<int>>& groups);
+/// "True" or "False".
+std::string_view python(bool value);
+
+/// Variables that several frameworks want.
+Variable expandable_segments();
+
+}  // namespace spp::frameworks

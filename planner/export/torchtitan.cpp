@@ -1,0 +1,65 @@
+// torchtitan: context parallelism of PyTorch. FSDP shards over dp_shard x cp, always: ZeRO 3, or 2
+// where parameters stay gathered after the forward.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::string_view configs =
+    "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/configs.py";
+constexpr std::array stages{2, 3};
+constexpr std::array<Way, 4> ways{
+    {torch_ways[0],
+     torch_ways[1],
+     {.name = "alltoall", .strategy = "ring", .source = configs, .unit = 1},
+     {.name = "allgather",
+      .strategy = "all-gather",
+      .source = configs,
+      .layouts = contiguous_only,
+      .both = false,
+      .unit = 1}}};
+
+Snippet emit(const Launch& launch, const Way& way) {
+  Snippet snippet;
+  Command command(torchrun(launch, "-m torchtitan.train"));
+  command.add("--job.config-file", "\"$CONFIG\"");
+  command.add("--training.seq-len", launch.problem.seq);
+  command.add("--training.local-batch-size", launch.problem.batch);
+  command.add("--parallelism.data-parallel-replicate-degree", 1);
+  command.add("--parallelism.data-parallel-shard-degree", launch.dp);
+  command.add("--parallelism.tensor-parallel-degree", launch.tp);
+  command.add("--parallelism.pipeline-parallel-degree", launch.pp);
+  command.add("--parallelism.context-parallel-degree", launch.context());
+  if (launch.context() > 1) {
+    command.add("--parallelism.context-parallel-rotate-method", way.name);
+    command.add("--parallelism.context-parallel-load-balancer",
+                launch.attention.layout == Layout::zigzag ? "headtail" : "None");
+  }
+  command.add("--parallelism.fsdp-reshard-after-forward", launch.zero == 2 ? "never" : "always");
+  command.add("--activation-checkpoint.mode", to_string(launch.recompute));
+  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
+  snippet.environment.push_back(expandable_segments());
+  snippet.notes.emplace_back(
+      "CONFIG is the model's file, such as "
+      "torchtitan/models/llama3/train_configs/llama3_8b.toml.");
+  note_nodes(snippet, launch);
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework torchtitan{
+    .name = "torchtitan",
+    .title = "torchtitan",
+    .checked =
+        "torchtitan 0.2.2: "
+        "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/configs.py",
+    .stack = "torchtitan",
+    .ways = ways,
+    .zero = {.values = stages, .source = configs},
+    .recompute = {.values = none_or_full, .source = configs},
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

@@ -1,0 +1,42 @@
+// Wan2.1's own program: xDiT's Ulysses x ring; it pads sequences to a multiple of the ranks.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::array<std::string_view, 1> aliases{"wan2.1"};
+constexpr std::string_view readme = "https://github.com/Wan-Video/Wan2.1";
+constexpr std::array ways = diffusion_ways(readme);
+
+Snippet emit(const Launch& launch, const Way&) {
+  Snippet snippet;
+  Command command(torchrun(launch, "generate.py"));
+  command.add("--dit_fsdp").add("--t5_fsdp");
+  command.add("--ulysses_size", launch.attention.ulysses);
+  command.add("--ring_size", launch.attention.ring);
+  command.add("--prompt", "\"$PROMPT\"").add("\"${WAN_ARGS[@]}\"");
+  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
+  snippet.notes.emplace_back("WAN_ARGS is yours: --task, --size, --ckpt_dir.");
+  note_padding(snippet, launch, "Wan");
+  note_nodes(snippet, launch);
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework wan{
+    .name = "wan",
+    .title = "Wan2.1 (generate.py)",
+    .aliases = aliases,
+    .checked = "Wan2.1 main of 2025: https://github.com/Wan-Video/Wan2.1",
+    .stack = "xdit",
+    .ways = ways,
+    .trains = false,
+    .infers = true,
+    .masks = {.values = full_mask_only, .source = readme},
+    .heads = {.values = strict_heads, .source = readme},
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

@@ -1,0 +1,81 @@
+// yunchang (feifeibear/long-context-attention): Ulysses x ring as a library. use_ulysses_low says
+// which axis has adjacent ranks.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::array<std::string_view, 2> aliases{"long-context-attention", "usp"};
+constexpr std::string_view readme = "https://github.com/feifeibear/long-context-attention";
+constexpr std::array<Way, 5> ways{
+    {{.name = "basic", .strategy = "ring", .source = readme, .unit = 1},
+     {.name = "zigzag", .strategy = "zigzag-ring", .source = readme, .unit = 2},
+     {.name = "strip", .strategy = "striped-ring", .source = readme, .unit = 1},
+     {.name = "zigzag", .strategy = "ulysses", .source = readme, .unit = 2},
+     {.name = "hybrid", .strategy = "usp", .source = readme, .unit = 2}}};
+
+std::string_view ring_of(Layout layout) {
+  switch (layout) {
+    case Layout::contiguous:
+      return "basic";
+    case Layout::zigzag:
+      return "zigzag";
+    case Layout::striped:
+      return "strip";
+  }
+  throw InternalError("unknown layout");
+}
+
+Snippet emit(const Launch& launch, const Way& way) {
+  const SequencePlan& plan = launch.attention;
+  const std::string_view ring = way.strategy == "ulysses" ? way.name : ring_of(plan.layout);
+  const bool ulysses_low =
+      plan.ring == 1 || plan.ulysses == 1 || axes_of(plan).front() == Axis::ulysses;
+  Snippet snippet;
+  snippet.blocks.push_back(
+      {.language = "python",
+       .file = "",
+       .text = fmt::format(
+           "import torch.distributed as dist\n"
+           "from yunchang import EXTRACT_FUNC_DICT, LongContextAttention, set_seq_parallel_pg\n"
+           "from yunchang.kernels import AttnType\n\n"
+           "set_seq_parallel_pg(\n"
+           "    sp_ulysses_degree={},\n"
+           "    sp_ring_degree={},\n"
+           "    rank=dist.get_rank(),\n"
+           "    world_size=dist.get_world_size(),\n"
+           "    use_ulysses_low={},\n"
+           ")\n"
+           "attention = LongContextAttention(ring_impl_type=\"{}\", attn_type=AttnType.FA)\n\n\n"
+           "def local_part(tensor):  # of [batch, sequence, heads, head dimension]\n"
+           "    return EXTRACT_FUNC_DICT[\"{}\"](\n"
+           "        tensor, dist.get_rank(), world_size=dist.get_world_size(), rd={}, ud={}\n"
+           "    ).detach().clone()\n\n\n"
+           "def attend(q, k, v):\n"
+           "    return attention(q, k, v, causal={})\n",
+           plan.ulysses, plan.ring, python(ulysses_low), ring, ring, plan.ring, plan.ulysses,
+           python(launch.problem.mask.kind != MaskKind::full))});
+  if (plan.rank_order == RankOrder::cyclic) {
+    snippet.notes.emplace_back("Start ranks in turn over the nodes: srun --distribution=cyclic.");
+  }
+  note_padding(snippet, launch, "The caller");
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework yunchang{
+    .name = "yunchang",
+    .title = "yunchang (USP, long-context-attention)",
+    .aliases = aliases,
+    .checked = "yunchang 0.6.4: https://github.com/feifeibear/long-context-attention",
+    .stack = "yunchang",
+    .ways = ways,
+    .infers = true,
+    .heads = {.values = strict_heads, .source = readme},
+    .places_ranks = true,
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

@@ -1,0 +1,307 @@
+#include "planner/framework.hpp"
+
+#include "base/error.hpp"
+#include "base/suggest.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace spp {
+namespace {
+
+template <class T>
+std::string names_of(std::span<const T> values) {
+  std::vector<std::string> names;
+  for (const T& value : values) {
+    names.emplace_back(to_string(value));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string in_lower_case(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower;
+}
+
+Cannot because(std::string_view rule, std::string what, std::string_view source) {
+  return {.rule = std::string(rule), .what = std::move(what), .source = std::string(source)};
+}
+
+bool has_both(const SequencePlan& plan) { return plan.ulysses > 1 && plan.ring > 1; }
+
+/// Of the two, which one the plan puts inside.
+Inner inner_of(const SequencePlan& plan) {
+  return axes_of(plan).front() == Axis::ulysses ? Inner::ulysses : Inner::ring;
+}
+
+std::string_view to_string(Inner inner) { return inner == Inner::ulysses ? "ulysses" : "ring"; }
+
+/// What keeps a plan of the way's strategy from being this way.
+std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePlan& plan,
+                           const Problem& problem) {
+  std::vector<Cannot> reasons;
+  if (!way.both && has_both(plan)) {
+    reasons.push_back(because("axes",
+                              fmt::format("{} has no Ulysses x ring for {}: U{}xR{}", f.name,
+                                          way.name, plan.ulysses, plan.ring),
+                              way.source));
+  }
+  if (problem.mask.kind != MaskKind::full && !way.layouts.empty() && plan.ranks() > 1 &&
+      std::ranges::find(way.layouts, plan.layout) == way.layouts.end()) {
+    reasons.push_back(because("layout",
+                              fmt::format("{} deals tokens out {} for {}, not {}", f.name,
+                                          names_of(way.layouts), way.name, to_string(plan.layout)),
+                              way.source));
+  }
+  if (way.inner != Inner::any && has_both(plan) && inner_of(plan) != way.inner) {
+    reasons.push_back(because("order",
+                              fmt::format("{} puts {} inside for {}: its groups are adjacent ranks",
+                                          f.name, to_string(way.inner), way.name),
+                              way.source));
+  }
+  if (way.unit > 0 && plan.ranks() > 1 &&
+      problem.seq % (std::int64_t{way.unit} * plan.ranks()) != 0) {
+    reasons.push_back(
+        because("sequence",
+                fmt::format("{} wants sequences of a multiple of {} x {} tokens for {}: {}", f.name,
+                            way.unit, plan.ranks(), way.name, problem.seq),
+                way.source));
+  }
+  return reasons;
+}
+
+/// The way that the plan is, or comes nearest to, and what keeps it from it.
+struct Match {
+  const Way* way = nullptr;
+  std::vector<Cannot> reasons;
+};
+
+Match match(const Framework& f, const SequencePlan& plan, const Problem& problem) {
+  Match best;
+  for (const Way& way : f.ways) {
+    if (way.strategy != plan.strategy) {
+      continue;
+    }
+    std::vector<Cannot> reasons = cannot(f, way, plan, problem);
+    if (best.way == nullptr || reasons.size() < best.reasons.size()) {
+      best = {.way = &way, .reasons = std::move(reasons)};
+    }
+  }
+  return best;
+}
+
+std::string ways_of(const Framework& f) {
+  std::vector<std::string> names;
+  for (const Way& way : f.ways) {
+    if (std::ranges::find(names, way.strategy) == names.end()) {
+      names.emplace_back(way.strategy);
+    }
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::optional<Cannot> cannot_zero(const Framework& f, int zero) {
+  if (f.zero.has(zero)) {
+    return std::nullopt;
+  }
+  return because(
+      "zero",
+      fmt::format("{} has no ZeRO {} here, but {}", f.name, zero, fmt::join(f.zero.values, ", ")),
+      f.zero.source);
+}
+
+std::optional<Cannot> cannot_recompute(const Framework& f, Recompute recompute) {
+  if (f.recompute.has(recompute)) {
+    return std::nullopt;
+  }
+  return because("recompute",
+                 fmt::format("{} has no {} recomputation as planned here, but {}", f.name,
+                             to_string(recompute), names_of(f.recompute.values)),
+                 f.recompute.source);
+}
+
+void add(std::vector<Cannot>& reasons, std::optional<Cannot> reason) {
+  if (reason) {
+    reasons.push_back(std::move(*reason));
+  }
+}
+
+}  // namespace
+
+Launch launch_of(const Request& request, const Candidate& candidate) {
+  const bool train = request.phase == StepPhase::train;
+  Launch launch{.attention = candidate.plan,
+                .zero = train ? candidate.zero : 0,
+                .recompute = train ? candidate.recompute : Recompute::none,
+                .phase = request.phase,
+                .problem = request.problem,
+                .model = request.model ? &*request.model : nullptr};
+  launch.nodes = request.cluster != nullptr ? request.cluster->nodes() : 1;
+  launch.gpus_per_node = request.cluster != nullptr && launch.nodes > 1
+                             ? request.cluster->gpus_per_node()
+                             : launch.world();
+  return launch;
+}
+
+namespace frameworks {
+
+const Framework& by_name(std::string_view name, std::string_view where) {
+  std::vector<std::string> names;
+  const std::string wanted = in_lower_case(name);
+  for (const Framework* f : all()) {
+    if (f->name == wanted || std::ranges::find(f->aliases, wanted) != f->aliases.end()) {
+      return *f;
+    }
+    names.emplace_back(f->name);
+  }
+  std::vector<std::string> near = names;
+  for (const Framework* f : all()) {
+    near.insert(near.end(), f->aliases.begin(), f->aliases.end());
+  }
+  const bool typing_error = !nearest_name(wanted, near).empty();
+  throw InputError(where, fmt::format("unknown framework '{}'{}", name,
+                                      did_you_mean(wanted, typing_error ? near : names)));
+}
+
+}  // namespace frameworks
+
+std::vector<Cannot> cannot(const Framework& f, const SequencePlan& plan, const Problem& problem) {
+  Match found = match(f, plan, problem);
+  std::vector<Cannot> reasons = std::move(found.reasons);
+  if (found.way == nullptr) {
+    reasons.push_back(
+        because("framework", fmt::format("{} has no {}, but {}", f.name, plan.strategy, ways_of(f)),
+                f.checked));
+  }
+  if (plan.ulysses > 1 && !f.heads.has(plan.heads)) {
+    const std::string why = HeadSplit::why_not(problem, plan.ulysses, f.heads.values.front());
+    reasons.push_back(
+        because("heads",
+                fmt::format("{} {}{}{}", f.name,
+                            plan.heads == HeadPolicy::replicate ? "does not replicate KV heads"
+                            : plan.heads == HeadPolicy::pad     ? "does not pad heads"
+                            : plan.heads == HeadPolicy::uneven  ? "does not deal heads out unevenly"
+                                                                : "does not deal heads out evenly",
+                            why.empty() ? "" : ": ", why),
+                f.heads.source));
+  }
+  if (plan.rank_order == RankOrder::cyclic && !f.places_ranks) {
+    reasons.push_back(because(
+        "rank-order", fmt::format("{} numbers ranks node by node, as its launcher does", f.name),
+        "https://docs.pytorch.org/docs/stable/elastic/run.html"));
+  }
+  if (f.also != nullptr && found.way != nullptr) {
+    if (Cannot own = f.also(plan, problem); !own.what.empty()) {
+      reasons.push_back(std::move(own));
+    }
+  }
+  return reasons;
+}
+
+std::vector<Cannot> cannot(const Framework& f, const Request& request) {
+  std::vector<Cannot> reasons;
+  const bool trains = request.phase == StepPhase::train || request.phase == StepPhase::backward ||
+                      request.phase == StepPhase::forward_backward;
+  const bool infers = request.phase == StepPhase::prefill;
+  if ((trains && !f.trains) || (infers && !f.infers)) {
+    reasons.push_back(
+        because("phase",
+                fmt::format("{} {}, and --phase is {}", f.name,
+                            f.trains ? "trains" : "runs inference only", to_string(request.phase)),
+                f.checked));
+  }
+  if (!f.masks.has(request.problem.mask.kind)) {
+    reasons.push_back(because("mask",
+                              fmt::format("{} has no {} mask", f.name,
+                                          to_string(Mask{.kind = request.problem.mask.kind})),
+                              f.masks.source));
+  }
+  if (request.phase == StepPhase::train && request.zero) {
+    add(reasons, cannot_zero(f, *request.zero));
+  }
+  if (request.phase == StepPhase::train && request.recompute) {
+    add(reasons, cannot_recompute(f, *request.recompute));
+  }
+  return reasons;
+}
+
+std::vector<Cannot> cannot(const Framework& f, const Request& request, const Candidate& candidate) {
+  Request open = request;  // the candidate says what the step is
+  open.zero.reset();
+  open.recompute.reset();
+  std::vector<Cannot> reasons = cannot(f, open);
+  for (Cannot& reason : cannot(f, candidate.plan, request.problem)) {
+    reasons.push_back(std::move(reason));
+  }
+  if (request.phase == StepPhase::train) {
+    add(reasons, cannot_zero(f, candidate.zero));
+    add(reasons, cannot_recompute(f, candidate.recompute));
+  }
+  return reasons;
+}
+
+namespace {
+
+std::optional<Candidate> fastest(const Request& request, const Watch& watch) {
+  PlanResult result = plan(request, watch);
+  if (result.candidates.empty() || !result.any_fits) {
+    return std::nullopt;
+  }
+  return std::move(result.candidates.front());
+}
+
+std::optional<Candidate> nearest(const Framework& f, const Request& request, const Watch& watch) {
+  if (request.cluster == nullptr) {
+    return std::nullopt;
+  }
+  Request restricted = request;
+  restricted.framework = &f;
+  std::optional<Candidate> found = fastest(restricted, watch);
+  if (!found) {
+    restricted.fixed = {};
+    restricted.zero.reset();
+    restricted.recompute.reset();
+    found = fastest(restricted, watch);
+  }
+  return found;
+}
+
+void set_environment(Snippet& snippet) {
+  const auto bash = std::ranges::find(snippet.blocks, "bash", &Block::language);
+  if (bash == snippet.blocks.end()) {
+    return;
+  }
+  std::string lines;
+  for (const Variable& v : snippet.environment) {
+    lines += v.value.empty() ? fmt::format("unset {}\n", v.name)
+                             : fmt::format("export {}={}\n", v.name, v.value);
+  }
+  bash->text = lines + bash->text;
+}
+
+}  // namespace
+
+Exported exported(const Framework& f, const Request& request, const Candidate& wanted,
+                  const Watch& watch) {
+  Exported result{.framework = &f, .cannot = cannot(f, request, wanted)};
+  if (result.cannot.empty()) {
+    result.shown = wanted;
+  } else {
+    result.shown = nearest(f, request, watch);
+    if (result.shown && wanted.simulated && wanted.predicted.step.count() > 0) {
+      result.loss = result.shown->predicted.step / wanted.predicted.step - 1;
+    }
+  }
+  if (result.shown) {
+    const Match found = match(f, result.shown->plan, request.problem);
+    ensure(found.way != nullptr, "a plan without a way");
+    result.snippet = f.emit(launch_of(request, *result.shown), *found.way);
+    set_environment(result.snippet);
+  }
+  return result;
+}
+
+}  // namespace spp

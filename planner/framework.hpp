@@ -1,0 +1,141 @@
+// A framework: software that people start already, as far as it decides which plans can be run and
+// how they are asked for. One file each in planner/export/, listed in planner/CMakeLists.txt, from
+// which the table `frameworks::all()` is generated.
+//
+// What a framework can is data: its ways of splitting attention, each with the plans of ours that
+// it is, and rules for heads, lengths, ranks and the step around. cannot() alone reads them, for
+// the search (legal.cpp) and for export alike; emit() only writes what nothing forbids.
+#pragma once
+
+#include "planner/plan.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp {
+
+/// Everything that a launch says: a plan, the step around it, the work and the machine.
+struct Launch {
+  SequencePlan attention;
+  int tp = 1, pp = 1, dp = 1, ep = 1;  // no plan has more yet
+  int zero = 0;
+  Recompute recompute = Recompute::none;
+  StepPhase phase = StepPhase::train;
+  Problem problem;               // batch: the micro-batch
+  const Model* model = nullptr;  // nothing: a bare attention shape
+  int nodes = 1;
+  int gpus_per_node = 1;
+  [[nodiscard]] int context() const { return attention.ranks(); }
+  [[nodiscard]] int world() const { return tp * pp * dp * context(); }
+  [[nodiscard]] std::int64_t global_batch() const { return problem.batch * dp; }
+};
+/// Without a cluster in the request: one node with all GPUs.
+Launch launch_of(const Request& request, const Candidate& candidate);
+
+/// A piece of text to paste or to save.
+struct Block {
+  std::string_view language;  // "bash", "yaml", "json", "python"
+  std::string file;           // where others of the blocks expect it; "": pasted
+  std::string text;           // ends with a newline
+};
+struct Variable {
+  std::string name, value;  // no value: must not be set
+  std::string why;
+};
+struct Snippet {
+  std::vector<Block> blocks;
+  std::vector<Variable> environment;  // set by the first bash block, if there is one
+  std::vector<std::string> notes;     // what the text does not say, a sentence each
+};
+
+/// What of a plan a framework cannot run, and who says so.
+struct Cannot {
+  std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
+                     // "heads", "degrees", "sequence", "rank-order", "mask", "phase", "zero",
+                     // "recompute"
+  std::string what;  // "megatron deals tokens out zigzag, not striped"
+  std::string source;
+};
+
+/// Which axis has adjacent ranks where both degrees are above 1.
+enum class Inner : std::uint8_t { any, ulysses, ring };
+
+/// One way in which a framework splits attention: which of our plans it is.
+struct Way {
+  std::string_view name;      // the framework's word: "a2a+p2p"
+  std::string_view strategy;  // ours
+  std::string_view source;
+  std::span<const Layout> layouts{};  // under a mask (without one all do the same); empty: any
+  bool both = true;                   // Ulysses and ring degrees above 1 at once
+  Inner inner = Inner::any;
+  int unit = 0;  // tokens of a sequence are a multiple of this many a rank; 0: it pads
+};
+
+/// What is allowed, and who says so. Empty: anything.
+template <class T>
+struct Allowed {
+  std::span<const T> values{};
+  std::string_view source{};
+  [[nodiscard]] bool has(const T& value) const {
+    return values.empty() || std::ranges::find(values, value) != values.end();
+  }
+};
+
+struct Framework {
+  std::string_view name;
+  std::string_view title;
+  std::span<const std::string_view> aliases{};
+  std::string_view checked;  // the version whose keys are written, and where they were read
+  /// The stack (topologies/stacks/) that says what it costs; "": none does.
+  std::string_view stack{};
+  std::span<const Way> ways;
+  bool trains = true, infers = false;
+  Allowed<MaskKind> masks{};
+  Allowed<HeadPolicy> heads{};
+  Allowed<int> zero{};             // stages, in training
+  Allowed<Recompute> recompute{};  // in training
+  bool places_ranks = false;       // the caller makes the groups: any rank order; else node by node
+  /// What only this framework forbids; a `what` of "" if nothing.
+  Cannot (*also)(const SequencePlan&, const Problem&) = nullptr;
+  Snippet (*emit)(const Launch&, const Way&);
+};
+
+namespace frameworks {
+/// All frameworks, in the order of planner/CMakeLists.txt. Generated.
+std::span<const Framework* const> all();
+/// By name or alias, in any case; else an InputError(where) with "did you mean".
+const Framework& by_name(std::string_view name, std::string_view where);
+}  // namespace frameworks
+
+/// What the framework cannot run of an attention plan: the reasons against the way that has
+/// fewest. Empty: it can.
+std::vector<Cannot> cannot(const Framework& framework, const SequencePlan& plan,
+                           const Problem& problem);
+/// What it cannot whatever the plan: the phase and the mask, and with no way out the request's ZeRO
+/// stage and recomputation.
+std::vector<Cannot> cannot(const Framework& framework, const Request& request);
+/// Both, and the candidate's ZeRO stage and recomputation.
+std::vector<Cannot> cannot(const Framework& framework, const Request& request,
+                           const Candidate& candidate);
+
+/// A plan as a framework takes it; or, where it cannot, the fastest plan that it can run.
+struct Exported {
+  const Framework* framework = nullptr;
+  std::vector<Cannot> cannot;      // of the plan that was wanted
+  std::optional<Candidate> shown;  // whose snippet it is: the wanted plan, or the nearest; nothing:
+                                   // no plan of this request that the framework can run is known
+  std::optional<double> loss;  // time of the nearest over that of the wanted plan, less 1; nothing:
+                               // not known, or the wanted plan is shown
+  Snippet snippet;
+};
+/// The nearest is searched with what the request fixes, and if nothing is left, with all open; not
+/// without a cluster.
+Exported exported(const Framework& framework, const Request& request, const Candidate& wanted,
+                  const Watch& watch = {});
+
+}  // namespace spp

@@ -1,0 +1,148 @@
+// Plans for frameworks: export, plan --emit, plan --framework.
+#include "base/json.hpp"
+#include "tests/cli/program.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <algorithm>
+#include <string>
+
+using Catch::Matchers::ContainsSubstring;
+using spp::Json;
+using spp::test::Result;
+using spp::test::sp_plan;
+using spp::test::TempDir;
+
+namespace {
+
+const std::string llama = " --model llama-3.1-8b --seq 64K --topology dgx-h100";
+
+Json document_of(const Result& r) { return spp::parse_json(r.out, "stdout"); }
+
+/// The text of the first block of an exported plan.
+std::string text_of(const Json& exported) {
+  return exported.at("blocks").at(0).at("text").get<std::string>();
+}
+
+bool has_rule(const Json& exported, std::string_view rule) {
+  return std::ranges::any_of(exported.at("cannot"),
+                             [&](const Json& reason) { return reason.at("rule") == rule; });
+}
+
+}  // namespace
+
+TEST_CASE("plan --emit adds a snippet, behind the table or in the document") {
+  const std::string line = "plan --framework megatron --emit megatron" + llama;
+  const Result json = sp_plan(line);
+  REQUIRE(json.code == 0);
+  const Json exported = document_of(json).at("export");
+  CHECK(exported.at("cannot").empty());
+  CHECK(exported.at("loss").is_null());
+  CHECK(exported.at("plan") == document_of(json).at("best").at("plan"));
+  const std::string command = text_of(exported);
+  CHECK_THAT(command, ContainsSubstring("--context-parallel-size 8"));
+  const Result table = sp_plan(line + " --table");
+  CHECK(table.code == 0);
+  CHECK_THAT(table.out, ContainsSubstring("Recommended: "));
+  CHECK_THAT(table.out, ContainsSubstring(command));
+}
+
+TEST_CASE("without --emit a plan's document has no export") {
+  CHECK_FALSE(
+      document_of(sp_plan("plan --heads 8 --seq 8K --topology dgx-h100")).contains("export"));
+}
+
+TEST_CASE("a plan from a file is exported as it is") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "plan.json").string();
+  REQUIRE(sp_plan("plan --framework deepspeed" + llama + " -o " + file).code == 0);
+  const Result r = sp_plan("export --framework deepspeed --plan " + file);
+  REQUIRE(r.code == 0);
+  const Json doc = document_of(r);
+  CHECK(doc.at("format") == "sp-plan/export");
+  CHECK(doc.at("export").at("plan") == spp::read_json(file).at("best").at("plan"));
+  CHECK(doc.at("export").at("blocks").at(1).at("file") == "ds_config.json");
+}
+
+TEST_CASE("a plan by its degrees needs no machine") {
+  const Result r = sp_plan(
+      "export --framework megatron --heads 64 --kv-heads 8 --seq 256K --ulysses 8 --ring 4");
+  REQUIRE(r.code == 0);
+  CHECK_THAT(text_of(document_of(r).at("export")),
+             ContainsSubstring("--cp-comm-type a2a+p2p \\\n    "
+                               "--hierarchical-context-parallel-sizes 8 4"));
+}
+
+TEST_CASE("what a framework cannot run is named, the nearest shown with its loss, and exit 3") {
+  const std::string striped =
+      " --heads 32 --kv-heads 8 --seq 64K --strategy usp --ulysses 4 --ring 2 --layout striped";
+  const Result r = sp_plan("export --framework megatron --topology dgx-h100" + striped);
+  CHECK(r.code == 3);
+  CHECK_THAT(r.err, ContainsSubstring("megatron cannot run usp U4xR2 striped"));
+  CHECK_THAT(r.err, ContainsSubstring("megatron deals tokens out zigzag for a2a+p2p, not striped"));
+  const Json exported = document_of(r).at("export");
+  CHECK(has_rule(exported, "layout"));
+  CHECK(exported.at("plan").at("layout") != "striped");
+  CHECK(exported.at("loss").is_number());
+
+  const Result alone = sp_plan("export --framework megatron" + striped);  // nothing to search on
+  CHECK(alone.code == 3);
+  CHECK(document_of(alone).at("export").at("plan").is_null());
+  CHECK_THAT(alone.err, ContainsSubstring("a --topology shows the nearest"));
+}
+
+TEST_CASE(
+    "plan --emit for a framework that cannot run the best plan shows the fastest that it can") {
+  const Result r = sp_plan(
+      "plan --heads 32 --kv-heads 8 --seq 64K --topology dgx-h100 --strategy startrail --ring 8 "
+      "--team 2 --emit torchtitan");
+  REQUIRE(r.code == 0);
+  const Json exported = document_of(r).at("export");
+  CHECK(has_rule(exported, "framework"));
+  CHECK(exported.at("wanted").at("strategy") == "startrail");
+  CHECK(exported.at("plan").at("strategy") != "startrail");
+  CHECK(exported.at("loss").is_number());
+}
+
+TEST_CASE("a stack recommends only what its framework can run") {
+  const Json doc = document_of(
+      sp_plan("plan --model llama-3.1-70b --seq 256K --topology dgx-h100 --nodes 4 --stack "
+              "megatron-te --top 50"));
+  CHECK(doc.at("request").at("framework") == "megatron");
+  REQUIRE_FALSE(doc.at("candidates").empty());
+  for (const Json& candidate : doc.at("candidates")) {
+    const Json& plan = candidate.at("plan");
+    CHECK(plan.at("layout") != "striped");
+    CHECK(plan.at("heads") == "divide");
+    CHECK(plan.at("recompute") != "selective");
+    CHECK((plan.at("strategy") != "all-gather" || plan.at("ulysses") == 1));
+  }
+  CHECK(std::ranges::any_of(doc.at("rejected"), [](const Json& r) {
+    return r.at("rule") == "order" &&
+           r.at("detail").get<std::string>().find("https://") != std::string::npos;
+  }));
+}
+
+TEST_CASE("an inference engine plans inference under the full mask, and says that it was assumed") {
+  const Json doc = document_of(
+      sp_plan("plan --framework xdit --heads 24 --seq 32K --topology dgx-h100 --gpus 6"));
+  CHECK(doc.at("request").at("phase") == "fwd");
+  CHECK(doc.at("request").at("mask") == "full");
+  CHECK(doc.at("request").at("stack") == "xdit");
+  for (const Json& candidate : doc.at("candidates")) {
+    CHECK(candidate.at("plan").at("heads") == "divide");
+  }
+  const Result train = sp_plan(
+      "plan --framework xdit --model llama-3.1-8b --seq 32K --topology dgx-h100 --phase train");
+  CHECK(train.code == 3);
+  CHECK_THAT(train.err, ContainsSubstring("xdit runs inference only"));
+}
+
+TEST_CASE("export --list names every framework, with its ways and sources") {
+  const Result r = sp_plan("export --list");
+  REQUIRE(r.code == 0);
+  const Json doc = document_of(r);
+  CHECK(doc.at("frameworks").at(0).at("name") == "megatron");
+  CHECK(doc.at("frameworks").size() >= 20);
+  CHECK_THAT(sp_plan("export --list --table").out, ContainsSubstring("ring-flash-attention"));
+}

@@ -1,0 +1,287 @@
+#include "planner/framework.hpp"
+
+#include "machine/stack.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+using namespace spp;
+using Catch::Matchers::ContainsSubstring;
+using spp::test::message_of;
+
+namespace {
+
+sim::Cluster world(const std::string& machine, int nodes) {
+  const MachineSpec spec = Catalog(test::source_path("topologies")).machine(machine, "test");
+  return {spec, nodes, nodes * static_cast<int>(spec.gpus_per_node.value)};
+}
+
+/// An attention shape that every framework of its kind takes: training under a causal mask, or
+/// inference under the full one.
+Request request_for(const Framework& f, const sim::Cluster& cluster, int kv_heads) {
+  Request r;
+  r.problem = {.seq = 65536, .q_heads = 32, .kv_heads = kv_heads, .head_dim = 128};
+  r.problem.mask.kind = f.masks.has(MaskKind::causal) ? MaskKind::causal : MaskKind::full;
+  r.phase = f.trains ? StepPhase::forward_backward : StepPhase::forward;
+  r.cluster = &cluster;
+  r.gpus = cluster.gpus();
+  r.memory = Bytes(70'000'000'000);
+  return r;
+}
+
+Candidate candidate_of(const SequencePlan& plan) {
+  Candidate c;
+  c.plan = plan;
+  c.strategy = &strategies::by_name(plan.strategy, "test");
+  c.simulated = false;
+  return c;
+}
+
+const Framework& named(std::string_view name) { return frameworks::by_name(name, "test"); }
+
+Problem causal(std::int64_t seq, int q_heads, int kv_heads) {
+  return {.seq = seq,
+          .q_heads = q_heads,
+          .kv_heads = kv_heads,
+          .head_dim = 128,
+          .mask = {.kind = MaskKind::causal}};
+}
+
+/// Rules against a plan of the framework called `name`.
+std::set<std::string> rules(std::string_view name, const SequencePlan& plan,
+                            const Problem& problem) {
+  std::set<std::string> found;
+  for (const Cannot& reason : cannot(named(name), plan, problem)) {
+    found.insert(reason.rule);
+  }
+  return found;
+}
+
+using Rules = std::set<std::string>;
+
+}  // namespace
+
+TEST_CASE("names and aliases of frameworks are one each, and lead to theirs") {
+  std::set<std::string_view> seen;
+  for (const Framework* f : frameworks::all()) {
+    CHECK(seen.insert(f->name).second);
+    CHECK(&named(f->name) == f);
+    for (const std::string_view alias : f->aliases) {
+      CHECK(seen.insert(alias).second);
+      CHECK(&named(alias) == f);
+    }
+  }
+  CHECK(&named("Megatron-LM") == &named("megatron"));
+  CHECK_THAT(message_of([] { named("megatrom"); }), ContainsSubstring("did you mean 'megatron'?"));
+}
+
+TEST_CASE("a framework says by which version and whose word, and its stack is one of ours") {
+  const Catalog catalog(test::source_path("topologies"));
+  for (const Framework* f : frameworks::all()) {
+    INFO(f->name);
+    CHECK_THAT(std::string(f->checked), ContainsSubstring("https://"));
+    CHECK_FALSE(f->ways.empty());
+    CHECK((f->trains || f->infers));
+    for (const Way& way : f->ways) {
+      CHECK(strategies::by_name(way.strategy, "test").name == way.strategy);
+      CHECK_THAT(std::string(way.source), ContainsSubstring("https://"));
+    }
+    CHECK((f->heads.values.empty() || !f->heads.source.empty()));
+    CHECK((f->zero.values.empty() || !f->zero.source.empty()));
+    CHECK((f->recompute.values.empty() || !f->recompute.source.empty()));
+    if (!f->stack.empty()) {
+      CHECK(catalog.stack(std::string(f->stack), "test").name == f->stack);
+    }
+  }
+  for (const std::string& name : catalog.stack_names()) {
+    if (const StackSpec stack = catalog.stack(name, "test"); !stack.framework.empty()) {
+      CHECK(named(stack.framework).stack == name);
+    }
+  }
+}
+
+TEST_CASE("every framework writes a legal plan, or says why it cannot run it") {
+  const auto [machine, nodes] = GENERATE(std::pair<std::string, int>{"dgx-h100", 1},
+                                         std::pair<std::string, int>{"dgx-h100", 2});
+  const int kv_heads = GENERATE(4, 32);
+  const sim::Cluster cluster = world(machine, nodes);
+  for (const Framework* f : frameworks::all()) {
+    const Request request = request_for(*f, cluster, kv_heads);
+    int written = 0;
+    for (const SequencePlan& plan : legal_plans(request, nullptr)) {
+      INFO(f->name << ": " << short_name(plan));
+      const std::vector<Cannot> reasons = cannot(*f, request, candidate_of(plan));
+      for (const Cannot& reason : reasons) {
+        CHECK_FALSE(reason.rule.empty());
+        CHECK_THAT(reason.what, ContainsSubstring(std::string(f->name)));
+        CHECK_THAT(reason.source, ContainsSubstring("https://"));
+      }
+      if (!reasons.empty()) {
+        continue;
+      }
+      ++written;
+      const Exported result = exported(*f, request, candidate_of(plan));
+      REQUIRE(result.shown.has_value());
+      CHECK(result.shown->plan == plan);
+      REQUIRE_FALSE(result.snippet.blocks.empty());
+      for (const Block& block : result.snippet.blocks) {
+        CHECK(block.text.ends_with('\n'));
+      }
+    }
+    INFO(f->name);
+    CHECK(written > 0);
+  }
+}
+
+TEST_CASE("a search for a framework finds what it can run, and rejects by its rules") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  for (const Framework* f : frameworks::all()) {
+    INFO(f->name);
+    Request request = request_for(*f, cluster, 8);
+    std::vector<SequencePlan> can;
+    for (const SequencePlan& plan : legal_plans(request, nullptr)) {
+      if (cannot(*f, request, candidate_of(plan)).empty()) {
+        can.push_back(plan);
+      }
+    }
+    request.framework = f;
+    std::vector<Rejected> rejected;
+    CHECK(legal_plans(request, &rejected) == can);
+    CHECK(std::ranges::any_of(rejected, [&](const Rejected& r) {
+      return r.detail.starts_with(f->name) && r.detail.find("https://") != std::string::npos;
+    }));
+  }
+}
+
+TEST_CASE("Megatron runs zigzag with Ulysses inside, on heads that divide") {
+  const Problem problem = causal(65536, 64, 8);
+  const SequencePlan plan{.strategy = "usp", .ulysses = 8, .ring = 4, .layout = Layout::zigzag};
+  CHECK(rules("megatron", plan, problem).empty());
+  SequencePlan other = plan;
+  other.layout = Layout::striped;
+  CHECK(rules("megatron", other, problem) == Rules{"layout"});
+  other = plan;
+  other.order = {Axis::ring, Axis::team, Axis::ulysses};
+  CHECK(rules("megatron", other, problem) == Rules{"order"});
+  CHECK(rules("transformer-engine", other, problem).empty());  // groups are the caller's
+  other = plan;
+  other.ulysses = 16;
+  other.heads = HeadPolicy::replicate;
+  CHECK(rules("megatron", other, problem) == Rules{"heads"});
+  other = {.strategy = "all-gather", .ulysses = 8, .ring = 4, .layout = Layout::zigzag};
+  CHECK(rules("megatron", other, problem) == Rules{"axes"});
+  other = {.strategy = "startrail", .ring = 16, .team = 2, .layout = Layout::zigzag};
+  CHECK(rules("megatron", other, problem) == Rules{"framework"});
+  CHECK(rules("megatron", plan, causal(65504, 64, 8)) == Rules{"sequence"});
+}
+
+TEST_CASE("without a mask all layouts do the same, so that none is refused") {
+  Problem problem = causal(65536, 32, 8);
+  problem.mask.kind = MaskKind::full;
+  CHECK(rules("megatron", {.strategy = "usp", .ulysses = 4, .ring = 2}, problem).empty());
+}
+
+TEST_CASE("ms-swift's Ulysses degree is the greatest common divisor of KV heads and ranks") {
+  const Problem problem = causal(65536, 28, 4);
+  const SequencePlan plan{.strategy = "usp", .ulysses = 4, .ring = 2, .layout = Layout::zigzag};
+  CHECK(rules("ms-swift", plan, problem).empty());
+  SequencePlan other = plan;
+  other.ulysses = 2;
+  other.ring = 4;
+  CHECK(rules("ms-swift", other, problem) == Rules{"degrees"});
+}
+
+TEST_CASE("diffusers pads heads without a ring only, and its ring gathers") {
+  Problem problem = causal(65536, 30, 30);
+  problem.mask.kind = MaskKind::full;
+  CHECK(rules("diffusers", {.strategy = "ulysses", .ulysses = 8, .heads = HeadPolicy::pad}, problem)
+            .empty());
+  CHECK(rules("diffusers",
+              {.strategy = "all-gather", .ulysses = 4, .ring = 2, .heads = HeadPolicy::pad},
+              problem) == Rules{"heads"});
+  CHECK(rules("diffusers", {.strategy = "usp", .ulysses = 2, .ring = 4}, problem) ==
+        Rules{"framework"});
+}
+
+TEST_CASE("a training step keeps to the ZeRO stages and recomputation of its framework") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const Framework& torchtitan = named("torchtitan");
+  Request request = request_for(torchtitan, cluster, 8);
+  request.model = ModelLibrary(test::source_path("models")).load("llama-3.1-8b", "test");
+  request.phase = StepPhase::train;
+  request.framework = &torchtitan;
+  const PlanResult result = plan(request);
+  REQUIRE_FALSE(result.candidates.empty());
+  for (const Candidate& c : result.candidates) {
+    CHECK(c.zero >= 2);
+    CHECK(c.recompute != Recompute::selective);
+  }
+  request.zero = 1;
+  const PlanResult none = plan(request);
+  CHECK(none.candidates.empty());
+  REQUIRE(none.rejected.size() == 1);
+  CHECK(none.rejected[0].rule == "zero");
+}
+
+TEST_CASE("of a plan that a framework cannot run the fastest that it can is shown, with its loss") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const Framework& deepspeed = named("deepspeed");
+  const Request request = request_for(deepspeed, cluster, 8);
+  const SequencePlan ring{.strategy = "striped-ring", .ring = 8, .layout = Layout::striped};
+  const Exported result = exported(deepspeed, request, evaluate(request, ring).candidate);
+  CHECK(result.cannot.size() == 1);
+  REQUIRE(result.shown.has_value());
+  CHECK(result.shown->plan.strategy == "ulysses");
+  REQUIRE(result.loss.has_value());
+  const double step = evaluate(request, ring).candidate.predicted.step.count();
+  CHECK(*result.loss == Catch::Approx(result.shown->predicted.step.count() / step - 1));
+  CHECK_THAT(result.snippet.blocks.back().text, ContainsSubstring("sequence_parallel_size=8"));
+}
+
+TEST_CASE("U8xR4 for Megatron") {
+  const sim::Cluster cluster = world("dgx-h100", 4);
+  Request request = request_for(named("megatron"), cluster, 8);
+  request.model = ModelLibrary(test::source_path("models")).load("llama-3.1-70b", "test");
+  request.problem.q_heads = 64;
+  request.phase = StepPhase::train;
+  Candidate c =
+      candidate_of({.strategy = "usp", .ulysses = 8, .ring = 4, .layout = Layout::zigzag});
+  c.zero = 1;
+  c.recompute = Recompute::full;
+  const Exported result = exported(named("megatron"), request, c);
+  REQUIRE(result.snippet.blocks.size() == 1);
+  CHECK(result.snippet.blocks[0].text == R"(export CUDA_DEVICE_MAX_CONNECTIONS=1
+torchrun --nproc-per-node 8 --nnodes 4 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port 29500 pretrain_gpt.py \
+    --transformer-impl transformer_engine \
+    --num-layers 80 \
+    --hidden-size 8192 \
+    --ffn-hidden-size 28672 \
+    --num-attention-heads 64 \
+    --kv-channels 128 \
+    --group-query-attention \
+    --num-query-groups 8 \
+    --position-embedding-type rope \
+    --normalization RMSNorm \
+    --swiglu \
+    --disable-bias-linear \
+    --untie-embeddings-and-output-weights \
+    --seq-length 65536 \
+    --max-position-embeddings 65536 \
+    --micro-batch-size 1 \
+    --global-batch-size 1 \
+    --bf16 \
+    --tensor-model-parallel-size 1 \
+    --pipeline-model-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --context-parallel-size 32 \
+    --cp-comm-type a2a+p2p \
+    --hierarchical-context-parallel-sizes 8 4 \
+    --use-distributed-optimizer \
+    "${DATA_ARGS[@]}"
+)");
+}
