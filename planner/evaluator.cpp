@@ -396,10 +396,10 @@ Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes&
   const bool train = request_.phase == StepPhase::train;
   const LocalTokens local = local_tokens(plan, request_.problem.seq);
   Around a{.zero = zero, .recompute = recompute, .memory = memory};
-  const StepKind kind = train ? StepKind::train : StepKind::prefill;
+  const StepKind step = train ? StepKind::train : StepKind::prefill;
   a.layer =
-      crowded(block_cost(layer_, {.local = local, .step = kind, .recompute = recompute}, kernels_));
-  a.ends = crowded(block_cost(ends_, {.local = local, .step = kind}, kernels_));
+      crowded(block_cost(layer_, {.local = local, .step = step, .recompute = recompute}, kernels_));
+  a.ends = crowded(block_cost(ends_, {.local = local, .step = step}, kernels_));
   const Seconds again = recompute == Recompute::full ? forward : Seconds(0);
   const Seconds layer_forward = a.layer.forward + forward;
   const Seconds layer_backward = a.layer.backward + a.layer.recompute + backward + again;

@@ -108,8 +108,7 @@ struct Lookup {
 struct TensorOp {
   std::string_view name;
   std::variant<Linear, RowWise, AttentionCall, Lookup> work;
-  // NOLINTNEXTLINE(readability-redundant-member-init): without, g++ wants them in every initialiser
-  LayerTensors reads = {}, writes = {}, keeps = {};
+  LayerTensors reads, writes, keeps;
   std::int64_t statistics = 0;  // fp32 numbers a row kept besides: 1/rms, LSE
   bool cheap = false;           // what it writes can be computed again at the cost of some traffic
 };
