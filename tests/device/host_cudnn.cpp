@@ -69,6 +69,7 @@ struct Descriptor {
   host::GraphOp op;                           // of an operation
   std::shared_ptr<const host::Graph> graph;   // of a graph, and of what is made from one
   std::atomic<bool> executing = false;        // of a plan
+  std::atomic<bool> loaded = false;           // of a plan, at its first execution
   bool described = false;                     // of a plan: for a device that has no handle
 
   template <class T>
@@ -330,6 +331,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   }
   host::call();  // which takes time, so that whoever comes meanwhile is seen
   count_compiled(handle, p);
+  if (!p.loaded.exchange(true)) {
+    host::expect_idle();
+  }
   if (p.described) {
     return refuse(CUDNN_STATUS_EXECUTION_FAILED, "a plan for a device that was only described");
   }

@@ -95,11 +95,18 @@ DeviceExecutor::DeviceExecutor(const ExecutorParts& parts)
       ends_(parts.schedule.streams.size()),
       ended_(parts.schedule.streams.size()) {
   make_events();
-  prepare();
+  try {
+    prepare();
+  } catch (...) {
+    end_all();
+    throw;
+  }
 }
 
-DeviceExecutor::~DeviceExecutor() {
-  // What is enqueued uses memory and events that go away after this.
+DeviceExecutor::~DeviceExecutor() { end_all(); }
+
+/// What is enqueued uses memory and events that go away after this.
+void DeviceExecutor::end_all() noexcept {
   gate_.open();
   for (const Stream* stream : streams_) {
     if (stream != nullptr) {

@@ -66,6 +66,7 @@ class DeviceExecutor {
   };
 
   void prepare();
+  void end_all() noexcept;
   /// The kernels of a stream; made at the first call, in prepare().
   DeviceAttention& attention(StreamId id);
   void make_events();
