@@ -298,7 +298,16 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
   if (result.shown) {
     const Match found = match(f, result.shown->plan, request.problem);
     ensure(found.way != nullptr, "a plan without a way");
-    result.snippet = f.emit(launch_of(request, *result.shown), *found.way);
+    Launch launch = launch_of(request, *result.shown);
+    const bool says_no_step = request.phase != StepPhase::train && f.trains;
+    if (says_no_step && !f.zero.has(launch.zero)) {
+      launch.zero = f.zero.values.front();
+    }
+    result.snippet = f.emit(launch, *found.way);
+    if (says_no_step) {
+      result.snippet.notes.emplace_back(
+          "The plan is of attention alone: ZeRO stage and recomputation are not from it.");
+    }
     set_environment(result.snippet);
   }
   return result;

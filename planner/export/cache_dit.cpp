@@ -6,8 +6,7 @@
 namespace spp::frameworks {
 namespace {
 
-constexpr std::string_view guide =
-    "https://github.com/vipshop/cache-dit/blob/main/docs/user_guide/CONTEXT_PARALLEL.md";
+constexpr std::string_view guide = "https://github.com/vipshop/cache-dit";
 constexpr std::array heads{HeadPolicy::divide, HeadPolicy::pad};
 constexpr std::array<Way, 4> ways{{{.name = "ulysses", .strategy = "ulysses", .source = guide},
                                    {.name = "p2p", .strategy = "ring", .source = guide},
@@ -82,7 +81,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 extern const Framework cache_dit{
     .name = "cache-dit",
     .title = "cache-dit",
-    .checked = "cache-dit 1.3: https://github.com/vipshop/cache-dit",
+    .checked = "cache-dit, by its README and code of 2026: https://github.com/vipshop/cache-dit",
     .stack = "",
     .ways = ways,
     .trains = false,

@@ -27,7 +27,7 @@ Snippet emit(const Launch& launch, const Way&) {
 extern const Framework hunyuanvideo{
     .name = "hunyuanvideo",
     .title = "HunyuanVideo (sample_video.py)",
-    .checked = "HunyuanVideo main of 2025: https://github.com/Tencent-Hunyuan/HunyuanVideo",
+    .checked = "HunyuanVideo, by its README: https://github.com/Tencent-Hunyuan/HunyuanVideo",
     .stack = "xdit",
     .ways = ways,
     .trains = false,

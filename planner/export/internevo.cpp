@@ -70,7 +70,7 @@ extern const Framework internevo{
     .title = "InternEvo (LoongTrain)",
     .aliases = aliases,
     .checked =
-        "InternEvo develop of 2024: "
+        "InternEvo at c628a8c: "
         "https://github.com/InternLM/InternEvo/blob/develop/doc/code-docs/source/"
         "parallel.rst",
     .stack = "",

@@ -69,7 +69,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 extern const Framework mindspeed{
     .name = "mindspeed",
     .title = "MindSpeed (Megatron-LM on Ascend)",
-    .checked = "MindSpeed main of 2026: https://gitee.com/ascend/MindSpeed",
+    .checked = "MindSpeed, as MindSpeed-MM 2.3.0 documents it: https://gitee.com/ascend/MindSpeed",
     .stack = "",
     .ways = ways,
     .heads = {.values = strict_heads, .source = hybrid},

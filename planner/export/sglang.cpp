@@ -34,7 +34,9 @@ extern const Framework sglang{
     .name = "sglang",
     .title = "SGLang (diffusion)",
     .aliases = aliases,
-    .checked = "SGLang of 2026: https://docs.sglang.io/docs/sglang-diffusion/parallelism",
+    .checked =
+        "SGLang, by its documentation of 2026: "
+        "https://docs.sglang.io/docs/sglang-diffusion/parallelism",
     .stack = "",
     .ways = ways,
     .trains = false,

@@ -44,7 +44,7 @@ extern const Framework vllm_omni{
     .name = "vllm-omni",
     .title = "vLLM-Omni (diffusion)",
     .checked =
-        "vLLM-Omni 0.11: https://docs.vllm.ai/projects/vllm-omni/en/stable/user_guide/"
+        "vLLM-Omni 0.11rc1: https://docs.vllm.ai/projects/vllm-omni/en/stable/user_guide/"
         "diffusion/parallelism/sequence_parallel/",
     .stack = "",
     .ways = ways,

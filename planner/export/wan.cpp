@@ -29,7 +29,7 @@ extern const Framework wan{
     .name = "wan",
     .title = "Wan2.1 (generate.py)",
     .aliases = aliases,
-    .checked = "Wan2.1 main of 2025: https://github.com/Wan-Video/Wan2.1",
+    .checked = "Wan2.1 at aa843f59af: https://github.com/Wan-Video/Wan2.1",
     .stack = "xdit",
     .ways = ways,
     .trains = false,

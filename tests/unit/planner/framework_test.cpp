@@ -1,5 +1,6 @@
 #include "planner/framework.hpp"
 
+#include "base/error.hpp"
 #include "machine/stack.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
@@ -75,7 +76,8 @@ TEST_CASE("names and aliases of frameworks are one each, and lead to theirs") {
     }
   }
   CHECK(&named("Megatron-LM") == &named("megatron"));
-  CHECK_THAT(message_of([] { named("megatrom"); }), ContainsSubstring("did you mean 'megatron'?"));
+  CHECK_THAT(message_of<InputError>([] { (void)named("megatrom"); }),
+             ContainsSubstring("did you mean 'megatron'?"));
 }
 
 TEST_CASE("a framework says by which version and whose word, and its stack is one of ours") {
@@ -283,5 +285,36 @@ torchrun --nproc-per-node 8 --nnodes 4 --node-rank "$NODE_RANK" --master-addr "$
     --hierarchical-context-parallel-sizes 8 4 \
     --use-distributed-optimizer \
     "${DATA_ARGS[@]}"
+)");
+}
+
+TEST_CASE("a ring under FSDP2 for Accelerate") {
+  const sim::Cluster cluster = world("dgx-h100", 2);
+  Request request = request_for(named("accelerate"), cluster, 8);
+  request.phase = StepPhase::train;
+  Candidate c = candidate_of({.strategy = "zigzag-ring", .ring = 16, .layout = Layout::zigzag});
+  c.zero = 3;
+  c.recompute = Recompute::full;
+  const Exported result = exported(named("trl"), request, c);
+  REQUIRE(result.snippet.blocks.size() == 2);
+  CHECK(result.snippet.blocks[1].file == "accelerate.yaml");
+  CHECK(result.snippet.blocks[1].text == R"(compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: 'bf16'
+num_machines: 2
+num_processes: 16
+machine_rank: 0
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+  fsdp_reshard_after_forward: true
+  fsdp_activation_checkpointing: true
+parallelism_config:
+  parallelism_config_dp_replicate_size: 1
+  parallelism_config_dp_shard_size: 1
+  parallelism_config_tp_size: 1
+  parallelism_config_cp_size: 16
+  parallelism_config_cp_comm_strategy: alltoall
 )");
 }

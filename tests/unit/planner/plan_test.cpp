@@ -313,7 +313,7 @@ TEST_CASE("a stack limits the search, slows short calls and widens the interval"
     CHECK(cannot(*request.framework, request, c).empty());
   }
   CHECK(std::ranges::any_of(under_stack.rejected, [](const Rejected& r) {
-    return r.rule == "framework" && r.detail.starts_with("yunchang has no startrail (");
+    return r.rule == "framework" && r.detail.starts_with("yunchang has no startrail, ");
   }));
   const Prediction& p = under_stack.candidates.at(0).predicted;
   CHECK(p.step > own.predicted.step);
