@@ -4,6 +4,8 @@
 #include "machine/import/draft.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -99,18 +101,27 @@ std::string names_of(const std::vector<Adapter>& adapters) {
   return fmt::format("{}{}", fmt::join(names, ", "), long_list ? ", …" : "");
 }
 
-/// Adapters behind a switch with GPUs; if there are none, of the nearest kind there is.
+/// Adapters behind a switch with GPUs; if there are none, of the nearest kind there is. Those on
+/// the same host bridge are taken, too, if only together they can be dealt out to the GPUs.
 std::vector<Adapter> near_gpus(Draft& d, const std::vector<Adapter>& all) {
-  Way longest = Way::pxb;
-  std::vector<Adapter> near;
-  for (const Way way : {Way::pxb, Way::phb, Way::node, Way::sys}) {
-    longest = way;
+  const auto within = [&](Way longest) {
+    std::vector<Adapter> near;
     std::ranges::copy_if(all, std::back_inserter(near),
                          [&](const Adapter& a) { return a.nearest <= longest; });
-    if (!near.empty()) {
-      break;
+    return near;
+  };
+  const auto even = [&](const std::vector<Adapter>& some) {
+    const auto count = static_cast<int>(some.size());
+    return count > 0 && (d.gpus % count == 0 || count % d.gpus == 0);
+  };
+  Way longest = Way::pxb;
+  for (const Way way : {Way::phb, Way::node, Way::sys}) {
+    if (within(longest).empty() ||
+        (way == Way::phb && !even(within(Way::pxb)) && even(within(way)))) {
+      longest = way;
     }
   }
+  std::vector<Adapter> near = within(longest);
   std::vector<Adapter> far;
   std::ranges::copy_if(all, std::back_inserter(far),
                        [&](const Adapter& a) { return a.nearest > longest; });

@@ -207,8 +207,8 @@ TEST_CASE("names that were cut off are completed by memory, or refused") {
 
 TEST_CASE("GPUs that differ, are divided or unknown are refused, and --gpu decides") {
   const Source mixed = text("GPU 0: NVIDIA L20 (UUID: GPU-1)\nGPU 1: NVIDIA L40S (UUID: GPU-2)\n");
-  CHECK_THAT(refusal({mixed}), ContainsSubstring("topo.txt:2: GPU 1 is a l40s-48g, but GPU 0 at "
-                                                 "topo.txt:1 is a l20-48g"));
+  CHECK_THAT(refusal({mixed}), ContainsSubstring("topo.txt:2: GPU 1 is l40s-48g, but GPU 0 at "
+                                                 "topo.txt:1 is l20-48g"));
   CHECK_THAT(assumed(machine_of({mixed}, {.gpu = "l20"}), "gpu"),
              ContainsSubstring("l20-48g, though"));
   CHECK_THAT(refusal({text("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
