@@ -64,7 +64,30 @@ struct Adapter {
   std::optional<CardFact> fact;
 };
 
-std::vector<Adapter> adapters_of(const Draft& d) {
+/// Where files call adapters differently (NIC0 without a legend, mlx5_0): what all that are up
+/// agree on.
+void adopt_common(Draft& d, std::vector<Adapter>& adapters) {
+  std::vector<CardFact> up;
+  std::ranges::copy_if(d.facts.cards, std::back_inserter(up), &CardFact::up);
+  const bool alike = std::ranges::all_of(up, [&](const CardFact& card) {
+    return card.rate && card.rate == up.front().rate && card.transport == up.front().transport;
+  });
+  if (up.empty() || !alike ||
+      std::ranges::any_of(adapters, [](const Adapter& a) { return a.fact.has_value(); })) {
+    return;
+  }
+  d.assume(
+      "inter.rate_per_nic",
+      fmt::format("{:.0f} Gb/s: files call the adapters differently ({}, {}), but all that have "
+                  "a rate have this one",
+                  up.front().rate->value() * 8e-9, adapters.front().name, up.front().name),
+      to_string(up.front().place));
+  for (Adapter& a : adapters) {
+    a.fact = up.front();
+  }
+}
+
+std::vector<Adapter> adapters_of(Draft& d) {
   std::map<std::string, const CardFact*> facts;
   for (const CardFact& card : d.facts.cards) {
     facts.emplace(card.name, &card);
@@ -82,7 +105,9 @@ std::vector<Adapter> adapters_of(const Draft& d) {
       adapters.push_back(std::move(a));
     }
   }
-  if (adapters.empty()) {
+  if (!adapters.empty()) {
+    adopt_common(d, adapters);
+  } else {
     for (const auto& [name, card] : facts) {
       adapters.push_back({.name = name, .nearest = Way::sys, .fact = *card});
     }

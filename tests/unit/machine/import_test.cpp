@@ -316,6 +316,36 @@ TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
   CHECK(one.inter->rate_per_nic.value == Bandwidth(50e9));
 }
 
+TEST_CASE("adapters that files call differently have the rate that all of them have") {
+  std::string table = mesh_of_v100;
+  for (std::size_t at = 0; (at = table.find("mlx5_0")) != std::string::npos;) {
+    table.replace(at, 6, "NIC0");
+  }
+  const Source ports =
+      text("CA 'mlx5_3'\n\tPort 1:\n\t\tState: Active\n\t\tRate: 100\n\t\tLink layer: InfiniBand\n",
+           "ibstat.txt");
+  const MachineSpec m = machine_of({text(table), ports}, {.gpu = "v100"});
+  CHECK(m.inter->rate_per_nic.value == Bandwidth(12.5e9));
+  CHECK(m.inter->spread == 0);
+  CHECK_THAT(assumed(m, "inter.rate_per_nic"), ContainsSubstring("NIC0, mlx5_3"));
+}
+
+TEST_CASE("Slurm: blocks of hosts that NVLink joins are one node") {
+  const char* tray =
+      "        GPU0    GPU1    GPU2    GPU3    CPU Affinity    NUMA Affinity   GPU NUMA ID\n"
+      "GPU0     X      NV18    NV18    NV18    0-71    0               N/A\n"
+      "GPU1    NV18     X      NV18    NV18    0-71    0               N/A\n"
+      "GPU2    NV18    NV18     X      NV18    72-143  1               N/A\n"
+      "GPU3    NV18    NV18    NV18     X      72-143  1               N/A\n";
+  const Source blocks =
+      text("BlockName=b1 Nodes=n[01-08]\nBlockName=b2 Nodes=n[09-16]\n", "t.conf");
+  CHECK(machine_of({text(tray)}, {.gpu = "gb200"}).gpus_per_node.value == 4);
+  const MachineSpec m =
+      machine_of({text(tray), blocks}, {.gpu = "gb200", .inter = "ib:32x400Gb/s"});
+  CHECK(m.gpus_per_node.value == 32);
+  CHECK(m.inter->nics.value == 32);
+}
+
 TEST_CASE("Slurm: nodes, their GPUs and the switches above them") {
   const Source nodes = text(
       "NodeName=n01 Arch=x86_64 CoresPerSocket=56\n   Gres=gpu:h100:8(S:0-1)\n"
