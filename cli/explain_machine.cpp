@@ -169,9 +169,14 @@ class Explainer {
           "An all-to-all of the node waits for the {} ({}, over which {:.3g} times "
           "what a GPU sends goes): {} a GPU.",
           word_for(link.kind, pcie_), human(link.capacity), load[slowest], human(by_links)));
+    } else if (pcie_) {
+      say(
+          fmt::format("An all-to-all of the node reaches {} a GPU, as {} shows it elsewhere; the "
+                      "links above would pass {}.",
+                      human(by_transport), m_.intra.name, human(by_links)));
     } else {
-      say(fmt::format("An all-to-all of the node waits for each GPU's own {}: {} a GPU.",
-                      pcie_ ? "PCIe slot" : "links", human(by_transport)));
+      say(fmt::format("An all-to-all of the node waits for each GPU's own links: {} a GPU.",
+                      human(by_transport)));
     }
   }
 
@@ -201,8 +206,12 @@ class Explainer {
       std::string line;
       for (int first = 0; first < shown; first += size) {
         const auto width = static_cast<std::size_t>(std::min(size, shown - first) * cell);
-        const std::string text = shortened(name, width > 3 ? width - 3 : 1);
-        const std::size_t free = width - 2 - std::min(width - 2, width_of(text));
+        if (width == cell) {
+          line += fmt::format("{:^4}", shortened(name, 3));
+          continue;
+        }
+        const std::string text = shortened(name, width - 3);
+        const std::size_t free = width - 2 - width_of(text);
         line += "[" + std::string(free / 2, '-') + text + std::string(free - free / 2, '-') + "]";
       }
       out_.drawing.push_back(line);

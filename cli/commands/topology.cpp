@@ -17,7 +17,7 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array options{
+constexpr std::array own_options{
     Option{"gpu", "NAME", "import, check: these GPUs, where the files do not say it"},
     Option{"gpus-per-node", "N", "import, check: GPUs of a node, where the files do not agree"},
     Option{"inter", "TRANSPORT:NICSxRATE", "import, check: the network, such as ib:8x400Gb/s"},
@@ -126,10 +126,17 @@ Table table_of(const MachineSpec* machine, const GpuSpec& gpu) {
   return table;
 }
 
+/// A point of a list, its further lines below its first word.
+std::string bullet(const std::string& sentence) {
+  std::string text = wrapped(sentence, 4, 80);
+  text[2] = '-';
+  return text;
+}
+
 std::string explanation_text(const Explanation& explanation) {
   std::string text = "\n";
   for (const std::string& sentence : explanation.sentences) {
-    text += wrapped("- " + sentence, 2, 80);
+    text += bullet(sentence);
   }
   text += "\n";
   for (const std::string& line : explanation.drawing) {
@@ -144,7 +151,7 @@ std::string assumed_text(const std::vector<Assumption>& assumptions, const Style
   }
   std::string text = "\n" + style.bold("Assumed") + "\n";
   for (const Assumption& a : assumptions) {
-    text += wrapped(fmt::format("- {}: {} ({})", a.what, a.value, a.source), 2, 80);
+    text += bullet(fmt::format("{}: {} ({})", a.what, a.value, a.source));
   }
   return text;
 }
@@ -276,7 +283,7 @@ void run(const Arguments& arguments, Output& output) {
                      fmt::format("unknown action '{}'{}", action, did_you_mean(action, actions)));
   }
   if (action == "list" || action == "show") {
-    for (const Option& option : options) {
+    for (const Option& option : own_options) {
       if (arguments.has(option.name)) {
         throw InputError(fmt::format("--{}", option.name),
                          fmt::format("'topology {}' has no use for it", action));
@@ -321,7 +328,7 @@ extern const Command topology{
         "limits an all-to-all.",
     .arguments = "list | show NAME | check FILE|NAME | import FILE…",
     .groups = {},
-    .options = options,
+    .options = own_options,
     .examples =
         "sp-plan topology list\nsp-plan topology show dgx-h100\nsp-plan topology check "
         "my-cluster.json\nsp-plan topology import topo.txt nccl-tests.txt --gpu h100 -o "

@@ -57,7 +57,7 @@ void put_fabric(Draft& d) {
   }
   d.assume("fabric.oversubscription", "1: Slurm's topology has no rates", "assumed");
   d.document.put_fat_tree(
-      d.numbers.counted(usual.nodes, to_string(usual.place)),
+      d.numbers.counted(std::max(1, usual.nodes / d.boards), to_string(usual.place)),
       d.numbers.assumed(1, "fraction", "Slurm's topology says nothing of rates", 0.2));
 }
 

@@ -164,7 +164,7 @@ Named named_gpu(const Draft& d, const KnownGpus& known, bool labels) {
     } else if (gpu != first.gpu) {
       throw InputError(
           to_string(fact.place),
-          fmt::format("{} is a {}, but {} at {} is a {}: GPUs of a machine are of one kind here; "
+          fmt::format("{} is {}, but {} at {} is {}: GPUs of a machine are of one kind here; "
                       "--gpu NAME takes all as one",
                       title_of(fact), gpu->name, title_of(*first.fact),
                       to_string(first.fact->place), first.gpu->name));
@@ -178,9 +178,10 @@ Named named_gpu(const Draft& d, const KnownGpus& known, bool labels) {
   std::string where = d.files();
   for (const GpuFact& fact : d.facts.gpus) {
     if (fact.compute_capability > 0) {
-      hint =
-          fmt::format("; of compute capability {}.{} are {}", fact.compute_capability / 10,
-                      fact.compute_capability % 10, known.of_capability(fact.compute_capability));
+      const std::string alike = known.of_capability(fact.compute_capability);
+      hint = fmt::format("; of compute capability {}.{} {}", fact.compute_capability / 10,
+                         fact.compute_capability % 10,
+                         alike.empty() ? "topologies/gpus/ has none" : "are " + alike);
       where = to_string(fact.place);
       break;
     }
@@ -198,7 +199,7 @@ void expect_capability(const Draft& d, const GpuSpec& gpu) {
     const int capability = fact.compute_capability;
     if (capability > 0 && capability != gpu.compute_capability) {
       throw InputError(to_string(fact.place),
-                       fmt::format("{} has compute capability {}.{}, but a {} has {}.{}",
+                       fmt::format("{} has compute capability {}.{}, but {} has {}.{}",
                                    title_of(fact), capability / 10, capability % 10, gpu.name,
                                    gpu.compute_capability / 10, gpu.compute_capability % 10));
     }
@@ -213,7 +214,7 @@ Json document_of(Draft& d, const GpuSpec& gpu) {
     }
     const double gib = fact.memory->as_double() / static_cast<double>(1 << 30);
     d.assume("gpu.memory",
-             fmt::format("{:.2f} GiB, where a {} has {:.2f}", gib, gpu.name,
+             fmt::format("{:.2f} GiB, where {} has {:.2f}", gib, gpu.name,
                          gpu.memory.value.as_double() / static_cast<double>(1 << 30)),
              to_string(fact.place));
     Json json = read_json(d.catalog.file_of(gpu.name, "gpu"));
@@ -234,7 +235,7 @@ GpuSpec gpu_of_node(Draft& d, Json& document) {
       const GpuSpec* other = fact.name.empty() ? nullptr : known.find(fact);
       if (!fact.name.empty() && !fact.label && !is_pci_device(fact.name) &&
           (other == nullptr || other->name != gpu.name)) {
-        d.assume("gpu", fmt::format("{}, though {} is a '{}'", gpu.name, title_of(fact), fact.name),
+        d.assume("gpu", fmt::format("{}, though {} is '{}'", gpu.name, title_of(fact), fact.name),
                  fmt::format("--gpu, against {}", to_string(fact.place)));
         break;
       }

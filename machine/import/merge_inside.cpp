@@ -14,7 +14,7 @@ namespace spp::imports {
 namespace {
 
 /// Two published servers of eight L20 each, alike in nvidia-smi topo -m, differ nine-fold in an
-/// all-to-all: from a fifth to 1.8 of what is predicted.
+/// all-to-all (the sources of eight L20 in reports/corpus): from a fifth to 1.8 of a prediction.
 constexpr double unknown_pcie_spread = 0.8;
 constexpr double mesh_with_holes_spread = 0.8;
 constexpr int most_nvlinks = 18;  // of a GPU (H100, B200)
@@ -264,7 +264,7 @@ std::string pcie_transport(Draft& d) {
   std::string name = own.medium == "pcie" ? own.name : d.gpu.pcie;
   if (name.empty()) {
     throw InputError(d.files(),
-                     fmt::format("shows PCIe between GPUs, which a {} has not", d.gpu.name));
+                     fmt::format("shows PCIe between GPUs, which {} has not", d.gpu.name));
   }
   const bool bounced = name.ends_with("-shm");
   for (const PeerAccess& peers : d.facts.peers) {
@@ -358,7 +358,7 @@ void put_pcie(Draft& d, const std::string& name) {
 void put_nvlink_of_gpu(Draft& d, const std::string& why) {
   const TransportSpec own = d.catalog.transport(d.gpu.intra, "gpu");
   d.document.put_intra(own.name, "nvlink");
-  d.assume("intra", fmt::format("{}, as boards of a {} have it: {}", own.name, d.gpu.name, why),
+  d.assume("intra", fmt::format("{}, as boards of {} have it: {}", own.name, d.gpu.name, why),
            fmt::format("topologies/gpus/{}.json", d.gpu.name));
 }
 
@@ -403,7 +403,7 @@ void put_inside(Draft& d) {
              to_string(links->place));
   } else if (own_nvlink) {
     d.assume("intra",
-             fmt::format("PCIe: the table shows no NVLink, though a {} usually has it", d.gpu.name),
+             fmt::format("PCIe: the table shows no NVLink, though {} usually has it", d.gpu.name),
              to_string(d.layout->place));
   }
   put_pcie(d, pcie_transport(d));

@@ -4,6 +4,8 @@
 #include "machine/import/draft.hpp"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -62,7 +64,30 @@ struct Adapter {
   std::optional<CardFact> fact;
 };
 
-std::vector<Adapter> adapters_of(const Draft& d) {
+/// Where files call adapters differently (NIC0 without a legend, mlx5_0): what all that are up
+/// agree on.
+void adopt_common(Draft& d, std::vector<Adapter>& adapters) {
+  std::vector<CardFact> up;
+  std::ranges::copy_if(d.facts.cards, std::back_inserter(up), &CardFact::up);
+  const bool alike = std::ranges::all_of(up, [&](const CardFact& card) {
+    return card.rate && card.rate == up.front().rate && card.transport == up.front().transport;
+  });
+  if (up.empty() || !alike ||
+      std::ranges::any_of(adapters, [](const Adapter& a) { return a.fact.has_value(); })) {
+    return;
+  }
+  d.assume(
+      "inter.rate_per_nic",
+      fmt::format("{:.0f} Gb/s: files call the adapters differently ({}, {}), but all that have "
+                  "a rate have this one",
+                  up.front().rate->value() * 8e-9, adapters.front().name, up.front().name),
+      to_string(up.front().place));
+  for (Adapter& a : adapters) {
+    a.fact = up.front();
+  }
+}
+
+std::vector<Adapter> adapters_of(Draft& d) {
   std::map<std::string, const CardFact*> facts;
   for (const CardFact& card : d.facts.cards) {
     facts.emplace(card.name, &card);
@@ -80,7 +105,9 @@ std::vector<Adapter> adapters_of(const Draft& d) {
       adapters.push_back(std::move(a));
     }
   }
-  if (adapters.empty()) {
+  if (!adapters.empty()) {
+    adopt_common(d, adapters);
+  } else {
     for (const auto& [name, card] : facts) {
       adapters.push_back({.name = name, .nearest = Way::sys, .fact = *card});
     }
@@ -99,18 +126,27 @@ std::string names_of(const std::vector<Adapter>& adapters) {
   return fmt::format("{}{}", fmt::join(names, ", "), long_list ? ", …" : "");
 }
 
-/// Adapters behind a switch with GPUs; if there are none, of the nearest kind there is.
+/// Adapters behind a switch with GPUs; if there are none, of the nearest kind there is. Those on
+/// the same host bridge are taken, too, if only together they can be dealt out to the GPUs.
 std::vector<Adapter> near_gpus(Draft& d, const std::vector<Adapter>& all) {
-  Way longest = Way::pxb;
-  std::vector<Adapter> near;
-  for (const Way way : {Way::pxb, Way::phb, Way::node, Way::sys}) {
-    longest = way;
+  const auto within = [&](Way longest) {
+    std::vector<Adapter> near;
     std::ranges::copy_if(all, std::back_inserter(near),
                          [&](const Adapter& a) { return a.nearest <= longest; });
-    if (!near.empty()) {
-      break;
+    return near;
+  };
+  const auto even = [&](const std::vector<Adapter>& some) {
+    const auto count = static_cast<int>(some.size());
+    return count > 0 && (d.gpus % count == 0 || count % d.gpus == 0);
+  };
+  Way longest = Way::pxb;
+  for (const Way way : {Way::phb, Way::node, Way::sys}) {
+    if (within(longest).empty() ||
+        (way == Way::phb && !even(within(Way::pxb)) && even(within(way)))) {
+      longest = way;
     }
   }
+  std::vector<Adapter> near = within(longest);
   std::vector<Adapter> far;
   std::ranges::copy_if(all, std::back_inserter(far),
                        [&](const Adapter& a) { return a.nearest > longest; });

@@ -83,7 +83,7 @@ TEST_CASE("topology check explains a machine in sentences and draws it") {
   CHECK_THAT(table.out, ContainsSubstring("No GPUs share a PCIe switch"));
   CHECK_THAT(table.out,
              ContainsSubstring("GPU 3 to GPU 4: PCIe slot > host bridge > link between"));
-  CHECK_THAT(table.out, ContainsSubstring("An all-to-all of the node waits for"));
+  CHECK_THAT(table.out, ContainsSubstring("An all-to-all of the node reaches"));
   CHECK_THAT(table.out, ContainsSubstring("[-"));
   const Json doc = document_of(sp_plan("topology check dgx-h100"));
   CHECK(doc["explanation"].size() > 3);

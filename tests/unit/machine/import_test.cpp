@@ -207,8 +207,8 @@ TEST_CASE("names that were cut off are completed by memory, or refused") {
 
 TEST_CASE("GPUs that differ, are divided or unknown are refused, and --gpu decides") {
   const Source mixed = text("GPU 0: NVIDIA L20 (UUID: GPU-1)\nGPU 1: NVIDIA L40S (UUID: GPU-2)\n");
-  CHECK_THAT(refusal({mixed}), ContainsSubstring("topo.txt:2: GPU 1 is a l40s-48g, but GPU 0 at "
-                                                 "topo.txt:1 is a l20-48g"));
+  CHECK_THAT(refusal({mixed}), ContainsSubstring("topo.txt:2: GPU 1 is l40s-48g, but GPU 0 at "
+                                                 "topo.txt:1 is l20-48g"));
   CHECK_THAT(assumed(machine_of({mixed}, {.gpu = "l20"}), "gpu"),
              ContainsSubstring("l20-48g, though"));
   CHECK_THAT(refusal({text("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
@@ -314,6 +314,36 @@ TEST_CASE("ibstat and ibv_devinfo give adapters' rates, and which are down") {
   const MachineSpec one = machine_of({verbose}, {.gpu = "h100", .gpus_per_node = 8});
   CHECK(one.inter->transport.name == "ib");
   CHECK(one.inter->rate_per_nic.value == Bandwidth(50e9));
+}
+
+TEST_CASE("adapters that files call differently have the rate that all of them have") {
+  std::string table = mesh_of_v100;
+  for (std::size_t at = 0; (at = table.find("mlx5_0")) != std::string::npos;) {
+    table.replace(at, 6, "NIC0");
+  }
+  const Source ports =
+      text("CA 'mlx5_3'\n\tPort 1:\n\t\tState: Active\n\t\tRate: 100\n\t\tLink layer: InfiniBand\n",
+           "ibstat.txt");
+  const MachineSpec m = machine_of({text(table), ports}, {.gpu = "v100"});
+  CHECK(m.inter->rate_per_nic.value == Bandwidth(12.5e9));
+  CHECK(m.inter->spread == 0);
+  CHECK_THAT(assumed(m, "inter.rate_per_nic"), ContainsSubstring("NIC0, mlx5_3"));
+}
+
+TEST_CASE("Slurm: blocks of hosts that NVLink joins are one node") {
+  const char* tray =
+      "        GPU0    GPU1    GPU2    GPU3    CPU Affinity    NUMA Affinity   GPU NUMA ID\n"
+      "GPU0     X      NV18    NV18    NV18    0-71    0               N/A\n"
+      "GPU1    NV18     X      NV18    NV18    0-71    0               N/A\n"
+      "GPU2    NV18    NV18     X      NV18    72-143  1               N/A\n"
+      "GPU3    NV18    NV18    NV18     X      72-143  1               N/A\n";
+  const Source blocks =
+      text("BlockName=b1 Nodes=n[01-08]\nBlockName=b2 Nodes=n[09-16]\n", "t.conf");
+  CHECK(machine_of({text(tray)}, {.gpu = "gb200"}).gpus_per_node.value == 4);
+  const MachineSpec m =
+      machine_of({text(tray), blocks}, {.gpu = "gb200", .inter = "ib:32x400Gb/s"});
+  CHECK(m.gpus_per_node.value == 32);
+  CHECK(m.inter->nics.value == 32);
 }
 
 TEST_CASE("Slurm: nodes, their GPUs and the switches above them") {
