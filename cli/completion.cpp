@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/data.hpp"
 #include "parallel/attention/strategy.hpp"
+#include "planner/framework.hpp"
 
 #include <fmt/ranges.h>
 
@@ -29,6 +30,16 @@ std::vector<std::string> values_of(const Option& option) {
     std::vector<std::string> names;
     for (const Strategy* s : strategies::all()) {
       names.emplace_back(s->name);
+    }
+    return names;
+  }
+  if (option.name == "stack") {
+    return topologies().stack_names();
+  }
+  if (option.name == "framework" || option.name == "emit") {
+    std::vector<std::string> names;
+    for (const Framework* f : frameworks::all()) {
+      names.emplace_back(f->name);
     }
     return names;
   }

@@ -17,6 +17,9 @@ JsonView plan_inside(const JsonView& document) {
   if (const auto best = document.find("best")) {
     return best->at("plan");
   }
+  if (document.value().contains("best")) {
+    document.fail("its 'best' is null: no plan of that search fits");
+  }
   if (const auto result = document.find("result")) {
     return result->at("plan");
   }

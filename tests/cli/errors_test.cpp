@@ -51,7 +51,6 @@ const std::vector<Wrong> wrong{
     {"stack", "write 'sp-plan stack list'"},
     {"stack show yunchan", "did you mean 'yunchang'?"},
     {"plan --heads 8 --seq 4K --topology dgx-h100 --stack deepsped", "did you mean 'deepspeed'?"},
-    {"export", "export: unknown command"},
     {"--hlep", "did you mean '--help'?"},
     {"plan extra --heads 8 --seq 4K", "extra: unexpected"},
     {"topology lst", "did you mean 'list'?"},

@@ -64,6 +64,15 @@ TEST_CASE("a plan from a file is exported as it is") {
   CHECK(doc.at("export").at("blocks").at(1).at("file") == "ds_config.json");
 }
 
+TEST_CASE("a search that found nothing has no plan to export") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "plan.json").string();
+  REQUIRE(sp_plan("plan --model llama-3.1-70b --seq 1M --topology dgx-h100 -o " + file).code == 3);
+  const Result r = sp_plan("export --framework megatron --plan " + file);
+  CHECK(r.code == 2);
+  CHECK_THAT(r.err, ContainsSubstring("no plan of that search fits"));
+}
+
 TEST_CASE("a plan by its degrees needs no machine") {
   const Result r = sp_plan(
       "export --framework megatron --heads 64 --kv-heads 8 --seq 256K --ulysses 8 --ring 4");
