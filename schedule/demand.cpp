@@ -185,7 +185,7 @@ Bytes proof_memory(const Schedule& schedule) {
   });
   of_ranks *= static_cast<double>(ranks) / static_cast<double>(samples);
   const double pairs = grid.tokens * grid.tokens;
-  const double meetings = sizeof(std::int32_t) * grid.parts * pairs;
+  const double meetings = static_cast<double>(sizeof(std::int32_t)) * grid.parts * pairs;
   const double masks = pairs / 8 * (1 + 0.75 * (1 + grid.replicas));
   constexpr double most = 9e18;  // a Bytes holds it
   return Bytes(static_cast<std::int64_t>(std::min(most, meetings + masks + of_ranks)));
