@@ -1,9 +1,9 @@
 // TransformerEngine's DotProductAttention: the caller makes the process groups, so that any axis
 // may be the inner one. For a2a+p2p cp_group is [all-to-all group, ring group], and rank u of ring
 // position r stands at cp_global_ranks[r * U + u].
+#include "parallel/attention/attention_mesh.hpp"
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
-#include "schedule/mesh.hpp"
 
 #include <fmt/ranges.h>
 
@@ -15,7 +15,7 @@ constexpr std::array ways = transformer_engine_ways(Inner::any);
 
 /// By ring position, then by Ulysses place.
 std::vector<int> global_ranks(const SequencePlan& plan) {
-  const Mesh mesh(plan);
+  const AttentionMesh mesh(plan);
   std::vector<int> ranks;
   for (int r = 0; r < plan.ring; ++r) {
     for (int u = 0; u < plan.ulysses; ++u) {
