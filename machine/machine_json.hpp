@@ -1,5 +1,5 @@
-// The JSON of topologies/ as specs. Only Catalog and profiles use these. What a file names (a
-// generation, a transport) is left as a name, for Catalog to look up; a profile has the thing
+// The JSON of topologies/ as specs. Only Catalog, profiles and imports use these. What a file names
+// (a generation, a transport) is left as a name, for Catalog to look up; a profile has the thing
 // itself in place of its name, in the same format.
 #pragma once
 

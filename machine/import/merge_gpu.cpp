@@ -4,9 +4,11 @@
 #include "base/suggest.hpp"
 #include "machine/import/draft.hpp"
 #include "machine/import/source.hpp"
+#include "machine/machine_json.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 namespace spp::imports {
@@ -38,8 +40,10 @@ bool has_memory(const GpuSpec& gpu, Bytes memory) {
 class KnownGpus {
  public:
   explicit KnownGpus(const Catalog& catalog) {
-    for (const std::string& name : catalog.gpu_names()) {
-      gpus_.push_back(catalog.gpu(name, "gpus"));
+    for (const std::string& name : catalog.gpu_names()) {  // without what they refer to
+      const std::filesystem::path file = catalog.file_of(name, "gpus");
+      const Json json = read_json(file);
+      gpus_.push_back(read_gpu(JsonView(json, file.string())));
     }
     for (std::size_t i = 0; i < gpus_.size(); ++i) {
       by_alias_.emplace(alias_of(gpus_[i].name), i);
@@ -254,7 +258,7 @@ GpuSpec gpu_of_node(Draft& d, Json& document) {
   }
   expect_capability(d, *named.gpu);
   document = document_of(d, *named.gpu);
-  return *named.gpu;
+  return d.catalog.gpu(named.gpu->name, to_string(named.fact->place));
 }
 
 }  // namespace spp::imports
