@@ -119,8 +119,8 @@ StackSpec read_whole_stack(const JsonView& document) {
 StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name) {
   expect_format(document, "sp-plan/stack");
-  document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "framework", "strategies",
-                       "attention", "gradient", "sections", "host", "traffic",
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "framework",
+                       "strategies", "attention", "gradient", "sections", "host", "traffic",
                        "network_beside_kernels", "layouts", "unexplained", "note"});
   const auto like = document.find("like");
   if (!like) {

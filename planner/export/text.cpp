@@ -27,7 +27,7 @@ void note_nodes(Snippet& snippet, const Launch& launch) {
   if (launch.nodes == 1) {
     return;
   }
-  snippet.notes.push_back(
+  snippet.notes.emplace_back(
       "Start it on every node; MASTER_ADDR is the first node's name, NODE_RANK counts the nodes "
       "from 0.");
   const int last = launch.world() - (launch.nodes - 1) * launch.gpus_per_node;
