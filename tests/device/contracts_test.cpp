@@ -413,13 +413,17 @@ TEST_CASE("a transfer that is held up takes no SM from kernels that want all") {
   const cuda::Event filled;
   cuda::stamp(at, held.get());
   held.synchronize();
-  cuda::hold_until(at, Seconds(3), held.get());
+  cuda::hold_until(at, Seconds(4), held.get());
   held_on.record(held.get());
   cuda::fill({.data = numbers.data(), .dtype = DType::fp32, .count = 1 << 20}, 1, busy.get());
   filled.record(busy.get());
-  busy.synchronize();
+  const auto since = std::chrono::steady_clock::now();
+  while (!filled.happened() && std::chrono::steady_clock::now() - since < Seconds(2.5)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   CHECK(filled.happened());
   CHECK_FALSE(held_on.happened());
+  busy.synchronize();
   held.synchronize();
 }
 
