@@ -26,7 +26,7 @@ FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, co
                        Phase phase) {
   const double per_pair = flops_per_pair(phase, p.head_dim, p.head_dim);
   const auto pairs = static_cast<double>(allowed_pairs(q, k, p.mask));
-  return FlopCount(per_pair * pairs * heads.count() * p.head_dim * static_cast<double>(p.batch));
+  return FlopCount(per_pair * pairs * heads.count() * static_cast<double>(p.batch));
 }
 
 }  // namespace
