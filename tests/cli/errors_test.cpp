@@ -231,15 +231,15 @@ TEST_CASE("a wrong file is refused with its name and key") {
     const auto file = dir.write("machine.json", text);
     check_refused("plan" + work + " --topology " + file.string(), 2, message);
   };
-  refused("", "machine.json:1:1: not JSON");
+  refused("", "machine.json: is empty");
   refused("{\"format\": ", "not JSON");
   refused("{}", "machine.json: ");
   refused(R"({"format": "sp-plan/machine", "format_version": "2.0"})", "format_version");
   const auto xml = dir.write("topo.xml", "<system version=\"1\"></system>");
-  check_refused("plan" + work + " --topology " + xml.string(), 2,
-                "reading NCCL topology XML is not available yet");
+  check_refused("plan" + work + " --topology " + xml.string(), 2, "topo.xml:1: has no <cpu>");
   const auto matrix = dir.write("topo.txt", "\tGPU0\tGPU1\n");
-  check_refused("plan" + work + " --topology " + matrix.string(), 2, "is not available yet");
+  check_refused("plan" + work + " --topology " + matrix.string(), 2,
+                "topo.txt: nothing in it that describes a machine");
   const auto plan =
       dir.write("plan.json", R"({"strategy": "usp", "ulysses": 2, "ring": 2, "teem": 1})");
   check_refused("verify --plan " + plan.string() + work, 2, "did you mean 'team'?");

@@ -87,7 +87,9 @@ TEST_CASE("a profile calibrates a machine of the same GPU, and says whose it is"
   const Result r = sp_plan("plan " + small + " --profile " + measured);
   // The constants are the same ones, so the answer is.
   CHECK(json_of(r)["best"] == json_of(sp_plan("plan " + small))["best"]);
-  CHECK(r.err == "sp-plan: warning: --profile 'cpu-2x2' was measured on my-dgx, not on dgx-h100\n");
+  CHECK_THAT(r.err, Catch::Matchers::StartsWith(
+                        "sp-plan: warning: --profile 'cpu-2x2' was measured on my-dgx, not on "
+                        "dgx-h100\n"));  // on a slow machine progress follows
 }
 
 TEST_CASE("NO_COLOR takes the colours away, when it is not empty") {
