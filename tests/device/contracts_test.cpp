@@ -414,6 +414,7 @@ TEST_CASE("a transfer that is held up takes no SM from kernels that want all") {
   cuda::stamp(at, held.get());
   held.synchronize();
   cuda::hold_until(at, Seconds(4), held.get());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it has what it takes by now
   held_on.record(held.get());
   cuda::fill({.data = numbers.data(), .dtype = DType::fp32, .count = 1 << 20}, 1, busy.get());
   filled.record(busy.get());
