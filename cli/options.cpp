@@ -32,8 +32,8 @@ constexpr std::array table{
     Option{"flops-convention", "causal-halved|full|model-6N",
            "what counts as FLOPs in tflops_per_gpu and mfu (default: causal-halved)", work},
 
-    Option{"topology", "NAME|FILE", "a machine of topologies/machines/, or what 'topology import' reads",
-           machine},
+    Option{"topology", "NAME|FILE",
+           "a machine of topologies/machines/, or what 'topology import' reads", machine},
     Option{"gpu", "NAME", "compose a machine from this GPU (instead of --topology)", machine},
     Option{"gpus-per-node", "N", "GPUs of a node of it (default: 8)", machine},
     Option{"intra", "nvlink4|pcie5|RATE",
