@@ -1,3 +1,5 @@
+// One class, hence one file: ops, polls and the watchdog share the communicators that an abort
+// ends.
 #include "runtime/device/cuda/nccl.hpp"
 
 #include "base/error.hpp"
