@@ -1,7 +1,7 @@
 // What people type: every parser of an option's value sees the same text.
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
-#include "schedule/problem.hpp"
+#include "parallel/attention/plan.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <cmath>
