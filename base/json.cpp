@@ -278,7 +278,7 @@ std::vector<JsonView> JsonView::elements() const {
   return views;
 }
 
-void JsonView::allow_only(std::initializer_list<std::string_view> keys) const {
+void JsonView::allow_only(std::span<const std::string_view> keys) const {
   if (!value_->is_object()) {
     fail(fmt::format("{} is not an object", shown(*value_)));
   }
@@ -347,21 +347,35 @@ Sourced<FlopRate> read_flop_rate(const JsonView& view) {
   return read_sourced<FlopRate>(view, flop_rate_from);
 }
 
-Sourced<double> read_fraction(const JsonView& view, double max) {
+namespace {
+
+Sourced<double> fraction_of(const JsonView& view, double max, bool or_nothing) {
   return read_sourced<double>(
-      view, [max](double value, std::string_view unit, std::string_view where) {
+      view, [max, or_nothing](double value, std::string_view unit, std::string_view where) {
         if (unit != "fraction") {
           throw InputError(where, fmt::format("unit '{}' is not 'fraction'", unit));
         }
         constexpr double least = 1e-9;
-        if (!(value >= least) || value > max) {
-          throw InputError(where, fmt::format("{} is not in (0, {}]{}", value, max,
+        const bool enough = value >= least || (or_nothing && value == 0);
+        if (!enough || value > max) {
+          throw InputError(where, fmt::format("{} is not in {}0, {}]{}", value,
+                                              or_nothing ? "[" : "(", max,
                                               value > 0 && value < least
                                                   ? fmt::format(": below {} it is a slip", least)
                                                   : ""));
         }
         return value;
       });
+}
+
+}  // namespace
+
+Sourced<double> read_fraction(const JsonView& view, double max) {
+  return fraction_of(view, max, false);
+}
+
+Sourced<double> read_part(const JsonView& view, double max) {
+  return fraction_of(view, max, true);
 }
 
 Sourced<std::int64_t> read_count(const JsonView& view, std::int64_t max) {

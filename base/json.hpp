@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,7 +58,10 @@ class JsonView {
   /// Members of an object by key.
   [[nodiscard]] std::vector<std::pair<std::string, JsonView>> members() const;
   /// Refuses keys that are not listed, with "did you mean".
-  void allow_only(std::initializer_list<std::string_view> keys) const;
+  void allow_only(std::span<const std::string_view> keys) const;
+  void allow_only(std::initializer_list<std::string_view> keys) const {
+    allow_only(std::span(keys.begin(), keys.size()));
+  }
 
   [[nodiscard]] std::string string() const;
   [[nodiscard]] bool boolean() const;
@@ -90,6 +94,8 @@ Sourced<Seconds> read_seconds(const JsonView& view);
 Sourced<FlopRate> read_flop_rate(const JsonView& view);
 /// Unit "fraction", in [1e-9, max]: less than a billionth of a rate is a slip.
 Sourced<double> read_fraction(const JsonView& view, double max = 1.0);
+/// The same with 0: a part of something that may be nothing of it.
+Sourced<double> read_part(const JsonView& view, double max = 1.0);
 /// Units "count" or "rows", a whole number in [1, max].
 Sourced<std::int64_t> read_count(const JsonView& view, std::int64_t max);
 

@@ -111,6 +111,9 @@ StackSpec read_whole_stack(const JsonView& document) {
                      .accumulate = factor(*traffic, "accumulate"),
                      .copy = factor(*traffic, "copy")};
   }
+  if (const auto step = document.find("step")) {
+    stack.step = read_step_practice(*step);
+  }
   return stack;
 }
 
@@ -120,7 +123,7 @@ StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name) {
   expect_format(document, "sp-plan/stack");
   document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "framework",
-                       "strategies", "attention", "gradient", "sections", "host", "traffic",
+                       "strategies", "attention", "gradient", "sections", "host", "traffic", "step",
                        "network_beside_kernels", "layouts", "unexplained", "note"});
   const auto like = document.find("like");
   if (!like) {

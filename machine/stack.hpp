@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "base/units.hpp"
 #include "machine/machine.hpp"
+#include "machine/step_practice.hpp"
 #include "schedule/op.hpp"
 
 #include <array>
@@ -62,6 +63,8 @@ struct StackSpec {
   struct Traffic {
     std::optional<Sourced<double>> merge, accumulate, copy;
   } traffic;
+  /// How it runs the rest of a training step.
+  StepPractice step = default_practice();
 };
 
 /// InputError names file and key. Strict, as all of topologies/. `of_name`: the document of a

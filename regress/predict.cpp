@@ -3,6 +3,8 @@
 
 #include "base/error.hpp"
 #include "machine/kernel_cost.hpp"
+#include "planner/step.hpp"
+#include "regress/training.hpp"
 #include "schedule/counted_flops.hpp"
 #include "sim/all_reduce.hpp"
 #include "sim/lowering.hpp"
@@ -142,49 +144,28 @@ Request request_of(const Point& p, const sim::Cluster& cluster, const StackSpec&
   return request;
 }
 
-/// Why a training step cannot be predicted; "" if it can.
-std::string why_not_training(const Point& p) {
-  if (p.phase != "train") {
-    return fmt::format("a whole model's {} is not modelled", p.phase.empty() ? "call" : p.phase);
+/// The step in the metric of the point, with its 80 % interval.
+PointPrediction training_answer(const Point& p, const Request& request, const StepEvaluation& e) {
+  PointPrediction result;
+  result.oom = !e.fits;
+  if (p.metric == Metric::memory) {
+    result.predicted = fullest(e.memory).total().as_double();
+    return result;
   }
-  if (!p.ulysses || !p.ring) {
-    return "degrees of Ulysses and ring are not stated";
-  }
-  if (p.tp * p.pp * p.cfg * p.pipefusion != 1) {
-    return "tensor and pipeline parallelism are not modelled yet";
-  }
-  if (p.dp != 1) {
-    return "data parallelism beside sequence parallelism is not modelled yet";
-  }
-  if (!p.layers || !p.hidden || !p.q_heads || !p.head_dim) {
-    return "the model's layers or widths are not stated";
-  }
-  if (p.ring_kind == RingKind::pass_q || is_packed(p) || is_low_precision(p)) {
-    return "pass-Q, packed documents and 8 bit steps are not modelled";
-  }
-  if (p.features.find("offload") != std::string::npos ||
-      p.features.find("ALST") != std::string::npos) {
-    return "offloading is not modelled";
-  }
-  return "";
-}
-
-/// What the source leaves open of a model: as in GPT-3 (arXiv:2005.14165), an MLP four times as
-/// wide and some 50 K words.
-constexpr std::int64_t usual_vocabulary = 50304;
-
-Model model_of(const Point& p) {
-  Model m;
-  m.name = p.model;
-  m.layers = *p.layers;
-  m.hidden = *p.hidden;
-  m.q_heads = *p.q_heads;
-  m.kv_heads = p.kv_heads.value_or(*p.q_heads);
-  m.head_dim = *p.head_dim;
-  m.ffn = p.ffn.value_or(4 * m.hidden);
-  m.gated_mlp = p.ffn.has_value();
-  m.vocab = p.vocab.value_or(usual_vocabulary);
-  return m;
+  const double flops = counted_flops(request).value();
+  const auto value = [&](double step) {
+    return p.metric == Metric::tokens_per_s ? static_cast<double>(*p.seq * *p.batch) / step /
+                                                  (p.per_gpu ? p.world : 1)
+           : p.metric == Metric::tflops_per_gpu ? flops / step / p.world / 1e12
+                                                : step;
+  };
+  const double step = e.step().count();
+  const double spread = (e.high - e.low).count() / 2 / step;
+  const double factor = std::exp(eighty_percent * spread);
+  result.predicted = value(step);
+  result.low = std::min(value(step * factor), value(step / factor));
+  result.high = std::max(value(step * factor), value(step / factor));
+  return result;
 }
 
 }  // namespace
@@ -259,21 +240,26 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
 
 PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
                                     const StackSpec& stack) {
-  if (std::string why = why_not_training(p); !why.empty()) {
-    return no(std::move(why));
-  }
-  if (!p.ffn) {
-    assume("ffn", "4 x hidden, not gated");
-  }
-  if (!p.vocab) {
-    assume("vocab", fmt::format("{}", usual_vocabulary));
+  if (p.phase != "train" || !p.seq || !p.q_heads || !p.head_dim) {
+    return no(p.phase == "train" ? "length, heads or their width are not stated"
+                                 : fmt::format("a whole model's {} is not modelled", p.phase));
   }
   Request request = request_of(p, cluster, stack);
   request.phase = StepPhase::train;
-  request.model = model_of(p);
-  request.zero = p.zero;
-  if (p.recompute == "none" || p.recompute == "selective" || p.recompute == "full") {
-    request.recompute = parse_recompute(p.recompute, "recompute");
+  TrainingPoint point = training_point(p, request);
+  for (Assumption& a : point.assumed) {
+    assume(a.what, std::move(a.value));
+  }
+  if (!point.refused.empty()) {
+    return no(std::move(point.refused));
+  }
+  request.model = std::move(point.model);
+  request.problem.kv_heads = request.model->kv_heads;
+  request.problem.head_dim = request.model->head_dim;
+  request.gpus = p.world / (p.tp * p.pp * p.dp);
+  if (p.cp) {
+    request.fixed.ulysses = 1;  // the stack's default is a ring
+    request.fixed.ring = *p.cp;
   }
   if (p.flops_convention == "full") {
     request.flops_convention = FlopsConvention::full;
@@ -281,32 +267,19 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
     request.flops_convention = FlopsConvention::model_6n;
   }
   try {
-    const Evaluation e = evaluate(request, default_plan(request));
-    const Prediction& said = e.candidate.predicted;
-    PointPrediction result;
-    result.oom = !said.fits;
-    const auto value = [&](double step) {
-      switch (p.metric) {
-        case Metric::time:
-          return step;
-        case Metric::tokens_per_s:
-          return said.tokens_per_s * said.step.count() / step / (p.per_gpu ? p.world : 1);
-        case Metric::tflops_per_gpu:
-          return said.tflops_per_gpu * said.step.count() / step;
-        case Metric::memory:
-        case Metric::busbw:
-          return said.memory.total().as_double();
+    StepEvaluator evaluator(request);
+    Request call = request;
+    call.problem = attention_problem(request, point.plan, request.problem.mask);
+    point.plan.attention = default_plan(call);
+    std::optional<StepEvaluation> said;
+    for (const Recomputation& recompute : point.recompute) {
+      point.plan.recompute = recompute;
+      said = evaluator.evaluate(point.plan);
+      if (said->fits) {
+        break;
       }
-      throw InternalError("unknown metric");
-    };
-    result.predicted = value(said.step.count());
-    if (p.metric != Metric::memory) {
-      const double spread = (said.high - said.low).count() / 2 / said.step.count();
-      const double factor = std::exp(eighty_percent * spread);
-      result.low = std::min(value(said.step.count() * factor), value(said.step.count() / factor));
-      result.high = std::max(value(said.step.count() * factor), value(said.step.count() / factor));
     }
-    return result;
+    return training_answer(p, request, *said);
   } catch (const InputError& refused) {
     return no(refused.what());
   }

@@ -1,0 +1,127 @@
+#include "machine/step_practice.hpp"
+
+#include <array>
+#include <string_view>
+
+namespace spp {
+namespace {
+
+constexpr double most_bytes = 64;    // of a weight or a logit
+constexpr double most_factor = 100;  // of traffic
+
+struct TimeKey {
+  std::string_view key;
+  Sourced<Seconds> StepPractice::*member;
+};
+constexpr std::array times{
+    TimeKey{"host_kernel", &StepPractice::host_kernel},
+    TimeKey{"host_transfer", &StepPractice::host_transfer},
+    TimeKey{"host_micro_batch", &StepPractice::host_micro_batch},
+    TimeKey{"host_step", &StepPractice::host_step},
+};
+
+struct NumberKey {
+  std::string_view key;
+  Sourced<double> StepPractice::*member;
+  double most;
+};
+constexpr std::array numbers{
+    NumberKey{"elementwise", &StepPractice::elementwise, most_factor},
+    NumberKey{"optimizer", &StepPractice::optimizer, most_factor},
+    NumberKey{"slowdown", &StepPractice::slowdown, 1},
+    NumberKey{"tensor_sequence", &StepPractice::tensor_sequence, 1},
+    NumberKey{"tensor_hidden", &StepPractice::tensor_hidden, 1},
+    NumberKey{"tensor_beside", &StepPractice::tensor_beside, 1},
+    NumberKey{"expert_hidden", &StepPractice::expert_hidden, 1},
+    NumberKey{"gradients_hidden", &StepPractice::gradients_hidden, 1},
+    NumberKey{"parameters_hidden", &StepPractice::parameters_hidden, 1},
+    NumberKey{"messages_hidden", &StepPractice::messages_hidden, 1},
+    NumberKey{"gradient_bytes", &StepPractice::gradient_bytes, most_bytes},
+    NumberKey{"state_parameter", &StepPractice::state_parameter, most_bytes},
+    NumberKey{"state_gradient", &StepPractice::state_gradient, most_bytes},
+    NumberKey{"state_optimizer", &StepPractice::state_optimizer, most_bytes},
+    NumberKey{"logit_bytes", &StepPractice::logit_bytes, most_bytes},
+    NumberKey{"slack", &StepPractice::slack, 2},
+};
+
+struct BytesKey {
+  std::string_view key;
+  Sourced<Bytes> StepPractice::*member;
+};
+constexpr std::array sizes{
+    BytesKey{"context", &StepPractice::context},
+    BytesKey{"communicator", &StepPractice::communicator},
+};
+
+StepPractice made_default() {
+  const auto time = [](double us, double spread, const char* source) {
+    return Sourced<Seconds>{.value = Seconds(us * 1e-6), .spread = spread, .source = source};
+  };
+  const auto number = [](double value, double spread, const char* source) {
+    return Sourced<double>{.value = value, .spread = spread, .source = source};
+  };
+  StepPractice p;
+  p.host_kernel = time(9, 0.4, "assumed: eager PyTorch, a few operators deep");
+  p.host_transfer = time(40, 0.4, "assumed: torch.distributed, NCCL's enqueue");
+  p.host_micro_batch = time(300, 0.5, "assumed");
+  p.host_step = time(10000, 0.5, "assumed: data, gradient norm, logging");
+  p.elementwise = number(1.2, 0.2, "assumed: kernels fused as TransformerEngine has them");
+  p.optimizer = number(1.3, 0.2, "assumed: norm, clipping and copies beside a fused Adam");
+  p.slowdown = number(0.12, 0.5, "assumed: 16 of 132 SMs (NCCL's channels)");
+  p.tensor_sequence = number(1, 0, "Megatron-LM --sequence-parallel (arXiv:2205.05198)");
+  p.tensor_hidden = number(0, 0, "assumed: as Megatron-LM without --tp-comm-overlap");
+  p.tensor_beside = number(1, 0, "Megatron-Core tensor_parallel/layers.py: asynchronous");
+  p.expert_hidden = number(0, 0, "assumed: dispatchers wait");
+  p.gradients_hidden = number(1, 0, "assumed: buckets as they become ready");
+  p.parameters_hidden = number(0, 0, "assumed: gathered before the next forward");
+  p.messages_hidden = number(1, 0, "Megatron-LM: overlap_p2p_comm of interleaved pipelines");
+  p.gradient_bytes = number(4, 0, "Megatron-LM arguments.py: accumulated and reduced in fp32");
+  p.state_parameter = number(2, 0, "16 bits");
+  p.state_gradient = number(4, 0, "Megatron-LM: main gradients in fp32");
+  p.state_optimizer = number(12, 0, "fp32 master, m, v (arXiv:1910.02054, section 3.1)");
+  p.logit_bytes = number(6, 0.3, "16 bits and an fp32 copy for the softmax");
+  p.slack = number(0.02, 0.5, "assumed: a caching allocator's fragments");
+  p.context = {.value = Bytes(1'000'000'000), .spread = 0.5, .source = "assumed: CUDA context, kernels, cuBLAS workspaces"};
+  p.communicator = {.value = Bytes(350'000'000), .spread = 0.5, .source = "NVIDIA/nccl issue 964: 0.5 to 0.7 GB, of several less each"};
+  return p;
+}
+
+}  // namespace
+
+const StepPractice& default_practice() {
+  static const StepPractice practice = made_default();
+  return practice;
+}
+
+StepPractice read_step_practice(const JsonView& step) {
+  StepPractice practice = default_practice();
+  std::vector<std::string_view> known{"selective"};
+  for (const TimeKey& k : times) {
+    known.push_back(k.key);
+    if (const auto view = step.find(k.key)) {
+      practice.*k.member = read_seconds(*view);
+    }
+  }
+  for (const NumberKey& k : numbers) {
+    known.push_back(k.key);
+    if (const auto view = step.find(k.key)) {
+      practice.*k.member = read_part(*view, k.most);
+    }
+  }
+  for (const BytesKey& k : sizes) {
+    known.push_back(k.key);
+    if (const auto view = step.find(k.key)) {
+      practice.*k.member = read_bytes(*view);
+    }
+  }
+  if (const auto modules = step.find("selective")) {
+    modules->allow_only({"modules", "source"});
+    for (const JsonView& name : modules->at("modules").elements()) {
+      practice.selective.push_back(name.string());
+    }
+  }
+  step.allow_only(known);
+  return practice;
+}
+
+}  // namespace spp

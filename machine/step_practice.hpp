@@ -1,0 +1,56 @@
+// How a stack runs a training step, as far as it changes what the step costs: what it hides, in which
+// types it keeps and sends, what its host code takes, what lies in memory beside tensors. The part
+// "step" of a stack's file (machine/stack.hpp); what a file does not say is the default here.
+#pragma once
+
+#include "base/json.hpp"
+#include "base/units.hpp"
+
+#include <string>
+#include <vector>
+
+namespace spp {
+
+struct StepPractice {
+  // ---- host: issued one after the other; a layer takes at least this
+  Sourced<Seconds> host_kernel;       // of a kernel
+  Sourced<Seconds> host_transfer;     // of a collective
+  Sourced<Seconds> host_micro_batch;  // beside a micro-batch's layers, and each of its messages
+  Sourced<Seconds> host_step;         // once a step: data, gradient norm, optimizer, logging
+
+  // ---- kernels
+  Sourced<double> elementwise;  // bytes of kernels bound by memory, over those of fused ones
+  Sourced<double> optimizer;    // the same of the optimizer
+  Sourced<double> slowdown;     // of kernels beside a transfer of weights or gradients, per second of it
+
+  Sourced<double> tensor_sequence;  // 1: between GEMMs tokens are split over tensor ranks; 0: copied
+
+  // ---- transfers that kernels hide: 0 nothing, 1 as far as there are kernels
+  Sourced<double> tensor_hidden;      // gathers and scatters around GEMMs, in pieces
+  Sourced<double> tensor_beside;      // those of the backward that need no pieces
+  Sourced<double> expert_hidden;      // dispatch and combine
+  Sourced<double> gradients_hidden;   // behind the last backward
+  Sourced<double> parameters_hidden;  // behind the next forward
+  Sourced<double> messages_hidden;    // between stages, of interleaved pipelines
+
+  // ---- bytes of a weight
+  Sourced<double> gradient_bytes;   // as gradients travel
+  Sourced<double> state_parameter;  // held: 2 in 16 bits
+  Sourced<double> state_gradient;   // held beside
+  Sourced<double> state_optimizer;  // held and cut by ZeRO 1: master, moments
+
+  // ---- memory
+  Sourced<double> logit_bytes;   // at the peak, of a logit
+  Sourced<double> slack;         // of what is allocated, that the allocator holds beside
+  Sourced<Bytes> context;        //  of a process: context, kernels, workspaces
+  Sourced<Bytes> communicator;   // of a communicator, its buffers
+  std::vector<std::string> selective;  // modules that "selective" computes again
+};
+
+/// A stack that does what is known to be done (docs/stacks.md).
+const StepPractice& default_practice();
+
+/// The object "step" of a stack; what is missing is the default. InputError names file and key.
+StepPractice read_step_practice(const JsonView& step);
+
+}  // namespace spp

@@ -1,0 +1,74 @@
+// Interleaved 1F1B: each rank holds v chunks of the model, which cuts the bubble by v. Narayanan
+// et al. (arXiv:2104.04473, section 2.2.2), in the order of Megatron-Core
+// (megatron/core/pipeline_parallel/schedules.py).
+//
+// Micro-batches go in groups of p: a group's forwards in chunk 0, then in chunk 1, …, backwards in the
+// reverse order of chunks. Warm-up: 2(p-r-1) + (v-1)p forwards. Bubble: (p-1)(F+B)/v.
+#include "parallel/pipeline/pipeline.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+
+namespace spp::pipelines {
+namespace {
+
+std::string legal(const PipelineShape& shape) {
+  if (shape.chunks < 2) {
+    return "interleaving takes at least two virtual stages a rank";
+  }
+  if (shape.stages < 2) {
+    return "interleaving takes at least two stages";
+  }
+  const int left = shape.micro_batches % shape.stages;
+  if (left != 0 && shape.micro_batches < shape.stages) {
+    return fmt::format("interleaving takes at least as many micro-batches as stages, {} are not {}",
+                       shape.micro_batches, shape.stages);
+  }
+  return "";
+}
+
+/// The i-th forward of a rank (i-th backward, with the chunks reversed). The last group may be
+/// shorter than p.
+StageOp nth(const PipelineShape& shape, StageWork work, int i) {
+  const int p = shape.stages;
+  const int group = i / (p * shape.chunks);
+  const int in_group = i % (p * shape.chunks);
+  const int size = std::min(p, shape.micro_batches - group * p);
+  const int chunk = in_group / size;
+  return {.work = work,
+          .micro_batch = group * p + in_group % size,
+          .chunk = work == StageWork::forward ? chunk : shape.chunks - 1 - chunk};
+}
+
+std::vector<StageOp> order(const PipelineShape& shape, int rank) {
+  const int all = shape.micro_batches * shape.chunks;
+  const int warm_up =
+      std::min(all, 2 * (shape.stages - 1 - rank) + (shape.chunks - 1) * shape.stages);
+  std::vector<StageOp> ops;
+  ops.reserve(2 * static_cast<std::size_t>(all));
+  for (int i = 0; i < warm_up; ++i) {
+    ops.push_back(nth(shape, StageWork::forward, i));
+  }
+  for (int i = warm_up; i < all; ++i) {
+    ops.push_back(nth(shape, StageWork::forward, i));
+    ops.push_back(nth(shape, StageWork::backward, i - warm_up));
+  }
+  for (int i = all - warm_up; i < all; ++i) {
+    ops.push_back(nth(shape, StageWork::backward, i));
+  }
+  return ops;
+}
+
+}  // namespace
+
+extern const Pipeline interleaved{
+    .name = "interleaved",
+    .title = "1F1B with virtual stages",
+    .paper = "arXiv:2104.04473",
+    .chunks = true,
+    .why_not = legal,
+    .order = order,
+};
+
+}  // namespace spp::pipelines

@@ -1,0 +1,244 @@
+#include "parallel/pipeline/walk.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace spp {
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+/// When each virtual stage has ended each part of each micro-batch.
+class Done {
+ public:
+  explicit Done(const PipelineShape& shape)
+      : micro_batches_(static_cast<std::size_t>(shape.micro_batches)),
+        ends_(3 * micro_batches_ * static_cast<std::size_t>(shape.virtual_stages()), never) {}
+
+  enum class Part : std::uint8_t { forward, input_gradient, weight_gradient };
+  double& at(Part part, int stage, int micro_batch) {
+    return ends_[(static_cast<std::size_t>(stage) * micro_batches_ +
+                  static_cast<std::size_t>(micro_batch)) *
+                     3 +
+                 static_cast<std::size_t>(part)];
+  }
+
+ private:
+  std::size_t micro_batches_;
+  std::vector<double> ends_;
+};
+
+class Walker {
+ public:
+  Walker(const Pipeline& pipeline, const PipelineShape& shape, const PipelineTimes& times)
+      : shape_(shape), times_(times), done_(shape) {
+    for (int r = 0; r < shape.stages; ++r) {
+      orders_.push_back(pipeline.order(shape, r));
+    }
+    next_.assign(orders_.size(), 0);
+    free_.assign(orders_.size(), 0);
+    result_.ranks.resize(orders_.size());
+    for (std::size_t r = 0; r < orders_.size(); ++r) {
+      result_.ranks[r].ops.reserve(orders_[r].size());
+    }
+  }
+
+  PipelineWalk run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (int r = 0; r < shape_.stages; ++r) {
+        while (step(r)) {
+          moved = true;
+        }
+      }
+    }
+    for (int r = 0; r < shape_.stages && result_.stuck.empty(); ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      if (next_[i] < orders_[i].size()) {
+        const StageOp& op = orders_[i][next_[i]];
+        result_.stuck = fmt::format("rank {} waits for ever at {}: {}", r,
+                                    to_string(op, shape_.chunks), missing(op, r));
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  using Part = Done::Part;
+
+  /// When what the op needs is there; `never` if it is not yet known.
+  double ready(const StageOp& op, int rank) {
+    const int stage = shape_.virtual_stage(rank, op.chunk);
+    const double message = shape_.stages > 1 ? times_.message : 0;
+    switch (op.work) {
+      case StageWork::forward:
+        return stage == 0 ? 0 : done_.at(Part::forward, stage - 1, op.micro_batch) + message;
+      case StageWork::backward:
+      case StageWork::input_gradient: {
+        const double own = done_.at(Part::forward, stage, op.micro_batch);
+        const bool last = stage + 1 == shape_.virtual_stages();
+        return last ? own
+                    : std::max(own, done_.at(Part::input_gradient, stage + 1, op.micro_batch) +
+                                        message);
+      }
+      case StageWork::weight_gradient:
+        return done_.at(Part::input_gradient, stage, op.micro_batch);
+    }
+    throw InternalError("no such StageWork");
+  }
+
+  std::string missing(const StageOp& op, int rank) {
+    const int stage = shape_.virtual_stage(rank, op.chunk);
+    if (op.work == StageWork::forward) {
+      return fmt::format("virtual stage {} never sends micro-batch {}", stage - 1, op.micro_batch);
+    }
+    if (op.work == StageWork::weight_gradient ||
+        done_.at(Part::forward, stage, op.micro_batch) == never) {
+      return "its own earlier part stands behind it";
+    }
+    return fmt::format("virtual stage {} never sends the gradient of micro-batch {}", stage + 1,
+                       op.micro_batch);
+  }
+
+  /// Whether another rank waits for what the op gives.
+  [[nodiscard]] bool sends(const StageOp& op, int rank) const {
+    const int stage = shape_.virtual_stage(rank, op.chunk);
+    return shape_.stages > 1 && (op.work == StageWork::forward ? stage + 1 < shape_.virtual_stages()
+                                 : op.work == StageWork::weight_gradient ? false
+                                                                         : stage > 0);
+  }
+
+  bool step(int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (next_[r] == orders_[r].size()) {
+      return false;
+    }
+    const StageOp& op = orders_[r][next_[r]];
+    const double from = ready(op, rank);
+    if (from == never) {
+      return false;
+    }
+    ++next_[r];
+    const int stage = shape_.virtual_stage(rank, op.chunk);
+    const double takes = times_.stages[static_cast<std::size_t>(stage)].of(op.work);
+    const StageInterval interval{
+        .op = op, .begin = std::max(from, free_[r]), .end = std::max(from, free_[r]) + takes};
+    PipelineRank& result = result_.ranks[r];
+    result.ops.push_back(interval);
+    result.busy += takes;
+    free_[r] = interval.end;
+    if (!times_.overlap && sends(op, rank)) {
+      free_[r] += times_.message;
+      result.sending += times_.message;
+    }
+    if (op.work == StageWork::forward) {
+      done_.at(Part::forward, stage, op.micro_batch) = interval.end;
+    }
+    if (op.work == StageWork::input_gradient || op.work == StageWork::backward) {
+      done_.at(Part::input_gradient, stage, op.micro_batch) = interval.end;
+    }
+    if (op.work == StageWork::weight_gradient || op.work == StageWork::backward) {
+      done_.at(Part::weight_gradient, stage, op.micro_batch) = interval.end;
+    }
+    return true;
+  }
+
+  const PipelineShape& shape_;
+  const PipelineTimes& times_;
+  Done done_;
+  std::vector<std::vector<StageOp>> orders_;
+  std::vector<std::size_t> next_;
+  std::vector<double> free_;
+  PipelineWalk result_;
+};
+
+/// How often each part of each micro-batch stands in a rank's order; the first that is not once.
+std::string not_once(const PipelineShape& shape, std::span<const StageOp> order, int rank) {
+  const auto chunks = static_cast<std::size_t>(shape.chunks);
+  std::vector<std::array<int, 3>> counts(static_cast<std::size_t>(shape.micro_batches) * chunks);
+  for (const StageOp& op : order) {
+    if (op.micro_batch < 0 || op.micro_batch >= shape.micro_batches || op.chunk < 0 ||
+        op.chunk >= shape.chunks) {
+      return fmt::format("rank {} works on {}, which there is not", rank,
+                         to_string(op, shape.chunks));
+    }
+    auto& count = counts[static_cast<std::size_t>(op.micro_batch) * chunks +
+                         static_cast<std::size_t>(op.chunk)];
+    count[0] += op.work == StageWork::forward ? 1 : 0;
+    count[1] += op.work == StageWork::backward || op.work == StageWork::input_gradient ? 1 : 0;
+    count[2] += op.work == StageWork::backward || op.work == StageWork::weight_gradient ? 1 : 0;
+  }
+  constexpr std::array<std::string_view, 3> names{"forward", "input gradient", "weight gradient"};
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    for (std::size_t part = 0; part < names.size(); ++part) {
+      if (counts[i][part] != 1) {
+        return fmt::format("rank {} runs the {} of micro-batch {} in chunk {} {} times", rank,
+                           names[part], i / chunks, i % chunks, counts[i][part]);
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+double StageTimes::of(StageWork work) const {
+  switch (work) {
+    case StageWork::forward:
+      return forward;
+    case StageWork::backward:
+      return input_gradient + weight_gradient;
+    case StageWork::input_gradient:
+      return input_gradient;
+    case StageWork::weight_gradient:
+      return weight_gradient;
+  }
+  throw InternalError("no such StageWork");
+}
+
+double PipelineWalk::end() const {
+  double last = 0;
+  for (const PipelineRank& rank : ranks) {
+    last = std::max(last, rank.end());
+  }
+  return last;
+}
+
+PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape,
+                  const PipelineTimes& times) {
+  ensure(times.stages.size() == static_cast<std::size_t>(shape.virtual_stages()),
+         "times for each virtual stage");
+  return Walker(pipeline, shape, times).run();
+}
+
+std::string disproof(const Pipeline& pipeline, const PipelineShape& shape) {
+  for (int r = 0; r < shape.stages; ++r) {
+    if (std::string wrong = not_once(shape, pipeline.order(shape, r), r); !wrong.empty()) {
+      return wrong;
+    }
+  }
+  const PipelineTimes equal{
+      .stages = std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages()))};
+  return walk(pipeline, shape, equal).stuck;
+}
+
+double most_held(std::span<const StageOp> order, std::span<const double> held_by_chunk) {
+  double held = 0;
+  double most = 0;
+  for (const StageOp& op : order) {
+    const double one = held_by_chunk[static_cast<std::size_t>(op.chunk)];
+    if (op.work == StageWork::forward) {
+      held += one;
+      most = std::max(most, held);
+    } else if (op.work != StageWork::input_gradient) {
+      held -= one;
+    }
+  }
+  return most;
+}
+
+}  // namespace spp

@@ -1,0 +1,58 @@
+// Walks the orders of all ranks of a pipeline at once: with times it is the simulation of a pipeline,
+// without (all equal) its proof.
+//
+// An op starts when its rank is free and what it needs is there: the forward of the virtual stage
+// before, the gradient of the one behind, each a message later; its own forward; a weight gradient its
+// input gradient. Where messages do not overlap, the sender is busy while it sends.
+#pragma once
+
+#include "parallel/pipeline/pipeline.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+/// Seconds of one micro-batch in a virtual stage. A backward that is cut takes the sum of its parts.
+struct StageTimes {
+  double forward = 1, input_gradient = 1, weight_gradient = 1;
+  [[nodiscard]] double of(StageWork work) const;
+};
+
+struct PipelineTimes {
+  std::vector<StageTimes> stages;  // by virtual stage
+  double message = 0;              // between two ranks
+  bool overlap = false;            // ranks go on while messages travel
+};
+
+struct StageInterval {
+  StageOp op;
+  double begin = 0, end = 0;
+};
+
+struct PipelineRank {
+  std::vector<StageInterval> ops;
+  double busy = 0;     // ops
+  double sending = 0;  // of messages that do not overlap
+  [[nodiscard]] double end() const { return ops.empty() ? 0 : ops.back().end; }
+};
+
+struct PipelineWalk {
+  std::vector<PipelineRank> ranks;
+  std::string stuck;  // who waits for what, if no rank could go on; else ""
+  [[nodiscard]] double end() const;
+};
+
+/// `times.stages` has an entry for each virtual stage.
+PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape, const PipelineTimes& times);
+
+/// "" if every micro-batch passes every virtual stage exactly once in each direction, both halves of
+/// a cut backward included, and no rank waits for ever; else the counter-example, one line.
+std::string disproof(const Pipeline& pipeline, const PipelineShape& shape);
+
+/// The most that a rank holds at once, if a micro-batch in a chunk is `held` between its forward
+/// and its backward (weight gradient): by the rank's order alone.
+double most_held(std::span<const StageOp> order, std::span<const double> held_by_chunk);
+
+}  // namespace spp

@@ -1,0 +1,214 @@
+#include "regress/training.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace spp::regress {
+namespace {
+
+/// What the source leaves open of a model: as in GPT-3 (arXiv:2005.14165), an MLP four times as
+/// wide and some 50 K words.
+constexpr std::int64_t usual_vocabulary = 50304;
+
+bool contains(std::string_view text, std::string_view word) {
+  return text.find(word) != std::string_view::npos;
+}
+
+/// Why a training step cannot be predicted; "" if it can.
+std::string why_not_training(const Point& p) {
+  if (p.phase != "train") {
+    return fmt::format("a whole model's {} is not modelled", p.phase.empty() ? "call" : p.phase);
+  }
+  if (p.beyond) {
+    return "not a plan of Ulysses x ring (beyond)";
+  }
+  if (!p.seq || !p.batch) {
+    return "length or batch are not stated";
+  }
+  if ((!p.ulysses || !p.ring) && !p.cp && p.world != p.tp * p.pp * p.dp) {
+    return "degrees of Ulysses and ring are not stated";
+  }
+  if (p.cfg * p.pipefusion != 1) {
+    return "guidance and PipeFusion are not modelled";
+  }
+  if (!p.layers || !p.hidden || !p.q_heads || !p.head_dim) {
+    return "the model's layers or widths are not stated";
+  }
+  if (p.ring_kind == RingKind::pass_q) {
+    return "pass-Q is not modelled";
+  }
+  if (contains(p.model, "lora")) {
+    return "adapters (LoRA) are not modelled";
+  }
+  return "";
+}
+
+class PointReader {
+ public:
+  PointReader(const Point& point, const Request& request) : p_(point), request_(request) {}
+
+  TrainingPoint read() {
+    result_.refused = why_not_training(p_);
+    if (result_.refused.empty()) {
+      model();
+      plan();
+      recompute();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void assume(std::string what, std::string value) {
+    result_.assumed.push_back(
+        {.what = std::move(what), .value = std::move(value), .source = "default"});
+  }
+
+  void model() {
+    Model& m = result_.model;
+    m.name = p_.model;
+    m.layers = *p_.layers;
+    m.hidden = *p_.hidden;
+    m.q_heads = *p_.q_heads;
+    m.kv_heads = p_.kv_heads.value_or(*p_.q_heads);
+    m.head_dim = *p_.head_dim;
+    m.ffn = p_.ffn.value_or(4 * m.hidden);
+    if (!p_.ffn && !p_.experts) {
+      assume("ffn", "4 x hidden");
+    }
+    m.gated_mlp = gated(m);
+    m.vocab = p_.vocab.value_or(usual_vocabulary);
+    if (!p_.vocab) {
+      assume("vocab", fmt::format("{}", usual_vocabulary));
+    }
+    m.tied_embeddings = p_.tied_embeddings.value_or(false);
+    m.mask = request_.problem.mask;
+    if (p_.experts && *p_.experts > 1) {
+      m.experts = {.count = *p_.experts,
+                   .per_token = p_.experts_per_token.value_or(1),
+                   .ffn = p_.moe_ffn.value_or(m.ffn),
+                   .shared = p_.shared_experts.value_or(0),
+                   .shared_ffn = p_.shared_expert_ffn.value_or(
+                       p_.shared_experts.value_or(0) * p_.moe_ffn.value_or(m.ffn)),
+                   .dense_layers = p_.dense_layers.value_or(0)};
+    }
+    if (p_.kv_lora_rank) {
+      const auto rope = static_cast<int>(p_.qk_rope_head_dim.value_or(64));
+      const auto value = static_cast<int>(p_.v_head_dim.value_or(*p_.head_dim));
+      // Some sources state the width of a whole query, others the part without positions.
+      const int nope = *p_.head_dim > value ? *p_.head_dim - rope : *p_.head_dim;
+      m.latent = {.q_rank = p_.q_lora_rank.value_or(0),
+                  .kv_rank = *p_.kv_lora_rank,
+                  .nope_dim = nope,
+                  .rope_dim = rope,
+                  .value_dim = value};
+      m.head_dim = nope + rope;
+      m.kv_heads = m.q_heads;
+    }
+  }
+
+  /// Stated, or said by the activation's name; else the usual: GPT's MLPs are four times as wide and
+  /// have no gate.
+  bool gated(const Model& m) {
+    if (p_.gated) {
+      return *p_.gated;
+    }
+    if (!p_.mlp.empty()) {
+      return contains(p_.mlp, "glu");
+    }
+    const bool gate = m.ffn != 4 * m.hidden;
+    assume("gated", gate ? "yes, as the MLP is not 4 x hidden wide" : "no, as in GPT");
+    return gate;
+  }
+
+  void plan() {
+    StepPlan& plan = result_.plan;
+    plan.tensor = p_.tp;
+    plan.pipeline = p_.pp;
+    plan.data = p_.dp;
+    plan.virtual_stages = p_.vp.value_or(1);
+    plan.expert = p_.ep.value_or(1);
+    plan.expert_tensor = p_.etp.value_or(1);
+    plan.order = plan.virtual_stages > 1 ? "interleaved" : "1f1b";
+    const StepPractice& practice =
+        request_.stack != nullptr ? request_.stack->step : default_practice();
+    plan.tensor_sequence = p_.tp_sequence_parallel.value_or(practice.tensor_sequence.value > 0);
+    plan.zero = p_.zero.value_or(p_.dp > 1 ? 1 : 0);
+    if (!p_.zero && p_.dp > 1) {
+      assume("zero", "1");
+    }
+    plan.zero_group = p_.zero_group.value_or(0);
+    batches(plan);
+    plan.format = format();
+    if (contains(p_.features, "optimizer offload") || p_.offload == "optimizer") {
+      plan.offload = Offload::optimizer;
+    } else if (contains(p_.features, "offload") || contains(p_.features, "ALST")) {
+      plan.offload = Offload::activations;
+    }
+  }
+
+  /// A micro-batch that is not stated: one long sequence, or a few short ones.
+  void batches(StepPlan& plan) {
+    const std::int64_t replica = std::max<std::int64_t>(1, *p_.batch / p_.dp);
+    constexpr std::int64_t is_long = 16384;
+    constexpr std::int64_t few = 4;
+    plan.micro_batch = p_.micro_batch.value_or(
+        p_.grad_accum ? std::max<std::int64_t>(1, replica / *p_.grad_accum)
+        : *p_.seq >= is_long || p_.pp > 1 ? 1
+                                          : std::min(few, replica));
+    plan.micro_batches = std::max<std::int64_t>(1, replica / plan.micro_batch);
+    if (!p_.micro_batch && !p_.grad_accum) {
+      assume("micro_batch", fmt::format("{}", plan.micro_batch));
+    }
+  }
+
+  GemmFormat format() const {
+    const std::string_view dtype = p_.dtype;
+    return contains(dtype, "mxfp8")   ? GemmFormat::mxfp8
+           : contains(dtype, "nvfp4") ? GemmFormat::nvfp4
+           : contains(dtype, "fp8")   ? GemmFormat::fp8
+                                      : GemmFormat::plain;
+  }
+
+  void recompute() {
+    const std::string_view said = !p_.ac.empty() ? p_.ac : p_.recompute;
+    const auto of = [](Recompute kind) { return Recomputation{.kind = kind}; };
+    const StepPractice& practice =
+        request_.stack != nullptr ? request_.stack->step : default_practice();
+    const Recomputation selective = practice.selective.empty()
+                                        ? of(Recompute::selective)
+                                        : parse_recomputation(joined(practice.selective), "stack");
+    if (said == "none") {
+      result_.recompute = {of(Recompute::none)};
+    } else if (contains(said, "selective") || contains(said, "op")) {
+      result_.recompute = {selective};
+    } else if (contains(said, "full")) {
+      result_.recompute = {of(Recompute::full)};
+    } else {
+      result_.recompute = {of(Recompute::none), selective, of(Recompute::full)};
+      assume("recompute", "the least that fits");
+    }
+  }
+
+  static std::string joined(const std::vector<std::string>& modules) {
+    std::string text = "selective:";
+    for (const std::string& module : modules) {
+      text += (text.back() == ':' ? "" : ",") + module;
+    }
+    return text;
+  }
+
+  const Point& p_;
+  const Request& request_;
+  TrainingPoint result_;
+};
+
+}  // namespace
+
+TrainingPoint training_point(const Point& point, const Request& request) {
+  return PointReader(point, request).read();
+}
+
+}  // namespace spp::regress

@@ -1,0 +1,27 @@
+// What a point of a whole training step asks the planner: its model, its plan, and what its source leaves
+// open.
+#pragma once
+
+#include "machine/machine.hpp"
+#include "planner/plan.hpp"
+#include "regress/corpus.hpp"
+#include "step/plan.hpp"
+
+#include <string>
+#include <vector>
+
+namespace spp::regress {
+
+struct TrainingPoint {
+  std::string refused;  // why it cannot be asked; else ""
+  Model model;
+  StepPlan plan;
+  /// Recomputations to try, the first that fits is taken: one, if the source states it.
+  std::vector<Recomputation> recompute;
+  std::vector<Assumption> assumed;
+};
+
+/// `request`: problem, cluster and stack are set.
+TrainingPoint training_point(const Point& point, const Request& request);
+
+}  // namespace spp::regress

@@ -1,0 +1,68 @@
+#include "sim/thinned.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+
+namespace spp::sim {
+namespace {
+
+int dividing(int n, int at_most) {
+  int d = std::clamp(at_most, 1, n);
+  while (n % d != 0) {
+    --d;
+  }
+  return d;
+}
+
+/// A node's network as `share`-th of its GPUs see it: cards of their own where there are enough,
+/// else one with their part of the rate.
+void thin_network(InterSpec& inter, int gpus, int share) {
+  const auto nics = static_cast<int>(inter.nics.value);
+  if (nics % share == 0 && gpus % (nics / share) == 0) {
+    inter.nics.value = nics / share;
+  } else {
+    const double rate = inter.rate_per_nic.value.value() * nics / share;
+    const int left = dividing(gpus, std::max(1, nics / share));
+    inter.nics.value = left;
+    inter.rate_per_nic.value = Bandwidth(rate / left);
+  }
+  inter.gpus_per_nic.value = gpus / inter.nics.value;
+}
+
+}  // namespace
+
+Cluster thinned(const Cluster& cluster, int stride, int ranks) {
+  MachineSpec machine = cluster.machine();
+  const int per_node = cluster.gpus_per_node();
+  const int share = dividing(per_node, stride);
+  if (stride > 1 && (machine.host || machine.device)) {
+    throw InputError("--topology", fmt::format("{}: ranks that share cores or a GPU run one "
+                                               "sequence-parallel group, without tensor, pipeline "
+                                               "or data parallelism around it",
+                                               machine.name));
+  }
+  const int left = per_node / share;
+  machine.gpus_per_node.value = left;
+  if (share > 1) {
+    machine.sockets.value = dividing(left, static_cast<int>(machine.sockets.value));
+    if (machine.gpus_per_pcie_switch) {
+      const int group = std::max(1, static_cast<int>(machine.gpus_per_pcie_switch->value) / share);
+      machine.gpus_per_pcie_switch->value =
+          dividing(left / static_cast<int>(machine.sockets.value), group);
+    }
+    for (auto* shared : {&machine.host_bridge, &machine.socket_link}) {
+      if (*shared) {
+        (*shared)->value = Bandwidth((*shared)->value.value() / share);
+      }
+    }
+    if (machine.inter) {
+      thin_network(*machine.inter, left, share);
+    }
+  }
+  const int needed = (ranks + left - 1) / left;
+  // A stride beyond a node leaves nodes out between the members.
+  return {std::move(machine), std::max(needed, 1), ranks};
+}
+
+}  // namespace spp::sim

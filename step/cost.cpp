@@ -1,0 +1,328 @@
+#include "step/cost.hpp"
+
+#include "base/error.hpp"
+#include "parallel/pipeline/walk.hpp"
+#include "step/weights.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace spp {
+namespace {
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+/// A layer of one kind, or an end of the model.
+struct LayerCost {
+  Pass forward, backward;
+  HeldWeights weights;
+};
+
+class StepClock {
+ public:
+  StepClock(const StepRequest& request, const StepPlan& plan, AttentionCosts attention)
+      : request_(request),
+        plan_(plan),
+        practice_(*request.practice),
+        links_(*request.cluster, plan),
+        costs_{.kernels = request.kernels,
+               .practice = request.practice,
+               .links = &links_,
+               .dtype = request.dtype,
+               .format = plan.format,
+               .crowd = request.cluster->ranks_per_core()},
+        local_(local_tokens(request, plan)),
+        stages_(stages_of(*request.model, plan)) {
+    const std::vector<LayerRun> runs = layer_runs(*request.model);
+    ensure(attention.size() == runs.size(), "an attention cost for each kind of layer");
+    for (std::size_t k = 0; k < runs.size(); ++k) {
+      kinds_.push_back(layer_cost(runs[k].ops, plan.recompute, &attention[k]));
+    }
+    first_ = layer_cost(first_of(*request.model), {}, nullptr);
+    last_ = layer_cost(last_of(*request.model, request.kind), {}, nullptr);
+  }
+
+  StepCost run() {
+    chunks();
+    if (request_.kind == StepKind::prefill) {
+      return prefill();
+    }
+    const PipelineShape shape{.stages = plan_.pipeline,
+                              .chunks = plan_.virtual_stages,
+                              .micro_batches = static_cast<int>(plan_.micro_batches)};
+    const Pipeline& order = pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
+    const PipelineWalk walked = walk(order, shape, times());
+    ensure(walked.stuck.empty(), "a pipeline that deadlocks");
+    for (int r = 0; r < plan_.pipeline; ++r) {
+      finish(r, walked.ranks[static_cast<std::size_t>(r)]);
+    }
+    const double gathered = add_optimizer();
+    add_gather(gathered);
+    cost_.parts[StepPart::launch] += practice_.host_step.value.count();
+    return cost_;
+  }
+
+ private:
+  LayerCost layer_cost(const TensorOps& ops, const Recomputation& recompute,
+                       const AttentionCost* attention) {
+    LayerCost cost{.forward = pass_of(forward_ops(ops, local_), costs_, attention),
+                   .weights = held_weights(ops, plan_.split())};
+    if (request_.kind == StepKind::train) {
+      cost.backward = pass_of(recomputed_ops(ops, local_, recompute), costs_, attention);
+      cost.backward.weight_gradients = 0;
+      cost.backward += pass_of(backward_ops(ops, local_), costs_, attention);
+    }
+    return cost;
+  }
+
+  /// The layers of a virtual stage, its ends among them.
+  std::vector<const LayerCost*> layers_of(const Stage& stage) const {
+    std::vector<const LayerCost*> layers;
+    if (stage.embeds) {
+      layers.push_back(&first_);
+    }
+    for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
+      layers.push_back(&kinds_[kind_of_layer(*request_.model, i)]);
+    }
+    if (stage.ends) {
+      layers.push_back(&last_);
+    }
+    return layers;
+  }
+
+  void chunks() {
+    for (const Stage& stage : stages_) {
+      Pass forward;
+      Pass backward;
+      std::vector<LayerWork> work;
+      for (const LayerCost* layer : layers_of(stage)) {
+        forward += layer->forward;
+        backward += layer->backward;
+        work.push_back({.forward = layer->forward.total(),
+                        .backward = layer->backward.total(),
+                        .weights = weight_times(layer->weights)});
+      }
+      const double host = practice_.host_micro_batch.value.count();
+      forward.parts[StepPart::launch] += host / 2;
+      backward.parts[StepPart::launch] += host / 2;
+      if (sharded_layers()) {
+        const Sharded sharded = gather_and_reduce(work);
+        forward.parts[StepPart::dp] += sharded.forward_exposed;
+        backward.parts[StepPart::dp] += sharded.backward_exposed;
+        backward.parts[StepPart::gemm] += practice_.slowdown.value * sharded.hidden;
+        backward.hidden += sharded.hidden;
+      }
+      forward_.push_back(std::move(forward));
+      backward_.push_back(std::move(backward));
+    }
+  }
+
+  /// FSDP: weights come and go layer by layer in every micro-batch.
+  [[nodiscard]] bool sharded_layers() const {
+    return plan_.zero == 3 && plan_.pipeline == 1 && plan_.shards() > 1;
+  }
+
+  WeightTimes weight_times(const HeldWeights& held) {
+    return {.gather = gather(held), .reduce = reduce(held, plan_.zero >= 1)};
+  }
+  double gather(const HeldWeights& held) {
+    const double bytes = practice_.state_parameter.value;
+    return links_
+               .collective(StepAxis::weights, CommKind::all_gather,
+                           Bytes(static_cast<std::int64_t>(real(held.dense) * bytes)))
+               .count() +
+           links_
+               .collective(StepAxis::expert_weights, CommKind::all_gather,
+                           Bytes(static_cast<std::int64_t>(real(held.experts) * bytes)))
+               .count();
+  }
+  double reduce(const HeldWeights& held, bool scatter) {
+    const double bytes = practice_.gradient_bytes.value;
+    const CommKind kind = scatter ? CommKind::reduce_scatter : CommKind::all_reduce;
+    const Bytes dense(static_cast<std::int64_t>(real(held.dense) * bytes));
+    const Bytes experts(static_cast<std::int64_t>(real(held.experts) * bytes));
+    return links_.collective(StepAxis::weights, kind, dense).count() +
+           links_.collective(StepAxis::expert_weights, kind, experts).count() +
+           links_
+               .collective(StepAxis::replicas, CommKind::all_reduce,
+                           Bytes(dense.value() / plan_.shards()))
+               .count();
+  }
+
+  PipelineTimes times() const {
+    PipelineTimes times{.message = links_.message(message_bytes()).count(),
+                        .overlap = plan_.virtual_stages > 1 && practice_.messages_hidden.value > 0};
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      const double backward = backward_[s].total();
+      const double weights = std::min(backward, backward_[s].weight_gradients);
+      times.stages.push_back({.forward = forward_[s].total(),
+                              .input_gradient = backward - weights,
+                              .weight_gradient = weights});
+    }
+    return times;
+  }
+
+  /// Hidden states of a micro-batch between two stages, on one tensor rank.
+  [[nodiscard]] Bytes message_bytes() const {
+    const std::int64_t cut = plan_.tensor_sequence ? plan_.tensor : 1;
+    return Bytes(local_.rows() / cut * request_.model->hidden * size_of(request_.dtype));
+  }
+
+  StepCost prefill() {
+    Pass all;
+    for (const Pass& pass : forward_) {
+      all += pass;
+    }
+    cost_.parts = all.parts;
+    cost_.hidden = all.hidden;
+    cost_.sent = all.sent;
+    cost_.parts[StepPart::pp] +=
+        real(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) *
+        links_.message(message_bytes()).count();
+    return cost_;
+  }
+
+  /// The rank's gradients; keeps the rank that ends last.
+  void finish(int rank, const PipelineRank& walked) {
+    std::vector<Reduction> reductions;
+    double all = 0;
+    if (!sharded_layers()) {
+      for (const StageInterval& interval : walked.ops) {
+        add_reductions(rank, interval, reductions, all);
+      }
+    }
+    const double behind = practice_.gradients_hidden.value;
+    const double left = left_over(reductions, walked.end());
+    const double exposed = behind * left + (1 - behind) * all;
+    const double beside = std::max(0.0, all - exposed);
+    const double slowed = practice_.slowdown.value * beside;
+    const double end = walked.end() + exposed + slowed;
+    if (rank > 0 && end <= ends_) {
+      return;
+    }
+    ends_ = end;
+    cost_ = {.slowest = rank};
+    Pass work;
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      const auto s = static_cast<std::size_t>(c * plan_.pipeline + rank);
+      work += real(plan_.micro_batches) * forward_[s];
+      work += real(plan_.micro_batches) * backward_[s];
+    }
+    cost_.parts = work.parts;
+    cost_.hidden = work.hidden + beside;
+    cost_.sent = work.sent;
+    cost_.parts[StepPart::dp] += exposed;
+    cost_.parts[StepPart::gemm] += slowed;
+    cost_.parts[StepPart::pp] += walked.sending;
+    cost_.parts[StepPart::bubble] += std::max(0.0, walked.end() - walked.busy - walked.sending);
+  }
+
+  /// Gradients leave when the backward of their layer in the last micro-batch ends (stage 2: in every
+  /// one).
+  void add_reductions(int rank, const StageInterval& interval, std::vector<Reduction>& reductions,
+                      double& all) {
+    const StageOp& op = interval.op;
+    const bool gives = op.work == StageWork::backward || op.work == StageWork::weight_gradient;
+    const bool last = op.micro_batch + 1 == plan_.micro_batches;
+    if (!gives || !(last || plan_.zero == 2)) {
+      return;
+    }
+    const Stage& stage = stages_[static_cast<std::size_t>(op.chunk * plan_.pipeline + rank)];
+    const std::vector<const LayerCost*> layers = layers_of(stage);
+    double total = 0;
+    for (const LayerCost* layer : layers) {
+      total += layer->backward.total();
+    }
+    double at = interval.begin;
+    for (std::size_t i = layers.size(); i-- > 0;) {
+      at += total > 0 ? layers[i]->backward.total() / total * (interval.end - interval.begin) : 0;
+      const double seconds = reduce(layers[i]->weights, plan_.zero >= 1);
+      reductions.push_back({.ready = at, .seconds = seconds});
+      all += seconds;
+    }
+  }
+
+  [[nodiscard]] HeldWeights held_by(int rank) const {
+    HeldWeights held;
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      for (const LayerCost* layer :
+           layers_of(stages_[static_cast<std::size_t>(c * plan_.pipeline + rank)])) {
+        held.dense += layer->weights.dense;
+        held.experts += layer->weights.experts;
+      }
+    }
+    return held;
+  }
+
+  /// All ranks wait for the norm of all gradients, then for the one with most weights. Seconds in
+  /// which that one's parameters are gathered.
+  double add_optimizer() {
+    double longest = 0;
+    double gathered = 0;
+    for (int r = 0; r < plan_.pipeline; ++r) {
+      const HeldWeights held = held_by(r);
+      const std::int64_t cut = plan_.zero >= 1 ? plan_.shards() : 1;
+      const std::int64_t expert_cut = plan_.zero >= 1 ? links_.size(StepAxis::expert_weights) : 1;
+      const std::int64_t updated = (held.dense + cut - 1) / cut +
+                                   (held.experts + expert_cut - 1) / expert_cut;
+      const std::int64_t gradients = plan_.zero >= 2 ? updated : held.all();
+      longest = std::max(longest, optimizer_time(updated, gradients));
+      const bool once = plan_.zero == 1 || plan_.zero == 2 || (plan_.zero == 3 && !sharded_layers());
+      gathered = std::max(gathered, once ? gather(held) : 0);
+    }
+    cost_.parts[StepPart::optimizer] += longest;
+    return gathered;
+  }
+
+  /// fp32 gradient norm: reads 4 B a weight. Adam: reads gradient, master, m, v (16 B), writes
+  /// master, m, v (12 B) and the 16 bit weight (2 B). Zeroing: writes 4 B a gradient held.
+  [[nodiscard]] double optimizer_time(std::int64_t updated, std::int64_t gradients) const {
+    constexpr std::int64_t norm = 4;
+    constexpr std::int64_t adam = 16 + 12 + 2;
+    constexpr std::int64_t zeroing = 4;
+    const Bytes touched(updated * (norm + adam) + gradients * zeroing);
+    return (request_.kernels->memory_bound(touched).count() * practice_.optimizer.value +
+            3 * request_.kernels->launch().count()) *
+           costs_.crowd;
+  }
+
+  /// Behind the forward of the next step's first micro-batch, as far as the stack does that.
+  void add_gather(double seconds) {
+    double first = 0;
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      first += forward_[static_cast<std::size_t>(c * plan_.pipeline)].total();
+    }
+    const double hidden = practice_.parameters_hidden.value * std::min(seconds, first);
+    cost_.parts[StepPart::dp] += seconds - hidden;
+    cost_.parts[StepPart::gemm] += practice_.slowdown.value * hidden;
+    cost_.hidden += hidden;
+  }
+
+  const StepRequest& request_;
+  const StepPlan& plan_;
+  const StepPractice& practice_;
+  StepLinks links_;
+  PassCosts costs_;
+  LocalTokens local_;
+  std::vector<Stage> stages_;
+  std::vector<LayerCost> kinds_;
+  LayerCost first_, last_;
+  std::vector<Pass> forward_, backward_;  // by virtual stage, of a micro-batch
+  double ends_ = 0;
+  StepCost cost_;
+};
+
+}  // namespace
+
+LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan) {
+  return {.tokens = request.seq / plan.sequence(),
+          .batch = plan.micro_batch,
+          .dtype = request.dtype,
+          .split = plan.split()};
+}
+
+StepCost step_cost(const StepRequest& request, const StepPlan& plan, AttentionCosts attention) {
+  return StepClock(request, plan, attention).run();
+}
+
+}  // namespace spp

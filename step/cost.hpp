@@ -1,0 +1,54 @@
+// A whole step, predicted: time by part, and memory by stage.
+//
+// Blocks in blocks. A layer's pass is its kernels and transfers one after the other (passes.hpp), with
+// its attention as simulated; a chunk is its layers with their weights moved beside them (weights.hpp); a
+// pipeline is its chunks and micro-batches in the order of its ranks (parallel/pipeline), walked op by
+// op. Behind the slowest rank come its gradients, the optimizer, and the parameters that it updated.
+#pragma once
+
+#include "sim/cluster.hpp"
+#include "step/memory.hpp"
+#include "step/passes.hpp"
+#include "step/plan.hpp"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace spp {
+
+struct StepRequest {
+  const Model* model = nullptr;
+  const sim::Cluster* cluster = nullptr;
+  const KernelCost* kernels = nullptr;
+  const StepPractice* practice = nullptr;
+  std::int64_t seq = 0;  // tokens of a sequence, padded for the plan
+  DType dtype = DType::bf16;
+  StepKind kind = StepKind::train;
+};
+
+/// One attention call by kind of layer, as layer_runs() numbers them.
+using AttentionCosts = std::span<const AttentionCost>;
+
+struct StepCost {
+  StepSeconds parts;
+  double hidden = 0;
+  std::array<Bytes, comm_kinds> sent{};  // by a rank of the slowest stage
+  int slowest = 0;                       // its stage
+  [[nodiscard]] double total() const { return parts.total(); }
+};
+
+/// What a tensor-parallel group holds of each sequence.
+LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan);
+
+/// The plan is legal (why_not). InputError if the machine cannot run it.
+StepCost step_cost(const StepRequest& request, const StepPlan& plan, AttentionCosts attention);
+
+/// Of each stage's fullest rank.
+std::vector<MemoryBytes> step_memory(const StepRequest& request, const StepPlan& plan,
+                                     AttentionCosts attention);
+/// The largest of them.
+MemoryBytes fullest(std::span<const MemoryBytes> stages);
+
+}  // namespace spp

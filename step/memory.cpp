@@ -1,0 +1,215 @@
+#include "step/memory.hpp"
+
+#include "base/error.hpp"
+#include "parallel/pipeline/walk.hpp"
+#include "step/cost.hpp"
+#include "transformer/activations.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+/// Sizes of absurd requests would overflow; 10^18 bytes fit nowhere, and eight of them add up.
+Bytes capped(double bytes) {
+  constexpr double most = 1e18;
+  return Bytes(static_cast<std::int64_t>(std::min(most, bytes)));
+}
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+struct LayerMemory {
+  double kept = 0, working = 0, forward = 0, cached = 0;
+  HeldWeights weights;
+};
+
+class StepMemory {
+ public:
+  StepMemory(const StepRequest& request, const StepPlan& plan, AttentionCosts attention)
+      : request_(request),
+        plan_(plan),
+        practice_(*request.practice),
+        local_(local_tokens(request, plan)),
+        stages_(stages_of(*request.model, plan)) {
+    const std::vector<LayerRun> runs = layer_runs(*request.model);
+    for (const LayerRun& run : runs) {
+      kinds_.push_back(of(run.ops, plan.recompute));
+    }
+    first_ = of(first_of(*request.model), {});
+    last_ = of(last_of(*request.model, request.kind), {});
+    for (const AttentionCost& cost : attention) {
+      buffers_ = std::max(buffers_, cost.buffers);
+    }
+  }
+
+  std::vector<MemoryBytes> run() const {
+    std::vector<MemoryBytes> stages;
+    for (int r = 0; r < plan_.pipeline; ++r) {
+      stages.push_back(of_rank(r));
+    }
+    return stages;
+  }
+
+ private:
+  [[nodiscard]] LayerMemory of(const TensorOps& ops, const Recomputation& recompute) const {
+    return {.kept = kept_bytes(ops, local_, recompute).as_double(),
+            .working = working_bytes(ops, local_, recompute).as_double(),
+            .forward = forward_bytes(ops, local_).as_double(),
+            .cached = cached_bytes(ops, local_).as_double(),
+            .weights = held_weights(ops, plan_.split())};
+  }
+
+  /// What a chunk keeps of a micro-batch; adds its weights and its largest layers to `most`.
+  double kept_by(const Stage& stage, LayerMemory& most) const {
+    double kept = 0;
+    const auto add = [&](const LayerMemory& layer) {
+      kept += layer.kept;
+      most.working = std::max(most.working, layer.working);
+      most.forward = std::max(most.forward, layer.forward);
+      most.cached += layer.cached;
+      most.weights.dense += layer.weights.dense;
+      most.weights.experts += layer.weights.experts;
+    };
+    if (stage.embeds) {
+      add(first_);
+    }
+    for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
+      add(kinds_[kind_of_layer(*request_.model, i)]);
+    }
+    if (stage.ends) {
+      LayerMemory last = last_;
+      last.kept -= logits_kept();
+      add(last);
+    }
+    return kept;
+  }
+
+  /// fp32 probabilities, which `logits` counts.
+  [[nodiscard]] double logits_kept() const {
+    return request_.model->vocab > 0 ? 4.0 * real(local_.rows()) * vocabulary_part() : 0;
+  }
+  [[nodiscard]] double vocabulary_part() const {
+    return real((request_.model->vocab + plan_.tensor - 1) / plan_.tensor);
+  }
+
+  [[nodiscard]] MemoryBytes of_rank(int rank) const {
+    MemoryBytes bytes;
+    LayerMemory most;
+    std::vector<double> kept;
+    bool ends = false;
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      const Stage& stage = stages_[static_cast<std::size_t>(c * plan_.pipeline + rank)];
+      kept.push_back(kept_by(stage, most));
+      ends = ends || stage.ends;
+    }
+    add_states(most.weights, bytes);
+    bytes.attention_buffers = buffers_;
+    const double rows = real(request_.kind == StepKind::train ? local_.rows() : local_.batch);
+    if (ends) {
+      bytes.logits = capped(rows * vocabulary_part() * practice_.logit_bytes.value);
+    }
+    if (request_.kind == StepKind::train) {
+      double held = most_in_flight(rank, kept);
+      if (plan_.offload == Offload::activations) {
+        held = 2 * real(most_layers_kept());  // one in use, one on its way
+      }
+      bytes.activations = capped(held + most.working);
+    } else {
+      bytes.activations = capped(most.forward + most.cached);
+    }
+    bytes.communication += Bytes(communicators() * practice_.communicator.value.value());
+    const double slack = practice_.slack.value * bytes.total().as_double();
+    bytes.process = practice_.context.value + capped(slack);
+    return bytes;
+  }
+
+  [[nodiscard]] std::int64_t most_layers_kept() const {
+    double most = 0;
+    for (const LayerMemory& kind : kinds_) {
+      most = std::max(most, kind.kept);
+    }
+    return static_cast<std::int64_t>(most);
+  }
+
+  [[nodiscard]] double most_in_flight(int rank, const std::vector<double>& kept) const {
+    const PipelineShape shape{.stages = plan_.pipeline,
+                              .chunks = plan_.virtual_stages,
+                              .micro_batches = static_cast<int>(plan_.micro_batches)};
+    const Pipeline& order = pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
+    return most_held(order.order(shape, rank), kept);
+  }
+
+  void add_states(const HeldWeights& held, MemoryBytes& bytes) const {
+    const double shards = real(plan_.shards());
+    const double expert_shards = std::max(
+        1.0, real(plan_.stage_ranks()) / real(std::int64_t{plan_.expert} * plan_.expert_tensor));
+    const double whole = real(held.all());
+    const double part = real(held.dense) / shards + real(held.experts) / expert_shards;
+    const bool gathered = plan_.zero < 3 || plan_.pipeline > 1;  // whole all through the step
+    bytes.parameters = capped((gathered ? whole : part) * practice_.state_parameter.value);
+    double largest = real(std::max(first_.weights.all(), last_.weights.all()));
+    double layer = 0;
+    for (const LayerMemory& kind : kinds_) {
+      layer = std::max(layer, real(kind.weights.all()));
+    }
+    largest = std::max(largest, layer);
+    if (plan_.zero == 3 && shards > 1 && !gathered) {
+      // Gathered at once: a layer and, prefetched, the next one or a vocabulary table.
+      bytes.communication += capped((layer + largest) * practice_.state_parameter.value);
+    }
+    if (request_.kind != StepKind::train) {
+      return;
+    }
+    bytes.gradients = capped((plan_.zero >= 2 ? part : whole) * practice_.state_gradient.value);
+    bytes.optimizer = plan_.offload == Offload::optimizer
+                          ? Bytes(0)
+                          : capped((plan_.zero >= 1 ? part : whole) * practice_.state_optimizer.value);
+    if (plan_.zero >= 2 && shards > 1) {  // whole gradients of a layer until reduced
+      bytes.communication += capped(largest * practice_.gradient_bytes.value);
+    }
+  }
+
+  /// Groups that talk: each has its own buffers.
+  [[nodiscard]] std::int64_t communicators() const {
+    return std::int64_t{plan_.tensor > 1} + (plan_.sequence() > 1) + (plan_.replicas() > 1) +
+           (plan_.pipeline > 1) + (plan_.expert > 1);
+  }
+
+  const StepRequest& request_;
+  const StepPlan& plan_;
+  const StepPractice& practice_;
+  LocalTokens local_;
+  std::vector<Stage> stages_;
+  std::vector<LayerMemory> kinds_;
+  LayerMemory first_, last_;
+  Bytes buffers_{};
+};
+
+}  // namespace
+
+std::vector<MemoryBytes> step_memory(const StepRequest& request, const StepPlan& plan,
+                                     AttentionCosts attention) {
+  return StepMemory(request, plan, attention).run();
+}
+
+MemoryBytes fullest(std::span<const MemoryBytes> stages) {
+  ensure(!stages.empty(), "a step has stages");
+  return *std::ranges::max_element(stages, {}, [](const MemoryBytes& m) { return m.total(); });
+}
+
+std::int64_t longest_seq(const std::function<Bytes(std::int64_t seq)>& bytes_at,
+                         const SequenceLimits& limits) {
+  ensure(limits.unit >= 1, "a unit of tokens is at least one");
+  const auto fits = [&](std::int64_t units) {
+    return bytes_at(units * limits.unit) <= limits.usable;
+  };
+  std::int64_t good = 0;  // units that fit
+  std::int64_t bad = limits.limit / limits.unit + 1;
+  while (bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good * limits.unit;
+}
+
+}  // namespace spp

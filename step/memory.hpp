@@ -1,0 +1,43 @@
+// Memory of the fullest rank of each stage, by class of tensor.
+//
+// What lives through the whole step (weights, states, kept activations of the micro-batches in
+// flight) is what liveness says; of what comes and goes (a layer's working set, attention's buffers, logits)
+// each class counts at its own peak, which is up to a few per cent too much.
+#pragma once
+
+#include "machine/step_practice.hpp"
+#include "step/passes.hpp"
+#include "step/stages.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace spp {
+
+struct MemoryBytes {
+  Bytes parameters{};
+  Bytes gradients{};
+  Bytes optimizer{};
+  Bytes activations{};  // kept for the backward, and one layer's working set; prefill: KV cache
+  Bytes attention_buffers{};  // of the schedule, beyond the activations
+  Bytes communication{};      // gathered weights, gradients on their way, the library's own buffers
+  Bytes logits{};
+  Bytes process{};  // context, workspaces, what the allocator holds beside
+  [[nodiscard]] Bytes total() const {
+    return parameters + gradients + optimizer + activations + attention_buffers + communication +
+           logits + process;
+  }
+};
+
+/// The largest multiple of `unit`, at most `limit`, whose bytes fit into `usable`; 0 if not even
+/// one unit does. bytes_at must not decrease.
+struct SequenceLimits {
+  Bytes usable{};
+  std::int64_t unit = 1;                       // what the plan's layout divides
+  std::int64_t limit = std::int64_t{1} << 31;  // as parse_tokens
+};
+std::int64_t longest_seq(const std::function<Bytes(std::int64_t seq)>& bytes_at,
+                         const SequenceLimits& limits);
+
+}  // namespace spp

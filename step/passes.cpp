@@ -1,0 +1,211 @@
+#include "step/passes.hpp"
+
+#include "base/error.hpp"
+#include "schedule/op.hpp"  // Overloaded
+
+#include <algorithm>
+#include <cmath>
+
+namespace spp {
+namespace {
+
+/// GEMMs whose results are too delicate for 8 bits.
+bool stays_wide(std::string_view name) { return name == "logits" || name == "router"; }
+
+StepAxis axis_of(LayerAxis axis) {
+  switch (axis) {
+    case LayerAxis::tensor:
+      return StepAxis::tensor;
+    case LayerAxis::expert:
+      return StepAxis::expert;
+    case LayerAxis::expert_tensor:
+      return StepAxis::expert_tensor;
+  }
+  throw InternalError("no such LayerAxis");
+}
+
+class PassClock {
+ public:
+  PassClock(const PassCosts& costs, const AttentionCost* attention)
+      : costs_(costs), attention_(attention) {}
+
+  Pass run(std::span<const LayerOp> ops) {
+    times_.reserve(ops.size());
+    for (const LayerOp& op : ops) {
+      times_.push_back(std::visit([&](const auto& work) { return time_of(op, work); }, op.work));
+    }
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      std::visit([&](const auto& work) { add(ops, i, work); }, ops[i].work);
+    }
+    const double busy = pass_.parts.total();
+    pass_.parts[StepPart::launch] += std::max(0.0, host_ - busy);
+    return pass_;
+  }
+
+ private:
+  // ---- alone
+  double time_of(const LayerOp& op, const GemmShape& gemm) const {
+    return gemm_time(op, {.m = gemm.m, .n = gemm.n, .k = gemm.k});
+  }
+  double time_of(const LayerOp& op, const GroupedGemm& gemm) const {
+    return gemm_time(op, {.m = gemm.rows, .n = gemm.n, .k = gemm.k, .groups = gemm.groups});
+  }
+  double gemm_time(const LayerOp& op, GemmWork work) const {
+    work.format = stays_wide(op.name) ? GemmFormat::plain : costs_.format;
+    return costs_.kernels->gemm(work, costs_.dtype).count() * costs_.crowd;
+  }
+  double time_of(const LayerOp& /*op*/, const MemoryBound& kernel) const {
+    return (costs_.kernels->memory_bound(kernel.touched).count() *
+                costs_.practice->elementwise.value +
+            costs_.kernels->launch().count()) *
+           costs_.crowd;
+  }
+  double time_of(const LayerOp& /*op*/, const CrossAttention& cross) const {
+    return costs_.kernels
+               ->attention({.q = TokenSet(TokenRange{.begin = 0, .count = cross.queries}),
+                            .k = TokenSet(TokenRange{.begin = 0, .count = cross.keys}),
+                            .q_heads = cross.call.q_heads,
+                            .kv_heads = cross.call.kv_heads,
+                            .head_dim = cross.call.head_dim,
+                            .batch = cross.batch,
+                            .mask = {.kind = MaskKind::full},
+                            .dtype = costs_.dtype,
+                            .phase = cross.phase})
+               .count() *
+           costs_.crowd;
+  }
+  static double time_of(const LayerOp& /*op*/, const SelfAttention& /*call*/) { return 0; }
+  double time_of(const LayerOp& /*op*/, const LayerTransfer& transfer) const {
+    return costs_.links->collective(axis_of(transfer.axis), transfer.kind, transfer.bytes).count();
+  }
+
+  // ---- in the pass
+  void add(std::span<const LayerOp> ops, std::size_t i, const GemmShape& /*work*/) {
+    add_gemm(ops[i], times_[i]);
+  }
+  void add(std::span<const LayerOp> ops, std::size_t i, const GroupedGemm& /*work*/) {
+    add_gemm(ops[i], times_[i]);
+  }
+  void add_gemm(const LayerOp& op, double seconds) {
+    pass_.parts[StepPart::gemm] += seconds;
+    if (op.role == KernelRole::weight_gradient) {
+      pass_.weight_gradients += seconds;
+    }
+    launched();
+  }
+  void add(std::span<const LayerOp> /*ops*/, std::size_t i, const MemoryBound& /*work*/) {
+    pass_.parts[StepPart::elementwise] += times_[i];
+    launched();
+  }
+  void add(std::span<const LayerOp> /*ops*/, std::size_t i, const CrossAttention& /*work*/) {
+    pass_.parts[StepPart::attention] += times_[i];
+    launched();
+  }
+  void add(std::span<const LayerOp> /*ops*/, std::size_t /*i*/, const SelfAttention& call) {
+    ensure(attention_ != nullptr, "a layer with attention needs its cost");
+    const AttentionCost::Pass& cost =
+        call.phase == Phase::forward ? attention_->forward : attention_->backward;
+    pass_.parts[StepPart::attention] += cost.kernels.count();
+    pass_.parts[StepPart::elementwise] += cost.small.count();
+    pass_.parts[StepPart::cp] += cost.exposed.count();
+    pass_.parts[StepPart::launch] += cost.launch.count();
+    pass_.hidden += cost.hidden.count();
+    launched();
+  }
+  void add(std::span<const LayerOp> ops, std::size_t i, const LayerTransfer& transfer) {
+    const StepAxis axis = axis_of(transfer.axis);
+    const bool tensor = axis == StepAxis::tensor;
+    const double behind = ops[i].beside ? costs_.practice->tensor_beside.value
+                          : tensor      ? costs_.practice->tensor_hidden.value
+                                        : costs_.practice->expert_hidden.value;
+    const double cover = tensor ? neighbour(ops, i, transfer.kind) : times_[i];
+    const double hidden = behind * std::min(times_[i], cover);
+    pass_.parts[tensor ? StepPart::tp : StepPart::ep] += times_[i] - hidden;
+    pass_.parts[StepPart::gemm] += costs_.practice->slowdown.value * hidden;
+    pass_.hidden += hidden;
+    pass_.sent.at(static_cast<std::size_t>(transfer.kind)) +=
+        costs_.links->sent(axis, transfer.kind, transfer.bytes);
+    host_ += costs_.practice->host_transfer.value.count();
+  }
+
+  /// The GEMM that a transfer can hide behind: the next one of what is gathered, the last one of
+  /// what is scattered; beside either, the next.
+  double neighbour(std::span<const LayerOp> ops, std::size_t i, CommKind kind) const {
+    const auto is_gemm = [&](std::size_t j) {
+      return std::holds_alternative<GemmShape>(ops[j].work) ||
+             std::holds_alternative<GroupedGemm>(ops[j].work);
+    };
+    if (kind == CommKind::all_gather || ops[i].beside) {
+      for (std::size_t j = i + 1; j < ops.size(); ++j) {
+        if (is_gemm(j)) {
+          return times_[j];
+        }
+      }
+      return 0;
+    }
+    for (std::size_t j = i; j-- > 0;) {
+      if (is_gemm(j)) {
+        return times_[j];
+      }
+    }
+    return 0;
+  }
+
+  void launched() { host_ += costs_.practice->host_kernel.value.count(); }
+
+  const PassCosts& costs_;
+  const AttentionCost* attention_;
+  std::vector<double> times_;
+  double host_ = 0;
+  Pass pass_;
+};
+
+}  // namespace
+
+std::string_view to_string(StepPart part) {
+  constexpr std::array<std::string_view, step_parts> names{
+      "attention", "gemm", "elementwise", "optimizer", "launch", "cp", "tp", "ep", "dp", "pp",
+      "bubble"};
+  return names.at(static_cast<std::size_t>(part));
+}
+
+double StepSeconds::total() const {
+  double sum = 0;
+  for (const double part : of_) {
+    sum += part;
+  }
+  return sum;
+}
+
+StepSeconds& StepSeconds::operator+=(const StepSeconds& other) {
+  for (std::size_t i = 0; i < step_parts; ++i) {
+    of_[i] += other.of_[i];
+  }
+  return *this;
+}
+
+Pass& Pass::operator+=(const Pass& other) {
+  parts += other.parts;
+  weight_gradients += other.weight_gradients;
+  hidden += other.hidden;
+  for (std::size_t i = 0; i < comm_kinds; ++i) {
+    sent[i] += other.sent[i];
+  }
+  return *this;
+}
+
+Pass operator*(double times, Pass pass) {
+  pass.parts = times * pass.parts;
+  pass.weight_gradients *= times;
+  pass.hidden *= times;
+  for (Bytes& bytes : pass.sent) {
+    bytes = Bytes(std::llround(bytes.as_double() * times));
+  }
+  return pass;
+}
+
+Pass pass_of(std::span<const LayerOp> ops, const PassCosts& costs, const AttentionCost* attention) {
+  return PassClock(costs, attention).run(ops);
+}
+
+}  // namespace spp

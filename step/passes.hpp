@@ -1,0 +1,85 @@
+// Time of one pass through a list of layer ops on one rank: kernels and transfers one after the
+// other, less what the stack hides behind kernels, and at least what the host takes to issue them.
+#pragma once
+
+#include "machine/kernel_cost.hpp"
+#include "machine/step_practice.hpp"
+#include "step/links.hpp"
+#include "transformer/layer_kernels.hpp"
+
+#include <array>
+#include <span>
+#include <string_view>
+
+namespace spp {
+
+/// Parts of a step: kernels; what the host makes them wait for; *exposed* transfers by the axis that
+/// was waited for; waiting for other stages.
+enum class StepPart : std::uint8_t {
+  attention,
+  gemm,
+  elementwise,
+  optimizer,
+  launch,
+  cp,
+  tp,
+  ep,
+  dp,
+  pp,
+  bubble
+};
+constexpr std::size_t step_parts = 11;
+std::string_view to_string(StepPart);
+
+/// Seconds by part.
+class StepSeconds {
+ public:
+  double& operator[](StepPart part) { return of_[static_cast<std::size_t>(part)]; }
+  double operator[](StepPart part) const { return of_[static_cast<std::size_t>(part)]; }
+  [[nodiscard]] double total() const;
+  StepSeconds& operator+=(const StepSeconds& other);
+  friend StepSeconds operator*(double times, StepSeconds s) {
+    for (double& part : s.of_) {
+      part *= times;
+    }
+    return s;
+  }
+
+ private:
+  std::array<double, step_parts> of_{};
+};
+
+/// One attention call of a layer on this rank, its transfers included: what its schedule takes in
+/// simulation.
+struct AttentionCost {
+  struct Pass {
+    Seconds kernels{}, small{}, exposed{}, launch{}, hidden{};
+  };
+  Pass forward, backward;
+  Bytes buffers{};  // beyond Q, K, V, the output and its gradients
+};
+
+struct Pass {
+  StepSeconds parts;
+  double weight_gradients = 0;  // of it: what a cut backward can put off
+  double hidden = 0;            // transfers behind kernels
+  std::array<Bytes, comm_kinds> sent{};
+  [[nodiscard]] double total() const { return parts.total(); }
+  Pass& operator+=(const Pass& other);
+  friend Pass operator*(double times, Pass pass);
+};
+
+/// What passes have in common.
+struct PassCosts {
+  const KernelCost* kernels = nullptr;
+  const StepPractice* practice = nullptr;
+  StepLinks* links = nullptr;
+  DType dtype = DType::bf16;
+  GemmFormat format = GemmFormat::plain;  // of all GEMMs but routers' and the loss head's
+  double crowd = 1;                       // kernels that all ranks run at once take longer by this
+};
+
+/// `attention` of the layer, for the places where it runs; nullptr: there are none.
+Pass pass_of(std::span<const LayerOp> ops, const PassCosts& costs, const AttentionCost* attention);
+
+}  // namespace spp

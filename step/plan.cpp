@@ -1,0 +1,120 @@
+#include "step/plan.hpp"
+
+#include "base/error.hpp"
+#include "base/named.hpp"
+#include "parallel/pipeline/pipeline.hpp"
+
+#include <array>
+#include <cstdlib>
+
+namespace spp {
+namespace {
+
+constexpr std::array offload_names{Named{Offload::none, "none"},
+                                   Named{Offload::activations, "activations"},
+                                   Named{Offload::optimizer, "optimizer"}};
+
+/// The divisor of n nearest to what was asked.
+std::int64_t nearest_divisor(std::int64_t n, std::int64_t asked) {
+  std::int64_t best = 1;
+  for (std::int64_t d = 1; d <= n && d <= 2 * asked; ++d) {
+    if (n % d == 0 && std::abs(d - asked) < std::abs(best - asked)) {
+      best = d;
+    }
+  }
+  return best;
+}
+
+StepRule tensor_rule(const Model& model, const StepPlan& plan, std::int64_t seq) {
+  const int t = plan.tensor;
+  if (model.q_heads % t != 0) {
+    return {"tensor", fmt::format("{} query heads do not split {} ways (nearest: {})", model.q_heads,
+                                  t, nearest_divisor(model.q_heads, t))};
+  }
+  if (model.kv_heads % t != 0 && t % model.kv_heads != 0) {
+    return {"tensor", fmt::format("{} KV heads neither split {} ways nor can each be copied to "
+                                  "equally many ranks",
+                                  model.kv_heads, t)};
+  }
+  if (model.ffn % t != 0) {
+    return {"tensor", fmt::format("an MLP {} wide does not split {} ways (nearest: {})", model.ffn,
+                                  t, nearest_divisor(model.ffn, t))};
+  }
+  if (t > 1 && plan.tensor_sequence && seq % (std::int64_t{t} * plan.sequence()) != 0) {
+    return {"tensor", fmt::format("{} tokens do not split over {} x {} ranks", seq, t,
+                                  plan.sequence())};
+  }
+  return {};
+}
+
+StepRule expert_rule(const Model& model, const StepPlan& plan) {
+  const int experts = model.experts.count;
+  if (plan.expert == 1 && plan.expert_tensor == 1) {
+    return {};
+  }
+  if (experts == 0) {
+    return {"expert", fmt::format("{} has no experts", model.name)};
+  }
+  if (experts % plan.expert != 0) {
+    return {"expert", fmt::format("{} experts do not split {} ways (nearest: {})", experts,
+                                  plan.expert, nearest_divisor(experts, plan.expert))};
+  }
+  if (plan.stage_ranks() % (plan.expert * plan.expert_tensor) != 0) {
+    return {"expert", fmt::format("{} x {} expert ranks do not divide a stage's {} ranks",
+                                  plan.expert, plan.expert_tensor, plan.stage_ranks())};
+  }
+  return {};
+}
+
+StepRule pipeline_rule(const Model& model, const StepPlan& plan) {
+  const std::int64_t stages = std::int64_t{plan.pipeline} * plan.virtual_stages;
+  if (stages > model.layers) {
+    return {"pipeline",
+            fmt::format("{} layers do not fill {} x {} stages", model.layers, plan.pipeline,
+                        plan.virtual_stages)};
+  }
+  if (plan.pipeline == 1) {
+    return plan.virtual_stages == 1
+               ? StepRule{}
+               : StepRule{"pipeline", "virtual stages need a pipeline of at least two stages"};
+  }
+  constexpr std::int64_t most = 1 << 20;
+  if (plan.micro_batches > most) {
+    return {"batch", fmt::format("{} micro-batches are more than {}", plan.micro_batches, most)};
+  }
+  const PipelineShape shape{.stages = plan.pipeline,
+                            .chunks = plan.virtual_stages,
+                            .micro_batches = static_cast<int>(plan.micro_batches)};
+  const Pipeline& pipeline = pipelines::by_name(plan.order, "--pipeline");
+  std::string reason = why_not(pipeline, shape);
+  return reason.empty() ? StepRule{} : StepRule{"pipeline", std::move(reason)};
+}
+
+}  // namespace
+
+std::string_view to_string(Offload offload) { return name_of(offload, offload_names); }
+Offload parse_offload(std::string_view text, std::string_view where) {
+  return value_of(text, offload_names, where);
+}
+
+StepRule why_not(const Model& model, const StepPlan& plan, std::int64_t seq) {
+  if (StepRule rule = tensor_rule(model, plan, seq); !rule.legal()) {
+    return rule;
+  }
+  if (StepRule rule = expert_rule(model, plan); !rule.legal()) {
+    return rule;
+  }
+  if (StepRule rule = pipeline_rule(model, plan); !rule.legal()) {
+    return rule;
+  }
+  if (plan.zero < 0 || plan.zero > 3) {
+    return {"zero", fmt::format("there is no ZeRO stage {}", plan.zero)};
+  }
+  if (plan.zero_group > 0 && plan.replicas() % plan.zero_group != 0) {
+    return {"zero", fmt::format("groups of {} do not divide the {} ranks that hold the same weights",
+                                plan.zero_group, plan.replicas())};
+  }
+  return {};
+}
+
+}  // namespace spp

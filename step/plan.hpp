@@ -1,0 +1,66 @@
+// The plan of a whole step: how a model's layers, its weights and its batch are split over all GPUs,
+// around the plan of attention.
+//
+// Ranks in order, innermost first: tensor, sequence (attention's own axes), data, pipeline, as
+// Megatron-Core places them (megatron/core/parallel_state.py, tp-cp-ep-dp-pp). Experts fold over
+// tensor x sequence x data of a stage: groups of `expert` ranks that are neighbours.
+#pragma once
+
+#include "machine/gemm_format.hpp"
+#include "parallel/attention/plan.hpp"
+#include "transformer/layer_kernels.hpp"
+#include "transformer/model.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace spp {
+
+/// What moves to the host's memory between forward and backward, or for the whole step.
+enum class Offload : std::uint8_t { none, activations, optimizer };
+std::string_view to_string(Offload);
+Offload parse_offload(std::string_view, std::string_view where);
+
+struct StepPlan {
+  SequencePlan attention;  // of one tensor rank's heads
+  int tensor = 1;
+  bool tensor_sequence = true;  // Megatron's sequence parallelism between the layers' GEMMs
+  int data = 1;
+  int expert = 1;
+  int expert_tensor = 1;
+  int pipeline = 1;
+  int virtual_stages = 1;
+  std::string order = "1f1b";     // of micro-batches; of one stage without meaning
+  std::int64_t micro_batch = 1;   // sequences
+  std::int64_t micro_batches = 1;  // of a step, one after the other
+  int zero = 0;                    // stage
+  int zero_group = 0;              // ranks that states are cut over; 0: all sequence x data
+  Recomputation recompute;
+  Offload offload = Offload::none;
+  GemmFormat format = GemmFormat::plain;
+
+  [[nodiscard]] int sequence() const { return attention.ranks(); }
+  /// Ranks that hold the same weights of a stage before ZeRO.
+  [[nodiscard]] int replicas() const { return sequence() * data; }
+  [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
+  [[nodiscard]] int stage_ranks() const { return tensor * sequence() * data; }
+  [[nodiscard]] int world() const { return stage_ranks() * pipeline; }
+  [[nodiscard]] std::int64_t global_batch() const { return data * micro_batch * micro_batches; }
+  [[nodiscard]] LayerSplit split() const {
+    return {.tensor = tensor,
+            .sequence_parallel = tensor_sequence,
+            .expert = expert,
+            .expert_tensor = expert_tensor};
+  }
+};
+
+/// Why the model cannot be split like that, with the nearest that can; "" if it can. The attention's
+/// own rules are its strategy's.
+struct StepRule {
+  std::string rule;  // "tensor", "pipeline", "expert", "zero", "batch"
+  std::string detail;
+  [[nodiscard]] bool legal() const { return rule.empty(); }
+};
+StepRule why_not(const Model& model, const StepPlan& plan, std::int64_t seq);
+
+}  // namespace spp

@@ -1,0 +1,28 @@
+// Which layers stand on which virtual stage of a pipeline, and what a rank holds of the weights.
+#pragma once
+
+#include "step/plan.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace spp {
+
+/// A virtual stage: layers from `first` on, with the embedding before the first and the loss head
+/// behind the last one.
+struct Stage {
+  std::int64_t first = 0, layers = 0;
+  bool embeds = false, ends = false;
+};
+
+/// By virtual stage. Layers that do not divide: the first stages have one more than the last ones, as
+/// the last has the head to work on.
+std::vector<Stage> stages_of(const Model& model, const StepPlan& plan);
+
+/// Weights on one rank: those that all `replicas()` hold, and those of experts, which fewer do.
+struct HeldWeights {
+  std::int64_t dense = 0, experts = 0;
+  [[nodiscard]] std::int64_t all() const { return dense + experts; }
+};
+
+}  // namespace spp

@@ -1,0 +1,148 @@
+#include "parallel/pipeline/walk.hpp"
+
+#include "base/error.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+
+using namespace spp;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+PipelineTimes equal(const PipelineShape& shape, StageTimes times) {
+  return {.stages = std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages()), times)};
+}
+
+double end_of(std::string_view name, const PipelineShape& shape, StageTimes times) {
+  return walk(pipelines::by_name(name, "test"), shape, equal(shape, times)).end();
+}
+
+std::string words(const Pipeline& pipeline, const PipelineShape& shape, int rank) {
+  std::string text;
+  for (const StageOp& op : pipeline.order(shape, rank)) {
+    text += (text.empty() ? "" : " ") + to_string(op, shape.chunks);
+  }
+  return text;
+}
+
+/// 1F1B with the first two ops of rank 0's second half exchanged.
+std::vector<StageOp> backward_too_early(const PipelineShape& shape, int rank) {
+  std::vector<StageOp> ops = pipelines::by_name("1f1b", "test").order(shape, rank);
+  if (rank == 0) {
+    const auto first = std::ranges::find(ops, StageWork::backward, &StageOp::work);
+    std::iter_swap(ops.begin(), first);
+  }
+  return ops;
+}
+
+std::vector<StageOp> twice(const PipelineShape& shape, int rank) {
+  std::vector<StageOp> ops = pipelines::by_name("1f1b", "test").order(shape, rank);
+  ops.push_back(ops.back());
+  return ops;
+}
+
+std::string always(const PipelineShape& /*shape*/) { return ""; }
+
+}  // namespace
+
+TEST_CASE("every pipeline runs every micro-batch once each way, and ends") {
+  for (const Pipeline* pipeline : pipelines::all()) {
+    for (int stages = 1; stages <= 6; ++stages) {
+      for (int chunks = 1; chunks <= 3; ++chunks) {
+        for (int micro_batches = 1; micro_batches <= 13; ++micro_batches) {
+          const PipelineShape shape{
+              .stages = stages, .chunks = chunks, .micro_batches = micro_batches};
+          if (!why_not(*pipeline, shape).empty()) {
+            continue;
+          }
+          INFO(pipeline->name << " p=" << stages << " v=" << chunks << " m=" << micro_batches);
+          CHECK(disproof(*pipeline, shape).empty());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a wrong order is refused with the op that waits") {
+  const PipelineShape shape{.stages = 2, .micro_batches = 3};
+  const Pipeline early{.name = "early", .why_not = always, .order = backward_too_early};
+  CHECK_THAT(disproof(early, shape), ContainsSubstring("rank 0 waits for ever at B0"));
+  const Pipeline doubled{.name = "twice", .why_not = always, .order = twice};
+  CHECK_THAT(disproof(doubled, shape),
+             ContainsSubstring("rank 0 runs the input gradient of micro-batch 2 in chunk 0 2 times"));
+}
+
+TEST_CASE("bubbles are those of the papers") {
+  constexpr double f = 2;
+  constexpr double i = 3;
+  constexpr double w = 1.5;
+  const StageTimes times{.forward = f, .input_gradient = i, .weight_gradient = w};
+  for (const int p : {2, 4, 7}) {
+    for (const int m : {8, 28}) {
+      const PipelineShape shape{.stages = p, .micro_batches = m};
+      const double work = m * (f + i + w);
+      CHECK_THAT(end_of("gpipe", shape, times), WithinRel(work + (p - 1) * (f + i + w)));
+      CHECK_THAT(end_of("1f1b", shape, times), WithinRel(work + (p - 1) * (f + i + w)));
+      CHECK_THAT(end_of("zero-bubble", shape, times), WithinRel(work + (p - 1) * (f + i - w)));
+    }
+  }
+  for (const int v : {2, 4}) {
+    const PipelineShape shape{.stages = 4, .chunks = v, .micro_batches = 16};
+    CHECK_THAT(end_of("interleaved", shape, times), WithinRel((v * 16 + 3) * (f + i + w)));
+  }
+}
+
+TEST_CASE("messages that do not overlap keep their senders busy") {
+  const PipelineShape shape{.stages = 2, .micro_batches = 4};
+  const Pipeline& order = pipelines::by_name("1f1b", "test");
+  PipelineTimes times = equal(shape, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
+  const double free = walk(order, shape, times).end();
+  times.message = 0.25;
+  times.overlap = true;
+  const double hidden = walk(order, shape, times).end();
+  times.overlap = false;
+  const double exposed = walk(order, shape, times).end();
+  CHECK(free < hidden);
+  CHECK(hidden < exposed);
+}
+
+TEST_CASE("1F1B reads as in the paper") {
+  const Pipeline& order = pipelines::by_name("1f1b", "test");
+  const PipelineShape shape{.stages = 4, .micro_batches = 5};
+  CHECK(words(order, shape, 3) == "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4");
+  CHECK(words(order, shape, 2) == "F0 F1 B0 F2 B1 F3 B2 F4 B3 B4");
+  const Pipeline& virtual_stages = pipelines::by_name("interleaved", "test");
+  const PipelineShape interleaved{.stages = 2, .chunks = 2, .micro_batches = 2};
+  CHECK(words(virtual_stages, interleaved, 1) == "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 B0.0 B1.0");
+}
+
+TEST_CASE("what is in flight follows from the order") {
+  const std::vector<double> one{1};
+  const PipelineShape shape{.stages = 4, .micro_batches = 8};
+  const auto most = [&](std::string_view name, int rank) {
+    return most_held(pipelines::by_name(name, "test").order(shape, rank), one);
+  };
+  CHECK(most("gpipe", 0) == 8);
+  CHECK(most("1f1b", 0) == 4);
+  CHECK(most("1f1b", 3) == 1);
+  CHECK(most("zero-bubble", 0) <= 4);
+  CHECK(most("zero-bubble", 3) <= 4);
+  // p (1 + (p-1)/(p v)) of the rank's layers (arXiv:2205.05198, section 4.2.3).
+  const PipelineShape interleaved{.stages = 4, .chunks = 2, .micro_batches = 8};
+  const std::vector<double> half{0.5, 0.5};
+  CHECK_THAT(most_held(pipelines::by_name("interleaved", "test").order(interleaved, 0), half),
+             WithinRel(4 * (1 + 3.0 / 8)));
+}
+
+TEST_CASE("pipelines that cannot be are refused with a reason") {
+  const Pipeline& interleaved = pipelines::by_name("interleaved", "test");
+  CHECK_THAT(why_not(interleaved, {.stages = 4, .chunks = 1, .micro_batches = 8}),
+             ContainsSubstring("two virtual stages"));
+  CHECK_THAT(why_not(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 3}),
+             ContainsSubstring("3 are not 4"));
+  CHECK_THAT(why_not(pipelines::by_name("1f1b", "test"), {.stages = 2, .chunks = 2}),
+             ContainsSubstring("1f1b gives a rank one stage"));
+  CHECK_THROWS_AS(pipelines::by_name("1f2b", "--pipeline"), InputError);
+}
