@@ -23,7 +23,7 @@ Json inherited(const JsonView& like, const std::function<Json(const JsonView&)>&
   if (base.contains("like")) {
     like.fail(fmt::format("'{}' is like another stack itself", like.string()));
   }
-  for (const std::string_view own : {"aliases", "framework", "strategies", "unexplained", "note"}) {
+  for (const std::string_view own : {"aliases", "known_by", "framework", "strategies", "unexplained", "note"}) {
     base.erase(std::string(own));
   }
   return base;
@@ -39,6 +39,11 @@ StackSpec read_whole_stack(const JsonView& document) {
   if (const auto list = document.find("aliases")) {
     for (const JsonView& alias : list->elements()) {
       stack.aliases.push_back(alias.string());
+    }
+  }
+  if (const auto list = document.find("known_by")) {
+    for (const JsonView& word : list->elements()) {
+      stack.known_by.push_back(word.string());
     }
   }
   if (const auto framework = document.find("framework")) {
@@ -122,7 +127,7 @@ StackSpec read_whole_stack(const JsonView& document) {
 StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name) {
   expect_format(document, "sp-plan/stack");
-  document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "framework",
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "known_by", "like", "framework",
                        "strategies", "attention", "gradient", "sections", "host", "traffic", "step",
                        "network_beside_kernels", "layouts", "unexplained", "note"});
   const auto like = document.find("like");

@@ -22,6 +22,8 @@ struct StackSpec {
   std::string name;
   std::vector<std::string> aliases;
   std::string title;
+  /// Words by which what others wrote about a measurement is recognised as this software's.
+  std::vector<std::string> known_by;
   /// The stack whose constants it has where it says nothing (the same code, or called by it);
   /// "": none.
   std::string like;
