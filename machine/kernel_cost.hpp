@@ -29,6 +29,7 @@
 
 #include "base/units.hpp"
 #include "machine/attention_table.hpp"
+#include "machine/gemm_format.hpp"
 #include "machine/machine.hpp"
 #include "schedule/measure.hpp"
 
@@ -59,6 +60,9 @@ class KernelCost {
   [[nodiscard]] Seconds memory_bound(Bytes touched) const;
   /// C[m,n] = A[m,k] B[k,n].
   [[nodiscard]] Seconds gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) const;
+  [[nodiscard]] Seconds gemm(const GemmWork& w, DType dtype) const {
+    return gemm(w.m, w.n, w.k, dtype) * (w.format == GemmFormat::plain ? 1.0 : 0.55);
+  }
   /// Any op that is not communication, on one rank of a schedule.
   [[nodiscard]] Seconds of(const Kernel& kernel, const Shapes& shapes) const;
   /// Host time to launch one kernel.

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "parallel/pipeline/walk.hpp"
+#include "step/stages.hpp"
 #include "step/weights.hpp"
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 
 namespace spp {
 namespace {
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 /// A layer of one kind, or an end of the model.
 struct LayerCost {
@@ -129,18 +128,18 @@ class StepClock {
     const double bytes = practice_.state_parameter.value;
     return links_
                .collective(StepAxis::weights, CommKind::all_gather,
-                           Bytes(static_cast<std::int64_t>(real(held.dense) * bytes)))
+                           Bytes(static_cast<std::int64_t>(real_of(held.dense) * bytes)))
                .count() +
            links_
                .collective(StepAxis::expert_weights, CommKind::all_gather,
-                           Bytes(static_cast<std::int64_t>(real(held.experts) * bytes)))
+                           Bytes(static_cast<std::int64_t>(real_of(held.experts) * bytes)))
                .count();
   }
   double reduce(const HeldWeights& held, bool scatter) {
     const double bytes = practice_.gradient_bytes.value;
     const CommKind kind = scatter ? CommKind::reduce_scatter : CommKind::all_reduce;
-    const Bytes dense(static_cast<std::int64_t>(real(held.dense) * bytes));
-    const Bytes experts(static_cast<std::int64_t>(real(held.experts) * bytes));
+    const Bytes dense(static_cast<std::int64_t>(real_of(held.dense) * bytes));
+    const Bytes experts(static_cast<std::int64_t>(real_of(held.experts) * bytes));
     return links_.collective(StepAxis::weights, kind, dense).count() +
            links_.collective(StepAxis::expert_weights, kind, experts).count() +
            links_
@@ -177,7 +176,7 @@ class StepClock {
     cost_.hidden = all.hidden;
     cost_.sent = all.sent;
     cost_.parts[StepPart::pp] +=
-        real(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) *
+        real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) *
         links_.message(message_bytes()).count();
     return cost_;
   }
@@ -205,8 +204,8 @@ class StepClock {
     Pass work;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       const auto s = static_cast<std::size_t>(c * plan_.pipeline + rank);
-      work += real(plan_.micro_batches) * forward_[s];
-      work += real(plan_.micro_batches) * backward_[s];
+      work += real_of(plan_.micro_batches) * forward_[s];
+      work += real_of(plan_.micro_batches) * backward_[s];
     }
     cost_.parts = work.parts;
     cost_.hidden = work.hidden + beside;

@@ -16,8 +16,6 @@ Bytes capped(double bytes) {
   return Bytes(static_cast<std::int64_t>(std::min(most, bytes)));
 }
 
-double real(std::int64_t n) { return static_cast<double>(n); }
-
 struct LayerMemory {
   double kept = 0, working = 0, forward = 0, cached = 0;
   HeldWeights weights;
@@ -86,10 +84,10 @@ class StepMemory {
 
   /// fp32 probabilities, which `logits` counts.
   [[nodiscard]] double logits_kept() const {
-    return request_.model->vocab > 0 ? 4.0 * real(local_.rows()) * vocabulary_part() : 0;
+    return request_.model->vocab > 0 ? 4.0 * real_of(local_.rows()) * vocabulary_part() : 0;
   }
   [[nodiscard]] double vocabulary_part() const {
-    return real((request_.model->vocab + plan_.tensor - 1) / plan_.tensor);
+    return real_of((request_.model->vocab + plan_.tensor - 1) / plan_.tensor);
   }
 
   [[nodiscard]] MemoryBytes of_rank(int rank) const {
@@ -104,14 +102,14 @@ class StepMemory {
     }
     add_states(most.weights, bytes);
     bytes.attention_buffers = buffers_;
-    const double rows = real(request_.kind == StepKind::train ? local_.rows() : local_.batch);
+    const double rows = real_of(request_.kind == StepKind::train ? local_.rows() : local_.batch);
     if (ends) {
       bytes.logits = capped(rows * vocabulary_part() * practice_.logit_bytes.value);
     }
     if (request_.kind == StepKind::train) {
       double held = most_in_flight(rank, kept);
       if (plan_.offload == Offload::activations) {
-        held = 2 * real(most_layers_kept());  // one in use, one on its way
+        held = 2 * real_of(most_layers_kept());  // one in use, one on its way
       }
       bytes.activations = capped(held + most.working);
     } else {
@@ -140,17 +138,17 @@ class StepMemory {
   }
 
   void add_states(const HeldWeights& held, MemoryBytes& bytes) const {
-    const double shards = real(plan_.shards());
+    const double shards = real_of(plan_.shards());
     const double expert_shards = std::max(
-        1.0, real(plan_.stage_ranks()) / real(std::int64_t{plan_.expert} * plan_.expert_tensor));
-    const double whole = real(held.all());
-    const double part = real(held.dense) / shards + real(held.experts) / expert_shards;
+        1.0, real_of(plan_.stage_ranks()) / real_of(std::int64_t{plan_.expert} * plan_.expert_tensor));
+    const double whole = real_of(held.all());
+    const double part = real_of(held.dense) / shards + real_of(held.experts) / expert_shards;
     const bool gathered = plan_.zero < 3 || plan_.pipeline > 1;  // whole all through the step
     bytes.parameters = capped((gathered ? whole : part) * practice_.state_parameter.value);
-    double largest = real(std::max(first_.weights.all(), last_.weights.all()));
+    double largest = real_of(std::max(first_.weights.all(), last_.weights.all()));
     double layer = 0;
     for (const LayerMemory& kind : kinds_) {
-      layer = std::max(layer, real(kind.weights.all()));
+      layer = std::max(layer, real_of(kind.weights.all()));
     }
     largest = std::max(largest, layer);
     if (plan_.zero == 3 && shards > 1 && !gathered) {

@@ -17,4 +17,8 @@ std::vector<Stage> stages_of(const Model& model, const StepPlan& plan) {
   return stages;
 }
 
+HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split) {
+  return {.dense = weights_of(ops, split)};
+}
+
 }  // namespace spp

@@ -8,6 +8,9 @@
 
 namespace spp {
 
+/// A count in arithmetic that leaves the integers.
+constexpr double real_of(std::int64_t n) { return static_cast<double>(n); }
+
 /// A virtual stage: layers from `first` on, with the embedding before the first and the loss head
 /// behind the last one.
 struct Stage {
@@ -24,5 +27,6 @@ struct HeldWeights {
   std::int64_t dense = 0, experts = 0;
   [[nodiscard]] std::int64_t all() const { return dense + experts; }
 };
+HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split);
 
 }  // namespace spp

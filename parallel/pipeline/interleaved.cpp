@@ -20,24 +20,22 @@ std::string legal(const PipelineShape& shape) {
   if (shape.stages < 2) {
     return "interleaving takes at least two stages";
   }
-  const int left = shape.micro_batches % shape.stages;
-  if (left != 0 && shape.micro_batches < shape.stages) {
-    return fmt::format("interleaving takes at least as many micro-batches as stages, {} are not {}",
-                       shape.micro_batches, shape.stages);
+  if (shape.micro_batches % shape.stages != 0) {
+    const int below = shape.micro_batches / shape.stages * shape.stages;
+    return fmt::format("interleaving takes a multiple of {} micro-batches, not {} (nearest: {})",
+                       shape.stages, shape.micro_batches, below > 0 ? below : shape.stages);
   }
   return "";
 }
 
-/// The i-th forward of a rank (i-th backward, with the chunks reversed). The last group may be
-/// shorter than p.
+/// The i-th forward of a rank (i-th backward, with the chunks reversed).
 StageOp nth(const PipelineShape& shape, StageWork work, int i) {
   const int p = shape.stages;
   const int group = i / (p * shape.chunks);
   const int in_group = i % (p * shape.chunks);
-  const int size = std::min(p, shape.micro_batches - group * p);
-  const int chunk = in_group / size;
+  const int chunk = in_group / p;
   return {.work = work,
-          .micro_batch = group * p + in_group % size,
+          .micro_batch = group * p + in_group % p,
           .chunk = work == StageWork::forward ? chunk : shape.chunks - 1 - chunk};
 }
 

@@ -140,8 +140,8 @@ TEST_CASE("pipelines that cannot be are refused with a reason") {
   const Pipeline& interleaved = pipelines::by_name("interleaved", "test");
   CHECK_THAT(why_not(interleaved, {.stages = 4, .chunks = 1, .micro_batches = 8}),
              ContainsSubstring("two virtual stages"));
-  CHECK_THAT(why_not(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 3}),
-             ContainsSubstring("3 are not 4"));
+  CHECK_THAT(why_not(interleaved, {.stages = 4, .chunks = 2, .micro_batches = 6}),
+             ContainsSubstring("a multiple of 4 micro-batches, not 6 (nearest: 4)"));
   CHECK_THAT(why_not(pipelines::by_name("1f1b", "test"), {.stages = 2, .chunks = 2}),
              ContainsSubstring("1f1b gives a rank one stage"));
   CHECK_THROWS_AS(pipelines::by_name("1f2b", "--pipeline"), InputError);
