@@ -1,5 +1,7 @@
 #include "planner/block_cost.hpp"
 
+#include "base/error.hpp"
+
 namespace spp {
 namespace {
 
@@ -10,7 +12,16 @@ struct KernelTime {
   Seconds operator()(const GemmShape& gemm) const {
     return cost->gemm(gemm.m, gemm.n, gemm.k, dtype);
   }
+  /// Groups of equal size.
+  Seconds operator()(const GroupedGemm& gemm) const {
+    const std::int64_t rows = (gemm.rows + gemm.groups - 1) / gemm.groups;
+    return static_cast<double>(gemm.groups) * cost->gemm(rows, gemm.n, gemm.k, dtype);
+  }
   Seconds operator()(const MemoryBound& kernel) const { return cost->memory_bound(kernel.touched); }
+  Seconds operator()(const SelfAttention& /*call*/) const { return Seconds(0); }
+  Seconds operator()(const LayerTransfer& /*transfer*/) const {
+    throw InternalError("a layer that is shared by ranks");
+  }
   Seconds operator()(const CrossAttention& cross) const {
     return cost->attention({.q = TokenSet(TokenRange{.begin = 0, .count = cross.queries}),
                             .k = TokenSet(TokenRange{.begin = 0, .count = cross.keys}),
@@ -26,28 +37,31 @@ struct KernelTime {
 
 }  // namespace
 
-Seconds time_of(std::span<const LayerKernel> kernels, const KernelCost& cost, DType dtype) {
+Seconds time_of(std::span<const LayerOp> ops, const KernelCost& cost, DType dtype) {
   const KernelTime time{.cost = &cost, .dtype = dtype};
   Seconds total{};
-  for (const LayerKernel& kernel : kernels) {
-    total += cost.launch();
-    total += std::visit(time, kernel.work);
+  for (const LayerOp& op : ops) {
+    if (!std::holds_alternative<SelfAttention>(op.work)) {
+      total += cost.launch();
+      total += std::visit(time, op.work);
+    }
   }
   return total;
 }
 
 BlockCost block_cost(const TensorOps& ops, const BlockRequest& request, const KernelCost& cost) {
   const LocalTokens& local = request.local;
-  const std::vector<LayerKernel> forward = forward_kernels(ops, local);
+  const std::vector<LayerOp> forward = forward_ops(ops, local);
   BlockCost result{.forward = time_of(forward, cost, local.dtype),
                    .forward_flops = flops_of(forward)};
   if (request.step == StepKind::prefill) {
     return result;
   }
-  const std::vector<LayerKernel> backward = backward_kernels(ops, local);
+  const std::vector<LayerOp> backward = backward_ops(ops, local);
   result.backward = time_of(backward, cost, local.dtype);
   result.backward_flops = flops_of(backward);
-  result.recompute = time_of(recomputed_kernels(ops, local, request.recompute), cost, local.dtype);
+  result.recompute =
+      time_of(recomputed_ops(ops, local, {.kind = request.recompute}), cost, local.dtype);
   return result;
 }
 

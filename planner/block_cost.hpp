@@ -1,6 +1,7 @@
 // Time of the kernels around attention on one rank: a list of tensor operations (transformer/),
-// kernel after kernel, each with one launch; nothing overlaps with anything. Transfers of sharded
-// weights are planner/zero.hpp, attention is the schedule's.
+// kernel after kernel, each with one launch; nothing overlaps with anything. Layers are whole on a
+// rank: transfers between ranks that share one are refused. Transfers of sharded weights are
+// planner/zero.hpp, attention is the schedule's.
 #pragma once
 
 #include "base/units.hpp"
@@ -12,7 +13,7 @@
 
 namespace spp {
 
-Seconds time_of(std::span<const LayerKernel> kernels, const KernelCost& cost, DType dtype);
+Seconds time_of(std::span<const LayerOp> ops, const KernelCost& cost, DType dtype);
 
 struct BlockCost {
   Seconds forward{}, backward{}, recompute{};   // recompute is part of neither

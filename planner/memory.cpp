@@ -17,25 +17,44 @@ double real(std::int64_t n) { return static_cast<double>(n); }
 
 std::int64_t shard(std::int64_t weights, int ranks) { return (weights + ranks - 1) / ranks; }
 
+/// From bytes of one sequence of so many tokens: without any, what is left is the text's.
+template <class BytesOf>
+RowBytes by_row(const TensorOps& ops, DType dtype, const BytesOf& bytes) {
+  const auto at = [&](std::int64_t tokens) {
+    return bytes(LocalTokens{.tokens = tokens, .dtype = dtype}).value();
+  };
+  const std::int64_t text = at(0);
+  return {.tokens = at(1) - text, .text = ops.text_tokens > 0 ? text / ops.text_tokens : 0};
+}
+
 }  // namespace
 
 ModelMemory memory_model(const Model& model, DType dtype) {
   const TensorOps layer = layer_of(model);
-  ModelMemory m{.dtype = dtype,
-                .layers = model.layers,
-                .weights = model.parameters(),
-                .layer_weights = weights_of(layer),
-                .table_weights = model.table_parameters(),
-                .vocab = model.vocab,
-                .text_tokens = model.cross_tokens,
-                .ends = kept_bytes(ends_of(model, StepKind::train), dtype, Recompute::none),
-                .forward = forward_bytes(layer, dtype),
-                .cached = model.kind == ModelKind::llm ? cached_bytes(layer, dtype) : 0};
+  const TensorOps ends = ends_of(model, StepKind::train);
+  ModelMemory m{
+      .dtype = dtype,
+      .layers = model.layers,
+      .weights = model.parameters(),
+      .layer_weights = weights_of(layer),
+      .table_weights = model.table_parameters(),
+      .vocab = model.vocab,
+      .text_tokens = model.cross_tokens,
+      .ends = by_row(ends, dtype,
+                     [&](const LocalTokens& local) { return kept_bytes(ends, local, {}); }),
+      .forward = by_row(layer, dtype,
+                        [&](const LocalTokens& local) { return forward_bytes(layer, local); })};
+  if (model.kind == ModelKind::llm) {
+    m.cached = cached_bytes(layer, {.tokens = 1, .dtype = dtype}).value();
+  }
   m.ends.tokens -= 4 * model.vocab;  // probabilities: in MemoryBytes::logits
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     const auto i = static_cast<std::size_t>(recompute);
-    m.kept.at(i) = kept_bytes(layer, dtype, recompute);
-    m.working.at(i) = working_bytes(layer, dtype, recompute);
+    const Recomputation how{.kind = recompute};
+    m.kept.at(i) = by_row(layer, dtype,
+                          [&](const LocalTokens& local) { return kept_bytes(layer, local, how); });
+    m.working.at(i) = by_row(
+        layer, dtype, [&](const LocalTokens& local) { return working_bytes(layer, local, how); });
   }
   return m;
 }

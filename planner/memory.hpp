@@ -37,6 +37,11 @@ struct MemoryBytes {
   }
 };
 
+/// Bytes of tensors for each local token, and for each token of the text.
+struct RowBytes {
+  std::int64_t tokens = 0, text = 0;
+};
+
 /// What memory_of() needs of a model, worked out once for all its questions.
 struct ModelMemory {
   DType dtype = DType::bf16;

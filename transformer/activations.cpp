@@ -1,67 +1,150 @@
 #include "transformer/activations.hpp"
 
+#include "transformer/layer_kernels.hpp"
+
 #include <algorithm>
 #include <vector>
 
 namespace spp {
 namespace {
 
-void add(RowBytes& sum, Rows rows, std::int64_t bytes) {
-  if (rows == Rows::tokens) {
-    sum.tokens += bytes;
-  } else if (rows == Rows::text) {
-    sum.text += bytes;
-  }
-}
+/// Bytes of tensors with a row a token, and of those with a row a token of the text: their maxima
+/// are taken apart.
+struct RowBytes {
+  Bytes tokens{}, text{};
+};
 
-std::int64_t width_bytes(const LayerTensor& tensor, DType dtype) {
-  return tensor.width * (tensor.fp32 ? 4 : size_of(dtype));
+void add(RowBytes& sum, Rows rows, Bytes bytes) {
+  if (rows == Rows::text) {
+    sum.text += bytes;
+  } else if (rows != Rows::last) {
+    sum.tokens += bytes;
+  }
 }
 
 /// How many tensors are alive: adds and takes away, and remembers the most.
 class Alive {
  public:
-  Alive(const TensorOps& ops, DType dtype) : ops_(&ops), dtype_(dtype) {}
+  explicit Alive(const LocalShapes& shapes) : shapes_(&shapes) {}
   void add(LayerTensorId id) { count(id, 1); }
   void drop(LayerTensorId id) { count(id, -1); }
+  /// For the moment, besides.
+  void brief(Bytes bytes) { most_.tokens = std::max(most_.tokens, now_.tokens + bytes); }
   [[nodiscard]] const RowBytes& most() const { return most_; }
 
  private:
-  void count(LayerTensorId id, int sign) {
-    const LayerTensor& tensor = ops_->at(id);
+  void count(LayerTensorId id, std::int64_t sign) {
+    const LayerTensor& tensor = shapes_->ops().at(id);
     if (!tensor.outside) {
-      spp::add(now_, tensor.rows, sign * width_bytes(tensor, dtype_));
+      spp::add(now_, tensor.rows, sign * shapes_->bytes(id));
       most_ = {.tokens = std::max(most_.tokens, now_.tokens),
                .text = std::max(most_.text, now_.text)};
     }
   }
 
-  const TensorOps* ops_;
-  DType dtype_;
+  const LocalShapes* shapes_;
   RowBytes now_, most_;
 };
 
-/// Which tensors are kept, and which of them a cheap operation wrote.
-struct Kept {
-  std::vector<bool> kept, cheap, written;
-};
-
-Kept kept_tensors(const TensorOps& ops) {
-  const std::vector<bool> none(ops.tensors.size(), false);
-  Kept k{.kept = none, .cheap = none, .written = none};
-  for (const TensorOp& op : ops.ops) {
-    for (const LayerTensorId id : op.keeps) {
-      k.kept[id.index()] = true;
-    }
-    for (const LayerTensorId id : op.writes) {
-      k.written[id.index()] = true;
-      k.cheap[id.index()] = op.cheap;
+/// By tensor: kept for the backward by some operation, or behind the list.
+std::vector<bool> kept_by(const TensorOps& ops, const std::vector<bool>& operations) {
+  std::vector<bool> kept(ops.tensors.size(), false);
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    for (const LayerTensorId id : ops.ops[i].keeps) {
+      kept[id.index()] = kept[id.index()] || operations[i];
     }
   }
   for (const LayerTensorId id : ops.kept_behind) {
-    k.kept[id.index()] = true;
+    kept[id.index()] = true;
   }
-  return k;
+  return kept;
+}
+
+bool drops_output(const TensorOp& op, ModuleSet modules) {
+  constexpr ModuleSet dropping{RecomputeModule::norms, RecomputeModule::activation,
+                               RecomputeModule::mla_up};
+  return !op.modules.common(modules).common(dropping).empty();
+}
+
+/// Which tensors, and which operations' statistics, wait for the backward.
+struct Kept {
+  std::vector<bool> tensors, statistics;
+};
+
+Kept kept_under(const LocalShapes& shapes, const Recomputation& recomputation) {
+  const TensorOps& ops = shapes.ops();
+  const std::vector<bool> again = runs_again(ops, recomputation);
+  Kept kept{.tensors = kept_by(ops, std::vector<bool>(ops.ops.size(), true)),
+            .statistics = std::vector<bool>(ops.ops.size(), true)};
+  if (recomputation.kind == Recompute::none) {
+    return kept;
+  }
+  std::vector<bool> once(again);
+  once.flip();
+  const std::vector<bool> by_others = kept_by(ops, once);
+  const bool selective = recomputation.kind == Recompute::selective;
+  const bool saves_outputs =
+      selective && recomputation.modules.contains(RecomputeModule::every_second_gemm);
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    const TensorOp& op = ops.ops[i];
+    for (const LayerTensorId id : op.writes) {
+      if (saves_outputs) {
+        kept.tensors[id.index()] = !again[i] || shapes.partial_sum(op);
+      } else if (again[i]) {
+        const bool leaves =
+            selective && by_others[id.index()] && !drops_output(op, recomputation.modules);
+        kept.tensors[id.index()] = kept.tensors[id.index()] && leaves;
+      }
+    }
+    // A norm that runs again alone has its 1/rms still.
+    const bool norm = selective && !saves_outputs && op.modules.contains(RecomputeModule::norms);
+    kept.statistics[i] = !again[i] || norm;
+  }
+  return kept;
+}
+
+RowBytes bytes_of(const LocalShapes& shapes, const Kept& kept) {
+  RowBytes bytes;
+  const TensorOps& ops = shapes.ops();
+  for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
+    if (kept.tensors[i] && !ops.tensors[i].outside) {
+      add(bytes, ops.tensors[i].rows, shapes.bytes(LayerTensorId(i)));
+    }
+  }
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    if (kept.statistics[i] && ops.ops[i].statistics > 0) {
+      bytes.tokens += shapes.statistics(ops.ops[i]);
+    }
+  }
+  return bytes;
+}
+
+/// Of tensors that an operation has all rows of while it runs backward: inputs gathered again,
+/// their gradients before they are summed over ranks, the gathered gradient of what it wrote.
+Bytes gathered_backward(const LocalShapes& shapes, const TensorOp& op) {
+  Bytes sum{};
+  for (const LayerTensorId id : op.keeps) {
+    sum += shapes.gathers(op, id) ? shapes.all_bytes(op, id) : Bytes(0);
+  }
+  for (const LayerTensorId id : op.reads) {
+    sum += shapes.gathers(op, id) ? shapes.all_bytes(op, id) : Bytes(0);
+  }
+  if (shapes.partial_sum(op) && shapes.sequence_parallel()) {
+    sum += shapes.all_bytes(op, op.writes[0]);
+  }
+  return sum;
+}
+
+/// While it runs forward: gathered inputs, sums before they are scattered.
+Bytes gathered_forward(const LocalShapes& shapes, const TensorOp& op) {
+  Bytes sum{};
+  for (const LayerTensorId id : op.reads) {
+    sum += shapes.gathers(op, id) ? shapes.all_bytes(op, id) : Bytes(0);
+  }
+  if (shapes.partial_sum(op) && shapes.sequence_parallel()) {
+    sum += shapes.all_bytes(op, op.writes[0]);
+  }
+  return sum;
 }
 
 bool in_place(const TensorOp& op) {
@@ -95,7 +178,8 @@ std::vector<LayerTensorId> gradient_places(const TensorOps& ops) {
 
 /// Bytes of gradients that live at the same time: each from the first operation, backwards, that
 /// computes it to the last one that reads it; a second one of a tensor until it is added.
-std::int64_t most_gradients(const TensorOps& ops, DType dtype) {
+Bytes most_gradients(const LocalShapes& shapes) {
+  const TensorOps& ops = shapes.ops();
   const std::vector<LayerTensorId> places = gradient_places(ops);
   std::vector<int> users(ops.tensors.size(), 0);  // tensors in each place
   for (const LayerTensorId place : places) {
@@ -103,7 +187,7 @@ std::int64_t most_gradients(const TensorOps& ops, DType dtype) {
       ++users[place.index()];
     }
   }
-  Alive alive(ops, dtype);
+  Alive alive(shapes);
   std::vector<bool> there(ops.tensors.size(), false);
   /// Whether it lies beside one that is there.
   const auto compute = [&](LayerTensorId id) {
@@ -128,6 +212,7 @@ std::int64_t most_gradients(const TensorOps& ops, DType dtype) {
         second.push_back(id);
       }
     }
+    alive.brief(gathered_backward(shapes, *op));
     for (const LayerTensorId id : op->writes) {
       const LayerTensorId place = places[id.index()];
       if (place.valid() && there[place.index()] && --users[place.index()] == 0) {
@@ -143,33 +228,30 @@ std::int64_t most_gradients(const TensorOps& ops, DType dtype) {
 
 }  // namespace
 
-RowBytes kept_bytes(const TensorOps& ops, DType dtype, Recompute recompute) {
-  const Kept k = kept_tensors(ops);
-  RowBytes bytes;
-  for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
-    const LayerTensor& tensor = ops.tensors[i];
-    const bool dropped = (recompute == Recompute::full && k.written[i]) ||
-                         (recompute == Recompute::selective && k.cheap[i]);
-    if (k.kept[i] && !tensor.outside && !dropped) {
-      add(bytes, tensor.rows, width_bytes(tensor, dtype));
-    }
-  }
-  if (recompute != Recompute::full) {
-    for (const TensorOp& op : ops.ops) {
-      add(bytes, Rows::tokens, op.statistics * 4);
-    }
-  }
-  return bytes;
+Bytes kept_bytes(const TensorOps& ops, const LocalTokens& local,
+                 const Recomputation& recomputation) {
+  const LocalShapes shapes(ops, local);
+  const RowBytes bytes = bytes_of(shapes, kept_under(shapes, recomputation));
+  return bytes.tokens + bytes.text;
 }
 
-RowBytes working_bytes(const TensorOps& ops, DType dtype, Recompute recompute) {
-  const RowBytes all = kept_bytes(ops, dtype, Recompute::none);
-  const RowBytes kept = kept_bytes(ops, dtype, recompute);
-  return {.tokens = all.tokens - kept.tokens + most_gradients(ops, dtype),
-          .text = all.text - kept.text};
+Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
+                    const Recomputation& recomputation) {
+  const LocalShapes shapes(ops, local);
+  const Kept kept = kept_under(shapes, recomputation);
+  Kept again = kept_under(shapes, {});
+  for (std::size_t i = 0; i < again.tensors.size(); ++i) {
+    again.tensors[i] = again.tensors[i] && !kept.tensors[i];
+  }
+  for (std::size_t i = 0; i < again.statistics.size(); ++i) {
+    again.statistics[i] = !kept.statistics[i];
+  }
+  const RowBytes bytes = bytes_of(shapes, again);
+  return bytes.tokens + bytes.text + most_gradients(shapes);
 }
 
-RowBytes forward_bytes(const TensorOps& ops, DType dtype) {
+Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local) {
+  const LocalShapes shapes(ops, local);
   std::vector<std::size_t> last(ops.tensors.size(), ops.ops.size());  // that reads the tensor
   std::vector<bool> written(ops.tensors.size(), false);
   for (std::size_t i = 0; i < ops.ops.size(); ++i) {
@@ -183,7 +265,7 @@ RowBytes forward_bytes(const TensorOps& ops, DType dtype) {
   for (const LayerTensorId id : ops.results) {
     last[id.index()] = ops.ops.size();
   }
-  Alive alive(ops, dtype);
+  Alive alive(shapes);
   for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
     if (!written[i] && last[i] < ops.ops.size()) {
       alive.add(LayerTensorId(i));
@@ -203,19 +285,21 @@ RowBytes forward_bytes(const TensorOps& ops, DType dtype) {
     for (const LayerTensorId id : ops.ops[i].writes) {
       alive.add(id);
     }
+    alive.brief(gathered_forward(shapes, ops.ops[i]));
     if (!in_place(ops.ops[i])) {
       drop_last_read();
     }
   }
-  return alive.most();
+  return alive.most().tokens + alive.most().text;
 }
 
-std::int64_t cached_bytes(const TensorOps& ops, DType dtype) {
-  std::int64_t bytes = 0;
+Bytes cached_bytes(const TensorOps& ops, const LocalTokens& local) {
+  const LocalShapes shapes(ops, local);
+  Bytes bytes{};
   for (const TensorOp& op : ops.ops) {
     const auto* call = std::get_if<AttentionCall>(&op.work);
     if (call != nullptr && call->keys == Rows::tokens) {
-      bytes += width_bytes(ops.at(op.reads[1]), dtype) + width_bytes(ops.at(op.reads[2]), dtype);
+      bytes += shapes.bytes(op.reads[1]) + shapes.bytes(op.reads[2]);
     }
   }
   return bytes;

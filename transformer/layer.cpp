@@ -22,10 +22,15 @@ class ListWriter {
   }
   void add(TensorOp op) { list_.ops.push_back(op); }
 
-  /// y = x W, y as wide as `to.out`.
-  LayerTensorId linear(std::string_view name, LayerTensorId x, Linear to) {
-    const LayerTensorId y = tensor({.name = name, .width = to.out, .rows = list_.at(x).rows});
-    add({.name = name, .work = to, .reads = {x}, .writes = {y}, .keeps = {x}});
+  /// y = x W, y as wide as `to.out`, in units of `unit`.
+  LayerTensorId linear(std::string_view name, LayerTensorId x, Linear to, ModuleSet modules = {},
+                       std::int64_t unit = 1) {
+    const LayerTensorId y = tensor({.name = name,
+                                    .width = to.out,
+                                    .rows = list_.at(x).rows,
+                                    .cut = to.shard == Shard::columns ? Cut::width : Cut::rows,
+                                    .unit = unit});
+    add({.name = name, .work = to, .reads = {x}, .writes = {y}, .keeps = {x}, .modules = modules});
     return y;
   }
   /// y = norm(x): 1/rms of each row is kept.
@@ -37,19 +42,19 @@ class ListWriter {
          .writes = {y},
          .keeps = {x},
          .statistics = 1,
-         .cheap = true});
+         .modules = {RecomputeModule::norms}});
     return y;
   }
   /// y = x * (1 + scale) + shift, or x * gate: the vectors are the same for all tokens, their
   /// weights Model::extra_parameters.
-  LayerTensorId scaled(std::string_view name, LayerTensorId x, bool cheap) {
+  LayerTensorId scaled(std::string_view name, LayerTensorId x, ModuleSet modules) {
     const LayerTensorId y = tensor(name, list_.at(x).width);
     add({.name = name,
          .work = RowWise{},
          .reads = {x},
          .writes = {y},
          .keeps = {x},
-         .cheap = cheap});
+         .modules = modules});
     return y;
   }
   LayerTensorId residual(std::string_view name, LayerTensorId x, LayerTensorId branch) {
@@ -61,13 +66,17 @@ class ListWriter {
     return sum;
   }
   LayerTensorId attention(std::string_view name, AttentionCall call, LayerTensors qkv) {
-    const LayerTensorId out = tensor(name, std::int64_t{call.q_heads} * call.head_dim);
+    const LayerTensorId out = tensor({.name = name,
+                                      .width = std::int64_t{call.q_heads} * call.v_dim(),
+                                      .cut = Cut::width,
+                                      .unit = call.v_dim()});
     add({.name = name,
          .work = call,
          .reads = qkv,
          .writes = {out},
          .keeps = {qkv[0], qkv[1], qkv[2], out},
-         .statistics = call.q_heads});
+         .statistics = call.q_heads,
+         .modules = {RecomputeModule::core_attention}});
     return out;
   }
   [[nodiscard]] const LayerTensor& at(LayerTensorId id) const { return list_.at(id); }
@@ -94,8 +103,13 @@ AttentionCall heads_of(const Model& model, Rows keys) {
 /// heads anyway. Then RoPE.
 void place_in_position(const Model& model, ListWriter& list, LayerTensorId& q, LayerTensorId& k) {
   const auto both = [&](TensorOp op, bool keeps) {
-    const LayerTensorId q_after = list.tensor(op.name, list.at(q).width);
-    const LayerTensorId k_after = list.tensor(op.name, list.at(k).width);
+    const auto after = [&](LayerTensorId before) {
+      LayerTensor tensor = list.at(before);
+      tensor.name = op.name;
+      return list.tensor(tensor);
+    };
+    const LayerTensorId q_after = after(q);
+    const LayerTensorId k_after = after(k);
     op.reads = {q, k};
     op.writes = {q_after, k_after};
     if (keeps) {
@@ -113,19 +127,26 @@ void place_in_position(const Model& model, ListWriter& list, LayerTensorId& q, L
   both({.name = "rope", .work = RowWise{.in_place = true}}, false);
 }
 
+/// Heads `width` wide in all.
+LayerTensor heads(const Model& model, std::string_view name, std::int64_t width,
+                  Rows rows = Rows::tokens) {
+  return {.name = name, .width = width, .rows = rows, .cut = Cut::width, .unit = model.head_dim};
+}
+
 /// x -> x + out(attention(qkv(norm(x)))).
 LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x) {
   const std::int64_t kv_width = model.kv_width();
   LayerTensorId y = list.norm("norm 1", x, norm_weights(model));
   if (model.kind == ModelKind::dit) {
-    y = list.scaled("modulate 1", y, true);
+    y = list.scaled("modulate 1", y, {RecomputeModule::norms});
   }
-  LayerTensorId q = list.tensor("q", model.q_width());
-  LayerTensorId k = list.tensor("k", kv_width);
-  const LayerTensorId v = list.tensor("v", kv_width);
+  LayerTensorId q = list.tensor(heads(model, "q", model.q_width()));
+  LayerTensorId k = list.tensor(heads(model, "k", kv_width));
+  const LayerTensorId v = list.tensor(heads(model, "v", kv_width));
   list.add({.name = "qkv",
             .work = Linear{.in = model.hidden,
                            .out = model.q_width() + 2 * kv_width,
+                           .shard = Shard::columns,
                            .bias = model.attention_bias},
             .reads = {y},
             .writes = {q, k, v},
@@ -133,9 +154,12 @@ LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId
   place_in_position(model, list, q, k);
   y = list.attention("attention", heads_of(model, Rows::tokens), {q, k, v});
   y = list.linear("out", y,
-                  {.in = model.q_width(), .out = model.hidden, .bias = model.output_bias});
+                  {.in = model.q_width(),
+                   .out = model.hidden,
+                   .shard = Shard::rows,
+                   .bias = model.output_bias});
   if (model.kind == ModelKind::dit) {
-    y = list.scaled("gate 1", y, false);
+    y = list.scaled("gate 1", y, {});
   }
   return list.residual("residual 1", x, y);
 }
@@ -144,74 +168,123 @@ LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId
 /// differ between models.
 LayerTensorId cross_attention(const Model& model, ListWriter& list, LayerTensorId x) {
   const std::int64_t kv_width = model.kv_width();
-  const LayerTensorId text =
-      list.tensor({.name = "text", .width = model.hidden, .rows = Rows::text, .outside = true});
+  const LayerTensorId text = list.tensor({.name = "text",
+                                          .width = model.hidden,
+                                          .rows = Rows::text,
+                                          .cut = Cut::whole,
+                                          .outside = true});
   LayerTensorId y = list.norm("cross norm", x, 0);
-  const LayerTensorId q = list.linear("cross q", y, {.in = model.hidden, .out = model.q_width()});
-  const LayerTensorId k = list.tensor({.name = "cross k", .width = kv_width, .rows = Rows::text});
-  const LayerTensorId v = list.tensor({.name = "cross v", .width = kv_width, .rows = Rows::text});
+  const LayerTensorId q = list.linear(
+      "cross q", y, {.in = model.hidden, .out = model.q_width(), .shard = Shard::columns}, {},
+      model.head_dim);
+  const LayerTensorId k = list.tensor(heads(model, "cross k", kv_width, Rows::text));
+  const LayerTensorId v = list.tensor(heads(model, "cross v", kv_width, Rows::text));
   list.add({.name = "cross kv",
-            .work = Linear{.in = model.hidden, .out = 2 * kv_width},
+            .work = Linear{.in = model.hidden, .out = 2 * kv_width, .shard = Shard::columns},
             .reads = {text},
             .writes = {k, v},
             .keeps = {text}});
   y = list.attention("cross attention", heads_of(model, Rows::text), {q, k, v});
-  y = list.linear("cross out", y, {.in = model.q_width(), .out = model.hidden});
+  y = list.linear("cross out", y,
+                  {.in = model.q_width(), .out = model.hidden, .shard = Shard::rows});
   return list.residual("cross residual", x, y);
 }
 
 /// x -> x + down(activation(gate(norm(x)), up(norm(x)))), or without a gate.
 LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
-  const Linear wide{.in = model.hidden, .out = model.ffn, .bias = model.mlp_bias};
+  const ModuleSet module{RecomputeModule::mlp};
+  const Linear wide{
+      .in = model.hidden, .out = model.ffn, .shard = Shard::columns, .bias = model.mlp_bias};
   LayerTensorId y = list.norm("norm 2", x, norm_weights(model));
   if (model.kind == ModelKind::dit) {
-    y = list.scaled("modulate 2", y, true);
+    y = list.scaled("modulate 2", y, {RecomputeModule::norms});
   }
   LayerTensors inner;
   if (model.gated_mlp) {
-    inner.push_back(list.linear("gate", y, wide));
+    inner.push_back(list.linear("gate", y, wide, module));
   }
-  inner.push_back(list.linear("up", y, wide));
-  const LayerTensorId product = list.tensor("activation", model.ffn);
+  inner.push_back(list.linear("up", y, wide, module));
+  const LayerTensorId product =
+      list.tensor({.name = "activation", .width = model.ffn, .cut = Cut::width});
   list.add({.name = "activation",
             .work = RowWise{},
             .reads = inner,
             .writes = {product},
             .keeps = inner,
-            .cheap = true});
-  y = list.linear("down", product, {.in = model.ffn, .out = model.hidden, .bias = model.mlp_bias});
+            .modules = {RecomputeModule::activation, RecomputeModule::mlp}});
+  y = list.linear(
+      "down", product,
+      {.in = model.ffn, .out = model.hidden, .shard = Shard::rows, .bias = model.mlp_bias}, module);
   if (model.kind == ModelKind::dit) {
-    y = list.scaled("gate 2", y, false);
+    y = list.scaled("gate 2", y, {});
   }
   return list.residual("residual 2", x, y);
 }
 
 /// Logits, and in training their softmax against the next token in fp32: the gradient of the loss
-/// follows from the probabilities alone.
+/// follows from the probabilities alone. Over a vocabulary in parts three numbers a token are
+/// reduced: the maximum, the target's logit, the sum (Megatron-LM d98e8a64dd,
+/// megatron/core/tensor_parallel/cross_entropy.py).
 void loss_head(const Model& model, ListWriter& list, LayerTensorId x, StepKind step) {
-  const Linear head{.in = model.hidden, .out = model.vocab, .tied = model.tied_embeddings};
+  const Linear head{.in = model.hidden,
+                    .out = model.vocab,
+                    .shard = Shard::columns,
+                    .tied = model.tied_embeddings};
   if (step == StepKind::prefill) {
-    const LayerTensorId last =
-        list.tensor({.name = "logits", .width = model.vocab, .rows = Rows::last});
+    const LayerTensorId last = list.tensor(
+        {.name = "logits", .width = model.vocab, .rows = Rows::last, .cut = Cut::width});
     list.add({.name = "logits", .work = head, .reads = {x}, .writes = {last}, .keeps = {x}});
     return;
   }
   const LayerTensorId logits = list.linear("logits", x, head);
   const auto wide = [&](std::string_view name) {
-    return list.tensor({.name = name, .width = model.vocab, .fp32 = true});
+    return list.tensor({.name = name, .width = model.vocab, .cut = Cut::width, .fp32 = true});
   };
   const LayerTensorId exact = wide("logits to fp32");
   const LayerTensorId probabilities = wide("softmax");
   list.add({.name = "logits to fp32", .work = RowWise{}, .reads = {logits}, .writes = {exact}});
   list.add({.name = "logits max",
-            .work = RowWise{.gradient = RowGradient::none},
+            .work = RowWise{.gradient = RowGradient::none, .reduced = 1},
             .reads = {exact}});  // writes one number a row
   list.add({.name = "softmax",
-            .work = RowWise{.in_place = true},
+            .work = RowWise{.in_place = true, .reduced = 2},
             .reads = {exact},
             .writes = {probabilities},
             .keeps = {probabilities}});
 }
+
+/// Invalid without words.
+LayerTensorId embedding(const Model& model, ListWriter& list) {
+  if (model.vocab == 0) {
+    return {};
+  }
+  const LayerTensorId table =
+      list.tensor({.name = "table", .width = model.hidden, .cut = Cut::whole, .outside = true});
+  const LayerTensorId embedded = list.tensor("embedding", model.hidden);
+  list.add({.name = "embedding",
+            .work = Lookup{.words = model.vocab},
+            .reads = {table},
+            .writes = {embedded}});
+  return embedded;
+}
+
+/// What the way back to pixels reads; invalid with words.
+LayerTensorId head(const Model& model, ListWriter& list, StepKind step) {
+  const LayerTensorId x = list.tensor("last layer", model.hidden);
+  const LayerTensorId y = list.tensor("final norm", model.hidden);
+  list.add({.name = "final norm",  // once in a model: its 1/rms is not worth counting
+            .work = RowWise{.weights = norm_weights(model)},
+            .reads = {x},
+            .writes = {y},
+            .keeps = {x}});
+  if (model.vocab == 0) {
+    return y;
+  }
+  loss_head(model, list, y, step);
+  return {};
+}
+
+LayerTensors these(LayerTensorId id) { return id.valid() ? LayerTensors{id} : LayerTensors{}; }
 
 }  // namespace
 
@@ -225,51 +298,22 @@ TensorOps layer_of(const Model& model) {
   return list.take({mlp(model, list, x)});
 }
 
+TensorOps first_of(const Model& model) {
+  ListWriter list;
+  return list.take(these(embedding(model, list)));
+}
+
+TensorOps last_of(const Model& model, StepKind step) {
+  ListWriter list;
+  const LayerTensorId y = head(model, list, step);
+  return list.take(these(y), these(y));
+}
+
 TensorOps ends_of(const Model& model, StepKind step) {
   ListWriter list;
-  LayerTensorId embedded;
-  if (model.vocab > 0) {
-    const LayerTensorId table =
-        list.tensor({.name = "table", .width = model.hidden, .outside = true});
-    embedded = list.tensor("embedding", model.hidden);
-    list.add({.name = "embedding",
-              .work = Lookup{.words = model.vocab},
-              .reads = {table},
-              .writes = {embedded}});
-  }
-  const LayerTensorId x = list.tensor("last layer", model.hidden);
-  const LayerTensorId y = list.tensor("final norm", model.hidden);
-  list.add({.name = "final norm",  // once in a model: its 1/rms is not worth counting
-            .work = RowWise{.weights = norm_weights(model)},
-            .reads = {x},
-            .writes = {y},
-            .keeps = {x}});
-  if (model.vocab == 0) {
-    return list.take({y}, {y});  // by the way back to pixels
-  }
-  loss_head(model, list, y, step);
-  return list.take({embedded});
-}
-
-std::int64_t weights_of(const TensorOp& op, const TensorOps& ops) {
-  struct Count {
-    std::int64_t width;  // of what a lookup writes
-    std::int64_t operator()(const Linear& linear) const {
-      return linear.tied ? 0 : linear.in * linear.out + (linear.bias ? linear.out : 0);
-    }
-    std::int64_t operator()(const RowWise& row_wise) const { return row_wise.weights; }
-    std::int64_t operator()(const AttentionCall& /*call*/) const { return 0; }
-    std::int64_t operator()(const Lookup& lookup) const { return lookup.words * width; }
-  };
-  return std::visit(Count{.width = op.writes.empty() ? 0 : ops.at(op.writes[0]).width}, op.work);
-}
-
-std::int64_t weights_of(const TensorOps& ops) {
-  std::int64_t sum = 0;
-  for (const TensorOp& op : ops.ops) {
-    sum += weights_of(op, ops);
-  }
-  return sum;
+  const LayerTensorId embedded = embedding(model, list);
+  const LayerTensorId y = head(model, list, step);
+  return list.take(these(embedded.valid() ? embedded : y), these(y));
 }
 
 std::int64_t Model::layer_parameters() const { return weights_of(layer_of(*this)); }

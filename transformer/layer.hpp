@@ -2,7 +2,8 @@
 // a step needs of a layer follows from it by small functions:
 //
 //   weights                                             weights_of                    (here)
-//   kernels forward and backward, what runs again       layer_kernels.hpp
+//   what of all this one rank has                       layer_split.hpp
+//   kernels and transfers, forward, backward, again     layer_kernels.hpp
 //   FLOPs, and the model's FLOPs by convention          layer_kernels.hpp, model_flops.hpp
 //   bytes kept for the backward, and working sets       activations.hpp
 //
@@ -23,12 +24,18 @@
 // a token in 16 bits: the 34 of Korthikanti et al. (arXiv:2205.05198, section 4.1) less the masks
 // of two dropouts, and without its 5as/h of scores, which flash attention computes again.
 //
-// Weights are whole on a rank while they are used. Operations stand in the order in which they run;
-// the backward runs in the reverse order.
+// How tensor parallelism cuts a layer (Shoeybi et al., arXiv:1909.08053; with sequence parallelism
+// Korthikanti et al., arXiv:2205.05198) is said by its tensors: `Cut`. An operation between tensors
+// that are cut in different ways needs a transfer: all rows of an input are gathered before
+// something that writes a part of the width, and what a row-parallel GEMM writes is a sum over the
+// ranks. layer_split.hpp has the rules.
+//
+// Operations stand in the order in which they run; the backward runs in the reverse order.
 #pragma once
 
 #include "base/id.hpp"
 #include "transformer/model.hpp"
+#include "transformer/recompute.hpp"
 
 #include <array>
 #include <cstdint>
@@ -46,12 +53,20 @@ enum class StepKind : std::uint8_t { train, prefill };
 /// of every sequence, on every rank); the last token of every sequence.
 enum class Rows : std::uint8_t { tokens, text, last };
 
+/// How the ranks of a tensor-parallel group hold a tensor.
+///  rows:  each a part of the rows, the region of sequence parallelism; without that, everything
+///  width: each a part of every row
+///  whole: each everything
+enum class Cut : std::uint8_t { rows, width, whole };
+
 struct LayerTensor {
   std::string_view name;
   std::int64_t width = 0;  // elements of a row
   Rows rows = Rows::tokens;
-  bool fp32 = false;     // else in the step's type
-  bool outside = false;  // held by somebody else: a table of weights, the text
+  Cut cut = Cut::rows;
+  std::int64_t unit = 1;  // elements that a cut of the width leaves together: a head
+  bool fp32 = false;      // else in the step's type
+  bool outside = false;   // held by somebody else: a table of weights, the text
 };
 using LayerTensorId = Id<struct LayerTensorTag>;
 
@@ -75,10 +90,15 @@ class LayerTensors {
   std::uint8_t size_ = 0;
 };
 
+/// Which part of a matrix each rank of a tensor-parallel group has: the whole; some of its columns
+/// (column-parallel), some of its rows (row-parallel).
+enum class Shard : std::uint8_t { none, columns, rows };
+
 /// Y[rows, out] = X[rows, in] W[in, out], with a bias in the epilogue. `tied`: W is counted
 /// elsewhere.
 struct Linear {
   std::int64_t in = 0, out = 0;
+  Shard shard = Shard::none;
   bool bias = false;
   bool tied = false;
 };
@@ -92,15 +112,19 @@ struct RowWise {
   std::int64_t weights = 0;
   RowGradient gradient = RowGradient::computed;
   bool in_place = false;  // writes over what it reads, unless that is kept
+  int reduced = 0;        // fp32 numbers a row summed over the tensor-parallel ranks, one by one
 };
 
 /// Reads Q, K, V, writes the output. To the tokens of the sequence itself, or to the text.
 struct AttentionCall {
   int q_heads = 0, kv_heads = 0, head_dim = 0;
+  int value_dim = 0;  // of V and the output; 0: head_dim
   Rows keys = Rows::tokens;
+  [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
-/// A row of a table [words, width] for each token. The gradients of the table are fp32.
+/// A row of a table [words, width] for each token. The gradients of the table are fp32. Of a table
+/// cut by words each rank looks all tokens up, those of other ranks' words are 0.
 struct Lookup {
   std::int64_t words = 0;
 };
@@ -110,7 +134,7 @@ struct TensorOp {
   std::variant<Linear, RowWise, AttentionCall, Lookup> work;
   LayerTensors reads, writes, keeps;
   std::int64_t statistics = 0;  // fp32 numbers a row kept besides: 1/rms, LSE
-  bool cheap = false;           // what it writes can be computed again at the cost of some traffic
+  ModuleSet modules;            // that it is part of, for recomputation
 };
 
 struct TensorOps {
@@ -125,11 +149,15 @@ struct TensorOps {
 
 /// One of Model::layers. Of a model that is not_costed: nothing sensible.
 TensorOps layer_of(const Model& model);
-/// What a model has once: embedding before the layers; final norm, loss head and cross-entropy
-/// (fp32) behind them. A prefill computes logits of the last token only, and no loss.
+/// What a model has once, before its layers: the embedding; nothing without words.
+TensorOps first_of(const Model& model);
+/// Behind them: final norm, loss head and cross-entropy (fp32). A prefill computes logits of the
+/// last token only, and no loss.
+TensorOps last_of(const Model& model, StepKind step);
+/// Both in one list.
 TensorOps ends_of(const Model& model, StepKind step);
 
-/// Matrices, biases and norms.
+/// Matrices, biases and norms; of one rank: layer_split.hpp.
 std::int64_t weights_of(const TensorOp& op, const TensorOps& ops);
 std::int64_t weights_of(const TensorOps& ops);
 

@@ -1,7 +1,6 @@
 #include "transformer/layer_kernels.hpp"
 
 #include "base/error.hpp"
-#include "base/suggest.hpp"
 #include "schedule/measure.hpp"
 
 #include <utility>
@@ -9,122 +8,198 @@
 namespace spp {
 namespace {
 
-/// Kernels made from operations. `e` bytes an element of the step's type.
-class KernelWriter {
+/// Ops of a rank made from operations.
+class OpWriter {
  public:
-  KernelWriter(const TensorOps& ops, const LocalTokens& local)
-      : ops_(&ops), local_(&local), seen_(ops.tensors.size(), 0) {}
+  OpWriter(const TensorOps& ops, const LocalTokens& local)
+      : shapes_(ops, local),
+        seen_(ops.tensors.size(), 0),
+        partial_(ops.tensors.size(), 0),
+        partial_left_(ops.tensors.size(), 0),
+        gathered_(ops.tensors.size(), false) {}
 
-  void forward(const TensorOp& op) {
+  /// `again`: in a replay that has what reduce-scatters gave.
+  void forward(const TensorOp& op, bool scatters_kept = false) {
+    for (const LayerTensorId id : op.reads) {
+      if (shapes_.gathers(op, id) && !gathered_[id.index()]) {
+        transfer(op, KernelRole::forward, CommKind::all_gather, shapes_.all_bytes(op, id));
+        gathered_[id.index()] = true;
+      }
+    }
     std::visit([&](const auto& work) { forward(op, work); }, op.work);
+    if (shapes_.partial_sum(op) && !scatters_kept) {
+      transfer(op, KernelRole::forward, sum_over_ranks(), all_written(op));
+    }
   }
   /// Gradients come from behind the list for its results; then reversed, op by op.
   void backward() {
-    for (const LayerTensorId id : ops_->results) {
+    const TensorOps& list = shapes_.ops();
+    for (const LayerTensorId id : list.results) {
       seen_[id.index()] = 1;
     }
-    for (auto op = ops_->ops.rbegin(); op != ops_->ops.rend(); ++op) {
+    for (const TensorOp& op : list.ops) {
+      for (const LayerTensorId id : op.reads) {
+        partial_left_[id.index()] += has_gradient(op) && shapes_.partial_gradient(op, id) ? 1 : 0;
+      }
+    }
+    for (auto op = list.ops.rbegin(); op != list.ops.rend(); ++op) {
+      if (shapes_.partial_sum(*op) && shapes_.sequence_parallel()) {
+        transfer(*op, KernelRole::backward, CommKind::all_gather, all_written(*op));
+      }
       std::visit([&](const auto& work) { backward(*op, work); }, op->work);
       add_gradients(*op);
     }
   }
-  [[nodiscard]] std::vector<LayerKernel> take() { return std::move(kernels_); }
+  [[nodiscard]] std::vector<LayerOp> take() { return std::move(ops_); }
 
  private:
-  void forward(const TensorOp& op, const Linear& linear) {
-    gemm(op, KernelRole::forward, rows_of(op), linear.out, linear.in);
+  struct Gemm {
+    std::int64_t rows, out, in;
+  };
+  [[nodiscard]] Gemm shape_of(const TensorOp& op, const Linear& linear) const {
+    Gemm gemm{.rows = linear.shard == Shard::none ? shapes_.rows(op.writes[0])
+                                                  : shapes_.all_rows(op.writes[0]),
+              .out = 0,
+              .in = shapes_.width(op.reads[0])};
+    for (const LayerTensorId id : op.writes) {
+      gemm.out += shapes_.width(id);
+    }
+    return gemm;
   }
-  void forward(const TensorOp& op, const RowWise& /*work*/) {
-    memory_bound(op.name, KernelRole::forward, bytes_of(op.reads) + bytes_of(op.writes));
+
+  void forward(const TensorOp& op, const Linear& linear) {
+    const Gemm gemm = shape_of(op, linear);
+    write_gemm(op, KernelRole::forward, gemm.rows, gemm.out, gemm.in);
+  }
+  void forward(const TensorOp& op, const RowWise& work) {
+    memory_bound(op.name, KernelRole::forward, read(op) + shapes_.bytes(op.writes));
+    for (int i = 0; i < work.reduced && shapes_.local().split.tensor > 1; ++i) {
+      transfer(op, KernelRole::forward, CommKind::all_reduce, Bytes(4) * shapes_.rows(op.reads[0]));
+    }
   }
   void forward(const TensorOp& op, const AttentionCall& call) {
-    cross_attention(op, call, Phase::forward);
+    attention(op, call, Phase::forward);
   }
   void forward(const TensorOp& op, const Lookup& /*work*/) {
-    memory_bound(op.name, KernelRole::forward, bytes_of(op.reads) + bytes_of(op.writes));
+    memory_bound(op.name, KernelRole::forward, shapes_.bytes(op.reads) + all_written(op));
   }
 
   void backward(const TensorOp& op, const Linear& linear) {
-    const std::int64_t rows = rows_of(op);
+    const Gemm gemm = shape_of(op, linear);
     if (linear.bias) {  // sums the rows of dY
       memory_bound(op.name, KernelRole::bias_gradient, gradient_bytes(op.writes));
     }
-    gemm(op, KernelRole::input_gradient, rows, linear.in, linear.out);
-    gemm(op, KernelRole::weight_gradient, linear.in, linear.out, rows);
+    for (const LayerTensorId id : op.keeps) {
+      if (shapes_.gathers(op, id) && !gathered_[id.index()]) {
+        transfer(op, KernelRole::weight_gradient, CommKind::all_gather, shapes_.all_bytes(op, id),
+                 true);
+        gathered_[id.index()] = true;
+      }
+    }
+    write_gemm(op, KernelRole::input_gradient, gemm.rows, gemm.in, gemm.out);
+    sum_partial_gradients(op, true);
+    write_gemm(op, KernelRole::weight_gradient, gemm.in, gemm.out, gemm.rows);
   }
   void backward(const TensorOp& op, const RowWise& work) {
     if (work.gradient == RowGradient::computed) {
       memory_bound(op.name, KernelRole::backward,
-                   gradient_bytes(op.writes) + bytes_of(op.keeps) + bytes_of(op.reads));
+                   gradient_bytes(op.writes) + shapes_.bytes(op.keeps) + read(op));
+    }
+    if (work.gradient != RowGradient::none) {
+      sum_partial_gradients(op, false);
     }
   }
   void backward(const TensorOp& op, const AttentionCall& call) {
-    cross_attention(op, call, Phase::backward);
+    attention(op, call, Phase::backward);
+    sum_partial_gradients(op, false);
   }
   void backward(const TensorOp& op, const Lookup& /*work*/) {
     // Reads dY, reads and writes as many rows of the table's fp32 gradient.
-    Bytes bytes = gradient_bytes(op.writes);
+    Bytes bytes = seen_[op.writes[0].index()] > 0 ? all_written(op) : Bytes(0);
     for (const LayerTensorId id : op.reads) {
-      bytes += Bytes(8 * ops_->at(id).width) * rows_of(ops_->at(id).rows);
+      bytes += Bytes(8 * shapes_.width(id)) * shapes_.rows(id);
     }
     memory_bound(op.name, KernelRole::backward, bytes);
   }
 
-  /// The op gave each tensor that it reads a gradient; what had one already gets the sum.
-  void add_gradients(const TensorOp& op) {
-    const auto* row_wise = std::get_if<RowWise>(&op.work);
-    if (row_wise != nullptr && row_wise->gradient == RowGradient::none) {
-      return;
-    }
+  /// The op gave its part of a gradient: once all that give one have, it is summed over the ranks.
+  void sum_partial_gradients(const TensorOp& op, bool beside) {
     for (const LayerTensorId id : op.reads) {
-      if (seen_[id.index()]++ > 0) {
-        memory_bound(ops_->at(id).name, KernelRole::sum, size_of_tensor(id) * 3);
+      if (!shapes_.partial_gradient(op, id)) {
+        continue;
+      }
+      if (partial_[id.index()]++ > 0) {
+        memory_bound(shapes_.ops().at(id).name, KernelRole::sum, shapes_.all_bytes(op, id) * 3);
+      }
+      if (--partial_left_[id.index()] == 0) {
+        const bool rows = shapes_.gathers(op, id);
+        transfer(op, KernelRole::input_gradient,
+                 rows ? CommKind::reduce_scatter : CommKind::all_reduce,
+                 rows ? shapes_.all_bytes(op, id) : shapes_.bytes(id), beside);
       }
     }
   }
+  /// The op gave each tensor that it reads a gradient; what had one already gets the sum.
+  void add_gradients(const TensorOp& op) {
+    if (!has_gradient(op)) {
+      return;
+    }
+    for (const LayerTensorId id : op.reads) {
+      const bool unfinished = shapes_.partial_gradient(op, id) && partial_left_[id.index()] > 0;
+      if (!unfinished && seen_[id.index()]++ > 0) {
+        memory_bound(shapes_.ops().at(id).name, KernelRole::sum, shapes_.bytes(id) * 3);
+      }
+    }
+  }
+  static bool has_gradient(const TensorOp& op) {
+    const auto* row_wise = std::get_if<RowWise>(&op.work);
+    return row_wise == nullptr || row_wise->gradient != RowGradient::none;
+  }
 
-  void gemm(const TensorOp& op, KernelRole role, std::int64_t m, std::int64_t n, std::int64_t k) {
-    kernels_.push_back({.name = op.name, .role = role, .work = GemmShape{.m = m, .n = n, .k = k}});
+  void write_gemm(const TensorOp& op, KernelRole role, std::int64_t m, std::int64_t n,
+                  std::int64_t k) {
+    ops_.push_back({.name = op.name, .role = role, .work = GemmShape{.m = m, .n = n, .k = k}});
   }
   void memory_bound(std::string_view name, KernelRole role, Bytes touched) {
-    kernels_.push_back({.name = name, .role = role, .work = MemoryBound{.touched = touched}});
+    ops_.push_back({.name = name, .role = role, .work = MemoryBound{.touched = touched}});
   }
-  void cross_attention(const TensorOp& op, const AttentionCall& call, Phase phase) {
+  void transfer(const TensorOp& op, KernelRole role, CommKind kind, Bytes bytes,
+                bool beside = false) {
+    ops_.push_back({.name = op.name,
+                    .role = role,
+                    .work = LayerTransfer{.kind = kind, .axis = LayerAxis::tensor, .bytes = bytes},
+                    .beside = beside});
+  }
+  void attention(const TensorOp& op, const AttentionCall& call, Phase phase) {
+    LayerOp result{.name = op.name,
+                   .role = phase == Phase::forward ? KernelRole::forward : KernelRole::backward,
+                   .work = SelfAttention{.call = shapes_.heads(call), .phase = phase}};
     if (call.keys == Rows::text) {
-      kernels_.push_back(
-          {.name = op.name,
-           .role = phase == Phase::forward ? KernelRole::forward : KernelRole::backward,
-           .work = CrossAttention{.call = call,
-                                  .queries = local_->tokens,
-                                  .keys = ops_->text_tokens,
-                                  .batch = local_->batch,
-                                  .phase = phase}});
+      result.work = CrossAttention{.call = shapes_.heads(call),
+                                   .queries = shapes_.local().tokens,
+                                   .keys = shapes_.ops().text_tokens,
+                                   .batch = shapes_.local().batch,
+                                   .phase = phase};
     }
+    ops_.push_back(result);
   }
 
-  [[nodiscard]] std::int64_t rows_of(Rows rows) const {
-    switch (rows) {
-      case Rows::tokens:
-        return local_->rows();
-      case Rows::text:
-        return ops_->text_tokens * local_->batch;
-      case Rows::last:
-        return local_->batch;
-    }
-    throw InternalError("no such Rows");
+  [[nodiscard]] CommKind sum_over_ranks() const {
+    return shapes_.sequence_parallel() ? CommKind::reduce_scatter : CommKind::all_reduce;
   }
-  /// Rows that a GEMM computes.
-  [[nodiscard]] std::int64_t rows_of(const TensorOp& op) const {
-    return rows_of(ops_->at(op.writes[0]).rows);
-  }
-  [[nodiscard]] Bytes size_of_tensor(LayerTensorId id) const {
-    const LayerTensor& tensor = ops_->at(id);
-    return Bytes(tensor.width * (tensor.fp32 ? 4 : size_of(local_->dtype))) * rows_of(tensor.rows);
-  }
-  [[nodiscard]] Bytes bytes_of(const LayerTensors& ids) const {
+  /// Bytes that an op reads: all rows of what it gathers.
+  [[nodiscard]] Bytes read(const TensorOp& op) const {
     Bytes sum{};
-    for (const LayerTensorId id : ids) {
-      sum += size_of_tensor(id);
+    for (const LayerTensorId id : op.reads) {
+      sum += shapes_.gathers(op, id) ? shapes_.all_bytes(op, id) : shapes_.bytes(id);
+    }
+    return sum;
+  }
+  /// Bytes of all rows that an op writes.
+  [[nodiscard]] Bytes all_written(const TensorOp& op) const {
+    Bytes sum{};
+    for (const LayerTensorId id : op.writes) {
+      sum += shapes_.all_bytes(op, id);
     }
     return sum;
   }
@@ -133,93 +208,115 @@ class KernelWriter {
     Bytes sum{};
     for (const LayerTensorId id : ids) {
       if (seen_[id.index()] > 0) {
-        sum += size_of_tensor(id);
+        sum += shapes_.bytes(id);
       }
     }
     return sum;
   }
 
-  const TensorOps* ops_;
-  const LocalTokens* local_;
-  std::vector<int> seen_;  // gradients of each tensor so far
-  std::vector<LayerKernel> kernels_;
+  LocalShapes shapes_;
+  std::vector<int> seen_;          // gradients of each tensor so far
+  std::vector<int> partial_;       // parts of sums over ranks so far
+  std::vector<int> partial_left_;  // operations that will still give one
+  std::vector<bool> gathered_;
+  std::vector<LayerOp> ops_;
 };
+
+/// torchtitan's rule: what GEMMs, attention and sums over ranks give is kept, but of every second
+/// GEMM.
+std::vector<bool> all_but_every_other_gemm(const TensorOps& ops) {
+  std::vector<bool> again;
+  bool second = true;
+  for (const TensorOp& op : ops.ops) {
+    const bool gemm = std::holds_alternative<Linear>(op.work);
+    second = gemm ? !second : second;
+    again.push_back(gemm ? second : !std::holds_alternative<AttentionCall>(op.work));
+  }
+  return again;
+}
 
 }  // namespace
 
-std::string_view to_string(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::none:
-      return "none";
-    case Recompute::selective:
-      return "selective";
-    case Recompute::full:
-      return "full";
-  }
-  throw InternalError("no such Recompute");
-}
-
-Recompute parse_recompute(std::string_view text, std::string_view where) {
-  std::vector<std::string> names;
-  for (const Recompute value : {Recompute::none, Recompute::selective, Recompute::full}) {
-    if (to_string(value) == text) {
-      return value;
-    }
-    names.emplace_back(to_string(value));
-  }
-  throw InputError(where,
-                   fmt::format("unknown recomputation '{}'{}", text, did_you_mean(text, names)));
-}
-
 FlopCount CrossAttention::flops() const {
-  return FlopCount(flops_per_pair(phase, call.head_dim, call.head_dim) *
+  return FlopCount(flops_per_pair(phase, call.head_dim, call.v_dim()) *
                    static_cast<double>(queries) * static_cast<double>(keys) * call.q_heads *
                    static_cast<double>(batch));
 }
 
-std::string to_string(const LayerKernel& kernel) {
-  switch (kernel.role) {
+std::string_view to_string(LayerAxis axis) {
+  switch (axis) {
+    case LayerAxis::tensor:
+      return "tensor";
+    case LayerAxis::expert:
+      return "expert";
+    case LayerAxis::expert_tensor:
+      return "expert_tensor";
+  }
+  throw InternalError("no such LayerAxis");
+}
+
+std::string to_string(const LayerOp& op) {
+  const auto* transfer = std::get_if<LayerTransfer>(&op.work);
+  const std::string what = transfer == nullptr ? "" : fmt::format(" {}", to_string(transfer->kind));
+  switch (op.role) {
     case KernelRole::forward:
-      return std::string(kernel.name);
+      return fmt::format("{}{}", op.name, what);
     case KernelRole::backward:
-      return fmt::format("d {}", kernel.name);
+      return fmt::format("d {}{}", op.name, what);
     case KernelRole::input_gradient:
-      return fmt::format("d {} input", kernel.name);
+      return fmt::format("d {} input{}", op.name, what);
     case KernelRole::weight_gradient:
-      return fmt::format("d {} weight", kernel.name);
+      return fmt::format("d {} weight{}", op.name, what);
     case KernelRole::bias_gradient:
-      return fmt::format("d {} bias", kernel.name);
+      return fmt::format("d {} bias{}", op.name, what);
     case KernelRole::sum:
-      return fmt::format("d {} sum", kernel.name);
+      return fmt::format("d {} sum{}", op.name, what);
   }
   throw InternalError("no such KernelRole");
 }
 
-std::vector<LayerKernel> forward_kernels(const TensorOps& ops, const LocalTokens& local) {
-  return recomputed_kernels(ops, local, Recompute::full);
+std::vector<LayerOp> forward_ops(const TensorOps& ops, const LocalTokens& local) {
+  return recomputed_ops(ops, local, {.kind = Recompute::full});
 }
 
-std::vector<LayerKernel> backward_kernels(const TensorOps& ops, const LocalTokens& local) {
-  KernelWriter writer(ops, local);
+std::vector<LayerOp> backward_ops(const TensorOps& ops, const LocalTokens& local) {
+  OpWriter writer(ops, local);
   writer.backward();
   return writer.take();
 }
 
-std::vector<LayerKernel> recomputed_kernels(const TensorOps& ops, const LocalTokens& local,
-                                            Recompute recompute) {
-  KernelWriter writer(ops, local);
+std::vector<bool> runs_again(const TensorOps& ops, const Recomputation& recomputation) {
+  if (recomputation.kind == Recompute::selective &&
+      recomputation.modules.contains(RecomputeModule::every_second_gemm)) {
+    return all_but_every_other_gemm(ops);
+  }
+  std::vector<bool> again;
   for (const TensorOp& op : ops.ops) {
-    if (recompute == Recompute::full || (recompute == Recompute::selective && op.cheap)) {
-      writer.forward(op);
+    again.push_back(recomputation.kind == Recompute::full ||
+                    (recomputation.kind == Recompute::selective &&
+                     !op.modules.common(recomputation.modules).empty()));
+  }
+  return again;
+}
+
+std::vector<LayerOp> recomputed_ops(const TensorOps& ops, const LocalTokens& local,
+                                    const Recomputation& recomputation) {
+  const bool keeps_sums = recomputation.kind == Recompute::selective &&
+                          recomputation.modules.contains(RecomputeModule::every_second_gemm);
+  const std::vector<bool> again = runs_again(ops, recomputation);
+  OpWriter writer(ops, local);
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    if (again[i]) {
+      writer.forward(ops.ops[i], keeps_sums);
     }
   }
   return writer.take();
 }
 
-FlopCount flops_of(std::span<const LayerKernel> kernels) {
+FlopCount flops_of(std::span<const LayerOp> ops) {
   FlopCount total{};
-  for (const LayerKernel& kernel : kernels) {
-    total += std::visit([](const auto& work) { return work.flops(); }, kernel.work);
+  for (const LayerOp& op : ops) {
+    total += std::visit([](const auto& work) { return work.flops(); }, op.work);
   }
   return total;
 }

@@ -1,13 +1,19 @@
-// The kernels that a list of tensor operations is on one rank, and their FLOPs. Of attention only
-// that to a text is among them: attention over the sequence is a schedule's.
+// The ops that a list of tensor operations is on one rank, kernels and transfers between the ranks
+// that share the layer, and their FLOPs. Attention over the sequence is only named: its time is a
+// schedule's.
 //
-// A rank holds seq/P tokens (padded) of each of `batch` sequences: T rows in all. Nothing here
-// overlaps with anything, each kernel is launched once.
+// The order is Megatron-Core's (d98e8a64dd, megatron/core/tensor_parallel/layers.py). With sequence
+// parallelism a layer's forward has all-gather, reduce-scatter, all-gather, reduce-scatter; its
+// backward gathers the gradient in front of each row-parallel GEMM's, and at each column-parallel
+// one the saved input again (only its rows were kept), beside the GEMM of the input's gradient,
+// which is reduce-scattered beside the GEMM of the weight's.
 #pragma once
 
 #include "base/units.hpp"
-#include "schedule/problem.hpp"
+#include "schedule/measure.hpp"
 #include "transformer/layer.hpp"
+#include "transformer/layer_split.hpp"
+#include "transformer/recompute.hpp"
 
 #include <cstdint>
 #include <span>
@@ -18,27 +24,20 @@
 
 namespace spp {
 
-/// What is kept for the backward.
-///  none:      everything
-///  selective: not what cheap operations write: the norms' outputs, the MLP's product
-///  full:      the layer's input only; the layer runs again, attention and its transfers included
-enum class Recompute : std::uint8_t { none, selective, full };
-std::string_view to_string(Recompute);
-Recompute parse_recompute(std::string_view, std::string_view where);
-
-/// The tokens of one rank.
-struct LocalTokens {
-  std::int64_t tokens = 0;  // of one sequence: padded seq / P
-  std::int64_t batch = 1;
-  DType dtype = DType::bf16;
-  [[nodiscard]] std::int64_t rows() const { return tokens * batch; }  // T
-};
-
 /// C[m,n] = A[m,k] B[k,n].
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   [[nodiscard]] FlopCount flops() const {
     return FlopCount(2.0 * static_cast<double>(m) * static_cast<double>(n) *
+                     static_cast<double>(k));
+  }
+};
+/// `groups` GEMMs in one kernel, [rows/groups, k] [k, n] each on average: rows of all groups.
+/// For the gradient of the weights [k, rows/groups] [rows/groups, n], of as many FLOPs.
+struct GroupedGemm {
+  std::int64_t rows = 0, n = 0, k = 0, groups = 1;
+  [[nodiscard]] FlopCount flops() const {
+    return FlopCount(2.0 * static_cast<double>(rows) * static_cast<double>(n) *
                      static_cast<double>(k));
   }
 };
@@ -49,14 +48,33 @@ struct MemoryBound {
 };
 /// Attention from the local tokens to the text, which is on every rank: all pairs.
 struct CrossAttention {
-  AttentionCall call;
+  AttentionCall call;                  // heads of this rank
   std::int64_t queries = 0, keys = 0;  // of one sequence
   std::int64_t batch = 1;
   Phase phase = Phase::forward;
   [[nodiscard]] FlopCount flops() const;
 };
+/// Where attention over the sequence runs. Its kernels, transfers and FLOPs are a schedule's.
+struct SelfAttention {
+  AttentionCall call;  // heads of this rank
+  Phase phase = Phase::forward;
+  [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
+};
 
-/// What a kernel does for its operation. `sum` adds two gradients of the tensor `name`.
+enum class LayerAxis : std::uint8_t { tensor, expert, expert_tensor };
+std::string_view to_string(LayerAxis);
+
+/// Between the ranks of an axis. Bytes: all_gather, what all have then; reduce_scatter, what each
+/// had before; all_reduce, the tensor; all_to_all, what one rank brings, its own part included.
+struct LayerTransfer {
+  CommKind kind = CommKind::all_gather;
+  LayerAxis axis = LayerAxis::tensor;
+  Bytes bytes{};
+  [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
+};
+
+/// What an op does for its operation. `sum` adds two gradients of the tensor `name`. A transfer has
+/// the role of what it is for.
 enum class KernelRole : std::uint8_t {
   forward,
   backward,
@@ -66,20 +84,25 @@ enum class KernelRole : std::uint8_t {
   sum
 };
 
-struct LayerKernel {
+struct LayerOp {
   std::string_view name;  // of its operation
   KernelRole role = KernelRole::forward;
-  std::variant<GemmShape, MemoryBound, CrossAttention> work;
+  std::variant<GemmShape, GroupedGemm, MemoryBound, CrossAttention, SelfAttention, LayerTransfer>
+      work;
+  bool beside = false;  // a transfer that runs beside the next GEMM
 };
-/// "qkv", "d qkv input", "d qkv weight", "d qkv bias", "d rope", "d input sum".
-std::string to_string(const LayerKernel& kernel);
+/// "qkv", "d qkv input", "d qkv weight", "d qkv bias", "d rope", "d input sum"; of transfers
+/// "qkv all_gather", "d qkv input reduce_scatter".
+std::string to_string(const LayerOp& op);
 
-std::vector<LayerKernel> forward_kernels(const TensorOps& ops, const LocalTokens& local);
-std::vector<LayerKernel> backward_kernels(const TensorOps& ops, const LocalTokens& local);
+std::vector<LayerOp> forward_ops(const TensorOps& ops, const LocalTokens& local);
+std::vector<LayerOp> backward_ops(const TensorOps& ops, const LocalTokens& local);
 /// What runs again in the backward.
-std::vector<LayerKernel> recomputed_kernels(const TensorOps& ops, const LocalTokens& local,
-                                            Recompute recompute);
+std::vector<LayerOp> recomputed_ops(const TensorOps& ops, const LocalTokens& local,
+                                    const Recomputation& recomputation);
+/// By operation of the list: whether it runs again.
+std::vector<bool> runs_again(const TensorOps& ops, const Recomputation& recomputation);
 
-FlopCount flops_of(std::span<const LayerKernel> kernels);
+FlopCount flops_of(std::span<const LayerOp> ops);
 
 }  // namespace spp

@@ -12,7 +12,7 @@ double pair_flops(const TensorOps& layer) {
   for (const TensorOp& op : layer.ops) {
     const auto* call = std::get_if<AttentionCall>(&op.work);
     if (call != nullptr && call->keys == Rows::tokens) {
-      flops += call->q_heads * flops_per_pair(Phase::forward, call->head_dim, call->head_dim);
+      flops += call->q_heads * flops_per_pair(Phase::forward, call->head_dim, call->v_dim());
     }
   }
   return flops;
@@ -27,8 +27,8 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
   const auto seq = static_cast<double>(work.seq);
   const TensorOps layer = layer_of(model);
   const LocalTokens all{.tokens = work.seq, .batch = work.batch};
-  const double around = layers * flops_of(forward_kernels(layer, all)).value() +
-                        flops_of(forward_kernels(ends_of(model, work.step), all)).value();
+  const double around = layers * flops_of(forward_ops(layer, all)).value() +
+                        flops_of(forward_ops(ends_of(model, work.step), all)).value();
 
   double pairs = seq * seq;
   if (work.mask.kind == MaskKind::causal) {

@@ -130,8 +130,8 @@ TEST_CASE("full recomputation of 60 layers at 256K keeps the 165 GB that users r
   Model model = tiny_model();
   model.hidden = 5376;
   const TensorOps layer = layer_of(model);
-  CHECK(std::int64_t{60} * 256'000 * kept_bytes(layer, DType::bf16, Recompute::full).tokens ==
-        165'150'720'000);
+  CHECK(60 * kept_bytes(layer, {.tokens = 256'000}, {.kind = Recompute::full}) ==
+        Bytes(165'150'720'000));
 }
 
 TEST_CASE("an absurd request is large, not negative") {

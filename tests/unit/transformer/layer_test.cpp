@@ -19,14 +19,17 @@ namespace {
 /// 3 tokens of each of 2 sequences: 6 rows.
 constexpr LocalTokens local{.tokens = 3, .batch = 2};
 
-/// "qkv 6x16x8" or "norm 1 192 B" for each kernel.
-std::vector<std::string> listed(const std::vector<LayerKernel>& kernels) {
+/// "qkv 6x16x8", "norm 1 192 B", "qkv all_gather 96 B" for each op.
+std::vector<std::string> listed(const std::vector<LayerOp>& ops) {
   std::vector<std::string> lines;
-  for (const LayerKernel& kernel : kernels) {
+  for (const LayerOp& kernel : ops) {
     if (const auto* gemm = std::get_if<GemmShape>(&kernel.work)) {
       lines.push_back(fmt::format("{} {}x{}x{}", to_string(kernel), gemm->m, gemm->n, gemm->k));
     } else if (const auto* stream = std::get_if<MemoryBound>(&kernel.work)) {
       lines.push_back(fmt::format("{} {} B", to_string(kernel), stream->touched.value()));
+    } else if (const auto* transfer = std::get_if<LayerTransfer>(&kernel.work)) {
+      lines.push_back(fmt::format("{} {} B{}", to_string(kernel), transfer->bytes.value(),
+                                  kernel.beside ? " beside" : ""));
     } else {
       lines.push_back(to_string(kernel));
     }
@@ -35,15 +38,20 @@ std::vector<std::string> listed(const std::vector<LayerKernel>& kernels) {
 }
 
 FlopCount forward_flops(const Model& model, const LocalTokens& at) {
-  return flops_of(forward_kernels(layer_of(model), at));
+  return flops_of(forward_ops(layer_of(model), at));
 }
 
 FlopCount backward_flops(const Model& model, const LocalTokens& at) {
-  return flops_of(backward_kernels(layer_of(model), at));
+  return flops_of(backward_ops(layer_of(model), at));
 }
 
 std::int64_t kept(const Model& model, DType dtype, Recompute recompute) {
-  return kept_bytes(layer_of(model), dtype, recompute).tokens;
+  return kept_bytes(layer_of(model), {.tokens = 1, .dtype = dtype}, {.kind = recompute}).value();
+}
+
+/// Of one token.
+std::int64_t working(const Model& model, Recompute recompute) {
+  return working_bytes(layer_of(model), {.tokens = 1}, {.kind = recompute}).value();
 }
 
 /// 768 wide, 12 heads, biases, LayerNorm, GELU: the smallest GPT-2.
@@ -86,41 +94,40 @@ Model tiny_dit() {
 
 TEST_CASE("a layer's forward is these kernels") {
   // [6,8] in bf16 is 96 B, [6,16] 192 B, Q and K together [6,12] 144 B.
-  CHECK(listed(forward_kernels(layer_of(tiny_model()), local)) ==
-        std::vector<std::string>{"norm 1 192 B", "qkv 6x16x8", "rope 288 B", "out 6x8x8",
-                                 "residual 1 288 B", "norm 2 192 B", "gate 6x16x8", "up 6x16x8",
-                                 "activation 576 B", "down 6x8x16", "residual 2 288 B"});
+  CHECK(listed(forward_ops(layer_of(tiny_model()), local)) ==
+        std::vector<std::string>{"norm 1 192 B", "qkv 6x16x8", "rope 288 B", "attention",
+                                 "out 6x8x8", "residual 1 288 B", "norm 2 192 B", "gate 6x16x8",
+                                 "up 6x16x8", "activation 576 B", "down 6x8x16",
+                                 "residual 2 288 B"});
 }
 
 TEST_CASE("a layer's backward has two GEMMs for each GEMM of the forward") {
   // The sums: of what gate and up give the norm's output, and at the two residuals.
-  CHECK(listed(backward_kernels(layer_of(tiny_model()), local)) ==
-        std::vector<std::string>{
-            "d down input 6x16x8", "d down weight 16x8x6", "d activation 960 B",
-            "d up input 6x8x16", "d up weight 8x16x6", "d gate input 6x8x16",
-            "d gate weight 8x16x6", "d norm 2 sum 288 B", "d norm 2 288 B",
-            "d residual 1 sum 288 B", "d out input 6x8x8", "d out weight 8x8x6", "d rope 288 B",
-            "d qkv input 6x8x16", "d qkv weight 8x16x6", "d norm 1 288 B", "d input sum 288 B"});
+  CHECK(listed(backward_ops(layer_of(tiny_model()), local)) ==
+        std::vector<std::string>{"d down input 6x16x8", "d down weight 16x8x6",
+                                 "d activation 960 B", "d up input 6x8x16", "d up weight 8x16x6",
+                                 "d gate input 6x8x16", "d gate weight 8x16x6",
+                                 "d norm 2 sum 288 B", "d norm 2 288 B", "d residual 1 sum 288 B",
+                                 "d out input 6x8x8", "d out weight 8x8x6", "d attention",
+                                 "d rope 288 B", "d qkv input 6x8x16", "d qkv weight 8x16x6",
+                                 "d norm 1 288 B", "d input sum 288 B"});
 }
 
 TEST_CASE("a diffusion transformer modulates, gates and attends to a text besides") {
   Model model = tiny_dit();
   model.gated_mlp = false;
   model.qk_norm = model.mlp_bias = true;
-  CHECK(listed(forward_kernels(layer_of(model), local)) ==
-        std::vector<std::string>{"norm 1 192 B",     "modulate 1 192 B",
-                                 "qkv 6x16x8",       "qk norm 288 B",
-                                 "rope 288 B",       "out 6x8x8",
-                                 "gate 1 192 B",     "residual 1 288 B",
-                                 "cross norm 192 B", "cross q 6x8x8",
-                                 "cross kv 10x8x8",  "cross attention",
-                                 "cross out 6x8x8",  "cross residual 288 B",
-                                 "norm 2 192 B",     "modulate 2 192 B",
-                                 "up 6x16x8",        "activation 384 B",
-                                 "down 6x8x16",      "gate 2 192 B",
+  CHECK(listed(forward_ops(layer_of(model), local)) ==
+        std::vector<std::string>{"norm 1 192 B",     "modulate 1 192 B", "qkv 6x16x8",
+                                 "qk norm 288 B",    "rope 288 B",       "attention",
+                                 "out 6x8x8",        "gate 1 192 B",     "residual 1 288 B",
+                                 "cross norm 192 B", "cross q 6x8x8",    "cross kv 10x8x8",
+                                 "cross attention",  "cross out 6x8x8",  "cross residual 288 B",
+                                 "norm 2 192 B",     "modulate 2 192 B", "up 6x16x8",
+                                 "activation 384 B", "down 6x8x16",      "gate 2 192 B",
                                  "residual 2 288 B"});
   // Norms of Q and K read dy and x and write dx: 3 x [6,12].
-  CHECK(listed(backward_kernels(layer_of(model), local)) ==
+  CHECK(listed(backward_ops(layer_of(model), local)) ==
         std::vector<std::string>{"d gate 2 288 B",
                                  "d down bias 96 B",
                                  "d down input 6x16x8",
@@ -144,6 +151,7 @@ TEST_CASE("a diffusion transformer modulates, gates and attends to a text beside
                                  "d gate 1 288 B",
                                  "d out input 6x8x8",
                                  "d out weight 8x8x6",
+                                 "d attention",
                                  "d rope 288 B",
                                  "d qk norm 432 B",
                                  "d qkv input 6x8x16",
@@ -155,11 +163,11 @@ TEST_CASE("a diffusion transformer modulates, gates and attends to a text beside
 
 TEST_CASE("what is cheap runs again under selective recomputation, everything under full") {
   const TensorOps layer = layer_of(tiny_model());
-  CHECK(recomputed_kernels(layer, local, Recompute::none).empty());
-  CHECK(listed(recomputed_kernels(layer, local, Recompute::selective)) ==
+  CHECK(recomputed_ops(layer, local, {.kind = Recompute::none}).empty());
+  CHECK(listed(recomputed_ops(layer, local, {.kind = Recompute::selective})) ==
         std::vector<std::string>{"norm 1 192 B", "norm 2 192 B", "activation 576 B"});
-  CHECK(listed(recomputed_kernels(layer, local, Recompute::full)) ==
-        listed(forward_kernels(layer, local)));
+  CHECK(listed(recomputed_ops(layer, local, {.kind = Recompute::full})) ==
+        listed(forward_ops(layer, local)));
 }
 
 TEST_CASE("a layer costs 2 FLOPs a matrix weight and token forward, 4 backward") {
@@ -183,22 +191,22 @@ TEST_CASE("cross-attention to a text is counted with the text's own projections"
 TEST_CASE("the ends have the logits' traffic in fp32, a prefill logits of the last token") {
   // 6 * 10 logits. To fp32: 60 * (2 + 4) B; maximum: 60 * 4 B read; exp in place: 60 * 8 B.
   const TensorOps train = ends_of(tiny_model(), StepKind::train);
-  CHECK(listed(forward_kernels(train, local)) ==
+  CHECK(listed(forward_ops(train, local)) ==
         std::vector<std::string>{"embedding 192 B", "final norm 192 B", "logits 6x10x8",
                                  "logits to fp32 360 B", "logits max 240 B", "softmax 480 B"});
   // The table's gradient: reads dx in 2 B, reads and writes 4 B: 6 * 8 * 10 B.
-  CHECK(listed(backward_kernels(train, local)) ==
+  CHECK(listed(backward_ops(train, local)) ==
         std::vector<std::string>{"d softmax 480 B", "d logits to fp32 360 B",
                                  "d logits input 6x8x10", "d logits weight 8x10x6",
                                  "d final norm 288 B", "d embedding 480 B"});
-  CHECK(listed(forward_kernels(ends_of(tiny_model(), StepKind::prefill), local)) ==
+  CHECK(listed(forward_ops(ends_of(tiny_model(), StepKind::prefill), local)) ==
         std::vector<std::string>{"embedding 192 B", "final norm 192 B", "logits 2x10x8"});
 }
 
 TEST_CASE("a model without words has no embedding and no loss head") {
   const TensorOps ends = ends_of(tiny_dit(), StepKind::train);
-  CHECK(listed(forward_kernels(ends, local)) == std::vector<std::string>{"final norm 192 B"});
-  CHECK(listed(backward_kernels(ends, local)) == std::vector<std::string>{"d final norm 288 B"});
+  CHECK(listed(forward_ops(ends, local)) == std::vector<std::string>{"final norm 192 B"});
+  CHECK(listed(backward_ops(ends, local)) == std::vector<std::string>{"d final norm 288 B"});
 }
 
 TEST_CASE("the weights of Llama-3.1-8B and of GPT-2 follow from their layers") {
@@ -244,19 +252,19 @@ TEST_CASE("a layer of Llama-3.1-8B keeps 139,400 bytes a token") {
 TEST_CASE("a layer with cross-attention keeps the text's K and V for each of its tokens") {
   // Tokens, besides the 104 elements: cross norm 8, Q 8, output 8, sum 8; modulated and gated 32.
   const TensorOps layer = layer_of(tiny_dit());
-  const RowBytes bytes = kept_bytes(layer, DType::bf16, Recompute::none);
-  CHECK(bytes.tokens == (104 + 32 + 32) * 2 + 4 * (6 + 4 + 1));
-  CHECK(bytes.text == 2 * 4 * 2);
-  CHECK(kept_bytes(layer, DType::bf16, Recompute::selective).text == 16);
-  CHECK(kept_bytes(layer, DType::bf16, Recompute::full).text == 0);
+  const LocalTokens no_tokens{.tokens = 0};  // the text is there
+  constexpr std::int64_t token = (104 + 32 + 32) * 2 + 4 * (6 + 4 + 1);
+  constexpr std::int64_t text = 5 * (2 * 4 * 2);
+  CHECK(kept_bytes(layer, {.tokens = 3}, {}) == Bytes(3 * token + text));
+  CHECK(kept_bytes(layer, no_tokens, {.kind = Recompute::selective}) == Bytes(text));
+  CHECK(kept_bytes(layer, no_tokens, {.kind = Recompute::full}) == Bytes(0));
 }
 
 TEST_CASE("while a layer's backward runs, what it computes again and its gradients come on top") {
   // Gradients: of the stream 8, product 16, gate and up 32: 56 elements.
-  const TensorOps layer = layer_of(tiny_model());
-  CHECK(working_bytes(layer, DType::bf16, Recompute::none).tokens == 112);
-  CHECK(working_bytes(layer, DType::bf16, Recompute::selective).tokens == 112 + 64);
-  CHECK(working_bytes(layer, DType::bf16, Recompute::full).tokens == 112 + 232 - 16);
+  CHECK(working(tiny_model(), Recompute::none) == 112);
+  CHECK(working(tiny_model(), Recompute::selective) == 112 + 64);
+  CHECK(working(tiny_model(), Recompute::full) == 112 + 232 - 16);
 }
 
 TEST_CASE("a narrow MLP has its most gradients where those of its input are added") {
@@ -264,21 +272,21 @@ TEST_CASE("a narrow MLP has its most gradients where those of its input are adde
   // one: stream 8, gate 10, two of 8 = 34, after up alone 8 + 20 + 8 = 36.
   Model model = tiny_model();
   model.ffn = 10;
-  CHECK(working_bytes(layer_of(model), DType::bf16, Recompute::none).tokens == 2 * 38);
+  CHECK(working(model, Recompute::none) == 2 * 38);
   // ffn 6: 26, 28 after up, and 30 when both are there.
   model.ffn = 6;
-  CHECK(working_bytes(layer_of(model), DType::bf16, Recompute::none).tokens == 2 * 30);
+  CHECK(working(model, Recompute::none) == 2 * 30);
 }
 
 TEST_CASE("a forward that keeps nothing holds most in the MLP, or in attention if that is wide") {
   // The stream 8 and gate, up, product 48.
-  CHECK(forward_bytes(layer_of(tiny_model()), DType::bf16).tokens == 2 * 56);
+  CHECK(forward_bytes(layer_of(tiny_model()), {.tokens = 1}) == Bytes(2 * 56));
   // ffn 4: MLP 8 + 8 + 8. Attention: the stream 8, Q, K, V 16 and its output 8.
   Model narrow = tiny_model();
   narrow.ffn = 4;
-  CHECK(forward_bytes(layer_of(narrow), DType::bf16).tokens == 2 * 32);
-  CHECK(forward_bytes(layer_of(tiny_dit()), DType::bf16).text == 2 * 8);
-  CHECK(cached_bytes(layer_of(tiny_model()), DType::bf16) == 2 * 8);
+  CHECK(forward_bytes(layer_of(narrow), {.tokens = 1}) == Bytes(2 * 32));
+  CHECK(forward_bytes(layer_of(tiny_dit()), {.tokens = 0}) == Bytes(5 * 2 * 8));
+  CHECK(cached_bytes(layer_of(tiny_model()), {.tokens = 1}) == Bytes(2 * 8));
 }
 
 TEST_CASE("the model's FLOPs follow three conventions") {

@@ -1,0 +1,124 @@
+#include "transformer/layer_split.hpp"
+
+#include "base/error.hpp"
+
+namespace spp {
+namespace {
+
+std::int64_t part_of(std::int64_t whole, int parts) { return (whole + parts - 1) / parts; }
+
+std::int64_t width_of(const LayerTensor& tensor, const LayerSplit& split) {
+  return tensor.cut == Cut::width ? part_of(tensor.width / tensor.unit, split.tensor) * tensor.unit
+                                  : tensor.width;
+}
+
+}  // namespace
+
+std::int64_t LocalShapes::all_rows(LayerTensorId id) const {
+  switch (ops_->at(id).rows) {
+    case Rows::tokens:
+      return local_->rows();
+    case Rows::text:
+      return ops_->text_tokens * local_->batch;
+    case Rows::last:
+      return local_->batch;
+  }
+  throw InternalError("no such Rows");
+}
+
+std::int64_t LocalShapes::rows(LayerTensorId id) const {
+  const bool cut = ops_->at(id).cut == Cut::rows && local_->split.sequence_parallel;
+  return cut ? part_of(all_rows(id), local_->split.tensor) : all_rows(id);
+}
+
+std::int64_t LocalShapes::width(LayerTensorId id) const {
+  return width_of(ops_->at(id), local_->split);
+}
+
+Bytes LocalShapes::sized(std::int64_t rows, LayerTensorId id) const {
+  return Bytes(width(id) * (ops_->at(id).fp32 ? 4 : size_of(local_->dtype))) * rows;
+}
+
+Bytes LocalShapes::bytes(const LayerTensors& ids) const {
+  Bytes sum{};
+  for (const LayerTensorId id : ids) {
+    sum += bytes(id);
+  }
+  return sum;
+}
+
+Bytes LocalShapes::statistics(const TensorOp& op) const {
+  const LayerTensorId written = op.writes[0];
+  const bool heads = ops_->at(written).cut == Cut::width;
+  return Bytes(4 * (heads ? part_of(op.statistics, local_->split.tensor) : op.statistics)) *
+         rows(written);
+}
+
+AttentionCall LocalShapes::heads(const AttentionCall& call) const {
+  AttentionCall mine = call;
+  mine.q_heads = static_cast<int>(part_of(call.q_heads, local_->split.tensor));
+  mine.kv_heads = static_cast<int>(part_of(call.kv_heads, local_->split.tensor));
+  return mine;
+}
+
+bool LocalShapes::gathers(const TensorOp& op, LayerTensorId read) const {
+  return local_->split.sequence_parallel && ops_->at(read).cut == Cut::rows &&
+         partial_gradient(op, read);
+}
+
+bool LocalShapes::partial_gradient(const TensorOp& op, LayerTensorId read) const {
+  return local_->split.tensor > 1 && !op.writes.empty() &&
+         ops_->at(op.writes[0]).cut == Cut::width && ops_->at(read).cut != Cut::width;
+}
+
+bool LocalShapes::partial_sum(const TensorOp& op) const {
+  const auto* linear = std::get_if<Linear>(&op.work);
+  return local_->split.tensor > 1 && ((linear != nullptr && linear->shard == Shard::rows) ||
+                                      std::holds_alternative<Lookup>(op.work));
+}
+
+std::int64_t weights_of(const TensorOp& op, const TensorOps& ops, const LayerSplit& split) {
+  struct Count {
+    const TensorOp* op;
+    const TensorOps* ops;
+    const LayerSplit* split;
+
+    std::int64_t operator()(const Linear& linear) const {
+      if (linear.tied) {
+        return 0;
+      }
+      const std::int64_t in = linear.shard == Shard::rows ? width(op->reads) : linear.in;
+      const std::int64_t out = linear.shard == Shard::columns ? width(op->writes) : linear.out;
+      return in * out + (linear.bias ? out : 0);
+    }
+    std::int64_t operator()(const RowWise& row_wise) const { return row_wise.weights; }
+    std::int64_t operator()(const AttentionCall& /*call*/) const { return 0; }
+    std::int64_t operator()(const Lookup& lookup) const {
+      return part_of(lookup.words, split->tensor) * width(op->writes);
+    }
+    [[nodiscard]] std::int64_t width(const LayerTensors& ids) const {
+      std::int64_t sum = 0;
+      for (const LayerTensorId id : ids) {
+        sum += width_of(ops->at(id), *split);
+      }
+      return sum;
+    }
+  };
+  return std::visit(Count{.op = &op, .ops = &ops, .split = &split}, op.work);
+}
+
+std::int64_t weights_of(const TensorOps& ops, const LayerSplit& split) {
+  std::int64_t sum = 0;
+  for (const TensorOp& op : ops.ops) {
+    sum += weights_of(op, ops, split);
+  }
+  return sum;
+}
+
+std::int64_t weights_of(const TensorOp& op, const TensorOps& ops) {
+  return weights_of(op, ops, LayerSplit{});
+}
+
+std::int64_t weights_of(const TensorOps& ops) { return weights_of(ops, LayerSplit{}); }
+
+}  // namespace spp

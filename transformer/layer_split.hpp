@@ -1,0 +1,82 @@
+// What one rank has of a list of tensor operations, and between which of them it needs the others.
+//
+// A tensor-parallel group of t ranks works on the same tokens. How it holds each tensor, the tensor
+// says (Cut); a part is rounded up to whole units and rows. From that follow
+//   a gather    where an operation reads a tensor cut by rows and writes one cut by width: each
+//               rank needs all rows. Its gradient is a sum over the ranks: reduce-scattered.
+//   a scatter   behind a row-parallel GEMM, or a table cut by words, whose results are sums over
+//               the ranks: reduce-scattered to rows, their gradients gathered again.
+// Without sequence parallelism what is cut by rows is whole on every rank: nothing is gathered, and
+// the sums are all-reduced.
+#pragma once
+
+#include "base/units.hpp"
+#include "schedule/problem.hpp"
+#include "transformer/layer.hpp"
+
+#include <cstdint>
+
+namespace spp {
+
+/// Ranks that share a layer.
+struct LayerSplit {
+  int tensor = 1;
+  bool sequence_parallel = true;  // of a tensor-parallel group
+  int expert = 1;                 // groups of experts
+  int expert_tensor = 1;          // ranks that share each expert
+  friend bool operator==(const LayerSplit&, const LayerSplit&) = default;
+};
+
+/// The tokens of one tensor-parallel group.
+struct LocalTokens {
+  std::int64_t tokens = 0;  // of one sequence: padded seq / context-parallel degree
+  std::int64_t batch = 1;
+  DType dtype = DType::bf16;
+  LayerSplit split{};
+  double routed_excess = 1;  // rows that the fullest rank's experts receive, over the mean
+  [[nodiscard]] std::int64_t rows() const { return tokens * batch; }
+};
+
+/// Refers to `ops` and `local`.
+class LocalShapes {
+ public:
+  LocalShapes(const TensorOps& ops, const LocalTokens& local) : ops_(&ops), local_(&local) {}
+
+  /// Rows and width of a tensor on this rank.
+  [[nodiscard]] std::int64_t rows(LayerTensorId id) const;
+  [[nodiscard]] std::int64_t width(LayerTensorId id) const;
+  /// Rows on the ranks that share its tokens.
+  [[nodiscard]] std::int64_t all_rows(LayerTensorId id) const;
+  [[nodiscard]] Bytes bytes(LayerTensorId id) const { return sized(rows(id), id); }
+  [[nodiscard]] Bytes bytes(const LayerTensors& ids) const;
+  /// Of all rows of an operation that gathers or scatters, `width` of `id`.
+  [[nodiscard]] Bytes all_bytes(const TensorOp& op, LayerTensorId id) const {
+    return sized(all_rows(op.writes[0]), id);
+  }
+  /// What attention, norms keep besides.
+  [[nodiscard]] Bytes statistics(const TensorOp& op) const;
+  [[nodiscard]] AttentionCall heads(const AttentionCall& call) const;
+
+  /// Reads all rows of what each rank has a part of.
+  [[nodiscard]] bool gathers(const TensorOp& op, LayerTensorId read) const;
+  /// The gradient that it gives `read` is this rank's part of a sum.
+  [[nodiscard]] bool partial_gradient(const TensorOp& op, LayerTensorId read) const;
+  /// What it writes is this rank's part of a sum.
+  [[nodiscard]] bool partial_sum(const TensorOp& op) const;
+  [[nodiscard]] bool sequence_parallel() const { return local_->split.sequence_parallel; }
+
+  [[nodiscard]] const TensorOps& ops() const { return *ops_; }
+  [[nodiscard]] const LocalTokens& local() const { return *local_; }
+
+ private:
+  [[nodiscard]] Bytes sized(std::int64_t rows, LayerTensorId id) const;
+
+  const TensorOps* ops_;
+  const LocalTokens* local_;
+};
+
+/// Weights of one rank.
+std::int64_t weights_of(const TensorOp& op, const TensorOps& ops, const LayerSplit& split);
+std::int64_t weights_of(const TensorOps& ops, const LayerSplit& split);
+
+}  // namespace spp
