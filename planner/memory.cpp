@@ -103,19 +103,4 @@ MemoryBytes memory_of(const ModelMemory& model, const MemoryRequest& request) {
   return bytes;
 }
 
-std::int64_t longest_seq(const std::function<Bytes(std::int64_t seq)>& bytes_at,
-                         const SequenceLimits& limits) {
-  ensure(limits.unit >= 1, "a unit of tokens is at least one");
-  const auto fits = [&](std::int64_t units) {
-    return bytes_at(units * limits.unit) <= limits.usable;
-  };
-  std::int64_t good = 0;  // units that fit
-  std::int64_t bad = limits.limit / limits.unit + 1;
-  while (bad - good > 1) {
-    const std::int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
-  return good * limits.unit;
-}
-
 }  // namespace spp

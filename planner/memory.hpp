@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/units.hpp"
+#include "step/memory.hpp"
 #include "transformer/activations.hpp"
 #include "transformer/layer_kernels.hpp"
 #include "transformer/model.hpp"
@@ -22,20 +23,6 @@
 #include <functional>
 
 namespace spp {
-
-struct MemoryBytes {
-  Bytes parameters{};
-  Bytes gradients{};
-  Bytes optimizer{};
-  Bytes activations{};  // kept for the backward, and one layer's working set; prefill: KV cache
-  Bytes attention_buffers{};  // of the schedule, beyond the activations
-  Bytes communication{};      // gathered weights, gradients on their way, the library's own buffers
-  Bytes logits{};
-  [[nodiscard]] Bytes total() const {
-    return parameters + gradients + optimizer + activations + attention_buffers + communication +
-           logits;
-  }
-};
 
 /// Bytes of tensors for each local token, and for each token of the text.
 struct RowBytes {
@@ -72,15 +59,5 @@ struct MemoryRequest {
 
 /// Beyond 10^18 bytes a class counts as 10^18.
 MemoryBytes memory_of(const ModelMemory& model, const MemoryRequest& request);
-
-/// The largest multiple of `unit`, at most `limit`, whose bytes fit into `usable`; 0 if not even
-/// one unit does. bytes_at must not decrease.
-struct SequenceLimits {
-  Bytes usable{};
-  std::int64_t unit = 1;                       // what the plan's layout divides
-  std::int64_t limit = std::int64_t{1} << 31;  // as parse_tokens
-};
-std::int64_t longest_seq(const std::function<Bytes(std::int64_t seq)>& bytes_at,
-                         const SequenceLimits& limits);
 
 }  // namespace spp
