@@ -326,4 +326,9 @@ std::int64_t Model::parameters() const {
          extra_parameters;
 }
 
+std::vector<LayerRun> layer_runs(const Model& model) {
+  return {{.ops = layer_of(model), .layers = model.layers, .mask = model.mask}};
+}
+std::size_t kind_of_layer(const Model&, std::int64_t) { return 0; }
+
 }  // namespace spp

@@ -157,6 +157,14 @@ TensorOps last_of(const Model& model, StepKind step);
 /// Both in one list.
 TensorOps ends_of(const Model& model, StepKind step);
 
+struct LayerRun {
+  TensorOps ops;
+  std::int64_t layers = 0;
+  Mask mask{};
+};
+std::vector<LayerRun> layer_runs(const Model& model);
+std::size_t kind_of_layer(const Model& model, std::int64_t layer);
+
 /// Matrices, biases and norms; of one rank: layer_split.hpp.
 std::int64_t weights_of(const TensorOp& op, const TensorOps& ops);
 std::int64_t weights_of(const TensorOps& ops);

@@ -21,7 +21,20 @@ namespace spp {
 enum class ModelKind : std::uint8_t { llm, dit };
 std::string_view to_string(ModelKind);
 
+struct Experts {
+  int count = 0, per_token = 0;
+  std::int64_t ffn = 0;
+  int shared = 0;
+  std::int64_t shared_ffn = 0;
+  int dense_layers = 0;
+};
+struct Latent {
+  std::int64_t q_rank = 0, kv_rank = 0;
+  int nope_dim = 0, rope_dim = 0, value_dim = 0;
+};
 struct Model {
+  Experts experts;
+  Latent latent;
   std::string name;
   ModelKind kind = ModelKind::llm;
   std::int64_t layers = 0;
