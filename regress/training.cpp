@@ -37,6 +37,9 @@ std::string why_not_training(const Point& p) {
   if (!p.layers || !p.hidden || !p.q_heads || !p.head_dim) {
     return "the model's layers or widths are not stated";
   }
+  if (p.experts || p.kv_lora_rank) {
+    return "TEMPORARY";
+  }
   if (p.ring_kind == RingKind::pass_q) {
     return "pass-Q is not modelled";
   }
