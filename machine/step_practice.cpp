@@ -17,6 +17,7 @@ constexpr std::array times{
     TimeKey{"host_kernel", &StepPractice::host_kernel},
     TimeKey{"host_transfer", &StepPractice::host_transfer},
     TimeKey{"host_micro_batch", &StepPractice::host_micro_batch},
+    TimeKey{"host_message", &StepPractice::host_message},
     TimeKey{"host_step", &StepPractice::host_step},
 };
 
@@ -36,6 +37,8 @@ constexpr std::array numbers{
     NumberKey{"gradients_hidden", &StepPractice::gradients_hidden, 1},
     NumberKey{"parameters_hidden", &StepPractice::parameters_hidden, 1},
     NumberKey{"messages_hidden", &StepPractice::messages_hidden, 1},
+    NumberKey{"even_stages", &StepPractice::even_stages, 1},
+    NumberKey{"logit_part", &StepPractice::logit_part, 1},
     NumberKey{"gradient_bytes", &StepPractice::gradient_bytes, most_bytes},
     NumberKey{"state_parameter", &StepPractice::state_parameter, most_bytes},
     NumberKey{"state_gradient", &StepPractice::state_gradient, most_bytes},
@@ -64,6 +67,7 @@ StepPractice made_default() {
   p.host_kernel = time(9, 0.4, "assumed: eager PyTorch, a few operators deep");
   p.host_transfer = time(40, 0.4, "assumed: torch.distributed, NCCL's enqueue");
   p.host_micro_batch = time(300, 0.5, "assumed");
+  p.host_message = time(50, 0.5, "assumed: batched isend and irecv");
   p.host_step = time(10000, 0.5, "assumed: data, gradient norm, logging");
   p.elementwise = number(1.2, 0.2, "assumed: kernels fused as TransformerEngine has them");
   p.optimizer = number(1.3, 0.2, "assumed: norm, clipping and copies beside a fused Adam");
@@ -75,6 +79,8 @@ StepPractice made_default() {
   p.gradients_hidden = number(1, 0, "assumed: buckets as they become ready");
   p.parameters_hidden = number(0, 0, "assumed: gathered before the next forward");
   p.messages_hidden = number(1, 0, "Megatron-LM: overlap_p2p_comm of interleaved pipelines");
+  p.even_stages = number(0, 0, "Megatron-Core transformer_block.py");
+  p.logit_part = number(1, 0, "whole");
   p.gradient_bytes = number(4, 0, "Megatron-LM arguments.py: accumulated and reduced in fp32");
   p.state_parameter = number(2, 0, "16 bits");
   p.state_gradient = number(4, 0, "Megatron-LM: main gradients in fp32");

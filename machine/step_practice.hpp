@@ -16,6 +16,7 @@ struct StepPractice {
   Sourced<Seconds> host_kernel;       // of a kernel
   Sourced<Seconds> host_transfer;     // of a collective
   Sourced<Seconds> host_micro_batch;  // beside a micro-batch's layers, and each of its messages
+  Sourced<Seconds> host_message;      // of a message between stages: both ranks stand
   Sourced<Seconds> host_step;         // once a step: data, gradient norm, optimizer, logging
 
   // ---- kernels
@@ -32,6 +33,7 @@ struct StepPractice {
   Sourced<double> gradients_hidden;   // behind the last backward
   Sourced<double> parameters_hidden;  // behind the next forward
   Sourced<double> messages_hidden;    // between stages, of interleaved pipelines
+  Sourced<double> even_stages;        // 1: the loss head counts where layers are dealt out to stages
 
   // ---- bytes of a weight
   Sourced<double> gradient_bytes;   // as gradients travel
@@ -41,6 +43,7 @@ struct StepPractice {
 
   // ---- memory
   Sourced<double> logit_bytes;   // at the peak, of a logit
+  Sourced<double> logit_part;    // of a micro-batch's logits that exist at once: chunked losses
   Sourced<double> slack;         // of what is allocated, that the allocator holds beside
   Sourced<Bytes> context;        //  of a process: context, kernels, workspaces
   Sourced<Bytes> communicator;   // of a communicator, its buffers

@@ -31,7 +31,7 @@ class StepClock {
                .format = plan.format,
                .crowd = request.cluster->ranks_per_core()},
         local_(local_tokens(request, plan)),
-        stages_(stages_of(*request.model, plan)) {
+        stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0)) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
     ensure(attention.size() == runs.size(), "an attention cost for each kind of layer");
     for (std::size_t k = 0; k < runs.size(); ++k) {
@@ -149,7 +149,7 @@ class StepClock {
   }
 
   PipelineTimes times() const {
-    PipelineTimes times{.message = links_.message(message_bytes()).count(),
+    PipelineTimes times{.message = links_.message(message_bytes()).count() + practice_.host_message.value.count(),
                         .overlap = plan_.virtual_stages > 1 && practice_.messages_hidden.value > 0};
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const double backward = backward_[s].total();

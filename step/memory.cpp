@@ -28,7 +28,7 @@ class StepMemory {
         plan_(plan),
         practice_(*request.practice),
         local_(local_tokens(request, plan)),
-        stages_(stages_of(*request.model, plan)) {
+        stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0)) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
     for (const LayerRun& run : runs) {
       kinds_.push_back(of(run.ops, plan.recompute));
@@ -104,7 +104,8 @@ class StepMemory {
     bytes.attention_buffers = buffers_;
     const double rows = real_of(request_.kind == StepKind::train ? local_.rows() : local_.batch);
     if (ends) {
-      bytes.logits = capped(rows * vocabulary_part() * practice_.logit_bytes.value);
+      bytes.logits = capped(rows * vocabulary_part() * practice_.logit_bytes.value *
+                            practice_.logit_part.value);
     }
     if (request_.kind == StepKind::train) {
       double held = most_in_flight(rank, kept);

@@ -1,16 +1,74 @@
 #include "step/stages.hpp"
 
+#include <algorithm>
+
 namespace spp {
 
-std::vector<Stage> stages_of(const Model& model, const StepPlan& plan) {
+namespace {
+
+/// Layers of each virtual stage as Megatron-Core deals them out (transformer_block.py): equally; or
+/// equally with the loss head, or with embedding and head, counted as a layer each; else the first
+/// ones have one more.
+std::vector<std::int64_t> dealt(std::int64_t layers, std::int64_t stages) {
+  std::vector<std::int64_t> dealt(static_cast<std::size_t>(stages));
+  const std::int64_t with_ends = layers % stages == 0         ? 0
+                                 : (layers + 2) % stages == 0 ? 2
+                                 : (layers + 1) % stages == 0 ? 1
+                                                              : 0;
+  for (std::int64_t s = 0; s < stages; ++s) {
+    const std::int64_t all = layers + with_ends;
+    dealt[static_cast<std::size_t>(s)] = all / stages + (s < all % stages ? 1 : 0);
+  }
+  dealt.back() -= with_ends > 0 ? 1 : 0;
+  dealt.front() -= with_ends > 1 ? 1 : 0;
+  return dealt;
+}
+
+/// With a head that takes as long as `head` layers: as many on the last stage as make the longest
+/// stage shortest.
+std::vector<std::int64_t> balanced(std::int64_t layers, std::int64_t stages, double head) {
+  std::int64_t last = 0;
+  double least = real_of(layers) + head;
+  for (std::int64_t x = 0; stages > 1 && x <= layers - (stages - 1); ++x) {
+    const double others = real_of((layers - x + stages - 2) / (stages - 1));
+    const double longest = std::max(real_of(x) + head, others);
+    if (longest < least) {
+      least = longest;
+      last = x;
+    }
+  }
+  if (stages == 1) {
+    return {layers};
+  }
+  std::vector<std::int64_t> dealt(static_cast<std::size_t>(stages), 0);
+  for (std::int64_t s = 0; s + 1 < stages; ++s) {
+    dealt[static_cast<std::size_t>(s)] =
+        (layers - last) / (stages - 1) + (s < (layers - last) % (stages - 1) ? 1 : 0);
+  }
+  dealt.back() = last;
+  return dealt;
+}
+
+/// Forward FLOPs of the loss head over those of a layer, without attention.
+double head_in_layers(const Model& model) {
+  const LocalTokens one{.tokens = 1};
+  const double layer = flops_of(forward_ops(layer_runs(model).back().ops, one)).value();
+  const double head = flops_of(forward_ops(last_of(model, StepKind::train), one)).value();
+  return layer > 0 ? head / layer : 0;
+}
+
+}  // namespace
+
+std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times) {
   const std::int64_t count = std::int64_t{plan.pipeline} * plan.virtual_stages;
+  const std::vector<std::int64_t> layers =
+      even_times ? balanced(model.layers, count, head_in_layers(model)) : dealt(model.layers, count);
   std::vector<Stage> stages(static_cast<std::size_t>(count));
   std::int64_t next = 0;
-  for (std::int64_t s = 0; s < count; ++s) {
-    Stage& stage = stages[static_cast<std::size_t>(s)];
-    stage.first = next;
-    stage.layers = model.layers / count + (s < model.layers % count ? 1 : 0);
-    next += stage.layers;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    stages[s].first = next;
+    stages[s].layers = layers[s];
+    next += layers[s];
   }
   stages.front().embeds = true;
   stages.back().ends = true;

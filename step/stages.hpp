@@ -18,9 +18,9 @@ struct Stage {
   bool embeds = false, ends = false;
 };
 
-/// By virtual stage. Layers that do not divide: the first stages have one more than the last ones, as
-/// the last has the head to work on.
-std::vector<Stage> stages_of(const Model& model, const StepPlan& plan);
+/// By virtual stage. `even_times`: the loss head counts with the time that it takes, else it does not
+/// (or as a layer, where the layers do not divide).
+std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times);
 
 /// Weights on one rank: those that all `replicas()` hold, and those of experts, which fewer do.
 struct HeldWeights {
