@@ -32,7 +32,13 @@ DType dtype_of(const Point& p) {
                                                 : DType::bf16;
 }
 
-bool is_low_precision(const Point& p) { return p.dtype.find("fp8") != std::string::npos; }
+bool is_low_precision(const Point& p) {
+  const auto says = [](std::string_view text, std::string_view word) {
+    return text.find(word) != std::string_view::npos;
+  };
+  return says(p.dtype, "fp8") || says(p.dtype, "fp4") || says(p.precision, "FP8") ||
+         says(p.precision, "FP4");
+}
 
 Mask mask_of(const Point& p) {
   const bool full = p.mask == PointMask::full || p.mask == PointMask::varlen_full;
@@ -148,7 +154,14 @@ std::string why_not_training(const Point& p) {
     return fmt::format("a whole model's {} is not modelled", p.phase.empty() ? "call" : p.phase);
   }
   if (!p.ulysses || !p.ring) {
-    return "degrees of Ulysses and ring are not stated";
+    return p.cp.value_or(1) > 1 ? "a context-parallel degree whose kind is not stated"
+                                : "degrees of Ulysses and ring are not stated";
+  }
+  if (!p.seq) {
+    return "the sequence length is not stated";
+  }
+  if (p.experts || p.kv_lora_rank) {
+    return "mixtures of experts and latent attention are not modelled yet";
   }
   if (p.tp * p.pp * p.cfg * p.pipefusion != 1) {
     return "tensor and pipeline parallelism are not modelled yet";
@@ -162,7 +175,7 @@ std::string why_not_training(const Point& p) {
   if (p.ring_kind == RingKind::pass_q || is_packed(p) || is_low_precision(p)) {
     return "pass-Q, packed documents and 8 bit steps are not modelled";
   }
-  if (p.features.find("offload") != std::string::npos ||
+  if (!p.offload.empty() || p.features.find("offload") != std::string::npos ||
       p.features.find("ALST") != std::string::npos) {
     return "offloading is not modelled";
   }
@@ -182,7 +195,7 @@ Model model_of(const Point& p) {
   m.kv_heads = p.kv_heads.value_or(*p.q_heads);
   m.head_dim = *p.head_dim;
   m.ffn = p.ffn.value_or(4 * m.hidden);
-  m.gated_mlp = p.ffn.has_value();
+  m.gated_mlp = p.gated.value_or(p.ffn.has_value());
   m.vocab = p.vocab.value_or(usual_vocabulary);
   return m;
 }
@@ -196,6 +209,9 @@ std::vector<PointPrediction> Predictor::predict(const CorpusFile& file) {
   predictions.reserve(file.points.size());
   for (const Point& point : file.points) {
     predictions.push_back(predict(file, point));
+  }
+  if (!file.unread.empty()) {
+    assume("keys that were not read", fmt::format("{}", fmt::join(file.unread, ", ")));
   }
   return predictions;
 }
@@ -314,6 +330,9 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
 
 PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
                                   const StackSpec& stack) const {
+  if (!p.op.empty()) {
+    return no(fmt::format("kernels of kind {} are not predicted yet", p.op));
+  }
   if (is_packed(p)) {
     return no("packed documents whose lengths are not given");
   }
@@ -358,6 +377,9 @@ PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
 }
 
 PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluster) const {
+  if (!p.bytes && !p.peak) {
+    return no(fmt::format("{} is not predicted yet", p.op));
+  }
   // nccl-tests: all_to_all's size is one rank's send buffer, all_gather's one rank's output,
   // reduce_scatter's one rank's input: (n-1)/n of it leaves the rank.
   const int n = p.world;
