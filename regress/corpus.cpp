@@ -6,6 +6,7 @@
 #include "base/file.hpp"
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
+#include "regress/corpus_keys.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,119 +17,6 @@ namespace {
 
 constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
 constexpr std::int64_t most_count = 1 << 20;
-
-/// Keys of a point, which a workload may give for all points, too.
-const std::vector<std::string>& point_keys() {
-  static const std::vector<std::string> keys{"choice",
-                                             "metric",
-                                             "value",
-                                             "oom",
-                                             "suspect",
-                                             "relative",
-                                             "beyond",
-                                             "derived",
-                                             "noise",
-                                             "seq",
-                                             "seq_kv",
-                                             "world",
-                                             "ulysses",
-                                             "ring",
-                                             "team",
-                                             "layout",
-                                             "tp",
-                                             "dp",
-                                             "pp",
-                                             "cfg",
-                                             "pipefusion",
-                                             "cp",
-                                             "zero",
-                                             "zero_group",
-                                             "kv",
-                                             "double_ring",
-                                             "inner",
-                                             "balanced",
-                                             "placement",
-                                             "scope",
-                                             "model",
-                                             "layers",
-                                             "hidden",
-                                             "q_heads",
-                                             "kv_heads",
-                                             "head_dim",
-                                             "ffn",
-                                             "vocab",
-                                             "batch",
-                                             "mask",
-                                             "dtype",
-                                             "phase",
-                                             "recompute",
-                                             "call",
-                                             "blocks",
-                                             "steps",
-                                             "kernel",
-                                             "head_dim_v",
-                                             "op",
-                                             "bytes",
-                                             "peak",
-                                             "pairs",
-                                             "nodes",
-                                             "gpu",
-                                             "per_gpu",
-                                             "micro_batch",
-                                             "new_tokens",
-                                             "qkv_packed",
-                                             "system",
-                                             "variant",
-                                             "features",
-                                             "library",
-                                             "plugin",
-                                             "fabric",
-                                             "algo",
-                                             "api",
-                                             "task",
-                                             "resolution",
-                                             "approx",
-                                             "noise",
-                                             "cached_tokens",
-                                             "flops_convention"};
-  return keys;
-}
-
-/// The known key that `key` is a slip of, else "". Strict: sources have words of their own, and
-/// some resemble ours.
-std::string slip_of(const std::string& key, const std::vector<std::string>& known) {
-  const int most = key.size() < 8 ? 1 : 2;
-  const auto near = std::ranges::find_if(
-      known, [&](const std::string& k) { return edit_distance(key, k) <= most; });
-  return near == known.end() ? "" : *near;
-}
-
-/// A key of a typing error is refused; what else a source says passes.
-void refuse_slips(const JsonView& object, const std::vector<std::string>& known) {
-  if (!object.value().is_object()) {
-    object.fail("is no object");
-  }
-  for (const auto& [key, value] : object.value().items()) {
-    if (std::ranges::find(known, key) != known.end()) {
-      continue;
-    }
-    if (const std::string near = slip_of(key, known); !near.empty()) {
-      object.fail(fmt::format("unknown key '{}' (did you mean '{}'?)", key, near));
-    }
-  }
-}
-
-/// The same for a point or a workload: words, yes and no may be the source's own, numbers are ours.
-void refuse_strange_numbers(const JsonView& object) {
-  const auto& known = point_keys();
-  refuse_slips(object, known);
-  for (const auto& [key, value] : object.value().items()) {
-    if (!(value.is_string() || value.is_boolean() || value.is_null()) &&
-        std::ranges::find(known, key) == known.end()) {
-      object.fail(fmt::format("unknown key '{}'", key));
-    }
-  }
-}
 
 /// Values of one point: its own keys, else its file's workload.
 class Fields {
@@ -198,15 +86,37 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> phases{
      {"fwd+bwd", "fwd+bwd"},
      {"train", "train"},
      {"inference", "inference"}}};
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> ops{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> collectives{
     {{"all_to_all", "all_to_all"},
      {"all_gather", "all_gather"},
      {"all_reduce", "all_reduce"},
      {"reduce_scatter", "reduce_scatter"},
      {"sendrecv", "sendrecv"},
-     {"p2p", "p2p"}}};
+     {"p2p", "p2p"},
+     {"ep_dispatch", "expert-parallel"},
+     {"ep_combine", "expert-parallel"}}};
+/// Kernels that are no attention call, each with its family.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kernel_ops{
+    {{"gemm", "gemm"},
+     {"moe", "moe"},
+     {"mla_context", "mla"},
+     {"mla_context_module", "mla"},
+     {"gdn_chunk", "linear"},
+     {"mamba2_scan", "linear"},
+     {"causal_conv1d", "linear"}}};
+constexpr std::array<std::string_view, 11> family_names{
+    "attention", "model", "kernel", "collective", "memory",         "gemm",
+    "moe",       "mla",   "linear", "serving",    "expert-parallel"};
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> placements{
     {{"ulysses-inner", "ulysses-inner"}, {"ring-inner", "ring-inner"}}};
+
+/// The word itself, which must be in the table.
+template <std::size_t N>
+std::string name_in(const JsonView& view,
+                    const std::array<std::pair<std::string_view, std::string_view>, N>& table) {
+  (void)one_of(view, table);
+  return view.string();
+}
 
 std::optional<double> positive(const JsonView& object, std::string_view key) {
   const auto view = object.find(key);
@@ -286,6 +196,7 @@ void read_work(const Fields& f, Point& p) {
     p.phase = one_of(*phase, phases);
   }
   p.dtype = f.text("dtype");
+  p.precision = f.text("precision");
   p.model = f.text("model");
   p.flops_convention = f.text("flops_convention");
   p.recompute = f.text("recompute");
@@ -299,8 +210,98 @@ void read_work(const Fields& f, Point& p) {
   p.new_tokens = f.count<std::int64_t>("new_tokens", most_tokens);
 }
 
+/// What kind of layers.
+void read_architecture(const Fields& f, Point& p) {
+  const auto yes_or_no = [&](std::string_view key) {
+    const auto view = f.find(key);
+    return view ? std::optional(view->boolean()) : std::nullopt;
+  };
+  const auto count_from_0 = [&](std::string_view key) {
+    const auto view = f.find(key);
+    return view ? std::optional(static_cast<int>(view->integer(0, most_count))) : std::nullopt;
+  };
+  p.gated = yes_or_no("gated");
+  p.tied_embeddings = yes_or_no("tied_embeddings");
+  p.mlp = f.text("mlp");
+  p.experts = f.count("experts");
+  p.experts_per_token = f.count("experts_per_token");
+  p.shared_experts = count_from_0("shared_experts");
+  p.dense_layers = count_from_0("dense_layers");
+  p.moe_ffn = f.count<std::int64_t>("moe_ffn");
+  p.shared_expert_ffn = f.count<std::int64_t>("shared_expert_ffn");
+  if (p.experts && p.experts_per_token && *p.experts_per_token > *p.experts) {
+    f.point().fail(
+        fmt::format("{} experts for a token, but there are {}", *p.experts_per_token, *p.experts));
+  }
+  const auto mla = f.find("mla");
+  const auto rank = [&](std::string_view key) {
+    const auto view = f.find(key);
+    const auto inside = view || !mla ? view : mla->find(key);
+    return inside ? std::optional(inside->integer(1, most_count)) : std::nullopt;
+  };
+  p.q_lora_rank = rank("q_lora_rank");
+  p.kv_lora_rank = rank("kv_lora_rank");
+  p.qk_rope_head_dim = rank("qk_rope_head_dim");
+  p.v_head_dim = rank("v_head_dim");
+}
+
+/// A key whose value may be a word, a number or yes and no: as text.
+std::string any_text(const Fields& f, std::string_view key) {
+  const auto view = f.find(key);
+  if (!view) {
+    return "";
+  }
+  return view->value().is_string() ? view->string() : view->value().dump();
+}
+
+/// World is the product of the degrees that the plan has; ep divides it. A training step's dp, if
+/// not stated, is what the others leave. Where a source's own line
+/// is wrong (suspect), it stays as it is.
+void expect_world(const Fields& f, Point& p) {
+  if (!p.suspect.empty()) {
+    return;
+  }
+  // A degree of unknown kind counts where no other is stated.
+  const bool of_kind = p.ulysses && p.ring;
+  const std::int64_t sequence = !of_kind || *p.ulysses * *p.ring == 1 ? p.cp.value_or(1) : 1;
+  if (!of_kind && !p.cp) {
+    return;
+  }
+  std::int64_t product = 1;
+  for (const int degree : {p.ulysses.value_or(1), p.ring.value_or(1), p.tp, p.dp, p.pp, p.cfg,
+                           p.pipefusion, static_cast<int>(sequence)}) {
+    product *= degree;
+  }
+  if (!f.find("dp") && p.scope != Scope::attention && p.world % product == 0) {
+    p.dp = static_cast<int>(p.world / product);
+    product = p.world;
+  }
+  if (product != p.world) {
+    const std::string of = of_kind ? fmt::format("ulysses {} x ring {}", *p.ulysses, *p.ring) : "";
+    const std::string cp =
+        sequence > 1 || !of_kind ? fmt::format("{}cp {}", of_kind ? " x " : "", sequence) : "";
+    f.point().fail(
+        fmt::format("{}{} x tp {} x dp {} x pp {} x cfg {} x pipefusion {} is {}, but "
+                    "world is {}",
+                    of, cp, p.tp, p.dp, p.pp, p.cfg, p.pipefusion, product, p.world));
+  }
+  if (p.ep && p.world % *p.ep != 0) {
+    f.point().fail(fmt::format("ep {} does not divide world {}", *p.ep, p.world));
+  }
+}
+
+/// How many GPUs took part: one for a kernel that does not say; no source's line without it can be
+/// predicted.
+int read_world(const Fields& f, const Point& p) {
+  const auto world = f.point().find("world");
+  if (!world && (p.scope == Scope::kernel || !p.suspect.empty())) {
+    return 1;
+  }
+  return static_cast<int>(f.point().at("world").integer(1, most_count));
+}
+
 void read_plan(const Fields& f, Point& p) {
-  p.world = static_cast<int>(f.point().at("world").integer(1, most_count));
+  p.world = read_world(f, p);
   p.ulysses = f.count("ulysses");
   p.ring = f.count("ring");
   p.cp = f.count("cp");
@@ -308,12 +309,23 @@ void read_plan(const Fields& f, Point& p) {
   p.tp = f.degree("tp");
   p.dp = f.degree("dp");
   p.pp = f.degree("pp");
+  p.vp = f.count("vp");
+  p.ep = f.count("ep");
+  p.etp = f.count("etp");
+  p.grad_accum = f.count("grad_accum");
   p.cfg = f.degree("cfg");
   p.pipefusion = f.degree("pipefusion");
   if (const auto zero = f.find("zero")) {
     p.zero = static_cast<int>(zero->integer(0, 3));
   }
   p.zero_group = f.count("zero_group");
+  p.sharding = f.text("sharding");
+  p.schedule = f.text("schedule");
+  p.offload = any_text(f, "offload");
+  p.ac = f.text("ac");
+  if (const auto sharded = f.find("tp_sequence_parallel")) {
+    p.tp_sequence_parallel = sharded->boolean();
+  }
   p.inner = f.count("inner");
   if (const auto layout = f.find("layout")) {
     p.layout = parse_layout(layout->string(), layout->where());
@@ -326,22 +338,43 @@ void read_plan(const Fields& f, Point& p) {
   if (const auto placement = f.find("placement")) {
     p.placement = one_of(*placement, placements);
   }
-  if (!p.ulysses || !p.ring) {
-    return;
+  if (p.scope != Scope::kernel) {
+    expect_world(f, p);
   }
-  std::int64_t product = 1;
-  for (const int degree : {*p.ulysses, *p.ring, p.tp, p.dp, p.pp, p.cfg, p.pipefusion}) {
-    product *= degree;
-  }
-  if (product != p.world) {
-    f.point().fail(
-        fmt::format("ulysses {} x ring {} x tp {} x dp {} x pp {} x cfg {} x pipefusion "
-                    "{} is {}, but world is {}",
-                    *p.ulysses, *p.ring, p.tp, p.dp, p.pp, p.cfg, p.pipefusion, product, p.world));
-  }
-  if (*p.ring % (std::int64_t{p.team} * p.team) != 0) {
+  if (p.ring && *p.ring % (std::int64_t{p.team} * p.team) != 0) {
     f.point().fail(fmt::format("team {} squared does not divide ring {}", p.team, *p.ring));
   }
+}
+
+void read_kernel(const Fields& f, Point& p) {
+  if (const auto op = f.find("op")) {
+    p.op = p.scope == Scope::kernel ? name_in(*op, kernel_ops) : name_in(*op, collectives);
+  }
+  if (const auto bytes = f.count<std::int64_t>("bytes", std::numeric_limits<std::int64_t>::max())) {
+    p.bytes = Bytes(*bytes);
+  }
+  p.m = f.count<std::int64_t>("m", most_tokens);
+  p.n = f.count<std::int64_t>("n", most_tokens);
+  p.k = f.count<std::int64_t>("k", most_tokens);
+  p.tokens = f.count<std::int64_t>("tokens", most_tokens);
+  p.distribution = f.text("distribution");
+  p.layer = f.text("layer");
+  p.plugin = f.text("plugin");
+  p.peak = f.yes("peak");
+  p.kernel = f.text("kernel");
+  p.library = f.text("library");
+  p.fabric = f.text("fabric");
+  p.algo = f.text("algo");
+}
+
+/// "" for an op of NCCL, and for none.
+std::string_view family_of_op(std::string_view op) {
+  const auto kernel =
+      std::ranges::find(kernel_ops, op, &std::pair<std::string_view, std::string_view>::first);
+  if (kernel != kernel_ops.end()) {
+    return kernel->second;
+  }
+  return op.starts_with("ep_") ? "expert-parallel" : "";
 }
 
 /// What a scope cannot do without.
@@ -352,14 +385,38 @@ void expect_complete(const Fields& f, const Point& p) {
                                  key, to_string(p.scope)));
     }
   };
+  const std::string_view family = family_of_op(p.op);
   if (p.scope == Scope::collective) {
     need(!p.op.empty(), "op");
-    if (!p.bytes && !p.peak) {
+    if (family == "expert-parallel") {
+      need(p.tokens.has_value(), "tokens");
+      need(p.hidden.has_value(), "hidden");
+    } else if (!p.bytes && !p.peak) {
       need(false, "bytes");
     }
     return;
   }
+  if (family == "gemm") {
+    need(p.m.has_value(), "m");
+    need(p.n.has_value(), "n");
+    need(p.k.has_value(), "k");
+    return;
+  }
+  if (family == "moe") {
+    need(p.tokens.has_value(), "tokens");
+    need(p.hidden.has_value(), "hidden");
+    need(p.moe_ffn.has_value(), "moe_ffn");
+    need(p.experts.has_value(), "experts");
+    need(p.experts_per_token.has_value(), "experts_per_token");
+    return;
+  }
+  if (!p.suspect.empty()) {
+    return;
+  }
   need(p.seq.has_value(), "seq");
+  if (family == "linear") {
+    return;
+  }
   if (p.scope == Scope::attention || p.scope == Scope::kernel) {
     need(!p.phase.empty(), "phase");
     need(p.q_heads.has_value(), "q_heads");
@@ -372,8 +429,8 @@ void expect_complete(const Fields& f, const Point& p) {
 }
 
 Point read_point(const JsonView& view, const JsonView& workload, std::int64_t index, double noise,
-                 const CorpusMachine& machine) {
-  refuse_strange_numbers(view);
+                 const CorpusMachine& machine, std::set<std::string>& unread) {
+  refuse_slips_of_point(view, unread);
   const Fields f(view, workload);
   Point p;
   p.index = index;
@@ -402,17 +459,9 @@ Point read_point(const JsonView& view, const JsonView& workload, std::int64_t in
     p.machine.nodes = nodes;
   }
   read_work(f, p);
+  read_architecture(f, p);
   read_plan(f, p);
-  if (const auto op = f.find("op")) {
-    p.op = one_of(*op, ops);
-  }
-  if (const auto bytes = f.count<std::int64_t>("bytes", std::numeric_limits<std::int64_t>::max())) {
-    p.bytes = Bytes(*bytes);
-  }
-  p.peak = f.yes("peak");
-  p.kernel = f.text("kernel");
-  p.fabric = f.text("fabric");
-  p.algo = f.text("algo");
+  read_kernel(f, p);
   p.system = f.text("system");
   p.variant = f.text("variant");
   p.features = f.text("features");
@@ -427,9 +476,30 @@ std::string_view to_string(Metric metric) {
   return metrics.at(static_cast<std::size_t>(metric)).first;
 }
 
-Scope parse_scope(std::string_view text, std::string_view where) {
-  const Json word = std::string(text);
-  return one_of(JsonView(word, std::string(where)), scopes);
+std::span<const std::string_view> families() { return family_names; }
+
+std::string_view parse_family(std::string_view text, std::string_view where) {
+  const auto at = std::ranges::find(family_names, text);
+  if (at == family_names.end()) {
+    const std::vector<std::string> words(family_names.begin(), family_names.end());
+    throw InputError(where, fmt::format("unknown '{}'{}", text, did_you_mean(text, words)));
+  }
+  return *at;
+}
+
+std::string_view family_of(const CorpusFile& file) {
+  std::array<int, family_names.size()> count{};
+  for (const Point& p : file.points) {
+    std::string_view family = family_of_op(p.op);
+    if (family.empty()) {
+      // Inference servers time the writing of their caches, too.
+      const bool serving = p.scope == Scope::kernel && !p.library.empty();
+      family = serving ? "serving" : to_string(p.scope);
+    }
+    ++count.at(
+        static_cast<std::size_t>(std::ranges::find(family_names, family) - family_names.begin()));
+  }
+  return family_names.at(static_cast<std::size_t>(std::ranges::max_element(count) - count.begin()));
 }
 
 bool is_rate(Metric metric) {
@@ -455,18 +525,26 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
   file.stack = view.at("stack").string();
   file.trust = view.at("trust").string();
   file.title = view.at("source").at("title").string();
+  const auto source_word = [&](std::string_view key) {
+    const auto word = view.at("source").find(key);
+    return word && word->value().is_string() ? word->string() : std::string();
+  };
+  file.source_id = source_word("id");
+  file.source_where = source_word("where");
   const auto said = view.at("source").find("year");
   const int year = said && said->value().is_number_integer() ? said->value().get<int>() : 0;
   const auto noise = view.find("noise");
   const double usual_noise = noise ? noise->number() : 0;
   const CorpusMachine machine = read_machine(view.at("machine"));
   const JsonView workload = view.at("workload");
-  refuse_strange_numbers(workload);
+  std::set<std::string> unread;
+  refuse_slips_of_point(workload, unread);
   std::int64_t index = 0;
   for (const JsonView& point : view.at("points").elements()) {
-    file.points.push_back(read_point(point, workload, index++, usual_noise, machine));
+    file.points.push_back(read_point(point, workload, index++, usual_noise, machine, unread));
     file.points.back().year = year;
   }
+  file.unread.assign(unread.begin(), unread.end());
   if (file.points.empty()) {
     view.at("points").fail("is empty: a file of measurements has one at least");
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,6 @@ namespace spp::regress {
 /// What a point is about.
 enum class Scope : std::uint8_t { attention, model, kernel, collective, memory };
 std::string_view to_string(Scope);
-Scope parse_scope(std::string_view, std::string_view where);
 
 /// In what a point is measured.
 enum class Metric : std::uint8_t { time, memory, tflops_per_gpu, tokens_per_s, busbw };
@@ -66,19 +66,33 @@ struct Point {
   std::optional<int> q_heads, kv_heads, head_dim, head_dim_v;
   std::optional<PointMask> mask;
   std::string phase, dtype, model, flops_convention, recompute, call;
+  std::string precision;  // of the GEMMs, as the source writes it; "" if dtype says all
   std::optional<std::int64_t> layers, hidden, ffn, vocab, steps, micro_batch, new_tokens;
 
+  // what kind of layers a model has, where it is not the usual one
+  std::optional<bool> gated, tied_embeddings;
+  std::string mlp;
+  std::optional<int> experts, experts_per_token, shared_experts, dense_layers;
+  std::optional<std::int64_t> moe_ffn, shared_expert_ffn;
+  std::optional<std::int64_t> q_lora_rank, kv_lora_rank, qk_rope_head_dim, v_head_dim;  // MLA
+
   // the plan
-  std::optional<int> ulysses, ring, cp;
+  std::optional<int> ulysses, ring, cp;  // cp: a context-parallel degree of unknown kind
   int team = 1, tp = 1, dp = 1, pp = 1, cfg = 1, pipefusion = 1;
+  std::optional<int> vp, ep, etp, grad_accum;
   std::optional<int> zero, zero_group, inner;
+  std::string sharding, schedule, offload, ac;  // as the source writes them
+  std::optional<bool> tp_sequence_parallel;
   std::optional<Layout> layout;
   RingKind ring_kind = RingKind::p2p;
   bool double_ring = false, balanced = false;
   std::string placement;  // "ulysses-inner", "ring-inner" or ""
 
   // collectives and kernels
-  std::string op, kernel, fabric, algo;
+  std::string op, kernel, fabric, algo, library;
+  std::optional<std::int64_t> m, n, k, tokens;
+  std::string distribution;   // of tokens over experts
+  std::string layer, plugin;  // linear attention: of which kind, which kernel
   std::optional<Bytes> bytes;
   bool peak = false;
 
@@ -90,9 +104,19 @@ struct Point {
 struct CorpusFile {
   std::filesystem::path path;
   std::string name, stack, title;
+  std::string source_id, source_where;  // of what the file was entered from
   std::string trust;
   std::vector<Point> points;
+  std::vector<std::string> unread;  // keys of numbers that nobody knows
 };
+
+/// Families of files, by which figures are reported: the scopes, and kinds of kernels and
+/// collectives that are judged apart from attention kernels and NCCL ("gemm", "moe", …).
+std::span<const std::string_view> families();
+/// The family of most of a file's points.
+std::string_view family_of(const CorpusFile& file);
+/// InputError(where) if unknown, with the nearest.
+std::string_view parse_family(std::string_view, std::string_view where);
 
 /// Reads one file. InputError names file, point and key: an unknown key that resembles a known one,
 /// a wrong type, an unknown metric or unit, degrees whose product is not `world`, a missing key

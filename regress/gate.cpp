@@ -119,7 +119,7 @@ Gate read_gate(const std::filesystem::path& file) {
   if (const auto accuracy = view.find("accuracy")) {
     for (const auto& [family, limits] : accuracy->members()) {
       if (family != "overall") {
-        (void)parse_scope(family, limits.where());
+        (void)parse_family(family, limits.where());
       }
       gate.accuracy.emplace(family, read_limits(limits));
     }

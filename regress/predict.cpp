@@ -34,7 +34,13 @@ DType dtype_of(const Point& p) {
                                                 : DType::bf16;
 }
 
-bool is_low_precision(const Point& p) { return p.dtype.find("fp8") != std::string::npos; }
+bool is_low_precision(const Point& p) {
+  const auto says = [](std::string_view text, std::string_view word) {
+    return text.find(word) != std::string_view::npos;
+  };
+  return says(p.dtype, "fp8") || says(p.dtype, "fp4") || says(p.precision, "FP8") ||
+         says(p.precision, "FP4");
+}
 
 Mask mask_of(const Point& p) {
   const bool full = p.mask == PointMask::full || p.mask == PointMask::varlen_full;
@@ -178,13 +184,17 @@ std::vector<PointPrediction> Predictor::predict(const CorpusFile& file) {
   for (const Point& point : file.points) {
     predictions.push_back(predict(file, point));
   }
+  if (!file.unread.empty()) {
+    assume("keys that were not read", fmt::format("{}", fmt::join(file.unread, ", ")));
+  }
   return predictions;
 }
 
 PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
   const sim::Cluster& cluster = cluster_of(file, p);
-  const StackSpec& stack =
-      stack_of(file.stack, fmt::format("{}: stack", file.path.filename().string()));
+  const std::string where = fmt::format("{}: stack", file.path.filename().string());
+  const bool whole = p.scope == Scope::model || p.scope == Scope::memory;
+  const StackSpec& stack = stack_of(whole ? recognised(file, p) : file.stack, where);
   switch (p.scope) {
     case Scope::attention:
       return attention(p, cluster, stack);
@@ -287,6 +297,9 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
 
 PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
                                   const StackSpec& stack) const {
+  if (!p.op.empty()) {
+    return no(fmt::format("kernels of kind {} are not predicted yet", p.op));
+  }
   if (is_packed(p)) {
     return no("packed documents whose lengths are not given");
   }
@@ -331,6 +344,9 @@ PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
 }
 
 PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluster) const {
+  if (!p.bytes && !p.peak) {
+    return no(fmt::format("{} is not predicted yet", p.op));
+  }
   // nccl-tests: all_to_all's size is one rank's send buffer, all_gather's one rank's output,
   // reduce_scatter's one rank's input: (n-1)/n of it leaves the rank.
   const int n = p.world;
@@ -369,6 +385,32 @@ PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluste
     return result;
   }
   return answer(p, seconds, spread);
+}
+
+/// The software of a whole step: whose words the point or its file has, the longest of them; else the
+/// file's stack.
+std::string Predictor::recognised(const CorpusFile& file, const Point& p) {
+  if (words_.empty()) {
+    for (const std::string& name : catalog_.stack_names()) {
+      for (const std::string& word : catalog_.stack(name, name).known_by) {
+        words_.emplace_back(word, name);
+      }
+    }
+    std::ranges::stable_sort(words_, [](const auto& a, const auto& b) {
+      return a.first.size() > b.first.size();
+    });
+  }
+  for (const std::string* said : {&p.features, &p.system, &p.library, &file.title}) {
+    for (const auto& [word, name] : words_) {
+      if (said->find(word) != std::string::npos) {
+        if (name != file.stack) {
+          assume("stack", fmt::format("{} ('{}')", name, word));
+        }
+        return name;
+      }
+    }
+  }
+  return file.stack;
 }
 
 void Predictor::assume(const std::string& what, std::string value) {

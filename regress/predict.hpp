@@ -35,6 +35,7 @@ class Predictor {
   PointPrediction kernel(const Point& point, const sim::Cluster& cluster,
                          const StackSpec& stack) const;
   PointPrediction collective(const Point& point, const sim::Cluster& cluster) const;
+  std::string recognised(const CorpusFile& file, const Point& point);
   void assume(const std::string& what, std::string value);
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
   const StackSpec& stack_of(const std::string& name, std::string_view where);
@@ -42,6 +43,7 @@ class Predictor {
   Catalog catalog_;
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;
   std::map<std::string, StackSpec> stacks_;
+  std::vector<std::pair<std::string, std::string>> words_;  // and the stack that is known by them
   std::vector<Assumption> assumptions_;
 };
 

@@ -18,7 +18,9 @@ namespace {
 
 constexpr std::array options{
     Option{"corpus", "DIR", "folder of corpus files (default: reports/corpus)"},
-    Option{"scope", "attention|model|kernel|collective|memory", "only files of this scope"},
+    Option{"scope",
+           "attention|model|kernel|collective|memory|gemm|moe|mla|linear|serving|expert-parallel",
+           "only files of this family"},
     Option{"file", "NAME", "only this file"},
     Option{"gate", "FILE", "limits that the figures must keep; exit code 4 if they do not"},
     Option{"predictions", "FILE", "write one JSON line a point"},
@@ -32,15 +34,6 @@ struct Judged {
   std::string refused;  // why the file could not be used
 };
 
-/// A family of files is the scope of most of its points.
-std::string family_of(const regress::CorpusFile& file) {
-  std::map<std::string, int> count;
-  for (const regress::Point& p : file.points) {
-    ++count[std::string(regress::to_string(p.scope))];
-  }
-  return std::ranges::max_element(count, {}, [](const auto& c) { return c.second; })->first;
-}
-
 class Judge {
  public:
   Judge(const Arguments& arguments, Output& output)
@@ -48,7 +41,7 @@ class Judge {
         quiet_(output.quiet()),
         files_(regress::corpus_files(arguments.get("corpus", usual_corpus()))) {
     if (const auto scope = arguments.find("scope")) {
-      wanted_scope_ = std::string(regress::to_string(regress::parse_scope(*scope, "--scope")));
+      wanted_scope_ = std::string(regress::parse_family(*scope, "--scope"));
     }
     if (wanted_file_) {
       std::erase_if(files_, [&](const auto& path) { return path.stem() != *wanted_file_; });
@@ -97,7 +90,7 @@ class Judge {
     Judged& j = judged_[i];
     try {
       regress::CorpusFile file = regress::read_corpus_file(files_[i]);
-      if (wanted_scope_ && family_of(file) != *wanted_scope_) {
+      if (wanted_scope_ && regress::family_of(file) != *wanted_scope_) {
         return;
       }
       j.predictions = predictor.predict(file);
@@ -124,7 +117,7 @@ std::map<std::string, regress::Score> by_family(const std::vector<Judged>& judge
   std::map<std::string, std::vector<regress::Score>> families;
   for (const Judged& j : judged) {
     if (j.file) {
-      families[family_of(*j.file)].push_back(j.score);
+      families[std::string(regress::family_of(*j.file))].push_back(j.score);
       families["overall"].push_back(j.score);
     }
   }
@@ -183,7 +176,7 @@ Json result_document(const std::vector<Judged>& judged,
       continue;
     }
     Json file = {{"name", j.file->name},
-                 {"scope", family_of(*j.file)},
+                 {"scope", regress::family_of(*j.file)},
                  {"stack", j.file->stack},
                  {"trust", j.file->trust}};
     file.update(to_json(j.score));

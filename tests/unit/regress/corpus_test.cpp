@@ -83,8 +83,109 @@ TEST_CASE("the source's own words do not matter") {
   CHECK(complaint([](Json& d) { d["points"][0]["driver"] = "550.54"; }).empty());
   CHECK(complaint([](Json& d) { d["machine"]["host"] = {{"cpus", 2}}; }).empty());
   CHECK(complaint([](Json& d) { d["licence"] = "CC0"; }).empty());
-  CHECK_THAT(complaint([](Json& d) { d["points"][0]["driver"] = 550.54; }),
-             ContainsSubstring("points[0]: unknown key 'driver'"));
+  CHECK(complaint([](Json& d) { d["points"][0]["mfu_printed"] = 0.5; }).empty());
+}
+
+TEST_CASE("numbers that nobody knows are told of") {
+  Json document = test::example_corpus();
+  document["points"][0]["driver"] = 550.54;
+  document["points"][1]["driver"] = 550.54;
+  document["points"][1]["mfu_printed"] = 0.5;
+  CHECK(read(document).unread == std::vector<std::string>{"driver"});
+  CHECK(read(test::example_corpus()).unread.empty());
+}
+
+TEST_CASE("a training step keeps its degrees and what its layers are") {
+  Json document = test::example_corpus();
+  document["workload"]["scope"] = "model";
+  document["points"] = {parse_json(R"({
+    "seq": 4096, "world": 64, "tp": 2, "pp": 4, "vp": 2, "cp": 2, "dp": 4, "ep": 8, "etp": 1,
+    "zero": 1, "zero_group": 4, "sharding": "HSDP", "schedule": "interleaved-1f1b", "offload": 0.5,
+    "ac": "selective-op", "precision": "MXFP8", "tp_sequence_parallel": false, "grad_accum": 16,
+    "gated": true, "mlp": "swiglu", "tied_embeddings": false, "experts": 64, "experts_per_token": 6,
+    "shared_experts": 0, "dense_layers": 1, "moe_ffn": 1408, "shared_expert_ffn": 2816,
+    "mla": {"kv_lora_rank": 512, "qk_rope_head_dim": 64}, "v_head_dim": 128, "phase": "train",
+    "metric": "time_s", "value": 2})",
+                                   "point")};
+  const Point p = read(document).points.at(0);
+  CHECK(p.vp == 2);
+  CHECK(p.ep == 8);
+  CHECK(p.etp == 1);
+  CHECK(p.grad_accum == 16);
+  CHECK(p.zero_group == 4);
+  CHECK(p.sharding == "HSDP");
+  CHECK(p.schedule == "interleaved-1f1b");
+  CHECK(p.offload == "0.5");
+  CHECK(p.ac == "selective-op");
+  CHECK(p.precision == "MXFP8");
+  CHECK_FALSE(p.tp_sequence_parallel);
+  CHECK(p.gated == true);
+  CHECK(p.tied_embeddings == false);
+  CHECK(p.experts == 64);
+  CHECK(p.experts_per_token == 6);
+  CHECK(p.shared_experts == 0);
+  CHECK(p.dense_layers == 1);
+  CHECK(p.moe_ffn == 1408);
+  CHECK(p.shared_expert_ffn == 2816);
+  CHECK_FALSE(p.q_lora_rank);
+  CHECK(p.kv_lora_rank == 512);
+  CHECK(p.qk_rope_head_dim == 64);
+  CHECK(p.v_head_dim == 128);
+
+  const auto spoilt = [&](const char* key, const Json& value) {
+    return complaint([&](Json& d) {
+      d = document;
+      d["points"][0][key] = value;
+    });
+  };
+  CHECK_THAT(spoilt("cp", 4), ContainsSubstring("cp 4 x tp 2 x dp 4 x pp 4 x cfg 1 x pipefusion 1 "
+                                                "is 128, but world is 64"));
+  CHECK_THAT(spoilt("ep", 7), ContainsSubstring("ep 7 does not divide world 64"));
+  CHECK_THAT(spoilt("experts", 4), ContainsSubstring("6 experts for a token, but there are 4"));
+  CHECK_THAT(spoilt("expert", 64), ContainsSubstring("did you mean 'experts'?"));
+  document["points"][0].erase("dp");
+  CHECK(read(document).points.at(0).dp == 4);
+  document["points"][0]["suspect"] = "a typing error of the source";
+  document["points"][0]["cp"] = 5;
+  CHECK(read(document).points.at(0).cp == 5);
+}
+
+TEST_CASE("kernels have their own shapes and families") {
+  Json document = test::example_corpus();
+  document["workload"] = {{"scope", "kernel"}};
+  document["points"] = {parse_json(
+      R"({"op": "gemm", "m": 512, "n": 1024, "k": 2048, "metric": "time_s", "value": 1e-5})",
+      "point")};
+  const CorpusFile gemm = read(document);
+  CHECK(gemm.points[0].m == 512);
+  CHECK(gemm.points[0].n == 1024);
+  CHECK(gemm.points[0].k == 2048);
+  CHECK(gemm.points[0].world == 1);
+  CHECK(family_of(gemm) == "gemm");
+  CHECK_THAT(complaint([&](Json& d) {
+               d = document;
+               d["points"][0].erase("k");
+             }),
+             ContainsSubstring("points[0]: key 'k' is missing"));
+  CHECK_THAT(complaint([&](Json& d) {
+               d = document;
+               d["points"][0]["op"] = "gem";
+             }),
+             ContainsSubstring("unknown 'gem' (did you mean 'gemm'?)"));
+
+  document["points"] = {parse_json(
+      R"({"op": "moe", "tokens": 512, "hidden": 4096, "moe_ffn": 14336, "experts": 8, "tp": 2,
+          "experts_per_token": 2, "ep": 4, "distribution": "balanced", "metric": "time_s",
+          "value": 1e-3})",
+      "point")};
+  const CorpusFile moe = read(document);
+  CHECK(moe.points[0].tokens == 512);
+  CHECK(moe.points[0].tp == 2);
+  CHECK(moe.points[0].distribution == "balanced");
+  CHECK(family_of(moe) == "moe");
+  CHECK(family_of(read(test::example_corpus())) == "attention");
+  CHECK(parse_family("moe", "--scope") == "moe");
+  CHECK_THROWS_AS(parse_family("moo", "--scope"), InputError);
 }
 
 TEST_CASE("the whole corpus can be read") {
@@ -92,5 +193,5 @@ TEST_CASE("the whole corpus can be read") {
   for (const auto& file : corpus_files(test::source_path("reports/corpus"))) {
     points += read_corpus_file(file).points.size();
   }
-  CHECK(points == 4732);
+  CHECK(points == 14877);
 }
