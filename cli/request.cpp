@@ -79,8 +79,8 @@ void Reader::attention_shape() {
 void Reader::model(const std::string& name) {
   const ModelLibrary library = models();
   Model m = library.load(name, "--model");
-  if (!m.not_costed.empty()) {
-    throw InputError("--model", fmt::format("'{}' is not available yet: {}", name, m.not_costed));
+  if (const std::string why = not_planned(m); !why.empty()) {
+    throw InputError("--model", fmt::format("'{}' is not available yet: {}", name, why));
   }
   for (const std::string& line : m.assumed) {
     assume("model", line, shown_path(library.file_of(name, "--model")));

@@ -2,6 +2,7 @@
 // share the request and its costs; splitting them would spread that state.
 #include "planner/evaluator.hpp"
 
+#include "base/error.hpp"
 #include "schedule/arena.hpp"
 
 #include <algorithm>
@@ -97,6 +98,9 @@ Evaluator::Evaluator(const Request& request)
   spreads_[index(Component::launch)] = gpu.generation.launch.spread;
 
   if (with_model()) {
+    if (const std::string why = not_planned(*request.model); !why.empty()) {
+      throw InputError(fmt::format("model '{}'", request.model->name), why);
+    }
     const LocalTokens local{.tokens = request.problem.seq / request.gpus,
                             .batch = request.problem.batch,
                             .dtype = request.problem.dtype};

@@ -5,6 +5,8 @@
 #include "schedule/counted_flops.hpp"
 #include "transformer/model_flops.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -267,6 +269,27 @@ Evaluation evaluate(const Request& request, const SequencePlan& plan,
     throw InputError("plan", fmt::format("{} (rule: {})", reason.detail, reason.rule));
   }
   return *Evaluator(request).evaluate(plan, strategy, options);
+}
+
+std::string not_planned(const Model& model) {
+  if (!model.not_costed.empty()) {
+    return model.not_costed;
+  }
+  std::vector<std::string> reasons;
+  if (model.latent.kv_rank > 0) {
+    reasons.push_back(
+        fmt::format("multi-head latent attention (kv_lora_rank {})", model.latent.kv_rank));
+  }
+  if (model.experts.count > 0) {
+    reasons.push_back(fmt::format("mixture of experts ({} experts, top {})", model.experts.count,
+                                  model.experts.per_token));
+  }
+  if (!model.narrow_layers.empty() || !model.mask.document_ends.empty()) {
+    reasons.emplace_back("attention of several masks");
+  }
+  return reasons.empty() ? ""
+                         : fmt::format("{} {} not planned yet", fmt::join(reasons, " and "),
+                                       reasons.size() == 1 ? "is" : "are");
 }
 
 }  // namespace spp

@@ -162,6 +162,10 @@ struct PlanResult {
 /// search ends with what it has.
 PlanResult plan(const Request& request, const Watch& watch = {});
 
+/// Why no plan can be made around a model's attention: it is not costed, or its layers are not all
+/// of one kind with heads of one width and an MLP. Empty: it can.
+std::string not_planned(const Model& model);
+
 /// One plan with everything that a report wants.
 struct Evaluation {
   Candidate candidate;

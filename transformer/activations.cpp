@@ -89,7 +89,9 @@ Kept kept_under(const LocalShapes& shapes, const Recomputation& recomputation) {
     const TensorOp& op = ops.ops[i];
     for (const LayerTensorId id : op.writes) {
       if (saves_outputs) {
-        kept.tensors[id.index()] = !again[i] || shapes.partial_sum(op);
+        // Rows that no rank sends are what the operation in front of it wrote.
+        const bool saved = !std::holds_alternative<ExpertRoute>(op.work) || shapes.exchanges();
+        kept.tensors[id.index()] = (!again[i] && saved) || shapes.partial_sum(op);
       } else if (again[i]) {
         const bool leaves =
             selective && by_others[id.index()] && !drops_output(op, recomputation.modules);
@@ -147,14 +149,17 @@ Bytes gathered_forward(const LocalShapes& shapes, const TensorOp& op) {
   return sum;
 }
 
-bool in_place(const TensorOp& op) {
+/// What it writes takes the place of what it reads: an exchange without ranks does nothing.
+bool in_place(const LocalShapes& shapes, const TensorOp& op) {
   const auto* row_wise = std::get_if<RowWise>(&op.work);
-  return row_wise != nullptr && row_wise->in_place;
+  return (row_wise != nullptr && row_wise->in_place) ||
+         (std::holds_alternative<ExpertRoute>(op.work) && !shapes.exchanges());
 }
 
 /// Whose gradient's memory the gradient of each tensor uses: a sum passes it on, an operation in
 /// place writes over it. Invalid: memory that is not counted here.
-std::vector<LayerTensorId> gradient_places(const TensorOps& ops) {
+std::vector<LayerTensorId> gradient_places(const LocalShapes& shapes) {
+  const TensorOps& ops = shapes.ops();
   std::vector<LayerTensorId> places(ops.tensors.size());
   for (std::size_t i = 0; i < places.size(); ++i) {
     places[i] = ops.tensors[i].outside ? LayerTensorId() : LayerTensorId(i);
@@ -167,7 +172,7 @@ std::vector<LayerTensorId> gradient_places(const TensorOps& ops) {
         places[id.index()] = LayerTensorId();
       } else if (row_wise != nullptr && row_wise->gradient == RowGradient::passed_on) {
         places[id.index()] = places[op->writes[0].index()];
-      } else if (in_place(*op)) {
+      } else if (in_place(shapes, *op)) {
         places[id.index()] = places[op->writes[i].index()];
       }
       ++i;
@@ -180,7 +185,7 @@ std::vector<LayerTensorId> gradient_places(const TensorOps& ops) {
 /// computes it to the last one that reads it; a second one of a tensor until it is added.
 Bytes most_gradients(const LocalShapes& shapes) {
   const TensorOps& ops = shapes.ops();
-  const std::vector<LayerTensorId> places = gradient_places(ops);
+  const std::vector<LayerTensorId> places = gradient_places(shapes);
   std::vector<int> users(ops.tensors.size(), 0);  // tensors in each place
   for (const LayerTensorId place : places) {
     if (place.valid()) {
@@ -208,7 +213,7 @@ Bytes most_gradients(const LocalShapes& shapes) {
     const bool computed = row_wise == nullptr || row_wise->gradient == RowGradient::computed;
     LayerTensors second;
     for (const LayerTensorId id : op->reads) {
-      if (computed && !in_place(*op) && compute(id)) {
+      if (computed && !in_place(shapes, *op) && compute(id)) {
         second.push_back(id);
       }
     }
@@ -279,14 +284,14 @@ Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local) {
         }
       }
     };
-    if (in_place(ops.ops[i])) {
+    if (in_place(shapes, ops.ops[i])) {
       drop_last_read();
     }
     for (const LayerTensorId id : ops.ops[i].writes) {
       alive.add(id);
     }
     alive.brief(gathered_forward(shapes, ops.ops[i]));
-    if (!in_place(ops.ops[i])) {
+    if (!in_place(shapes, ops.ops[i])) {
       drop_last_read();
     }
   }

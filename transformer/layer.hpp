@@ -50,13 +50,15 @@ namespace spp {
 enum class StepKind : std::uint8_t { train, prefill };
 
 /// What a tensor has a row for: each token of the rank; each token of the text (Model::cross_tokens
-/// of every sequence, on every rank); the last token of every sequence.
-enum class Rows : std::uint8_t { tokens, text, last };
+/// of every sequence, on every rank); the last token of every sequence; each expert that a token of
+/// the rank is routed to; each token, of all ranks, that is routed to the rank's experts.
+enum class Rows : std::uint8_t { tokens, text, last, routed, received };
 
 /// How the ranks of a tensor-parallel group hold a tensor.
 ///  rows:  each a part of the rows, the region of sequence parallelism; without that, everything
 ///  width: each a part of every row
 ///  whole: each everything
+/// Received rows are cut between the ranks that share their experts.
 enum class Cut : std::uint8_t { rows, width, whole };
 
 struct LayerTensor {
@@ -81,6 +83,7 @@ class LayerTensors {
   }
   constexpr void push_back(LayerTensorId id) { ids_.at(size_++) = id; }
   [[nodiscard]] constexpr bool empty() const { return size_ == 0; }
+  [[nodiscard]] constexpr std::size_t size() const { return size_; }
   [[nodiscard]] constexpr const LayerTensorId* begin() const { return ids_.data(); }
   [[nodiscard]] constexpr const LayerTensorId* end() const { return ids_.data() + size_; }
   [[nodiscard]] constexpr LayerTensorId operator[](std::size_t i) const { return ids_[i]; }
@@ -95,12 +98,13 @@ class LayerTensors {
 enum class Shard : std::uint8_t { none, columns, rows };
 
 /// Y[rows, out] = X[rows, in] W[in, out], with a bias in the epilogue. `tied`: W is counted
-/// elsewhere.
+/// elsewhere. `experts`: so many matrices, of which each row has one: a grouped GEMM.
 struct Linear {
   std::int64_t in = 0, out = 0;
   Shard shard = Shard::none;
   bool bias = false;
   bool tied = false;
+  std::int64_t experts = 0;  // 0: one matrix for all rows
 };
 
 /// What becomes of the gradient in a row-wise operation: a kernel computes it, it is passed on to
@@ -120,6 +124,7 @@ struct AttentionCall {
   int q_heads = 0, kv_heads = 0, head_dim = 0;
   int value_dim = 0;  // of V and the output; 0: head_dim
   Rows keys = Rows::tokens;
+  bool sinks = false;  // one learned logit a head that takes its share of the softmax
   [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
@@ -129,9 +134,16 @@ struct Lookup {
   std::int64_t words = 0;
 };
 
+/// Routed rows to the ranks of their experts, or back. Each tensor that it reads becomes one that
+/// it writes; where a rank has all experts they are the same.
+enum class RouteDirection : std::uint8_t { dispatch, combine };
+struct ExpertRoute {
+  RouteDirection direction = RouteDirection::dispatch;
+};
+
 struct TensorOp {
   std::string_view name;
-  std::variant<Linear, RowWise, AttentionCall, Lookup> work;
+  std::variant<Linear, RowWise, AttentionCall, Lookup, ExpertRoute> work;
   LayerTensors reads, writes, keeps;
   std::int64_t statistics = 0;  // fp32 numbers a row kept besides: 1/rms, LSE
   ModuleSet modules;            // that it is part of, for recomputation
@@ -143,11 +155,23 @@ struct TensorOps {
   LayerTensors results;          // read behind this list: their gradients come from there
   LayerTensors kept_behind;      // kept by what reads them there, which no list describes
   std::int64_t text_tokens = 0;  // of a sequence
+  int experts_per_token = 0;
 
   [[nodiscard]] const LayerTensor& at(LayerTensorId id) const { return tensors[id.index()]; }
 };
 
-/// One of Model::layers. Of a model that is not_costed: nothing sensible.
+/// Layers of one kind. Of a model that is not_costed: nothing sensible.
+struct LayerRun {
+  TensorOps ops;
+  std::int64_t layers = 0;
+  Mask mask{};  // of the attention over the sequence
+};
+/// The kinds of a model's layers, in the order in which the first of each comes: dense before
+/// experts, sliding and full attention as they take turns.
+std::vector<LayerRun> layer_runs(const Model& model);
+/// Which of the runs layer `layer` belongs to, of 0 to Model::layers - 1.
+std::size_t kind_of_layer(const Model& model, std::int64_t layer);
+/// One of Model::layers, if all are of one kind; else InputError.
 TensorOps layer_of(const Model& model);
 /// What a model has once, before its layers: the embedding; nothing without words.
 TensorOps first_of(const Model& model);
@@ -156,14 +180,6 @@ TensorOps first_of(const Model& model);
 TensorOps last_of(const Model& model, StepKind step);
 /// Both in one list.
 TensorOps ends_of(const Model& model, StepKind step);
-
-struct LayerRun {
-  TensorOps ops;
-  std::int64_t layers = 0;
-  Mask mask{};
-};
-std::vector<LayerRun> layer_runs(const Model& model);
-std::size_t kind_of_layer(const Model& model, std::int64_t layer);
 
 /// Matrices, biases and norms; of one rank: layer_split.hpp.
 std::int64_t weights_of(const TensorOp& op, const TensorOps& ops);

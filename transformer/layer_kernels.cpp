@@ -71,6 +71,9 @@ class OpWriter {
     const Gemm gemm = shape_of(op, linear);
     write_gemm(op, KernelRole::forward, gemm.rows, gemm.out, gemm.in);
   }
+  void forward(const TensorOp& op, const ExpertRoute& work) {
+    move_rows(op, KernelRole::forward, work.direction == RouteDirection::dispatch);
+  }
   void forward(const TensorOp& op, const RowWise& work) {
     memory_bound(op.name, KernelRole::forward, read(op) + shapes_.bytes(op.writes));
     for (int i = 0; i < work.reduced && shapes_.local().split.tensor > 1; ++i) {
@@ -99,6 +102,9 @@ class OpWriter {
     write_gemm(op, KernelRole::input_gradient, gemm.rows, gemm.in, gemm.out);
     sum_partial_gradients(op, true);
     write_gemm(op, KernelRole::weight_gradient, gemm.in, gemm.out, gemm.rows);
+  }
+  void backward(const TensorOp& op, const ExpertRoute& work) {
+    move_rows(op, KernelRole::backward, work.direction == RouteDirection::combine);
   }
   void backward(const TensorOp& op, const RowWise& work) {
     if (work.gradient == RowGradient::computed) {
@@ -156,8 +162,19 @@ class OpWriter {
     return row_wise == nullptr || row_wise->gradient != RowGradient::none;
   }
 
+  /// One of the three GEMMs of Y[rows,out] = X[rows,in] W.
   void write_gemm(const TensorOp& op, KernelRole role, std::int64_t m, std::int64_t n,
                   std::int64_t k) {
+    if (const std::int64_t experts = std::get<Linear>(op.work).experts; experts > 0) {
+      const bool weight = role == KernelRole::weight_gradient;  // [in, rows] [rows, out]
+      ops_.push_back({.name = op.name,
+                      .role = role,
+                      .work = GroupedGemm{.rows = weight ? k : m,
+                                          .n = n,
+                                          .k = weight ? m : k,
+                                          .groups = shapes_.experts(experts)}});
+      return;
+    }
     ops_.push_back({.name = op.name, .role = role, .work = GemmShape{.m = m, .n = n, .k = k}});
   }
   void memory_bound(std::string_view name, KernelRole role, Bytes touched) {
@@ -165,10 +182,34 @@ class OpWriter {
   }
   void transfer(const TensorOp& op, KernelRole role, CommKind kind, Bytes bytes,
                 bool beside = false) {
-    ops_.push_back({.name = op.name,
-                    .role = role,
-                    .work = LayerTransfer{.kind = kind, .axis = LayerAxis::tensor, .bytes = bytes},
-                    .beside = beside});
+    transfer(op, role, {.kind = kind, .axis = LayerAxis::tensor, .bytes = bytes}, beside);
+  }
+  void transfer(const TensorOp& op, KernelRole role, LayerTransfer work, bool beside = false) {
+    ops_.push_back({.name = op.name, .role = role, .work = work, .beside = beside});
+  }
+  /// Rows to the ranks of their experts, then to all that share these; or back, summed first.
+  void move_rows(const TensorOp& op, KernelRole role, bool to_experts) {
+    const LayerSplit& split = shapes_.local().split;
+    const bool dispatches = std::get<ExpertRoute>(op.work).direction == RouteDirection::dispatch;
+    for (std::size_t i = 0; i < op.reads.size(); ++i) {
+      const Bytes routed = shapes_.bytes(dispatches ? op.reads[i] : op.writes[i]);
+      const Bytes received = shapes_.bytes(dispatches ? op.writes[i] : op.reads[i]);
+      const LayerTransfer sent{.kind = CommKind::all_to_all,
+                               .axis = LayerAxis::expert,
+                               .bytes = to_experts ? routed : received / split.expert_tensor};
+      if (split.expert > 1 && to_experts) {
+        transfer(op, role, sent);
+      }
+      if (split.expert_tensor > 1) {
+        transfer(op, role,
+                 {.kind = to_experts ? CommKind::all_gather : CommKind::reduce_scatter,
+                  .axis = LayerAxis::expert_tensor,
+                  .bytes = received});
+      }
+      if (split.expert > 1 && !to_experts) {
+        transfer(op, role, sent);
+      }
+    }
   }
   void attention(const TensorOp& op, const AttentionCall& call, Phase phase) {
     LayerOp result{.name = op.name,
@@ -222,15 +263,21 @@ class OpWriter {
   std::vector<LayerOp> ops_;
 };
 
-/// torchtitan's rule: what GEMMs, attention and sums over ranks give is kept, but of every second
-/// GEMM.
+bool keeps_output(const TensorOp& op) {
+  return std::holds_alternative<AttentionCall>(op.work) ||
+         std::holds_alternative<ExpertRoute>(op.work);
+}
+
+/// torchtitan's rule: what GEMMs, attention and exchanges give is kept, but of every second GEMM
+/// and of the router.
 std::vector<bool> all_but_every_other_gemm(const TensorOps& ops) {
   std::vector<bool> again;
   bool second = true;
   for (const TensorOp& op : ops.ops) {
-    const bool gemm = std::holds_alternative<Linear>(op.work);
+    // The router's scores alone are fp32.
+    const bool gemm = std::holds_alternative<Linear>(op.work) && !ops.at(op.writes[0]).fp32;
     second = gemm ? !second : second;
-    again.push_back(gemm ? second : !std::holds_alternative<AttentionCall>(op.work));
+    again.push_back(gemm ? second : !keeps_output(op));
   }
   return again;
 }

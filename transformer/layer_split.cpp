@@ -2,19 +2,28 @@
 
 #include "base/error.hpp"
 
+#include <cmath>
+
 namespace spp {
 namespace {
 
 std::int64_t part_of(std::int64_t whole, int parts) { return (whole + parts - 1) / parts; }
 
 std::int64_t width_of(const LayerTensor& tensor, const LayerSplit& split) {
-  return tensor.cut == Cut::width ? part_of(tensor.width / tensor.unit, split.tensor) * tensor.unit
+  const int parts = tensor.rows == Rows::received ? split.expert_tensor : split.tensor;
+  return tensor.cut == Cut::width ? part_of(tensor.width / tensor.unit, parts) * tensor.unit
                                   : tensor.width;
 }
 
 }  // namespace
 
+std::int64_t LocalShapes::own_tokens() const {
+  return local_->split.sequence_parallel ? part_of(local_->rows(), local_->split.tensor)
+                                         : local_->rows();
+}
+
 std::int64_t LocalShapes::all_rows(LayerTensorId id) const {
+  const std::int64_t routed = own_tokens() * ops_->experts_per_token;
   switch (ops_->at(id).rows) {
     case Rows::tokens:
       return local_->rows();
@@ -22,12 +31,22 @@ std::int64_t LocalShapes::all_rows(LayerTensorId id) const {
       return ops_->text_tokens * local_->batch;
     case Rows::last:
       return local_->batch;
+    case Rows::routed:
+      return routed;
+    case Rows::received: {
+      // As many as all ranks send, over as many ranks; more where the experts are liked.
+      const double excess = local_->split.expert > 1 ? local_->routed_excess : 1;
+      return local_->split.expert_tensor *
+             static_cast<std::int64_t>(std::ceil(static_cast<double>(routed) * excess));
+    }
   }
   throw InternalError("no such Rows");
 }
 
 std::int64_t LocalShapes::rows(LayerTensorId id) const {
-  const bool cut = ops_->at(id).cut == Cut::rows && local_->split.sequence_parallel;
+  const LayerTensor& tensor = ops_->at(id);
+  const bool cut = tensor.cut == Cut::rows && local_->split.sequence_parallel &&
+                   tensor.rows != Rows::routed && tensor.rows != Rows::received;
   return cut ? part_of(all_rows(id), local_->split.tensor) : all_rows(id);
 }
 
@@ -61,6 +80,14 @@ AttentionCall LocalShapes::heads(const AttentionCall& call) const {
   return mine;
 }
 
+std::int64_t LocalShapes::experts(std::int64_t all) const {
+  return part_of(all, local_->split.expert);
+}
+
+bool LocalShapes::exchanges() const {
+  return local_->split.expert > 1 || local_->split.expert_tensor > 1;
+}
+
 bool LocalShapes::gathers(const TensorOp& op, LayerTensorId read) const {
   return local_->split.sequence_parallel && ops_->at(read).cut == Cut::rows &&
          partial_gradient(op, read);
@@ -68,13 +95,16 @@ bool LocalShapes::gathers(const TensorOp& op, LayerTensorId read) const {
 
 bool LocalShapes::partial_gradient(const TensorOp& op, LayerTensorId read) const {
   return local_->split.tensor > 1 && !op.writes.empty() &&
+         ops_->at(op.writes[0]).rows != Rows::received &&
          ops_->at(op.writes[0]).cut == Cut::width && ops_->at(read).cut != Cut::width;
 }
 
 bool LocalShapes::partial_sum(const TensorOp& op) const {
   const auto* linear = std::get_if<Linear>(&op.work);
-  return local_->split.tensor > 1 && ((linear != nullptr && linear->shard == Shard::rows) ||
-                                      std::holds_alternative<Lookup>(op.work));
+  return local_->split.tensor > 1 && !op.writes.empty() &&
+         ops_->at(op.writes[0]).rows != Rows::received &&
+         ((linear != nullptr && linear->shard == Shard::rows) ||
+          std::holds_alternative<Lookup>(op.work));
 }
 
 std::int64_t weights_of(const TensorOp& op, const TensorOps& ops, const LayerSplit& split) {
@@ -89,10 +119,14 @@ std::int64_t weights_of(const TensorOp& op, const TensorOps& ops, const LayerSpl
       }
       const std::int64_t in = linear.shard == Shard::rows ? width(op->reads) : linear.in;
       const std::int64_t out = linear.shard == Shard::columns ? width(op->writes) : linear.out;
-      return in * out + (linear.bias ? out : 0);
+      const std::int64_t one = in * out + (linear.bias ? out : 0);
+      return linear.experts > 0 ? one * part_of(linear.experts, split->expert) : one;
     }
     std::int64_t operator()(const RowWise& row_wise) const { return row_wise.weights; }
-    std::int64_t operator()(const AttentionCall& /*call*/) const { return 0; }
+    std::int64_t operator()(const AttentionCall& call) const {
+      return call.sinks ? part_of(call.q_heads, split->tensor) : 0;
+    }
+    std::int64_t operator()(const ExpertRoute& /*exchange*/) const { return 0; }
     std::int64_t operator()(const Lookup& lookup) const {
       return part_of(lookup.words, split->tensor) * width(op->writes);
     }

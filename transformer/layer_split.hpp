@@ -8,6 +8,10 @@
 //               the ranks: reduce-scattered to rows, their gradients gathered again.
 // Without sequence parallelism what is cut by rows is whole on every rank: nothing is gathered, and
 // the sums are all-reduced.
+//
+// Each rank routes its own tokens. Groups of experts lie on `expert` ranks, between which routed
+// rows are exchanged; `expert_tensor` ranks share each expert, and the rows that came to all of
+// them.
 #pragma once
 
 #include "base/units.hpp"
@@ -63,12 +67,18 @@ class LocalShapes {
   [[nodiscard]] bool partial_gradient(const TensorOp& op, LayerTensorId read) const;
   /// What it writes is this rank's part of a sum.
   [[nodiscard]] bool partial_sum(const TensorOp& op) const;
+  /// Of `all` experts.
+  [[nodiscard]] std::int64_t experts(std::int64_t all) const;
+  /// Experts are on several ranks.
+  [[nodiscard]] bool exchanges() const;
   [[nodiscard]] bool sequence_parallel() const { return local_->split.sequence_parallel; }
 
   [[nodiscard]] const TensorOps& ops() const { return *ops_; }
   [[nodiscard]] const LocalTokens& local() const { return *local_; }
 
  private:
+  /// Tokens whose norms and routes this rank computes.
+  [[nodiscard]] std::int64_t own_tokens() const;
   [[nodiscard]] Bytes sized(std::int64_t rows, LayerTensorId id) const;
 
   const TensorOps* ops_;

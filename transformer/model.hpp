@@ -1,10 +1,10 @@
 // Models as data: the shape of a decoder (llm) or of a diffusion transformer (dit), read from
 // models/*.json or from a published config.json.
 //
-// A model is `layers` equal layers: norm, attention, norm, MLP, on a residual stream `hidden` wide.
-// What does not fit that picture (experts, latent attention, layers of several kinds) is recognised
-// and named in `not_costed`, never guessed. What a config does not say and the reader filled in
-// stands in `assumed`.
+// A model is `layers` layers: norm, attention, norm, MLP or experts, on a residual stream `hidden`
+// wide. What does not fit that picture (state-space layers, sparse attention) is recognised and
+// named in `not_costed`, never guessed. What a config does not say and the reader filled in stands
+// in `assumed`.
 #pragma once
 
 #include "base/json.hpp"
@@ -21,27 +21,37 @@ namespace spp {
 enum class ModelKind : std::uint8_t { llm, dit };
 std::string_view to_string(ModelKind);
 
+/// Experts in place of an MLP: each token goes through a few of many, and through the shared ones.
 struct Experts {
-  int count = 0, per_token = 0;
+  int count = 0;      // routed ones; 0: none
+  int per_token = 0;  // of them
   std::int64_t ffn = 0;
   int shared = 0;
-  std::int64_t shared_ffn = 0;
-  int dense_layers = 0;
+  std::int64_t shared_ffn = 0;    // all shared ones together
+  std::int64_t dense_layers = 0;  // first layers, which have an MLP
+  bool router_bias = false;
+  bool bias = false;  // of the experts' matrices
+  friend bool operator==(const Experts&, const Experts&) = default;
 };
+
+/// Multi-head latent attention: K and V, and Q, are made from latents a few hundred wide.
 struct Latent {
-  std::int64_t q_rank = 0, kv_rank = 0;
+  std::int64_t q_rank = 0;   // 0: Q is made from the stream
+  std::int64_t kv_rank = 0;  // 0: no latent attention
   int nope_dim = 0, rope_dim = 0, value_dim = 0;
+  friend bool operator==(const Latent&, const Latent&) = default;
 };
+
 struct Model {
-  Experts experts;
-  Latent latent;
   std::string name;
   ModelKind kind = ModelKind::llm;
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
   int q_heads = 0;
   int kv_heads = 0;  // divides q_heads
-  int head_dim = 0;
+  int head_dim = 0;  // of Q and K
+  Latent latent{};
+  Experts experts{};
   std::int64_t ffn = 0;          // inner width of the MLP
   bool gated_mlp = true;         // gate, up, down; else up, down
   std::int64_t vocab = 0;        // 0: dit
@@ -50,9 +60,12 @@ struct Model {
   bool output_bias = false;      // of the attention's output projection
   bool mlp_bias = false;
   bool norm_bias = false;
-  bool qk_norm = false;            // Q and K are normed head by head
-  Mask mask{};                     // causal: llm; full: dit
-  std::int64_t max_positions = 0;  // 0: not said
+  bool qk_norm = false;             // Q and K are normed head by head
+  bool attention_sinks = false;     // a learned logit for each head
+  Mask mask{};                      // causal: llm; full: dit
+  Mask narrow_mask{};               // of the layers that see a window or a chunk only
+  std::vector<bool> narrow_layers;  // by layer; empty: none
+  std::int64_t max_positions = 0;   // 0: not said
   /// Text tokens that each layer attends to besides (dit with cross-attention); 0: none.
   std::int64_t cross_tokens = 0;
   /// Weights outside this picture: learned positions; dit: modulation, weights of the text stream.
@@ -63,13 +76,15 @@ struct Model {
 
   [[nodiscard]] std::int64_t q_width() const { return std::int64_t{q_heads} * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }
-  /// Weights of one layer, without extra_parameters (layer.hpp).
+  /// Weights of one layer, of the last kind, without extra_parameters (layer.hpp).
   [[nodiscard]] std::int64_t layer_parameters() const;
   /// Of one vocabulary table (embedding, loss head).
   [[nodiscard]] std::int64_t table_parameters() const { return vocab * hidden; }
   /// All weights. Exact for llm; for dit without patch, text and time embedders, within 5 % of what
   /// is published. 0 when not_costed.
   [[nodiscard]] std::int64_t parameters() const;
+  /// Weights that a token meets: without the experts that it is not routed to.
+  [[nodiscard]] std::int64_t active_parameters() const;
 };
 
 /// Reads our wrapper ({"format": "sp-plan/model", "config": {…}}) or a bare config.json, with the

@@ -18,30 +18,41 @@ double pair_flops(const TensorOps& layer) {
   return flops;
 }
 
+/// Pairs that a mask allows; of a causal one half of all.
+double allowed(const Mask& mask, std::int64_t seq) {
+  const auto all = static_cast<double>(seq) * static_cast<double>(seq);
+  return mask.kind == MaskKind::causal ? all / 2 : all;
+}
+
+double exact_pairs(const Mask& mask, std::int64_t seq) {
+  const TokenRange every{.begin = 0, .count = seq};
+  return static_cast<double>(allowed_pairs(every, every, mask));
+}
+
 }  // namespace
 
 ModelFlops model_flops(const Model& model, const ModelWork& work) {
   const double passes = work.step == StepKind::train ? 3 : 1;
-  const auto layers = static_cast<double>(model.layers);
   const auto batch = static_cast<double>(work.batch);
   const auto seq = static_cast<double>(work.seq);
-  const TensorOps layer = layer_of(model);
   const LocalTokens all{.tokens = work.seq, .batch = work.batch};
-  const double around = layers * flops_of(forward_ops(layer, all)).value() +
-                        flops_of(forward_ops(ends_of(model, work.step), all)).value();
-
-  double pairs = seq * seq;
-  if (work.mask.kind == MaskKind::causal) {
-    pairs /= 2;
-  } else if (work.mask.kind == MaskKind::window) {
-    const TokenRange every{.begin = 0, .count = work.seq};
-    pairs = static_cast<double>(allowed_pairs(every, every, work.mask));
+  const double pairs = work.mask.kind == MaskKind::window ? exact_pairs(work.mask, work.seq)
+                                                          : allowed(work.mask, work.seq);
+  double around = 0;
+  double masked = 0;
+  double unmasked = 0;
+  for (const LayerRun& run : layer_runs(model)) {
+    const auto layers = static_cast<double>(run.layers);
+    const double of_pair = pair_flops(run.ops) * batch * layers;
+    around += layers * flops_of(forward_ops(run.ops, all)).value();
+    masked += of_pair * (run.mask == model.mask ? pairs : exact_pairs(run.mask, work.seq));
+    unmasked += of_pair * seq * seq;
   }
-  const double of_pair = pair_flops(layer) * batch * layers;
-  return {
-      .causal_halved = FlopCount(passes * (around + of_pair * pairs)),
-      .full = FlopCount(passes * (around + of_pair * seq * seq)),
-      .model_6n = FlopCount(passes * 2 * static_cast<double>(model.parameters()) * seq * batch)};
+  around += flops_of(forward_ops(ends_of(model, work.step), all)).value();
+  return {.causal_halved = FlopCount(passes * (around + masked)),
+          .full = FlopCount(passes * (around + unmasked)),
+          .model_6n =
+              FlopCount(passes * 2 * static_cast<double>(model.active_parameters()) * seq * batch)};
 }
 
 }  // namespace spp

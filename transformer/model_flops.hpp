@@ -21,9 +21,9 @@ struct ModelWork {
 /// Of all ranks together.
 struct ModelFlops {
   FlopCount causal_halved{};  // GEMMs, and the half of attention that a causal mask leaves (a
-                              // window: its exact pairs)
+                              // window or chunks: their exact pairs)
   FlopCount full{};           // the same with unmasked attention
-  FlopCount model_6n{};       // 6 (forward alone: 2) x parameters x tokens, no attention
+  FlopCount model_6n{};       // 6 (forward alone: 2) x active parameters x tokens, no attention
 };
 ModelFlops model_flops(const Model& model, const ModelWork& work);
 

@@ -21,7 +21,7 @@ std::optional<JsonView> find_any(const JsonView& config, Names names) {
   return std::nullopt;
 }
 
-JsonView need_any(const JsonView& config, Names names) {
+JsonView need_any(const JsonView& config, NameList names) {
   if (auto found = find_any(config, names)) {
     return *found;
   }
@@ -53,19 +53,17 @@ PerLayer per_layer(const JsonView& view, std::int64_t max) {
 }
 
 std::optional<std::string> experts(const JsonView& config) {
-  const auto count = find_any(config, {"num_local_experts", "num_experts", "n_routed_experts",
-                                       "num_routed_experts", "moe_num_experts"});
+  const auto count = find_any(config, expert_counts);
   if (!count) {
     return std::nullopt;
   }
-  const PerLayer number = per_layer(*count, most_vocab);
+  const PerLayer number = per_layer(*count, most_experts);
   if (number.value == 1) {
     return std::nullopt;
   }
-  const auto top =
-      find_any(config, {"num_experts_per_tok", "num_activated_experts", "moe_topk", "moe_top_k"});
+  const auto top = find_any(config, experts_per_token);
   return top ? fmt::format("mixture of experts ({} experts, top {})", number.value,
-                           per_layer(*top, most_vocab).value)
+                           per_layer(*top, most_experts).value)
              : fmt::format("mixture of experts ({} experts)", number.value);
 }
 

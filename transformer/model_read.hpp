@@ -4,16 +4,19 @@
 #include "base/json.hpp"
 #include "transformer/model.hpp"
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace spp::model_keys {
 
-using Names = std::initializer_list<std::string_view>;
+using Names = std::span<const std::string_view>;
+using NameList = std::initializer_list<std::string_view>;
 
 /// Largest values that are believed. Products of them (parameters, bytes of all states) stay below
 /// 2^63.
@@ -24,11 +27,15 @@ constexpr std::int64_t most_width = std::int64_t{1} << 18;  // hidden
 constexpr std::int64_t most_ffn = std::int64_t{1} << 21;
 constexpr std::int64_t most_vocab = std::int64_t{1} << 26;
 constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
+constexpr std::int64_t most_experts = std::int64_t{1} << 14;
 
 /// The first of `names` that is there and not null.
 std::optional<JsonView> find_any(const JsonView& config, Names names);
+inline std::optional<JsonView> find_any(const JsonView& config, NameList names) {
+  return find_any(config, Names(names.begin(), names.size()));
+}
 /// The same; missing is an error that lists the names.
-JsonView need_any(const JsonView& config, Names names);
+JsonView need_any(const JsonView& config, NameList names);
 /// True if the key is there and true; `otherwise` if it is missing.
 bool flag(const JsonView& config, std::string_view key, bool otherwise = false);
 
@@ -38,6 +45,12 @@ struct PerLayer {
   bool varies = false;
 };
 PerLayer per_layer(const JsonView& view, std::int64_t max);
+
+inline constexpr std::array<std::string_view, 5> expert_counts{
+    "num_local_experts", "num_experts", "n_routed_experts", "num_routed_experts",
+    "moe_num_experts"};
+inline constexpr std::array<std::string_view, 5> experts_per_token{
+    "num_experts_per_tok", "num_activated_experts", "moe_topk", "moe_top_k", "experts_per_token"};
 
 /// "mixture of experts (8 experts, top 2)", when there is more than one expert.
 std::optional<std::string> experts(const JsonView& config);

@@ -1,5 +1,6 @@
 // Decoders. What a config leaves to the code of its model_type stands in the table of families;
-// what one equal layer cannot express becomes a reason not to cost the model.
+// what layers of attention and MLP or experts cannot express becomes a reason not to cost the
+// model.
 #include "base/error.hpp"
 #include "transformer/model_read.hpp"
 
@@ -23,6 +24,13 @@ struct Family {
   bool qk_norm = false;
   bool tied = false;
   bool learned_positions = false;
+  bool router_bias = false;  // of experts; DeepSeek-V3's correction of their scores
+  bool expert_bias = false;
+  bool shared_expert = false;  // one beside the routed ones, as wide
+  bool sinks = false;          // a learned logit a head
+  std::int64_t full_every =
+      0;  // every so many layers see everything, the others `chunk` or a window
+  std::int64_t chunk = 0;
 };
 
 constexpr std::array families{
@@ -60,6 +68,21 @@ constexpr std::array families{
            .norm_bias = true,
            .tied = true},
     Family{.model_type = "nemotron", .gated_mlp = false, .norm_bias = true},
+    Family{.model_type = "qwen2_moe", .attention_bias = true},
+    Family{.model_type = "qwen3_moe", .qk_norm = true},
+    Family{.model_type = "deepseek_v2"},
+    Family{.model_type = "deepseek_v3", .router_bias = true},
+    Family{.model_type = "kimi_k2", .router_bias = true},
+    Family{.model_type = "glm4_moe", .attention_bias = true, .router_bias = true},
+    Family{.model_type = "gpt_oss",
+           .attention_bias = true,
+           .output_bias = true,
+           .router_bias = true,
+           .expert_bias = true,
+           .sinks = true,
+           .full_every = 2},
+    // Llama4TextConfig: chunks of 8192 tokens, each fourth layer without (and without RoPE).
+    Family{.model_type = "llama4_text", .shared_expert = true, .full_every = 4, .chunk = 8192},
 };
 
 Family family_of(const JsonView& config, Model& model) {
@@ -132,13 +155,76 @@ std::optional<std::int64_t> active_window(const JsonView& config, const Model& m
   return tokens;
 }
 
+bool sees_everything(const std::string& kind) {
+  return kind == "full_attention" || kind == "attention";
+}
+bool sees_a_part(const std::string& kind) {
+  return kind == "sliding_attention" || kind == "chunked_attention";
+}
+
+/// Which layers see a part only, and what; nothing where no layer does. A reason where the order of
+/// the kinds is not known.
+std::optional<std::string> narrow_layers(const JsonView& config, const Family& family,
+                                         const std::map<std::string, std::int64_t>& kinds,
+                                         Model& model) {
+  const auto list = find_any(config, {"layer_types", "layers_block_type"});
+  std::vector<bool> narrow;
+  if (list) {
+    for (const JsonView& layer : list->elements()) {
+      narrow.push_back(sees_a_part(layer.string()));
+    }
+  } else if (family.full_every > 1) {
+    for (std::int64_t i = 0; i < model.layers; ++i) {
+      narrow.push_back((i + 1) % family.full_every != 0);
+    }
+  }
+  const auto number = std::count(narrow.begin(), narrow.end(), true);
+  std::int64_t said = 0;
+  for (const auto& [kind, count] : kinds) {
+    said += sees_a_part(kind) ? count : 0;
+  }
+  if (!kinds.empty() && said != number) {
+    return fmt::format("a mix of layers ({})", counted(kinds));
+  }
+  if (number == 0) {
+    return std::nullopt;
+  }
+  if (static_cast<std::int64_t>(narrow.size()) != model.layers) {
+    list->fail(fmt::format("{} kinds for {} layers", narrow.size(), model.layers));
+  }
+  const auto chunk = config.find("attention_chunk_size");
+  if (chunk || family.chunk > 0) {
+    const std::int64_t tokens = chunk ? chunk->integer(1, most_tokens) : family.chunk;
+    constexpr std::int64_t most_chunks = 65'536;
+    if (model.max_positions / tokens > most_chunks) {
+      return fmt::format("chunked attention ({} tokens)", tokens);
+    }
+    model.narrow_mask = {.kind = MaskKind::causal};
+    for (std::int64_t end = tokens; end < model.max_positions; end += tokens) {
+      model.narrow_mask.document_ends.push_back(end);
+    }
+  } else {
+    model.narrow_mask = {.kind = MaskKind::window,
+                         .window = need_any(config, {"sliding_window"}).integer(1, most_tokens)};
+  }
+  if (number == model.layers) {
+    model.mask = model.narrow_mask;
+  } else {
+    model.narrow_layers = std::move(narrow);
+  }
+  return std::nullopt;
+}
+
 void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper,
-                  const Model& model, std::vector<std::string>& reasons) {
+                  const Family& family, Model& model, std::vector<std::string>& reasons) {
   auto pattern = config.find("hybrid_override_pattern");
   if (!pattern && wrapper) {
     pattern = wrapper->find("hybrid_override_pattern");
   }
   const auto kinds = layer_kinds(config, wrapper);
+  const bool known = std::all_of(kinds.begin(), kinds.end(), [](const auto& kind) {
+    return sees_everything(kind.first) || sees_a_part(kind.first);
+  });
   if (pattern) {
     std::map<std::string, std::int64_t> letters;
     for (const char c : pattern->string()) {
@@ -149,8 +235,7 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
                            : "other"];
     }
     reasons.push_back(fmt::format("a mix of layers ({})", counted(letters)));
-  } else if (kinds.size() > 1 || (kinds.size() == 1 && !kinds.contains("full_attention") &&
-                                  !kinds.contains("attention"))) {
+  } else if (!known) {
     reasons.push_back(fmt::format("a mix of layers ({})", counted(kinds)));
   } else if (const auto interval = config.find("full_attention_interval");
              interval && interval->integer(1, most_layers) > 1) {
@@ -159,13 +244,16 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
   } else if (find_any(config, {"ssm_state_size", "mamba_num_heads", "mamba_d_state",
                                "attn_layer_period", "block_configs"})) {
     reasons.emplace_back("a mix of layers (state-space or one by one)");
-  } else if (kinds.empty()) {
+  } else if (auto reason = narrow_layers(config, family, kinds, model)) {
+    reasons.push_back(std::move(*reason));
+  } else if (kinds.empty() && family.full_every == 0) {
     if (const auto window = active_window(config, model)) {
-      reasons.push_back(fmt::format("a sliding window ({} tokens)", *window));
+      model.mask = {.kind = MaskKind::window, .window = *window};
     }
-  }
-  if (const auto chunk = config.find("attention_chunk_size")) {
-    reasons.push_back(fmt::format("chunked attention ({} tokens)", chunk->integer(1, most_tokens)));
+    if (const auto chunk = config.find("attention_chunk_size")) {
+      reasons.push_back(
+          fmt::format("chunked attention ({} tokens)", chunk->integer(1, most_tokens)));
+    }
   }
   if (const auto topk = config.find("index_topk")) {
     reasons.push_back(
@@ -173,19 +261,74 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
   }
 }
 
-/// Everything that one equal layer cannot express.
+/// True where some layers between others have no experts.
+bool experts_in_turns(const JsonView& config) {
+  for (const std::string_view key :
+       {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"}) {
+    const auto step = config.find(key);
+    if (step && (!step->value().is_number_integer() || step->integer(0, most_layers) > 1)) {
+      return true;
+    }
+  }
+  const auto dense = config.find("mlp_only_layers");
+  return dense && dense->value().is_array() && !dense->value().empty();
+}
+
+void read_experts(const JsonView& config, const Family& family, Model& model,
+                  std::vector<std::string>& reasons) {
+  const auto count = find_any(config, expert_counts);
+  const auto text = experts(config);
+  if (!text) {
+    return;
+  }
+  const auto top = find_any(config, experts_per_token);
+  const PerLayer number = per_layer(*count, most_experts);
+  if (!top || number.varies || per_layer(*top, most_experts).varies) {
+    reasons.push_back(*text);
+    return;
+  }
+  Experts& e = model.experts;
+  e.count = static_cast<int>(number.value);
+  e.per_token = static_cast<int>(top->value().is_array() ? per_layer(*top, most_experts).value
+                                                         : top->integer(1, number.value));
+  const auto ffn = find_any(config, {"moe_intermediate_size", "moe_ffn_hidden_size"});
+  e.ffn = ffn ? ffn->integer(1, most_ffn) : model.ffn;
+  e.router_bias = family.router_bias;
+  e.bias = family.expert_bias;
+  if (const auto shared = find_any(config, {"n_shared_experts", "num_shared_experts"})) {
+    e.shared = static_cast<int>(shared->integer(0, most_experts));
+    e.shared_ffn = e.shared * e.ffn;
+  } else if (const auto wide = config.find("shared_expert_intermediate_size")) {
+    e.shared_ffn = wide->integer(0, most_ffn);
+    e.shared = e.shared_ffn > 0 ? 1 : 0;
+  } else if (family.shared_expert) {
+    e.shared = 1;
+    e.shared_ffn = e.ffn;
+  }
+  if (const auto dense = config.find("first_k_dense_replace")) {
+    e.dense_layers = dense->integer(0, most_layers);
+  }
+  if (experts_in_turns(config)) {
+    reasons.push_back(fmt::format("experts in some layers only ({} experts)", e.count));
+  }
+  constexpr double most_weights = 1e17;
+  const double weights = 3.0 * static_cast<double>(model.layers) *
+                         static_cast<double>(model.hidden) *
+                         (static_cast<double>(e.count) * static_cast<double>(e.ffn) +
+                          static_cast<double>(e.shared_ffn));
+  if (weights > most_weights) {
+    count->fail(fmt::format("{} experts, {} wide, in {} layers have more weights than is believed",
+                            e.count, e.ffn, model.layers));
+  }
+}
+
+/// What such layers cannot express.
 std::vector<std::string> reasons_against(const JsonView& config,
-                                         const std::optional<JsonView>& wrapper, const Model& model,
-                                         bool varying) {
+                                         const std::optional<JsonView>& wrapper,
+                                         const Family& family, Model& model, bool varying) {
   std::vector<std::string> reasons;
-  if (const auto rank = config.find("kv_lora_rank")) {
-    reasons.push_back(
-        fmt::format("multi-head latent attention (kv_lora_rank {})", rank->integer(1, most_width)));
-  }
-  if (auto text = experts(config)) {
-    reasons.push_back(std::move(*text));
-  }
-  mixed_layers(config, wrapper, model, reasons);
+  read_experts(config, family, model, reasons);
+  mixed_layers(config, wrapper, family, model, reasons);
   if (varying || find_any(config, {"num_global_key_value_heads", "global_head_dim"})) {
     reasons.emplace_back("attention of different shape from layer to layer");
   }
@@ -193,6 +336,27 @@ std::vector<std::string> reasons_against(const JsonView& config,
     reasons.emplace_back("an encoder with a decoder");
   }
   return reasons;
+}
+
+/// Heads of latent attention are as wide as it says, and each has its own K and V.
+void read_latent(const JsonView& config, Model& model) {
+  const auto rank = config.find("kv_lora_rank");
+  if (!rank) {
+    return;
+  }
+  Latent& latent = model.latent;
+  const auto dim = [&](std::string_view key) {
+    return static_cast<int>(config.at(key).integer(1, most_head_dim));
+  };
+  latent.kv_rank = rank->integer(1, most_width);
+  if (const auto q = config.find("q_lora_rank")) {
+    latent.q_rank = q->integer(0, most_width);
+  }
+  latent.nope_dim = dim("qk_nope_head_dim");
+  latent.rope_dim = dim("qk_rope_head_dim");
+  latent.value_dim = config.find("v_head_dim") ? dim("v_head_dim") : latent.nope_dim;
+  model.head_dim = latent.nope_dim + latent.rope_dim;
+  model.kv_heads = model.q_heads;
 }
 
 void read_heads(const JsonView& config, Model& model, bool& varying) {
@@ -262,6 +426,7 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
     model.max_positions = positions->integer(1, most_tokens);
   }
   read_heads(config, model, varying);
+  read_latent(config, model);
   read_mlp(config, model, varying);
 
   model.gated_mlp = family.gated_mlp;
@@ -272,7 +437,8 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
            family.attention_bias ? family.output_bias : flag(config, "attention_bias"));
   model.mlp_bias = flag(config, "mlp_bias", family.mlp_bias);
   model.norm_bias = family.norm_bias;
-  model.qk_norm = family.qk_norm;
+  model.qk_norm = flag(config, "use_qk_norm", family.qk_norm);
+  model.attention_sinks = family.sinks;
   if (const auto tied = config.find("tie_word_embeddings") ? config.find("tie_word_embeddings")
                                                            : outer.find("tie_word_embeddings")) {
     model.tied_embeddings = tied->boolean();
@@ -284,9 +450,11 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
   if (family.learned_positions) {
     model.extra_parameters = model.max_positions * model.hidden;
   }
-  model.not_costed = not_costed_line(reasons_against(config, wrapper, model, varying));
+  model.not_costed = not_costed_line(reasons_against(config, wrapper, family, model, varying));
   if (!model.not_costed.empty()) {
     model.assumed.clear();  // nothing is computed from it
+    model.experts = {};
+    model.narrow_layers.clear();
   }
 }
 

@@ -7,6 +7,7 @@
 #include "cli/data.hpp"
 #include "cli/human.hpp"
 #include "cli/report_json.hpp"
+#include "planner/plan.hpp"
 
 #include <algorithm>
 #include <array>
@@ -21,10 +22,11 @@ std::string billions(std::int64_t parameters) {
 }
 
 Json to_json(const Model& m) {
+  const std::string why = not_planned(m);
   return {{"name", m.name},
           {"kind", to_string(m.kind)},
-          {"available", m.not_costed.empty()},
-          {"not_costed", m.not_costed.empty() ? Json() : Json(m.not_costed)},
+          {"available", why.empty()},
+          {"not_costed", why.empty() ? Json() : Json(why)},
           {"layers", m.layers},
           {"hidden", m.hidden},
           {"q_heads", m.q_heads},
@@ -52,7 +54,7 @@ void list(Output& output) {
         {name, std::string(to_string(m.kind)), m.layers > 0 ? fmt::format("{}", m.layers) : "",
          m.hidden > 0 ? fmt::format("{}", m.hidden) : "",
          m.q_heads > 0 ? fmt::format("{}/{}", m.q_heads, m.kv_heads) : "", billions(m.parameters()),
-         m.not_costed.empty() ? "" : "not available yet"});
+         not_planned(m).empty() ? "" : "not available yet"});
   }
   doc["models"] = std::move(list);
   output.result(doc, [&](const Style& style) {

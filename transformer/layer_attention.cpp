@@ -1,0 +1,154 @@
+// Attention with its projections: over heads, over a latent (MLA), to a text.
+#include "transformer/layer_writer.hpp"
+
+namespace spp {
+namespace {
+
+AttentionCall heads_of(const Model& model, Rows keys) {
+  return {.q_heads = model.q_heads,
+          .kv_heads = model.kv_heads,
+          .head_dim = model.head_dim,
+          .keys = keys,
+          .sinks = model.attention_sinks && keys == Rows::tokens};
+}
+
+/// Heads of `dim`.
+LayerTensor heads(std::string_view name, int number, std::int64_t dim, Rows rows = Rows::tokens) {
+  return {.name = name, .width = number * dim, .rows = rows, .cut = Cut::width, .unit = dim};
+}
+
+/// Norms of Q and K, head by head: their 1/rms is computed again in the backward, which reads whole
+/// heads anyway. Then RoPE.
+void place_in_position(const Model& model, ListWriter& list, LayerTensorId& q, LayerTensorId& k) {
+  const auto both = [&](TensorOp op, bool keeps) {
+    const LayerTensorId q_after = list.like(op.name, q);
+    const LayerTensorId k_after = list.like(op.name, k);
+    op.reads = {q, k};
+    op.writes = {q_after, k_after};
+    if (keeps) {
+      op.keeps = op.reads;
+    }
+    list.add(op);
+    q = q_after;
+    k = k_after;
+  };
+  if (model.qk_norm) {
+    both({.name = "qk norm",
+          .work = RowWise{.weights = 2 * std::int64_t{model.head_dim}, .in_place = true}},
+         true);
+  }
+  both({.name = "rope", .work = RowWise{.in_place = true}}, false);
+}
+
+LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensorId y) {
+  return list.linear("out", y,
+                     {.in = list.at(y).width,
+                      .out = model.hidden,
+                      .shard = Shard::rows,
+                      .bias = model.output_bias});
+}
+
+}  // namespace
+
+/// x -> x + out(attention(qkv(norm(x)))).
+LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+  LayerTensorId y = list.norm("norm 1", x, norm_weights(model));
+  if (model.kind == ModelKind::dit) {
+    y = list.scaled("modulate 1", y, {RecomputeModule::norms});
+  }
+  LayerTensorId q = list.tensor(heads("q", model.q_heads, model.head_dim));
+  LayerTensorId k = list.tensor(heads("k", model.kv_heads, model.head_dim));
+  const LayerTensorId v = list.tensor(heads("v", model.kv_heads, model.head_dim));
+  list.add({.name = "qkv",
+            .work = Linear{.in = model.hidden,
+                           .out = model.q_width() + 2 * model.kv_width(),
+                           .shard = Shard::columns,
+                           .bias = model.attention_bias},
+            .reads = {y},
+            .writes = {q, k, v},
+            .keeps = {y}});
+  place_in_position(model, list, q, k);
+  y = list.attention("attention", heads_of(model, Rows::tokens), {q, k, v});
+  y = attention_output(model, list, y);
+  if (model.kind == ModelKind::dit) {
+    y = list.scaled("gate 1", y, {});
+  }
+  return list.residual("residual 1", x, y);
+}
+
+/// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1) as it is trained: the
+/// latents are projected up to heads, nothing is absorbed (Megatron-LM d98e8a64dd,
+/// megatron/core/transformer/multi_latent_attention.py). The projections down are whole on every
+/// rank, each does its own rows.
+LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+  const Latent& latent = model.latent;
+  const ModuleSet up{RecomputeModule::mla_up};
+  const int n = model.q_heads;
+  const LayerTensorId y = list.norm("norm 1", x, norm_weights(model));
+  LayerTensorId q = y;
+  if (latent.q_rank > 0) {
+    q = list.linear("q down", y, {.in = model.hidden, .out = latent.q_rank});
+    q = list.norm("q norm", q, latent.q_rank);
+  }
+  q = list.linear("q up", q,
+                  {.in = list.at(q).width, .out = model.q_width(), .shard = Shard::columns}, up,
+                  model.head_dim);
+  const LayerTensorId kv = list.tensor("kv down", latent.kv_rank);
+  const LayerTensorId position = list.tensor("k rope", latent.rope_dim);
+  list.add({.name = "kv down",
+            .work = Linear{.in = model.hidden, .out = latent.kv_rank + latent.rope_dim},
+            .reads = {y},
+            .writes = {kv, position},
+            .keeps = {y}});
+  const LayerTensorId normed = list.norm("kv norm", kv, latent.kv_rank);
+  const LayerTensorId content = list.tensor(heads("k content", n, latent.nope_dim));
+  const LayerTensorId v = list.tensor(heads("v", n, latent.value_dim));
+  list.add({.name = "kv up",
+            .work = Linear{.in = latent.kv_rank,
+                           .out = n * std::int64_t{latent.nope_dim + latent.value_dim},
+                           .shard = Shard::columns},
+            .reads = {normed},
+            .writes = {content, v},
+            .keeps = {normed},
+            .modules = up});
+  // Every head of K has the same part in position.
+  const LayerTensorId q_placed = list.like("rope", q);
+  const LayerTensorId k = list.tensor(heads("rope", n, model.head_dim));
+  list.add({.name = "rope",
+            .work = RowWise{},
+            .reads = {q, content, position},
+            .writes = {q_placed, k},
+            .modules = up});
+  AttentionCall call = heads_of(model, Rows::tokens);
+  call.value_dim = latent.value_dim;
+  const LayerTensorId attended = list.attention("attention", call, {q_placed, k, v});
+  return list.residual("residual 1", x, attention_output(model, list, attended));
+}
+
+/// x -> x + out(attention(q(norm(x)), kv(text))). Matrices only: its norm and biases are small and
+/// differ between models.
+LayerTensorId cross_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+  const LayerTensorId text = list.tensor({.name = "text",
+                                          .width = model.hidden,
+                                          .rows = Rows::text,
+                                          .cut = Cut::whole,
+                                          .outside = true});
+  LayerTensorId y = list.norm("cross norm", x, 0);
+  const LayerTensorId q = list.linear(
+      "cross q", y, {.in = model.hidden, .out = model.q_width(), .shard = Shard::columns}, {},
+      model.head_dim);
+  const LayerTensorId k = list.tensor(heads("cross k", model.kv_heads, model.head_dim, Rows::text));
+  const LayerTensorId v = list.tensor(heads("cross v", model.kv_heads, model.head_dim, Rows::text));
+  list.add(
+      {.name = "cross kv",
+       .work = Linear{.in = model.hidden, .out = 2 * model.kv_width(), .shard = Shard::columns},
+       .reads = {text},
+       .writes = {k, v},
+       .keeps = {text}});
+  y = list.attention("cross attention", heads_of(model, Rows::text), {q, k, v});
+  y = list.linear("cross out", y,
+                  {.in = model.q_width(), .out = model.hidden, .shard = Shard::rows});
+  return list.residual("cross residual", x, y);
+}
+
+}  // namespace spp

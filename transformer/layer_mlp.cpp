@@ -1,0 +1,157 @@
+// What a layer does to each token alone: an MLP, or experts that tokens are routed to.
+#include "transformer/layer_writer.hpp"
+
+namespace spp {
+namespace {
+
+struct MlpNames {
+  std::string_view gate, up, activation, down;
+};
+
+/// down(activation(gate(y), up(y))), or without a gate.
+LayerTensorId branch(const Model& model, ListWriter& list, LayerTensorId y, std::int64_t ffn,
+                     const MlpNames& names, ModuleSet modules) {
+  const Linear wide{
+      .in = model.hidden, .out = ffn, .shard = Shard::columns, .bias = model.mlp_bias};
+  LayerTensors inner;
+  if (model.gated_mlp) {
+    inner.push_back(list.linear(names.gate, y, wide, modules));
+  }
+  inner.push_back(list.linear(names.up, y, wide, modules));
+  const LayerTensorId product = list.activation(names.activation, inner, modules);
+  return list.linear(names.down, product,
+                     {.in = ffn, .out = model.hidden, .shard = Shard::rows, .bias = model.mlp_bias},
+                     modules);
+}
+
+/// What tokens bring to experts: themselves, and the weight that the router gave.
+struct Routed {
+  LayerTensorId tokens, weights;
+};
+
+LayerTensorId received(ListWriter& list, std::string_view name, std::int64_t width, Cut cut) {
+  return list.tensor({.name = name, .width = width, .rows = Rows::received, .cut = cut});
+}
+
+/// Scores of all experts in fp32, the best few of each token, and a copy of it for each of them.
+Routed route(const Model& model, ListWriter& list, LayerTensorId y) {
+  const Experts& e = model.experts;
+  const ModuleSet moe{RecomputeModule::moe};
+  const LayerTensorId scores = list.tensor({.name = "router", .width = e.count, .fp32 = true});
+  list.add({.name = "router",
+            .work = Linear{.in = model.hidden, .out = e.count, .bias = e.router_bias},
+            .reads = {y},
+            .writes = {scores},
+            .keeps = {y},
+            .modules = moe});
+  const LayerTensorId best = list.tensor({.name = "top k", .width = e.per_token, .fp32 = true});
+  list.add({.name = "top k",
+            .work = RowWise{},
+            .reads = {scores},
+            .writes = {best},
+            .keeps = {scores},
+            .modules = moe});
+  const Routed routed{
+      .tokens = list.tensor({.name = "permute", .width = model.hidden, .rows = Rows::routed}),
+      .weights = list.tensor({.name = "weights", .width = 1, .rows = Rows::routed, .fp32 = true})};
+  list.add({.name = "permute",
+            .work = RowWise{},
+            .reads = {y, best},
+            .writes = {routed.tokens, routed.weights},
+            .modules = moe});
+  return routed;
+}
+
+/// To the ranks of the experts, through these, and back. The router's weight is multiplied in with
+/// the activation (Megatron-Core since 0.13), so that the second GEMM's output is not kept.
+LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed& routed) {
+  const Experts& e = model.experts;
+  const ModuleSet moe{RecomputeModule::moe};
+  const LayerTensorId tokens = received(list, "dispatch", model.hidden, Cut::whole);
+  const LayerTensorId weights = list.tensor(
+      {.name = "weights", .width = 1, .rows = Rows::received, .cut = Cut::whole, .fp32 = true});
+  list.add({.name = "dispatch",
+            .work = ExpertRoute{.direction = RouteDirection::dispatch},
+            .reads = {routed.tokens, routed.weights},
+            .writes = {tokens, weights},
+            .modules = moe});
+  LayerTensors inner;
+  const int matrices = model.gated_mlp ? 2 : 1;
+  for (int i = 0; i < matrices; ++i) {
+    inner.push_back(
+        received(list, i == 0 && matrices == 2 ? "experts gate" : "experts up", e.ffn, Cut::width));
+  }
+  list.add({.name = "experts up",
+            .work = Linear{.in = model.hidden,
+                           .out = matrices * e.ffn,
+                           .shard = Shard::columns,
+                           .bias = e.bias,
+                           .experts = e.count},
+            .reads = {tokens},
+            .writes = inner,
+            .keeps = {tokens},
+            .modules = moe});
+  inner.push_back(weights);
+  const LayerTensorId product = list.activation("experts activation", inner, moe);
+  const LayerTensorId out = received(list, "experts down", model.hidden, Cut::whole);
+  list.add({.name = "experts down",
+            .work = Linear{.in = e.ffn,
+                           .out = model.hidden,
+                           .shard = Shard::rows,
+                           .bias = e.bias,
+                           .experts = e.count},
+            .reads = {product},
+            .writes = {out},
+            .keeps = {product},
+            .modules = moe});
+  const LayerTensorId back =
+      list.tensor({.name = "combine", .width = model.hidden, .rows = Rows::routed});
+  list.add({.name = "combine",
+            .work = ExpertRoute{.direction = RouteDirection::combine},
+            .reads = {out},
+            .writes = {back},
+            .modules = moe});
+  const LayerTensorId y = list.tensor("unpermute", model.hidden);
+  list.add(
+      {.name = "unpermute", .work = RowWise{}, .reads = {back}, .writes = {y}, .modules = moe});
+  return y;
+}
+
+}  // namespace
+
+/// x -> x + down(activation(gate(norm(x)), up(norm(x)))), or without a gate.
+LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
+  LayerTensorId y = list.norm("norm 2", x, norm_weights(model));
+  if (model.kind == ModelKind::dit) {
+    y = list.scaled("modulate 2", y, {RecomputeModule::norms});
+  }
+  y = branch(model, list, y, model.ffn,
+             {.gate = "gate", .up = "up", .activation = "activation", .down = "down"},
+             {RecomputeModule::mlp});
+  if (model.kind == ModelKind::dit) {
+    y = list.scaled("gate 2", y, {});
+  }
+  return list.residual("residual 2", x, y);
+}
+
+/// x -> x + experts(norm(x)) + shared(norm(x)).
+LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
+  const Experts& e = model.experts;
+  const LayerTensorId normed = list.norm("norm 2", x, norm_weights(model));
+  LayerTensorId shared;
+  if (e.shared_ffn > 0) {
+    shared = branch(model, list, normed, e.shared_ffn,
+                    {.gate = "shared gate",
+                     .up = "shared up",
+                     .activation = "shared activation",
+                     .down = "shared down"},
+                    {RecomputeModule::moe, RecomputeModule::shared_experts});
+  }
+  LayerTensorId y = through_experts(model, list, route(model, list, normed));
+  if (shared.valid()) {
+    y = list.residual("shared sum", y, shared);
+  }
+  return list.residual("residual 2", x, y);
+}
+
+}  // namespace spp
