@@ -148,6 +148,8 @@ struct GenerationSpec {
   /// Time of attention on one GPU of a job whose GPUs all work, over its time alone: shared power
   /// and cooling, and the slowest of many. At least 1; none: 1.
   std::optional<Sourced<double>> group_forward, group_backward;
+  /// The same of GEMMs in the steps of a job, over a benchmark of them alone.
+  std::optional<Sourced<double>> group_gemm;
 };
 
 /// An attention kernel that was timed (machine/profile.hpp). Tokens are as the kernel saw them.
@@ -181,6 +183,7 @@ struct GpuSpec {
   /// Of a profile, too: a block that was timed throughout (how fast the machine was then).
   std::optional<MeasuredAttention> pace;
   std::optional<PowerLimit> power_limit;  // of attention
+  std::optional<Sourced<double>> group_gemm;  // of this GPU, in place of its generation's
   /// GPUs that NVLink joins beyond a board: a node of the model. None: those of a board.
   std::optional<Sourced<std::int64_t>> nvlink_domain;
 };

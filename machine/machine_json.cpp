@@ -301,11 +301,19 @@ void read_shared_device(const JsonView& document, MachineSpec& m) {
   }
 }
 
+Sourced<double> read_at_least_one(const JsonView& view) {
+  Sourced<double> factor = read_fraction(view, 2);
+  if (factor.value < 1) {
+    view.fail(fmt::format("{} is below 1: in a group nothing is faster", factor.value));
+  }
+  return factor;
+}
+
 GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   expect_format(document, "sp-plan/gpu");
   document.allow_only({"format", "format_version", "name", "aliases", "generation",
                        "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
-                       "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit",
+                       "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit", "group_gemm",
                        "nvlink_domain", "note"});
   GpuSpec g;
   g.name = name_in(document, "name");
@@ -336,6 +344,9 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   g.generation.name = reference_in(document, "generation", whole);
   if (const auto domain = document.find("nvlink_domain")) {
     g.nvlink_domain = read_count(*domain, most_gpus_per_node);
+  }
+  if (const auto gemm = document.find("group_gemm")) {
+    g.group_gemm = read_at_least_one(*gemm);
   }
   if (const auto limit = document.find("power_limit")) {
     limit->allow_only({"after", "per_decade"});
@@ -444,14 +455,6 @@ TransportSpec read_transport(const JsonView& document) {
 
 namespace {
 
-Sourced<double> read_at_least_one(const JsonView& view) {
-  Sourced<double> factor = read_fraction(view, 2);
-  if (factor.value < 1) {
-    view.fail(fmt::format("{} is below 1: in a group nothing is faster", factor.value));
-  }
-  return factor;
-}
-
 }  // namespace
 
 namespace {
@@ -504,9 +507,14 @@ GenerationSpec read_generation(const JsonView& document) {
     }
   }
   if (const auto group = document.find("group")) {
-    group->allow_only({"forward", "backward"});
-    g.group_forward = read_at_least_one(group->at("forward"));
-    g.group_backward = read_at_least_one(group->at("backward"));
+    group->allow_only({"forward", "backward", "gemm"});
+    const auto factor = [&](std::string_view key) {
+      const auto view = group->find(key);
+      return view ? std::optional(read_at_least_one(*view)) : std::nullopt;
+    };
+    g.group_forward = factor("forward");
+    g.group_backward = factor("backward");
+    g.group_gemm = factor("gemm");
   }
   return g;
 }

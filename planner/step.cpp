@@ -41,6 +41,10 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
   problem.q_heads = std::max(1, problem.q_heads / plan.tensor);
   problem.kv_heads = std::max(1, problem.kv_heads / plan.tensor);
   problem.mask = mask;
+  if (const Latent& latent = request.model->latent; latent.kv_rank > 0) {
+    // Keys are wider than values: a head as wide as both on average computes and moves as much.
+    problem.head_dim = (latent.nope_dim + latent.rope_dim + latent.value_dim) / 2;
+  }
   return problem;
 }
 
@@ -115,7 +119,7 @@ StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
       .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
   e.cost = step_cost(step, plan, costs);
   e.memory = step_memory(step, plan, costs);
-  e.fits = fullest(e.memory).total() <= request_.memory;
+  e.fits = fullest(e.memory).tensors() <= request_.memory;
 
   const GenerationSpec& generation = kernels_.gpu().generation;
   const StepSeconds& parts = e.cost.parts;

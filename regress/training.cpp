@@ -37,9 +37,6 @@ std::string why_not_training(const Point& p) {
   if (!p.layers || !p.hidden || !p.q_heads || !p.head_dim) {
     return "the model's layers or widths are not stated";
   }
-  if (p.experts || p.kv_lora_rank) {
-    return "TEMPORARY";
-  }
   if (p.ring_kind == RingKind::pass_q) {
     return "pass-Q is not modelled";
   }
@@ -145,9 +142,11 @@ class PointReader {
     plan.zero_group = p_.zero_group.value_or(0);
     batches(plan);
     plan.format = format();
-    if (contains(p_.features, "optimizer offload") || p_.offload == "optimizer") {
+    if (contains(p_.features, "ALST")) {
+      plan.offload = Offload::all;
+    } else if (contains(p_.features, "optimizer offload") || p_.offload == "optimizer") {
       plan.offload = Offload::optimizer;
-    } else if (contains(p_.features, "offload") || contains(p_.features, "ALST")) {
+    } else if (contains(p_.features, "offload")) {
       plan.offload = Offload::activations;
     }
   }

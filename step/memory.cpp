@@ -109,16 +109,16 @@ class StepMemory {
     }
     if (request_.kind == StepKind::train) {
       double held = most_in_flight(rank, kept);
-      if (plan_.offload == Offload::activations) {
+      if (moves_activations(plan_.offload)) {
         held = 2 * real_of(most_layers_kept());  // one in use, one on its way
       }
       bytes.activations = capped(held + most.working);
     } else {
       bytes.activations = capped(most.forward + most.cached);
     }
-    bytes.communication += Bytes(communicators() * practice_.communicator.value.value());
     const double slack = practice_.slack.value * bytes.total().as_double();
-    bytes.process = practice_.context.value + capped(slack);
+    bytes.process = practice_.context.value + practice_.communicator.value * communicators() +
+                    capped(slack);
     return bytes;
   }
 
@@ -159,8 +159,10 @@ class StepMemory {
     if (request_.kind != StepKind::train) {
       return;
     }
-    bytes.gradients = capped((plan_.zero >= 2 ? part : whole) * practice_.state_gradient.value);
-    bytes.optimizer = plan_.offload == Offload::optimizer
+    // Under a pipeline micro-batches' gradients add up whole.
+    const bool cut = plan_.zero >= 2 && plan_.pipeline == 1;
+    bytes.gradients = capped((cut ? part : whole) * practice_.state_gradient.value);
+    bytes.optimizer = moves_optimizer(plan_.offload)
                           ? Bytes(0)
                           : capped((plan_.zero >= 1 ? part : whole) * practice_.state_optimizer.value);
     if (plan_.zero >= 2 && shards > 1) {  // whole gradients of a layer until reduced

@@ -21,13 +21,15 @@ struct MemoryBytes {
   Bytes optimizer{};
   Bytes activations{};  // kept for the backward, and one layer's working set; prefill: KV cache
   Bytes attention_buffers{};  // of the schedule, beyond the activations
-  Bytes communication{};      // gathered weights, gradients on their way, the library's own buffers
+  Bytes communication{};      // gathered weights, gradients on their way
   Bytes logits{};
-  Bytes process{};  // context, workspaces, what the allocator holds beside
+  Bytes process{};  // context, communication library, workspaces, what the allocator holds beside
   [[nodiscard]] Bytes total() const {
     return parameters + gradients + optimizer + activations + attention_buffers + communication +
            logits + process;
   }
+  /// What has to fit into the part of a GPU's memory that is usable for tensors.
+  [[nodiscard]] Bytes tensors() const { return total() - process; }
 };
 
 /// The largest multiple of `unit`, at most `limit`, whose bytes fit into `usable`; 0 if not even

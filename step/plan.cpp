@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::array offload_names{Named{Offload::none, "none"},
                                    Named{Offload::activations, "activations"},
-                                   Named{Offload::optimizer, "optimizer"}};
+                                   Named{Offload::optimizer, "optimizer"},
+                                   Named{Offload::all, "all"}};
 
 /// The divisor of n nearest to what was asked.
 std::int64_t nearest_divisor(std::int64_t n, std::int64_t asked) {

@@ -17,7 +17,13 @@
 namespace spp {
 
 /// What moves to the host's memory between forward and backward, or for the whole step.
-enum class Offload : std::uint8_t { none, activations, optimizer };
+enum class Offload : std::uint8_t { none, activations, optimizer, all };
+constexpr bool moves_activations(Offload o) {
+  return o == Offload::activations || o == Offload::all;
+}
+constexpr bool moves_optimizer(Offload o) {
+  return o == Offload::optimizer || o == Offload::all;
+}
 std::string_view to_string(Offload);
 Offload parse_offload(std::string_view, std::string_view where);
 

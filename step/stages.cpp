@@ -76,7 +76,13 @@ std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even
 }
 
 HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split) {
-  return {.dense = weights_of(ops, split)};
+  HeldWeights held;
+  for (const TensorOp& op : ops.ops) {
+    const auto* linear = std::get_if<Linear>(&op.work);
+    const bool routed = linear != nullptr && linear->experts > 0;
+    (routed ? held.experts : held.dense) += weights_of(op, ops, split);
+  }
+  return held;
 }
 
 }  // namespace spp
