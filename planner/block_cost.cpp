@@ -8,7 +8,7 @@ struct KernelTime {
   DType dtype;
 
   Seconds operator()(const GemmShape& gemm) const {
-    return cost->gemm(gemm.m, gemm.n, gemm.k, dtype);
+    return cost->gemm({.m = gemm.m, .n = gemm.n, .k = gemm.k}, dtype);
   }
   Seconds operator()(const MemoryBound& kernel) const { return cost->memory_bound(kernel.touched); }
   Seconds operator()(const CrossAttention& cross) const {
