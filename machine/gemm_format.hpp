@@ -1,4 +1,4 @@
-// In what numbers the matrix units multiply.
+// In what number format the matrix units of a GPU multiply, whatever the tensors around are in.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,15 @@
 
 namespace spp {
 
-enum class GemmFormat : std::uint8_t { plain, fp8, mxfp8, nvfp4 };
-
-struct GemmWork {
-  std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t groups = 1;
-  GemmFormat format = GemmFormat::plain;
+enum class GemmFormat : std::uint8_t {
+  plain,  // the tensors' own type
+  fp8,    // 8 bits, one scale for a tensor, row or channel
+  mxfp8,  // 8 bits, a scale for each small block
+  nvfp4,  // 4 bits, a scale for each small block
 };
+
+std::string_view to_string(GemmFormat format);
+/// InputError(where) if unknown, with the nearest.
+GemmFormat parse_gemm_format(std::string_view text, std::string_view where);
 
 }  // namespace spp

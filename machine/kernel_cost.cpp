@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <concepts>
+#include <vector>
 
 namespace spp {
 namespace {
@@ -186,19 +187,32 @@ Seconds KernelCost::memory_bound(Bytes touched) const {
   return touched / (gpu_->memory_bandwidth.value * gpu_->generation.memory_efficiency.value);
 }
 
-Seconds KernelCost::gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) const {
-  const GenerationSpec& generation = gpu_->generation;
-  const auto tile = static_cast<double>(generation.gemm_tile.value);
-  const auto sms = static_cast<double>(gpu_->sms.value);
-  const auto rows = static_cast<double>(m);
-  const auto columns = static_cast<double>(n);
-  const auto depth = static_cast<double>(k);
-  const double tiles = std::ceil(rows / tile) * std::ceil(columns / tile);
-  const FlopCount busiest(std::ceil(tiles / sms) * 2 * tile * tile * depth);
-  const FlopRate sm_rate =
-      matrix_rate(*gpu_, dtype, gpu_->name) * (generation.gemm_efficiency.value / sms);
-  const Seconds stream = memory_bound(Bytes((m * k + k * n + m * n) * size_of(dtype)));
-  return generation.gemm_startup.value + std::max(busiest / sm_rate, stream);
+Seconds KernelCost::gemm(const GemmWork& work, DType dtype) const {
+  ensure(work.groups >= 1, "a GEMM has one group at least");
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(work.groups), work.m / work.groups);
+  for (std::int64_t i = 0; i < work.m % work.groups; ++i) {
+    ++rows[static_cast<std::size_t>(i)];
+  }
+  return gemm_time(*gpu_, rows, work, dtype);
+}
+
+Seconds KernelCost::expert_layer(const ExpertLayerWork& work, DType dtype) const {
+  const auto& spec = gpu_->generation.expert_layer;
+  if (!spec) {
+    throw InputError(gpu_->name, fmt::format("generation '{}' does not say what experts take",
+                                             gpu_->generation.name));
+  }
+  const GemmWork up{.n = 2 * work.ffn, .k = work.hidden, .format = work.format, .quantised = true};
+  const GemmWork down{.n = work.hidden, .k = work.ffn, .format = work.format, .quantised = true};
+  std::int64_t rows = 0;
+  for (const std::int64_t count : work.rows) {
+    rows += count;
+  }
+  // Permute: read and written; SwiGLU: two halves read, one written; sum: read, tokens written.
+  const std::int64_t elements =
+      2 * rows * work.hidden + 3 * rows * work.ffn + (rows + work.tokens) * work.hidden;
+  return grouped_gemm(work.rows, up, dtype) + grouped_gemm(work.rows, down, dtype) +
+         spec->beside.value + spec->traffic.value * memory_bound(Bytes(elements * size_of(dtype)));
 }
 
 std::optional<AttentionShape> shape_of(const Kernel& kernel, const Problem& problem) {

@@ -23,17 +23,18 @@
 // What a calibration measured comes before all this: the median of the very block, or the formula
 // corrected by its relatives (attention_table.hpp), never faster than flops / matrix_rate.
 //
-// GEMM: tiles over SMs in waves, or the bytes of its matrices, whichever is longer.
+// GEMM: gemm_cost.hpp.
 // Other kernels are bound by memory: touched bytes / (efficiency * bandwidth).
 #pragma once
 
 #include "base/units.hpp"
 #include "machine/attention_table.hpp"
-#include "machine/gemm_format.hpp"
+#include "machine/gemm_cost.hpp"
 #include "machine/machine.hpp"
 #include "schedule/measure.hpp"
 
 #include <optional>
+#include <span>
 
 namespace spp {
 
@@ -58,10 +59,21 @@ class KernelCost {
   }
   /// A kernel that streams `touched` bytes.
   [[nodiscard]] Seconds memory_bound(Bytes touched) const;
-  /// C[m,n] = A[m,k] B[k,n].
-  [[nodiscard]] Seconds gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype) const;
-  [[nodiscard]] Seconds gemm(const GemmWork& w, DType dtype) const {
-    return gemm(w.m, w.n, w.k, dtype) * (w.format == GemmFormat::plain ? 1.0 : 0.55);
+  /// A GEMM alone on the GPU, or a grouped one whose groups have equally many rows; quantising
+  /// included. InputError if the GPU lacks the format.
+  [[nodiscard]] Seconds gemm(const GemmWork& work, DType dtype) const;
+  /// A grouped GEMM of these rows; `work.m` and `work.groups` do not count.
+  [[nodiscard]] Seconds grouped_gemm(std::span<const std::int64_t> rows, const GemmWork& work,
+                                     DType dtype) const {
+    return gemm_time(*gpu_, rows, work, dtype);
+  }
+  /// What one rank's experts take. InputError if nobody knows how this generation runs them.
+  [[nodiscard]] Seconds expert_layer(const ExpertLayerWork& work, DType dtype) const;
+  /// How much longer GEMMs take inside a training step than alone: at least 1.
+  [[nodiscard]] double gemm_in_training() const {
+    const auto& own = gpu_->gemm_training;
+    const auto& kept = own ? own : gpu_->generation.gemm_training;
+    return kept ? 1 / kept->value : 1.0;
   }
   /// Any op that is not communication, on one rank of a schedule.
   [[nodiscard]] Seconds of(const Kernel& kernel, const Shapes& shapes) const;

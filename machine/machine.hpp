@@ -4,6 +4,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "machine/gemm_format.hpp"
 #include "schedule/measure.hpp"
 #include "schedule/problem.hpp"
 
@@ -136,20 +137,54 @@ struct PowerLimit {
   Sourced<double> per_decade;
 };
 
+/// Part of an output matrix that one SM works on.
+struct GemmTile {
+  std::int64_t rows = 0, columns = 0;
+};
+
+/// How GEMMs fill a GPU (machine/gemm_cost.hpp has the formulas).
+struct GemmTilesSpec {
+  std::vector<GemmTile> shapes;             // that a library chooses from
+  Sourced<std::int64_t> small_tile;         // rows: how fast efficiency falls with the tile
+  Sourced<Seconds> tile_time;               // start and end of a tile of 128 x 128
+  Sourced<Seconds> split;                   // of adding up what several SMs did along k
+  Sourced<double> memory;                   // part of the memory's rate at which matrices stream
+  Sourced<double> slower;                   // that long GEMMs become, and
+  Sourced<Seconds> slower_after;            // from which length (half of it there)
+  Sourced<double> grouped, grouped_memory;  // of a grouped GEMM: efficiency, memory
+};
+
+/// GEMMs in a narrower format than the tensors around.
+struct GemmFormatSpec {
+  Sourced<double> efficiency;              // of the peak of that format
+  Sourced<Seconds> quantise;               // of the kernel that rounds A
+  Sourced<std::int64_t> quantise_bytes;    // that it moves for each element
+  std::optional<Sourced<double>> grouped;  // none: as GemmTilesSpec
+};
+
+/// A rank's experts, beside their GEMMs: routing, sorting, the weighted sum.
+struct ExpertLayerSpec {
+  Sourced<Seconds> beside;  // of its small kernels together
+  Sourced<double> traffic;  // over bytes that must move; below 1: the L2 holds part
+};
+
 struct GenerationSpec {
   std::string name;
   AttentionKernelSpec attention;
   Sourced<double> gemm_efficiency;
   Sourced<Seconds> gemm_startup;
   Sourced<std::int64_t> gemm_tile;
+  std::optional<GemmTilesSpec> gemm_tiles;  // none: one tile of gemm_tile rows, and nothing more
+  std::map<GemmFormat, GemmFormatSpec> gemm_formats;
+  /// Part of its rate alone that a GEMM keeps inside a training step. None: all.
+  std::optional<Sourced<double>> gemm_training;
+  std::optional<ExpertLayerSpec> expert_layer;
   Sourced<double> memory_efficiency;                   // of elementwise kernels
   Sourced<Seconds> launch;                             // host cost of one kernel
   std::map<std::string, AttentionKernelSpec> kernels;  // alternatives by name: "FA2", "cuDNN 9"
   /// Time of attention on one GPU of a job whose GPUs all work, over its time alone: shared power
   /// and cooling, and the slowest of many. At least 1; none: 1.
   std::optional<Sourced<double>> group_forward, group_backward;
-  /// The same of GEMMs in the steps of a job, over a benchmark of them alone.
-  std::optional<Sourced<double>> group_gemm;
 };
 
 /// An attention kernel that was timed (machine/profile.hpp). Tokens are as the kernel saw them.
@@ -173,6 +208,7 @@ struct GpuSpec {
   int compute_capability = 0;
   Sourced<std::int64_t> sms;
   std::map<DType, Sourced<FlopRate>> matrix_rate;
+  std::optional<Sourced<FlopRate>> fp8_rate, fp4_rate;  // of the matrix units, if they have these
   Sourced<FlopRate> vector_rate_fp32;
   Sourced<Bytes> memory;
   Sourced<double> memory_usable;
@@ -183,7 +219,7 @@ struct GpuSpec {
   /// Of a profile, too: a block that was timed throughout (how fast the machine was then).
   std::optional<MeasuredAttention> pace;
   std::optional<PowerLimit> power_limit;  // of attention
-  std::optional<Sourced<double>> group_gemm;  // of this GPU, in place of its generation's
+  std::optional<Sourced<double>> gemm_training;  // in place of its generation's
   /// GPUs that NVLink joins beyond a board: a node of the model. None: those of a board.
   std::optional<Sourced<std::int64_t>> nvlink_domain;
 };

@@ -313,7 +313,7 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   expect_format(document, "sp-plan/gpu");
   document.allow_only({"format", "format_version", "name", "aliases", "generation",
                        "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
-                       "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit", "group_gemm",
+                       "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit", "gemm_training",
                        "nvlink_domain", "note"});
   GpuSpec g;
   g.name = name_in(document, "name");
@@ -324,7 +324,13 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   }
   g.sms = read_count(document.at("sms"), most_sms);
   const JsonView rates = document.at("matrix_rate");
-  rates.allow_only({"bf16", "fp16", "fp32"});
+  rates.allow_only({"bf16", "fp16", "fp32", "fp8", "fp4"});
+  if (const auto rate = rates.find("fp8")) {
+    g.fp8_rate = read_flop_rate(*rate);
+  }
+  if (const auto rate = rates.find("fp4")) {
+    g.fp4_rate = read_flop_rate(*rate);
+  }
   for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
     if (const auto rate = rates.find(to_string(dtype))) {
       g.matrix_rate.emplace(dtype, read_flop_rate(*rate));
@@ -345,8 +351,8 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   if (const auto domain = document.find("nvlink_domain")) {
     g.nvlink_domain = read_count(*domain, most_gpus_per_node);
   }
-  if (const auto gemm = document.find("group_gemm")) {
-    g.group_gemm = read_at_least_one(*gemm);
+  if (const auto training = document.find("gemm_training")) {
+    g.gemm_training = read_fraction(*training);
   }
   if (const auto limit = document.find("power_limit")) {
     limit->allow_only({"after", "per_decade"});
@@ -485,18 +491,87 @@ AttentionKernelSpec read_kernel(const JsonView& generation, const std::string& n
 
 }  // namespace
 
-GenerationSpec read_generation(const JsonView& document) {
-  expect_format(document, "sp-plan/generation");
-  document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
-                       "elementwise", "launch", "kernels", "group", "note"});
-  GenerationSpec g;
-  g.name = name_in(document, "name");
-  g.attention = read_attention(document.at("attention"), name_in(document, "kernel"));
-  const JsonView gemm = document.at("gemm");
-  gemm.allow_only({"efficiency", "startup", "tile"});
+namespace {
+
+constexpr std::int64_t most_tile_rows = 1 << 12;
+
+GemmTilesSpec read_gemm_tiles(const JsonView& view) {
+  view.allow_only({"shapes", "small", "time", "split", "memory", "slower", "slower_after",
+                   "grouped", "grouped_memory"});
+  GemmTilesSpec t;
+  for (const JsonView& shape : view.at("shapes").elements()) {
+    const std::vector<JsonView> sides = shape.elements();
+    if (sides.size() != 2) {
+      shape.fail("is no tile; write [rows, columns]");
+    }
+    t.shapes.push_back({.rows = sides[0].integer(1, most_tile_rows),
+                        .columns = sides[1].integer(1, most_tile_rows)});
+  }
+  if (t.shapes.empty()) {
+    view.at("shapes").fail("is empty: a library has one tile at least");
+  }
+  t.small_tile = read_count(view.at("small"), most_tile_rows);
+  t.tile_time = read_seconds(view.at("time"));
+  t.split = read_seconds(view.at("split"));
+  t.memory = read_fraction(view.at("memory"));
+  t.slower = read_fraction(view.at("slower"), 4);
+  t.slower_after = read_seconds(view.at("slower_after"));
+  t.grouped = read_fraction(view.at("grouped"));
+  t.grouped_memory = read_fraction(view.at("grouped_memory"));
+  return t;
+}
+
+void read_gemm(const JsonView& gemm, GenerationSpec& g) {
+  gemm.allow_only({"efficiency", "startup", "tile", "tiles", "formats", "training"});
   g.gemm_efficiency = read_fraction(gemm.at("efficiency"));
   g.gemm_startup = read_seconds(gemm.at("startup"));
   g.gemm_tile = read_count(gemm.at("tile"), 1 << 16);
+  if (const auto training = gemm.find("training")) {
+    g.gemm_training = read_fraction(*training);
+  }
+  const auto tiles = gemm.find("tiles");
+  if (tiles) {
+    g.gemm_tiles = read_gemm_tiles(*tiles);
+  }
+  const auto formats = gemm.find("formats");
+  if (!formats) {
+    return;
+  }
+  if (!tiles) {
+    formats->fail("needs tiles, too");
+  }
+  for (const auto& [name, view] : formats->members()) {
+    const GemmFormat format = parse_gemm_format(name, view.where());
+    view.allow_only({"efficiency", "quantise", "quantise_bytes", "grouped"});
+    GemmFormatSpec f{.efficiency = read_fraction(view.at("efficiency")),
+                     .quantise = read_seconds(view.at("quantise")),
+                     .quantise_bytes = read_count(view.at("quantise_bytes"), 256),
+                     .grouped = std::nullopt};
+    if (const auto grouped = view.find("grouped")) {
+      f.grouped = read_fraction(*grouped);
+    }
+    if (format == GemmFormat::plain) {
+      view.fail("is what efficiency tells of already");
+    }
+    g.gemm_formats.emplace(format, std::move(f));
+  }
+}
+
+}  // namespace
+
+GenerationSpec read_generation(const JsonView& document) {
+  expect_format(document, "sp-plan/generation");
+  document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
+                       "experts", "elementwise", "launch", "kernels", "group", "note"});
+  GenerationSpec g;
+  g.name = name_in(document, "name");
+  g.attention = read_attention(document.at("attention"), name_in(document, "kernel"));
+  read_gemm(document.at("gemm"), g);
+  if (const auto experts = document.find("experts")) {
+    experts->allow_only({"beside", "traffic"});
+    g.expert_layer = {.beside = read_seconds(experts->at("beside")),
+                      .traffic = read_fraction(experts->at("traffic"), 8)};
+  }
   const JsonView elementwise = document.at("elementwise");
   elementwise.allow_only({"memory_efficiency"});
   g.memory_efficiency = read_fraction(elementwise.at("memory_efficiency"));
@@ -507,14 +582,13 @@ GenerationSpec read_generation(const JsonView& document) {
     }
   }
   if (const auto group = document.find("group")) {
-    group->allow_only({"forward", "backward", "gemm"});
+    group->allow_only({"forward", "backward"});
     const auto factor = [&](std::string_view key) {
       const auto view = group->find(key);
       return view ? std::optional(read_at_least_one(*view)) : std::nullopt;
     };
     g.group_forward = factor("forward");
     g.group_backward = factor("backward");
-    g.group_gemm = factor("gemm");
   }
   return g;
 }

@@ -10,7 +10,7 @@ struct KernelTime {
   DType dtype;
 
   Seconds operator()(const GemmShape& gemm) const {
-    return cost->gemm(gemm.m, gemm.n, gemm.k, dtype);
+    return cost->gemm({.m = gemm.m, .n = gemm.n, .k = gemm.k}, dtype);
   }
   /// Groups of equal size.
   Seconds operator()(const GroupedGemm& gemm) const {

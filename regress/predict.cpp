@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "machine/kernel_cost.hpp"
 #include "planner/step.hpp"
+#include "regress/kernels.hpp"
 #include "regress/training.hpp"
 #include "schedule/counted_flops.hpp"
 #include "sim/all_reduce.hpp"
@@ -297,13 +298,19 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
 
 PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
                                   const StackSpec& stack) const {
+  const GpuSpec& gpu = cluster.machine().gpu;
   if (!p.op.empty()) {
-    return no(fmt::format("kernels of kind {} are not predicted yet", p.op));
+    try {
+      const KernelCost cost(gpu, attention_of(stack, gpu.generation, p.year));
+      const KernelAnswer said = kernel_answer(p, cost);
+      return answer(p, said.time.count(), said.spread);
+    } catch (const InputError& refused) {
+      return no(refused.what());
+    }
   }
   if (is_packed(p)) {
     return no("packed documents whose lengths are not given");
   }
-  const GpuSpec& gpu = cluster.machine().gpu;
   std::string name = p.kernel;
   if (is_low_precision(p)) {
     name += fmt::format(" {}", p.dtype);

@@ -52,13 +52,8 @@ class PassClock {
   }
   double gemm_time(const LayerOp& op, GemmWork work) const {
     work.format = stays_wide(op.name) ? GemmFormat::plain : costs_.format;
-    return costs_.kernels->gemm(work, costs_.dtype).count() * costs_.crowd * in_job();
-  }
-  /// The busier a GPU, the nearer it is to its limit of power.
-  [[nodiscard]] double in_job() const {
-    const GpuSpec& gpu = costs_.kernels->gpu();
-    const auto& factor = gpu.group_gemm ? gpu.group_gemm : gpu.generation.group_gemm;
-    return factor ? factor->value : 1;
+    return costs_.kernels->gemm(work, costs_.dtype).count() * costs_.crowd *
+           costs_.kernels->gemm_in_training();
   }
   double time_of(const LayerOp& /*op*/, const MemoryBound& kernel) const {
     return (costs_.kernels->memory_bound(kernel.touched).count() *

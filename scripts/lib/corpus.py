@@ -121,6 +121,8 @@ class Point:
 
     def words(self):
         """What was asked, short."""
+        if self.get("op") and not self.get("bytes") and not self.get("peak"):
+            return ", ".join(self.words_of_kernel())
         if self.get("op"):
             words = [self.get("op"), size(self.get("bytes")), f"{self.own['world']} GPUs"]
             words += [f"{self.get('nodes')} nodes"] if self.get("nodes", 1) > 1 else []
@@ -136,6 +138,25 @@ class Point:
         words.append("packed QKV" if self.get("qkv_packed") else "")
         words += [self.get(key, "") for key in ("kv", "kernel", "system", "variant", "dtype")]
         return ", ".join(word for word in words if word)
+
+
+    def words_of_kernel(self):
+        """Of a GEMM, of experts, of latent and linear attention."""
+        yield self.get("op")
+        if self.get("m"):
+            yield " x ".join(str(self.get(key)) for key in "mnk")
+        for key, unit in (("tokens", "tokens"), ("experts", "experts"), ("hidden", "wide")):
+            if self.get(key):
+                yield f"{self.get(key)} {unit}"
+        if self.get("seq"):
+            yield tokens(self.get("seq"))
+            yield f"batch {self.get('batch', 1)}"
+        for key in ("q_heads", "ep", "tp"):
+            if self.get(key, 1) > 1:
+                yield f"{key} {self.get(key)}"
+        if self.own.get("world", 1) > 1:
+            yield f"{self.own['world']} GPUs"
+        yield from (self.get(key) for key in ("distribution", "mode", "variant", "dtype") if self.get(key))
 
 
 def heads(point):

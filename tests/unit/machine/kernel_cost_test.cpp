@@ -476,15 +476,3 @@ TEST_CASE("other kernels stream their bytes") {
   block.heads = block.kv_heads = {0, 8};
   CHECK(cost.of(block, shapes) == cost.attention(causal(1024, 8)));
 }
-
-TEST_CASE("a GEMM runs in waves of tiles, or at the speed of memory") {
-  // H100: 4096 x 4224 output: 32 * 33 = 1056 tiles of 128 x 128 = 8 waves of 132; at 0.72 of peak.
-  const GpuSpec h100 = gpu("h100");
-  const KernelCost cost(h100);
-  CHECK(cost.gemm(4096, 4224, 4096, DType::bf16).count() ==
-        Approx(4e-6 + 2.0 * 4096 * 4224 * 4096 / (0.72 * 989.4e12)));
-  CHECK(cost.gemm(4096, 4225, 4096, DType::bf16) > cost.gemm(4096, 4224, 4096, DType::bf16));
-  // One row: 4096 x 4096 weights are read once.
-  const Seconds thin = cost.gemm(1, 16384, 16384, DType::bf16);
-  CHECK(thin >= cost.memory_bound(Bytes(std::int64_t{2} * 16384 * 16384)));
-}
