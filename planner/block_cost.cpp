@@ -15,7 +15,7 @@ struct KernelTime {
   /// Groups of equal size.
   Seconds operator()(const GroupedGemm& gemm) const {
     const std::int64_t rows = (gemm.rows + gemm.groups - 1) / gemm.groups;
-    return static_cast<double>(gemm.groups) * cost->gemm(rows, gemm.n, gemm.k, dtype);
+    return static_cast<double>(gemm.groups) * cost->gemm({.m = rows, .n = gemm.n, .k = gemm.k}, dtype);
   }
   Seconds operator()(const MemoryBound& kernel) const { return cost->memory_bound(kernel.touched); }
   Seconds operator()(const SelfAttention& /*call*/) const { return Seconds(0); }
