@@ -66,6 +66,7 @@ struct Model {
   Mask narrow_mask{};               // of the layers that see a window or a chunk only
   std::vector<bool> narrow_layers;  // by layer; empty: none
   std::int64_t max_positions = 0;   // 0: not said
+  int predict_layers = 0;           // that predict further tokens in training (layer.hpp)
   /// Text tokens that each layer attends to besides (dit with cross-attention); 0: none.
   std::int64_t cross_tokens = 0;
   /// Weights outside this picture: learned positions; dit: modulation, weights of the text stream.

@@ -447,6 +447,9 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
     model.assumed.push_back(
         fmt::format("{} embeddings (no tie_word_embeddings)", family.tied ? "tied" : "untied"));
   }
+  if (const auto further = find_any(config, {"num_nextn_predict_layers", "mtp_num_layers"})) {
+    model.predict_layers = static_cast<int>(further->integer(0, most_layers));
+  }
   if (family.learned_positions) {
     model.extra_parameters = model.max_positions * model.hidden;
   }

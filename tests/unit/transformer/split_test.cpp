@@ -192,6 +192,35 @@ TEST_CASE("ranks that share a layer keep its activations by parts, and nothing t
   CHECK(kept_on_rank(tiny_model(), {.tensor = 2}, {.kind = Recompute::full}) == 8 * 16 / 2);
 }
 
+TEST_CASE("a layer of GPT keeps 8h and 24h / t without sequence parallelism, 32h / t with it") {
+  // Korthikanti et al. (arXiv:2205.05198, equations 2 and 4): 10 + 24 / t and 34 / t, less the
+  // masks of two dropouts. Besides two 1/rms, whole or cut, and the LSE of 12 heads.
+  Model model = tiny_model();
+  model.hidden = 768;
+  model.q_heads = model.kv_heads = 12;
+  model.head_dim = 64;
+  model.ffn = 4 * 768;
+  model.gated_mlp = false;
+  constexpr std::int64_t h = 768;
+  CHECK(kept_on_rank(model, {.tensor = 4, .sequence_parallel = false}, {}) ==
+        8 * (8 * h + 24 * h / 4 + 4 * (2 + 12 / 4)));
+  CHECK(kept_on_rank(model, {.tensor = 4}, {}) == 8 / 4 * (32 * h + 4 * (2 + 12)));
+}
+
+TEST_CASE("eight ranks share the activations of Llama-3.1-70B") {
+  // A layer and token: norms in and out 8 * 8192, Q and attention's output 4 * 8192, K and V
+  // 4 * 1024, gate and up 4 * 28672, product 2 * 28672, LSE of 64 heads 256: 274,688; two 1/rms.
+  Model model;
+  model.layers = 80;
+  model.hidden = 8192;
+  model.q_heads = 64;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.ffn = 28672;
+  model.vocab = 128256;
+  CHECK(kept_on_rank(model, {.tensor = 8}, {}) == 274'688 + 8);
+}
+
 TEST_CASE("a rank of two has gathered rows beside its gradients") {
   // Alone 56 elements of gradients. Of two: 4 of the stream, 8 + 16 of product, gate and up: 28;
   // at up, stream 4, gate and up 16, the input gathered again 8 and its gradient 8: 36.
