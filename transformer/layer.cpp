@@ -19,7 +19,8 @@ struct LayerKind {
 
 LayerKind kind_at(const Model& model, std::int64_t layer) {
   const auto i = static_cast<std::size_t>(layer);
-  return {.experts = model.experts.count > 0 && layer >= model.experts.dense_layers,
+  const Experts& e = model.experts;
+  return {.experts = e.count > 0 && layer >= e.dense_layers && (layer + 1) % e.every == 0,
           .narrow = i < model.narrow_layers.size() && model.narrow_layers[i]};
 }
 

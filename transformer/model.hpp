@@ -29,6 +29,7 @@ struct Experts {
   int shared = 0;
   std::int64_t shared_ffn = 0;    // all shared ones together
   std::int64_t dense_layers = 0;  // first layers, which have an MLP
+  std::int64_t every = 1;         // of the layers behind: in each so many-th of all only
   bool router_bias = false;
   bool bias = false;  // of the experts' matrices
   friend bool operator==(const Experts&, const Experts&) = default;

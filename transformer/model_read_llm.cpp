@@ -261,17 +261,21 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
   }
 }
 
-/// True where some layers between others have no experts.
-bool experts_in_turns(const JsonView& config) {
-  for (const std::string_view key :
-       {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"}) {
-    const auto step = config.find(key);
-    if (step && (!step->value().is_number_integer() || step->integer(0, most_layers) > 1)) {
-      return true;
-    }
+/// Which layers have experts: behind the first ones all, or each so many-th. A reason for others.
+std::optional<std::string> read_expert_layers(const JsonView& config, Experts& experts) {
+  if (const auto dense = config.find("first_k_dense_replace")) {
+    experts.dense_layers = dense->integer(0, most_layers);
   }
+  if (const auto step = find_any(config, {"decoder_sparse_step", "interleave_moe_layer_step"})) {
+    experts.every = step->integer(1, most_layers);
+  }
+  const auto often = config.find("moe_layer_freq");
   const auto dense = config.find("mlp_only_layers");
-  return dense && dense->value().is_array() && !dense->value().empty();
+  if ((often && often->value() != 1) ||
+      (dense && !(dense->value().is_array() && dense->value().empty()))) {
+    return fmt::format("experts in some layers only ({} experts)", experts.count);
+  }
+  return std::nullopt;
 }
 
 void read_experts(const JsonView& config, const Family& family, Model& model,
@@ -305,11 +309,11 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
     e.shared = 1;
     e.shared_ffn = e.ffn;
   }
-  if (const auto dense = config.find("first_k_dense_replace")) {
-    e.dense_layers = dense->integer(0, most_layers);
+  if (const auto dense = config.find("intermediate_size_mlp")) {  // Llama 4: of the other layers
+    model.ffn = dense->integer(1, most_ffn);
   }
-  if (experts_in_turns(config)) {
-    reasons.push_back(fmt::format("experts in some layers only ({} experts)", e.count));
+  if (auto reason = read_expert_layers(config, e)) {
+    reasons.push_back(std::move(*reason));
   }
   constexpr double most_weights = 1e17;
   const double weights = 3.0 * static_cast<double>(model.layers) *

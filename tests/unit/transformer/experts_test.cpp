@@ -296,6 +296,17 @@ TEST_CASE("layers of several kinds are found by their number") {
   CHECK(scout[1].mask.allows(8192, 8191));
 }
 
+TEST_CASE("experts stand in each so many-th layer behind the dense ones") {
+  Model model = tiny_experts();
+  model.layers = 5;
+  model.experts.every = 2;
+  model.experts.dense_layers = 2;
+  CHECK(layer_runs(model).at(0).layers == 4);
+  CHECK(layer_runs(model).at(1).layers == 1);
+  CHECK(kind_of_layer(model, 3) == 1);
+  CHECK(kind_of_layer(model, 1) == 0);
+}
+
 TEST_CASE("of experts those count that a token is routed to") {
   // Matrices of a token and layer: attention 192, shared 144, router 32, 2 experts 288: 656.
   // Loss head 80. Pairs as the tiny model's: 1024 FLOPs in 2 layers, half of them causal.
