@@ -1,105 +1,16 @@
-// Decoders. What a config leaves to the code of its model_type stands in the table of families;
-// what layers of attention and MLP or experts cannot express becomes a reason not to cost the
-// model.
+// Decoders. What a config leaves to the code of its model_type: model_read_family.cpp. What layers
+// of attention and MLP or experts cannot express becomes a reason not to cost the model.
 #include "base/error.hpp"
 #include "transformer/model_read.hpp"
+#include "transformer/model_read_family.hpp"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 namespace spp::model_keys {
 namespace {
-
-/// What a published config leaves to the code of its model_type.
-struct Family {
-  std::string_view model_type;
-  bool gated_mlp = true;
-  bool attention_bias = false;
-  bool output_bias = false;
-  bool mlp_bias = false;
-  bool norm_bias = false;
-  bool qk_norm = false;
-  bool tied = false;
-  bool learned_positions = false;
-  bool router_bias = false;  // of experts; DeepSeek-V3's correction of their scores
-  bool expert_bias = false;
-  bool shared_expert = false;  // one beside the routed ones, as wide
-  bool sinks = false;          // a learned logit a head
-  std::int64_t full_every =
-      0;  // every so many layers see everything, the others `chunk` or a window
-  std::int64_t chunk = 0;
-};
-
-constexpr std::array families{
-    Family{.model_type = "llama"},
-    Family{.model_type = "mistral"},
-    Family{.model_type = "mixtral"},
-    Family{.model_type = "phi3"},
-    Family{.model_type = "seed_oss", .attention_bias = true},
-    Family{.model_type = "smollm3", .tied = true},
-    Family{.model_type = "qwen2", .attention_bias = true},
-    Family{.model_type = "qwen2_5_vl_text", .attention_bias = true},
-    Family{.model_type = "qwen2_vl_text", .attention_bias = true},
-    Family{.model_type = "qwen3", .qk_norm = true},
-    Family{.model_type = "qwen3_vl_text", .qk_norm = true},
-    Family{.model_type = "gemma", .tied = true},
-    Family{.model_type = "gpt2",
-           .gated_mlp = false,
-           .attention_bias = true,
-           .output_bias = true,
-           .mlp_bias = true,
-           .norm_bias = true,
-           .tied = true,
-           .learned_positions = true},
-    Family{.model_type = "gpt_neox",
-           .gated_mlp = false,
-           .attention_bias = true,
-           .output_bias = true,
-           .mlp_bias = true,
-           .norm_bias = true},
-    Family{.model_type = "starcoder2",
-           .gated_mlp = false,
-           .attention_bias = true,
-           .output_bias = true,
-           .mlp_bias = true,
-           .norm_bias = true,
-           .tied = true},
-    Family{.model_type = "nemotron", .gated_mlp = false, .norm_bias = true},
-    Family{.model_type = "qwen2_moe", .attention_bias = true},
-    Family{.model_type = "qwen3_moe", .qk_norm = true},
-    Family{.model_type = "deepseek_v2"},
-    Family{.model_type = "deepseek_v3", .router_bias = true},
-    Family{.model_type = "kimi_k2", .router_bias = true},
-    Family{.model_type = "glm4_moe", .attention_bias = true, .router_bias = true},
-    Family{.model_type = "gpt_oss",
-           .attention_bias = true,
-           .output_bias = true,
-           .router_bias = true,
-           .expert_bias = true,
-           .sinks = true,
-           .full_every = 2},
-    // Llama4TextConfig: chunks of 8192 tokens, each fourth layer without (and without RoPE).
-    Family{.model_type = "llama4_text", .shared_expert = true, .full_every = 4, .chunk = 8192},
-};
-
-Family family_of(const JsonView& config, Model& model) {
-  const auto type = config.find("model_type");
-  const std::string name = type ? type->string() : "";
-  for (const Family& family : families) {
-    if (family.model_type == name) {
-      return family;
-    }
-  }
-  model.assumed.push_back(
-      name.empty() ? "layers like Llama's: gated MLP, RMSNorm, no biases (no model_type)"
-                   : fmt::format("layers like Llama's: gated MLP, RMSNorm, no biases (model_type "
-                                 "'{}' is not in the table)",
-                                 name));
-  return {};
-}
 
 /// How often each word occurs: "48 linear_attention, 16 full_attention".
 std::string counted(const std::map<std::string, std::int64_t>& words) {

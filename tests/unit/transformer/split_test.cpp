@@ -1,9 +1,11 @@
 #include "base/error.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/unit/transformer/tiny_model.hpp"
 #include "transformer/activations.hpp"
 #include "transformer/layer_kernels.hpp"
 
+#include <map>
 #include <string>
 
 using namespace spp;
@@ -115,6 +117,50 @@ TEST_CASE("alone, a rank has no transfers") {
   for (const TensorOps& list : {layer_of(tiny_model()), ends_of(tiny_model(), StepKind::train)}) {
     CHECK(transfers(forward_ops(list, alone)).empty());
     CHECK(transfers(backward_ops(list, alone)).empty());
+  }
+}
+
+TEST_CASE("alone, a rank runs the kernels that layers had before they could be cut") {
+  struct Sums {
+    int kernels = 0;
+    double flops = 0;
+    std::int64_t touched = 0;
+    bool operator==(const Sums&) const = default;
+  };
+  const auto sums = [](const std::vector<LayerOp>& ops) {
+    Sums all{.flops = flops_of(ops).value()};
+    for (const LayerOp& op : ops) {
+      const auto* stream = std::get_if<MemoryBound>(&op.work);
+      all.touched += stream != nullptr ? stream->touched.value() : 0;
+      all.kernels += std::holds_alternative<SelfAttention>(op.work) ? 0 : 1;
+    }
+    return all;
+  };
+  // Forward and backward of a layer, 4096 tokens of 2 sequences in bf16.
+  const std::map<std::string, std::pair<Sums, Sums>> models{
+      {"llama-3.1-8b",
+       {{11, 3'573'412'790'272.0, 1'543'503'872}, {17, 7'146'825'580'544.0, 2'348'810'240}}},
+      {"llama-3.1-405b",
+       {{11, 52'226'802'319'360.0, 5'872'025'600}, {17, 104'453'604'638'720.0, 8'959'033'344}}},
+      {"qwen2.5-7b",
+       {{11, 3'818'225'926'144.0, 1'652'555'776}, {18, 7'636'451'852'288.0, 2'642'411'520}}},
+      {"qwen3-32b",
+       {{12, 7'988'639'170'560.0, 2'701'131'776}, {18, 15'977'278'341'120.0, 4'110'417'920}}},
+      {"cogvideox-5b",
+       {{15, 1'855'425'871'872.0, 1'711'276'032}, {23, 3'710'851'743'744.0, 2'768'240'640}}},
+      {"flux.1-dev",
+       {{15, 1'855'425'871'872.0, 1'711'276'032}, {23, 3'710'851'743'744.0, 2'768'240'640}}},
+      {"wan2.1-t2v-14b",
+       {{21, 5'089'536'245'760.0, 3'053'453'312}, {32, 10'222'022'164'480.0, 4'680'843'264}}},
+      {"z-image",
+       {{16, 2'899'102'924'800.0, 2'139'095'040}, {22, 5'798'205'849'600.0, 3'166'699'520}}}};
+  const ModelLibrary library(test::source_path("models"));
+  for (const auto& [name, expected] : models) {
+    INFO(name);
+    const TensorOps layer = layer_of(library.load(name, "--model"));
+    const LocalTokens alone{.tokens = 4096, .batch = 2};
+    CHECK(sums(forward_ops(layer, alone)) == expected.first);
+    CHECK(sums(backward_ops(layer, alone)) == expected.second);
   }
 }
 
