@@ -301,11 +301,8 @@ Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local) {
 Bytes cached_bytes(const TensorOps& ops, const LocalTokens& local) {
   const LocalShapes shapes(ops, local);
   Bytes bytes{};
-  for (const TensorOp& op : ops.ops) {
-    const auto* call = std::get_if<AttentionCall>(&op.work);
-    if (call != nullptr && call->keys == Rows::tokens) {
-      bytes += shapes.bytes(op.reads[1]) + shapes.bytes(op.reads[2]);
-    }
+  for (const LayerTensorId id : ops.cached) {
+    bytes += shapes.all_bytes(id);
   }
   return bytes;
 }

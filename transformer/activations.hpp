@@ -22,7 +22,8 @@ Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
                     const Recomputation& recomputation);
 /// The most bytes at once in a forward that keeps nothing.
 Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local);
-/// K and V over the sequence, as they stand in attention.
+/// What attention of later tokens reads: K and V as they stand in attention, or the latent that
+/// they are made from, which every rank of a tensor-parallel group has.
 Bytes cached_bytes(const TensorOps& ops, const LocalTokens& local);
 
 }  // namespace spp

@@ -19,7 +19,8 @@ struct LayerKind {
 
 LayerKind kind_at(const Model& model, std::int64_t layer) {
   const auto i = static_cast<std::size_t>(layer);
-  return {.experts = model.experts.count > 0 && layer >= model.experts.dense_layers,
+  const Experts& e = model.experts;
+  return {.experts = e.count > 0 && layer >= e.dense_layers && (layer + 1) % e.every == 0,
           .narrow = i < model.narrow_layers.size() && model.narrow_layers[i]};
 }
 
@@ -34,25 +35,25 @@ std::vector<LayerKind> kinds_of(const Model& model) {
   return kinds;
 }
 
-TensorOps ops_of(const Model& model, const LayerKind& kind) {
-  ListWriter list(model);
-  LayerTensorId x = list.tensor("input", model.hidden);
+LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list, LayerTensorId x) {
   x = model.latent.kv_rank > 0 ? latent_attention(model, list, x) : self_attention(model, list, x);
   if (model.cross_tokens > 0) {
     x = cross_attention(model, list, x);
   }
-  return list.take({kind.experts ? experts(model, list, x) : mlp(model, list, x)});
+  return kind.experts ? experts(model, list, x) : mlp(model, list, x);
+}
+
+TensorOps ops_of(const Model& model, const LayerKind& kind) {
+  ListWriter list(model);
+  return list.take({layer(model, kind, list, list.tensor("input", model.hidden))});
 }
 
 /// Logits, and in training their softmax against the next token in fp32: the gradient of the loss
 /// follows from the probabilities alone. Over a vocabulary in parts three numbers a token are
 /// reduced: the maximum, the target's logit, the sum (Megatron-LM d98e8a64dd,
 /// megatron/core/tensor_parallel/cross_entropy.py).
-void loss_head(const Model& model, ListWriter& list, LayerTensorId x, StepKind step) {
-  const Linear head{.in = model.hidden,
-                    .out = model.vocab,
-                    .shard = Shard::columns,
-                    .tied = model.tied_embeddings};
+void loss_head(const Model& model, ListWriter& list, LayerTensorId x, StepKind step, bool tied) {
+  const Linear head{.in = model.hidden, .out = model.vocab, .shard = Shard::columns, .tied = tied};
   if (step == StepKind::prefill) {
     const LayerTensorId last = list.tensor(
         {.name = "logits", .width = model.vocab, .rows = Rows::last, .cut = Cut::width});
@@ -77,7 +78,7 @@ void loss_head(const Model& model, ListWriter& list, LayerTensorId x, StepKind s
 }
 
 /// Invalid without words.
-LayerTensorId embedding(const Model& model, ListWriter& list) {
+LayerTensorId embedding(const Model& model, ListWriter& list, bool tied = false) {
   if (model.vocab == 0) {
     return {};
   }
@@ -85,15 +86,15 @@ LayerTensorId embedding(const Model& model, ListWriter& list) {
       list.tensor({.name = "table", .width = model.hidden, .cut = Cut::whole, .outside = true});
   const LayerTensorId embedded = list.tensor("embedding", model.hidden);
   list.add({.name = "embedding",
-            .work = Lookup{.words = model.vocab},
+            .work = Lookup{.words = model.vocab, .tied = tied},
             .reads = {table},
             .writes = {embedded}});
   return embedded;
 }
 
 /// What the way back to pixels reads; invalid with words.
-LayerTensorId head(const Model& model, ListWriter& list, StepKind step) {
-  const LayerTensorId x = list.tensor("last layer", model.hidden);
+LayerTensorId head(const Model& model, ListWriter& list, LayerTensorId x, StepKind step,
+                   bool tied) {
   const LayerTensorId y = list.tensor("final norm", model.hidden);
   list.add({.name = "final norm",  // once in a model: its 1/rms is not worth counting
             .work = RowWise{.weights = norm_weights(model)},
@@ -103,7 +104,7 @@ LayerTensorId head(const Model& model, ListWriter& list, StepKind step) {
   if (model.vocab == 0) {
     return y;
   }
-  loss_head(model, list, y, step);
+  loss_head(model, list, y, step, tied);
   return {};
 }
 
@@ -148,14 +149,31 @@ TensorOps first_of(const Model& model) {
 
 TensorOps last_of(const Model& model, StepKind step) {
   ListWriter list;
-  const LayerTensorId y = head(model, list, step);
+  const LayerTensorId y =
+      head(model, list, list.tensor("last layer", model.hidden), step, model.tied_embeddings);
   return list.take(these(y), these(y));
+}
+
+TensorOps predict_of(const Model& model) {
+  ensure(model.vocab > 0, "a model of words");
+  ListWriter list(model);
+  const LayerTensorId stream = list.tensor("last layer", model.hidden);
+  const LayerTensorId next = embedding(model, list, true);
+  const LayerTensors halves{list.norm("predict norm", stream, norm_weights(model)),
+                            list.norm("predict embedding norm", next, norm_weights(model))};
+  const LayerTensorId both = list.tensor("predict both", 2 * model.hidden);
+  list.add({.name = "predict both", .work = RowWise{}, .reads = halves, .writes = {both}});
+  const LayerTensorId x =
+      list.linear("predict", both, {.in = 2 * model.hidden, .out = model.hidden});
+  head(model, list, layer(model, kind_at(model, model.layers - 1), list, x), StepKind::train, true);
+  return list.take({});
 }
 
 TensorOps ends_of(const Model& model, StepKind step) {
   ListWriter list;
   const LayerTensorId embedded = embedding(model, list);
-  const LayerTensorId y = head(model, list, step);
+  const LayerTensorId y =
+      head(model, list, list.tensor("last layer", model.hidden), step, model.tied_embeddings);
   return list.take(these(embedded.valid() ? embedded : y), these(y));
 }
 

@@ -132,6 +132,7 @@ struct AttentionCall {
 /// cut by words each rank looks all tokens up, those of other ranks' words are 0.
 struct Lookup {
   std::int64_t words = 0;
+  bool tied = false;  // the table is counted elsewhere
 };
 
 /// Routed rows to the ranks of their experts, or back. Each tensor that it reads becomes one that
@@ -154,6 +155,7 @@ struct TensorOps {
   std::vector<TensorOp> ops;
   LayerTensors results;          // read behind this list: their gradients come from there
   LayerTensors kept_behind;      // kept by what reads them there, which no list describes
+  LayerTensors cached;           // that attention of later tokens reads: K and V, or their latent
   std::int64_t text_tokens = 0;  // of a sequence
   int experts_per_token = 0;
 
@@ -178,7 +180,12 @@ TensorOps first_of(const Model& model);
 /// Behind them: final norm, loss head and cross-entropy (fp32). A prefill computes logits of the
 /// last token only, and no loss.
 TensorOps last_of(const Model& model, StepKind step);
-/// Both in one list.
+/// One of Model::predict_layers, which only training has: from the last layer's output and the next
+/// token's embedding through a layer of its own to a loss (DeepSeek-V3, arXiv:2412.19437, section
+/// 2.2). Table and loss head are the model's. The matrix that joins the two is taken to be whole on
+/// every rank. Not part of Model::parameters().
+TensorOps predict_of(const Model& model);
+/// First and last in one list.
 TensorOps ends_of(const Model& model, StepKind step);
 
 /// Matrices, biases and norms; of one rank: layer_split.hpp.

@@ -68,6 +68,7 @@ LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId
             .writes = {q, k, v},
             .keeps = {y}});
   place_in_position(model, list, q, k);
+  list.cache({k, v});
   y = list.attention("attention", heads_of(model, Rows::tokens), {q, k, v});
   y = attention_output(model, list, y);
   if (model.kind == ModelKind::dit) {
@@ -119,6 +120,7 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
             .reads = {q, content, position},
             .writes = {q_placed, k},
             .modules = up});
+  list.cache({normed, position});
   AttentionCall call = heads_of(model, Rows::tokens);
   call.value_dim = latent.value_dim;
   const LayerTensorId attended = list.attention("attention", call, {q_placed, k, v});

@@ -17,6 +17,13 @@ std::int64_t width_of(const LayerTensor& tensor, const LayerSplit& split) {
 
 }  // namespace
 
+LocalShapes::LocalShapes(const TensorOps& ops, const LocalTokens& local)
+    : ops_(&ops), local_(&local) {
+  const LayerSplit& split = local.split;
+  ensure(split.tensor >= 1 && split.expert >= 1 && split.expert_tensor >= 1,
+         "degrees are at least one");
+}
+
 std::int64_t LocalShapes::own_tokens() const {
   return local_->split.sequence_parallel ? part_of(local_->rows(), local_->split.tensor)
                                          : local_->rows();
@@ -128,7 +135,7 @@ std::int64_t weights_of(const TensorOp& op, const TensorOps& ops, const LayerSpl
     }
     std::int64_t operator()(const ExpertRoute& /*exchange*/) const { return 0; }
     std::int64_t operator()(const Lookup& lookup) const {
-      return part_of(lookup.words, split->tensor) * width(op->writes);
+      return lookup.tied ? 0 : part_of(lookup.words, split->tensor) * width(op->writes);
     }
     [[nodiscard]] std::int64_t width(const LayerTensors& ids) const {
       std::int64_t sum = 0;

@@ -9,9 +9,10 @@
 // Without sequence parallelism what is cut by rows is whole on every rank: nothing is gathered, and
 // the sums are all-reduced.
 //
-// Each rank routes its own tokens. Groups of experts lie on `expert` ranks, between which routed
-// rows are exchanged; `expert_tensor` ranks share each expert, and the rows that came to all of
-// them.
+// Each rank routes its own tokens (without sequence parallelism all ranks the same: Megatron-Core
+// refuses that for experts in training). Groups of experts lie on `expert` ranks, between which
+// routed rows are exchanged; `expert_tensor` ranks share each expert, and the rows that came to all
+// of them.
 #pragma once
 
 #include "base/units.hpp"
@@ -44,7 +45,7 @@ struct LocalTokens {
 /// Refers to `ops` and `local`.
 class LocalShapes {
  public:
-  LocalShapes(const TensorOps& ops, const LocalTokens& local) : ops_(&ops), local_(&local) {}
+  LocalShapes(const TensorOps& ops, const LocalTokens& local);
 
   /// Rows and width of a tensor on this rank.
   [[nodiscard]] std::int64_t rows(LayerTensorId id) const;
@@ -53,6 +54,7 @@ class LocalShapes {
   [[nodiscard]] std::int64_t all_rows(LayerTensorId id) const;
   [[nodiscard]] Bytes bytes(LayerTensorId id) const { return sized(rows(id), id); }
   [[nodiscard]] Bytes bytes(const LayerTensors& ids) const;
+  [[nodiscard]] Bytes all_bytes(LayerTensorId id) const { return sized(all_rows(id), id); }
   /// Of all rows of an operation that gathers or scatters, `width` of `id`.
   [[nodiscard]] Bytes all_bytes(const TensorOp& op, LayerTensorId id) const {
     return sized(all_rows(op.writes[0]), id);

@@ -22,6 +22,7 @@ class ListWriter {
   /// As another one, by another name.
   LayerTensorId like(std::string_view name, LayerTensorId other);
   void add(TensorOp op) { list_.ops.push_back(op); }
+  void cache(LayerTensors tensors) { list_.cached = tensors; }
 
   /// y = x W, y as wide as `to.out`, in units of `unit`.
   LayerTensorId linear(std::string_view name, LayerTensorId x, Linear to, ModuleSet modules = {},

@@ -29,6 +29,7 @@ struct Experts {
   int shared = 0;
   std::int64_t shared_ffn = 0;    // all shared ones together
   std::int64_t dense_layers = 0;  // first layers, which have an MLP
+  std::int64_t every = 1;         // of the layers behind: in each so many-th of all only
   bool router_bias = false;
   bool bias = false;  // of the experts' matrices
   friend bool operator==(const Experts&, const Experts&) = default;
@@ -66,6 +67,7 @@ struct Model {
   Mask narrow_mask{};               // of the layers that see a window or a chunk only
   std::vector<bool> narrow_layers;  // by layer; empty: none
   std::int64_t max_positions = 0;   // 0: not said
+  int predict_layers = 0;           // that predict further tokens in training (layer.hpp)
   /// Text tokens that each layer attends to besides (dit with cross-attention); 0: none.
   std::int64_t cross_tokens = 0;
   /// Weights outside this picture: learned positions; dit: modulation, weights of the text stream.

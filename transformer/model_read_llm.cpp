@@ -1,105 +1,16 @@
-// Decoders. What a config leaves to the code of its model_type stands in the table of families;
-// what layers of attention and MLP or experts cannot express becomes a reason not to cost the
-// model.
+// Decoders. What a config leaves to the code of its model_type: model_read_family.cpp. What layers
+// of attention and MLP or experts cannot express becomes a reason not to cost the model.
 #include "base/error.hpp"
 #include "transformer/model_read.hpp"
+#include "transformer/model_read_family.hpp"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 namespace spp::model_keys {
 namespace {
-
-/// What a published config leaves to the code of its model_type.
-struct Family {
-  std::string_view model_type;
-  bool gated_mlp = true;
-  bool attention_bias = false;
-  bool output_bias = false;
-  bool mlp_bias = false;
-  bool norm_bias = false;
-  bool qk_norm = false;
-  bool tied = false;
-  bool learned_positions = false;
-  bool router_bias = false;  // of experts; DeepSeek-V3's correction of their scores
-  bool expert_bias = false;
-  bool shared_expert = false;  // one beside the routed ones, as wide
-  bool sinks = false;          // a learned logit a head
-  std::int64_t full_every =
-      0;  // every so many layers see everything, the others `chunk` or a window
-  std::int64_t chunk = 0;
-};
-
-constexpr std::array families{
-    Family{.model_type = "llama"},
-    Family{.model_type = "mistral"},
-    Family{.model_type = "mixtral"},
-    Family{.model_type = "phi3"},
-    Family{.model_type = "seed_oss", .attention_bias = true},
-    Family{.model_type = "smollm3", .tied = true},
-    Family{.model_type = "qwen2", .attention_bias = true},
-    Family{.model_type = "qwen2_5_vl_text", .attention_bias = true},
-    Family{.model_type = "qwen2_vl_text", .attention_bias = true},
-    Family{.model_type = "qwen3", .qk_norm = true},
-    Family{.model_type = "qwen3_vl_text", .qk_norm = true},
-    Family{.model_type = "gemma", .tied = true},
-    Family{.model_type = "gpt2",
-           .gated_mlp = false,
-           .attention_bias = true,
-           .output_bias = true,
-           .mlp_bias = true,
-           .norm_bias = true,
-           .tied = true,
-           .learned_positions = true},
-    Family{.model_type = "gpt_neox",
-           .gated_mlp = false,
-           .attention_bias = true,
-           .output_bias = true,
-           .mlp_bias = true,
-           .norm_bias = true},
-    Family{.model_type = "starcoder2",
-           .gated_mlp = false,
-           .attention_bias = true,
-           .output_bias = true,
-           .mlp_bias = true,
-           .norm_bias = true,
-           .tied = true},
-    Family{.model_type = "nemotron", .gated_mlp = false, .norm_bias = true},
-    Family{.model_type = "qwen2_moe", .attention_bias = true},
-    Family{.model_type = "qwen3_moe", .qk_norm = true},
-    Family{.model_type = "deepseek_v2"},
-    Family{.model_type = "deepseek_v3", .router_bias = true},
-    Family{.model_type = "kimi_k2", .router_bias = true},
-    Family{.model_type = "glm4_moe", .attention_bias = true, .router_bias = true},
-    Family{.model_type = "gpt_oss",
-           .attention_bias = true,
-           .output_bias = true,
-           .router_bias = true,
-           .expert_bias = true,
-           .sinks = true,
-           .full_every = 2},
-    // Llama4TextConfig: chunks of 8192 tokens, each fourth layer without (and without RoPE).
-    Family{.model_type = "llama4_text", .shared_expert = true, .full_every = 4, .chunk = 8192},
-};
-
-Family family_of(const JsonView& config, Model& model) {
-  const auto type = config.find("model_type");
-  const std::string name = type ? type->string() : "";
-  for (const Family& family : families) {
-    if (family.model_type == name) {
-      return family;
-    }
-  }
-  model.assumed.push_back(
-      name.empty() ? "layers like Llama's: gated MLP, RMSNorm, no biases (no model_type)"
-                   : fmt::format("layers like Llama's: gated MLP, RMSNorm, no biases (model_type "
-                                 "'{}' is not in the table)",
-                                 name));
-  return {};
-}
 
 /// How often each word occurs: "48 linear_attention, 16 full_attention".
 std::string counted(const std::map<std::string, std::int64_t>& words) {
@@ -261,17 +172,21 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
   }
 }
 
-/// True where some layers between others have no experts.
-bool experts_in_turns(const JsonView& config) {
-  for (const std::string_view key :
-       {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"}) {
-    const auto step = config.find(key);
-    if (step && (!step->value().is_number_integer() || step->integer(0, most_layers) > 1)) {
-      return true;
-    }
+/// Which layers have experts: behind the first ones all, or each so many-th. A reason for others.
+std::optional<std::string> read_expert_layers(const JsonView& config, Experts& experts) {
+  if (const auto dense = config.find("first_k_dense_replace")) {
+    experts.dense_layers = dense->integer(0, most_layers);
   }
+  if (const auto step = find_any(config, {"decoder_sparse_step", "interleave_moe_layer_step"})) {
+    experts.every = step->integer(1, most_layers);
+  }
+  const auto often = config.find("moe_layer_freq");
   const auto dense = config.find("mlp_only_layers");
-  return dense && dense->value().is_array() && !dense->value().empty();
+  if ((often && often->value() != 1) ||
+      (dense && !(dense->value().is_array() && dense->value().empty()))) {
+    return fmt::format("experts in some layers only ({} experts)", experts.count);
+  }
+  return std::nullopt;
 }
 
 void read_experts(const JsonView& config, const Family& family, Model& model,
@@ -305,11 +220,11 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
     e.shared = 1;
     e.shared_ffn = e.ffn;
   }
-  if (const auto dense = config.find("first_k_dense_replace")) {
-    e.dense_layers = dense->integer(0, most_layers);
+  if (const auto dense = config.find("intermediate_size_mlp")) {  // Llama 4: of the other layers
+    model.ffn = dense->integer(1, most_ffn);
   }
-  if (experts_in_turns(config)) {
-    reasons.push_back(fmt::format("experts in some layers only ({} experts)", e.count));
+  if (auto reason = read_expert_layers(config, e)) {
+    reasons.push_back(std::move(*reason));
   }
   constexpr double most_weights = 1e17;
   const double weights = 3.0 * static_cast<double>(model.layers) *
@@ -446,6 +361,9 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
     model.tied_embeddings = family.tied;
     model.assumed.push_back(
         fmt::format("{} embeddings (no tie_word_embeddings)", family.tied ? "tied" : "untied"));
+  }
+  if (const auto further = find_any(config, {"num_nextn_predict_layers", "mtp_num_layers"})) {
+    model.predict_layers = static_cast<int>(further->integer(0, most_layers));
   }
   if (family.learned_positions) {
     model.extra_parameters = model.max_positions * model.hidden;

@@ -218,6 +218,14 @@ TEST_CASE("latent attention goes down to latents, up to heads, and places them")
   CHECK(call.v_dim() == 2);
 }
 
+TEST_CASE("a prefill caches the latent and the part of K in position, on every rank") {
+  CHECK(cached_bytes(layer_of(tiny_latent()), {.tokens = 1}) == Bytes(2 * (5 + 1)));
+  CHECK(cached_bytes(layer_of(tiny_latent()), {.tokens = 2, .split = {.tensor = 2}}) ==
+        Bytes(2 * 2 * (5 + 1)));
+  CHECK(cached_bytes(layer_of(tiny_model()), {.tokens = 2, .split = {.tensor = 2}}) ==
+        Bytes(2 * 2 * 8 / 2));
+}
+
 TEST_CASE("latents are gathered in front of their projection up, as is the common part of K") {
   const TensorOps layer = layer_of(tiny_latent());
   const LocalTokens at = on({.tensor = 2});
@@ -288,6 +296,17 @@ TEST_CASE("layers of several kinds are found by their number") {
   CHECK(scout[1].mask.allows(8192, 8191));
 }
 
+TEST_CASE("experts stand in each so many-th layer behind the dense ones") {
+  Model model = tiny_experts();
+  model.layers = 5;
+  model.experts.every = 2;
+  model.experts.dense_layers = 2;
+  CHECK(layer_runs(model).at(0).layers == 4);
+  CHECK(layer_runs(model).at(1).layers == 1);
+  CHECK(kind_of_layer(model, 3) == 1);
+  CHECK(kind_of_layer(model, 1) == 0);
+}
+
 TEST_CASE("of experts those count that a token is routed to") {
   // Matrices of a token and layer: attention 192, shared 144, router 32, 2 experts 288: 656.
   // Loss head 80. Pairs as the tiny model's: 1024 FLOPs in 2 layers, half of them causal.
@@ -310,4 +329,26 @@ TEST_CASE("a layer with a window has the FLOPs of its pairs") {
   const double all_causal = model_flops(tiny_model(), work).causal_halved.value();
   CHECK(all_causal - model_flops(model, work).causal_halved.value() == 3 * 32 * (8 - 4));
   CHECK(model_flops(model, work).full == model_flops(tiny_model(), work).full);
+}
+
+TEST_CASE("a layer that predicts a further token has what the main model has not") {
+  // Three norms 24, [16,8] 128, a layer 592; table and head are the model's.
+  CHECK(weights_of(predict_of(tiny_model())) == 24 + 128 + 592);
+  const auto lines = lines_from("embedding", forward_ops(predict_of(tiny_model()), six_rows));
+  CHECK(std::vector<std::string>(lines.begin(), lines.begin() + 6) ==
+        std::vector<std::string>{"embedding 192 B", "predict norm 192 B",
+                                 "predict embedding norm 192 B", "predict both 384 B",
+                                 "predict 6x8x16", "norm 1 192 B"});
+  CHECK(lines.back() == "softmax 480 B");
+  // What comes behind the layer's own gradients, whose last is added to its input's.
+  CHECK(lines_from("predict", backward_ops(predict_of(tiny_model()), six_rows)) ==
+        std::vector<std::string>{"d predict sum 288 B", "d predict input 6x16x8",
+                                 "d predict weight 16x8x6", "d predict both 384 B",
+                                 "d predict embedding norm 288 B", "d predict norm 288 B",
+                                 "d embedding 480 B"});
+  // DeepSeek-V3's README_WEIGHTS.md: one, of 11.5 * 10^9 weights of its own.
+  const Model deepseek = published("deepseek-v3");
+  CHECK(deepseek.predict_layers == 1);
+  CHECK(static_cast<double>(weights_of(predict_of(deepseek))) ==
+        Catch::Approx(11.5e9).epsilon(0.01));
 }

@@ -208,7 +208,9 @@ TEST_CASE("experts are read under their names") {
         "config.json: num_local_experts: 16384 experts, 2097152 wide, in 32 layers have more "
         "weights than is believed");
   const auto refused = [](std::string_view patch) { return llama(patch).not_costed; };
-  CHECK(refused(R"({"num_experts": 8, "num_experts_per_tok": 2, "decoder_sparse_step": 2})") ==
+  CHECK(llama(R"({"num_experts": 8, "num_experts_per_tok": 2, "decoder_sparse_step": 2})")
+            .experts.every == 2);
+  CHECK(refused(R"({"num_experts": 8, "num_experts_per_tok": 2, "moe_layer_freq": [0, 1]})") ==
         "experts in some layers only (8 experts) is not costed yet");
   CHECK(refused(R"({"num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [3]})") ==
         "experts in some layers only (8 experts) is not costed yet");
@@ -240,6 +242,27 @@ TEST_CASE("the parameters of models with latent attention are those of their pap
         Catch::Approx(15.29e9).epsilon(0.005));
   CHECK(llama_error(R"({"kv_lora_rank": 512, "qk_rope_head_dim": 64})") ==
         "config.json: key 'qk_nope_head_dim' is missing");
+}
+
+TEST_CASE("the parameters of models with experts in turns or beside dense layers") {
+  // Llama-4-Maverick: 400 * 10^9 (its card), experts in every second layer.
+  const Model maverick = read(R"({"model_type": "llama4_text", "hidden_size": 5120,
+      "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_hidden_layers": 48,
+      "vocab_size": 202048, "num_local_experts": 128, "num_experts_per_tok": 1,
+      "interleave_moe_layer_step": 2, "max_position_embeddings": 1048576,
+      "tie_word_embeddings": false})");
+  CHECK(static_cast<double>(maverick.parameters()) == Catch::Approx(400e9).epsilon(0.005));
+  CHECK(static_cast<double>(maverick.active_parameters()) == Catch::Approx(17e9).epsilon(0.02));
+  // GLM-4.5: 355 * 10^9, 32 of them active (arXiv:2508.06471, table 1).
+  const Model glm = read(R"({"model_type": "glm4_moe", "hidden_size": 5120,
+      "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 12288, "num_hidden_layers": 92, "vocab_size": 151552,
+      "tie_word_embeddings": false, "n_routed_experts": 160, "num_experts_per_tok": 8,
+      "moe_intermediate_size": 1536, "n_shared_experts": 1, "first_k_dense_replace": 3,
+      "attention_bias": true, "use_qk_norm": true})");
+  CHECK(static_cast<double>(glm.parameters()) == Catch::Approx(355e9).epsilon(0.01));
+  CHECK(glm.not_costed.empty());
 }
 
 TEST_CASE("what such layers cannot express is refused by name") {

@@ -1,9 +1,11 @@
 #include "base/error.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/unit/transformer/tiny_model.hpp"
 #include "transformer/activations.hpp"
 #include "transformer/layer_kernels.hpp"
 
+#include <map>
 #include <string>
 
 using namespace spp;
@@ -118,6 +120,50 @@ TEST_CASE("alone, a rank has no transfers") {
   }
 }
 
+TEST_CASE("alone, a rank runs the kernels that layers had before they could be cut") {
+  struct Sums {
+    int kernels = 0;
+    double flops = 0;
+    std::int64_t touched = 0;
+    bool operator==(const Sums&) const = default;
+  };
+  const auto sums = [](const std::vector<LayerOp>& ops) {
+    Sums all{.flops = flops_of(ops).value()};
+    for (const LayerOp& op : ops) {
+      const auto* stream = std::get_if<MemoryBound>(&op.work);
+      all.touched += stream != nullptr ? stream->touched.value() : 0;
+      all.kernels += std::holds_alternative<SelfAttention>(op.work) ? 0 : 1;
+    }
+    return all;
+  };
+  // Forward and backward of a layer, 4096 tokens of 2 sequences in bf16.
+  const std::map<std::string, std::pair<Sums, Sums>> models{
+      {"llama-3.1-8b",
+       {{11, 3'573'412'790'272.0, 1'543'503'872}, {17, 7'146'825'580'544.0, 2'348'810'240}}},
+      {"llama-3.1-405b",
+       {{11, 52'226'802'319'360.0, 5'872'025'600}, {17, 104'453'604'638'720.0, 8'959'033'344}}},
+      {"qwen2.5-7b",
+       {{11, 3'818'225'926'144.0, 1'652'555'776}, {18, 7'636'451'852'288.0, 2'642'411'520}}},
+      {"qwen3-32b",
+       {{12, 7'988'639'170'560.0, 2'701'131'776}, {18, 15'977'278'341'120.0, 4'110'417'920}}},
+      {"cogvideox-5b",
+       {{15, 1'855'425'871'872.0, 1'711'276'032}, {23, 3'710'851'743'744.0, 2'768'240'640}}},
+      {"flux.1-dev",
+       {{15, 1'855'425'871'872.0, 1'711'276'032}, {23, 3'710'851'743'744.0, 2'768'240'640}}},
+      {"wan2.1-t2v-14b",
+       {{21, 5'089'536'245'760.0, 3'053'453'312}, {32, 10'222'022'164'480.0, 4'680'843'264}}},
+      {"z-image",
+       {{16, 2'899'102'924'800.0, 2'139'095'040}, {22, 5'798'205'849'600.0, 3'166'699'520}}}};
+  const ModelLibrary library(test::source_path("models"));
+  for (const auto& [name, expected] : models) {
+    INFO(name);
+    const TensorOps layer = layer_of(library.load(name, "--model"));
+    const LocalTokens alone{.tokens = 4096, .batch = 2};
+    CHECK(sums(forward_ops(layer, alone)) == expected.first);
+    CHECK(sums(backward_ops(layer, alone)) == expected.second);
+  }
+}
+
 TEST_CASE("more ranks than K/V heads copy them") {
   LocalTokens group = shared;
   group.split.tensor = 4;
@@ -190,6 +236,35 @@ TEST_CASE("ranks that share a layer keep its activations by parts, and nothing t
   CHECK(kept_on_rank(tiny_model(), {.tensor = 2, .sequence_parallel = false}, {}) ==
         8 * ((232 + 32 * 2 + 2 * 4) / 2));
   CHECK(kept_on_rank(tiny_model(), {.tensor = 2}, {.kind = Recompute::full}) == 8 * 16 / 2);
+}
+
+TEST_CASE("a layer of GPT keeps 8h and 24h / t without sequence parallelism, 32h / t with it") {
+  // Korthikanti et al. (arXiv:2205.05198, equations 2 and 4): 10 + 24 / t and 34 / t, less the
+  // masks of two dropouts. Besides two 1/rms, whole or cut, and the LSE of 12 heads.
+  Model model = tiny_model();
+  model.hidden = 768;
+  model.q_heads = model.kv_heads = 12;
+  model.head_dim = 64;
+  model.ffn = 4 * 768;
+  model.gated_mlp = false;
+  constexpr std::int64_t h = 768;
+  CHECK(kept_on_rank(model, {.tensor = 4, .sequence_parallel = false}, {}) ==
+        8 * (8 * h + 24 * h / 4 + 4 * (2 + 12 / 4)));
+  CHECK(kept_on_rank(model, {.tensor = 4}, {}) == 8 / 4 * (32 * h + 4 * (2 + 12)));
+}
+
+TEST_CASE("eight ranks share the activations of Llama-3.1-70B") {
+  // A layer and token: norms in and out 8 * 8192, Q and attention's output 4 * 8192, K and V
+  // 4 * 1024, gate and up 4 * 28672, product 2 * 28672, LSE of 64 heads 256: 274,688; two 1/rms.
+  Model model;
+  model.layers = 80;
+  model.hidden = 8192;
+  model.q_heads = 64;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  model.ffn = 28672;
+  model.vocab = 128256;
+  CHECK(kept_on_rank(model, {.tensor = 8}, {}) == 274'688 + 8);
 }
 
 TEST_CASE("a rank of two has gathered rows beside its gradients") {

@@ -1,0 +1,79 @@
+#include "transformer/model_read_family.hpp"
+
+#include <array>
+#include <string>
+
+namespace spp::model_keys {
+namespace {
+
+constexpr std::array families{
+    Family{.model_type = "llama"},
+    Family{.model_type = "mistral"},
+    Family{.model_type = "mixtral"},
+    Family{.model_type = "phi3"},
+    Family{.model_type = "seed_oss", .attention_bias = true},
+    Family{.model_type = "smollm3", .tied = true},
+    Family{.model_type = "qwen2", .attention_bias = true},
+    Family{.model_type = "qwen2_5_vl_text", .attention_bias = true},
+    Family{.model_type = "qwen2_vl_text", .attention_bias = true},
+    Family{.model_type = "qwen3", .qk_norm = true},
+    Family{.model_type = "qwen3_vl_text", .qk_norm = true},
+    Family{.model_type = "gemma", .tied = true},
+    Family{.model_type = "gpt2",
+           .gated_mlp = false,
+           .attention_bias = true,
+           .output_bias = true,
+           .mlp_bias = true,
+           .norm_bias = true,
+           .tied = true,
+           .learned_positions = true},
+    Family{.model_type = "gpt_neox",
+           .gated_mlp = false,
+           .attention_bias = true,
+           .output_bias = true,
+           .mlp_bias = true,
+           .norm_bias = true},
+    Family{.model_type = "starcoder2",
+           .gated_mlp = false,
+           .attention_bias = true,
+           .output_bias = true,
+           .mlp_bias = true,
+           .norm_bias = true,
+           .tied = true},
+    Family{.model_type = "nemotron", .gated_mlp = false, .norm_bias = true},
+    Family{.model_type = "qwen2_moe", .attention_bias = true},
+    Family{.model_type = "qwen3_moe", .qk_norm = true},
+    Family{.model_type = "deepseek_v2"},
+    Family{.model_type = "deepseek_v3", .router_bias = true},
+    Family{.model_type = "kimi_k2", .router_bias = true},
+    Family{.model_type = "glm4_moe", .attention_bias = true, .router_bias = true},
+    Family{.model_type = "gpt_oss",
+           .attention_bias = true,
+           .output_bias = true,
+           .router_bias = true,
+           .expert_bias = true,
+           .sinks = true,
+           .full_every = 2},
+    // Llama4TextConfig: chunks of 8192 tokens, each fourth layer without (and without RoPE).
+    Family{.model_type = "llama4_text", .shared_expert = true, .full_every = 4, .chunk = 8192},
+};
+
+}  // namespace
+
+Family family_of(const JsonView& config, Model& model) {
+  const auto type = config.find("model_type");
+  const std::string name = type ? type->string() : "";
+  for (const Family& family : families) {
+    if (family.model_type == name) {
+      return family;
+    }
+  }
+  model.assumed.push_back(
+      name.empty() ? "layers like Llama's: gated MLP, RMSNorm, no biases (no model_type)"
+                   : fmt::format("layers like Llama's: gated MLP, RMSNorm, no biases (model_type "
+                                 "'{}' is not in the table)",
+                                 name));
+  return {};
+}
+
+}  // namespace spp::model_keys

@@ -1,0 +1,35 @@
+// Inside of read_model: what published configs of decoders leave to the code of their model_type.
+#pragma once
+
+#include "base/json.hpp"
+#include "transformer/model.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+namespace spp::model_keys {
+
+/// What a published config leaves to the code of its model_type.
+struct Family {
+  std::string_view model_type;
+  bool gated_mlp = true;
+  bool attention_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool norm_bias = false;
+  bool qk_norm = false;
+  bool tied = false;
+  bool learned_positions = false;
+  bool router_bias = false;    // of experts: gpt-oss; DeepSeek-V3's correction of their scores
+  bool expert_bias = false;    // of the experts' matrices
+  bool shared_expert = false;  // one beside the routed ones, as wide
+  bool sinks = false;          // of attention: a learned logit a head
+  /// Each so many-th layer sees everything, the others a chunk or the config's window; 0: not said.
+  std::int64_t full_every = 0;
+  std::int64_t chunk = 0;
+};
+
+/// By model_type; one that is not in the table is like Llama, which Model::assumed then says.
+Family family_of(const JsonView& config, Model& model);
+
+}  // namespace spp::model_keys
