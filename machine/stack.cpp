@@ -23,7 +23,7 @@ Json inherited(const JsonView& like, const std::function<Json(const JsonView&)>&
   if (base.contains("like")) {
     like.fail(fmt::format("'{}' is like another stack itself", like.string()));
   }
-  for (const std::string_view own : {"aliases", "known_by", "framework", "strategies", "unexplained", "note"}) {
+  for (const std::string_view own : {"aliases", "known_by", "until", "framework", "strategies", "unexplained", "note"}) {
     base.erase(std::string(own));
   }
   return base;
@@ -45,6 +45,9 @@ StackSpec read_whole_stack(const JsonView& document) {
     for (const JsonView& word : list->elements()) {
       stack.known_by.push_back(word.string());
     }
+  }
+  if (const auto until = document.find("until")) {
+    stack.until = static_cast<int>(until->integer(1990, 2100));
   }
   if (const auto framework = document.find("framework")) {
     stack.framework = framework->string();
@@ -127,7 +130,7 @@ StackSpec read_whole_stack(const JsonView& document) {
 StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name) {
   expect_format(document, "sp-plan/stack");
-  document.allow_only({"format", "format_version", "name", "aliases", "title", "known_by", "like", "framework",
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "known_by", "until", "like", "framework",
                        "strategies", "attention", "gradient", "sections", "host", "traffic", "step",
                        "network_beside_kernels", "layouts", "unexplained", "note"});
   const auto like = document.find("like");

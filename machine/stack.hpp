@@ -24,6 +24,7 @@ struct StackSpec {
   std::string title;
   /// Words by which what others wrote about a measurement is recognised as this software's.
   std::vector<std::string> known_by;
+  int until = 0;  // year up to which these words mean this stack; 0: always
   /// The stack whose constants it has where it says nothing (the same code, or called by it);
   /// "": none.
   std::string like;

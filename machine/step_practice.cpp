@@ -16,6 +16,7 @@ struct TimeKey {
 constexpr std::array times{
     TimeKey{"host_kernel", &StepPractice::host_kernel},
     TimeKey{"host_transfer", &StepPractice::host_transfer},
+    TimeKey{"host_exchange", &StepPractice::host_exchange},
     TimeKey{"host_micro_batch", &StepPractice::host_micro_batch},
     TimeKey{"host_message", &StepPractice::host_message},
     TimeKey{"host_step", &StepPractice::host_step},
@@ -34,9 +35,11 @@ constexpr std::array numbers{
     NumberKey{"tensor_hidden", &StepPractice::tensor_hidden, 1},
     NumberKey{"tensor_beside", &StepPractice::tensor_beside, 1},
     NumberKey{"expert_hidden", &StepPractice::expert_hidden, 1},
+    NumberKey{"once_per_node", &StepPractice::once_per_node, 1},
     NumberKey{"gradients_hidden", &StepPractice::gradients_hidden, 1},
     NumberKey{"parameters_hidden", &StepPractice::parameters_hidden, 1},
     NumberKey{"messages_hidden", &StepPractice::messages_hidden, 1},
+    NumberKey{"interleaves", &StepPractice::interleaves, 1},
     NumberKey{"even_stages", &StepPractice::even_stages, 1},
     NumberKey{"logit_part", &StepPractice::logit_part, 1},
     NumberKey{"gradient_bytes", &StepPractice::gradient_bytes, most_bytes},
@@ -66,6 +69,7 @@ StepPractice made_default() {
   StepPractice p;
   p.host_kernel = time(9, 0.4, "assumed: eager PyTorch, a few operators deep");
   p.host_transfer = time(40, 0.4, "assumed: torch.distributed, NCCL's enqueue");
+  p.host_exchange = time(1700, 0.5, "Moonlight-16B of Megatron-Bridge's activation-recompute study, bound by the host: 17 ms a layer and step");
   p.host_micro_batch = time(300, 0.5, "assumed");
   p.host_message = time(50, 0.5, "assumed: batched isend and irecv");
   p.host_step = time(10000, 0.5, "assumed: data, gradient norm, logging");
@@ -76,9 +80,11 @@ StepPractice made_default() {
   p.tensor_hidden = number(0, 0, "assumed: as Megatron-LM without --tp-comm-overlap");
   p.tensor_beside = number(1, 0, "Megatron-Core tensor_parallel/layers.py: asynchronous");
   p.expert_hidden = number(0, 0, "assumed: dispatchers wait");
+  p.once_per_node = number(0, 0, "all-to-all dispatcher: once for each expert");
   p.gradients_hidden = number(1, 0, "assumed: buckets as they become ready");
   p.parameters_hidden = number(0, 0, "assumed: gathered before the next forward");
   p.messages_hidden = number(1, 0, "Megatron-LM: overlap_p2p_comm of interleaved pipelines");
+  p.interleaves = number(0, 0, "assumed");
   p.even_stages = number(0, 0, "Megatron-Core transformer_block.py");
   p.logit_part = number(1, 0, "whole");
   p.gradient_bytes = number(4, 0, "Megatron-LM arguments.py: accumulated and reduced in fp32");
@@ -101,7 +107,7 @@ const StepPractice& default_practice() {
 
 StepPractice read_step_practice(const JsonView& step) {
   StepPractice practice = default_practice();
-  std::vector<std::string_view> known{"selective"};
+  std::vector<std::string_view> known{"selective", "recompute"};
   for (const TimeKey& k : times) {
     known.push_back(k.key);
     if (const auto view = step.find(k.key)) {
@@ -125,6 +131,10 @@ StepPractice read_step_practice(const JsonView& step) {
     for (const JsonView& name : modules->at("modules").elements()) {
       practice.selective.push_back(name.string());
     }
+  }
+  if (const auto recompute = step.find("recompute")) {
+    recompute->allow_only({"kind", "source"});
+    practice.recompute = recompute->at("kind").string();
   }
   step.allow_only(known);
   return practice;

@@ -15,6 +15,7 @@ struct StepPractice {
   // ---- host: issued one after the other; a layer takes at least this
   Sourced<Seconds> host_kernel;       // of a kernel
   Sourced<Seconds> host_transfer;     // of a collective
+  Sourced<Seconds> host_exchange;     // of a dispatch or combine: counts of tokens come to the host first
   Sourced<Seconds> host_micro_batch;  // beside a micro-batch's layers, and each of its messages
   Sourced<Seconds> host_message;      // of a message between stages: both ranks stand
   Sourced<Seconds> host_step;         // once a step: data, gradient norm, optimizer, logging
@@ -30,9 +31,11 @@ struct StepPractice {
   Sourced<double> tensor_hidden;      // gathers and scatters around GEMMs, in pieces
   Sourced<double> tensor_beside;      // those of the backward that need no pieces
   Sourced<double> expert_hidden;      // dispatch and combine
+  Sourced<double> once_per_node;      // 1: a token for several experts of a node travels to it once
   Sourced<double> gradients_hidden;   // behind the last backward
   Sourced<double> parameters_hidden;  // behind the next forward
   Sourced<double> messages_hidden;    // between stages, of interleaved pipelines
+  Sourced<double> interleaves;        // 1: pipelines have virtual stages unless told
   Sourced<double> even_stages;        // 1: the loss head counts where layers are dealt out to stages
 
   // ---- bytes of a weight
@@ -48,6 +51,7 @@ struct StepPractice {
   Sourced<Bytes> context;        //  of a process: context, kernels, workspaces
   Sourced<Bytes> communicator;   // of a communicator, its buffers
   std::vector<std::string> selective;  // modules that "selective" computes again
+  std::string recompute;  // what it computes again unless told: "none", "selective", "full"; "": not known
 };
 
 /// A stack that does what is known to be done (docs/stacks.md).

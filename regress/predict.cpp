@@ -161,7 +161,7 @@ PointPrediction training_answer(const Point& p, const Request& request, const St
   }
   const double flops = counted_flops(request).value();
   const auto value = [&](double step) {
-    return p.metric == Metric::tokens_per_s ? static_cast<double>(*p.seq * *p.batch) / step /
+    return p.metric == Metric::tokens_per_s ? static_cast<double>(*p.seq * request.problem.batch) / step /
                                                   (p.per_gpu ? p.world : 1)
            : p.metric == Metric::tflops_per_gpu ? flops / step / p.world / 1e12
                                                 : step;
@@ -267,6 +267,7 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
   request.model = std::move(point.model);
   request.problem.kv_heads = request.model->kv_heads;
   request.problem.head_dim = request.model->head_dim;
+  request.problem.batch = point.plan.global_batch();
   request.gpus = p.world / (p.tp * p.pp * p.dp);
   if (p.cp) {
     request.fixed.ulysses = 1;  // the stack's default is a ring
@@ -399,21 +400,24 @@ PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluste
 std::string Predictor::recognised(const CorpusFile& file, const Point& p) {
   if (words_.empty()) {
     for (const std::string& name : catalog_.stack_names()) {
-      for (const std::string& word : catalog_.stack(name, name).known_by) {
-        words_.emplace_back(word, name);
+      const StackSpec& stack = stack_of(name, name);
+      for (const std::string& word : stack.known_by) {
+        words_.push_back({.word = word, .stack = name, .until = stack.until});
       }
     }
-    std::ranges::stable_sort(words_, [](const auto& a, const auto& b) {
-      return a.first.size() > b.first.size();
+    // Words of a time before those of always, long ones before short ones.
+    std::ranges::stable_sort(words_, [](const KnownBy& a, const KnownBy& b) {
+      return a.word.size() != b.word.size() ? a.word.size() > b.word.size() : a.until > b.until;
     });
   }
   for (const std::string* said : {&p.features, &p.system, &p.library, &file.title}) {
-    for (const auto& [word, name] : words_) {
-      if (said->find(word) != std::string::npos) {
-        if (name != file.stack) {
-          assume("stack", fmt::format("{} ('{}')", name, word));
+    for (const KnownBy& known : words_) {
+      const bool then = known.until == 0 || (p.year > 0 && p.year <= known.until);
+      if (then && said->find(known.word) != std::string::npos) {
+        if (known.stack != file.stack) {
+          assume("stack", fmt::format("{} ('{}')", known.stack, known.word));
         }
-        return name;
+        return known.stack;
       }
     }
   }

@@ -43,7 +43,11 @@ class Predictor {
   Catalog catalog_;
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;
   std::map<std::string, StackSpec> stacks_;
-  std::vector<std::pair<std::string, std::string>> words_;  // and the stack that is known by them
+  struct KnownBy {
+    std::string word, stack;
+    int until = 0;
+  };
+  std::vector<KnownBy> words_;  // by which stacks are recognised
   std::vector<Assumption> assumptions_;
 };
 

@@ -25,7 +25,7 @@ std::string why_not_training(const Point& p) {
   if (p.beyond) {
     return "not a plan of Ulysses x ring (beyond)";
   }
-  if (!p.seq || !p.batch) {
+  if (!p.seq || (!p.batch && p.metric == Metric::time)) {
     return "length or batch are not stated";
   }
   if ((!p.ulysses || !p.ring) && !p.cp && p.world != p.tp * p.pp * p.dp) {
@@ -48,7 +48,10 @@ std::string why_not_training(const Point& p) {
 
 class PointReader {
  public:
-  PointReader(const Point& point, const Request& request) : p_(point), request_(request) {}
+  PointReader(const Point& point, const Request& request)
+      : p_(point),
+        request_(request),
+        practice_(request.stack != nullptr ? request.stack->step : default_practice()) {}
 
   TrainingPoint read() {
     result_.refused = why_not_training(p_);
@@ -128,19 +131,16 @@ class PointReader {
     plan.tensor = p_.tp;
     plan.pipeline = p_.pp;
     plan.data = p_.dp;
-    plan.virtual_stages = p_.vp.value_or(1);
     plan.expert = p_.ep.value_or(1);
     plan.expert_tensor = p_.etp.value_or(1);
-    plan.order = plan.virtual_stages > 1 ? "interleaved" : "1f1b";
-    const StepPractice& practice =
-        request_.stack != nullptr ? request_.stack->step : default_practice();
-    plan.tensor_sequence = p_.tp_sequence_parallel.value_or(practice.tensor_sequence.value > 0);
+    plan.tensor_sequence = p_.tp_sequence_parallel.value_or(practice_.tensor_sequence.value > 0);
     plan.zero = p_.zero.value_or(p_.dp > 1 ? 1 : 0);
     if (!p_.zero && p_.dp > 1) {
       assume("zero", "1");
     }
     plan.zero_group = p_.zero_group.value_or(0);
     batches(plan);
+    virtual_stages(plan);
     plan.format = format();
     if (contains(p_.features, "ALST")) {
       plan.offload = Offload::all;
@@ -153,7 +153,13 @@ class PointReader {
 
   /// A micro-batch that is not stated: one long sequence, or a few short ones.
   void batches(StepPlan& plan) {
-    const std::int64_t replica = std::max<std::int64_t>(1, *p_.batch / p_.dp);
+    constexpr std::int64_t enough = 4;  // micro-batches a stage: a bubble of a fifth
+    const std::int64_t usual = p_.pp > 1 ? enough * p_.pp : 1;
+    const std::int64_t replica =
+        p_.batch ? std::max<std::int64_t>(1, *p_.batch / p_.dp) : usual * p_.micro_batch.value_or(1);
+    if (!p_.batch) {
+      assume("batch", fmt::format("{} a replica", replica));
+    }
     constexpr std::int64_t is_long = 16384;
     constexpr std::int64_t few = 4;
     plan.micro_batch = p_.micro_batch.value_or(
@@ -163,6 +169,19 @@ class PointReader {
     plan.micro_batches = std::max<std::int64_t>(1, replica / plan.micro_batch);
     if (!p_.micro_batch && !p_.grad_accum) {
       assume("micro_batch", fmt::format("{}", plan.micro_batch));
+    }
+  }
+
+  /// Whoever runs deep pipelines interleaves them; how finely, sources often leave out: a layer each.
+  void virtual_stages(StepPlan& plan) {
+    const std::int64_t layers = result_.model.layers;
+    const bool could = plan.pipeline > 2 && layers % plan.pipeline == 0 &&
+                       layers > plan.pipeline && plan.micro_batches % plan.pipeline == 0;
+    plan.virtual_stages = p_.vp.value_or(
+        could && practice_.interleaves.value > 0 ? static_cast<int>(layers / plan.pipeline) : 1);
+    plan.order = plan.virtual_stages > 1 ? "interleaved" : "1f1b";
+    if (!p_.vp && plan.virtual_stages > 1) {
+      assume("vp", "one layer a virtual stage");
     }
   }
 
@@ -177,17 +196,18 @@ class PointReader {
   void recompute() {
     const std::string_view said = !p_.ac.empty() ? p_.ac : p_.recompute;
     const auto of = [](Recompute kind) { return Recomputation{.kind = kind}; };
-    const StepPractice& practice =
-        request_.stack != nullptr ? request_.stack->step : default_practice();
-    const Recomputation selective = practice.selective.empty()
+    const Recomputation selective = practice_.selective.empty()
                                         ? of(Recompute::selective)
-                                        : parse_recomputation(joined(practice.selective), "stack");
+                                        : parse_recomputation(joined(practice_.selective), "stack");
     if (said == "none") {
       result_.recompute = {of(Recompute::none)};
     } else if (contains(said, "selective") || contains(said, "op")) {
       result_.recompute = {selective};
     } else if (contains(said, "full")) {
       result_.recompute = {of(Recompute::full)};
+    } else if (practice_.recompute == "full") {
+      result_.recompute = {of(Recompute::full)};
+      assume("recompute", "full, the stack's default");
     } else {
       result_.recompute = {of(Recompute::none), selective, of(Recompute::full)};
       assume("recompute", "the least that fits");
@@ -204,6 +224,7 @@ class PointReader {
 
   const Point& p_;
   const Request& request_;
+  const StepPractice& practice_;
   TrainingPoint result_;
 };
 

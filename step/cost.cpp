@@ -29,6 +29,7 @@ class StepClock {
                .links = &links_,
                .dtype = request.dtype,
                .format = plan.format,
+               .experts_per_token = std::max(1, request.model->experts.per_token),
                .crowd = request.cluster->ranks_per_core()},
         local_(local_tokens(request, plan)),
         stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0)) {

@@ -69,8 +69,8 @@ Seconds StepLinks::message(Bytes bytes) const {
          shared;
 }
 
-bool StepLinks::across(StepAxis axis) const {
-  return size(axis) > 1 && clusters_[axes_[index(axis)].cluster].nodes() > 1;
+int StepLinks::nodes(StepAxis axis) const {
+  return size(axis) > 1 ? clusters_[axes_[index(axis)].cluster].nodes() : 1;
 }
 
 }  // namespace spp

@@ -36,8 +36,8 @@ class StepLinks {
   [[nodiscard]] Seconds message(Bytes bytes) const;
   /// Bytes that a rank sends to others in it.
   [[nodiscard]] Bytes sent(StepAxis axis, CommKind kind, Bytes tensor) const;
-  /// Whether the axis leaves the node.
-  [[nodiscard]] bool across(StepAxis axis) const;
+  /// That the axis' group lies on.
+  [[nodiscard]] int nodes(StepAxis axis) const;
 
  private:
   struct Group {

@@ -45,13 +45,23 @@ class PassClock {
  private:
   // ---- alone
   double time_of(const LayerOp& op, const GemmShape& gemm) const {
-    return gemm_time(op, {.m = gemm.m, .n = gemm.n, .k = gemm.k});
+    return gemm_time(op, {.m = gemm.m, .n = gemm.n, .k = gemm.k}) + added_up(op, gemm.m * gemm.n);
   }
   double time_of(const LayerOp& op, const GroupedGemm& gemm) const {
-    return gemm_time(op, {.m = gemm.rows, .n = gemm.n, .k = gemm.k, .groups = gemm.groups});
+    return gemm_time(op, {.m = gemm.rows, .n = gemm.n, .k = gemm.k, .groups = gemm.groups}) +
+           added_up(op, gemm.n * gemm.k * gemm.groups);
+  }
+  /// Gradients of weights are added to what other micro-batches gave: read and written.
+  [[nodiscard]] double added_up(const LayerOp& op, std::int64_t weights) const {
+    if (op.role != KernelRole::weight_gradient) {
+      return 0;
+    }
+    const double bytes = 2 * costs_.practice->state_gradient.value * static_cast<double>(weights);
+    return costs_.kernels->memory_bound(Bytes(std::llround(bytes))).count() * costs_.crowd;
   }
   double gemm_time(const LayerOp& op, GemmWork work) const {
     work.format = stays_wide(op.name) ? GemmFormat::plain : costs_.format;
+    work.quantised = true;  // norms and activations write what the next GEMM reads
     return costs_.kernels->gemm(work, costs_.dtype).count() * costs_.crowd *
            costs_.kernels->gemm_in_training();
   }
@@ -77,7 +87,22 @@ class PassClock {
   }
   static double time_of(const LayerOp& /*op*/, const SelfAttention& /*call*/) { return 0; }
   double time_of(const LayerOp& /*op*/, const LayerTransfer& transfer) const {
-    return costs_.links->collective(axis_of(transfer.axis), transfer.kind, transfer.bytes).count();
+    const StepAxis axis = axis_of(transfer.axis);
+    Bytes bytes = transfer.bytes;
+    if (axis == StepAxis::expert && transfer.kind == CommKind::all_to_all) {
+      bytes = Bytes(std::llround(bytes.as_double() * copies_across()));
+    }
+    return costs_.links->collective(axis, transfer.kind, bytes).count();
+  }
+  /// Of the copies of a token that leave the node, the part that is sent: with k experts on N nodes
+  /// drawn evenly, (N-1)(1 - (1-1/N)^k) other nodes have one at least, of k (N-1)/N copies.
+  [[nodiscard]] double copies_across() const {
+    const double nodes = costs_.links->nodes(StepAxis::expert);
+    const double k = costs_.experts_per_token;
+    if (nodes <= 1 || costs_.practice->once_per_node.value == 0) {
+      return 1;
+    }
+    return nodes * (1 - std::pow(1 - 1 / nodes, k)) / k;
   }
 
   // ---- in the pass
@@ -126,7 +151,10 @@ class PassClock {
     pass_.hidden += hidden;
     pass_.sent.at(static_cast<std::size_t>(transfer.kind)) +=
         costs_.links->sent(axis, transfer.kind, transfer.bytes);
-    host_ += costs_.practice->host_transfer.value.count();
+    host_ += (axis == StepAxis::expert && transfer.kind == CommKind::all_to_all
+                  ? costs_.practice->host_exchange
+                  : costs_.practice->host_transfer)
+                 .value.count();
   }
 
   /// The GEMM that a transfer can hide behind: the next one of what is gathered, the last one of

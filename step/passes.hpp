@@ -76,6 +76,7 @@ struct PassCosts {
   StepLinks* links = nullptr;
   DType dtype = DType::bf16;
   GemmFormat format = GemmFormat::plain;  // of all GEMMs but routers' and the loss head's
+  int experts_per_token = 1;
   double crowd = 1;                       // kernels that all ranks run at once take longer by this
 };
 
