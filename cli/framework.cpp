@@ -14,9 +14,9 @@ namespace {
 std::string name_of(const Candidate& c, bool train) {
   std::string text = short_name(c.plan);
   if (train) {
-    text += fmt::format(", ZeRO {}", c.zero);
-    if (c.recompute != Recompute::none) {
-      text += fmt::format(", {} recomputation", to_string(c.recompute));
+    text += fmt::format(", ZeRO {}", c.plan.zero);
+    if (c.plan.recompute.kind != Recompute::none) {
+      text += fmt::format(", {} recomputation", to_string(c.plan.recompute.kind));
     }
   }
   return text;
@@ -96,9 +96,9 @@ Json to_json(const Exported& e, const Candidate& wanted) {
   }
   return {{"framework", e.framework->name},
           {"checked", e.framework->checked},
-          {"wanted", to_json(wanted.plan, wanted.zero, wanted.recompute)},
+          {"wanted", to_json(wanted.plan)},
           {"cannot", std::move(reasons)},
-          {"plan", e.shown ? to_json(e.shown->plan, e.shown->zero, e.shown->recompute) : Json()},
+          {"plan", e.shown ? to_json(e.shown->plan) : Json()},
           {"loss", e.loss ? Json(*e.loss) : Json()},
           {"blocks", std::move(blocks)},
           {"environment", std::move(environment)},

@@ -21,8 +21,12 @@ constexpr std::array table{
     Option{"kv-heads", "N", "its KV heads; they divide --heads (default: as many)", work},
     Option{"head-dim", "N", "its head dimension (default: 128)", work},
     Option{"seq", "N", "tokens of one sequence, over all GPUs: 4096, 32K, 1M", work},
-    Option{"batch", "B", "sequences that the group works on at once (default: 1)", work},
-    Option{"global-batch", "B", "sequences of one train step (default: --batch)", work},
+    Option{"batch", "B",
+           "sequences that the group works on at once, in training the micro-batch (default: 1; plan "
+           "with --global-batch: searched)",
+           work},
+    Option{"global-batch", "B",
+           "sequences of one train step, over all replicas (default: a micro-batch each)", work},
     Option{"phase", "fwd|bwd|fwd+bwd|train|prefill",
            "what is timed (default: train with a model, else fwd+bwd)", work},
     Option{"mask", "causal|full|window:W",
@@ -41,7 +45,7 @@ constexpr std::array table{
     Option{"inter", "TRANSPORT:NICSxRATE",
            "network: ib:8x400Gb/s, roce:…, ethernet:… (default: none)", machine},
     Option{"nodes", "K", "nodes (default: as many as --gpus needs, else 1)", machine},
-    Option{"gpus", "N", "GPUs of the sequence-parallel group (default: all)", machine},
+    Option{"gpus", "N", "GPUs that are used (default: all)", machine},
     Option{"memory", "SIZE", "memory of a GPU, 80GB or 80GiB (default: the device's)", machine},
     Option{"profile", "FILE",
            "measured on this machine: describes it alone, or calibrates --topology", machine},
@@ -50,7 +54,7 @@ constexpr std::array table{
 
     Option{"strategy", "NAME", "usp, ulysses, ring, zigzag-ring, startrail, …", degrees},
     Option{"ulysses", "U", "Ulysses degree: heads are split U ways", degrees},
-    Option{"ring", "R", "ring degree, all of it; U*R = --gpus", degrees},
+    Option{"ring", "R", "ring degree, all of it; tp*U*R*dp*pp = --gpus", degrees},
     Option{"team", "C", "StarTrail team size; C*C divides R", degrees},
     Option{"window", "W", "window of the double ring; W divides R", degrees},
     Option{"layout", "contiguous|zigzag|striped", "which tokens a rank holds", degrees},
@@ -59,14 +63,23 @@ constexpr std::array table{
            "how heads that do not divide are dealt out", degrees},
     Option{"rank-order", "block|cyclic",
            "ranks fill a node before the next, or are dealt out in turn", degrees},
-    Option{"tp", "T", "tensor parallel degree (above 1: not available yet)", degrees},
-    Option{"dp", "D", "data parallel degree (above 1: not available yet)", degrees},
-    Option{"pp", "S", "pipeline stages (above 1: not available yet)", degrees},
-    Option{"zero", "0|1|2|3", "ZeRO stage over the group (plan: the cheapest that fits; else 1)",
+    Option{"tp", "T", "tensor parallel degree of a whole step", degrees},
+    Option{"dp", "D", "data parallel degree of a whole step", degrees},
+    Option{"pp", "S", "pipeline stages of a whole step", degrees},
+    Option{"virtual-stages", "V", "chunks of layers on each of them (interleaved)", degrees},
+    Option{"pipeline", "NAME",
+           "order of micro-batches: 1f1b, interleaved, gpipe, zero-bubble (default: 1f1b, or "
+           "interleaved)",
            degrees},
+    Option{"ep", "E", "expert parallel degree, within tp*U*R*dp", degrees},
+    Option{"zero", "0|1|2|3",
+           "ZeRO stage over U*R*dp ranks (plan: the fastest that fits; else 1)", degrees},
+    Option{"zero-group", "N", "ranks that its states are cut over (default: all U*R*dp)", degrees},
     Option{"recompute", "none|selective|full",
-           "activations computed again in the backward (plan: the cheapest that fits; else none)",
+           "activations computed again in the backward (plan: the fastest that fits; else none)",
            degrees},
+    Option{"offload", "none|activations|optimizer",
+           "what lies in the host's memory (default: none; its transfers are not timed)", degrees},
 
     Option{"plan", "FILE", "a plan from a document of 'plan' or 'simulate', with its request",
            plan_file},
@@ -116,7 +129,8 @@ std::span<const Option> shared_options() { return table; }
 
 std::vector<std::string_view> degree_options() {
   return {"strategy", "ulysses", "ring",         "team",      "window",
-          "layout",   "order",   "heads-policy", "rank-order"};
+          "layout",   "order",   "heads-policy", "rank-order", "tp",
+          "dp",       "pp",      "ep",           "virtual-stages", "pipeline"};
 }
 
 std::vector<std::string> choices_of(const Option& option) {

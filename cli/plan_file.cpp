@@ -40,19 +40,51 @@ std::string order_text(const JsonView& order) {
   return fmt::format("{}", fmt::join(axes, ","));
 }
 
+std::int64_t degree_or(const JsonView& plan, std::string_view key, std::int64_t otherwise = 1) {
+  const auto value = plan.find(key);
+  return value ? value->integer(1, most_gpus) : otherwise;
+}
+
+/// Batches, virtual stages, and states that are not cut over all.
+void adopt_step(Arguments& arguments, const JsonView& plan) {
+  const auto set = [&](std::string_view option, std::int64_t value) {
+    arguments.set_default(option, fmt::format("{}", value));
+  };
+  if (const std::int64_t stages = degree_or(plan, "virtual_stages"); stages > 1) {
+    set("virtual-stages", stages);
+  }
+  if (plan.find("micro_batch")) {
+    const std::int64_t sequences = degree_or(plan, "micro_batch");
+    set("batch", sequences);
+    if (const std::int64_t times = degree_or(plan, "micro_batches"); times > 1) {
+      set("global-batch", sequences * times * degree_or(plan, "dp"));
+    }
+  }
+  const std::int64_t replicas =
+      degree_or(plan, "ulysses") * degree_or(plan, "ring") * degree_or(plan, "dp");
+  if (const std::int64_t group = degree_or(plan, "zero_group", replicas); group != replicas) {
+    set("zero-group", group);
+  }
+}
+
 void adopt_plan(Arguments& arguments, const JsonView& plan) {
   plan.allow_only({"strategy", "ulysses", "ring", "team", "window", "layout", "order", "heads",
-                   "rank_order", "tp", "dp", "pp", "zero", "recompute", "groups"});
+                   "rank_order", "tp", "dp", "pp", "virtual_stages", "ep", "pipeline", "micro_batch",
+                   "micro_batches", "zero", "zero_group", "recompute", "offload", "groups"});
   arguments.set_default("strategy", plan.at("strategy").string());
-  for (const std::string_view degree : {"ulysses", "ring", "team", "window", "tp", "dp", "pp"}) {
+  for (const std::string_view degree :
+       {"ulysses", "ring", "team", "window", "tp", "dp", "pp", "ep"}) {
     if (const auto value = plan.find(degree)) {
       arguments.set_default(degree, fmt::format("{}", value->integer(1, most_gpus)));
     }
   }
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> words{
+  adopt_step(arguments, plan);
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> words{
       {{"layout", "layout"},
        {"heads", "heads-policy"},
        {"rank_order", "rank-order"},
+       {"pipeline", "pipeline"},
+       {"offload", "offload"},
        {"recompute", "recompute"}}};
   for (const auto& [key, option] : words) {
     if (const auto value = plan.find(key)) {
@@ -65,10 +97,12 @@ void adopt_plan(Arguments& arguments, const JsonView& plan) {
   if (const auto order = plan.find("order"); order && !order_text(*order).empty()) {
     arguments.set_default("order", order_text(*order));
   }
-  const std::int64_t ranks =
-      plan.at("ulysses").integer(1, most_gpus) * plan.at("ring").integer(1, most_gpus);
-  if (ranks > most_gpus) {
-    plan.fail(fmt::format("{} ranks are more than {}", ranks, most_gpus));
+  std::int64_t ranks = 1;
+  for (const std::string_view degree : {"ulysses", "ring", "tp", "dp", "pp"}) {
+    ranks *= degree_or(plan, degree);
+    if (ranks > most_gpus) {
+      plan.fail(fmt::format("{} ranks are more than {}", ranks, most_gpus));
+    }
   }
   arguments.set_default("gpus", fmt::format("{}", ranks));
 }

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/version.hpp"
+#include "planner/step.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +13,8 @@ namespace {
 /// Keys of the step's parts, by Component.
 constexpr std::array<std::string_view, components> component_keys{
     "attention_kernels_s",  "small_kernels_s",      "gemm_s",
-    "exposed_intra_node_s", "exposed_inter_node_s", "launch_s"};
+    "exposed_intra_node_s", "exposed_inter_node_s", "launch_s",
+    "bubble_s"};
 
 std::string_view to_string(sim::Scope scope) {
   switch (scope) {
@@ -42,10 +44,20 @@ Json to_json(const MemoryBytes& memory) {
           {"activations", memory.activations.value()},
           {"attention_buffers", memory.attention_buffers.value()},
           {"communication", memory.communication.value()},
-          {"logits", memory.logits.value()}};
+          {"logits", memory.logits.value()},
+          {"process", memory.process.value()}};
 }
 
 Json to_json(const Prediction& p) {
+  Json stages = Json::array();
+  for (const MemoryBytes& stage : p.by_stage) {
+    stages.push_back(to_json(stage));
+  }
+  Json parts = Json::object();
+  for (std::size_t i = 0; i < step_parts; ++i) {
+    const auto part = static_cast<StepPart>(i);
+    parts[std::string(spp::to_string(part))] = p.parts_s[part];
+  }
   return {{"step_s", p.step.count()},
           {"interval_s", {p.low.count(), p.high.count()}},
           {"attention_s", p.attention.count()},
@@ -57,6 +69,8 @@ Json to_json(const Prediction& p) {
           {"mfu", p.mfu},
           {"tokens_per_s", p.tokens_per_s},
           {"memory_bytes", to_json(p.memory)},
+          {"memory_by_stage", std::move(stages)},
+          {"parts_s", std::move(parts)},
           {"fits", p.fits},
           {"max_seq", p.max_seq}};
 }
@@ -110,7 +124,10 @@ Json to_json(const sim::Simulation& s, std::string_view phase,
 std::vector<std::string> streams_of(const Evaluation& evaluation, const Request& request,
                                     Phase phase) {
   const Candidate& c = evaluation.candidate;
-  return c.strategy->build(request.problem, c.plan, phase, request.build).streams;
+  return c.strategy
+      ->build(attention_problem(request, c.plan, request.problem.mask), c.plan.attention, phase,
+              request.build)
+      .streams;
 }
 
 }  // namespace
@@ -123,38 +140,50 @@ Json to_json(const std::vector<Assumption>& assumptions) {
   return list;
 }
 
-Json to_json(const SequencePlan& plan, int zero, Recompute recompute) {
+Json to_json(const StepPlan& plan) {
+  const SequencePlan& attention = plan.attention;
   Json order = Json::array();
-  for (const Axis axis : axes_of(plan)) {
+  for (const Axis axis : axes_of(attention)) {
     order.push_back(spp::to_string(axis));
   }
   constexpr int most_listed = 65'536;  // more would be a document of 100 MB
-  const auto listed = [&](Axis axis) {
-    return plan.ranks() <= most_listed ? Json(groups_of(plan, axis)) : Json::array();
-  };
-  Json groups = {{"ulysses", listed(Axis::ulysses)}, {"ring", listed(Axis::ring)}};
-  if (plan.team > 1) {
-    groups["team"] = listed(Axis::team);
+  const bool listed = plan.world() <= most_listed;
+  Json groups = Json::object();
+  for (const Axis axis : {Axis::ulysses, Axis::ring, Axis::team}) {
+    if (axis != Axis::team || attention.team > 1) {
+      groups[std::string(spp::to_string(axis))] =
+          listed ? Json(groups_of(plan, axis)) : Json::array();
+    }
   }
-  return {{"strategy", plan.strategy},
-          {"ulysses", plan.ulysses},
-          {"ring", plan.ring},
-          {"team", plan.team},
-          {"window", plan.window},
-          {"layout", spp::to_string(plan.layout)},
+  for (const std::string_view axis : {"tp", "dp", "pp", "ep"}) {
+    groups[std::string(axis)] = listed ? Json(groups_of(plan, axis)) : Json::array();
+  }
+  return {{"strategy", attention.strategy},
+          {"ulysses", attention.ulysses},
+          {"ring", attention.ring},
+          {"team", attention.team},
+          {"window", attention.window},
+          {"layout", spp::to_string(attention.layout)},
           {"order", std::move(order)},
-          {"heads", spp::to_string(plan.heads)},
-          {"rank_order", spp::to_string(plan.rank_order)},
-          {"tp", 1},
-          {"dp", 1},
-          {"pp", 1},
-          {"zero", zero},
-          {"recompute", spp::to_string(recompute)},
+          {"heads", spp::to_string(attention.heads)},
+          {"rank_order", spp::to_string(attention.rank_order)},
+          {"tp", plan.tensor},
+          {"dp", plan.data},
+          {"pp", plan.pipeline},
+          {"virtual_stages", plan.virtual_stages},
+          {"ep", plan.expert},
+          {"pipeline", plan.pipeline > 1 ? Json(plan.order) : Json()},
+          {"micro_batch", plan.micro_batch},
+          {"micro_batches", plan.micro_batches},
+          {"zero", plan.zero},
+          {"zero_group", plan.shards()},
+          {"recompute", spp::to_string(plan.recompute.kind)},
+          {"offload", spp::to_string(plan.offload)},
           {"groups", std::move(groups)}};
 }
 
 Json to_json(const Candidate& c) {
-  return {{"plan", to_json(c.plan, c.zero, c.recompute)},
+  return {{"plan", to_json(c.plan)},
           {"predicted", to_json(c.predicted)},
           {"simulated", c.simulated},
           {"bound_by", c.bound_by},
@@ -178,11 +207,15 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   Json rejected = Json::array();
   for (const Rejected& r : result.rejected) {
     rejected.push_back({{"plan",
-                         {{"strategy", r.plan.strategy},
-                          {"ulysses", r.plan.ulysses},
-                          {"ring", r.plan.ring},
-                          {"team", r.plan.team},
-                          {"window", r.plan.window}}},
+                         {{"strategy", r.plan.attention.strategy},
+                          {"ulysses", r.plan.attention.ulysses},
+                          {"ring", r.plan.attention.ring},
+                          {"team", r.plan.attention.team},
+                          {"window", r.plan.attention.window},
+                          {"tp", r.plan.tensor},
+                          {"dp", r.plan.data},
+                          {"pp", r.plan.pipeline},
+                          {"ep", r.plan.expert}}},
                         {"rule", r.rule},
                         {"detail", r.detail}});
   }
@@ -222,14 +255,12 @@ bool Verification::proven() const {
 }
 
 Json verification_document(const Verification& verification, const Job* job,
-                           const SequencePlan* plan, Seconds elapsed) {
+                           const StepPlan* plan, Seconds elapsed) {
   Json doc = document("verification");
   doc["subject"] = verification.subject;
   doc["request"] = job != nullptr ? job->resolved : Json();
   doc["assumptions"] = job != nullptr ? to_json(job->assumptions) : Json::array();
-  doc["plan"] = plan != nullptr ? to_json(*plan, job->request.zero.value_or(0),
-                                          job->request.recompute.value_or(Recompute::none))
-                                : Json();
+  doc["plan"] = plan != nullptr ? to_json(*plan) : Json();
   doc["proven"] = verification.proven();
   Json schedules = Json::array();
   for (const Verified& v : verification.schedules) {

@@ -11,7 +11,7 @@
 
 namespace spp::cli {
 
-Json to_json(const SequencePlan& plan, int zero, Recompute recompute);
+Json to_json(const StepPlan& plan);
 Json to_json(const Candidate& candidate);
 Json to_json(const std::vector<Assumption>& assumptions);
 
@@ -31,6 +31,6 @@ struct Verification {
 };
 /// `job` and `plan` are null for a schedule from a file.
 Json verification_document(const Verification& verification, const Job* job,
-                           const SequencePlan* plan, Seconds elapsed);
+                           const StepPlan* plan, Seconds elapsed);
 
 }  // namespace spp::cli

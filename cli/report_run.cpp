@@ -234,7 +234,7 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
   Json json = document("run");
   json["request"] = job.resolved;
   json["assumptions"] = to_json(job.assumptions);
-  json["plan"] = to_json(report.plan, 0, Recompute::none);
+  json["plan"] = to_json(report.step);
   json["backend"] = {{"device", report.device ? "cuda" : "cpu"},
                      {"comm", report.comm},
                      {"kernels", report.kernels},

@@ -15,7 +15,8 @@ namespace spp::cli {
 
 /// A run that has ended.
 struct RunReport {
-  SequencePlan plan;
+  StepPlan step;      // as asked
+  SequencePlan plan;  // of its attention, which runs
   std::string comm, kernels;
   std::optional<DeviceReport> device;  // none: the host
   runtime::TrialResult trial;

@@ -3,6 +3,7 @@
 #include "cli/human.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <vector>
 
@@ -40,6 +41,16 @@ std::string assumptions_text(const std::vector<Assumption>& assumptions, const S
   return text;
 }
 
+/// Degrees alone: the rest was not decided yet.
+std::string rejected_name(const StepPlan& plan) {
+  const SequencePlan& a = plan.attention;
+  const std::string degrees = degrees_of(plan);
+  const std::string attention =
+      fmt::format("{} U{}xR{}{}", a.strategy, a.ulysses, a.ring,
+                  a.team > 1 ? fmt::format(" C{}", a.team) : "");
+  return degrees.empty() ? attention : fmt::format("{} {}", degrees, attention);
+}
+
 /// One line a rule: how many splits it forbids and the first of them.
 std::string rejected_text(const PlanResult& result, const Style& style) {
   if (result.rejected.empty()) {
@@ -55,9 +66,7 @@ std::string rejected_text(const PlanResult& result, const Style& style) {
     const Rejected& first = *list.front();
     table.rows.push_back(
         {"  " + rule, fmt::format("{}", list.size()),
-         fmt::format("{} U{}xR{}{}: {}", first.plan.strategy, first.plan.ulysses, first.plan.ring,
-                     first.plan.team > 1 ? fmt::format(" C{}", first.plan.team) : "",
-                     first.detail)});
+         fmt::format("{}: {}", rejected_name(first.plan), first.detail)});
   }
   table.right = {false, true, false};
   for (const std::string& line : table.lines()) {
@@ -87,29 +96,82 @@ std::string about_tokens(std::int64_t tokens) {
   return tokens < many ? human_count(tokens) : human_count(tokens / k) + "K";
 }
 
+/// A column of the candidates, shown only where it says something.
+struct Column {
+  std::string_view title;
+  bool right = true;
+  std::string (*of)(const Candidate&);
+  bool (*shown)(const Candidate&) = [](const Candidate&) { return true; };
+};
+
+std::string degree_text(std::int64_t degree) { return fmt::format("{}", degree); }
+
+std::vector<Column> columns_of(const Request& request) {
+  std::vector<Column> columns{
+      {"tp", true, [](const Candidate& c) { return degree_text(c.plan.tensor); },
+       [](const Candidate& c) { return c.plan.tensor > 1; }},
+      {"plan", false,
+       [](const Candidate& c) { return shortened(name_and_inner(c.plan.attention).first, 32); }},
+      {"inner", false,
+       [](const Candidate& c) { return name_and_inner(c.plan.attention).second; }},
+      {"pp", true,
+       [](const Candidate& c) {
+         return c.plan.virtual_stages > 1
+                    ? fmt::format("{}x{}", c.plan.pipeline, c.plan.virtual_stages)
+                    : degree_text(c.plan.pipeline);
+       },
+       [](const Candidate& c) { return c.plan.pipeline > 1; }},
+      {"dp", true, [](const Candidate& c) { return degree_text(c.plan.data); },
+       [](const Candidate& c) { return c.plan.data > 1; }},
+      {"ep", true, [](const Candidate& c) { return degree_text(c.plan.expert); },
+       [](const Candidate& c) { return c.plan.expert > 1; }},
+      {"batch", true,
+       [](const Candidate& c) {
+         return fmt::format("{}x{}", c.plan.micro_batches, c.plan.micro_batch);
+       },
+       [](const Candidate& c) { return c.plan.micro_batch > 1 || c.plan.micro_batches > 1; }}};
+  if (!request.whole_step()) {
+    columns.erase(columns.begin() + 3, columns.end());
+  }
+  if (request.phase == StepPhase::train) {
+    columns.push_back({"ZeRO", false, [](const Candidate& c) {
+                         return fmt::format("{} {}", c.plan.zero,
+                                            to_string(c.plan.recompute.kind).substr(0, 4));
+                       }});
+  }
+  columns.push_back({"step", true, [](const Candidate& c) {
+                       const Prediction& p = c.predicted;
+                       return c.simulated ? fmt::format("{} {:>4}", human(p.step), spread(p))
+                                          : fmt::format("> {}", human(p.step));
+                     }});
+  columns.push_back({"exposed", true, [](const Candidate& c) {
+                       return c.simulated ? human(c.predicted.exposed) : "";
+                     }});
+  columns.push_back({"memory", true, [](const Candidate& c) {
+                       const Prediction& p = c.predicted;
+                       return human(p.memory.total()) + (p.fits ? "" : "!");
+                     }});
+  columns.push_back(
+      {"longest", true, [](const Candidate& c) { return about_tokens(c.predicted.max_seq); }});
+  return columns;
+}
+
 std::vector<std::string> candidate_lines(const PlanResult& result, const Request& request) {
-  const bool train = request.phase == StepPhase::train;
+  std::vector<Column> columns = columns_of(request);
+  std::erase_if(columns, [&](const Column& column) {
+    return std::ranges::none_of(result.candidates, column.shown);
+  });
   Table table;
-  table.rows.push_back({"#", "plan", "inner", "step", "exposed", "memory", "longest"});
-  table.right = {true, false, false, true, true, true, true};
-  if (train) {
-    table.rows.back().insert(table.rows.back().begin() + 3, "ZeRO");
-    table.right.insert(table.right.begin() + 3, false);
+  table.rows.push_back({"#"});
+  table.right = {true};
+  for (const Column& column : columns) {
+    table.rows.back().emplace_back(column.title);
+    table.right.push_back(column.right);
   }
   for (const Candidate& c : result.candidates) {
-    const Prediction& p = c.predicted;
-    const auto [name, inner] = name_and_inner(c.plan);
-    std::vector<std::string> row{fmt::format("{}", table.rows.size()),
-                                 shortened(name, 32),
-                                 inner,
-                                 c.simulated ? fmt::format("{} {:>4}", human(p.step), spread(p))
-                                             : fmt::format("> {}", human(p.step)),
-                                 c.simulated ? human(p.exposed) : "",
-                                 human(p.memory.total()) + (p.fits ? "" : "!"),
-                                 about_tokens(p.max_seq)};
-    if (train) {
-      row.insert(row.begin() + 3,
-                 fmt::format("{} {}", c.zero, to_string(c.recompute).substr(0, 4)));
+    std::vector<std::string> row{fmt::format("{}", table.rows.size())};
+    for (const Column& column : columns) {
+      row.push_back(column.of(c));
     }
     table.rows.push_back(std::move(row));
   }
@@ -124,7 +186,8 @@ std::string memory_text(const Prediction& p, Bytes usable) {
       {"activations", p.memory.activations},
       {"attention buffers", p.memory.attention_buffers},
       {"communication", p.memory.communication},
-      {"logits", p.memory.logits}};
+      {"logits", p.memory.logits},
+      {"the process", p.memory.process}};
   std::string parts;
   for (const auto& [name, bytes] : classes) {
     if (bytes > Bytes{}) {
@@ -133,7 +196,7 @@ std::string memory_text(const Prediction& p, Bytes usable) {
   }
   const std::string verdict =
       p.fits ? fmt::format("fits in the usable {}", human(usable))
-             : fmt::format("does not fit, by {}", human(p.memory.total() - usable));
+             : fmt::format("does not fit, by {}", human(p.memory.tensors() - usable));
   return fmt::format("Memory a GPU: {} ({}); {}; longest sequence {} tokens.",
                      human(p.memory.total()), parts, verdict, human_count(p.max_seq));
 }
@@ -197,10 +260,45 @@ std::string around_text(const Candidate& c, const Request& request) {
   if (request.phase != StepPhase::train) {
     return "";
   }
-  const std::string again = c.recompute == Recompute::none
-                                ? ""
-                                : fmt::format(", {} recomputation", to_string(c.recompute));
-  return fmt::format(", ZeRO {}{}", c.zero, again);
+  const StepPlan& plan = c.plan;
+  std::string text;
+  if (plan.micro_batches > 1 || plan.micro_batch > 1) {
+    text += fmt::format(", {} micro-batches of {}", plan.micro_batches, plan.micro_batch);
+  }
+  if (plan.pipeline > 1) {
+    text += fmt::format(", {}", plan.order);
+  }
+  text += fmt::format(", ZeRO {}", plan.zero);
+  if (plan.recompute.kind != Recompute::none) {
+    text += fmt::format(", {} recomputation", to_string(plan.recompute.kind));
+  }
+  return text;
+}
+
+/// Where a step's seconds go: kernels, waits by axis, the bubble.
+std::string parts_text(const Prediction& p) {
+  Table table;
+  table.right = {false, true, true};
+  constexpr std::array<std::string_view, step_parts> names{
+      "attention kernels",        "GEMMs",
+      "small kernels",            "optimizer",
+      "waiting for the host",     "exposed: sequence parallelism",
+      "exposed: tensor",          "exposed: experts",
+      "exposed: weights, gradients", "exposed: between stages",
+      "pipeline bubble"};
+  for (std::size_t i = 0; i < step_parts; ++i) {
+    if (const double seconds = p.parts_s[static_cast<StepPart>(i)]; seconds > 0) {
+      table.rows.push_back({fmt::format("  {}", names.at(i)), human(Seconds(seconds)),
+                            percent(seconds / std::max(p.step.count(), 1e-30))});
+    }
+  }
+  table.rows.push_back({"  (hidden communication)", human(p.hidden),
+                        percent(p.hidden.count() / std::max(p.step.count(), 1e-30))});
+  std::string text;
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
+  return text;
 }
 
 }  // namespace
@@ -258,19 +356,7 @@ std::string simulation_table(const Job& job, const Evaluation& evaluation, const
       fmt::format("{}{}: step {} ({} to {})", short_name(c.plan), around_text(c, job.request),
                   style.bold(human(p.step)), human(p.low), human(p.high)),
       0, page);
-  Table table;
-  table.right = {false, true, true};
-  for (const auto& [name, seconds] :
-       std::vector<std::pair<std::string_view, Seconds>>{{"attention calls", p.attention},
-                                                         {"all kernels", p.compute},
-                                                         {"exposed communication", p.exposed},
-                                                         {"hidden communication", p.hidden}}) {
-    table.rows.push_back({fmt::format("  {}", name), human(seconds),
-                          percent(seconds.count() / std::max(p.step.count(), 1e-30))});
-  }
-  for (const std::string& line : table.lines()) {
-    text += line + "\n";
-  }
+  text += parts_text(p);
   text += wrapped(fmt::format("Bound by {}.", c.bound_by), 0, page);
   text += wrapped(speed_text(p), 0, page);
   text += wrapped(communication_text(p), 0, page);

@@ -54,7 +54,9 @@ void Reader::work(MachineNeed need) {
   resolve("kv_heads", p.kv_heads);
   resolve("head_dim", p.head_dim);
   resolve("seq", p.seq);
-  resolve("batch", p.batch);
+  const StepChoices& step = request().step;
+  resolve("batch", step.micro_batch ? Json(*step.micro_batch) : Json());
+  resolve("global_batch", step.global_batch ? Json(*step.global_batch) : Json());
   resolve("phase", to_string(request().phase));
   resolve("mask", to_string(Mask{.kind = p.mask.kind}));
   resolve("dtype", to_string(p.dtype));
@@ -113,14 +115,15 @@ void Reader::bare_shape() {
 }
 
 void Reader::batch() {
-  const int batch = count("batch", text_or("batch", "batch", "1"), most_batch);
-  request().problem.batch = batch;
-  if (const auto global = count("global-batch", most_batch); global && *global != batch) {
-    not_available("--global-batch",
-                  fmt::format("{} sequences a step with --batch {} (gradient accumulation, data "
-                              "parallelism)",
-                              *global, batch));
+  StepChoices& step = request().step;
+  if (const auto global = count("global-batch", most_batch)) {
+    step.global_batch = *global;
   }
+  if (step.global_batch && !args_.has("batch")) {
+    return;  // of a step: searched, or one sequence
+  }
+  request().problem.batch = count("batch", text_or("batch", "batch", "1"), most_batch);
+  step.micro_batch = request().problem.batch;
 }
 
 void Reader::mask_and_phase() {
@@ -189,8 +192,11 @@ void Reader::title() {
   std::string text = request().model ? request().model->name
                                      : fmt::format("attention {}/{} heads of {}", p.q_heads,
                                                    p.kv_heads, p.head_dim);
-  text += fmt::format(", {}, {} tokens, batch {}, {}, {}", to_string(request().phase),
-                      human_tokens(p.seq), p.batch, to_string(Mask{.kind = p.mask.kind}),
+  const StepChoices& step = request().step;
+  text += fmt::format(", {}, {} tokens, {}, {}, {}", to_string(request().phase), human_tokens(p.seq),
+                      step.global_batch ? fmt::format("global batch {}", *step.global_batch)
+                                        : fmt::format("batch {}", p.batch),
+                      to_string(Mask{.kind = p.mask.kind}),
                       to_string(p.dtype));
   if (!p.mask.document_ends.empty()) {
     text += fmt::format(", {} documents", p.mask.document_ends.size());

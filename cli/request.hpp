@@ -32,7 +32,7 @@ Job read_job(const Arguments& arguments, MachineNeed machine = MachineNeed::requ
 
 /// The one plan that simulate and verify work on: degrees, defaults for the rest. InputError if it
 /// is not legal. Writes the plan's choices into job.resolved.
-SequencePlan read_plan(Job& job);
+StepPlan read_plan(Job& job);
 
 /// The attention schedules that a phase consists of.
 std::vector<Phase> phases_of(StepPhase phase);

@@ -90,14 +90,25 @@ void Reader::ranks_without_machine() {
   if (const auto gpus = count("gpus", most_ranks)) {
     request().gpus = *gpus;
   } else {
-    const int ulysses = count("ulysses", most_ranks).value_or(1);
-    const int ring = count("ring", most_ranks).value_or(1);
-    if (std::int64_t{ulysses} * ring > most_ranks) {
-      throw InputError("--ring",
-                       fmt::format("{} x {} is more than {} ranks", ulysses, ring, most_ranks));
+    std::vector<std::string_view> given{"ulysses", "ring"};
+    if (request().whole_step()) {
+      given.insert(given.end(), {"tp", "dp", "pp"});
     }
-    request().gpus = ulysses * ring;
-    assume("gpus", fmt::format("{}", request().gpus), "--ulysses x --ring");
+    std::int64_t ranks = 1;
+    std::string source;
+    for (const std::string_view option : given) {
+      const int degree = count(option, most_ranks).value_or(1);
+      if (degree > 1 || option == "ulysses" || option == "ring") {
+        source += fmt::format("{}--{}", source.empty() ? "" : " x ", option);
+      }
+      if (ranks * degree > most_ranks) {
+        throw InputError(fmt::format("--{}", option),
+                         fmt::format("{} x {} is more than {} ranks", ranks, degree, most_ranks));
+      }
+      ranks *= degree;
+    }
+    request().gpus = static_cast<int>(ranks);
+    assume("gpus", fmt::format("{}", request().gpus), source);
   }
   resolve("gpus", request().gpus);
 }

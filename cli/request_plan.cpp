@@ -1,18 +1,13 @@
 // The degrees of a request, and the one plan that they describe.
 #include "base/error.hpp"
 #include "cli/request_reader.hpp"
+#include "parallel/pipeline/pipeline.hpp"
+#include "planner/step.hpp"
 
 #include <algorithm>
 #include <array>
 
 namespace spp::cli {
-
-void Reader::only_one(std::string_view option, std::string_view what) {
-  if (const auto degree = count(option, most_ranks); degree && *degree > 1) {
-    not_available(fmt::format("--{}", option), fmt::format("{} ({})", what, *degree));
-  }
-  resolve(option, 1);
-}
 
 void Reader::degrees() {
   FixedChoices& f = request().fixed;
@@ -47,23 +42,134 @@ void Reader::degrees() {
   resolve("order", f.order ? Json(to_string(*f.order)) : Json());
   resolve("heads_policy", f.heads ? Json(to_string(*f.heads)) : Json());
   resolve("rank_order", f.rank_order ? Json(to_string(*f.rank_order)) : Json());
-  only_one("tp", "tensor parallelism");
-  only_one("dp", "data parallelism");
-  only_one("pp", "pipeline parallelism");
+  step_degrees();
+}
 
+/// Degrees around attention: of one attention call there are none.
+void Reader::step_degrees() {
+  StepChoices& step = request().step;
+  step.tensor = count("tp", most_ranks);
+  step.data = count("dp", most_ranks);
+  step.pipeline = count("pp", most_ranks);
+  step.expert = count("ep", most_ranks);
+  step.virtual_stages = count("virtual-stages", most_ranks);
+  step.zero_group = count("zero-group", most_ranks);
+  if (const auto v = args_.find("pipeline")) {
+    step.order = std::string(pipelines::by_name(*v, "--pipeline").name);
+  }
   if (const auto v = args_.find("zero")) {
-    request().zero = static_cast<int>(parse_int(*v, "--zero", 0, 3));
+    step.zero = static_cast<int>(parse_int(*v, "--zero", 0, 3));
   }
   if (const auto v = args_.find("recompute")) {
-    request().recompute = parse_recompute(*v, "--recompute");
+    step.recompute = parse_recompute(*v, "--recompute");
   }
-  resolve("zero", or_null(request().zero));
-  resolve("recompute", request().recompute ? Json(to_string(*request().recompute)) : Json());
+  if (const auto v = args_.find("offload")) {
+    step.offload = parse_offload(*v, "--offload");
+  }
+  if (request().whole_step()) {
+    check_step();
+  } else {
+    for (const auto& [option, degree] :
+         std::vector<std::pair<std::string_view, std::optional<int>>>{
+             {"tp", step.tensor},
+             {"dp", step.data},
+             {"pp", step.pipeline},
+             {"ep", step.expert},
+             {"virtual-stages", step.virtual_stages}}) {
+      if (degree && *degree > 1) {
+        throw InputError(fmt::format("--{}", option),
+                         fmt::format("{} around one attention call; a whole step of a --model has "
+                                     "such degrees: --phase train or prefill",
+                                     *degree));
+      }
+    }
+  }
+  if (step.global_batch && request().phase != StepPhase::train) {
+    throw InputError("--global-batch", fmt::format("of a train step; --phase is {}, with --batch",
+                                                   to_string(request().phase)));
+  }
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  resolve("tp", or_null(step.tensor));
+  resolve("dp", or_null(step.data));
+  resolve("pp", or_null(step.pipeline));
+  resolve("ep", or_null(step.expert));
+  resolve("virtual_stages", or_null(step.virtual_stages));
+  resolve("pipeline", or_null(step.order));
+  resolve("zero", or_null(step.zero));
+  resolve("zero_group", or_null(step.zero_group));
+  resolve("recompute", step.recompute ? Json(to_string(*step.recompute)) : Json());
+  resolve("offload", step.offload ? Json(to_string(*step.offload)) : Json());
+}
+
+/// What no step can meet.
+void Reader::check_step() {
+  const StepChoices& step = request().step;
+  const FixedChoices& f = request().fixed;
+  const int gpus = request().gpus;
+  const std::int64_t product = std::int64_t{step.tensor.value_or(1)} * f.ulysses.value_or(1) *
+                               f.ring.value_or(1) * step.data.value_or(1) *
+                               step.pipeline.value_or(1);
+  const bool all = step.tensor && f.ulysses && f.ring && step.data && step.pipeline;
+  if (all ? product != gpus : gpus % product != 0) {
+    const std::string_view option = step.tensor ? "--tp" : step.pipeline ? "--pp"
+                                    : step.data ? "--dp" : "--ulysses";
+    throw InputError(
+        option,
+        fmt::format("tp {} x ulysses {} x ring {} x dp {} x pp {} = {}, which {} the {} GPUs (see "
+                    "--gpus)",
+                    step.tensor.value_or(1), f.ulysses.value_or(1), f.ring.value_or(1),
+                    step.data.value_or(1), step.pipeline.value_or(1), product,
+                    all ? "is not" : "does not divide", gpus));
+  }
+  if (step.global_batch && step.data && *step.global_batch % *step.data != 0) {
+    throw InputError("--global-batch",
+                     fmt::format("{} sequences do not divide over --dp {}{}", *step.global_batch,
+                                 *step.data,
+                                 *step.global_batch < *step.data ? ": fewer than replicas" : ""));
+  }
+  const int experts = request().model->experts.count;
+  if (step.expert && *step.expert > 1 && (experts == 0 || experts % *step.expert != 0)) {
+    throw InputError("--ep", experts == 0
+                                 ? fmt::format("{}, and {} has no experts", *step.expert,
+                                               request().model->name)
+                                 : fmt::format("{} does not divide the {} experts", *step.expert,
+                                               experts));
+  }
+  check_layers();
+}
+
+/// Layers are dealt out to stages evenly, the model's ends counted as none, one or two of them.
+void Reader::check_layers() {
+  const StepChoices& step = request().step;
+  const std::int64_t layers = request().model->layers;
+  const std::int64_t stages =
+      std::int64_t{step.pipeline.value_or(1)} * step.virtual_stages.value_or(1);
+  const auto deals = [&](std::int64_t n) {
+    return layers % n == 0 || (layers + 1) % n == 0 || (layers + 2) % n == 0;
+  };
+  if (stages <= 1 || (stages <= layers + 2 && deals(stages))) {
+    return;
+  }
+  std::int64_t below = std::min(stages, layers);
+  while (below > 1 && !deals(below)) {
+    --below;
+  }
+  std::int64_t above = stages;
+  while (above <= layers && !deals(above)) {
+    ++above;
+  }
+  throw InputError(step.pipeline ? "--pp" : "--virtual-stages",
+                   fmt::format("{} layers do not divide into {} stages (nearest: {}{})", layers,
+                               stages, below,
+                               above <= layers ? fmt::format(" and {}", above) : ""));
 }
 
 /// What no plan can meet, in words of the options.
 void Reader::check_degrees() {
   const FixedChoices& f = request().fixed;
+  if (request().whole_step()) {
+    return;  // check_step
+  }
   const int gpus = request().gpus;
   if (f.ulysses && f.ring && std::int64_t{*f.ulysses} * *f.ring != gpus) {
     throw InputError("--ulysses",
@@ -104,33 +210,51 @@ namespace {
 
 /// Our name of the option that a rule of why_not() is about.
 std::string_view option_of(std::string_view rule) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> options{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> options{
       {{"heads", "--ulysses"},
        {"team", "--team"},
        {"window", "--window"},
        {"layout", "--layout"},
        {"sequence", "--seq"},
-       {"strategy", "--strategy"}}};
+       {"strategy", "--strategy"},
+       {"tensor", "--tp"},
+       {"pipeline", "--pipeline"},
+       {"expert", "--ep"},
+       {"zero", "--zero"},
+       {"batch", "--global-batch"}}};
   const auto it =
       std::ranges::find(options, rule, &std::pair<std::string_view, std::string_view>::first);
   return it == options.end() ? "--strategy" : it->second;
 }
 
+void expect_legal(const Request& request, const StepPlan& plan) {
+  const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
+  if (request.whole_step()) {
+    if (const StepRule rule = why_not(*request.model, plan, request.problem.seq); !rule.legal()) {
+      throw InputError(option_of(rule.rule), rule.detail);
+    }
+  }
+  const Problem problem = attention_problem(request, plan, request.problem.mask);
+  if (const WhyNot reason = why_not(strategy, problem, plan.attention); !reason.legal()) {
+    throw InputError(option_of(reason.rule), fmt::format("{} is not legal: {}",
+                                                         short_name(plan.attention), reason.detail));
+  }
+}
+
 }  // namespace
 
-SequencePlan read_plan(Job& job) {
-  const FixedChoices& given = job.request.fixed;
-  const SequencePlan plan = default_plan(job.request);
-  const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
-  if (plan.ranks() != job.request.gpus) {
+StepPlan read_plan(Job& job) {
+  Request& request = job.request;
+  const FixedChoices& given = request.fixed;
+  const StepPlan plan = default_step(request);
+  const SequencePlan& attention = plan.attention;
+  if (!request.whole_step() && attention.ranks() != request.gpus) {
     throw InputError("--ulysses",
                      fmt::format("{} x --ring {} = {}, but there are {} GPUs (see --gpus)",
-                                 plan.ulysses, plan.ring, plan.ranks(), job.request.gpus));
+                                 attention.ulysses, attention.ring, attention.ranks(),
+                                 request.gpus));
   }
-  if (const WhyNot reason = why_not(strategy, job.request.problem, plan); !reason.legal()) {
-    throw InputError(option_of(reason.rule),
-                     fmt::format("{} is not legal: {}", short_name(plan), reason.detail));
-  }
+  expect_legal(request, plan);
   const auto note = [&](bool was_given, std::string_view what, std::string value) {
     job.resolved[std::string(what)] = value;
     if (!was_given) {
@@ -138,24 +262,30 @@ SequencePlan read_plan(Job& job) {
           {.what = std::string(what), .value = std::move(value), .source = "default"});
     }
   };
-  note(given.strategy.has_value(), "strategy", plan.strategy);
-  note(given.layout.has_value(), "layout", std::string(to_string(plan.layout)));
-  note(given.order.has_value(), "order", to_string(plan.order));
-  note(given.heads.has_value(), "heads_policy", std::string(to_string(plan.heads)));
-  note(given.rank_order.has_value(), "rank_order", std::string(to_string(plan.rank_order)));
-  if (job.request.phase == StepPhase::train) {
-    const bool zero_given = job.request.zero.has_value();
-    const bool recompute_given = job.request.recompute.has_value();
-    job.request.zero = job.request.zero.value_or(1);
-    job.request.recompute = job.request.recompute.value_or(Recompute::none);
-    note(zero_given, "zero", fmt::format("{}", *job.request.zero));
-    note(recompute_given, "recompute", std::string(to_string(*job.request.recompute)));
-    job.resolved["zero"] = *job.request.zero;
+  note(given.strategy.has_value(), "strategy", attention.strategy);
+  note(given.layout.has_value(), "layout", std::string(to_string(attention.layout)));
+  note(given.order.has_value(), "order", to_string(attention.order));
+  note(given.heads.has_value(), "heads_policy", std::string(to_string(attention.heads)));
+  note(given.rank_order.has_value(), "rank_order", std::string(to_string(attention.rank_order)));
+  StepChoices& step = request.step;
+  if (request.phase == StepPhase::train) {
+    note(step.zero.has_value(), "zero", fmt::format("{}", plan.zero));
+    note(step.recompute.has_value(), "recompute", std::string(to_string(plan.recompute.kind)));
+    step.zero = plan.zero;
+    step.recompute = plan.recompute.kind;
+    job.resolved["zero"] = plan.zero;
   }
-  job.resolved["ulysses"] = plan.ulysses;
-  job.resolved["ring"] = plan.ring;
-  job.resolved["team"] = plan.team;
-  job.resolved["window"] = plan.window;
+  job.resolved["ulysses"] = attention.ulysses;
+  job.resolved["ring"] = attention.ring;
+  job.resolved["team"] = attention.team;
+  job.resolved["window"] = attention.window;
+  job.resolved["tp"] = plan.tensor;
+  job.resolved["dp"] = plan.data;
+  job.resolved["pp"] = plan.pipeline;
+  job.resolved["ep"] = plan.expert;
+  job.resolved["virtual_stages"] = plan.virtual_stages;
+  job.resolved["pipeline"] = plan.pipeline > 1 ? Json(plan.order) : Json();
+  job.resolved["batch"] = plan.micro_batch;
   return plan;
 }
 

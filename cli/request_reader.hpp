@@ -68,8 +68,10 @@ class Reader {
   MachineSpec profiled_machine();
   void memory(MachineSpec& machine);
   void list_constants(const MachineSpec& machine);
-  void only_one(std::string_view option, std::string_view what);
+  void step_degrees();
   void check_degrees();
+  void check_step();
+  void check_layers();
 
   const Arguments& args_;
   Job& job_;

@@ -1,5 +1,5 @@
-// One class in one file: bounds, memory, the model around attention and the simulation of a plan
-// share the request and its costs; splitting them would spread that state.
+// One class in one file: bounds, memory and the simulation of a plan share the request and its costs;
+// splitting them would spread that state.
 #include "planner/evaluator.hpp"
 
 #include "base/error.hpp"
@@ -96,27 +96,6 @@ Evaluator::Evaluator(const Request& request)
   spreads_[index(Component::inter_comm)] =
       cluster.nodes() > 1 ? spread_of(cluster.transport(sim::Scope::inter)) : 0;
   spreads_[index(Component::launch)] = gpu.generation.launch.spread;
-
-  if (with_model()) {
-    if (const std::string why = not_planned(*request.model); !why.empty()) {
-      throw InputError(fmt::format("model '{}'", request.model->name), why);
-    }
-    const LocalTokens local{.tokens = request.problem.seq / request.gpus,
-                            .batch = request.problem.batch,
-                            .dtype = request.problem.dtype};
-    const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
-    layer_ = layer_of(*request.model);
-    ends_ = ends_of(*request.model, kind);
-    memory_ = memory_model(*request.model, request.problem.dtype);
-    const BlockRequest block{.local = local, .step = kind};
-    const BlockCost layer = crowded(block_cost(layer_, block, kernels_));
-    const BlockCost ends = crowded(block_cost(ends_, block, kernels_));
-    const double layers = static_cast<double>(request.model->layers);
-    around_least_ = layers * layer.forward.count() + ends.forward.count();
-    if (kind == StepKind::train) {
-      around_least_ += layers * layer.backward.count() + ends.backward.count();
-    }
-  }
 }
 
 Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
@@ -163,14 +142,6 @@ sim::SimulationCosts Evaluator::costs_of(const SequencePlan& plan, Phase phase) 
   return costs;
 }
 
-BlockCost Evaluator::crowded(BlockCost cost) const {
-  const double times = request_.cluster->ranks_per_core();
-  cost.forward *= times;
-  cost.backward *= times;
-  cost.recompute *= times;
-  return cost;
-}
-
 bool Evaluator::needs(Phase phase) const {
   switch (request_.phase) {
     case StepPhase::forward:
@@ -193,7 +164,7 @@ double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy
           strategy.closed_form(request_.problem, plan, phase, request_.build), plan, phase);
     }
   }
-  return whole_step(attention);
+  return attention;
 }
 
 double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy,
@@ -270,73 +241,26 @@ double Evaluator::walked_bound(const SequencePlan& plan, const Strategy& strateg
   for (const Phase phase : phases) {
     attention += needs(phase) ? walked_call(plan, strategy, phase) : 0;
   }
-  return whole_step(attention);
-}
-
-double Evaluator::whole_step(double attention) const {
-  return with_model() ? attention * static_cast<double>(request_.model->layers) + around_least_
-                      : attention;
+  return attention;
 }
 
 Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& strategy,
                                    std::int64_t seq, const Overlap& overlap) const {
   Problem problem = request_.problem;
   problem.seq = seq;
-  const Problem padding = padded(problem, plan);
-  const std::int64_t token =
-      problem.batch * problem.head_dim * size_of(problem.dtype) * (padding.seq / plan.ranks());
   Bytes most{};
   for (const Phase phase : phases) {
     if (!needs(phase)) {
       continue;
     }
     const Bytes least = strategy.closed_form(problem, plan, phase, request_.build).peak_buffers;
-    Bytes bytes(std::llround(least.as_double() * overlap.at(index(phase))));
-    if (with_model()) {  // q, k, v (backward: out and its gradient, too) are counted as activations
-      const std::int64_t heads = (phase == Phase::forward ? 1 : 3) * std::int64_t{padding.q_heads} +
-                                 2 * std::int64_t{padding.kv_heads};
-      bytes = std::max(Bytes(0), bytes - Bytes(token * heads));
-    }
-    most = std::max(most, bytes);
+    most = std::max(most, Bytes(std::llround(least.as_double() * overlap.at(index(phase)))));
   }
   return most;
 }
 
-LocalTokens Evaluator::local_tokens(const SequencePlan& plan, std::int64_t seq) const {
-  Problem problem = request_.problem;
-  problem.seq = seq;
-  return {.tokens = padded(problem, plan).seq / plan.ranks(),
-          .batch = problem.batch,
-          .dtype = problem.dtype};
-}
-
-MemoryBytes Evaluator::memory_at(const SequencePlan& plan, const Strategy& strategy,
-                                 const MemoryCase& at) const {
-  const Bytes buffers = attention_buffers(plan, strategy, at.seq, at.overlap);
-  if (!with_model()) {
-    MemoryBytes memory;
-    memory.attention_buffers = buffers;
-    return memory;
-  }
-  return memory_of(
-      memory_, {.tokens = local_tokens(plan, at.seq).tokens,
-                .batch = request_.problem.batch,
-                .ranks = plan.ranks(),
-                .zero = at.zero,
-                .recompute = at.recompute,
-                .step = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
-                .attention_buffers = buffers});
-}
-
 Bytes Evaluator::least_memory(const SequencePlan& plan, const Strategy& strategy) const {
-  Bytes least(INT64_MAX);
-  for (const auto& [zero, recompute] : step_variants(request_)) {
-    least = std::min(least,
-                     memory_at(plan, strategy,
-                               {.seq = request_.problem.seq, .zero = zero, .recompute = recompute})
-                         .total());
-  }
-  return least;
+  return attention_buffers(plan, strategy, request_.problem.seq, one_after_the_other);
 }
 
 // Both phases have the same symmetry, so that the folding is found once.
@@ -394,129 +318,44 @@ MeasuredTimes Evaluator::measured_times(const Schedule& schedule, const Sequence
   return times;
 }
 
-Evaluator::Around Evaluator::around(const SequencePlan& plan, const MemoryBytes& memory, int zero,
-                                    Recompute recompute, Seconds forward, Seconds backward) const {
-  const Model& model = *request_.model;
-  const bool train = request_.phase == StepPhase::train;
-  const LocalTokens local = local_tokens(plan, request_.problem.seq);
-  Around a{.zero = zero, .recompute = recompute, .memory = memory};
-  const StepKind step = train ? StepKind::train : StepKind::prefill;
-  a.layer =
-      crowded(block_cost(layer_, {.local = local, .step = step, .recompute = recompute}, kernels_));
-  a.ends = crowded(block_cost(ends_, {.local = local, .step = step}, kernels_));
-  const Seconds again = recompute == Recompute::full ? forward : Seconds(0);
-  const Seconds layer_forward = a.layer.forward + forward;
-  const Seconds layer_backward = a.layer.backward + a.layer.recompute + backward + again;
-  const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
-  const RankGroup everyone{.first = 0, .stride = 1, .size = plan.ranks()};
-  a.zero_cost =
-      zero_cost(model,
-                {.ranks = plan.ranks(),
-                 .zero = zero,
-                 .parameter = request_.problem.dtype,
-                 .train = train,
-                 .times = {.forward_layer = layer_forward, .backward_layer = layer_backward}},
-                [&](CommKind kind, Bytes sent) {
-                  return sim::collective_time(kind, everyone, sent, placement);
-                });
-  const auto layers = static_cast<double>(model.layers);
-  a.step = layers * layer_forward.count() + a.ends.forward.count() + a.zero_cost.exposed.count();
-  if (train) {
-    const std::int64_t shard = zero == 0 ? 1 : plan.ranks();
-    const std::int64_t weights = memory_.weights;
-    a.optimizer = optimizer_cost({.updated = (weights + shard - 1) / shard,
-                                  .gradients = zero >= 2 ? (weights + shard - 1) / shard : weights},
-                                 kernels_) *
-                  request_.cluster->ranks_per_core();
-    a.step += layers * layer_backward.count() + a.ends.backward.count() + a.optimizer.count();
-  }
-  return a;
-}
-
-Evaluator::Around Evaluator::best_around(const SequencePlan& plan, const Strategy& strategy,
-                                         const Overlap& overlap, Seconds forward,
-                                         Seconds backward) const {
-  std::optional<Around> best;
-  bool best_fits = false;
-  for (const auto& [zero, recompute] : step_variants(request_)) {
-    const MemoryBytes memory = memory_at(
-        plan, strategy,
-        {.seq = request_.problem.seq, .zero = zero, .recompute = recompute, .overlap = overlap});
-    Around a = around(plan, memory, zero, recompute, forward, backward);
-    const bool fits = memory.total() <= request_.memory;
-    const bool better = !best || (fits != best_fits ? fits
-                                  : fits            ? a.step < best->step
-                                                    : memory.total() < best->memory.total());
-    if (better) {
-      best = std::move(a);
-      best_fits = fits;
-    }
-  }
-  ensure(best.has_value(), "no way to run the model around attention");
-  return *best;
-}
-
 void Evaluator::add_attention(Prediction& p, const sim::Simulation& s,
-                              const MeasuredTimes& measured, double times) const {
-  p.parts[index(Component::attention)] += times * s.breakdown.attention.count();
-  p.parts[index(Component::elementwise)] += times * s.breakdown.other_kernels.count();
-  p.parts[index(Component::launch)] += times * s.breakdown.launch_bound.count();
+                              const MeasuredTimes& measured) {
+  p.parts[index(Component::attention)] += s.breakdown.attention.count();
+  p.parts[index(Component::elementwise)] += s.breakdown.other_kernels.count();
+  p.parts[index(Component::launch)] += s.breakdown.launch_bound.count();
   double named = 0;
   for (const sim::Bottleneck& b : s.bottlenecks) {
     named += b.exposed.count();
     p.parts[index(b.scope == sim::Scope::inter ? Component::inter_comm : Component::intra_comm)] +=
-        times * b.exposed.count();
+        b.exposed.count();
   }
-  p.parts[index(Component::intra_comm)] += times * (s.breakdown.exposed.count() - named);
-  p.attention += times * s.makespan;
-  p.exposed += times * s.breakdown.exposed;
-  p.hidden += times * s.breakdown.hidden;
+  p.parts[index(Component::intra_comm)] += s.breakdown.exposed.count() - named;
+  p.parts_s[StepPart::attention] += s.breakdown.attention.count();
+  p.parts_s[StepPart::elementwise] += s.breakdown.other_kernels.count();
+  p.parts_s[StepPart::launch] += s.breakdown.launch_bound.count();
+  p.parts_s[StepPart::cp] += s.breakdown.exposed.count();
+  p.attention += s.makespan;
+  p.exposed += s.breakdown.exposed;
+  p.hidden += s.breakdown.hidden;
   for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
-    p.comm_bytes_per_rank[kind] += s.sent[kind] * static_cast<std::int64_t>(times);
+    p.comm_bytes_per_rank[kind] += s.sent[kind];
   }
   for (const auto& [block, time] : measured) {  // phases have blocks of their own
-    p.measured[block] = {.seconds = times * time.seconds, .standard_error = time.standard_error};
+    p.measured[block] = time;
   }
 }
 
 void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const Strategy& strategy,
                                 const Findings& findings) const {
-  Candidate& c = e.candidate;
-  Prediction& p = c.predicted;
-  const Seconds forward = e.forward ? e.forward->makespan : Seconds(0);
-  const Seconds backward = e.backward ? e.backward->makespan : Seconds(0);
-  double forward_calls = 1;
-  double backward_calls = 1;
-  if (with_model()) {
-    const Around a = best_around(plan, strategy, findings.overlap, forward, backward);
-    const auto layers = static_cast<double>(request_.model->layers);
-    forward_calls = layers * (a.recompute == Recompute::full ? 2 : 1);
-    backward_calls = layers;
-    c.zero = a.zero;
-    c.recompute = a.recompute;
-    p.memory = a.memory;
-    double gemm = layers * a.layer.forward.count() + a.ends.forward.count();
-    if (request_.phase == StepPhase::train) {
-      gemm += layers * (a.layer.backward + a.layer.recompute).count() + a.ends.backward.count();
-      p.parts[index(Component::elementwise)] += a.optimizer.count();
-    }
-    p.parts[index(Component::gemm)] += gemm;
-    p.parts[index(request_.cluster->nodes() > 1 ? Component::inter_comm : Component::intra_comm)] +=
-        a.zero_cost.exposed.count();
-    p.exposed += a.zero_cost.exposed;
-    p.hidden += a.zero_cost.hidden;
-    for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
-      p.comm_bytes_per_rank[kind] += a.zero_cost.sent[kind];
-    }
-  } else {
-    p.memory =
-        memory_at(plan, strategy, {.seq = request_.problem.seq, .overlap = findings.overlap});
-  }
+  Prediction& p = e.candidate.predicted;
+  p.memory.attention_buffers =
+      attention_buffers(plan, strategy, request_.problem.seq, findings.overlap);
+  p.by_stage = {p.memory};
   if (e.forward) {
-    add_attention(p, *e.forward, findings.measured.at(index(Phase::forward)), forward_calls);
+    add_attention(p, *e.forward, findings.measured.at(index(Phase::forward)));
   }
   if (e.backward) {
-    add_attention(p, *e.backward, findings.measured.at(index(Phase::backward)), backward_calls);
+    add_attention(p, *e.backward, findings.measured.at(index(Phase::backward)));
   }
   double variance = 0;
   for (std::size_t i = 0; i < components; ++i) {
@@ -542,14 +381,10 @@ void Evaluator::fill_rates(Prediction& p, const SequencePlan& plan) const {
 }
 
 std::int64_t Evaluator::longest_that_fits(const Candidate& c, const Overlap& overlap) const {
-  const std::int64_t unit =
-      std::int64_t{c.plan.ranks()} * (c.plan.layout == Layout::zigzag ? 2 : 1);
+  const SequencePlan& plan = c.plan.attention;
+  const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
   return longest_seq(
-      [&](std::int64_t seq) {
-        return memory_at(c.plan, *c.strategy,
-                         {.seq = seq, .zero = c.zero, .recompute = c.recompute, .overlap = overlap})
-            .total();
-      },
+      [&](std::int64_t seq) { return attention_buffers(plan, *c.strategy, seq, overlap); },
       {.usable = request_.memory, .unit = unit});
 }
 
@@ -559,6 +394,7 @@ Candidate Evaluator::bounded(const SequencePlan& plan, const Strategy& strategy,
   c.simulated = false;
   Prediction& p = c.predicted;
   p.step = p.low = p.high = Seconds(bound);
+  p.parts_s[StepPart::attention] = bound;
   fill_rates(p, plan);
   p.fits = p.memory.total() <= request_.memory;
   p.max_seq = longest_that_fits(c, one_after_the_other);
@@ -567,19 +403,12 @@ Candidate Evaluator::bounded(const SequencePlan& plan, const Strategy& strategy,
 }
 
 Candidate Evaluator::unsimulated(const SequencePlan& plan, const Strategy& strategy) const {
-  Candidate c{.plan = plan, .strategy = &strategy};
+  Candidate c{.plan = bare_step(request_, plan), .strategy = &strategy};
   const Problem padding = padded(request_.problem, plan);
   c.padding_tokens = padding.seq - request_.problem.seq;
   c.padding_heads = padding.q_heads - request_.problem.q_heads;
-  for (const auto& [zero, recompute] : step_variants(request_)) {
-    const MemoryBytes memory = memory_at(
-        plan, strategy, {.seq = request_.problem.seq, .zero = zero, .recompute = recompute});
-    if (c.predicted.memory.total() == Bytes(0) || memory.total() < c.predicted.memory.total()) {
-      c.predicted.memory = memory;
-      c.zero = zero;
-      c.recompute = recompute;
-    }
-  }
+  c.predicted.memory.attention_buffers = least_memory(plan, strategy);
+  c.predicted.by_stage = {c.predicted.memory};
   return c;
 }
 
@@ -601,10 +430,6 @@ std::string Evaluator::bound_by(const Evaluation& e) const {
                          comm_word(worst->kind, worst->stream, streams), worst->from.value,
                          worst->to.value, worst->rate.value() / 1e9);
     }
-    return "ZeRO traffic of the weights";
-  }
-  if (p.parts[index(Component::gemm)] > p.parts[index(Component::attention)]) {
-    return "GEMMs around attention";
   }
   return "attention kernels";
 }
@@ -616,19 +441,16 @@ std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const St
   e.candidate = unsimulated(plan, strategy);
   Candidate& c = e.candidate;
   c.predicted = {};
-  // What is left of the limit for attention calls, one forward and one backward.
-  const double left =
-      with_model() ? (limit - around_least_) / static_cast<double>(request_.model->layers) : limit;
   Findings findings;
   double spent = 0;
   for (const Phase phase : phases) {
     if (!needs(phase)) {
       continue;
     }
-    if (spent > 0 && std::isfinite(left) && spent + walked_call(plan, strategy, phase) > left) {
+    if (spent > 0 && std::isfinite(limit) && spent + walked_call(plan, strategy, phase) > limit) {
       return std::nullopt;
     }
-    sim::Simulation simulation = run(plan, strategy, phase, options, findings, left - spent);
+    sim::Simulation simulation = run(plan, strategy, phase, options, findings, limit - spent);
     if (!simulation.complete) {
       return std::nullopt;
     }

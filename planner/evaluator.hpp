@@ -1,11 +1,9 @@
-// Prediction of one plan: closed forms, simulation, the model around it, memory. Shared by plan()
-// and evaluate(); holds what a request's plans have in common.
+// Prediction of one plan of an attention call: closed forms, simulation, memory. Shared by plan() and
+// evaluate(); holds what a request's plans have in common.
 #pragma once
 
-#include "planner/block_cost.hpp"
 #include "planner/bound.hpp"
 #include "planner/plan.hpp"
-#include "planner/zero.hpp"
 
 #include <array>
 #include <limits>
@@ -21,8 +19,8 @@ class Evaluator {
   /// A tighter one: the kernels and messages of two ranks, op by op, and the closed forms'
   /// collectives. Walks two programs where a simulation walks all of them.
   [[nodiscard]] double walked_bound(const SequencePlan& plan, const Strategy& strategy) const;
-  /// Least memory over the ZeRO stages and recomputations that the request leaves open, if ops ran
-  /// one after the other: what a plan takes when it overlaps them, its schedule shows (evaluate).
+  /// Memory if ops ran one after the other: what a plan takes when it overlaps them, its schedule
+  /// shows (evaluate).
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan, const Strategy& strategy) const;
   /// Simulates the plan and adds everything else. Nothing if it shows before the end that the step
   /// takes longer than `limit`, or if options.watch gives up.
@@ -53,17 +51,6 @@ class Evaluator {
   using Overlap = std::array<double, 2>;
   static constexpr Overlap one_after_the_other{1, 1};
 
-  /// One way of running the model around attention.
-  struct Around {
-    int zero = 0;
-    Recompute recompute = Recompute::none;
-    MemoryBytes memory;
-    BlockCost layer, ends;
-    Seconds optimizer{};
-    ZeroCost zero_cost;
-    double step = 0;
-  };
-
   /// The plan with its padding; nothing predicted.
   [[nodiscard]] Candidate unsimulated(const SequencePlan& plan, const Strategy& strategy) const;
   /// Throughput at the predicted step.
@@ -75,31 +62,12 @@ class Evaluator {
                                const SequencePlan& plan) const;
   /// What a simulation of the plan needs; `plan` must outlive it.
   [[nodiscard]] sim::SimulationCosts costs_of(const SequencePlan& plan, Phase phase) const;
-  [[nodiscard]] double whole_step(double attention_call) const;
   [[nodiscard]] double walked_call(const SequencePlan& plan, const Strategy& strategy,
                                    Phase phase) const;
   [[nodiscard]] BoundModel::Walk walk(const Schedule& schedule, const SequencePlan& plan,
                                       Rank rank) const;
-  [[nodiscard]] bool with_model() const {
-    return request_.phase == StepPhase::prefill || request_.phase == StepPhase::train;
-  }
   [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy,
                                         std::int64_t seq, const Overlap& overlap) const;
-  struct MemoryCase {
-    std::int64_t seq = 0;
-    int zero = 0;
-    Recompute recompute = Recompute::none;
-    Overlap overlap = one_after_the_other;
-  };
-  [[nodiscard]] MemoryBytes memory_at(const SequencePlan& plan, const Strategy& strategy,
-                                      const MemoryCase& at) const;
-  /// Kernels around attention, which all ranks run at the same time: on shared cores in turn.
-  [[nodiscard]] BlockCost crowded(BlockCost cost) const;
-  [[nodiscard]] LocalTokens local_tokens(const SequencePlan& plan, std::int64_t seq) const;
-  [[nodiscard]] Around best_around(const SequencePlan& plan, const Strategy& strategy,
-                                   const Overlap& overlap, Seconds forward, Seconds backward) const;
-  [[nodiscard]] Around around(const SequencePlan& plan, const MemoryBytes& memory, int zero,
-                              Recompute recompute, Seconds forward, Seconds backward) const;
   /// What the simulations of a plan's phases have in common and find out.
   struct Findings {
     double ops = 0;  // of phases that have been simulated
@@ -112,9 +80,8 @@ class Evaluator {
                                const EvaluationOptions& options, const Findings& findings) const;
   void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy,
                        const Findings& findings) const;
-  /// One phase's call, `times` over.
-  void add_attention(Prediction& p, const sim::Simulation& simulation,
-                     const MeasuredTimes& measured, double times) const;
+  static void add_attention(Prediction& p, const sim::Simulation& simulation,
+                            const MeasuredTimes& measured);
   /// The attention component of a simulation, by measured block: the critical rank's kernels,
   /// all stretched alike where ranks share a core.
   [[nodiscard]] MeasuredTimes measured_times(const Schedule& schedule, const SequencePlan& plan,
@@ -129,9 +96,6 @@ class Evaluator {
   BoundModel bounds_;
   sim::SimulationCosts costs_;
   ComponentSeconds spreads_{};
-  TensorOps layer_, ends_;  // of the request's model
-  ModelMemory memory_;
-  double around_least_ = 0;  // model without attention, at its cheapest
 };
 
 }  // namespace spp

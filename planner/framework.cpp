@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/suggest.hpp"
+#include "planner/step.hpp"
 
 #include <fmt/ranges.h>
 
@@ -123,6 +124,27 @@ std::optional<Cannot> cannot_recompute(const Framework& f, Recompute recompute) 
                  f.recompute.source);
 }
 
+/// Degrees around attention.
+void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& reasons) {
+  const auto refuse = [&](std::string_view rule, std::string_view what, int degree) {
+    reasons.push_back(
+        because(rule, fmt::format("{} has no {} here: {}", f.name, what, degree), f.checked));
+  };
+  if (plan.tensor > 1 && !f.axes.tensor) {
+    refuse("tensor", "tensor parallelism", plan.tensor);
+  }
+  if (plan.pipeline > 1 && !f.axes.pipeline) {
+    refuse("pipeline", "pipeline parallelism", plan.pipeline);
+  }
+  if (plan.expert > 1 && !f.axes.expert) {
+    refuse("expert", "expert parallelism", plan.expert);
+  }
+  if (plan.pipeline > 1 && plan.order == "zero-bubble" && !f.axes.cut_backward) {
+    reasons.push_back(because(
+        "pipeline", fmt::format("{} has no zero-bubble pipeline", f.name), f.checked));
+  }
+}
+
 void add(std::vector<Cannot>& reasons, std::optional<Cannot> reason) {
   if (reason) {
     reasons.push_back(std::move(*reason));
@@ -133,12 +155,24 @@ void add(std::vector<Cannot>& reasons, std::optional<Cannot> reason) {
 
 Launch launch_of(const Request& request, const Candidate& candidate) {
   const bool train = request.phase == StepPhase::train;
-  Launch launch{.attention = candidate.plan,
-                .zero = train ? candidate.zero : 0,
-                .recompute = train ? candidate.recompute : Recompute::none,
+  const StepPlan& plan = candidate.plan;
+  Launch launch{.attention = plan.attention,
+                .tp = plan.tensor,
+                .pp = plan.pipeline,
+                .dp = plan.data,
+                .ep = plan.expert,
+                .etp = plan.expert_tensor,
+                .virtual_stages = plan.virtual_stages,
+                .order = plan.order,
+                .micro_batches = plan.micro_batches,
+                .tensor_sequence = plan.tensor_sequence,
+                .zero = train ? plan.zero : 0,
+                .recompute = train ? plan.recompute.kind : Recompute::none,
+                .offload = plan.offload,
                 .phase = request.phase,
                 .problem = request.problem,
                 .model = request.model ? &*request.model : nullptr};
+  launch.problem.batch = plan.micro_batch;
   launch.nodes = request.cluster != nullptr ? request.cluster->nodes() : 1;
   launch.gpus_per_node = request.cluster != nullptr && launch.nodes > 1
                              ? request.cluster->gpus_per_node()
@@ -219,26 +253,28 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                                           to_string(Mask{.kind = request.problem.mask.kind})),
                               f.masks.source));
   }
-  if (request.phase == StepPhase::train && request.zero) {
-    add(reasons, cannot_zero(f, *request.zero));
+  if (request.phase == StepPhase::train && request.step.zero) {
+    add(reasons, cannot_zero(f, *request.step.zero));
   }
-  if (request.phase == StepPhase::train && request.recompute) {
-    add(reasons, cannot_recompute(f, *request.recompute));
+  if (request.phase == StepPhase::train && request.step.recompute) {
+    add(reasons, cannot_recompute(f, *request.step.recompute));
   }
   return reasons;
 }
 
 std::vector<Cannot> cannot(const Framework& f, const Request& request, const Candidate& candidate) {
   Request open = request;  // the candidate says what the step is
-  open.zero.reset();
-  open.recompute.reset();
+  open.step.zero.reset();
+  open.step.recompute.reset();
+  const StepPlan& plan = candidate.plan;
   std::vector<Cannot> reasons = cannot(f, open);
-  for (Cannot& reason : cannot(f, candidate.plan, request.problem)) {
+  add_axes(f, plan, reasons);
+  for (Cannot& reason : cannot(f, plan.attention, attention_problem(request, plan, request.problem.mask))) {
     reasons.push_back(std::move(reason));
   }
   if (request.phase == StepPhase::train) {
-    add(reasons, cannot_zero(f, candidate.zero));
-    add(reasons, cannot_recompute(f, candidate.recompute));
+    add(reasons, cannot_zero(f, plan.zero));
+    add(reasons, cannot_recompute(f, plan.recompute.kind));
   }
   return reasons;
 }
@@ -262,8 +298,8 @@ std::optional<Candidate> nearest(const Framework& f, const Request& request, con
   std::optional<Candidate> found = fastest(restricted, watch);
   if (!found) {
     restricted.fixed = {};
-    restricted.zero.reset();
-    restricted.recompute.reset();
+    restricted.step = {.micro_batch = request.step.micro_batch,
+                       .global_batch = request.step.global_batch};
     found = fastest(restricted, watch);
   }
   return found;
@@ -296,7 +332,9 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
     }
   }
   if (result.shown) {
-    const Match found = match(f, result.shown->plan, request.problem);
+    const Match found = match(
+        f, result.shown->plan.attention,
+        attention_problem(request, result.shown->plan, request.problem.mask));
     ensure(found.way != nullptr, "a plan without a way");
     Launch launch = launch_of(request, *result.shown);
     const bool says_no_step = request.phase != StepPhase::train && f.trains;

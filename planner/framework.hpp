@@ -21,10 +21,15 @@ namespace spp {
 
 /// Everything that a launch says: a plan, the step around it, the work and the machine.
 struct Launch {
-  SequencePlan attention;
-  int tp = 1, pp = 1, dp = 1, ep = 1;  // no plan has more yet
+  SequencePlan attention;  // of one tensor rank's heads
+  int tp = 1, pp = 1, dp = 1, ep = 1, etp = 1;
+  int virtual_stages = 1;
+  std::string order;  // of micro-batches in the pipeline
+  std::int64_t micro_batches = 1;
+  bool tensor_sequence = true;
   int zero = 0;
   Recompute recompute = Recompute::none;
+  Offload offload = Offload::none;
   StepPhase phase = StepPhase::train;
   Problem problem;               // batch: the micro-batch
   const Model* model = nullptr;  // nothing: a bare attention shape
@@ -32,7 +37,7 @@ struct Launch {
   int gpus_per_node = 1;
   [[nodiscard]] int context() const { return attention.ranks(); }
   [[nodiscard]] int world() const { return tp * pp * dp * context(); }
-  [[nodiscard]] std::int64_t global_batch() const { return problem.batch * dp; }
+  [[nodiscard]] std::int64_t global_batch() const { return problem.batch * dp * micro_batches; }
 };
 /// Without a cluster in the request: one node with all GPUs.
 Launch launch_of(const Request& request, const Candidate& candidate);
@@ -57,7 +62,7 @@ struct Snippet {
 struct Cannot {
   std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
                      // "heads", "degrees", "sequence", "rank-order", "mask", "phase", "zero",
-                     // "recompute"
+                     // "recompute"; of a step: "tensor", "pipeline", "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
   std::string source;
 };
@@ -86,6 +91,12 @@ struct Allowed {
   }
 };
 
+/// Degrees around attention that a framework has. Data parallelism all have.
+struct FrameworkAxes {
+  bool tensor = false, pipeline = false, expert = false;
+  bool cut_backward = false;  // pipelines that put weight gradients off
+};
+
 struct Framework {
   std::string_view name;
   std::string_view title;
@@ -99,6 +110,7 @@ struct Framework {
   Allowed<HeadPolicy> heads{};
   Allowed<int> zero{};             // stages, in training
   Allowed<Recompute> recompute{};  // in training
+  FrameworkAxes axes{};
   bool places_ranks = false;       // the caller makes the groups: any rank order; else node by node
   /// What only this framework forbids; a `what` of "" if nothing.
   Cannot (*also)(const SequencePlan&, const Problem&) = nullptr;

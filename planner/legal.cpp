@@ -183,14 +183,14 @@ class Collector {
     const auto key =
         std::tuple(plan.strategy, plan.ulysses, plan.ring, plan.team, plan.window, reason.rule);
     if (rejected_ != nullptr && seen_.insert(key).second) {
-      rejected_->push_back({.plan = plan, .rule = reason.rule, .detail = reason.detail});
+      rejected_->push_back({.plan = {.attention = plan}, .rule = reason.rule, .detail = reason.detail});
     }
   }
 
   /// Whatever the degrees: said once.
   void reject_strategy(const SequencePlan& plan, const WhyNot& reason) {
     if (rejected_ != nullptr && seen_.insert({plan.strategy, 0, 0, 0, 0, reason.rule}).second) {
-      rejected_->push_back({.plan = plan, .rule = reason.rule, .detail = reason.detail});
+      rejected_->push_back({.plan = {.attention = plan}, .rule = reason.rule, .detail = reason.detail});
     }
   }
 
@@ -210,7 +210,7 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
         for (const Cannot& reason : reasons) {
           const WhyNot why = why_not_of(reason);
           rejected->push_back(
-              {.plan = default_plan(request), .rule = why.rule, .detail = why.detail});
+              {.plan = {.attention = default_plan(request)}, .rule = why.rule, .detail = why.detail});
         }
       }
       return {};
@@ -233,24 +233,6 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
     }
   }
   return collector.take();
-}
-
-std::vector<std::pair<int, Recompute>> step_variants(const Request& request) {
-  if (request.phase != StepPhase::train) {
-    return {{request.zero.value_or(0), Recompute::none}};
-  }
-  const Framework* f = request.framework;
-  std::vector<std::pair<int, Recompute>> result;
-  for (const int zero : {0, 1, 2, 3}) {
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      if (request.zero.value_or(zero) == zero &&
-          request.recompute.value_or(recompute) == recompute &&
-          (f == nullptr || (f->zero.has(zero) && f->recompute.has(recompute)))) {
-        result.emplace_back(zero, recompute);
-      }
-    }
-  }
-  return result;
 }
 
 SequencePlan default_plan(const Request& request) {

@@ -2,6 +2,7 @@
 
 #include "base/suggest.hpp"
 #include "planner/search.hpp"
+#include "planner/step_search.hpp"
 #include "schedule/counted_flops.hpp"
 #include "transformer/model_flops.hpp"
 
@@ -39,12 +40,16 @@ constexpr std::array<std::string_view, components> component_names{
     "GEMMs",
     "exposed intra-node communication",
     "exposed inter-node communication",
-    "launches"};
+    "launches",
+    "pipeline bubble"};
 
 /// Mechanisms that a plan needs; of two plans that tie, the one with fewer is recommended.
-int complexity(const SequencePlan& p) {
+int complexity(const StepPlan& step) {
   const auto count = [](bool used) { return used ? 1 : 0; };
-  return count(p.ulysses > 1) + count(p.ring > 1) + 2 * count(p.team > 1) + count(p.window > 1) +
+  const SequencePlan& p = step.attention;
+  return count(step.tensor > 1) + count(step.pipeline > 1) + count(step.virtual_stages > 1) +
+         count(step.order == "zero-bubble") + count(step.expert > 1) +
+         count(step.recompute.kind != Recompute::none) + count(step.zero > 1) + count(p.ulysses > 1) + count(p.ring > 1) + 2 * count(p.team > 1) + count(p.window > 1) +
          count(p.heads != HeadPolicy::divide) + count(p.rank_order != RankOrder::block) +
          count(p.layout == Layout::striped);
 }
@@ -145,8 +150,8 @@ std::string reason(const std::vector<Candidate>& list, const Ties& ties,
   return text.empty() ? "the only legal plan that fits" : text;
 }
 
-/// Sorts simulated candidates, finds the ties of the best and puts the simplest of them first,
-/// unless a faster plan is as simple.
+}  // namespace
+
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads) {
   auto& list = result.candidates;
   Ties ties;
@@ -173,8 +178,6 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
   }
 }
 
-}  // namespace
-
 void Request::run_by(const StackSpec& software) {
   stack = &software;
   build.gradient = software.gradient.value_or(problem.dtype);
@@ -196,11 +199,15 @@ Objective parse_objective(std::string_view s, std::string_view where) {
 }
 
 FlopCount counted_flops(const Request& request) {
+  return counted_flops(request, request.problem.batch);
+}
+
+FlopCount counted_flops(const Request& request, std::int64_t batch) {
   const Problem& p = request.problem;
-  if (request.model && (request.phase == StepPhase::train || request.phase == StepPhase::prefill)) {
+  if (request.model && request.whole_step()) {
     const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
     const ModelFlops flops =
-        model_flops(*request.model, {.seq = p.seq, .batch = p.batch, .mask = p.mask, .step = kind});
+        model_flops(*request.model, {.seq = p.seq, .batch = batch, .mask = p.mask, .step = kind});
     switch (request.flops_convention) {
       case FlopsConvention::causal_halved:
         return flops.causal_halved;
@@ -213,7 +220,7 @@ FlopCount counted_flops(const Request& request) {
   return counted_flops(CountedCall{
       .queries = p.seq,
       .keys = p.seq,
-      .batch = p.batch,
+      .batch = batch,
       .heads = p.q_heads,
       .qk_dim = static_cast<double>(p.head_dim),
       .v_dim = static_cast<double>(p.head_dim),
@@ -222,9 +229,6 @@ FlopCount counted_flops(const Request& request) {
       .backward = request.phase != StepPhase::forward});
 }
 
-namespace {
-
-/// Puts plans that were only bounded behind the ranked ones, as far as there is room.
 void add_bounded(PlanResult& result, const Request& request, std::vector<Candidate> bounded) {
   const bool first = result.candidates.empty();
   for (Candidate& c : bounded) {
@@ -240,9 +244,10 @@ void add_bounded(PlanResult& result, const Request& request, std::vector<Candida
   }
 }
 
-}  // namespace
-
 PlanResult plan(const Request& request, const Watch& watch) {
+  if (request.whole_step()) {
+    return plan_step(request, watch);
+  }
   PlanResult result;
   const std::vector<SequencePlan> legal = legal_plans(request, &result.rejected);
   result.searched = static_cast<std::int64_t>(legal.size());
@@ -271,25 +276,6 @@ Evaluation evaluate(const Request& request, const SequencePlan& plan,
   return *Evaluator(request).evaluate(plan, strategy, options);
 }
 
-std::string not_planned(const Model& model) {
-  if (!model.not_costed.empty()) {
-    return model.not_costed;
-  }
-  std::vector<std::string> reasons;
-  if (model.latent.kv_rank > 0) {
-    reasons.push_back(
-        fmt::format("multi-head latent attention (kv_lora_rank {})", model.latent.kv_rank));
-  }
-  if (model.experts.count > 0) {
-    reasons.push_back(fmt::format("mixture of experts ({} experts, top {})", model.experts.count,
-                                  model.experts.per_token));
-  }
-  if (!model.narrow_layers.empty() || !model.mask.document_ends.empty()) {
-    reasons.emplace_back("attention of several masks");
-  }
-  return reasons.empty() ? ""
-                         : fmt::format("{} {} not planned yet", fmt::join(reasons, " and "),
-                                       reasons.size() == 1 ? "is" : "are");
-}
+std::string not_planned(const Model& model) { return model.not_costed; }
 
 }  // namespace spp

@@ -1,6 +1,8 @@
 // The question and the answer: what to split over which cluster, and the ranked plans.
 //
-// plan() enumerates every legal plan and searches best first: each has a closed-form lower bound
+// A question is about one attention call (fwd, bwd, fwd+bwd), or about a whole step of a model (train,
+// prefill): then tensor x sequence x pipeline x data x expert degrees, micro-batches, ZeRO and
+// recomputation are searched together (step_search.hpp). Of a call plan() enumerates every legal plan and searches best first: each has a closed-form lower bound
 // (bound.hpp), tightened by a walk over one rank's kernels when its turn comes, then simulated,
 // until the next bound is worse than the last plan that is shown. The simulated ones are ranked.
 // What a search may take is limited in ops (Request::most), not in seconds: the same question has
@@ -13,8 +15,8 @@
 #include "base/progress.hpp"
 #include "machine/attention_table.hpp"
 #include "parallel/attention/strategy.hpp"
-#include "planner/memory.hpp"
 #include "sim/simulate.hpp"
+#include "step/cost.hpp"
 #include "transformer/model.hpp"
 
 #include <array>
@@ -23,7 +25,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace spp {
@@ -54,6 +55,17 @@ struct FixedChoices {
   std::optional<RankOrder> rank_order;
 };
 
+/// The same of a whole step. Without `global_batch` a step is one micro-batch of each replica, and `data`
+/// is 1 unless it is given; without `micro_batch` too, a micro-batch is one sequence.
+struct StepChoices {
+  std::optional<int> tensor, pipeline, data, expert, expert_tensor, virtual_stages;
+  std::optional<std::string> order;  // of micro-batches
+  std::optional<std::int64_t> micro_batch, global_batch;
+  std::optional<int> zero, zero_group;  // not given: the fastest that fits; over all replicas
+  std::optional<Recompute> recompute;   // not given: the fastest that fits
+  std::optional<Offload> offload;       // not given: nothing
+};
+
 /// What predicting takes of the machine that predicts.
 struct Effort {
   double ops = 0;  // simulated or walked, and flows on the network; about a million a second
@@ -70,11 +82,10 @@ struct Request {
   /// rejected. Nothing: any plan.
   const Framework* framework = nullptr;
   int year = 0;  // that the stack's kernels are of; 0: today's
-  int gpus = 1;  // ranks of the sequence-parallel group = GPUs used
+  int gpus = 1;  // all that are used: of a call, the ranks of its sequence-parallel group
   FixedChoices fixed;
-  std::optional<Recompute> recompute;  // not given: the cheapest that fits; for train only
-  std::optional<int> zero;  // ZeRO stage over the group; not given: the cheapest that fits
-  Bytes memory{};           // of one GPU that may be used
+  StepChoices step;
+  Bytes memory{};  // of one GPU that may be used
   BuildOptions build;
   FlopsConvention flops_convention = FlopsConvention::causal_halved;
   Objective objective = Objective::time;
@@ -84,6 +95,10 @@ struct Request {
 
   /// From here on this software runs the plan; `problem` is set. It must outlive the request.
   void run_by(const StackSpec& software);
+  /// A whole step of a model is asked, not one attention call.
+  [[nodiscard]] bool whole_step() const {
+    return phase == StepPhase::train || phase == StepPhase::prefill;
+  }
 };
 
 /// Parts of a step whose errors are independent of each other; each has one relative spread.
@@ -93,9 +108,10 @@ enum class Component : std::uint8_t {
   gemm,
   intra_comm,
   inter_comm,
-  launch
+  launch,
+  bubble  // of a pipeline
 };
-constexpr std::size_t components = 6;
+constexpr std::size_t components = 7;
 std::string_view to_string(Component);
 using ComponentSeconds = std::array<double, components>;
 
@@ -116,18 +132,18 @@ struct Prediction {
   double tflops_per_gpu = 0;  // under the request's convention
   double mfu = 0;
   double tokens_per_s = 0;  // of the job
-  MemoryBytes memory;
+  MemoryBytes memory;                  // of the fullest rank
+  std::vector<MemoryBytes> by_stage;  // of each pipeline stage's
   bool fits = true;
   std::int64_t max_seq = 0;  // longest sequence that this plan fits
   ComponentSeconds parts{};  // critical path, by component; sums up to step
+  StepSeconds parts_s;       // the same by what was worked on or waited for
   MeasuredTimes measured;    // of the attention component: what rests on measured blocks
 };
 
 struct Candidate {
-  SequencePlan plan;
-  const Strategy* strategy = nullptr;
-  int zero = 0;                           // train: stage
-  Recompute recompute = Recompute::none;  // train
+  StepPlan plan;  // of one attention call: all degrees around it are 1
+  const Strategy* strategy = nullptr;  // of its attention
   /// False: too large to be simulated. `predicted` then holds only memory and what no run can beat:
   /// the bound as step and interval, and the rates that follow from it.
   bool simulated = true;
@@ -140,7 +156,7 @@ struct Candidate {
 };
 
 struct Rejected {
-  SequencePlan plan;
+  StepPlan plan;
   std::string rule, detail;
 };
 
@@ -155,6 +171,7 @@ struct PlanResult {
   /// have taken more than Request::most, or was given up.
   std::int64_t unsettled = 0;
   bool any_fits = true;
+  double spent = 0;  // of Request::most.ops
 };
 
 /// Searches. A request without any legal plan gives an empty candidate list. `watch` is told the
@@ -162,8 +179,7 @@ struct PlanResult {
 /// search ends with what it has.
 PlanResult plan(const Request& request, const Watch& watch = {});
 
-/// Why no plan can be made around a model's attention: it is not costed, or its layers are not all
-/// of one kind with heads of one width and an MLP. Empty: it can.
+/// Why no plan can be made of a model. Empty: it can.
 std::string not_planned(const Model& model);
 
 /// One plan with everything that a report wants.
@@ -185,6 +201,19 @@ Effort effort_of(const Request& request, const SequencePlan& plan,
 /// not give up.
 Evaluation evaluate(const Request& request, const SequencePlan& plan,
                     const EvaluationOptions& options = {});
+/// The same of a whole step; `forward` and `backward` are then its first kind of layer's attention call
+/// on one tensor rank.
+Evaluation evaluate(const Request& request, const StepPlan& plan,
+                    const EvaluationOptions& options = {});
+Effort effort_of(const Request& request, const StepPlan& plan,
+                 const EvaluationOptions& options = {});
+
+/// The plan of an attention call as one of a step: all degrees around it are 1.
+StepPlan bare_step(const Request& request, const SequencePlan& plan);
+
+/// The plan of a step that `step` and `fixed` describe with defaults for the rest: degrees that are
+/// not given are 1, the sequence's what is left of the GPUs. InputError(option) if there is none.
+StepPlan default_step(const Request& request);
 
 /// The plan that `fixed` describes with defaults for the rest: strategy by degrees (usp, ulysses,
 /// zigzag-ring, startrail, …), zigzag under a causal mask, heads by what divides.
@@ -192,10 +221,6 @@ SequencePlan default_plan(const Request& request);
 
 /// All legal plans of the request; `rejected` gets the others, one per strategy, degrees and rule.
 std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Rejected>* rejected);
-
-/// ZeRO stages and recomputations that the request leaves open, and its framework has. One without
-/// either in a phase other than train.
-std::vector<std::pair<int, Recompute>> step_variants(const Request& request);
 
 /// Ranks of the groups of a plan, as they talk to each other.
 std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis);
@@ -205,9 +230,15 @@ std::vector<Axis> axes_of(const SequencePlan& plan);
 
 /// "usp U8xR8 zigzag (ulysses innermost)": how plans are named in tables and sentences.
 std::string short_name(const SequencePlan& plan);
+/// "TP4 PP2 DP8 usp U2xR4 zigzag": degrees above 1, and the attention between them.
+std::string short_name(const StepPlan& plan);
+/// "TP4 PP2 DP8": "" if all are 1.
+std::string degrees_of(const StepPlan& plan);
 
 /// What the step counts as, all GPUs, under the request's convention. A bare attention call has no
 /// model-6N; it counts as causal-halved there.
 FlopCount counted_flops(const Request& request);
+/// The same of a batch of so many sequences.
+FlopCount counted_flops(const Request& request, std::int64_t batch);
 
 }  // namespace spp

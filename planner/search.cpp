@@ -74,7 +74,7 @@ bool settled(const PlanResult& result, const Request& request, const Ranked& nex
 }
 
 Rejected too_large(const SequencePlan& plan, Bytes memory, const Request& request) {
-  return {.plan = plan,
+  return {.plan = {.attention = plan},
           .rule = "memory",
           .detail = fmt::format("needs {:.1f} GB of the {:.1f} GB that one GPU offers",
                                 memory.as_double() / 1e9, request.memory.as_double() / 1e9)};
@@ -90,6 +90,7 @@ class Search {
   [[nodiscard]] std::vector<Candidate> run();
   /// Simulates one plan if that is not too much; else bounds it.
   [[nodiscard]] Candidate simulated_or_bounded(const Ranked& r);
+  [[nodiscard]] double spent() const;
 
  private:
   /// Says whether there is as much left, and takes it.
@@ -173,7 +174,7 @@ void Search::simulate(const Ranked& r) {
     if (c.predicted.fits) {
       result_.candidates.push_back(std::move(c));
     } else {  // only because ops overlap
-      result_.rejected.push_back(too_large(c.plan, c.predicted.memory.total(), request_));
+      result_.rejected.push_back(too_large(c.plan.attention, c.predicted.memory.total(), request_));
     }
   }
 }
@@ -214,6 +215,8 @@ std::vector<Candidate> Search::best_of_skipped() {
   return best;
 }
 
+double Search::spent() const { return spent_; }
+
 Candidate Search::simulated_or_bounded(const Ranked& r) {
   const std::optional<sim::Folding> folding = afford(r);
   auto evaluation =
@@ -247,6 +250,7 @@ std::vector<Candidate> search(const Request& request, const Evaluator& evaluator
       result.candidates.push_back(plans.simulated_or_bounded(*leanest));
     }
   }
+  result.spent += plans.spent();
   return bounded;
 }
 

@@ -9,13 +9,13 @@
 namespace spp {
 namespace {
 
-const AttentionKernelSpec& kernel_of(const Request& request) {
+const AttentionKernelSpec& attention_kernel_of(const Request& request) {
   const GenerationSpec& generation = request.cluster->machine().gpu.generation;
   return request.stack != nullptr ? attention_of(*request.stack, generation, request.year)
                                   : generation.attention;
 }
 
-AttentionCost::Pass pass_of(const std::optional<sim::Simulation>& simulation) {
+AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulation) {
   if (!simulation) {
     return {};
   }
@@ -24,7 +24,8 @@ AttentionCost::Pass pass_of(const std::optional<sim::Simulation>& simulation) {
           .small = b.other_kernels,
           .exposed = b.exposed,
           .launch = b.launch_bound,
-          .hidden = b.hidden};
+          .hidden = b.hidden,
+          .sent = simulation->sent};
 }
 
 /// All that an attention call depends on.
@@ -33,7 +34,29 @@ std::string key_of(const StepPlan& plan, const Mask& mask) {
                      plan.tensor, plan.micro_batch, to_string(mask));
 }
 
+std::size_t place(Component c) { return static_cast<std::size_t>(c); }
+
 }  // namespace
+
+const StepPractice& practice_of(const Request& request) {
+  return request.stack != nullptr ? request.stack->step : default_practice();
+}
+
+Recomputation recomputation_of(const Request& request, Recompute kind) {
+  const std::vector<std::string>& modules = practice_of(request).selective;
+  if (kind != Recompute::selective || modules.empty()) {
+    return {.kind = kind};
+  }
+  std::string text = "selective:";
+  for (const std::string& module : modules) {
+    text += (text.back() == ':' ? "" : ",") + module;
+  }
+  return parse_recomputation(text, "stack");
+}
+
+const Mask& mask_of(const LayerRun& run, const Request& request) {
+  return run.mask.kind == MaskKind::window ? run.mask : request.problem.mask;
+}
 
 Problem attention_problem(const Request& request, const StepPlan& plan, const Mask& mask) {
   Problem problem = request.problem;
@@ -48,20 +71,34 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
   return problem;
 }
 
+AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
+                                     const Mask& mask) {
+  AttentionQuestion question{.cluster = nullptr, .request = request};
+  if (!request.whole_step()) {
+    return question;
+  }
+  Request& call = question.request;
+  call.problem = attention_problem(request, plan, mask);
+  call.model.reset();
+  call.step = {};
+  call.phase = request.phase == StepPhase::train ? StepPhase::forward_backward : StepPhase::forward;
+  call.gpus = plan.sequence();
+  if (request.cluster != nullptr) {
+    question.cluster = std::make_unique<sim::Cluster>(
+        sim::thinned(*request.cluster, plan.tensor, plan.sequence()));
+    call.cluster = question.cluster.get();
+  }
+  return question;
+}
+
 StepEvaluator::StepEvaluator(const Request& request)
     : request_(request),
-      practice_(request.stack != nullptr ? request.stack->step : default_practice()),
-      kernels_(request.cluster->machine().gpu, kernel_of(request)) {}
+      practice_(practice_of(request)),
+      kernels_(request.cluster->machine().gpu, attention_kernel_of(request)) {}
 
 StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Mask& mask) const {
-  const sim::Cluster cluster = sim::thinned(*request_.cluster, plan.tensor, plan.sequence());
-  Request call = request_;
-  call.problem = attention_problem(request_, plan, mask);
-  call.model.reset();
-  call.phase = request_.phase == StepPhase::train ? StepPhase::forward_backward : StepPhase::forward;
-  call.cluster = &cluster;
-  call.gpus = plan.sequence();
-  call.framework = nullptr;
+  const AttentionQuestion question = attention_question(request_, plan, mask);
+  const Request& call = question.request;
   const Evaluation e = spp::evaluate(call, plan.attention);
   const Candidate& c = e.candidate;
   // Q, K, V (backward: the output and its gradient, too) are counted as activations.
@@ -71,11 +108,14 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Mask& ma
       2 * std::int64_t{whole.kv_heads};
   const Bytes kept(whole.seq / plan.sequence() * whole.batch * whole.head_dim *
                    size_of(whole.dtype) * heads);
-  return {.cost = {.forward = pass_of(e.forward),
-                   .backward = pass_of(e.backward),
-                   .buffers =
-                       std::max(Bytes(0), c.predicted.memory.attention_buffers - kept)},
+  const double inter = c.predicted.parts[place(Component::inter_comm)];
+  const double waited = inter + c.predicted.parts[place(Component::intra_comm)];
+  return {.cost = {.forward = attention_pass(e.forward),
+                   .backward = attention_pass(e.backward),
+                   .buffers = std::max(Bytes(0), c.predicted.memory.attention_buffers - kept)},
           .spread = (c.predicted.high - c.predicted.low).count() / 2 / c.predicted.step.count(),
+          .across = waited > 0 ? inter / waited : 0,
+          .bound_by = c.bound_by,
           .lowering = c.lowering};
 }
 
@@ -83,6 +123,29 @@ const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const 
   const std::string key = key_of(plan, mask);
   const auto at = calls_.find(key);
   return at != calls_.end() ? at->second : calls_.emplace(key, simulate(plan, mask)).first->second;
+}
+
+std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
+  std::vector<AttentionCost> costs;
+  for (const LayerRun& run : layer_runs(*request_.model)) {
+    costs.push_back(attention(plan, mask_of(run, request_)).cost);
+  }
+  return costs;
+}
+
+StepRequest StepEvaluator::step_of(const StepPlan& plan) const {
+  return {
+      .model = &*request_.model,
+      .cluster = request_.cluster,
+      .kernels = &kernels_,
+      .practice = &practice_,
+      .seq = padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq,
+      .dtype = request_.problem.dtype,
+      .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
+}
+
+std::vector<MemoryBytes> StepEvaluator::memory(const StepPlan& plan) {
+  return step_memory(step_of(plan), plan, costs_of(plan));
 }
 
 StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
@@ -94,31 +157,28 @@ StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
     throw InputError("plan", fmt::format("{} ranks on {} GPUs", plan.world(),
                                          request_.cluster->gpus()));
   }
-  StepEvaluation e{.plan = plan};
+  return timed(plan, memory(plan));
+}
+
+StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryBytes> memory) {
+  StepEvaluation e{.plan = plan, .memory = std::move(memory)};
   std::vector<AttentionCost> costs;
   double spread = 0;
-  for (const LayerRun& run : layer_runs(model)) {
-    // What the request masks, unless the layer has a window of its own.
-    const Call& call = attention(
-        plan, run.mask.kind == MaskKind::window ? run.mask : request_.problem.mask);
+  for (const LayerRun& run : layer_runs(*request_.model)) {
+    const Call& call = attention(plan, mask_of(run, request_));
     costs.push_back(call.cost);
     spread = std::max(spread, call.spread);
+    if (call.across >= e.across) {
+      e.across = call.across;
+      e.attention_bound_by = call.bound_by;
+    }
     for (const std::string& word : call.lowering) {
       if (std::ranges::find(e.lowering, word) == e.lowering.end()) {
         e.lowering.push_back(word);
       }
     }
   }
-  const StepRequest step{
-      .model = &model,
-      .cluster = request_.cluster,
-      .kernels = &kernels_,
-      .practice = &practice_,
-      .seq = padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq,
-      .dtype = request_.problem.dtype,
-      .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
-  e.cost = step_cost(step, plan, costs);
-  e.memory = step_memory(step, plan, costs);
+  e.cost = step_cost(step_of(plan), plan, costs);
   e.fits = fullest(e.memory).tensors() <= request_.memory;
 
   const GenerationSpec& generation = kernels_.gpu().generation;
@@ -139,7 +199,159 @@ StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
   const Seconds off(std::sqrt(variance));
   e.low = std::max(Seconds(0), e.step() - off);
   e.high = e.step() + off;
+  e.spreads[place(Component::attention)] = spread;
+  e.spreads[place(Component::gemm)] = generation.gemm_efficiency.spread;
+  e.spreads[place(Component::elementwise)] = practice_.elementwise.spread;
+  e.spreads[place(Component::launch)] = practice_.host_kernel.spread;
+  e.spreads[place(Component::intra_comm)] = e.spreads[place(Component::inter_comm)] = transfers;
+  e.spreads[place(Component::bubble)] = generation.gemm_efficiency.spread;
   return e;
+}
+
+/// Axes count as between nodes if their groups leave one.
+ComponentSeconds StepEvaluator::parts_of(const StepEvaluation& e) const {
+  const StepSeconds& s = e.cost.parts;
+  const StepPlan& plan = e.plan;
+  ComponentSeconds parts{};
+  parts[place(Component::attention)] = s[StepPart::attention];
+  parts[place(Component::elementwise)] = s[StepPart::elementwise] + s[StepPart::optimizer];
+  parts[place(Component::gemm)] = s[StepPart::gemm];
+  parts[place(Component::launch)] = s[StepPart::launch];
+  parts[place(Component::bubble)] = s[StepPart::bubble];
+  const int node = request_.cluster->gpus_per_node();
+  const auto add = [&](StepPart part, double inter) {
+    parts[place(Component::inter_comm)] += inter * s[part];
+    parts[place(Component::intra_comm)] += (1 - inter) * s[part];
+  };
+  add(StepPart::cp, e.across);
+  add(StepPart::tp, plan.tensor > node ? 1 : 0);
+  add(StepPart::ep, plan.expert * plan.expert_tensor > node ? 1 : 0);
+  add(StepPart::dp, plan.tensor * plan.shards() > node ? 1 : 0);
+  add(StepPart::pp, plan.world() > node ? 1 : 0);
+  return parts;
+}
+
+namespace {
+
+/// What decides: attention's own reason where attention does.
+std::string step_bound_by(const StepEvaluation& e) {
+  StepPart most = StepPart::attention;
+  for (std::size_t i = 1; i < step_parts; ++i) {
+    if (e.cost.parts[static_cast<StepPart>(i)] > e.cost.parts[most]) {
+      most = static_cast<StepPart>(i);
+    }
+  }
+  switch (most) {
+    case StepPart::attention:
+      return "attention kernels";
+    case StepPart::cp:
+      return e.attention_bound_by;
+    case StepPart::gemm:
+      return "GEMMs around attention";
+    case StepPart::elementwise:
+      return "small kernels";
+    case StepPart::optimizer:
+      return "the optimizer";
+    case StepPart::launch:
+      return "the host, which issues kernels";
+    case StepPart::tp:
+      return "transfers of tensor parallelism";
+    case StepPart::ep:
+      return "transfers between experts";
+    case StepPart::dp:
+      return "traffic of weights and gradients";
+    case StepPart::pp:
+      return "messages between pipeline stages";
+    case StepPart::bubble:
+      return "the pipeline's bubble";
+  }
+  throw InternalError("unknown part of a step");
+}
+
+}  // namespace
+
+Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
+  Candidate c{.plan = e.plan,
+              .strategy = &strategies::by_name(e.plan.attention.strategy, "--strategy")};
+  const Problem call = attention_problem(request_, e.plan, request_.problem.mask);
+  const Problem whole = padded(call, e.plan.attention);
+  c.padding_tokens = whole.seq - call.seq;
+  c.padding_heads = whole.q_heads - call.q_heads;
+  const StepSeconds& s = e.cost.parts;
+  Prediction& p = c.predicted;
+  p.step = e.step();
+  p.low = e.low;
+  p.high = e.high;
+  p.parts_s = s;
+  p.parts = parts_of(e);
+  p.attention = Seconds(s[StepPart::attention] + s[StepPart::cp]);
+  p.compute = Seconds(s[StepPart::attention] + s[StepPart::gemm] + s[StepPart::elementwise] +
+                      s[StepPart::optimizer]);
+  p.exposed = Seconds(s[StepPart::cp] + s[StepPart::tp] + s[StepPart::ep] + s[StepPart::dp] +
+                      s[StepPart::pp]);
+  p.hidden = Seconds(e.cost.hidden);
+  p.comm_bytes_per_rank = e.cost.sent;
+  p.by_stage = e.memory;
+  p.memory = fullest(e.memory);
+  p.fits = e.fits;
+  const std::int64_t batch = e.plan.global_batch();
+  p.tflops_per_gpu =
+      counted_flops(request_, batch).value() / p.step.count() / e.plan.world() / 1e12;
+  p.mfu = p.tflops_per_gpu * 1e12 /
+          matrix_rate(kernels_.gpu(), request_.problem.dtype, "--dtype").value();
+  p.tokens_per_s = static_cast<double>(request_.problem.seq * batch) / p.step.count();
+  c.bound_by = step_bound_by(e);
+  c.lowering = e.lowering;
+  return c;
+}
+
+// Attention's buffers grow with the tokens of a rank.
+std::int64_t StepEvaluator::longest(const StepPlan& plan) {
+  const std::vector<AttentionCost> costs = costs_of(plan);
+  StepRequest step = step_of(plan);
+  const double now = static_cast<double>(step.seq);
+  const std::int64_t unit = std::int64_t{plan.sequence()} *
+                            (plan.attention.layout == Layout::zigzag ? 2 : 1) *
+                            (plan.tensor_sequence ? plan.tensor : 1);
+  return longest_seq(
+      [&](std::int64_t seq) {
+        std::vector<AttentionCost> at = costs;
+        for (AttentionCost& cost : at) {
+          cost.buffers = Bytes(std::llround(
+              std::min(1e17, cost.buffers.as_double() * static_cast<double>(seq) / now)));
+        }
+        step.seq = seq;
+        return fullest(step_memory(step, plan, at)).tensors();
+      },
+      {.usable = request_.memory, .unit = unit});
+}
+
+Evaluation evaluate(const Request& request, const StepPlan& plan,
+                    const EvaluationOptions& options) {
+  if (!request.whole_step()) {
+    return evaluate(request, plan.attention, options);
+  }
+  StepEvaluator evaluator(request);
+  const AttentionQuestion question = attention_question(request, plan, request.problem.mask);
+  Evaluation e = evaluate(question.request, plan.attention, options);
+  e.candidate = evaluator.candidate(evaluator.evaluate(plan));
+  e.candidate.predicted.max_seq = evaluator.longest(plan);
+  return e;
+}
+
+Effort effort_of(const Request& request, const StepPlan& plan, const EvaluationOptions& options) {
+  if (!request.whole_step()) {
+    return effort_of(request, plan.attention, options);
+  }
+  const AttentionQuestion question = attention_question(request, plan, request.problem.mask);
+  Effort effort = effort_of(question.request, plan.attention, options);
+  constexpr double of_op = 64;  // bytes
+  constexpr double questions = 40;  // of memory: the longest sequence
+  const double ops = 2.0 * plan.pipeline * plan.virtual_stages *
+                     static_cast<double>(plan.micro_batches);
+  effort.ops += ops * questions / 10;
+  effort.memory += Bytes(static_cast<std::int64_t>(ops * of_op));
+  return effort;
 }
 
 }  // namespace spp

@@ -6,6 +6,7 @@
 #include "step/cost.hpp"
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct StepEvaluation {
   Seconds low{}, high{};            // of the step, a standard deviation each way
   bool fits = true;
   std::vector<std::string> lowering;  // algorithm by kind of communication
+  ComponentSeconds spreads{};         // relative
+  double across = 0;                  // of what attention waits for, the part between nodes
+  std::string attention_bound_by;
   [[nodiscard]] Seconds step() const { return Seconds(cost.total()); }
 };
 
@@ -30,15 +34,30 @@ class StepEvaluator {
 
   /// InputError if the plan is not legal, or there are fewer GPUs.
   [[nodiscard]] StepEvaluation evaluate(const StepPlan& plan);
+  /// Memory by stage; attention's buffers are those of the simulated call.
+  [[nodiscard]] std::vector<MemoryBytes> memory(const StepPlan& plan);
+  /// The same as evaluate() of a plan that is legal and whose memory is known.
+  [[nodiscard]] StepEvaluation timed(const StepPlan& plan, std::vector<MemoryBytes> memory);
+  /// With everything that a report wants but max_seq, which takes some thirty questions of memory.
+  [[nodiscard]] Candidate candidate(const StepEvaluation& evaluation) const;
+  /// The longest sequence that fits.
+  [[nodiscard]] std::int64_t longest(const StepPlan& plan);
+  [[nodiscard]] const KernelCost& kernels() const { return kernels_; }
+  [[nodiscard]] const StepPractice& practice() const { return practice_; }
 
  private:
   struct Call {
     AttentionCost cost;
     double spread = 0;  // relative, of its kernels
+    double across = 0;
+    std::string bound_by;
     std::vector<std::string> lowering;
   };
   [[nodiscard]] const Call& attention(const StepPlan& plan, const Mask& mask);
   [[nodiscard]] Call simulate(const StepPlan& plan, const Mask& mask) const;
+  [[nodiscard]] std::vector<AttentionCost> costs_of(const StepPlan& plan);
+  [[nodiscard]] StepRequest step_of(const StepPlan& plan) const;
+  [[nodiscard]] ComponentSeconds parts_of(const StepEvaluation& evaluation) const;
 
   const Request& request_;
   const StepPractice& practice_;
@@ -48,5 +67,25 @@ class StepEvaluator {
 
 /// The problem of one tensor rank's attention call.
 Problem attention_problem(const Request& request, const StepPlan& plan, const Mask& mask);
+/// The mask of a kind of layers: its own window or chunk, else what the request says.
+const Mask& mask_of(const LayerRun& run, const Request& request);
+
+/// The attention call of one tensor rank of a step as a question of its own: on every tensor-th GPU of
+/// the cluster, if there is one. Of a question that is one already, the same.
+struct AttentionQuestion {
+  std::unique_ptr<sim::Cluster> cluster;  // request.cluster, unless the question's own
+  Request request;
+};
+AttentionQuestion attention_question(const Request& request, const StepPlan& plan, const Mask& mask);
+
+/// What "selective" computes again under the request's stack.
+Recomputation recomputation_of(const Request& request, Recompute kind);
+/// How the request's stack runs a step.
+const StepPractice& practice_of(const Request& request);
+
+/// Ranks of the groups of a step's axis, of all GPUs: "tp", "dp", "pp", "ep"; none if its degree is 1.
+std::vector<std::vector<int>> groups_of(const StepPlan& plan, std::string_view axis);
+/// Those of attention, of all GPUs.
+std::vector<std::vector<int>> groups_of(const StepPlan& plan, Axis axis);
 
 }  // namespace spp

@@ -58,6 +58,7 @@ class StepClock {
     }
     const double gathered = add_optimizer();
     add_gather(gathered);
+    add_sent(cost_.slowest);
     cost_.parts[StepPart::launch] += practice_.host_step.value.count();
     return cost_;
   }
@@ -284,6 +285,32 @@ class StepClock {
     return (request_.kernels->memory_bound(touched).count() * practice_.optimizer.value +
             3 * request_.kernels->launch().count()) *
            costs_.crowd;
+  }
+
+  /// What weights and hidden states move from a rank.
+  void add_sent(int rank) {
+    const auto add = [&](StepAxis axis, CommKind kind, double bytes, double times) {
+      cost_.sent.at(static_cast<std::size_t>(kind)) += Bytes(static_cast<std::int64_t>(
+          times * links_.sent(axis, kind, Bytes(static_cast<std::int64_t>(bytes))).as_double()));
+    };
+    const HeldWeights held = held_by(rank);
+    const double micro_batches = real_of(plan_.micro_batches);
+    const double reductions = plan_.zero == 2 || sharded_layers() ? micro_batches : 1;
+    const double gathers = sharded_layers() ? 2 * micro_batches : plan_.zero >= 1 ? 1 : 0;
+    const CommKind reduction = plan_.zero >= 1 ? CommKind::reduce_scatter : CommKind::all_reduce;
+    for (const auto& [axis, weights] : {std::pair{StepAxis::weights, held.dense},
+                                        std::pair{StepAxis::expert_weights, held.experts}}) {
+      add(axis, reduction, real_of(weights) * practice_.gradient_bytes.value, reductions);
+      add(axis, CommKind::all_gather, real_of(weights) * practice_.state_parameter.value, gathers);
+    }
+    add(StepAxis::replicas, CommKind::all_reduce,
+        real_of(held.dense / plan_.shards()) * practice_.gradient_bytes.value, reductions);
+    if (plan_.pipeline > 1) {  // forward to the next stage, gradients to the one before
+      const bool at_end = plan_.virtual_stages == 1 && (rank == 0 || rank == plan_.pipeline - 1);
+      const double messages = real_of(plan_.micro_batches * plan_.virtual_stages) * (at_end ? 1 : 2);
+      cost_.sent.at(static_cast<std::size_t>(CommKind::send_recv)) +=
+          Bytes(static_cast<std::int64_t>(messages * message_bytes().as_double()));
+    }
   }
 
   /// Behind the forward of the next step's first micro-batch, as far as the stack does that.

@@ -136,6 +136,9 @@ class PassClock {
     pass_.parts[StepPart::cp] += cost.exposed.count();
     pass_.parts[StepPart::launch] += cost.launch.count();
     pass_.hidden += cost.hidden.count();
+    for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
+      pass_.sent[kind] += cost.sent[kind];
+    }
     launched();
   }
   void add(std::span<const LayerOp> ops, std::size_t i, const LayerTransfer& transfer) {

@@ -54,6 +54,7 @@ class StepSeconds {
 struct AttentionCost {
   struct Pass {
     Seconds kernels{}, small{}, exposed{}, launch{}, hidden{};
+    std::array<Bytes, comm_kinds> sent{};
   };
   Pass forward, backward;
   Bytes buffers{};  // beyond Q, K, V, the output and its gradients

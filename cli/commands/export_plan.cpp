@@ -108,18 +108,16 @@ void list(Output& output) {
 /// The plan that was asked for. Its ZeRO stage, if nobody said one, is the framework's lowest from
 /// 1 on.
 Candidate wanted_of(Job& job, const Framework& f) {
-  if (job.request.phase == StepPhase::train && !job.request.zero) {
+  if (job.request.phase == StepPhase::train && !job.request.step.zero) {
     const auto shards = std::ranges::find_if(f.zero.values, [](int stage) { return stage >= 1; });
-    job.request.zero = shards == f.zero.values.end() ? 1 : *shards;
+    job.request.step.zero = shards == f.zero.values.end() ? 1 : *shards;
     job.assumptions.push_back({.what = "zero",
-                               .value = fmt::format("{}", *job.request.zero),
+                               .value = fmt::format("{}", *job.request.step.zero),
                                .source = fmt::format("{}: its lowest that shards", f.name)});
   }
   Candidate wanted;
   wanted.plan = read_plan(job);
-  wanted.strategy = &strategies::by_name(wanted.plan.strategy, "--strategy");
-  wanted.zero = job.request.zero.value_or(0);
-  wanted.recompute = job.request.recompute.value_or(Recompute::none);
+  wanted.strategy = &strategies::by_name(wanted.plan.attention.strategy, "--strategy");
   wanted.simulated = false;
   const bool costs = job.request.cluster != nullptr && !cannot(f, job.request, wanted).empty();
   if (costs && effort_of(job.request, wanted.plan).ops <= job.request.most.ops) {

@@ -35,17 +35,18 @@ std::string nothing_fits(const Job& job, const PlanResult& result) {
   const Prediction& p = least.predicted;
   const bool train = job.request.phase == StepPhase::train;
   std::string text =
-      fmt::format("nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU",
+      fmt::format("nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU, {} too much",
                   result.searched, short_name(least.plan),
-                  train ? fmt::format(" with ZeRO {} and {} recomputation", least.zero,
-                                      to_string(least.recompute))
+                  train ? fmt::format(" with ZeRO {} and {} recomputation", least.plan.zero,
+                                      to_string(least.plan.recompute.kind))
                         : "",
-                  human(p.memory.total()), human(job.request.memory));
+                  human(p.memory.tensors()), human(job.request.memory),
+                  human(p.memory.tensors() - job.request.memory));
   if (p.max_seq > 0) {
     return text +
            fmt::format("; the longest sequence that fits is {} tokens", human_count(p.max_seq));
   }
-  const bool saves_all = least.zero == 3 && least.recompute == Recompute::full;
+  const bool saves_all = least.plan.zero == 3 && least.plan.recompute.kind == Recompute::full;
   return text + fmt::format("; no sequence fits, it takes more GPUs{}",
                             !train || saves_all ? "" : ", --zero 3 or --recompute full");
 }
@@ -132,7 +133,7 @@ void run(const Arguments& arguments, Output& output) {
 
 extern const Command plan{
     .name = "plan",
-    .summary = "search, rank and recommend: how to split attention over these GPUs",
+    .summary = "search, rank and recommend: how to split a model's step over these GPUs",
     .description =
         "Searches every legal split of the work over the GPUs, predicts time and memory of each, "
         "ranks them and "
@@ -145,6 +146,8 @@ extern const Command plan{
     .groups = groups,
     .options = options,
     .examples =
+        "sp-plan plan --model llama-3.1-70b --seq 128K --topology dgx-h100 --nodes 16 --global-batch "
+        "64\n"
         "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100\n"
         "sp-plan plan --model qwen2.5-7b --seq 1M --topology dgx-h100 --nodes 8 --top 10\n"
         "sp-plan plan --heads 32 --kv-heads 8 --seq 512K --gpu a100-80g-sxm --nodes 4 --inter "

@@ -6,6 +6,7 @@
 #include "cli/limits.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_run.hpp"
+#include "planner/step.hpp"
 #include "runtime/calibrate/calibrate.hpp"
 #include "runtime/trial/demand.hpp"
 #include "schedule/coverage.hpp"
@@ -154,6 +155,16 @@ void write_trace(const Job& job, const RunReport& report, const std::string& fil
                                                          job.title, short_name(report.plan))));
 }
 
+/// What of a step does not run.
+std::string unexecuted(const StepPlan& step) {
+  const std::string group =
+      step.world() == step.sequence()
+          ? "one attention call"
+          : fmt::format("one attention call of one tensor rank's sequence group ({} of {} ranks)",
+                        step.sequence(), step.world());
+  return fmt::format("{} is executed; the rest of the step is not executed yet", group);
+}
+
 void execute(const Arguments& given, Output& output) {
   const auto start = std::chrono::steady_clock::now();
   Arguments arguments = given;
@@ -164,7 +175,15 @@ void execute(const Arguments& given, Output& output) {
   const runtime::TransportBackend& transport = *comm.transport;
   adopt_launched_ranks(arguments, transport.launched_ranks());
   Job job = read_job(arguments, MachineNeed::optional);
-  RunReport report{.plan = read_plan(job),
+  const StepPlan step = read_plan(job);
+  AttentionQuestion question = attention_question(job.request, step, job.request.problem.mask);
+  if (job.request.whole_step()) {
+    warnings.push_back(unexecuted(step));
+    complain("warning: " + warnings.back());
+    job.request = question.request;  // from here on: one tensor rank's attention
+  }
+  RunReport report{.step = step,
+                   .plan = step.attention,
                    .comm = comm.name,
                    .kernels = "",
                    .device = std::nullopt,

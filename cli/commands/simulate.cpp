@@ -6,6 +6,7 @@
 #include "cli/plan_file.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
+#include "planner/step.hpp"
 #include "schedule/text.hpp"
 
 #include <algorithm>
@@ -33,17 +34,20 @@ std::int64_t op_count(const Schedule& schedule) {
   return cursor.position() * schedule.mesh.size();
 }
 
-Schedule build(const Job& job, const SequencePlan& plan, Phase phase) {
-  return strategies::by_name(plan.strategy, "--strategy")
-      .build(job.request.problem, plan, phase, job.request.build);
+/// Of one tensor rank's attention.
+Schedule build(const Job& job, const StepPlan& plan, Phase phase) {
+  const Request& request = job.request;
+  return strategies::by_name(plan.attention.strategy, "--strategy")
+      .build(attention_problem(request, plan, request.problem.mask), plan.attention, phase,
+             request.build);
 }
 
 /// Refuses what would make a file that nothing can open.
-void expect_small(const Job& job, const SequencePlan& plan, std::string_view option,
+void expect_small(const Job& job, const StepPlan& plan, std::string_view option,
                   int most_ranks) {
-  if (plan.ranks() > most_ranks) {
+  if (plan.sequence() > most_ranks) {
     throw InputError(option, fmt::format("{} ranks are too many for one file (at most {})",
-                                         plan.ranks(), most_ranks));
+                                         plan.sequence(), most_ranks));
   }
   std::int64_t ops = 0;
   for (const Phase phase : phases_of(job.request.phase)) {
@@ -52,11 +56,11 @@ void expect_small(const Job& job, const SequencePlan& plan, std::string_view opt
   if (ops > most_lines) {
     throw InputError(option,
                      fmt::format("{} ops of {} ranks are too many for one file (at most {})",
-                                 human_count(ops), plan.ranks(), human_count(most_lines)));
+                                 human_count(ops), plan.sequence(), human_count(most_lines)));
   }
 }
 
-void write_schedules(const Job& job, const SequencePlan& plan, const std::string& file) {
+void write_schedules(const Job& job, const StepPlan& plan, const std::string& file) {
   std::string text;
   for (const Phase phase : phases_of(job.request.phase)) {
     text += to_text(build(job, plan, phase));
@@ -64,9 +68,11 @@ void write_schedules(const Job& job, const SequencePlan& plan, const std::string
   write_file(file, text);
 }
 
-void write_trace(const Job& job, const SequencePlan& plan, const std::string& file) {
+void write_trace(const Job& job, const StepPlan& plan, const std::string& file) {
+  const AttentionQuestion question =
+      attention_question(job.request, plan, job.request.problem.mask);
   const Evaluation all =
-      evaluate(job.request, plan, {.fold = false, .timeline = true, .steps = false});
+      evaluate(question.request, plan.attention, {.fold = false, .timeline = true, .steps = false});
   Timeline timeline;
   if (all.forward && all.backward) {
     timeline = joined(all.forward->timeline, all.backward->timeline);
@@ -81,7 +87,7 @@ void run(const Arguments& given, Output& output) {
   Arguments arguments = given;
   adopt_plan_file(arguments);
   Job job = read_job(arguments);
-  const SequencePlan plan = read_plan(job);
+  const StepPlan plan = read_plan(job);
   for (const std::string_view option : {"trace", "dump-schedule"}) {
     if (const auto file = arguments.find(option)) {
       const std::string where = fmt::format("--{}", option);
@@ -116,7 +122,7 @@ void run(const Arguments& given, Output& output) {
     throw Refusal(ExitCode::infeasible,
                   fmt::format("{} does not fit: it needs {} of {} usable a GPU; the longest "
                               "sequence that fits is {} tokens",
-                              short_name(plan), human(p.memory.total()), human(job.request.memory),
+                              short_name(plan), human(p.memory.tensors()), human(job.request.memory),
                               human_count(p.max_seq)));
   }
 }

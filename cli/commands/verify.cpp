@@ -6,6 +6,7 @@
 #include "cli/plan_file.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
+#include "planner/step.hpp"
 #include "schedule/arena.hpp"
 #include "schedule/demand.hpp"
 #include "schedule/text.hpp"
@@ -104,11 +105,14 @@ Verification verify_all(const Arguments& arguments, const std::string& subject,
   return result;
 }
 
-std::vector<Schedule> schedules_of(const Job& job, const SequencePlan& plan) {
-  const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
+/// Of one tensor rank's attention.
+std::vector<Schedule> schedules_of(const Job& job, const StepPlan& plan) {
+  const SequencePlan& attention = plan.attention;
+  const Strategy& strategy = strategies::by_name(attention.strategy, "--strategy");
+  const Problem problem = attention_problem(job.request, plan, job.request.problem.mask);
   std::vector<Schedule> schedules;
   for (const Phase phase : phases_of(job.request.phase)) {
-    schedules.push_back(strategy.build(job.request.problem, plan, phase, job.request.build));
+    schedules.push_back(strategy.build(problem, attention, phase, job.request.build));
   }
   return schedules;
 }
@@ -144,7 +148,7 @@ void run(const Arguments& given, Output& output) {
   }
   adopt_plan_file(arguments);
   Job job = read_job(arguments, MachineNeed::optional);
-  const SequencePlan plan = read_plan(job);
+  const StepPlan plan = read_plan(job);
   const Verification verification =
       verify_all(arguments, short_name(plan), schedules_of(job, plan), output.quiet());
   output.result(verification_document(verification, &job, &plan, elapsed()),

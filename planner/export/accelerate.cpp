@@ -114,6 +114,7 @@ extern const Framework accelerate{
     .heads = {.values = divided_or_copied, .source = accelerate_sequence_parallelism},
     .zero = {.values = stages_under_ulysses, .source = accelerate_sequence_parallelism},
     .recompute = {.values = none_or_full, .source = context_parallelism},
+    .axes = {.tensor = true},
     .emit = emit,
 };
 

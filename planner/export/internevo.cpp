@@ -78,6 +78,7 @@ extern const Framework internevo{
     .heads = {.values = heads, .source = paper},
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
+    .axes = {.tensor = true, .pipeline = true},
     .emit = emit,
 };
 

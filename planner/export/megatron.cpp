@@ -69,6 +69,7 @@ extern const Framework megatron{
     .ways = ways,
     .heads = {.values = strict_heads, .source = transformer_engine_source},
     .recompute = {.values = none_or_full, .source = megatron_arguments},
+    .axes = {.tensor = true, .pipeline = true, .expert = true},
     .emit = emit,
 };
 

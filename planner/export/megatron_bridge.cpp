@@ -69,6 +69,7 @@ extern const Framework megatron_bridge{
     .ways = ways,
     .heads = {.values = strict_heads, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
+    .axes = {.tensor = true, .pipeline = true, .expert = true},
     .emit = emit,
 };
 

@@ -42,9 +42,16 @@ void add_megatron_model(Command& command, const Launch& launch) {
 
 void add_megatron_step(Command& command, const Launch& launch) {
   command.add("--tensor-model-parallel-size", launch.tp);
+  if (launch.tp > 1 && launch.tensor_sequence) {
+    command.add("--sequence-parallel");
+  }
   command.add("--pipeline-model-parallel-size", launch.pp);
+  if (launch.virtual_stages > 1) {
+    command.add("--num-virtual-stages-per-pipeline-rank", launch.virtual_stages);
+  }
   if (launch.ep > 1) {
     command.add("--expert-model-parallel-size", launch.ep);
+    command.add("--expert-tensor-parallel-size", launch.etp);
   }
   if (launch.recompute == Recompute::full) {
     command.add("--recompute-granularity", "full").add("--recompute-method", "uniform");

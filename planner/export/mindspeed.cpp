@@ -75,6 +75,7 @@ extern const Framework mindspeed{
     .heads = {.values = strict_heads, .source = hybrid},
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = megatron_arguments},
+    .axes = {.tensor = true, .pipeline = true, .expert = true},
     .emit = emit,
 };
 

@@ -43,6 +43,7 @@ extern const Framework sglang{
     .infers = true,
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = strict_heads, .source = guide},
+    .axes = {.tensor = true},
     .emit = emit,
 };
 

@@ -46,6 +46,7 @@ extern const Framework xdit{
     .infers = true,
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = strict_heads, .source = guide},
+    .axes = {.tensor = true},
     .emit = emit,
 };
 

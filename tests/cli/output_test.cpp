@@ -227,6 +227,33 @@ TEST_CASE("a plan's document is enough for simulate and verify") {
   CHECK(json_of(sp_plan("verify --plan " + file))["proven"] == true);
 }
 
+TEST_CASE("a step's plan comes back from its document as it was, and its parts add up") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "step.json").string();
+  CHECK(sp_plan("plan --model llama-3.1-8b --seq 32K --topology dgx-h100 --nodes 2 --tp 2 --pp 2 "
+                "--global-batch 8 -o " +
+                file)
+            .code == 0);
+  const Json plan = spp::read_json(file);
+  const Json& best = plan["best"];
+  CHECK(best["plan"]["tp"] == 2);
+  CHECK(best["plan"]["pp"] == 2);
+  CHECK(best["plan"]["groups"]["tp"].size() == 8);
+  CHECK(best["plan"]["micro_batch"].get<int>() * best["plan"]["micro_batches"].get<int>() *
+            best["plan"]["dp"].get<int>() ==
+        8);
+  CHECK(best["predicted"]["memory_by_stage"].size() == 2);
+  double sum = 0;
+  for (const auto& part : best["predicted"]["parts_s"]) {
+    sum += part.get<double>();
+  }
+  CHECK(sum == Catch::Approx(best["predicted"]["step_s"].get<double>()));
+  const Json simulated = json_of(sp_plan("simulate --plan " + file));
+  CHECK(simulated["result"]["plan"] == best["plan"]);
+  CHECK(simulated["result"]["predicted"] == best["predicted"]);
+  CHECK(json_of(sp_plan("verify --plan " + file))["proven"] == true);
+}
+
 TEST_CASE("a dumped schedule is proven again, and a spoiled one is refuted with 4") {
   const TempDir dir;
   const std::string file = (dir.path() / "schedule.txt").string();

@@ -90,3 +90,15 @@ TEST_CASE("tasks of srun that MPI does not join are warned about") {
   CHECK_THAT(warnings("4"), ContainsSubstring("srun started 4 tasks that nothing joins"));
   CHECK_THAT(warnings("1"), !ContainsSubstring("srun"));
 }
+
+TEST_CASE("of a step the attention of one tensor rank's group runs, and that is said") {
+  const Result r = sp_plan(
+      "run --model llama-3.1-8b --seq 128 --dtype fp32 --tp 8 --ring 2 --dp 2 --kernels reference "
+      "--check --iters 1");
+  CHECK(r.code == 0);
+  CHECK_THAT(r.err, ContainsSubstring("the rest of the step is not executed yet"));
+  const Json doc = Json::parse(r.out);
+  CHECK(doc["backend"]["ranks"] == 2);
+  CHECK(doc["plan"]["tp"] == 8);
+  CHECK_THAT(doc["warnings"].dump(), ContainsSubstring("(2 of 32 ranks)"));
+}

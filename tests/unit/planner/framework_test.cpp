@@ -35,7 +35,7 @@ Request request_for(const Framework& f, const sim::Cluster& cluster, int kv_head
 
 Candidate candidate_of(const SequencePlan& plan) {
   Candidate c;
-  c.plan = plan;
+  c.plan.attention = plan;
   c.strategy = &strategies::by_name(plan.strategy, "test");
   c.simulated = false;
   return c;
@@ -127,7 +127,7 @@ TEST_CASE("every framework writes a legal plan, or says why it cannot run it") {
       ++written;
       const Exported result = exported(*f, request, candidate_of(plan));
       REQUIRE(result.shown.has_value());
-      CHECK(result.shown->plan == plan);
+      CHECK(result.shown->plan.attention == plan);
       REQUIRE_FALSE(result.snippet.blocks.empty());
       for (const Block& block : result.snippet.blocks) {
         CHECK(block.text.ends_with('\n'));
@@ -218,10 +218,10 @@ TEST_CASE("a training step keeps to the ZeRO stages and recomputation of its fra
   const PlanResult result = plan(request);
   REQUIRE_FALSE(result.candidates.empty());
   for (const Candidate& c : result.candidates) {
-    CHECK(c.zero >= 2);
-    CHECK(c.recompute != Recompute::selective);
+    CHECK(c.plan.zero >= 2);
+    CHECK(c.plan.recompute.kind != Recompute::selective);
   }
-  request.zero = 1;
+  request.step.zero = 1;
   const PlanResult none = plan(request);
   CHECK(none.candidates.empty());
   REQUIRE(none.rejected.size() == 1);
@@ -236,7 +236,7 @@ TEST_CASE("of a plan that a framework cannot run the fastest that it can is show
   const Exported result = exported(deepspeed, request, evaluate(request, ring).candidate);
   CHECK(result.cannot.size() == 1);
   REQUIRE(result.shown.has_value());
-  CHECK(result.shown->plan.strategy == "ulysses");
+  CHECK(result.shown->plan.attention.strategy == "ulysses");
   REQUIRE(result.loss.has_value());
   const double step = evaluate(request, ring).candidate.predicted.step.count();
   CHECK(*result.loss == Catch::Approx(result.shown->predicted.step.count() / step - 1));
@@ -251,8 +251,8 @@ TEST_CASE("U8xR4 for Megatron") {
   request.phase = StepPhase::train;
   Candidate c =
       candidate_of({.strategy = "usp", .ulysses = 8, .ring = 4, .layout = Layout::zigzag});
-  c.zero = 1;
-  c.recompute = Recompute::full;
+  c.plan.zero = 1;
+  c.plan.recompute.kind = Recompute::full;
   const Exported result = exported(named("megatron"), request, c);
   REQUIRE(result.snippet.blocks.size() == 1);
   CHECK(result.snippet.blocks[0].text == R"(export CUDA_DEVICE_MAX_CONNECTIONS=1
@@ -293,8 +293,8 @@ TEST_CASE("a ring under FSDP2 for Accelerate") {
   Request request = request_for(named("accelerate"), cluster, 8);
   request.phase = StepPhase::train;
   Candidate c = candidate_of({.strategy = "zigzag-ring", .ring = 16, .layout = Layout::zigzag});
-  c.zero = 3;
-  c.recompute = Recompute::full;
+  c.plan.zero = 3;
+  c.plan.recompute.kind = Recompute::full;
   const Exported result = exported(named("trl"), request, c);
   REQUIRE(result.snippet.blocks.size() == 2);
   CHECK(result.snippet.blocks[1].file == "accelerate.yaml");

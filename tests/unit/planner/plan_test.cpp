@@ -4,6 +4,7 @@
 #include "machine/stack.hpp"
 #include "planner/evaluator.hpp"
 #include "planner/framework.hpp"
+#include "planner/step.hpp"
 #include "schedule/arena.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
@@ -42,6 +43,8 @@ Request train_request(const sim::Cluster& cluster, std::int64_t seq) {
   return r;
 }
 
+const Prediction& p_of(const Candidate& c) { return c.predicted; }
+
 double sum_of(const ComponentSeconds& parts) {
   double sum = 0;
   for (const double part : parts) {
@@ -59,7 +62,13 @@ TEST_CASE("the recommendation is legal, fits, and lies within its interval") {
   REQUIRE(result.candidates.size() == 5);
   CHECK(result.searched > result.simulated);
   for (const Candidate& c : result.candidates) {
-    CHECK(why_not(*c.strategy, request.problem, c.plan).legal());
+    CHECK(why_not(*c.strategy, attention_problem(request, c.plan, request.problem.mask),
+                  c.plan.attention)
+              .legal());
+    CHECK(why_not(*request.model, c.plan, request.problem.seq).legal());
+    CHECK(c.plan.world() == request.gpus);
+    CHECK(p_of(c).parts_s.total() == Approx(p_of(c).step.count()).epsilon(1e-9));
+    CHECK(fullest(p_of(c).by_stage).total() == p_of(c).memory.total());
     const Prediction& p = c.predicted;
     CHECK(p.fits);
     CHECK(p.memory.total() <= request.memory);
@@ -221,9 +230,10 @@ TEST_CASE("a plan whose kernels were measured faster by less than their error ti
     return result;
   };
   const PlanResult surely = recommended(1'000'000);
-  CHECK(surely.candidates[0].plan.ring == 2);
+  CHECK(surely.candidates[0].plan.attention.ring == 2);
   const PlanResult perhaps = recommended(1);
-  CHECK(std::min(perhaps.candidates[0].plan.ulysses, perhaps.candidates[0].plan.ring) == 1);
+  CHECK(std::min(perhaps.candidates[0].plan.attention.ulysses,
+                 perhaps.candidates[0].plan.attention.ring) == 1);
   CHECK(perhaps.ties > surely.ties);
   CHECK_THAT(perhaps.candidates[0].why, ContainsSubstring("cannot tell apart"));
 }
@@ -240,13 +250,13 @@ TEST_CASE("a tie that is slower than a plan as simple is not recommended") {
     });
   };
   const PlanResult beaten = recommended(0.95);
-  CHECK(beaten.candidates[0].plan.strategy == "startrail");
-  CHECK(beaten.candidates[1].plan.strategy == "ulysses");
+  CHECK(beaten.candidates[0].plan.attention.strategy == "startrail");
+  CHECK(beaten.candidates[1].plan.attention.strategy == "ulysses");
   CHECK(beaten.ties > 1);
   CHECK_THAT(beaten.candidates[0].why,
              ContainsSubstring("the best of") && ContainsSubstring("lose to others as simple"));
   const PlanResult alone = recommended(1.5);
-  CHECK(alone.candidates[0].plan.strategy == "usp");
+  CHECK(alone.candidates[0].plan.attention.strategy == "usp");
   CHECK_THAT(alone.candidates[0].why, ContainsSubstring("the simplest of"));
 }
 
@@ -296,7 +306,7 @@ TEST_CASE("rejected plans name the rule") {
   (void)legal_plans(bare_request(cluster, 524288), &rejected);
   const auto heads = std::ranges::find(rejected, "heads", &Rejected::rule);
   REQUIRE(heads != rejected.end());
-  CHECK(heads->plan.ulysses == 64);
+  CHECK(heads->plan.attention.ulysses == 64);
   CHECK_THAT(heads->detail, ContainsSubstring("8 KV heads"));
 }
 
@@ -322,8 +332,8 @@ TEST_CASE("a stack limits the search, slows short calls and widens the interval"
   // The bounds that the search skips plans by hold under a stack, too.
   const Evaluator evaluator(request);
   for (const Candidate& c : under_stack.candidates) {
-    CHECK(evaluator.lower_bound(c.plan, *c.strategy) <= c.predicted.step.count() * (1 + 1e-9));
-    CHECK(evaluator.walked_bound(c.plan, *c.strategy) <= c.predicted.step.count() * (1 + 1e-9));
+    CHECK(evaluator.lower_bound(c.plan.attention, *c.strategy) <= c.predicted.step.count() * (1 + 1e-9));
+    CHECK(evaluator.walked_bound(c.plan.attention, *c.strategy) <= c.predicted.step.count() * (1 + 1e-9));
   }
 }
 
@@ -352,7 +362,7 @@ TEST_CASE("a plan's memory is what its programs take while their ops overlap") {
   for (const Candidate& c : result.candidates) {
     INFO(short_name(c.plan));
     const Schedule schedule =
-        c.strategy->build(request.problem, c.plan, Phase::forward, request.build);
+        c.strategy->build(request.problem, c.plan.attention, Phase::forward, request.build);
     Bytes taken{};
     for (int r = 0; r < schedule.mesh.size(); ++r) {
       taken = std::max(taken, plan_arena(schedule.program(Rank(r)), schedule.problem).total());
@@ -362,21 +372,24 @@ TEST_CASE("a plan's memory is what its programs take while their ops overlap") {
     CHECK(memory >= before);
     before = memory;
     most_beyond_least =
-        std::max(most_beyond_least, memory - evaluator.least_memory(c.plan, *c.strategy));
+        std::max(most_beyond_least, memory - evaluator.least_memory(c.plan.attention, *c.strategy));
   }
   CHECK(most_beyond_least > Bytes(0));  // or the rest of this test says nothing
 
   SECTION("what fits only one op after the other is refused") {
     const auto tight =
         std::find_if(result.candidates.rbegin(), result.candidates.rend(), [&](const Candidate& c) {
-          return evaluator.least_memory(c.plan, *c.strategy) < c.predicted.memory.total();
+          return evaluator.least_memory(c.plan.attention, *c.strategy) < c.predicted.memory.total();
         });
     request.memory = tight->predicted.memory.total() - Bytes(1);
     const PlanResult less = plan(request);
     REQUIRE(less.any_fits);
-    CHECK(std::ranges::find(less.candidates, tight->plan, &Candidate::plan) ==
-          less.candidates.end());
-    const auto refused = std::ranges::find(less.rejected, tight->plan, &Rejected::plan);
+    const SequencePlan& plan_of_it = tight->plan.attention;
+    CHECK(std::ranges::find(less.candidates, plan_of_it, [](const Candidate& c) {
+            return c.plan.attention;
+          }) == less.candidates.end());
+    const auto refused = std::ranges::find(
+        less.rejected, plan_of_it, [](const Rejected& r) { return r.plan.attention; });
     REQUIRE(refused != less.rejected.end());
     CHECK(refused->rule == "memory");
   }
@@ -395,11 +408,10 @@ TEST_CASE("a plan's memory is what its programs take while their ops overlap") {
 TEST_CASE("recomputation and ZeRO are chosen so that the step fits") {
   const sim::Cluster cluster = cluster_of("dgx-h100", 1);
   Request request = train_request(cluster, 32768);
-  const SequencePlan usp = default_plan(request);
-  const Candidate free = evaluate(request, usp).candidate;
-  request.recompute = Recompute::full;
-  request.zero = 3;
-  const Candidate lean = evaluate(request, usp).candidate;
+  const Candidate free = evaluate(request, default_step(request)).candidate;
+  request.step.recompute = Recompute::full;
+  request.step.zero = 3;
+  const Candidate lean = evaluate(request, default_step(request)).candidate;
   CHECK(lean.predicted.memory.total() < free.predicted.memory.total());
   CHECK(lean.predicted.step > free.predicted.step);
 }
@@ -423,8 +435,8 @@ TEST_CASE("a ring laid across the nodes is slower, and the search keeps it in no
   request.fixed.strategy = "zigzag-ring";
   const PlanResult result = plan(request);
   REQUIRE(result.candidates.size() == 2);
-  CHECK(result.candidates[0].plan.rank_order == RankOrder::block);
-  CHECK(result.candidates[1].plan.rank_order == RankOrder::cyclic);
+  CHECK(result.candidates[0].plan.attention.rank_order == RankOrder::block);
+  CHECK(result.candidates[1].plan.attention.rank_order == RankOrder::cyclic);
   CHECK(result.candidates[1].predicted.step > 2 * result.candidates[0].predicted.step);
 }
 

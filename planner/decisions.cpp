@@ -1,0 +1,58 @@
+#include "planner/decisions.hpp"
+
+#include "base/error.hpp"
+
+namespace spp {
+namespace {
+
+std::string_view words_of(StepPart part) {
+  switch (part) {
+    case StepPart::attention:
+      return "attention kernels";
+    case StepPart::gemm:
+      return "GEMMs";
+    case StepPart::elementwise:
+      return "small kernels";
+    case StepPart::optimizer:
+      return "the optimizer";
+    case StepPart::launch:
+      return "the host";
+    case StepPart::cp:
+      return "exposed sequence parallelism";
+    case StepPart::tp:
+      return "exposed tensor parallelism";
+    case StepPart::ep:
+      return "exposed expert parallelism";
+    case StepPart::dp:
+      return "exposed weights and gradients";
+    case StepPart::pp:
+      return "messages between stages";
+    case StepPart::bubble:
+      return "the pipeline's bubble";
+  }
+  throw InternalError("unknown part of a step");
+}
+
+}  // namespace
+
+std::string to_string(const Alternative& a, const Prediction& winner) {
+  const std::string what = fmt::format("{} rather than {}", a.chosen, a.other);
+  if (!a.best) {
+    return fmt::format("{}: {:.1f} GB over memory", what, a.beyond.as_double() / 1e9);
+  }
+  const double more = (a.best->step.count() / winner.step.count() - 1) * 100;
+  if (more <= 0) {
+    return fmt::format("{}: as fast within the model's error", what);
+  }
+  auto decides = StepPart::attention;
+  const auto loss = [&](StepPart p) { return a.best->parts_s[p] - winner.parts_s[p]; };
+  for (std::size_t i = 1; i < step_parts; ++i) {
+    if (loss(static_cast<StepPart>(i)) > loss(decides)) {
+      decides = static_cast<StepPart>(i);
+    }
+  }
+  return fmt::format("{}: {:.1f} % slower ({} {:.3g} s against {:.3g} s)", what, more,
+                     words_of(decides), a.best->parts_s[decides], winner.parts_s[decides]);
+}
+
+}  // namespace spp

@@ -1,0 +1,43 @@
+// Why a step's plan is what it is: each of its degrees against the nearest other that there is.
+#pragma once
+
+#include "planner/plan.hpp"
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+/// A degree of the winner and one that it was chosen over: the best plan that has it, or how much the
+/// leanest such plan goes beyond memory.
+struct Alternative {
+  std::string chosen, other;  // "TP 4", "8"
+  std::optional<Prediction> best;
+  std::string best_name;
+  Bytes beyond{};
+};
+/// "TP 4 rather than 8: 6.2 % slower (0.81 s for tensor parallelism against 0.42 s)"; "pipeline 4
+/// rather than 2: 12.1 GB over memory".
+std::string to_string(const Alternative& alternative, const Prediction& winner);
+
+/// Of an ordered list of values, those next to `chosen`.
+template <class T>
+std::vector<T> neighbours(std::span<const T> values, const T& chosen) {
+  std::vector<T> result;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == chosen) {
+      if (i > 0) {
+        result.push_back(values[i - 1]);
+      }
+      if (i + 1 < values.size()) {
+        result.push_back(values[i + 1]);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace spp

@@ -1,0 +1,569 @@
+#include "planner/step_search.hpp"
+
+#include "planner/decisions.hpp"
+#include "planner/evaluator.hpp"
+#include "planner/framework.hpp"
+#include "planner/search.hpp"
+#include "planner/step_space.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace spp {
+namespace {
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+/// A plan of attention that a point may have.
+struct Choice {
+  SequencePlan plan;
+  double seconds = 0;  // of a call, forward and backward
+};
+
+/// What is next: a point whose attention is not searched yet, or one with a plan of it.
+struct Entry {
+  std::size_t point = 0;
+  std::optional<Choice> choice;
+  double bound = 0;
+  Bytes memory{};
+};
+
+/// An evaluated plan, with its ZeRO stage.
+struct Found {
+  StepEvaluation evaluation;
+  std::size_t point = 0;
+  [[nodiscard]] double seconds() const { return evaluation.step().count(); }
+  [[nodiscard]] Bytes memory() const { return fullest(evaluation.memory).tensors(); }
+};
+
+/// Plans with the same key differ in what a plan's degrees do not say: one of them is shown.
+std::string key_of(const StepPlan& plan) {
+  return fmt::format("{}|{}|{}|{}|{}|{}", plan.tensor, plan.data, plan.pipeline, plan.expert,
+                     short_name(plan.attention), to_string(plan.attention.order));
+}
+
+class StepSearch {
+ public:
+  StepSearch(const Request& request, const Watch& watch)
+      : request_(request), watch_(watch), evaluator_(request) {}
+
+  PlanResult run() {
+    space_ = step_space(request_, evaluator_);
+    result_.rejected = std::move(space_.rejected);
+    result_.searched = static_cast<std::int64_t>(space_.points.size());
+    for (std::size_t i = 0; i < space_.points.size(); ++i) {
+      const StepPoint& point = space_.points[i];
+      if (point.memory <= request_.memory) {
+        push({.point = i, .bound = point.bound(), .memory = point.memory});
+      }
+    }
+    reject_too_large();
+    while (!heap_.empty() && go_on() && !settled(heap_.front())) {
+      std::ranges::pop_heap(heap_, later_);
+      const Entry entry = std::move(heap_.back());
+      heap_.pop_back();
+      if (entry.choice) {
+        evaluate(entry);
+      } else {
+        expand(entry);
+      }
+    }
+    result_.spent = spent_;
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] bool by_memory() const { return request_.objective == Objective::memory; }
+  void push(Entry entry) {
+    heap_.push_back(std::move(entry));
+    std::ranges::push_heap(heap_, later_);
+  }
+  bool go_on() {
+    const bool left = spent_ < request_.most.ops;
+    const bool limited = std::isfinite(request_.most.ops);
+    if (watch_ && !given_up_) {
+      given_up_ = !watch_(limited ? std::min(spent_, request_.most.ops)
+                                  : static_cast<double>(result_.simulated),
+                          limited ? request_.most.ops : static_cast<double>(result_.searched));
+    }
+    return left && !given_up_;
+  }
+
+  /// What the last of the first `top` plans has; infinite until there are as many.
+  [[nodiscard]] double limit() const {
+    std::vector<double> values;
+    for (const auto& [key, i] : best_) {
+      values.push_back(by_memory() ? found_[i].memory().as_double() : found_[i].seconds());
+    }
+    const auto top = static_cast<std::size_t>(request_.top);
+    if (values.size() < top) {
+      return infinite;
+    }
+    std::ranges::nth_element(values, values.begin() + (request_.top - 1));
+    return values[top - 1];
+  }
+  [[nodiscard]] bool settled(const Entry& next) const {
+    return (by_memory() ? next.memory.as_double() : next.bound) > limit();
+  }
+
+  // ---- attention
+  const std::vector<Choice>& choices_of(const StepPoint& point) {
+    const auto [at, fresh] =
+        choices_.try_emplace({point.tensor, point.sequence, point.micro_batch,
+                              point.sequence == request_.gpus});
+    if (fresh) {
+      at->second = searched(point);
+    }
+    return at->second;
+  }
+  [[nodiscard]] bool legal_everywhere(const StepPoint& point, const SequencePlan& plan) const {
+    const StepPlan step = plan_of(request_, point, plan, 0);
+    return std::ranges::all_of(layer_runs(*request_.model), [&](const LayerRun& run) {
+      return why_not(strategies::by_name(plan.strategy, "strategy"),
+                     attention_problem(request_, step, mask_of(run, request_)), plan)
+          .legal();
+    });
+  }
+  /// The two or three best, and the leanest one.
+  std::vector<Choice> searched(const StepPoint& point) {
+    AttentionQuestion question = attention_of(request_, point);
+    Request& call = question.request;
+    call.objective = Objective::time;
+    call.top = 3;
+    call.most = {.ops = std::max(0.0, request_.most.ops - spent_),
+                 .memory = request_.most.memory};
+    const PlanResult best = plan(call);
+    spent_ += best.spent;
+    std::vector<Choice> choices;
+    for (const Candidate& c : best.candidates) {
+      if (c.simulated && legal_everywhere(point, c.plan.attention)) {
+        choices.push_back({.plan = c.plan.attention, .seconds = c.predicted.step.count()});
+      }
+    }
+    add_leanest(point, call, choices);
+    return choices;
+  }
+  void add_leanest(const StepPoint& point, const Request& call, std::vector<Choice>& choices) {
+    if (choices.empty()) {
+      return;
+    }
+    const Evaluator evaluator(call);
+    const auto memory = [&](const SequencePlan& p) {
+      return evaluator.least_memory(p, strategies::by_name(p.strategy, "strategy"));
+    };
+    Bytes least = memory(choices.front().plan);
+    for (const Choice& c : choices) {
+      least = std::min(least, memory(c.plan));
+    }
+    std::optional<SequencePlan> leanest;
+    for (const SequencePlan& p : legal_plans(call, nullptr)) {
+      if (memory(p) < least && legal_everywhere(point, p)) {
+        least = memory(p);
+        leanest = p;
+      }
+    }
+    const auto affordable = [&](const SequencePlan& p) {
+      return evaluator.least_ops(p, strategies::by_name(p.strategy, "strategy")) <=
+             request_.most.ops - spent_;
+    };
+    if (leanest && affordable(*leanest)) {
+      const Evaluation e = spp::evaluate(call, *leanest);
+      spent_ += e.forward ? static_cast<double>(e.forward->ops) : 0;
+      spent_ += e.backward ? static_cast<double>(e.backward->ops) : 0;
+      choices.push_back(
+          {.plan = *leanest, .seconds = e.candidate.predicted.step.count()});
+    }
+  }
+
+  void expand(const Entry& entry) {
+    const StepPoint& point = space_.points[entry.point];
+    const std::vector<Choice>& choices = choices_of(point);
+    if (choices.empty()) {
+      skipped_.push_back(entry);
+    }
+    for (const Choice& choice : choices) {
+      push({.point = entry.point,
+            .choice = choice,
+            .bound = std::max(entry.bound, point.bound_with(choice.seconds)),
+            .memory = entry.memory});
+    }
+  }
+
+  // ---- plans
+  /// In ops: what a plan takes beside its attention.
+  [[nodiscard]] static double ops_of(const StepPoint& point) {
+    constexpr double layers = 500;
+    return layers + 0.3 * point.pipeline * point.virtual_stages *
+                        static_cast<double>(point.micro_batches);
+  }
+  /// ZeRO stages that may be the fastest of those that fit: 2 moves more than 1, and under a pipeline
+  /// so does 3. By memory: the last.
+  void evaluate(const Entry& entry) {
+    const StepPoint& point = space_.points[entry.point];
+    const auto shown = best_.find(key_of(plan_of(request_, point, entry.choice->plan, 0)));
+    if (!by_memory() && shown != best_.end() && found_[shown->second].seconds() <= entry.bound) {
+      return;  // a variant of a plan that is as fast
+    }
+    constexpr double most_ops = 2e6;  // of a pipeline's walk
+    if (ops_of(point) > most_ops) {
+      skipped_.push_back(entry);
+      return;
+    }
+    std::vector<int> stages = zero_stages(request_, point);
+    if (by_memory()) {
+      stages = {stages.back()};
+    }
+    std::optional<Found> best;
+    bool lower_fits = false;
+    Bytes least(INT64_MAX);
+    for (const int zero : stages) {
+      if (lower_fits && (zero == 2 || (zero == 3 && point.pipeline > 1))) {
+        continue;
+      }
+      const StepPlan plan = plan_of(request_, point, entry.choice->plan, zero);
+      if (!why_not(*request_.model, plan, request_.problem.seq).legal()) {
+        continue;
+      }
+      spent_ += ops_of(point);
+      std::vector<MemoryBytes> memory = evaluator_.memory(plan);
+      const Bytes needed = fullest(memory).tensors();
+      least = std::min(least, needed);
+      if (needed > request_.memory) {
+        continue;
+      }
+      lower_fits = lower_fits || zero > 0;
+      Found found{.evaluation = evaluator_.timed(plan, std::move(memory)), .point = entry.point};
+      if (!best || found.seconds() < best->seconds()) {
+        best = std::move(found);
+      }
+    }
+    ++result_.simulated;
+    if (best) {
+      keep(std::move(*best));
+    } else {
+      auto [at, fresh] = beyond_.try_emplace(entry.point, least);
+      at->second = std::min(at->second, least);
+    }
+  }
+  void keep(Found found) {
+    const std::string key = key_of(found.evaluation.plan);
+    const auto at = best_.find(key);
+    found_.push_back(std::move(found));
+    const std::size_t i = found_.size() - 1;
+    const auto better = [&](std::size_t a, std::size_t b) {
+      return by_memory() && found_[a].memory() != found_[b].memory()
+                 ? found_[a].memory() < found_[b].memory()
+                 : found_[a].seconds() < found_[b].seconds();
+    };
+    if (at == best_.end()) {
+      best_.emplace(key, i);
+    } else if (better(i, at->second)) {
+      at->second = i;
+    }
+  }
+
+  // ---- the answer
+  void finish() {
+    std::vector<Entry> left = std::move(skipped_);
+    left.insert(left.end(), heap_.begin(), heap_.end());
+    std::erase_if(left, [&](const Entry& e) { return settled(e); });
+    result_.unsettled = static_cast<std::int64_t>(left.size());
+    if (!best_.empty()) {
+      for (const auto& [key, i] : best_) {
+        result_.candidates.push_back(evaluator_.candidate(found_[i].evaluation));
+      }
+      const auto fastest = std::ranges::min_element(
+          found_, {}, [](const Found& found) { return found.seconds(); });
+      rank(result_, request_, fastest->evaluation.spreads);
+      if (static_cast<int>(result_.candidates.size()) > request_.top) {
+        result_.candidates.resize(static_cast<std::size_t>(request_.top));
+      }
+      explain(result_.candidates.front());
+      for (Candidate& c : result_.candidates) {
+        c.predicted.max_seq = evaluator_.longest(c.plan);
+      }
+    }
+    add_bounded(result_, request_, bounded(left));
+    if (result_.candidates.empty() && !space_.points.empty()) {
+      nothing_fits();
+    }
+  }
+
+  [[nodiscard]] std::vector<Candidate> bounded(std::vector<Entry> left) {
+    std::ranges::stable_sort(left, [&](const Entry& a, const Entry& b) { return later_(b, a); });
+    std::vector<Candidate> candidates;
+    std::set<std::string> shown;
+    for (const Entry& entry : left) {
+      if (static_cast<int>(candidates.size()) == request_.top) {
+        break;
+      }
+      if (auto c = bounded(entry); c && shown.insert(key_of(c->plan)).second) {
+        candidates.push_back(std::move(*c));
+      }
+    }
+    return candidates;
+  }
+  /// What no run can beat; nothing where no plan of attention is legal.
+  [[nodiscard]] std::optional<Candidate> bounded(const Entry& entry) {
+    const StepPoint& point = space_.points[entry.point];
+    const AttentionQuestion question = attention_of(request_, point);
+    SequencePlan attention;
+    if (entry.choice) {
+      attention = entry.choice->plan;
+    } else {
+      const std::vector<SequencePlan> legal = legal_plans(question.request, nullptr);
+      const auto at = std::ranges::find_if(
+          legal, [&](const SequencePlan& p) { return legal_everywhere(point, p); });
+      if (at == legal.end()) {
+        return std::nullopt;
+      }
+      attention = *at;
+    }
+    Candidate c{.plan = plan_of(request_, point, attention, zero_stages(request_, point).back()),
+                .strategy = &strategies::by_name(attention.strategy, "strategy"),
+                .simulated = false};
+    Prediction& p = c.predicted;
+    p.step = p.low = p.high = Seconds(entry.bound);
+    p.parts_s[StepPart::gemm] = entry.bound;
+    p.memory.activations = point.memory;
+    p.by_stage.assign(static_cast<std::size_t>(point.pipeline), p.memory);
+    p.fits = point.memory <= request_.memory;
+    const std::int64_t batch = c.plan.global_batch();
+    p.tflops_per_gpu =
+        counted_flops(request_, batch).value() / entry.bound / c.plan.world() / 1e12;
+    p.mfu = p.tflops_per_gpu * 1e12 /
+            matrix_rate(evaluator_.kernels().gpu(), request_.problem.dtype, "--dtype").value();
+    p.tokens_per_s = static_cast<double>(request_.problem.seq * batch) / entry.bound;
+    c.bound_by = "not simulated";
+    return c;
+  }
+
+  /// The leanest few points, with all that saves memory.
+  void nothing_fits() {
+    result_.any_fits = false;
+    std::vector<std::size_t> order(space_.points.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i] = i;
+    }
+    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+      return space_.points[a].memory < space_.points[b].memory;
+    });
+    constexpr std::size_t few = 8;
+    std::optional<StepEvaluation> leanest;
+    for (std::size_t i = 0; i < std::min(few, order.size()); ++i) {
+      const StepPoint& point = space_.points[order[i]];
+      for (const Choice& choice : choices_of(point)) {
+        const StepPlan plan =
+            plan_of(request_, point, choice.plan, zero_stages(request_, point).back());
+        if (ops_of(point) > 2e6 || !why_not(*request_.model, plan, request_.problem.seq).legal()) {
+          continue;
+        }
+        StepEvaluation e = evaluator_.evaluate(plan);
+        if (!leanest || fullest(e.memory).tensors() < fullest(leanest->memory).tensors()) {
+          leanest = std::move(e);
+        }
+      }
+    }
+    if (leanest) {
+      Candidate c = evaluator_.candidate(*leanest);
+      c.predicted.max_seq = evaluator_.longest(c.plan);
+      c.why = "needs least memory";
+      result_.candidates.push_back(std::move(c));
+    } else if (!order.empty()) {
+      if (auto c = bounded(Entry{.point = order.front(),
+                                 .bound = space_.points[order.front()].bound(),
+                                 .memory = space_.points[order.front()].memory})) {
+        result_.candidates.push_back(std::move(*c));
+      }
+    }
+  }
+
+  /// One for each combination of tensor, sequence, pipeline, data and expert degrees none of whose
+  /// variants fits.
+  void reject_too_large() {
+    struct Least {
+      std::size_t point;
+      Bytes memory;
+    };
+    std::map<std::array<int, 5>, Least> least;
+    for (std::size_t i = 0; i < space_.points.size(); ++i) {
+      const StepPoint& p = space_.points[i];
+      const auto [at, fresh] =
+          least.try_emplace({p.tensor, p.sequence, p.pipeline, p.data, p.expert}, Least{i, p.memory});
+      if (!fresh && p.memory < at->second.memory) {
+        at->second = {i, p.memory};
+      }
+    }
+    for (const auto& [degrees, at] : least) {
+      if (at.memory > request_.memory) {
+        const StepPoint& p = space_.points[at.point];
+        result_.rejected.push_back(
+            {.plan = plan_of(request_, p, {.ring = p.sequence}, zero_stages(request_, p).back()),
+             .rule = "memory",
+             .detail = fmt::format("needs at least {:.1f} GB of the {:.1f} GB that one GPU offers",
+                                   at.memory.as_double() / 1e9,
+                                   request_.memory.as_double() / 1e9)});
+      }
+    }
+  }
+
+  // ---- why
+  struct Axis {
+    std::string_view name;
+    std::int64_t (*of)(const StepPoint&);
+  };
+  static constexpr std::array<Axis, 6> axes{{
+      {"TP", [](const StepPoint& p) { return std::int64_t{p.tensor}; }},
+      {"sequence", [](const StepPoint& p) { return std::int64_t{p.sequence}; }},
+      {"pipeline", [](const StepPoint& p) { return std::int64_t{p.pipeline}; }},
+      {"EP", [](const StepPoint& p) { return std::int64_t{p.expert}; }},
+      {"micro-batch", [](const StepPoint& p) { return p.micro_batch; }},
+      {"recomputation", [](const StepPoint& p) { return static_cast<std::int64_t>(p.recompute); }},
+  }};
+  static std::string value_of(const Axis& axis, std::int64_t value) {
+    return axis.name == "recomputation"
+               ? std::string(to_string(static_cast<Recompute>(value)))
+               : fmt::format("{}", value);
+  }
+
+  void explain(Candidate& winner) {
+    const auto at = std::ranges::find_if(
+        found_, [&](const Found& f) { return key_of(f.evaluation.plan) == key_of(winner.plan) &&
+                                             f.evaluation.step() == winner.predicted.step; });
+    if (at == found_.end()) {
+      return;
+    }
+    const StepPoint chosen = space_.points[at->point];
+    std::string text;
+    for (const Axis& axis : axes) {
+      if (const auto best = alternative(axis, chosen)) {
+        text += fmt::format("; {}", to_string(*best, winner.predicted));
+      }
+    }
+    winner.why += text;
+  }
+
+  /// Of the values next to the chosen one, that of the plan that comes nearest.
+  std::optional<Alternative> alternative(const Axis& axis, const StepPoint& chosen) {
+    std::set<std::int64_t> all;
+    for (const StepPoint& p : space_.points) {
+      all.insert(axis.of(p));
+    }
+    const std::vector<std::int64_t> values(all.begin(), all.end());
+    std::optional<Alternative> nearest;
+    for (const std::int64_t value :
+         neighbours(std::span<const std::int64_t>(values), axis.of(chosen))) {
+      Alternative a{.chosen = fmt::format("{} {}", axis.name, value_of(axis, axis.of(chosen))),
+                    .other = value_of(axis, value)};
+      fill(a, axis, value);
+      const bool known = a.best.has_value() || a.beyond > Bytes(0);
+      const bool nearer = !nearest || (a.best && (!nearest->best || a.best->step < nearest->best->step));
+      if (known && nearer) {
+        nearest = std::move(a);
+      }
+    }
+    return nearest;
+  }
+
+  void fill(Alternative& a, const Axis& axis, std::int64_t value) {
+    const auto best_found = [&]() -> const Found* {
+      const Found* best = nullptr;
+      for (const Found& f : found_) {
+        if (axis.of(space_.points[f.point]) == value && (!best || f.seconds() < best->seconds())) {
+          best = &f;
+        }
+      }
+      return best;
+    };
+    if (best_found() == nullptr) {
+      evaluate_best(axis, value);
+    }
+    if (const Found* best = best_found()) {
+      a.best = evaluator_.candidate(best->evaluation).predicted;
+      a.best_name = short_name(best->evaluation.plan);
+      return;
+    }
+    Bytes least(INT64_MAX);
+    for (std::size_t i = 0; i < space_.points.size(); ++i) {
+      if (axis.of(space_.points[i]) == value) {
+        const auto seen = beyond_.find(i);
+        const Bytes needed = seen == beyond_.end() ? space_.points[i].memory : seen->second;
+        least = std::min(least, needed);
+      }
+    }
+    a.beyond = std::max(Bytes(0), least - request_.memory);
+  }
+  /// The plan of the smallest bound that has the value, or one of the next ones if it does not fit.
+  void evaluate_best(const Axis& axis, std::int64_t value) {
+    std::vector<std::size_t> with;
+    for (std::size_t i = 0; i < space_.points.size(); ++i) {
+      if (axis.of(space_.points[i]) == value && space_.points[i].memory <= request_.memory) {
+        with.push_back(i);
+      }
+    }
+    const auto bound = [&](std::size_t i) { return space_.points[i].bound(); };
+    constexpr std::size_t tries = 6;
+    std::ranges::partial_sort(with, with.begin() + static_cast<std::ptrdiff_t>(
+                                                       std::min(tries, with.size())),
+                              {}, bound);
+    const std::size_t before = found_.size();
+    for (std::size_t i = 0; i < std::min(tries, with.size()) && found_.size() == before; ++i) {
+      if (!go_on()) {
+        return;
+      }
+      const std::vector<Choice>& choices = choices_of(space_.points[with[i]]);
+      if (!choices.empty()) {
+        evaluate({.point = with[i], .choice = choices.front()});
+      }
+    }
+  }
+
+  const Request& request_;
+  const Watch& watch_;
+  StepEvaluator evaluator_;
+  StepSpace space_;
+  PlanResult result_;
+  std::vector<Entry> heap_, skipped_;
+  std::function<bool(const Entry&, const Entry&)> later_ = [this](const Entry& a, const Entry& b) {
+    if (by_memory() && a.memory != b.memory) {
+      return a.memory > b.memory;
+    }
+    return a.bound != b.bound ? a.bound > b.bound : a.point > b.point;
+  };
+  std::vector<Found> found_;
+  std::map<std::string, std::size_t> best_;   // by key, in found_
+  std::map<std::size_t, Bytes> beyond_;       // points that did not fit, and what they need
+  std::map<std::tuple<int, int, std::int64_t, bool>, std::vector<Choice>> choices_;
+  double spent_ = 0;
+  bool given_up_ = false;
+};
+
+}  // namespace
+
+PlanResult plan_step(const Request& request, const Watch& watch) {
+  if (const std::string why = not_planned(*request.model); !why.empty()) {
+    throw InputError(fmt::format("model '{}'", request.model->name), why);
+  }
+  PlanResult result;
+  if (request.framework != nullptr) {
+    for (const Cannot& reason : cannot(*request.framework, request)) {
+      result.rejected.push_back({.plan = default_step(request),
+                                 .rule = reason.rule,
+                                 .detail = fmt::format("{} ({})", reason.what, reason.source)});
+    }
+    if (!result.rejected.empty()) {
+      return result;
+    }
+  }
+  return StepSearch(request, watch).run();
+}
+
+}  // namespace spp

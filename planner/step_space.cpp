@@ -1,0 +1,474 @@
+#include "planner/step_space.hpp"
+
+#include "base/error.hpp"
+#include "parallel/pipeline/pipeline.hpp"
+#include "planner/evaluator.hpp"
+#include "planner/framework.hpp"
+#include "step/links.hpp"
+#include "step/stages.hpp"
+#include "transformer/activations.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+namespace spp {
+namespace {
+
+constexpr std::array recomputations{Recompute::none, Recompute::selective, Recompute::full};
+
+std::vector<std::int64_t> divisors_of(std::int64_t n) {
+  std::vector<std::int64_t> low;
+  std::vector<std::int64_t> high;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d == 0) {
+      low.push_back(d);
+      if (d != n / d) {
+        high.push_back(n / d);
+      }
+    }
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+/// What all layers take together, of one micro-batch, without attention over the sequence.
+struct LayersCost {
+  double forward = 0;                  // seconds
+  std::array<double, 3> backward{};    // by Recompute
+  double layer_forward = 0;            // of the cheapest kind
+  std::array<double, 3> layer_both{};  // forward and backward of the cheapest kind
+  std::array<double, 3> kept{};        // bytes of all layers
+  std::array<double, 3> working{};     // of the layer that takes most
+  double cached = 0;
+  HeldWeights weights;
+};
+
+class Space {
+ public:
+  Space(const Request& request, const StepEvaluator& evaluator)
+      : request_(request),
+        model_(*request.model),
+        evaluator_(evaluator),
+        runs_(layer_runs(model_)),
+        train_(request.phase == StepPhase::train) {
+    for (const LayerRun& run : runs_) {
+      own_mask_ += run.mask.kind == MaskKind::window ? 0 : run.layers;
+    }
+  }
+
+  StepSpace take() {
+    for (const int tensor : tensors()) {
+      for (const int data : replicas()) {
+        if (request_.gpus % (std::int64_t{tensor} * data) == 0) {
+          pipelines_of(tensor, data, static_cast<int>(request_.gpus / tensor / data));
+        }
+      }
+    }
+    return std::move(space_);
+  }
+
+ private:
+  // ---- degrees
+  [[nodiscard]] std::vector<int> tensors() const {
+    if (request_.step.tensor) {
+      return {*request_.step.tensor};
+    }
+    if (alone() || !has(&FrameworkAxes::tensor)) {
+      return {1};
+    }
+    std::vector<int> result;
+    for (const std::int64_t d : divisors_of(request_.cluster->gpus_per_node())) {
+      result.push_back(static_cast<int>(d));
+    }
+    return result;
+  }
+  [[nodiscard]] std::vector<int> replicas() const {
+    if (request_.step.data || !request_.step.global_batch || alone()) {
+      return {request_.step.data.value_or(1)};
+    }
+    std::vector<int> result;
+    for (const std::int64_t d : divisors_of(request_.gpus)) {
+      if (*request_.step.global_batch % d == 0) {
+        result.push_back(static_cast<int>(d));
+      }
+    }
+    return result;
+  }
+  /// Ranks that share cores or a GPU run one sequence-parallel group.
+  [[nodiscard]] bool alone() const {
+    const MachineSpec& machine = request_.cluster->machine();
+    return machine.host.has_value() || machine.device.has_value();
+  }
+  [[nodiscard]] bool has(bool FrameworkAxes::* axis) const {
+    return request_.framework == nullptr || request_.framework->axes.*axis;
+  }
+
+  void pipelines_of(int tensor, int data, int left) {
+    for (const std::int64_t stages : divisors_of(left)) {
+      const bool given = request_.step.pipeline.has_value();
+      const bool wanted = given ? *request_.step.pipeline == stages
+                                : stages == 1 || (train_ && !alone() && has(&FrameworkAxes::pipeline) &&
+                                                  deals(stages));
+      const auto sequence = static_cast<int>(left / stages);
+      if (wanted && fits_fixed(sequence)) {
+        experts_of({.tensor = tensor,
+                    .sequence = sequence,
+                    .data = data,
+                    .pipeline = static_cast<int>(stages)});
+      }
+    }
+  }
+  /// Layers, or layers with one or both ends, divide.
+  [[nodiscard]] bool deals(std::int64_t stages) const {
+    return stages <= model_.layers + 2 &&
+           (model_.layers % stages == 0 || (model_.layers + 1) % stages == 0 ||
+            (model_.layers + 2) % stages == 0);
+  }
+  [[nodiscard]] bool fits_fixed(int sequence) const {
+    const FixedChoices& f = request_.fixed;
+    const int ulysses = f.ulysses.value_or(1);
+    const int ring = f.ring.value_or(1);
+    return f.ulysses && f.ring ? std::int64_t{ulysses} * ring == sequence
+                               : sequence % (std::int64_t{ulysses} * ring) == 0;
+  }
+
+  void experts_of(StepPoint point) {
+    std::vector<std::int64_t> degrees{1};
+    if (request_.step.expert) {
+      degrees = {*request_.step.expert};
+    } else if (model_.experts.count > 0 && !alone() && has(&FrameworkAxes::expert)) {
+      degrees = divisors_of(model_.experts.count);
+      const std::int64_t ranks = std::int64_t{point.tensor} * point.sequence * point.data;
+      std::erase_if(degrees, [&](std::int64_t d) {
+        return ranks % (d * request_.step.expert_tensor.value_or(1)) != 0;
+      });
+    }
+    for (const std::int64_t expert : degrees) {
+      point.expert = static_cast<int>(expert);
+      micro_batches_of(point);
+    }
+  }
+
+  void micro_batches_of(StepPoint point) {
+    const auto global = request_.step.global_batch;
+    const std::int64_t replica = global ? *global / point.data : 0;
+    std::vector<std::int64_t> sizes{request_.step.micro_batch.value_or(1)};
+    if (!request_.step.micro_batch && global) {
+      sizes = divisors_of(replica);
+      constexpr std::size_t most = 8;
+      sizes.resize(std::min(sizes.size(), most));
+    }
+    for (const std::int64_t size : sizes) {
+      if (global && (*global % point.data != 0 || replica % size != 0)) {
+        reject(point, {"batch", fmt::format("{} sequences are not a multiple of dp {} x "
+                                            "micro-batch {}",
+                                            *global, point.data, size)});
+        continue;
+      }
+      point.micro_batch = size;
+      point.micro_batches = global ? replica / size : 1;
+      if (point.pipeline == 1 || point.micro_batches > 1 || request_.step.pipeline) {
+        orders_of(point);
+      }
+    }
+  }
+
+  void orders_of(StepPoint point) {
+    for (const int chunks : virtual_stages(point)) {
+      point.virtual_stages = chunks;
+      for (const std::string_view order : orders(point)) {
+        point.order = order;
+        const StepPlan plan = plan_of(request_, point, {.ring = point.sequence}, 0);
+        if (const StepRule rule = why_not(model_, plan, request_.problem.seq); !rule.legal()) {
+          reject(point, rule);
+        } else {
+          recomputations_of(point, plan);
+        }
+      }
+    }
+  }
+  [[nodiscard]] std::vector<int> virtual_stages(const StepPoint& point) const {
+    if (request_.step.virtual_stages) {
+      return {*request_.step.virtual_stages};
+    }
+    std::vector<int> result{1};
+    const bool may = point.pipeline > 1 && point.micro_batches % point.pipeline == 0 &&
+                     (!request_.step.order || *request_.step.order == "interleaved");
+    for (int v = 2; may && std::int64_t{v} * point.pipeline <= model_.layers + 2; ++v) {
+      if (deals(std::int64_t{v} * point.pipeline)) {
+        result.push_back(v);
+      }
+    }
+    return result;
+  }
+  [[nodiscard]] std::vector<std::string_view> orders(const StepPoint& point) const {
+    if (point.pipeline == 1) {
+      return {"1f1b"};
+    }
+    if (request_.step.order) {
+      return {pipelines::by_name(*request_.step.order, "--pipeline").name};
+    }
+    if (point.virtual_stages > 1) {
+      return {"interleaved"};
+    }
+    // 1F1B holds less than GPipe at the same time; a cut backward is not everywhere.
+    return has(&FrameworkAxes::cut_backward) ? std::vector<std::string_view>{"1f1b", "zero-bubble"}
+                                             : std::vector<std::string_view>{"1f1b"};
+  }
+
+  void recomputations_of(StepPoint point, const StepPlan& plan) {
+    const LayersCost& cost = layers_cost(point, plan);
+    const Attention& attention = attention_cost(point);
+    if (!attention.legal) {
+      return;  // its rules are listed
+    }
+    point.attention = attention.seconds;
+    point.calls = real_of(own_mask_ * point.micro_batches) / point.pipeline;
+    for (const Recompute recompute : recomputations) {
+      const bool wanted = train_ ? request_.step.recompute.value_or(recompute) == recompute &&
+                                       (request_.framework == nullptr ||
+                                        request_.framework->recompute.has(recompute))
+                                 : recompute == Recompute::none;
+      if (wanted) {
+        point.recompute = recompute;
+        point.around = seconds(point, cost);
+        point.memory = bytes(point, plan, cost);
+        space_.points.push_back(point);
+      }
+    }
+  }
+
+  // ---- bounds
+  [[nodiscard]] double seconds(const StepPoint& point, const LayersCost& cost) const {
+    const auto r = static_cast<std::size_t>(point.recompute);
+    const double micro_batch = cost.forward + (train_ ? cost.backward.at(r) : 0);
+    const double work = real_of(point.micro_batches) * micro_batch / point.pipeline;
+    const double chunk = std::max<double>(
+        0, real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)));
+    const double first = point.order == "zero-bubble" || !train_ ? cost.layer_forward
+                                                                 : cost.layer_both.at(r);
+    return work + (point.pipeline - 1) * chunk * first;
+  }
+
+  [[nodiscard]] Bytes bytes(const StepPoint& point, const StepPlan& plan,
+                            const LayersCost& cost) const {
+    const StepPractice& practice = evaluator_.practice();
+    const double dense = real_of(cost.weights.dense) / point.pipeline;
+    const double experts = real_of(cost.weights.experts) / point.pipeline;
+    const double expert_shards =
+        std::max(1.0, real_of(plan.stage_ranks()) / (plan.expert * plan.expert_tensor));
+    const double part = dense / plan.shards() + experts / expert_shards;
+    const double whole = dense + experts;
+    const int zero = zero_stages(request_, point).back();
+    double all = (zero == 3 && point.pipeline == 1 ? part : whole) * practice.state_parameter.value;
+    if (train_) {
+      all += (zero >= 2 ? part : whole) * practice.state_gradient.value;
+      all += plan.offload == Offload::optimizer
+                 ? 0
+                 : (zero >= 1 ? part : whole) * practice.state_optimizer.value;
+    }
+    const double stages = point.pipeline;
+    const double chunks = stages * point.virtual_stages;
+    const double full = real_of((model_.layers - 1) / (std::int64_t{point.pipeline} *
+                                                       point.virtual_stages)) *
+                        chunks / real_of(model_.layers);
+    if (!train_) {
+      all += cost.cached * full / stages;
+    } else if (plan.offload != Offload::activations) {
+      const double in_flight =
+          point.order == "gpipe"
+              ? real_of(point.micro_batches)
+              : std::min(stages, real_of(point.micro_batches));
+      all += cost.kept.at(static_cast<std::size_t>(point.recompute)) * std::min(1.0, full) *
+             in_flight / stages;
+    }
+    if (train_) {
+      all += cost.working.at(static_cast<std::size_t>(point.recompute));
+    }
+    if (train_ && point.pipeline == 1) {
+      const double rows = real_of(request_.problem.seq / point.sequence * point.micro_batch);
+      all += rows * real_of(model_.vocab) / point.tensor * practice.logit_bytes.value *
+             practice.logit_part.value;
+    }
+    constexpr double most = 1e18;
+    return practice.context.value +
+           Bytes(static_cast<std::int64_t>(std::min(most, all * (1 + practice.slack.value))));
+  }
+
+  const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan) {
+    const auto [at, fresh] = layers_.try_emplace(
+        {point.tensor, point.sequence, point.expert, point.micro_batch});
+    if (fresh) {
+      at->second = worked_out(plan);
+    }
+    return at->second;
+  }
+
+  [[nodiscard]] LayersCost worked_out(StepPlan plan) const {
+    plan.data = plan.pipeline = plan.virtual_stages = 1;  // a layer does not know of them
+    StepLinks links(*request_.cluster, plan);
+    const PassCosts costs{.kernels = &evaluator_.kernels(),
+                          .practice = &evaluator_.practice(),
+                          .links = &links,
+                          .dtype = request_.problem.dtype,
+                          .format = plan.format,
+                          .crowd = request_.cluster->ranks_per_core()};
+    const LocalTokens local{.tokens = request_.problem.seq / plan.sequence(),
+                            .batch = plan.micro_batch,
+                            .dtype = request_.problem.dtype,
+                            .split = plan.split()};
+    const AttentionCost free;
+    const auto time = [&](const std::vector<LayerOp>& ops) {
+      const Pass pass = pass_of(ops, costs, &free);
+      return pass.total() - pass.parts[StepPart::launch];  // which hides behind attention
+    };
+    LayersCost all;
+    all.layer_forward = std::numeric_limits<double>::infinity();
+    all.layer_both.fill(std::numeric_limits<double>::infinity());
+    const auto add = [&](const TensorOps& ops, std::int64_t layers) {
+      const double n = real_of(layers);
+      const double forward = time(forward_ops(ops, local));
+      const double backward = train_ ? time(backward_ops(ops, local)) : 0;
+      const HeldWeights weights = held_weights(ops, plan.split());
+      all.weights.dense += layers * weights.dense;
+      all.weights.experts += layers * weights.experts;
+      all.forward += n * forward;
+      all.cached += n * cached_bytes(ops, local).as_double();
+      return std::pair(forward, backward);
+    };
+    for (const LayerRun& run : runs_) {
+      const auto [forward, backward] = add(run.ops, run.layers);
+      all.layer_forward = std::min(all.layer_forward, forward);
+      for (std::size_t r = 0; train_ && r < recomputations.size(); ++r) {
+        const Recomputation how = recomputation_of(request_, recomputations.at(r));
+        const double again =
+            r == 0 ? 0 : time(recomputed_ops(run.ops, local, how));
+        all.backward.at(r) += real_of(run.layers) * (backward + again);
+        all.layer_both.at(r) = std::min(all.layer_both.at(r), forward + backward + again);
+        all.kept.at(r) += real_of(run.layers) * kept_bytes(run.ops, local, how).as_double();
+        all.working.at(r) =
+            std::max(all.working.at(r), working_bytes(run.ops, local, how).as_double());
+      }
+    }
+    for (const TensorOps& end :
+         {first_of(model_), last_of(model_, train_ ? StepKind::train : StepKind::prefill)}) {
+      const double backward = add(end, 1).second;
+      for (double& all_backward : all.backward) {
+        all_backward += backward;
+      }
+    }
+    return all;
+  }
+
+  struct Attention {
+    bool legal = false;
+    double seconds = 0;  // least of all plans
+  };
+  const Attention& attention_cost(const StepPoint& point) {
+    const auto [at, fresh] =
+        attention_.try_emplace({point.tensor, point.sequence, point.micro_batch});
+    if (fresh) {
+      const AttentionQuestion question = attention_of(request_, point);
+      std::vector<Rejected> rejected;
+      const std::vector<SequencePlan> legal = legal_plans(question.request, &rejected);
+      for (Rejected& r : rejected) {
+        r.plan.tensor = point.tensor;
+        list(std::move(r));
+      }
+      const Evaluator evaluator(question.request);
+      double least = std::numeric_limits<double>::infinity();
+      for (const SequencePlan& p : legal) {
+        least = std::min(least,
+                         evaluator.lower_bound(p, strategies::by_name(p.strategy, "strategy")));
+      }
+      at->second = {.legal = !legal.empty(), .seconds = least};
+    }
+    return at->second;
+  }
+
+  // ---- rules
+  void reject(const StepPoint& point, const StepRule& rule) {
+    list({.plan = plan_of(request_, point, {.ring = point.sequence}, 0),
+          .rule = rule.rule,
+          .detail = rule.detail});
+  }
+  void list(Rejected rejected) {
+    const SequencePlan& a = rejected.plan.attention;
+    if (seen_.insert(fmt::format("{}|{}|{}|{}", rejected.rule, rejected.detail, a.strategy,
+                                 rejected.plan.tensor))
+            .second) {
+      space_.rejected.push_back(std::move(rejected));
+    }
+  }
+
+  const Request& request_;
+  const Model& model_;
+  const StepEvaluator& evaluator_;
+  std::vector<LayerRun> runs_;
+  bool train_ = true;
+  std::int64_t own_mask_ = 0;  // layers that attend as the request says
+  std::map<std::tuple<int, int, int, std::int64_t>, LayersCost> layers_;
+  std::map<std::tuple<int, int, std::int64_t>, Attention> attention_;
+  std::set<std::string> seen_;
+  StepSpace space_;
+};
+
+}  // namespace
+
+StepSpace step_space(const Request& request, const StepEvaluator& evaluator) {
+  return Space(request, evaluator).take();
+}
+
+std::vector<int> zero_stages(const Request& request, const StepPoint& point) {
+  if (request.step.zero) {
+    return {*request.step.zero};
+  }
+  if (request.phase != StepPhase::train) {
+    return {0};
+  }
+  std::vector<int> stages{0, 1, 2, 3};
+  if (point.sequence * point.data == 1) {
+    stages = {0};
+  }
+  if (const Framework* f = request.framework; f != nullptr && !f->zero.values.empty()) {
+    std::erase_if(stages, [&](int zero) { return !f->zero.has(zero); });
+    if (stages.empty()) {
+      stages = {f->zero.values.front()};
+    }
+  }
+  return stages;
+}
+
+StepPlan plan_of(const Request& request, const StepPoint& point, const SequencePlan& attention,
+                 int zero) {
+  const StepChoices& given = request.step;
+  return {.attention = attention,
+          .tensor = point.tensor,
+          .tensor_sequence = practice_of(request).tensor_sequence.value > 0,
+          .data = point.data,
+          .expert = point.expert,
+          .expert_tensor = given.expert_tensor.value_or(1),
+          .pipeline = point.pipeline,
+          .virtual_stages = point.virtual_stages,
+          .order = std::string(point.order),
+          .micro_batch = point.micro_batch,
+          .micro_batches = point.micro_batches,
+          .zero = zero,
+          .zero_group = given.zero_group.value_or(0),
+          .recompute = recomputation_of(request, point.recompute),
+          .offload = given.offload.value_or(Offload::none)};
+}
+
+AttentionQuestion attention_of(const Request& request, const StepPoint& point) {
+  AttentionQuestion question =
+      attention_question(request, plan_of(request, point, {.ring = point.sequence}, 0),
+                         request.problem.mask);
+  const bool all = point.sequence == request.gpus;
+  if (!all && !question.request.fixed.rank_order) {
+    question.request.fixed.rank_order = RankOrder::block;  // of one axis among others
+  }
+  return question;
+}
+
+}  // namespace spp

@@ -1,0 +1,57 @@
+// All combinations of degrees that a question about a step leaves open, each with what it takes at
+// least: seconds, and bytes of the fullest rank.
+//
+//   seconds >= micro-batches x (layers + ends + attention) / stages, as no rank is faster than the mean,
+//              + what a rank waits for its first micro-batch and behind its last one
+//   bytes   >= states, cut as far as the question allows, + what the first stage keeps of the
+//              micro-batches that are on their way
+//
+// Kernels and transfers of a layer are worked out once for each tensor, sequence and expert degree and
+// micro-batch, the attention's closed forms without the expert degree.
+#pragma once
+
+#include "planner/plan.hpp"
+#include "planner/step.hpp"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace spp {
+
+/// Degrees of a step; ZeRO and attention's own axes follow.
+struct StepPoint {
+  int tensor = 1, sequence = 1, data = 1, pipeline = 1, virtual_stages = 1, expert = 1;
+  std::int64_t micro_batch = 1, micro_batches = 1;
+  std::string_view order = "1f1b";
+  Recompute recompute = Recompute::none;
+  double around = 0;     // seconds without attention, at least
+  double calls = 0;      // attention calls of a rank, on average
+  double attention = 0;  // seconds of one, forward and backward, at least
+  Bytes memory{};        // at least
+  [[nodiscard]] double bound() const { return bound_with(attention); }
+  /// If a call takes so long. Full recomputation runs its forward again: a quarter of both or more.
+  [[nodiscard]] double bound_with(double call) const {
+    return around + calls * call * (recompute == Recompute::full ? 1.25 : 1);
+  }
+};
+
+struct StepSpace {
+  std::vector<StepPoint> points;
+  std::vector<Rejected> rejected;  // one for each rule and its degrees
+};
+
+StepSpace step_space(const Request& request, const StepEvaluator& evaluator);
+
+/// ZeRO stages that the question leaves open, lowest first.
+std::vector<int> zero_stages(const Request& request, const StepPoint& point);
+StepPlan plan_of(const Request& request, const StepPoint& point, const SequencePlan& attention,
+                 int zero);
+/// The question of a point's attention.
+AttentionQuestion attention_of(const Request& request, const StepPoint& point);
+
+}  // namespace spp

@@ -1,0 +1,184 @@
+// The search over whole steps against asking for every plan; the rules it keeps; its answers' reasons.
+#include "machine/machine.hpp"
+#include "planner/step.hpp"
+#include "planner/step_space.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+using namespace spp;
+using Catch::Matchers::ContainsSubstring;
+using spp::test::message_of;
+
+namespace {
+
+sim::Cluster h100_nodes(int nodes) {
+  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  return {spec, nodes, 8 * nodes};
+}
+
+Request step_request(const sim::Cluster& cluster, std::string_view model, std::int64_t seq) {
+  Request r;
+  r.model = ModelLibrary(test::source_path("models")).load(model, "test");
+  r.problem = {.seq = seq,
+               .q_heads = r.model->q_heads,
+               .kv_heads = r.model->kv_heads,
+               .head_dim = r.model->head_dim};
+  r.phase = StepPhase::train;
+  r.cluster = &cluster;
+  r.gpus = cluster.gpus();
+  r.memory = Bytes(72'000'000'000);
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("the fastest plan is the fastest of all that the space has") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "llama-3.1-8b", 32768);
+  request.step.global_batch = 8;
+  const PlanResult result = plan(request);
+  REQUIRE_FALSE(result.candidates.empty());
+  Seconds found = result.candidates[0].predicted.step;
+  for (const Candidate& c : result.candidates) {
+    found = std::min(found, c.predicted.step);
+  }
+  StepEvaluator evaluator(request);
+  double fastest = 1e9;
+  std::map<std::tuple<int, int, std::int64_t>, PlanResult> attentions;
+  for (const StepPoint& point : step_space(request, evaluator).points) {
+    const auto [at, fresh] =
+        attentions.try_emplace({point.tensor, point.sequence, point.micro_batch});
+    if (fresh) {
+      AttentionQuestion question = attention_of(request, point);
+      question.request.top = 1;
+      at->second = plan(question.request);
+    }
+    const PlanResult& attention = at->second;
+    if (attention.candidates.empty() || !attention.any_fits) {
+      continue;
+    }
+    for (const int zero : zero_stages(request, point)) {
+      const StepPlan p =
+          plan_of(request, point, attention.candidates[0].plan.attention, zero);
+      const StepEvaluation e = evaluator.evaluate(p);
+      INFO(short_name(p) << " mb " << p.micro_batch << " recompute "
+                         << to_string(p.recompute) << " zero " << zero);
+      CHECK(point.bound() <= e.step().count() * (1 + 1e-9));
+      CHECK(point.memory <= fullest(e.memory).total() * 1.0001);
+      fastest = e.fits ? std::min(fastest, e.step().count()) : fastest;
+    }
+  }
+  CHECK(found.count() <= fastest * (1 + 1e-9));
+}
+
+TEST_CASE("degrees multiply up to the GPUs, micro-batches to the global batch") {
+  const sim::Cluster cluster = h100_nodes(4);
+  Request request = step_request(cluster, "llama-3.1-70b", 65536);
+  request.step.global_batch = 16;
+  const PlanResult result = plan(request);
+  REQUIRE(result.any_fits);
+  REQUIRE_FALSE(result.candidates.empty());
+  for (const Candidate& c : result.candidates) {
+    CHECK(c.plan.world() == 32);
+    CHECK(c.plan.global_batch() == 16);
+    CHECK(c.plan.tensor <= 8);
+    CHECK((c.plan.pipeline == 1 || c.plan.micro_batches > 1));
+    CHECK(c.predicted.by_stage.size() == static_cast<std::size_t>(c.plan.pipeline));
+  }
+  CHECK_THAT(result.candidates[0].why, ContainsSubstring(" rather than "));
+}
+
+TEST_CASE("the same question has the same answer, and what is given is kept") {
+  const sim::Cluster cluster = h100_nodes(2);
+  Request request = step_request(cluster, "llama-3.1-8b", 65536);
+  request.step = {.tensor = 2, .global_batch = 8, .zero = 1, .recompute = Recompute::full};
+  request.fixed.ulysses = 2;
+  const PlanResult first = plan(request);
+  const PlanResult second = plan(request);
+  REQUIRE_FALSE(first.candidates.empty());
+  REQUIRE(first.candidates.size() == second.candidates.size());
+  for (std::size_t i = 0; i < first.candidates.size(); ++i) {
+    const StepPlan& p = first.candidates[i].plan;
+    CHECK(short_name(p) == short_name(second.candidates[i].plan));
+    CHECK(first.candidates[i].predicted.step == second.candidates[i].predicted.step);
+    CHECK(p.tensor == 2);
+    CHECK(p.attention.ulysses == 2);
+    CHECK(p.zero == 1);
+    CHECK(p.recompute.kind == Recompute::full);
+  }
+}
+
+TEST_CASE("without a global batch there is one replica, and no pipeline") {
+  const sim::Cluster cluster = h100_nodes(1);
+  const Request request = step_request(cluster, "llama-3.1-8b", 65536);
+  StepEvaluator evaluator(request);
+  for (const StepPoint& p : step_space(request, evaluator).points) {
+    CHECK(p.data == 1);
+    CHECK(p.pipeline == 1);
+    CHECK(p.micro_batches == 1);
+  }
+}
+
+TEST_CASE("a search of steps that may take nothing answers with bounds") {
+  const sim::Cluster cluster = h100_nodes(2);
+  Request request = step_request(cluster, "llama-3.1-8b", 65536);
+  request.step.global_batch = 8;
+  request.most.ops = 0;
+  const PlanResult result = plan(request);
+  CHECK(result.simulated == 0);
+  CHECK(result.unsettled > 0);
+  REQUIRE_FALSE(result.candidates.empty());
+  CHECK_FALSE(result.candidates[0].simulated);
+}
+
+TEST_CASE("where no step fits, the leanest is named") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "llama-3.1-70b", 65536);
+  request.memory = Bytes(30'000'000'000);
+  const PlanResult result = plan(request);
+  CHECK_FALSE(result.any_fits);
+  REQUIRE(result.candidates.size() == 1);
+  CHECK(result.candidates[0].predicted.memory.total() > request.memory);
+  CHECK(std::ranges::any_of(result.rejected,
+                            [](const Rejected& r) { return r.rule == "memory"; }));
+}
+
+TEST_CASE("degrees that do not multiply up are refused") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "llama-3.1-8b", 65536);
+  request.step.tensor = 3;
+  CHECK_THAT(message_of<InputError>([&] { (void)default_step(request); }),
+             ContainsSubstring("8 GPUs are not a multiple of tp 3"));
+  request.step.tensor = 2;
+  request.step.data = 4;
+  request.step.global_batch = 6;
+  CHECK_THAT(message_of<InputError>([&] { (void)default_step(request); }),
+             ContainsSubstring("6 sequences are not a multiple of dp 4"));
+}
+
+TEST_CASE("groups of a step cover its ranks once, axis by axis") {
+  const StepPlan p{.attention = {.strategy = "usp", .ulysses = 2, .ring = 2},
+                   .tensor = 2,
+                   .data = 2,
+                   .expert = 4,
+                   .pipeline = 2};
+  for (const std::string_view axis : {"tp", "dp", "pp", "ep"}) {
+    std::set<int> ranks;
+    for (const std::vector<int>& group : groups_of(p, axis)) {
+      ranks.insert(group.begin(), group.end());
+    }
+    INFO(axis);
+    CHECK(ranks.size() == 32);
+  }
+  CHECK(groups_of(p, "tp").front() == std::vector<int>{0, 1});
+  CHECK(groups_of(p, Axis::ulysses).front() == std::vector<int>{0, 2});
+  CHECK(groups_of(p, Axis::ring).front() == std::vector<int>{0, 4});
+  CHECK(groups_of(p, "dp").front() == std::vector<int>{0, 8});
+  CHECK(groups_of(p, "pp").front() == std::vector<int>{0, 16});
+  CHECK(groups_of(p, "ep").front() == std::vector<int>{0, 1, 2, 3});
+}

@@ -1,0 +1,95 @@
+#include "step/cost.hpp"
+
+#include "tests/support/catch.hpp"
+#include "tests/unit/step/one_gpu.hpp"
+
+using namespace spp;
+using Catch::Approx;
+using spp::test::TinyStep;
+
+namespace {
+
+AttentionCost some_attention() {
+  AttentionCost cost;
+  cost.forward = {.kernels = Seconds(1e-3), .exposed = Seconds(2e-4)};
+  cost.backward = {.kernels = Seconds(2e-3), .exposed = Seconds(3e-4)};
+  return cost;
+}
+
+/// Forward and backward of a list on one rank, attention's as given.
+double both(const TinyStep& tiny, const TensorOps& ops, const StepPlan& plan) {
+  StepLinks links(tiny.cluster, plan);
+  const PassCosts costs{
+      .kernels = &tiny.kernels, .practice = &tiny.practice, .links = &links};
+  const LocalTokens local = local_tokens(tiny.request, plan);
+  const AttentionCost* attention = &tiny.attention[0];
+  return pass_of(forward_ops(ops, local), costs, attention).total() +
+         pass_of(backward_ops(ops, local), costs, attention).total();
+}
+
+}  // namespace
+
+TEST_CASE("on one rank a step is the sum of its passes, and the optimizer") {
+  TinyStep tiny;
+  tiny.attention[0] = some_attention();
+  const StepPlan plan{.micro_batch = 2, .micro_batches = 3};
+  const StepCost cost = tiny.cost(plan);
+  const double passes = 2 * both(tiny, layer_of(tiny.model), plan) +
+                        both(tiny, first_of(tiny.model), plan) +
+                        both(tiny, last_of(tiny.model, StepKind::train), plan);
+  // fp32 norm 4 B a weight, Adam 30 B, zeroing 4 B, of 1352 weights.
+  const double optimizer = tiny.kernels.memory_bound(Bytes(1352 * 38)).count() +
+                           3 * tiny.kernels.launch().count();
+  CHECK(cost.total() == Approx(3 * passes + optimizer).epsilon(1e-9));
+  CHECK(cost.parts[StepPart::optimizer] == Approx(optimizer).epsilon(1e-9));
+  CHECK(cost.parts[StepPart::attention] == Approx(3 * 2 * 3e-3));
+  CHECK(cost.parts[StepPart::cp] == Approx(3 * 2 * 5e-4));
+  for (const StepPart part :
+       {StepPart::tp, StepPart::ep, StepPart::dp, StepPart::pp, StepPart::bubble}) {
+    CHECK(cost.parts[part] == 0);
+  }
+  for (const Bytes sent : cost.sent) {
+    CHECK(sent == Bytes(0));
+  }
+}
+
+TEST_CASE("two equal stages of 1F1B wait for one micro-batch of the other") {
+  TinyStep tiny;
+  tiny.attention[0].forward.kernels = Seconds(1);  // all else is small
+  tiny.attention[0].backward.kernels = Seconds(2);
+  const StepCost cost = tiny.cost({.pipeline = 2, .micro_batches = 4});
+  CHECK(cost.total() == Approx((4 + 1) * 3).epsilon(1e-3));
+  CHECK(cost.parts[StepPart::bubble] == Approx(3).epsilon(1e-3));
+}
+
+TEST_CASE("recomputation runs attention's forward again, unless its output is kept") {
+  TinyStep tiny;
+  tiny.attention[0] = some_attention();
+  StepPlan plan;
+  const double none = tiny.cost(plan).parts[StepPart::attention];
+  plan.recompute.kind = Recompute::full;
+  CHECK(tiny.cost(plan).parts[StepPart::attention] == Approx(none + 2 * 1e-3));
+  plan.recompute.kind = Recompute::selective;
+  CHECK(tiny.cost(plan).parts[StepPart::attention] == Approx(none));
+}
+
+TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their parameters") {
+  const TinyStep tiny;
+  const auto sent = [&](int zero, CommKind kind) {
+    return tiny.cost({.data = 4, .zero = zero}).sent.at(static_cast<std::size_t>(kind));
+  };
+  // 1352 weights: fp32 gradients, three quarters of them, twice in an all-reduce; 16-bit parameters.
+  CHECK(sent(0, CommKind::all_reduce) == Bytes(2 * 1352 * 4 * 3 / 4));
+  CHECK(sent(0, CommKind::all_gather) == Bytes(0));
+  CHECK(sent(1, CommKind::reduce_scatter) == Bytes(1352 * 4 * 3 / 4));
+  CHECK(sent(1, CommKind::all_gather) == Bytes(1352 * 2 * 3 / 4));
+}
+
+TEST_CASE("a prefill is the forward alone") {
+  TinyStep tiny;
+  tiny.attention[0] = some_attention();
+  tiny.request.kind = StepKind::prefill;
+  const StepCost cost = tiny.cost({});
+  CHECK(cost.parts[StepPart::attention] == Approx(2 * 1e-3));
+  CHECK(cost.parts[StepPart::optimizer] == 0);
+}

@@ -1,0 +1,158 @@
+#include "step/memory.hpp"
+
+#include "tests/support/catch.hpp"
+#include "tests/unit/step/one_gpu.hpp"
+#include "transformer/activations.hpp"
+
+using namespace spp;
+using spp::test::TinyStep;
+
+namespace {
+
+constexpr std::int64_t weights = 1352;
+constexpr std::int64_t mine = 338;  // a quarter of them
+constexpr std::int64_t layer = 592;
+constexpr std::int64_t words = 10;
+constexpr std::int64_t rows = 6;
+
+/// 2 sequences of 12 tokens over a ring of 4: 6 rows on each rank.
+StepPlan ring_of_4(int zero) {
+  return {.attention = {.ring = 4}, .micro_batch = 2, .zero = zero};
+}
+
+MemoryBytes with_zero(int stage) { return TinyStep().memory(ring_of_4(stage)).at(0); }
+
+}  // namespace
+
+TEST_CASE("ZeRO cuts optimizer, gradients and parameters one after the other") {
+  // 1352 weights, 338 on each of 4 ranks.
+  const MemoryBytes none = with_zero(0);
+  CHECK(none.parameters == Bytes(weights * 2));
+  CHECK(none.gradients == Bytes(weights * 4));
+  CHECK(none.optimizer == Bytes(weights * 12));
+  CHECK(none.communication == Bytes(0));
+  const MemoryBytes one = with_zero(1);
+  CHECK(one.parameters == none.parameters);
+  CHECK(one.gradients == none.gradients);
+  CHECK(one.optimizer == Bytes(mine * 12));
+  CHECK(one.communication == Bytes(0));
+  // A layer's 592 gradients in fp32 are whole until they are reduced.
+  const MemoryBytes two = with_zero(2);
+  CHECK(two.parameters == none.parameters);
+  CHECK(two.gradients == Bytes(mine * 4));
+  CHECK(two.communication == Bytes(layer * 4));
+  // Two gathered layers besides.
+  const MemoryBytes three = with_zero(3);
+  CHECK(three.parameters == Bytes(mine * 2));
+  CHECK(three.communication == Bytes(layer * 4 + 2 * layer * 2));
+  for (const MemoryBytes& memory : {one, two, three}) {
+    CHECK(memory.activations == none.activations);
+  }
+}
+
+TEST_CASE("data-parallel ranks share states like those of a sequence, and groups bound who shares") {
+  StepPlan plan{.data = 4, .micro_batch = 2, .zero = 1};
+  CHECK(TinyStep().memory(plan).at(0).optimizer == Bytes(mine * 12));
+  plan.zero_group = 2;
+  CHECK(TinyStep().memory(plan).at(0).optimizer == Bytes(2 * mine * 12));
+}
+
+TEST_CASE("less is kept the more is computed again") {
+  StepPlan plan = ring_of_4(0);
+  const Bytes none = TinyStep().memory(plan).at(0).activations;
+  plan.recompute.kind = Recompute::selective;
+  const Bytes selective = TinyStep().memory(plan).at(0).activations;
+  plan.recompute.kind = Recompute::full;
+  const Bytes full = TinyStep().memory(plan).at(0).activations;
+  CHECK(selective < none);
+  CHECK(full < selective);
+}
+
+TEST_CASE("stages hold their layers, and the first one the micro-batches on their way") {
+  // A layer each; the first has the embedding's 80 weights, the last the head's 88.
+  StepPlan plan{.pipeline = 2, .micro_batch = 1, .micro_batches = 4};
+  const std::vector<MemoryBytes> stages = TinyStep().memory(plan);
+  REQUIRE(stages.size() == 2);
+  CHECK(stages[0].parameters == Bytes((layer + 80) * 2));
+  CHECK(stages[1].parameters == Bytes((layer + 88) * 2));
+  CHECK(stages[0].logits == Bytes(0));
+  CHECK(stages[1].logits == Bytes(12 * words * 6));
+  plan.micro_batches = 1;
+  const std::vector<MemoryBytes> alone = TinyStep().memory(plan);
+  // 1F1B: two micro-batches on their way in the first stage, one in the last.
+  const TinyStep tiny;
+  const TensorOps ops = layer_of(tiny.model);
+  CHECK(stages[0].activations - alone[0].activations >=
+        kept_bytes(ops, {.tokens = 12}, plan.recompute));
+  CHECK(stages[1].activations == alone[1].activations);
+  CHECK(fullest(stages).total() == std::max(stages[0].total(), stages[1].total()));
+}
+
+TEST_CASE("tensor parallelism halves matrices, not norms") {
+  StepPlan plan{.tensor = 2};
+  // Of a layer 576 of matrices and 16 of norms; embedding and head 80 each, the final norm 8.
+  CHECK(TinyStep().memory(plan).at(0).parameters == Bytes(2 * (2 * (288 + 16) + 40 + 40 + 8)));
+}
+
+TEST_CASE("a prefill has no gradients, and the logits of one token") {
+  TinyStep tiny;
+  tiny.request.kind = StepKind::prefill;
+  const MemoryBytes bytes = tiny.memory(ring_of_4(0)).at(0);
+  CHECK(bytes.gradients == Bytes(0));
+  CHECK(bytes.optimizer == Bytes(0));
+  CHECK(bytes.logits == Bytes(2 * words * 6));
+}
+
+TEST_CASE("the logits are there in bf16 and in fp32") {
+  CHECK(with_zero(0).logits == Bytes(rows * words * (2 + 4)));
+}
+
+TEST_CASE("what lies in the host's memory is not on the GPU") {
+  StepPlan plan = ring_of_4(0);
+  const MemoryBytes here = TinyStep().memory(plan).at(0);
+  plan.offload = Offload::optimizer;
+  CHECK(TinyStep().memory(plan).at(0).optimizer == Bytes(0));
+  plan.offload = Offload::activations;
+  CHECK(TinyStep().memory(plan).at(0).activations <= here.activations);
+}
+
+TEST_CASE("attention's buffers are in the total, which is the sum of the classes") {
+  TinyStep tiny;
+  const MemoryBytes without = tiny.memory(ring_of_4(0)).at(0);
+  tiny.attention[0].buffers = Bytes(1000);
+  const MemoryBytes with = tiny.memory(ring_of_4(0)).at(0);
+  CHECK(with.attention_buffers == Bytes(1000));
+  CHECK(with.total() == without.total() + Bytes(1000));
+}
+
+TEST_CASE("full recomputation of 60 layers at 256K keeps the 165 GB that users reported") {
+  // 60 layers, 5376 wide, 256,000 tokens in bf16 on one GPU.
+  Model model = spp::test::tiny_model();
+  model.hidden = 5376;
+  const TensorOps ops = layer_of(model);
+  CHECK(60 * kept_bytes(ops, {.tokens = 256'000}, {.kind = Recompute::full}) ==
+        Bytes(165'150'720'000));
+}
+
+TEST_CASE("the longest sequence is the largest multiple of the unit that fits") {
+  const auto bytes = [](std::int64_t seq) { return Bytes(100 + 3 * seq); };
+  const auto longest = [&](std::int64_t usable, std::int64_t unit, std::int64_t limit) {
+    return longest_seq(bytes, {.usable = Bytes(usable), .unit = unit, .limit = limit});
+  };
+  CHECK(longest(1000, 1, 1 << 20) == 300);  // 100 + 3 * 300 = 1000
+  CHECK(longest(999, 1, 1 << 20) == 299);
+  CHECK(longest(1000, 7, 1 << 20) == 294);
+  CHECK(longest(120, 7, 1 << 20) == 0);
+  CHECK(longest(1000, 7, 200) == 196);
+  CHECK(longest(1000, 7, 6) == 0);
+}
+
+TEST_CASE("the longest sequence is found in about 31 questions") {
+  int asked = 0;
+  const auto bytes = [&](std::int64_t seq) {
+    ++asked;
+    return Bytes(seq);
+  };
+  CHECK(longest_seq(bytes, {.usable = Bytes(1'000'000'007)}) == 1'000'000'007);
+  CHECK(asked <= 32);
+}
