@@ -47,6 +47,7 @@ constexpr std::array numbers{
     NumberKey{"state_gradient", &StepPractice::state_gradient, most_bytes},
     NumberKey{"state_optimizer", &StepPractice::state_optimizer, most_bytes},
     NumberKey{"logit_bytes", &StepPractice::logit_bytes, most_bytes},
+    NumberKey{"unexplained", &StepPractice::unexplained, 1},
     NumberKey{"slack", &StepPractice::slack, 2},
 };
 
@@ -92,6 +93,7 @@ StepPractice made_default() {
   p.state_gradient = number(4, 0, "Megatron-LM: main gradients in fp32");
   p.state_optimizer = number(12, 0, "fp32 master, m, v (arXiv:1910.02054, section 3.1)");
   p.logit_bytes = number(6, 0.3, "16 bits and an fp32 copy for the softmax");
+  p.unexplained = number(0.1, 0.5, "whole steps of reports/corpus: about what is left of their errors");
   p.slack = number(0.02, 0.5, "assumed: a caching allocator's fragments");
   p.context = {.value = Bytes(1'000'000'000), .spread = 0.5, .source = "assumed: CUDA context, kernels, cuBLAS workspaces"};
   p.communicator = {.value = Bytes(350'000'000), .spread = 0.5, .source = "NVIDIA/nccl issue 964: 0.5 to 0.7 GB, of several less each"};

@@ -50,6 +50,8 @@ struct StepPractice {
   Sourced<double> slack;         // of what is allocated, that the allocator holds beside
   Sourced<Bytes> context;        //  of a process: context, kernels, workspaces
   Sourced<Bytes> communicator;   // of a communicator, its buffers
+  /// Relative standard deviation of steps that these constants leave: versions, settings, machines.
+  Sourced<double> unexplained;
   std::vector<std::string> selective;  // modules that "selective" computes again
   std::string recompute;  // what it computes again unless told: "none", "selective", "full"; "": not known
 };

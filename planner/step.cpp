@@ -193,9 +193,7 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   for (const StepPart p : {StepPart::cp, StepPart::tp, StepPart::ep, StepPart::dp, StepPart::pp}) {
     variance += part(p, transfers);
   }
-  if (request_.stack != nullptr && request_.stack->unexplained) {
-    variance += std::pow(parts.total() * request_.stack->unexplained->value, 2);
-  }
+  variance += std::pow(parts.total() * practice_.unexplained.value, 2);
   const Seconds off(std::sqrt(variance));
   e.low = std::max(Seconds(0), e.step() - off);
   e.high = e.step() + off;
