@@ -111,6 +111,11 @@ StackSpec read_whole_stack(const JsonView& document) {
                      .accumulate = factor(*traffic, "accumulate"),
                      .copy = factor(*traffic, "copy")};
   }
+  if (const auto exchange = document.find("expert_exchange")) {
+    for (const auto& [generation, view] : exchange->members()) {
+      stack.expert_exchange.emplace(generation, read_expert_exchange(view));
+    }
+  }
   return stack;
 }
 
@@ -121,7 +126,8 @@ StackSpec read_stack(const JsonView& document,
   expect_format(document, "sp-plan/stack");
   document.allow_only({"format", "format_version", "name", "aliases", "title", "like", "framework",
                        "strategies", "attention", "gradient", "sections", "host", "traffic",
-                       "network_beside_kernels", "layouts", "unexplained", "note"});
+                       "network_beside_kernels", "layouts", "unexplained", "expert_exchange",
+                       "note"});
   const auto like = document.find("like");
   if (!like) {
     return read_whole_stack(document);

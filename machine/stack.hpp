@@ -4,6 +4,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "machine/expert_exchange.hpp"
 #include "machine/machine.hpp"
 #include "schedule/op.hpp"
 
@@ -62,6 +63,8 @@ struct StackSpec {
   struct Traffic {
     std::optional<Sourced<double>> merge, accumulate, copy;
   } traffic;
+  /// Sending tokens to their experts and back, by generation.
+  std::map<std::string, ExpertExchangeSpec> expert_exchange;
 };
 
 /// InputError names file and key. Strict, as all of topologies/. `of_name`: the document of a
