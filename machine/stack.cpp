@@ -122,6 +122,11 @@ StackSpec read_whole_stack(const JsonView& document) {
   if (const auto step = document.find("step")) {
     stack.step = read_step_practice(*step);
   }
+  if (const auto exchange = document.find("expert_exchange")) {
+    for (const auto& [generation, view] : exchange->members()) {
+      stack.expert_exchange.emplace(generation, read_expert_exchange(view));
+    }
+  }
   return stack;
 }
 
@@ -130,9 +135,10 @@ StackSpec read_whole_stack(const JsonView& document) {
 StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name) {
   expect_format(document, "sp-plan/stack");
-  document.allow_only({"format", "format_version", "name", "aliases", "title", "known_by", "until", "like", "framework",
-                       "strategies", "attention", "gradient", "sections", "host", "traffic", "step",
-                       "network_beside_kernels", "layouts", "unexplained", "note"});
+  document.allow_only({"format", "format_version", "name", "aliases", "title", "known_by", "until",
+                       "like", "framework", "strategies", "attention", "gradient", "sections",
+                       "host", "traffic", "step", "network_beside_kernels", "layouts",
+                       "unexplained", "expert_exchange", "note"});
   const auto like = document.find("like");
   if (!like) {
     return read_whole_stack(document);

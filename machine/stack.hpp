@@ -4,6 +4,7 @@
 
 #include "base/json.hpp"
 #include "base/units.hpp"
+#include "machine/expert_exchange.hpp"
 #include "machine/machine.hpp"
 #include "machine/step_practice.hpp"
 #include "schedule/op.hpp"
@@ -68,6 +69,8 @@ struct StackSpec {
   } traffic;
   /// How it runs the rest of a training step.
   StepPractice step = default_practice();
+  /// Sending tokens to their experts and back, by generation.
+  std::map<std::string, ExpertExchangeSpec> expert_exchange;
 };
 
 /// InputError names file and key. Strict, as all of topologies/. `of_name`: the document of a

@@ -93,6 +93,8 @@ struct Point {
   std::optional<std::int64_t> m, n, k, tokens;
   std::string distribution;   // of tokens over experts
   std::string layer, plugin;  // linear attention: of which kind, which kernel
+  std::string mode;           // of ep_dispatch and ep_combine: "normal", "low_latency"
+  std::optional<int> sms;     // that a communication kernel was given
   std::optional<Bytes> bytes;
   bool peak = false;
 

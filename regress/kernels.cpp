@@ -127,8 +127,9 @@ KernelAnswer projected_attention(const Point& p, const KernelCost& cost) {
                         .head_dim = shape.head_dim,
                         .mask = shape.mask,
                         .dtype = shape.dtype};
-  return {.time = cost.attention(shape) + cost.memory_bound(cache),
-          .spread = cost.attention_spread(problem, Phase::forward)};
+  return {
+      .time = cost.attention(shape) + cost.memory_bound(cache),
+      .spread = std::hypot(cost.attention_spread(problem, Phase::forward), foreign_kernel_spread)};
 }
 
 /// The attention block with its projections, as DeepSeek-V3 has it.
@@ -203,6 +204,29 @@ std::vector<std::vector<std::int64_t>> expert_rows(const Point& p) {
     rows[i] = (n + 1) * copies / experts - n * copies / experts;
   }
   return {rows};
+}
+
+std::string attention_kernel_of(const Point& p, const GenerationSpec& generation) {
+  if (p.library.empty()) {
+    return p.kernel;
+  }
+  const auto says = [&](std::string_view word) { return p.kernel.find(word) != std::string::npos; };
+  std::string kernel = generation.attention.kernel;
+  if (says("fa3") || says("_v3")) {
+    kernel = "FA3";
+  } else if (says("flash_att") && !says("fa4") && !says("_v4")) {
+    kernel = "FA2";
+  }
+  return kernel;
+}
+
+Seconds cache_write(const Point& p, const KernelCost& cost) {
+  if (p.library.empty() || p.mask == PointMask::full || p.mask == PointMask::varlen_full) {
+    return Seconds(0);
+  }
+  const std::int64_t values = *p.seq * p.batch.value_or(1) * p.kv_heads.value_or(*p.q_heads) *
+                              (*p.head_dim + p.head_dim_v.value_or(*p.head_dim));
+  return cost.launch() + cost.memory_bound(Bytes(2 * values * size_of(tensors_of(p))));
 }
 
 KernelAnswer kernel_answer(const Point& p, const KernelCost& cost) {

@@ -5,6 +5,7 @@
 #include "machine/kernel_cost.hpp"
 #include "regress/corpus.hpp"
 
+#include <string>
 #include <vector>
 
 namespace spp::regress {
@@ -22,6 +23,19 @@ GemmFormat gemm_format_of(const Point& point);
 /// token and 0.8 of all (aiconfigurator's collector), and the busiest rank is meant. The draws are
 /// always the same. InputError: another distribution.
 std::vector<std::vector<std::int64_t>> expert_rows(const Point& point);
+
+/// The attention kernel of a generation that an inference server's name for one means:
+/// FlashAttention by its version, else what the generation runs by default. As it is where no
+/// server is named.
+std::string attention_kernel_of(const Point& point, const GenerationSpec& generation);
+
+/// How far kernels of servers are from those whose constants they are given, as a relative standard
+/// deviation: kernels of their own, with paged caches and tile sizes that nobody fitted.
+constexpr double foreign_kernel_spread = 0.15;
+
+/// What such a server does beside attention in its prefill: keys and values are copied into its
+/// paged cache. Nothing for encoders (full mask), which have none.
+Seconds cache_write(const Point& point, const KernelCost& cost);
 
 /// Of `op` gemm, moe, mla_context (projected) and mla_context_module. InputError says why not.
 KernelAnswer kernel_answer(const Point& point, const KernelCost& cost);

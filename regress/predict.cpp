@@ -202,7 +202,7 @@ PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
     case Scope::kernel:
       return kernel(p, cluster, stack);
     case Scope::collective:
-      return collective(p, cluster);
+      return collective(p, cluster, stack);
     case Scope::model:
     case Scope::memory:
       return training(p, cluster, stack);
@@ -312,7 +312,7 @@ PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
   if (is_packed(p)) {
     return no("packed documents whose lengths are not given");
   }
-  std::string name = p.kernel;
+  std::string name = attention_kernel_of(p, gpu.generation);
   if (is_low_precision(p)) {
     name += fmt::format(" {}", p.dtype);
   }
@@ -324,7 +324,7 @@ PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
     const Problem problem = problem_of(p);
     const TokenSet q({.begin = 0, .count = *p.seq});
     const TokenSet k({.begin = 0, .count = p.seq_kv.value_or(*p.seq)});
-    double seconds = 0;
+    double seconds = cache_write(p, kernels).count();
     double spread = 0;
     for (const Phase phase : {Phase::forward, Phase::backward}) {
       if ((phase == Phase::forward && p.phase == "bwd") ||
@@ -345,15 +345,53 @@ PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
                      .count();
       spread = std::max(spread, kernels.attention_spread(problem, phase));
     }
+    if (!p.library.empty()) {
+      spread = std::hypot(spread, foreign_kernel_spread);
+    }
     return answer(p, seconds, spread);
   } catch (const InputError& refused) {
     return no(refused.what());
   }
 }
 
-PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluster) const {
-  if (!p.bytes && !p.peak) {
-    return no(fmt::format("{} is not predicted yet", p.op));
+PointPrediction Predictor::expert_exchange(const Point& p, const sim::Cluster& cluster,
+                                           const StackSpec& stack) const {
+  const MachineSpec& machine = cluster.machine();
+  const auto spec = stack.expert_exchange.find(machine.gpu.generation.name);
+  if (spec == stack.expert_exchange.end()) {
+    return no(fmt::format("stack {} does not say what {} takes on {}", stack.name, p.op,
+                          machine.gpu.generation.name));
+  }
+  if (!p.mode.empty() && p.mode != "normal" && p.mode != "low_latency") {
+    return no(fmt::format("mode '{}' of {} is not modelled", p.mode, p.op));
+  }
+  const int per_node = static_cast<int>(machine.gpus_per_node.value);
+  const int nodes = (p.world + per_node - 1) / per_node;
+  const Bandwidth nic = machine.inter
+                            ? Bandwidth(machine.inter->rate_per_nic.value.value() /
+                                        static_cast<double>(machine.inter->gpus_per_nic.value))
+                            : machine.intra_rate;
+  const Seconds time = exchange_time(spec->second,
+                                     {.tokens = *p.tokens,
+                                      .hidden = *p.hidden,
+                                      .experts = *p.experts,
+                                      .experts_per_token = *p.experts_per_token,
+                                      .ranks = p.world,
+                                      .nodes = nodes,
+                                      .bytes = is_low_precision(p) ? 1.0 : 2.0,
+                                      .combine = p.op == "ep_combine",
+                                      .low_latency = p.mode == "low_latency",
+                                      .sms = p.sms.value_or(0)},
+                                     machine.intra_rate, nic);
+  const double spread =
+      nodes > 1 ? spec->second.network.spread : spec->second.dispatch.per_sm.spread;
+  return answer(p, time.count(), spread);
+}
+
+PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluster,
+                                      const StackSpec& stack) const {
+  if (p.op.starts_with("ep_")) {
+    return expert_exchange(p, cluster, stack);
   }
   // nccl-tests: all_to_all's size is one rank's send buffer, all_gather's one rank's output,
   // reduce_scatter's one rank's input: (n-1)/n of it leaves the rank.

@@ -34,7 +34,10 @@ class Predictor {
   PointPrediction training(const Point& point, const sim::Cluster& cluster, const StackSpec& stack);
   PointPrediction kernel(const Point& point, const sim::Cluster& cluster,
                          const StackSpec& stack) const;
-  PointPrediction collective(const Point& point, const sim::Cluster& cluster) const;
+  PointPrediction collective(const Point& point, const sim::Cluster& cluster,
+                             const StackSpec& stack) const;
+  PointPrediction expert_exchange(const Point& point, const sim::Cluster& cluster,
+                                  const StackSpec& stack) const;
   std::string recognised(const CorpusFile& file, const Point& point);
   void assume(const std::string& what, std::string value);
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);

@@ -214,9 +214,8 @@ TEST_CASE("GPUs that differ, are divided or unknown are refused, and --gpu decid
   CHECK_THAT(refusal({text("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
                            "  MIG 1g.10gb     Device  0: (UUID: MIG-1)\n")}),
              ContainsSubstring("MIG"));
-  CHECK_THAT(
-      refusal({text("GPU 0: NVIDIA A12 (UUID: GPU-1)\n")}),
-      ContainsSubstring("'NVIDIA A12' is no GPU of topologies/gpus/ (did you mean 'a10'?)"));
+  CHECK_THAT(refusal({text("GPU 0: NVIDIA A12 (UUID: GPU-1)\n")}),
+             ContainsSubstring("'NVIDIA A12' is no GPU of topologies/gpus/ (did you mean 'a10'?)"));
 }
 
 TEST_CASE("topo -p2p r: GPUs without access to each other go through the host's memory") {

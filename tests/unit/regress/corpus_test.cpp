@@ -172,6 +172,10 @@ TEST_CASE("kernels have their own shapes and families") {
                d["points"][0]["op"] = "gem";
              }),
              ContainsSubstring("unknown 'gem' (did you mean 'gemm'?)"));
+  CHECK(complaint([&](Json& d) {
+          d = document;
+          d["points"][0]["op"] = "sparse_indexer";
+        }).empty());
 
   document["points"] = {parse_json(
       R"({"op": "moe", "tokens": 512, "hidden": 4096, "moe_ffn": 14336, "experts": 8, "tp": 2,

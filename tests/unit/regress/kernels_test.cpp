@@ -94,6 +94,29 @@ TEST_CASE("kernels are predicted by their kind") {
   CHECK_THROWS_WITH(kernel_answer(moe, cost), ContainsSubstring("5 does not divide"));
 }
 
+TEST_CASE("inference servers have names of their own for kernels, and a cache to write") {
+  const GpuSpec gpu = h100();
+  const KernelCost cost(gpu);
+  Point p;
+  p.kernel = "FA2";
+  p.seq = 1024;
+  p.q_heads = 32;
+  p.kv_heads = 8;
+  p.head_dim = 128;
+  CHECK(attention_kernel_of(p, gpu.generation) == "FA2");
+  CHECK(cache_write(p, cost).count() == 0);
+  p.library = "vLLM";
+  p.kernel = "vllm_flash_attn_fa3";
+  CHECK(attention_kernel_of(p, gpu.generation) == "FA3");
+  p.kernel = "flash_attention";
+  CHECK(attention_kernel_of(p, gpu.generation) == "FA2");
+  p.kernel = "trtllm_mha";
+  CHECK(attention_kernel_of(p, gpu.generation) == gpu.generation.attention.kernel);
+  CHECK(cache_write(p, cost) == cost.launch() + cost.memory_bound(Bytes(2 * 2 * 1024 * 8 * 256)));
+  p.mask = PointMask::full;
+  CHECK(cache_write(p, cost).count() == 0);
+}
+
 TEST_CASE("latent attention is predicted with its heads projected, alone and as a block") {
   const GpuSpec gpu = h100();
   const KernelCost cost(gpu);

@@ -1,0 +1,443 @@
+// One point, in the order in which it is read: the work, what kind of layers, the plan, kernels;
+// then what its scope cannot do without.
+#include "regress/corpus_point.hpp"
+
+#include "base/error.hpp"
+#include "base/suggest.hpp"
+#include "regress/corpus_keys.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace spp::regress {
+namespace {
+
+constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
+
+/// Values of one point: its own keys, else its file's workload.
+class Fields {
+ public:
+  Fields(JsonView point, JsonView workload) : point_(point), workload_(workload) {}
+
+  [[nodiscard]] const JsonView& point() const { return point_; }
+  [[nodiscard]] std::optional<JsonView> find(std::string_view key) const {
+    auto own = point_.find(key);
+    return own ? own : workload_.find(key);
+  }
+  [[nodiscard]] std::string text(std::string_view key) const {
+    const auto view = find(key);
+    return view ? view->string() : "";
+  }
+  [[nodiscard]] bool yes(std::string_view key) const {
+    const auto view = find(key);
+    return view && view->boolean();
+  }
+  template <class Int = int>
+  [[nodiscard]] std::optional<Int> count(std::string_view key,
+                                         std::int64_t max = most_count) const {
+    const auto view = find(key);
+    return view ? std::optional<Int>(static_cast<Int>(view->integer(1, max))) : std::nullopt;
+  }
+  [[nodiscard]] int degree(std::string_view key) const { return count(key).value_or(1); }
+
+ private:
+  JsonView point_, workload_;
+};
+
+template <class Value, std::size_t N>
+Value one_of(const JsonView& view, const std::array<std::pair<std::string_view, Value>, N>& table) {
+  const std::string word = view.string();
+  std::vector<std::string> words;
+  for (const auto& [name, value] : table) {
+    if (name == word) {
+      return value;
+    }
+    words.emplace_back(name);
+  }
+  view.fail(fmt::format("unknown '{}'{}", word, did_you_mean(word, words)));
+}
+
+constexpr std::array<std::pair<std::string_view, Scope>, 5> scopes{
+    {{"attention", Scope::attention},
+     {"model", Scope::model},
+     {"kernel", Scope::kernel},
+     {"collective", Scope::collective},
+     {"memory", Scope::memory}}};
+constexpr std::array<std::pair<std::string_view, Metric>, 5> metrics{
+    {{"time_s", Metric::time},
+     {"memory_bytes", Metric::memory},
+     {"tflops_per_gpu", Metric::tflops_per_gpu},
+     {"tokens_per_s", Metric::tokens_per_s},
+     {"busbw_GBps", Metric::busbw}}};
+constexpr std::array<std::pair<std::string_view, PointMask>, 4> masks{
+    {{"causal", PointMask::causal},
+     {"full", PointMask::full},
+     {"varlen-causal", PointMask::varlen_causal},
+     {"varlen-full", PointMask::varlen_full}}};
+constexpr std::array<std::pair<std::string_view, RingKind>, 3> ring_kinds{
+    {{"p2p", RingKind::p2p}, {"allgather", RingKind::all_gather}, {"pass-q", RingKind::pass_q}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> phases{
+    {{"fwd", "fwd"},
+     {"bwd", "bwd"},
+     {"fwd+bwd", "fwd+bwd"},
+     {"train", "train"},
+     {"inference", "inference"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> collectives{
+    {{"all_to_all", "all_to_all"},
+     {"all_gather", "all_gather"},
+     {"all_reduce", "all_reduce"},
+     {"reduce_scatter", "reduce_scatter"},
+     {"sendrecv", "sendrecv"},
+     {"p2p", "p2p"},
+     {"ep_dispatch", "expert-parallel"},
+     {"ep_combine", "expert-parallel"}}};
+/// Kernels that are no attention call, each with its family.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kernel_ops{
+    {{"gemm", "gemm"},
+     {"moe", "moe"},
+     {"mla_context", "mla"},
+     {"mla_context_module", "mla"},
+     {"gdn_chunk", "linear"},
+     {"mamba2_scan", "linear"},
+     {"causal_conv1d", "linear"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> placements{
+    {{"ulysses-inner", "ulysses-inner"}, {"ring-inner", "ring-inner"}}};
+
+/// The word itself, which must be in the table.
+template <std::size_t N>
+std::string name_in(const JsonView& view,
+                    const std::array<std::pair<std::string_view, std::string_view>, N>& table) {
+  (void)one_of(view, table);
+  return view.string();
+}
+
+std::optional<double> positive(const JsonView& object, std::string_view key) {
+  const auto view = object.find(key);
+  if (!view) {
+    return std::nullopt;
+  }
+  constexpr double least = 1e-12;
+  constexpr double most = 1e18;
+  const double value = view->number();
+  if (!(value >= least) || value > most) {
+    view->fail(fmt::format("{} is no measurement ({} to {})", value, least, most));
+  }
+  return value;
+}
+
+void read_work(const Fields& f, Point& p) {
+  p.seq = f.count<std::int64_t>("seq", most_tokens);
+  p.seq_kv = f.count<std::int64_t>("seq_kv", most_tokens);
+  p.batch = f.count<std::int64_t>("batch");
+  p.q_heads = f.count("q_heads");
+  p.kv_heads = f.count("kv_heads");
+  p.head_dim = f.count("head_dim");
+  p.head_dim_v = f.count("head_dim_v");
+  if (const auto mask = f.find("mask")) {
+    p.mask = one_of(*mask, masks);
+  }
+  if (const auto phase = f.find("phase")) {
+    p.phase = one_of(*phase, phases);
+  }
+  p.dtype = f.text("dtype");
+  p.precision = f.text("precision");
+  p.model = f.text("model");
+  p.flops_convention = f.text("flops_convention");
+  p.recompute = f.text("recompute");
+  p.call = f.text("call");
+  p.layers = f.count<std::int64_t>("layers");
+  p.hidden = f.count<std::int64_t>("hidden");
+  p.ffn = f.count<std::int64_t>("ffn");
+  p.vocab = f.count<std::int64_t>("vocab", most_tokens);
+  p.steps = f.count<std::int64_t>("steps");
+  p.micro_batch = f.count<std::int64_t>("micro_batch");
+  p.new_tokens = f.count<std::int64_t>("new_tokens", most_tokens);
+}
+
+/// What kind of layers.
+void read_architecture(const Fields& f, Point& p) {
+  const auto yes_or_no = [&](std::string_view key) {
+    const auto view = f.find(key);
+    return view ? std::optional(view->boolean()) : std::nullopt;
+  };
+  const auto count_from_0 = [&](std::string_view key) {
+    const auto view = f.find(key);
+    return view ? std::optional(static_cast<int>(view->integer(0, most_count))) : std::nullopt;
+  };
+  p.gated = yes_or_no("gated");
+  p.tied_embeddings = yes_or_no("tied_embeddings");
+  p.mlp = f.text("mlp");
+  p.experts = f.count("experts");
+  p.experts_per_token = f.count("experts_per_token");
+  p.shared_experts = count_from_0("shared_experts");
+  p.dense_layers = count_from_0("dense_layers");
+  p.moe_ffn = f.count<std::int64_t>("moe_ffn");
+  p.shared_expert_ffn = f.count<std::int64_t>("shared_expert_ffn");
+  if (p.experts && p.experts_per_token && *p.experts_per_token > *p.experts) {
+    f.point().fail(
+        fmt::format("{} experts for a token, but there are {}", *p.experts_per_token, *p.experts));
+  }
+  const auto mla = f.find("mla");
+  const auto rank = [&](std::string_view key) {
+    const auto view = f.find(key);
+    const auto inside = view || !mla ? view : mla->find(key);
+    return inside ? std::optional(inside->integer(1, most_count)) : std::nullopt;
+  };
+  p.q_lora_rank = rank("q_lora_rank");
+  p.kv_lora_rank = rank("kv_lora_rank");
+  p.qk_rope_head_dim = rank("qk_rope_head_dim");
+  p.v_head_dim = rank("v_head_dim");
+}
+
+/// A key whose value may be a word, a number or yes and no: as text.
+std::string any_text(const Fields& f, std::string_view key) {
+  const auto view = f.find(key);
+  if (!view) {
+    return "";
+  }
+  return view->value().is_string() ? view->string() : view->value().dump();
+}
+
+/// World is the product of the degrees that the plan has; ep divides it. A training step's dp, if
+/// not stated, is what the others leave. Where a source's own line
+/// is wrong (suspect), it stays as it is.
+void expect_world(const Fields& f, Point& p) {
+  if (!p.suspect.empty()) {
+    return;
+  }
+  // A degree of unknown kind counts where no other is stated.
+  const bool of_kind = p.ulysses && p.ring;
+  const std::int64_t sequence = !of_kind || *p.ulysses * *p.ring == 1 ? p.cp.value_or(1) : 1;
+  if (!of_kind && !p.cp) {
+    return;
+  }
+  std::int64_t product = 1;
+  for (const int degree : {p.ulysses.value_or(1), p.ring.value_or(1), p.tp, p.dp, p.pp, p.cfg,
+                           p.pipefusion, static_cast<int>(sequence)}) {
+    product *= degree;
+  }
+  if (!f.find("dp") && p.scope != Scope::attention && p.world % product == 0) {
+    p.dp = static_cast<int>(p.world / product);
+    product = p.world;
+  }
+  if (product != p.world) {
+    const std::string of = of_kind ? fmt::format("ulysses {} x ring {}", *p.ulysses, *p.ring) : "";
+    const std::string cp =
+        sequence > 1 || !of_kind ? fmt::format("{}cp {}", of_kind ? " x " : "", sequence) : "";
+    f.point().fail(
+        fmt::format("{}{} x tp {} x dp {} x pp {} x cfg {} x pipefusion {} is {}, but "
+                    "world is {}",
+                    of, cp, p.tp, p.dp, p.pp, p.cfg, p.pipefusion, product, p.world));
+  }
+  if (p.ep && p.world % *p.ep != 0) {
+    f.point().fail(fmt::format("ep {} does not divide world {}", *p.ep, p.world));
+  }
+}
+
+/// How many GPUs took part: one for a kernel that does not say; no source's line without it can be
+/// predicted.
+int read_world(const Fields& f, const Point& p) {
+  const auto world = f.point().find("world");
+  if (!world && (p.scope == Scope::kernel || !p.suspect.empty())) {
+    return 1;
+  }
+  return static_cast<int>(f.point().at("world").integer(1, most_count));
+}
+
+void read_plan(const Fields& f, Point& p) {
+  p.world = read_world(f, p);
+  p.ulysses = f.count("ulysses");
+  p.ring = f.count("ring");
+  p.cp = f.count("cp");
+  p.team = f.degree("team");
+  p.tp = f.degree("tp");
+  p.dp = f.degree("dp");
+  p.pp = f.degree("pp");
+  p.vp = f.count("vp");
+  p.ep = f.count("ep");
+  p.etp = f.count("etp");
+  p.grad_accum = f.count("grad_accum");
+  p.cfg = f.degree("cfg");
+  p.pipefusion = f.degree("pipefusion");
+  if (const auto zero = f.find("zero")) {
+    p.zero = static_cast<int>(zero->integer(0, 3));
+  }
+  p.zero_group = f.count("zero_group");
+  p.sharding = f.text("sharding");
+  p.schedule = f.text("schedule");
+  p.offload = any_text(f, "offload");
+  p.ac = f.text("ac");
+  if (const auto sharded = f.find("tp_sequence_parallel")) {
+    p.tp_sequence_parallel = sharded->boolean();
+  }
+  p.inner = f.count("inner");
+  if (const auto layout = f.find("layout")) {
+    p.layout = parse_layout(layout->string(), layout->where());
+  }
+  if (const auto kv = f.find("kv")) {
+    p.ring_kind = one_of(*kv, ring_kinds);
+  }
+  p.double_ring = f.yes("double_ring");
+  p.balanced = f.yes("balanced");
+  if (const auto placement = f.find("placement")) {
+    p.placement = one_of(*placement, placements);
+  }
+  if (p.scope != Scope::kernel) {
+    expect_world(f, p);
+  }
+  if (p.ring && *p.ring % (std::int64_t{p.team} * p.team) != 0) {
+    f.point().fail(fmt::format("team {} squared does not divide ring {}", p.team, *p.ring));
+  }
+}
+
+/// A kernel that nobody models passes, as its source names it; a slip of one that we know does not.
+std::string kernel_op_in(const JsonView& view) {
+  std::string word = view.string();
+  const bool slip = std::ranges::any_of(
+      kernel_ops, [&](const auto& known) { return edit_distance(word, known.first) <= 1; });
+  return slip ? name_in(view, kernel_ops) : word;
+}
+
+void read_kernel(const Fields& f, Point& p) {
+  if (const auto op = f.find("op")) {
+    p.op = p.scope == Scope::kernel ? kernel_op_in(*op) : name_in(*op, collectives);
+  }
+  if (const auto bytes = f.count<std::int64_t>("bytes", std::numeric_limits<std::int64_t>::max())) {
+    p.bytes = Bytes(*bytes);
+  }
+  p.m = f.count<std::int64_t>("m", most_tokens);
+  p.n = f.count<std::int64_t>("n", most_tokens);
+  p.k = f.count<std::int64_t>("k", most_tokens);
+  p.tokens = f.count<std::int64_t>("tokens", most_tokens);
+  p.distribution = f.text("distribution");
+  p.layer = f.text("layer");
+  p.plugin = f.text("plugin");
+  p.mode = f.text("mode");
+  p.sms = f.count("sms");
+  p.peak = f.yes("peak");
+  p.kernel = f.text("kernel");
+  p.library = f.text("library");
+  p.fabric = f.text("fabric");
+  p.algo = f.text("algo");
+}
+
+/// What a scope cannot do without.
+void expect_complete(const Fields& f, const Point& p) {
+  const auto need = [&](bool there, std::string_view key) {
+    if (!there) {
+      f.point().fail(fmt::format("key '{}' is missing (scope {} needs it, here or in workload)",
+                                 key, to_string(p.scope)));
+    }
+  };
+  const std::string_view family = family_of_op(p.op);
+  if (p.scope == Scope::collective) {
+    need(!p.op.empty(), "op");
+    if (family == "expert-parallel") {
+      need(p.tokens.has_value(), "tokens");
+      need(p.hidden.has_value(), "hidden");
+      need(p.experts.has_value(), "experts");
+      need(p.experts_per_token.has_value(), "experts_per_token");
+    } else if (!p.bytes && !p.peak) {
+      need(false, "bytes");
+    }
+    return;
+  }
+  if (family == "gemm") {
+    need(p.m.has_value(), "m");
+    need(p.n.has_value(), "n");
+    need(p.k.has_value(), "k");
+    return;
+  }
+  if (family == "moe") {
+    need(p.tokens.has_value(), "tokens");
+    need(p.hidden.has_value(), "hidden");
+    need(p.moe_ffn.has_value(), "moe_ffn");
+    need(p.experts.has_value(), "experts");
+    need(p.experts_per_token.has_value(), "experts_per_token");
+    return;
+  }
+  const bool of_no_family = !p.op.empty() && family.empty();
+  if (!p.suspect.empty() || of_no_family) {
+    return;
+  }
+  need(p.seq.has_value(), "seq");
+  if (family == "linear") {
+    return;
+  }
+  if (p.scope == Scope::attention || p.scope == Scope::kernel) {
+    need(!p.phase.empty(), "phase");
+    need(p.q_heads.has_value(), "q_heads");
+    need(p.head_dim.has_value(), "head_dim");
+    if (p.q_heads && p.kv_heads && *p.q_heads % *p.kv_heads != 0) {
+      f.point().fail(
+          fmt::format("{} query heads are no multiple of {} KV heads", *p.q_heads, *p.kv_heads));
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Scope scope) { return scopes.at(static_cast<std::size_t>(scope)).first; }
+std::string_view to_string(Metric metric) {
+  return metrics.at(static_cast<std::size_t>(metric)).first;
+}
+
+std::string_view family_of_op(std::string_view op) {
+  const auto kernel =
+      std::ranges::find(kernel_ops, op, &std::pair<std::string_view, std::string_view>::first);
+  if (kernel != kernel_ops.end()) {
+    return kernel->second;
+  }
+  return op.starts_with("ep_") ? "expert-parallel" : "";
+}
+
+bool is_rate(Metric metric) {
+  return metric == Metric::tflops_per_gpu || metric == Metric::tokens_per_s ||
+         metric == Metric::busbw;
+}
+
+double cost(Metric metric, double value) { return is_rate(metric) ? 1 / value : value; }
+
+Point read_point(const JsonView& view, const JsonView& workload, std::int64_t index, double noise,
+                 const CorpusMachine& machine, std::set<std::string>& unread) {
+  refuse_slips_of_point(view, unread);
+  const Fields f(view, workload);
+  Point p;
+  p.index = index;
+  p.machine = machine;
+  const auto scope = f.find("scope");
+  p.scope = scope ? one_of(*scope, scopes) : Scope::attention;
+  p.metric = one_of(view.at("metric"), metrics);
+  p.value = positive(view, "value");
+  if (const auto oom = view.find("oom")) {
+    p.oom = oom->boolean();
+  }
+  if (!p.value && !p.oom) {
+    view.fail("neither 'value' nor 'oom'");
+  }
+  p.choice = f.text("choice");
+  p.suspect = f.text("suspect");
+  p.relative = f.yes("relative");
+  p.beyond = f.yes("beyond");
+  p.per_gpu = f.yes("per_gpu");
+  const auto own_noise = view.find("noise");
+  p.noise = own_noise ? own_noise->number() : noise;
+  if (const auto gpu = view.find("gpu")) {
+    p.machine.gpu = gpu->string();
+  }
+  if (const auto nodes = f.count("nodes")) {
+    p.machine.nodes = nodes;
+  }
+  read_work(f, p);
+  read_architecture(f, p);
+  read_plan(f, p);
+  read_kernel(f, p);
+  p.system = f.text("system");
+  p.variant = f.text("variant");
+  p.features = f.text("features");
+  expect_complete(f, p);
+  return p;
+}
+
+}  // namespace spp::regress
