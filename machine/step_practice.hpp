@@ -56,7 +56,7 @@ struct StepPractice {
   std::string recompute;  // what it computes again unless told: "none", "selective", "full"; "": not known
 };
 
-/// A stack that does what is known to be done (docs/stacks.md).
+/// What a file does not say.
 const StepPractice& default_practice();
 
 /// The object "step" of a stack; what is missing is the default. InputError names file and key.

@@ -86,14 +86,16 @@ for framework in frameworks:
              if trains else
              ["--heads 24 --mask full --seq 64K --topology dgx-h100", "--heads 30 --mask full --seq 64K --topology dgx-h100 --nodes 2"])
     choices = [""] + [f"--strategy {way['strategy']}" for way in framework["ways"]]
-    choices += [f"--zero {stage} --recompute {how}" for stage in framework["zero"] or [0, 1, 2, 3]
-                for how in framework["recompute"] or ["none"]] if trains else ["--ulysses 8", "--ulysses 4"]
+    stages, ways_again = framework["zero"] or [0, 1, 2, 3], framework["recompute"] or ["none"]
+    choices += ([f"--zero {stage} --recompute {ways_again[0]}" for stage in stages] +
+                [f"--zero {stages[0]} --recompute {how}" for how in ways_again[1:]]
+                if trains else ["--ulysses 8", "--ulysses 4"])
     written = 0
     for work in works:
         for choice in choices:
             if "--zero" in choice and "--model" not in work:
                 continue
-            document = documents(f"plan {work} {choice} --framework {name} --emit {name}")
+            document = documents(f"plan {work} {choice} --top 1 --budget 1 --framework {name} --emit {name}")
             exported = document.get("export")
             if exported is None:
                 continue  # no plan fits
