@@ -139,7 +139,7 @@ class StepSearch {
     AttentionQuestion question = attention_of(request_, point);
     Request& call = question.request;
     call.objective = Objective::time;
-    call.top = 5;
+    call.top = 3;
     call.most = {.ops = std::max(0.0, request_.most.ops - spent_), .memory = request_.most.memory};
     const PlanResult best = plan(call);
     spent_ += best.spent;
