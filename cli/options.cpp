@@ -21,10 +21,11 @@ constexpr std::array table{
     Option{"kv-heads", "N", "its KV heads; they divide --heads (default: as many)", work},
     Option{"head-dim", "N", "its head dimension (default: 128)", work},
     Option{"seq", "N", "tokens of one sequence, over all GPUs: 4096, 32K, 1M", work},
-    Option{"batch", "B",
-           "sequences that the group works on at once, in training the micro-batch (default: 1; plan "
-           "with --global-batch: searched)",
-           work},
+    Option{
+        "batch", "B",
+        "sequences that the group works on at once, in training the micro-batch (default: 1; plan "
+        "with --global-batch: searched)",
+        work},
     Option{"global-batch", "B",
            "sequences of one train step, over all replicas (default: a micro-batch each)", work},
     Option{"phase", "fwd|bwd|fwd+bwd|train|prefill",
@@ -72,8 +73,8 @@ constexpr std::array table{
            "interleaved)",
            degrees},
     Option{"ep", "E", "expert parallel degree, within tp*U*R*dp", degrees},
-    Option{"zero", "0|1|2|3",
-           "ZeRO stage over U*R*dp ranks (plan: the fastest that fits; else 1)", degrees},
+    Option{"zero", "0|1|2|3", "ZeRO stage over U*R*dp ranks (plan: the fastest that fits; else 1)",
+           degrees},
     Option{"zero-group", "N", "ranks that its states are cut over (default: all U*R*dp)", degrees},
     Option{"recompute", "none|selective|full",
            "activations computed again in the backward (plan: the fastest that fits; else none)",
@@ -128,8 +129,8 @@ std::string_view title_of(OptionGroup group) {
 std::span<const Option> shared_options() { return table; }
 
 std::vector<std::string_view> degree_options() {
-  return {"strategy", "ulysses", "ring",         "team",      "window",
-          "layout",   "order",   "heads-policy", "rank-order", "tp",
+  return {"strategy", "ulysses", "ring",         "team",           "window",
+          "layout",   "order",   "heads-policy", "rank-order",     "tp",
           "dp",       "pp",      "ep",           "virtual-stages", "pipeline"};
 }
 

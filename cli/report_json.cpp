@@ -12,9 +12,8 @@ namespace {
 
 /// Keys of the step's parts, by Component.
 constexpr std::array<std::string_view, components> component_keys{
-    "attention_kernels_s",  "small_kernels_s",      "gemm_s",
-    "exposed_intra_node_s", "exposed_inter_node_s", "launch_s",
-    "bubble_s"};
+    "attention_kernels_s",  "small_kernels_s", "gemm_s",  "exposed_intra_node_s",
+    "exposed_inter_node_s", "launch_s",        "bubble_s"};
 
 std::string_view to_string(sim::Scope scope) {
   switch (scope) {
@@ -254,8 +253,8 @@ bool Verification::proven() const {
   return std::ranges::all_of(schedules, [](const Verified& v) { return v.proof.proven; });
 }
 
-Json verification_document(const Verification& verification, const Job* job,
-                           const StepPlan* plan, Seconds elapsed) {
+Json verification_document(const Verification& verification, const Job* job, const StepPlan* plan,
+                           Seconds elapsed) {
   Json doc = document("verification");
   doc["subject"] = verification.subject;
   doc["request"] = job != nullptr ? job->resolved : Json();

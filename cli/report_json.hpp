@@ -30,7 +30,7 @@ struct Verification {
   [[nodiscard]] bool proven() const;
 };
 /// `job` and `plan` are null for a schedule from a file.
-Json verification_document(const Verification& verification, const Job* job,
-                           const StepPlan* plan, Seconds elapsed);
+Json verification_document(const Verification& verification, const Job* job, const StepPlan* plan,
+                           Seconds elapsed);
 
 }  // namespace spp::cli

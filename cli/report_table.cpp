@@ -45,9 +45,8 @@ std::string assumptions_text(const std::vector<Assumption>& assumptions, const S
 std::string rejected_name(const StepPlan& plan) {
   const SequencePlan& a = plan.attention;
   const std::string degrees = degrees_of(plan);
-  const std::string attention =
-      fmt::format("{} U{}xR{}{}", a.strategy, a.ulysses, a.ring,
-                  a.team > 1 ? fmt::format(" C{}", a.team) : "");
+  const std::string attention = fmt::format("{} U{}xR{}{}", a.strategy, a.ulysses, a.ring,
+                                            a.team > 1 ? fmt::format(" C{}", a.team) : "");
   return degrees.empty() ? attention : fmt::format("{} {}", degrees, attention);
 }
 
@@ -64,9 +63,8 @@ std::string rejected_text(const PlanResult& result, const Style& style) {
   Table table;
   for (const auto& [rule, list] : by_rule) {
     const Rejected& first = *list.front();
-    table.rows.push_back(
-        {"  " + rule, fmt::format("{}", list.size()),
-         fmt::format("{}: {}", rejected_name(first.plan), first.detail)});
+    table.rows.push_back({"  " + rule, fmt::format("{}", list.size()),
+                          fmt::format("{}: {}", rejected_name(first.plan), first.detail)});
   }
   table.right = {false, true, false};
   for (const std::string& line : table.lines()) {
@@ -112,8 +110,7 @@ std::vector<Column> columns_of(const Request& request) {
        [](const Candidate& c) { return c.plan.tensor > 1; }},
       {"plan", false,
        [](const Candidate& c) { return shortened(name_and_inner(c.plan.attention).first, 32); }},
-      {"inner", false,
-       [](const Candidate& c) { return name_and_inner(c.plan.attention).second; }},
+      {"inner", false, [](const Candidate& c) { return name_and_inner(c.plan.attention).second; }},
       {"pp", true,
        [](const Candidate& c) {
          return c.plan.virtual_stages > 1
@@ -279,13 +276,17 @@ std::string around_text(const Candidate& c, const Request& request) {
 std::string parts_text(const Prediction& p) {
   Table table;
   table.right = {false, true, true};
-  constexpr std::array<std::string_view, step_parts> names{
-      "attention kernels",        "GEMMs",
-      "small kernels",            "optimizer",
-      "waiting for the host",     "exposed: sequence parallelism",
-      "exposed: tensor",          "exposed: experts",
-      "exposed: weights, gradients", "exposed: between stages",
-      "pipeline bubble"};
+  constexpr std::array<std::string_view, step_parts> names{"attention kernels",
+                                                           "GEMMs",
+                                                           "small kernels",
+                                                           "optimizer",
+                                                           "waiting for the host",
+                                                           "exposed: sequence parallelism",
+                                                           "exposed: tensor",
+                                                           "exposed: experts",
+                                                           "exposed: weights, gradients",
+                                                           "exposed: between stages",
+                                                           "pipeline bubble"};
   for (std::size_t i = 0; i < step_parts; ++i) {
     if (const double seconds = p.parts_s[static_cast<StepPart>(i)]; seconds > 0) {
       table.rows.push_back({fmt::format("  {}", names.at(i)), human(Seconds(seconds)),

@@ -193,11 +193,11 @@ void Reader::title() {
                                      : fmt::format("attention {}/{} heads of {}", p.q_heads,
                                                    p.kv_heads, p.head_dim);
   const StepChoices& step = request().step;
-  text += fmt::format(", {}, {} tokens, {}, {}, {}", to_string(request().phase), human_tokens(p.seq),
-                      step.global_batch ? fmt::format("global batch {}", *step.global_batch)
-                                        : fmt::format("batch {}", p.batch),
-                      to_string(Mask{.kind = p.mask.kind}),
-                      to_string(p.dtype));
+  text +=
+      fmt::format(", {}, {} tokens, {}, {}, {}", to_string(request().phase), human_tokens(p.seq),
+                  step.global_batch ? fmt::format("global batch {}", *step.global_batch)
+                                    : fmt::format("batch {}", p.batch),
+                  to_string(Mask{.kind = p.mask.kind}), to_string(p.dtype));
   if (!p.mask.document_ends.empty()) {
     text += fmt::format(", {} documents", p.mask.document_ends.size());
   }

@@ -111,8 +111,10 @@ void Reader::check_step() {
                                step.pipeline.value_or(1);
   const bool all = step.tensor && f.ulysses && f.ring && step.data && step.pipeline;
   if (all ? product != gpus : gpus % product != 0) {
-    const std::string_view option = step.tensor ? "--tp" : step.pipeline ? "--pp"
-                                    : step.data ? "--dp" : "--ulysses";
+    const std::string_view option = step.tensor     ? "--tp"
+                                    : step.pipeline ? "--pp"
+                                    : step.data     ? "--dp"
+                                                    : "--ulysses";
     throw InputError(
         option,
         fmt::format("tp {} x ulysses {} x ring {} x dp {} x pp {} = {}, which {} the {} GPUs (see "
@@ -122,18 +124,17 @@ void Reader::check_step() {
                     all ? "is not" : "does not divide", gpus));
   }
   if (step.global_batch && step.data && *step.global_batch % *step.data != 0) {
-    throw InputError("--global-batch",
-                     fmt::format("{} sequences do not divide over --dp {}{}", *step.global_batch,
-                                 *step.data,
-                                 *step.global_batch < *step.data ? ": fewer than replicas" : ""));
+    throw InputError(
+        "--global-batch",
+        fmt::format("{} sequences do not divide over --dp {}{}", *step.global_batch, *step.data,
+                    *step.global_batch < *step.data ? ": fewer than replicas" : ""));
   }
   const int experts = request().model->experts.count;
   if (step.expert && *step.expert > 1 && (experts == 0 || experts % *step.expert != 0)) {
-    throw InputError("--ep", experts == 0
-                                 ? fmt::format("{}, and {} has no experts", *step.expert,
-                                               request().model->name)
-                                 : fmt::format("{} does not divide the {} experts", *step.expert,
-                                               experts));
+    throw InputError(
+        "--ep", experts == 0
+                    ? fmt::format("{}, and {} has no experts", *step.expert, request().model->name)
+                    : fmt::format("{} does not divide the {} experts", *step.expert, experts));
   }
   check_layers();
 }
@@ -158,10 +159,10 @@ void Reader::check_layers() {
   while (above <= layers && !deals(above)) {
     ++above;
   }
-  throw InputError(step.pipeline ? "--pp" : "--virtual-stages",
-                   fmt::format("{} layers do not divide into {} stages (nearest: {}{})", layers,
-                               stages, below,
-                               above <= layers ? fmt::format(" and {}", above) : ""));
+  throw InputError(
+      step.pipeline ? "--pp" : "--virtual-stages",
+      fmt::format("{} layers do not divide into {} stages (nearest: {}{})", layers, stages, below,
+                  above <= layers ? fmt::format(" and {}", above) : ""));
 }
 
 /// What no plan can meet, in words of the options.
@@ -236,8 +237,8 @@ void expect_legal(const Request& request, const StepPlan& plan) {
   }
   const Problem problem = attention_problem(request, plan, request.problem.mask);
   if (const WhyNot reason = why_not(strategy, problem, plan.attention); !reason.legal()) {
-    throw InputError(option_of(reason.rule), fmt::format("{} is not legal: {}",
-                                                         short_name(plan.attention), reason.detail));
+    throw InputError(option_of(reason.rule),
+                     fmt::format("{} is not legal: {}", short_name(plan.attention), reason.detail));
   }
 }
 
@@ -249,10 +250,10 @@ StepPlan read_plan(Job& job) {
   const StepPlan plan = default_step(request);
   const SequencePlan& attention = plan.attention;
   if (!request.whole_step() && attention.ranks() != request.gpus) {
-    throw InputError("--ulysses",
-                     fmt::format("{} x --ring {} = {}, but there are {} GPUs (see --gpus)",
-                                 attention.ulysses, attention.ring, attention.ranks(),
-                                 request.gpus));
+    throw InputError(
+        "--ulysses",
+        fmt::format("{} x --ring {} = {}, but there are {} GPUs (see --gpus)", attention.ulysses,
+                    attention.ring, attention.ranks(), request.gpus));
   }
   expect_legal(request, plan);
   const auto note = [&](bool was_given, std::string_view what, std::string value) {

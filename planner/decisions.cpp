@@ -38,11 +38,11 @@ std::string_view words_of(StepPart part) {
 std::string to_string(const Alternative& a, const Prediction& winner) {
   const std::string what = fmt::format("{} rather than {}", a.chosen, a.other);
   if (!a.best) {
-    return fmt::format("{}: {:.1f} GB over memory", what, a.beyond.as_double() / 1e9);
+    return fmt::format("{}, which is {:.1f} GB over memory", what, a.beyond.as_double() / 1e9);
   }
   const double more = (a.best->step.count() / winner.step.count() - 1) * 100;
   if (more <= 0) {
-    return fmt::format("{}: as fast within the model's error", what);
+    return fmt::format("{}, which is as fast within the model's error", what);
   }
   auto decides = StepPart::attention;
   const auto loss = [&](StepPart p) { return a.best->parts_s[p] - winner.parts_s[p]; };
@@ -51,7 +51,7 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
       decides = static_cast<StepPart>(i);
     }
   }
-  return fmt::format("{}: {:.1f} % slower ({} {:.3g} s against {:.3g} s)", what, more,
+  return fmt::format("{}, which is {:.1f} % slower ({} {:.3g} s against {:.3g} s)", what, more,
                      words_of(decides), a.best->parts_s[decides], winner.parts_s[decides]);
 }
 

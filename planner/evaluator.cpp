@@ -1,5 +1,5 @@
-// One class in one file: bounds, memory and the simulation of a plan share the request and its costs;
-// splitting them would spread that state.
+// One class in one file: bounds, memory and the simulation of a plan share the request and its
+// costs; splitting them would spread that state.
 #include "planner/evaluator.hpp"
 
 #include "base/error.hpp"

@@ -1,5 +1,5 @@
-// Prediction of one plan of an attention call: closed forms, simulation, memory. Shared by plan() and
-// evaluate(); holds what a request's plans have in common.
+// Prediction of one plan of an attention call: closed forms, simulation, memory. Shared by plan()
+// and evaluate(); holds what a request's plans have in common.
 #pragma once
 
 #include "planner/bound.hpp"

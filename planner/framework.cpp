@@ -140,8 +140,8 @@ void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& rea
     refuse("expert", "expert parallelism", plan.expert);
   }
   if (plan.pipeline > 1 && plan.order == "zero-bubble" && !f.axes.cut_backward) {
-    reasons.push_back(because(
-        "pipeline", fmt::format("{} has no zero-bubble pipeline", f.name), f.checked));
+    reasons.push_back(
+        because("pipeline", fmt::format("{} has no zero-bubble pipeline", f.name), f.checked));
   }
 }
 
@@ -269,7 +269,8 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
   const StepPlan& plan = candidate.plan;
   std::vector<Cannot> reasons = cannot(f, open);
   add_axes(f, plan, reasons);
-  for (Cannot& reason : cannot(f, plan.attention, attention_problem(request, plan, request.problem.mask))) {
+  for (Cannot& reason :
+       cannot(f, plan.attention, attention_problem(request, plan, request.problem.mask))) {
     reasons.push_back(std::move(reason));
   }
   if (request.phase == StepPhase::train) {
@@ -332,9 +333,8 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
     }
   }
   if (result.shown) {
-    const Match found = match(
-        f, result.shown->plan.attention,
-        attention_problem(request, result.shown->plan, request.problem.mask));
+    const Match found = match(f, result.shown->plan.attention,
+                              attention_problem(request, result.shown->plan, request.problem.mask));
     ensure(found.way != nullptr, "a plan without a way");
     Launch launch = launch_of(request, *result.shown);
     const bool says_no_step = request.phase != StepPhase::train && f.trains;

@@ -111,7 +111,7 @@ struct Framework {
   Allowed<int> zero{};             // stages, in training
   Allowed<Recompute> recompute{};  // in training
   FrameworkAxes axes{};
-  bool places_ranks = false;       // the caller makes the groups: any rank order; else node by node
+  bool places_ranks = false;  // the caller makes the groups: any rank order; else node by node
   /// What only this framework forbids; a `what` of "" if nothing.
   Cannot (*also)(const SequencePlan&, const Problem&) = nullptr;
   Snippet (*emit)(const Launch&, const Way&);

@@ -183,14 +183,16 @@ class Collector {
     const auto key =
         std::tuple(plan.strategy, plan.ulysses, plan.ring, plan.team, plan.window, reason.rule);
     if (rejected_ != nullptr && seen_.insert(key).second) {
-      rejected_->push_back({.plan = {.attention = plan}, .rule = reason.rule, .detail = reason.detail});
+      rejected_->push_back(
+          {.plan = {.attention = plan}, .rule = reason.rule, .detail = reason.detail});
     }
   }
 
   /// Whatever the degrees: said once.
   void reject_strategy(const SequencePlan& plan, const WhyNot& reason) {
     if (rejected_ != nullptr && seen_.insert({plan.strategy, 0, 0, 0, 0, reason.rule}).second) {
-      rejected_->push_back({.plan = {.attention = plan}, .rule = reason.rule, .detail = reason.detail});
+      rejected_->push_back(
+          {.plan = {.attention = plan}, .rule = reason.rule, .detail = reason.detail});
     }
   }
 
@@ -209,8 +211,9 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
       if (rejected != nullptr) {
         for (const Cannot& reason : reasons) {
           const WhyNot why = why_not_of(reason);
-          rejected->push_back(
-              {.plan = {.attention = default_plan(request)}, .rule = why.rule, .detail = why.detail});
+          rejected->push_back({.plan = {.attention = default_plan(request)},
+                               .rule = why.rule,
+                               .detail = why.detail});
         }
       }
       return {};

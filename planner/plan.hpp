@@ -1,15 +1,16 @@
 // The question and the answer: what to split over which cluster, and the ranked plans.
 //
-// A question is about one attention call (fwd, bwd, fwd+bwd), or about a whole step of a model (train,
-// prefill): then tensor x sequence x pipeline x data x expert degrees, micro-batches, ZeRO and
-// recomputation are searched together (step_search.hpp). Of a call plan() enumerates every legal plan and searches best first: each has a closed-form lower bound
-// (bound.hpp), tightened by a walk over one rank's kernels when its turn comes, then simulated,
-// until the next bound is worse than the last plan that is shown. The simulated ones are ranked.
-// What a search may take is limited in ops (Request::most), not in seconds: the same question has
-// the same answer on every machine. Plans that would take more are ranked by their bounds.
-// Predictions carry an interval from the constants' stated spreads; plans whose difference is
-// within what the spreads allow are ties, and the simplest of the ties is recommended, unless a
-// faster plan, tie or not, is as simple.
+// A question is about one attention call (fwd, bwd, fwd+bwd), or about a whole step of a model
+// (train, prefill): then tensor x sequence x pipeline x data x expert degrees, micro-batches, ZeRO
+// and recomputation are searched together (step_search.hpp). Of a call plan() enumerates every
+// legal plan and searches best first: each has a closed-form lower bound (bound.hpp), tightened by
+// a walk over one rank's kernels when its turn comes, then simulated, until the next bound is worse
+// than the last plan that is shown. The simulated ones are ranked. What a search may take is
+// limited in ops (Request::most), not in seconds: the same question has the same answer on every
+// machine. Plans that would take more are ranked by their bounds. Predictions carry an interval
+// from the constants' stated spreads; plans whose difference is within what the spreads allow are
+// ties, and the simplest of the ties is recommended, unless a faster plan, tie or not, is as
+// simple.
 #pragma once
 
 #include "base/progress.hpp"
@@ -55,8 +56,8 @@ struct FixedChoices {
   std::optional<RankOrder> rank_order;
 };
 
-/// The same of a whole step. Without `global_batch` a step is one micro-batch of each replica, and `data`
-/// is 1 unless it is given; without `micro_batch` too, a micro-batch is one sequence.
+/// The same of a whole step. Without `global_batch` a step is one micro-batch of each replica, and
+/// `data` is 1 unless it is given; without `micro_batch` too, a micro-batch is one sequence.
 struct StepChoices {
   std::optional<int> tensor, pipeline, data, expert, expert_tensor, virtual_stages;
   std::optional<std::string> order;  // of micro-batches
@@ -131,8 +132,8 @@ struct Prediction {
   std::array<Bytes, comm_kinds> comm_bytes_per_rank{};
   double tflops_per_gpu = 0;  // under the request's convention
   double mfu = 0;
-  double tokens_per_s = 0;  // of the job
-  MemoryBytes memory;                  // of the fullest rank
+  double tokens_per_s = 0;            // of the job
+  MemoryBytes memory;                 // of the fullest rank
   std::vector<MemoryBytes> by_stage;  // of each pipeline stage's
   bool fits = true;
   std::int64_t max_seq = 0;  // longest sequence that this plan fits
@@ -142,7 +143,7 @@ struct Prediction {
 };
 
 struct Candidate {
-  StepPlan plan;  // of one attention call: all degrees around it are 1
+  StepPlan plan;                       // of one attention call: all degrees around it are 1
   const Strategy* strategy = nullptr;  // of its attention
   /// False: too large to be simulated. `predicted` then holds only memory and what no run can beat:
   /// the bound as step and interval, and the rates that follow from it.
@@ -201,8 +202,8 @@ Effort effort_of(const Request& request, const SequencePlan& plan,
 /// not give up.
 Evaluation evaluate(const Request& request, const SequencePlan& plan,
                     const EvaluationOptions& options = {});
-/// The same of a whole step; `forward` and `backward` are then its first kind of layer's attention call
-/// on one tensor rank.
+/// The same of a whole step; `forward` and `backward` are then its first kind of layer's attention
+/// call on one tensor rank.
 Evaluation evaluate(const Request& request, const StepPlan& plan,
                     const EvaluationOptions& options = {});
 Effort effort_of(const Request& request, const StepPlan& plan,

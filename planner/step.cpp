@@ -154,8 +154,8 @@ StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
     throw InputError("plan", fmt::format("{} (rule: {})", rule.detail, rule.rule));
   }
   if (plan.world() > request_.cluster->gpus()) {
-    throw InputError("plan", fmt::format("{} ranks on {} GPUs", plan.world(),
-                                         request_.cluster->gpus()));
+    throw InputError("plan",
+                     fmt::format("{} ranks on {} GPUs", plan.world(), request_.cluster->gpus()));
   }
   return timed(plan, memory(plan));
 }
@@ -343,10 +343,10 @@ Effort effort_of(const Request& request, const StepPlan& plan, const EvaluationO
   }
   const AttentionQuestion question = attention_question(request, plan, request.problem.mask);
   Effort effort = effort_of(question.request, plan.attention, options);
-  constexpr double of_op = 64;  // bytes
+  constexpr double of_op = 64;      // bytes
   constexpr double questions = 40;  // of memory: the longest sequence
-  const double ops = 2.0 * plan.pipeline * plan.virtual_stages *
-                     static_cast<double>(plan.micro_batches);
+  const double ops =
+      2.0 * plan.pipeline * plan.virtual_stages * static_cast<double>(plan.micro_batches);
   effort.ops += ops * questions / 10;
   effort.memory += Bytes(static_cast<std::int64_t>(ops * of_op));
   return effort;

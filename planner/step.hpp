@@ -1,5 +1,5 @@
-// Prediction of a whole step under one plan: attention as its schedules simulate it, the rest of the step
-// around it (step/cost.hpp).
+// Prediction of a whole step under one plan: attention as its schedules simulate it, the rest of
+// the step around it (step/cost.hpp).
 #pragma once
 
 #include "planner/plan.hpp"
@@ -70,20 +70,22 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
 /// The mask of a kind of layers: its own window or chunk, else what the request says.
 const Mask& mask_of(const LayerRun& run, const Request& request);
 
-/// The attention call of one tensor rank of a step as a question of its own: on every tensor-th GPU of
-/// the cluster, if there is one. Of a question that is one already, the same.
+/// The attention call of one tensor rank of a step as a question of its own: on every tensor-th GPU
+/// of the cluster, if there is one. Of a question that is one already, the same.
 struct AttentionQuestion {
   std::unique_ptr<sim::Cluster> cluster;  // request.cluster, unless the question's own
   Request request;
 };
-AttentionQuestion attention_question(const Request& request, const StepPlan& plan, const Mask& mask);
+AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
+                                     const Mask& mask);
 
 /// What "selective" computes again under the request's stack.
 Recomputation recomputation_of(const Request& request, Recompute kind);
 /// How the request's stack runs a step.
 const StepPractice& practice_of(const Request& request);
 
-/// Ranks of the groups of a step's axis, of all GPUs: "tp", "dp", "pp", "ep"; none if its degree is 1.
+/// Ranks of the groups of a step's axis, of all GPUs: "tp", "dp", "pp", "ep"; none if its degree
+/// is 1.
 std::vector<std::vector<int>> groups_of(const StepPlan& plan, std::string_view axis);
 /// Those of attention, of all GPUs.
 std::vector<std::vector<int>> groups_of(const StepPlan& plan, Axis axis);

@@ -45,9 +45,9 @@ StepPlan default_step(const Request& request) {
   StepPlan plan = around(request);
   const std::int64_t others = std::int64_t{plan.tensor} * plan.pipeline * plan.data;
   if (request.gpus % others != 0) {
-    throw InputError("--gpus", fmt::format("{} GPUs are not a multiple of tp {} x pp {} x dp {} = {}",
-                                           request.gpus, plan.tensor, plan.pipeline, plan.data,
-                                           others));
+    throw InputError("--gpus",
+                     fmt::format("{} GPUs are not a multiple of tp {} x pp {} x dp {} = {}",
+                                 request.gpus, plan.tensor, plan.pipeline, plan.data, others));
   }
   if (const auto batch = request.step.global_batch) {
     if (*batch % (plan.data * plan.micro_batch) != 0) {
@@ -102,11 +102,11 @@ std::vector<std::vector<int>> groups_of(const StepPlan& plan, std::string_view a
   struct Shape {
     int stride = 1, size = 1;
   };
-  const Shape shape =
-      axis == "tp"   ? Shape{.stride = 1, .size = plan.tensor}
-      : axis == "dp" ? Shape{.stride = plan.tensor * plan.sequence(), .size = plan.data}
-      : axis == "pp" ? Shape{.stride = plan.stage_ranks(), .size = plan.pipeline}
-                     : Shape{.stride = plan.expert_tensor, .size = plan.expert};
+  const Shape shape = axis == "tp" ? Shape{.stride = 1, .size = plan.tensor}
+                      : axis == "dp"
+                          ? Shape{.stride = plan.tensor * plan.sequence(), .size = plan.data}
+                      : axis == "pp" ? Shape{.stride = plan.stage_ranks(), .size = plan.pipeline}
+                                     : Shape{.stride = plan.expert_tensor, .size = plan.expert};
   std::vector<std::vector<int>> groups;
   for (int first = 0; shape.size > 1 && first < plan.world(); ++first) {
     if (first / shape.stride % shape.size == 0) {

@@ -46,8 +46,11 @@ struct Found {
 /// Plans with the same key differ in what a plan's degrees do not say: one of them is shown.
 std::string key_of(const StepPlan& plan) {
   return fmt::format("{}|{}|{}|{}|{}|{}", plan.tensor, plan.data, plan.pipeline, plan.expert,
-                     short_name(plan.attention), to_string(plan.attention.order));
+                     plan.attention.ulysses, plan.attention.ring);
 }
+
+/// Of a step: below what any run repeats to.
+constexpr double least_gain = 0.005;
 
 class StepSearch {
  public:
@@ -90,9 +93,9 @@ class StepSearch {
     const bool left = spent_ < request_.most.ops;
     const bool limited = std::isfinite(request_.most.ops);
     if (watch_ && !given_up_) {
-      given_up_ = !watch_(limited ? std::min(spent_, request_.most.ops)
-                                  : static_cast<double>(result_.simulated),
-                          limited ? request_.most.ops : static_cast<double>(result_.searched));
+      given_up_ = !watch_(
+          limited ? std::min(spent_, request_.most.ops) : static_cast<double>(result_.simulated),
+          limited ? request_.most.ops : static_cast<double>(result_.searched));
     }
     return left && !given_up_;
   }
@@ -116,9 +119,8 @@ class StepSearch {
 
   // ---- attention
   const std::vector<Choice>& choices_of(const StepPoint& point) {
-    const auto [at, fresh] =
-        choices_.try_emplace({point.tensor, point.sequence, point.micro_batch,
-                              point.sequence == request_.gpus});
+    const auto [at, fresh] = choices_.try_emplace(
+        {point.tensor, point.sequence, point.micro_batch, point.sequence == request_.gpus});
     if (fresh) {
       at->second = searched(point);
     }
@@ -132,19 +134,23 @@ class StepSearch {
           .legal();
     });
   }
-  /// The two or three best, and the leanest one.
+  /// The best of the two or three best pairs of degrees, and the leanest one.
   std::vector<Choice> searched(const StepPoint& point) {
     AttentionQuestion question = attention_of(request_, point);
     Request& call = question.request;
     call.objective = Objective::time;
     call.top = 3;
-    call.most = {.ops = std::max(0.0, request_.most.ops - spent_),
-                 .memory = request_.most.memory};
+    call.most = {.ops = std::max(0.0, request_.most.ops - spent_), .memory = request_.most.memory};
     const PlanResult best = plan(call);
     spent_ += best.spent;
     std::vector<Choice> choices;
     for (const Candidate& c : best.candidates) {
-      if (c.simulated && legal_everywhere(point, c.plan.attention)) {
+      const bool other = std::ranges::none_of(choices, [&](const Choice& choice) {
+        return choice.plan.ulysses == c.plan.attention.ulysses;
+      });
+      constexpr std::size_t most = 3;
+      if (c.simulated && other && choices.size() < most &&
+          legal_everywhere(point, c.plan.attention)) {
         choices.push_back({.plan = c.plan.attention, .seconds = c.predicted.step.count()});
       }
     }
@@ -178,8 +184,7 @@ class StepSearch {
       const Evaluation e = spp::evaluate(call, *leanest);
       spent_ += e.forward ? static_cast<double>(e.forward->ops) : 0;
       spent_ += e.backward ? static_cast<double>(e.backward->ops) : 0;
-      choices.push_back(
-          {.plan = *leanest, .seconds = e.candidate.predicted.step.count()});
+      choices.push_back({.plan = *leanest, .seconds = e.candidate.predicted.step.count()});
     }
   }
 
@@ -201,15 +206,16 @@ class StepSearch {
   /// In ops: what a plan takes beside its attention.
   [[nodiscard]] static double ops_of(const StepPoint& point) {
     constexpr double layers = 500;
-    return layers + 0.3 * point.pipeline * point.virtual_stages *
-                        static_cast<double>(point.micro_batches);
+    return layers +
+           0.3 * point.pipeline * point.virtual_stages * static_cast<double>(point.micro_batches);
   }
-  /// ZeRO stages that may be the fastest of those that fit: 2 moves more than 1, and under a pipeline
-  /// so does 3. By memory: the last.
+  /// ZeRO stages that may be the fastest of those that fit: 2 moves more than 1, and under a
+  /// pipeline so does 3. By memory: the last.
   void evaluate(const Entry& entry) {
     const StepPoint& point = space_.points[entry.point];
     const auto shown = best_.find(key_of(plan_of(request_, point, entry.choice->plan, 0)));
-    if (!by_memory() && shown != best_.end() && found_[shown->second].seconds() <= entry.bound) {
+    if (!by_memory() && shown != best_.end() &&
+        found_[shown->second].seconds() * (1 - least_gain) <= entry.bound) {
       return;  // a variant of a plan that is as fast
     }
     constexpr double most_ops = 2e6;  // of a pipeline's walk
@@ -221,9 +227,20 @@ class StepSearch {
     if (by_memory()) {
       stages = {stages.back()};
     }
+    evaluated_.insert(entry.point);
+    result_.simulated = static_cast<std::int64_t>(evaluated_.size());
+    // The leanest first: where it does not fit, none does.
+    spent_ += ops_of(point);
+    const Bytes least =
+        fullest(evaluator_.memory(plan_of(request_, point, entry.choice->plan, stages.back())))
+            .total();
+    if (least > request_.memory) {
+      auto [at, fresh] = beyond_.try_emplace(entry.point, least);
+      at->second = std::min(at->second, least);
+      return;
+    }
     std::optional<Found> best;
     bool lower_fits = false;
-    Bytes least(INT64_MAX);
     for (const int zero : stages) {
       if (lower_fits && (zero == 2 || (zero == 3 && point.pipeline > 1))) {
         continue;
@@ -234,9 +251,7 @@ class StepSearch {
       }
       spent_ += ops_of(point);
       std::vector<MemoryBytes> memory = evaluator_.memory(plan);
-      const Bytes needed = fullest(memory).tensors();
-      least = std::min(least, needed);
-      if (needed > request_.memory) {
+      if (fullest(memory).tensors() > request_.memory) {
         continue;
       }
       lower_fits = lower_fits || zero > 0;
@@ -245,12 +260,8 @@ class StepSearch {
         best = std::move(found);
       }
     }
-    ++result_.simulated;
     if (best) {
       keep(std::move(*best));
-    } else {
-      auto [at, fresh] = beyond_.try_emplace(entry.point, least);
-      at->second = std::min(at->second, least);
     }
   }
   void keep(Found found) {
@@ -280,8 +291,8 @@ class StepSearch {
       for (const auto& [key, i] : best_) {
         result_.candidates.push_back(evaluator_.candidate(found_[i].evaluation));
       }
-      const auto fastest = std::ranges::min_element(
-          found_, {}, [](const Found& found) { return found.seconds(); });
+      const auto fastest =
+          std::ranges::min_element(found_, {}, [](const Found& found) { return found.seconds(); });
       rank(result_, request_, fastest->evaluation.spreads);
       if (static_cast<int>(result_.candidates.size()) > request_.top) {
         result_.candidates.resize(static_cast<std::size_t>(request_.top));
@@ -337,8 +348,7 @@ class StepSearch {
     p.by_stage.assign(static_cast<std::size_t>(point.pipeline), p.memory);
     p.fits = point.memory <= request_.memory;
     const std::int64_t batch = c.plan.global_batch();
-    p.tflops_per_gpu =
-        counted_flops(request_, batch).value() / entry.bound / c.plan.world() / 1e12;
+    p.tflops_per_gpu = counted_flops(request_, batch).value() / entry.bound / c.plan.world() / 1e12;
     p.mfu = p.tflops_per_gpu * 1e12 /
             matrix_rate(evaluator_.kernels().gpu(), request_.problem.dtype, "--dtype").value();
     p.tokens_per_s = static_cast<double>(request_.problem.seq * batch) / entry.bound;
@@ -396,8 +406,8 @@ class StepSearch {
     std::map<std::array<int, 5>, Least> least;
     for (std::size_t i = 0; i < space_.points.size(); ++i) {
       const StepPoint& p = space_.points[i];
-      const auto [at, fresh] =
-          least.try_emplace({p.tensor, p.sequence, p.pipeline, p.data, p.expert}, Least{i, p.memory});
+      const auto [at, fresh] = least.try_emplace(
+          {p.tensor, p.sequence, p.pipeline, p.data, p.expert}, Least{i, p.memory});
       if (!fresh && p.memory < at->second.memory) {
         at->second = {i, p.memory};
       }
@@ -408,9 +418,9 @@ class StepSearch {
         result_.rejected.push_back(
             {.plan = plan_of(request_, p, {.ring = p.sequence}, zero_stages(request_, p).back()),
              .rule = "memory",
-             .detail = fmt::format("needs at least {:.1f} GB of the {:.1f} GB that one GPU offers",
-                                   at.memory.as_double() / 1e9,
-                                   request_.memory.as_double() / 1e9)});
+             .detail =
+                 fmt::format("needs at least {:.1f} GB of the {:.1f} GB that one GPU offers",
+                             at.memory.as_double() / 1e9, request_.memory.as_double() / 1e9)});
       }
     }
   }
@@ -429,15 +439,15 @@ class StepSearch {
       {"recomputation", [](const StepPoint& p) { return static_cast<std::int64_t>(p.recompute); }},
   }};
   static std::string value_of(const Axis& axis, std::int64_t value) {
-    return axis.name == "recomputation"
-               ? std::string(to_string(static_cast<Recompute>(value)))
-               : fmt::format("{}", value);
+    return axis.name == "recomputation" ? std::string(to_string(static_cast<Recompute>(value)))
+                                        : fmt::format("{}", value);
   }
 
   void explain(Candidate& winner) {
-    const auto at = std::ranges::find_if(
-        found_, [&](const Found& f) { return key_of(f.evaluation.plan) == key_of(winner.plan) &&
-                                             f.evaluation.step() == winner.predicted.step; });
+    const auto at = std::ranges::find_if(found_, [&](const Found& f) {
+      return key_of(f.evaluation.plan) == key_of(winner.plan) &&
+             f.evaluation.step() == winner.predicted.step;
+    });
     if (at == found_.end()) {
       return;
     }
@@ -465,7 +475,8 @@ class StepSearch {
                     .other = value_of(axis, value)};
       fill(a, axis, value);
       const bool known = a.best.has_value() || a.beyond > Bytes(0);
-      const bool nearer = !nearest || (a.best && (!nearest->best || a.best->step < nearest->best->step));
+      const bool nearer =
+          !nearest || (a.best && (!nearest->best || a.best->step < nearest->best->step));
       if (known && nearer) {
         nearest = std::move(a);
       }
@@ -511,9 +522,8 @@ class StepSearch {
     }
     const auto bound = [&](std::size_t i) { return space_.points[i].bound(); };
     constexpr std::size_t tries = 6;
-    std::ranges::partial_sort(with, with.begin() + static_cast<std::ptrdiff_t>(
-                                                       std::min(tries, with.size())),
-                              {}, bound);
+    std::ranges::partial_sort(
+        with, with.begin() + static_cast<std::ptrdiff_t>(std::min(tries, with.size())), {}, bound);
     const std::size_t before = found_.size();
     for (std::size_t i = 0; i < std::min(tries, with.size()) && found_.size() == before; ++i) {
       if (!go_on()) {
@@ -538,9 +548,10 @@ class StepSearch {
     }
     return a.bound != b.bound ? a.bound > b.bound : a.point > b.point;
   };
+  std::set<std::size_t> evaluated_;
   std::vector<Found> found_;
-  std::map<std::string, std::size_t> best_;   // by key, in found_
-  std::map<std::size_t, Bytes> beyond_;       // points that did not fit, and what they need
+  std::map<std::string, std::size_t> best_;  // by key, in found_
+  std::map<std::size_t, Bytes> beyond_;      // points that did not fit, and what they need
   std::map<std::tuple<int, int, std::int64_t, bool>, std::vector<Choice>> choices_;
   double spent_ = 0;
   bool given_up_ = false;

@@ -108,8 +108,8 @@ class Space {
     for (const std::int64_t stages : divisors_of(left)) {
       const bool given = request_.step.pipeline.has_value();
       const bool wanted = given ? *request_.step.pipeline == stages
-                                : stages == 1 || (train_ && !alone() && has(&FrameworkAxes::pipeline) &&
-                                                  deals(stages));
+                                : stages == 1 || (train_ && !alone() &&
+                                                  has(&FrameworkAxes::pipeline) && deals(stages));
       const auto sequence = static_cast<int>(left / stages);
       if (wanted && fits_fixed(sequence)) {
         experts_of({.tensor = tensor,
@@ -195,9 +195,12 @@ class Space {
     std::vector<int> result{1};
     const bool may = point.pipeline > 1 && point.micro_batches % point.pipeline == 0 &&
                      (!request_.step.order || *request_.step.order == "interleaved");
-    for (int v = 2; may && std::int64_t{v} * point.pipeline <= model_.layers + 2; ++v) {
-      if (deals(std::int64_t{v} * point.pipeline)) {
-        result.push_back(v);
+    const std::int64_t dealt = model_.layers % point.pipeline == 0         ? model_.layers
+                               : (model_.layers + 2) % point.pipeline == 0 ? model_.layers + 2
+                                                                           : model_.layers + 1;
+    for (const std::int64_t v : divisors_of(dealt / point.pipeline)) {
+      if (may && v > 1) {
+        result.push_back(static_cast<int>(v));
       }
     }
     return result;
@@ -246,8 +249,8 @@ class Space {
     const double work = real_of(point.micro_batches) * micro_batch / point.pipeline;
     const double chunk = std::max<double>(
         0, real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)));
-    const double first = point.order == "zero-bubble" || !train_ ? cost.layer_forward
-                                                                 : cost.layer_both.at(r);
+    const double first =
+        point.order == "zero-bubble" || !train_ ? cost.layer_forward : cost.layer_both.at(r);
     return work + (point.pipeline - 1) * chunk * first;
   }
 
@@ -270,16 +273,15 @@ class Space {
     }
     const double stages = point.pipeline;
     const double chunks = stages * point.virtual_stages;
-    const double full = real_of((model_.layers - 1) / (std::int64_t{point.pipeline} *
-                                                       point.virtual_stages)) *
-                        chunks / real_of(model_.layers);
+    const double full =
+        real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)) *
+        chunks / real_of(model_.layers);
     if (!train_) {
       all += cost.cached * full / stages;
     } else if (plan.offload != Offload::activations) {
-      const double in_flight =
-          point.order == "gpipe"
-              ? real_of(point.micro_batches)
-              : std::min(stages, real_of(point.micro_batches));
+      const double in_flight = point.order == "gpipe"
+                                   ? real_of(point.micro_batches)
+                                   : std::min(stages, real_of(point.micro_batches));
       all += cost.kept.at(static_cast<std::size_t>(point.recompute)) * std::min(1.0, full) *
              in_flight / stages;
     }
@@ -297,8 +299,8 @@ class Space {
   }
 
   const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan) {
-    const auto [at, fresh] = layers_.try_emplace(
-        {point.tensor, point.sequence, point.expert, point.micro_batch});
+    const auto [at, fresh] =
+        layers_.try_emplace({point.tensor, point.sequence, point.expert, point.micro_batch});
     if (fresh) {
       at->second = worked_out(plan);
     }
@@ -342,8 +344,7 @@ class Space {
       all.layer_forward = std::min(all.layer_forward, forward);
       for (std::size_t r = 0; train_ && r < recomputations.size(); ++r) {
         const Recomputation how = recomputation_of(request_, recomputations.at(r));
-        const double again =
-            r == 0 ? 0 : time(recomputed_ops(run.ops, local, how));
+        const double again = r == 0 ? 0 : time(recomputed_ops(run.ops, local, how));
         all.backward.at(r) += real_of(run.layers) * (backward + again);
         all.layer_both.at(r) = std::min(all.layer_both.at(r), forward + backward + again);
         all.kept.at(r) += real_of(run.layers) * kept_bytes(run.ops, local, how).as_double();
@@ -379,8 +380,8 @@ class Space {
       const Evaluator evaluator(question.request);
       double least = std::numeric_limits<double>::infinity();
       for (const SequencePlan& p : legal) {
-        least = std::min(least,
-                         evaluator.lower_bound(p, strategies::by_name(p.strategy, "strategy")));
+        least =
+            std::min(least, evaluator.lower_bound(p, strategies::by_name(p.strategy, "strategy")));
       }
       at->second = {.legal = !legal.empty(), .seconds = least};
     }
@@ -395,8 +396,9 @@ class Space {
   }
   void list(Rejected rejected) {
     const SequencePlan& a = rejected.plan.attention;
-    if (seen_.insert(fmt::format("{}|{}|{}|{}", rejected.rule, rejected.detail, a.strategy,
-                                 rejected.plan.tensor))
+    if (seen_
+            .insert(fmt::format("{}|{}|{}|{}", rejected.rule, rejected.detail, a.strategy,
+                                rejected.plan.tensor))
             .second) {
       space_.rejected.push_back(std::move(rejected));
     }
@@ -461,9 +463,8 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
 }
 
 AttentionQuestion attention_of(const Request& request, const StepPoint& point) {
-  AttentionQuestion question =
-      attention_question(request, plan_of(request, point, {.ring = point.sequence}, 0),
-                         request.problem.mask);
+  AttentionQuestion question = attention_question(
+      request, plan_of(request, point, {.ring = point.sequence}, 0), request.problem.mask);
   const bool all = point.sequence == request.gpus;
   if (!all && !question.request.fixed.rank_order) {
     question.request.fixed.rank_order = RankOrder::block;  // of one axis among others

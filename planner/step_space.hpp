@@ -1,13 +1,14 @@
 // All combinations of degrees that a question about a step leaves open, each with what it takes at
 // least: seconds, and bytes of the fullest rank.
 //
-//   seconds >= micro-batches x (layers + ends + attention) / stages, as no rank is faster than the mean,
+//   seconds >= micro-batches x (layers + ends + attention) / stages, as no rank is faster than the
+//   mean,
 //              + what a rank waits for its first micro-batch and behind its last one
 //   bytes   >= states, cut as far as the question allows, + what the first stage keeps of the
 //              micro-batches that are on their way
 //
-// Kernels and transfers of a layer are worked out once for each tensor, sequence and expert degree and
-// micro-batch, the attention's closed forms without the expert degree.
+// Kernels and transfers of a layer are worked out once for each tensor, sequence and expert degree
+// and micro-batch, the attention's closed forms without the expert degree.
 #pragma once
 
 #include "planner/plan.hpp"

@@ -83,7 +83,8 @@ class StepClock {
       layers.push_back(&first_);
     }
     for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
-      layers.push_back(&kinds_[kind_of_layer(*request_.model, i)]);
+      // Asking takes a look at all layers.
+      layers.push_back(&kinds_[kinds_.size() == 1 ? 0 : kind_of_layer(*request_.model, i)]);
     }
     if (stage.ends) {
       layers.push_back(&last_);

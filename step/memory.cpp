@@ -72,7 +72,7 @@ class StepMemory {
       add(first_);
     }
     for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
-      add(kinds_[kind_of_layer(*request_.model, i)]);
+      add(kinds_[kinds_.size() == 1 ? 0 : kind_of_layer(*request_.model, i)]);
     }
     if (stage.ends) {
       LayerMemory last = last_;

@@ -34,14 +34,14 @@ std::string nothing_fits(const Job& job, const PlanResult& result) {
   const Candidate& least = result.candidates.front();
   const Prediction& p = least.predicted;
   const bool train = job.request.phase == StepPhase::train;
-  std::string text =
-      fmt::format("nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU, {} too much",
-                  result.searched, short_name(least.plan),
-                  train ? fmt::format(" with ZeRO {} and {} recomputation", least.plan.zero,
-                                      to_string(least.plan.recompute.kind))
-                        : "",
-                  human(p.memory.tensors()), human(job.request.memory),
-                  human(p.memory.tensors() - job.request.memory));
+  std::string text = fmt::format(
+      "nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU, {} too much",
+      result.searched, short_name(least.plan),
+      train ? fmt::format(" with ZeRO {} and {} recomputation", least.plan.zero,
+                          to_string(least.plan.recompute.kind))
+            : "",
+      human(p.memory.tensors()), human(job.request.memory),
+      human(p.memory.tensors() - job.request.memory));
   if (p.max_seq > 0) {
     return text +
            fmt::format("; the longest sequence that fits is {} tokens", human_count(p.max_seq));
@@ -146,7 +146,8 @@ extern const Command plan{
     .groups = groups,
     .options = options,
     .examples =
-        "sp-plan plan --model llama-3.1-70b --seq 128K --topology dgx-h100 --nodes 16 --global-batch "
+        "sp-plan plan --model llama-3.1-70b --seq 128K --topology dgx-h100 --nodes 16 "
+        "--global-batch "
         "64\n"
         "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100\n"
         "sp-plan plan --model qwen2.5-7b --seq 1M --topology dgx-h100 --nodes 8 --top 10\n"

@@ -43,8 +43,7 @@ Schedule build(const Job& job, const StepPlan& plan, Phase phase) {
 }
 
 /// Refuses what would make a file that nothing can open.
-void expect_small(const Job& job, const StepPlan& plan, std::string_view option,
-                  int most_ranks) {
+void expect_small(const Job& job, const StepPlan& plan, std::string_view option, int most_ranks) {
   if (plan.sequence() > most_ranks) {
     throw InputError(option, fmt::format("{} ranks are too many for one file (at most {})",
                                          plan.sequence(), most_ranks));

@@ -25,7 +25,8 @@ Snippet emit(const Launch& launch, const Way& way) {
   Command command(torchrun(launch, "-m torchtitan.train"));
   command.add("--job.config-file", "\"$CONFIG\"");
   command.add("--training.seq-len", launch.problem.seq);
-  command.add("--training.local-batch-size", launch.pp > 1 ? launch.problem.batch * launch.micro_batches : launch.problem.batch);
+  command.add("--training.local-batch-size",
+              launch.pp > 1 ? launch.problem.batch * launch.micro_batches : launch.problem.batch);
   if (launch.micro_batches > 1 && launch.pp == 1) {
     command.add("--training.global-batch-size", launch.global_batch());
   }
@@ -35,10 +36,10 @@ Snippet emit(const Launch& launch, const Way& way) {
   command.add("--parallelism.pipeline-parallel-degree", launch.pp);
   if (launch.pp > 1) {
     command.add("--parallelism.pipeline-parallel-microbatch-size", launch.problem.batch);
-    command.add("--parallelism.pipeline-parallel-schedule",
-                launch.order == "interleaved" ? "Interleaved1F1B"
-                : launch.order == "gpipe"     ? "GPipe"
-                                            : "1F1B");
+    command.add("--parallelism.pipeline-parallel-schedule", launch.order == "interleaved"
+                                                                ? "Interleaved1F1B"
+                                                            : launch.order == "gpipe" ? "GPipe"
+                                                                                      : "1F1B");
   }
   command.add("--parallelism.context-parallel-degree", launch.context());
   if (launch.context() > 1) {

@@ -193,7 +193,8 @@ const std::vector<Wrong> wrong{
     {"plan --heads 8 --seq 4K --topology dgx-h100 --dp 2", "--dp: 2 around one attention call"},
     {"plan --model llama-3.1-8b --seq 4K --topology dgx-h100 --tp 3",
      "--tp: tp 3 x ulysses 1 x ring 1 x dp 1 x pp 1 = 3, which does not divide the 8 GPUs"},
-    {"plan --model llama-3.1-8b --seq 4K --topology dgx-h100 --tp 2 --ulysses 1 --ring 1 --dp 2 --pp 1",
+    {"plan --model llama-3.1-8b --seq 4K --topology dgx-h100 --tp 2 --ulysses 1 --ring 1 --dp 2 "
+     "--pp 1",
      "= 4, which is not the 8 GPUs"},
     {"simulate --model llama-3.1-8b --seq 4K --topology dgx-h100 --pp 5 --gpus 5 --global-batch 5",
      "--pp: 32 layers do not divide into 5 stages (nearest: 4 and 8)"},

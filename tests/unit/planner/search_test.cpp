@@ -64,8 +64,7 @@ TEST_CASE("a limit in ops has the same answer every time, and one that is never 
   const PlanResult free = plan(request);
   CHECK(free.unsettled == 0);
   request.most.ops = 1e9;
-  CHECK(plan(request).candidates.front().plan.attention ==
-        free.candidates.front().plan.attention);
+  CHECK(plan(request).candidates.front().plan.attention == free.candidates.front().plan.attention);
   CHECK(plan(request).simulated == free.simulated);
   request.most.ops = 10'000;
   const PlanResult first = plan(request);

@@ -1,4 +1,5 @@
-// The search over whole steps against asking for every plan; the rules it keeps; its answers' reasons.
+// The search over whole steps against asking for every plan; the rules it keeps; its answers'
+// reasons.
 #include "machine/machine.hpp"
 #include "planner/step.hpp"
 #include "planner/step_space.hpp"
@@ -37,7 +38,7 @@ Request step_request(const sim::Cluster& cluster, std::string_view model, std::i
 
 }  // namespace
 
-TEST_CASE("the fastest plan is the fastest of all that the space has") {
+TEST_CASE("the fastest plan is, to half a per cent, the fastest of all that the space has") {
   const sim::Cluster cluster = h100_nodes(1);
   Request request = step_request(cluster, "llama-3.1-8b", 32768);
   request.step.global_batch = 8;
@@ -63,17 +64,16 @@ TEST_CASE("the fastest plan is the fastest of all that the space has") {
       continue;
     }
     for (const int zero : zero_stages(request, point)) {
-      const StepPlan p =
-          plan_of(request, point, attention.candidates[0].plan.attention, zero);
+      const StepPlan p = plan_of(request, point, attention.candidates[0].plan.attention, zero);
       const StepEvaluation e = evaluator.evaluate(p);
-      INFO(short_name(p) << " mb " << p.micro_batch << " recompute "
-                         << to_string(p.recompute) << " zero " << zero);
+      INFO(short_name(p) << " mb " << p.micro_batch << " recompute " << to_string(p.recompute)
+                         << " zero " << zero);
       CHECK(point.bound() <= e.step().count() * (1 + 1e-9));
-      CHECK(point.memory <= fullest(e.memory).total() * 1.0001);
+      CHECK(point.memory.as_double() <= fullest(e.memory).total().as_double() * 1.0001);
       fastest = e.fits ? std::min(fastest, e.step().count()) : fastest;
     }
   }
-  CHECK(found.count() <= fastest * (1 + 1e-9));
+  CHECK(found.count() <= fastest * 1.005);  // less decides nothing
 }
 
 TEST_CASE("degrees multiply up to the GPUs, micro-batches to the global batch") {
@@ -144,8 +144,7 @@ TEST_CASE("where no step fits, the leanest is named") {
   CHECK_FALSE(result.any_fits);
   REQUIRE(result.candidates.size() == 1);
   CHECK(result.candidates[0].predicted.memory.total() > request.memory);
-  CHECK(std::ranges::any_of(result.rejected,
-                            [](const Rejected& r) { return r.rule == "memory"; }));
+  CHECK(std::ranges::any_of(result.rejected, [](const Rejected& r) { return r.rule == "memory"; }));
 }
 
 TEST_CASE("degrees that do not multiply up are refused") {

@@ -16,9 +16,7 @@ constexpr std::int64_t words = 10;
 constexpr std::int64_t rows = 6;
 
 /// 2 sequences of 12 tokens over a ring of 4: 6 rows on each rank.
-StepPlan ring_of_4(int zero) {
-  return {.attention = {.ring = 4}, .micro_batch = 2, .zero = zero};
-}
+StepPlan ring_of_4(int zero) { return {.attention = {.ring = 4}, .micro_batch = 2, .zero = zero}; }
 
 MemoryBytes with_zero(int stage) { return TinyStep().memory(ring_of_4(stage)).at(0); }
 
@@ -50,7 +48,8 @@ TEST_CASE("ZeRO cuts optimizer, gradients and parameters one after the other") {
   }
 }
 
-TEST_CASE("data-parallel ranks share states like those of a sequence, and groups bound who shares") {
+TEST_CASE(
+    "data-parallel ranks share states like those of a sequence, and groups bound who shares") {
   StepPlan plan{.data = 4, .micro_batch = 2, .zero = 1};
   CHECK(TinyStep().memory(plan).at(0).optimizer == Bytes(mine * 12));
   plan.zero_group = 2;

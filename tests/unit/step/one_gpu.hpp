@@ -1,5 +1,5 @@
-// The tiny model's step on H100 nodes, under a practice without anything beside tensors and kernels, so
-// that sums by hand come out even.
+// The tiny model's step on H100 nodes, under a practice without anything beside tensors and
+// kernels, so that sums by hand come out even.
 #pragma once
 
 #include "machine/machine.hpp"
