@@ -233,7 +233,7 @@ class StepSearch {
     spent_ += ops_of(point);
     const Bytes least =
         fullest(evaluator_.memory(plan_of(request_, point, entry.choice->plan, stages.back())))
-            .total();
+            .tensors();
     if (least > request_.memory) {
       auto [at, fresh] = beyond_.try_emplace(entry.point, least);
       at->second = std::min(at->second, least);
