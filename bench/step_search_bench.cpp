@@ -33,6 +33,7 @@ void search(benchmark::State& state, const Question& question) {
   request.cluster = &cluster;
   request.gpus = cluster.gpus();
   request.step.global_batch = question.global_batch;
+  request.most.ops = 8e6;  // as the command's default
   request.memory = spp::Bytes(
       std::llround(machine.gpu.memory.value.as_double() * machine.gpu.memory_usable.value));
   for (auto _ : state) {

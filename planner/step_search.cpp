@@ -140,7 +140,10 @@ class StepSearch {
     Request& call = question.request;
     call.objective = Objective::time;
     call.top = 3;
-    call.most = {.ops = std::max(0.0, request_.most.ops - spent_), .memory = request_.most.memory};
+    // Long rings take more than all else together: no shape takes more than its part.
+    constexpr double part = 1.0 / 16;
+    call.most = {.ops = part * std::max(0.0, request_.most.ops - spent_),
+                 .memory = request_.most.memory};
     const PlanResult best = plan(call);
     spent_ += best.spent;
     std::vector<Choice> choices;
@@ -178,7 +181,7 @@ class StepSearch {
     }
     const auto affordable = [&](const SequencePlan& p) {
       return evaluator.least_ops(p, strategies::by_name(p.strategy, "strategy")) <=
-             request_.most.ops - spent_;
+             call.most.ops;
     };
     if (leanest && affordable(*leanest)) {
       const Evaluation e = spp::evaluate(call, *leanest);
