@@ -146,7 +146,7 @@ class PointReader {
       plan.offload = Offload::all;
     } else if (contains(p_.features, "optimizer offload") || p_.offload == "optimizer") {
       plan.offload = Offload::optimizer;
-    } else if (contains(p_.features, "offload")) {
+    } else if (contains(p_.features, "offload") || p_.offload.starts_with("0.")) {
       plan.offload = Offload::activations;
     }
   }
