@@ -358,11 +358,11 @@ Sourced<double> fraction_of(const JsonView& view, double max, bool or_nothing) {
         constexpr double least = 1e-9;
         const bool enough = value >= least || (or_nothing && value == 0);
         if (!enough || value > max) {
-          throw InputError(where, fmt::format("{} is not in {}0, {}]{}", value,
-                                              or_nothing ? "[" : "(", max,
-                                              value > 0 && value < least
-                                                  ? fmt::format(": below {} it is a slip", least)
-                                                  : ""));
+          throw InputError(
+              where,
+              fmt::format(
+                  "{} is not in {}0, {}]{}", value, or_nothing ? "[" : "(", max,
+                  value > 0 && value < least ? fmt::format(": below {} it is a slip", least) : ""));
         }
         return value;
       });
@@ -374,9 +374,7 @@ Sourced<double> read_fraction(const JsonView& view, double max) {
   return fraction_of(view, max, false);
 }
 
-Sourced<double> read_part(const JsonView& view, double max) {
-  return fraction_of(view, max, true);
-}
+Sourced<double> read_part(const JsonView& view, double max) { return fraction_of(view, max, true); }
 
 Sourced<std::int64_t> read_count(const JsonView& view, std::int64_t max) {
   return read_sourced<std::int64_t>(

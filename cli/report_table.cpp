@@ -146,7 +146,7 @@ std::vector<Column> columns_of(const Request& request) {
                      }});
   columns.push_back({"memory", true, [](const Candidate& c) {
                        const Prediction& p = c.predicted;
-                       return human(p.memory.total()) + (p.fits ? "" : "!");
+                       return human(p.memory.tensors()) + (p.fits ? "" : "!");
                      }});
   columns.push_back(
       {"longest", true, [](const Candidate& c) { return about_tokens(c.predicted.max_seq); }});
@@ -183,8 +183,7 @@ std::string memory_text(const Prediction& p, Bytes usable) {
       {"activations", p.memory.activations},
       {"attention buffers", p.memory.attention_buffers},
       {"communication", p.memory.communication},
-      {"logits", p.memory.logits},
-      {"the process", p.memory.process}};
+      {"logits", p.memory.logits}};
   std::string parts;
   for (const auto& [name, bytes] : classes) {
     if (bytes > Bytes{}) {
@@ -194,8 +193,12 @@ std::string memory_text(const Prediction& p, Bytes usable) {
   const std::string verdict =
       p.fits ? fmt::format("fits in the usable {}", human(usable))
              : fmt::format("does not fit, by {}", human(p.memory.tensors() - usable));
-  return fmt::format("Memory a GPU: {} ({}); {}; longest sequence {} tokens.",
-                     human(p.memory.total()), parts, verdict, human_count(p.max_seq));
+  const std::string beside =
+      p.memory.process > Bytes{}
+          ? fmt::format(", beside {} of context, libraries and fragments", human(p.memory.process))
+          : "";
+  return fmt::format("Memory a GPU: {} ({}){}; {}; longest sequence {} tokens.",
+                     human(p.memory.tensors()), parts, beside, verdict, human_count(p.max_seq));
 }
 
 std::string communication_text(const Prediction& p) {

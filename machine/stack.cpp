@@ -23,7 +23,8 @@ Json inherited(const JsonView& like, const std::function<Json(const JsonView&)>&
   if (base.contains("like")) {
     like.fail(fmt::format("'{}' is like another stack itself", like.string()));
   }
-  for (const std::string_view own : {"aliases", "known_by", "until", "framework", "strategies", "unexplained", "note"}) {
+  for (const std::string_view own :
+       {"aliases", "known_by", "until", "framework", "strategies", "unexplained", "note"}) {
     base.erase(std::string(own));
   }
   return base;
@@ -135,10 +136,27 @@ StackSpec read_whole_stack(const JsonView& document) {
 StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name) {
   expect_format(document, "sp-plan/stack");
-  document.allow_only({"format", "format_version", "name", "aliases", "title", "known_by", "until",
-                       "like", "framework", "strategies", "attention", "gradient", "sections",
-                       "host", "traffic", "step", "network_beside_kernels", "layouts",
-                       "unexplained", "expert_exchange", "note"});
+  document.allow_only({"format",
+                       "format_version",
+                       "name",
+                       "aliases",
+                       "title",
+                       "known_by",
+                       "until",
+                       "like",
+                       "framework",
+                       "strategies",
+                       "attention",
+                       "gradient",
+                       "sections",
+                       "host",
+                       "traffic",
+                       "step",
+                       "network_beside_kernels",
+                       "layouts",
+                       "unexplained",
+                       "expert_exchange",
+                       "note"});
   const auto like = document.find("like");
   if (!like) {
     return read_whole_stack(document);

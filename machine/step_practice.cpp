@@ -11,7 +11,7 @@ constexpr double most_factor = 100;  // of traffic
 
 struct TimeKey {
   std::string_view key;
-  Sourced<Seconds> StepPractice::*member;
+  Sourced<Seconds> StepPractice::* member;
 };
 constexpr std::array times{
     TimeKey{"host_kernel", &StepPractice::host_kernel},
@@ -24,7 +24,7 @@ constexpr std::array times{
 
 struct NumberKey {
   std::string_view key;
-  Sourced<double> StepPractice::*member;
+  Sourced<double> StepPractice::* member;
   double most;
 };
 constexpr std::array numbers{
@@ -53,7 +53,7 @@ constexpr std::array numbers{
 
 struct BytesKey {
   std::string_view key;
-  Sourced<Bytes> StepPractice::*member;
+  Sourced<Bytes> StepPractice::* member;
 };
 constexpr std::array sizes{
     BytesKey{"context", &StepPractice::context},
@@ -70,7 +70,9 @@ StepPractice made_default() {
   StepPractice p;
   p.host_kernel = time(9, 0.4, "assumed: eager PyTorch, a few operators deep");
   p.host_transfer = time(40, 0.4, "assumed: torch.distributed, NCCL's enqueue");
-  p.host_exchange = time(1700, 0.5, "Moonlight-16B of Megatron-Bridge's activation-recompute study, bound by the host: 17 ms a layer and step");
+  p.host_exchange = time(1700, 0.5,
+                         "Moonlight-16B of Megatron-Bridge's activation-recompute study, bound by "
+                         "the host: 17 ms a layer and step");
   p.host_micro_batch = time(300, 0.5, "assumed");
   p.host_message = time(50, 0.5, "assumed: batched isend and irecv");
   p.host_step = time(10000, 0.5, "assumed: data, gradient norm, logging");
@@ -93,10 +95,15 @@ StepPractice made_default() {
   p.state_gradient = number(4, 0, "Megatron-LM: main gradients in fp32");
   p.state_optimizer = number(12, 0, "fp32 master, m, v (arXiv:1910.02054, section 3.1)");
   p.logit_bytes = number(6, 0.3, "16 bits and an fp32 copy for the softmax");
-  p.unexplained = number(0.1, 0.5, "whole steps of reports/corpus: about what is left of their errors");
+  p.unexplained =
+      number(0.1, 0.5, "whole steps of reports/corpus: about what is left of their errors");
   p.slack = number(0.02, 0.5, "assumed: a caching allocator's fragments");
-  p.context = {.value = Bytes(1'000'000'000), .spread = 0.5, .source = "assumed: CUDA context, kernels, cuBLAS workspaces"};
-  p.communicator = {.value = Bytes(350'000'000), .spread = 0.5, .source = "NVIDIA/nccl issue 964: 0.5 to 0.7 GB, of several less each"};
+  p.context = {.value = Bytes(1'000'000'000),
+               .spread = 0.5,
+               .source = "assumed: CUDA context, kernels, cuBLAS workspaces"};
+  p.communicator = {.value = Bytes(350'000'000),
+                    .spread = 0.5,
+                    .source = "NVIDIA/nccl issue 964: 0.5 to 0.7 GB, of several less each"};
   return p;
 }
 

@@ -1,6 +1,6 @@
-// How a stack runs a training step, as far as it changes what the step costs: what it hides, in which
-// types it keeps and sends, what its host code takes, what lies in memory beside tensors. The part
-// "step" of a stack's file (machine/stack.hpp); what a file does not say is the default here.
+// How a stack runs a training step, as far as it changes what the step costs: what it hides, in
+// which types it keeps and sends, what its host code takes, what lies in memory beside tensors. The
+// part "step" of a stack's file (machine/stack.hpp); what a file does not say is the default here.
 #pragma once
 
 #include "base/json.hpp"
@@ -13,9 +13,10 @@ namespace spp {
 
 struct StepPractice {
   // ---- host: issued one after the other; a layer takes at least this
-  Sourced<Seconds> host_kernel;       // of a kernel
-  Sourced<Seconds> host_transfer;     // of a collective
-  Sourced<Seconds> host_exchange;     // of a dispatch or combine: counts of tokens come to the host first
+  Sourced<Seconds> host_kernel;    // of a kernel
+  Sourced<Seconds> host_transfer;  // of a collective
+  Sourced<Seconds>
+      host_exchange;  // of a dispatch or combine: counts of tokens come to the host first
   Sourced<Seconds> host_micro_batch;  // beside a micro-batch's layers, and each of its messages
   Sourced<Seconds> host_message;      // of a message between stages: both ranks stand
   Sourced<Seconds> host_step;         // once a step: data, gradient norm, optimizer, logging
@@ -23,9 +24,11 @@ struct StepPractice {
   // ---- kernels
   Sourced<double> elementwise;  // bytes of kernels bound by memory, over those of fused ones
   Sourced<double> optimizer;    // the same of the optimizer
-  Sourced<double> slowdown;     // of kernels beside a transfer of weights or gradients, per second of it
+  Sourced<double>
+      slowdown;  // of kernels beside a transfer of weights or gradients, per second of it
 
-  Sourced<double> tensor_sequence;  // 1: between GEMMs tokens are split over tensor ranks; 0: copied
+  Sourced<double>
+      tensor_sequence;  // 1: between GEMMs tokens are split over tensor ranks; 0: copied
 
   // ---- transfers that kernels hide: 0 nothing, 1 as far as there are kernels
   Sourced<double> tensor_hidden;      // gathers and scatters around GEMMs, in pieces
@@ -36,7 +39,7 @@ struct StepPractice {
   Sourced<double> parameters_hidden;  // behind the next forward
   Sourced<double> messages_hidden;    // between stages, of interleaved pipelines
   Sourced<double> interleaves;        // 1: pipelines have virtual stages unless told
-  Sourced<double> even_stages;        // 1: the loss head counts where layers are dealt out to stages
+  Sourced<double> even_stages;  // 1: the loss head counts where layers are dealt out to stages
 
   // ---- bytes of a weight
   Sourced<double> gradient_bytes;   // as gradients travel
@@ -45,15 +48,16 @@ struct StepPractice {
   Sourced<double> state_optimizer;  // held and cut by ZeRO 1: master, moments
 
   // ---- memory
-  Sourced<double> logit_bytes;   // at the peak, of a logit
-  Sourced<double> logit_part;    // of a micro-batch's logits that exist at once: chunked losses
-  Sourced<double> slack;         // of what is allocated, that the allocator holds beside
-  Sourced<Bytes> context;        //  of a process: context, kernels, workspaces
-  Sourced<Bytes> communicator;   // of a communicator, its buffers
+  Sourced<double> logit_bytes;  // at the peak, of a logit
+  Sourced<double> logit_part;   // of a micro-batch's logits that exist at once: chunked losses
+  Sourced<double> slack;        // of what is allocated, that the allocator holds beside
+  Sourced<Bytes> context;       //  of a process: context, kernels, workspaces
+  Sourced<Bytes> communicator;  // of a communicator, its buffers
   /// Relative standard deviation of steps that these constants leave: versions, settings, machines.
   Sourced<double> unexplained;
   std::vector<std::string> selective;  // modules that "selective" computes again
-  std::string recompute;  // what it computes again unless told: "none", "selective", "full"; "": not known
+  std::string
+      recompute;  // what it computes again unless told: "none", "selective", "full"; "": not known
 };
 
 /// What a file does not say.

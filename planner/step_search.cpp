@@ -180,8 +180,7 @@ class StepSearch {
       }
     }
     const auto affordable = [&](const SequencePlan& p) {
-      return evaluator.least_ops(p, strategies::by_name(p.strategy, "strategy")) <=
-             call.most.ops;
+      return evaluator.least_ops(p, strategies::by_name(p.strategy, "strategy")) <= call.most.ops;
     };
     if (leanest && affordable(*leanest)) {
       const Evaluation e = spp::evaluate(call, *leanest);

@@ -161,8 +161,8 @@ PointPrediction training_answer(const Point& p, const Request& request, const St
   }
   const double flops = counted_flops(request).value();
   const auto value = [&](double step) {
-    return p.metric == Metric::tokens_per_s ? static_cast<double>(*p.seq * request.problem.batch) / step /
-                                                  (p.per_gpu ? p.world : 1)
+    return p.metric == Metric::tokens_per_s ? static_cast<double>(*p.seq * request.problem.batch) /
+                                                  step / (p.per_gpu ? p.world : 1)
            : p.metric == Metric::tflops_per_gpu ? flops / step / p.world / 1e12
                                                 : step;
   };
@@ -433,8 +433,8 @@ PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluste
   return answer(p, seconds, spread);
 }
 
-/// The software of a whole step: whose words the point or its file has, the longest of them; else the
-/// file's stack.
+/// The software of a whole step: whose words the point or its file has, the longest of them; else
+/// the file's stack.
 std::string Predictor::recognised(const CorpusFile& file, const Point& p) {
   if (words_.empty()) {
     for (const std::string& name : catalog_.stack_names()) {

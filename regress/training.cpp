@@ -93,8 +93,8 @@ class PointReader {
                    .per_token = p_.experts_per_token.value_or(1),
                    .ffn = p_.moe_ffn.value_or(m.ffn),
                    .shared = p_.shared_experts.value_or(0),
-                   .shared_ffn = p_.shared_expert_ffn.value_or(
-                       p_.shared_experts.value_or(0) * p_.moe_ffn.value_or(m.ffn)),
+                   .shared_ffn = p_.shared_expert_ffn.value_or(p_.shared_experts.value_or(0) *
+                                                               p_.moe_ffn.value_or(m.ffn)),
                    .dense_layers = p_.dense_layers.value_or(0)};
     }
     if (p_.kv_lora_rank) {
@@ -112,8 +112,8 @@ class PointReader {
     }
   }
 
-  /// Stated, or said by the activation's name; else the usual: GPT's MLPs are four times as wide and
-  /// have no gate.
+  /// Stated, or said by the activation's name; else the usual: GPT's MLPs are four times as wide
+  /// and have no gate.
   bool gated(const Model& m) {
     if (p_.gated) {
       return *p_.gated;
@@ -155,28 +155,29 @@ class PointReader {
   void batches(StepPlan& plan) {
     constexpr std::int64_t enough = 4;  // micro-batches a stage: a bubble of a fifth
     const std::int64_t usual = p_.pp > 1 ? enough * p_.pp : 1;
-    const std::int64_t replica =
-        p_.batch ? std::max<std::int64_t>(1, *p_.batch / p_.dp) : usual * p_.micro_batch.value_or(1);
+    const std::int64_t replica = p_.batch ? std::max<std::int64_t>(1, *p_.batch / p_.dp)
+                                          : usual * p_.micro_batch.value_or(1);
     if (!p_.batch) {
       assume("batch", fmt::format("{} a replica", replica));
     }
     constexpr std::int64_t is_long = 16384;
     constexpr std::int64_t few = 4;
-    plan.micro_batch = p_.micro_batch.value_or(
-        p_.grad_accum ? std::max<std::int64_t>(1, replica / *p_.grad_accum)
-        : *p_.seq >= is_long || p_.pp > 1 ? 1
-                                          : std::min(few, replica));
+    plan.micro_batch =
+        p_.micro_batch.value_or(p_.grad_accum ? std::max<std::int64_t>(1, replica / *p_.grad_accum)
+                                : *p_.seq >= is_long || p_.pp > 1 ? 1
+                                                                  : std::min(few, replica));
     plan.micro_batches = std::max<std::int64_t>(1, replica / plan.micro_batch);
     if (!p_.micro_batch && !p_.grad_accum) {
       assume("micro_batch", fmt::format("{}", plan.micro_batch));
     }
   }
 
-  /// Whoever runs deep pipelines interleaves them; how finely, sources often leave out: a layer each.
+  /// Whoever runs deep pipelines interleaves them; how finely, sources often leave out: a layer
+  /// each.
   void virtual_stages(StepPlan& plan) {
     const std::int64_t layers = result_.model.layers;
-    const bool could = plan.pipeline > 2 && layers % plan.pipeline == 0 &&
-                       layers > plan.pipeline && plan.micro_batches % plan.pipeline == 0;
+    const bool could = plan.pipeline > 2 && layers % plan.pipeline == 0 && layers > plan.pipeline &&
+                       plan.micro_batches % plan.pipeline == 0;
     plan.virtual_stages = p_.vp.value_or(
         could && practice_.interleaves.value > 0 ? static_cast<int>(layers / plan.pipeline) : 1);
     plan.order = plan.virtual_stages > 1 ? "interleaved" : "1f1b";

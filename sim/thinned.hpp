@@ -1,5 +1,5 @@
-// Every n-th GPU of a cluster as a cluster of its own: what the members of one group along an outer axis
-// see when all such groups talk at once. Ports of GPUs are whole, what GPUs share (NICs, PCIe
+// Every n-th GPU of a cluster as a cluster of its own: what the members of one group along an outer
+// axis see when all such groups talk at once. Ports of GPUs are whole, what GPUs share (NICs, PCIe
 // switches, host bridges, links between sockets) is a group's part of it.
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace spp::sim {
 
-/// GPUs 0, stride, 2 stride, …: `ranks` of them. A stride that does not divide a node is taken as the
-/// next smaller one that does; one beyond a node leaves a GPU a node. InputError for machines whose
-/// ranks share cores or GPUs, unless stride is 1.
+/// GPUs 0, stride, 2 stride, …: `ranks` of them. A stride that does not divide a node is taken as
+/// the next smaller one that does; one beyond a node leaves a GPU a node. InputError for machines
+/// whose ranks share cores or GPUs, unless stride is 1.
 Cluster thinned(const Cluster& cluster, int stride, int ranks);
 
 }  // namespace spp::sim

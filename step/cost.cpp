@@ -50,7 +50,8 @@ class StepClock {
     const PipelineShape shape{.stages = plan_.pipeline,
                               .chunks = plan_.virtual_stages,
                               .micro_batches = static_cast<int>(plan_.micro_batches)};
-    const Pipeline& order = pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
+    const Pipeline& order =
+        pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
     const PipelineWalk walked = walk(order, shape, times());
     ensure(walked.stuck.empty(), "a pipeline that deadlocks");
     for (int r = 0; r < plan_.pipeline; ++r) {
@@ -152,8 +153,9 @@ class StepClock {
   }
 
   PipelineTimes times() const {
-    PipelineTimes times{.message = links_.message(message_bytes()).count() + practice_.host_message.value.count(),
-                        .overlap = plan_.virtual_stages > 1 && practice_.messages_hidden.value > 0};
+    PipelineTimes times{
+        .message = links_.message(message_bytes()).count() + practice_.host_message.value.count(),
+        .overlap = plan_.virtual_stages > 1 && practice_.messages_hidden.value > 0};
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const double backward = backward_[s].total();
       const double weights = std::min(backward, backward_[s].weight_gradients);
@@ -178,9 +180,8 @@ class StepClock {
     cost_.parts = all.parts;
     cost_.hidden = all.hidden;
     cost_.sent = all.sent;
-    cost_.parts[StepPart::pp] +=
-        real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) *
-        links_.message(message_bytes()).count();
+    cost_.parts[StepPart::pp] += real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) *
+                                 links_.message(message_bytes()).count();
     return cost_;
   }
 
@@ -219,8 +220,8 @@ class StepClock {
     cost_.parts[StepPart::bubble] += std::max(0.0, walked.end() - walked.busy - walked.sending);
   }
 
-  /// Gradients leave when the backward of their layer in the last micro-batch ends (stage 2: in every
-  /// one).
+  /// Gradients leave when the backward of their layer in the last micro-batch ends (stage 2: in
+  /// every one).
   void add_reductions(int rank, const StageInterval& interval, std::vector<Reduction>& reductions,
                       double& all) {
     const StageOp& op = interval.op;
@@ -265,11 +266,12 @@ class StepClock {
       const HeldWeights held = held_by(r);
       const std::int64_t cut = plan_.zero >= 1 ? plan_.shards() : 1;
       const std::int64_t expert_cut = plan_.zero >= 1 ? links_.size(StepAxis::expert_weights) : 1;
-      const std::int64_t updated = (held.dense + cut - 1) / cut +
-                                   (held.experts + expert_cut - 1) / expert_cut;
+      const std::int64_t updated =
+          (held.dense + cut - 1) / cut + (held.experts + expert_cut - 1) / expert_cut;
       const std::int64_t gradients = plan_.zero >= 2 ? updated : held.all();
       longest = std::max(longest, optimizer_time(updated, gradients));
-      const bool once = plan_.zero == 1 || plan_.zero == 2 || (plan_.zero == 3 && !sharded_layers());
+      const bool once =
+          plan_.zero == 1 || plan_.zero == 2 || (plan_.zero == 3 && !sharded_layers());
       gathered = std::max(gathered, once ? gather(held) : 0);
     }
     cost_.parts[StepPart::optimizer] += longest;
@@ -308,7 +310,8 @@ class StepClock {
         real_of(held.dense / plan_.shards()) * practice_.gradient_bytes.value, reductions);
     if (plan_.pipeline > 1) {  // forward to the next stage, gradients to the one before
       const bool at_end = plan_.virtual_stages == 1 && (rank == 0 || rank == plan_.pipeline - 1);
-      const double messages = real_of(plan_.micro_batches * plan_.virtual_stages) * (at_end ? 1 : 2);
+      const double messages =
+          real_of(plan_.micro_batches * plan_.virtual_stages) * (at_end ? 1 : 2);
       cost_.sent.at(static_cast<std::size_t>(CommKind::send_recv)) +=
           Bytes(static_cast<std::int64_t>(messages * message_bytes().as_double()));
     }

@@ -1,9 +1,10 @@
 // A whole step, predicted: time by part, and memory by stage.
 //
-// Blocks in blocks. A layer's pass is its kernels and transfers one after the other (passes.hpp), with
-// its attention as simulated; a chunk is its layers with their weights moved beside them (weights.hpp); a
-// pipeline is its chunks and micro-batches in the order of its ranks (parallel/pipeline), walked op by
-// op. Behind the slowest rank come its gradients, the optimizer, and the parameters that it updated.
+// Blocks in blocks. A layer's pass is its kernels and transfers one after the other (passes.hpp),
+// with its attention as simulated; a chunk is its layers with their weights moved beside them
+// (weights.hpp); a pipeline is its chunks and micro-batches in the order of its ranks
+// (parallel/pipeline), walked op by op. Behind the slowest rank come its gradients, the optimizer,
+// and the parameters that it updated.
 #pragma once
 
 #include "sim/cluster.hpp"

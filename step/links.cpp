@@ -50,10 +50,9 @@ Seconds StepLinks::collective(StepAxis axis, CommKind kind, Bytes tensor) {
     const sim::Cluster& cluster = clusters_[axes_[index(axis)].cluster];
     const sim::Placement placement(cluster, n, RankOrder::block);
     const RankGroup group{.first = 0, .stride = 1, .size = n};
-    at->second =
-        kind == CommKind::all_reduce
-            ? sim::all_reduce_cost(tensor, group, placement).time
-            : sim::collective_time(kind, group, sent(axis, kind, tensor), placement);
+    at->second = kind == CommKind::all_reduce
+                     ? sim::all_reduce_cost(tensor, group, placement).time
+                     : sim::collective_time(kind, group, sent(axis, kind, tensor), placement);
   }
   return at->second;
 }

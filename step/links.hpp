@@ -1,5 +1,5 @@
-// Times of the transfers of a step around attention, each over the group of its axis, while all other
-// groups of that axis talk, too.
+// Times of the transfers of a step around attention, each over the group of its axis, while all
+// other groups of that axis talk, too.
 #pragma once
 
 #include "sim/thinned.hpp"
@@ -29,8 +29,8 @@ class StepLinks {
   StepLinks(const sim::Cluster& cluster, const StepPlan& plan);
 
   [[nodiscard]] int size(StepAxis axis) const { return axes_[index(axis)].size; }
-  /// A collective on a tensor of so many bytes: gathered, before it is scattered, what one rank brings
-  /// to an all-to-all, what is reduced.
+  /// A collective on a tensor of so many bytes: gathered, before it is scattered, what one rank
+  /// brings to an all-to-all, what is reduced.
   [[nodiscard]] Seconds collective(StepAxis axis, CommKind kind, Bytes tensor);
   /// A message to the next stage.
   [[nodiscard]] Seconds message(Bytes bytes) const;

@@ -117,8 +117,8 @@ class StepMemory {
       bytes.activations = capped(most.forward + most.cached);
     }
     const double slack = practice_.slack.value * bytes.total().as_double();
-    bytes.process = practice_.context.value + practice_.communicator.value * communicators() +
-                    capped(slack);
+    bytes.process =
+        practice_.context.value + practice_.communicator.value * communicators() + capped(slack);
     return bytes;
   }
 
@@ -134,14 +134,16 @@ class StepMemory {
     const PipelineShape shape{.stages = plan_.pipeline,
                               .chunks = plan_.virtual_stages,
                               .micro_batches = static_cast<int>(plan_.micro_batches)};
-    const Pipeline& order = pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
+    const Pipeline& order =
+        pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
     return most_held(order.order(shape, rank), kept);
   }
 
   void add_states(const HeldWeights& held, MemoryBytes& bytes) const {
     const double shards = real_of(plan_.shards());
-    const double expert_shards = std::max(
-        1.0, real_of(plan_.stage_ranks()) / real_of(std::int64_t{plan_.expert} * plan_.expert_tensor));
+    const double expert_shards =
+        std::max(1.0, real_of(plan_.stage_ranks()) /
+                          real_of(std::int64_t{plan_.expert} * plan_.expert_tensor));
     const double whole = real_of(held.all());
     const double part = real_of(held.dense) / shards + real_of(held.experts) / expert_shards;
     const bool gathered = plan_.zero < 3 || plan_.pipeline > 1;  // whole all through the step
@@ -162,9 +164,10 @@ class StepMemory {
     // Under a pipeline micro-batches' gradients add up whole.
     const bool cut = plan_.zero >= 2 && plan_.pipeline == 1;
     bytes.gradients = capped((cut ? part : whole) * practice_.state_gradient.value);
-    bytes.optimizer = moves_optimizer(plan_.offload)
-                          ? Bytes(0)
-                          : capped((plan_.zero >= 1 ? part : whole) * practice_.state_optimizer.value);
+    bytes.optimizer =
+        moves_optimizer(plan_.offload)
+            ? Bytes(0)
+            : capped((plan_.zero >= 1 ? part : whole) * practice_.state_optimizer.value);
     if (plan_.zero >= 2 && shards > 1) {  // whole gradients of a layer until reduced
       bytes.communication += capped(largest * practice_.gradient_bytes.value);
     }

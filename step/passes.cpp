@@ -196,8 +196,8 @@ class PassClock {
 
 std::string_view to_string(StepPart part) {
   constexpr std::array<std::string_view, step_parts> names{
-      "attention", "gemm", "elementwise", "optimizer", "launch", "cp", "tp", "ep", "dp", "pp",
-      "bubble"};
+      "attention", "gemm", "elementwise", "optimizer", "launch", "cp",
+      "tp",        "ep",   "dp",          "pp",        "bubble"};
   return names.at(static_cast<std::size_t>(part));
 }
 

@@ -13,8 +13,8 @@
 
 namespace spp {
 
-/// Parts of a step: kernels; what the host makes them wait for; *exposed* transfers by the axis that
-/// was waited for; waiting for other stages.
+/// Parts of a step: kernels; what the host makes them wait for; *exposed* transfers by the axis
+/// that was waited for; waiting for other stages.
 enum class StepPart : std::uint8_t {
   attention,
   gemm,
@@ -78,7 +78,7 @@ struct PassCosts {
   DType dtype = DType::bf16;
   GemmFormat format = GemmFormat::plain;  // of all GEMMs but routers' and the loss head's
   int experts_per_token = 1;
-  double crowd = 1;                       // kernels that all ranks run at once take longer by this
+  double crowd = 1;  // kernels that all ranks run at once take longer by this
 };
 
 /// `attention` of the layer, for the places where it runs; nullptr: there are none.

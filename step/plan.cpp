@@ -10,10 +10,9 @@
 namespace spp {
 namespace {
 
-constexpr std::array offload_names{Named{Offload::none, "none"},
-                                   Named{Offload::activations, "activations"},
-                                   Named{Offload::optimizer, "optimizer"},
-                                   Named{Offload::all, "all"}};
+constexpr std::array offload_names{
+    Named{Offload::none, "none"}, Named{Offload::activations, "activations"},
+    Named{Offload::optimizer, "optimizer"}, Named{Offload::all, "all"}};
 
 /// The divisor of n nearest to what was asked.
 std::int64_t nearest_divisor(std::int64_t n, std::int64_t asked) {
@@ -29,8 +28,8 @@ std::int64_t nearest_divisor(std::int64_t n, std::int64_t asked) {
 StepRule tensor_rule(const Model& model, const StepPlan& plan, std::int64_t seq) {
   const int t = plan.tensor;
   if (model.q_heads % t != 0) {
-    return {"tensor", fmt::format("{} query heads do not split {} ways (nearest: {})", model.q_heads,
-                                  t, nearest_divisor(model.q_heads, t))};
+    return {"tensor", fmt::format("{} query heads do not split {} ways (nearest: {})",
+                                  model.q_heads, t, nearest_divisor(model.q_heads, t))};
   }
   if (model.kv_heads % t != 0 && t % model.kv_heads != 0) {
     return {"tensor", fmt::format("{} KV heads neither split {} ways nor can each be copied to "
@@ -42,8 +41,8 @@ StepRule tensor_rule(const Model& model, const StepPlan& plan, std::int64_t seq)
                                   t, nearest_divisor(model.ffn, t))};
   }
   if (t > 1 && plan.tensor_sequence && seq % (std::int64_t{t} * plan.sequence()) != 0) {
-    return {"tensor", fmt::format("{} tokens do not split over {} x {} ranks", seq, t,
-                                  plan.sequence())};
+    return {"tensor",
+            fmt::format("{} tokens do not split over {} x {} ranks", seq, t, plan.sequence())};
   }
   return {};
 }
@@ -70,9 +69,8 @@ StepRule expert_rule(const Model& model, const StepPlan& plan) {
 StepRule pipeline_rule(const Model& model, const StepPlan& plan) {
   const std::int64_t stages = std::int64_t{plan.pipeline} * plan.virtual_stages;
   if (stages > model.layers + 2) {  // embedding and head can stand for a layer each
-    return {"pipeline",
-            fmt::format("{} layers do not fill {} x {} stages", model.layers, plan.pipeline,
-                        plan.virtual_stages)};
+    return {"pipeline", fmt::format("{} layers do not fill {} x {} stages", model.layers,
+                                    plan.pipeline, plan.virtual_stages)};
   }
   if (plan.pipeline == 1) {
     return plan.virtual_stages == 1
@@ -112,8 +110,9 @@ StepRule why_not(const Model& model, const StepPlan& plan, std::int64_t seq) {
     return {"zero", fmt::format("there is no ZeRO stage {}", plan.zero)};
   }
   if (plan.zero_group > 0 && plan.replicas() % plan.zero_group != 0) {
-    return {"zero", fmt::format("groups of {} do not divide the {} ranks that hold the same weights",
-                                plan.zero_group, plan.replicas())};
+    return {"zero",
+            fmt::format("groups of {} do not divide the {} ranks that hold the same weights",
+                        plan.zero_group, plan.replicas())};
   }
   return {};
 }

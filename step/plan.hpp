@@ -1,5 +1,5 @@
-// The plan of a whole step: how a model's layers, its weights and its batch are split over all GPUs,
-// around the plan of attention.
+// The plan of a whole step: how a model's layers, its weights and its batch are split over all
+// GPUs, around the plan of attention.
 //
 // Ranks in order, innermost first: tensor, sequence (attention's own axes), data, pipeline, as
 // Megatron-Core places them (megatron/core/parallel_state.py, tp-cp-ep-dp-pp). Experts fold over
@@ -21,9 +21,7 @@ enum class Offload : std::uint8_t { none, activations, optimizer, all };
 constexpr bool moves_activations(Offload o) {
   return o == Offload::activations || o == Offload::all;
 }
-constexpr bool moves_optimizer(Offload o) {
-  return o == Offload::optimizer || o == Offload::all;
-}
+constexpr bool moves_optimizer(Offload o) { return o == Offload::optimizer || o == Offload::all; }
 std::string_view to_string(Offload);
 Offload parse_offload(std::string_view, std::string_view where);
 
@@ -36,8 +34,8 @@ struct StepPlan {
   int expert_tensor = 1;
   int pipeline = 1;
   int virtual_stages = 1;
-  std::string order = "1f1b";     // of micro-batches; of one stage without meaning
-  std::int64_t micro_batch = 1;   // sequences
+  std::string order = "1f1b";      // of micro-batches; of one stage without meaning
+  std::int64_t micro_batch = 1;    // sequences
   std::int64_t micro_batches = 1;  // of a step, one after the other
   int zero = 0;                    // stage
   int zero_group = 0;              // ranks that states are cut over; 0: all sequence x data
@@ -60,8 +58,8 @@ struct StepPlan {
   }
 };
 
-/// Why the model cannot be split like that, with the nearest that can; "" if it can. The attention's
-/// own rules are its strategy's.
+/// Why the model cannot be split like that, with the nearest that can; "" if it can. The
+/// attention's own rules are its strategy's.
 struct StepRule {
   std::string rule;  // "tensor", "pipeline", "expert", "zero", "batch"
   std::string detail;

@@ -62,7 +62,8 @@ double head_in_layers(const Model& model) {
 std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times) {
   const std::int64_t count = std::int64_t{plan.pipeline} * plan.virtual_stages;
   const std::vector<std::int64_t> layers =
-      even_times ? balanced(model.layers, count, head_in_layers(model)) : dealt(model.layers, count);
+      even_times ? balanced(model.layers, count, head_in_layers(model))
+                 : dealt(model.layers, count);
   std::vector<Stage> stages(static_cast<std::size_t>(count));
   std::int64_t next = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {

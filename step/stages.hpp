@@ -18,8 +18,8 @@ struct Stage {
   bool embeds = false, ends = false;
 };
 
-/// By virtual stage. `even_times`: the loss head counts with the time that it takes, else it does not
-/// (or as a layer, where the layers do not divide).
+/// By virtual stage. `even_times`: the loss head counts with the time that it takes, else it does
+/// not (or as a layer, where the layers do not divide).
 std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times);
 
 /// Weights on one rank: those that all `replicas()` hold, and those of experts, which fewer do.

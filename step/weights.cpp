@@ -20,7 +20,8 @@ Sharded gather_and_reduce(std::span<const LayerWork> layers) {
     work += layer.forward;
   }
   result.forward_exposed = ends - work;
-  // Backward: the same from the last layer on, whose weights are still there; gradients go behind it.
+  // Backward: the same from the last layer on, whose weights are still there; gradients go behind
+  // it.
   network = ends = work = 0;
   double there = 0;  // when the layer's weights are
   for (std::size_t i = layers.size(); i-- > 0;) {

@@ -4,9 +4,10 @@
 //   stage 0    all-reduce of the gradients, behind the last backward
 //   stage 1    reduce-scatter of the gradients, all-gather of what the optimizer updated
 //   stage 2    the same, the gradients of every micro-batch by themselves
-//   stage 3    layer by layer: parameters are gathered before the forward and again before the backward,
-//              gradients reduced behind it (FSDP). Under a pipeline parameters are gathered once a step
-//              (torchtitan: reshard_after_forward is off there).
+//   stage 3    layer by layer: parameters are gathered before the forward and again before the
+//   backward,
+//              gradients reduced behind it (FSDP). Under a pipeline parameters are gathered once a
+//              step (torchtitan: reshard_after_forward is off there).
 //
 // One stream. A gather starts when the layer before begins (two gathered layers are alive), a
 // reduction when its layer's backward ends; what has not arrived when it is needed is exposed.

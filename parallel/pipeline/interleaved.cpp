@@ -2,11 +2,10 @@
 // et al. (arXiv:2104.04473, section 2.2.2), in the order of Megatron-Core
 // (megatron/core/pipeline_parallel/schedules.py).
 //
-// Micro-batches go in groups of p: a group's forwards in chunk 0, then in chunk 1, …, backwards in the
-// reverse order of chunks. Warm-up: 2(p-r-1) + (v-1)p forwards. Bubble: (p-1)(F+B)/v.
-#include "parallel/pipeline/pipeline.hpp"
-
+// Micro-batches go in groups of p: a group's forwards in chunk 0, then in chunk 1, …, backwards in
+// the reverse order of chunks. Warm-up: 2(p-r-1) + (v-1)p forwards. Bubble: (p-1)(F+B)/v.
 #include "base/error.hpp"
+#include "parallel/pipeline/pipeline.hpp"
 
 #include <algorithm>
 

@@ -21,7 +21,8 @@ std::string_view to_string(StageWork work) {
 
 std::string to_string(const StageOp& op, int chunks) {
   constexpr std::string_view letters = "FBIW";
-  std::string text = fmt::format("{}{}", letters[static_cast<std::size_t>(op.work)], op.micro_batch);
+  std::string text =
+      fmt::format("{}{}", letters[static_cast<std::size_t>(op.work)], op.micro_batch);
   if (chunks > 1) {
     text += fmt::format(".{}", op.chunk);
   }

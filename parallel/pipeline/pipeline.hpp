@@ -2,9 +2,9 @@
 // each in parallel/pipeline/, listed in parallel/CMakeLists.txt.
 //
 // A model is cut into p v virtual stages (chunks of layers); rank r of p holds the virtual stages
-// r, p + r, 2p + r, … (Narayanan et al., arXiv:2104.04473, section 2.2). Every micro-batch passes all of
-// them forward, then all of them backward. What an order has to keep is proven (proof.hpp), what it
-// costs follows from walking it with times (walk.hpp).
+// r, p + r, 2p + r, … (Narayanan et al., arXiv:2104.04473, section 2.2). Every micro-batch passes
+// all of them forward, then all of them backward. What an order has to keep is proven (proof.hpp),
+// what it costs follows from walking it with times (walk.hpp).
 #pragma once
 
 #include <cstdint>

@@ -82,8 +82,8 @@ class Walker {
         const double own = done_.at(Part::forward, stage, op.micro_batch);
         const bool last = stage + 1 == shape_.virtual_stages();
         return last ? own
-                    : std::max(own, done_.at(Part::input_gradient, stage + 1, op.micro_batch) +
-                                        message);
+                    : std::max(own,
+                               done_.at(Part::input_gradient, stage + 1, op.micro_batch) + message);
       }
       case StageWork::weight_gradient:
         return done_.at(Part::input_gradient, stage, op.micro_batch);

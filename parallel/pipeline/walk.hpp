@@ -1,9 +1,9 @@
-// Walks the orders of all ranks of a pipeline at once: with times it is the simulation of a pipeline,
-// without (all equal) its proof.
+// Walks the orders of all ranks of a pipeline at once: with times it is the simulation of a
+// pipeline, without (all equal) its proof.
 //
 // An op starts when its rank is free and what it needs is there: the forward of the virtual stage
-// before, the gradient of the one behind, each a message later; its own forward; a weight gradient its
-// input gradient. Where messages do not overlap, the sender is busy while it sends.
+// before, the gradient of the one behind, each a message later; its own forward; a weight gradient
+// its input gradient. Where messages do not overlap, the sender is busy while it sends.
 #pragma once
 
 #include "parallel/pipeline/pipeline.hpp"
@@ -14,7 +14,8 @@
 
 namespace spp {
 
-/// Seconds of one micro-batch in a virtual stage. A backward that is cut takes the sum of its parts.
+/// Seconds of one micro-batch in a virtual stage. A backward that is cut takes the sum of its
+/// parts.
 struct StageTimes {
   double forward = 1, input_gradient = 1, weight_gradient = 1;
   [[nodiscard]] double of(StageWork work) const;
@@ -47,8 +48,8 @@ struct PipelineWalk {
 /// `times.stages` has an entry for each virtual stage.
 PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape, const PipelineTimes& times);
 
-/// "" if every micro-batch passes every virtual stage exactly once in each direction, both halves of
-/// a cut backward included, and no rank waits for ever; else the counter-example, one line.
+/// "" if every micro-batch passes every virtual stage exactly once in each direction, both halves
+/// of a cut backward included, and no rank waits for ever; else the counter-example, one line.
 std::string disproof(const Pipeline& pipeline, const PipelineShape& shape);
 
 /// The most that a rank holds at once, if a micro-batch in a chunk is `held` between its forward

@@ -1,6 +1,5 @@
-#include "parallel/pipeline/walk.hpp"
-
 #include "base/error.hpp"
+#include "parallel/pipeline/walk.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
@@ -12,7 +11,8 @@ using Catch::Matchers::WithinRel;
 namespace {
 
 PipelineTimes equal(const PipelineShape& shape, StageTimes times) {
-  return {.stages = std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages()), times)};
+  return {.stages =
+              std::vector<StageTimes>(static_cast<std::size_t>(shape.virtual_stages()), times)};
 }
 
 double end_of(std::string_view name, const PipelineShape& shape, StageTimes times) {
@@ -70,8 +70,9 @@ TEST_CASE("a wrong order is refused with the op that waits") {
   const Pipeline early{.name = "early", .why_not = always, .order = backward_too_early};
   CHECK_THAT(disproof(early, shape), ContainsSubstring("rank 0 waits for ever at B0"));
   const Pipeline doubled{.name = "twice", .why_not = always, .order = twice};
-  CHECK_THAT(disproof(doubled, shape),
-             ContainsSubstring("rank 0 runs the input gradient of micro-batch 2 in chunk 0 2 times"));
+  CHECK_THAT(
+      disproof(doubled, shape),
+      ContainsSubstring("rank 0 runs the input gradient of micro-batch 2 in chunk 0 2 times"));
 }
 
 TEST_CASE("bubbles are those of the papers") {
