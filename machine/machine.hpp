@@ -218,7 +218,7 @@ struct GpuSpec {
   std::vector<MeasuredAttention> measured;  // of a calibration profile
   /// Of a profile, too: a block that was timed throughout (how fast the machine was then).
   std::optional<MeasuredAttention> pace;
-  std::optional<PowerLimit> power_limit;  // of attention
+  std::optional<PowerLimit> power_limit;         // of attention
   std::optional<Sourced<double>> gemm_training;  // in place of its generation's
   /// GPUs that NVLink joins beyond a board: a node of the model. None: those of a board.
   std::optional<Sourced<std::int64_t>> nvlink_domain;

@@ -313,8 +313,8 @@ GpuSpec read_gpu_with(const JsonView& document, bool whole) {
   expect_format(document, "sp-plan/gpu");
   document.allow_only({"format", "format_version", "name", "aliases", "generation",
                        "compute_capability", "sms", "matrix_rate", "vector_rate_fp32", "memory",
-                       "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit", "gemm_training",
-                       "nvlink_domain", "note"});
+                       "memory_usable", "memory_bandwidth", "intra", "pcie", "power_limit",
+                       "gemm_training", "nvlink_domain", "note"});
   GpuSpec g;
   g.name = name_in(document, "name");
   g.aliases = aliases_of(document);
@@ -459,9 +459,7 @@ TransportSpec read_transport(const JsonView& document) {
   return t;
 }
 
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 namespace {
 

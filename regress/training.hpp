@@ -1,5 +1,5 @@
-// What a point of a whole training step asks the planner: its model, its plan, and what its source leaves
-// open.
+// What a point of a whole training step asks the planner: its model, its plan, and what its source
+// leaves open.
 #pragma once
 
 #include "machine/machine.hpp"

@@ -121,8 +121,8 @@ void run(const Arguments& given, Output& output) {
     throw Refusal(ExitCode::infeasible,
                   fmt::format("{} does not fit: it needs {} of {} usable a GPU; the longest "
                               "sequence that fits is {} tokens",
-                              short_name(plan), human(p.memory.tensors()), human(job.request.memory),
-                              human_count(p.max_seq)));
+                              short_name(plan), human(p.memory.tensors()),
+                              human(job.request.memory), human_count(p.max_seq)));
   }
 }
 
