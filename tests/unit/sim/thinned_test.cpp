@@ -1,0 +1,61 @@
+#include "sim/thinned.hpp"
+
+#include "base/error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+
+using namespace spp;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::WithinRel;
+
+namespace {
+
+sim::Cluster whole(const std::string& machine, int nodes) {
+  const Catalog catalog(test::source_path("topologies"));
+  MachineSpec spec = catalog.machine(machine, "test");
+  const int gpus = nodes * static_cast<int>(spec.gpus_per_node.value);
+  return {std::move(spec), nodes, gpus};
+}
+
+double network_of_a_gpu(const sim::Cluster& cluster) {
+  return cluster.nominal_rate(sim::Scope::inter).value() / cluster.gpus_per_nic();
+}
+
+}  // namespace
+
+TEST_CASE("every second GPU keeps its port and its card") {
+  const sim::Cluster cluster = whole("dgx-h100", 4);
+  const sim::Cluster half = sim::thinned(cluster, 2, 16);
+  CHECK(half.gpus_per_node() == 4);
+  CHECK(half.nodes() == 4);
+  CHECK(half.gpus() == 16);
+  CHECK(half.nominal_rate(sim::Scope::intra) == cluster.nominal_rate(sim::Scope::intra));
+  CHECK_THAT(network_of_a_gpu(half), WithinRel(network_of_a_gpu(cluster)));
+}
+
+TEST_CASE("a stride of a node or more leaves a GPU a node, with its part of the network") {
+  const sim::Cluster cluster = whole("dgx-h100", 4);
+  for (const int stride : {8, 16}) {
+    const sim::Cluster one = sim::thinned(cluster, stride, 2);
+    CHECK(one.gpus_per_node() == 1);
+    CHECK(one.nodes() == 2);
+    CHECK_THAT(network_of_a_gpu(one), WithinRel(network_of_a_gpu(cluster)));
+  }
+}
+
+TEST_CASE("what GPUs share is divided between the groups") {
+  const sim::Cluster cluster = whole("8xl20-pcie", 1);
+  const sim::Cluster half = sim::thinned(cluster, 2, 4);
+  CHECK(half.gpus_per_node() == 4);
+  REQUIRE(half.machine().host_bridge);
+  CHECK_THAT(half.machine().host_bridge->value.value(),
+             WithinRel(cluster.machine().host_bridge->value.value() / 2));
+}
+
+TEST_CASE("a stride of one is the cluster itself") {
+  const sim::Cluster cluster = whole("p4d", 2);
+  const sim::Cluster same = sim::thinned(cluster, 1, 16);
+  CHECK(same.gpus_per_node() == cluster.gpus_per_node());
+  CHECK(same.machine().inter->nics.value == cluster.machine().inter->nics.value);
+  CHECK_THAT(network_of_a_gpu(same), WithinRel(network_of_a_gpu(cluster)));
+}
