@@ -215,7 +215,7 @@ TEST_CASE("without tiles a GEMM is the longer of its waves and its bytes") {
 
 TEST_CASE("GEMMs inside a training step are slower where somebody measured it") {
   const GpuSpec b200 = gpu_named("b200");
-  const GpuSpec a100 = gpu_named("a100");
+  const GpuSpec l40s = gpu_named("l40s");
   CHECK(KernelCost(b200).gemm_in_training() > 1.1);
-  CHECK(KernelCost(a100).gemm_in_training() == 1);
+  CHECK(KernelCost(l40s).gemm_in_training() == 1);
 }

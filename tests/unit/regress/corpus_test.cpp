@@ -98,7 +98,7 @@ TEST_CASE("numbers that nobody knows are told of") {
 TEST_CASE("a training step keeps its degrees and what its layers are") {
   Json document = test::example_corpus();
   document["workload"]["scope"] = "model";
-  document["points"] = {parse_json(R"({
+  document["points"] = Json::array({parse_json(R"({
     "seq": 4096, "world": 64, "tp": 2, "pp": 4, "vp": 2, "cp": 2, "dp": 4, "ep": 8, "etp": 1,
     "zero": 1, "zero_group": 4, "sharding": "HSDP", "schedule": "interleaved-1f1b", "offload": 0.5,
     "ac": "selective-op", "precision": "MXFP8", "tp_sequence_parallel": false, "grad_accum": 16,
@@ -106,7 +106,7 @@ TEST_CASE("a training step keeps its degrees and what its layers are") {
     "shared_experts": 0, "dense_layers": 1, "moe_ffn": 1408, "shared_expert_ffn": 2816,
     "mla": {"kv_lora_rank": 512, "qk_rope_head_dim": 64}, "v_head_dim": 128, "phase": "train",
     "metric": "time_s", "value": 2})",
-                                   "point")};
+                                               "point")});
   const Point p = read(document).points.at(0);
   CHECK(p.vp == 2);
   CHECK(p.ep == 8);
@@ -153,9 +153,9 @@ TEST_CASE("a training step keeps its degrees and what its layers are") {
 TEST_CASE("kernels have their own shapes and families") {
   Json document = test::example_corpus();
   document["workload"] = {{"scope", "kernel"}};
-  document["points"] = {parse_json(
+  document["points"] = Json::array({parse_json(
       R"({"op": "gemm", "m": 512, "n": 1024, "k": 2048, "metric": "time_s", "value": 1e-5})",
-      "point")};
+      "point")});
   const CorpusFile gemm = read(document);
   CHECK(gemm.points[0].m == 512);
   CHECK(gemm.points[0].n == 1024);
@@ -177,11 +177,11 @@ TEST_CASE("kernels have their own shapes and families") {
           d["points"][0]["op"] = "sparse_indexer";
         }).empty());
 
-  document["points"] = {parse_json(
+  document["points"] = Json::array({parse_json(
       R"({"op": "moe", "tokens": 512, "hidden": 4096, "moe_ffn": 14336, "experts": 8, "tp": 2,
           "experts_per_token": 2, "ep": 4, "distribution": "balanced", "metric": "time_s",
           "value": 1e-3})",
-      "point")};
+      "point")});
   const CorpusFile moe = read(document);
   CHECK(moe.points[0].tokens == 512);
   CHECK(moe.points[0].tp == 2);
