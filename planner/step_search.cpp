@@ -1,3 +1,5 @@
+// One class in one file: the heap, what has been evaluated and what may still be spent are one
+// state.
 #include "planner/step_search.hpp"
 
 #include "planner/decisions.hpp"

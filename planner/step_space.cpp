@@ -1,3 +1,5 @@
+// Enumeration, rules and bounds in one file: a point is worth its bounds only, and all of them
+// share what is worked out once for its degrees.
 #include "planner/step_space.hpp"
 
 #include "base/error.hpp"
@@ -267,7 +269,7 @@ class Space {
     double all = (zero == 3 && point.pipeline == 1 ? part : whole) * practice.state_parameter.value;
     if (train_) {
       all += (zero >= 2 ? part : whole) * practice.state_gradient.value;
-      all += plan.offload == Offload::optimizer
+      all += moves_optimizer(plan.offload)
                  ? 0
                  : (zero >= 1 ? part : whole) * practice.state_optimizer.value;
     }
@@ -278,7 +280,7 @@ class Space {
         chunks / real_of(model_.layers);
     if (!train_) {
       all += cost.cached * full / stages;
-    } else if (plan.offload != Offload::activations) {
+    } else if (!moves_activations(plan.offload)) {
       const double in_flight = point.order == "gpipe"
                                    ? real_of(point.micro_batches)
                                    : std::min(stages, real_of(point.micro_batches));

@@ -149,6 +149,12 @@ class PointReader {
     } else if (contains(p_.features, "offload") || p_.offload.starts_with("0.")) {
       plan.offload = Offload::activations;
     }
+    if (plan.offload != Offload::none) {
+      assume("offload", "all of it, and its transfers take no time");
+    }
+    if (p_.mask == PointMask::varlen_causal || p_.mask == PointMask::varlen_full) {
+      assume("documents", "one in a sequence");
+    }
   }
 
   /// A micro-batch that is not stated: one long sequence, or a few short ones.

@@ -1,7 +1,6 @@
 #include "step/passes.hpp"
 
 #include "base/error.hpp"
-#include "schedule/op.hpp"  // Overloaded
 
 #include <algorithm>
 #include <cmath>
