@@ -5,6 +5,7 @@
 // Micro-batches go in groups of p: a group's forwards in chunk 0, then in chunk 1, …, backwards in
 // the reverse order of chunks. Warm-up: 2(p-r-1) + (v-1)p forwards. Bubble: (p-1)(F+B)/v.
 #include "base/error.hpp"
+#include "parallel/pipeline/alternate.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 
 #include <algorithm>
@@ -44,16 +45,9 @@ std::vector<StageOp> order(const PipelineShape& shape, int rank) {
       std::min(all, 2 * (shape.stages - 1 - rank) + (shape.chunks - 1) * shape.stages);
   std::vector<StageOp> ops;
   ops.reserve(2 * static_cast<std::size_t>(all));
-  for (int i = 0; i < warm_up; ++i) {
-    ops.push_back(nth(shape, StageWork::forward, i));
-  }
-  for (int i = warm_up; i < all; ++i) {
-    ops.push_back(nth(shape, StageWork::forward, i));
-    ops.push_back(nth(shape, StageWork::backward, i - warm_up));
-  }
-  for (int i = all - warm_up; i < all; ++i) {
-    ops.push_back(nth(shape, StageWork::backward, i));
-  }
+  alternate(
+      all, warm_up, [&](int i) { ops.push_back(nth(shape, StageWork::forward, i)); },
+      [&](int i) { ops.push_back(nth(shape, StageWork::backward, i)); });
   return ops;
 }
 

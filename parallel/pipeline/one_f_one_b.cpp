@@ -2,6 +2,7 @@
 // Narayanan et al. (arXiv:2006.09503, arXiv:2104.04473 section 2.2.1).
 //
 // Rank r holds at most min(m, p-r) micro-batches. Bubble: (p-1)(F+B), as GPipe.
+#include "parallel/pipeline/alternate.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 
 #include <algorithm>
@@ -15,16 +16,9 @@ std::vector<StageOp> order(const PipelineShape& shape, int rank) {
   const int m = shape.micro_batches;
   const int warm_up = std::min(m, shape.stages - 1 - rank);
   std::vector<StageOp> ops;
-  for (int i = 0; i < warm_up; ++i) {
-    ops.push_back({.work = StageWork::forward, .micro_batch = i});
-  }
-  for (int i = warm_up; i < m; ++i) {
-    ops.push_back({.work = StageWork::forward, .micro_batch = i});
-    ops.push_back({.work = StageWork::backward, .micro_batch = i - warm_up});
-  }
-  for (int i = m - warm_up; i < m; ++i) {
-    ops.push_back({.work = StageWork::backward, .micro_batch = i});
-  }
+  alternate(
+      m, warm_up, [&](int i) { ops.push_back({.work = StageWork::forward, .micro_batch = i}); },
+      [&](int i) { ops.push_back({.work = StageWork::backward, .micro_batch = i}); });
   return ops;
 }
 

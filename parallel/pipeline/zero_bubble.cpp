@@ -4,6 +4,7 @@
 // Rank r postpones the weight gradients of its first r micro-batches, so that no rank holds more
 // than 1F1B's first one does: activations of a micro-batch live until its weight gradient. Bubble:
 // (p-1)(F+I-W): a third of 1F1B's where the three take equally long.
+#include "parallel/pipeline/alternate.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 
 #include <algorithm>
@@ -24,16 +25,9 @@ std::vector<StageOp> order(const PipelineShape& shape, int rank) {
       ops.push_back({.work = StageWork::weight_gradient, .micro_batch = weights++});
     }
   };
-  for (int i = 0; i < warm_up; ++i) {
-    ops.push_back({.work = StageWork::forward, .micro_batch = i});
-  }
-  for (int i = warm_up; i < m; ++i) {
-    ops.push_back({.work = StageWork::forward, .micro_batch = i});
-    backward(i - warm_up);
-  }
-  for (int i = m - warm_up; i < m; ++i) {
-    backward(i);
-  }
+  alternate(
+      m, warm_up, [&](int i) { ops.push_back({.work = StageWork::forward, .micro_batch = i}); },
+      backward);
   while (weights < m) {
     ops.push_back({.work = StageWork::weight_gradient, .micro_batch = weights++});
   }
