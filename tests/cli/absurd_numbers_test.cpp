@@ -50,18 +50,19 @@ const std::array<std::string, 13> numbers{
     "0",   "-1",  "1", "2147483648", "9223372036854775807", "18446744073709551616", "1e308", "-0.5",
     "nan", "inf", "",  "  ",         std::string(4000, '9')};
 
-}  // namespace
-
-TEST_CASE("no number that an option is given is a bug, takes long, or says more than a line") {
+/// Gives every option `each` of the numbers in turn, so that all numbers are tried with some option.
+void give_numbers(std::size_t each) {
   const spp::test::TempDir dir;
   std::set<std::string> tried;
+  std::size_t next = 0;
   for (const Base& base : bases(dir.path().string())) {
     for (const spp::cli::Option& option : options_of(spp::cli::command_named(base.command))) {
       const std::string name = "--" + std::string(option.name);
       if (!takes_number(option) || !tried.insert(name).second) {
         continue;
       }
-      for (const std::string& number : numbers) {
+      for (std::size_t n = 0; n < each; ++n) {
+        const std::string& number = numbers.at(next++ % numbers.size());
         std::vector<std::string> words{std::string(base.command), "--quiet"};
         for (std::size_t i = 0; i + 1 < base.words.size(); i += 2) {
           if (base.words[i] != name) {
@@ -87,6 +88,16 @@ TEST_CASE("no number that an option is given is a bug, takes long, or says more 
     INFO(name);
     CHECK(tried.contains(name));
   }
+}
+
+}  // namespace
+
+TEST_CASE("no number that an option is given is a bug, takes long, or says more than a line") {
+  give_numbers(4);
+}
+
+TEST_CASE("no option takes any of the numbers for a bug", "[.all]") {
+  give_numbers(numbers.size());
 }
 
 TEST_CASE("times and counts beyond all reason are refused by name") {

@@ -131,10 +131,15 @@ TEST_CASE("samples of another shape, host, CPU, placement, program or library ar
         with("libraries", Json::object()), with("one_more", 1)}) {
     INFO(other.at("key").dump());
     (void)dir.write("profile.json.partial", other.dump());
-    const auto r = sp_plan(one_suite + file.string() + " --budget 0.2");
-    REQUIRE(r.code == 0);
-    CHECK_THAT(r.err, ContainsSubstring("is of another calibration (" + key + " differ)"));
-    CHECK(spp::read_json(file).at("samples").size() > 1);
+    const std::string told = "is of another calibration (" + key + " differ)";
+    const bool to_the_end = key == "heads";  // once is enough: it takes seconds
+    const auto r = sp_plan(one_suite + file.string() + " --budget 0.2",
+                           {.environment = {}, .interrupt_at = to_the_end ? "" : told});
+    CHECK_THAT(r.err, ContainsSubstring(told));
+    if (to_the_end) {
+      REQUIRE(r.code == 0);
+      CHECK(spp::read_json(file).at("samples").size() > 1);
+    }
   }
 }
 

@@ -70,7 +70,7 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
   request.ranks = 2;
   request.shape = small_problem();
   request.blocks = cli::blocks_of_plans(small_problem(), 2);
-  request.blocks.resize(2);
+  request.blocks.resize(1);
   request.suites = {"attention"};
   request.budget = test::patient(Seconds(60));  // far more than it takes
   const Calibration calibration = runtime::calibrate(request);
