@@ -65,9 +65,6 @@ void Reader::step_degrees() {
   }
   if (const auto v = args_.find("offload")) {
     step.offload = parse_offload(*v, "--offload");
-    if (*step.offload != Offload::none) {
-      assume("offload", "its transfers take no time", "not modelled");
-    }
   }
   if (request().whole_step()) {
     check_step();

@@ -20,6 +20,7 @@ constexpr std::array times{
     TimeKey{"host_micro_batch", &StepPractice::host_micro_batch},
     TimeKey{"host_message", &StepPractice::host_message},
     TimeKey{"host_step", &StepPractice::host_step},
+    TimeKey{"host_update", &StepPractice::host_update},
 };
 
 struct NumberKey {
@@ -48,7 +49,11 @@ constexpr std::array numbers{
     NumberKey{"state_optimizer", &StepPractice::state_optimizer, most_bytes},
     NumberKey{"logit_bytes", &StepPractice::logit_bytes, most_bytes},
     NumberKey{"unexplained", &StepPractice::unexplained, 1},
+    NumberKey{"kept", &StepPractice::kept, most_factor},
+    NumberKey{"zero_pieces", &StepPractice::zero_pieces, most_factor},
     NumberKey{"slack", &StepPractice::slack, 2},
+    NumberKey{"crowded", &StepPractice::crowded, 1},
+    NumberKey{"crowded_slowdown", &StepPractice::crowded_slowdown, most_factor},
 };
 
 struct BytesKey {
@@ -56,6 +61,7 @@ struct BytesKey {
   Sourced<Bytes> StepPractice::* member;
 };
 constexpr std::array sizes{
+    BytesKey{"gradient_bucket", &StepPractice::gradient_bucket},
     BytesKey{"context", &StepPractice::context},
     BytesKey{"communicator", &StepPractice::communicator},
 };
@@ -97,6 +103,13 @@ StepPractice made_default() {
   p.logit_bytes = number(6, 0.3, "16 bits and an fp32 copy for the softmax");
   p.unexplained =
       number(0.1, 0.5, "whole steps of reports/corpus: about what is left of their errors");
+  p.gradient_bucket = {.value = Bytes(0), .spread = 0, .source = "FSDP, and large buckets"};
+  p.zero_pieces = number(0, 0, "Megatron-Core distrib_optimizer.py: contiguous buffers");
+  p.host_update = time(0.0011, 0.5,
+                       "arXiv:2506.13996: Llama-3.1-8B over 8 GPUs takes 9.5 s more than on them");
+  p.kept = number(1, 0.2, "assumed: as fused kernels keep");
+  p.crowded = number(0, 0, "assumed: segments grow in place");
+  p.crowded_slowdown = number(1, 0, "no step is crowded");
   p.slack = number(0.02, 0.5, "assumed: a caching allocator's fragments");
   p.context = {.value = Bytes(1'000'000'000),
                .spread = 0.5,

@@ -41,6 +41,14 @@ struct StepPractice {
   Sourced<double> interleaves;        // 1: pipelines have virtual stages unless told
   Sourced<double> even_stages;  // 1: the loss head counts where layers are dealt out to stages
 
+  // ---- pieces in which weights' transfers go, one after the other
+  Sourced<Bytes> gradient_bucket;  // 0: a layer's at once
+  Sourced<double> zero_pieces;     // of a layer under ZeRO 1 and 2; 0: gradients as above, parameters
+                                   // all at once
+
+  // ---- what lies in the host's memory
+  Sourced<Seconds> host_update;  // of a parameter, by all CPUs of a node
+
   // ---- bytes of a weight
   Sourced<double> gradient_bytes;   // as gradients travel
   Sourced<double> state_parameter;  // held: 2 in 16 bits
@@ -50,7 +58,11 @@ struct StepPractice {
   // ---- memory
   Sourced<double> logit_bytes;  // at the peak, of a logit
   Sourced<double> logit_part;   // of a micro-batch's logits that exist at once: chunked losses
-  Sourced<double> slack;        // of what is allocated, that the allocator holds beside
+  Sourced<double> kept;   // activations that wait for the backward, over those of fused kernels
+  Sourced<double> slack;  // of what is allocated, that the allocator holds beside
+  Sourced<double> crowded;  // part of a GPU's usable memory beyond which the allocator frees its
+                            // cache and asks again; 0: never
+  Sourced<double> crowded_slowdown;  // of a step that does
   Sourced<Bytes> context;       //  of a process: context, kernels, workspaces
   Sourced<Bytes> communicator;  // of a communicator, its buffers
   /// Relative standard deviation of steps that these constants leave: versions, settings, machines.

@@ -179,7 +179,14 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
     }
   }
   e.cost = step_cost(step_of(plan), plan, costs);
-  e.fits = fullest(e.memory).tensors() <= request_.memory;
+  const Bytes tensors = fullest(e.memory).tensors();
+  e.fits = tensors <= request_.memory;
+  const double crowded = practice_.crowded.value;
+  e.crowded = crowded > 0 && e.fits && tensors.as_double() > crowded * request_.memory.as_double();
+  if (e.crowded) {
+    e.cost.parts[StepPart::launch] +=
+        (practice_.crowded_slowdown.value - 1) * e.cost.parts.total();
+  }
 
   const GenerationSpec& generation = kernels_.gpu().generation;
   const StepSeconds& parts = e.cost.parts;
@@ -238,6 +245,9 @@ std::string step_bound_by(const StepEvaluation& e) {
     if (e.cost.parts[static_cast<StepPart>(i)] > e.cost.parts[most]) {
       most = static_cast<StepPart>(i);
     }
+  }
+  if (e.crowded) {
+    return "the allocator, as memory is nearly full";
   }
   switch (most) {
     case StepPart::attention:

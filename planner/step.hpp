@@ -18,6 +18,7 @@ struct StepEvaluation {
   std::vector<MemoryBytes> memory;  // by stage
   Seconds low{}, high{};            // of the step, a standard deviation each way
   bool fits = true;
+  bool crowded = false;  // it fits, but the stack's allocator has to make room all the time
   std::vector<std::string> lowering;  // algorithm by kind of communication
   ComponentSeconds spreads{};         // relative
   double across = 0;                  // of what attention waits for, the part between nodes

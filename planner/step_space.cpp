@@ -349,9 +349,10 @@ class Space {
         const double again = r == 0 ? 0 : time(recomputed_ops(run.ops, local, how));
         all.backward.at(r) += real_of(run.layers) * (backward + again);
         all.layer_both.at(r) = std::min(all.layer_both.at(r), forward + backward + again);
-        all.kept.at(r) += real_of(run.layers) * kept_bytes(run.ops, local, how).as_double();
-        all.working.at(r) =
-            std::max(all.working.at(r), working_bytes(run.ops, local, how).as_double());
+        const ActivationBytes bytes =
+            activation_bytes(run.ops, local, how, evaluator_.practice());
+        all.kept.at(r) += real_of(run.layers) * bytes.kept;
+        all.working.at(r) = std::max(all.working.at(r), bytes.working);
       }
     }
     for (const TensorOps& end :

@@ -249,6 +249,28 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
   }
 }
 
+/// Of what the source leaves open; if nothing fits, what it would take at least under the usual
+/// ZeRO stage.
+static StepEvaluation first_that_fits(StepEvaluator& evaluator, const TrainingPoint& point) {
+  std::optional<StepEvaluation> smallest;
+  StepPlan plan = point.plan;
+  for (const int zero : point.zero) {
+    std::optional<StepEvaluation> said;
+    plan.zero = zero;
+    for (const Recomputation& recompute : point.recompute) {
+      plan.recompute = recompute;
+      said = evaluator.evaluate(plan);
+      if (said->fits) {
+        return *said;
+      }
+    }
+    if (!smallest) {
+      smallest = std::move(said);
+    }
+  }
+  return *smallest;
+}
+
 PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
                                     const StackSpec& stack) {
   if (p.phase != "train" || !p.seq || !p.q_heads || !p.head_dim) {
@@ -283,15 +305,7 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
     Request call = request;
     call.problem = attention_problem(request, point.plan, request.problem.mask);
     point.plan.attention = default_plan(call);
-    std::optional<StepEvaluation> said;
-    for (const Recomputation& recompute : point.recompute) {
-      point.plan.recompute = recompute;
-      said = evaluator.evaluate(point.plan);
-      if (said->fits) {
-        break;
-      }
-    }
-    return training_answer(p, request, *said);
+    return training_answer(p, request, first_that_fits(evaluator, point));
   } catch (const InputError& refused) {
     return no(refused.what());
   }

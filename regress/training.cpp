@@ -1,6 +1,7 @@
 #include "regress/training.hpp"
 
 #include "base/error.hpp"
+#include "base/parse.hpp"
 
 #include <algorithm>
 #include <array>
@@ -75,7 +76,7 @@ class PointReader {
     m.layers = *p_.layers;
     m.hidden = *p_.hidden;
     m.q_heads = *p_.q_heads;
-    m.kv_heads = p_.kv_heads.value_or(*p_.q_heads);
+    m.kv_heads = p_.kv_heads.value_or(usual_kv_heads());
     m.head_dim = *p_.head_dim;
     m.ffn = p_.ffn.value_or(4 * m.hidden);
     if (!p_.ffn && !p_.experts) {
@@ -112,6 +113,16 @@ class PointReader {
     }
   }
 
+  /// A model that is called after grouped queries has the usual eight groups (Llama 2 and 3).
+  int usual_kv_heads() {
+    constexpr int groups = 8;
+    if (!contains(p_.model, "gqa") || *p_.q_heads % groups != 0) {
+      return *p_.q_heads;
+    }
+    assume("kv_heads", fmt::format("{}", groups));
+    return groups;
+  }
+
   /// Stated, or said by the activation's name; else the usual: GPT's MLPs are four times as wide
   /// and have no gate.
   bool gated(const Model& m) {
@@ -134,10 +145,7 @@ class PointReader {
     plan.expert = p_.ep.value_or(1);
     plan.expert_tensor = p_.etp.value_or(1);
     plan.tensor_sequence = p_.tp_sequence_parallel.value_or(practice_.tensor_sequence.value > 0);
-    plan.zero = p_.zero.value_or(p_.dp > 1 ? 1 : 0);
-    if (!p_.zero && p_.dp > 1) {
-      assume("zero", "1");
-    }
+    zero();
     plan.zero_group = p_.zero_group.value_or(0);
     batches(plan);
     virtual_stages(plan);
@@ -148,12 +156,23 @@ class PointReader {
       plan.offload = Offload::optimizer;
     } else if (contains(p_.features, "offload") || p_.offload.starts_with("0.")) {
       plan.offload = Offload::activations;
-    }
-    if (plan.offload != Offload::none) {
-      assume("offload", "all of it, and its transfers take no time");
+      if (p_.offload.starts_with("0.")) {
+        plan.offloaded = std::clamp(parse_double(p_.offload, "offload"), 0.0, 1.0);
+      }
     }
     if (p_.mask == PointMask::varlen_causal || p_.mask == PointMask::varlen_full) {
       assume("documents", "one in a sequence");
+    }
+  }
+
+  /// Stage 1, as Megatron's distributed optimizer; who cannot hold weights whole shards them.
+  void zero() {
+    result_.zero = {p_.zero.value_or(p_.dp > 1 ? 1 : 0)};
+    const bool replicated =
+        p_.dp > 1 || p_.ulysses.value_or(1) * p_.ring.value_or(1) * p_.cp.value_or(1) > 1;
+    if (!p_.zero && replicated) {
+      result_.zero.push_back(3);
+      assume("zero", fmt::format("{}, or 3 where that does not fit", result_.zero.front()));
     }
   }
 

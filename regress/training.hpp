@@ -16,7 +16,9 @@ struct TrainingPoint {
   std::string refused;  // why it cannot be asked; else ""
   Model model;
   StepPlan plan;
-  /// Recomputations to try, the first that fits is taken: one, if the source states it.
+  /// ZeRO stages, and recomputations under each, to try; the first that fits is taken: one, if the
+  /// source states it.
+  std::vector<int> zero;
   std::vector<Recomputation> recompute;
   std::vector<Assumption> assumed;
 };

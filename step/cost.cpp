@@ -2,10 +2,12 @@
 
 #include "base/error.hpp"
 #include "parallel/pipeline/walk.hpp"
+#include "step/memory.hpp"
 #include "step/stages.hpp"
 #include "step/weights.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace spp {
@@ -15,7 +17,15 @@ namespace {
 struct LayerCost {
   Pass forward, backward;
   HeldWeights weights;
+  double moved = 0;  // seconds in which what it keeps goes to the host, and comes back
 };
+
+/// Bytes a second between a GPU and its host's memory, one way: of PCI Express x16 what large
+/// copies reach (12.8 of 15.8 GB/s, doubled by generation).
+double host_rate(const GpuSpec& gpu) {
+  const int generation = gpu.pcie.starts_with("pcie") ? gpu.pcie.back() - '0' : 4;
+  return 12.8e9 * std::pow(2, generation - 3);
+}
 
 class StepClock {
  public:
@@ -31,12 +41,18 @@ class StepClock {
                .format = plan.format,
                .experts_per_token = std::max(1, request.model->experts.per_token),
                .crowd = request.cluster->ranks_per_core()},
+        host_rate_(host_rate(request.cluster->machine().gpu)),
         local_(local_tokens(request, plan)),
         stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0)) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
     ensure(attention.size() == runs.size(), "an attention cost for each kind of layer");
     for (std::size_t k = 0; k < runs.size(); ++k) {
       kinds_.push_back(layer_cost(runs[k].ops, plan.recompute, &attention[k]));
+      if (moves_activations(plan.offload)) {
+        kinds_.back().moved =
+            plan.offloaded *
+            activation_bytes(runs[k].ops, local_, plan.recompute, practice_).kept / host_rate_;
+      }
     }
     first_ = layer_cost(first_of(*request.model), {}, nullptr);
     last_ = layer_cost(last_of(*request.model, request.kind), {}, nullptr);
@@ -98,16 +114,19 @@ class StepClock {
       Pass forward;
       Pass backward;
       std::vector<LayerWork> work;
+      double moved = 0;
       for (const LayerCost* layer : layers_of(stage)) {
         forward += layer->forward;
         backward += layer->backward;
+        moved += layer->moved;
         work.push_back({.forward = layer->forward.total(),
                         .backward = layer->backward.total(),
                         .weights = weight_times(layer->weights)});
       }
       const double host = practice_.host_micro_batch.value.count();
-      forward.parts[StepPart::launch] += host / 2;
-      backward.parts[StepPart::launch] += host / 2;
+      // A layer's copies run beside the next one's kernels.
+      forward.parts[StepPart::launch] += host / 2 + std::max(0.0, moved - forward.total());
+      backward.parts[StepPart::launch] += host / 2 + std::max(0.0, moved - backward.total());
       if (sharded_layers()) {
         const Sharded sharded = gather_and_reduce(work);
         forward.parts[StepPart::dp] += sharded.forward_exposed;
@@ -126,30 +145,34 @@ class StepClock {
   }
 
   WeightTimes weight_times(const HeldWeights& held) {
-    return {.gather = gather(held), .reduce = reduce(held, plan_.zero >= 1)};
+    return {.gather = gather(held, 1), .reduce = reduce(held, plan_.zero >= 1)};
   }
-  double gather(const HeldWeights& held) {
+  double gather(const HeldWeights& held, double pieces) {
     const double bytes = practice_.state_parameter.value;
-    return links_
-               .collective(StepAxis::weights, CommKind::all_gather,
-                           Bytes(static_cast<std::int64_t>(real_of(held.dense) * bytes)))
-               .count() +
-           links_
-               .collective(StepAxis::expert_weights, CommKind::all_gather,
-                           Bytes(static_cast<std::int64_t>(real_of(held.experts) * bytes)))
-               .count();
+    return in_pieces(StepAxis::weights, CommKind::all_gather, real_of(held.dense) * bytes,
+                     pieces) +
+           in_pieces(StepAxis::expert_weights, CommKind::all_gather, real_of(held.experts) * bytes,
+                     pieces);
   }
+  /// Of a layer.
   double reduce(const HeldWeights& held, bool scatter) {
     const double bytes = practice_.gradient_bytes.value;
+    const double bucket = practice_.gradient_bucket.value.as_double();
+    const double all = real_of(held.all()) * bytes;
+    const double pieces = scatter && plan_.zero < 3 && practice_.zero_pieces.value > 0
+                              ? practice_.zero_pieces.value
+                          : bucket > 0 ? std::max(1.0, std::round(all / bucket))
+                                       : 1;
     const CommKind kind = scatter ? CommKind::reduce_scatter : CommKind::all_reduce;
-    const Bytes dense(static_cast<std::int64_t>(real_of(held.dense) * bytes));
-    const Bytes experts(static_cast<std::int64_t>(real_of(held.experts) * bytes));
-    return links_.collective(StepAxis::weights, kind, dense).count() +
-           links_.collective(StepAxis::expert_weights, kind, experts).count() +
-           links_
-               .collective(StepAxis::replicas, CommKind::all_reduce,
-                           Bytes(dense.value() / plan_.shards()))
-               .count();
+    const double dense = real_of(held.dense) * bytes;
+    return in_pieces(StepAxis::weights, kind, dense, pieces) +
+           in_pieces(StepAxis::expert_weights, kind, real_of(held.experts) * bytes, pieces) +
+           in_pieces(StepAxis::replicas, CommKind::all_reduce, dense / plan_.shards(), pieces);
+  }
+  /// Seconds of a collective in pieces, one after the other.
+  double in_pieces(StepAxis axis, CommKind kind, double bytes, double pieces) {
+    return pieces *
+           links_.collective(axis, kind, Bytes(static_cast<std::int64_t>(bytes / pieces))).count();
   }
 
   PipelineTimes times() const {
@@ -245,6 +268,14 @@ class StepClock {
     }
   }
 
+  [[nodiscard]] double layers_on(int rank) const {
+    double layers = 0;
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      layers += real_of(stages_[static_cast<std::size_t>(c * plan_.pipeline + rank)].layers);
+    }
+    return layers;
+  }
+
   [[nodiscard]] HeldWeights held_by(int rank) const {
     HeldWeights held;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
@@ -269,10 +300,13 @@ class StepClock {
       const std::int64_t updated =
           (held.dense + cut - 1) / cut + (held.experts + expert_cut - 1) / expert_cut;
       const std::int64_t gradients = plan_.zero >= 2 ? updated : held.all();
-      longest = std::max(longest, optimizer_time(updated, gradients));
+      longest = std::max(longest, moves_optimizer(plan_.offload)
+                                      ? host_optimizer_time(updated, gradients)
+                                      : optimizer_time(updated, gradients));
+      const double pieces = std::max(1.0, practice_.zero_pieces.value * layers_on(r));
       const bool once =
           plan_.zero == 1 || plan_.zero == 2 || (plan_.zero == 3 && !sharded_layers());
-      gathered = std::max(gathered, once ? gather(held) : 0);
+      gathered = std::max(gathered, once ? gather(held, pieces) : 0);
     }
     cost_.parts[StepPart::optimizer] += longest;
     return gathered;
@@ -288,6 +322,15 @@ class StepClock {
     return (request_.kernels->memory_bound(touched).count() * practice_.optimizer.value +
             3 * request_.kernels->launch().count()) *
            costs_.crowd;
+  }
+
+  /// The norm as above; gradients go to the host, whose CPUs update what all its ranks have, and
+  /// parameters come back.
+  [[nodiscard]] double host_optimizer_time(std::int64_t updated, std::int64_t gradients) const {
+    const double ranks = std::min(plan_.world(), request_.cluster->gpus_per_node());
+    const double bytes = practice_.gradient_bytes.value + practice_.state_parameter.value;
+    return request_.kernels->memory_bound(Bytes(4 * gradients)).count() +
+           real_of(updated) * (bytes / host_rate_ + ranks * practice_.host_update.value.count());
   }
 
   /// What weights and hidden states move from a rank.
@@ -334,6 +377,7 @@ class StepClock {
   const StepPractice& practice_;
   StepLinks links_;
   PassCosts costs_;
+  double host_rate_;  // bytes a second
   LocalTokens local_;
   std::vector<Stage> stages_;
   std::vector<LayerCost> kinds_;

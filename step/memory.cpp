@@ -50,8 +50,9 @@ class StepMemory {
 
  private:
   [[nodiscard]] LayerMemory of(const TensorOps& ops, const Recomputation& recompute) const {
-    return {.kept = kept_bytes(ops, local_, recompute).as_double(),
-            .working = working_bytes(ops, local_, recompute).as_double(),
+    const ActivationBytes bytes = activation_bytes(ops, local_, recompute, practice_);
+    return {.kept = bytes.kept,
+            .working = bytes.working,
             .forward = forward_bytes(ops, local_).as_double(),
             .cached = cached_bytes(ops, local_).as_double(),
             .weights = held_weights(ops, plan_.split())};
@@ -84,7 +85,9 @@ class StepMemory {
 
   /// fp32 probabilities, which `logits` counts.
   [[nodiscard]] double logits_kept() const {
-    return request_.model->vocab > 0 ? 4.0 * real_of(local_.rows()) * vocabulary_part() : 0;
+    return request_.model->vocab > 0
+               ? practice_.kept.value * 4.0 * real_of(local_.rows()) * vocabulary_part()
+               : 0;
   }
   [[nodiscard]] double vocabulary_part() const {
     return real_of((request_.model->vocab + plan_.tensor - 1) / plan_.tensor);
@@ -110,7 +113,8 @@ class StepMemory {
     if (request_.kind == StepKind::train) {
       double held = most_in_flight(rank, kept);
       if (moves_activations(plan_.offload)) {
-        held = 2 * real_of(most_layers_kept());  // one in use, one on its way
+        const double moving = 2 * real_of(most_layers_kept());  // one in use, one on its way
+        held = plan_.offloaded * moving + (1 - plan_.offloaded) * held;
       }
       bytes.activations = capped(held + most.working);
     } else {
@@ -190,6 +194,14 @@ class StepMemory {
 };
 
 }  // namespace
+
+ActivationBytes activation_bytes(const TensorOps& ops, const LocalTokens& local,
+                                 const Recomputation& recompute, const StepPractice& practice) {
+  const bool again = recompute.kind == Recompute::full;
+  const double more = practice.kept.value;
+  return {.kept = (again ? 1 : more) * kept_bytes(ops, local, recompute).as_double(),
+          .working = (again ? more : 1) * working_bytes(ops, local, recompute).as_double()};
+}
 
 std::vector<MemoryBytes> step_memory(const StepRequest& request, const StepPlan& plan,
                                      AttentionCosts attention) {

@@ -32,6 +32,15 @@ struct MemoryBytes {
   [[nodiscard]] Bytes tensors() const { return total() - process; }
 };
 
+/// Of a list of operations: bytes that wait for the backward, and that come on top while it runs.
+/// Kernels that are not fused keep more (StepPractice::kept) than the operations say; what runs
+/// again as a whole keeps that only while it does.
+struct ActivationBytes {
+  double kept = 0, working = 0;
+};
+ActivationBytes activation_bytes(const TensorOps& ops, const LocalTokens& local,
+                                 const Recomputation& recompute, const StepPractice& practice);
+
 /// The largest multiple of `unit`, at most `limit`, whose bytes fit into `usable`; 0 if not even
 /// one unit does. bytes_at must not decrease.
 struct SequenceLimits {

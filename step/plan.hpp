@@ -41,6 +41,7 @@ struct StepPlan {
   int zero_group = 0;              // ranks that states are cut over; 0: all sequence x data
   Recomputation recompute;
   Offload offload = Offload::none;
+  double offloaded = 1;  // part of the activations that moves, if they do
   GemmFormat format = GemmFormat::plain;
 
   [[nodiscard]] int sequence() const { return attention.ranks(); }
