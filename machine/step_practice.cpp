@@ -43,6 +43,7 @@ constexpr std::array numbers{
     NumberKey{"interleaves", &StepPractice::interleaves, 1},
     NumberKey{"even_stages", &StepPractice::even_stages, 1},
     NumberKey{"logit_part", &StepPractice::logit_part, 1},
+    NumberKey{"mlp_part", &StepPractice::mlp_part, 1},
     NumberKey{"gradient_bytes", &StepPractice::gradient_bytes, most_bytes},
     NumberKey{"state_parameter", &StepPractice::state_parameter, most_bytes},
     NumberKey{"state_gradient", &StepPractice::state_gradient, most_bytes},
@@ -96,6 +97,7 @@ StepPractice made_default() {
   p.interleaves = number(0, 0, "assumed");
   p.even_stages = number(0, 0, "Megatron-Core transformer_block.py");
   p.logit_part = number(1, 0, "whole");
+  p.mlp_part = number(1, 0, "whole");
   p.gradient_bytes = number(4, 0, "Megatron-LM arguments.py: accumulated and reduced in fp32");
   p.state_parameter = number(2, 0, "16 bits");
   p.state_gradient = number(4, 0, "Megatron-LM: main gradients in fp32");
@@ -105,8 +107,8 @@ StepPractice made_default() {
       number(0.1, 0.5, "whole steps of reports/corpus: about what is left of their errors");
   p.gradient_bucket = {.value = Bytes(0), .spread = 0, .source = "FSDP, and large buckets"};
   p.zero_pieces = number(0, 0, "Megatron-Core distrib_optimizer.py: contiguous buffers");
-  p.host_update = time(0.0011, 0.5,
-                       "arXiv:2506.13996: Llama-3.1-8B over 8 GPUs takes 9.5 s more than on them");
+  p.host_update =
+      time(0.0011, 0.5, "arXiv:2506.13996: Llama-3.1-8B over 8 GPUs takes 9.5 s more than on them");
   p.kept = number(1, 0.2, "assumed: as fused kernels keep");
   p.crowded = number(0, 0, "assumed: segments grow in place");
   p.crowded_slowdown = number(1, 0, "no step is crowded");

@@ -43,8 +43,8 @@ struct StepPractice {
 
   // ---- pieces in which weights' transfers go, one after the other
   Sourced<Bytes> gradient_bucket;  // 0: a layer's at once
-  Sourced<double> zero_pieces;     // of a layer under ZeRO 1 and 2; 0: gradients as above, parameters
-                                   // all at once
+  Sourced<double> zero_pieces;  // of a layer under ZeRO 1 and 2; 0: gradients as above, parameters
+                                // all at once
 
   // ---- what lies in the host's memory
   Sourced<Seconds> host_update;  // of a parameter, by all CPUs of a node
@@ -58,13 +58,14 @@ struct StepPractice {
   // ---- memory
   Sourced<double> logit_bytes;  // at the peak, of a logit
   Sourced<double> logit_part;   // of a micro-batch's logits that exist at once: chunked losses
-  Sourced<double> kept;   // activations that wait for the backward, over those of fused kernels
-  Sourced<double> slack;  // of what is allocated, that the allocator holds beside
+  Sourced<double> mlp_part;     // of a micro-batch's rows inside an MLP at once: tiled MLPs
+  Sourced<double> kept;     // activations that wait for the backward, over those of fused kernels
+  Sourced<double> slack;    // of what is allocated, that the allocator holds beside
   Sourced<double> crowded;  // part of a GPU's usable memory beyond which the allocator frees its
                             // cache and asks again; 0: never
   Sourced<double> crowded_slowdown;  // of a step that does
-  Sourced<Bytes> context;       //  of a process: context, kernels, workspaces
-  Sourced<Bytes> communicator;  // of a communicator, its buffers
+  Sourced<Bytes> context;            //  of a process: context, kernels, workspaces
+  Sourced<Bytes> communicator;       // of a communicator, its buffers
   /// Relative standard deviation of steps that these constants leave: versions, settings, machines.
   Sourced<double> unexplained;
   std::vector<std::string> selective;  // modules that "selective" computes again

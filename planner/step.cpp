@@ -184,8 +184,7 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   const double crowded = practice_.crowded.value;
   e.crowded = crowded > 0 && e.fits && tensors.as_double() > crowded * request_.memory.as_double();
   if (e.crowded) {
-    e.cost.parts[StepPart::launch] +=
-        (practice_.crowded_slowdown.value - 1) * e.cost.parts.total();
+    e.cost.parts[StepPart::launch] += (practice_.crowded_slowdown.value - 1) * e.cost.parts.total();
   }
 
   const GenerationSpec& generation = kernels_.gpu().generation;

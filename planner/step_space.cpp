@@ -349,8 +349,7 @@ class Space {
         const double again = r == 0 ? 0 : time(recomputed_ops(run.ops, local, how));
         all.backward.at(r) += real_of(run.layers) * (backward + again);
         all.layer_both.at(r) = std::min(all.layer_both.at(r), forward + backward + again);
-        const ActivationBytes bytes =
-            activation_bytes(run.ops, local, how, evaluator_.practice());
+        const ActivationBytes bytes = activation_bytes(run.ops, local, how, evaluator_.practice());
         all.kept.at(r) += real_of(run.layers) * bytes.kept;
         all.working.at(r) = std::max(all.working.at(r), bytes.working);
       }

@@ -144,7 +144,10 @@ class PointReader {
     plan.data = p_.dp;
     plan.expert = p_.ep.value_or(1);
     plan.expert_tensor = p_.etp.value_or(1);
-    plan.tensor_sequence = p_.tp_sequence_parallel.value_or(practice_.tensor_sequence.value > 0);
+    const bool said = contains(p_.features, "sequence parallelism");
+    plan.tensor_sequence =
+        p_.tp_sequence_parallel.value_or(said ? !contains(p_.features, "no sequence parallelism")
+                                              : practice_.tensor_sequence.value > 0);
     zero();
     plan.zero_group = p_.zero_group.value_or(0);
     batches(plan);

@@ -50,8 +50,8 @@ class StepClock {
       kinds_.push_back(layer_cost(runs[k].ops, plan.recompute, &attention[k]));
       if (moves_activations(plan.offload)) {
         kinds_.back().moved =
-            plan.offloaded *
-            activation_bytes(runs[k].ops, local_, plan.recompute, practice_).kept / host_rate_;
+            plan.offloaded * activation_bytes(runs[k].ops, local_, plan.recompute, practice_).kept /
+            host_rate_;
       }
     }
     first_ = layer_cost(first_of(*request.model), {}, nullptr);
@@ -149,8 +149,7 @@ class StepClock {
   }
   double gather(const HeldWeights& held, double pieces) {
     const double bytes = practice_.state_parameter.value;
-    return in_pieces(StepAxis::weights, CommKind::all_gather, real_of(held.dense) * bytes,
-                     pieces) +
+    return in_pieces(StepAxis::weights, CommKind::all_gather, real_of(held.dense) * bytes, pieces) +
            in_pieces(StepAxis::expert_weights, CommKind::all_gather, real_of(held.experts) * bytes,
                      pieces);
   }
@@ -300,9 +299,9 @@ class StepClock {
       const std::int64_t updated =
           (held.dense + cut - 1) / cut + (held.experts + expert_cut - 1) / expert_cut;
       const std::int64_t gradients = plan_.zero >= 2 ? updated : held.all();
-      longest = std::max(longest, moves_optimizer(plan_.offload)
-                                      ? host_optimizer_time(updated, gradients)
-                                      : optimizer_time(updated, gradients));
+      longest =
+          std::max(longest, moves_optimizer(plan_.offload) ? host_optimizer_time(updated, gradients)
+                                                           : optimizer_time(updated, gradients));
       const double pieces = std::max(1.0, practice_.zero_pieces.value * layers_on(r));
       const bool once =
           plan_.zero == 1 || plan_.zero == 2 || (plan_.zero == 3 && !sharded_layers());

@@ -195,12 +195,45 @@ class StepMemory {
 
 }  // namespace
 
+namespace {
+
+/// Without what only an MLP reads and writes.
+TensorOps around_mlp(TensorOps ops) {
+  const auto in_mlp = [](const TensorOp& op) {
+    return op.modules.contains(RecomputeModule::mlp) ||
+           op.modules.contains(RecomputeModule::shared_experts);
+  };
+  std::vector<bool> inside(ops.tensors.size(), false);
+  for (const TensorOp& op : ops.ops) {
+    for (const LayerTensorId id : op.writes) {
+      inside[id.index()] = in_mlp(op);
+    }
+  }
+  for (const TensorOp& op : ops.ops) {
+    for (const LayerTensorId id : op.reads) {
+      inside[id.index()] = inside[id.index()] && in_mlp(op);
+    }
+  }
+  for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
+    ops.tensors[i].outside = ops.tensors[i].outside || inside[i];
+  }
+  return ops;
+}
+
+}  // namespace
+
 ActivationBytes activation_bytes(const TensorOps& ops, const LocalTokens& local,
                                  const Recomputation& recompute, const StepPractice& practice) {
   const bool again = recompute.kind == Recompute::full;
   const double more = practice.kept.value;
+  const double tile = practice.mlp_part.value;
+  double working = working_bytes(ops, local, recompute).as_double();
+  if (tile < 1) {
+    working =
+        tile * working + (1 - tile) * working_bytes(around_mlp(ops), local, recompute).as_double();
+  }
   return {.kept = (again ? 1 : more) * kept_bytes(ops, local, recompute).as_double(),
-          .working = (again ? more : 1) * working_bytes(ops, local, recompute).as_double()};
+          .working = (again ? more : 1) * working};
 }
 
 std::vector<MemoryBytes> step_memory(const StepRequest& request, const StepPlan& plan,

@@ -85,6 +85,8 @@ Kept kept_under(const LocalShapes& shapes, const Recomputation& recomputation) {
   const bool selective = recomputation.kind == Recompute::selective;
   const bool saves_outputs =
       selective && recomputation.modules.contains(RecomputeModule::every_second_gemm);
+  const bool drops_inputs =
+      selective && recomputation.modules.contains(RecomputeModule::all_but_attention);
   for (std::size_t i = 0; i < ops.ops.size(); ++i) {
     const TensorOp& op = ops.ops[i];
     for (const LayerTensorId id : op.writes) {
@@ -93,8 +95,8 @@ Kept kept_under(const LocalShapes& shapes, const Recomputation& recomputation) {
         const bool saved = !std::holds_alternative<ExpertRoute>(op.work) || shapes.exchanges();
         kept.tensors[id.index()] = (!again[i] && saved) || shapes.partial_sum(op);
       } else if (again[i]) {
-        const bool leaves =
-            selective && by_others[id.index()] && !drops_output(op, recomputation.modules);
+        const bool leaves = selective && !drops_inputs && by_others[id.index()] &&
+                            !drops_output(op, recomputation.modules);
         kept.tensors[id.index()] = kept.tensors[id.index()] && leaves;
       }
     }

@@ -337,11 +337,14 @@ std::vector<bool> runs_again(const TensorOps& ops, const Recomputation& recomput
       recomputation.modules.contains(RecomputeModule::every_second_gemm)) {
     return all_but_every_other_gemm(ops);
   }
+  const bool but_attention = recomputation.modules.contains(RecomputeModule::all_but_attention);
   std::vector<bool> again;
   for (const TensorOp& op : ops.ops) {
+    const auto* call = std::get_if<AttentionCall>(&op.work);
+    const bool chosen = !op.modules.common(recomputation.modules).empty() ||
+                        (but_attention && (call == nullptr || call->keys != Rows::tokens));
     again.push_back(recomputation.kind == Recompute::full ||
-                    (recomputation.kind == Recompute::selective &&
-                     !op.modules.common(recomputation.modules).empty()));
+                    (recomputation.kind == Recompute::selective && chosen));
   }
   return again;
 }

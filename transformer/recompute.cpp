@@ -49,6 +49,8 @@ std::string_view to_string(RecomputeModule module) {
       return "shared_experts";
     case RecomputeModule::every_second_gemm:
       return "every_second_gemm";
+    case RecomputeModule::all_but_attention:
+      return "all_but_attention";
   }
   throw InternalError("no such RecomputeModule");
 }

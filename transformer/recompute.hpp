@@ -27,6 +27,9 @@ Recompute parse_recompute(std::string_view, std::string_view where);
 ///  every_second_gemm torchtitan's "selective" (b5bcd76c6, distributed/activation_checkpoint.py):
 ///                    what every other GEMM, attention and transfers between ranks but all-gathers
 ///                    give is kept, the rest runs again; a policy, not a part of a layer
+///  all_but_attention the layer but for attention, whose output and statistics are kept beside the
+///                    layer's input: DistFlashAttn (arXiv:2310.03294, section 3.4), LoongTrain
+///                    (arXiv:2406.18485, "selective checkpoint++"); a policy, too
 enum class RecomputeModule : std::uint8_t {
   core_attention,
   norms,
@@ -35,7 +38,8 @@ enum class RecomputeModule : std::uint8_t {
   moe,
   mla_up,
   shared_experts,
-  every_second_gemm
+  every_second_gemm,
+  all_but_attention
 };
 inline constexpr std::array all_recompute_modules{RecomputeModule::core_attention,
                                                   RecomputeModule::norms,
@@ -44,7 +48,8 @@ inline constexpr std::array all_recompute_modules{RecomputeModule::core_attentio
                                                   RecomputeModule::moe,
                                                   RecomputeModule::mla_up,
                                                   RecomputeModule::shared_experts,
-                                                  RecomputeModule::every_second_gemm};
+                                                  RecomputeModule::every_second_gemm,
+                                                  RecomputeModule::all_but_attention};
 std::string_view to_string(RecomputeModule);
 
 class ModuleSet {
