@@ -52,6 +52,7 @@ constexpr std::array numbers{
     NumberKey{"unexplained", &StepPractice::unexplained, 1},
     NumberKey{"kept", &StepPractice::kept, most_factor},
     NumberKey{"zero_pieces", &StepPractice::zero_pieces, most_factor},
+    NumberKey{"zero_by_rank", &StepPractice::zero_by_rank, 1},
     NumberKey{"slack", &StepPractice::slack, 2},
     NumberKey{"crowded", &StepPractice::crowded, 1},
     NumberKey{"crowded_slowdown", &StepPractice::crowded_slowdown, most_factor},
@@ -107,6 +108,7 @@ StepPractice made_default() {
       number(0.1, 0.5, "whole steps of reports/corpus: about what is left of their errors");
   p.gradient_bucket = {.value = Bytes(0), .spread = 0, .source = "FSDP, and large buckets"};
   p.zero_pieces = number(0, 0, "Megatron-Core distrib_optimizer.py: contiguous buffers");
+  p.zero_by_rank = number(0, 0, "one all-gather");
   p.host_update =
       time(0.0011, 0.5, "arXiv:2506.13996: Llama-3.1-8B over 8 GPUs takes 9.5 s more than on them");
   p.kept = number(1, 0.2, "assumed: as fused kernels keep");

@@ -46,6 +46,8 @@ struct StepPractice {
   Sourced<double> zero_pieces;  // of a layer under ZeRO 1 and 2; 0: gradients as above, parameters
                                 // all at once
 
+  Sourced<double> zero_by_rank;  // 1: parameters come by a broadcast of each rank's, ring by ring
+
   // ---- what lies in the host's memory
   Sourced<Seconds> host_update;  // of a parameter, by all CPUs of a node
 

@@ -457,9 +457,10 @@ std::string Predictor::recognised(const CorpusFile& file, const Point& p) {
         words_.push_back({.word = word, .stack = name, .until = stack.until});
       }
     }
-    // Words of a time before those of always, long ones before short ones.
-    std::ranges::stable_sort(words_, [](const KnownBy& a, const KnownBy& b) {
-      return a.word.size() != b.word.size() ? a.word.size() > b.word.size() : a.until > b.until;
+    // Long words before short ones, those of an early time before later ones and those of always.
+    const auto until = [](const KnownBy& k) { return k.until == 0 ? 9999 : k.until; };
+    std::ranges::stable_sort(words_, [&](const KnownBy& a, const KnownBy& b) {
+      return a.word.size() != b.word.size() ? a.word.size() > b.word.size() : until(a) < until(b);
     });
   }
   for (const std::string* said : {&p.features, &p.system, &p.library, &file.title}) {

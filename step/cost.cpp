@@ -302,7 +302,8 @@ class StepClock {
       longest =
           std::max(longest, moves_optimizer(plan_.offload) ? host_optimizer_time(updated, gradients)
                                                            : optimizer_time(updated, gradients));
-      const double pieces = std::max(1.0, practice_.zero_pieces.value * layers_on(r));
+      const double by_rank = practice_.zero_by_rank.value * plan_.shards();
+      const double pieces = std::max({1.0, practice_.zero_pieces.value * layers_on(r), by_rank});
       const bool once =
           plan_.zero == 1 || plan_.zero == 2 || (plan_.zero == 3 && !sharded_layers());
       gathered = std::max(gathered, once ? gather(held, pieces) : 0);

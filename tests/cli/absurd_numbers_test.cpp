@@ -50,7 +50,8 @@ const std::array<std::string, 13> numbers{
     "0",   "-1",  "1", "2147483648", "9223372036854775807", "18446744073709551616", "1e308", "-0.5",
     "nan", "inf", "",  "  ",         std::string(4000, '9')};
 
-/// Gives every option `each` of the numbers in turn, so that all numbers are tried with some option.
+/// Gives every option `each` of the numbers in turn, so that all numbers are tried with some
+/// option.
 void give_numbers(std::size_t each) {
   const spp::test::TempDir dir;
   std::set<std::string> tried;

@@ -91,3 +91,23 @@ TEST_CASE("Grace racks are one NVLink domain") {
   CHECK(rack.nodes == 1);
   CHECK(rack.machine.gpus_per_node.value == 72);
 }
+
+TEST_CASE("what a source leaves open of a step is what fits") {
+  // 7 B weights over a ring of 8: 16 bytes each on every GPU would be 112 GB.
+  Json document = Json::parse(R"({
+    "format": "sp-plan/corpus", "format_version": "1.0", "name": "example",
+    "source": {"title": "t", "authors": "a", "year": 2024, "id": "i", "where": "w"},
+    "trust": "table", "noise": 0.03,
+    "machine": {"gpu": "a100-80g-sxm", "gpus_per_node": 8, "nodes": 1, "intra": {"kind": "nvlink3"}, "inter": {"kind": "none"}},
+    "stack": "unknown",
+    "workload": {"scope": "model", "model": "llama-7b-gqa", "layers": 32, "hidden": 4096, "q_heads": 32,
+                 "head_dim": 128, "ffn": 11008, "vocab": 32000, "batch": 1, "mask": "causal",
+                 "dtype": "bf16", "phase": "train", "recompute": "unknown"},
+    "points": [{"seq": 65536, "world": 8, "ulysses": 1, "ring": 8, "tp": 1, "dp": 1, "metric": "time_s", "value": 6.0}]
+  })");
+  const auto open = predict(document);
+  REQUIRE(open[0].predicted);
+  CHECK_FALSE(open[0].oom);
+  document["points"][0]["zero"] = 0;
+  CHECK(predict(document)[0].oom);
+}

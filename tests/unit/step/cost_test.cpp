@@ -93,3 +93,34 @@ TEST_CASE("a prefill is the forward alone") {
   CHECK(cost.parts[StepPart::attention] == Approx(2 * 1e-3));
   CHECK(cost.parts[StepPart::optimizer] == 0);
 }
+
+TEST_CASE("gradients in buckets cost latency for each") {
+  TinyStep tiny;
+  tiny.practice.gradients_hidden.value = 0;
+  StepPlan plan{.data = 4};
+  const double whole = tiny.cost(plan).parts[StepPart::dp];
+  tiny.practice.gradient_bucket.value = Bytes(592);  // a layer has 592 gradients of 4 bytes
+  CHECK(tiny.cost(plan).parts[StepPart::dp] > 1.5 * whole);
+  // Under ZeRO 1 pieces are counted, not bytes.
+  plan.zero = 1;
+  const double bucketed = tiny.cost(plan).parts[StepPart::dp];
+  tiny.practice.zero_pieces.value = 4;
+  const double fourths = tiny.cost(plan).parts[StepPart::dp];
+  CHECK(fourths > bucketed);
+  tiny.practice.zero_by_rank.value = 1;  // four ranks, which are fewer than two layers' pieces
+  CHECK(tiny.cost(plan).parts[StepPart::dp] == Approx(fourths));
+}
+
+TEST_CASE("what goes to the host takes the bus, and what is updated there its CPUs") {
+  TinyStep tiny;
+  tiny.practice.kept.value = 1e6;  // so much that kernels cannot hide it
+  StepPlan plan{.offload = Offload::activations};
+  const double all = tiny.cost(plan).parts[StepPart::launch];
+  CHECK(all > 0);
+  plan.offloaded = 0.5;
+  CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(all / 2).epsilon(0.01));
+  plan = {.data = 8, .zero = 1, .offload = Offload::optimizer};
+  tiny.practice.host_update.value = Seconds(1);
+  // 169 weights a rank, and 8 ranks share their node's CPUs.
+  CHECK(tiny.cost(plan).parts[StepPart::optimizer] == Approx(8 * 169).epsilon(1e-6));
+}

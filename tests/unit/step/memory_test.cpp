@@ -155,3 +155,45 @@ TEST_CASE("the longest sequence is found in about 31 questions") {
   CHECK(longest_seq(bytes, {.usable = Bytes(1'000'000'007)}) == 1'000'000'007);
   CHECK(asked <= 32);
 }
+
+TEST_CASE("kernels that are not fused keep more, layers that run again only while they do") {
+  TinyStep tiny;
+  StepPlan plan = ring_of_4(0);
+  const LocalTokens local = local_tokens(tiny.request, plan);
+  const TensorOps ops = layer_of(tiny.model);
+  const auto bytes = [&](Recompute kind, double kept) {
+    tiny.practice.kept.value = kept;
+    return activation_bytes(ops, local, {.kind = kind}, tiny.practice);
+  };
+  CHECK(bytes(Recompute::none, 2).kept == 2 * bytes(Recompute::none, 1).kept);
+  CHECK(bytes(Recompute::none, 2).working == bytes(Recompute::none, 1).working);
+  CHECK(bytes(Recompute::full, 2).kept == bytes(Recompute::full, 1).kept);
+  CHECK(bytes(Recompute::full, 2).working == 2 * bytes(Recompute::full, 1).working);
+}
+
+TEST_CASE("a tiled MLP has its wide tensors for a tile of rows only") {
+  TinyStep tiny;
+  tiny.model.ffn = 1600;
+  const LocalTokens local{.tokens = 12, .batch = 1};
+  const TensorOps ops = layer_of(tiny.model);
+  const auto working = [&](double part) {
+    tiny.practice.mlp_part.value = part;
+    return activation_bytes(ops, local, {.kind = Recompute::full}, tiny.practice).working;
+  };
+  // gate, up and their product, in 2 bytes, and gradients of two of them
+  CHECK(working(1) - working(0) >= 3 * 2 * 12 * 1600);
+  CHECK(working(0.25) == 0.25 * working(1) + 0.75 * working(0));
+}
+
+TEST_CASE("of activations that are offloaded in part the rest is held") {
+  TinyStep tiny;
+  tiny.model.layers = 8;
+  StepPlan plan;
+  const auto held = [&] { return tiny.memory(plan).at(0).activations.as_double(); };
+  const double all = held();
+  plan.offload = Offload::activations;
+  const double none = held();
+  CHECK(none < all);
+  plan.offloaded = 0.5;
+  CHECK(held() == (all + none) / 2);
+}

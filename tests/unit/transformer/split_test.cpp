@@ -5,6 +5,7 @@
 #include "transformer/activations.hpp"
 #include "transformer/layer_kernels.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -313,6 +314,19 @@ TEST_CASE("of every second GEMM the output is kept, and of attention") {
   CHECK(kept_on_rank(tiny_model(), {.tensor = 2}, how) == 8 * (2 * 64 + 4 * 4) / 2);
   CHECK(transfers(recomputed_ops(layer, shared, how)) ==
         std::vector<std::string>{"up all_gather 96 B"});
+}
+
+TEST_CASE("of all but attention the layer's input and attention's output are kept") {
+  const Recomputation how = selective({RecomputeModule::all_but_attention});
+  const TensorOps layer = layer_of(tiny_model());
+  const std::vector<std::string> again =
+      shapes(recomputed_ops(layer, {.tokens = 3, .batch = 2}, how));
+  const std::vector<std::string> all =
+      shapes(recomputed_ops(layer, {.tokens = 3, .batch = 2}, {.kind = Recompute::full}));
+  CHECK(again.size() + 1 == all.size());
+  CHECK(std::ranges::find(again, "attention 4/2 heads") == again.end());
+  // Input 8, attention's output 8 wide in 2 bytes; of statistics LSE 4 and the norms' 2.
+  CHECK(kept_on_rank(tiny_model(), {}, how) == 8 * (2 * 16 + 4 * 4 + 4 * 2));
 }
 
 TEST_CASE("recomputation of modules is written with their names") {
