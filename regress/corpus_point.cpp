@@ -313,6 +313,15 @@ void read_kernel(const Fields& f, Point& p) {
   p.distribution = f.text("distribution");
   p.layer = f.text("layer");
   p.plugin = f.text("plugin");
+  p.k_heads = f.count("k_heads");
+  p.k_head_dim = f.count("k_head_dim");
+  p.v_heads = f.count("v_heads");
+  p.d_conv = f.count("d_conv");
+  p.d_state = f.count("d_state");
+  p.linear_heads = f.count("heads");
+  p.linear_groups = f.count("groups");
+  p.chunk = f.count("chunk");
+  p.channels = f.count<std::int64_t>("channels");
   p.mode = f.text("mode");
   p.sms = f.count("sms");
   p.peak = f.yes("peak");
