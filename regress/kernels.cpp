@@ -153,7 +153,9 @@ KernelAnswer latent_attention(const Point& p, const KernelCost& cost) {
       .head_dim_v = value_dim};
   const std::int64_t latent =
       p.kv_lora_rank.value_or(deepseek_kv_lora) + p.qk_rope_head_dim.value_or(deepseek_rope);
-  const std::int64_t heads = absorbed ? 0 : *p.q_heads * (*p.head_dim + value_dim);
+  // SGLang's and vLLM's tables have the attention kernel without what makes its keys.
+  const bool alone = absorbed || says(p.library, "SGLang") || says(p.library, "vLLM");
+  const std::int64_t heads = alone ? 0 : *p.q_heads * (*p.head_dim + value_dim);
   const Bytes beside = Bytes(size_of(shape.dtype)) * *p.seq * shape.batch * (2 * latent + heads);
   const Problem problem{.seq = *p.seq,
                         .batch = shape.batch,
@@ -254,7 +256,7 @@ std::string attention_kernel_of(const Point& p, const GenerationSpec& generation
   if (says(p.kernel, "trtllm") || says(p.library, "TensorRT-LLM")) {
     names = {"TRT-LLM"};
   } else if (says(p.kernel, "flashinfer")) {
-    names = {"FlashInfer"};
+    names = {"FlashInfer", "FA2 varlen"};
   } else if (says(p.kernel, "triton")) {
     names = {"Triton"};
   } else if (says(p.kernel, "fa3") || says(p.kernel, "_v3")) {
@@ -332,7 +334,7 @@ KernelAnswer linear_answer(const Point& p, const GpuSpec& gpu, const LinearSpec&
                                tensors_of(p)),
             .spread = unmeasured_kernel_spread};
   }
-  const bool fused = says(p.kernel, "flashinfer");
+  const bool fused = says(p.kernel, "flashinfer") || says(p.plugin, "flashinfer");
   return {.time = gated_delta_time(gpu, spec,
                                    {.seq = seq,
                                     .batch = batch,

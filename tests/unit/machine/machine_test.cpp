@@ -367,7 +367,7 @@ TEST_CASE("a wrong value names file, key and what is right") {
        "that says all itself"},
       {"generations/hopper.json", "/kernels/FA3 paged/version_of", "FA3", "kernels.FA3 paged.like",
        "say one of them"},
-      {"generations/hopper.json", "/linear/of_sm/unit", "us", "linear.of_sm", "'us'"},
+      {"generations/hopper.json", "/linear/of_sm/unit", "us", "linear.of_sm.value", "'us'"},
       {"generations/hopper.json", "/linear/fusd", Json::object(), "linear",
        "did you mean 'fused'?"},
       {"generations/hopper.json", "/kernels/FA2/q_tile/unit", "us", "kernels.FA2.q_tile.value",
