@@ -268,13 +268,16 @@ std::string attention_kernel_of(const Point& p, const GenerationSpec& generation
   }
   names.push_back(generation.attention.kernel);
   names.emplace_back("cuDNN 9");
-  for (const std::string& name : names) {
-    const std::string whole = name + format;
-    if (generation.attention.kernel == whole || generation.kernels.contains(whole)) {
-      return whole;
+  // A generation without kernels of that format: what is stored so is multiplied in 16 bits.
+  for (const std::string& ending : {format, std::string()}) {
+    for (const std::string& name : names) {
+      const std::string whole = name + ending;
+      if (generation.attention.kernel == whole || generation.kernels.contains(whole)) {
+        return whole;
+      }
     }
   }
-  return names.front() + format;
+  throw InternalError("a generation has its own kernel");
 }
 
 Seconds cache_write(const Point& p, const KernelCost& cost) {
@@ -342,9 +345,11 @@ KernelAnswer linear_answer(const Point& p, const GpuSpec& gpu, const LinearSpec&
                                     .key_dim = need(p.k_head_dim, "k_head_dim"),
                                     .value_heads = need(p.v_heads, "v_heads"),
                                     .value_dim = need(p.v_head_dim, "v_head_dim"),
-                                    .fused = fused},
+                                    .fused = fused && spec.fused},
                                    tensors_of(p)),
-          .spread = fused && spec.fused ? spec.fused->step.spread : spec.chunked.step.spread};
+          .spread = fused && spec.fused ? spec.fused->step.spread
+                    : fused             ? unmeasured_kernel_spread
+                                        : spec.chunked.step.spread};
 }
 
 KernelAnswer kernel_answer(const Point& p, const KernelCost& cost) {

@@ -27,8 +27,8 @@ std::vector<std::vector<std::int64_t>> expert_rows(const Point& point);
 
 /// The attention kernel of a generation that an inference server's name for one means: one of those
 /// that were measured in servers if the generation has it, else FlashAttention by its version, else
-/// what the generation runs by default. With the number format where that is narrow. As it is where
-/// no server is named.
+/// what the generation runs by default. In the number format where that is narrow and the
+/// generation has such a kernel. As it is where no server is named.
 std::string attention_kernel_of(const Point& point, const GenerationSpec& generation);
 
 /// How far kernels of servers are from those whose constants they are given, as a relative standard
@@ -43,7 +43,8 @@ Seconds cache_write(const Point& point, const KernelCost& cost);
 /// `both_passes`: gradients of all four, dQ in fp32 once more, and the row sums of the backward.
 Bytes attention_memory(const Point& point, bool both_passes);
 
-/// Of `op` gdn_chunk, mamba2_scan and causal_conv1d. InputError says why not.
+/// Of `op` gdn_chunk, mamba2_scan and causal_conv1d; a fused kernel as a chunked one where nobody
+/// knows how the generation runs it. InputError says why not.
 KernelAnswer linear_answer(const Point& point, const GpuSpec& gpu, const LinearSpec& spec);
 
 /// Of `op` gemm, moe, mla_context and mla_context_module. InputError says why not.

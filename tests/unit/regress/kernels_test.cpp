@@ -32,7 +32,8 @@ std::int64_t sum_of(const std::vector<std::int64_t>& rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
-GpuSpec h100() { return Catalog(test::source_path("topologies")).gpu("h100", "test"); }
+Catalog test_catalog() { return Catalog(test::source_path("topologies")); }
+GpuSpec h100() { return test_catalog().gpu("h100", "test"); }
 
 }  // namespace
 
@@ -111,10 +112,11 @@ TEST_CASE("inference servers have names of their own for kernels, and a cache to
   CHECK(attention_kernel_of(p, gpu.generation) == "FA3 paged");
   p.dtype = "fp8";
   CHECK(attention_kernel_of(p, gpu.generation) == "FA3 paged fp8");
+  CHECK(attention_kernel_of(p, test_catalog().generation("ada-full-rate", "test")) == "FA2");
   p.dtype = "bf16";
   p.kernel = "flash_attention";
   CHECK(attention_kernel_of(p, gpu.generation) == "FA2");
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog catalog = test_catalog();
   CHECK(attention_kernel_of(p, catalog.generation("ampere", "test")) == "FA2 paged");
   p.kernel = "trtllm_mha";
   CHECK(attention_kernel_of(p, gpu.generation) == "TRT-LLM");
@@ -150,7 +152,7 @@ TEST_CASE("a benchmark of attention holds its tensors, of both passes if it runs
 
 TEST_CASE("linear attention is predicted by its kernel, and asks for its shape") {
   const GpuSpec gpu = h100();
-  const Catalog catalog(test::source_path("topologies"));
+  const Catalog catalog = test_catalog();
   const Json document = catalog.generation_document("hopper");
   const LinearSpec spec = read_linear(JsonView(document, "hopper"));
   Point p;
@@ -172,8 +174,13 @@ TEST_CASE("linear attention is predicted by its kernel, and asks for its shape")
                                         .value_dim = 128,
                                         .fused = true},
                                        DType::bf16));
+  LinearSpec no_fused = spec;
+  no_fused.fused.reset();
+  const KernelAnswer as_chunked = linear_answer(p, gpu, no_fused);
   p.kernel = "chunk_gated_delta_rule_triton";
   CHECK(linear_answer(p, gpu, spec).time != fused.time);
+  CHECK(linear_answer(p, gpu, spec).time == as_chunked.time);
+  CHECK(linear_answer(p, gpu, spec).spread < as_chunked.spread);
   p.op = "causal_conv1d";
   CHECK_THROWS_WITH(linear_answer(p, gpu, spec), ContainsSubstring("channels"));
   p.channels = 6144;
