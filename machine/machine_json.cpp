@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/suggest.hpp"
+#include "machine/linear_cost.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -202,6 +203,7 @@ void read_attention_details(const JsonView& view, AttentionKernelSpec& a) {
 AttentionKernelSpec read_attention(const JsonView& view, std::string kernel) {
   view.allow_only({"version_of",
                    "until",
+                   "like",
                    "q_tile",
                    "kv_tile",
                    "backward_tile",
@@ -463,27 +465,33 @@ namespace {}  // namespace
 
 namespace {
 
-/// An earlier version says what differs from the kernel of which it is one.
+/// A kernel that is like another one, or an earlier version of it, says what differs from that.
 AttentionKernelSpec read_kernel(const JsonView& generation, const std::string& name) {
   const JsonView kernels = generation.at("kernels");
   const JsonView view = kernels.at(name);
-  const auto of = view.find("version_of");
-  if (!of) {
+  const auto version = view.find("version_of");
+  const auto like = view.find("like");
+  if (version && like) {
+    like->fail("stands beside version_of; say one of them");
+  }
+  if (!version && !like) {
     return read_attention(view, name);
   }
   constexpr int first_year = 2000;
   constexpr int last_year = 2100;
-  const bool of_default = of->string() == generation.at("kernel").string();
-  const auto latest = of_default ? generation.find("attention") : kernels.find(of->string());
-  if (!latest || latest->find("version_of")) {
-    of->fail(
-        fmt::format("'{}' is no kernel of this generation, or a version itself", of->string()));
+  const JsonView& of = version ? *version : *like;
+  const bool of_default = of.string() == generation.at("kernel").string();
+  const auto other = of_default ? generation.find("attention") : kernels.find(of.string());
+  if (!other || other->find("version_of") || other->find("like")) {
+    of.fail(fmt::format("'{}' is no kernel of this generation that says all itself", of.string()));
   }
-  Json whole = latest->value();
+  Json whole = other->value();
   whole.merge_patch(view.value());
   AttentionKernelSpec kernel = read_attention(JsonView(whole, view.where()), name);
-  kernel.version_of = of->string();
-  kernel.until = static_cast<int>(view.at("until").integer(first_year, last_year));
+  if (version) {
+    kernel.version_of = version->string();
+    kernel.until = static_cast<int>(view.at("until").integer(first_year, last_year));
+  }
   return kernel;
 }
 
@@ -560,7 +568,7 @@ void read_gemm(const JsonView& gemm, GenerationSpec& g) {
 GenerationSpec read_generation(const JsonView& document) {
   expect_format(document, "sp-plan/generation");
   document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
-                       "experts", "elementwise", "launch", "kernels", "group", "note"});
+                       "experts", "linear", "elementwise", "launch", "kernels", "group", "note"});
   GenerationSpec g;
   g.name = name_in(document, "name");
   g.attention = read_attention(document.at("attention"), name_in(document, "kernel"));
@@ -569,6 +577,9 @@ GenerationSpec read_generation(const JsonView& document) {
     experts->allow_only({"beside", "traffic"});
     g.expert_layer = {.beside = read_seconds(experts->at("beside")),
                       .traffic = read_fraction(experts->at("traffic"), 8)};
+  }
+  if (document.find("linear")) {
+    (void)read_linear(document);  // kept by nobody yet (machine/linear_cost.hpp), but right
   }
   const JsonView elementwise = document.at("elementwise");
   elementwise.allow_only({"memory_efficiency"});

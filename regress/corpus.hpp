@@ -93,8 +93,11 @@ struct Point {
   std::optional<std::int64_t> m, n, k, tokens;
   std::string distribution;   // of tokens over experts
   std::string layer, plugin;  // linear attention: of which kind, which kernel
-  std::string mode;           // of ep_dispatch and ep_combine: "normal", "low_latency"
-  std::optional<int> sms;     // that a communication kernel was given
+  std::optional<int> k_heads, k_head_dim, v_heads, d_conv, d_state;
+  std::optional<int> linear_heads, linear_groups, chunk;  // Mamba2: "heads", "groups", "chunk"
+  std::optional<std::int64_t> channels;
+  std::string mode;        // of ep_dispatch and ep_combine: "normal", "low_latency"
+  std::optional<int> sms;  // that a communication kernel was given
   std::optional<Bytes> bytes;
   bool peak = false;
 

@@ -29,7 +29,8 @@ constexpr std::array known_words{
     "double_ring", "inner", "balanced", "placement",
 
     "op", "bytes", "peak", "pairs", "kernel", "m", "n", "k", "tokens", "distribution", "layer", "plugin",
-    "k_heads", "k_head_dim", "v_heads", "channels", "d_conv", "d_state", "mode", "sms",
+    "k_heads", "k_head_dim", "v_heads", "channels", "d_conv", "d_state", "heads", "nheads", "n_heads",
+    "groups", "ngroups", "n_groups", "chunk", "chunk_size", "mode", "sms",
 
     "system", "variant", "features", "library", "fabric", "algo", "api", "task", "resolution"};
 

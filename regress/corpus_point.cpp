@@ -40,6 +40,11 @@ class Fields {
     return view ? std::optional<Int>(static_cast<Int>(view->integer(1, max))) : std::nullopt;
   }
   [[nodiscard]] int degree(std::string_view key) const { return count(key).value_or(1); }
+  /// Under the first of these keys that is there.
+  [[nodiscard]] std::optional<int> count_of(std::initializer_list<std::string_view> keys) const {
+    const auto* key = std::ranges::find_if(keys, [&](auto k) { return find(k).has_value(); });
+    return key == keys.end() ? std::nullopt : count(*key);
+  }
 
  private:
   JsonView point_, workload_;
@@ -313,6 +318,16 @@ void read_kernel(const Fields& f, Point& p) {
   p.distribution = f.text("distribution");
   p.layer = f.text("layer");
   p.plugin = f.text("plugin");
+  p.k_heads = f.count("k_heads");
+  p.k_head_dim = f.count("k_head_dim");
+  p.v_heads = f.count("v_heads");
+  p.d_conv = f.count("d_conv");
+  p.d_state = f.count("d_state");
+  // Mamba2's own code has other words for these.
+  p.linear_heads = f.count_of({"heads", "nheads", "n_heads"});
+  p.linear_groups = f.count_of({"groups", "ngroups", "n_groups"});
+  p.chunk = f.count_of({"chunk", "chunk_size"});
+  p.channels = f.count<std::int64_t>("channels");
   p.mode = f.text("mode");
   p.sms = f.count("sms");
   p.peak = f.yes("peak");

@@ -4,6 +4,7 @@
 #include "base/parse.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace spp::regress {
@@ -13,6 +14,9 @@ namespace {
 constexpr int draws = 8;
 /// Experts draw at most this part of all tokens; at least one, or a hundredth where tokens are few.
 constexpr double most_of_tokens = 0.8;
+
+/// Of kernels of which no table was at hand.
+constexpr double unmeasured_kernel_spread = 0.4;
 
 /// DeepSeek-V3's (arXiv:2412.19437): what tables of its attention leave unsaid.
 constexpr std::int64_t deepseek_q_lora = 1536;
@@ -101,16 +105,46 @@ KernelAnswer moe_answer(const Point& p, const KernelCost& cost) {
           .spread = cost.gpu().generation.expert_layer->beside.spread};
 }
 
-/// The attention kernel of a prefill with keys and values of their own for each head, and the
-/// writing of the latent into the cache.
-KernelAnswer projected_attention(const Point& p, const KernelCost& cost) {
+/// Words of a server's name for itself, and how it writes keys and values into its cache. From the
+/// aiconfigurator tables of prefill attention, which have that inside (GitHub
+/// ai-dynamo/aiconfigurator 095f58a51; A100, H100, B200, L40S): calls of many tokens and few pairs.
+struct CacheWriter {
+  std::string_view server;
+  double of_memory;   // part of the memory's rate
+  double of_sm;       // bytes a second that an SM moves
+  double sm_a_token;  // time of an SM that a token takes beside
+  bool queries;       // pass through the same kernel (RoPE)
+};
+constexpr std::array cache_writers{
+    // reshape_and_cache, a block for each token
+    CacheWriter{
+        .server = "vLLM", .of_memory = 0.65, .of_sm = 20e9, .sm_a_token = 90e-9, .queries = false},
+    CacheWriter{
+        .server = "SGLang", .of_memory = 0.8, .of_sm = 50e9, .sm_a_token = 30e-9, .queries = false},
+    CacheWriter{.server = "TensorRT-LLM",
+                .of_memory = 0.8,
+                .of_sm = 50e9,
+                .sm_a_token = 30e-9,
+                .queries = true}};
+/// Start of such a kernel in a CUDA graph.
+constexpr Seconds cache_startup(3e-6);
+
+bool says(std::string_view text, std::string_view word) {
+  return text.find(word) != std::string_view::npos;
+}
+
+/// The attention kernel of a prefill, and the writing of the latent into the cache. Projected: keys
+/// and values of its own for each head, which the kernel before put together from the latent.
+/// Absorbed: all heads attend to the latent itself.
+KernelAnswer latent_attention(const Point& p, const KernelCost& cost) {
   const TokenSet tokens({.begin = 0, .count = *p.seq});
+  const bool absorbed = p.variant == "absorbed";
   const int value_dim = p.head_dim_v.value_or(static_cast<int>(p.v_head_dim.value_or(128)));
   const AttentionShape shape{
       .q = tokens,
       .k = tokens,
       .q_heads = *p.q_heads,
-      .kv_heads = *p.q_heads,
+      .kv_heads = absorbed ? 1 : *p.q_heads,
       .head_dim = *p.head_dim,
       .batch = p.batch.value_or(1),
       .mask = {.kind = p.mask == PointMask::full ? MaskKind::full : MaskKind::causal},
@@ -119,7 +153,10 @@ KernelAnswer projected_attention(const Point& p, const KernelCost& cost) {
       .head_dim_v = value_dim};
   const std::int64_t latent =
       p.kv_lora_rank.value_or(deepseek_kv_lora) + p.qk_rope_head_dim.value_or(deepseek_rope);
-  const Bytes cache(2 * *p.seq * p.batch.value_or(1) * latent * size_of(shape.dtype));
+  // SGLang's and vLLM's tables have the attention kernel without what makes its keys.
+  const bool alone = absorbed || says(p.library, "SGLang") || says(p.library, "vLLM");
+  const std::int64_t heads = alone ? 0 : *p.q_heads * (*p.head_dim + value_dim);
+  const Bytes beside = Bytes(size_of(shape.dtype)) * *p.seq * shape.batch * (2 * latent + heads);
   const Problem problem{.seq = *p.seq,
                         .batch = shape.batch,
                         .q_heads = shape.q_heads,
@@ -127,9 +164,10 @@ KernelAnswer projected_attention(const Point& p, const KernelCost& cost) {
                         .head_dim = shape.head_dim,
                         .mask = shape.mask,
                         .dtype = shape.dtype};
-  return {
-      .time = cost.attention(shape) + cost.memory_bound(cache),
-      .spread = std::hypot(cost.attention_spread(problem, Phase::forward), foreign_kernel_spread)};
+  // No table of absorbed prefills was at hand: four times the width that tiles are made for.
+  const double foreign = absorbed ? 4 * foreign_kernel_spread : foreign_kernel_spread;
+  return {.time = cost.attention(shape) + cost.launch() + cost.memory_bound(beside),
+          .spread = std::hypot(cost.attention_spread(problem, Phase::forward), foreign)};
 }
 
 /// The attention block with its projections, as DeepSeek-V3 has it.
@@ -144,7 +182,7 @@ KernelAnswer mla_block(const Point& p, const KernelCost& cost) {
   const std::int64_t value_dim =
       p.head_dim_v.value_or(static_cast<int>(p.v_head_dim.value_or(128)));
   const std::int64_t key_dim = *p.head_dim;
-  KernelAnswer answer = projected_attention(p, cost);
+  KernelAnswer answer = latent_attention(p, cost);
   const auto gemm = [&](std::int64_t n, std::int64_t k) {
     answer.time += cost.gemm({.m = tokens, .n = n, .k = k, .format = format}, dtype);
   };
@@ -207,26 +245,111 @@ std::vector<std::vector<std::int64_t>> expert_rows(const Point& p) {
 }
 
 std::string attention_kernel_of(const Point& p, const GenerationSpec& generation) {
+  const bool narrow = says(p.dtype, "fp8") || says(p.dtype, "fp4");
+  const std::string format = narrow ? fmt::format(" {}", p.dtype) : "";
   if (p.library.empty()) {
-    return p.kernel;
+    return p.kernel + format;
   }
-  const auto says = [&](std::string_view word) { return p.kernel.find(word) != std::string::npos; };
-  std::string kernel = generation.attention.kernel;
-  if (says("fa3") || says("_v3")) {
-    kernel = "FA3";
-  } else if (says("flash_att") && !says("fa4") && !says("_v4")) {
-    kernel = "FA2";
+  const bool encoder = p.mask == PointMask::full || p.mask == PointMask::varlen_full;
+  const bool two = says(p.kernel, "flash_att") && !says(p.kernel, "fa4") && !says(p.kernel, "_v4");
+  std::vector<std::string> names;
+  if (says(p.kernel, "trtllm") || says(p.library, "TensorRT-LLM")) {
+    names = {"TRT-LLM"};
+  } else if (says(p.kernel, "flashinfer")) {
+    names = {"FlashInfer", "FA2 varlen"};
+  } else if (says(p.kernel, "triton")) {
+    names = {"Triton"};
+  } else if (says(p.kernel, "fa3") || says(p.kernel, "_v3")) {
+    names = {encoder ? "FA3 varlen" : "FA3 paged", "FA3"};
+  } else if (says(p.kernel, "fa4") || says(p.kernel, "_v4")) {
+    names = {"FA4"};
+  } else if (two) {  // vLLM's reads keys and values from the cache
+    names = {!encoder && says(p.library, "vLLM") ? "FA2 paged" : "FA2 varlen", "FA2"};
   }
-  return kernel;
+  names.push_back(generation.attention.kernel);
+  names.emplace_back("cuDNN 9");
+  // A generation without kernels of that format: what is stored so is multiplied in 16 bits.
+  for (const std::string& ending : {format, std::string()}) {
+    for (const std::string& name : names) {
+      const std::string whole = name + ending;
+      if (generation.attention.kernel == whole || generation.kernels.contains(whole)) {
+        return whole;
+      }
+    }
+  }
+  throw InternalError("a generation has its own kernel");
 }
 
 Seconds cache_write(const Point& p, const KernelCost& cost) {
   if (p.library.empty() || p.mask == PointMask::full || p.mask == PointMask::varlen_full) {
     return Seconds(0);
   }
-  const std::int64_t values = *p.seq * p.batch.value_or(1) * p.kv_heads.value_or(*p.q_heads) *
-                              (*p.head_dim + p.head_dim_v.value_or(*p.head_dim));
-  return cost.launch() + cost.memory_bound(Bytes(2 * values * size_of(tensors_of(p))));
+  const auto* server = std::ranges::find_if(
+      cache_writers, [&](const CacheWriter& w) { return says(p.library, w.server); });
+  const CacheWriter& writer = server == cache_writers.end() ? cache_writers[1] : *server;
+  const GpuSpec& gpu = cost.gpu();
+  const auto tokens = static_cast<double>(*p.seq * p.batch.value_or(1));
+  const double width = p.kv_heads.value_or(*p.q_heads) *
+                           static_cast<double>(*p.head_dim + p.head_dim_v.value_or(*p.head_dim)) +
+                       (writer.queries ? static_cast<double>(*p.q_heads) * *p.head_dim : 0.0);
+  const double bytes = 2 * tokens * width * static_cast<double>(size_of(tensors_of(p)));
+  const auto sms = static_cast<double>(gpu.sms.value);
+  return cache_startup +
+         Seconds(std::max(bytes / (writer.of_memory * gpu.memory_bandwidth.value.value()),
+                          bytes / (writer.of_sm * sms)) +
+                 tokens * writer.sm_a_token / sms);
+}
+
+Bytes attention_memory(const Point& p, bool both_passes) {
+  const std::int64_t batch = p.batch.value_or(1);
+  const std::int64_t width = *p.head_dim + p.head_dim_v.value_or(*p.head_dim);
+  const std::int64_t kv_heads = p.kv_heads.value_or(*p.q_heads);
+  const Bytes element(size_of(tensors_of(p)));
+  const Bytes rows = Bytes(4) * *p.seq * batch * *p.q_heads;  // fp32, one a query and head
+  const Bytes once = element * *p.seq * batch * (*p.q_heads * width) +
+                     element * p.seq_kv.value_or(*p.seq) * batch * (kv_heads * width) + rows;
+  return both_passes ? 2 * once + rows * *p.head_dim : once;
+}
+
+KernelAnswer linear_answer(const Point& p, const GpuSpec& gpu, const LinearSpec& spec) {
+  const auto need = [&](const auto& value, std::string_view key) {
+    if (!value) {
+      throw InputError(key, fmt::format("is missing; {} needs it", p.op));
+    }
+    return static_cast<std::int64_t>(*value);
+  };
+  const std::int64_t seq = need(p.seq, "seq");
+  const std::int64_t batch = p.batch.value_or(1);
+  if (p.op == "causal_conv1d") {
+    return {.time = convolution_time(
+                gpu, spec, {.seq = seq, .batch = batch, .channels = need(p.channels, "channels")}),
+            .spread = spec.of_sm.spread};
+  }
+  if (p.op == "mamba2_scan") {
+    return {.time = mamba_time(gpu, spec,
+                               {.seq = seq,
+                                .batch = batch,
+                                .heads = need(p.linear_heads, "heads"),
+                                .head_dim = need(p.head_dim, "head_dim"),
+                                .d_state = need(p.d_state, "d_state"),
+                                .groups = p.linear_groups.value_or(1),
+                                .chunk = p.chunk.value_or(MambaWork{}.chunk)},
+                               tensors_of(p)),
+            .spread = unmeasured_kernel_spread};
+  }
+  const bool fused = says(p.kernel, "flashinfer") || says(p.plugin, "flashinfer");
+  return {.time = gated_delta_time(gpu, spec,
+                                   {.seq = seq,
+                                    .batch = batch,
+                                    .key_heads = need(p.k_heads, "k_heads"),
+                                    .key_dim = need(p.k_head_dim, "k_head_dim"),
+                                    .value_heads = need(p.v_heads, "v_heads"),
+                                    .value_dim = need(p.v_head_dim, "v_head_dim"),
+                                    .fused = fused && spec.fused},
+                                   tensors_of(p)),
+          .spread = fused && spec.fused ? spec.fused->step.spread
+                    : fused             ? unmeasured_kernel_spread
+                                        : spec.chunked.step.spread};
 }
 
 KernelAnswer kernel_answer(const Point& p, const KernelCost& cost) {
@@ -240,13 +363,7 @@ KernelAnswer kernel_answer(const Point& p, const KernelCost& cost) {
     return mla_block(p, cost);
   }
   if (p.op == "mla_context") {
-    if (p.variant == "absorbed") {
-      throw InputError("variant", "absorbed latent attention (576 wide keys) is not modelled");
-    }
-    if (gemm_format_of(p) != GemmFormat::plain) {
-      throw InputError("dtype", fmt::format("latent attention in {} is not modelled", p.dtype));
-    }
-    return projected_attention(p, cost);
+    return latent_attention(p, cost);
   }
   throw InputError("op", fmt::format("kernels of kind {} are not modelled", p.op));
 }

@@ -200,7 +200,7 @@ PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
     case Scope::attention:
       return attention(p, cluster, stack);
     case Scope::kernel:
-      return kernel(p, cluster, stack);
+      return kernel(file, p, cluster, stack);
     case Scope::collective:
       return collective(p, cluster, stack);
     case Scope::model:
@@ -311,25 +311,51 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
   }
 }
 
-PointPrediction Predictor::kernel(const Point& p, const sim::Cluster& cluster,
-                                  const StackSpec& stack) const {
+PointPrediction Predictor::kernel_of_op(const Point& p, const GpuSpec& gpu,
+                                        const StackSpec& stack) {
+  try {
+    const std::string_view family = family_of_op(p.op);
+    if (family == "linear") {
+      const KernelAnswer said = linear_answer(p, gpu, linear_of(gpu.generation.name));
+      return answer(p, said.time.count(), said.spread);
+    }
+    // A latent block's format is that of its GEMMs, not of attention.
+    Point attention = p;
+    if (p.op == "mla_context_module") {
+      attention.dtype = "bf16";
+    }
+    const bool named = family == "mla" && !p.library.empty();
+    const KernelCost cost(
+        gpu, named
+                 ? attention_kernel(gpu.generation, attention_kernel_of(attention, gpu.generation),
+                                    "kernel", p.year)
+                 : attention_of(stack, gpu.generation, p.year));
+    const KernelAnswer said = kernel_answer(p, cost);
+    return answer(p, said.time.count(), said.spread);
+  } catch (const InputError& refused) {
+    return no(refused.what());
+  }
+}
+
+PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
+                                  const sim::Cluster& cluster, const StackSpec& stack) {
   const GpuSpec& gpu = cluster.machine().gpu;
   if (!p.op.empty()) {
-    try {
-      const KernelCost cost(gpu, attention_of(stack, gpu.generation, p.year));
-      const KernelAnswer said = kernel_answer(p, cost);
-      return answer(p, said.time.count(), said.spread);
-    } catch (const InputError& refused) {
-      return no(refused.what());
-    }
+    return kernel_of_op(p, gpu, stack);
   }
   if (is_packed(p)) {
     return no("packed documents whose lengths are not given");
   }
-  std::string name = attention_kernel_of(p, gpu.generation);
-  if (is_low_precision(p)) {
-    name += fmt::format(" {}", p.dtype);
+  if (p.metric == Metric::memory) {
+    // The peak of a process: of a benchmark of both passes it is the backward's, for either.
+    const bool both = std::ranges::any_of(file.points, [](const Point& other) {
+      return other.op.empty() && other.phase != "fwd" && other.phase != "inference";
+    });
+    PointPrediction result;
+    result.predicted = attention_memory(p, both).as_double();
+    return result;
   }
+  const std::string name = attention_kernel_of(p, gpu.generation);
   try {
     const AttentionKernelSpec& spec =
         name.empty() ? attention_of(stack, gpu.generation, p.year)
@@ -498,6 +524,16 @@ const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p
     }
   }
   return *at->second;
+}
+
+const LinearSpec& Predictor::linear_of(const std::string& generation) {
+  auto at = linear_.find(generation);
+  if (at == linear_.end()) {
+    const Json document = catalog_.generation_document(generation);
+    const JsonView view(document, fmt::format("generation '{}'", generation));
+    at = linear_.emplace(generation, read_linear(view)).first;
+  }
+  return at->second;
 }
 
 const StackSpec& Predictor::stack_of(const std::string& name, std::string_view where) {

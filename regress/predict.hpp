@@ -1,6 +1,7 @@
 // The model's answer to every point of a corpus file.
 #pragma once
 
+#include "machine/linear_cost.hpp"
 #include "machine/stack.hpp"
 #include "planner/plan.hpp"
 #include "regress/corpus.hpp"
@@ -32,8 +33,9 @@ class Predictor {
   PointPrediction attention(const Point& point, const sim::Cluster& cluster,
                             const StackSpec& stack) const;
   PointPrediction training(const Point& point, const sim::Cluster& cluster, const StackSpec& stack);
-  PointPrediction kernel(const Point& point, const sim::Cluster& cluster,
-                         const StackSpec& stack) const;
+  PointPrediction kernel(const CorpusFile& file, const Point& point, const sim::Cluster& cluster,
+                         const StackSpec& stack);
+  PointPrediction kernel_of_op(const Point& point, const GpuSpec& gpu, const StackSpec& stack);
   PointPrediction collective(const Point& point, const sim::Cluster& cluster,
                              const StackSpec& stack) const;
   PointPrediction expert_exchange(const Point& point, const sim::Cluster& cluster,
@@ -42,10 +44,12 @@ class Predictor {
   void assume(const std::string& what, std::string value);
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
   const StackSpec& stack_of(const std::string& name, std::string_view where);
+  const LinearSpec& linear_of(const std::string& generation);
 
   Catalog catalog_;
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;
   std::map<std::string, StackSpec> stacks_;
+  std::map<std::string, LinearSpec> linear_;  // by generation
   struct KnownBy {
     std::string word, stack;
     int until = 0;

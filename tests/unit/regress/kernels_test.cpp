@@ -9,6 +9,7 @@
 
 using namespace spp;
 using namespace spp::regress;
+using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -31,7 +32,8 @@ std::int64_t sum_of(const std::vector<std::int64_t>& rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
-GpuSpec h100() { return Catalog(test::source_path("topologies")).gpu("h100", "test"); }
+Catalog test_catalog() { return Catalog(test::source_path("topologies")); }
+GpuSpec h100() { return test_catalog().gpu("h100", "test"); }
 
 }  // namespace
 
@@ -107,14 +109,90 @@ TEST_CASE("inference servers have names of their own for kernels, and a cache to
   CHECK(cache_write(p, cost).count() == 0);
   p.library = "vLLM";
   p.kernel = "vllm_flash_attn_fa3";
-  CHECK(attention_kernel_of(p, gpu.generation) == "FA3");
+  CHECK(attention_kernel_of(p, gpu.generation) == "FA3 paged");
+  p.dtype = "fp8";
+  CHECK(attention_kernel_of(p, gpu.generation) == "FA3 paged fp8");
+  CHECK(attention_kernel_of(p, test_catalog().generation("ada-full-rate", "test")) == "FA2");
+  p.dtype = "bf16";
   p.kernel = "flash_attention";
   CHECK(attention_kernel_of(p, gpu.generation) == "FA2");
+  const Catalog catalog = test_catalog();
+  CHECK(attention_kernel_of(p, catalog.generation("ampere", "test")) == "FA2 paged");
   p.kernel = "trtllm_mha";
-  CHECK(attention_kernel_of(p, gpu.generation) == gpu.generation.attention.kernel);
-  CHECK(cache_write(p, cost) == cost.launch() + cost.memory_bound(Bytes(2 * 2 * 1024 * 8 * 256)));
+  CHECK(attention_kernel_of(p, gpu.generation) == "TRT-LLM");
+  CHECK(attention_kernel_of(p, catalog.generation("volta", "test")) ==
+        catalog.generation("volta", "test").attention.kernel);
+  // 1024 tokens of 8 heads, keys and values of 128: read and written in 16 bits.
+  const double bytes = 2.0 * 2 * 1024 * 8 * 256;
+  CHECK(cache_write(p, cost).count() ==
+        Approx(3e-6 + bytes / (0.65 * 3352e9) + 1024 * 90e-9 / 132).epsilon(0.01));
+  p.seq = 2048;
+  const Seconds in_vllm = cache_write(p, cost);
+  p.library = "SGLang";
+  CHECK(cache_write(p, cost) < in_vllm);
   p.mask = PointMask::full;
   CHECK(cache_write(p, cost).count() == 0);
+  p.kernel = "flash_attention_v3";
+  CHECK(attention_kernel_of(p, gpu.generation) == "FA3 varlen");
+}
+
+TEST_CASE("a benchmark of attention holds its tensors, of both passes if it runs both") {
+  Point p;
+  p.seq = 4096;
+  p.batch = 2;
+  p.q_heads = 16;
+  p.kv_heads = 4;
+  p.head_dim = 128;
+  p.dtype = "fp16";
+  const std::int64_t rows = 2 * 4096 * 16;
+  const std::int64_t once = 2 * rows * 128 * 2 + 2 * rows / 4 * 128 * 2 + 4 * rows;
+  CHECK(attention_memory(p, false) == Bytes(once));
+  CHECK(attention_memory(p, true) == Bytes(2 * once + 4 * rows * 128));
+}
+
+TEST_CASE("linear attention is predicted by its kernel, and asks for its shape") {
+  const GpuSpec gpu = h100();
+  const Catalog catalog = test_catalog();
+  const Json document = catalog.generation_document("hopper");
+  const LinearSpec spec = read_linear(JsonView(document, "hopper"));
+  Point p;
+  p.op = "gdn_chunk";
+  p.seq = 4096;
+  p.kernel = "chunk_gated_delta_rule_flashinfer";
+  p.k_heads = 8;
+  p.k_head_dim = p.v_heads = 32;
+  CHECK_THROWS_WITH(linear_answer(p, gpu, spec), ContainsSubstring("v_head_dim"));
+  p.k_head_dim = 128;
+  p.v_head_dim = 128;
+  const KernelAnswer fused = linear_answer(p, gpu, spec);
+  CHECK(fused.time == gated_delta_time(gpu, spec,
+                                       {.seq = 4096,
+                                        .batch = 1,
+                                        .key_heads = 8,
+                                        .key_dim = 128,
+                                        .value_heads = 32,
+                                        .value_dim = 128,
+                                        .fused = true},
+                                       DType::bf16));
+  LinearSpec no_fused = spec;
+  no_fused.fused.reset();
+  const KernelAnswer as_chunked = linear_answer(p, gpu, no_fused);
+  p.kernel = "chunk_gated_delta_rule_triton";
+  CHECK(linear_answer(p, gpu, spec).time != fused.time);
+  CHECK(linear_answer(p, gpu, spec).time == as_chunked.time);
+  CHECK(linear_answer(p, gpu, spec).spread < as_chunked.spread);
+  p.op = "causal_conv1d";
+  CHECK_THROWS_WITH(linear_answer(p, gpu, spec), ContainsSubstring("channels"));
+  p.channels = 6144;
+  CHECK(linear_answer(p, gpu, spec).time ==
+        convolution_time(gpu, spec, {.seq = 4096, .batch = 1, .channels = 6144}));
+  p.op = "mamba2_scan";
+  CHECK_THROWS_WITH(linear_answer(p, gpu, spec), ContainsSubstring("heads"));
+  p.linear_heads = 80;
+  p.head_dim = 64;
+  p.d_state = 128;
+  CHECK(linear_answer(p, gpu, spec).time.count() > 0);
+  CHECK(linear_answer(p, gpu, spec).spread > 0.3);
 }
 
 TEST_CASE("latent attention is predicted with its heads projected, alone and as a block") {
@@ -136,7 +214,10 @@ TEST_CASE("latent attention is predicted with its heads projected, alone and as 
   CHECK(kernel_answer(mla, cost).time > 1.5 * alone);
   mla.op = "mla_context";
   mla.variant = "absorbed";
-  CHECK_THROWS_WITH(kernel_answer(mla, cost), ContainsSubstring("absorbed"));
+  mla.head_dim = 576;
+  mla.head_dim_v = 512;
+  CHECK(kernel_answer(mla, cost).time > 2 * alone);
+  CHECK(kernel_answer(mla, cost).spread > 0.25);
   mla.op = "gdn_chunk";
   CHECK_THROWS_WITH(kernel_answer(mla, cost), ContainsSubstring("kernels of kind gdn_chunk"));
 }
