@@ -46,15 +46,15 @@ def type_of(name, value, choices):
     return f"{kind} | Mapping[str, Any]" if name in DOCUMENTS else kind
 
 
-kinds = {name.replace("-", "_"): type_of(name, value, choices)
-         for _, _, options in sp_plan._native.commands() for name, value, _, choices in options}
+kinds = {(command, name.replace("-", "_")): type_of(name, value, choices)
+         for command, _, options in sp_plan._native.commands() for name, value, _, choices in options}
 
 
-def parameter(p):
+def parameter(p, command):
     if p.kind is p.VAR_POSITIONAL:
         return f"*{p.name}: _Text"
     if p.kind is p.KEYWORD_ONLY:
-        return f"{p.name}: {kinds[p.name]} | None = None"
+        return f"{p.name}: {kinds[command, p.name]} | None = None"
     return f"{p.name}: _Text"
 
 
@@ -70,7 +70,7 @@ def stub(name):
         if p.kind is p.KEYWORD_ONLY and not starred:
             parts.append("*")
         starred = starred or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
-        parts.append(parameter(p))
+        parts.append(parameter(p, getattr(function, "command", None)))
     if named:
         parts.append("/")
     result = "str" if name == "version_text" else "_Document"

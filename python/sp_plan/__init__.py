@@ -107,6 +107,7 @@ def _documented(command, but=()):
         function.__signature__ = inspect.Signature(
             own + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name, _, _ in keywords])
         lines = [f"    {name}: {text}{f' ({value})' if value else ''}" for name, value, text in keywords]
+        function.command = command
         function.__doc__ = "\n".join([function.__doc__ or description, "", *lines])
         return function
 

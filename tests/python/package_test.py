@@ -79,7 +79,7 @@ class Documents(unittest.TestCase):
     def test_what_is_wrong_in_a_document_is_named(self):
         with self.assertRaisesRegex(sp_plan.InputError, "^--plan: strategy: 7 is not a string$"):
             sp_plan.simulate(plan={"strategy": 7}, **SMALL)
-        with self.assertRaisesRegex(sp_plan.InputError, "^--plan: a set is none of a document's values"):
+        with self.assertRaisesRegex(sp_plan.InputError, "^--plan: best: a set is none of a document's values"):
             sp_plan.simulate(plan={"best": {1}}, **SMALL)
         with self.assertRaisesRegex(sp_plan.InputError, "^--plan: best: a whole number of more than 63 bits$"):
             sp_plan.simulate(plan={"best": 2**70}, **SMALL)
