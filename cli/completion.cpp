@@ -6,10 +6,14 @@
 #include "cli/command.hpp"
 #include "cli/data.hpp"
 #include "parallel/attention/strategy.hpp"
+#include "parallel/pipeline/pipeline.hpp"
 #include "planner/framework.hpp"
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <vector>
 
 namespace spp::cli {
@@ -36,6 +40,13 @@ std::vector<std::string> values_of(const Option& option) {
   if (option.name == "stack") {
     return topologies().stack_names();
   }
+  if (option.name == "pipeline") {
+    std::vector<std::string> names;
+    for (const Pipeline* p : pipelines::all()) {
+      names.emplace_back(p->name);
+    }
+    return names;
+  }
   if (option.name == "framework" || option.name == "emit") {
     std::vector<std::string> names;
     for (const Framework* f : frameworks::all()) {
@@ -50,17 +61,55 @@ bool takes_file(const Option& option) {
   return option.value.find("FILE") != std::string_view::npos;
 }
 
-/// "list | show NAME | check FILE" -> list, show, check.
+/// What stands behind a command, or behind its action.
+struct Argument {
+  std::string action;  // empty: none
+  bool file = false;
+  bool name = false;
+};
+
+/// "list | show NAME | check FILE|NAME" -> list; show, a name; check, a file or a name. "A B" ->
+/// files.
+std::vector<Argument> arguments_of(const Command& command) {
+  std::vector<Argument> arguments;
+  std::size_t begin = 0;
+  constexpr std::string_view between = " | ";
+  while (begin < command.arguments.size()) {
+    const std::size_t end =
+        std::min(command.arguments.find(between, begin), command.arguments.size());
+    const std::string_view piece = command.arguments.substr(begin, end - begin);
+    const std::string_view word = piece.substr(0, piece.find(' '));
+    const bool action =
+        std::ranges::none_of(word, [](unsigned char c) { return std::isupper(c) != 0; });
+    const std::string_view rest = action ? piece.substr(word.size()) : "FILE";
+    arguments.push_back({.action = action ? std::string(word) : "",
+                         .file = rest.find("FILE") != std::string_view::npos,
+                         .name = rest.find("NAME") != std::string_view::npos});
+    begin = end + between.size();
+  }
+  return arguments;
+}
+
 std::vector<std::string> actions_of(const Command& command) {
   std::vector<std::string> actions;
-  for (const std::string_view piece : split(command.arguments, '|')) {
-    const std::size_t begin = piece.find_first_not_of(' ');
-    if (begin != std::string_view::npos) {
-      const std::string_view word = piece.substr(begin);
-      actions.emplace_back(word.substr(0, word.find(' ')));
+  for (const Argument& a : arguments_of(command)) {
+    if (!a.action.empty()) {
+      actions.push_back(a.action);
     }
   }
   return actions;
+}
+
+/// What NAME can be behind a command.
+std::vector<std::string> names_of(const Command& command) {
+  if (command.name == "topology") {
+    std::vector<std::string> names = topologies().machine_names();
+    std::ranges::copy(topologies().gpu_names(), std::back_inserter(names));
+    return names;
+  }
+  return command.name == "model"   ? models().names()
+         : command.name == "stack" ? topologies().stack_names()
+                                   : std::vector<std::string>();
 }
 
 std::string words(const std::vector<std::string>& list) {
@@ -85,23 +134,47 @@ std::vector<Option> all_options() {
   return options;
 }
 
+/// COMPREPLY of `list` and, if wanted, of files.
+std::string bash_reply(const std::vector<std::string>& list, bool files) {
+  std::string reply = fmt::format("COMPREPLY=($(compgen -W '{}' -- \"$cur\"))", words(list));
+  if (files) {
+    reply +=
+        "; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- \"$cur\"); "
+        "compopt -o filenames 2>/dev/null";
+  }
+  return reply;
+}
+
 std::string bash() {
   std::string script =
       "# bash completion of sp-plan; made by 'sp-plan completion bash'\n_sp_plan() {\n"
       "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words= \n"
       "  COMPREPLY=()\n  if [[ $COMP_CWORD -eq 1 ]]; then\n";
-  script += fmt::format(
-      "    COMPREPLY=($(compgen -W '{} --help --version' -- \"$cur\"))\n    return\n  fi\n",
-      words(command_names()));
-  script += "  case $prev in\n";
+  std::vector<std::string> first = command_names();
+  first.insert(first.end(), {"--help", "--version"});
+  script += fmt::format("    {}\n    return\n  fi\n  case $prev in\n", bash_reply(first, false));
   for (const Option& o : all_options()) {
     const std::vector<std::string> values = values_of(o);
-    const std::string files = takes_file(o) ? " $(compgen -f -- \"$cur\")" : "";
+    const std::string letter = o.letter != 0 ? fmt::format("|-{}", o.letter) : "";
     if (!values.empty() || takes_file(o)) {
-      script += fmt::format("    --{}) COMPREPLY=($(compgen -W '{}' -- \"$cur\"){}); return ;;\n",
-                            o.name, words(values), files);
+      script += fmt::format("    --{}{}) {}; return ;;\n", o.name, letter,
+                            bash_reply(values, takes_file(o)));
     } else if (!o.value.empty()) {
-      script += fmt::format("    --{}) return ;;\n", o.name);
+      script += fmt::format("    --{}{}) return ;;\n", o.name, letter);
+    }
+  }
+  script += "  esac\n  case ${COMP_WORDS[1]}:${COMP_WORDS[2]}:$cur in\n    *:-*) ;;\n";
+  for (const Command* c : commands::all()) {
+    for (const Argument& a : arguments_of(*c)) {
+      if (a.file || a.name) {
+        const std::string reply =
+            bash_reply(a.name ? names_of(*c) : std::vector<std::string>(), a.file);
+        script +=
+            a.action.empty()
+                ? fmt::format("    {}:*) {}; return ;;\n", c->name, reply)
+                : fmt::format("    {}:{}:*) if [[ $COMP_CWORD -gt 2 ]]; then {}; return; fi ;;\n",
+                              c->name, a.action, reply);
+      }
     }
   }
   script += "  esac\n  case ${COMP_WORDS[1]} in\n";
@@ -134,6 +207,26 @@ std::string zsh_text(std::string_view text) {
   return result;
 }
 
+/// Specifications of what stands behind a command: its actions, and what stands behind these.
+std::string zsh_arguments(const Command& c) {
+  const std::vector<std::string> actions = actions_of(c);
+  if (actions.empty()) {
+    return c.arguments.empty() ? "" : " \\\n        '*:file:_files'";
+  }
+  std::string behind;
+  for (const Argument& a : arguments_of(c)) {
+    if (a.file || a.name) {
+      behind += fmt::format("{}) {}{};; ", a.action,
+                            a.name ? fmt::format("compadd {}; ", words(names_of(c))) : "",
+                            a.file ? "_files " : "");
+    }
+  }
+  return fmt::format(" \\\n        '2:action:({})'", words(actions)) +
+         (behind.empty()
+              ? ""
+              : fmt::format(" \\\n        '*:argument:{{case $words[3] in {}esac}}'", behind));
+}
+
 std::string zsh() {
   std::string script =
       "#compdef sp-plan\n# zsh completion of sp-plan; made by 'sp-plan completion zsh'\n_sp_plan() "
@@ -149,16 +242,14 @@ std::string zsh() {
       script += fmt::format(" \\\n        '--{}[{}]", o.name, zsh_text(o.help));
       const std::vector<std::string> values = values_of(o);
       if (!values.empty()) {
-        script += fmt::format(":{}:({})", o.name, words(values));
+        script += takes_file(o) ? fmt::format(":{}:{{compadd {}; _files}}", o.name, words(values))
+                                : fmt::format(":{}:({})", o.name, words(values));
       } else if (!o.value.empty()) {
         script += fmt::format(":{}:{}", o.name, takes_file(o) ? "_files" : "");
       }
       script += "'";
     }
-    const std::vector<std::string> actions = actions_of(*c);
-    if (!actions.empty()) {
-      script += fmt::format(" \\\n        '2:action:({})' '*:file:_files'", words(actions));
-    }
+    script += zsh_arguments(*c);
     script += "\n      ;;\n";
   }
   return script + "  esac\n}\n_sp_plan \"$@\"\n";
@@ -184,14 +275,24 @@ std::string fish() {
     for (const Option& o : options_of(*c)) {
       script += fmt::format("{} -l {} -d '{}'", here, o.name, fish_text(o.help));
       const std::vector<std::string> values = values_of(o);
-      script += o.value.empty()   ? ""
-                : !values.empty() ? fmt::format(" -x -a '{}'", words(values))
-                : takes_file(o)   ? " -r -F"
-                                  : " -x";
+      script += o.value.empty() ? "" : takes_file(o) ? " -r -F" : " -x";
+      script += values.empty() ? "" : fmt::format(" -a '{}'", words(values));
       script += "\n";
     }
-    for (const std::string& action : actions_of(*c)) {
-      script += fmt::format("{} -a {}\n", here, action);
+    const std::vector<std::string> actions = actions_of(*c);
+    for (const Argument& a : arguments_of(*c)) {
+      const std::string there =
+          a.action.empty() ? here
+                           : fmt::format(
+                                 "complete -c sp-plan -n '__fish_seen_subcommand_from {}; and "
+                                 "__fish_seen_subcommand_from {}'",
+                                 c->name, a.action);
+      if (!a.action.empty()) {
+        script += fmt::format("{}; and not __fish_seen_subcommand_from {}' -a {}\n",
+                              here.substr(0, here.size() - 1), words(actions), a.action);
+      }
+      script += a.name ? fmt::format("{} -a '{}'\n", there, words(names_of(*c))) : "";
+      script += a.file ? fmt::format("{} -F\n", there) : "";
     }
   }
   return script;

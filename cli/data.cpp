@@ -2,6 +2,9 @@
 
 #include "base/error.hpp"
 
+#include <dlfcn.h>
+#include <link.h>
+
 #include <cstdlib>
 
 namespace spp::cli {
@@ -14,6 +17,33 @@ bool has_data(const fs::path& folder) {
   return fs::is_directory(folder / "topologies", ec) && fs::is_directory(folder / "models", ec);
 }
 
+/// The library that holds this code; nothing if the program does.
+fs::path own_library() {
+  Dl_info info{};
+  link_map* map = nullptr;
+  const bool found = ::dladdr1(reinterpret_cast<const void*>(&has_data), &info,
+                               reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0;
+  return found && map != nullptr && map->l_name != nullptr ? map->l_name : "";
+}
+
+/// share/sp-plan of the prefix that this was installed below: PREFIX/bin/sp-plan, or in a program
+/// of others PREFIX/lib/…, such as PREFIX/lib/python3/dist-packages/sp_plan/.
+fs::path installed_data() {
+  std::error_code ec;
+  fs::path prefix;
+  if (const fs::path library = own_library(); library.empty()) {
+    prefix = fs::read_symlink("/proc/self/exe", ec).parent_path().parent_path();
+  } else {
+    fs::path folder = fs::canonical(library, ec).parent_path();
+    while (folder.has_relative_path() && folder.filename() != "lib" &&
+           folder.filename() != "lib64") {
+      folder = folder.parent_path();
+    }
+    prefix = folder.parent_path();
+  }
+  return prefix / "share" / "sp-plan";
+}
+
 }  // namespace
 
 fs::path data_folder() {
@@ -23,10 +53,8 @@ fs::path data_folder() {
     }
     return given;
   }
-  std::error_code ec;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ec);
-  fs::path installed = program.parent_path().parent_path() / "share" / "sp-plan";
-  if (!ec && has_data(installed)) {
+  fs::path installed = installed_data();
+  if (has_data(installed)) {
     return installed;
   }
   if (has_data(SPP_SOURCE_DIR)) {

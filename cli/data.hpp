@@ -1,5 +1,6 @@
-// Where sp-plan finds its data, topologies/ and models/: $SP_PLAN_DATA; else share/sp-plan beside
-// the installed program; else the source tree that it was built from.
+// Where sp-plan finds its data, topologies/ and models/: $SP_PLAN_DATA; else share/sp-plan below
+// the prefix of the installed program, or of the library that another program loaded (python/);
+// else the source tree that it was built from.
 #pragma once
 
 #include "machine/machine.hpp"

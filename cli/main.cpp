@@ -3,6 +3,7 @@
 #include "base/suggest.hpp"
 #include "cli/backend.hpp"
 #include "cli/command.hpp"
+#include "cli/failure.hpp"
 #include "cli/help.hpp"
 
 #include <fcntl.h>
@@ -11,9 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <exception>
-#include <new>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -74,31 +72,18 @@ void complain_once(std::string_view message, const std::vector<std::string>& wor
   }
 }
 
-constexpr std::string_view out_of_memory =
-    "out of memory: this machine, or what limits this process, has too little left for it";
-
 int run_and_catch(const std::vector<std::string>& words) {
-  ExitCode code = ExitCode::failed;
   try {
-    code = run(words);
-  } catch (const Refusal& e) {
-    complain_once(e.what(), words);
-    code = e.code;
-  } catch (const InputError& e) {
-    complain_once(e.what(), words);
-    code = ExitCode::usage;
-  } catch (const BackendError& e) {
-    complain(e.what());
-  } catch (const std::bad_alloc&) {
-    complain_once(out_of_memory, words);
-    code = ExitCode::infeasible;
-  } catch (const std::length_error&) {  // of a container that could never be allocated
-    complain_once(out_of_memory, words);
-    code = ExitCode::infeasible;
-  } catch (const std::exception& e) {
-    complain(fmt::format("this is a bug, please report it: {}", e.what()));
+    return static_cast<int>(run(words));
+  } catch (...) {
+    const Failure failure = current_failure();
+    if (failure.of_this_rank) {
+      complain(failure.message);
+    } else {
+      complain_once(failure.message, words);
+    }
+    return static_cast<int>(failure.code);
   }
-  return static_cast<int>(code);
 }
 
 /// Where a caller has closed stdin, stdout or stderr, the next file that is opened would take its

@@ -219,6 +219,51 @@ Arguments::Arguments(std::vector<Option> known, const std::vector<std::string>& 
   }
 }
 
+namespace {
+
+/// Whose readers take a document as well as a file.
+bool takes_document(const Option& o) {
+  return o.name == "plan" || o.name == "topology" || o.name == "model";
+}
+
+/// How a document is called where a file's name would stand.
+std::string name_of(const Json& document) {
+  const auto name = document.is_object() ? document.find("name") : document.end();
+  return name != document.end() && name->is_string() ? name->get<std::string>() : "a document";
+}
+
+}  // namespace
+
+Arguments::Arguments(std::vector<Option> known, std::vector<std::string> positionals,
+                     const std::vector<Given>& given)
+    : known_(std::move(known)), positionals_(std::move(positionals)) {
+  std::vector<Option> offered;
+  std::ranges::copy_if(known_, std::back_inserter(offered),
+                       [](const Option& o) { return o.group != OptionGroup::output; });
+  for (const Given& g : given) {
+    const auto found = std::ranges::find(offered, g.option, &Option::name);
+    if (found == offered.end()) {
+      unknown_option(fmt::format("--{}", g.option), offered);
+    }
+    if (g.document && !takes_document(*found)) {
+      throw InputError(dashed(*found),
+                       fmt::format("a document is no value ({})",
+                                   found->value.empty() ? "a switch" : found->value));
+    }
+    if (found->value.empty() && g.text) {
+      throw InputError(dashed(*found), "takes no value");
+    }
+    const std::string text = g.document ? name_of(*g.document) : g.text.value_or("");
+    if (!found->value.empty() && text.empty()) {
+      throw InputError(dashed(*found), fmt::format("a value is missing ({})", found->value));
+    }
+    given_.insert_or_assign(std::string(found->name), text);
+    if (g.document) {
+      documents_.insert_or_assign(std::string(found->name), *g.document);
+    }
+  }
+}
+
 const Option& Arguments::known(std::string_view option) const {
   const auto it = std::ranges::find(known_, option, &Option::name);
   ensure(it != known_.end(), fmt::format("option '{}' is not in this command's table", option));
@@ -230,6 +275,11 @@ bool Arguments::has(std::string_view option) const { return given_.contains(know
 std::optional<std::string> Arguments::find(std::string_view option) const {
   const auto it = given_.find(known(option).name);
   return it == given_.end() ? std::nullopt : std::optional(it->second);
+}
+
+const Json* Arguments::document(std::string_view option) const {
+  const auto it = documents_.find(known(option).name);
+  return it == documents_.end() ? nullptr : &it->second;
 }
 
 std::string Arguments::get(std::string_view option, std::string_view otherwise) const {

@@ -2,8 +2,11 @@
 // none of them can forget an option.
 //
 // Parsing yields text by name; what the text means is said where it is used (request.cpp), by the
-// parsers of base/, whose complaints name the option.
+// parsers of base/, whose complaints name the option. A caller in this process (answer.hpp) gives
+// the text itself, and where a file is named that holds a document of ours, the document.
 #pragma once
+
+#include "base/json.hpp"
 
 #include <map>
 #include <optional>
@@ -35,15 +38,28 @@ std::vector<std::string_view> degree_options();
 /// "bf16|fp16|fp32" -> its words; placeholders (in capitals) are left out.
 std::vector<std::string> choices_of(const Option& option);
 
+/// An option as a caller in this process gives it.
+struct Given {
+  std::string option;               // without dashes
+  std::optional<std::string> text;  // none: a switch
+  std::optional<Json> document;     // what the file would hold
+};
+
 /// What stood on the command line behind the command.
 class Arguments {
  public:
   /// InputError: an unknown option (with "did you mean"), a missing value, an option given twice.
   Arguments(std::vector<Option> known, const std::vector<std::string>& words);
+  /// The same for what was not written on a line, and has nothing printed: options of the output
+  /// are none. InputError: also a document for an option that takes none.
+  Arguments(std::vector<Option> known, std::vector<std::string> positionals,
+            const std::vector<Given>& given);
 
   [[nodiscard]] bool has(std::string_view option) const;
   [[nodiscard]] std::optional<std::string> find(std::string_view option) const;
   [[nodiscard]] std::string get(std::string_view option, std::string_view otherwise) const;
+  /// The document that a caller gave instead of a file; find() has its name, to be shown.
+  [[nodiscard]] const Json* document(std::string_view option) const;
   [[nodiscard]] const std::vector<std::string>& positionals() const { return positionals_; }
   /// Refuses positionals; for commands that take options only.
   void expect_no_positionals() const;
@@ -55,6 +71,7 @@ class Arguments {
 
   std::vector<Option> known_;
   std::map<std::string, std::string, std::less<>> given_;
+  std::map<std::string, Json, std::less<>> documents_;
   std::vector<std::string> positionals_;
 };
 

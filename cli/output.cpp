@@ -84,8 +84,11 @@ std::string Style::dim(std::string_view text) const {
 // ---- progress
 // --------------------------------------------------------------------------------------
 
-Progress::Progress(std::string what, bool quiet, std::string unit)
+Progress::Progress(std::string what, bool quiet, std::string unit, OnInterrupt on_interrupt)
     : what_(printable_line(what)), unit_(std::move(unit)) {
+  if (on_interrupt == OnInterrupt::stops) {
+    interrupt_.emplace();
+  }
   if (!quiet) {
     thread_ = std::jthread([this](const std::stop_token& stop) { tick(stop); });
   }
@@ -99,16 +102,17 @@ Progress::~Progress() {
 }
 
 Watch Progress::watch() {
-  return [this](double done, double of) {
-    update(done, of);
-    return true;
-  };
+  return [this](double done, double of) { return update(done, of); };
 }
 
-void Progress::update(double done, double of) {
+bool Progress::update(double done, double of) {
+  if (caller_) {
+    return caller_(done, of);
+  }
   const std::scoped_lock lock(mutex_);
   done_ = done;
   of_ = of;
+  return !interrupt_ || !Interrupt::asked();
 }
 
 void Progress::tick(const std::stop_token& stop) {
@@ -176,14 +180,32 @@ Output::Output(const Arguments& arguments, bool launched) : quiet_(arguments.has
   }
 }
 
-void Output::result(const Json& document,
-                    const std::function<std::string(const Style&)>& table) const {
+void Output::result(const Json& document, const std::function<std::string(const Style&)>& table) {
+  if (caller_) {
+    document_ = document;
+    return;
+  }
   const std::string shown = table_ ? printable_page(table(style_)) : "";
   const std::string json = !table_ || !file_.empty() ? to_text(document) : "";
   if (!file_.empty()) {
     write_file(file_, json);
   }
   text(table_ ? shown : json);
+}
+
+void Output::warn(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    if (caller_) {
+      warnings_.push_back(warning);
+    } else {
+      complain(fmt::format("warning: {}", warning));
+    }
+  }
+}
+
+Progress Output::progress(std::string what, std::string unit, OnInterrupt on_interrupt) const {
+  return caller_ ? Progress(caller_)
+                 : Progress(std::move(what), quiet_, std::move(unit), on_interrupt);
 }
 
 void Output::text(std::string_view text) {

@@ -1,4 +1,6 @@
-// Where results go: stdout carries one document, stderr everything else.
+// Whom a command answers: a shell, or a caller in this process (python/).
+//
+// To a shell stdout carries one document, stderr everything else.
 //
 //   stdout                  a terminal, --table or -o: the table; else, or with --json: JSON.
 //                           A rank's is no terminal: some launchers (Open MPI's mpirun) give every
@@ -6,21 +8,27 @@
 //   -o FILE                 the JSON, whole or not at all
 //   progress                stderr, only after a second: a bar on a terminal, else a line now and
 //                           then; --quiet: never
+//
+// A caller is given the document and the warnings, and is asked now and then whether to go on; for
+// it nothing is printed.
 #pragma once
 
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/progress.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/options.hpp"
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace spp::cli {
 
@@ -33,18 +41,24 @@ struct Style {
   [[nodiscard]] std::string dim(std::string_view text) const;
 };
 
+/// What Ctrl-C does to a program: ends it, or stops the work, which answers with what it has.
+enum class OnInterrupt : std::uint8_t { ends, stops };
+
 /// Tells on stderr that work goes on, how much of it is done and how long the rest takes, as far as
-/// that is known. The clock starts with it, its end wipes the bar.
+/// that is known; or tells a caller. The clock starts with it, its end wipes the bar.
 class Progress {
  public:
   /// `unit`: of what is counted, "ops".
-  Progress(std::string what, bool quiet, std::string unit = "");
+  Progress(std::string what, bool quiet, std::string unit = "",
+           OnInterrupt on_interrupt = OnInterrupt::ends);
+  /// `caller` hears it instead.
+  explicit Progress(Watch caller) : caller_(std::move(caller)) {}
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  /// `of` = 0: not known.
-  void update(double done, double of);
-  /// The same for libraries; never gives up. This must outlive it.
+  /// `of` = 0: not known. False: nobody waits any more, give up.
+  bool update(double done, double of);
+  /// The same for libraries. This must outlive it.
   [[nodiscard]] Watch watch();
 
  private:
@@ -52,6 +66,8 @@ class Progress {
   void draw(double seconds, bool terminal);
 
   std::string what_, unit_;
+  Watch caller_;
+  std::optional<Interrupt> interrupt_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
   double done_ = 0;
@@ -62,13 +78,25 @@ class Progress {
 
 class Output {
  public:
-  /// `launched`: this is one of a launcher's processes. InputError if the options contradict each
-  /// other or FILE cannot be written.
+  /// A shell. `launched`: this is one of a launcher's processes. InputError if the options
+  /// contradict each other or FILE cannot be written.
   Output(const Arguments& arguments, bool launched);
+  /// A caller in this process; what `goes_on` throws ends the command.
+  explicit Output(Watch goes_on) : table_(false), quiet_(true), caller_(std::move(goes_on)) {}
 
   [[nodiscard]] bool quiet() const { return quiet_; }
-  /// Prints a result. `table` is called only when the table is wanted.
-  void result(const Json& document, const std::function<std::string(const Style&)>& table) const;
+  /// The answer. `table` is called only when the table is wanted.
+  void result(const Json& document, const std::function<std::string(const Style&)>& table);
+  /// What the answer does not say for itself.
+  void warn(const std::vector<std::string>& warnings);
+  /// Of work that may take longer than a second; hands on what it is told.
+  [[nodiscard]] Progress progress(std::string what, std::string unit = "",
+                                  OnInterrupt on_interrupt = OnInterrupt::ends) const;
+
+  /// For a caller: the answer, if there was one.
+  [[nodiscard]] const std::optional<Json>& document() const { return document_; }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+
   /// Prints text as it is (completions, man page).
   static void text(std::string_view text);
 
@@ -77,6 +105,9 @@ class Output {
   bool quiet_ = false;
   Style style_;
   std::string file_;
+  Watch caller_;  // none: a shell
+  std::optional<Json> document_;
+  std::vector<std::string> warnings_;
 };
 
 /// "12M of 48M ops, about 35 s left": what Progress shows of `done` of `of` after `seconds`.

@@ -162,8 +162,9 @@ void adopt_plan_file(Arguments& arguments) {
                        "given together with --plan, whose file says all degrees");
     }
   }
-  const Json json = read_json(*file);
-  const JsonView document(json, *file);
+  const Json* given = arguments.document("plan");
+  const Json json = given != nullptr ? *given : read_json(*file);
+  const JsonView document(json, given != nullptr ? "--plan" : *file);
   if (!json.is_object()) {
     document.fail("is not a plan; expected an object with 'best', 'result' or 'plan'");
   }

@@ -139,14 +139,14 @@ Json to_json(const std::vector<Assumption>& assumptions) {
   return list;
 }
 
-Json to_json(const StepPlan& plan) {
+Json to_json(const StepPlan& plan, Groups wanted) {
   const SequencePlan& attention = plan.attention;
   Json order = Json::array();
   for (const Axis axis : axes_of(attention)) {
     order.push_back(spp::to_string(axis));
   }
   constexpr int most_listed = 65'536;  // more would be a document of 100 MB
-  const bool listed = plan.world() <= most_listed;
+  const bool listed = wanted == Groups::listed && plan.world() <= most_listed;
   Json groups = Json::object();
   for (const Axis axis : {Axis::ulysses, Axis::ring, Axis::team}) {
     if (axis != Axis::team || attention.team > 1) {
@@ -181,8 +181,8 @@ Json to_json(const StepPlan& plan) {
           {"groups", std::move(groups)}};
 }
 
-Json to_json(const Candidate& c) {
-  return {{"plan", to_json(c.plan)},
+Json to_json(const Candidate& c, Groups groups) {
+  return {{"plan", to_json(c.plan, groups)},
           {"predicted", to_json(c.predicted)},
           {"simulated", c.simulated},
           {"bound_by", c.bound_by},
@@ -197,8 +197,11 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   doc["request"] = job.resolved;
   doc["assumptions"] = to_json(job.assumptions);
   Json candidates = Json::array();
+  // Four lists of all ranks in each of them would be most of the document.
+  constexpr int most_listed_behind_the_first = 512;
   for (const Candidate& c : result.candidates) {
-    candidates.push_back(to_json(c));
+    const bool listed = candidates.empty() || c.plan.world() <= most_listed_behind_the_first;
+    candidates.push_back(to_json(c, listed ? Groups::listed : Groups::left_out));
   }
   doc["best"] = candidates.empty() || !result.any_fits ? Json() : candidates[0];
   doc["candidates"] = std::move(candidates);

@@ -11,8 +11,10 @@
 
 namespace spp::cli {
 
-Json to_json(const StepPlan& plan);
-Json to_json(const Candidate& candidate);
+/// Groups of ranks are listed, or are empty lists: the degrees and the order say them, too.
+enum class Groups : std::uint8_t { listed, left_out };
+Json to_json(const StepPlan& plan, Groups groups = Groups::listed);
+Json to_json(const Candidate& candidate, Groups groups = Groups::listed);
 Json to_json(const std::vector<Assumption>& assumptions);
 
 Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed);

@@ -80,12 +80,14 @@ void Reader::attention_shape() {
 
 void Reader::model(const std::string& name) {
   const ModelLibrary library = models();
-  Model m = library.load(name, "--model");
+  const Json* document = args_.document("model");
+  Model m = document != nullptr ? read_model(*document, "--model") : library.load(name, "--model");
   if (const std::string why = not_planned(m); !why.empty()) {
     throw InputError("--model", fmt::format("'{}' is not available yet: {}", name, why));
   }
   for (const std::string& line : m.assumed) {
-    assume("model", line, shown_path(library.file_of(name, "--model")));
+    assume("model", line,
+           document != nullptr ? "--model" : shown_path(library.file_of(name, "--model")));
   }
   Problem& p = request().problem;
   p.q_heads = m.q_heads;

@@ -2,7 +2,6 @@
 #include "base/error.hpp"
 #include "cli/data.hpp"
 #include "cli/human.hpp"
-#include "cli/output.hpp"
 #include "cli/request_reader.hpp"
 #include "machine/stack.hpp"
 
@@ -137,6 +136,10 @@ MachineSpec Reader::named_machine(const std::string& name) {
   constexpr std::string_view option = "--topology";
   const Catalog catalog = topologies();
   resolve("topology", name);
+  if (const Json* document = args_.document("topology")) {
+    machine_options_none(option);
+    return catalog.machine_of(*document, std::string(option));
+  }
   std::vector<TextFile> files =
       catalog.has_machine(name) ? std::vector<TextFile>{} : files_named(name, option);
   if (!files.empty() && !(files.size() == 1 && is_own_document(files.front()))) {
@@ -182,8 +185,8 @@ MachineSpec Reader::profiled_machine() {
   const std::string name = named.name;
   named = calibrated(std::move(named), p, "--profile");
   if (name != p.machine.name) {
-    complain(fmt::format("warning: --profile '{}' was measured on {}, not on {}", p.name,
-                         p.machine.name, name));
+    job_.warnings.push_back(
+        fmt::format("--profile '{}' was measured on {}, not on {}", p.name, p.machine.name, name));
   }
   return named;
 }

@@ -1,7 +1,7 @@
 # The direction of dependence: what each folder may link and include. Read by spp_library at configure
 # time and by tests/architecture at test time.
 #
-#   base <- schedule <- machine <- sim       <- step <- planner <- regress <- cli (left knows nothing of right)
+#   base <- schedule <- machine <- sim       <- step <- planner <- regress <- cli <- python (left knows nothing of right)
 #           schedule <- transformer, parallel <- step
 #           schedule <- samples <- runtime                         <- cli
 #           machine, samples    <- calibrate                       <- cli
@@ -10,7 +10,7 @@
 # file, by way of samples, calibrate and machine.
 #
 # In this order; a folder may name only folders that stand above it, so there can be no cycle.
-set(SPP_LAYERS base schedule transformer parallel machine sim step planner regress samples calibrate runtime cli)
+set(SPP_LAYERS base schedule transformer parallel machine sim step planner regress samples calibrate runtime cli python)
 set(SPP_MAY_USE_base "")
 set(SPP_MAY_USE_schedule base)
 set(SPP_MAY_USE_transformer base schedule)
@@ -24,6 +24,7 @@ set(SPP_MAY_USE_samples base schedule)
 set(SPP_MAY_USE_calibrate base schedule machine samples)
 set(SPP_MAY_USE_runtime base schedule samples)
 set(SPP_MAY_USE_cli base schedule transformer parallel machine sim step planner regress samples calibrate runtime)
+set(SPP_MAY_USE_python base cli)
 
 # Subfolders of large rooms have a direction, too, in the same way; "." are a room's own files.
 set(SPP_FOLDERS_machine . import)

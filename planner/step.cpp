@@ -64,8 +64,9 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
   problem.q_heads = std::max(1, problem.q_heads / plan.tensor);
   problem.kv_heads = std::max(1, problem.kv_heads / plan.tensor);
   problem.mask = mask;
-  if (const Latent& latent = request.model->latent; latent.kv_rank > 0) {
+  if (request.model && request.model->latent.kv_rank > 0) {
     // Keys are wider than values: a head as wide as both on average computes and moves as much.
+    const Latent& latent = request.model->latent;
     problem.head_dim = (latent.nope_dim + latent.rope_dim + latent.value_dim) / 2;
   }
   return problem;

@@ -293,7 +293,7 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
 }
 
 /// Links of a described machine, as NCCL's tests measured them.
-void read_nccl_tests(const Arguments& arguments, const Output& output) {
+void read_nccl_tests(const Arguments& arguments, Output& output) {
   for (const std::string_view option :
        {"comm", "device", "gpus", "ranks-per-gpu", "emulate-link", "suite", "kernels", "dtype",
         "heads", "kv-heads", "head-dim", "seq", "mask", "budget", "timeout"}) {

@@ -140,6 +140,7 @@ void run(const Arguments& given, Output& output) {
   adopt_plan_file(arguments);
   const std::vector<Assumption> assumed = adopt_framework(arguments, f);
   Job job = read_job(arguments, MachineNeed::optional);
+  output.warn(job.warnings);
   job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
   job.resolved["framework"] = f.name;
   job.request.most = search_limit();

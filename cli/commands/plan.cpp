@@ -4,7 +4,6 @@
 #include "cli/command.hpp"
 #include "cli/framework.hpp"
 #include "cli/human.hpp"
-#include "cli/interrupt.hpp"
 #include "cli/limits.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
@@ -64,12 +63,11 @@ std::string no_legal_plan(const Job& job, const PlanResult& result) {
 
 /// The recommended plan for --emit's framework. Nothing: not asked for, or nothing to recommend.
 std::optional<Exported> emitted(const Framework* framework, const Job& job,
-                                const PlanResult& result) {
+                                const PlanResult& result, const Watch& watch) {
   if (framework == nullptr || result.candidates.empty() || !result.any_fits) {
     return std::nullopt;
   }
-  return exported(*framework, job.request, result.candidates.front(),
-                  [](double, double) { return !Interrupt::asked(); });
+  return exported(*framework, job.request, result.candidates.front(), watch);
 }
 
 Job read_search(const Arguments& given) {
@@ -95,18 +93,15 @@ void run(const Arguments& arguments, Output& output) {
   const auto emit = arguments.find("emit");
   const Framework* for_whom = emit ? &frameworks::by_name(*emit, "--emit") : nullptr;
   const Job job = read_search(arguments);
+  output.warn(job.warnings);
 
   const auto start = std::chrono::steady_clock::now();
   PlanResult result;
   std::optional<Exported> snippet;
   {
-    const Interrupt interrupt;
-    Progress progress("searching,", output.quiet(), "ops at most");
-    result = plan(job.request, [&](double done, double of) {
-      progress.update(done, of);
-      return !Interrupt::asked();
-    });
-    snippet = emitted(for_whom, job, result);
+    Progress progress = output.progress("searching,", "ops at most", OnInterrupt::stops);
+    result = plan(job.request, progress.watch());
+    snippet = emitted(for_whom, job, result, progress.watch());
   }
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
 

@@ -175,6 +175,7 @@ void execute(const Arguments& given, Output& output) {
   const runtime::TransportBackend& transport = *comm.transport;
   adopt_launched_ranks(arguments, transport.launched_ranks());
   Job job = read_job(arguments, MachineNeed::optional);
+  output.warn(job.warnings);
   const StepPlan step = read_plan(job);
   AttentionQuestion question = attention_question(job.request, step, job.request.problem.mask);
   if (job.request.whole_step()) {

@@ -86,6 +86,7 @@ void run(const Arguments& given, Output& output) {
   Arguments arguments = given;
   adopt_plan_file(arguments);
   Job job = read_job(arguments);
+  output.warn(job.warnings);
   const StepPlan plan = read_plan(job);
   for (const std::string_view option : {"trace", "dump-schedule"}) {
     if (const auto file = arguments.find(option)) {
@@ -101,7 +102,7 @@ void run(const Arguments& given, Output& output) {
                   "one of fewer GPUs, or of shorter rings, takes less");
   Evaluation evaluation;
   {
-    Progress progress("simulating", output.quiet(), "ops");
+    Progress progress = output.progress("simulating", "ops");
     evaluation =
         evaluate(job.request, plan,
                  {.fold = true, .timeline = false, .steps = true, .watch = progress.watch()});

@@ -60,15 +60,15 @@ void expect_programs(const Schedule& schedule) {
   }
 }
 
-Verified verified(const Schedule& schedule, bool quiet) {
+Verified verified(const Schedule& schedule, const Output& output) {
   const std::string phase(to_string(schedule.phase));
   Verified v{.phase = phase, .proof = {}, .peak_memory = {}};
   {
-    Progress progress(fmt::format("proving {},", phase), quiet, "ops");
+    Progress progress = output.progress(fmt::format("proving {},", phase), "ops");
     v.proof = prove(schedule, progress.watch());
   }
   if (v.proof.proven) {
-    Progress progress(fmt::format("memory of {},", phase), quiet, "ranks");
+    Progress progress = output.progress(fmt::format("memory of {},", phase), "ranks");
     v.peak_memory = peak_memory(schedule, progress.watch());
   }
   return v;
@@ -96,11 +96,11 @@ std::vector<Schedule> read_schedules(const std::string& file) {
 }
 
 Verification verify_all(const Arguments& arguments, const std::string& subject,
-                        const std::vector<Schedule>& schedules, bool quiet) {
+                        const std::vector<Schedule>& schedules, const Output& output) {
   expect_provable(arguments, subject, schedules);
   Verification result{.subject = subject, .schedules = {}};
   for (const Schedule& schedule : schedules) {
-    result.schedules.push_back(verified(schedule, quiet));
+    result.schedules.push_back(verified(schedule, output));
   }
   return result;
 }
@@ -138,8 +138,7 @@ void run(const Arguments& given, Output& output) {
       }
     }
     arguments.expect_no_positionals();
-    const Verification verification =
-        verify_all(arguments, *file, read_schedules(*file), output.quiet());
+    const Verification verification = verify_all(arguments, *file, read_schedules(*file), output);
     output.result(
         verification_document(verification, nullptr, nullptr, elapsed()),
         [&](const Style& style) { return verification_table(verification, nullptr, style); });
@@ -148,9 +147,10 @@ void run(const Arguments& given, Output& output) {
   }
   adopt_plan_file(arguments);
   Job job = read_job(arguments, MachineNeed::optional);
+  output.warn(job.warnings);
   const StepPlan plan = read_plan(job);
   const Verification verification =
-      verify_all(arguments, short_name(plan), schedules_of(job, plan), output.quiet());
+      verify_all(arguments, short_name(plan), schedules_of(job, plan), output);
   output.result(verification_document(verification, &job, &plan, elapsed()),
                 [&](const Style& style) { return verification_table(verification, &job, style); });
   refuse(verification);

@@ -4,8 +4,8 @@
 #   1. an include of a folder, or of another subfolder of its own, that cmake/SppLayers.cmake does not
 #      allow;
 #   2. headers that include each other in a circle;
-#   3. nlohmann/json outside base/ (use base/json.hpp), CLI11 outside cli/, and CUDA, NCCL, cuDNN,
-#      MPI, oneDNN headers outside runtime/;
+#   3. nlohmann/json outside base/ (use base/json.hpp), CLI11 outside cli/, pybind11 and Python.h
+#      outside python/, and CUDA, NCCL, cuDNN, MPI, oneDNN headers outside runtime/;
 #   4. printing and ending the program outside cli/;
 #   5. file streams and fopen outside base/: files of the outside go through base/file.hpp;
 #   6. a source file, also of tests/ and bench/, that no CMakeLists.txt names (nothing is globbed).
@@ -98,6 +98,8 @@ foreach(layer IN LISTS SPP_LAYERS)
           violation("${file}:${number}: <${path}> belongs to base/; include \"base/json.hpp\"")
         elseif(path MATCHES "^CLI/" AND NOT layer STREQUAL "cli")
           violation("${file}:${number}: <${path}> belongs to cli/")
+        elseif(path MATCHES "^(pybind11/|Python\\.h)" AND NOT layer STREQUAL "python")
+          violation("${file}:${number}: <${path}> belongs to python/")
         elseif(path MATCHES "${backend_header}" AND NOT layer STREQUAL "runtime")
           violation("${file}:${number}: <${path}> belongs to runtime/")
         endif()

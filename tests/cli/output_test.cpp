@@ -201,6 +201,27 @@ TEST_CASE("plan recommends the first of its candidates and names what was assume
   CHECK_FALSE(assumed("kv_heads"));
 }
 
+TEST_CASE("a plan of 1,024 GPUs is a document that can be read") {
+  const Result r =
+      sp_plan("plan --model llama-3.1-405b --seq 128K --topology dgx-h100 --nodes 128");
+  const Json doc = json_of(r);
+  CHECK(r.out.size() < 100'000);
+  REQUIRE(doc["candidates"].size() == 5);
+  CHECK(doc["candidates"][0] == doc["best"]);
+  const auto ranks = [](const Json& plan) {
+    std::size_t count = 0;
+    for (const Json& group : plan["groups"]["ulysses"]) {
+      count += group.size();
+    }
+    return count;
+  };
+  CHECK(ranks(doc["best"]["plan"]) == 1024);
+  CHECK(ranks(doc["candidates"][1]["plan"]) == 0);
+  // Of fewer GPUs every candidate has its groups.
+  const Json few = json_of(sp_plan("plan --top 2 " + small));
+  CHECK(ranks(few["candidates"][1]["plan"]) == 8);
+}
+
 TEST_CASE("what is given is fixed") {
   const Json doc = json_of(sp_plan("plan --ulysses 4 --layout striped " + small));
   for (const Json& c : doc["candidates"]) {

@@ -17,6 +17,9 @@ std::string version_text(std::size_t version) {
 }
 
 std::string version_why_not(std::size_t version) {
+  if (version == 0) {
+    return "libcudnn.so.9 cannot be loaded";
+  }
   if (version == 91000 || version == 91001) {
     return fmt::format("cuDNN {} has known bugs in attention, which 9.10.2 mended",
                        version_text(version));

@@ -88,3 +88,37 @@ TEST_CASE("choices are the words of a value that are no placeholders") {
   CHECK(choices_of(text) == std::vector<std::string>{"a", "b"});
   CHECK(choices_of(number).empty());
 }
+
+TEST_CASE("a caller gives options by name: text, switches, and documents where a file is named") {
+  const std::vector<Option> known{{"model", "NAME|FILE", "a model"},
+                                  number,
+                                  flag,
+                                  {"json", "", "for a shell", OptionGroup::output}};
+  const auto given = [&](const std::vector<Given>& options) {
+    return Arguments(known, {"word"}, options);
+  };
+  const Arguments some = given({{.option = "number", .text = "3"}, {.option = "flag"}});
+  CHECK(some.find("number") == "3");
+  CHECK(some.has("flag"));
+  CHECK(some.positionals() == std::vector<std::string>{"word"});
+  CHECK(some.document("model") == nullptr);
+
+  const Json model{{"name", "tiny"}};
+  const Arguments with = given({{.option = "model", .document = model}});
+  CHECK(with.find("model") == "tiny");
+  CHECK(*with.document("model") == model);
+  CHECK(given({{.option = "model", .document = Json::array()}}).find("model") == "a document");
+
+  const auto refused = [&](const Given& option) {
+    return message_of<InputError>([&] { (void)given({option}); });
+  };
+  CHECK(refused({.option = "nummber", .text = "3"}) ==
+        "--nummber: unknown option (did you mean '--number'?)");
+  CHECK(refused({.option = "json"}) == "--json: unknown option (see --help)");
+  CHECK(refused({.option = "number"}) == "--number: a value is missing (N)");
+  CHECK(refused({.option = "number", .text = ""}) == "--number: a value is missing (N)");
+  CHECK(refused({.option = "flag", .text = "yes"}) == "--flag: takes no value");
+  CHECK(refused({.option = "number", .document = model}) == "--number: a document is no value (N)");
+  CHECK(refused({.option = "flag", .document = model}) ==
+        "--flag: a document is no value (a switch)");
+}

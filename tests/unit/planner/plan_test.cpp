@@ -10,7 +10,11 @@
 #include "tests/support/paths.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <functional>
+#include <memory>
+#include <new>
 #include <set>
 
 using namespace spp;
@@ -440,6 +444,15 @@ TEST_CASE("a ring laid across the nodes is slower, and the search keeps it in no
   CHECK(result.candidates[0].plan.attention.rank_order == RankOrder::block);
   CHECK(result.candidates[1].plan.attention.rank_order == RankOrder::cyclic);
   CHECK(result.candidates[1].predicted.step > 2 * result.candidates[0].predicted.step);
+}
+
+TEST_CASE("attention of a bare shape keeps its head dimension, whatever lay in its memory") {
+  alignas(Request) std::array<std::byte, sizeof(Request)> memory{};
+  memory.fill(std::byte{1});
+  Request* request = new (memory.data()) Request;  // without braces, which would clear it
+  const StepPlan plan{};
+  CHECK(attention_problem(*request, plan, request->problem.mask).head_dim == 128);
+  std::destroy_at(request);
 }
 
 TEST_CASE("groups list the ranks that talk to each other") {
