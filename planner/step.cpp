@@ -25,6 +25,7 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
           .exposed = b.exposed,
           .launch = b.launch_bound,
           .hidden = b.hidden,
+          .issue = b.issue,
           .sent = simulation->sent};
 }
 
@@ -64,6 +65,10 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
   problem.q_heads = std::max(1, problem.q_heads / plan.tensor);
   problem.kv_heads = std::max(1, problem.kv_heads / plan.tensor);
   problem.mask = mask;
+  if (const std::int64_t frames = request.model->diffusion.frames; frames > 0) {
+    problem.seq = std::max<std::int64_t>(1, problem.seq / frames);
+    problem.batch *= frames;
+  }
   if (const Latent& latent = request.model->latent; latent.kv_rank > 0) {
     // Keys are wider than values: a head as wide as both on average computes and moves as much.
     problem.head_dim = (latent.nope_dim + latent.rope_dim + latent.value_dim) / 2;
@@ -128,7 +133,7 @@ const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const 
 std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
   std::vector<AttentionCost> costs;
   for (const LayerRun& run : layer_runs(*request_.model)) {
-    costs.push_back(attention(plan, mask_of(run, request_)).cost);
+    costs.push_back(run.attends ? attention(plan, mask_of(run, request_)).cost : AttentionCost{});
   }
   return costs;
 }
@@ -139,7 +144,8 @@ StepRequest StepEvaluator::step_of(const StepPlan& plan) const {
       .cluster = request_.cluster,
       .kernels = &kernels_,
       .practice = &practice_,
-      .seq = padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq,
+      .seq = padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq *
+             std::max<std::int64_t>(1, request_.model->diffusion.frames),
       .dtype = request_.problem.dtype,
       .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
 }
@@ -165,6 +171,10 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   std::vector<AttentionCost> costs;
   double spread = 0;
   for (const LayerRun& run : layer_runs(*request_.model)) {
+    if (!run.attends) {
+      costs.emplace_back();
+      continue;
+    }
     const Call& call = attention(plan, mask_of(run, request_));
     costs.push_back(call.cost);
     spread = std::max(spread, call.spread);

@@ -32,6 +32,8 @@ class Predictor {
   PointPrediction attention(const Point& point, const sim::Cluster& cluster,
                             const StackSpec& stack) const;
   PointPrediction training(const Point& point, const sim::Cluster& cluster, const StackSpec& stack);
+  PointPrediction inference(const Point& point, const sim::Cluster& cluster,
+                            const StackSpec& stack);
   PointPrediction kernel(const Point& point, const sim::Cluster& cluster,
                          const StackSpec& stack) const;
   PointPrediction collective(const Point& point, const sim::Cluster& cluster,
@@ -42,6 +44,7 @@ class Predictor {
   void assume(const std::string& what, std::string value);
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
   const StackSpec& stack_of(const std::string& name, std::string_view where);
+  const StackSpec& compiled_of(const StackSpec& stack);
 
   Catalog catalog_;
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;

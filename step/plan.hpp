@@ -42,6 +42,7 @@ struct StepPlan {
   Recomputation recompute;
   Offload offload = Offload::none;
   GemmFormat format = GemmFormat::plain;
+  bool wide_attention = false;  // the projections around attention stay in 16 bits
 
   [[nodiscard]] int sequence() const { return attention.ranks(); }
   /// Ranks that hold the same weights of a stage before ZeRO.
