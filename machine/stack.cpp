@@ -166,6 +166,19 @@ StackSpec read_stack(const JsonView& document,
   return read_whole_stack(JsonView(whole, document.where()));
 }
 
+StackSpec compiled(StackSpec stack) {
+  const double part = stack.step.compiled_host.value;
+  StackSpec::Host& h = stack.host;
+  for (auto* time : {&h.call, &h.attention_forward, &h.attention_backward, &h.elementwise, &h.copy,
+                     &h.send_recv, &h.collective}) {
+    if (*time) {
+      (*time)->value *= part;
+    }
+  }
+  stack.step = compiled(stack.step);
+  return stack;
+}
+
 HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, Layout layout,
                      Phase phase) {
   const auto own = stack.layouts.find(layout);

@@ -78,6 +78,9 @@ struct StackSpec {
 StackSpec read_stack(const JsonView& document,
                      const std::function<Json(const JsonView& name)>& of_name);
 
+/// The stack's code under torch.compile.
+StackSpec compiled(StackSpec stack);
+
 /// Host time by OpKind.
 using HostTimes = std::array<Seconds, op_kinds>;
 HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, Layout layout,

@@ -21,6 +21,7 @@ constexpr std::array times{
     TimeKey{"host_message", &StepPractice::host_message},
     TimeKey{"host_step", &StepPractice::host_step},
     TimeKey{"host_update", &StepPractice::host_update},
+    TimeKey{"host_call", &StepPractice::host_call},
 };
 
 struct NumberKey {
@@ -30,6 +31,9 @@ struct NumberKey {
 };
 constexpr std::array numbers{
     NumberKey{"elementwise", &StepPractice::elementwise, most_factor},
+    NumberKey{"decoder", &StepPractice::decoder, 1},
+    NumberKey{"compiled", &StepPractice::compiled, most_factor},
+    NumberKey{"compiled_host", &StepPractice::compiled_host, 1},
     NumberKey{"optimizer", &StepPractice::optimizer, most_factor},
     NumberKey{"slowdown", &StepPractice::slowdown, 1},
     NumberKey{"tensor_sequence", &StepPractice::tensor_sequence, 1},
@@ -84,6 +88,10 @@ StepPractice made_default() {
   p.host_micro_batch = time(300, 0.5, "assumed");
   p.host_message = time(50, 0.5, "assumed: batched isend and irecv");
   p.host_step = time(10000, 0.5, "assumed: data, gradient norm, logging");
+  p.host_call = time(50000, 0.6, "assumed: tokenizer, scheduler, result to the host");
+  p.decoder = number(0.3, 0.5, "assumed: convolutions with few channels at full resolution");
+  p.compiled = number(1.2, 0.3, "assumed: row-wise kernels fused as far as there are reductions");
+  p.compiled_host = number(0.35, 0.4, "assumed: a launch without an operator's dispatch");
   p.elementwise = number(1.2, 0.2, "assumed: kernels fused as TransformerEngine has them");
   p.optimizer = number(1.3, 0.2, "assumed: norm, clipping and copies beside a fused Adam");
   p.slowdown = number(0.12, 0.5, "assumed: 16 of 132 SMs (NCCL's channels)");
@@ -128,6 +136,13 @@ StepPractice made_default() {
 
 const StepPractice& default_practice() {
   static const StepPractice practice = made_default();
+  return practice;
+}
+
+StepPractice compiled(StepPractice practice) {
+  practice.elementwise = practice.compiled;
+  practice.host_kernel.value *= practice.compiled_host.value;
+  practice.host_transfer.value *= practice.compiled_host.value;
   return practice;
 }
 

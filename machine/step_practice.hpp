@@ -21,6 +21,12 @@ struct StepPractice {
   Sourced<Seconds> host_message;      // of a message between stages: both ranks stand
   Sourced<Seconds> host_step;         // once a step: data, gradient norm, optimizer, logging
 
+  // ---- inference
+  Sourced<Seconds> host_call;     // of a call beside its passes: prompt, scheduler, result
+  Sourced<double> decoder;        // of the matrix rate: what decodes latents to pixels reaches
+  Sourced<double> compiled;       // elementwise, of what torch.compile fused
+  Sourced<double> compiled_host;  // the same of the host's times, over those of eager code
+
   // ---- kernels
   Sourced<double> elementwise;  // bytes of kernels bound by memory, over those of fused ones
   Sourced<double> optimizer;    // the same of the optimizer
@@ -77,6 +83,9 @@ struct StepPractice {
 
 /// What a file does not say.
 const StepPractice& default_practice();
+
+/// Under torch.compile, as far as the stack has it.
+StepPractice compiled(StepPractice practice);
 
 /// The object "step" of a stack; what is missing is the default. InputError names file and key.
 StepPractice read_step_practice(const JsonView& step);

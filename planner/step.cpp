@@ -25,6 +25,7 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
           .exposed = b.exposed,
           .launch = b.launch_bound,
           .hidden = b.hidden,
+          .issue = b.issue,
           .sent = simulation->sent};
 }
 
@@ -64,6 +65,11 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
   problem.q_heads = std::max(1, problem.q_heads / plan.tensor);
   problem.kv_heads = std::max(1, problem.kv_heads / plan.tensor);
   problem.mask = mask;
+  if (request.model && request.model->diffusion.frames > 0) {
+    const std::int64_t frames = request.model->diffusion.frames;
+    problem.seq = std::max<std::int64_t>(1, problem.seq / frames);
+    problem.batch *= frames;
+  }
   if (request.model && request.model->latent.kv_rank > 0) {
     // Keys are wider than values: a head as wide as both on average computes and moves as much.
     const Latent& latent = request.model->latent;
@@ -129,7 +135,7 @@ const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const 
 std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
   std::vector<AttentionCost> costs;
   for (const LayerRun& run : layer_runs(*request_.model)) {
-    costs.push_back(attention(plan, mask_of(run, request_)).cost);
+    costs.push_back(run.attends ? attention(plan, mask_of(run, request_)).cost : AttentionCost{});
   }
   return costs;
 }
@@ -140,7 +146,8 @@ StepRequest StepEvaluator::step_of(const StepPlan& plan) const {
       .cluster = request_.cluster,
       .kernels = &kernels_,
       .practice = &practice_,
-      .seq = padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq,
+      .seq = padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq *
+             std::max<std::int64_t>(1, request_.model->diffusion.frames),
       .dtype = request_.problem.dtype,
       .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
 }
@@ -166,6 +173,10 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   std::vector<AttentionCost> costs;
   double spread = 0;
   for (const LayerRun& run : layer_runs(*request_.model)) {
+    if (!run.attends) {
+      costs.emplace_back();
+      continue;
+    }
     const Call& call = attention(plan, mask_of(run, request_));
     costs.push_back(call.cost);
     spread = std::max(spread, call.spread);

@@ -67,7 +67,9 @@ struct Point {
   std::optional<PointMask> mask;
   std::string phase, dtype, model, flops_convention, recompute, call;
   std::string precision;  // of the GEMMs, as the source writes it; "" if dtype says all
-  std::optional<std::int64_t> layers, hidden, ffn, vocab, steps, micro_batch, new_tokens;
+  std::optional<std::int64_t> layers, hidden, ffn, vocab, steps, micro_batch;
+  std::optional<std::int64_t> new_tokens;  // of a prefill whose other keys are there already
+  std::string blocks, task;                // of a diffusion transformer; what it is asked for
 
   // what kind of layers a model has, where it is not the usual one
   std::optional<bool> gated, tied_embeddings;

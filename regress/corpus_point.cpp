@@ -158,6 +158,8 @@ void read_work(const Fields& f, Point& p) {
   p.steps = f.count<std::int64_t>("steps");
   p.micro_batch = f.count<std::int64_t>("micro_batch");
   p.new_tokens = f.count<std::int64_t>("new_tokens", most_tokens);
+  p.blocks = f.text("blocks");
+  p.task = f.text("task");
 }
 
 /// What kind of layers.

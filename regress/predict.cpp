@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "machine/kernel_cost.hpp"
 #include "planner/step.hpp"
+#include "regress/inference.hpp"
 #include "regress/kernels.hpp"
 #include "regress/training.hpp"
 #include "schedule/counted_flops.hpp"
@@ -205,7 +206,9 @@ PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
       return collective(p, cluster, stack);
     case Scope::model:
     case Scope::memory:
-      return training(p, cluster, stack);
+      return p.phase == "inference"
+                 ? inference(p, cluster, says_compiled(p) ? compiled_of(stack) : stack)
+                 : training(p, cluster, stack);
   }
   throw InternalError("unknown scope");
 }
@@ -306,6 +309,55 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
     call.problem = attention_problem(request, point.plan, request.problem.mask);
     point.plan.attention = default_plan(call);
     return training_answer(p, request, first_that_fits(evaluator, point));
+  } catch (const InputError& refused) {
+    return no(refused.what());
+  }
+}
+
+PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster,
+                                     const StackSpec& stack) {
+  if (!p.seq || !p.q_heads || !p.head_dim) {
+    return no("length, heads or their width are not stated");
+  }
+  Request request = request_of(p, cluster, stack);
+  request.phase = StepPhase::prefill;
+  InferencePoint point = inference_point(p, request);
+  for (Assumption& a : point.assumed) {
+    assume(a.what, std::move(a.value));
+  }
+  if (!point.refused.empty()) {
+    return no(std::move(point.refused));
+  }
+  request.model = std::move(point.model);
+  request.problem.seq = point.seq;
+  request.problem.kv_heads = request.model->kv_heads;
+  request.problem.head_dim = request.model->head_dim;
+  request.problem.mask = request.model->mask;
+  request.problem.batch = point.plan.global_batch();
+  request.gpus = p.world / (p.tp * p.dp * p.cfg);
+  if (p.cp) {
+    request.fixed.ulysses = 1;  // the stack's default is a ring
+    request.fixed.ring = *p.cp;
+  }
+  try {
+    StepEvaluator evaluator(request);
+    Request call = request;
+    call.problem = attention_problem(request, point.plan, request.problem.mask);
+    point.plan.attention = default_plan(call);
+    const StepEvaluation e = evaluator.evaluate(point.plan);
+    PointPrediction result;
+    result.oom = !e.fits;
+    if (p.metric == Metric::memory) {
+      constexpr double bytes_a_weight = 2;
+      result.predicted = fullest(e.memory).total().as_double() +
+                         bytes_a_weight * point.encoder * point.encoder_part;
+      return result;
+    }
+    const Seconds outside =
+        outside_passes(point, cluster.machine().gpu, stack.step, request.problem.dtype);
+    const double seconds = point.passes * e.step().count() + outside.count();
+    const double spread = (e.high - e.low).count() / 2 / e.step().count();
+    return answer(p, seconds, spread);
   } catch (const InputError& refused) {
     return no(refused.what());
   }
@@ -540,6 +592,15 @@ const StackSpec& Predictor::stack_of(const std::string& name, std::string_view w
   auto at = stacks_.find(name);
   if (at == stacks_.end()) {
     at = stacks_.emplace(name, catalog_.stack(name, where)).first;
+  }
+  return at->second;
+}
+
+const StackSpec& Predictor::compiled_of(const StackSpec& stack) {
+  const std::string key = stack.name + " compiled";
+  auto at = stacks_.find(key);
+  if (at == stacks_.end()) {
+    at = stacks_.emplace(key, compiled(stack)).first;
   }
   return at->second;
 }

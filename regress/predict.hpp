@@ -36,6 +36,8 @@ class Predictor {
   PointPrediction kernel(const CorpusFile& file, const Point& point, const sim::Cluster& cluster,
                          const StackSpec& stack);
   PointPrediction kernel_of_op(const Point& point, const GpuSpec& gpu, const StackSpec& stack);
+  PointPrediction inference(const Point& point, const sim::Cluster& cluster,
+                            const StackSpec& stack);
   PointPrediction collective(const Point& point, const sim::Cluster& cluster,
                              const StackSpec& stack) const;
   PointPrediction expert_exchange(const Point& point, const sim::Cluster& cluster,
@@ -45,6 +47,7 @@ class Predictor {
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
   const StackSpec& stack_of(const std::string& name, std::string_view where);
   const LinearSpec& linear_of(const std::string& generation);
+  const StackSpec& compiled_of(const StackSpec& stack);
 
   Catalog catalog_;
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/parse.hpp"
+#include "regress/point_model.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,10 +10,6 @@
 
 namespace spp::regress {
 namespace {
-
-/// What the source leaves open of a model: as in GPT-3 (arXiv:2005.14165), an MLP four times as
-/// wide and some 50 K words.
-constexpr std::int64_t usual_vocabulary = 50304;
 
 bool contains(std::string_view text, std::string_view word) {
   return text.find(word) != std::string_view::npos;
@@ -57,7 +54,7 @@ class PointReader {
   TrainingPoint read() {
     result_.refused = why_not_training(p_);
     if (result_.refused.empty()) {
-      model();
+      result_.model = stated_model(p_, request_.problem.mask, result_.assumed);
       plan();
       recompute();
     }
@@ -68,73 +65,6 @@ class PointReader {
   void assume(std::string what, std::string value) {
     result_.assumed.push_back(
         {.what = std::move(what), .value = std::move(value), .source = "default"});
-  }
-
-  void model() {
-    Model& m = result_.model;
-    m.name = p_.model;
-    m.layers = *p_.layers;
-    m.hidden = *p_.hidden;
-    m.q_heads = *p_.q_heads;
-    m.kv_heads = p_.kv_heads.value_or(usual_kv_heads());
-    m.head_dim = *p_.head_dim;
-    m.ffn = p_.ffn.value_or(4 * m.hidden);
-    if (!p_.ffn && !p_.experts) {
-      assume("ffn", "4 x hidden");
-    }
-    m.gated_mlp = gated(m);
-    m.vocab = p_.vocab.value_or(usual_vocabulary);
-    if (!p_.vocab) {
-      assume("vocab", fmt::format("{}", usual_vocabulary));
-    }
-    m.tied_embeddings = p_.tied_embeddings.value_or(false);
-    m.mask = request_.problem.mask;
-    if (p_.experts && *p_.experts > 1) {
-      m.experts = {.count = *p_.experts,
-                   .per_token = p_.experts_per_token.value_or(1),
-                   .ffn = p_.moe_ffn.value_or(m.ffn),
-                   .shared = p_.shared_experts.value_or(0),
-                   .shared_ffn = p_.shared_expert_ffn.value_or(p_.shared_experts.value_or(0) *
-                                                               p_.moe_ffn.value_or(m.ffn)),
-                   .dense_layers = p_.dense_layers.value_or(0)};
-    }
-    if (p_.kv_lora_rank) {
-      const auto rope = static_cast<int>(p_.qk_rope_head_dim.value_or(64));
-      const auto value = static_cast<int>(p_.v_head_dim.value_or(*p_.head_dim));
-      // Some sources state the width of a whole query, others the part without positions.
-      const int nope = *p_.head_dim > value ? *p_.head_dim - rope : *p_.head_dim;
-      m.latent = {.q_rank = p_.q_lora_rank.value_or(0),
-                  .kv_rank = *p_.kv_lora_rank,
-                  .nope_dim = nope,
-                  .rope_dim = rope,
-                  .value_dim = value};
-      m.head_dim = nope + rope;
-      m.kv_heads = m.q_heads;
-    }
-  }
-
-  /// A model that is called after grouped queries has the usual eight groups (Llama 2 and 3).
-  int usual_kv_heads() {
-    constexpr int groups = 8;
-    if (!contains(p_.model, "gqa") || *p_.q_heads % groups != 0) {
-      return *p_.q_heads;
-    }
-    assume("kv_heads", fmt::format("{}", groups));
-    return groups;
-  }
-
-  /// Stated, or said by the activation's name; else the usual: GPT's MLPs are four times as wide
-  /// and have no gate.
-  bool gated(const Model& m) {
-    if (p_.gated) {
-      return *p_.gated;
-    }
-    if (!p_.mlp.empty()) {
-      return contains(p_.mlp, "glu");
-    }
-    const bool gate = m.ffn != 4 * m.hidden;
-    assume("gated", gate ? "yes, as the MLP is not 4 x hidden wide" : "no, as in GPT");
-    return gate;
   }
 
   void plan() {

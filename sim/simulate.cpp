@@ -765,7 +765,8 @@ class Engine {
                    .other_kernels = Seconds(c.other_kernels),
                    .exposed = Seconds(c.exposed),
                    .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed)),
-                   .launch_bound = Seconds(c.launch_bound)};
+                   .launch_bound = Seconds(c.launch_bound),
+                   .issue = Seconds(c.host)};
     s.sent = c.sent;
     for (const Exposed& e : c.exposed_by) {
       s.bottlenecks.push_back({.kind = e.kind,

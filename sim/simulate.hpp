@@ -87,6 +87,7 @@ struct Breakdown {
   Seconds exposed{};       // compute stream idle for communication
   Seconds hidden{};        // communication time behind kernels
   Seconds launch_bound{};  // compute stream idle for the host
+  Seconds issue{};         // that the host takes for all ops
   friend bool operator==(const Breakdown&, const Breakdown&) = default;
 };
 

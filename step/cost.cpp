@@ -39,6 +39,8 @@ class StepClock {
                .links = &links_,
                .dtype = request.dtype,
                .format = plan.format,
+               .wide_attention = plan.wide_attention,
+               .runs_ahead = request.kind == StepKind::prefill,
                .experts_per_token = std::max(1, request.model->experts.per_token),
                .crowd = request.cluster->ranks_per_core()},
         host_rate_(host_rate(request.cluster->machine().gpu)),
@@ -390,10 +392,13 @@ class StepClock {
 }  // namespace
 
 LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan) {
-  return {.tokens = request.seq / plan.sequence(),
+  const std::int64_t tokens = request.seq / plan.sequence();
+  const std::int64_t text = request.model->diffusion.joint_tokens;
+  return {.tokens = tokens,
           .batch = plan.micro_batch,
           .dtype = request.dtype,
-          .split = plan.split()};
+          .split = plan.split(),
+          .joint = std::min(tokens, (text + plan.sequence() - 1) / plan.sequence())};
 }
 
 StepCost step_cost(const StepRequest& request, const StepPlan& plan, AttentionCosts attention) {

@@ -11,6 +11,8 @@ namespace {
 /// GEMMs whose results are too delicate for 8 bits.
 bool stays_wide(std::string_view name) { return name == "logits" || name == "router"; }
 
+bool around_attention(std::string_view name) { return name == "qkv" || name == "out"; }
+
 StepAxis axis_of(LayerAxis axis) {
   switch (axis) {
     case LayerAxis::tensor:
@@ -59,7 +61,8 @@ class PassClock {
     return costs_.kernels->memory_bound(Bytes(std::llround(bytes))).count() * costs_.crowd;
   }
   double gemm_time(const LayerOp& op, GemmWork work) const {
-    work.format = stays_wide(op.name) ? GemmFormat::plain : costs_.format;
+    const bool wide = stays_wide(op.name) || (costs_.wide_attention && around_attention(op.name));
+    work.format = wide ? GemmFormat::plain : costs_.format;
     work.quantised = true;  // norms and activations write what the next GEMM reads
     return costs_.kernels->gemm(work, costs_.dtype).count() * costs_.crowd *
            costs_.kernels->gemm_in_training();
@@ -133,7 +136,11 @@ class PassClock {
     pass_.parts[StepPart::attention] += cost.kernels.count();
     pass_.parts[StepPart::elementwise] += cost.small.count();
     pass_.parts[StepPart::cp] += cost.exposed.count();
-    pass_.parts[StepPart::launch] += cost.launch.count();
+    if (costs_.runs_ahead) {
+      host_ += cost.issue.count();
+    } else {
+      pass_.parts[StepPart::launch] += cost.launch.count();
+    }
     pass_.hidden += cost.hidden.count();
     for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
       pass_.sent[kind] += cost.sent[kind];

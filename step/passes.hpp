@@ -54,6 +54,7 @@ class StepSeconds {
 struct AttentionCost {
   struct Pass {
     Seconds kernels{}, small{}, exposed{}, launch{}, hidden{};
+    Seconds issue{};  // that the host takes for its ops
     std::array<Bytes, comm_kinds> sent{};
   };
   Pass forward, backward;
@@ -77,6 +78,8 @@ struct PassCosts {
   StepLinks* links = nullptr;
   DType dtype = DType::bf16;
   GemmFormat format = GemmFormat::plain;  // of all GEMMs but routers' and the loss head's
+  bool wide_attention = false;            // and the projections around attention
+  bool runs_ahead = false;  // the host, over a whole pass: what attention waits for it, it makes up
   int experts_per_token = 1;
   double crowd = 1;  // kernels that all ranks run at once take longer by this
 };

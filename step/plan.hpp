@@ -43,6 +43,7 @@ struct StepPlan {
   Offload offload = Offload::none;
   double offloaded = 1;  // part of the activations that moves, if they do
   GemmFormat format = GemmFormat::plain;
+  bool wide_attention = false;  // the projections around attention stay in 16 bits
 
   [[nodiscard]] int sequence() const { return attention.ranks(); }
   /// Ranks that hold the same weights of a stage before ZeRO.

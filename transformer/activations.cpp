@@ -17,7 +17,7 @@ struct RowBytes {
 void add(RowBytes& sum, Rows rows, Bytes bytes) {
   if (rows == Rows::text) {
     sum.text += bytes;
-  } else if (rows != Rows::last) {
+  } else if (rows != Rows::last && rows != Rows::sequence) {
     sum.tokens += bytes;
   }
 }
@@ -170,7 +170,7 @@ std::vector<LayerTensorId> gradient_places(const LocalShapes& shapes) {
     const auto* call = std::get_if<AttentionCall>(&op->work);
     const auto* row_wise = std::get_if<RowWise>(&op->work);
     for (std::size_t i = 0; const LayerTensorId id : op->reads) {
-      if (call != nullptr && call->keys == Rows::tokens) {
+      if (call != nullptr && call->over_sequence()) {
         places[id.index()] = LayerTensorId();
       } else if (row_wise != nullptr && row_wise->gradient == RowGradient::passed_on) {
         places[id.index()] = places[op->writes[0].index()];

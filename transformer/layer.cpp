@@ -14,14 +14,19 @@ namespace {
 struct LayerKind {
   bool experts = false;
   bool narrow = false;  // its attention sees a window or a chunk
+  bool two_streams = false, between_frames = false, skips = false;
   friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
 
 LayerKind kind_at(const Model& model, std::int64_t layer) {
   const auto i = static_cast<std::size_t>(layer);
   const Experts& e = model.experts;
+  const DiffusionBlocks& d = model.diffusion;
   return {.experts = e.count > 0 && layer >= e.dense_layers && (layer + 1) % e.every == 0,
-          .narrow = i < model.narrow_layers.size() && model.narrow_layers[i]};
+          .narrow = i < model.narrow_layers.size() && model.narrow_layers[i],
+          .two_streams = layer < d.two_streams,
+          .between_frames = d.frames > 0 && layer % 2 == 1,
+          .skips = d.long_skips && layer > model.layers / 2};
 }
 
 std::vector<LayerKind> kinds_of(const Model& model) {
@@ -36,8 +41,17 @@ std::vector<LayerKind> kinds_of(const Model& model) {
 }
 
 LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list, LayerTensorId x) {
-  x = model.latent.kv_rank > 0 ? latent_attention(model, list, x) : self_attention(model, list, x);
-  if (model.cross_tokens > 0) {
+  if (kind.skips) {
+    x = long_skip(model, list, x);
+  }
+  if (model.diffusion.parallel_mlp) {
+    return parallel_layer(model, list, x);
+  }
+  modulation(model, list, "modulation", model.diffusion.modulation_vectors);
+  x = model.latent.kv_rank > 0 ? latent_attention(model, list, x)
+      : kind.between_frames    ? frame_attention(model, list, x)
+                               : self_attention(model, list, x);
+  if (model.cross_tokens > 0 && !kind.between_frames) {
     x = cross_attention(model, list, x);
   }
   return kind.experts ? experts(model, list, x) : mlp(model, list, x);
@@ -45,6 +59,9 @@ LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list,
 
 TensorOps ops_of(const Model& model, const LayerKind& kind) {
   ListWriter list(model);
+  if (kind.two_streams) {
+    return list.take(two_stream_layer(model, list));
+  }
   return list.take({layer(model, kind, list, list.tensor("input", model.hidden))});
 }
 
@@ -116,8 +133,9 @@ std::vector<LayerRun> layer_runs(const Model& model) {
   std::vector<LayerRun> runs;
   const std::vector<LayerKind> kinds = kinds_of(model);
   for (const LayerKind& kind : kinds) {
-    runs.push_back(
-        {.ops = ops_of(model, kind), .mask = kind.narrow ? model.narrow_mask : model.mask});
+    runs.push_back({.ops = ops_of(model, kind),
+                    .mask = kind.narrow ? model.narrow_mask : model.mask,
+                    .attends = !kind.between_frames});
   }
   for (std::int64_t i = 0; i < model.layers; ++i) {
     const auto at = std::find(kinds.begin(), kinds.end(), kind_at(model, i));

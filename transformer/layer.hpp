@@ -51,8 +51,10 @@ enum class StepKind : std::uint8_t { train, prefill };
 
 /// What a tensor has a row for: each token of the rank; each token of the text (Model::cross_tokens
 /// of every sequence, on every rank); the last token of every sequence; each expert that a token of
-/// the rank is routed to; each token, of all ranks, that is routed to the rank's experts.
-enum class Rows : std::uint8_t { tokens, text, last, routed, received };
+/// the rank is routed to; each token, of all ranks, that is routed to the rank's experts; those of
+/// the rank's tokens that are the image's, and the joint text's; each sequence, for what its
+/// denoising step is.
+enum class Rows : std::uint8_t { tokens, text, last, routed, received, image, joint, sequence };
 
 /// How the ranks of a tensor-parallel group hold a tensor.
 ///  rows:  each a part of the rows, the region of sequence parallelism; without that, everything
@@ -89,7 +91,7 @@ class LayerTensors {
   [[nodiscard]] constexpr LayerTensorId operator[](std::size_t i) const { return ids_[i]; }
 
  private:
-  std::array<LayerTensorId, 4> ids_{};
+  std::array<LayerTensorId, 6> ids_{};
   std::uint8_t size_ = 0;
 };
 
@@ -119,13 +121,17 @@ struct RowWise {
   int reduced = 0;        // fp32 numbers a row summed over the tensor-parallel ranks, one by one
 };
 
-/// Reads Q, K, V, writes the output. To the tokens of the sequence itself, or to the text.
+/// Reads Q, K, V, writes the output (of two streams: a part of the rows each). To the tokens of the
+/// sequence itself, or to the text; or among so many tokens that lie on one rank.
 struct AttentionCall {
   int q_heads = 0, kv_heads = 0, head_dim = 0;
   int value_dim = 0;  // of V and the output; 0: head_dim
   Rows keys = Rows::tokens;
-  bool sinks = false;  // one learned logit a head that takes its share of the softmax
+  bool sinks = false;      // one learned logit a head that takes its share of the softmax
+  std::int64_t among = 0;  // 0: not so
   [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
+  /// Over tokens that several ranks may hold: a schedule's.
+  [[nodiscard]] bool over_sequence() const { return keys == Rows::tokens && among == 0; }
 };
 
 /// A row of a table [words, width] for each token. The gradients of the table are fp32. Of a table
@@ -166,7 +172,8 @@ struct TensorOps {
 struct LayerRun {
   TensorOps ops;
   std::int64_t layers = 0;
-  Mask mask{};  // of the attention over the sequence
+  Mask mask{};          // of the attention over the sequence
+  bool attends = true;  // over the sequence
 };
 /// The kinds of a model's layers, in the order in which the first of each comes: dense before
 /// experts, sliding and full attention as they take turns.

@@ -1,10 +1,9 @@
-// Attention with its projections: over heads, over a latent (MLA), to a text.
+// Attention with its projections: over heads, over a latent (MLA), to a text, between frames.
 #include "transformer/layer_writer.hpp"
 
 namespace spp {
-namespace {
 
-AttentionCall heads_of(const Model& model, Rows keys) {
+AttentionCall attention_over(const Model& model, Rows keys) {
   return {.q_heads = model.q_heads,
           .kv_heads = model.kv_heads,
           .head_dim = model.head_dim,
@@ -12,33 +11,45 @@ AttentionCall heads_of(const Model& model, Rows keys) {
           .sinks = model.attention_sinks && keys == Rows::tokens};
 }
 
-/// Heads of `dim`.
-LayerTensor heads(std::string_view name, int number, std::int64_t dim, Rows rows = Rows::tokens) {
+LayerTensor heads_tensor(std::string_view name, int number, std::int64_t dim, Rows rows) {
   return {.name = name, .width = number * dim, .rows = rows, .cut = Cut::width, .unit = dim};
 }
 
-/// Norms of Q and K, head by head: their 1/rms is computed again in the backward, which reads whole
-/// heads anyway. Then RoPE.
-void place_in_position(const Model& model, ListWriter& list, LayerTensorId& q, LayerTensorId& k) {
-  const auto both = [&](TensorOp op, bool keeps) {
-    const LayerTensorId q_after = list.like(op.name, q);
-    const LayerTensorId k_after = list.like(op.name, k);
-    op.reads = {q, k};
-    op.writes = {q_after, k_after};
-    if (keeps) {
-      op.keeps = op.reads;
-    }
-    list.add(op);
-    q = q_after;
-    k = k_after;
-  };
-  if (model.qk_norm) {
-    both({.name = "qk norm",
-          .work = RowWise{.weights = 2 * std::int64_t{model.head_dim}, .in_place = true}},
-         true);
+namespace {
+
+void of_both(ListWriter& list, TensorOp op, LayerTensorId& q, LayerTensorId& k, bool keeps) {
+  const LayerTensorId q_after = list.like(op.name, q);
+  const LayerTensorId k_after = list.like(op.name, k);
+  op.reads = {q, k};
+  op.writes = {q_after, k_after};
+  if (keeps) {
+    op.keeps = op.reads;
   }
-  both({.name = "rope", .work = RowWise{.in_place = true}}, false);
+  list.add(op);
+  q = q_after;
+  k = k_after;
 }
+
+}  // namespace
+
+/// Norms of Q and K, head by head: their 1/rms is computed again in the backward, which reads whole
+/// heads anyway.
+void norm_heads(const Model& model, ListWriter& list, std::string_view name, LayerTensorId& q,
+                LayerTensorId& k) {
+  if (model.qk_norm) {
+    of_both(list,
+            {.name = name,
+             .work = RowWise{.weights = 2 * std::int64_t{model.head_dim}, .in_place = true}},
+            q, k, true);
+  }
+}
+
+/// RoPE.
+void place(ListWriter& list, LayerTensorId& q, LayerTensorId& k) {
+  of_both(list, {.name = "rope", .work = RowWise{.in_place = true}}, q, k, false);
+}
+
+namespace {
 
 LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensorId y) {
   return list.linear("out", y,
@@ -48,17 +59,16 @@ LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensor
                       .bias = model.output_bias});
 }
 
-}  // namespace
-
-/// x -> x + out(attention(qkv(norm(x)))).
-LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+/// x -> x + out(attention(qkv(norm(x)))), over the sequence or as `call` says.
+LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTensorId x,
+                                 AttentionCall call) {
   LayerTensorId y = list.norm("norm 1", x, norm_weights(model));
   if (model.kind == ModelKind::dit) {
     y = list.scaled("modulate 1", y, {RecomputeModule::norms});
   }
-  LayerTensorId q = list.tensor(heads("q", model.q_heads, model.head_dim));
-  LayerTensorId k = list.tensor(heads("k", model.kv_heads, model.head_dim));
-  const LayerTensorId v = list.tensor(heads("v", model.kv_heads, model.head_dim));
+  LayerTensorId q = list.tensor(heads_tensor("q", model.q_heads, model.head_dim));
+  LayerTensorId k = list.tensor(heads_tensor("k", model.kv_heads, model.head_dim));
+  const LayerTensorId v = list.tensor(heads_tensor("v", model.kv_heads, model.head_dim));
   list.add({.name = "qkv",
             .work = Linear{.in = model.hidden,
                            .out = model.q_width() + 2 * model.kv_width(),
@@ -67,14 +77,31 @@ LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId
             .reads = {y},
             .writes = {q, k, v},
             .keeps = {y}});
-  place_in_position(model, list, q, k);
-  list.cache({k, v});
-  y = list.attention("attention", heads_of(model, Rows::tokens), {q, k, v});
+  norm_heads(model, list, "qk norm", q, k);
+  if (model.rope) {
+    place(list, q, k);
+  }
+  if (model.kind == ModelKind::llm) {
+    list.cache({k, v});
+  }
+  y = list.attention("attention", call, {q, k, v});
   y = attention_output(model, list, y);
   if (model.kind == ModelKind::dit) {
     y = list.scaled("gate 1", y, {});
   }
   return list.residual("residual 1", x, y);
+}
+
+}  // namespace
+
+LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+  return attention_by_heads(model, list, x, attention_over(model, Rows::tokens));
+}
+
+LayerTensorId frame_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+  AttentionCall call = attention_over(model, Rows::tokens);
+  call.among = model.diffusion.frames;
+  return attention_by_heads(model, list, x, call);
 }
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1) as it is trained: the
@@ -102,8 +129,8 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
             .writes = {kv, position},
             .keeps = {y}});
   const LayerTensorId normed = list.norm("kv norm", kv, latent.kv_rank);
-  const LayerTensorId content = list.tensor(heads("k content", n, latent.nope_dim));
-  const LayerTensorId v = list.tensor(heads("v", n, latent.value_dim));
+  const LayerTensorId content = list.tensor(heads_tensor("k content", n, latent.nope_dim));
+  const LayerTensorId v = list.tensor(heads_tensor("v", n, latent.value_dim));
   list.add({.name = "kv up",
             .work = Linear{.in = latent.kv_rank,
                            .out = n * std::int64_t{latent.nope_dim + latent.value_dim},
@@ -114,14 +141,14 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
             .modules = up});
   // Every head of K has the same part in position.
   const LayerTensorId q_placed = list.like("rope", q);
-  const LayerTensorId k = list.tensor(heads("rope", n, model.head_dim));
+  const LayerTensorId k = list.tensor(heads_tensor("rope", n, model.head_dim));
   list.add({.name = "rope",
             .work = RowWise{},
             .reads = {q, content, position},
             .writes = {q_placed, k},
             .modules = up});
   list.cache({normed, position});
-  AttentionCall call = heads_of(model, Rows::tokens);
+  AttentionCall call = attention_over(model, Rows::tokens);
   call.value_dim = latent.value_dim;
   const LayerTensorId attended = list.attention("attention", call, {q_placed, k, v});
   return list.residual("residual 1", x, attention_output(model, list, attended));
@@ -135,19 +162,21 @@ LayerTensorId cross_attention(const Model& model, ListWriter& list, LayerTensorI
                                           .rows = Rows::text,
                                           .cut = Cut::whole,
                                           .outside = true});
-  LayerTensorId y = list.norm("cross norm", x, 0);
+  LayerTensorId y = model.diffusion.cross_norm ? list.norm("cross norm", x, 0) : x;
   const LayerTensorId q = list.linear(
       "cross q", y, {.in = model.hidden, .out = model.q_width(), .shard = Shard::columns}, {},
       model.head_dim);
-  const LayerTensorId k = list.tensor(heads("cross k", model.kv_heads, model.head_dim, Rows::text));
-  const LayerTensorId v = list.tensor(heads("cross v", model.kv_heads, model.head_dim, Rows::text));
+  const LayerTensorId k =
+      list.tensor(heads_tensor("cross k", model.kv_heads, model.head_dim, Rows::text));
+  const LayerTensorId v =
+      list.tensor(heads_tensor("cross v", model.kv_heads, model.head_dim, Rows::text));
   list.add(
       {.name = "cross kv",
        .work = Linear{.in = model.hidden, .out = 2 * model.kv_width(), .shard = Shard::columns},
        .reads = {text},
        .writes = {k, v},
        .keeps = {text}});
-  y = list.attention("cross attention", heads_of(model, Rows::text), {q, k, v});
+  y = list.attention("cross attention", attention_over(model, Rows::text), {q, k, v});
   y = list.linear("cross out", y,
                   {.in = model.q_width(), .out = model.hidden, .shard = Shard::rows});
   return list.residual("cross residual", x, y);

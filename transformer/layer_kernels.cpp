@@ -215,7 +215,13 @@ class OpWriter {
     LayerOp result{.name = op.name,
                    .role = phase == Phase::forward ? KernelRole::forward : KernelRole::backward,
                    .work = SelfAttention{.call = shapes_.heads(call), .phase = phase}};
-    if (call.keys == Rows::text) {
+    if (call.among > 0) {
+      result.work = CrossAttention{.call = shapes_.heads(call),
+                                   .queries = call.among,
+                                   .keys = call.among,
+                                   .batch = (shapes_.local().rows() + call.among - 1) / call.among,
+                                   .phase = phase};
+    } else if (call.keys == Rows::text) {
       result.work = CrossAttention{.call = shapes_.heads(call),
                                    .queries = shapes_.local().tokens,
                                    .keys = shapes_.ops().text_tokens,

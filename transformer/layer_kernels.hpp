@@ -46,7 +46,8 @@ struct MemoryBound {
   Bytes touched{};
   [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
 };
-/// Attention from the local tokens to the text, which is on every rank: all pairs.
+/// Attention from tokens of the rank to keys that lie on it, too, all pairs: to the text, which is
+/// on every rank, or among frames.
 struct CrossAttention {
   AttentionCall call;                  // heads of this rank
   std::int64_t queries = 0, keys = 0;  // of one sequence

@@ -36,7 +36,12 @@ std::int64_t LocalShapes::all_rows(LayerTensorId id) const {
       return local_->rows();
     case Rows::text:
       return ops_->text_tokens * local_->batch;
+    case Rows::image:
+      return (local_->tokens - local_->joint) * local_->batch;
+    case Rows::joint:
+      return local_->joint * local_->batch;
     case Rows::last:
+    case Rows::sequence:
       return local_->batch;
     case Rows::routed:
       return routed;
@@ -74,10 +79,13 @@ Bytes LocalShapes::bytes(const LayerTensors& ids) const {
 }
 
 Bytes LocalShapes::statistics(const TensorOp& op) const {
-  const LayerTensorId written = op.writes[0];
-  const bool heads = ops_->at(written).cut == Cut::width;
-  return Bytes(4 * (heads ? part_of(op.statistics, local_->split.tensor) : op.statistics)) *
-         rows(written);
+  Bytes sum{};
+  for (const LayerTensorId written : op.writes) {
+    const bool heads = ops_->at(written).cut == Cut::width;
+    sum += Bytes(4 * (heads ? part_of(op.statistics, local_->split.tensor) : op.statistics)) *
+           rows(written);
+  }
+  return sum;
 }
 
 AttentionCall LocalShapes::heads(const AttentionCall& call) const {

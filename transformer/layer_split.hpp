@@ -38,6 +38,7 @@ struct LocalTokens {
   std::int64_t batch = 1;
   DType dtype = DType::bf16;
   LayerSplit split{};
+  std::int64_t joint = 0;    // of `tokens`: the text's (Model::diffusion)
   double routed_excess = 1;  // rows that the fullest rank's experts receive, over the mean
   [[nodiscard]] std::int64_t rows() const { return tokens * batch; }
 };

@@ -75,19 +75,34 @@ LayerTensorId ListWriter::residual(std::string_view name, LayerTensorId x, Layer
   return sum;
 }
 
+LayerTensorId ListWriter::joined(LayerTensor whole, LayerTensors parts) {
+  const LayerTensorId y = tensor(whole);
+  add({.name = whole.name, .work = RowWise{}, .reads = parts, .writes = {y}});
+  return y;
+}
+
 LayerTensorId ListWriter::attention(std::string_view name, AttentionCall call, LayerTensors qkv) {
   const LayerTensorId out = tensor({.name = name,
                                     .width = std::int64_t{call.q_heads} * call.v_dim(),
                                     .cut = Cut::width,
                                     .unit = call.v_dim()});
-  add({.name = name,
-       .work = call,
-       .reads = qkv,
-       .writes = {out},
-       .keeps = {qkv[0], qkv[1], qkv[2], out},
-       .statistics = call.q_heads,
-       .modules = {RecomputeModule::core_attention}});
+  attention(name, call, qkv, {out});
   return out;
+}
+
+void ListWriter::attention(std::string_view name, AttentionCall call, LayerTensors qkv,
+                           LayerTensors outputs) {
+  TensorOp op{.name = name,
+              .work = call,
+              .reads = qkv,
+              .writes = outputs,
+              .keeps = qkv,
+              .statistics = call.q_heads,
+              .modules = {RecomputeModule::core_attention}};
+  for (const LayerTensorId id : outputs) {
+    op.keeps.push_back(id);
+  }
+  add(op);
 }
 
 TensorOps ListWriter::take(LayerTensors results, LayerTensors kept_behind) {

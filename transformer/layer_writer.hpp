@@ -29,13 +29,17 @@ class ListWriter {
                        std::int64_t unit = 1);
   /// y = norm(x): 1/rms of each row is kept.
   LayerTensorId norm(std::string_view name, LayerTensorId x, std::int64_t weights);
-  /// y = x * (1 + scale) + shift, or x * gate: the vectors are the same for all tokens, their
-  /// weights Model::extra_parameters.
+  /// y = x * (1 + scale) + shift, or x * gate: the vectors are the same for all tokens of a
+  /// sequence (modulation()).
   LayerTensorId scaled(std::string_view name, LayerTensorId x, ModuleSet modules);
   /// y = activation(inner...), as wide as one of them.
   LayerTensorId activation(std::string_view name, LayerTensors inner, ModuleSet modules);
   LayerTensorId residual(std::string_view name, LayerTensorId x, LayerTensorId branch);
+  /// One tensor of the rows, or of the widths, of several: copied together.
+  LayerTensorId joined(LayerTensor whole, LayerTensors parts);
   LayerTensorId attention(std::string_view name, AttentionCall call, LayerTensors qkv);
+  /// Its output in parts of the rows.
+  void attention(std::string_view name, AttentionCall call, LayerTensors qkv, LayerTensors outputs);
 
   [[nodiscard]] const LayerTensor& at(LayerTensorId id) const { return list_.at(id); }
   [[nodiscard]] TensorOps take(LayerTensors results, LayerTensors kept_behind = {});
@@ -48,9 +52,27 @@ std::int64_t norm_weights(const Model& model);
 
 /// Each takes the residual stream and gives it back, with its branch added.
 LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x);
+/// Among the tokens of one place in all frames.
+LayerTensorId frame_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId cross_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x);
+/// Whole layers of diffusion transformers (DiffusionBlocks): image and text with weights of their
+/// own, both given back; attention and MLP side by side.
+LayerTensors two_stream_layer(const Model& model, ListWriter& list);
+LayerTensorId parallel_layer(const Model& model, ListWriter& list, LayerTensorId x);
+/// x W + (what the mirrored layer gave) W', normed before.
+LayerTensorId long_skip(const Model& model, ListWriter& list, LayerTensorId x);
+/// The vectors that a layer's norms are modulated with, from its own matrix; nothing without one.
+void modulation(const Model& model, ListWriter& list, std::string_view name, int vectors);
+/// Of one stream's Q and K, then both in their places: where attention's parts are shared.
+AttentionCall attention_over(const Model& model, Rows keys);
+void norm_heads(const Model& model, ListWriter& list, std::string_view name, LayerTensorId& q,
+                LayerTensorId& k);
+void place(ListWriter& list, LayerTensorId& q, LayerTensorId& k);
+/// Heads of `dim`.
+LayerTensor heads_tensor(std::string_view name, int number, std::int64_t dim,
+                         Rows rows = Rows::tokens);
 
 }  // namespace spp

@@ -43,6 +43,30 @@ struct Latent {
   friend bool operator==(const Latent&, const Latent&) = default;
 };
 
+/// What makes a transformer one of diffusion: how text and the step's conditioning meet the tokens.
+struct DiffusionBlocks {
+  /// Text tokens that stand in the sequence, attended to like all others; it counts them.
+  std::int64_t joint_tokens = 0;
+  /// First layers in which image and text have weights of their own, and attend together (MM-DiT,
+  /// arXiv:2403.03206); the others treat all tokens alike.
+  std::int64_t two_streams = 0;
+  /// In the layers behind these attention and MLP read the same norm, and one GEMM brings both back
+  /// (ViT-22B, arXiv:2302.05442; FLUX).
+  bool parallel_mlp = false;
+  /// adaLN: a layer's (two streams: a stream's) vectors of `hidden`, made from an embedding so
+  /// wide; 0: from a table, which is no kernel.
+  std::int64_t modulation_width = 0;
+  int modulation_vectors = 0;
+  bool cross_norm = true;  // in front of cross-attention
+  /// Above 0: even layers attend within each of so many frames, odd ones between the tokens of one
+  /// place in all of them, without text (Latte, arXiv:2401.03048).
+  std::int64_t frames = 0;
+  /// The second half of the layers starts from its input and what the mirrored layer gave
+  /// (U-ViT, arXiv:2209.12152; HunyuanDiT).
+  bool long_skips = false;
+  friend bool operator==(const DiffusionBlocks&, const DiffusionBlocks&) = default;
+};
+
 struct Model {
   std::string name;
   ModelKind kind = ModelKind::llm;
@@ -62,6 +86,7 @@ struct Model {
   bool mlp_bias = false;
   bool norm_bias = false;
   bool qk_norm = false;             // Q and K are normed head by head
+  bool rope = true;                 // positions are turned into Q and K; else added at the start
   bool attention_sinks = false;     // a learned logit for each head
   Mask mask{};                      // causal: llm; full: dit
   Mask narrow_mask{};               // of the layers that see a window or a chunk only
@@ -70,8 +95,9 @@ struct Model {
   int predict_layers = 0;           // that predict further tokens in training (layer.hpp)
   /// Text tokens that each layer attends to besides (dit with cross-attention); 0: none.
   std::int64_t cross_tokens = 0;
-  /// Weights outside this picture: learned positions; dit: modulation, weights of the text stream.
-  /// They need memory, but no time per token of the sequence.
+  DiffusionBlocks diffusion{};
+  /// Weights outside this picture: learned positions; dit: what all layers' modulation is made
+  /// from, refiner layers. They need memory, but no time per token of the sequence.
   std::int64_t extra_parameters = 0;
   std::string not_costed;  // why this model cannot be costed; empty: it can
   std::vector<std::string> assumed;

@@ -3,6 +3,8 @@
 #include "schedule/measure.hpp"
 #include "transformer/layer_kernels.hpp"
 
+#include <algorithm>
+
 namespace spp {
 namespace {
 
@@ -11,7 +13,7 @@ double pair_flops(const TensorOps& layer) {
   double flops = 0;
   for (const TensorOp& op : layer.ops) {
     const auto* call = std::get_if<AttentionCall>(&op.work);
-    if (call != nullptr && call->keys == Rows::tokens) {
+    if (call != nullptr && call->over_sequence()) {
       flops += call->q_heads * flops_per_pair(Phase::forward, call->head_dim, call->v_dim());
     }
   }
@@ -35,7 +37,9 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
   const double passes = work.step == StepKind::train ? 3 : 1;
   const auto batch = static_cast<double>(work.batch);
   const auto seq = static_cast<double>(work.seq);
-  const LocalTokens all{.tokens = work.seq, .batch = work.batch};
+  const LocalTokens all{.tokens = work.seq,
+                        .batch = work.batch,
+                        .joint = std::min(work.seq, model.diffusion.joint_tokens)};
   const double pairs = work.mask.kind == MaskKind::window ? exact_pairs(work.mask, work.seq)
                                                           : allowed(work.mask, work.seq);
   double around = 0;
@@ -43,7 +47,9 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
   double unmasked = 0;
   for (const LayerRun& run : layer_runs(model)) {
     const auto layers = static_cast<double>(run.layers);
-    const double of_pair = pair_flops(run.ops) * batch * layers;
+    // Within frames: a frame's part of all pairs.
+    const auto frames = static_cast<double>(std::max<std::int64_t>(1, model.diffusion.frames));
+    const double of_pair = pair_flops(run.ops) * batch * layers / frames;
     around += layers * flops_of(forward_ops(run.ops, all)).value();
     masked += of_pair * (run.mask == model.mask ? pairs : exact_pairs(run.mask, work.seq));
     unmasked += of_pair * seq * seq;

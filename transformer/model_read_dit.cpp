@@ -2,7 +2,7 @@
 // from the published code of each family:
 //   two streams (FLUX, HunyuanVideo, Qwen-Image, SD3): image and text tokens attend together, each
 //     with weights of its own in "double" blocks (modulation 2 x 6 hidden^2), with common ones in
-//     "single" blocks (3 hidden^2). Per token both cost the same.
+//     "single" blocks (3 hidden^2), whose attention and MLP run side by side.
 //   cross-attention (Wan, LTX): each layer attends to the text besides; one modulation for all
 //   layers. one stream (CogVideoX): text and video share the weights; two modulations of 6 hidden a
 //   layer
@@ -10,6 +10,7 @@
 //   Z-Image: one stream, SwiGLU 8/3 hidden wide, modulation of 4 hidden from 256, refiner layers.
 //   others: adaLN-Zero of DiT (arXiv:2212.09748), 6 hidden^2 a layer.
 #include "base/error.hpp"
+#include "transformer/diffusion_family.hpp"
 #include "transformer/model_read.hpp"
 
 #include <cmath>
@@ -129,6 +130,14 @@ std::int64_t cross_tokens(const JsonView& config, const std::string& class_name,
   return usual_text_tokens;
 }
 
+/// Text that stands in the sequence.
+std::int64_t joint_tokens(const JsonView& config, const DiffusionFamily* family) {
+  if (const auto text = find_any(config, {"text_len", "max_text_seq_length"})) {
+    return text->integer(1, most_ffn);
+  }
+  return family != nullptr && family->text != TextPlace::cross ? family->text_tokens : 0;
+}
+
 }  // namespace
 
 void read_diffusion(const JsonView& config, Model& model) {
@@ -145,26 +154,40 @@ void read_diffusion(const JsonView& config, Model& model) {
 
   const bool joint = blocks.split || config.find("joint_attention_dim").has_value();
   model.cross_tokens = refiners || joint ? 0 : cross_tokens(config, class_name, model);
+  const DiffusionFamily* family =
+      diffusion_family(class_name.empty() ? std::string_view(model.name) : class_name);
 
   const std::int64_t square = model.hidden * model.hidden;
+  DiffusionBlocks& d = model.diffusion;
+  if (family != nullptr) {
+    model.rope = family->rope;
+    model.qk_norm = family->qk_norm;
+    d.cross_norm = family->cross_norm;
+  }
   if (refiners) {
     const std::int64_t number = refiners->integer(0, most_layers);  // noise and context each
     const std::int64_t modulation = z_image_embedding * 4 * model.hidden;
-    model.extra_parameters =
-        modulation * (model.layers + number) + 2 * number * model.layer_parameters();
+    model.extra_parameters = modulation * number + 2 * number * model.layer_parameters();
     model.assumed.push_back(fmt::format("{} refiner layers cost memory, no time", 2 * number));
+    d.modulation_width = z_image_embedding;
+    d.modulation_vectors = 4;
   } else if (joint) {
-    const std::int64_t single = model.layers - blocks.two_streams;
-    model.extra_parameters =
-        blocks.two_streams * (model.layer_parameters() + 12 * square) + single * 3 * square;
+    d.two_streams = blocks.two_streams;
+    d.parallel_mlp = blocks.split && (family == nullptr || family->parallel_mlp);
+    d.modulation_width = model.hidden;
+    d.modulation_vectors = 6;
   } else if (model.cross_tokens > 0) {
     model.extra_parameters = 6 * square;
   } else if (config.find("text_embed_dim")) {
     const auto time = config.find("time_embed_dim");
-    const std::int64_t from = time ? time->integer(1, most_width) : time_embedding;
-    model.extra_parameters = model.layers * 2 * from * 6 * model.hidden;
+    d.modulation_width = time ? time->integer(1, most_width) : time_embedding;
+    d.modulation_vectors = 2 * 6;
   } else {
-    model.extra_parameters = model.layers * 6 * square;
+    d.modulation_width = model.hidden;
+    d.modulation_vectors = 6;
+  }
+  if (model.cross_tokens == 0) {
+    d.joint_tokens = joint_tokens(config, family);
   }
 
   std::vector<std::string> reasons;

@@ -1,0 +1,208 @@
+#include "regress/inference.hpp"
+
+#include "base/error.hpp"
+#include "machine/gemm_cost.hpp"
+#include "regress/point_model.hpp"
+#include "transformer/diffusion_family.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+namespace spp::regress {
+namespace {
+
+bool contains(std::string_view text, std::string_view word) {
+  return text.find(word) != std::string_view::npos;
+}
+
+bool is_diffusion(const Point& p) {
+  return p.mask == PointMask::full || !p.blocks.empty() || diffusion_family(p.model) != nullptr;
+}
+
+std::string why_not_inference(const Point& p) {
+  if (p.pipefusion > 1) {
+    return "PipeFusion, whose patches attend to activations of the step before, is not modelled";
+  }
+  if (p.beyond) {
+    return "not a plan of Ulysses x ring (beyond)";
+  }
+  if (!p.seq) {
+    return "the length is not stated";
+  }
+  if ((!p.ulysses || !p.ring) && !p.cp && p.world != p.tp * p.pp * p.dp * p.cfg) {
+    return "degrees of Ulysses and ring are not stated";
+  }
+  if (!p.layers || !p.hidden || !p.q_heads || !p.head_dim) {
+    return "the model's layers or widths are not stated";
+  }
+  if (p.pp > 1) {
+    return "a pipeline of inference is not modelled";
+  }
+  if (p.mask == PointMask::varlen_causal || p.mask == PointMask::varlen_full) {
+    return "packed documents whose lengths are not given";
+  }
+  if (p.metric != Metric::time && p.metric != Metric::memory && p.metric != Metric::tokens_per_s) {
+    return fmt::format("{} of an inference is not predicted", to_string(p.metric));
+  }
+  return "";
+}
+
+class InferenceReader {
+ public:
+  InferenceReader(const Point& point, const Request& request) : p_(point), request_(request) {}
+
+  InferencePoint read() {
+    result_.refused = why_not_inference(p_);
+    if (!result_.refused.empty()) {
+      return std::move(result_);
+    }
+    result_.model = stated_model(p_, request_.problem.mask, result_.assumed);
+    result_.seq = *p_.seq;
+    result_.compiled = says_compiled(p_);
+    plan();
+    if (is_diffusion(p_)) {
+      diffusion();
+    } else {
+      prefill();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void assume(std::string what, std::string value, std::string source = "default") {
+    result_.assumed.push_back(
+        {.what = std::move(what), .value = std::move(value), .source = std::move(source)});
+  }
+
+  void plan() {
+    StepPlan& plan = result_.plan;
+    plan.tensor = p_.tp;
+    plan.data = p_.dp * p_.cfg;
+    plan.expert = p_.ep.value_or(1);
+    plan.expert_tensor = p_.etp.value_or(1);
+    // Engines of inference all-reduce; what GPUs hold between GEMMs is short.
+    plan.tensor_sequence = p_.tp_sequence_parallel.value_or(false);
+    plan.zero = p_.zero.value_or(0);
+    plan.zero_group = p_.zero_group.value_or(0);
+    plan.micro_batch = std::max<std::int64_t>(1, p_.batch.value_or(1) / p_.dp);
+    const std::string_view said = p_.dtype;
+    if (contains(said, "fp8")) {
+      plan.format = GemmFormat::fp8;
+      plan.wide_attention = contains(said, "bf16 attention") || contains(said, "fp16 attention");
+    }
+  }
+
+  void prefill() {
+    if (p_.new_tokens && *p_.new_tokens != *p_.seq) {
+      result_.refused = "a prefill behind cached keys is not modelled";
+    }
+    if (p_.ring_kind == RingKind::pass_q && p_.ring.value_or(1) > 1) {
+      result_.refused = "pass-Q is not modelled";
+    }
+  }
+
+  /// "19 double + 38 single": the first number.
+  [[nodiscard]] std::optional<std::int64_t> stated_streams() const {
+    std::int64_t number = 0;
+    const char* const first = p_.blocks.data();
+    const auto [end, error] = std::from_chars(first, first + p_.blocks.size(), number);
+    const bool there =
+        error == std::errc{} && contains(p_.blocks, "double") && number <= *p_.layers;
+    return there ? std::optional(number) : std::nullopt;
+  }
+
+  void diffusion() {
+    Model& m = result_.model;
+    const DiffusionFamily* family = diffusion_family(p_.model);
+    m.kind = ModelKind::dit;
+    m.vocab = 0;
+    m.mask = {.kind = MaskKind::full};
+    m.attention_bias = m.output_bias = m.mlp_bias = true;
+    m.gated_mlp = p_.gated.value_or(family != nullptr && family->gated_mlp);
+    if (family != nullptr) {
+      as_family(*family, m);
+      assume("model", fmt::format("as {}", family->name), std::string(family->source));
+    } else {
+      m.qk_norm = true;
+      m.diffusion.modulation_width = m.hidden;
+      m.diffusion.modulation_vectors = 6;
+      assume("model", "one stream, adaLN-Zero, no text", "arXiv:2212.09748");
+    }
+    if (const auto two = stated_streams()) {
+      m.diffusion.two_streams = *two;
+      m.diffusion.parallel_mlp = true;
+    } else if (family != nullptr && family->text == TextPlace::streams) {
+      m.diffusion.two_streams = family->parallel_mlp ? m.layers / 3 : m.layers;
+    }
+    if (m.diffusion.frames > 0) {
+      m.layers *= 2;  // named are those of one kind
+    }
+    result_.seq += m.diffusion.joint_tokens;
+    passes(family);
+  }
+
+  void passes(const DiffusionFamily* family) {
+    const bool guided = p_.cfg > 1 || (family != nullptr && family->guided);
+    const int sequences = guided ? std::max(1, 2 / p_.cfg) : 1;
+    const bool apart = family != nullptr && family->apart;
+    result_.passes = apart ? sequences : 1;
+    result_.plan.micro_batch *= apart ? 1 : sequences;
+    if (guided) {
+      assume("guidance", apart ? "two passes a step" : "a batch of two");
+    }
+    if (p_.call == "step" || p_.call.empty()) {
+      return;
+    }
+    std::int64_t steps = family != nullptr ? family->steps : 50;
+    if (p_.steps) {
+      steps = *p_.steps;
+    } else {
+      if (family != nullptr && family->name == "Wan" && contains(p_.task, "I2V")) {
+        steps = 40;  // wan/image2video.py
+      }
+      assume("steps", fmt::format("{}", steps));
+    }
+    result_.passes *= static_cast<double>(steps);
+    result_.whole_call = !contains(p_.variant, "forward only");
+    result_.pixels = static_cast<double>(*p_.seq * p_.batch.value_or(1)) *
+                     (family != nullptr ? family->pixels : 256);
+    if (family != nullptr) {
+      result_.encoder = family->encoder;
+      result_.text_tokens = static_cast<double>(family->text_tokens * (guided ? 2 : 1));
+      result_.encoder_part = result_.plan.zero == 3 ? 1.0 / p_.world : 1.0;
+    }
+  }
+
+  const Point& p_;
+  const Request& request_;
+  InferencePoint result_;
+};
+
+}  // namespace
+
+InferencePoint inference_point(const Point& point, const Request& request) {
+  return InferenceReader(point, request).read();
+}
+
+bool says_compiled(const Point& point) {
+  for (const std::string* said : {&point.variant, &point.features, &point.system}) {
+    if (contains(*said, "compile")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Seconds outside_passes(const InferencePoint& point, const GpuSpec& gpu,
+                       const StepPractice& practice, DType dtype) {
+  if (!point.whole_call) {
+    return Seconds(0);
+  }
+  // Decoders of 8 x 8 pixels a latent: 2.5 TFLOP for 512 x 512 (AutoencoderKL of Stable Diffusion).
+  constexpr double flops_a_pixel = 1e7;
+  const FlopRate rate = matrix_rate(gpu, GemmFormat::plain, dtype, gpu.name);
+  const FlopCount flops(point.pixels * flops_a_pixel + 2 * point.encoder * point.text_tokens);
+  return practice.host_call.value + flops / (rate * practice.decoder.value);
+}
+
+}  // namespace spp::regress
