@@ -21,8 +21,9 @@ struct Job {
   std::unique_ptr<StackSpec> stack;       // request.stack; none for sp-plan itself
   std::optional<Profile> profile;         // --profile
   std::vector<Assumption> assumptions;
-  Json resolved;      // "request" of our documents
-  std::string title;  // one line for people
+  Json resolved;              // "request" of our documents
+  std::string title;          // one line for people
+  std::string at_any_length;  // the same without the length
 };
 
 enum class MachineNeed : std::uint8_t { required, optional };
