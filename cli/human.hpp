@@ -1,20 +1,18 @@
-// Numbers and tables for people: three significant digits with a unit.
+// Numbers (base/human.hpp) and tables for people.
 #pragma once
 
-#include "base/units.hpp"
+#include "base/human.hpp"
 
-#include <cstdint>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace spp::cli {
 
-std::string human(Seconds seconds);            // "812 ms"
-std::string human(Bytes bytes);                // "62.1 GB", powers of 10
-std::string human(Bandwidth rate);             // "46.0 GB/s"
-std::string human_tokens(std::int64_t count);  // "128K" (1024-based) when whole, else "75,600"
-std::string human_count(std::int64_t count);   // "1,234,567"
+using spp::human;
+using spp::human_count;
+using spp::human_tokens;
 
 /// Columns of text, aligned; the first row is the heading. Widths count characters, not bytes.
 struct Table {

@@ -296,4 +296,10 @@ void Arguments::set_default(std::string_view option, const std::string& value) {
   given_.try_emplace(std::string(known(option).name), value);
 }
 
+Arguments Arguments::with(std::string_view option, const std::string& value) const {
+  Arguments other = *this;
+  other.given_.insert_or_assign(std::string(known(option).name), value);
+  return other;
+}
+
 }  // namespace spp::cli

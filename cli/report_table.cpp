@@ -26,6 +26,8 @@ std::string title_text(const Job& job, const Style& style) {
   return style.bold(text) + "\n\n";
 }
 
+}  // namespace
+
 std::string assumptions_text(const std::vector<Assumption>& assumptions, const Style& style) {
   if (assumptions.empty()) {
     return "";
@@ -40,6 +42,8 @@ std::string assumptions_text(const std::vector<Assumption>& assumptions, const S
   }
   return text;
 }
+
+namespace {
 
 /// Degrees alone: the rest was not decided yet.
 std::string rejected_name(const StepPlan& plan) {
@@ -153,27 +157,36 @@ std::vector<Column> columns_of(const Request& request) {
   return columns;
 }
 
-std::vector<std::string> candidate_lines(const PlanResult& result, const Request& request) {
+}  // namespace
+
+std::vector<std::string> candidate_lines(std::string_view title, const std::vector<TableRow>& rows,
+                                         const Request& request) {
   std::vector<Column> columns = columns_of(request);
   std::erase_if(columns, [&](const Column& column) {
-    return std::ranges::none_of(result.candidates, column.shown);
+    return std::ranges::none_of(rows, [&](const TableRow& row) {
+      return row.candidate == nullptr ? column.title == "plan" : column.shown(*row.candidate);
+    });
   });
   Table table;
-  table.rows.push_back({"#"});
+  table.rows.push_back({std::string(title)});
   table.right = {true};
   for (const Column& column : columns) {
     table.rows.back().emplace_back(column.title);
     table.right.push_back(column.right);
   }
-  for (const Candidate& c : result.candidates) {
-    std::vector<std::string> row{fmt::format("{}", table.rows.size())};
+  for (const TableRow& row : rows) {
+    std::vector<std::string> texts{row.label};
     for (const Column& column : columns) {
-      row.push_back(column.of(c));
+      texts.push_back(row.candidate != nullptr ? column.of(*row.candidate)
+                      : column.title == "plan" ? row.otherwise
+                                               : "");
     }
-    table.rows.push_back(std::move(row));
+    table.rows.push_back(std::move(texts));
   }
   return table.lines();
 }
+
+namespace {
 
 std::string memory_text(const Prediction& p, Bytes usable) {
   const std::vector<std::pair<std::string_view, Bytes>> classes{
@@ -310,7 +323,11 @@ std::string parts_text(const Prediction& p) {
 std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed,
                        const Style& style) {
   std::string text = title_text(job, style);
-  const std::vector<std::string> lines = candidate_lines(result, job.request);
+  std::vector<TableRow> rows;
+  for (const Candidate& c : result.candidates) {
+    rows.push_back({.label = fmt::format("{}", rows.size() + 1), .candidate = &c});
+  }
+  const std::vector<std::string> lines = candidate_lines("#", rows, job.request);
   std::size_t widest = 0;
   for (const std::string& line : lines) {
     widest = std::max(widest, width_of(line));

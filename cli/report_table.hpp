@@ -5,8 +5,22 @@
 #include "cli/report_json.hpp"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace spp::cli {
+
+struct TableRow {
+  std::string label;
+  const Candidate* candidate = nullptr;  // null: `otherwise` stands in its place
+  std::string otherwise;
+};
+/// Candidates, each behind its label, in the columns in which they say something; the first line is
+/// the heading, `title` that of the labels.
+std::vector<std::string> candidate_lines(std::string_view title, const std::vector<TableRow>& rows,
+                                         const Request& request);
+/// What was assumed, a line each, with a heading; "" for nothing.
+std::string assumptions_text(const std::vector<Assumption>& assumptions, const Style& style);
 
 std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed,
                        const Style& style);

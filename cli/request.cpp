@@ -191,25 +191,29 @@ void Reader::documents(MachineNeed need) {
 
 void Reader::title() {
   const Problem& p = request().problem;
-  std::string text = request().model ? request().model->name
-                                     : fmt::format("attention {}/{} heads of {}", p.q_heads,
-                                                   p.kv_heads, p.head_dim);
   const StepChoices& step = request().step;
-  text +=
-      fmt::format(", {}, {} tokens, {}, {}, {}", to_string(request().phase), human_tokens(p.seq),
+  const std::string what = fmt::format(
+      "{}, {}",
+      request().model
+          ? request().model->name
+          : fmt::format("attention {}/{} heads of {}", p.q_heads, p.kv_heads, p.head_dim),
+      to_string(request().phase));
+  std::string how =
+      fmt::format("{}, {}, {}",
                   step.global_batch ? fmt::format("global batch {}", *step.global_batch)
                                     : fmt::format("batch {}", p.batch),
                   to_string(Mask{.kind = p.mask.kind}), to_string(p.dtype));
   if (!p.mask.document_ends.empty()) {
-    text += fmt::format(", {} documents", p.mask.document_ends.size());
+    how += fmt::format(", {} documents", p.mask.document_ends.size());
   }
   if (job_.cluster) {
-    text += fmt::format(", on {} GPUs of {} x {}", request().gpus, job_.cluster->nodes(),
-                        job_.cluster->machine().name);
+    how += fmt::format(", on {} GPUs of {} x {}", request().gpus, job_.cluster->nodes(),
+                       job_.cluster->machine().name);
   } else {
-    text += fmt::format(", over {} ranks", request().gpus);
+    how += fmt::format(", over {} ranks", request().gpus);
   }
-  job_.title = std::move(text);
+  job_.title = fmt::format("{}, {} tokens, {}", what, human_tokens(p.seq), how);
+  job_.at_any_length = fmt::format("{}, {}", what, how);
 }
 
 std::vector<Phase> phases_of(StepPhase phase) {

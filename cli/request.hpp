@@ -24,6 +24,7 @@ struct Job {
   std::vector<std::string> warnings;  // for Output::warn()
   Json resolved;                      // "request" of our documents
   std::string title;                  // one line for people
+  std::string at_any_length;          // the same without the length
 };
 
 enum class MachineNeed : std::uint8_t { required, optional };

@@ -5,13 +5,15 @@
 #           schedule <- transformer, parallel <- step
 #           schedule <- samples <- runtime                         <- cli
 #           machine, samples    <- calibrate                       <- cli
+#   base <- report                                                 <- cli
 #
 # What executes schedules, sim and runtime, never sees each other; what was measured reaches sim as a
 # file, by way of samples, calibrate and machine.
 #
 # In this order; a folder may name only folders that stand above it, so there can be no cycle.
-set(SPP_LAYERS base schedule transformer parallel machine sim step planner regress samples calibrate runtime cli python)
+set(SPP_LAYERS base report schedule transformer parallel machine sim step planner regress samples calibrate runtime cli python)
 set(SPP_MAY_USE_base "")
+set(SPP_MAY_USE_report base)
 set(SPP_MAY_USE_schedule base)
 set(SPP_MAY_USE_transformer base schedule)
 set(SPP_MAY_USE_parallel base schedule)
@@ -23,10 +25,13 @@ set(SPP_MAY_USE_regress base schedule transformer parallel machine sim step plan
 set(SPP_MAY_USE_samples base schedule)
 set(SPP_MAY_USE_calibrate base schedule machine samples)
 set(SPP_MAY_USE_runtime base schedule samples)
-set(SPP_MAY_USE_cli base schedule transformer parallel machine sim step planner regress samples calibrate runtime)
+set(SPP_MAY_USE_cli base report schedule transformer parallel machine sim step planner regress samples calibrate runtime)
 set(SPP_MAY_USE_python base cli)
 
 # Subfolders of large rooms have a direction, too, in the same way; "." are a room's own files.
+set(SPP_FOLDERS_report . kinds)
+set(SPP_MAY_USE_report/. "")
+set(SPP_MAY_USE_report/kinds .)
 set(SPP_FOLDERS_machine . import)
 set(SPP_MAY_USE_machine/. "")
 set(SPP_MAY_USE_machine/import .)

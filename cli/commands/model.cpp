@@ -1,18 +1,20 @@
 // sp-plan model: the models that sp-plan knows.
-#include "transformer/model.hpp"
-
 #include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/printable.hpp"
 #include "base/suggest.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
 #include "cli/human.hpp"
 #include "cli/report_json.hpp"
 #include "planner/plan.hpp"
+#include "transformer/layer.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <variant>
 
 namespace spp::cli::commands {
 namespace {
@@ -38,6 +40,96 @@ Json to_json(const Model& m) {
           {"mask", to_string(m.mask)},
           {"max_positions", m.max_positions > 0 ? Json(m.max_positions) : Json()},
           {"parameters", m.not_costed.empty() ? Json(m.parameters()) : Json()}};
+}
+
+std::string_view attention_of(const Model& m, const LayerRun& run) {
+  for (const TensorOp& op : run.ops.ops) {
+    if (const auto* call = std::get_if<AttentionCall>(&op.work)) {
+      return m.latent.kv_rank > 0              ? "MLA"
+             : call->kv_heads == call->q_heads ? "MHA"
+             : call->kv_heads == 1             ? "MQA"
+                                               : "GQA";
+    }
+  }
+  return "none";
+}
+
+bool has_experts(const LayerRun& run) {
+  return std::ranges::any_of(run.ops.ops, [](const TensorOp& op) {
+    const auto* linear = std::get_if<Linear>(&op.work);
+    return linear != nullptr && linear->experts > 0;
+  });
+}
+
+/// What 'show' and 'import' say beside the shape.
+Json details(const Model& m) {
+  Json json{{"active_parameters", Json()}, {"weights", Json()}, {"layer_kinds", Json::array()}};
+  if (!m.not_costed.empty()) {
+    return json;
+  }
+  std::int64_t in_layers = 0;
+  for (const LayerRun& run : layer_runs(m)) {
+    const std::int64_t parameters = weights_of(run.ops);
+    in_layers += run.layers * parameters;
+    json["layer_kinds"].push_back({{"layers", run.layers},
+                                   {"attention", attention_of(m, run)},
+                                   {"mask", to_string(run.mask)},
+                                   {"mlp", has_experts(run) ? "experts" : "dense"},
+                                   {"parameters", parameters}});
+  }
+  json["active_parameters"] = m.active_parameters();
+  json["weights"] = {{"layers", in_layers},
+                     {"embedding", weights_of(first_of(m))},
+                     {"head", weights_of(last_of(m, StepKind::train))},
+                     {"other", m.extra_parameters}};
+  return json;
+}
+
+Json card_of(const Model& m, const std::string& file) {
+  Json doc = document("model-card");
+  doc["file"] = file;
+  doc.update(to_json(m));
+  doc.update(details(m));
+  doc["assumed"] = m.assumed;
+  return doc;
+}
+
+std::string value_of(const Json& value) {
+  return value.is_string()           ? value.get<std::string>()
+         : value.is_number_integer() ? human_count(value.get<std::int64_t>())
+                                     : value.dump();
+}
+
+std::string card_table(const Json& card, const Style& style) {
+  std::string text = style.bold(card["name"].get<std::string>()) +
+                     fmt::format("  {}\n", card["file"].get<std::string>());
+  Table table;
+  for (const auto& [key, value] : card.items()) {
+    const bool shown = key != "format" && key != "format_version" && key != "tool_version" &&
+                       key != "file" && key != "name" && key != "weights" && key != "layer_kinds" &&
+                       key != "assumed";
+    if (shown && !value.is_null()) {
+      table.rows.push_back({"  " + key, value_of(value)});
+    }
+  }
+  if (!card["weights"].is_null()) {
+    for (const auto& [key, value] : card["weights"].items()) {
+      table.rows.push_back({"    in " + key, value_of(value)});
+    }
+  }
+  for (const Json& kind : card["layer_kinds"]) {
+    table.rows.push_back(
+        {fmt::format("  {} layers", value_of(kind["layers"])),
+         fmt::format("{}, {}, {} MLP, {} parameters each", value_of(kind["attention"]),
+                     value_of(kind["mask"]), value_of(kind["mlp"]), value_of(kind["parameters"]))});
+  }
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
+  for (const Json& line : card["assumed"]) {
+    text += style.dim(wrapped("assumed: " + line.get<std::string>(), 2));
+  }
+  return text;
 }
 
 void list(Output& output) {
@@ -69,40 +161,12 @@ void list(Output& output) {
 void show(const std::string& name, Output& output) {
   const ModelLibrary library = models();
   const std::filesystem::path file = library.file_of(name, "model");
-  const Model m = library.load(name, "model");
-  Json doc = document("model-card");
-  doc["file"] = shown_path(file);
-  const Json shape = to_json(m);
-  doc.update(shape);
-  doc["assumed"] = m.assumed;
-  output.result(doc, [&](const Style& style) {
-    std::string text = style.bold(m.name) + fmt::format("  {}\n", shown_path(file));
-    Table table;
-    for (const auto& [key, value] : shape.items()) {
-      if (!value.is_null() && key != "name") {
-        table.rows.push_back({"  " + key, value.is_string() ? value.get<std::string>()
-                                          : value.is_number_integer()
-                                              ? human_count(value.get<std::int64_t>())
-                                              : value.dump()});
-      }
-    }
-    for (const std::string& line : table.lines()) {
-      text += line + "\n";
-    }
-    for (const std::string& line : m.assumed) {
-      text += style.dim(wrapped("assumed: " + line, 2));
-    }
-    return text;
-  });
+  const Json card = card_of(library.load(name, "model"), shown_path(file));
+  output.result(card, [&](const Style& style) { return card_table(card, style); });
 }
 
-/// A published config.json in the frame of models/*.json: ready to be put there.
-void import(const std::string& file, Output& output) {
-  Json config = read_json(file);
-  const Model m = read_model(config, file);  // refuses what is not a model
-  if (JsonView(config, file).find("format")) {
-    throw InputError(file, "is a model of ours already; import takes a published config.json");
-  }
+/// In the frame of models/*.json: ready to be put there, and read by --model.
+Json framed(const Model& m, Json config, const std::string& file) {
   std::string name = m.name;
   std::ranges::transform(name, name.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -112,7 +176,29 @@ void import(const std::string& file, Output& output) {
   if (!m.not_costed.empty()) {
     doc["note"] = m.not_costed;
   }
-  output.result(doc, [&](const Style&) { return to_text(doc); });
+  return doc;
+}
+
+/// A published config.json, or a folder that has one: what is understood of it, and with -o our own
+/// file of it, which is another document than what is printed.
+void import(const std::string& name, const Arguments& arguments, Output& output) {
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(name, ignored);
+  const std::string file = folder ? (std::filesystem::path(name) / "config.json").string() : name;
+  const Json config = read_json(file);
+  const Model m = read_model(config, file);  // refuses what is not a model
+  if (JsonView(config, file).find("format")) {
+    throw InputError(file, "is a model of ours already; import takes a published config.json");
+  }
+  const Json card = card_of(m, shown_path(file));
+  const auto table = [&](const Style& style) { return card_table(card, style); };
+  const auto target = arguments.find("output");
+  if (!target) {
+    output.result(card, table);
+    return;
+  }
+  write_file(*target, to_text(framed(m, config, file)));
+  Output::text(arguments.has("json") ? to_text(card) : printable_page(table(Style::of_stdout())));
 }
 
 void run(const Arguments& arguments, Output& output) {
@@ -137,7 +223,7 @@ void run(const Arguments& arguments, Output& output) {
   } else if (action == "show") {
     show(words[1], output);
   } else {
-    import(words[1], output);
+    import(words[1], arguments, output);
   }
 }
 
@@ -148,9 +234,10 @@ extern const Command model{
     .summary = "models: list them, show one, import a config.json",
     .description =
         "Lists the models of the data folder, shows what sp-plan understands of one of them (or of "
-        "a config.json), "
-        "or puts a published config.json into the frame of models/.",
-    .arguments = "list | show NAME|FILE | import FILE",
+        "a config.json): weights, layers by kind, what was assumed. 'import' shows the same of a "
+        "published config.json, or of a folder that has one, and writes with -o a file of models/, "
+        "which --model reads.",
+    .arguments = "list | show NAME|FILE | import FILE|FOLDER",
     .groups = {},
     .options = {},
     .examples =

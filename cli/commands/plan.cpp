@@ -3,10 +3,9 @@
 #include "base/parse.hpp"
 #include "cli/command.hpp"
 #include "cli/framework.hpp"
-#include "cli/human.hpp"
-#include "cli/limits.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
+#include "cli/search_job.hpp"
 
 #include <algorithm>
 #include <array>
@@ -19,47 +18,11 @@ namespace {
 constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees};
 constexpr std::array options{
     Option{"top", "K", "candidates to show (default: 5)"},
-    Option{"objective", "time|tokens_per_s|memory", "what to rank by (default: time)"},
-    Option{"budget", "SECONDS",
-           "search for so long at most, about: a million ops a second count, so that the answer is "
-           "the same everywhere (default: 8)"},
-    Option{"framework", "NAME",
-           "search only what this framework can run: megatron, deepspeed, … (see export --list)"},
+    objective_option,
+    budget_option,
+    framework_option,
     Option{"emit", "NAME", "add what this framework wants in order to run the plan"},
 };
-
-/// Why the answer is "none", with the nearest that would do.
-std::string nothing_fits(const Job& job, const PlanResult& result) {
-  const Candidate& least = result.candidates.front();
-  const Prediction& p = least.predicted;
-  const bool train = job.request.phase == StepPhase::train;
-  std::string text = fmt::format(
-      "nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU, {} too much",
-      result.searched, short_name(least.plan),
-      train ? fmt::format(" with ZeRO {} and {} recomputation", least.plan.zero,
-                          to_string(least.plan.recompute.kind))
-            : "",
-      human(p.memory.tensors()), human(job.request.memory),
-      human(p.memory.tensors() - job.request.memory));
-  if (p.max_seq > 0) {
-    return text +
-           fmt::format("; the longest sequence that fits is {} tokens", human_count(p.max_seq));
-  }
-  const bool saves_all = least.plan.zero == 3 && least.plan.recompute.kind == Recompute::full;
-  return text + fmt::format("; no sequence fits, it takes more GPUs{}",
-                            !train || saves_all ? "" : ", --zero 3 or --recompute full");
-}
-
-std::string no_legal_plan(const Job& job, const PlanResult& result) {
-  std::string text = fmt::format("no legal plan for {} GPUs", job.request.gpus);
-  if (result.rejected.empty()) {
-    return text + ": no strategy uses these degrees";
-  }
-  const Rejected& first = result.rejected.front();
-  return text + fmt::format(": {} rejected, the first ({}) because of {}: {}",
-                            result.rejected.size(), short_name(first.plan), first.rule,
-                            first.detail);
-}
 
 /// The recommended plan for --emit's framework. Nothing: not asked for, or nothing to recommend.
 std::optional<Exported> emitted(const Framework* framework, const Job& job,
@@ -70,29 +33,15 @@ std::optional<Exported> emitted(const Framework* framework, const Job& job,
   return exported(*framework, job.request, result.candidates.front(), watch);
 }
 
-Job read_search(const Arguments& given) {
-  Arguments arguments = given;
-  const Framework* framework = framework_of(arguments);
-  std::vector<Assumption> assumed;
-  if (framework != nullptr) {
-    assumed = adopt_framework(arguments, *framework);
-  }
-  Job job = read_job(arguments);
-  job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
-  job.request.framework = framework;
-  job.request.top = static_cast<int>(parse_int(arguments.get("top", "5"), "--top", 1, 1000));
-  job.request.objective = parse_objective(arguments.get("objective", "time"), "--objective");
-  job.request.most = search_limit(seconds(arguments, "budget", fmt::format("{}", search_seconds)));
-  job.resolved["framework"] = framework != nullptr ? Json(framework->name) : Json();
-  job.resolved["objective"] = to_string(job.request.objective);
-  job.resolved["top"] = job.request.top;
-  return job;
+Job read(const Arguments& arguments) {
+  const int top = static_cast<int>(parse_int(arguments.get("top", "5"), "--top", 1, 1000));
+  return read_search(arguments, top);
 }
 
 void run(const Arguments& arguments, Output& output) {
   const auto emit = arguments.find("emit");
   const Framework* for_whom = emit ? &frameworks::by_name(*emit, "--emit") : nullptr;
-  const Job job = read_search(arguments);
+  const Job job = read(arguments);
   output.warn(job.warnings);
 
   const auto start = std::chrono::steady_clock::now();
@@ -114,10 +63,10 @@ void run(const Arguments& arguments, Output& output) {
     return snippet ? table + "\n" + export_text(*snippet, result.candidates.front(), style) : table;
   });
   if (result.candidates.empty()) {
-    throw Refusal(ExitCode::infeasible, no_legal_plan(job, result));
+    throw Refusal(ExitCode::infeasible, no_legal_plan(job.request, result));
   }
   if (!result.any_fits) {
-    throw Refusal(ExitCode::infeasible, nothing_fits(job, result));
+    throw Refusal(ExitCode::infeasible, nothing_fits(job.request, result));
   }
   if (snippet && !snippet->shown) {
     throw Refusal(ExitCode::infeasible, cannot_text(*snippet, result.candidates.front()));

@@ -92,7 +92,11 @@ with tempfile.TemporaryDirectory() as folder:
     check(f"regress --corpus {source}/reports/corpus --scope collective")
     config = pathlib.Path(folder) / "config.json"
     config.write_text(json.dumps(json.loads((source / "models/qwen2.5-7b.json").read_text())["config"]))
-    check(f"model import {config}")
+    check(f"model import {config} -o {folder}/mine.json --json")
+    validate("model.schema.json", json.loads(pathlib.Path(f"{folder}/mine.json").read_text()), "model import -o")
+    check("sweep --heads 32 --kv-heads 8 --seq 4K,64K,1M --topology dgx-h100 --gpus 8,12,16")
+    check("sweep --model llama-3.1-70b --seq 1M,2M --topology dgx-h100 --gpus 4,8", code=3)
+    check("sweep --heads 30 --kv-heads 5 --seq 8K --topology 8xl20-pcie --gpus 8,16")
 
 for name in sorted(set(schemas) - used):
     sys.exit(f"docs/schema/{name}: no output was checked against it")

@@ -1,0 +1,60 @@
+#include "cli/search_job.hpp"
+
+#include "base/error.hpp"
+#include "cli/framework.hpp"
+#include "cli/human.hpp"
+#include "cli/limits.hpp"
+
+namespace spp::cli {
+
+std::string nothing_fits(const Request& request, const PlanResult& result) {
+  const Candidate& least = result.candidates.front();
+  const Prediction& p = least.predicted;
+  const bool train = request.phase == StepPhase::train;
+  std::string text = fmt::format(
+      "nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU, {} too much",
+      result.searched, short_name(least.plan),
+      train ? fmt::format(" with ZeRO {} and {} recomputation", least.plan.zero,
+                          to_string(least.plan.recompute.kind))
+            : "",
+      human(p.memory.tensors()), human(request.memory), human(p.memory.tensors() - request.memory));
+  if (p.max_seq > 0) {
+    return text +
+           fmt::format("; the longest sequence that fits is {} tokens", human_count(p.max_seq));
+  }
+  const bool saves_all = least.plan.zero == 3 && least.plan.recompute.kind == Recompute::full;
+  return text + fmt::format("; no sequence fits, it takes more GPUs{}",
+                            !train || saves_all ? "" : ", --zero 3 or --recompute full");
+}
+
+std::string no_legal_plan(const Request& request, const PlanResult& result) {
+  std::string text = fmt::format("no legal plan for {} GPUs", request.gpus);
+  if (result.rejected.empty()) {
+    return text + ": no strategy uses these degrees";
+  }
+  const Rejected& first = result.rejected.front();
+  return text + fmt::format(": {} rejected, the first ({}) because of {}: {}",
+                            result.rejected.size(), short_name(first.plan), first.rule,
+                            first.detail);
+}
+
+Job read_search(const Arguments& given, int top) {
+  Arguments arguments = given;
+  const Framework* framework = framework_of(arguments);
+  std::vector<Assumption> assumed;
+  if (framework != nullptr) {
+    assumed = adopt_framework(arguments, *framework);
+  }
+  Job job = read_job(arguments);
+  job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
+  job.request.framework = framework;
+  job.request.top = top;
+  job.request.objective = parse_objective(arguments.get("objective", "time"), "--objective");
+  job.request.most = search_limit(seconds(arguments, "budget", fmt::format("{}", search_seconds)));
+  job.resolved["framework"] = framework != nullptr ? Json(framework->name) : Json();
+  job.resolved["objective"] = to_string(job.request.objective);
+  job.resolved["top"] = job.request.top;
+  return job;
+}
+
+}  // namespace spp::cli

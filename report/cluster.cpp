@@ -1,0 +1,217 @@
+#include "report/cluster.hpp"
+
+#include "report/bands.hpp"
+#include "report/markup.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace spp::report {
+namespace {
+
+constexpr std::int64_t most_drawn_gpus = 16;  // of a node
+constexpr std::int64_t most_drawn_nodes = 4;
+
+std::string box(double x, double width, double y, double height, std::string_view key,
+                std::string_view text) {
+  return fmt::format(
+      "<rect class=\"{}\" x=\"{}\" width=\"{}\" y=\"{}\" height=\"{}\" rx=\"4\"/><text "
+      "class=\"in\" "
+      "x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+      key, along(x), along(width), coordinate(y), coordinate(height), along(x + width / 2),
+      coordinate(y + height / 2 + 4), escaped(text));
+}
+
+std::string wire(double x, double from, double to) {
+  return fmt::format("<line class=\"wire\" x1=\"{0}\" x2=\"{0}\" y1=\"{1}\" y2=\"{2}\"/>", along(x),
+                     coordinate(from), coordinate(to));
+}
+
+std::string said(double y, std::string_view text) {
+  return fmt::format("<text class=\"tick\" x=\"0\" y=\"{}\">{}</text>", coordinate(y),
+                     escaped(text));
+}
+
+/// Boxes of one kind over the whole width, with wires to what lies under them.
+std::string row_of_boxes(std::int64_t all, std::string_view key, std::string_view letter_of,
+                         double y, double height, double wires_to) {
+  const std::int64_t drawn = std::min(all, most_drawn_gpus);
+  const double width = 1 / static_cast<double>(drawn);
+  std::string svg;
+  for (std::int64_t i = 0; i < drawn; ++i) {
+    const double x = static_cast<double>(i) * width;
+    const bool rest = i + 1 == drawn && all > drawn;
+    svg += wire(x + width / 2, y + height, wires_to);
+    svg += box(x + 0.06 * width, 0.88 * width, y, height, key,
+               rest ? std::string("…") : fmt::format("{}{}", letter_of, i));
+  }
+  return svg;
+}
+
+Grid numbers_of(const NodeDrawing& node) {
+  Grid grid{.heading = {"", ""}, .right = {}, .rows = {}};
+  grid.rows.push_back({"GPUs", fmt::format("{} x {}", node.gpus, node.gpu)});
+  grid.rows.push_back({"inside a node", node.inside});
+  for (const auto& [what, text] :
+       {std::pair{"besides", node.beside},
+        std::pair{"network cards", node.cards > 0 ? fmt::format("{}", node.cards) : std::string()},
+        std::pair{"network", node.network.empty() ? std::string("none") : node.network},
+        std::pair{"between nodes", node.fabric}}) {
+    if (!text.empty()) {
+      grid.rows.push_back({what, text});
+    }
+  }
+  return grid;
+}
+
+}  // namespace
+
+void add(Sheet& sheet, const NodeDrawing& node) {
+  double y = 16;
+  std::string svg = said(y - 4, fmt::format("{} x {}", node.gpus, node.gpu));
+  constexpr double height = 30;
+  svg += row_of_boxes(node.gpus, "b-gpu", "", y, height, y + height + 16);
+  y += height + 16;
+  if (node.sockets > 1) {
+    const double width = 1 / static_cast<double>(std::min<std::int64_t>(node.sockets, 8));
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(node.sockets, 8); ++i) {
+      svg += box(static_cast<double>(i) * width + 0.005, width - 0.01, y, height, "b-switch",
+                 fmt::format("socket {}", i));
+    }
+  } else {
+    svg += box(0, 1, y, height, "b-switch", node.inside);
+  }
+  y += height;
+  for (const std::string& line : {node.sockets > 1 ? node.inside : std::string(), node.beside}) {
+    if (!line.empty()) {
+      y += 16;
+      svg += said(y, line);
+    }
+  }
+  y += 14;
+  if (!node.network.empty()) {
+    svg += row_of_boxes(std::max<std::int64_t>(1, node.cards), "b-nic", "nic ", y, 24, y + 24 + 16);
+    y += 24 + 16;
+    svg += box(0, 1, y, 24, "b-fabric", node.network);
+    y += 24 + 15;
+    svg += said(y, node.fabric);
+  } else {
+    svg += said(y + 8, "no network: one node alone");
+    y += 8;
+  }
+  sheet.figure({.title = node.title,
+                .description = node.description,
+                .drawing = "<div class=\"machine\">" +
+                           drawing(sheet, node.title, node.description, y + 8, svg, "plot") +
+                           "</div>\n",
+                .note = "",
+                .numbers = numbers_of(node)});
+}
+
+namespace {
+
+struct Placed {
+  std::int64_t ranks, nodes, per_node;
+  bool cyclic;
+  [[nodiscard]] std::int64_t node_of(std::int64_t rank) const {
+    return cyclic ? rank % nodes : rank / per_node;
+  }
+  [[nodiscard]] std::int64_t place_of(std::int64_t rank) const {
+    return cyclic ? rank / nodes : rank % per_node;
+  }
+};
+
+std::string axis_svg(const AxisGroups& axis, const Placed& placed, std::int64_t shown_nodes,
+                     std::int64_t shown_gpus) {
+  constexpr double row = 30;
+  const double width = 1 / static_cast<double>(shown_gpus);
+  std::string svg;
+  std::set<std::int64_t> drawn;
+  for (std::size_t g = 0; g < axis.groups.size(); ++g) {
+    for (const std::int64_t rank : axis.groups[g]) {
+      const std::int64_t node = placed.node_of(rank);
+      const std::int64_t place = placed.place_of(rank);
+      if (node >= shown_nodes || place >= shown_gpus || !drawn.insert(rank).second) {
+        continue;
+      }
+      const double x = static_cast<double>(place) * width;
+      const double y = row * static_cast<double>(node);
+      svg += fmt::format(
+          "<rect class=\"c-{} cell\" x=\"{}\" width=\"{}\" y=\"{}\" height=\"24\" "
+          "rx=\"3\"><title>rank {}, group {}</title></rect><text class=\"in\" x=\"{}\" y=\"{}\" "
+          "text-anchor=\"middle\">{}</text>",
+          g % 10, along(x + 0.05 * width), along(0.9 * width), coordinate(y), rank, g,
+          along(x + width / 2), coordinate(y + 17), letter(static_cast<int>(g)));
+    }
+  }
+  for (std::int64_t node = 0; node < shown_nodes; ++node) {
+    svg += fmt::format("<text class=\"tick\" x=\"-8\" y=\"{}\" text-anchor=\"end\">node {}</text>",
+                       coordinate(row * static_cast<double>(node) + 16), node);
+  }
+  return svg;
+}
+
+}  // namespace
+
+void add(Sheet& sheet, const GroupDrawing& chart) {
+  if (chart.ranks < 1 || chart.nodes < 1 || chart.nodes > chart.ranks) {
+    return;
+  }
+  const Placed placed{.ranks = chart.ranks,
+                      .nodes = chart.nodes,
+                      .per_node = (chart.ranks + chart.nodes - 1) / chart.nodes,
+                      .cyclic = chart.cyclic};
+  const std::int64_t shown_nodes = std::min(chart.nodes, most_drawn_nodes);
+  const std::int64_t shown_gpus = std::min<std::int64_t>(placed.per_node, most_drawn_gpus);
+  std::string body;
+  Grid numbers{.heading = {"axis", "groups", "ranks each", "where", "first group"},
+               .right = {false, true, true, false, false},
+               .rows = {}};
+  for (const AxisGroups& axis : chart.axes) {
+    if (axis.groups.empty()) {
+      continue;
+    }
+    bool crosses = false;
+    for (const std::vector<std::int64_t>& group : axis.groups) {
+      for (const std::int64_t rank : group) {
+        crosses = crosses || placed.node_of(rank) != placed.node_of(group.front());
+      }
+    }
+    const std::size_t size = axis.groups.front().size();
+    const std::string where = crosses ? "across nodes" : "inside a node";
+    const std::string what =
+        fmt::format("{}: {} groups of {} ranks, {}", axis.axis, axis.groups.size(), size, where);
+    std::string first;
+    for (std::size_t i = 0; i < std::min<std::size_t>(size, 16); ++i) {
+      first += fmt::format("{}{}", i == 0 ? "" : " ", axis.groups.front()[i]);
+    }
+    numbers.rows.push_back({axis.axis, fmt::format("{}", axis.groups.size()),
+                            fmt::format("{}", size), where, first + (size > 16 ? " …" : "")});
+    body += fmt::format(
+        "<div class=\"axis-of\"><h4>{}</h4><div class=\"rows\">{}</div></div>\n", escaped(what),
+        drawing(sheet, what,
+                "A box for each rank of the first nodes; ranks with the same letter "
+                "exchange data along this axis.",
+                30 * static_cast<double>(shown_nodes),
+                axis_svg(axis, placed, shown_nodes, shown_gpus), "plot"));
+  }
+  if (body.empty()) {
+    return;
+  }
+  std::string note;
+  if (shown_nodes < chart.nodes || shown_gpus < placed.per_node) {
+    note = fmt::format("Drawn: {} of {} nodes, {} of {} GPUs of each; the others go on alike.",
+                       shown_nodes, chart.nodes, shown_gpus, placed.per_node);
+  }
+  sheet.figure(
+      {.title = chart.title,
+       .description = "Ranks with the same letter exchange data along an axis of the plan.",
+       .drawing = "<div class=\"axes\">" + body + "</div>\n",
+       .note = std::move(note),
+       .numbers = std::move(numbers)});
+}
+
+}  // namespace spp::report

@@ -1,0 +1,44 @@
+// Machines drawn: a node with its GPUs, switches, network cards and rates; and which ranks of a
+// cluster an axis of a plan joins.
+#pragma once
+
+#include "report/sheet.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace spp::report {
+
+struct NodeDrawing {
+  std::string title, description;
+  std::int64_t gpus = 1;
+  std::int64_t sockets = 1;
+  std::string gpu;     // "h100-80g-sxm"
+  std::string inside;  // "nvlink4, 450 GB/s a GPU and direction"
+  std::string beside;  // "between sockets 22 GB/s"; ""
+  std::int64_t cards = 0;
+  std::string network;  // "ib, 8 x 400 Gb/s"; "": none
+  std::string fabric;   // what more there is to say of it
+};
+
+void add(Sheet& sheet, const NodeDrawing& node);
+
+/// The groups of one axis: lists of ranks.
+struct AxisGroups {
+  std::string axis;
+  std::vector<std::vector<std::int64_t>> groups;
+};
+
+struct GroupDrawing {
+  std::string title;
+  std::int64_t ranks = 1;
+  std::int64_t nodes = 1;
+  bool cyclic = false;  // ranks are dealt out to the nodes in turn
+  std::vector<AxisGroups> axes;
+};
+
+/// A picture for each axis that joins ranks.
+void add(Sheet& sheet, const GroupDrawing& drawing);
+
+}  // namespace spp::report

@@ -1,0 +1,142 @@
+// How well published measurements are predicted: by scope, by file, the worst first.
+#include "report/candidate.hpp"
+#include "report/kind.hpp"
+#include "report/markup.hpp"
+#include "report/points.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace spp::report::kinds {
+namespace {
+
+std::string subject(const JsonView& document) {
+  const JsonView overall = document.at("overall");
+  return fmt::format("{} points of {} files", text_at(overall, "n"),
+                     document.at("files").elements().size());
+}
+
+std::string percent_at(const JsonView& view, std::string_view key) {
+  const auto found = view.find(key);
+  return found ? percent(found->number()) : "";
+}
+
+std::vector<std::string> figures(std::string name, const JsonView& f) {
+  return {std::move(name),
+          text_at(f, "n"),
+          percent_at(f, "median_error"),
+          percent_at(f, "mape"),
+          percent_at(f, "bias"),
+          percent_at(f, "interval_coverage"),
+          percent_at(f, "regret_mean"),
+          percent_at(f, "oom_accuracy")};
+}
+
+Grid empty_grid() {
+  return {.heading = {"", "points", "median error", "mean error", "bias", "inside the interval",
+                      "mean regret", "out of memory told right"},
+          .right = {false, true, true, true, true, true, true, true},
+          .rows = {}};
+}
+
+void add_scopes(Sheet& sheet, const JsonView& document) {
+  Grid grid = empty_grid();
+  for (const auto& [name, scope] : document.at("scopes").members()) {
+    grid.rows.push_back(figures(name, scope));
+  }
+  grid.rows.push_back(figures("all, each file alike", document.at("overall")));
+  sheet.table(shortened(std::move(grid), 60));
+}
+
+void add(const JsonView& document, Sheet& sheet) {
+  const JsonView overall = document.at("overall");
+  std::vector<Stat> stats{{"median error", percent_at(overall, "median_error"), "over files"},
+                          {"bias", percent_at(overall, "bias"), ""},
+                          {"points", text_at(overall, "n"), "of " + text_at(overall, "points")}};
+  if (overall.find("regret_mean")) {
+    stats.push_back(
+        {"mean regret", percent_at(overall, "regret_mean"), "of choosing by prediction"});
+  }
+  sheet.stats(stats);
+  add_scopes(sheet, document);
+
+  PointChart chart{.title = "Error of each file by its size",
+                   .description =
+                       "Each point is a file of published measurements: how many of its points "
+                       "are predicted, and the median of their errors.",
+                   .note = "",
+                   .x = {.title = "points", .text = short_number},
+                   .y = {.title = "median error", .text = percent},
+                   .groups = {}};
+  PointChart lean{
+      .title = "Error and bias of each file",
+      .description = "Left of 0 predictions are too small on average, right of it too large.",
+      .note = "",
+      .x = {.title = "bias", .text = signed_percent, .logarithmic = false},
+      .y = {.title = "median error", .text = percent},
+      .groups = {}};
+  std::map<std::string, std::size_t> scopes;
+  std::vector<JsonView> files;
+  for (const JsonView& file : document.at("files").elements()) {
+    const auto error = file.find("median_error");
+    if (!error) {
+      continue;
+    }
+    const std::string scope = file.at("scope").string();
+    const auto [at, fresh] = scopes.try_emplace(scope, chart.groups.size());
+    if (fresh) {
+      chart.groups.push_back({.label = scope, .points = {}});
+      lean.groups.push_back({.label = scope, .points = {}});
+    }
+    const std::string name = file.at("name").string();
+    chart.groups[at->second].points.push_back(
+        {file.at("n").number(0, most_count_read), error->number(), name});
+    if (const auto bias = file.find("bias")) {
+      lean.groups[at->second].points.push_back({bias->number(), error->number(), name});
+    }
+    files.push_back(file);
+  }
+  add(sheet, chart);
+  add(sheet, lean);
+
+  std::ranges::stable_sort(files, [](const JsonView& a, const JsonView& b) {
+    return a.at("median_error").number() > b.at("median_error").number();
+  });
+  BarChart worst{.title = "The files that are predicted worst",
+                 .description = "Median of the errors of each file's points.",
+                 .note = "",
+                 .unit_heading = "median error",
+                 .text = percent,
+                 .bars = {},
+                 .marks = {}};
+  for (std::size_t i = 0; i < std::min<std::size_t>(12, files.size()); ++i) {
+    const double error = files[i].at("median_error").number(0, most_count_read);
+    worst.bars.push_back(
+        {.label = fmt::format("{} ({}, {} points)", files[i].at("name").string(),
+                              files[i].at("scope").string(), text_at(files[i], "n")),
+         .value = percent(error),
+         .parts = {{"k-attention", "median error", error}},
+         .interval = std::nullopt});
+  }
+  if (const auto median = overall.find("median_error")) {
+    worst.marks.push_back(
+        {median->number(0, most_count_read), "over all files: " + percent(median->number())});
+  }
+  add(sheet, worst);
+
+  Grid grid = empty_grid();
+  for (const JsonView& file : files) {
+    grid.rows.push_back(figures(file.at("name").string(), file));
+  }
+  sheet.details("All files", shortened(std::move(grid), 400));
+}
+
+}  // namespace
+
+extern const Kind regression{
+    .format = "regression", .name = "Accuracy", .subject = subject, .add = add};
+
+}  // namespace spp::report::kinds

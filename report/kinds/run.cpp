@@ -1,0 +1,153 @@
+// A plan that was executed: measured beside predicted, by phase and kind of op, and whether the
+// numbers came out right.
+#include "report/candidate.hpp"
+#include "report/kind.hpp"
+#include "report/markup.hpp"
+#include "report/points.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace spp::report::kinds {
+namespace {
+
+std::string subject(const JsonView& document) {
+  const JsonView backend = document.at("backend");
+  return fmt::format("{} on {} ranks ({}, {}, {} kernels)", plan_name(document.at("plan")),
+                     text_at(backend, "ranks"), text_at(backend, "device"),
+                     text_at(backend, "comm"), text_at(backend, "kernels"));
+}
+
+double seconds_at(const JsonView& view, std::string_view key) {
+  const auto found = view.find(key);
+  return found ? found->number(0, most_seconds_read) : 0;
+}
+
+void add_phases(Sheet& sheet, const JsonView& document) {
+  BarChart chart{.title = "Measured and predicted, by phase",
+                 .description =
+                     "For each phase the median of the iterations with its parts, and under it "
+                     "what was predicted.",
+                 .note = "",
+                 .unit_heading = "seconds",
+                 .text = seconds_text,
+                 .bars = {},
+                 .marks = {}};
+  for (const auto& [name, phase] : document.at("phases").members()) {
+    const double median = phase.at("median_s").number(0, most_seconds_read);
+    const double attention = seconds_at(phase, "attention_s");
+    const double other = seconds_at(phase, "other_kernels_s");
+    const double exposed = seconds_at(phase, "exposed_s");
+    Bar measured{
+        .label = name + ", measured",
+        .value = seconds_text(median),
+        .parts = {{"k-attention", "attention kernels", attention},
+                  {"k-elementwise", "other kernels", other},
+                  {"k-cp", "exposed communication", exposed},
+                  {"k-launch", "rest", std::max(0.0, median - attention - other - exposed)}},
+        .interval = std::nullopt,
+        .strong = true};
+    if (const auto samples = phase.find("samples_s")) {
+      double least = median;
+      double most = median;
+      for (const JsonView& s : samples->elements()) {
+        least = std::min(least, s.number(0, most_seconds_read));
+        most = std::max(most, s.number(0, most_seconds_read));
+      }
+      measured.interval = {least, most};
+    }
+    chart.bars.push_back(std::move(measured));
+    if (const double predicted = seconds_at(phase, "predicted_s"); predicted > 0) {
+      chart.bars.push_back({.label = name + ", predicted",
+                            .value = fmt::format("{} ({})", seconds_text(predicted),
+                                                 signed_percent(predicted / median - 1)),
+                            .parts = {{"k-predicted", "predicted", predicted}},
+                            .interval = std::nullopt});
+    }
+  }
+  chart.note = "The line with two ends goes from the fastest to the slowest iteration.";
+  add(sheet, chart);
+}
+
+void add_kinds(Sheet& sheet, const JsonView& document) {
+  PointChart chart{.title = "Kinds of ops: predicted against measured",
+                   .description =
+                       "Each point is all ops of one kind in one phase. On the line both are "
+                       "equal; the dotted lines are a tenth above and below.",
+                   .note = "",
+                   .x = {.title = "measured", .text = seconds_text},
+                   .y = {.title = "predicted", .text = seconds_text},
+                   .groups = {},
+                   .diagonal = true};
+  for (const auto& [name, phase] : document.at("phases").members()) {
+    const auto list = phase.find("kinds");
+    if (!list) {
+      continue;
+    }
+    PointGroup group{.label = name, .points = {}};
+    for (const JsonView& kind : list->elements()) {
+      group.points.push_back({seconds_at(kind, "measured_s"), seconds_at(kind, "predicted_s"),
+                              kind.at("kind").string()});
+    }
+    chart.groups.push_back(std::move(group));
+  }
+  add(sheet, chart);
+}
+
+void add_checks(Sheet& sheet, const JsonView& document) {
+  Grid grid{.heading = {"phase", "tensor", "largest error", "limit", "numbers", "verdict"},
+            .right = {false, false, true, true, true, false},
+            .rows = {}};
+  for (const auto& [name, phase] : document.at("phases").members()) {
+    const auto check = phase.find("check");
+    if (!check) {
+      continue;
+    }
+    for (const JsonView& t : check->at("tensors").elements()) {
+      grid.rows.push_back({name, t.at("tensor").string(),
+                           fmt::format("{:.2e}", t.at("error").number()),
+                           fmt::format("{:.2e}", t.at("limit").number()), text_at(t, "compared"),
+                           t.at("passed").boolean() ? "right" : "WRONG: " + text_at(t, "worst")});
+    }
+  }
+  if (!grid.rows.empty()) {
+    sheet.heading("Against single-device attention in fp64");
+    sheet.table(shortened(std::move(grid), 60));
+  }
+}
+
+void add(const JsonView& document, Sheet& sheet) {
+  const bool passed = document.at("passed").boolean();
+  const JsonView measured = document.at("measured");
+  sheet.verdict(passed ? Tone::good : Tone::bad, passed ? "Ran" : "Failed its checks",
+                plan_name(document.at("plan")));
+  std::vector<Stat> stats{{"measured step",
+                           seconds_text(measured.at("step_s").number(0, most_seconds_read)),
+                           fmt::format("spread {}", percent(measured.at("spread").number()))}};
+  if (const auto predicted = document.find("predicted")) {
+    stats.push_back({"predicted step",
+                     seconds_text(predicted->at("step_s").number(0, most_seconds_read)),
+                     signed_percent(predicted->at("error").number()) + " of the measured"});
+  }
+  stats.push_back({"attention", seconds_text(seconds_at(measured, "attention_s")), ""});
+  stats.push_back(
+      {"exposed communication", seconds_text(seconds_at(measured, "exposed_comm_s")), ""});
+  sheet.stats(stats);
+  if (const auto warnings = document.find("warnings")) {
+    for (const JsonView& w : warnings->elements()) {
+      sheet.verdict(Tone::note, "Warning", w.string());
+    }
+  }
+  add_phases(sheet, document);
+  add_kinds(sheet, document);
+  add_checks(sheet, document);
+  add_assumptions(sheet, document);
+  add_request(sheet, document);
+}
+
+}  // namespace
+
+extern const Kind run{.format = "run", .name = "Run", .subject = subject, .add = add};
+
+}  // namespace spp::report::kinds

@@ -1,0 +1,315 @@
+// A sweep: the decision map, how fast each cell is, where and in what the recommendation changes.
+#include "report/bands.hpp"
+#include "report/candidate.hpp"
+#include "report/kind.hpp"
+#include "report/markup.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace spp::report::kinds {
+namespace {
+
+constexpr std::int64_t most_tokens_read = std::int64_t{1} << 40;
+constexpr std::size_t most_choices = 52;
+
+struct Cell {
+  double seq = 0;
+  std::string verdict, reason;
+  int choice = -1;
+  double step = 0, tokens_per_s = 0, memory = 0;
+};
+
+struct Line {
+  std::string model, machine, gpus;
+  double gpu_count = 0;
+  std::vector<Cell> cells;
+};
+
+struct Change {
+  std::size_t line = 0;
+  double from = 0, to = 0;
+  int before = -1, after = -1;
+  std::string text;
+};
+
+struct Map {
+  std::vector<std::string> choices;
+  std::vector<double> lengths;
+  std::vector<Line> lines;
+  std::vector<Change> changes;
+
+  int choice_of(const std::string& name) {
+    const auto at = std::ranges::find(choices, name);
+    if (at == choices.end()) {
+      choices.push_back(name);
+      return static_cast<int>(choices.size()) - 1;
+    }
+    return static_cast<int>(at - choices.begin());
+  }
+};
+
+std::string whole_name(const JsonView& plan) {
+  const std::string around = plan_around(plan);
+  return plan_name(plan) + (around.empty() ? "" : ", " + around);
+}
+
+std::size_t line_index(const JsonView& view, std::size_t lines) {
+  return static_cast<std::size_t>(view.at("line").integer(0, static_cast<std::int64_t>(lines) - 1));
+}
+
+Cell read_cell(const JsonView& view, Map& map) {
+  Cell cell{.seq = static_cast<double>(view.at("seq").integer(1, most_tokens_read)),
+            .verdict = view.at("verdict").string()};
+  if (const auto reason = view.find("reason")) {
+    cell.reason = reason->string();
+  }
+  if (const auto best = view.find("best")) {
+    const CandidateRead c = read_candidate(*best);
+    cell.choice = map.choice_of(whole_name(c.plan));
+    cell.step = c.predicted.step;
+    cell.tokens_per_s = c.predicted.tokens_per_s;
+    cell.memory = c.predicted.memory;
+  }
+  return cell;
+}
+
+Change read_change(const JsonView& view, Map& map) {
+  Change change{.line = line_index(view, map.lines.size()),
+                .from = static_cast<double>(view.at("from_seq").integer(1, most_tokens_read)),
+                .to = static_cast<double>(view.at("to_seq").integer(1, most_tokens_read))};
+  const auto choice = [&](std::string_view side) {
+    const auto plan = view.at(side).find("plan");
+    return plan ? map.choice_of(whole_name(*plan)) : -1;
+  };
+  change.before = choice("before");
+  change.after = choice("after");
+  for (const JsonView& d : view.at("differs").elements()) {
+    change.text +=
+        fmt::format("{}{} {} → {}", change.text.empty() ? "" : ", ", d.at("what").string(),
+                    d.at("before").string(), d.at("after").string());
+  }
+  if (change.text.empty()) {
+    change.text = view.at("after").at("verdict").string();
+  }
+  return change;
+}
+
+Map read_map(const JsonView& document) {
+  Map map;
+  for (const JsonView& length : document.at("lengths").elements()) {
+    map.lengths.push_back(static_cast<double>(length.integer(1, most_tokens_read)));
+  }
+  if (map.lengths.empty()) {
+    document.at("lengths").fail("are none");
+  }
+  if (!std::ranges::is_sorted(map.lengths)) {
+    document.at("lengths").fail("are not in rising order");
+  }
+  for (const JsonView& view : document.at("lines").elements()) {
+    const auto gpus = view.find("gpus");
+    map.lines.push_back({.model = text_at(view, "model"),
+                         .machine = text_at(view, "topology"),
+                         .gpus = text_at(view, "gpus"),
+                         .gpu_count = gpus && gpus->value().is_number() ? gpus->number(1, 1e12) : 0,
+                         .cells = {}});
+  }
+  for (const JsonView& view : document.at("cells").elements()) {
+    map.lines[line_index(view, map.lines.size())].cells.push_back(read_cell(view, map));
+  }
+  for (const JsonView& view : document.at("boundaries").elements()) {
+    map.changes.push_back(read_change(view, map));
+  }
+  return map;
+}
+
+/// From cell to cell, cut where the changes are known, else half way.
+Band band_of(const Map& map, std::size_t index) {
+  const Line& line = map.lines[index];
+  Band band{.label = line.gpus + " GPUs", .pieces = {}};
+  const auto add = [&](double from, double to, int choice, const std::string& label) {
+    if (!band.pieces.empty() && band.pieces.back().choice == choice) {
+      band.pieces.back().to = to;
+    } else {
+      band.pieces.push_back({.from = from, .to = to, .choice = choice, .label = label});
+    }
+  };
+  double at = map.lengths.empty() ? 0 : map.lengths.front();
+  for (std::size_t i = 0; i < line.cells.size(); ++i) {
+    const Cell& cell = line.cells[i];
+    const std::string label =
+        cell.choice < 0 ? cell.verdict : fmt::format("from {}", tokens_text(at));
+    if (i + 1 == line.cells.size()) {
+      add(at, std::max(at, map.lengths.back()), cell.choice, label);
+      break;
+    }
+    const double next = line.cells[i + 1].seq;
+    int choice = cell.choice;
+    bool cut = false;
+    for (const Change& c : map.changes) {
+      if (c.line == index && c.from >= cell.seq && c.to <= next) {
+        add(at, c.to, choice, label);
+        at = c.to;
+        choice = c.after;
+        cut = true;
+      }
+    }
+    const double end =
+        cut || line.cells[i + 1].choice == choice ? next : std::sqrt(cell.seq * next);
+    add(at, end, choice, fmt::format("from {}", tokens_text(at)));
+    at = end;
+  }
+  return band;
+}
+
+/// Lines of one model on one machine.
+std::map<std::pair<std::string, std::string>, std::vector<std::size_t>> grouped(const Map& map) {
+  std::map<std::pair<std::string, std::string>, std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < map.lines.size(); ++i) {
+    groups[{map.lines[i].model, map.lines[i].machine}].push_back(i);
+  }
+  return groups;
+}
+
+std::string group_title(const std::pair<std::string, std::string>& names) {
+  const std::string on = names.second.empty() ? "" : "on " + names.second;
+  return names.first.empty() ? on : names.first + (on.empty() ? "" : " " + on);
+}
+
+void add_map(Sheet& sheet, const Map& map, const std::vector<std::size_t>& lines,
+             const std::string& title) {
+  // Letters in the order of this picture; the others' choices are not listed.
+  BandChart chart{.title = "Decision map" + (title.empty() ? "" : ": " + title),
+                  .description =
+                      "For each number of GPUs the recommended plan over the length of the "
+                      "sequence, on a logarithmic axis. Lengths that were asked for are dotted; "
+                      "between them a change was found by halving.",
+                  .note = "",
+                  .choices = {},
+                  .columns = map.lengths,
+                  .text = tokens_text,
+                  .bands = {}};
+  std::map<int, int> renumbered;
+  for (const std::size_t i : lines) {
+    Band band = band_of(map, i);
+    for (BandPiece& piece : band.pieces) {
+      if (piece.choice >= 0) {
+        const auto [at, fresh] =
+            renumbered.try_emplace(piece.choice, static_cast<int>(chart.choices.size()));
+        if (fresh) {
+          chart.choices.push_back(map.choices[static_cast<std::size_t>(piece.choice)]);
+        }
+        piece.choice = at->second;
+      }
+    }
+    chart.bands.push_back(std::move(band));
+  }
+  if (chart.choices.size() > most_choices) {
+    chart.note =
+        fmt::format("{} different plans: the map is of a question that is open in too much.",
+                    chart.choices.size());
+  }
+  add(sheet, chart);
+}
+
+void add_heat(Sheet& sheet, const Map& map, const std::vector<std::size_t>& lines,
+              const std::string& title) {
+  HeatChart chart{
+      .title = "Throughput of a GPU" + (title.empty() ? "" : ": " + title),
+      .description = "Tokens a second of each GPU under the recommended plan. More is darker.",
+      .note = "",
+      .low = "fewest tokens/s",
+      .high = "most",
+      .columns = {},
+      .rows = {},
+      .cells = {}};
+  for (const double length : map.lengths) {
+    chart.columns.push_back(tokens_text(length));
+  }
+  for (const std::size_t i : lines) {
+    chart.rows.push_back(map.lines[i].gpus + " GPUs");
+    chart.cells.emplace_back();
+    for (const Cell& cell : map.lines[i].cells) {
+      const bool known = cell.choice >= 0 && map.lines[i].gpu_count > 0;
+      const double rate = known ? cell.tokens_per_s / map.lines[i].gpu_count : 0;
+      chart.cells.back().push_back({.value = std::log(std::max(rate, 1e-12)),
+                                    .text = known ? short_number(std::round(rate)) : "–",
+                                    .known = known});
+      if (known && rate >= 1e6) {
+        chart.cells.back().back().text = fmt::format("{:.2g}M", rate / 1e6);
+      } else if (known && rate >= 1e4) {
+        chart.cells.back().back().text = fmt::format("{:.0f}K", rate / 1e3);
+      } else if (known) {
+        chart.cells.back().back().text = fmt::format("{:.0f}", rate);
+      }
+    }
+  }
+  add(sheet, chart);
+}
+
+void add_tables(Sheet& sheet, const Map& map) {
+  Grid changes{.heading = {"model", "machine", "GPUs", "between", "and", "what changes"},
+               .right = {false, false, true, true, true, false},
+               .rows = {}};
+  for (const Change& c : map.changes) {
+    const Line& line = map.lines[c.line];
+    changes.rows.push_back(
+        {line.model, line.machine, line.gpus, tokens_text(c.from), tokens_text(c.to), c.text});
+  }
+  if (!changes.rows.empty()) {
+    sheet.heading("Where the recommendation changes");
+    sheet.table(shortened(std::move(changes), 200));
+  }
+  Grid cells{.heading = {"model", "machine", "GPUs", "length", "plan", "step", "memory"},
+             .right = {false, false, true, true, false, true, true},
+             .rows = {}};
+  for (const Line& line : map.lines) {
+    for (const Cell& cell : line.cells) {
+      const bool plan = cell.choice >= 0;
+      cells.rows.push_back({line.model, line.machine, line.gpus, tokens_text(cell.seq),
+                            plan ? map.choices[static_cast<std::size_t>(cell.choice)]
+                                 : fmt::format("{}: {}", cell.verdict, cell.reason),
+                            plan ? seconds_text(cell.step) : "",
+                            plan ? bytes_text(cell.memory) : ""});
+    }
+  }
+  sheet.details("All cells", shortened(std::move(cells), 400));
+}
+
+std::string subject(const JsonView& document) {
+  const std::vector<JsonView> lines = document.at("lines").elements();
+  const std::size_t lengths = document.at("lengths").elements().size();
+  return fmt::format("{} lengths on {} machine{}", lengths, lines.size(),
+                     lines.size() == 1 ? "" : "s or numbers of GPUs");
+}
+
+void add(const JsonView& document, Sheet& sheet) {
+  const Map map = read_map(document);
+  std::size_t cells = 0;
+  std::size_t plans = 0;
+  for (const Line& line : map.lines) {
+    cells += line.cells.size();
+    plans += static_cast<std::size_t>(
+        std::ranges::count_if(line.cells, [](const Cell& c) { return c.choice >= 0; }));
+  }
+  sheet.stats({{"cells", fmt::format("{}", cells), ""},
+               {"with a plan", fmt::format("{}", plans), ""},
+               {"different plans", fmt::format("{}", map.choices.size()), ""},
+               {"changes", fmt::format("{}", map.changes.size()), ""}});
+  for (const auto& [names, lines] : grouped(map)) {
+    add_map(sheet, map, lines, group_title(names));
+    add_heat(sheet, map, lines, group_title(names));
+  }
+  add_tables(sheet, map);
+  add_assumptions(sheet, document);
+}
+
+}  // namespace
+
+extern const Kind sweep{.format = "sweep", .name = "Sweep", .subject = subject, .add = add};
+
+}  // namespace spp::report::kinds

@@ -1,0 +1,154 @@
+// Pages of every kind of document: well-formed, complete in themselves, readable without seeing
+// the drawings; and documents that no page is made of.
+#include "report/page.hpp"
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "report/kind.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+
+#include <pugixml.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace spp;
+using namespace spp::report;
+using Catch::Matchers::ContainsSubstring;
+using spp::test::message_of;
+
+namespace {
+
+std::vector<Source> documents() {
+  std::vector<Source> sources;
+  for (const auto& file : files_in(test::source_path("tests/support/data/documents"), ".json")) {
+    sources.push_back({.file = file.filename().string(), .document = read_json(file)});
+  }
+  return sources;
+}
+
+Source document(const std::string& name) {
+  return {.file = name,
+          .document = read_json(test::source_path("tests/support/data/documents/" + name))};
+}
+
+std::string page_of(const Source& source) { return page(std::vector<Source>{source}); }
+
+pugi::xml_document parsed(const std::string& html) {
+  pugi::xml_document xml;
+  const pugi::xml_parse_result result =
+      xml.load_buffer(html.data(), html.size(), pugi::parse_full & ~pugi::parse_doctype);
+  INFO(result.description() << " at " << html.substr(static_cast<std::size_t>(result.offset), 120));
+  REQUIRE(result.status == pugi::status_ok);
+  return xml;
+}
+
+}  // namespace
+
+TEST_CASE("there is a document of each kind to be tested with") {
+  std::set<std::string> formats;
+  for (const Source& source : documents()) {
+    formats.insert(source.document.contains("format") ? source.document["format"].get<std::string>()
+                                                      : "sp-plan/");
+  }
+  for (const Kind* kind : kinds::all()) {
+    CHECK(formats.contains(fmt::format("sp-plan/{}", kind->format)));
+  }
+}
+
+TEST_CASE("the page of each kind is well-formed, has no script and fetches nothing") {
+  for (const Source& source : documents()) {
+    INFO(source.file);
+    const std::string html = page_of(source);
+    const pugi::xml_document xml = parsed(html);
+    CHECK(std::string(xml.document_element().name()) == "html");
+    CHECK(xml.select_nodes("//script").empty());
+    CHECK(xml.select_nodes("//@src").empty());
+    CHECK(xml.select_nodes("//@*[starts-with(name(), 'on')]").empty());
+    for (const pugi::xpath_node& link : xml.select_nodes("//@href")) {
+      const std::string target = link.attribute().value();
+      CHECK((target.starts_with("#") || target == "data:,"));
+    }
+    CHECK(html.size() < 200'000);
+  }
+}
+
+TEST_CASE("each drawing has a title and a description, each figure its numbers") {
+  for (const Source& source : documents()) {
+    INFO(source.file);
+    const pugi::xml_document xml = parsed(page_of(source));
+    for (const pugi::xpath_node& node : xml.select_nodes("//svg[@role='img']")) {
+      CHECK_FALSE(std::string(node.node().child("title").text().get()).empty());
+      CHECK_FALSE(std::string(node.node().child("desc").text().get()).empty());
+    }
+    for (const pugi::xpath_node& node : xml.select_nodes("//figure")) {
+      CHECK_FALSE(std::string(node.node().child("figcaption").text().get()).empty());
+      CHECK_FALSE(node.node().select_nodes("details//table").empty());
+    }
+    // What is no picture of its own is hidden from who does not see it.
+    CHECK(
+        xml.select_nodes("//svg[not(@role) and not(@aria-hidden) and not(ancestor::svg)]").empty());
+  }
+}
+
+TEST_CASE("names in a page are unique") {
+  const std::vector<Source> all = documents();
+  const pugi::xml_document xml = parsed(page(all));
+  std::set<std::string> seen;
+  for (const pugi::xpath_node& id : xml.select_nodes("//@id")) {
+    CHECK(seen.insert(id.attribute().value()).second);
+  }
+  for (const pugi::xpath_node& link : xml.select_nodes("//a/@href")) {
+    CHECK(seen.contains(std::string(link.attribute().value()).substr(1)));
+  }
+  CHECK(xml.select_nodes("//section").size() == all.size());
+  CHECK(xml.select_nodes("//nav//li").size() == all.size());
+}
+
+TEST_CASE("the same documents make the same page") {
+  CHECK(page(documents()) == page(documents()));
+}
+
+TEST_CASE("a name is text, whatever is in it") {
+  Source plan = document("plan.json");
+  plan.document["request"]["model"] = "<script>alert(1)</script>";
+  plan.document["candidates"][0]["why"] = "faster & \"<img src=x onerror=alert(1)>\"";
+  plan.document["assumptions"][0]["value"] = "]]><svg onload='x'>";
+  const pugi::xml_document xml = parsed(page_of(plan));
+  CHECK(xml.select_nodes("//script | //img | //@onload | //@onerror").empty());
+  CHECK_THAT(std::string(xml.child("html").child("head").child("title").text().get()),
+             ContainsSubstring("<script>alert(1)</script>"));
+}
+
+TEST_CASE("a plan's page says what is recommended, why, and what was assumed") {
+  const Source plan = document("plan.json");
+  const std::string html = page_of(plan);
+  CHECK_THAT(html, ContainsSubstring("Recommended"));
+  CHECK_THAT(html, ContainsSubstring("U8×R2"));
+  CHECK_THAT(html, ContainsSubstring("What was assumed"));
+  CHECK_THAT(html, ContainsSubstring("attention kernels"));
+}
+
+TEST_CASE("what is no document of ours is refused with file and key") {
+  const auto refusal = [](Json document) {
+    return message_of<InputError>([&] { (void)page_of({.file = "x.json", .document = document}); });
+  };
+  CHECK(refusal(Json::array()) ==
+        "x.json: is not a document of sp-plan (a JSON object with a \"format\")");
+  CHECK(refusal({{"a", 1}}) ==
+        "x.json: is neither a document of sp-plan (it has no \"format\") nor a trace");
+  CHECK_THAT(refusal({{"format", "sp-plan/model-list"}, {"format_version", "1.0"}}),
+             ContainsSubstring("x.json: format: no report is made of 'sp-plan/model-list'"));
+  CHECK_THAT(refusal({{"format", "sp-plan/plna"}, {"format_version", "1.0"}}),
+             ContainsSubstring("did you mean 'sp-plan/plan'?"));
+  Json plan = document("plan.json").document;
+  plan["format_version"] = "2.0";
+  CHECK(refusal(plan) ==
+        "x.json: format_version: version '2.0' is not understood (this program reads 1.x)");
+  plan["format_version"] = "1.7";
+  plan["candidates"][1]["predicted"]["step_s"] = "soon";
+  CHECK_THAT(refusal(plan), ContainsSubstring("x.json: candidates[1].predicted.step_s"));
+  CHECK_THAT(refusal({{"traceEvents", {{{"ph", "X"}, {"pid", 0}, {"tid", 0}, {"ts", 1}}}}}),
+             ContainsSubstring("x.json: traceEvents: event 1 has no 'dur'"));
+}
