@@ -80,7 +80,10 @@ constexpr std::array table{
            "activations computed again in the backward (plan: the fastest that fits; else none)",
            degrees},
     Option{"offload", "none|activations|optimizer",
-           "what lies in the host's memory (default: none; its transfers are not timed)", degrees},
+           "what lies in the host's memory (default: none)", degrees},
+    Option{"gemm-format", "plain|fp8|mxfp8|nvfp4",
+           "what matrix units multiply, but for router and loss head (default: plain, the dtype)",
+           degrees},
 
     Option{"plan", "FILE", "a plan from a document of 'plan' or 'simulate', with its request",
            plan_file},

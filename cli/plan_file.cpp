@@ -73,7 +73,7 @@ void adopt_plan(Arguments& arguments, const JsonView& plan) {
                    "rank_order",     "tp",      "dp",         "pp",
                    "virtual_stages", "ep",      "pipeline",   "micro_batch",
                    "micro_batches",  "zero",    "zero_group", "recompute",
-                   "offload",        "groups"});
+                   "offload",        "gemm_format", "groups"});
   arguments.set_default("strategy", plan.at("strategy").string());
   for (const std::string_view degree :
        {"ulysses", "ring", "team", "window", "tp", "dp", "pp", "ep"}) {
@@ -82,12 +82,13 @@ void adopt_plan(Arguments& arguments, const JsonView& plan) {
     }
   }
   adopt_step(arguments, plan);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> words{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> words{
       {{"layout", "layout"},
        {"heads", "heads-policy"},
        {"rank_order", "rank-order"},
        {"pipeline", "pipeline"},
        {"offload", "offload"},
+       {"gemm_format", "gemm-format"},
        {"recompute", "recompute"}}};
   for (const auto& [key, option] : words) {
     if (const auto value = plan.find(key)) {

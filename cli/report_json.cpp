@@ -178,6 +178,7 @@ Json to_json(const StepPlan& plan, Groups wanted) {
           {"zero_group", plan.shards()},
           {"recompute", spp::to_string(plan.recompute.kind)},
           {"offload", spp::to_string(plan.offload)},
+          {"gemm_format", spp::to_string(plan.format)},
           {"groups", std::move(groups)}};
 }
 

@@ -1,6 +1,7 @@
 // The degrees of a request, and the one plan that they describe.
 #include "base/error.hpp"
 #include "cli/request_reader.hpp"
+#include "machine/gemm_cost.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 #include "planner/step.hpp"
 
@@ -66,6 +67,13 @@ void Reader::step_degrees() {
   if (const auto v = args_.find("offload")) {
     step.offload = parse_offload(*v, "--offload");
   }
+  if (const auto v = args_.find("gemm-format")) {
+    step.format = parse_gemm_format(*v, "--gemm-format");
+    if (request().cluster != nullptr) {
+      (void)matrix_rate(request().cluster->machine().gpu, step.format, request().problem.dtype,
+                        "--gemm-format");
+    }
+  }
   if (request().whole_step()) {
     check_step();
   } else {
@@ -99,6 +107,7 @@ void Reader::step_degrees() {
   resolve("zero_group", or_null(step.zero_group));
   resolve("recompute", step.recompute ? Json(to_string(*step.recompute)) : Json());
   resolve("offload", step.offload ? Json(to_string(*step.offload)) : Json());
+  resolve("gemm_format", to_string(step.format));
 }
 
 /// What no step can meet.

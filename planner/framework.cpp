@@ -169,6 +169,7 @@ Launch launch_of(const Request& request, const Candidate& candidate) {
                 .zero = train ? plan.zero : 0,
                 .recompute = train ? plan.recompute.kind : Recompute::none,
                 .offload = plan.offload,
+                .format = plan.format,
                 .phase = request.phase,
                 .problem = request.problem,
                 .model = request.model ? &*request.model : nullptr};
@@ -342,6 +343,10 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
       launch.zero = f.zero.values.front();
     }
     result.snippet = f.emit(launch, *found.way);
+    if (launch.format != GemmFormat::plain && !f.axes.narrow_gemms) {
+      result.snippet.notes.push_back(fmt::format(
+          "GEMMs in {} are yours to switch on: this text does not.", to_string(launch.format)));
+    }
     if (says_no_step) {
       result.snippet.notes.emplace_back(
           "The plan is of attention alone: ZeRO stage and recomputation are not from it.");

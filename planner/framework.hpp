@@ -30,6 +30,7 @@ struct Launch {
   int zero = 0;
   Recompute recompute = Recompute::none;
   Offload offload = Offload::none;
+  GemmFormat format = GemmFormat::plain;
   StepPhase phase = StepPhase::train;
   Problem problem;               // batch: the micro-batch
   const Model* model = nullptr;  // nothing: a bare attention shape
@@ -95,6 +96,7 @@ struct Allowed {
 struct FrameworkAxes {
   bool tensor = false, pipeline = false, expert = false;
   bool cut_backward = false;  // pipelines that put weight gradients off
+  bool narrow_gemms = false;  // its text says in which format GEMMs run
 };
 
 struct Framework {

@@ -65,6 +65,7 @@ struct StepChoices {
   std::optional<int> zero, zero_group;  // not given: the fastest that fits; over all replicas
   std::optional<Recompute> recompute;   // not given: the fastest that fits
   std::optional<Offload> offload;       // not given: nothing
+  GemmFormat format = GemmFormat::plain;
 };
 
 /// What predicting takes of the machine that predicts.

@@ -33,6 +33,7 @@ StepPlan around(const Request& request) {
   plan.zero_group = given.zero_group.value_or(0);
   plan.recompute = recomputation_of(request, given.recompute.value_or(Recompute::none));
   plan.offload = given.offload.value_or(Offload::none);
+  plan.format = given.format;
   return plan;
 }
 

@@ -461,7 +461,8 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
           .zero = zero,
           .zero_group = given.zero_group.value_or(0),
           .recompute = recomputation_of(request, point.recompute),
-          .offload = given.offload.value_or(Offload::none)};
+          .offload = given.offload.value_or(Offload::none),
+          .format = given.format};
 }
 
 AttentionQuestion attention_of(const Request& request, const StepPoint& point) {

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "machine/kernel_cost.hpp"
 #include "planner/step.hpp"
+#include "regress/corpus_point.hpp"
 #include "regress/inference.hpp"
 #include "regress/kernels.hpp"
 #include "regress/training.hpp"

@@ -16,12 +16,23 @@ namespace {
 constexpr std::array<std::string_view, 2> aliases{"megatron-lm", "megatron-core"};
 constexpr std::array ways = transformer_engine_ways(Inner::ulysses);
 
+/// Scales of a whole tensor, as fast as any; of blocks where the format says so.
+void add_gemm_format(Command& command, GemmFormat format) {
+  if (format == GemmFormat::nvfp4) {
+    command.add("--fp4-format", "e2m1").add("--fp4-recipe", "nvfp4");
+  } else if (format != GemmFormat::plain) {
+    command.add("--fp8-format", "hybrid");
+    command.add("--fp8-recipe", format == GemmFormat::mxfp8 ? "mxfp8" : "tensorwise");
+  }
+}
+
 Snippet emit(const Launch& launch, const Way& way) {
   Snippet snippet;
   Command command(torchrun(launch, "pretrain_gpt.py"));
   command.add("--transformer-impl", "transformer_engine");
   add_megatron_model(command, launch);
   add_megatron_step(command, launch);
+  add_gemm_format(command, launch.format);
   command.add("--context-parallel-size", launch.context());
   if (launch.context() > 1) {
     command.add("--cp-comm-type", way.name);
@@ -69,7 +80,7 @@ extern const Framework megatron{
     .ways = ways,
     .heads = {.values = strict_heads, .source = transformer_engine_source},
     .recompute = {.values = none_or_full, .source = megatron_arguments},
-    .axes = {.tensor = true, .pipeline = true, .expert = true},
+    .axes = {.tensor = true, .pipeline = true, .expert = true, .narrow_gemms = true},
     .emit = emit,
 };
 

@@ -324,3 +324,18 @@ TEST_CASE("an imported model is a model") {
   CHECK(card["q_heads"] == 4);
   CHECK(card["parameters"] == json_of(sp_plan("model show " + config.string()))["parameters"]);
 }
+
+TEST_CASE("GEMMs in eight bits are faster where the GPU has them, and refused where it has not") {
+  const std::string work =
+      "simulate --model llama-3.1-8b --seq 8K --dp 8 --json --topology ";
+  const auto seconds = [&](const std::string& machine) {
+    const auto r = sp_plan(work + machine);
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return spp::parse_json(r.out, "stdout")["result"]["predicted"]["step_s"].get<double>();
+  };
+  CHECK(seconds("dgx-h100 --gemm-format fp8") < 0.95 * seconds("dgx-h100"));
+  const auto refused = sp_plan(work + "dgx-a100 --gemm-format fp8");
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("--gemm-format: a100-80g-sxm has no matrix units"));
+}
