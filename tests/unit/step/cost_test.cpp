@@ -93,3 +93,15 @@ TEST_CASE("a prefill is the forward alone") {
   CHECK(cost.parts[StepPart::attention] == Approx(2 * 1e-3));
   CHECK(cost.parts[StepPart::optimizer] == 0);
 }
+
+TEST_CASE("the host runs ahead of a whole prefill: what attention's ops take counts once") {
+  TinyStep tiny;
+  tiny.attention[0].forward = {
+      .kernels = Seconds(1e-3), .launch = Seconds(5e-3), .issue = Seconds(6e-3)};
+  tiny.request.kind = StepKind::prefill;
+  // Two layers: the host takes 6 ms each, the GPU 1 ms and a little.
+  const double host_bound = tiny.cost({}).total();
+  CHECK(host_bound == Approx(2 * 6e-3).epsilon(0.01));
+  tiny.attention[0].forward.kernels = Seconds(1);
+  CHECK(tiny.cost({}).parts[StepPart::launch] == 0);
+}
