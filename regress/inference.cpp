@@ -36,8 +36,11 @@ std::string why_not_inference(const Point& p) {
   if (!p.layers || !p.hidden || !p.q_heads || !p.head_dim) {
     return "the model's layers or widths are not stated";
   }
-  if (p.pp > 1) {
-    return "a pipeline of inference is not modelled";
+  if (contains(p.task, "decode") || contains(p.call, "decode")) {
+    return "decoding is not modelled";
+  }
+  if (p.pp > 1 && is_diffusion(p)) {
+    return "a pipeline of denoising steps is not modelled";
   }
   if (p.mask == PointMask::varlen_causal || p.mask == PointMask::varlen_full) {
     return "packed documents whose lengths are not given";
@@ -78,6 +81,7 @@ class InferenceReader {
   void plan() {
     StepPlan& plan = result_.plan;
     plan.tensor = p_.tp;
+    plan.pipeline = p_.pp;  // one batch, from stage to stage
     plan.data = p_.dp * p_.cfg;
     plan.expert = p_.ep.value_or(1);
     plan.expert_tensor = p_.etp.value_or(1);

@@ -23,6 +23,7 @@ UsualNetwork usual_network(const GpuSpec& gpu, int gpus_per_node, std::string_vi
     usual.Gbps = gpu.compute_capability >= 90 ? 400 : gpu.compute_capability >= 80 ? 200 : 100;
   } else {
     usual.transport = "ethernet";
+    usual.Gbps = 40;  // a ring of FLUX.1 over two L40 servers (xDiT docs/performance/flux.md)
   }
   if (kind == "efa") {  // p4d and p4de: 4 x 100; p5: 32 x 100, of which four serve a GPU
     usual = {.transport = "efa", .nics = std::min(gpus_per_node, 8), .Gbps = 400};

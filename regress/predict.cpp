@@ -321,7 +321,7 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   request.problem.head_dim = request.model->head_dim;
   request.problem.mask = request.model->mask;
   request.problem.batch = point.plan.global_batch();
-  request.gpus = p.world / (p.tp * p.dp * p.cfg);
+  request.gpus = p.world / (p.tp * p.pp * p.dp * p.cfg);
   if (p.cp) {
     request.fixed.ulysses = 1;  // the stack's default is a ring
     request.fixed.ring = *p.cp;

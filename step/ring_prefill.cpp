@@ -7,6 +7,20 @@
 #include <cmath>
 
 namespace spp {
+namespace {
+
+/// That the host takes to issue the ops: a kernel and a merge a step, hops, what goes back.
+Seconds issue_time(const StackSpec& stack, const GenerationSpec& generation, int ring,
+                   bool pass_queries) {
+  const HostTimes times = host_times(stack, generation, Layout::zigzag, Phase::forward);
+  const auto of = [&](OpKind kind) { return times.at(static_cast<std::size_t>(kind)); };
+  const Seconds call = stack.host.call ? stack.host.call->value : Seconds(0);
+  return call + (of(OpKind::attention_fwd) + of(OpKind::merge)) * ring +
+         of(OpKind::exchange) * (ring - 1) +
+         (pass_queries && ring > 1 ? of(OpKind::all_to_all) : Seconds(0));
+}
+
+}  // namespace
 
 AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem, int ring,
                                  const KernelCost& kernels, const sim::Cluster& cluster,
@@ -27,6 +41,9 @@ AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem
                          .mask = {.kind = MaskKind::full},
                          .dtype = problem.dtype});
   AttentionCost::Pass pass{.kernels = step * ring};
+  if (stack != nullptr) {
+    pass.issue = issue_time(*stack, kernels.gpu().generation, ring, work.pass_queries);
+  }
   if (ring == 1) {
     return pass;
   }

@@ -123,3 +123,16 @@ TEST_CASE(
   CHECK_THAT(said[3].reason, ContainsSubstring("rings only"));
   CHECK_THAT(said[4].reason, ContainsSubstring("6400 new tokens of 1000"));
 }
+
+TEST_CASE("a prefill goes through the stages of a pipeline one after the other") {
+  const auto said = predicted(prefill_corpus(R"([
+      {"seq": 8000, "world": 8, "tp": 8, "ulysses": 1, "ring": 1, "metric": "time_s", "value": 2},
+      {"seq": 8000, "world": 16, "tp": 8, "pp": 2, "ulysses": 1, "ring": 1, "metric": "time_s",
+       "value": 2},
+      {"seq": 8000, "world": 8, "tp": 8, "ulysses": 1, "ring": 1, "metric": "time_s", "value": 2,
+       "task": "decode"}])"));
+  REQUIRE(said[1].predicted);
+  CHECK(*said[1].predicted >= *said[0].predicted);
+  CHECK(*said[1].predicted < 1.1 * *said[0].predicted);
+  CHECK_THAT(said[2].reason, ContainsSubstring("decoding is not modelled"));
+}
