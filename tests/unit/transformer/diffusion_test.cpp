@@ -95,6 +95,13 @@ TEST_CASE("the streams' rows are the image's and the text's") {
   }
 }
 
+TEST_CASE("a stream without tokens on a rank has no GEMMs there") {
+  const TensorOps ops = layer_runs(tiny_blocks())[0].ops;
+  const std::vector<LayerOp> forward = forward_ops(ops, {.tokens = 8, .batch = 1});
+  CHECK(has(forward, "qkv"));
+  CHECK_FALSE(has(forward, "text qkv"));
+}
+
 TEST_CASE("each stream has tensor parallelism's transfers") {
   const TensorOps ops = layer_runs(tiny_blocks())[0].ops;
   const std::vector<LayerOp> forward =
