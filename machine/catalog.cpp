@@ -284,7 +284,12 @@ void fill_pcie(MachineSpec& m, Defaults& defaults) {
         "socket_link", m.intra.name.ends_with("-shm") ? ice_lake_socket_link : default_socket_link,
         0.3);
   }
-  defaults.note("gpus_per_pcie_switch", "none: a root port per GPU");
+  if (m.intra.name.ends_with("-switch")) {
+    m.gpus_per_pcie_switch =
+        defaults.count("gpus_per_pcie_switch", std::min(gpus, gpus_per_socket));
+  } else {
+    defaults.note("gpus_per_pcie_switch", "none: a root port per GPU");
+  }
 }
 
 /// "ib:8x400Gb/s", "ethernet:100Gb/s".

@@ -461,7 +461,7 @@ TransportSpec read_transport(const JsonView& document) {
   return t;
 }
 
-namespace {}  // namespace
+
 
 namespace {
 

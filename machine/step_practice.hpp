@@ -23,12 +23,13 @@ struct StepPractice {
 
   // ---- inference
   Sourced<Seconds> host_call;     // of a call beside its passes: prompt, scheduler, result
-  Sourced<double> decoder;        // of the matrix rate: what decodes latents to pixels reaches
+  Sourced<Seconds> decode;        // of a million pixels, latents to result, on one GPU
   Sourced<double> compiled;       // elementwise, of what torch.compile fused
   Sourced<double> compiled_host;  // the same of the host's times, over those of eager code
 
   // ---- kernels
   Sourced<double> elementwise;  // bytes of kernels bound by memory, over those of fused ones
+  Sourced<double> position;     // the same of RoPE and of the norms of Q and K; 0: as elementwise
   Sourced<double> optimizer;    // the same of the optimizer
   Sourced<double>
       slowdown;  // of kernels beside a transfer of weights or gradients, per second of it

@@ -106,6 +106,15 @@ StepEvaluator::StepEvaluator(const Request& request)
 StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Mask& mask) const {
   const AttentionQuestion question = attention_question(request_, plan, mask);
   const Request& call = question.request;
+  if (request_.ring_prefill) {
+    const Problem problem = padded(call.problem, plan.attention);
+    return {.cost = {.forward = ring_prefill(*request_.ring_prefill, problem, plan.attention.ring,
+                                             kernels_, *call.cluster, request_.stack)},
+            .spread = kernels_.attention_spread(problem, Phase::forward),
+            .across = call.cluster->nodes() > 1 ? 1.0 : 0.0,
+            .bound_by = "ring attention behind cached keys (closed form)",
+            .lowering = {}};
+  }
   const Evaluation e = spp::evaluate(call, plan.attention);
   const Candidate& c = e.candidate;
   // Q, K, V (backward: the output and its gradient, too) are counted as activations.

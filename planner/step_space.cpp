@@ -318,10 +318,14 @@ class Space {
                           .dtype = request_.problem.dtype,
                           .format = plan.format,
                           .crowd = request_.cluster->ranks_per_core()};
-    const LocalTokens local{.tokens = request_.problem.seq / plan.sequence(),
-                            .batch = plan.micro_batch,
-                            .dtype = request_.problem.dtype,
-                            .split = plan.split()};
+    const std::int64_t tokens = request_.problem.seq / plan.sequence();
+    const std::int64_t joint = model_.diffusion.joint_tokens;
+    const LocalTokens local{
+        .tokens = tokens,
+        .batch = plan.micro_batch,
+        .dtype = request_.problem.dtype,
+        .split = plan.split(),
+        .joint = std::min(tokens, (joint + plan.sequence() - 1) / plan.sequence())};
     const AttentionCost free;
     const auto time = [&](const std::vector<LayerOp>& ops) {
       const Pass pass = pass_of(ops, costs, &free);

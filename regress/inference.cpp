@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 namespace spp::regress {
 namespace {
@@ -35,8 +36,11 @@ std::string why_not_inference(const Point& p) {
   if (!p.layers || !p.hidden || !p.q_heads || !p.head_dim) {
     return "the model's layers or widths are not stated";
   }
-  if (p.pp > 1) {
-    return "a pipeline of inference is not modelled";
+  if (contains(p.task, "decode") || contains(p.call, "decode")) {
+    return "decoding is not modelled";
+  }
+  if (p.pp > 1 && is_diffusion(p)) {
+    return "a pipeline of denoising steps is not modelled";
   }
   if (p.mask == PointMask::varlen_causal || p.mask == PointMask::varlen_full) {
     return "packed documents whose lengths are not given";
@@ -77,6 +81,7 @@ class InferenceReader {
   void plan() {
     StepPlan& plan = result_.plan;
     plan.tensor = p_.tp;
+    plan.pipeline = p_.pp;  // one batch, from stage to stage
     plan.data = p_.dp * p_.cfg;
     plan.expert = p_.ep.value_or(1);
     plan.expert_tensor = p_.etp.value_or(1);
@@ -92,12 +97,22 @@ class InferenceReader {
     }
   }
 
+  /// The sequence is what is new; keys in front of it, and queries that travel, are the ring's.
   void prefill() {
-    if (p_.new_tokens && *p_.new_tokens != *p_.seq) {
-      result_.refused = "a prefill behind cached keys is not modelled";
+    const std::int64_t fresh = p_.new_tokens.value_or(*p_.seq);
+    if (fresh > *p_.seq) {
+      result_.refused = fmt::format("{} new tokens of {}", fresh, *p_.seq);
+      return;
     }
-    if (p_.ring_kind == RingKind::pass_q && p_.ring.value_or(1) > 1) {
-      result_.refused = "pass-Q is not modelled";
+    const bool queries = p_.ring_kind == RingKind::pass_q && p_.ring.value_or(1) > 1;
+    result_.seq = fresh;
+    if (fresh < *p_.seq || queries) {
+      if (p_.ulysses.value_or(1) > 1 || p_.ring_kind == RingKind::all_gather) {
+        result_.refused = "cached keys are modelled in rings only";
+        return;
+      }
+      result_.ring = RingPrefill{.cached = *p_.seq - fresh, .pass_queries = queries};
+      assume("attention", "in closed form: cached keys, or queries that travel");
     }
   }
 
@@ -150,6 +165,11 @@ class InferenceReader {
     if (guided) {
       assume("guidance", apart ? "two passes a step" : "a batch of two");
     }
+    if (family != nullptr) {
+      result_.encoder = family->encoder;
+      result_.text_tokens = static_cast<double>(family->text_tokens * (guided ? 2 : 1));
+      result_.encoder_part = result_.plan.zero == 3 ? 1.0 / p_.world : 1.0;
+    }
     if (p_.call == "step" || p_.call.empty()) {
       return;
     }
@@ -166,11 +186,6 @@ class InferenceReader {
     result_.whole_call = !contains(p_.variant, "forward only");
     result_.pixels = static_cast<double>(*p_.seq * p_.batch.value_or(1)) *
                      (family != nullptr ? family->pixels : 256);
-    if (family != nullptr) {
-      result_.encoder = family->encoder;
-      result_.text_tokens = static_cast<double>(family->text_tokens * (guided ? 2 : 1));
-      result_.encoder_part = result_.plan.zero == 3 ? 1.0 / p_.world : 1.0;
-    }
   }
 
   const Point& p_;
@@ -193,16 +208,24 @@ bool says_compiled(const Point& point) {
   return false;
 }
 
+Bytes outside_bytes(const InferencePoint& point) {
+  constexpr double bytes_a_weight = 2;
+  // Wan2.1's table: what is left of peaks of 14B at 77 and 1.3B at 34 million pixels on many GPUs.
+  constexpr double bytes_a_pixel = 260;
+  return Bytes(std::llround(bytes_a_weight * point.encoder * point.encoder_part +
+                            bytes_a_pixel * point.pixels));
+}
+
 Seconds outside_passes(const InferencePoint& point, const GpuSpec& gpu,
                        const StepPractice& practice, DType dtype) {
   if (!point.whole_call) {
     return Seconds(0);
   }
-  // Decoders of 8 x 8 pixels a latent: 2.5 TFLOP for 512 x 512 (AutoencoderKL of Stable Diffusion).
-  constexpr double flops_a_pixel = 1e7;
+  constexpr double encoder_part = 0.5;  // of the matrix rate: a few hundred rows
+  constexpr double million = 1e6;
   const FlopRate rate = matrix_rate(gpu, GemmFormat::plain, dtype, gpu.name);
-  const FlopCount flops(point.pixels * flops_a_pixel + 2 * point.encoder * point.text_tokens);
-  return practice.host_call.value + flops / (rate * practice.decoder.value);
+  return practice.host_call.value + practice.decode.value * (point.pixels / million) +
+         FlopCount(2 * point.encoder * point.text_tokens) / (rate * encoder_part);
 }
 
 }  // namespace spp::regress

@@ -13,7 +13,9 @@
 #include "planner/plan.hpp"
 #include "regress/corpus.hpp"
 #include "step/plan.hpp"
+#include "step/ring_prefill.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,15 +24,16 @@ namespace spp::regress {
 struct InferencePoint {
   std::string refused;  // why it cannot be asked; else ""
   Model model;
-  StepPlan plan;            // without attention's
-  std::int64_t seq = 0;     // tokens of a sequence, joint text among them
-  double passes = 1;        // one after the other in a call
-  bool whole_call = false;  // with what comes before and behind
-  double pixels = 0;        // decoded
-  double encoder = 0;       // weights of the text encoder
-  double encoder_part = 1;  // of them on one GPU
-  double text_tokens = 0;   // encoded
-  bool compiled = false;    // by torch.compile
+  StepPlan plan;                    // without attention's
+  std::int64_t seq = 0;             // tokens of a sequence that are computed, joint text among them
+  std::optional<RingPrefill> ring;  // attention that no schedule has
+  double passes = 1;                // one after the other in a call
+  bool whole_call = false;          // with what comes before and behind
+  double pixels = 0;                // decoded
+  double encoder = 0;               // weights of the text encoder
+  double encoder_part = 1;          // of them on one GPU
+  double text_tokens = 0;           // encoded
+  bool compiled = false;            // by torch.compile
   std::vector<Assumption> assumed;
 };
 
@@ -38,6 +41,9 @@ InferencePoint inference_point(const Point& point, const Request& request);
 
 /// Whether the source says that torch.compile ran.
 bool says_compiled(const Point& point);
+
+/// What one GPU holds beside the model: text encoders, and what decoding pixels takes.
+Bytes outside_bytes(const InferencePoint& point);
 
 /// What a whole call takes beside its passes.
 Seconds outside_passes(const InferencePoint& point, const GpuSpec& gpu,

@@ -23,6 +23,7 @@ UsualNetwork usual_network(const GpuSpec& gpu, int gpus_per_node, std::string_vi
     usual.Gbps = gpu.compute_capability >= 90 ? 400 : gpu.compute_capability >= 80 ? 200 : 100;
   } else {
     usual.transport = "ethernet";
+    usual.Gbps = 40;  // a ring of FLUX.1 over two L40 servers (xDiT docs/performance/flux.md)
   }
   if (kind == "efa") {  // p4d and p4de: 4 x 100; p5: 32 x 100, of which four serve a GPU
     usual = {.transport = "efa", .nics = std::min(gpus_per_node, 8), .Gbps = 400};
@@ -38,6 +39,11 @@ UsualNetwork usual_network(const GpuSpec& gpu, int gpus_per_node, std::string_vi
   }
   return usual;
 }
+
+/// All-to-alls of peers on PCIe collapse at the host's root ports from four GPUs on; below switches
+/// they do not (topologies/transports). Tables of 2024 on L20 and L40 (USP, yunchang, xDiT's FLUX
+/// and Latte) have the first, those since then (diffusers, cache-dit) the second.
+constexpr int switches_since = 2025;
 
 /// The rate that NICs are sold with, in Gb/s, just above what one was seen to carry.
 double rate_above(double GBps) {
@@ -84,7 +90,7 @@ std::string inter_text(const CorpusMachine& m, int gpus_per_node, const GpuSpec&
 }  // namespace
 
 ComposedCluster compose(const CorpusMachine& m, int world, const Catalog& catalog,
-                        std::string_view where) {
+                        std::string_view where, int year) {
   if (m.gpu.empty()) {
     throw InputError(where, "machine.gpu is missing, and no 'like' names one to start from");
   }
@@ -106,6 +112,12 @@ ComposedCluster compose(const CorpusMachine& m, int world, const Catalog& catalo
     request.intra = fmt::format("{:g}GB/s", *m.intra_GBps);
   } else if (!kind.empty() && !gpu.intra.starts_with(kind) && is_link(catalog, kind, false)) {
     request.intra = kind;
+  } else if (year >= switches_since && gpu.intra == "pcie4") {
+    request.intra = "pcie4-switch";
+    result.assumptions.push_back(
+        {.what = "intra",
+         .value = "pcie4-switch",
+         .source = "usual for PCIe servers measured since 2025: peers below switches"});
   }
   if (result.nodes > 1) {
     request.inter = inter_text(m, per_node, gpu, catalog, result.assumptions);

@@ -15,9 +15,9 @@ struct ComposedCluster {
   std::vector<Assumption> assumptions;
 };
 
-/// The machine of `point`, with room for its ranks. InputError(where): an unknown GPU or link, more
-/// ranks than the nodes have.
+/// The machine of `point`, with room for its ranks, as of the `year` of its source (0: not known).
+/// InputError(where): an unknown GPU or link, more ranks than the nodes have.
 ComposedCluster compose(const CorpusMachine& machine, int world, const Catalog& catalog,
-                        std::string_view where);
+                        std::string_view where, int year = 0);
 
 }  // namespace spp::regress

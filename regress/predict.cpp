@@ -331,11 +331,12 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   }
   request.model = std::move(point.model);
   request.problem.seq = point.seq;
+  request.ring_prefill = point.ring;
   request.problem.kv_heads = request.model->kv_heads;
   request.problem.head_dim = request.model->head_dim;
   request.problem.mask = request.model->mask;
   request.problem.batch = point.plan.global_batch();
-  request.gpus = p.world / (p.tp * p.dp * p.cfg);
+  request.gpus = p.world / (p.tp * p.pp * p.dp * p.cfg);
   if (p.cp) {
     request.fixed.ulysses = 1;  // the stack's default is a ring
     request.fixed.ring = *p.cp;
@@ -349,9 +350,7 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
     PointPrediction result;
     result.oom = !e.fits;
     if (p.metric == Metric::memory) {
-      constexpr double bytes_a_weight = 2;
-      result.predicted = fullest(e.memory).total().as_double() +
-                         bytes_a_weight * point.encoder * point.encoder_part;
+      result.predicted = (fullest(e.memory).total() + outside_bytes(point)).as_double();
       return result;
     }
     const Seconds outside =
@@ -569,7 +568,7 @@ const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p
       fmt::format("{}|{}|{}|{}", m.gpu, m.gpus_per_node, m.nodes.value_or(0), p.world);
   auto [at, fresh] = clusters_.try_emplace(key);
   if (fresh) {
-    ComposedCluster composed = compose(m, p.world, catalog_, where);
+    ComposedCluster composed = compose(m, p.world, catalog_, where, p.year);
     const int gpus = composed.nodes * static_cast<int>(composed.machine.gpus_per_node.value);
     at->second = std::make_unique<sim::Cluster>(std::move(composed.machine), composed.nodes, gpus);
     for (Assumption& a : composed.assumptions) {

@@ -11,6 +11,11 @@ namespace {
 /// GEMMs whose results are too delicate for 8 bits.
 bool stays_wide(std::string_view name) { return name == "logits" || name == "router"; }
 
+/// What eager code does in several kernels, in fp32.
+bool in_position(std::string_view name) {
+  return name == "rope" || name == "qk norm" || name == "text qk norm";
+}
+
 bool around_attention(std::string_view name) { return name == "qkv" || name == "out"; }
 
 StepAxis axis_of(LayerAxis axis) {
@@ -67,9 +72,11 @@ class PassClock {
     return costs_.kernels->gemm(work, costs_.dtype).count() * costs_.crowd *
            costs_.kernels->gemm_in_training();
   }
-  double time_of(const LayerOp& /*op*/, const MemoryBound& kernel) const {
+  double time_of(const LayerOp& op, const MemoryBound& kernel) const {
+    const StepPractice& practice = *costs_.practice;
+    const bool apart = practice.position.value > 0 && in_position(op.name);
     return (costs_.kernels->memory_bound(kernel.touched).count() *
-                costs_.practice->elementwise.value +
+                (apart ? practice.position : practice.elementwise).value +
             costs_.kernels->launch().count()) *
            costs_.crowd;
   }

@@ -165,6 +165,9 @@ class OpWriter {
   /// One of the three GEMMs of Y[rows,out] = X[rows,in] W.
   void write_gemm(const TensorOp& op, KernelRole role, std::int64_t m, std::int64_t n,
                   std::int64_t k) {
+    if (m == 0 || n == 0 || k == 0) {
+      return;  // a stream without tokens on this rank
+    }
     if (const std::int64_t experts = std::get<Linear>(op.work).experts; experts > 0) {
       const bool weight = role == KernelRole::weight_gradient;  // [in, rows] [rows, out]
       ops_.push_back({.name = op.name,

@@ -82,7 +82,7 @@ extern const Framework cache_dit{
     .name = "cache-dit",
     .title = "cache-dit",
     .checked = "cache-dit, by its README and code of 2026: https://github.com/vipshop/cache-dit",
-    .stack = "",
+    .stack = "diffusers",
     .ways = ways,
     .trains = false,
     .infers = true,

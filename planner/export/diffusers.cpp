@@ -75,7 +75,7 @@ extern const Framework diffusers{
     .name = "diffusers",
     .title = "diffusers",
     .checked = "diffusers 0.40: https://huggingface.co/docs/diffusers/v0.40.0/api/parallel",
-    .stack = "",
+    .stack = "diffusers",
     .ways = ways,
     .trains = false,
     .infers = true,

@@ -30,7 +30,7 @@ extern const Framework wan{
     .title = "Wan2.1 (generate.py)",
     .aliases = aliases,
     .checked = "Wan2.1 at aa843f59af: https://github.com/Wan-Video/Wan2.1",
-    .stack = "xdit",
+    .stack = "wan",
     .ways = ways,
     .trains = false,
     .infers = true,

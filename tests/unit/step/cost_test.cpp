@@ -124,3 +124,15 @@ TEST_CASE("what goes to the host takes the bus, and what is updated there its CP
   // 169 weights a rank, and 8 ranks share their node's CPUs.
   CHECK(tiny.cost(plan).parts[StepPart::optimizer] == Approx(8 * 169).epsilon(1e-6));
 }
+
+TEST_CASE("the host runs ahead of a whole prefill: what attention's ops take counts once") {
+  TinyStep tiny;
+  tiny.attention[0].forward = {
+      .kernels = Seconds(1e-3), .launch = Seconds(5e-3), .issue = Seconds(6e-3)};
+  tiny.request.kind = StepKind::prefill;
+  // Two layers: the host takes 6 ms each, the GPU 1 ms and a little.
+  const double host_bound = tiny.cost({}).total();
+  CHECK(host_bound == Approx(2 * 6e-3).epsilon(0.01));
+  tiny.attention[0].forward.kernels = Seconds(1);
+  CHECK(tiny.cost({}).parts[StepPart::launch] == 0);
+}

@@ -1,0 +1,74 @@
+#include "step/ring_prefill.hpp"
+
+#include "base/error.hpp"
+#include "sim/lowering.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spp {
+namespace {
+
+/// That the host takes to issue the ops: a kernel and a merge a step, hops, what goes back.
+Seconds issue_time(const StackSpec& stack, const GenerationSpec& generation, int ring,
+                   bool pass_queries) {
+  const HostTimes times = host_times(stack, generation, Layout::zigzag, Phase::forward);
+  const auto of = [&](OpKind kind) { return times.at(static_cast<std::size_t>(kind)); };
+  const Seconds call = stack.host.call ? stack.host.call->value : Seconds(0);
+  return call + (of(OpKind::attention_fwd) + of(OpKind::merge)) * ring +
+         of(OpKind::exchange) * (ring - 1) +
+         (pass_queries && ring > 1 ? of(OpKind::all_to_all) : Seconds(0));
+}
+
+}  // namespace
+
+AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem, int ring,
+                                 const KernelCost& kernels, const sim::Cluster& cluster,
+                                 const StackSpec* stack) {
+  ensure(ring >= 1 && problem.seq >= ring, "a token for each rank");
+  const std::int64_t fresh = problem.seq / ring;
+  const std::int64_t cached = (work.cached + ring - 1) / ring;
+  const std::int64_t row = problem.head_dim * size_of(problem.dtype) * problem.batch;
+  const Bytes queries(fresh * problem.q_heads * row);
+  const Bytes keys((fresh + cached) * problem.kv_heads * row * 2);
+  const Seconds step =
+      kernels.attention({.q = TokenSet(TokenRange{.begin = 0, .count = fresh}),
+                         .k = TokenSet(TokenRange{.begin = 0, .count = cached + (fresh + 1) / 2}),
+                         .q_heads = problem.q_heads,
+                         .kv_heads = problem.kv_heads,
+                         .head_dim = problem.head_dim,
+                         .batch = problem.batch,
+                         .mask = {.kind = MaskKind::full},
+                         .dtype = problem.dtype});
+  AttentionCost::Pass pass{.kernels = step * ring};
+  if (stack != nullptr) {
+    pass.issue = issue_time(*stack, kernels.gpu().generation, ring, work.pass_queries);
+  }
+  if (ring == 1) {
+    return pass;
+  }
+  const sim::Scope scope = cluster.nodes() > 1 ? sim::Scope::inter : sim::Scope::intra;
+  const Bytes message = work.pass_queries ? queries : keys;
+  Seconds hop =
+      cluster.transport(scope).time(CommKind::send_recv, message, cluster.nominal_rate(scope));
+  if (stack != nullptr && stack->network_beside_kernels && scope == sim::Scope::inter) {
+    const StackSpec::BesideKernels& beside = *stack->network_beside_kernels;
+    hop += std::max(Seconds(0), hop - beside.after.value) * (1 / beside.speed_forward.value - 1);
+  }
+  pass.exposed = std::max(Seconds(0), hop - step) * (ring - 1);
+  pass.hidden = std::min(hop, step) * (ring - 1);
+  pass.sent.at(static_cast<std::size_t>(CommKind::send_recv)) = message * (ring - 1);
+  // A part is read, and the sum, which is written; in the end the sum becomes the output.
+  pass.small = kernels.memory_bound(queries * (5 * ring + 3));
+  if (work.pass_queries) {
+    const Bytes lse(fresh * problem.q_heads * problem.batch * 4);
+    const Bytes returned = (queries + lse) * (ring - 1);
+    const sim::Placement placement(cluster, ring, RankOrder::block);
+    pass.exposed += sim::collective_time(
+        CommKind::all_to_all, {.first = 0, .stride = 1, .size = ring}, returned, placement);
+    pass.sent.at(static_cast<std::size_t>(CommKind::all_to_all)) = returned;
+  }
+  return pass;
+}
+
+}  // namespace spp

@@ -1,0 +1,68 @@
+#include "step/ring_prefill.hpp"
+
+#include "tests/support/catch.hpp"
+#include "tests/unit/step/one_gpu.hpp"
+
+using namespace spp;
+using Catch::Approx;
+
+namespace {
+
+struct Ring {
+  MachineSpec machine = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  sim::Cluster cluster{machine, 1, 4};
+  KernelCost kernels{machine.gpu, machine.gpu.generation.attention};
+  Problem problem{.seq = 4096, .q_heads = 16, .kv_heads = 1, .head_dim = 128};
+
+  [[nodiscard]] AttentionCost::Pass pass(const RingPrefill& work, int ranks = 4) const {
+    return ring_prefill(work, problem, ranks, kernels, cluster);
+  }
+};
+
+Bytes sent(const AttentionCost::Pass& pass, CommKind kind) {
+  return pass.sent.at(static_cast<std::size_t>(kind));
+}
+
+}  // namespace
+
+TEST_CASE("without a ring the queries meet the cached keys and half of the new ones") {
+  const Ring ring;
+  const AttentionCost::Pass pass = ring.pass({.cached = 1000}, 1);
+  const Seconds kernel =
+      ring.kernels.attention({.q = TokenSet(TokenRange{.begin = 0, .count = 4096}),
+                              .k = TokenSet(TokenRange{.begin = 0, .count = 1000 + 2048}),
+                              .q_heads = 16,
+                              .kv_heads = 1,
+                              .head_dim = 128,
+                              .mask = {.kind = MaskKind::full}});
+  CHECK(pass.kernels.count() == Approx(kernel.count()));
+  CHECK(pass.exposed == Seconds(0));
+  CHECK(sent(pass, CommKind::send_recv) == Bytes(0));
+}
+
+TEST_CASE("keys travel with what is cached, queries without") {
+  const Ring ring;
+  // K and V of (4096 + 8192) / 4 tokens, one head of 128 in 2 B, three hops.
+  const AttentionCost::Pass keys = ring.pass({.cached = 8192});
+  CHECK(sent(keys, CommKind::send_recv) == Bytes(3 * 2 * 3072 * 128 * 2));
+  CHECK(sent(keys, CommKind::all_to_all) == Bytes(0));
+  // 16 heads of 1024 queries; their parts of the output, and LSE in 4 B, go back.
+  const AttentionCost::Pass queries = ring.pass({.cached = 8192, .pass_queries = true});
+  CHECK(sent(queries, CommKind::send_recv) == Bytes(3 * 1024 * 16 * 128 * 2));
+  CHECK(sent(queries, CommKind::all_to_all) == Bytes(3 * (1024 * 16 * 128 * 2 + 1024 * 16 * 4)));
+  CHECK(queries.kernels.count() == Approx(keys.kernels.count()));
+}
+
+TEST_CASE("few new tokens behind a long cache favour queries that travel") {
+  const auto total = [](const AttentionCost::Pass& p) {
+    return (p.kernels + p.small + p.exposed).count();
+  };
+  Ring ring;
+  ring.problem.kv_heads = 16;
+  ring.problem.seq = 256;
+  const std::int64_t much = 1 << 20;
+  CHECK(total(ring.pass({.cached = much, .pass_queries = true})) <
+        total(ring.pass({.cached = much})));
+  ring.problem.seq = 131072;
+  CHECK(total(ring.pass({.cached = 0, .pass_queries = true})) > total(ring.pass({.cached = 0})));
+}
