@@ -169,8 +169,10 @@ Json sweep_document(const Sweep& sweep) {
   for (std::size_t i = 0; i < sweep.lines.size(); ++i) {
     const SweepLine& line = sweep.lines[i];
     Json request = line.job.resolved;
-    request.erase("seq");
     const bool asked = line.refused.empty();
+    if (asked) {
+      request.erase("seq");
+    }
     lines.push_back(
         {{"model", text_or_null(line.model)},
          {"topology", text_or_null(line.topology)},

@@ -50,7 +50,9 @@ std::vector<double> nice_ticks(double from, double to, int about) {
     if (!within(value, from, to)) {
       break;
     }
-    ticks.push_back(value);
+    if (ticks.empty() || value > ticks.back()) {  // not below what a double tells apart
+      ticks.push_back(value);
+    }
   }
   return ticks.empty() ? std::vector<double>{from} : ticks;
 }

@@ -2,6 +2,7 @@
 // here, except what figures draw.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,7 +36,7 @@ struct Stat {
   std::string label, value, note;
 };
 
-enum class Tone { plain, good, bad, note };
+enum class Tone : std::uint8_t { plain, good, bad, note };
 
 class Sheet {
  public:

@@ -28,11 +28,11 @@ constexpr std::array<Look, 20> looks{
      {"k-launch", "#5a4632", "#b79a78", upright}, {"k-cp", "#d9542b", "#f08a5d", rising},
      {"k-tp", "#c2337a", "#ec6fac", falling},     {"k-ep", "#b8860b", "#e3b341", level},
      {"k-dp", "#a03226", "#e57368", crossed},     {"k-pp", "#6b6b2a", "#b9b95a", upright},
-     {"k-bubble", "#b4bcc8", "#4a5463", dotted},  {"k-predicted", "#9db8d6", "#45688f", rising},
+     {"k-bubble", "#8d98a8", "#6b7787", dotted},  {"k-predicted", "#6b93c0", "#5680ad", rising},
      {"m-parameters", "#2b6cb0", "#63a4e8", ""},  {"m-gradients", "#1a8a7d", "#4fc3b5", rising},
      {"m-optimizer", "#7a5bb0", "#a98be0", ""},   {"m-activations", "#d98324", "#f2a65a", falling},
      {"m-attention", "#b03a5b", "#ee7f9c", ""},   {"m-communication", "#6b6b2a", "#b9b95a", level},
-     {"m-logits", "#4b5a6b", "#9fb0c3", crossed}, {"m-process", "#b4bcc8", "#4a5463", dotted}}};
+     {"m-logits", "#4b5a6b", "#9fb0c3", crossed}, {"m-process", "#8d98a8", "#6b7787", dotted}}};
 
 struct Choice {
   std::string_view light, dark;
@@ -58,9 +58,9 @@ constexpr std::array<Choice, 7> shades{{{"#eaf2fa", "#16222f"},
                                         {"#d3e3f3", "#1b3048"},
                                         {"#b3cfea", "#204063"},
                                         {"#8ab4dd", "#27547f"},
-                                        {"#5c93c8", "#3470a6"},
-                                        {"#376fa8", "#5c93c8"},
-                                        {"#1d4f86", "#8ab4dd"}}};
+                                        {"#3a75ae", "#4f8cc4"},
+                                        {"#2b6199", "#6fa4d6"},
+                                        {"#1a4676", "#9cc3e8"}}};
 
 constexpr std::string_view base_rules = R"(
 *{box-sizing:border-box}
@@ -138,7 +138,7 @@ line.wire{stroke:var(--quiet);stroke-width:1.4}
 .scroll{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-size:.85rem;min-width:min(100%,26rem)}
 caption{text-align:left;color:var(--quiet);font-size:.8rem;padding-bottom:.3rem}
-th,td{text-align:left;padding:.35rem 1.1rem .35rem 0;border-bottom:1px solid var(--grid);vertical-align:top}td:not(.n){min-width:5.5rem}
+th,td{text-align:left;padding:.35rem 1.1rem .35rem 0;border-bottom:1px solid var(--grid);vertical-align:top}td:not(.n){min-width:5.5rem}td:last-child:not(.n){min-width:13rem}td:only-child{min-width:0}
 th{font-weight:600;color:var(--quiet);border-bottom-color:var(--rule)}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 details{margin:.7rem 0;font-size:.95rem}

@@ -5,6 +5,7 @@
 #include "report/markup.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -251,44 +252,106 @@ void add_heat(Sheet& sheet, const Map& map, const std::vector<std::size_t>& line
   add(sheet, chart);
 }
 
+/// Whether all lines have the same there: then it says nothing in a table.
+bool one_of(const Map& map, std::string Line::* member) {
+  return std::ranges::all_of(
+      map.lines, [&](const Line& line) { return line.*member == map.lines[0].*member; });
+}
+
+/// Columns that tell lines apart, then the others.
+class LineGrid {
+ public:
+  LineGrid(const Map& map, const std::vector<std::string>& heading, const std::vector<bool>& right)
+      : model_(!one_of(map, &Line::model)), machine_(!one_of(map, &Line::machine)) {
+    for (const auto& [shown, title] :
+         {std::pair{model_, "model"}, std::pair{machine_, "machine"}}) {
+      if (shown) {
+        grid_.heading.emplace_back(title);
+        grid_.right.push_back(false);
+      }
+    }
+    grid_.heading.emplace_back("GPUs");
+    grid_.right.push_back(true);
+    grid_.heading.insert(grid_.heading.end(), heading.begin(), heading.end());
+    grid_.right.insert(grid_.right.end(), right.begin(), right.end());
+  }
+  void add(const Line& line, const std::vector<std::string>& texts) {
+    std::vector<std::string> row;
+    if (model_) {
+      row.push_back(line.model);
+    }
+    if (machine_) {
+      row.push_back(line.machine);
+    }
+    row.push_back(line.gpus);
+    row.insert(row.end(), texts.begin(), texts.end());
+    grid_.rows.push_back(std::move(row));
+  }
+  [[nodiscard]] const Grid& grid() const { return grid_; }
+
+ private:
+  bool model_, machine_;
+  Grid grid_;
+};
+
 void add_tables(Sheet& sheet, const Map& map) {
-  Grid changes{.heading = {"model", "machine", "GPUs", "between", "and", "what changes"},
-               .right = {false, false, true, true, true, false},
-               .rows = {}};
+  LineGrid changes(map, {"between", "and", "what changes"}, {true, true, false});
   for (const Change& c : map.changes) {
-    const Line& line = map.lines[c.line];
-    changes.rows.push_back(
-        {line.model, line.machine, line.gpus, tokens_text(c.from), tokens_text(c.to), c.text});
+    changes.add(map.lines[c.line], {tokens_text(c.from), tokens_text(c.to), c.text});
   }
-  if (!changes.rows.empty()) {
+  if (!map.changes.empty()) {
     sheet.heading("Where the recommendation changes");
-    sheet.table(shortened(std::move(changes), 200));
+    sheet.table(shortened(changes.grid(), 200));
   }
-  Grid cells{.heading = {"model", "machine", "GPUs", "length", "plan", "step", "memory"},
-             .right = {false, false, true, true, false, true, true},
-             .rows = {}};
+  LineGrid cells(map, {"length", "step", "memory", "plan"}, {true, true, true, false});
   for (const Line& line : map.lines) {
     for (const Cell& cell : line.cells) {
       const bool plan = cell.choice >= 0;
-      cells.rows.push_back({line.model, line.machine, line.gpus, tokens_text(cell.seq),
-                            plan ? map.choices[static_cast<std::size_t>(cell.choice)]
-                                 : fmt::format("{}: {}", cell.verdict, cell.reason),
-                            plan ? seconds_text(cell.step) : "",
-                            plan ? bytes_text(cell.memory) : ""});
+      cells.add(line, {tokens_text(cell.seq), plan ? seconds_text(cell.step) : "",
+                       plan ? bytes_text(cell.memory) : "",
+                       plan ? map.choices[static_cast<std::size_t>(cell.choice)]
+                            : fmt::format("{}: {}", cell.verdict, cell.reason)});
     }
   }
-  sheet.details("All cells", shortened(std::move(cells), 400));
+  sheet.details("All cells", shortened(cells.grid(), 400));
+}
+
+/// "a, b", "a", "5 models".
+std::string listed(const Map& map, std::string Line::* member, std::string_view many) {
+  std::vector<std::string> names;
+  for (const Line& line : map.lines) {
+    if (!(line.*member).empty() && std::ranges::find(names, line.*member) == names.end()) {
+      names.push_back(line.*member);
+    }
+  }
+  constexpr std::size_t most = 3;
+  return names.size() > most ? fmt::format("{} {}", names.size(), many)
+                             : fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string subject(const JsonView& document) {
-  const std::vector<JsonView> lines = document.at("lines").elements();
-  const std::size_t lengths = document.at("lengths").elements().size();
-  return fmt::format("{} lengths on {} machine{}", lengths, lines.size(),
-                     lines.size() == 1 ? "" : "s or numbers of GPUs");
+  const Map map = read_map(document);
+  const auto span = [](const std::string& first, const std::string& last) {
+    return first == last ? first : fmt::format("{} to {}", first, last);
+  };
+  const std::string model = map.lines.empty() ? "" : listed(map, &Line::model, "models");
+  std::string text = model.empty() ? "attention" : model;
+  text += fmt::format(", {} tokens",
+                      span(tokens_text(map.lengths.front()), tokens_text(map.lengths.back())));
+  if (!map.lines.empty()) {
+    const auto [least, most] = std::ranges::minmax(map.lines, {}, &Line::gpu_count);
+    text += fmt::format(", {} GPUs", span(least.gpus, most.gpus));
+    const std::string machine = listed(map, &Line::machine, "machines");
+    text += machine.empty() ? "" : " of " + machine;
+  }
+  return text;
 }
 
 void add(const JsonView& document, Sheet& sheet) {
   const Map map = read_map(document);
+  if (map.lines.empty()) {
+    document.at("lines").fail("are none");
+  }
   std::size_t cells = 0;
   std::size_t plans = 0;
   for (const Line& line : map.lines) {

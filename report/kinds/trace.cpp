@@ -18,7 +18,7 @@ constexpr std::size_t most_ranks_drawn = 8;
 constexpr std::size_t most_lanes_of_a_rank = 16;
 constexpr double most_microseconds = 1e15;
 
-enum Shown : int { attention, gemm, transfer, other };
+enum Shown : std::uint8_t { attention, gemm, transfer, other };
 
 int kind_of(std::string_view name) {
   constexpr std::array<std::string_view, 9> transfers{"all_to_all", "all_gather", "reduce_scatter",
