@@ -7,7 +7,7 @@ set(CPACK_PACKAGE_NAME sp-plan)
 set(CPACK_PACKAGE_VENDOR "sp-plan")
 set(CPACK_PACKAGE_CONTACT "sp-plan <sp-plan@localhost>" CACHE STRING "Maintainer of the package: Name <address>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
-set(CPACK_PACKAGE_DESCRIPTION "For a model, a sequence length and a cluster of GPUs, sp-plan recommends how to split attention and
+set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "For a model, a sequence length and a cluster of GPUs, sp-plan recommends how to split attention and
 the training step (tensor, sequence, pipeline, data and expert degrees), proves that the schedule is right, and says what
 a step will cost in time and memory. No GPU is needed to plan.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

@@ -11,6 +11,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,11 +23,15 @@ namespace py = pybind11;
 /// Python has an exception to raise. No std::exception, so that nobody takes it for one of ours.
 struct Raised {};
 
-/// Lets Python's signal handlers run, which in its main thread raise KeyboardInterrupt.
+/// Lets Python's signal handlers run, which in its main thread raise KeyboardInterrupt. Threads
+/// that a command starts have none.
 class Signals {
  public:
   bool operator()(double /*done*/, double /*of*/) {
     constexpr std::chrono::milliseconds pause{50};
+    if (std::this_thread::get_id() != caller_) {
+      return true;
+    }
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < pause) {
       return true;
@@ -40,6 +45,7 @@ class Signals {
   }
 
  private:
+  std::thread::id caller_ = std::this_thread::get_id();
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
