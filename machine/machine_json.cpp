@@ -461,8 +461,6 @@ TransportSpec read_transport(const JsonView& document) {
   return t;
 }
 
-
-
 namespace {
 
 /// A kernel that is like another one, or an earlier version of it, says what differs from that.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 namespace spp::regress {
 namespace {
@@ -18,7 +19,8 @@ constexpr std::int64_t most_tokens = std::int64_t{1} << 40;
 /// Values of one point: its own keys, else its file's workload.
 class Fields {
  public:
-  Fields(JsonView point, JsonView workload) : point_(point), workload_(workload) {}
+  Fields(JsonView point, JsonView workload)
+      : point_(std::move(point)), workload_(std::move(workload)) {}
 
   [[nodiscard]] const JsonView& point() const { return point_; }
   [[nodiscard]] std::optional<JsonView> find(std::string_view key) const {

@@ -227,6 +227,7 @@ std::vector<std::vector<std::int64_t>> expert_rows(const Point& p) {
     }
     Uniform uniform;
     std::vector<std::vector<std::int64_t>> all;
+    all.reserve(draws);
     for (int i = 0; i < draws; ++i) {
       all.push_back(drawn_rows(p, per_rank, exponent, uniform));
     }

@@ -297,7 +297,7 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
   request.gpus = p.world / (p.tp * p.pp * p.dp);
   if (p.cp) {
     request.fixed.ulysses = 1;  // the stack's default is a ring
-    request.fixed.ring = *p.cp;
+    request.fixed.ring = p.cp;
   }
   if (p.flops_convention == "full") {
     request.flops_convention = FlopsConvention::full;
