@@ -11,7 +11,9 @@
 
 #include <dlfcn.h>
 
-#include <type_traits>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 
 namespace {
 
@@ -42,6 +44,7 @@ cudnnStatus_t call(Function* function, Arguments... arguments) {
 
 #define SPP_THEIRS(name) static auto* const theirs_ = theirs<decltype(name)>(#name)
 
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): cuDNN writes them in camel case
 extern "C" {
 
 std::size_t cudnnGetVersion() {
@@ -52,10 +55,10 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
   SPP_THEIRS(cudnnGetErrorString);
   return theirs_ == nullptr ? "libcudnn.so.9 cannot be loaded" : theirs_(status);
 }
-void cudnnGetLastErrorString(char* message, std::size_t most) {
+void cudnnGetLastErrorString(char* message, std::size_t max_size) {
   SPP_THEIRS(cudnnGetLastErrorString);
   if (theirs_ != nullptr) {
-    theirs_(message, most);
+    theirs_(message, max_size);
   }
 }
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
@@ -104,6 +107,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 }
 
 }  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
 #undef SPP_THEIRS
 
