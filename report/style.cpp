@@ -138,7 +138,7 @@ line.wire{stroke:var(--quiet);stroke-width:1.4}
 .scroll{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-size:.85rem;min-width:min(100%,26rem)}
 caption{text-align:left;color:var(--quiet);font-size:.8rem;padding-bottom:.3rem}
-th,td{text-align:left;padding:.35rem 1.1rem .35rem 0;border-bottom:1px solid var(--grid);vertical-align:top}td:not(.n){min-width:5.5rem}td:last-child:not(.n){min-width:13rem}td:only-child{min-width:0}
+th,td{text-align:left;padding:.35rem 1.1rem .35rem 0;border-bottom:1px solid var(--grid);vertical-align:top}td:not(.n){min-width:5.5rem}td:last-child:not(.n){min-width:10rem}td:only-child{min-width:0}
 th{font-weight:600;color:var(--quiet);border-bottom-color:var(--rule)}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 details{margin:.7rem 0;font-size:.95rem}
@@ -147,7 +147,7 @@ pre{font:12px/1.4 ui-monospace,"DejaVu Sans Mono",monospace;background:var(--pan
 footer{color:var(--quiet);font-size:.82rem;border-top:1px solid var(--rule);padding-top:1rem}
 :focus-visible{outline:2px solid var(--link);outline-offset:2px}
 @media (min-width:900px){.bars .bar{grid-template-columns:minmax(13rem,21rem) 1fr 8.5rem;align-items:center;margin:.4rem 0}.bars .bl{grid-column:1;grid-row:1}.bars .bd{grid-column:2;grid-row:1}.bars .bv{grid-column:3;grid-row:1;text-align:right}}
-@media (max-width:500px){body{font-size:14px}.n{white-space:normal}}
+@media (max-width:500px){body{font-size:14px}th,td{padding-right:.6rem}.n{white-space:normal}}
 )";
 
 constexpr std::string_view paper_rules = R"(

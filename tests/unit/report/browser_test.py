@@ -36,7 +36,7 @@ def look(page, width, folder, *flags):
     probe = folder / f"probe-{width}.html"
     probe.write_text(PROBE % (page.as_uri(), width))
     run = subprocess.run(
-        [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
          f"--user-data-dir={folder}/profile", "--allow-file-access-from-files", "--enable-logging=stderr",
          "--virtual-time-budget=4000", f"--window-size={max(width, 500) + 100},1000", *flags, "--dump-dom",
          probe.as_uri()],
