@@ -68,11 +68,11 @@ void adopt_step(Arguments& arguments, const JsonView& plan) {
 }
 
 void adopt_plan(Arguments& arguments, const JsonView& plan) {
-  plan.allow_only({"strategy",       "ulysses", "ring",       "team",
-                   "window",         "layout",  "order",      "heads",
-                   "rank_order",     "tp",      "dp",         "pp",
-                   "virtual_stages", "ep",      "pipeline",   "micro_batch",
-                   "micro_batches",  "zero",    "zero_group", "recompute",
+  plan.allow_only({"strategy",       "ulysses",     "ring",       "team",
+                   "window",         "layout",      "order",      "heads",
+                   "rank_order",     "tp",          "dp",         "pp",
+                   "virtual_stages", "ep",          "pipeline",   "micro_batch",
+                   "micro_batches",  "zero",        "zero_group", "recompute",
                    "offload",        "gemm_format", "groups"});
   arguments.set_default("strategy", plan.at("strategy").string());
   for (const std::string_view degree :
