@@ -25,6 +25,16 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(SPP_TEST_PATIENCE 4)
 endif()
 
+# The code of tests itself is compiled quickly in sanitized builds (-O0): it calls what takes the time, and
+# there is as much of it as of what it tests.
+function(spp_compiled_quickly)
+  if(SPP_SANITIZE)
+    foreach(target IN LISTS ARGN)
+      target_compile_options(${target} PRIVATE -O0)
+    endforeach()
+  endif()
+endfunction()
+
 add_custom_target(tests_unit)
 add_custom_target(tests_cli)
 
@@ -45,6 +55,7 @@ function(spp_test)
   target_link_libraries(${target} PRIVATE spp_test_support ${arg_DEPENDS} ${arg_LINK})
   spp_warnings(${target})
   spp_precompiled(${target} tests)
+  spp_compiled_quickly(${target} spp_test_headers)
 
   add_test(NAME ${arg_NAME} COMMAND ${target} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   if(NOT arg_TIMEOUT)
