@@ -17,6 +17,7 @@ constexpr std::array times{
     TimeKey{"host_kernel", &StepPractice::host_kernel},
     TimeKey{"host_transfer", &StepPractice::host_transfer},
     TimeKey{"host_exchange", &StepPractice::host_exchange},
+    TimeKey{"host_counts", &StepPractice::host_counts},
     TimeKey{"host_micro_batch", &StepPractice::host_micro_batch},
     TimeKey{"host_message", &StepPractice::host_message},
     TimeKey{"host_step", &StepPractice::host_step},
@@ -41,6 +42,7 @@ constexpr std::array numbers{
     NumberKey{"tensor_hidden", &StepPractice::tensor_hidden, 1},
     NumberKey{"tensor_beside", &StepPractice::tensor_beside, 1},
     NumberKey{"expert_hidden", &StepPractice::expert_hidden, 1},
+    NumberKey{"device_counts", &StepPractice::device_counts, 1e6},
     NumberKey{"once_per_node", &StepPractice::once_per_node, 1},
     NumberKey{"gradients_hidden", &StepPractice::gradients_hidden, 1},
     NumberKey{"parameters_hidden", &StepPractice::parameters_hidden, 1},
@@ -56,6 +58,7 @@ constexpr std::array numbers{
     NumberKey{"logit_bytes", &StepPractice::logit_bytes, most_bytes},
     NumberKey{"unexplained", &StepPractice::unexplained, 1},
     NumberKey{"kept", &StepPractice::kept, most_factor},
+    NumberKey{"narrow_kept", &StepPractice::narrow_kept, 1},
     NumberKey{"zero_pieces", &StepPractice::zero_pieces, most_factor},
     NumberKey{"zero_by_rank", &StepPractice::zero_by_rank, 1},
     NumberKey{"slack", &StepPractice::slack, 2},
@@ -86,6 +89,8 @@ StepPractice made_default() {
   p.host_exchange = time(1700, 0.5,
                          "Moonlight-16B of Megatron-Bridge's activation-recompute study, bound by "
                          "the host: 17 ms a layer and step");
+  p.host_counts = time(
+      900, 0.4, "fitted to whole steps of reports/corpus: Qwen3, DeepSeek-V3 on H100 and B200");
   p.host_micro_batch = time(300, 0.5, "assumed");
   p.host_message = time(50, 0.5, "assumed: batched isend and irecv");
   p.host_step = time(10000, 0.5, "assumed: data, gradient norm, logging");
@@ -103,6 +108,7 @@ StepPractice made_default() {
   p.tensor_hidden = number(0, 0, "assumed: as Megatron-LM without --tp-comm-overlap");
   p.tensor_beside = number(1, 0, "Megatron-Core tensor_parallel/layers.py: asynchronous");
   p.expert_hidden = number(0, 0, "assumed: dispatchers wait");
+  p.device_counts = number(0, 0, "torch.distributed all_to_all_single: sizes are the host's");
   p.once_per_node = number(0, 0, "all-to-all dispatcher: once for each expert");
   p.gradients_hidden = number(1, 0, "assumed: buckets as they become ready");
   p.parameters_hidden = number(0, 0, "assumed: gathered before the next forward");
@@ -124,6 +130,7 @@ StepPractice made_default() {
   p.host_update =
       time(0.0011, 0.5, "arXiv:2506.13996: Llama-3.1-8B over 8 GPUs takes 9.5 s more than on them");
   p.kept = number(1, 0.2, "assumed: as fused kernels keep");
+  p.narrow_kept = number(0, 0, "torchao's float8: cast again in the backward");
   p.crowded = number(0, 0, "assumed: segments grow in place");
   p.crowded_slowdown = number(1, 0, "no step is crowded");
   p.slack = number(0.02, 0.5, "assumed: a caching allocator's fragments");
@@ -147,6 +154,11 @@ StepPractice compiled(StepPractice practice) {
   practice.elementwise = practice.position = practice.compiled;
   practice.host_kernel.value *= practice.compiled_host.value;
   practice.host_transfer.value *= practice.compiled_host.value;
+  return practice;
+}
+
+StepPractice counting_on_device(StepPractice practice) {
+  practice.device_counts.value = 1;
   return practice;
 }
 

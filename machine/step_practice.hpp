@@ -13,10 +13,10 @@ namespace spp {
 
 struct StepPractice {
   // ---- host: issued one after the other; a layer takes at least this
-  Sourced<Seconds> host_kernel;    // of a kernel
-  Sourced<Seconds> host_transfer;  // of a collective
-  Sourced<Seconds>
-      host_exchange;  // of a dispatch or combine: counts of tokens come to the host first
+  Sourced<Seconds> host_kernel;       // of a kernel
+  Sourced<Seconds> host_transfer;     // of a collective
+  Sourced<Seconds> host_exchange;     // of each transfer of a dispatch or combine of experts
+  Sourced<Seconds> host_counts;       // of one, too: kernels stand until counts of tokens are there
   Sourced<Seconds> host_micro_batch;  // beside a micro-batch's layers, and each of its messages
   Sourced<Seconds> host_message;      // of a message between stages: both ranks stand
   Sourced<Seconds> host_step;         // once a step: data, gradient norm, optimizer, logging
@@ -41,6 +41,8 @@ struct StepPractice {
   Sourced<double> tensor_hidden;      // gathers and scatters around GEMMs, in pieces
   Sourced<double> tensor_beside;      // those of the backward that need no pieces
   Sourced<double> expert_hidden;      // dispatch and combine
+  Sourced<double> device_counts;      // GPUs of a node from which dispatchers count tokens on the
+                                      // device, and nothing stands; 0: they never do
   Sourced<double> once_per_node;      // 1: a token for several experts of a node travels to it once
   Sourced<double> gradients_hidden;   // behind the last backward
   Sourced<double> parameters_hidden;  // behind the next forward
@@ -68,8 +70,9 @@ struct StepPractice {
   Sourced<double> logit_bytes;  // at the peak, of a logit
   Sourced<double> logit_part;   // of a micro-batch's logits that exist at once: chunked losses
   Sourced<double> mlp_part;     // of a micro-batch's rows inside an MLP at once: tiled MLPs
-  Sourced<double> kept;     // activations that wait for the backward, over those of fused kernels
-  Sourced<double> slack;    // of what is allocated, that the allocator holds beside
+  Sourced<double> kept;  // activations that wait for the backward, over those of fused kernels
+  Sourced<double> narrow_kept;  // 1: GEMMs of fewer bits keep their inputs as they multiplied them
+  Sourced<double> slack;        // of what is allocated, that the allocator holds beside
   Sourced<double> crowded;  // part of a GPU's usable memory beyond which the allocator frees its
                             // cache and asks again; 0: never
   Sourced<double> crowded_slowdown;  // of a step that does
@@ -87,6 +90,9 @@ const StepPractice& default_practice();
 
 /// Under torch.compile, as far as the stack has it.
 StepPractice compiled(StepPractice practice);
+
+/// With dispatchers that count on the device on every machine.
+StepPractice counting_on_device(StepPractice practice);
 
 /// The object "step" of a stack; what is missing is the default. InputError names file and key.
 StepPractice read_step_practice(const JsonView& step);

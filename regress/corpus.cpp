@@ -110,6 +110,9 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
   }
   file.stack = view.at("stack").string();
   file.trust = view.at("trust").string();
+  if (const auto notes = view.find("notes"); notes && notes->value().is_string()) {
+    file.notes = notes->string();
+  }
   file.title = view.at("source").at("title").string();
   const auto source_word = [&](std::string_view key) {
     const auto word = view.at("source").find(key);

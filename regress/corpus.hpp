@@ -104,13 +104,18 @@ struct Point {
   bool peak = false;
 
   // the source's words on what ran
-  std::string system, variant, features;
+  std::string system, variant, features, dispatcher;
   int year = 0;  // of the source, hence of its software; 0: not stated
 };
 
+/// Of a source's words on what ran.
+inline bool contains(std::string_view text, std::string_view word) {
+  return text.find(word) != std::string_view::npos;
+}
+
 struct CorpusFile {
   std::filesystem::path path;
-  std::string name, stack, title;
+  std::string name, stack, title, notes;
   std::string source_id, source_where;  // of what the file was entered from
   std::string trust;
   std::vector<Point> points;

@@ -32,7 +32,7 @@ constexpr std::array known_words{
     "k_heads", "k_head_dim", "v_heads", "channels", "d_conv", "d_state", "heads", "nheads", "n_heads",
     "groups", "ngroups", "n_groups", "chunk", "chunk_size", "mode", "sms",
 
-    "system", "variant", "features", "library", "fabric", "algo", "api", "task", "resolution"};
+    "system", "variant", "features", "dispatcher", "library", "fabric", "algo", "api", "task", "resolution"};
 
 /// What sources give beside what is judged; `ddp`, yes or no: a wrapper of replicas.
 constexpr std::array source_figures{

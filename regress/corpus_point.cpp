@@ -455,6 +455,7 @@ Point read_point(const JsonView& view, const JsonView& workload, std::int64_t in
   p.system = f.text("system");
   p.variant = f.text("variant");
   p.features = f.text("features");
+  p.dispatcher = f.text("dispatcher");
   expect_complete(f, p);
   return p;
 }

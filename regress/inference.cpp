@@ -12,10 +12,6 @@
 namespace spp::regress {
 namespace {
 
-bool contains(std::string_view text, std::string_view word) {
-  return text.find(word) != std::string_view::npos;
-}
-
 bool is_diffusion(const Point& p) {
   return p.mask == PointMask::full || !p.blocks.empty() || diffusion_family(p.model) != nullptr;
 }

@@ -207,9 +207,8 @@ PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
       return collective(p, cluster, stack);
     case Scope::model:
     case Scope::memory:
-      return p.phase == "inference"
-                 ? inference(p, cluster, says_compiled(p) ? compiled_of(stack) : stack)
-                 : training(p, cluster, stack);
+      return p.phase == "inference" ? inference(p, cluster, as_run(stack, file, p))
+                                    : training(p, cluster, as_run(stack, file, p));
   }
   throw InternalError("unknown scope");
 }
@@ -525,6 +524,15 @@ PointPrediction Predictor::collective(const Point& p, const sim::Cluster& cluste
   return answer(p, seconds, spread);
 }
 
+namespace {
+
+/// Capacities fix how many tokens an expert gets; HybridEP counts them in its kernels.
+bool counts_on_device(const CorpusFile& file, const Point& p) {
+  return contains(p.dispatcher, "HybridEP") || contains(file.notes, "capacity factor");
+}
+
+}  // namespace
+
 /// The software of a whole step: whose words the point or its file has, the longest of them; else
 /// the file's stack.
 std::string Predictor::recognised(const CorpusFile& file, const Point& p) {
@@ -596,11 +604,21 @@ const StackSpec& Predictor::stack_of(const std::string& name, std::string_view w
   return at->second;
 }
 
-const StackSpec& Predictor::compiled_of(const StackSpec& stack) {
-  const std::string key = stack.name + " compiled";
-  auto at = stacks_.find(key);
-  if (at == stacks_.end()) {
-    at = stacks_.emplace(key, compiled(stack)).first;
+const StackSpec& Predictor::as_run(const StackSpec& stack, const CorpusFile& file,
+                                   const Point& point) {
+  const bool fused = point.phase == "inference" && says_compiled(point);
+  const bool counted = counts_on_device(file, point);
+  if (!fused && !counted) {
+    return stack;
+  }
+  const auto [at, fresh] = stacks_.try_emplace(
+      fmt::format("{}{}{}", stack.name, fused ? ", compiled" : "", counted ? ", counted" : ""),
+      stack);
+  if (fresh) {
+    at->second = fused ? compiled(stack) : stack;
+    if (counted) {
+      at->second.step = counting_on_device(at->second.step);
+    }
   }
   return at->second;
 }

@@ -47,7 +47,8 @@ class Predictor {
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
   const StackSpec& stack_of(const std::string& name, std::string_view where);
   const LinearSpec& linear_of(const std::string& generation);
-  const StackSpec& compiled_of(const StackSpec& stack);
+  /// The stack as a step of the point was run.
+  const StackSpec& as_run(const StackSpec& stack, const CorpusFile& file, const Point& point);
 
   Catalog catalog_;
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;

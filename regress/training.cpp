@@ -11,10 +11,6 @@
 namespace spp::regress {
 namespace {
 
-bool contains(std::string_view text, std::string_view word) {
-  return text.find(word) != std::string_view::npos;
-}
-
 /// Why a training step cannot be predicted; "" if it can.
 std::string why_not_training(const Point& p) {
   if (p.phase != "train") {

@@ -42,6 +42,8 @@ class StepClock {
                .wide_attention = plan.wide_attention,
                .runs_ahead = request.kind == StepKind::prefill,
                .experts_per_token = std::max(1, request.model->experts.per_token),
+               .device_counts = practice_.device_counts.value > 0 &&
+                                request.cluster->gpus_per_node() >= practice_.device_counts.value,
                .crowd = request.cluster->ranks_per_core()},
         host_rate_(host_rate(request.cluster->machine().gpu)),
         local_(local_tokens(request, plan)),
@@ -391,6 +393,26 @@ class StepClock {
 
 }  // namespace
 
+namespace {
+
+/// Bytes of a number in that format, with its part of the scales of a block of 32 or 16, over the
+/// two of 16 bits.
+double stored(GemmFormat format) {
+  switch (format) {
+    case GemmFormat::plain:
+      return 1;
+    case GemmFormat::fp8:
+      return 1.0 / 2;
+    case GemmFormat::mxfp8:
+      return (1 + 1.0 / 32) / 2;
+    case GemmFormat::nvfp4:
+      return (0.5 + 1.0 / 16) / 2;
+  }
+  throw InternalError("no such GemmFormat");
+}
+
+}  // namespace
+
 LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan) {
   const std::int64_t tokens = request.seq / plan.sequence();
   const std::int64_t text = request.model->diffusion.joint_tokens;
@@ -398,7 +420,9 @@ LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan) {
           .batch = plan.micro_batch,
           .dtype = request.dtype,
           .split = plan.split(),
-          .joint = std::min(tokens, (text + plan.sequence() - 1) / plan.sequence())};
+          .joint = std::min(tokens, (text + plan.sequence() - 1) / plan.sequence()),
+          .stored = request.practice->narrow_kept.value > 0 ? stored(plan.format) : 1,
+          .wide_attention = plan.wide_attention};
 }
 
 StepCost step_cost(const StepRequest& request, const StepPlan& plan, AttentionCosts attention) {

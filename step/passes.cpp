@@ -8,15 +8,10 @@
 namespace spp {
 namespace {
 
-/// GEMMs whose results are too delicate for 8 bits.
-bool stays_wide(std::string_view name) { return name == "logits" || name == "router"; }
-
 /// What eager code does in several kernels, in fp32.
 bool in_position(std::string_view name) {
   return name == "rope" || name == "qk norm" || name == "text qk norm";
 }
-
-bool around_attention(std::string_view name) { return name == "qkv" || name == "out"; }
 
 StepAxis axis_of(LayerAxis axis) {
   switch (axis) {
@@ -66,7 +61,7 @@ class PassClock {
     return costs_.kernels->memory_bound(Bytes(std::llround(bytes))).count() * costs_.crowd;
   }
   double gemm_time(const LayerOp& op, GemmWork work) const {
-    const bool wide = stays_wide(op.name) || (costs_.wide_attention && around_attention(op.name));
+    const bool wide = stays_wide(op.name, costs_.wide_attention);
     work.format = wide ? GemmFormat::plain : costs_.format;
     work.quantised = true;  // norms and activations write what the next GEMM reads
     return costs_.kernels->gemm(work, costs_.dtype).count() * costs_.crowd *
@@ -167,10 +162,12 @@ class PassClock {
     pass_.hidden += hidden;
     pass_.sent.at(static_cast<std::size_t>(transfer.kind)) +=
         costs_.links->sent(axis, transfer.kind, transfer.bytes);
-    host_ += (axis == StepAxis::expert && transfer.kind == CommKind::all_to_all
-                  ? costs_.practice->host_exchange
-                  : costs_.practice->host_transfer)
-                 .value.count();
+    const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
+    host_ +=
+        (exchange ? costs_.practice->host_exchange : costs_.practice->host_transfer).value.count();
+    if (exchange && !costs_.device_counts) {
+      pass_.parts[StepPart::launch] += costs_.practice->host_counts.value.count();
+    }
   }
 
   /// The GEMM that a transfer can hide behind: the next one of what is gathered, the last one of

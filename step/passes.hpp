@@ -81,7 +81,8 @@ struct PassCosts {
   bool wide_attention = false;            // and the projections around attention
   bool runs_ahead = false;  // the host, over a whole pass: what attention waits for it, it makes up
   int experts_per_token = 1;
-  double crowd = 1;  // kernels that all ranks run at once take longer by this
+  bool device_counts = false;  // of tokens for experts: no kernel waits for the host's
+  double crowd = 1;            // kernels that all ranks run at once take longer by this
 };
 
 /// `attention` of the layer, for the places where it runs; nullptr: there are none.

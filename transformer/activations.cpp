@@ -3,6 +3,7 @@
 #include "transformer/layer_kernels.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace spp {
@@ -107,12 +108,40 @@ Kept kept_under(const LocalShapes& shapes, const Recomputation& recomputation) {
   return kept;
 }
 
+/// Tensors that GEMMs of fewer bits keep, in their own format, and those that others keep as they
+/// are: some are kept twice.
+struct Formats {
+  std::vector<bool> narrow, wide;
+};
+
+Formats formats_of(const LocalShapes& shapes) {
+  const TensorOps& ops = shapes.ops();
+  std::vector<bool> narrow(ops.ops.size());
+  for (std::size_t i = 0; i < ops.ops.size(); ++i) {
+    narrow[i] = shapes.local().stored != 1 && std::holds_alternative<Linear>(ops.ops[i].work) &&
+                !stays_wide(ops.ops[i].name, shapes.local().wide_attention);
+  }
+  std::vector<bool> wide(narrow);
+  wide.flip();
+  TensorOps inside = ops;
+  inside.kept_behind = {};
+  Formats formats{.narrow = kept_by(inside, narrow), .wide = kept_by(ops, wide)};
+  for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
+    formats.wide[i] = formats.wide[i] || !formats.narrow[i];
+  }
+  return formats;
+}
+
 RowBytes bytes_of(const LocalShapes& shapes, const Kept& kept) {
   RowBytes bytes;
   const TensorOps& ops = shapes.ops();
+  const Formats formats = formats_of(shapes);
   for (std::size_t i = 0; i < ops.tensors.size(); ++i) {
     if (kept.tensors[i] && !ops.tensors[i].outside) {
-      add(bytes, ops.tensors[i].rows, shapes.bytes(LayerTensorId(i)));
+      const Bytes whole = shapes.bytes(LayerTensorId(i));
+      const double copies =
+          (formats.wide[i] ? 1 : 0) + (formats.narrow[i] ? shapes.local().stored : 0);
+      add(bytes, ops.tensors[i].rows, Bytes(std::llround(copies * whole.as_double())));
     }
   }
   for (std::size_t i = 0; i < ops.ops.size(); ++i) {

@@ -227,4 +227,9 @@ std::int64_t Model::active_parameters() const {
   return parameters() - idle;
 }
 
+bool stays_wide(std::string_view gemm, bool wide_attention) {
+  const bool beside = gemm == "qkv" || gemm == "out";
+  return gemm == "logits" || gemm == "router" || (wide_attention && beside);
+}
+
 }  // namespace spp

@@ -195,6 +195,10 @@ TensorOps predict_of(const Model& model);
 /// First and last in one list.
 TensorOps ends_of(const Model& model, StepKind step);
 
+/// A GEMM that multiplies in 16 bits whatever the others do: its results are too delicate for
+/// fewer, or it lies beside attention and `wide_attention` asks for it.
+bool stays_wide(std::string_view gemm, bool wide_attention);
+
 /// Matrices, biases and norms; of one rank: layer_split.hpp.
 std::int64_t weights_of(const TensorOp& op, const TensorOps& ops);
 std::int64_t weights_of(const TensorOps& ops);

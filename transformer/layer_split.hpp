@@ -40,6 +40,10 @@ struct LocalTokens {
   LayerSplit split{};
   std::int64_t joint = 0;    // of `tokens`: the text's (Model::diffusion)
   double routed_excess = 1;  // rows that the fullest rank's experts receive, over the mean
+  /// Bytes of what GEMMs keep of their inputs, over those in `dtype`: less than 1 where they keep
+  /// them as they multiplied them, in fewer bits.
+  double stored = 1;
+  bool wide_attention = false;  // but not the GEMMs around attention
   [[nodiscard]] std::int64_t rows() const { return tokens * batch; }
 };
 

@@ -61,6 +61,20 @@ TEST_CASE("two equal stages of 1F1B wait for one micro-batch of the other") {
   CHECK(cost.parts[StepPart::bubble] == Approx(3).epsilon(1e-3));
 }
 
+TEST_CASE("kernels stand at each exchange of routed tokens, unless they are counted on the device") {
+  TinyStep tiny;
+  tiny.model.experts = {.count = 4, .per_token = 2, .ffn = 6};
+  const StepPlan plan{.data = 2, .expert = 2, .micro_batches = 3};
+  const double without = tiny.cost(plan).total();
+  tiny.practice.host_counts.value = Seconds(1);
+  // Rows and their weights go, and rows come back; the same backward; in 2 layers, 3 times.
+  CHECK(tiny.cost(plan).parts[StepPart::launch] == Approx(2 * 3 * 6).epsilon(1e-3));
+  tiny.practice.device_counts.value = 16;
+  CHECK(tiny.cost(plan).total() > without + 1);
+  tiny.practice.device_counts.value = 8;  // the GPUs of a node
+  CHECK(tiny.cost(plan).total() == Approx(without));
+}
+
 TEST_CASE("recomputation runs attention's forward again, unless its output is kept") {
   TinyStep tiny;
   tiny.attention[0] = some_attention();

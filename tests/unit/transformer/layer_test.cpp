@@ -260,6 +260,18 @@ TEST_CASE("a layer with cross-attention keeps the text's K and V for each of its
   CHECK(kept_bytes(layer, no_tokens, {.kind = Recompute::full}) == Bytes(0));
 }
 
+TEST_CASE("GEMMs of 8 bits keep their inputs so, others keep theirs beside") {
+  const auto kept = [](bool wide_attention) {
+    return kept_bytes(layer_of(tiny_model()),
+                      {.tokens = 1, .stored = 0.5, .wide_attention = wide_attention}, {})
+        .value();
+  };
+  // Of 232: both norms' outputs, 8 wide, and the product, 16 wide, half; of attention's output, 8
+  // wide, which its backward reads, a half on top.
+  CHECK(kept(false) == 232 - 8 - 8 - 16 + 8);
+  CHECK(kept(true) == 232 - 8 - 16);
+}
+
 TEST_CASE("while a layer's backward runs, what it computes again and its gradients come on top") {
   // Gradients: of the stream 8, product 16, gate and up 32: 56 elements.
   CHECK(working(tiny_model(), Recompute::none) == 112);
