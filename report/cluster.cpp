@@ -17,9 +17,8 @@ constexpr std::int64_t most_drawn_gpus = 16;  // of a node
 constexpr std::int64_t most_drawn_nodes = 4;
 
 std::string rectangle(double x, double width, double y, double height, std::string_view key) {
-  return fmt::format(
-      "<rect class=\"{}\" x=\"{}\" width=\"{}\" y=\"{}\" height=\"{}\" rx=\"4\"/>", key, along(x),
-      along(width), coordinate(y), coordinate(height));
+  return fmt::format("<rect class=\"{}\" x=\"{}\" width=\"{}\" y=\"{}\" height=\"{}\" rx=\"4\"/>",
+                     key, along(x), along(width), coordinate(y), coordinate(height));
 }
 
 std::string box(double x, double width, double y, double height, std::string_view key,
@@ -55,8 +54,8 @@ struct Growing {
 };
 
 /// Boxes of one kind over the whole width, with wires to what lies under them.
-std::string row_of_boxes(std::int64_t all, std::string_view key, std::string_view word,
-                         double y, double height, double wires_to) {
+std::string row_of_boxes(std::int64_t all, std::string_view key, std::string_view word, double y,
+                         double height, double wires_to) {
   const std::int64_t drawn = std::min(all, most_drawn_gpus);
   const double width = 1 / static_cast<double>(drawn);
   const bool worded = !word.empty() && characters_within(0.88 * width * narrowest_drawing,

@@ -81,8 +81,7 @@ void add(Sheet& sheet, const LaneChart& chart) {
         "<text class=\"tick\" x=\"-8\" y=\"{}\" text-anchor=\"end\">{}</text><line class=\"grid\" "
         "x1=\"0\" x2=\"100%\" y1=\"{}\" y2=\"{}\"/>",
         coordinate(y + 11), escaped(cut(lane.label, characters_within(gutter, tick_letters))),
-        coordinate(y + drawn_height),
-        coordinate(y + drawn_height));
+        coordinate(y + drawn_height), coordinate(y + drawn_height));
     numbers.rows.push_back({lane.group, lane.label});
     for (std::size_t k = 0; k < chart.kinds.size(); ++k) {
       const int kind = static_cast<int>(k);

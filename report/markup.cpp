@@ -119,9 +119,9 @@ std::string lines_svg(const std::vector<std::string>& lines, std::string_view st
                       std::string_view x, double y, std::string_view anchor) {
   std::string svg;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    svg += fmt::format(
-        "<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>", style, x,
-        coordinate(y + line_height * static_cast<double>(i)), anchor, escaped(lines[i]));
+    svg += fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>", style,
+                       x, coordinate(y + line_height * static_cast<double>(i)), anchor,
+                       escaped(lines[i]));
   }
   return svg;
 }

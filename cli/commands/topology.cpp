@@ -50,9 +50,9 @@ Json to_json(const MachineSpec& m) {
   Json json{{"name", m.name},
             {"aliases", m.aliases},
             {"gpus_per_node", m.gpus_per_node.value},
-          {"sockets", m.sockets.value},
-          {"host_bridge_bytes_per_s", or_null(m.host_bridge)},
-          {"socket_link_bytes_per_s", or_null(m.socket_link)},
+            {"sockets", m.sockets.value},
+            {"host_bridge_bytes_per_s", or_null(m.host_bridge)},
+            {"socket_link_bytes_per_s", or_null(m.socket_link)},
             {"intra",
              {{"transport", m.intra.name},
               {"medium", m.intra.medium},
@@ -136,16 +136,16 @@ Table table_of(const MachineSpec* machine, const GpuSpec& gpu) {
 }
 
 /// A point of a list, its further lines below its first word.
-std::string bullet(const std::string& sentence) {
-  std::string text = wrapped(sentence, 4, 80);
+std::string bullet(const std::string& sentence, std::size_t width) {
+  std::string text = wrapped(sentence, 4, width);
   text[2] = '-';
   return text;
 }
 
-std::string explanation_text(const Explanation& explanation) {
+std::string explanation_text(const Explanation& explanation, const Style& style) {
   std::string text = "\n";
   for (const std::string& sentence : explanation.sentences) {
-    text += bullet(sentence);
+    text += bullet(sentence, style.width);
   }
   text += "\n";
   for (const std::string& line : explanation.drawing) {
@@ -160,7 +160,7 @@ std::string assumed_text(const std::vector<Assumption>& assumptions, const Style
   }
   std::string text = "\n" + style.bold("Assumed") + "\n";
   for (const Assumption& a : assumptions) {
-    text += bullet(fmt::format("{}: {} ({})", a.what, a.value, a.source));
+    text += bullet(fmt::format("{}: {} ({})", a.what, a.value, a.source), style.width);
   }
   return text;
 }
@@ -196,10 +196,10 @@ void print(const Shown& shown, bool checked, const std::string& drawing, Output&
     std::string text = style.bold(machine != nullptr ? machine->name : shown.gpu.name) +
                        fmt::format("  {}\n", shown.file);
     for (const std::string& line : table_of(machine, shown.gpu).lines()) {
-      text += shortened(line, 100) + "\n";
+      text += shortened(line, style.width) + "\n";
     }
     if (explanation) {
-      text += explanation_text(*explanation) + assumed_text(machine->assumptions, style);
+      text += explanation_text(*explanation, style) + assumed_text(machine->assumptions, style);
     }
     return checked ? text + "no complaints\n" : text;
   });
@@ -248,8 +248,7 @@ void check_one(const std::string& name, const Arguments& arguments, Output& outp
   if (!is_readable_file(name)) {
     const std::vector<std::string> gpus = catalog.gpu_names();
     const bool known = catalog.has_machine(name) || std::ranges::find(gpus, name) != gpus.end();
-    show(known || name.find('/') != std::string::npos ? name : "./" + name, true, drawing,
-         output);
+    show(known || name.find('/') != std::string::npos ? name : "./" + name, true, drawing, output);
     return;
   }
   TextFile file{.name = name, .text = read_text_file(name, "")};
@@ -280,10 +279,10 @@ void import_files(const std::vector<std::string>& names, const Arguments& argume
     std::string text =
         style.bold(imported.spec.name) + fmt::format("  from {}\n", fmt::join(names, ", "));
     for (const std::string& line : table_of(&imported.spec, imported.spec.gpu).lines()) {
-      text += shortened(line, 100) + "\n";
+      text += shortened(line, style.width) + "\n";
     }
-    text +=
-        explanation_text(explain(imported.spec)) + assumed_text(imported.spec.assumptions, style);
+    text += explanation_text(explain(imported.spec), style) +
+            assumed_text(imported.spec.assumptions, style);
     const std::string nodes =
         imported.hosts > 1 ? fmt::format(" --nodes {}", imported.hosts) : std::string();
     const std::string file = arguments.get("output", "FILE");
@@ -353,7 +352,8 @@ extern const Command topology{
     .options = own_options,
     .examples =
         "sp-plan topology list\nsp-plan topology show dgx-h100\nsp-plan topology check "
-        "my-cluster.json --draw my-cluster.svg\nsp-plan topology import topo.txt nccl-tests.txt --gpu h100 -o "
+        "my-cluster.json --draw my-cluster.svg\nsp-plan topology import topo.txt nccl-tests.txt "
+        "--gpu h100 -o "
         "my-cluster.json\nnvidia-smi topo -m | sp-plan topology import /dev/stdin --gpu h100",
     .run = run,
 };

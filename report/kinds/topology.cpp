@@ -33,12 +33,11 @@ NodeDrawing node_of(const JsonView& machine) {
   if (intra.at("medium").string() == "pcie") {  // else GPUs are joined past the sockets
     const auto sockets = machine.find("sockets");
     node.sockets = sockets ? sockets->integer(1, most_parts) : 1;
-    for (const auto& [key, words] :
-         {std::pair{"host_bridge_bytes_per_s", "of a socket"},
-          std::pair{"socket_link_bytes_per_s", "between sockets"}}) {
+    for (const auto& [key, words] : {std::pair{"host_bridge_bytes_per_s", "of a socket"},
+                                     std::pair{"socket_link_bytes_per_s", "between sockets"}}) {
       if (machine.find(key)) {
-        node.beside += fmt::format("{}{} {}", node.beside.empty() ? "" : ", ", words,
-                                   rate_at(machine, key));
+        node.beside +=
+            fmt::format("{}{} {}", node.beside.empty() ? "" : ", ", words, rate_at(machine, key));
       }
     }
   }

@@ -95,8 +95,8 @@ TEST_CASE("topology check explains a machine in sentences and draws it") {
 TEST_CASE("a machine is drawn into a file, whole or not at all") {
   const TempDir dir;
   const std::string file = (dir.path() / "machine.svg").string();
-  const Json machine =
-      document_of(sp_plan("topology check " + folder + "topo-h100.txt --json --draw " + file));
+  const Json machine = document_of(
+      sp_plan("topology check " + folder + "topo-h100.txt --gpu h100 --json --draw " + file));
   CHECK(machine["machine"]["gpus_per_node"] == 8);
   const std::string svg = spp::read_text_file(file, "");
   CHECK(svg.starts_with("<svg xmlns="));
