@@ -174,7 +174,7 @@ TEST_CASE("what nobody asked for is not rejected") {
 }
 
 TEST_CASE("stacks plan by the rules of their framework") {
-  for (const char* stack : {"maxtext", "internevo", "nemo", "deepspeed-alst", "megatron-te"}) {
+  for (const char* stack : {"maxtext", "internevo", "nemo", "megatron-te"}) {
     INFO(stack);
     const Json answer =
         document_of(sp_plan(std::string("plan --seq 32K --top 3 --stack ") + stack + " " + llama));
