@@ -35,6 +35,9 @@ class BackendError : public std::runtime_error {
  public:
   BackendError(std::string_view call, std::string_view text, int rank)
       : std::runtime_error(fmt::format("{} failed on rank {}: {}", call, rank, text)) {}
+  /// Of a process that is no rank.
+  BackendError(std::string_view call, std::string_view text)
+      : std::runtime_error(fmt::format("{} failed: {}", call, text)) {}
 };
 
 /// Throws InternalError with the caller's location when `ok` is false.

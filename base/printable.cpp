@@ -106,6 +106,14 @@ std::string printable_page(std::string_view text) {
         return style.size();
       }
     }
+    // Black letters on a coloured ground.
+    constexpr std::string_view on_ground = "\x1b[30;";
+    if (rest.starts_with(on_ground)) {
+      const std::size_t end = rest.find_first_not_of("0123456789", on_ground.size());
+      const bool ground = end != std::string_view::npos && rest[end] == 'm' &&
+                          end - on_ground.size() >= 2 && end - on_ground.size() <= 3;
+      return ground ? end + 1 : 0;
+    }
     return 0;
   });
 }

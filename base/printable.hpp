@@ -12,7 +12,8 @@ namespace spp {
 /// One line: a line feed becomes a space.
 std::string printable_line(std::string_view text);
 
-/// Lines of a table: line feeds stay, and of the escape sequences those for bold, dim and plain.
+/// Lines of a table: line feeds stay, and of the escape sequences those for bold, dim, a coloured
+/// ground and plain.
 std::string printable_page(std::string_view text);
 
 }  // namespace spp

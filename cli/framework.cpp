@@ -60,7 +60,7 @@ std::vector<Assumption> adopt_framework(Arguments& arguments, const Framework& f
     adopt("stack", f.stack, "the software that it costs as");
   }
   if (!f.trains) {
-    adopt("phase", arguments.has("model") ? "prefill" : "fwd", "it runs inference only");
+    adopt("phase", "inference", "it runs inference only");
   }
   if (!f.masks.has(MaskKind::causal) && !arguments.has("model")) {
     adopt("mask", "full", "the only mask that it has");
@@ -108,16 +108,16 @@ Json to_json(const Exported& e, const Candidate& wanted) {
 std::string export_text(const Exported& e, const Candidate& wanted, const Style& style) {
   const Framework& f = *e.framework;
   std::string text = style.bold(fmt::format("For {}", f.title)) + "\n";
-  text += wrapped(fmt::format("Checked against {}.", f.checked), 0);
+  text += wrapped(fmt::format("Checked against {}.", f.checked), 0, style.width);
   if (!e.cannot.empty()) {
-    text += wrapped(cannot_text(e, wanted) + ".", 0);
+    text += wrapped(cannot_text(e, wanted) + ".", 0, style.width);
     for (const Cannot& c : e.cannot) {
       text += style.dim(fmt::format("  {}: {}", c.rule, c.source)) + "\n";
     }
     text += wrapped(e.shown ? fmt::format("The fastest that it can: {}{}.",
                                           name_of(*e.shown, trains(e)), loss_text(e.loss))
                             : "No plan of this request that it can run is known.",
-                    0);
+                    0, style.width);
   }
   for (const Block& b : e.snippet.blocks) {
     text += "\n" + style.dim(b.file.empty() ? fmt::format("# {}", b.language)
@@ -132,10 +132,10 @@ std::string export_text(const Exported& e, const Candidate& wanted, const Style&
                                 v.value.empty() ? fmt::format("{} unset", v.name)
                                                 : fmt::format("{}={}", v.name, v.value),
                                 v.why),
-                    0);
+                    0, style.width);
   }
   for (const std::string& note : e.snippet.notes) {
-    text += wrapped(note, 0);
+    text += wrapped(note, 0, style.width);
   }
   return text;
 }

@@ -61,7 +61,7 @@ std::string options_text(std::span<const Option> options, const Style& style) {
     first = false;
     group = o.group;
     const std::string left = "  " + spelled(o);
-    std::string right = wrapped(o.help, column);
+    std::string right = wrapped(o.help, column, style.width);
     if (width_of(left) + 2 > column) {
       text += fmt::format("{}\n{}", left, right);
     } else {
@@ -128,7 +128,7 @@ const Command& command_named(std::string_view name) {
 }
 
 std::string overview(const Style& style) {
-  std::string text = wrapped(purpose, 0) + "\n" + style.bold("Usage") +
+  std::string text = wrapped(purpose, 0, style.width) + "\n" + style.bold("Usage") +
                      "\n  sp-plan COMMAND [options]\n\n" + style.bold("Commands") + "\n";
   Table table;
   for (const Command* c : commands::all()) {
@@ -150,8 +150,8 @@ std::string overview(const Style& style) {
 }
 
 std::string help_of(const Command& command, const Style& style) {
-  std::string text = wrapped(command.description, 0) + "\n" + style.bold("Usage") + "\n  " +
-                     usage_of(command) + "\n\n" + style.bold("Examples") + "\n";
+  std::string text = wrapped(command.description, 0, style.width) + "\n" + style.bold("Usage") +
+                     "\n  " + usage_of(command) + "\n\n" + style.bold("Examples") + "\n";
   for (const std::string_view line : split(command.examples, '\n')) {
     text += fmt::format("  {}\n", line);
   }

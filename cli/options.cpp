@@ -20,7 +20,9 @@ constexpr std::array table{
     Option{"heads", "N", "query heads of a bare attention shape (instead of --model)", work},
     Option{"kv-heads", "N", "its KV heads; they divide --heads (default: as many)", work},
     Option{"head-dim", "N", "its head dimension (default: 128)", work},
-    Option{"seq", "N", "tokens of one sequence, over all GPUs: 4096, 32K, 1M", work},
+    Option{"seq", "N",
+           "tokens of one sequence, over all GPUs: 4096, 32K, 1M; plan: max, the longest that fits",
+           work},
     Option{
         "batch", "B",
         "sequences that the group works on at once, in training the micro-batch (default: 1; plan "
@@ -28,8 +30,11 @@ constexpr std::array table{
         work},
     Option{"global-batch", "B",
            "sequences of one train step, over all replicas (default: a micro-batch each)", work},
-    Option{"phase", "fwd|bwd|fwd+bwd|train|prefill",
-           "what is timed (default: train with a model, else fwd+bwd)", work},
+    Option{
+        "phase", "fwd|bwd|fwd+bwd|train|prefill|inference",
+        "what is timed (default: train with a model, else fwd+bwd); inference: prefill of an LLM, "
+        "one denoising step of a diffusion transformer, fwd of a bare shape",
+        work},
     Option{"mask", "causal|full|window:W",
            "which keys a query sees (default: the model's, else causal)", work},
     Option{"documents", "A,B,…|FILE", "lengths of packed documents (verify and run only)", work},
@@ -303,6 +308,28 @@ Arguments Arguments::with(std::string_view option, const std::string& value) con
   Arguments other = *this;
   other.given_.insert_or_assign(std::string(known(option).name), value);
   return other;
+}
+
+Arguments Arguments::without(std::string_view option) const {
+  Arguments other = *this;
+  other.given_.erase(std::string(known(option).name));
+  return other;
+}
+
+std::string Arguments::line() const {
+  std::string text;
+  for (const Option& o : known_) {
+    const auto it = given_.find(o.name);
+    if (it == given_.end() || o.group == OptionGroup::output) {
+      continue;
+    }
+    const bool plain = it->second.find_first_of(" \t\"'\\$`*?;&|<>()[]{}~#!") == std::string::npos;
+    text += fmt::format("{}--{}{}", text.empty() ? "" : " ", o.name,
+                        o.value.empty() ? ""
+                        : plain         ? " " + it->second
+                                        : fmt::format(" '{}'", it->second));
+  }
+  return text;
 }
 
 }  // namespace spp::cli

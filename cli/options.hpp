@@ -67,6 +67,10 @@ class Arguments {
   void set_default(std::string_view option, const std::string& value);
   /// The same arguments with another value of an option: one of a list.
   [[nodiscard]] Arguments with(std::string_view option, const std::string& value) const;
+  /// The same without it.
+  [[nodiscard]] Arguments without(std::string_view option) const;
+  /// What was asked, as a shell takes it, but for what is about output: "--heads 8 --seq 4K".
+  [[nodiscard]] std::string line() const;
 
  private:
   [[nodiscard]] const Option& known(std::string_view option) const;

@@ -3,9 +3,11 @@
 #include "base/error.hpp"
 #include "base/printable.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -56,10 +58,47 @@ void dump(const Json& value, std::string& out, std::size_t indent) {
   }
 }
 
-/// NO_COLOR (no-color.org): set and not empty, no colours.
-bool no_color() {
-  const char* value = std::getenv("NO_COLOR");
-  return value != nullptr && *value != '\0';
+/// A variable of the environment; "" if it is not set.
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+/// NO_COLOR (no-color.org): set and not empty, no colours. A dumb terminal has none.
+bool no_color() { return !variable("NO_COLOR").empty() || variable("TERM") == "dumb"; }
+
+/// Of stdout's terminal; as wide as tables may be at most where it does not say.
+std::size_t terminal_width() {
+  constexpr std::size_t least = 60;
+  constexpr std::size_t usual = 100;
+  constexpr std::size_t most = 160;  // longer lines are hard to read
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+    return usual;
+  }
+  return std::clamp<std::size_t>(size.ws_col, least, most);
+}
+
+/// Whether the locale was set to one that has ASCII alone. Not set at all it says nothing.
+bool ascii_only() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    if (const std::string_view locale = variable(name); !locale.empty()) {
+      return locale == "C" || locale == "POSIX";
+    }
+  }
+  return false;
+}
+
+/// What tables have beyond ASCII, spelled in ASCII with as many characters.
+std::string in_ascii(std::string text) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> spellings{
+      {{"±", "~"}, {"…", "."}, {"×", "x"}, {"·", "."}, {"–", "-"}, {"≥", ">"}}};
+  for (const auto& [from, to] : spellings) {
+    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
+      text.replace(at, from.size(), to);
+    }
+  }
+  return text;
 }
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
@@ -73,7 +112,14 @@ void say(std::string_view text) noexcept {
 
 }  // namespace
 
-Style Style::of_stdout() { return {.color = stdout_is_terminal() && !no_color()}; }
+Style Style::of_stdout() {
+  Style style;
+  if (stdout_is_terminal()) {
+    style.color = !no_color();
+    style.width = terminal_width();
+  }
+  return style;
+}
 std::string Style::bold(std::string_view text) const {
   return color ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
 }
@@ -174,7 +220,9 @@ Output::Output(const Arguments& arguments, bool launched) : quiet_(arguments.has
   file_ = arguments.get("output", "");
   const bool terminal = stdout_is_terminal() && !launched;
   table_ = !arguments.has("json") && (terminal || arguments.has("table") || !file_.empty());
-  style_ = {.color = terminal && !no_color()};
+  if (terminal) {
+    style_ = Style::of_stdout();
+  }
   if (!file_.empty()) {
     expect_writable(file_, "--output");
   }
@@ -185,7 +233,8 @@ void Output::result(const Json& document, const std::function<std::string(const 
     document_ = document;
     return;
   }
-  const std::string shown = table_ ? printable_page(table(style_)) : "";
+  const std::string page = table_ ? printable_page(table(style_)) : "";
+  const std::string shown = ascii_only() ? in_ascii(page) : page;
   const std::string json = !table_ || !file_.empty() ? to_text(document) : "";
   if (!file_.empty()) {
     write_file(file_, json);
@@ -211,7 +260,24 @@ Progress Output::progress(std::string what, std::string unit, OnInterrupt on_int
 void Output::text(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (!written || std::fflush(stdout) != 0) {
-    throw BackendError("writing to stdout", "no space, or closed", 0);
+    throw BackendError("writing to stdout", "no space, or closed");
+  }
+}
+
+void Output::plain(const Arguments& arguments, std::string_view text) {
+  for (const std::string_view option : {"json", "table"}) {
+    if (arguments.has(option)) {
+      throw InputError(fmt::format("--{}", option), "this command prints text as it is");
+    }
+  }
+  if (caller_) {
+    document_ = Json(text);
+    return;
+  }
+  if (file_.empty()) {
+    Output::text(text);
+  } else {
+    write_file(file_, text);
   }
 }
 

@@ -32,9 +32,11 @@
 
 namespace spp::cli {
 
-/// How text for people looks: colours only on a terminal without NO_COLOR.
+/// How text for people looks: colours only on a terminal that has them, without NO_COLOR; as wide
+/// as the terminal, elsewhere 100 characters.
 struct Style {
   bool color = false;
+  std::size_t width = 100;
   /// That of stdout.
   static Style of_stdout();
   [[nodiscard]] std::string bold(std::string_view text) const;
@@ -97,8 +99,12 @@ class Output {
   [[nodiscard]] const std::optional<Json>& document() const { return document_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
 
-  /// Prints text as it is (completions, man page).
+  /// Prints text as it is.
   static void text(std::string_view text);
+  /// An answer that is neither a document nor a table (man page, completions): to stdout, or with
+  /// -o to the file, whole or not at all; to a caller as a string. InputError: a document or a
+  /// table was asked for.
+  void plain(const Arguments& arguments, std::string_view text);
 
  private:
   bool table_ = true;

@@ -2,11 +2,13 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "base/parse.hpp"
 #include "cli/request.hpp"
 
 #include <fmt/ranges.h>
 
 #include <array>
+#include <filesystem>
 
 namespace spp::cli {
 namespace {
@@ -120,12 +122,42 @@ void adopt_member(Arguments& arguments, const JsonView& request, std::string_vie
   }
 }
 
-void adopt_request(Arguments& arguments, const JsonView& request) {
+/// Files that a request names stand where it was asked, or beside the plan: "config.json" ->
+/// "/folder/of/the/plan/config.json"; lists with commas piece by piece. What is no file stays as it
+/// is.
+std::string seen_from_here(const std::string& names, const std::filesystem::path& plan) {
+  std::string seen;
+  for (const std::string_view piece : split(names, ',')) {
+    std::string name(piece);
+    std::error_code ec;
+    const std::filesystem::path beside = plan.parent_path() / name;
+    if (!std::filesystem::exists(name, ec) && std::filesystem::exists(beside, ec)) {
+      name = std::filesystem::absolute(beside).lexically_normal().string();
+    } else if (name.ends_with(".json") && !std::filesystem::exists(name, ec)) {
+      throw InputError(plan.string(),
+                       fmt::format("was asked with the file '{}', which is neither here nor beside "
+                                   "it: give it with --model, --topology or --profile",
+                                   name));
+    }
+    seen += (seen.empty() ? "" : ",") + name;
+  }
+  return seen;
+}
+
+void adopt_file(Arguments& arguments, const JsonView& request, std::string_view option,
+                const std::filesystem::path& plan) {
+  if (const auto value = request.find(option); value && !arguments.has(option)) {
+    arguments.set_default(option, seen_from_here(value->string(), plan));
+  }
+}
+
+void adopt_request(Arguments& arguments, const JsonView& request,
+                   const std::filesystem::path& plan) {
   const bool other_model = arguments.has("model") || arguments.has("heads");
   const bool other_machine =
       arguments.has("topology") || arguments.has("gpu") || arguments.has("profile");
   if (!other_model) {
-    adopt_member(arguments, request, "model", "model");
+    adopt_file(arguments, request, "model", plan);
     if (!request.find("model")) {
       adopt_member(arguments, request, "heads", "heads");
       adopt_member(arguments, request, "kv_heads", "kv-heads");
@@ -139,8 +171,10 @@ void adopt_request(Arguments& arguments, const JsonView& request) {
   }
   adopt_member(arguments, request, "flops_convention", "flops-convention");
   if (!other_machine) {
-    for (const std::string_view option :
-         {"topology", "profile", "gpu", "intra", "inter", "nodes"}) {
+    for (const std::string_view option : {"topology", "profile"}) {
+      adopt_file(arguments, request, option, plan);
+    }
+    for (const std::string_view option : {"gpu", "intra", "inter", "nodes"}) {
       adopt_member(arguments, request, option, option);
     }
     adopt_member(arguments, request, "gpus_per_node", "gpus-per-node");
@@ -175,7 +209,7 @@ void adopt_plan_file(Arguments& arguments) {
   }
   adopt_plan(arguments, plan_inside(document));
   if (const auto request = document.find("request")) {
-    adopt_request(arguments, *request);
+    adopt_request(arguments, *request, given != nullptr ? "" : *file);
   }
 }
 

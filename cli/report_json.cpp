@@ -183,11 +183,13 @@ Json to_json(const StepPlan& plan, Groups wanted) {
 }
 
 Json to_json(const Candidate& c, Groups groups) {
-  return {{"plan", to_json(c.plan, groups)},
+  return {{"name", short_name(c.plan)},
+          {"plan", to_json(c.plan, groups)},
           {"predicted", to_json(c.predicted)},
           {"simulated", c.simulated},
           {"bound_by", c.bound_by},
           {"why", c.why},
+          {"decisions", c.decisions},
           {"padding_tokens", c.padding_tokens},
           {"padding_heads", c.padding_heads},
           {"algorithms", c.lowering}};
@@ -209,7 +211,8 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   doc["ties"] = result.ties;
   Json rejected = Json::array();
   for (const Rejected& r : result.rejected) {
-    rejected.push_back({{"plan",
+    rejected.push_back({{"name", short_name(r.plan)},
+                        {"plan",
                          {{"strategy", r.plan.attention.strategy},
                           {"ulysses", r.plan.attention.ulysses},
                           {"ring", r.plan.attention.ring},

@@ -10,18 +10,21 @@
 namespace spp::cli {
 namespace {
 
-constexpr std::size_t page = 100;
-
 std::string percent(double fraction) { return fmt::format("{:.0f} %", 100 * fraction); }
 
-/// "±6%": half the interval.
-std::string spread(const Prediction& p) {
-  const double step = p.step.count();
-  return step > 0 ? fmt::format("±{:.0f}%", 100 * (p.high - p.low).count() / 2 / step) : "";
+/// "  inter.bandwidth  ib, 8 x 400 Gb/s …": a word in a column of `widest`, text beside it in as
+/// many lines as it takes.
+std::string labelled(std::string_view label, std::size_t widest, std::string_view text,
+                     std::size_t width) {
+  const std::size_t indent = widest + 4;
+  std::string lines = wrapped(text, indent, width);
+  const std::string front = fmt::format("  {}", label);
+  lines.replace(0, indent, front + std::string(indent - width_of(front), ' '));
+  return lines;
 }
 
 std::string title_text(const Job& job, const Style& style) {
-  std::string text = wrapped(job.title, 0, page);
+  std::string text = wrapped(job.title, 0, style.width);
   text.pop_back();
   return style.bold(text) + "\n\n";
 }
@@ -33,12 +36,12 @@ std::string assumptions_text(const std::vector<Assumption>& assumptions, const S
     return "";
   }
   std::string text = "\n" + style.bold("Assumed") + "\n";
-  Table table;
+  std::size_t widest = 0;
   for (const Assumption& a : assumptions) {
-    table.rows.push_back({"  " + a.what, shortened(a.value, 44), shortened(a.source, 32)});
+    widest = std::max(widest, width_of(a.what));
   }
-  for (const std::string& line : table.lines()) {
-    text += style.dim(shortened(line, page)) + "\n";
+  for (const Assumption& a : assumptions) {
+    text += labelled(a.what, widest, fmt::format("{} ({})", a.value, a.source), style.width);
   }
   return text;
 }
@@ -54,6 +57,11 @@ std::string rejected_name(const StepPlan& plan) {
   return degrees.empty() ? attention : fmt::format("{} {}", degrees, attention);
 }
 
+/// A rule's detail without the address of who says so, which --explain and the document have.
+std::string_view without_source(std::string_view detail) {
+  return detail.substr(0, detail.find(" (https://"));
+}
+
 /// One line a rule: how many splits it forbids and the first of them.
 std::string rejected_text(const PlanResult& result, const Style& style) {
   if (result.rejected.empty()) {
@@ -64,129 +72,20 @@ std::string rejected_text(const PlanResult& result, const Style& style) {
     by_rule[r.rule].push_back(&r);
   }
   std::string text = "\n" + style.bold("Rejected") + "\n";
-  Table table;
+  std::size_t widest = 0;
+  for (const auto& [rule, list] : by_rule) {
+    widest = std::max(widest, rule.size());
+  }
   for (const auto& [rule, list] : by_rule) {
     const Rejected& first = *list.front();
-    table.rows.push_back({"  " + rule, fmt::format("{}", list.size()),
-                          fmt::format("{}: {}", rejected_name(first.plan), first.detail)});
-  }
-  table.right = {false, true, false};
-  for (const std::string& line : table.lines()) {
-    text += shortened(line, page) + "\n";
+    text += labelled(
+        rule, widest,
+        fmt::format("{}{}: {}", list.size() > 1 ? fmt::format("{}, the first ", list.size()) : "",
+                    rejected_name(first.plan), without_source(first.detail)),
+        style.width);
   }
   return text;
 }
-
-/// The name without its innermost axis, which has a column of its own.
-std::pair<std::string, std::string> name_and_inner(const SequencePlan& plan) {
-  std::string name = short_name(plan);
-  constexpr std::string_view ending = " innermost)";
-  const std::size_t begin = name.find(" (");
-  const std::size_t end = name.find(ending);
-  if (begin == std::string::npos || end == std::string::npos || end < begin) {
-    return {name, ""};
-  }
-  const std::string inner = name.substr(begin + 2, end - begin - 2);  // "ulysses"
-  name.erase(begin, end + ending.size() - begin);
-  return {name, inner};
-}
-
-/// "346K": rounded down, so that it fits.
-std::string about_tokens(std::int64_t tokens) {
-  constexpr std::int64_t k = 1024;
-  constexpr std::int64_t many = 10 * k;
-  return tokens < many ? human_count(tokens) : human_count(tokens / k) + "K";
-}
-
-/// A column of the candidates, shown only where it says something.
-struct Column {
-  std::string_view title;
-  bool right = true;
-  std::string (*of)(const Candidate&);
-  bool (*shown)(const Candidate&) = [](const Candidate&) { return true; };
-};
-
-std::string degree_text(std::int64_t degree) { return fmt::format("{}", degree); }
-
-std::vector<Column> columns_of(const Request& request) {
-  std::vector<Column> columns{
-      {"tp", true, [](const Candidate& c) { return degree_text(c.plan.tensor); },
-       [](const Candidate& c) { return c.plan.tensor > 1; }},
-      {"plan", false,
-       [](const Candidate& c) { return shortened(name_and_inner(c.plan.attention).first, 32); }},
-      {"inner", false, [](const Candidate& c) { return name_and_inner(c.plan.attention).second; }},
-      {"pp", true,
-       [](const Candidate& c) {
-         return c.plan.virtual_stages > 1
-                    ? fmt::format("{}x{}", c.plan.pipeline, c.plan.virtual_stages)
-                    : degree_text(c.plan.pipeline);
-       },
-       [](const Candidate& c) { return c.plan.pipeline > 1; }},
-      {"dp", true, [](const Candidate& c) { return degree_text(c.plan.data); },
-       [](const Candidate& c) { return c.plan.data > 1; }},
-      {"ep", true, [](const Candidate& c) { return degree_text(c.plan.expert); },
-       [](const Candidate& c) { return c.plan.expert > 1; }},
-      {"batch", true,
-       [](const Candidate& c) {
-         return fmt::format("{}x{}", c.plan.micro_batches, c.plan.micro_batch);
-       },
-       [](const Candidate& c) { return c.plan.micro_batch > 1 || c.plan.micro_batches > 1; }}};
-  if (!request.whole_step()) {
-    columns.erase(columns.begin() + 3, columns.end());
-  }
-  if (request.phase == StepPhase::train) {
-    columns.push_back({"ZeRO", false, [](const Candidate& c) {
-                         return fmt::format("{} {}", c.plan.zero,
-                                            to_string(c.plan.recompute.kind).substr(0, 4));
-                       }});
-  }
-  columns.push_back({"step", true, [](const Candidate& c) {
-                       const Prediction& p = c.predicted;
-                       return c.simulated ? fmt::format("{} {:>4}", human(p.step), spread(p))
-                                          : fmt::format("> {}", human(p.step));
-                     }});
-  columns.push_back({"exposed", true, [](const Candidate& c) {
-                       return c.simulated ? human(c.predicted.exposed) : "";
-                     }});
-  columns.push_back({"memory", true, [](const Candidate& c) {
-                       const Prediction& p = c.predicted;
-                       return human(p.memory.tensors()) + (p.fits ? "" : "!");
-                     }});
-  columns.push_back(
-      {"longest", true, [](const Candidate& c) { return about_tokens(c.predicted.max_seq); }});
-  return columns;
-}
-
-}  // namespace
-
-std::vector<std::string> candidate_lines(std::string_view title, const std::vector<TableRow>& rows,
-                                         const Request& request) {
-  std::vector<Column> columns = columns_of(request);
-  std::erase_if(columns, [&](const Column& column) {
-    return std::ranges::none_of(rows, [&](const TableRow& row) {
-      return row.candidate == nullptr ? column.title == "plan" : column.shown(*row.candidate);
-    });
-  });
-  Table table;
-  table.rows.push_back({std::string(title)});
-  table.right = {true};
-  for (const Column& column : columns) {
-    table.rows.back().emplace_back(column.title);
-    table.right.push_back(column.right);
-  }
-  for (const TableRow& row : rows) {
-    std::vector<std::string> texts{row.label};
-    for (const Column& column : columns) {
-      texts.push_back(row.candidate != nullptr ? column.of(*row.candidate)
-                      : column.title == "plan" ? row.otherwise
-                                               : "");
-    }
-    table.rows.push_back(std::move(texts));
-  }
-  return table.lines();
-}
-
-namespace {
 
 std::string memory_text(const Prediction& p, Bytes usable) {
   const std::vector<std::pair<std::string_view, Bytes>> classes{
@@ -292,20 +191,10 @@ std::string around_text(const Candidate& c, const Request& request) {
 std::string parts_text(const Prediction& p) {
   Table table;
   table.right = {false, true, true};
-  constexpr std::array<std::string_view, step_parts> names{"attention kernels",
-                                                           "GEMMs",
-                                                           "small kernels",
-                                                           "optimizer",
-                                                           "waiting for the host",
-                                                           "exposed: sequence parallelism",
-                                                           "exposed: tensor",
-                                                           "exposed: experts",
-                                                           "exposed: weights, gradients",
-                                                           "exposed: between stages",
-                                                           "pipeline bubble"};
   for (std::size_t i = 0; i < step_parts; ++i) {
     if (const double seconds = p.parts_s[static_cast<StepPart>(i)]; seconds > 0) {
-      table.rows.push_back({fmt::format("  {}", names.at(i)), human(Seconds(seconds)),
+      table.rows.push_back({fmt::format("  {}", words_of(static_cast<StepPart>(i))),
+                            human(Seconds(seconds)),
                             percent(seconds / std::max(p.step.count(), 1e-30))});
     }
   }
@@ -327,17 +216,16 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
   for (const Candidate& c : result.candidates) {
     rows.push_back({.label = fmt::format("{}", rows.size() + 1), .candidate = &c});
   }
-  const std::vector<std::string> lines = candidate_lines("#", rows, job.request);
-  std::size_t widest = 0;
-  for (const std::string& line : lines) {
-    widest = std::max(widest, width_of(line));
+  const CandidateTable table =
+      candidate_table(rows, job.request, {.title = "#", .width = style.width, .style = style});
+  if (!table.common.empty()) {
+    text += wrapped(fmt::format("All have {}.", table.common), 0, style.width) + "\n";
   }
-  for (std::size_t i = 0; i < lines.size() && !result.candidates.empty(); ++i) {
-    const std::string bound = i == 0 ? "bound by" : result.candidates[i - 1].bound_by;
-    const std::string gap(widest - width_of(lines[i]) + 2, ' ');
-    const std::size_t room = widest + 2 < page ? page - widest - 2 : 1;
-    const std::string line = lines[i] + gap + shortened(bound, room);
-    text += (i < 2 ? style.bold(line) : line) + "\n";
+  for (std::size_t i = 0; i < table.lines.size() && !rows.empty(); ++i) {
+    text += (i == 0 ? style.bold(table.lines[i]) : table.lines[i]) + "\n";
+  }
+  if (!table.letters.empty()) {
+    text += style.dim(wrapped(fmt::format("Parts: {}.", table.letters), 0, style.width));
   }
 
   if (!result.candidates.empty() && result.any_fits) {
@@ -345,13 +233,13 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
     const Prediction& p = best.predicted;
     text += "\n" + wrapped(fmt::format("Recommended: {}{}: {}.", short_name(best.plan),
                                        around_text(best, job.request), best.why),
-                           0, page);
+                           0, style.width);
     if (best.simulated) {
-      text += wrapped(fmt::format("Bound by {}.", best.bound_by), 0, page);
-      text += wrapped(speed_text(p), 0, page);
-      text += wrapped(communication_text(p), 0, page);
+      text += wrapped(fmt::format("Bound by {}.", best.bound_by), 0, style.width);
+      text += wrapped(speed_text(p), 0, style.width);
+      text += wrapped(communication_text(p), 0, style.width);
     }
-    text += wrapped(memory_text(p, job.request.memory), 0, page);
+    text += wrapped(memory_text(p, job.request.memory), 0, style.width);
     if (best.padding_tokens > 0 || best.padding_heads > 0) {
       text += fmt::format("Padding: {} tokens, {} heads.\n", human_count(best.padding_tokens),
                           best.padding_heads);
@@ -364,7 +252,7 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
         fmt::format("{} plans that may be as good were not simulated: the search ended before "
                     "(--budget, this machine's memory, or Ctrl-C).",
                     human_count(result.unsettled)),
-        0, page);
+        0, style.width);
   }
   return text + rejected_text(result, style) + assumptions_text(job.assumptions, style);
 }
@@ -376,12 +264,12 @@ std::string simulation_table(const Job& job, const Evaluation& evaluation, const
   text += wrapped(
       fmt::format("{}{}: step {} ({} to {})", short_name(c.plan), around_text(c, job.request),
                   style.bold(human(p.step)), human(p.low), human(p.high)),
-      0, page);
+      0, style.width);
   text += parts_text(p);
-  text += wrapped(fmt::format("Bound by {}.", c.bound_by), 0, page);
-  text += wrapped(speed_text(p), 0, page);
-  text += wrapped(communication_text(p), 0, page);
-  text += wrapped(memory_text(p, job.request.memory), 0, page);
+  text += wrapped(fmt::format("Bound by {}.", c.bound_by), 0, style.width);
+  text += wrapped(speed_text(p), 0, style.width);
+  text += wrapped(communication_text(p), 0, style.width);
+  text += wrapped(memory_text(p, job.request.memory), 0, style.width);
   if (evaluation.forward) {
     text += call_text(*evaluation.forward, Phase::forward, style);
   }
@@ -413,7 +301,7 @@ std::string verification_table(const Verification& verification, const Job* job,
     if (!v.proof.proven) {
       text +=
           "\n" + wrapped(fmt::format("Counter-example ({}): {}", v.phase, v.proof.counter_example),
-                         0, page);
+                         0, style.width);
     }
   }
   return job != nullptr ? text + assumptions_text(job->assumptions, style) : text;

@@ -1,6 +1,7 @@
-// Results for people: tables of at most 100 characters, then what to conclude from them.
+// Results for people: tables as wide as the terminal, then what to conclude from them.
 #pragma once
 
+#include "cli/candidate_table.hpp"
 #include "cli/output.hpp"
 #include "cli/report_json.hpp"
 
@@ -10,15 +11,6 @@
 
 namespace spp::cli {
 
-struct TableRow {
-  std::string label;
-  const Candidate* candidate = nullptr;  // null: `otherwise` stands in its place
-  std::string otherwise;
-};
-/// Candidates, each behind its label, in the columns in which they say something; the first line is
-/// the heading, `title` that of the labels.
-std::vector<std::string> candidate_lines(std::string_view title, const std::vector<TableRow>& rows,
-                                         const Request& request);
 /// What was assumed, a line each, with a heading; "" for nothing.
 std::string assumptions_text(const std::vector<Assumption>& assumptions, const Style& style);
 

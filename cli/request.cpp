@@ -29,6 +29,9 @@ void Reader::work(MachineNeed need) {
     throw InputError("--seq",
                      "missing: tokens of one sequence over all GPUs, such as 32768, 128K or 1M");
   }
+  if (*seq == "max") {
+    throw InputError("--seq", "max: the longest that fits is searched by 'plan' alone");
+  }
   request().problem.seq = parse_tokens(*seq, "--seq");
   batch();
   request().problem.dtype = parse_dtype(text_or("dtype", "dtype", "bf16"), "--dtype");
@@ -128,6 +131,22 @@ void Reader::batch() {
   step.micro_batch = request().problem.batch;
 }
 
+/// "inference" is what a model's kind makes of it.
+StepPhase Reader::phase_of(const std::string& text) {
+  if (text != "inference") {
+    return parse_step_phase(text, "--phase");
+  }
+  const auto& model = request().model;
+  const StepPhase phase = model ? StepPhase::prefill : StepPhase::forward;
+  assume("phase",
+         fmt::format("{}: {}", to_string(phase),
+                     !model                          ? "the forward of one attention call"
+                     : model->kind == ModelKind::dit ? "one denoising step, forward"
+                                                     : "the prompt of all sequences"),
+         "--phase inference");
+  return phase;
+}
+
 void Reader::mask_and_phase() {
   Request& r = request();
   if (const auto mask = args_.find("mask")) {
@@ -138,7 +157,11 @@ void Reader::mask_and_phase() {
   if (r.problem.mask.kind == MaskKind::window) {
     not_available("--mask", "planning for sliding windows");
   }
-  r.phase = parse_step_phase(text_or("phase", "phase", r.model ? "train" : "fwd+bwd"), "--phase");
+  r.phase = phase_of(text_or("phase", "phase", r.model ? "train" : "fwd+bwd"));
+  if (r.model && r.model->kind == ModelKind::dit && r.phase == StepPhase::prefill) {
+    assume("left out", "text encoder, VAE, other denoising steps, and guidance's second pass",
+           "a prefill of a diffusion transformer is one denoising step of one branch");
+  }
   const bool whole = r.phase == StepPhase::train || r.phase == StepPhase::prefill;
   if (whole && !r.model) {
     throw InputError("--phase",

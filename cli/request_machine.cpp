@@ -4,6 +4,7 @@
 #include "cli/human.hpp"
 #include "cli/request_reader.hpp"
 #include "machine/stack.hpp"
+#include "sim/thinned.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -43,7 +44,10 @@ void Reader::machine(MachineNeed need) {
     assume("gpus", fmt::format("{}", all), "default: all");
   }
   const int gpus = gpus_given.value_or(all);
-  if (gpus <= (nodes - 1) * per_node) {
+  // Fewer GPUs than would fill the nodes before the last: as many of each node.
+  const bool of_each = gpus <= (nodes - 1) * per_node && gpus % nodes == 0 && gpus_given &&
+                       args_.has("nodes") && per_node % (gpus / nodes) == 0;
+  if (gpus <= (nodes - 1) * per_node && !of_each) {
     throw InputError("--nodes", fmt::format("{} nodes for {} GPUs of {} a node: {} are enough",
                                             nodes, gpus, per_node, needed));
   }
@@ -58,7 +62,17 @@ void Reader::machine(MachineNeed need) {
   }
   list_constants(spec);
   request().gpus = gpus;
-  job_.cluster = std::make_unique<sim::Cluster>(std::move(spec), nodes, gpus);
+  if (of_each) {
+    const int each = gpus / nodes;
+    assume("placement",
+           fmt::format("{} of the {} GPUs of each node, alone on their part of its network cards",
+                       each, per_node),
+           "--gpus and --nodes");
+    job_.cluster = std::make_unique<sim::Cluster>(
+        sim::thinned(sim::Cluster(std::move(spec), nodes, all), per_node / each, gpus));
+  } else {
+    job_.cluster = std::make_unique<sim::Cluster>(std::move(spec), nodes, gpus);
+  }
   request().cluster = job_.cluster.get();
   resolve("nodes", nodes);
   resolve("gpus", gpus);

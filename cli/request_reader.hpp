@@ -55,6 +55,7 @@ class Reader {
   void attention_shape();
   void model(const std::string& name);
   void bare_shape();
+  StepPhase phase_of(const std::string& text);
   void mask_and_phase();
   void documents(MachineNeed need);
   void batch();

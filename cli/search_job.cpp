@@ -14,17 +14,18 @@ std::string nothing_fits(const Request& request, const PlanResult& result) {
   std::string text = fmt::format(
       "nothing fits: the smallest of {} plans, {}{}, needs {} of {} usable a GPU, {} too much",
       result.searched, short_name(least.plan),
-      train ? fmt::format(" with ZeRO {} and {} recomputation", least.plan.zero,
-                          to_string(least.plan.recompute.kind))
-            : "",
+      train
+          ? fmt::format(" with ZeRO {} and {}", least.plan.zero,
+                        least.plan.recompute.kind == Recompute::none
+                            ? "without recomputation"
+                            : fmt::format("{} recomputation", to_string(least.plan.recompute.kind)))
+          : "",
       human(p.memory.tensors()), human(request.memory), human(p.memory.tensors() - request.memory));
   if (p.max_seq > 0) {
     return text +
            fmt::format("; the longest sequence that fits is {} tokens", human_count(p.max_seq));
   }
-  const bool saves_all = least.plan.zero == 3 && least.plan.recompute.kind == Recompute::full;
-  return text + fmt::format("; no sequence fits, it takes more GPUs{}",
-                            !train || saves_all ? "" : ", --zero 3 or --recompute full");
+  return text + "; no sequence fits";
 }
 
 std::string no_legal_plan(const Request& request, const PlanResult& result) {

@@ -1,5 +1,6 @@
 #include "cli/sweep_table.hpp"
 
+#include "cli/candidate_table.hpp"
 #include "cli/human.hpp"
 #include "cli/report_table.hpp"
 
@@ -7,8 +8,6 @@
 
 namespace spp::cli {
 namespace {
-
-constexpr std::size_t sweep_page = 100;
 
 /// "in reach of 3 others", "next +2.1 %".
 std::string margin(const SweepCell& cell) {
@@ -53,7 +52,12 @@ std::string line_text(const Sweep& sweep, std::size_t index, const Style& style)
                     .candidate = plan ? &cell.result.candidates.front() : nullptr,
                     .otherwise = verdict_text(line, cell)});
   }
-  const std::vector<std::string> lines = candidate_lines("seq", rows, line.job.request);
+  constexpr std::size_t ending_width = 16;  // "next +2.1 %, 3 tie"
+  const std::vector<std::string> lines =
+      candidate_table(
+          rows, line.job.request,
+          {.title = "seq", .width = style.width - ending_width, .compare = false, .style = style})
+          .lines;
   std::size_t widest = 0;
   for (const std::string& text : lines) {
     widest = std::max(widest, width_of(text));
@@ -61,20 +65,20 @@ std::string line_text(const Sweep& sweep, std::size_t index, const Style& style)
   const auto with = [&](const std::string& text, const std::string& ending) {
     return text + std::string(widest - width_of(text) + 2, ' ') + ending;
   };
-  std::string text = style.bold(shortened(with(lines[0], "next"), sweep_page)) + "\n";
+  std::string text = style.bold(shortened(with(lines[0], "next"), style.width)) + "\n";
   for (std::size_t i = 0; i < cells.size(); ++i) {
     for (const Boundary& b : sweep.result.boundaries) {
       if (b.line == index && i > 0 && b.from.seq >= cells[i - 1].seq && b.to.seq <= cells[i].seq) {
-        text += style.dim(wrapped(change_text(b), 8, sweep_page));
+        text += style.dim(wrapped(change_text(b), 8, style.width));
       }
     }
-    text += shortened(with(lines[i + 1], margin(cells[i])), sweep_page) + "\n";
+    text += shortened(with(lines[i + 1], margin(cells[i])), style.width) + "\n";
   }
   const auto without =
       std::ranges::find_if(cells, [](const SweepCell& c) { return c.verdict != Verdict::plan; });
   if (without != cells.end()) {
     text += wrapped(fmt::format("{}: {}.", human_tokens(without->seq), reason_of(line, *without)),
-                    2, sweep_page);
+                    2, style.width);
   }
   return text;
 }
@@ -100,10 +104,10 @@ std::string sweep_table(const Sweep& sweep, const Style& style) {
     text += i == 0 ? "" : "\n";
     if (!line.refused.empty()) {
       text += style.bold(name_of_refused(line)) + "\n" +
-              wrapped(fmt::format("refused: {}", line.refused), 2, sweep_page);
+              wrapped(fmt::format("refused: {}", line.refused), 2, style.width);
       continue;
     }
-    text += style.bold(shortened(line.job.at_any_length, sweep_page)) + "\n\n";
+    text += style.bold(shortened(line.job.at_any_length, style.width)) + "\n\n";
     text += line_text(sweep, i, style);
   }
   text += fmt::format("\n{} cells, {} changes, {} questions, in {}.\n", cells,

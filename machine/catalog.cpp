@@ -8,6 +8,7 @@
 #include "machine/stack.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 namespace spp {
 namespace {
@@ -16,6 +17,12 @@ namespace fs = std::filesystem;
 
 bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
+}
+
+std::string in_lower_case(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower;
 }
 
 template <class Read>
@@ -45,6 +52,21 @@ std::vector<std::string> Catalog::Shelf::names() const {
   return list;
 }
 
+std::string Catalog::Shelf::in_any_case(const std::string& name) const {
+  const std::string wanted = in_lower_case(name);
+  for (const auto& [own, file] : files) {
+    if (in_lower_case(own) == wanted) {
+      return own;
+    }
+  }
+  for (const auto& [alias, own] : aliases) {
+    if (in_lower_case(alias) == wanted) {
+      return own;
+    }
+  }
+  return "";
+}
+
 fs::path Catalog::Shelf::find(const std::string& name, bool paths, std::string_view where) const {
   if (paths && is_path(name)) {
     return name;
@@ -54,6 +76,9 @@ fs::path Catalog::Shelf::find(const std::string& name, bool paths, std::string_v
   }
   if (const auto it = aliases.find(name); it != aliases.end()) {
     return files.at(it->second);
+  }
+  if (const std::string known = in_any_case(name); !known.empty()) {
+    return files.at(known);
   }
   if (paths && is_readable_file(name)) {
     return name;
@@ -189,7 +214,8 @@ MachineSpec Catalog::machine_of(const Json& document, const std::string& where) 
 }
 
 bool Catalog::has_machine(const std::string& name) const {
-  return machines_.files.contains(name) || machines_.aliases.contains(name);
+  return machines_.files.contains(name) || machines_.aliases.contains(name) ||
+         !machines_.in_any_case(name).empty();
 }
 
 fs::path Catalog::file_of(const std::string& name, std::string_view where) const {

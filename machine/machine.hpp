@@ -375,6 +375,8 @@ class Catalog {
     std::map<std::string, std::filesystem::path> files;  // by name
     std::map<std::string, std::string> aliases;          // alias -> name
     [[nodiscard]] std::vector<std::string> names() const;
+    /// The name that this is, or is an alias of, but for capitals; "": none.
+    [[nodiscard]] std::string in_any_case(const std::string& name) const;
     /// Path by name, alias, or, if `paths`, the path itself.
     [[nodiscard]] std::filesystem::path find(const std::string& name, bool paths,
                                              std::string_view where) const;

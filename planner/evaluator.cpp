@@ -426,9 +426,9 @@ std::string Evaluator::bound_by(const Evaluation& e) const {
     if (worst != nullptr) {
       static const std::vector<std::string> streams{"compute",  "ulysses", "ring",
                                                     "gradient", "team",    "outer"};
-      return fmt::format("{} {} (rank {} -> {}, {:.1f} GB/s)", scope_word(worst->scope),
-                         comm_word(worst->kind, worst->stream, streams), worst->from.value,
-                         worst->to.value, worst->rate.value() / 1e9);
+      return fmt::format("{} {} (rank {} -> {}, {:.1f} GB/s between the two)",
+                         scope_word(worst->scope), comm_word(worst->kind, worst->stream, streams),
+                         worst->from.value, worst->to.value, worst->rate.value() / 1e9);
     }
   }
   return "attention kernels";

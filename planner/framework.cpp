@@ -139,6 +139,14 @@ void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& rea
   if (plan.expert > 1 && !f.axes.expert) {
     refuse("expert", "expert parallelism", plan.expert);
   }
+  const int all = plan.tensor * plan.attention.ranks() * plan.data;
+  if (plan.expert > 1 && f.axes.expert_over_all && plan.expert != all) {
+    reasons.push_back(because("expert",
+                              fmt::format("{} splits experts over tensor x sequence x data ranks, "
+                                          "{} here, or not at all: not {}",
+                                          f.name, all, plan.expert),
+                              f.checked));
+  }
   if (plan.pipeline > 1 && plan.order == "zero-bubble" && !f.axes.cut_backward) {
     reasons.push_back(
         because("pipeline", fmt::format("{} has no zero-bubble pipeline", f.name), f.checked));

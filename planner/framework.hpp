@@ -95,8 +95,9 @@ struct Allowed {
 /// Degrees around attention that a framework has. Data parallelism all have.
 struct FrameworkAxes {
   bool tensor = false, pipeline = false, expert = false;
-  bool cut_backward = false;  // pipelines that put weight gradients off
-  bool narrow_gemms = false;  // its text says in which format GEMMs run
+  bool cut_backward = false;     // pipelines that put weight gradients off
+  bool narrow_gemms = false;     // its text says in which format GEMMs run
+  bool expert_over_all = false;  // experts are split over tensor x sequence x data, or not at all
 };
 
 struct Framework {

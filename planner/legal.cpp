@@ -180,6 +180,9 @@ class Collector {
   }
 
   void reject(const SequencePlan& plan, const WhyNot& reason) {
+    if (reason.rule == "strategy" && !request_.fixed.strategy) {
+      return;  // other degrees are another strategy's: nobody asked for this one
+    }
     const auto key =
         std::tuple(plan.strategy, plan.ulysses, plan.ring, plan.team, plan.window, reason.rule);
     if (rejected_ != nullptr && seen_.insert(key).second) {

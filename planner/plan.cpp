@@ -137,10 +137,15 @@ std::string reason(const std::vector<Candidate>& list, const Ties& ties,
   if (ties.plans > 1) {
     const std::string_view what = ties.simpler_ones ? "best" : "simplest";
     const std::string_view why = ties.simpler_ones ? "simpler ones lose to others as simple; " : "";
-    const double more = list[1].predicted.step.count() / best.step.count() - 1;
+    // Not every plan that is shown before a tie is one: parts may differ that are well known.
+    const auto next = std::find_if(list.begin() + 1, list.end(), [&](const Candidate& c) {
+      return within_reach(best, c.predicted, spreads) || within_reach(c.predicted, best, spreads);
+    });
+    const Candidate& tie = next == list.end() ? list[1] : *next;
+    const double more = tie.predicted.step.count() / best.step.count() - 1;
     text =
         fmt::format("the {} of {} plans that the model cannot tell apart ({}next: {}, {:+.1f} %)",
-                    what, ties.plans, why, short_name(list[1].plan), more * 100);
+                    what, ties.plans, why, short_name(tie.plan), more * 100);
   }
   const auto slower = std::ranges::find_if(list, [&](const Candidate& c) {
     return c.predicted.step > best.step && !within_reach(best, c.predicted, spreads);

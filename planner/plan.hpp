@@ -156,7 +156,9 @@ struct Candidate {
   std::int64_t padding_tokens = 0;
   int padding_heads = 0;
   std::string bound_by;
-  std::string why;                    // one sentence against the runner-up
+  std::string why;  // one sentence against the runner-up
+  /// Of the recommended plan of a step: each of its degrees against the nearest other.
+  std::vector<std::string> decisions;
   std::vector<std::string> lowering;  // algorithm by kind of communication
 };
 

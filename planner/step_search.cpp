@@ -459,7 +459,8 @@ class StepSearch {
     std::string text;
     for (const Axis& axis : axes) {
       if (const auto best = alternative(axis, chosen)) {
-        text += fmt::format("; {}", to_string(*best, winner.predicted));
+        winner.decisions.push_back(to_string(*best, winner.predicted));
+        text += "; " + winner.decisions.back();
       }
     }
     winner.why += text;

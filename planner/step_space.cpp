@@ -146,6 +146,11 @@ class Space {
         return ranks % (d * request_.step.expert_tensor.value_or(1)) != 0;
       });
     }
+    const Framework* f = request_.framework;
+    if (f != nullptr && f->axes.expert_over_all) {
+      const std::int64_t all = std::int64_t{point.tensor} * point.sequence * point.data;
+      std::erase_if(degrees, [&](std::int64_t d) { return d > 1 && d != all; });
+    }
     for (const std::int64_t expert : degrees) {
       point.expert = static_cast<int>(expert);
       micro_batches_of(point);

@@ -52,7 +52,7 @@ kinds = {(command, name.replace("-", "_")): type_of(name, value, choices)
 
 def parameter(p, command):
     if p.kind is p.VAR_POSITIONAL:
-        return f"*{p.name}: _Text"
+        return f"*{p.name}: _Text | Mapping[str, Any]" if p.name == "documents" else f"*{p.name}: _Text"
     if p.kind is p.KEYWORD_ONLY:
         return f"{p.name}: {kinds[command, p.name]} | None = None"
     return f"{p.name}: _Text"
@@ -73,7 +73,7 @@ def stub(name):
         parts.append(parameter(p, getattr(function, "command", None)))
     if named:
         parts.append("/")
-    result = "str" if name == "version_text" else "_Document"
+    result = "str" if name in ("version_text", "report") else "_Document"
     return f"def {name}({', '.join(parts)}) -> {result}: ...\n"
 
 

@@ -19,9 +19,16 @@ std::string key_of(int choice) {
   return choice < 0 ? "q-none" : fmt::format("c-{}", choice % choice_colours);
 }
 
+/// Beside a row, two lines at most, around y.
 std::string row_label(double y, std::string_view text) {
-  return fmt::format("<text class=\"row\" x=\"-10\" y=\"{}\" text-anchor=\"end\">{}</text>",
-                     coordinate(y), escaped(cut(text, 14)));
+  constexpr double beside = 84;  // .rows in the style sheet, and the page's edge
+  std::vector<std::string> lines = lines_within(text, beside, box_letters);
+  if (lines.size() > 2) {
+    lines.resize(2);
+    lines.back() += "…";
+  }
+  const double above = line_height * static_cast<double>(lines.size() - 1) / 2;
+  return lines_svg(lines, "row", "-10", y - above, "end");
 }
 
 std::string piece_svg(const BandChart& chart, const BandPiece& piece, const Scale& x, double top) {

@@ -107,9 +107,9 @@ std::string axis_html(const BarChart& chart, const Scale& scale) {
     y += 17;
     const double at = scale.at(mark.value);
     content += vertical(at, 16, y - 10, "mark");
-    content +=
-        fmt::format("<text class=\"tick marked\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>",
-                    along(at), coordinate(y), at > 0.5 ? "end" : "start", escaped(mark.label));
+    const auto lines = lines_within(mark.label, narrowest_drawing / 2, axis_letters);
+    content += lines_svg(lines, "tick marked", along(at), y, at > 0.5 ? "end" : "start");
+    y += line_height * static_cast<double>(lines.size() - 1);
   }
   return fmt::format(
       "<div class=\"bar axis\"><span class=\"bl\"></span><span class=\"bv\"></span>"

@@ -2,6 +2,7 @@
 
 #include "report/bands.hpp"
 #include "report/markup.hpp"
+#include "report/style.hpp"
 
 #include <fmt/format.h>
 
@@ -15,14 +16,15 @@ namespace {
 constexpr std::int64_t most_drawn_gpus = 16;  // of a node
 constexpr std::int64_t most_drawn_nodes = 4;
 
+std::string rectangle(double x, double width, double y, double height, std::string_view key) {
+  return fmt::format("<rect class=\"{}\" x=\"{}\" width=\"{}\" y=\"{}\" height=\"{}\" rx=\"4\"/>",
+                     key, along(x), along(width), coordinate(y), coordinate(height));
+}
+
 std::string box(double x, double width, double y, double height, std::string_view key,
                 std::string_view text) {
-  return fmt::format(
-      "<rect class=\"{}\" x=\"{}\" width=\"{}\" y=\"{}\" height=\"{}\" rx=\"4\"/><text "
-      "class=\"in\" "
-      "x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-      key, along(x), along(width), coordinate(y), coordinate(height), along(x + width / 2),
-      coordinate(y + height / 2 + 4), escaped(text));
+  return rectangle(x, width, y, height, key) +
+         lines_svg({std::string(text)}, "in", along(x + width / 2), y + height / 2 + 4, "middle");
 }
 
 std::string wire(double x, double from, double to) {
@@ -30,23 +32,43 @@ std::string wire(double x, double from, double to) {
                      coordinate(from), coordinate(to));
 }
 
-std::string said(double y, std::string_view text) {
-  return fmt::format("<text class=\"tick\" x=\"0\" y=\"{}\">{}</text>", coordinate(y),
-                     escaped(text));
-}
+/// A drawing as it grows downwards.
+struct Growing {
+  std::string svg;
+  double y = 0;
+
+  /// Text over the whole width, in as many lines as a narrow page needs.
+  void say(std::string_view text) {
+    const auto lines = lines_within(text, narrowest_drawing, tick_letters);
+    svg += lines_svg(lines, "tick", "0", y + 12, "start");
+    y += line_height * static_cast<double>(lines.size()) + 1;
+  }
+  /// A box over the whole width, as high as its text.
+  void wide_box(std::string_view key, std::string_view text, double least) {
+    const auto lines = lines_within(text, narrowest_drawing - 8, box_letters);
+    const double more = line_height * (static_cast<double>(lines.size()) - 1);
+    svg += rectangle(0, 1, y, least + more, key);
+    svg += lines_svg(lines, "in", "50%", y + least / 2 + 4, "middle");
+    y += least + more;
+  }
+};
 
 /// Boxes of one kind over the whole width, with wires to what lies under them.
-std::string row_of_boxes(std::int64_t all, std::string_view key, std::string_view letter_of,
-                         double y, double height, double wires_to) {
+std::string row_of_boxes(std::int64_t all, std::string_view key, std::string_view word, double y,
+                         double height, double wires_to) {
   const std::int64_t drawn = std::min(all, most_drawn_gpus);
   const double width = 1 / static_cast<double>(drawn);
+  const bool worded = !word.empty() && characters_within(0.88 * width * narrowest_drawing,
+                                                         box_letters) > word.size() + 2;
   std::string svg;
   for (std::int64_t i = 0; i < drawn; ++i) {
     const double x = static_cast<double>(i) * width;
     const bool rest = i + 1 == drawn && all > drawn;
     svg += wire(x + width / 2, y + height, wires_to);
     svg += box(x + 0.06 * width, 0.88 * width, y, height, key,
-               rest ? std::string("…") : fmt::format("{}{}", letter_of, i));
+               rest     ? std::string("…")
+               : worded ? fmt::format("{} {}", word, i)
+                        : fmt::format("{}", i));
   }
   return svg;
 }
@@ -69,46 +91,72 @@ Grid numbers_of(const NodeDrawing& node) {
 
 }  // namespace
 
-void add(Sheet& sheet, const NodeDrawing& node) {
-  double y = 16;
-  std::string svg = said(y - 4, fmt::format("{} x {}", node.gpus, node.gpu));
+namespace {
+
+Growing draw(const NodeDrawing& node) {
   constexpr double height = 30;
-  svg += row_of_boxes(node.gpus, "b-gpu", "", y, height, y + height + 16);
-  y += height + 16;
+  constexpr double wires = 16;
+  Growing d;
+  d.say(fmt::format("{} x {}", node.gpus, node.gpu));
+  d.svg += row_of_boxes(node.gpus, "b-gpu", "", d.y, height, d.y + height + wires);
+  d.y += height + wires;
   if (node.sockets > 1) {
-    const double width = 1 / static_cast<double>(std::min<std::int64_t>(node.sockets, 8));
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(node.sockets, 8); ++i) {
-      svg += box(static_cast<double>(i) * width + 0.005, width - 0.01, y, height, "b-switch",
-                 fmt::format("socket {}", i));
+    const std::int64_t sockets = std::min<std::int64_t>(node.sockets, 8);
+    const double width = 1 / static_cast<double>(sockets);
+    for (std::int64_t i = 0; i < sockets; ++i) {
+      d.svg += box(static_cast<double>(i) * width + 0.005, width - 0.01, d.y, height, "b-switch",
+                   sockets > 4 ? fmt::format("{}", i) : fmt::format("socket {}", i));
     }
+    d.y += height;
+    d.say(node.inside);
   } else {
-    svg += box(0, 1, y, height, "b-switch", node.inside);
+    d.wide_box("b-switch", node.inside, height);
   }
-  y += height;
-  for (const std::string& line : {node.sockets > 1 ? node.inside : std::string(), node.beside}) {
-    if (!line.empty()) {
-      y += 16;
-      svg += said(y, line);
-    }
+  if (!node.beside.empty()) {
+    d.say(node.beside);
   }
-  y += 14;
-  if (!node.network.empty()) {
-    svg += row_of_boxes(std::max<std::int64_t>(1, node.cards), "b-nic", "nic ", y, 24, y + 24 + 16);
-    y += 24 + 16;
-    svg += box(0, 1, y, 24, "b-fabric", node.network);
-    y += 24 + 15;
-    svg += said(y, node.fabric);
-  } else {
-    svg += said(y + 8, "no network: one node alone");
-    y += 8;
+  d.y += 8;
+  if (node.network.empty()) {
+    d.say("no network: one node alone");
+    return d;
   }
+  constexpr double low = 24;
+  const std::int64_t cards = std::max<std::int64_t>(1, node.cards);
+  d.say(cards == 1 ? "1 network card" : fmt::format("{} network cards", cards));
+  d.svg += row_of_boxes(cards, "b-nic", "nic", d.y, low, d.y + low + wires);
+  d.y += low + wires;
+  d.wide_box("b-fabric", node.network, low);
+  d.say(node.fabric);
+  return d;
+}
+
+}  // namespace
+
+void add(Sheet& sheet, const NodeDrawing& node) {
+  const Growing d = draw(node);
   sheet.figure({.title = node.title,
                 .description = node.description,
                 .drawing = "<div class=\"machine\">" +
-                           drawing(sheet, node.title, node.description, y + 8, svg, "plot") +
+                           drawing(sheet, node.title, node.description, d.y + 8, d.svg, "plot") +
                            "</div>\n",
                 .note = "",
                 .numbers = numbers_of(node)});
+}
+
+std::string svg_file(const NodeDrawing& node) {
+  constexpr double width = 704;  // as on a wide page: .machine in the style sheet
+  constexpr double edge = 16;
+  const Growing d = draw(node);
+  const double height = d.y + 8;
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"title about\" "
+      "width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\"><title id=\"title\">{2}</title><desc "
+      "id=\"about\">{3}</desc><style>{4}</style><rect class=\"ground\" width=\"100%\" "
+      "height=\"100%\"/><svg x=\"{5}\" y=\"{5}\" width=\"{6}\" height=\"{7}\" "
+      "style=\"overflow:visible\">{8}</svg></svg>\n",
+      coordinate(width), coordinate(height + 2 * edge), escaped(node.title),
+      escaped(node.description), style_sheet(), coordinate(edge), coordinate(width - 2 * edge),
+      coordinate(height), d.svg);
 }
 
 namespace {

@@ -23,6 +23,8 @@ struct NodeDrawing {
 };
 
 void add(Sheet& sheet, const NodeDrawing& node);
+/// The same drawing as a file of its own: SVG with its own style, light and dark.
+std::string svg_file(const NodeDrawing& node);
 
 /// The groups of one axis: lists of ranks.
 struct AxisGroups {

@@ -18,6 +18,8 @@ struct Kind {
   std::string (*subject)(const JsonView& document);
   /// Reads the document, complains with file and key, and adds what there is to say and to draw.
   void (*add)(const JsonView& document, Sheet& sheet);
+  /// The picture of what the document is about, as a file of SVG; nothing where there is none.
+  std::string (*picture)(const JsonView& document) = nullptr;
 };
 
 namespace kinds {

@@ -15,6 +15,7 @@ constexpr int units = 2000;  // of a lane's length: finer than what is seen
 constexpr double lane_height = 18;
 constexpr double drawn_height = 13;
 constexpr double group_gap = 24;
+constexpr double gutter = 88;  // left of the lanes: .rows in the style sheet, and the page's edge
 
 /// Of one kind on one lane: rectangles as one path.
 std::string path_of(const Lane& lane, int kind, double end, double top) {
@@ -73,14 +74,14 @@ void add(Sheet& sheet, const LaneChart& chart) {
     if (lane.group != group) {
       group = lane.group;
       y += group_gap;
-      labels += fmt::format("<text class=\"row\" x=\"0\" y=\"{}\" text-anchor=\"start\">{}</text>",
-                            coordinate(y - 6), escaped(cut(group, 40)));
+      labels += lines_svg({cut(group, characters_within(narrowest_drawing - gutter, box_letters))},
+                          "row", "0", y - 6, "start");
     }
     labels += fmt::format(
         "<text class=\"tick\" x=\"-8\" y=\"{}\" text-anchor=\"end\">{}</text><line class=\"grid\" "
         "x1=\"0\" x2=\"100%\" y1=\"{}\" y2=\"{}\"/>",
-        coordinate(y + 11), escaped(cut(lane.label, 11)), coordinate(y + drawn_height),
-        coordinate(y + drawn_height));
+        coordinate(y + 11), escaped(cut(lane.label, characters_within(gutter, tick_letters))),
+        coordinate(y + drawn_height), coordinate(y + drawn_height));
     numbers.rows.push_back({lane.group, lane.label});
     for (std::size_t k = 0; k < chart.kinds.size(); ++k) {
       const int kind = static_cast<int>(k);

@@ -83,6 +83,49 @@ std::string signed_percent(double fraction) {
   return (fraction < 0 ? "" : "+") + percent(fraction);
 }
 
+std::size_t characters_within(double pixels, Lettering letters) {
+  const double widest = letters.bold ? 0.7 : 0.64;  // of DejaVu Sans, a character on average, in em
+  constexpr double margin = 1.25;
+  return static_cast<std::size_t>(std::max(1.0, pixels / (margin * widest * letters.pixels)));
+}
+
+std::vector<std::string> lines_within(std::string_view text, double pixels, Lettering letters) {
+  const std::size_t most = characters_within(pixels, letters);
+  const auto length = [](std::string_view s) {
+    return static_cast<std::size_t>(std::ranges::count_if(s, begins));
+  };
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    std::size_t end = 0;    // bytes of this line
+    std::size_t space = 0;  // the last place to break at
+    for (std::size_t seen = 0; end < text.size(); ++end) {
+      if (begins(text[end]) && ++seen > most) {
+        break;
+      }
+      if (text[end] == ' ') {
+        space = end;
+      }
+    }
+    if (length(text) > most && space > 0 && text[end] != ' ') {
+      end = space;
+    }
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ', end)));
+  }
+  return lines;
+}
+
+std::string lines_svg(const std::vector<std::string>& lines, std::string_view style,
+                      std::string_view x, double y, std::string_view anchor) {
+  std::string svg;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    svg += fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>", style,
+                       x, coordinate(y + line_height * static_cast<double>(i)), anchor,
+                       escaped(lines[i]));
+  }
+  return svg;
+}
+
 std::string short_number(double value) { return fmt::format("{:.3g}", value); }
 
 }  // namespace spp::report

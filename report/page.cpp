@@ -122,4 +122,13 @@ std::string page(std::span<const Source> sources) {
   return html;
 }
 
+std::string picture(const Source& source) {
+  const JsonView document(source.document, source.file);
+  const Kind& kind = kind_of(document);
+  if (kind.picture == nullptr) {
+    document.at("format").fail("there is no picture of such documents, but a report");
+  }
+  return kind.picture(document);
+}
+
 }  // namespace spp::report

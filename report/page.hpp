@@ -20,4 +20,8 @@ struct Source {
 /// made of, or one whose members are not what its format says.
 std::string page(std::span<const Source> sources);
 
+/// What a document is about, drawn as a file of SVG, complete in itself. InputError besides: of its
+/// kind there is no picture.
+std::string picture(const Source& source);
+
 }  // namespace spp::report

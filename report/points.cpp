@@ -76,10 +76,12 @@ std::string axes_svg(const PointChart& chart, const Scale& x, const Scale& y) {
         "x=\"-8\" y=\"{1}\" text-anchor=\"end\">{2}</text>",
         coordinate(at), coordinate(at + 4), escaped(chart.y.text(tick)));
   }
-  svg += fmt::format(
-      "<text class=\"tick axis-title\" x=\"100%\" y=\"{}\" text-anchor=\"end\">{}</text>"
-      "<text class=\"tick axis-title\" x=\"0\" y=\"-8\" text-anchor=\"start\">{}</text>",
-      coordinate(plot_height + 35), escaped(chart.x.title), escaped(chart.y.title));
+  const auto title = [](const std::string& text) {
+    constexpr double beside = 64;  // .points in the style sheet
+    return std::vector{cut(text, characters_within(narrowest_drawing - beside, axis_letters))};
+  };
+  svg += lines_svg(title(chart.x.title), "tick axis-title", "100%", plot_height + 35, "end");
+  svg += lines_svg(title(chart.y.title), "tick axis-title", "0", -8, "start");
   return svg;
 }
 

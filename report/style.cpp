@@ -135,6 +135,7 @@ line.wire{stroke:var(--quiet);stroke-width:1.4}
 .cell{stroke:var(--edge);stroke-width:1}
 .q-none{fill:var(--panel);stroke:var(--edge);stroke-dasharray:3 3}
 .b-gpu{fill:var(--c0);stroke:var(--edge)}.b-switch{fill:var(--c7);stroke:var(--edge)}.b-nic{fill:var(--c1);stroke:var(--edge)}.b-fabric{fill:var(--c6);stroke:var(--edge)}
+.ground{fill:var(--ground)}
 .scroll{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-size:.85rem;min-width:min(100%,26rem)}
 caption{text-align:left;color:var(--quiet);font-size:.8rem;padding-bottom:.3rem}

@@ -95,7 +95,22 @@ std::filesystem::path ModelLibrary::file_of(std::string_view name, std::string_v
   if (path.extension() == ".json") {
     throw InputError(where, fmt::format("there is no model file '{}'", name));
   }
-  throw InputError(where, fmt::format("unknown model '{}'{}", name, did_you_mean(key, names())));
+  // "meta-llama/Llama-3.1-70B-Instruct": of whom, and tuned for what, does not change a shape.
+  std::string_view bare = without_organisation(key);
+  for (const std::string_view ending : {"-instruct", "-it", "-chat", "-base", "-hf"}) {
+    if (bare.ends_with(ending)) {
+      bare.remove_suffix(ending.size());
+    }
+  }
+  for (const std::string_view start : {"", "meta-"}) {
+    for (const Entry& entry : entries_) {
+      if (bare.starts_with(start) &&
+          std::ranges::find(entry.keys, bare.substr(start.size())) != entry.keys.end()) {
+        return entry.file;
+      }
+    }
+  }
+  throw InputError(where, fmt::format("unknown model '{}'{}", name, did_you_mean(bare, names())));
 }
 
 Model ModelLibrary::load(std::string_view name, std::string_view where) const {

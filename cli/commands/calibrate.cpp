@@ -372,9 +372,14 @@ void execute(const Arguments& arguments, Output& output) {
   const Json profile = calibrate::profile_document(input);
   output.result(profile, [&](const Style& style) {
     return profile_table(profile, input, style.color) +
-           fmt::format("\nUse it: sp-plan plan --profile {} --heads {} --head-dim {} --seq {}\n",
-                       request.file, request.problem.q_heads, request.problem.head_dim,
-                       request.lengths.front());
+           fmt::format(
+               "\nUse it: sp-plan plan --profile {} --heads {}{} --head-dim {} --seq {} "
+               "--dtype {}\n",
+               request.file, request.problem.q_heads,
+               request.problem.kv_heads != request.problem.q_heads
+                   ? fmt::format(" --kv-heads {}", request.problem.kv_heads)
+                   : "",
+               request.problem.head_dim, request.lengths.front(), to_string(request.problem.dtype));
   });
   done.end();
 }

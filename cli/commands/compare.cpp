@@ -55,7 +55,12 @@ void read_document(Side& side, const JsonView& root) {
                     format));
   }
   side.what = "predicted";
-  add_seconds(side, root.at(plan ? "best" : "result").at("predicted"), "");
+  const JsonView predicted = root.at(plan ? "best" : "result").at("predicted");
+  add_seconds(side, predicted, "");
+  // A run measures attention's kernels; the prediction's "attention_s" is whole calls.
+  if (const auto parts = predicted.find("parts_s")) {
+    side.seconds["attention"] = parts->at("attention").number();
+  }
 }
 
 Side read_side(const std::string& file) {

@@ -7,11 +7,11 @@
 namespace spp::cli::commands {
 namespace {
 
-void run(const Arguments& arguments, Output& /*output*/) {
+void run(const Arguments& arguments, Output& output) {
   if (arguments.positionals().size() != 1) {
     throw InputError("completion", "which shell? (one of: bash, zsh, fish)");
   }
-  Output::text(completion_script(arguments.positionals()[0]));
+  output.plain(arguments, completion_script(arguments.positionals()[0]));
 }
 
 }  // namespace

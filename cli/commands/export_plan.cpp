@@ -31,6 +31,14 @@ Json names_of(std::span<const T> values) {
   return names;
 }
 
+Json names_of_masks(std::span<const MaskKind> kinds) {
+  Json names = Json::array();
+  for (const MaskKind kind : kinds) {
+    names.push_back(to_string(Mask{.kind = kind}));
+  }
+  return names;
+}
+
 /// Layouts of a way, under a causal mask: its own, or what the strategy has.
 Json layouts_of(const Way& way) {
   return names_of(way.layouts.empty() ? strategies::by_name(way.strategy, "way").layouts
@@ -58,6 +66,7 @@ Json card_of(const Framework& f) {
           {"trains", f.trains},
           {"infers", f.infers},
           {"ways", std::move(ways)},
+          {"masks", f.masks.values.empty() ? Json() : names_of_masks(f.masks.values)},
           {"heads", f.heads.values.empty() ? Json() : names_of(f.heads.values)},
           {"zero", f.zero.values.empty()
                        ? Json()

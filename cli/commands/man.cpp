@@ -5,9 +5,9 @@
 namespace spp::cli::commands {
 namespace {
 
-void run(const Arguments& arguments, Output& /*output*/) {
+void run(const Arguments& arguments, Output& output) {
   arguments.expect_no_positionals();
-  Output::text(man_page());
+  output.plain(arguments, man_page());
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include "base/parse.hpp"
 #include "cli/command.hpp"
 #include "cli/framework.hpp"
+#include "cli/human.hpp"
+#include "cli/neighbours.hpp"
+#include "cli/report_explain.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
 #include "cli/search_job.hpp"
@@ -21,6 +24,9 @@ constexpr std::array options{
     objective_option,
     budget_option,
     framework_option,
+    Option{
+        "explain", "",
+        "add the reasoning in full: all decisions, parts of each candidate, all that is rejected"},
     Option{"emit", "NAME", "add what this framework wants in order to run the plan"},
 };
 
@@ -33,40 +39,78 @@ std::optional<Exported> emitted(const Framework* framework, const Job& job,
   return exported(*framework, job.request, result.candidates.front(), watch);
 }
 
-Job read(const Arguments& arguments) {
+/// --seq max is the longest that fits; the rest is a plan of that length.
+Job read(const Arguments& arguments, const Output& output) {
   const int top = static_cast<int>(parse_int(arguments.get("top", "5"), "--top", 1, 1000));
-  return read_search(arguments, top);
+  if (arguments.get("seq", "") != "max") {
+    return read_search(arguments, top);
+  }
+  std::int64_t seq = 0;
+  {
+    Progress progress = output.progress("looking for the longest sequence");
+    seq = longest_that_fits(arguments, progress.watch());
+  }
+  // Where none fits, the shortest says by how much.
+  Job job = read_search(arguments.with("seq", seq > 0 ? fmt::format("{}", seq) : "1K"), top);
+  job.assumptions.push_back(
+      {.what = "seq",
+       .value = seq > 0 ? fmt::format("{} tokens, the longest that fits", human_count(seq))
+                        : "1,024 tokens: no sequence fits",
+       .source = "--seq max"});
+  return job;
+}
+
+/// Why there is no answer, and the nearest question that has one.
+std::string without_answer(const Job& job, const PlanResult& result,
+                           const std::optional<Neighbour>& neighbour) {
+  const std::string why = result.candidates.empty() ? no_legal_plan(job.request, result)
+                                                    : nothing_fits(job.request, result);
+  return neighbour
+             ? fmt::format("{}; what fits, with {}: {}", why, neighbour->change, neighbour->command)
+             : why + "; nothing near does (other degrees, more GPUs, shorter sequences)";
+}
+
+Json nearest_json(const std::optional<Neighbour>& neighbour) {
+  return neighbour ? Json{{"change", neighbour->change},
+                          {"command", neighbour->command},
+                          {"best", to_json(neighbour->best)}}
+                   : Json();
 }
 
 void run(const Arguments& arguments, Output& output) {
   const auto emit = arguments.find("emit");
   const Framework* for_whom = emit ? &frameworks::by_name(*emit, "--emit") : nullptr;
-  const Job job = read(arguments);
+  const Job job = read(arguments, output);
   output.warn(job.warnings);
 
   const auto start = std::chrono::steady_clock::now();
   PlanResult result;
   std::optional<Exported> snippet;
+  std::optional<Neighbour> neighbour;
   {
     Progress progress = output.progress("searching,", "ops at most", OnInterrupt::stops);
     result = plan(job.request, progress.watch());
     snippet = emitted(for_whom, job, result, progress.watch());
+    if (result.candidates.empty() || !result.any_fits) {
+      neighbour = first_that_fits(arguments, job, progress.watch());
+    }
   }
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
 
   Json doc = plan_document(job, result, elapsed);
+  doc["nearest"] = nearest_json(neighbour);
   if (snippet) {
     doc["export"] = to_json(*snippet, result.candidates.front());
   }
   output.result(doc, [&](const Style& style) {
-    const std::string table = plan_table(job, result, elapsed, style);
+    std::string table = plan_table(job, result, elapsed, style);
+    if (arguments.has("explain")) {
+      table += explanation(result, style);
+    }
     return snippet ? table + "\n" + export_text(*snippet, result.candidates.front(), style) : table;
   });
-  if (result.candidates.empty()) {
-    throw Refusal(ExitCode::infeasible, no_legal_plan(job.request, result));
-  }
-  if (!result.any_fits) {
-    throw Refusal(ExitCode::infeasible, nothing_fits(job.request, result));
+  if (result.candidates.empty() || !result.any_fits) {
+    throw Refusal(ExitCode::infeasible, without_answer(job, result, neighbour));
   }
   if (snippet && !snippet->shown) {
     throw Refusal(ExitCode::infeasible, cannot_text(*snippet, result.candidates.front()));
@@ -85,7 +129,9 @@ extern const Command plan{
         "fixed, the "
         "others are searched, with --framework among what that framework can run. All plans are "
         "bounded, the most promising ones simulated, as far as "
-        "--budget goes; Ctrl-C ends the search with what it has.",
+        "--budget goes; Ctrl-C ends the search with what it has. --seq max looks for the longest "
+        "sequence that fits. Where nothing fits, the nearest command that has an answer is "
+        "printed.",
     .arguments = "",
     .groups = groups,
     .options = options,
@@ -94,6 +140,8 @@ extern const Command plan{
         "--global-batch "
         "64\n"
         "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100\n"
+        "sp-plan plan --model llama-3.1-8b --seq max --topology dgx-h100 --nodes 4\n"
+        "sp-plan plan --model wan2.1-t2v-14b --seq 75600 --phase inference --topology dgx-h100\n"
         "sp-plan plan --model qwen2.5-7b --seq 1M --topology dgx-h100 --nodes 8 --top 10\n"
         "sp-plan plan --heads 32 --kv-heads 8 --seq 512K --gpu a100-80g-sxm --nodes 4 --inter "
         "ib:4x200Gb/s\n"

@@ -30,24 +30,15 @@ void run(const Arguments& arguments, Output& output) {
     throw InputError("report",
                      fmt::format("{} files; at most {} make a page", files.size(), most_files));
   }
-  for (const std::string_view option : {"json", "table"}) {
-    if (arguments.has(option)) {
-      throw InputError(fmt::format("--{}", option), "a report is a page of HTML");
-    }
-  }
   std::vector<spp::report::Source> sources;
   for (const std::string& file : files) {
     sources.push_back({.file = file, .document = read_document(file)});
   }
   const std::string page = spp::report::page(sources);
-  if (const auto target = arguments.find("output")) {
-    write_file(*target, page);
-    if (!output.quiet()) {
-      complain(fmt::format("wrote {} ({})", *target,
-                           human(Bytes(static_cast<std::int64_t>(page.size())))));
-    }
-  } else {
-    Output::text(page);
+  output.plain(arguments, page);
+  if (const auto target = arguments.find("output"); target && !output.quiet()) {
+    complain(fmt::format("wrote {} ({})", *target,
+                         human(Bytes(static_cast<std::int64_t>(page.size())))));
   }
 }
 

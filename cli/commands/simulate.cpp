@@ -121,9 +121,13 @@ void run(const Arguments& given, Output& output) {
   if (!p.fits) {
     throw Refusal(ExitCode::infeasible,
                   fmt::format("{} does not fit: it needs {} of {} usable a GPU; the longest "
-                              "sequence that fits is {} tokens",
+                              "sequence that fits is {} tokens{}",
                               short_name(plan), human(p.memory.tensors()),
-                              human(job.request.memory), human_count(p.max_seq)));
+                              human(job.request.memory), human_count(p.max_seq),
+                              job.request.phase == StepPhase::train && plan.zero < 3
+                                  ? "; --zero 3 and --recompute full need less, and 'sp-plan "
+                                    "plan' with these options searches them"
+                                  : ""));
   }
 }
 

@@ -8,6 +8,8 @@
 #include "cli/report_json.hpp"
 #include "planner/framework.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 namespace spp::cli::commands {
@@ -80,6 +82,14 @@ Json to_json(const StackSpec& s) {
             {"copy", sourced(s.traffic.copy)}}}};
 }
 
+std::string kernels_of(const StackSpec& s) {
+  std::string kernels;
+  for (const auto& [generation, kernel] : s.attention) {
+    kernels += fmt::format("{}{}: {}", kernels.empty() ? "" : ", ", generation, kernel);
+  }
+  return kernels;
+}
+
 void list(Output& output) {
   const Catalog catalog = topologies();
   Json doc = document("stack-list");
@@ -89,10 +99,7 @@ void list(Output& output) {
   for (const std::string& name : catalog.stack_names()) {
     const StackSpec s = catalog.stack(name, "stack");
     stacks.push_back(to_json(s));
-    std::string kernels;
-    for (const auto& [generation, kernel] : s.attention) {
-      kernels += fmt::format("{}{}: {}", kernels.empty() ? "" : ", ", generation, kernel);
-    }
+    const std::string kernels = kernels_of(s);
     table.rows.push_back({name, s.title, kernels.empty() ? "the GPU's default" : kernels,
                           s.gradient ? std::string(to_string(*s.gradient)) : "as the inputs"});
   }
@@ -115,10 +122,27 @@ void show(const std::string& name, Output& output) {
     if (!s.like.empty()) {
       text += fmt::format("what is not its own is that of {}\n", s.like);
     }
+    const auto line = [&](std::string_view what, const std::string& value) {
+      if (!value.empty()) {
+        text += wrapped(fmt::format("{}: {}", what, value), 0, style.width);
+      }
+    };
+    line("plans by the rules of framework", s.framework);
+    line("attention kernels", kernels_of(s));
+    line("strategies", fmt::format("{}", fmt::join(s.strategies, ", ")));
     text += fmt::format("zigzag steps compute {}\n",
                         s.zigzag_sections ? "the parts of a block that the mask needs"
                                           : "whole blocks under the mask");
     Table table;
+    std::vector<std::string> sources;  // each once, below the numbers
+    const auto note_of = [&](const std::string& source) {
+      const auto at = std::ranges::find(sources, source);
+      const auto place = at - sources.begin();
+      if (at == sources.end()) {
+        sources.push_back(source);
+      }
+      return fmt::format("[{}]", place + 1);
+    };
     for (const auto& [part, values] : doc.items()) {
       if (part != "host" && part != "traffic") {
         continue;
@@ -128,13 +152,16 @@ void show(const std::string& name, Output& output) {
           const std::string number = value.contains("value_s")
                                          ? human(Seconds(value["value_s"].get<double>()))
                                          : fmt::format("{:.3g} x", value["factor"].get<double>());
-          table.rows.push_back(
-              {fmt::format("{} {}", part, key), number, value["source"].get<std::string>()});
+          table.rows.push_back({fmt::format("{} {}", part, key), number,
+                                note_of(value["source"].get<std::string>())});
         }
       }
     }
-    for (const std::string& line : table.lines()) {
-      text += line + "\n";
+    for (const std::string& row : table.lines()) {
+      text += row + "\n";
+    }
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      text += wrapped(fmt::format("[{}] {}", i + 1, sources[i]), 0, style.width);
     }
     return text;
   });

@@ -9,6 +9,7 @@
 #include "cli/human.hpp"
 #include "cli/import_machine.hpp"
 #include "cli/report_json.hpp"
+#include "report/page.hpp"
 
 #include <algorithm>
 #include <array>
@@ -21,6 +22,7 @@ constexpr std::array own_options{
     Option{"gpu", "NAME", "import, check: these GPUs, where the files do not say it"},
     Option{"gpus-per-node", "N", "import, check: GPUs of a node, where the files do not agree"},
     Option{"inter", "TRANSPORT:NICSxRATE", "import, check: the network, such as ib:8x400Gb/s"},
+    Option{"draw", "FILE", "check: draw the machine into FILE, as SVG"},
     Option{"name", "NAME", "import: what the machine is called (default: 8xh100-80g-sxm)"},
 };
 
@@ -40,10 +42,17 @@ Json to_json(const GpuSpec& gpu) {
           {"memory_bytes_per_s", gpu.memory_bandwidth.value.value()}};
 }
 
+Json or_null(const std::optional<Sourced<Bandwidth>>& rate) {
+  return rate ? Json(rate->value.value()) : Json();
+}
+
 Json to_json(const MachineSpec& m) {
   Json json{{"name", m.name},
             {"aliases", m.aliases},
             {"gpus_per_node", m.gpus_per_node.value},
+            {"sockets", m.sockets.value},
+            {"host_bridge_bytes_per_s", or_null(m.host_bridge)},
+            {"socket_link_bytes_per_s", or_null(m.socket_link)},
             {"intra",
              {{"transport", m.intra.name},
               {"medium", m.intra.medium},
@@ -127,16 +136,16 @@ Table table_of(const MachineSpec* machine, const GpuSpec& gpu) {
 }
 
 /// A point of a list, its further lines below its first word.
-std::string bullet(const std::string& sentence) {
-  std::string text = wrapped(sentence, 4, 80);
+std::string bullet(const std::string& sentence, std::size_t width) {
+  std::string text = wrapped(sentence, 4, width);
   text[2] = '-';
   return text;
 }
 
-std::string explanation_text(const Explanation& explanation) {
+std::string explanation_text(const Explanation& explanation, const Style& style) {
   std::string text = "\n";
   for (const std::string& sentence : explanation.sentences) {
-    text += bullet(sentence);
+    text += bullet(sentence, style.width);
   }
   text += "\n";
   for (const std::string& line : explanation.drawing) {
@@ -151,7 +160,7 @@ std::string assumed_text(const std::vector<Assumption>& assumptions, const Style
   }
   std::string text = "\n" + style.bold("Assumed") + "\n";
   for (const Assumption& a : assumptions) {
-    text += bullet(fmt::format("{}: {} ({})", a.what, a.value, a.source));
+    text += bullet(fmt::format("{}: {} ({})", a.what, a.value, a.source), style.width);
   }
   return text;
 }
@@ -163,7 +172,8 @@ struct Shown {
   GpuSpec gpu;
 };
 
-void print(const Shown& shown, bool checked, Output& output) {
+/// `drawing`: the file for the picture of what is checked; "" for none.
+void print(const Shown& shown, bool checked, const std::string& drawing, Output& output) {
   const MachineSpec* machine = shown.machine ? &*shown.machine : nullptr;
   std::optional<Explanation> explanation;
   if (machine != nullptr && checked) {
@@ -179,20 +189,23 @@ void print(const Shown& shown, bool checked, Output& output) {
     doc["drawing"] = explanation->drawing;
     doc["assumptions"] = spp::cli::to_json(machine->assumptions);
   }
+  if (!drawing.empty()) {
+    write_file(drawing, spp::report::picture({.file = shown.file, .document = doc}));
+  }
   output.result(doc, [&](const Style& style) {
     std::string text = style.bold(machine != nullptr ? machine->name : shown.gpu.name) +
                        fmt::format("  {}\n", shown.file);
     for (const std::string& line : table_of(machine, shown.gpu).lines()) {
-      text += shortened(line, 100) + "\n";
+      text += shortened(line, style.width) + "\n";
     }
     if (explanation) {
-      text += explanation_text(*explanation) + assumed_text(machine->assumptions, style);
+      text += explanation_text(*explanation, style) + assumed_text(machine->assumptions, style);
     }
     return checked ? text + "no complaints\n" : text;
   });
 }
 
-void show(const std::string& name, bool checked, Output& output) {
+void show(const std::string& name, bool checked, const std::string& drawing, Output& output) {
   const Catalog catalog = topologies();
   const std::filesystem::path file = catalog.file_of(name, "topology");
   std::error_code ec;
@@ -204,13 +217,13 @@ void show(const std::string& name, bool checked, Output& output) {
   const std::string format = JsonView(document, file.string()).at("format").string();
   if (format == "sp-plan/gpu") {
     print({.file = shown_path(file), .machine = {}, .gpu = catalog.gpu(name, "topology")}, checked,
-          output);
+          drawing, output);
     return;
   }
   MachineSpec machine = catalog.machine(name, "topology");
   GpuSpec gpu = machine.gpu;
   print({.file = shown_path(file), .machine = std::move(machine), .gpu = std::move(gpu)}, checked,
-        output);
+        drawing, output);
 }
 
 imports::MergeOptions merge_options(const Arguments& arguments) {
@@ -228,20 +241,25 @@ imports::MergeOptions merge_options(const Arguments& arguments) {
 /// latter.
 void check_one(const std::string& name, const Arguments& arguments, Output& output) {
   const Catalog catalog = topologies();
+  const std::string drawing = arguments.get("draw", "");
+  if (!drawing.empty()) {
+    expect_writable(drawing, "--draw");
+  }
   if (!is_readable_file(name)) {
     const std::vector<std::string> gpus = catalog.gpu_names();
     const bool known = catalog.has_machine(name) || std::ranges::find(gpus, name) != gpus.end();
-    show(known || name.find('/') != std::string::npos ? name : "./" + name, true, output);
+    show(known || name.find('/') != std::string::npos ? name : "./" + name, true, drawing, output);
     return;
   }
   TextFile file{.name = name, .text = read_text_file(name, "")};
   if (is_own_document(file)) {
-    show(name.find('/') == std::string::npos ? "./" + name : name, true, output);
+    show(name.find('/') == std::string::npos ? "./" + name : name, true, drawing, output);
     return;
   }
   ImportedMachine imported = import_machine({std::move(file)}, merge_options(arguments), catalog);
   GpuSpec gpu = imported.spec.gpu;
-  print({.file = name, .machine = std::move(imported.spec), .gpu = std::move(gpu)}, true, output);
+  print({.file = name, .machine = std::move(imported.spec), .gpu = std::move(gpu)}, true, drawing,
+        output);
 }
 
 void import_files(const std::vector<std::string>& names, const Arguments& arguments,
@@ -261,10 +279,10 @@ void import_files(const std::vector<std::string>& names, const Arguments& argume
     std::string text =
         style.bold(imported.spec.name) + fmt::format("  from {}\n", fmt::join(names, ", "));
     for (const std::string& line : table_of(&imported.spec, imported.spec.gpu).lines()) {
-      text += shortened(line, 100) + "\n";
+      text += shortened(line, style.width) + "\n";
     }
-    text +=
-        explanation_text(explain(imported.spec)) + assumed_text(imported.spec.assumptions, style);
+    text += explanation_text(explain(imported.spec), style) +
+            assumed_text(imported.spec.assumptions, style);
     const std::string nodes =
         imported.hosts > 1 ? fmt::format(" --nodes {}", imported.hosts) : std::string();
     const std::string file = arguments.get("output", "FILE");
@@ -281,6 +299,9 @@ void run(const Arguments& arguments, Output& output) {
   if (std::ranges::find(actions, action) == actions.end()) {
     throw InputError("topology",
                      fmt::format("unknown action '{}'{}", action, did_you_mean(action, actions)));
+  }
+  if (action == "import" && arguments.has("draw")) {
+    throw InputError("--draw", "of 'topology check', which takes what 'import' wrote");
   }
   if (action == "list" || action == "show") {
     for (const Option& option : own_options) {
@@ -302,7 +323,7 @@ void run(const Arguments& arguments, Output& output) {
   if (action == "list") {
     list(output);
   } else if (action == "show") {
-    show(words[1], false, output);
+    show(words[1], false, "", output);
   } else if (action == "check") {
     check_one(words[1], arguments, output);
   } else {
@@ -325,13 +346,14 @@ extern const Command topology{
         "contradicts is refused with both places. 'check' takes any of these, or a document of "
         "sp-plan, and explains the machine: which GPUs share a switch, the way of a ring's hop, "
         "what "
-        "limits an all-to-all.",
+        "limits an all-to-all; with --draw it draws it, too.",
     .arguments = "list | show NAME | check FILE|NAME | import FILE…",
     .groups = {},
     .options = own_options,
     .examples =
         "sp-plan topology list\nsp-plan topology show dgx-h100\nsp-plan topology check "
-        "my-cluster.json\nsp-plan topology import topo.txt nccl-tests.txt --gpu h100 -o "
+        "my-cluster.json --draw my-cluster.svg\nsp-plan topology import topo.txt nccl-tests.txt "
+        "--gpu h100 -o "
         "my-cluster.json\nnvidia-smi topo -m | sp-plan topology import /dev/stdin --gpu h100",
     .run = run,
 };

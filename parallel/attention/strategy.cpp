@@ -3,6 +3,8 @@
 #include "base/suggest.hpp"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 #include <vector>
 
 namespace spp {
@@ -70,6 +72,19 @@ const Strategy& by_name(std::string_view name, std::string_view where) {
       return *s;
     }
     names.emplace_back(s->name);
+  }
+  // Megatron's and TransformerEngine's words (cp_comm_type), and those that others say.
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> words{
+      {{"p2p", "zigzag-ring"},
+       {"a2a", "ulysses"},
+       {"a2a+p2p", "usp"},
+       {"all_gather", "all-gather"},
+       {"allgather", "all-gather"},
+       {"zigzag", "zigzag-ring"},
+       {"striped", "striped-ring"}}};
+  if (const auto* const word = std::ranges::find(words, name, &decltype(words)::value_type::first);
+      word != words.end()) {
+    throw InputError(where, fmt::format("'{}' is another's word for '{}'", name, word->second));
   }
   throw InputError(where, fmt::format("unknown strategy '{}'{}", name, did_you_mean(name, names)));
 }

@@ -12,6 +12,7 @@ inline constexpr std::array zigzag_only{Layout::zigzag};
 inline constexpr std::array contiguous_only{Layout::contiguous};
 inline constexpr std::array strict_heads{HeadPolicy::divide};
 inline constexpr std::array full_mask_only{MaskKind::full};
+inline constexpr std::array causal_mask_only{MaskKind::causal};
 inline constexpr std::array none_or_full{Recompute::none, Recompute::full};
 
 inline constexpr std::string_view transformer_engine_source =

@@ -73,7 +73,7 @@ extern const Framework internevo{
         "InternEvo at c628a8c: "
         "https://github.com/InternLM/InternEvo/blob/develop/doc/code-docs/source/"
         "parallel.rst",
-    .stack = "",
+    .stack = "internevo",
     .ways = ways,
     .heads = {.values = heads, .source = paper},
     .zero = {.values = stages, .source = guide},

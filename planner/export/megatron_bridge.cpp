@@ -65,7 +65,7 @@ extern const Framework megatron_bridge{
     .checked =
         "Megatron-Bridge 0.7: "
         "https://docs.nvidia.com/nemo/megatron-bridge/latest/parallelisms.html",
-    .stack = "megatron-te",
+    .stack = "nemo",
     .ways = ways,
     .heads = {.values = strict_heads, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},

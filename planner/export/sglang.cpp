@@ -1,30 +1,58 @@
-// SGLang's diffusion models: Ulysses x ring behind flags. Heads of a tensor-parallel rank are
-// split, (H / T) % U == 0.
+// SGLang's server of language models. Prefill context parallelism deals the tokens of a prompt out
+// over attention's context ranks, which gather keys and values; they are part of --tp-size, so
+// attention is split --tp-size / --attn-cp-size ways by heads.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
 namespace spp::frameworks {
 namespace {
 
-constexpr std::array<std::string_view, 1> aliases{"sglang-diffusion"};
-constexpr std::string_view guide = "https://docs.sglang.io/docs/sglang-diffusion/parallelism";
-constexpr std::array ways = diffusion_ways(guide);
+constexpr std::string_view prefill = "https://docs.sglang.io/docs/advanced_features/prefill_cp";
+constexpr std::array striped_only{Layout::striped};
+constexpr std::array<Way, 2> ways{{{.name = "zigzag",
+                                    .strategy = "all-gather",
+                                    .source = prefill,
+                                    .layouts = zigzag_only,
+                                    .both = false},
+                                   {.name = "interleave",
+                                    .strategy = "all-gather",
+                                    .source = prefill,
+                                    .layouts = striped_only,
+                                    .both = false}}};
 
-Snippet emit(const Launch& launch, const Way&) {
+Snippet emit(const Launch& launch, const Way& way) {
   Snippet snippet;
-  Command command("sglang generate");
-  command.add("--model-path", "\"$MODEL\"").add("--prompt", "\"$PROMPT\"");
-  command.add("--num-gpus", launch.world()).add("--tp-size", launch.tp);
-  command.add("--sp-degree", launch.context());
-  command.add("--ulysses-degree", launch.attention.ulysses);
-  command.add("--ring-degree", launch.attention.ring);
-  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
-  snippet.notes.emplace_back("MODEL and PROMPT are variables of yours.");
-  if (launch.attention.ring > 1) {
-    snippet.notes.emplace_back(
-        "Compare an image with that of one GPU: ring degrees above 1 were reported wrong "
-        "(sgl-project/sglang#33353).");
+  Command command("python3 -m sglang.launch_server");
+  command.add("--model-path", "\"$MODEL\"");
+  command.add("--tp-size", launch.tp * launch.context());
+  if (launch.pp > 1) {
+    command.add("--pp-size", launch.pp);
   }
+  if (launch.dp > 1) {
+    command.add("--dp-size", launch.dp);
+  }
+  if (launch.ep > 1) {
+    command.add("--ep-size", launch.ep);
+  }
+  if (launch.context() > 1) {
+    command.add("--enable-prefill-cp").add("--cp-strategy", way.name);
+    command.add("--attn-cp-size", launch.context());
+    snippet.notes.push_back(fmt::format(
+        "Of the {} ranks of --tp-size, attention's heads are split over {}; the rest of "
+        "a layer over all, where the plan splits it over {} and its tokens over {}.",
+        launch.tp * launch.context(), launch.tp, launch.tp, launch.context()));
+    snippet.notes.emplace_back(
+        "Which models take --enable-prefill-cp, and which of the two strategies, SGLang says when "
+        "it starts.");
+  }
+  command.add("--context-length", launch.problem.seq);
+  if (launch.nodes > 1) {
+    command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
+    command.add("--dist-init-addr", "\"$MASTER_ADDR:29500\"");
+  }
+  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
+  snippet.notes.emplace_back("MODEL is a variable of yours.");
+  note_nodes(snippet, launch);
   return snippet;
 }
 
@@ -32,18 +60,16 @@ Snippet emit(const Launch& launch, const Way&) {
 
 extern const Framework sglang{
     .name = "sglang",
-    .title = "SGLang (diffusion)",
-    .aliases = aliases,
+    .title = "SGLang (language models)",
     .checked =
         "SGLang, by its documentation of 2026: "
-        "https://docs.sglang.io/docs/sglang-diffusion/parallelism",
+        "https://docs.sglang.io/docs/advanced_features/prefill_cp",
     .stack = "",
     .ways = ways,
     .trains = false,
     .infers = true,
-    .masks = {.values = full_mask_only, .source = guide},
-    .heads = {.values = strict_heads, .source = guide},
-    .axes = {.tensor = true},
+    .masks = {.values = causal_mask_only, .source = prefill},
+    .axes = {.tensor = true, .pipeline = true, .expert = true},
     .emit = emit,
 };
 

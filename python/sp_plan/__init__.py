@@ -14,8 +14,10 @@ program would have printed nevertheless, or None.
 """
 
 import inspect
+import json
 import numbers
 import os
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -23,8 +25,8 @@ from . import _native
 
 __all__ = [
     "CheckError", "Error", "InputError", "NoPlanError", "check_topology", "export", "import_machine", "import_model",
-    "list_frameworks", "list_models", "list_stacks", "list_topologies", "plan", "show_model", "show_stack",
-    "show_topology", "simulate", "verify", "version_text",
+    "list_frameworks", "list_models", "list_stacks", "list_topologies", "plan", "report", "show_model", "show_stack",
+    "show_topology", "simulate", "sweep", "verify", "version_text",
 ]
 __version__ = _native.version
 
@@ -94,6 +96,15 @@ def _answer(command, positionals=(), options=None):
     return document
 
 
+def _file_of(document, path):
+    """A file stands for itself, a document is written into one that goes away again."""
+    if not isinstance(document, Mapping):
+        return document
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(dict(document), file)
+    return path
+
+
 _tables = {name: (description, options) for name, description, options in _native.commands()}
 
 
@@ -119,6 +130,18 @@ def plan(**options):
     return _answer("plan", options=options)
 
 
+@_documented("sweep")
+def sweep(**options):
+    return _answer("sweep", options=options)
+
+
+def report(*documents):
+    """One page of HTML, as text, from any documents (dicts) and files of them, traces too."""
+    with tempfile.TemporaryDirectory(prefix="sp-plan-") as folder:
+        files = [_file_of(document, f"{folder}/{i + 1}.json") for i, document in enumerate(documents)]
+        return _answer("report", files)
+
+
 @_documented("simulate")
 def simulate(**options):
     return _answer("simulate", options=options)
@@ -134,7 +157,7 @@ def export(**options):
     return _answer("export", options=options)
 
 
-@_documented("topology")
+@_documented("topology", but=["draw"])
 def import_machine(*files, **options):
     """A machine from what other programs print (docs/machines.md), any number of files together; plan(topology=…)
     takes the document."""

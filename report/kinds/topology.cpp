@@ -21,7 +21,7 @@ std::string rate_at(const JsonView& view, std::string_view key) {
   return human(Bandwidth(view.at(key).number(0, most_count_read)));
 }
 
-void add_node(Sheet& sheet, const JsonView& machine) {
+NodeDrawing node_of(const JsonView& machine) {
   const JsonView intra = machine.at("intra");
   NodeDrawing node{
       .title = fmt::format("A node of {}", machine.at("name").string()),
@@ -30,6 +30,17 @@ void add_node(Sheet& sheet, const JsonView& machine) {
       .gpu = machine.at("gpu").at("name").string(),
       .inside = fmt::format("{} ({}), {} a GPU and direction", intra.at("transport").string(),
                             intra.at("medium").string(), rate_at(intra, "bytes_per_s_per_gpu"))};
+  if (intra.at("medium").string() == "pcie") {  // else GPUs are joined past the sockets
+    const auto sockets = machine.find("sockets");
+    node.sockets = sockets ? sockets->integer(1, most_parts) : 1;
+    for (const auto& [key, words] : {std::pair{"host_bridge_bytes_per_s", "of a socket"},
+                                     std::pair{"socket_link_bytes_per_s", "between sockets"}}) {
+      if (machine.find(key)) {
+        node.beside +=
+            fmt::format("{}{} {}", node.beside.empty() ? "" : ", ", words, rate_at(machine, key));
+      }
+    }
+  }
   if (const auto inter = machine.find("inter")) {
     node.cards = inter->at("nics").integer(1, most_parts);
     node.network = fmt::format("{}, {} x {} a node", inter->at("transport").string(), node.cards,
@@ -40,7 +51,15 @@ void add_node(Sheet& sheet, const JsonView& machine) {
                     text_at(*inter, "gpus_per_nic"), fabric.at("kind").string(),
                     text_at(fabric, "oversubscription"));
   }
-  add(sheet, node);
+  return node;
+}
+
+std::string picture(const JsonView& document) {
+  const auto machine = document.find("machine");
+  if (!machine) {
+    document.fail("describes a GPU alone: a machine is drawn");
+  }
+  return svg_file(node_of(*machine));
 }
 
 void add(const JsonView& document, Sheet& sheet) {
@@ -55,7 +74,7 @@ void add(const JsonView& document, Sheet& sheet) {
   }
   sheet.stats(stats);
   if (const auto machine = document.find("machine")) {
-    add_node(sheet, *machine);
+    add(sheet, node_of(*machine));
   }
   if (const auto explanation = document.find("explanation")) {
     std::vector<std::string> lines;
@@ -76,6 +95,7 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind topology{.format = "topology", .name = "Machine", .subject = subject, .add = add};
+extern const Kind topology{
+    .format = "topology", .name = "Machine", .subject = subject, .add = add, .picture = picture};
 
 }  // namespace spp::report::kinds

@@ -84,6 +84,10 @@ for framework in frameworks:
     works = (["--model llama-3.1-8b --seq 64K --topology dgx-h100", "--model qwen3-8b --seq 64K --topology dgx-h100 --nodes 2",
               "--heads 8 --seq 16K --topology dgx-h100", "--model qwen2.5-7b --seq 32K --dtype fp16 --topology dgx-h100"]
              if trains else
+             ["--model llama-3.1-8b --seq 64K --topology dgx-h100 --phase inference",
+              "--heads 8 --seq 16K --topology dgx-h100",
+              "--model mixtral-8x7b --seq 32K --topology dgx-h100 --nodes 2 --phase inference"]
+             if framework["masks"] == ["causal"] else
              ["--heads 24 --mask full --seq 64K --topology dgx-h100", "--heads 30 --mask full --seq 64K --topology dgx-h100 --nodes 2"])
     choices = [""] + [f"--strategy {way['strategy']}" for way in framework["ways"]]
     stages, ways_again = framework["zero"] or [0, 1, 2, 3], framework["recompute"] or ["none"]

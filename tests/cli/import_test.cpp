@@ -1,4 +1,5 @@
 // From what other programs print to a plan, as a user goes.
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "tests/cli/refused.hpp"
 #include "tests/support/catch.hpp"
@@ -89,4 +90,22 @@ TEST_CASE("topology check explains a machine in sentences and draws it") {
   const Json doc = document_of(sp_plan("topology check dgx-h100"));
   CHECK(doc["explanation"].size() > 3);
   CHECK(doc["drawing"].size() > 1);
+}
+
+TEST_CASE("a machine is drawn into a file, whole or not at all") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "machine.svg").string();
+  const Json machine = document_of(
+      sp_plan("topology check " + folder + "topo-h100.txt --gpu h100 --json --draw " + file));
+  CHECK(machine["machine"]["gpus_per_node"] == 8);
+  const std::string svg = spp::read_text_file(file, "");
+  CHECK(svg.starts_with("<svg xmlns="));
+  CHECK(svg.ends_with("</svg>\n"));
+  CHECK_THAT(svg, ContainsSubstring("8 x h100-80g-sxm"));
+
+  const Result gpu = sp_plan("topology check h100-80g-sxm --draw " + file + "x");
+  CHECK(gpu.code == 2);
+  CHECK_THAT(gpu.err, ContainsSubstring("a GPU alone"));
+  CHECK_FALSE(std::filesystem::exists(file + "x"));
+  CHECK(sp_plan("topology show dgx-h100 --draw " + file).code == 2);
 }

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ Pipe make_pipe() {
 }
 
 /// Both ends of a pseudo terminal: what is written to `write` is read from `read`.
-Pipe make_terminal() {
+Pipe make_terminal(int columns) {
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   std::array<char, 128> name{};
   if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0 ||
@@ -44,6 +45,11 @@ Pipe make_terminal() {
   const int slave = ::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (slave < 0) {
     throw std::runtime_error("no pseudo terminal");
+  }
+  const winsize size{
+      .ws_row = 40, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
+  if (columns > 0 && ::ioctl(slave, TIOCSWINSZ, &size) != 0) {
+    throw std::runtime_error("a terminal without a size");
   }
   return {master, slave};
 }
@@ -78,7 +84,7 @@ void drain(int out, std::string& out_text, int err, std::string& err_text,
 Running::Running(const std::vector<std::string>& words, const RunOptions& options)
     : interrupt_at_(options.interrupt_at) {
   const std::string program = build_path(options.program).string();
-  const Pipe out = options.terminal ? make_terminal() : make_pipe();
+  const Pipe out = options.terminal ? make_terminal(options.columns) : make_pipe();
   const Pipe err = make_pipe();
   const Pipe in = make_pipe();
   std::vector<char*> argv{const_cast<char*>(program.c_str())};

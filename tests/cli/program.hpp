@@ -21,6 +21,7 @@ struct RunOptions {
   std::string program = "cli/sp-plan";  // in the build tree
   std::map<std::string, std::string> environment;
   bool terminal = false;            // stdout is a terminal (a pseudo terminal, read into `out`)
+  int columns = 0;                  // of that terminal; 0: it does not say
   std::string err_file;             // where stderr goes instead of `err`; "closed": it is
   std::string interrupt_at;         // once stderr has this, Ctrl-C is sent; empty: never
   std::uint64_t address_space = 0;  // bytes that the program may map; 0: no limit

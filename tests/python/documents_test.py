@@ -52,6 +52,26 @@ class Documents(unittest.TestCase):
             with open(f"{folder}/ours.json", encoding="utf-8") as ours, open(f"{folder}/theirs.json", encoding="utf-8") as theirs:
                 self.assertEqual(ours.read(), theirs.read())
 
+    def test_sweep(self):
+        self.check("sweep --heads 32 --kv-heads 8 --seq 16K,64K --topology dgx-h100 --gpus 4,8 --no-boundaries",
+                   sp_plan.sweep(heads=32, kv_heads=8, seq=["16K", "64K"], topology="dgx-h100", gpus=[4, 8], no_boundaries=True))
+
+    def test_report(self):
+        documents = "tests/support/data/documents"
+        with open(f"{documents}/plan.json", encoding="utf-8") as file:
+            plan = json.load(file)
+        page = sp_plan.report(plan, f"{documents}/sweep.json")
+        self.assertTrue(page.startswith("<!DOCTYPE html>"))
+        self.assertTrue(page.endswith("</html>\n"))
+        self.assertIn("sweep.json", page)
+        with self.assertRaises(sp_plan.InputError):
+            sp_plan.report({"format": "sp-plan/model-list"})
+
+    def test_longest_sequence(self):
+        answer = sp_plan.plan(model="llama-3.1-8b", seq="max", topology="dgx-h100", top=1, budget=1)
+        self.assertTrue(answer["best"]["predicted"]["fits"])
+        self.assertGreater(answer["request"]["seq"], 128 * 1024)
+
     def test_verify(self):
         self.check("verify --heads 8 --seq 1K --ulysses 2 --ring 2", sp_plan.verify(heads=8, seq="1K", ulysses=2, ring=2))
 

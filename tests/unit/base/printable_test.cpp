@@ -36,5 +36,8 @@ TEST_CASE("a line has no line feeds, a page has, and our own styles") {
   CHECK(printable_line("a\nb") == "a b");
   CHECK(printable_page("\x1b[1mbold\x1b[0m\n\x1b[2mdim\x1b[0m\n") ==
         "\x1b[1mbold\x1b[0m\n\x1b[2mdim\x1b[0m\n");
+  CHECK(printable_page("\x1b[30;44mA\x1b[0m\x1b[30;100ms\x1b[0m") ==
+        "\x1b[30;44mA\x1b[0m\x1b[30;100ms\x1b[0m");
+  CHECK(printable_page("\x1b[30;8mhidden\x1b[30;44;8m") == "\\x1b[30;8mhidden\\x1b[30;44;8m");
   CHECK(printable_page("\x1b[31mred\x1b[2J\r\n") == "\\x1b[31mred\\x1b[2J\\r\n");
 }

@@ -27,6 +27,19 @@ TEST_CASE("what is endless is cut, between characters") {
   CHECK(cut("äöü", 3) == "äöü");
 }
 
+TEST_CASE("text is set in lines that fit, broken at spaces where there are some") {
+  // 11 pixels, 0.64 em a character, a quarter more: 8.8 pixels each.
+  CHECK(characters_within(88.5, tick_letters) == 10);
+  CHECK(lines_within("a ring of switches", 88.5, tick_letters) ==
+        std::vector<std::string>{"a ring of", "switches"});
+  CHECK(lines_within("0123456789abc", 88.5, tick_letters) ==
+        std::vector<std::string>{"0123456789", "abc"});
+  CHECK(lines_within("0123456789 abc", 88.5, tick_letters) ==
+        std::vector<std::string>{"0123456789", "abc"});
+  CHECK(lines_within("äöüäöüäöüä", 88.5, tick_letters).size() == 1);
+  CHECK(lines_within("", 88.5, tick_letters).empty());
+}
+
 TEST_CASE("places have two digits at most") {
   CHECK(coordinate(12) == "12");
   CHECK(coordinate(12.5) == "12.5");

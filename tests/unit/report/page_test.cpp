@@ -152,3 +152,20 @@ TEST_CASE("what is no document of ours is refused with file and key") {
   CHECK_THAT(refusal({{"traceEvents", {{{"ph", "X"}, {"pid", 0}, {"tid", 0}, {"ts", 1}}}}}),
              ContainsSubstring("x.json: traceEvents: event 1 has no 'dur'"));
 }
+
+TEST_CASE("a machine is drawn as a file of SVG, complete in itself") {
+  const std::string svg = picture(document("topology.json"));
+  const pugi::xml_document xml = parsed(svg);
+  CHECK(std::string(xml.document_element().name()) == "svg");
+  CHECK(xml.document_element().attribute("xmlns").value() ==
+        std::string("http://www.w3.org/2000/svg"));
+  CHECK_FALSE(xml.select_nodes("/svg/title").empty());
+  CHECK_FALSE(xml.select_nodes("/svg/style").empty());
+  CHECK(xml.select_nodes("//@src | //@href | //script").empty());
+  CHECK_THAT(svg, ContainsSubstring("oversubscribed"));
+}
+
+TEST_CASE("of other documents there is no picture") {
+  CHECK_THAT(message_of<InputError>([] { (void)picture(document("plan.json")); }),
+             ContainsSubstring("plan.json") && ContainsSubstring("no picture"));
+}

@@ -1,0 +1,395 @@
+#include "cli/candidate_table.hpp"
+
+#include "base/error.hpp"
+#include "cli/human.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+namespace spp::cli {
+namespace {
+
+struct PartWords {
+  char letter;
+  std::string_view brief, words;
+  std::string_view colour;  // of a terminal's ground
+};
+
+/// By StepPart. Kernels are cold colours, waits are warm ones.
+constexpr std::array<PartWords, step_parts> part_words{
+    {{'A', "attention", "attention kernels", "44"},
+     {'G', "GEMMs", "GEMMs", "46"},
+     {'s', "small", "small kernels", "100"},
+     {'o', "optimizer", "optimizer", "45"},
+     {'h', "host", "waiting for the host", "100"},
+     {'c', "sequence", "exposed: sequence parallelism", "41"},
+     {'t', "tensor", "exposed: tensor", "101"},
+     {'e', "experts", "exposed: experts", "43"},
+     {'d', "weights", "exposed: weights, gradients", "103"},
+     {'p', "stages", "exposed: between stages", "43"},
+     {'b', "bubble", "pipeline bubble", "47"}}};
+
+const PartWords& of_part(std::size_t part) { return part_words.at(part); }
+
+/// "±6%": half the interval.
+std::string spread(const Prediction& p) {
+  const double step = p.step.count();
+  return step > 0 ? fmt::format("±{:.0f}%", 100 * (p.high - p.low).count() / 2 / step) : "";
+}
+
+/// "replicate"; "" where heads just divide.
+std::string heads_of(const SequencePlan& plan) {
+  return plan.heads == HeadPolicy::divide ? "" : std::string(to_string(plan.heads));
+}
+
+/// The name without its innermost axis and its head policy, which have columns of their own.
+std::pair<std::string, std::string> name_and_inner(const SequencePlan& plan) {
+  std::string name = short_name(plan);
+  if (const std::string heads = fmt::format(" {} heads", heads_of(plan));
+      name.find(heads) != std::string::npos) {
+    name.erase(name.find(heads), heads.size());
+  }
+  constexpr std::string_view ending = " innermost)";
+  const std::size_t begin = name.find(" (");
+  const std::size_t end = name.find(ending);
+  if (begin == std::string::npos || end == std::string::npos || end < begin) {
+    return {name, ""};
+  }
+  const std::string inner = name.substr(begin + 2, end - begin - 2);  // "ulysses"
+  name.erase(begin, end + ending.size() - begin);
+  return {name, inner};
+}
+
+/// "346K": rounded down, so that it fits.
+std::string about_tokens(std::int64_t tokens) {
+  constexpr std::int64_t k = 1024;
+  constexpr std::int64_t many = 10 * k;
+  return tokens < many ? human_count(tokens) : human_count(tokens / k) + "K";
+}
+
+/// "-3.1 %", "+43 %".
+std::string difference(const Prediction& reference, const Prediction& other) {
+  const double more = 100 * (other.step.count() / std::max(reference.step.count(), 1e-30) - 1);
+  return std::abs(more) < 9.95 ? fmt::format("{:+.1f} %", more) : fmt::format("{:+.0f} %", more);
+}
+
+/// A column of the candidates, shown only where it says something.
+struct Column {
+  std::string_view title;
+  bool right = true;
+  std::string (*of)(const Candidate&);
+  bool (*shown)(const Candidate&) = [](const Candidate&) { return true; };
+  std::string_view shared;  // how the value is called where all have it; "": each row says it
+  int spare = 0;            // the least is left out first where there is no room; 0: never
+};
+
+std::string degree_text(std::int64_t degree) { return fmt::format("{}", degree); }
+
+std::vector<Column> plan_columns(const Request& request) {
+  std::vector<Column> columns{
+      {"tp", true, [](const Candidate& c) { return degree_text(c.plan.tensor); },
+       [](const Candidate& c) { return c.plan.tensor > 1; }, "TP"},
+      {"plan", false, [](const Candidate& c) { return name_and_inner(c.plan.attention).first; }},
+      {"inner", false, [](const Candidate& c) { return name_and_inner(c.plan.attention).second; },
+       [](const Candidate& c) { return !name_and_inner(c.plan.attention).second.empty(); },
+       "innermost", 5},
+      {"heads", false, [](const Candidate& c) { return heads_of(c.plan.attention); },
+       [](const Candidate& c) { return !heads_of(c.plan.attention).empty(); }, "heads", 3}};
+  if (request.whole_step()) {
+    columns.push_back({"pp", true,
+                       [](const Candidate& c) {
+                         return c.plan.virtual_stages > 1
+                                    ? fmt::format("{}x{}", c.plan.pipeline, c.plan.virtual_stages)
+                                    : degree_text(c.plan.pipeline);
+                       },
+                       [](const Candidate& c) { return c.plan.pipeline > 1; }, "PP"});
+    columns.push_back({"dp", true, [](const Candidate& c) { return degree_text(c.plan.data); },
+                       [](const Candidate& c) { return c.plan.data > 1; }, "DP"});
+    columns.push_back({"ep", true, [](const Candidate& c) { return degree_text(c.plan.expert); },
+                       [](const Candidate& c) { return c.plan.expert > 1; }, "EP"});
+    columns.push_back(
+        {"batch", true,
+         [](const Candidate& c) {
+           return fmt::format("{}x{}", c.plan.micro_batches, c.plan.micro_batch);
+         },
+         [](const Candidate& c) { return c.plan.micro_batch > 1 || c.plan.micro_batches > 1; },
+         "batch"});
+  }
+  if (request.phase == StepPhase::train) {
+    columns.push_back({"ZeRO", true, [](const Candidate& c) { return degree_text(c.plan.zero); },
+                       [](const Candidate&) { return true; }, "ZeRO"});
+    columns.push_back(
+        {"recompute", false,
+         [](const Candidate& c) { return std::string(to_string(c.plan.recompute.kind)); },
+         [](const Candidate&) { return true; }, "recomputation"});
+  }
+  return columns;
+}
+
+std::vector<Column> time_columns() {
+  return {{"step", true, [](const Candidate& c) {
+             const Prediction& p = c.predicted;
+             return c.simulated ? fmt::format("{} {:>4}", human(p.step), spread(p))
+                                : fmt::format("> {}", human(p.step));
+           }}};
+}
+
+std::vector<Column> other_columns() {
+  return {{"exposed", true,
+           [](const Candidate& c) { return c.simulated ? human(c.predicted.exposed) : ""; },
+           [](const Candidate&) { return true; }, "", 1},
+          {"memory", true,
+           [](const Candidate& c) {
+             const Prediction& p = c.predicted;
+             return human(p.memory.tensors()) + (p.fits ? "" : "!");
+           },
+           [](const Candidate&) { return true; }, "", 4},
+          {"longest", true, [](const Candidate& c) { return about_tokens(c.predicted.max_seq); },
+           [](const Candidate&) { return true; }, "", 2}};
+}
+
+/// Text of a column: a heading, and a text for each row.
+struct Filled {
+  std::vector<std::string> texts;
+  bool right = false;
+  int spare = 0;
+  std::size_t least = 0;  // it may be shortened to so many characters; 0: not
+  [[nodiscard]] std::size_t width() const {
+    std::size_t widest = 0;
+    for (const std::string& text : texts) {
+      widest = std::max(widest, width_of(text));
+    }
+    return widest;
+  }
+};
+
+Filled filled(const Column& column, const std::vector<TableRow>& rows) {
+  Filled f{.texts = {std::string(column.title)}, .right = column.right, .spare = column.spare};
+  f.least = column.title == "plan" ? 16 : 0;
+  for (const TableRow& row : rows) {
+    f.texts.push_back(row.candidate != nullptr ? column.of(*row.candidate)
+                      : column.title == "plan" ? row.otherwise
+                                               : "");
+  }
+  return f;
+}
+
+std::size_t width_of(const std::vector<Filled>& columns) {
+  std::size_t sum = 0;
+  for (const Filled& column : columns) {
+    sum += column.width() + (sum > 0 ? 2 : 0);
+  }
+  return sum;
+}
+
+/// Leaves columns out, then shortens texts, until a line has room.
+void fit(std::vector<Filled>& columns, std::size_t width) {
+  while (width_of(columns) > width) {
+    auto spare = columns.end();
+    for (auto it = columns.begin(); it != columns.end(); ++it) {
+      if (it->spare > 0 && (spare == columns.end() || it->spare < spare->spare)) {
+        spare = it;
+      }
+    }
+    if (spare == columns.end()) {
+      break;
+    }
+    columns.erase(spare);
+  }
+  for (auto it = columns.rbegin(); it != columns.rend() && width_of(columns) > width; ++it) {
+    const std::size_t own = it->width();
+    const std::size_t over = width_of(columns) - width;
+    if (it->least > 0 && own > it->least) {
+      const std::size_t room = std::max(it->least, own > over ? own - over : 0);
+      for (std::string& text : it->texts) {
+        text = shortened(text, room);
+      }
+    }
+  }
+}
+
+/// "AAAAAGGs": the parts of a step, `whole` seconds being `width` characters.
+std::string bar_of(const Candidate* c, double whole, std::size_t width) {
+  std::string bar;
+  if (c == nullptr || !c->simulated) {
+    return bar;
+  }
+  // Each part has the whole letters of its share; what is left over goes to the largest rests.
+  const double letters = static_cast<double>(width) / whole;
+  std::array<double, step_parts> rests{};
+  std::array<std::size_t, step_parts> counts{};
+  const auto all = static_cast<std::size_t>(std::lround(c->predicted.step.count() * letters));
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < step_parts; ++i) {
+    const double share = std::max(0.0, c->predicted.parts_s[static_cast<StepPart>(i)]) * letters;
+    counts.at(i) = static_cast<std::size_t>(share);
+    rests.at(i) = share - std::floor(share);
+    used += counts.at(i);
+  }
+  for (; used < std::min(all, width); ++used) {
+    const auto largest = std::ranges::max_element(rests) - rests.begin();
+    ++counts.at(static_cast<std::size_t>(largest));
+    rests.at(static_cast<std::size_t>(largest)) = -1;
+  }
+  for (std::size_t i = 0; i < step_parts; ++i) {
+    bar.append(counts.at(i), of_part(i).letter);
+  }
+  return bar;
+}
+
+std::string coloured(const std::string& bar, const Style& style) {
+  if (!style.color) {
+    return bar;
+  }
+  std::string text;
+  for (std::size_t i = 0; i < bar.size();) {
+    const std::size_t end = std::min(bar.size(), bar.find_first_not_of(bar[i], i));
+    const auto* const part = std::ranges::find(part_words, bar[i], &PartWords::letter);
+    text += fmt::format("\x1b[30;{}m{}\x1b[0m", part->colour, bar.substr(i, end - i));
+    i = end;
+  }
+  return text;
+}
+
+std::string letters_of(const std::vector<std::string>& bars) {
+  std::string text;
+  for (const PartWords& part : part_words) {
+    if (std::ranges::any_of(bars, [&](const std::string& bar) {
+          return bar.find(part.letter) != std::string::npos;
+        })) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", part.letter, part.words);
+    }
+  }
+  return text;
+}
+
+/// Takes away what all rows have in common, and says it.
+std::string take_common(std::vector<Column>& columns, const std::vector<TableRow>& rows) {
+  std::string common;
+  std::erase_if(columns, [&](const Column& column) {
+    if (column.shared.empty()) {
+      return false;
+    }
+    const std::string first = column.of(*rows.front().candidate);
+    const bool same = std::ranges::all_of(
+        rows, [&](const TableRow& row) { return column.of(*row.candidate) == first; });
+    if (same) {
+      const bool word_first = column.shared != "innermost" && column.shared != "recomputation" &&
+                              column.shared != "heads";
+      const std::string value = first == "none" ? "no" : first;
+      common += fmt::format("{}{} {}", common.empty() ? "" : ", ",
+                            word_first ? std::string(column.shared) : value,
+                            word_first ? value : std::string(column.shared));
+    }
+    return same;
+  });
+  return common;
+}
+
+}  // namespace
+
+std::string_view words_of(StepPart part) { return of_part(static_cast<std::size_t>(part)).words; }
+
+std::string decisive_part(const Prediction& reference, const Prediction& other) {
+  const double sign = other.step >= reference.step ? 1 : -1;
+  std::size_t decides = 0;
+  const auto change = [&](std::size_t i) {
+    const auto part = static_cast<StepPart>(i);
+    return other.parts_s[part] - reference.parts_s[part];
+  };
+  for (std::size_t i = 1; i < step_parts; ++i) {
+    if (sign * change(i) > sign * change(decides)) {
+      decides = i;
+    }
+  }
+  const double seconds = change(decides);
+  return seconds == 0 ? ""
+                      : fmt::format("{} {}{}", of_part(decides).brief, seconds > 0 ? "+" : "-",
+                                    human(Seconds(std::abs(seconds))));
+}
+
+CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request& request,
+                               const TableWish& wish) {
+  CandidateTable table;
+  std::vector<Column> columns = plan_columns(request);
+  std::erase_if(columns, [&](const Column& column) {
+    return std::ranges::none_of(rows, [&](const TableRow& row) {
+      return row.candidate == nullptr ? column.title == "plan" : column.shown(*row.candidate);
+    });
+  });
+  const bool alike = wish.compare && !rows.empty() &&
+                     std::ranges::all_of(rows, [](const TableRow& r) { return r.candidate; });
+  if (alike && rows.size() > 1) {
+    table.common = take_common(columns, rows);
+  }
+  std::vector<Filled> texts{{.texts = {std::string(wish.title)}, .right = true}};
+  for (const TableRow& row : rows) {
+    texts.front().texts.push_back(row.label);
+  }
+  const auto add = [&](const std::vector<Column>& more) {
+    for (const Column& column : more) {
+      texts.push_back(filled(column, rows));
+    }
+  };
+  add(columns);
+  add(time_columns());
+  const bool compares = alike && rows.size() > 1 && rows.front().candidate->simulated;
+  if (compares) {
+    Filled more{.texts = {fmt::format("than {}", rows.front().label), ""}, .right = true};
+    Filled part{.texts = {"most of that", ""}, .right = false, .least = 14};
+    const Prediction& first = rows.front().candidate->predicted;
+    for (std::size_t i = 1; i < rows.size(); ++i) {
+      const Candidate& c = *rows[i].candidate;
+      more.texts.push_back(c.simulated ? difference(first, c.predicted) : "");
+      part.texts.push_back(c.simulated ? decisive_part(first, c.predicted) : "");
+    }
+    texts.push_back(std::move(more));
+    texts.push_back(std::move(part));
+  }
+  add(other_columns());
+
+  constexpr std::size_t longest_bar = 24;
+  constexpr std::size_t shortest_bar = 7;
+  const bool bars = alike && rows.front().candidate->simulated;
+  fit(texts, bars && wish.width > shortest_bar + 2 ? wish.width - shortest_bar - 2 : wish.width);
+  if (width_of(texts) + 2 + shortest_bar > wish.width) {
+    fit(texts, wish.width);
+  }
+  Table plain;
+  for (std::size_t row = 0; row <= rows.size(); ++row) {
+    plain.rows.emplace_back();
+    for (const Filled& column : texts) {
+      plain.rows.back().push_back(column.texts[row]);
+    }
+  }
+  for (const Filled& column : texts) {
+    plain.right.push_back(column.right);
+  }
+  table.lines = plain.lines();
+  for (std::string& line : table.lines) {
+    line = shortened(line, wish.width);
+  }
+  const std::size_t used = width_of(texts);
+  if (!bars || used + 2 + shortest_bar > wish.width) {
+    return table;
+  }
+  double whole = 1e-30;
+  for (const TableRow& row : rows) {
+    whole = std::max(whole, row.candidate->simulated ? row.candidate->predicted.step.count() : 0);
+  }
+  const std::size_t room = std::min(longest_bar, wish.width - used - 2);
+  std::vector<std::string> drawn;
+  for (std::size_t i = 0; i <= rows.size(); ++i) {
+    drawn.push_back(i == 0 ? std::string() : bar_of(rows[i - 1].candidate, whole, room));
+    const std::string ending = i == 0 ? "parts" : coloured(drawn.back(), wish.style);
+    if (!ending.empty()) {
+      table.lines[i] += std::string(used + 2 - cli::width_of(table.lines[i]), ' ') + ending;
+    }
+  }
+  table.letters = letters_of(drawn);
+  return table;
+}
+
+}  // namespace spp::cli

@@ -1,0 +1,168 @@
+#include "cli/neighbours.hpp"
+
+#include "base/error.hpp"
+#include "cli/human.hpp"
+#include "cli/limits.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace spp::cli {
+namespace {
+
+/// A search that only asks whether anything fits may take so long.
+constexpr double probe_seconds = 0.25;
+
+/// Of one question, whether anything fits; nothing: no, or it cannot be asked.
+std::optional<Candidate> probe(const Arguments& arguments, const Watch& watch) {
+  try {
+    Job job = read_search(arguments, 1);
+    job.request.most = search_limit(probe_seconds);
+    PlanResult result = plan(job.request, watch);
+    if (result.candidates.empty() || !result.any_fits) {
+      return std::nullopt;
+    }
+    return std::move(result.candidates.front());
+  } catch (const InputError&) {  // beside the question there may be what nobody can ask
+    return std::nullopt;
+  }
+}
+
+struct Change {
+  std::string what;
+  Arguments arguments;
+};
+
+/// Options that fix a degree, as far as they are given.
+std::vector<std::string_view> fixed_options(const Arguments& arguments) {
+  std::vector<std::string_view> fixed;
+  for (const std::string_view option : degree_options()) {
+    if (arguments.has(option)) {
+      fixed.push_back(option);
+    }
+  }
+  return fixed;
+}
+
+void add_savings(const Arguments& arguments, const Job& job, std::vector<Change>& changes) {
+  const StepChoices& step = job.request.step;
+  if (job.request.phase != StepPhase::train) {
+    return;
+  }
+  const bool zero = step.zero && *step.zero < 3;
+  const bool recompute = step.recompute && *step.recompute != Recompute::full;
+  if (recompute) {
+    changes.push_back({"full recomputation", arguments.with("recompute", "full")});
+  }
+  if (zero) {
+    changes.push_back({"ZeRO 3", arguments.with("zero", "3")});
+  }
+  if (zero && recompute) {
+    changes.push_back(
+        {"ZeRO 3 and full recomputation", arguments.with("zero", "3").with("recompute", "full")});
+  }
+}
+
+void add_gpus(const Arguments& arguments, const Job& job, const std::string& before,
+              std::vector<Change>& changes) {
+  const sim::Cluster* cluster = job.request.cluster;
+  if (cluster == nullptr) {
+    return;
+  }
+  const int nodes = cluster->nodes();
+  const int all = nodes * cluster->gpus_per_node();
+  const Arguments whole = arguments.without("gpus");
+  if (job.request.gpus < all) {
+    changes.push_back({fmt::format("{}{} GPUs", before, all), whole});
+  }
+  constexpr int most_times = 64;
+  for (int times = 2; cluster->machine().inter && times <= most_times; times *= 2) {
+    changes.push_back({fmt::format("{}{} nodes", before, nodes * times),
+                       whole.with("nodes", fmt::format("{}", nodes * times))});
+  }
+}
+
+/// The nearest first.
+std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
+  std::vector<Change> changes;
+  add_savings(arguments, job, changes);
+  if (arguments.has("batch") && arguments.get("batch", "") != "1") {
+    changes.push_back({"micro-batches of 1", arguments.with("batch", "1")});
+  }
+  const std::vector<std::string_view> fixed = fixed_options(arguments);
+  for (const std::string_view option : fixed) {
+    changes.push_back({fmt::format("without --{}", option), arguments.without(option)});
+  }
+  Arguments open = arguments;
+  for (const std::string_view option : fixed) {
+    open = open.without(option);
+  }
+  if (fixed.size() > 1) {
+    changes.push_back({"no degree fixed", open});
+  }
+  // From here on all that saves memory is allowed.
+  for (const std::string_view option : {"zero", "recompute"}) {
+    open = open.without(option);
+  }
+  const bool train = job.request.phase == StepPhase::train;
+  add_gpus(arguments, job, "", changes);
+  if (train && !arguments.has("offload")) {
+    changes.push_back(
+        {"the optimizer's states in the host's memory", arguments.with("offload", "optimizer")});
+  }
+  if (open.line() != arguments.line()) {
+    add_gpus(open, job, "nothing fixed, ", changes);
+  }
+  return changes;
+}
+
+}  // namespace
+
+std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& job,
+                                         const Watch& watch) {
+  const auto found = [](const std::string& what, const Arguments& asked, Candidate best) {
+    return Neighbour{.change = what,
+                     .command = fmt::format("sp-plan plan {}", asked.line()),
+                     .best = std::move(best)};
+  };
+  for (const Change& change : changes_of(arguments, job)) {
+    if (auto best = probe(change.arguments, watch)) {
+      return found(change.what, change.arguments, std::move(*best));
+    }
+  }
+  if (const std::int64_t seq = longest_that_fits(arguments, watch); seq > 0) {
+    const Arguments shorter = arguments.with("seq", fmt::format("{}", seq));
+    if (auto best = probe(shorter, watch)) {
+      return found(fmt::format("{} tokens", human_count(seq)), shorter, std::move(*best));
+    }
+  }
+  return std::nullopt;
+}
+
+std::int64_t longest_that_fits(const Arguments& arguments, const Watch& watch) {
+  constexpr std::int64_t k = 1024;
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  // What is wrong with the other options is said, not taken for a sequence that does not fit.
+  const Job job = read_search(arguments.with("seq", "1M"), 1);
+  // Lengths that all frameworks take: multiples of two pieces a GPU.
+  const std::int64_t pieces = 2 * std::int64_t{job.request.gpus};
+  const std::int64_t unit = pieces * ((k + pieces - 1) / pieces);
+  const auto fits = [&](std::int64_t seq) {
+    return probe(arguments.with("seq", fmt::format("{}", seq)), watch);
+  };
+  std::int64_t low = 0;
+  std::int64_t high = unit;
+  for (auto best = fits(high); best; best = high > most ? std::nullopt : fits(high)) {
+    low = high;
+    high = std::max(2 * low, best->predicted.max_seq / unit * unit);
+  }
+  while (low > 0 && high - low > std::max(unit, low / 512 / unit * unit)) {
+    const std::int64_t middle = (low + high) / 2 / unit * unit;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace spp::cli

@@ -1,0 +1,30 @@
+// Where a search has no answer: the questions beside it that have one.
+#pragma once
+
+#include "base/progress.hpp"
+#include "cli/search_job.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace spp::cli {
+
+/// A question beside one that has no answer, and its answer.
+struct Neighbour {
+  std::string change;   // "ZeRO 3", "16 nodes instead of 4"
+  std::string command;  // "sp-plan plan --model …"
+  Candidate best;
+};
+
+/// The first question that has a plan which fits, of those nearest to this one: more saved (ZeRO,
+/// recomputation), a micro-batch of one sequence, degrees that were fixed left open, more GPUs,
+/// states in the host's memory, and last a shorter sequence. Nothing: none of them has.
+std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& job,
+                                         const Watch& watch);
+
+/// The longest sequence for which a plan of this request fits, to 1/512; 0: none does. What
+/// --seq says is not read.
+std::int64_t longest_that_fits(const Arguments& arguments, const Watch& watch);
+
+}  // namespace spp::cli

@@ -1,0 +1,77 @@
+// vLLM's server of language models. Prefill context parallelism splits the tokens of a prompt over
+// more ranks (tensor x pipeline x context of them); experts are split over tensor x context x data,
+// all of them or none. Decode context parallelism, which splits the cache over tensor ranks that
+// would hold copies of it, is no part of a prefill's plan and is only noted.
+#include "planner/export/context_parallel.hpp"
+#include "planner/export/text.hpp"
+
+namespace spp::frameworks {
+namespace {
+
+constexpr std::string_view config =
+    "https://github.com/vllm-project/vllm/blob/main/vllm/config/parallel.py";
+constexpr std::array<Way, 1> ways{
+    {{.name = "pcp", .strategy = "all-gather", .source = config, .both = false}}};
+
+/// Ranks of tensor parallelism that hold the same keys and values.
+int copies_of_cache(const Launch& launch) {
+  const std::int64_t kv_heads = launch.problem.kv_heads;
+  return kv_heads > 0 && launch.tp > kv_heads && launch.tp % kv_heads == 0
+             ? static_cast<int>(launch.tp / kv_heads)
+             : 1;
+}
+
+Snippet emit(const Launch& launch, const Way&) {
+  Snippet snippet;
+  Command command("vllm serve \"$MODEL\"");
+  command.add("--tensor-parallel-size", launch.tp);
+  if (launch.pp > 1) {
+    command.add("--pipeline-parallel-size", launch.pp);
+  }
+  if (launch.context() > 1) {
+    command.add("--prefill-context-parallel-size", launch.context());
+    snippet.notes.emplace_back(
+        "Which ranks hold which tokens of a prompt vLLM decides; it says at the start whether its "
+        "attention back end takes --prefill-context-parallel-size.");
+  }
+  if (launch.dp > 1) {
+    command.add("--data-parallel-size", launch.dp);
+  }
+  if (launch.ep > 1) {
+    command.add("--enable-expert-parallel");
+  }
+  command.add("--max-model-len", launch.problem.seq);
+  if (launch.nodes > 1) {
+    command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
+    command.add("--master-addr", "\"$MASTER_ADDR\"");
+  }
+  snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
+  snippet.notes.emplace_back("MODEL is a variable of yours.");
+  if (const int copies = copies_of_cache(launch); copies > 1) {
+    snippet.notes.push_back(
+        fmt::format("For decoding, --decode-context-parallel-size {} splits the cache that {} "
+                    "tensor ranks would hold copies of; it takes no further GPU.",
+                    copies, copies));
+  }
+  note_nodes(snippet, launch);
+  return snippet;
+}
+
+}  // namespace
+
+extern const Framework vllm{
+    .name = "vllm",
+    .title = "vLLM (language models)",
+    .checked =
+        "vLLM, its main branch of 2026: "
+        "https://github.com/vllm-project/vllm/blob/main/vllm/config/parallel.py",
+    .stack = "",
+    .ways = ways,
+    .trains = false,
+    .infers = true,
+    .masks = {.values = causal_mask_only, .source = config},
+    .axes = {.tensor = true, .pipeline = true, .expert = true, .expert_over_all = true},
+    .emit = emit,
+};
+
+}  // namespace spp::frameworks

@@ -1,0 +1,284 @@
+// What people ran into who tried the program for the first time: each was a dead end, or misled.
+#include "base/file.hpp"
+#include "base/json.hpp"
+#include "tests/cli/refused.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
+#include "tests/support/temp_dir.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
+using spp::Json;
+using spp::test::check_refused;
+using spp::test::Result;
+using spp::test::sp_plan;
+using spp::test::TempDir;
+
+namespace {
+
+const std::string llama = "--model llama-3.1-8b --topology dgx-h100 --budget 1 --quiet ";
+
+Json document_of(const Result& r) {
+  INFO(r.err);
+  REQUIRE((r.code == 0 || r.code == 3));
+  return spp::parse_json(r.out, "stdout");
+}
+
+/// The value of what was assumed about `what`; "" if nothing was.
+std::string assumed(const Json& document, const std::string& what) {
+  for (const Json& a : document["assumptions"]) {
+    if (a["what"] == what) {
+      return a["value"];
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+/// Characters of a line as it is seen, without what sets colours.
+std::size_t seen_width(const std::string& line) {
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\x1b') {
+      i = line.find('m', i);
+    } else if ((static_cast<unsigned char>(line[i]) & 0xC0U) != 0x80U && line[i] != '\r') {
+      ++width;
+    }
+  }
+  return width;
+}
+
+}  // namespace
+
+// ---- the longest sequence, and inference
+// ---------------------------------------------------------
+
+TEST_CASE("--seq max is the longest sequence that fits, and says so") {
+  const Json longest = document_of(sp_plan("plan --seq max --top 1 " + llama));
+  const auto seq = longest["request"]["seq"].get<std::int64_t>();
+  CHECK(longest["best"]["predicted"]["fits"] == true);
+  CHECK_THAT(assumed(longest, "seq"), ContainsSubstring("the longest that fits"));
+  CHECK(seq % 16 == 0);
+  CHECK(sp_plan("plan --seq " + std::to_string(seq * 21 / 20) + " --top 1 " + llama).code == 3);
+}
+
+TEST_CASE("--seq max of what never fits ends with 3, elsewhere it is refused by name") {
+  const Result r = sp_plan("plan --model llama-3.1-405b --seq max --topology dgx-h100 --quiet");
+  CHECK(r.code == 3);
+  CHECK_THAT(r.err, ContainsSubstring("nothing fits"));
+  check_refused(sp_plan("simulate --seq max --ulysses 8 --model llama-3.1-8b --topology dgx-h100"),
+                2, "--seq: max: the longest that fits is searched by 'plan' alone");
+  check_refused(sp_plan("plan --seq max --tp 3 " + llama), 2, "--tp: ");
+}
+
+TEST_CASE("--phase inference is what it means for a model, and is among the assumptions") {
+  const Json prompt = document_of(sp_plan("plan --phase inference --seq 32K " + llama));
+  CHECK(prompt["request"]["phase"] == "prefill");
+  CHECK_THAT(assumed(prompt, "phase"), StartsWith("prefill: the prompt"));
+  const Json bare =
+      document_of(sp_plan("plan --phase inference --heads 8 --seq 8K --topology dgx-h100"));
+  CHECK(bare["request"]["phase"] == "fwd");
+  const std::string wan = "plan --model wan2.1-t2v-14b --seq 75600 --topology dgx-h100 --top 1 ";
+  const Json step = document_of(sp_plan(wan + "--stack xdit"));
+  CHECK(step["request"]["phase"] == "prefill");
+  CHECK_THAT(step["assumptions"].dump(), ContainsSubstring("one denoising step"));
+  CHECK_THAT(step["assumptions"].dump(), ContainsSubstring("it runs inference only"));
+  CHECK_THAT(assumed(step, "left out"), ContainsSubstring("VAE"));
+}
+
+// ---- a way out
+// -----------------------------------------------------------------------------------
+
+TEST_CASE("where nothing fits, the nearest command that has an answer is printed, and it has") {
+  const std::string work = "plan --model llama-3.1-70b --seq 256K --topology dgx-h100 --nodes 4 ";
+  for (const auto& [options, change] : std::vector<std::pair<std::string, std::string>>{
+           {"--zero 1", "ZeRO 3"},
+           {"--recompute selective", "full recomputation"},
+           {"--zero 1 --recompute selective", "ZeRO 3 and full recomputation"}}) {
+    INFO(options);
+    const Result r = sp_plan(work + options + " --budget 1 --quiet");
+    CHECK(r.code == 3);
+    const Json document = document_of(r);
+    CHECK(document["best"].is_null());
+    CHECK(document["nearest"]["change"] == change);
+    const auto command = document["nearest"]["command"].get<std::string>();
+    CHECK_THAT(r.err, ContainsSubstring(command));
+    const std::string program = "sp-plan ";
+    REQUIRE(command.starts_with(program));
+    CHECK(sp_plan(command.substr(program.size())).code == 0);
+  }
+  const Json more = document_of(
+      sp_plan("plan --model llama-3.1-70b --seq 1M --topology dgx-h100 --budget 1 --quiet"));
+  CHECK_THAT(more["nearest"]["command"].get<std::string>(), ContainsSubstring("--nodes "));
+  CHECK(document_of(sp_plan("plan --seq 32K --top 1 " + llama))["nearest"].is_null());
+}
+
+TEST_CASE("names are found in any case, models with their organisation and ending") {
+  const Json answer = document_of(
+      sp_plan("plan --model meta-llama/Llama-3.1-70B-Instruct --seq 16K --topology DGX-H100 "
+              "--nodes 4 --stack Megatron-TE --top 1 --budget 1 --quiet"));
+  CHECK(answer["best"]["predicted"]["fits"] == true);
+  CHECK(sp_plan("topology show DGX-H100").code == 0);
+  check_refused(sp_plan("plan --strategy p2p --seq 8K " + llama), 2,
+                "--strategy: 'p2p' is another's word for 'zigzag-ring'");
+}
+
+TEST_CASE("a plan's file is read from any folder, with the files that it was asked with") {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path() / "below");
+  (void)dir.write("config.json",
+                  R"({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+                "num_key_value_heads": 8, "intermediate_size": 14336, "num_hidden_layers": 32,
+                "vocab_size": 128256, "max_position_embeddings": 131072})");
+  REQUIRE(sp_plan("plan --model config.json --seq 16K --topology dgx-h100 --top 1 --budget 1 -o "
+                  "plan.json --quiet",
+                  {.folder = dir.path()})
+              .code == 0);
+  const Json seen = document_of(
+      sp_plan("simulate --plan ../plan.json --quiet", {.folder = dir.path() / "below"}));
+  CHECK_THAT(seen["request"]["model"].get<std::string>(), ContainsSubstring("config.json"));
+  std::filesystem::remove(dir.path() / "config.json");
+  check_refused(sp_plan("simulate --plan ../plan.json", {.folder = dir.path() / "below"}), 2,
+                "../plan.json: was asked with the file 'config.json', which is neither here nor "
+                "beside it");
+}
+
+TEST_CASE("fewer GPUs than nodes have are as many of each node where they divide") {
+  const Json answer = document_of(sp_plan("plan --seq 8K --gpus 4 --nodes 4 --tp 1 " + llama));
+  CHECK(answer["request"]["gpus"] == 4);
+  CHECK(answer["request"]["nodes"] == 4);
+  CHECK_THAT(assumed(answer, "placement"), StartsWith("1 of the 8 GPUs of each node"));
+}
+
+TEST_CASE("what nobody asked for is not rejected") {
+  const Json answer = document_of(sp_plan("plan --seq 32K " + llama));
+  for (const Json& rejected : answer["rejected"]) {
+    CHECK(rejected["rule"] != "strategy");
+    CHECK(rejected["name"].is_string());
+  }
+}
+
+TEST_CASE("stacks plan by the rules of their framework") {
+  for (const char* stack : {"maxtext", "internevo", "nemo", "megatron-te"}) {
+    INFO(stack);
+    const Json answer =
+        document_of(sp_plan(std::string("plan --seq 32K --top 3 --stack ") + stack + " " + llama));
+    CHECK(answer["request"]["framework"].is_string());
+    CHECK(answer["best"]["predicted"]["fits"] == true);
+  }
+}
+
+TEST_CASE("compare sets attention's kernels against attention's kernels") {
+  const TempDir dir;
+  const std::string shape = "--heads 4 --head-dim 32 --seq 1K --dtype fp32 --ring 2 --quiet -o ";
+  const std::string run = (dir.path() / "run.json").string();
+  const std::string plan = (dir.path() / "plan.json").string();
+  REQUIRE(sp_plan("run --iters 1 " + shape + run).code == 0);
+  REQUIRE(sp_plan("simulate --gpu h100-80g-sxm --gpus-per-node 2 " + shape + plan).code == 0);
+  const Json predicted = spp::read_json(plan)["result"]["predicted"];
+  const Json rows = document_of(sp_plan("compare --json " + plan + " " + run))["seconds"];
+  const auto row =
+      std::ranges::find_if(rows, [](const Json& r) { return r["name"] == "attention"; });
+  REQUIRE(row != rows.end());
+  CHECK((*row)["a_s"] == predicted["parts_s"]["attention"]);
+}
+
+// ---- tables that people read
+// ---------------------------------------------------------------------
+
+TEST_CASE("candidates say what they have in common once, and how they differ from the first") {
+  const Result r = sp_plan("plan --table --seq 64K " + llama);
+  CHECK(r.code == 0);
+  for (const char* text : {"All have ", "than 1", "most of that", "parts", "Parts: A attention"}) {
+    CHECK_THAT(r.out, ContainsSubstring(text));
+  }
+  CHECK_THAT(r.out, !ContainsSubstring("\x1b["));
+}
+
+TEST_CASE("a table is as wide as its terminal, and cuts no address or caveat") {
+  for (const int columns : {72, 100, 140}) {
+    INFO(columns);
+    const Result r =
+        sp_plan("plan --seq 256K --nodes 2 " + llama, {.terminal = true, .columns = columns});
+    CHECK(r.code == 0);
+    std::size_t widest = 0;
+    for (const std::string& line : lines_of(r.out)) {
+      widest = std::max(widest, seen_width(line));
+    }
+    CHECK(widest <= static_cast<std::size_t>(columns));
+    CHECK(widest > static_cast<std::size_t>(columns) - 25);
+    CHECK_THAT(r.out, ContainsSubstring("made for"));  // 256K is beyond the model's positions
+  }
+}
+
+TEST_CASE("a dumb terminal gets no colours, a locale of ASCII no other characters") {
+  const std::string line = "plan --seq 32K --top 2 " + llama;
+  const Result dumb = sp_plan(line, {.environment = {{"TERM", "dumb"}}, .terminal = true});
+  CHECK_THAT(dumb.out, !ContainsSubstring("\x1b["));
+  const Result ascii = sp_plan(line + "--table", {.environment = {{"LC_ALL", "C"}}});
+  CHECK(std::ranges::all_of(ascii.out, [](char c) { return static_cast<unsigned char>(c) < 128; }));
+  CHECK_THAT(sp_plan(line + "--table", {.environment = {{"LC_ALL", "C.UTF-8"}}}).out,
+             ContainsSubstring("±"));
+}
+
+TEST_CASE(
+    "plan --explain has all decisions, the parts of each candidate and all that is rejected") {
+  const Result r = sp_plan("plan --table --explain --seq 64K --stack megatron-te " + llama);
+  CHECK(r.code == 0);
+  for (const char* text :
+       {"Why this plan", "Where the time of a step goes", "Why the others lose",
+        "Rejected by rule 'layout'", "GEMMs", "bound by", "context_parallel.py"}) {
+    CHECK_THAT(r.out, ContainsSubstring(text));
+  }
+  const Json document = document_of(sp_plan("plan --seq 64K " + llama));
+  CHECK(document["best"]["decisions"].size() > 1);
+  CHECK(document["best"]["name"].is_string());
+}
+
+TEST_CASE("stack show says each source once, and what the stack runs") {
+  const Result r = sp_plan("stack show xdit --table");
+  CHECK(r.code == 0);
+  CHECK_THAT(r.out, ContainsSubstring("attention kernels: ") &&
+                        ContainsSubstring("by the rules of framework: xdit"));
+  std::set<std::string> notes;
+  for (const std::string& line : lines_of(r.out)) {
+    if (line.starts_with("[")) {
+      CHECK(notes.insert(line.substr(line.find(']'))).second);
+    }
+  }
+  CHECK(notes.size() > 1);
+}
+
+TEST_CASE("text that is no document goes to -o, and is no JSON") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "x.1").string();
+  const Result r = sp_plan("man -o " + file);
+  CHECK(r.code == 0);
+  CHECK(r.out.empty());
+  CHECK_THAT(spp::read_text_file(file, ""), StartsWith(".TH SP"));
+  check_refused(sp_plan("completion bash --json"), 2, "--json: this command prints text as it is");
+}
+
+TEST_CASE("a result that cannot be written names no rank") {
+  const Result r =
+      sp_plan(std::vector<std::string>{"-c", spp::test::build_path("cli/sp-plan").string() +
+                                                 " model list > /dev/full"},
+              {.program = "/bin/sh"});
+  CHECK(r.code == 1);
+  CHECK_THAT(r.err, ContainsSubstring("writing to stdout failed: "));
+}
