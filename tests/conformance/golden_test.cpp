@@ -32,5 +32,9 @@ TEST_CASE("pass-Q over 4 ranks is the schedule of its golden text") {
   check_golden("pass-q-ring", Layout::zigzag, "pass_q_ring_of_four.txt");
 }
 
+TEST_CASE("DistFlashAttn over 4 ranks is the schedule of its golden text") {
+  check_golden("dist-flash-attn", Layout::contiguous, "dist_flash_attn_of_four.txt");
+}
+
 }  // namespace
 }  // namespace spp

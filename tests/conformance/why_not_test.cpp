@@ -64,6 +64,15 @@ std::vector<Refusal> refusals() {
        "strategy",
        "window",
        {.seq = 128, .q_heads = 8, .kv_heads = 4, .head_dim = 8, .mask = window}},
+      {{.strategy = "dist-flash-attn"}, "strategy", "nobody to help"},
+      {{.strategy = "dist-flash-attn", .ring = 4},
+       "strategy",
+       "not a full one",
+       {.seq = 128, .q_heads = 8, .kv_heads = 4, .head_dim = 8, .mask = {.kind = MaskKind::full}}},
+      {{.strategy = "dist-flash-attn", .ring = 4},
+       "strategy",
+       "not a sliding-window one",
+       {.seq = 128, .q_heads = 8, .kv_heads = 4, .head_dim = 8, .mask = window}},
   };
 }
 
