@@ -41,8 +41,10 @@ void closed_forms(benchmark::State& state, const std::string& name) {
   for (auto _ : state) {
     for (const Candidate& c : all) {
       benchmark::DoNotOptimize(c.strategy->closed_form(c.problem, c.plan, spp::Phase::forward, {}));
-      benchmark::DoNotOptimize(
-          c.strategy->closed_form(c.problem, c.plan, spp::Phase::backward, {}));
+      if (c.strategy->backward) {
+        benchmark::DoNotOptimize(
+            c.strategy->closed_form(c.problem, c.plan, spp::Phase::backward, {}));
+      }
     }
   }
   state.counters["plans"] = static_cast<double>(all.size());

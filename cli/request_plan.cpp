@@ -245,9 +245,13 @@ void expect_legal(const Request& request, const StepPlan& plan) {
     }
   }
   const Problem problem = attention_problem(request, plan, request.problem.mask);
-  if (const WhyNot reason = why_not(strategy, problem, plan.attention); !reason.legal()) {
-    throw InputError(option_of(reason.rule),
-                     fmt::format("{} is not legal: {}", short_name(plan.attention), reason.detail));
+  for (const WhyNot& reason :
+       {why_not(strategy, request.phase), why_not(strategy, problem, plan.attention)}) {
+    if (!reason.legal()) {
+      throw InputError(
+          option_of(reason.rule),
+          fmt::format("{} is not legal: {}", short_name(plan.attention), reason.detail));
+    }
   }
 }
 

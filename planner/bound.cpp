@@ -80,6 +80,10 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
   const Geometry g = geometry(group, plan.rank_order);
   const auto calls = static_cast<double>(t.calls);
   const double inside = bytes / intra_.rate[kind] + calls * intra_.latency[kind];
+  if (!t.neighbours && nodes_ > 1) {  // which calls stay inside a node depends on the rank
+    return {.seconds = bytes / std::max(intra_.rate[kind], inter_.rate[kind]) +
+                       calls * std::min(intra_.latency[kind], inter_.latency[kind])};
+  }
   if (!g.crosses) {
     return {.seconds = inside, .shared = bytes / intra_.capacity};
   }

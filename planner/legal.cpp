@@ -126,8 +126,11 @@ class Collector {
   std::vector<SequencePlan> take() { return std::move(plans_); }
 
  private:
-  /// A strategy that the software which runs the plan does not have.
+  /// A strategy that lacks a phase, or that the software which runs the plan does not have.
   [[nodiscard]] WhyNot not_here(const Strategy& s) const {
+    if (WhyNot reason = why_not(s, request_.phase); !reason.legal()) {
+      return reason;
+    }
     if (request_.framework != nullptr) {
       const Framework& f = *request_.framework;
       if (std::ranges::find(f.ways, s.name, &Way::strategy) == f.ways.end()) {
@@ -239,6 +242,11 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
     }
   }
   return collector.take();
+}
+
+WhyNot why_not(const Strategy& strategy, StepPhase phase) {
+  const bool forward_alone = phase == StepPhase::forward || phase == StepPhase::prefill;
+  return why_not(strategy, forward_alone ? Phase::forward : Phase::backward);
 }
 
 SequencePlan default_plan(const Request& request) {

@@ -276,8 +276,11 @@ Evaluation evaluate(const Request& request, const SequencePlan& plan,
     throw InputError("plan", fmt::format("ulysses {} x ring {} is not the {} GPUs of the group",
                                          plan.ulysses, plan.ring, request.gpus));
   }
-  if (const WhyNot reason = why_not(strategy, request.problem, plan); !reason.legal()) {
-    throw InputError("plan", fmt::format("{} (rule: {})", reason.detail, reason.rule));
+  for (const WhyNot& reason :
+       {why_not(strategy, request.phase), why_not(strategy, request.problem, plan)}) {
+    if (!reason.legal()) {
+      throw InputError("plan", fmt::format("{} (rule: {})", reason.detail, reason.rule));
+    }
   }
   return *Evaluator(request).evaluate(plan, strategy, options);
 }

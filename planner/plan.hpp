@@ -215,6 +215,8 @@ Evaluation evaluate(const Request& request, const StepPlan& plan,
 Effort effort_of(const Request& request, const StepPlan& plan,
                  const EvaluationOptions& options = {});
 
+/// Why a strategy does not have what a question of that phase runs of attention, whatever the plan.
+WhyNot why_not(const Strategy& strategy, StepPhase phase);
 /// The plan of an attention call as one of a step: all degrees around it are 1.
 StepPlan bare_step(const Request& request, const SequencePlan& plan);
 

@@ -170,6 +170,11 @@ StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
   if (const StepRule rule = why_not(model, plan, request_.problem.seq); !rule.legal()) {
     throw InputError("plan", fmt::format("{} (rule: {})", rule.detail, rule.rule));
   }
+  if (const WhyNot reason =
+          why_not(strategies::by_name(plan.attention.strategy, "--strategy"), request_.phase);
+      !reason.legal()) {
+    throw InputError("plan", fmt::format("{} (rule: {})", reason.detail, reason.rule));
+  }
   if (plan.world() > request_.cluster->gpus()) {
     throw InputError("plan",
                      fmt::format("{} ranks on {} GPUs", plan.world(), request_.cluster->gpus()));

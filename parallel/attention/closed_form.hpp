@@ -22,6 +22,7 @@ struct CommTerm {
   int stride = 1;          // places along the axis from one member to the next
   std::int64_t calls = 0;  // per rank
   Bytes total;             // sent to other ranks by all ranks in all calls together
+  bool neighbours = true;  // of send_recv: always the next one; else each call has another peer
 };
 
 struct ClosedForm {

@@ -63,6 +63,14 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
   return {};
 }
 
+WhyNot why_not(const Strategy& strategy, Phase phase) {
+  if (phase == Phase::backward && !strategy.backward) {
+    return {"phase", fmt::format("{} has no backward: it is for inference (--phase fwd or prefill)",
+                                 strategy.name)};
+  }
+  return {};
+}
+
 namespace strategies {
 
 const Strategy& by_name(std::string_view name, std::string_view where) {

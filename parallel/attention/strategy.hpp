@@ -31,15 +31,20 @@ struct Strategy {
   Schedule (*build)(const Problem& problem, const SequencePlan&, Phase, const BuildOptions&);
   ClosedForm (*closed_form)(const Problem& problem, const SequencePlan&, Phase,
                             const BuildOptions&);
+  /// False: inference only; `build` and `closed_form` are never asked for the backward phase.
+  bool backward = true;
 };
 
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
 struct WhyNot {
-  std::string rule;  // "degrees", "heads", "team", "window", "layout", "sequence", "strategy"
+  std::string
+      rule;  // "degrees", "heads", "team", "window", "layout", "sequence", "phase", "strategy"
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };
 WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan);
+/// Why a strategy does not have a phase, whatever the plan.
+WhyNot why_not(const Strategy& strategy, Phase phase);
 
 namespace strategies {
 /// All strategies, in the order of parallel/CMakeLists.txt. Generated.

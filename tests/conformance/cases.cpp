@@ -68,7 +68,11 @@ std::vector<Case> cases(int ranks, std::size_t most) {
   std::map<std::string, std::vector<Case>> by_strategy;
   for (const Problem& problem : problems(ranks)) {
     for (const SequencePlan& plan : legal_plans(ranks, problem)) {
+      const Strategy& strategy = strategies::by_name(plan.strategy, "cases");
       for (const Phase phase : {Phase::forward, Phase::backward}) {
+        if (!why_not(strategy, phase).legal()) {
+          continue;
+        }
         const DType gradient = problem.mask.kind == MaskKind::causal ? DType::fp32 : DType::bf16;
         by_strategy[plan.strategy].push_back(
             {.problem = problem, .plan = plan, .phase = phase, .options = {.gradient = gradient}});

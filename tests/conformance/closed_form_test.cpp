@@ -78,8 +78,12 @@ Sums sums_of(const Schedule& schedule) {
         sums.received.at(kind) += received_bytes(*transfer, shapes);
         sums.calls.at(kind) += r == 0 ? 1 : 0;
         if (const auto* exchange = std::get_if<Exchange>(transfer)) {
-          sums.messages_out[{rank, exchange->to}] += size_of_list(exchange->send, shapes);
-          sums.messages_in[{exchange->from, rank}] += size_of_list(exchange->receive, shapes);
+          if (exchange->to.valid()) {
+            sums.messages_out[{rank, exchange->to}] += size_of_list(exchange->send, shapes);
+          }
+          if (exchange->from.valid()) {
+            sums.messages_in[{exchange->from, rank}] += size_of_list(exchange->receive, shapes);
+          }
         }
       } else {
         flops += attention_flops(std::get<Kernel>(op->body), schedule.problem);

@@ -60,9 +60,12 @@ TEST_CASE("all legal plans of small worlds are proven", "[.][exhaustive]") {
 
 TEST_CASE("every strategy has legal plans in some world") {
   for (const Strategy* strategy : strategies::all()) {
-    const auto plans = test::legal_plans(16, test::problems(16).front());
+    const auto has_plans = [&](const Problem& problem) {
+      const auto plans = test::legal_plans(16, problem);
+      return std::ranges::find(plans, strategy->name, &SequencePlan::strategy) != plans.end();
+    };
     INFO(strategy->name);
-    CHECK(std::ranges::find(plans, strategy->name, &SequencePlan::strategy) != plans.end());
+    CHECK(std::ranges::any_of(test::problems(16), has_plans));
   }
 }
 

@@ -8,7 +8,9 @@ runtime::TrialRequest trial_of(const Case& c) {
   const Strategy& strategy = c.strategy();
   runtime::TrialRequest request;
   request.forward = strategy.build(c.problem, c.plan, Phase::forward, c.options);
-  request.backward = strategy.build(c.problem, c.plan, Phase::backward, c.options);
+  if (strategy.backward) {
+    request.backward = strategy.build(c.problem, c.plan, Phase::backward, c.options);
+  }
   request.transport = &runtime::transports::by_name("inproc", "test");
   request.warmup = 0;
   request.iterations = 1;
@@ -19,6 +21,9 @@ runtime::TrialRequest trial_of(const Case& c) {
 std::string failures(const runtime::TrialResult& result) {
   std::string text;
   for (const auto& phase : {result.forward, result.backward}) {
+    if (!phase) {
+      continue;
+    }
     for (const runtime::TensorCheck& t : phase->check->tensors) {
       if (!t.passed()) {
         text += fmt::format("{}: {:.3g} > {:.3g} ({}); ", t.tensor, t.error, t.limit, t.worst);

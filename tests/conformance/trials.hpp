@@ -8,7 +8,8 @@
 
 namespace spp::test {
 
-/// Both phases once, with a check; without kernels or engines, which are for the caller to choose.
+/// Both phases (of a strategy without a backward, its forward) once, with a check; without kernels
+/// or engines, which are for the caller to choose.
 runtime::TrialRequest trial_of(const Case& c);
 
 /// What is wrong with a result, for people; "" if it is right.

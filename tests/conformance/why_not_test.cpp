@@ -57,6 +57,22 @@ std::vector<Refusal> refusals() {
       {{.strategy = "double-ring", .ring = 8}, "strategy", "plain Ring Attention"},
       {{.strategy = "double-ring", .ring = 8, .window = 8}, "strategy", "plain Ring Attention"},
       {{.strategy = "all-gather", .ulysses = 2}, "strategy", "nothing to gather"},
+      {{.strategy = "pass-q-ring", .layout = Layout::zigzag}, "strategy", "no neighbour"},
+      {{.strategy = "pass-q-ring", .ring = 4}, "strategy", "zigzag balances it"},
+      {{.strategy = "pass-q-ring", .ring = 4, .layout = Layout::striped}, "layout", "striped"},
+      {{.strategy = "pass-q-ring", .ring = 4, .layout = Layout::zigzag},
+       "strategy",
+       "window",
+       {.seq = 128, .q_heads = 8, .kv_heads = 4, .head_dim = 8, .mask = window}},
+      {{.strategy = "dist-flash-attn"}, "strategy", "nobody to help"},
+      {{.strategy = "dist-flash-attn", .ring = 4},
+       "strategy",
+       "not a full one",
+       {.seq = 128, .q_heads = 8, .kv_heads = 4, .head_dim = 8, .mask = {.kind = MaskKind::full}}},
+      {{.strategy = "dist-flash-attn", .ring = 4},
+       "strategy",
+       "not a sliding-window one",
+       {.seq = 128, .q_heads = 8, .kv_heads = 4, .head_dim = 8, .mask = window}},
   };
 }
 
@@ -68,6 +84,14 @@ TEST_CASE("illegal plans are refused by the rule that they break") {
     CHECK(refusal.rule == expected.rule);
     CHECK_THAT(refusal.detail, ContainsSubstring(expected.detail));
   }
+}
+
+TEST_CASE("a phase that a strategy does not have is refused, one that it has is not") {
+  const Strategy& inference = strategies::by_name("pass-q-ring", "test");
+  CHECK(why_not(inference, Phase::forward).legal());
+  CHECK(why_not(inference, Phase::backward).rule == "phase");
+  CHECK_THAT(why_not(inference, Phase::backward).detail, ContainsSubstring("has no backward"));
+  CHECK(why_not(strategies::by_name("ring", "test"), Phase::backward).legal());
 }
 
 TEST_CASE("unknown strategies are an input error with a suggestion") {

@@ -115,7 +115,9 @@ Calls calls_of_strategies() {
           for (const SequencePlan& plan : plans) {
             const Strategy& strategy = strategies::by_name(plan.strategy, "test");
             for (const Phase phase : {Phase::forward, Phase::backward}) {
-              calls.add(strategy.build(problem, plan, phase, {}));
+              if (why_not(strategy, phase).legal()) {
+                calls.add(strategy.build(problem, plan, phase, {}));
+              }
             }
           }
         }
