@@ -14,7 +14,6 @@ namespace {
 Json compact(const Candidate& candidate) {
   Json json = to_json(candidate);
   json["plan"].erase("groups");
-  json["name"] = short_name(candidate.plan);
   return json;
 }
 
