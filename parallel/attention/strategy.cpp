@@ -72,6 +72,20 @@ WhyNot why_not(const Strategy& strategy, Phase phase) {
 }
 
 namespace strategies {
+namespace {
+
+/// Published systems that no schedule here can be, and why (docs/systems.md): asked for by name.
+struct Absent {
+  std::string_view name, title, why;
+};
+constexpr std::array absent{
+    Absent{"rsa", "Ring Self-Attention",
+           "it keeps whole rows of scores, which no op of a schedule does (ring computes the same "
+           "without them)"},
+    Absent{"lasp-2", "LASP-2",
+           "it splits linear attention, and schedules are of softmax attention"}};
+
+}  // namespace
 
 const Strategy& by_name(std::string_view name, std::string_view where) {
   std::vector<std::string> names;
@@ -93,6 +107,11 @@ const Strategy& by_name(std::string_view name, std::string_view where) {
   if (const auto* const word = std::ranges::find(words, name, &decltype(words)::value_type::first);
       word != words.end()) {
     throw InputError(where, fmt::format("'{}' is another's word for '{}'", name, word->second));
+  }
+  for (const Absent& a : absent) {
+    if (a.name == name) {
+      throw InputError(where, fmt::format("{} is not available: {}", a.title, a.why));
+    }
   }
   throw InputError(where, fmt::format("unknown strategy '{}'{}", name, did_you_mean(name, names)));
 }

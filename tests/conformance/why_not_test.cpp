@@ -94,6 +94,13 @@ TEST_CASE("a phase that a strategy does not have is refused, one that it has is 
   CHECK(why_not(strategies::by_name("ring", "test"), Phase::backward).legal());
 }
 
+TEST_CASE("systems that no schedule can be are refused with the reason") {
+  for (const char* name : {"rsa", "lasp-2"}) {
+    CHECK_THAT(test::message_of<InputError>([&] { (void)strategies::by_name(name, "--strategy"); }),
+               ContainsSubstring("--strategy") && ContainsSubstring("is not available: it "));
+  }
+}
+
 TEST_CASE("unknown strategies are an input error with a suggestion") {
   const std::string message =
       test::message_of<InputError>([] { (void)strategies::by_name("zigzag_ring", "--strategy"); });
