@@ -166,7 +166,7 @@ void adopt_request(Arguments& arguments, const JsonView& request,
     adopt_member(arguments, request, "mask", "mask");
     adopt_member(arguments, request, "phase", "phase");
   }
-  for (const std::string_view option : {"seq", "batch", "dtype"}) {
+  for (const std::string_view option : {"seq", "batch", "dtype", "documents"}) {
     adopt_member(arguments, request, option, option);
   }
   adopt_member(arguments, request, "flops_convention", "flops-convention");

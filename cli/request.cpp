@@ -6,6 +6,7 @@
 #include "cli/human.hpp"
 #include "cli/request_reader.hpp"
 
+#include <algorithm>
 #include <sstream>
 
 namespace spp::cli {
@@ -22,7 +23,7 @@ constexpr double most_tensor_bytes = 1e17;
 // ---- the work
 // --------------------------------------------------------------------------------------
 
-void Reader::work(MachineNeed need) {
+void Reader::work() {
   attention_shape();
   const auto seq = args_.find("seq");
   if (!seq) {
@@ -36,7 +37,7 @@ void Reader::work(MachineNeed need) {
   batch();
   request().problem.dtype = parse_dtype(text_or("dtype", "dtype", "bf16"), "--dtype");
   mask_and_phase();
-  documents(need);
+  documents();
   const Problem& p = request().problem;
   const double bytes =
       4.0 * static_cast<double>(p.seq) * static_cast<double>(p.batch) * p.q_heads * p.head_dim;
@@ -176,17 +177,22 @@ void Reader::mask_and_phase() {
   }
 }
 
-/// Commands that do without a machine's model can do without costs of packed documents.
-void Reader::documents(MachineNeed need) {
+void Reader::documents() {
   const auto text = args_.find("documents");
   if (!text) {
     return;
   }
-  if (need == MachineNeed::required) {
-    not_available("--documents", "predicting packed documents");
+  if (text->starts_with("lognormal:") || text->starts_with("histogram:")) {
+    not_available("--documents", "sampling documents from a distribution");
+  }
+  if (request().model && (request().model->diffusion.frames > 0 ||
+                          std::ranges::any_of(layer_runs(*request().model), [](const LayerRun& r) {
+                            return r.mask.kind == MaskKind::window;
+                          }))) {
+    not_available("--documents", "packing for models with windows or frames");
   }
   std::string list = *text;
-  if (list.find_first_not_of("0123456789KkMm,") != std::string::npos) {
+  if (list.find_first_not_of("0123456789KkMm,-") != std::string::npos) {
     if (!is_readable_file(list)) {
       throw InputError("--documents", fmt::format("'{}' is neither a list of lengths such as "
                                                   "1K,512,512 nor a file that can be read",
@@ -199,15 +205,21 @@ void Reader::documents(MachineNeed need) {
     }
     list = lengths.substr(0, lengths.find_last_not_of(',') + 1);
   }
+  const auto lengths = split(list, ',');
+  const std::int64_t seq = request().problem.seq;
+  if (std::ssize(lengths) > seq) {
+    throw InputError("--documents", fmt::format("{} documents are more than the {} tokens of --seq",
+                                                lengths.size(), seq));
+  }
   Mask& mask = request().problem.mask;
   std::int64_t end = 0;
-  for (const std::string_view length : split(list, ',')) {
+  for (const std::string_view length : lengths) {
     end += parse_tokens(length, "--documents");
     mask.document_ends.push_back(end);
   }
-  if (end != request().problem.seq) {
-    throw InputError("--documents", fmt::format("the lengths add up to {} tokens, --seq says {}",
-                                                end, request().problem.seq));
+  if (end != seq) {
+    throw InputError("--documents",
+                     fmt::format("the lengths add up to {} tokens, --seq says {}", end, seq));
   }
   resolve("documents", list);
 }
@@ -262,7 +274,7 @@ Job read_job(const Arguments& arguments, MachineNeed machine) {
   Job job;
   job.resolved = Json::object();
   Reader reader(arguments, job);
-  reader.work(machine);
+  reader.work();
   reader.machine(machine);
   reader.degrees();
   reader.title();

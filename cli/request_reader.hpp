@@ -22,7 +22,7 @@ class Reader {
  public:
   Reader(const Arguments& arguments, Job& job) : args_(arguments), job_(job) {}
 
-  void work(MachineNeed need);
+  void work();
   void machine(MachineNeed need);
   void degrees();
   void title();
@@ -57,7 +57,7 @@ class Reader {
   void bare_shape();
   StepPhase phase_of(const std::string& text);
   void mask_and_phase();
-  void documents(MachineNeed need);
+  void documents();
   void batch();
   void stack();
   void ranks_without_machine();

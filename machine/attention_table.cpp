@@ -44,7 +44,36 @@ double standard_error_of(const MeasuredAttention& m) {
 
 }  // namespace
 
+namespace {
+
+/// Whether a document ends inside the block, so that its pairs are those of several.
+bool is_packed(const AttentionShape& shape) {
+  if (shape.mask.document_ends.empty() || shape.q.empty() || shape.k.empty()) {
+    return false;
+  }
+  const auto [q_first, q_last] = bounds(shape.q);
+  const auto [k_first, k_last] = bounds(shape.k);
+  return shape.mask.document_of(std::min(q_first, k_first)) !=
+         shape.mask.document_of(std::max(q_last, k_last));
+}
+
+/// Of the documents that a block has, as places in it: FNV-1a. Blocks with the same are the same.
+std::int64_t hash_of_documents(const AttentionShape& shape, std::int64_t shift, std::int64_t last) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const std::int64_t end : shape.mask.document_ends) {
+    if (end > shift && end <= last) {
+      hash = (hash ^ static_cast<std::uint64_t>(end - shift)) * 1099511628211ULL;
+    }
+  }
+  return static_cast<std::int64_t>(hash >> 2U) + 16;  // no MaskKind
+}
+
+}  // namespace
+
 bool is_partly_masked(const AttentionShape& shape) {
+  if (is_packed(shape)) {
+    return true;
+  }
   if (shape.mask.kind == MaskKind::full || shape.q.empty() || shape.k.empty()) {
     return false;
   }
@@ -92,6 +121,10 @@ AttentionKey key_of(const AttentionShape& shape) {
     return key;
   }
   const std::int64_t shift = std::min(bounds(shape.q).first, bounds(shape.k).first);
+  if (is_packed(shape)) {
+    key.at(6) +=
+        hash_of_documents(shape, shift, std::max(bounds(shape.q).second, bounds(shape.k).second));
+  }
   add_tokens(key, at, shape.q, shift);
   at = 14;  // two ranges further, whether q has two or one
   add_tokens(key, at, shape.k, shift);

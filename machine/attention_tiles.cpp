@@ -1,6 +1,9 @@
 #include "machine/attention_tiles.hpp"
 
 #include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
 
 namespace spp::tiles {
 namespace {
@@ -96,6 +99,73 @@ struct Tiling {
   }
 };
 
+/// Tokens [begin, end) of a document.
+struct Document {
+  std::int64_t begin, end;
+};
+Document document_at(const Mask& mask, std::size_t index) {
+  const bool padding = index >= mask.document_ends.size();
+  return {.begin = index == 0 ? 0 : mask.document_ends[index - 1],
+          .end = padding ? std::numeric_limits<std::int64_t>::max() : mask.document_ends[index]};
+}
+
+/// A range's tokens in a document; none: count 0.
+TokenRange part_of(const TokenRange& r, const Document& d) {
+  const auto place = [&](std::int64_t token) {  // of the first token that is not before it
+    return token <= r.begin   ? 0
+           : token > r.last() ? r.count
+                              : (token - r.begin + r.stride - 1) / r.stride;
+  };
+  const std::int64_t from = place(d.begin);
+  return {.begin = r.at(from),
+          .count = std::max<std::int64_t>(0, place(d.end) - from),
+          .stride = r.stride};
+}
+
+/// Adds the work of one range of rows, all of one document, with all columns that it has there.
+void add_rows(const Tiling& tiling, const TokenRange& rows, std::span<const TokenRange> columns,
+              bool forward, Work& work) {
+  const Line row = forward ? line(rows) : mirrored(rows);
+  work.items += ceil_of(row.count / tiling.tile);
+  double longest = 0;
+  for (const TokenRange& c : columns) {
+    tiling.meet(row, forward ? line(c) : mirrored(c), work.total, longest);
+  }
+  work.longest = std::max(work.longest, longest);
+}
+
+/// Variable-length kernels begin each document in a tile of its own (the grid of FlashAttention's
+/// varlen kernels is tiles x heads x documents): rows and columns are rounded up document by
+/// document. A document without columns here costs no item: its tiles end at once.
+void add_packed_rows(const Tiling& tiling, const TokenRange& rows,
+                     std::span<const TokenRange> columns, bool forward, Work& work) {
+  const Mask& mask = *tiling.mask;
+  std::int64_t first = rows.last();
+  std::int64_t last = rows.begin;
+  for (const TokenRange& c : columns) {
+    first = std::min(first, std::max(rows.begin, c.begin));
+    last = std::max(last, std::min(rows.last(), c.last()));
+  }
+  if (last < first) {
+    return;
+  }
+  for (std::size_t d = mask.document_of(first); d <= mask.document_of(last); ++d) {
+    const Document document = document_at(mask, d);
+    const TokenRange own = part_of(rows, document);
+    std::array<TokenRange, 2> seen{};
+    std::size_t count = 0;
+    for (const TokenRange& c : columns) {
+      const TokenRange part = part_of(c, document);
+      if (part.count > 0) {
+        seen.at(count++) = part;
+      }
+    }
+    if (own.count > 0 && count > 0) {
+      add_rows(tiling, own, {seen.data(), count}, forward, work);
+    }
+  }
+}
+
 }  // namespace
 
 Work work_of(const AttentionShape& shape, const AttentionKernelSpec& kernel) {
@@ -108,13 +178,11 @@ Work work_of(const AttentionShape& shape, const AttentionKernelSpec& kernel) {
   const TokenSet& columns = forward ? shape.k : shape.q;
   Work work;
   for (const TokenRange& r : rows.ranges()) {
-    const Line row = forward ? line(r) : mirrored(r);
-    work.items += ceil_of(row.count / tiling.tile);
-    double longest = 0;
-    for (const TokenRange& c : columns.ranges()) {
-      tiling.meet(row, forward ? line(c) : mirrored(c), work.total, longest);
+    if (shape.mask.document_ends.empty()) {
+      add_rows(tiling, r, columns.ranges(), forward, work);
+    } else {
+      add_packed_rows(tiling, r, columns.ranges(), forward, work);
     }
-    work.longest = std::max(work.longest, longest);
   }
   return work;
 }

@@ -12,7 +12,7 @@ BoundModel::BoundModel(const sim::Cluster& cluster, const Problem& problem,
       per_nic_(std::max(1, cluster.gpus_per_nic())),
       nics_(std::max(1, cluster.gpus_per_node() / per_nic_)),
       heads_per_kv_(problem.group_size()),
-      balanced_mask_(problem.mask.kind == MaskKind::full) {
+      balanced_mask_(problem.mask == Mask{.kind = MaskKind::full}) {
   const auto read = [&](sim::Scope scope, Scoped& into) {
     for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
       const auto& segments = cluster.transport(scope).segments.at(kind);

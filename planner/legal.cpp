@@ -86,7 +86,7 @@ std::vector<Layout> layouts(const Strategy& s, const Request& request) {
   if (request.fixed.layout) {
     return {*request.fixed.layout};
   }
-  if (request.problem.mask.kind == MaskKind::full) {
+  if (request.problem.mask == Mask{.kind = MaskKind::full}) {  // documents balance differently
     return {std::ranges::find(s.layouts, Layout::contiguous) != s.layouts.end() ? Layout::contiguous
                                                                                 : s.layouts[0]};
   }

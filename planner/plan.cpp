@@ -223,6 +223,15 @@ FlopCount counted_flops(const Request& request, std::int64_t batch) {
         return flops.model_6n;
     }
   }
+  if (!p.mask.document_ends.empty() && request.flops_convention != FlopsConvention::full) {
+    // No convention halves documents: what they allow counts.
+    const TokenRange all{.begin = 0, .count = p.seq};
+    const double forwards = (request.phase != StepPhase::backward ? 1 : 0) +
+                            (request.phase != StepPhase::forward ? 2.5 : 0);
+    return FlopCount(flops_per_pair(Phase::forward, p.head_dim, p.head_dim) *
+                     static_cast<double>(batch) * p.q_heads *
+                     static_cast<double>(allowed_pairs(all, all, p.mask)) * forwards);
+  }
   return counted_flops(CountedCall{
       .queries = p.seq,
       .keys = p.seq,

@@ -40,8 +40,8 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
   const LocalTokens all{.tokens = work.seq,
                         .batch = work.batch,
                         .joint = std::min(work.seq, model.diffusion.joint_tokens)};
-  const double pairs = work.mask.kind == MaskKind::window ? exact_pairs(work.mask, work.seq)
-                                                          : allowed(work.mask, work.seq);
+  const bool exact = work.mask.kind == MaskKind::window || !work.mask.document_ends.empty();
+  const double pairs = exact ? exact_pairs(work.mask, work.seq) : allowed(work.mask, work.seq);
   double around = 0;
   double masked = 0;
   double unmasked = 0;

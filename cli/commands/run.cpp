@@ -231,9 +231,7 @@ void execute(const Arguments& given, Output& output) {
     report.device = engines->report();
     std::ranges::copy(engines->warnings(), std::back_inserter(report.warnings));
   }
-  if (!job.request.problem.mask.document_ends.empty() && job.cluster != nullptr) {
-    report.warnings.emplace_back("packed documents are run and checked, but not predicted yet");
-  } else if (job.cluster != nullptr) {
+  if (job.cluster != nullptr) {
     report.predicted =
         evaluate(job.request, report.plan, {.fold = false, .timeline = true, .steps = false});
   }

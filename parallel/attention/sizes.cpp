@@ -9,6 +9,9 @@ namespace {
 
 /// Ring blocks that the rank with most cannot skip.
 std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
+  if (!s.problem.mask.document_ends.empty()) {
+    return 1;  // blocks without a common document are skipped: a lower bound
+  }
   if (s.problem.mask.kind != MaskKind::window) {
     return plan.ring;
   }
@@ -91,8 +94,11 @@ ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
   ClosedForm form = frame_form(s, plan, phase);
   const TokenSet all({.begin = 0, .count = s.problem.seq});
   const TokenSet last = chunk_tokens(s.problem.seq, plan.layout, plan.ring - 1, plan.ring);
-  form.busiest_flops =
-      s.flops(allowed_pairs(last, all, s.problem.mask), s.split.q(0).count(), phase);
+  // With packed documents any rank may be the busiest: no less than the mean.
+  const std::int64_t pairs = s.problem.mask.document_ends.empty()
+                                 ? allowed_pairs(last, all, s.problem.mask)
+                                 : allowed_pairs(all, all, s.problem.mask) / plan.ring;
+  form.busiest_flops = s.flops(pairs, s.split.q(0).count(), phase);
   form.attention_calls = needed_blocks(s, plan);
   return form;
 }

@@ -29,6 +29,10 @@ std::int64_t stay_at_last(std::int64_t team, std::int64_t sub_ring) {
 /// the member on the diagonal half a chunk's edge more. Striped: all diagonals included.
 std::int64_t busiest_pairs(const Sizes& s, Layout layout, std::int64_t sub_ring) {
   const std::int64_t n = s.team;
+  if (!s.problem.mask.document_ends.empty()) {  // any rank may have most: no less than the mean
+    const TokenRange all{.begin = 0, .count = s.problem.seq};
+    return allowed_pairs(all, all, s.problem.mask) / (s.problem.seq / s.ring);
+  }
   if (s.problem.mask.kind == MaskKind::full || layout == Layout::contiguous) {
     return sub_ring * n * n;
   }
@@ -114,7 +118,7 @@ ClosedForm startrail_closed_form(const Problem& requested, const SequencePlan& p
   ClosedForm form = frame_form(s, plan, phase);
   form.busiest_flops =
       s.flops(busiest_pairs(s, plan.layout, sub_ring), s.split.q(0).count(), phase);
-  form.attention_calls = sub_ring;
+  form.attention_calls = s.problem.mask.document_ends.empty() ? sub_ring : 1;
   if (phase == Phase::forward) {
     add_forward(form, s, plan, sub_ring);
   } else {

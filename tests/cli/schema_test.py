@@ -64,6 +64,9 @@ with tempfile.TemporaryDirectory() as folder:
     check(f"run {shape} --check --iters 2 --profile {profile} --trace {trace} -o {result} --json")
     check("run --heads 6 --kv-heads 1 --head-dim 32 --seq 999 --ring 3 --kernels reference --phase bwd --check --iters 1")
     check("run --heads 4 --kv-heads 2 --head-dim 32 --seq 600 --documents 100,37,463 --strategy startrail --ring 4 --team 2 --check --iters 1")
+    packed = "--heads 8 --seq 64K --documents 1000,40K,23576 --topology dgx-h100"
+    check(f"plan {packed} -o {folder}/packed.json --json")
+    check(f"simulate --plan {folder}/packed.json")
     check("verify --heads 4 --seq 1K --documents 1000,24 --ring 3 --strategy zigzag-ring")
     simulated = check(f"simulate {shape} --profile {profile} --trace {expected}")
     pathlib.Path(f"{folder}/simulated.json").write_text(json.dumps(simulated))

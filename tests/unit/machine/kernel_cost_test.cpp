@@ -2,6 +2,7 @@
 #include "machine/kernel_cost.hpp"
 
 #include "base/error.hpp"
+#include "machine/attention_tiles.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -452,6 +453,65 @@ TEST_CASE("a block that the mask hides costs no more than its launch") {
 TEST_CASE("a GPU that lacks the type is wrong input") {
   const GpuSpec v100 = gpu("v100");
   CHECK_THROWS_AS(KernelCost(v100).attention(causal(1024, 8)), InputError);
+}
+
+// Lengths in tiles of 128 x 128: 300 = 2.3, 7, 500 = 3.9, 217 = 1.7 of them.
+TEST_CASE("the work of packed documents is that of each document alone, in tiles of its own") {
+  const GpuSpec h100 = gpu("h100-80g-sxm");
+  const AttentionKernelSpec& kernel = h100.generation.attention;
+  const std::vector<std::int64_t> ends{300, 307, 807, 1024};
+  for (const Phase phase : {Phase::forward, Phase::backward}) {
+    for (const MaskKind kind : {MaskKind::full, MaskKind::causal}) {
+      AttentionShape packed = causal(1024, 1);
+      packed.phase = phase;
+      packed.mask = {.kind = kind, .document_ends = ends};
+      tiles::Work sum;
+      std::int64_t begin = 0;
+      for (const std::int64_t end : ends) {
+        AttentionShape alone = packed;
+        alone.q = alone.k = range(begin, end - begin);
+        alone.mask.document_ends.clear();
+        const tiles::Work work = tiles::work_of(alone, kernel);
+        sum.items += work.items;
+        sum.total += work.total;
+        sum.longest = std::max(sum.longest, work.longest);
+        begin = end;
+      }
+      const tiles::Work work = tiles::work_of(packed, kernel);
+      CHECK(work.items == sum.items);
+      CHECK(work.total == sum.total);
+      CHECK(work.longest == sum.longest);
+      CHECK(work.total * static_cast<double>(kernel.q_tile.value) >=
+            static_cast<double>(allowed_pairs(packed.q, packed.k, packed.mask)));
+    }
+  }
+}
+
+TEST_CASE("blocks of zigzag and striped ranks under packed documents never beat their FLOPs") {
+  const GpuSpec h100 = gpu("h100-80g-sxm");
+  const KernelCost cost(h100);
+  std::mt19937 random(7);
+  for (int i = 0; i < 500; ++i) {
+    AttentionShape block = random_block(random);
+    block.mask.document_ends.clear();
+    for (std::int64_t end = 1 + static_cast<std::int64_t>(random() % 2000); end < 40000;
+         end += 1 + static_cast<std::int64_t>(random() % 2000)) {
+      block.mask.document_ends.push_back(end);
+    }
+    CHECK(cost.attention(block) >=
+          attention_flops_of(block) / matrix_rate(h100, block.dtype, "test"));
+  }
+}
+
+TEST_CASE("a block inside one document costs what it costs alone") {
+  const GpuSpec h100 = gpu("h100-80g-sxm");
+  const AttentionShape alone = causal(4096, 8);
+  AttentionShape inside = alone;
+  inside.mask.document_ends = {4096, 8192};
+  CHECK(key_of(inside) == key_of(alone));
+  inside.mask.document_ends = {2048, 8192};
+  CHECK(key_of(inside) != key_of(alone));
+  CHECK(KernelCost(h100).attention(inside) < KernelCost(h100).attention(alone));
 }
 
 TEST_CASE("other kernels stream their bytes") {

@@ -190,6 +190,21 @@ PlanResult plan_with_measured(const std::function<void(MeasuredAttention&)>& cha
 
 }  // namespace
 
+TEST_CASE("no plan of packed documents is faster than its bounds") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 2);
+  Request request = bare_request(cluster, 65536);
+  request.problem.mask = {.kind = GENERATE(MaskKind::causal, MaskKind::full),
+                          .document_ends = {300, 20000, 20001, 52000, 65536}};
+  const Evaluator evaluator(request);
+  for (const SequencePlan& p : legal_plans(request, nullptr)) {
+    const Strategy& s = strategies::by_name(p.strategy, "test");
+    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
+    INFO(short_name(p));
+    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
+    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
+  }
+}
+
 TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or fitted") {
   const int nodes = GENERATE(1, 2, 4);
   const std::int64_t cores = GENERATE(1, 2);
