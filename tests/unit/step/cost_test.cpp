@@ -61,7 +61,8 @@ TEST_CASE("two equal stages of 1F1B wait for one micro-batch of the other") {
   CHECK(cost.parts[StepPart::bubble] == Approx(3).epsilon(1e-3));
 }
 
-TEST_CASE("kernels stand at each exchange of routed tokens, unless they are counted on the device") {
+TEST_CASE(
+    "kernels stand at each exchange of routed tokens, unless they are counted on the device") {
   TinyStep tiny;
   tiny.model.experts = {.count = 4, .per_token = 2, .ffn = 6};
   const StepPlan plan{.data = 2, .expert = 2, .micro_batches = 3};

@@ -11,9 +11,8 @@ namespace spp::test {
 
 inline StepPractice bare_practice() {
   StepPractice p = default_practice();
-  for (auto* time :
-       {&p.host_kernel, &p.host_transfer, &p.host_exchange, &p.host_counts, &p.host_micro_batch,
-        &p.host_message, &p.host_step}) {
+  for (auto* time : {&p.host_kernel, &p.host_transfer, &p.host_exchange, &p.host_counts,
+                     &p.host_micro_batch, &p.host_message, &p.host_step}) {
     time->value = Seconds(0);
   }
   p.elementwise.value = p.optimizer.value = 1;
