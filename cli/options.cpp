@@ -37,8 +37,12 @@ constexpr std::array table{
         work},
     Option{"mask", "causal|full|window:W",
            "which keys a query sees (default: the model's, else causal)", work},
-    Option{"documents", "A,B,…|FILE",
-           "lengths of packed documents: attention stays inside each; they add up to --seq", work},
+    Option{
+        "documents", "A,B,…|FILE|DISTRIBUTION",
+        "lengths of packed documents, which add up to --seq: attention stays inside each; or what "
+        "they are drawn from: lognormal:median=2K,sigma=1.2,max=128K,seed=1 or histogram:FILE "
+        "(lines of a length and its weight)",
+        work},
     Option{"dtype", "bf16|fp16|fp32", "of activations (default: bf16)", work},
     Option{"flops-convention", "causal-halved|full|model-6N",
            "what counts as FLOPs in tflops_per_gpu and mfu (default: causal-halved)", work},

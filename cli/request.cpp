@@ -5,6 +5,7 @@
 #include "cli/data.hpp"
 #include "cli/human.hpp"
 #include "cli/request_reader.hpp"
+#include "planner/packing.hpp"
 
 #include <algorithm>
 #include <sstream>
@@ -182,14 +183,14 @@ void Reader::documents() {
   if (!text) {
     return;
   }
-  if (text->starts_with("lognormal:") || text->starts_with("histogram:")) {
-    not_available("--documents", "sampling documents from a distribution");
-  }
   if (request().model && (request().model->diffusion.frames > 0 ||
                           std::ranges::any_of(layer_runs(*request().model), [](const LayerRun& r) {
                             return r.mask.kind == MaskKind::window;
                           }))) {
     not_available("--documents", "packing for models with windows or frames");
+  }
+  if (LengthDistribution::is_meant(*text)) {
+    return drawn_documents(*text);
   }
   std::string list = *text;
   if (list.find_first_not_of("0123456789KkMm,-") != std::string::npos) {
@@ -222,6 +223,19 @@ void Reader::documents() {
                      fmt::format("the lengths add up to {} tokens, --seq says {}", end, seq));
   }
   resolve("documents", list);
+}
+
+void Reader::drawn_documents(const std::string& text) {
+  const std::int64_t seq = request().problem.seq;
+  PackedSequence packed =
+      typical_sequence(LengthDistribution::parse(text, seq, "--documents"), seq, "--documents");
+  assume("documents",
+         fmt::format("{} of {}: of 15 sequences drawn the one with the median attention; the "
+                     "others, but for the least and the most, take {:.2g} to {:.2g} times as much",
+                     packed.ends.size(), text, packed.least, packed.most),
+         "--documents");
+  request().problem.mask.document_ends = std::move(packed.ends);
+  resolve("documents", text);
 }
 
 void Reader::title() {

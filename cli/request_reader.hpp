@@ -58,6 +58,7 @@ class Reader {
   StepPhase phase_of(const std::string& text);
   void mask_and_phase();
   void documents();
+  void drawn_documents(const std::string& text);
   void batch();
   void stack();
   void ranks_without_machine();

@@ -16,6 +16,8 @@ struct TimeKey {
 constexpr std::array times{
     TimeKey{"host_kernel", &StepPractice::host_kernel},
     TimeKey{"host_transfer", &StepPractice::host_transfer},
+    TimeKey{"host_tensor_node", &StepPractice::host_tensor_node},
+    TimeKey{"host_tensor_rank", &StepPractice::host_tensor_rank},
     TimeKey{"host_exchange", &StepPractice::host_exchange},
     TimeKey{"host_counts", &StepPractice::host_counts},
     TimeKey{"host_micro_batch", &StepPractice::host_micro_batch},
@@ -86,6 +88,8 @@ StepPractice made_default() {
   StepPractice p;
   p.host_kernel = time(9, 0.4, "assumed: eager PyTorch, a few operators deep");
   p.host_transfer = time(40, 0.4, "assumed: torch.distributed, NCCL's enqueue");
+  p.host_tensor_node = time(0, 0, "not known of others than nanotron");
+  p.host_tensor_rank = time(0, 0, "not known of others than nanotron");
   p.host_exchange = time(1700, 0.5,
                          "Moonlight-16B of Megatron-Bridge's activation-recompute study, bound by "
                          "the host: 17 ms a layer and step");

@@ -13,8 +13,11 @@ namespace spp {
 
 struct StepPractice {
   // ---- host: issued one after the other; a layer takes at least this
-  Sourced<Seconds> host_kernel;       // of a kernel
-  Sourced<Seconds> host_transfer;     // of a collective
+  Sourced<Seconds> host_kernel;    // of a kernel
+  Sourced<Seconds> host_transfer;  // of a collective
+  Sourced<Seconds>
+      host_tensor_node;  // of one of tensor ranks, too, for each further node of theirs
+  Sourced<Seconds> host_tensor_rank;  // and for each of them, where stages lie on several nodes
   Sourced<Seconds> host_exchange;     // of each transfer of a dispatch or combine of experts
   Sourced<Seconds> host_counts;       // of one, too: kernels stand until counts of tokens are there
   Sourced<Seconds> host_micro_batch;  // beside a micro-batch's layers, and each of its messages

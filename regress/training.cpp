@@ -160,9 +160,9 @@ class PointReader {
       result_.recompute = {selective};
     } else if (contains(said, "full")) {
       result_.recompute = {of(Recompute::full)};
-    } else if (practice_.recompute == "full") {
-      result_.recompute = {of(Recompute::full)};
-      assume("recompute", "full, the stack's default");
+    } else if (practice_.recompute == "full" || practice_.recompute == "none") {
+      result_.recompute = {of(practice_.recompute == "full" ? Recompute::full : Recompute::none)};
+      assume("recompute", fmt::format("{}, the stack's default", practice_.recompute));
     } else {
       result_.recompute = {of(Recompute::none), selective, of(Recompute::full)};
       assume("recompute", "the least that fits");

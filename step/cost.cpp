@@ -27,6 +27,13 @@ double host_rate(const GpuSpec& gpu) {
   return 12.8e9 * std::pow(2, generation - 3);
 }
 
+/// What the host takes for a transfer of tensor ranks beside what it takes for any.
+Seconds tensor_host(const StepPractice& practice, const StepLinks& links, int ranks) {
+  const double further = links.nodes(StepAxis::tensor) - 1;
+  const double apart = links.nodes(StepAxis::stages) > 1 ? ranks : 0;
+  return further * practice.host_tensor_node.value + apart * practice.host_tensor_rank.value;
+}
+
 class StepClock {
  public:
   StepClock(const StepRequest& request, const StepPlan& plan, AttentionCosts attention)
@@ -41,6 +48,7 @@ class StepClock {
                .format = plan.format,
                .wide_attention = plan.wide_attention,
                .runs_ahead = request.kind == StepKind::prefill,
+               .tensor_host = tensor_host(practice_, links_, plan.tensor),
                .experts_per_token = std::max(1, request.model->experts.per_token),
                .device_counts = practice_.device_counts.value > 0 &&
                                 request.cluster->gpus_per_node() >= practice_.device_counts.value,

@@ -165,6 +165,9 @@ class PassClock {
     const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
     host_ +=
         (exchange ? costs_.practice->host_exchange : costs_.practice->host_transfer).value.count();
+    if (tensor) {
+      host_ += costs_.tensor_host.count();
+    }
     if (exchange && !costs_.device_counts) {
       pass_.parts[StepPart::launch] += costs_.practice->host_counts.value.count();
     }

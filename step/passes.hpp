@@ -80,6 +80,7 @@ struct PassCosts {
   GemmFormat format = GemmFormat::plain;  // of all GEMMs but routers' and the loss head's
   bool wide_attention = false;            // and the projections around attention
   bool runs_ahead = false;  // the host, over a whole pass: what attention waits for it, it makes up
+  Seconds tensor_host{};    // that the host takes for a transfer of tensor ranks beside any other's
   int experts_per_token = 1;
   bool device_counts = false;  // of tokens for experts: no kernel waits for the host's
   double crowd = 1;            // kernels that all ranks run at once take longer by this

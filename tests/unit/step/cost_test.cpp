@@ -76,6 +76,21 @@ TEST_CASE(
   CHECK(tiny.cost(plan).total() == Approx(without));
 }
 
+TEST_CASE("the host stands at tensor ranks' transfers by the nodes of theirs and of the stages") {
+  TinyStep tiny;
+  tiny.model.hidden = 64;
+  const auto launch = [&](const StepPlan& plan) { return tiny.cost(plan).parts[StepPart::launch]; };
+  const StepPlan inside{.tensor = 2, .data = 4, .pipeline = 2};    // stages 8 GPUs apart
+  const StepPlan together{.tensor = 2, .data = 1, .pipeline = 2};  // all in a node
+  tiny.practice.host_tensor_rank.value = Seconds(1);
+  const double transfers = launch(inside) / 2;  // of a stage's micro-batch, 1 s for each of 2 ranks
+  CHECK(transfers == Approx(std::round(transfers)).margin(1e-2));
+  CHECK(transfers > 3.5);
+  CHECK(launch(together) == Approx(0).margin(1e-3));
+  tiny.practice.host_tensor_node.value = Seconds(1);
+  CHECK(launch(together) == Approx(0).margin(1e-3));
+}
+
 TEST_CASE("recomputation runs attention's forward again, unless its output is kept") {
   TinyStep tiny;
   tiny.attention[0] = some_attention();
