@@ -1,5 +1,8 @@
-// Ctrl-C as a wish: a search that is asked to stop answers with what it has.
+// Ctrl-C as a wish: a search that is asked to stop answers with what it has. And what a program that
+// Ctrl-C ends still says.
 #pragma once
+
+#include <string>
 
 namespace spp::cli {
 
@@ -11,6 +14,16 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
   [[nodiscard]] static bool asked();
+};
+
+/// While one lives, a SIGINT writes that line to stderr before it ends the program as ever (shells
+/// see 130). One at a time.
+class LastWords {
+ public:
+  explicit LastWords(const std::string& line);
+  ~LastWords();
+  LastWords(const LastWords&) = delete;
+  LastWords& operator=(const LastWords&) = delete;
 };
 
 }  // namespace spp::cli

@@ -62,6 +62,11 @@ std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::str
   throw InternalError("unknown kind of communication");
 }
 
+/// Collectives that ranks pass on to each other.
+bool in_rings(CommKind kind) {
+  return kind != CommKind::send_recv && kind != CommKind::all_to_all;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const Request& request)
@@ -426,9 +431,14 @@ std::string Evaluator::bound_by(const Evaluation& e) const {
     if (worst != nullptr) {
       static const std::vector<std::string> streams{"compute",  "ulysses", "ring",
                                                     "gradient", "team",    "outer"};
-      return fmt::format("{} {} (rank {} -> {}, {:.1f} GB/s between the two)",
-                         scope_word(worst->scope), comm_word(worst->kind, worst->stream, streams),
-                         worst->from.value, worst->to.value, worst->rate.value() / 1e9);
+      const std::string what = fmt::format("{} {}", scope_word(worst->scope),
+                                           comm_word(worst->kind, worst->stream, streams));
+      const double rate = worst->rate.value() / 1e9;
+      // Of a ring over nodes no pair stands for all: most lie inside a node.
+      return in_rings(worst->kind)
+                 ? fmt::format("{} ({:.1f} GB/s from a rank to the next)", what, rate)
+                 : fmt::format("{} (rank {} -> {}, {:.1f} GB/s between the two)", what,
+                               worst->from.value, worst->to.value, rate);
     }
   }
   return "attention kernels";

@@ -13,6 +13,7 @@
 #include "cli/calibration_table.hpp"
 #include "cli/command.hpp"
 #include "cli/data.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/limits.hpp"
 #include "cli/report_json.hpp"
 #include "cli/request.hpp"
@@ -341,6 +342,12 @@ void execute(const Arguments& arguments, Output& output) {
   runtime::CalibrationRequest work = measurement(request, done);
   const std::size_t blocks = work.blocks.size();
   {
+    std::optional<LastWords> words;
+    if (first) {
+      words.emplace(fmt::format("interrupted; suites that were done are kept in {}.partial, and the "
+                                "same command goes on",
+                                request.file));
+    }
     Progress progress("measuring", output.quiet() || !first);
     double of = 0;
     work.remaining = [&](const std::vector<std::string>& places) {
@@ -396,7 +403,7 @@ extern const Command calibrate{
         "of this process, which may share a GPU, or the processes that mpirun, srun or torchrun "
         "started, as many on every host. "
         "What was measured is kept in FILE.partial until all is done: an interrupted calibration "
-        "goes on with the suites that are missing.",
+        "goes on with the suites that are missing; one that Ctrl-C ends says so.",
     .arguments = "",
     .groups = groups,
     .options = options,

@@ -114,6 +114,18 @@ TEST_CASE("an interrupted calibration keeps what was measured, and says so") {
   CHECK_FALSE(std::filesystem::exists(left));
 }
 
+TEST_CASE("a calibration that Ctrl-C ends says where it goes on") {
+  const spp::test::TempDir dir;
+  const std::string file = (dir.path() / "profile.json").string();
+  const auto r = sp_plan(one_rank + "--suite attention,elementwise --budget 30 -o " + file,
+                         {.environment = {}, .interrupt_at = "measuring "});
+  CHECK(r.code == 130);
+  CHECK(r.out.empty());
+  CHECK_THAT(r.err, ContainsSubstring("sp-plan: interrupted; suites that were done are kept in " +
+                                      file + ".partial, and the same command goes on\n"));
+  CHECK_FALSE(std::filesystem::exists(file));
+}
+
 TEST_CASE("samples of another shape, host, CPU, placement, program or library are not used") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
