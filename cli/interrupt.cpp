@@ -1,6 +1,7 @@
 #include "cli/interrupt.hpp"
 
 #include <fmt/format.h>
+
 #include <unistd.h>
 
 #include <atomic>

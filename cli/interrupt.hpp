@@ -1,5 +1,5 @@
-// Ctrl-C as a wish: a search that is asked to stop answers with what it has. And what a program that
-// Ctrl-C ends still says.
+// Ctrl-C as a wish: a search that is asked to stop answers with what it has. And what a program
+// that Ctrl-C ends still says.
 #pragma once
 
 #include <string>

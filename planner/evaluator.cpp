@@ -63,9 +63,7 @@ std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::str
 }
 
 /// Collectives that ranks pass on to each other.
-bool in_rings(CommKind kind) {
-  return kind != CommKind::send_recv && kind != CommKind::all_to_all;
-}
+bool in_rings(CommKind kind) { return kind != CommKind::send_recv && kind != CommKind::all_to_all; }
 
 }  // namespace
 

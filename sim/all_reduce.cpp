@@ -31,12 +31,13 @@ constexpr Seconds tree_hop(0.6e-6), tree_hop_simple(4.0e-6), tree_latency_simple
 constexpr double simple_from = 1 << 20;
 /// A stage of a tree is filled with tree_fill S / (S + tree_half) bytes of the node's traffic:
 /// chunks grow with the message. Fitted to Slingshot (100 GB/s a node, 2 to 512 nodes); EFA (50
-/// GB/s, two nodes) agrees within 10 % of the time.
-constexpr double tree_fill = 48e6, tree_half = 26e6;
+/// GB/s, two nodes) agrees within 10 % of the time. Nodes of both have four NICs; a group that
+/// meets fewer has fewer channels to fill.
+constexpr double tree_fill = 48e6, tree_half = 26e6, nics_of_fill = 4;
 /// Hop inside a node of a ring across nodes (tuning.cc: NVLink, Ring, Simple).
 constexpr Seconds ring_hop_simple(3.4e-6);
 /// Bytes a rank from which a ring's steps fill their buffers (NCCL_BUFFSIZE), where logs of 2 to
-/// 256 nodes turn to the ring.
+/// 256 nodes of four NICs turn to the ring.
 constexpr double ring_buffer = 4 << 20;
 
 // ------------------------------------------------------------------------------------------------
@@ -143,16 +144,18 @@ Seconds stage_latency(const AllReduceAcross& across, double bytes) {
 /// A group over whole nodes, seen by the algorithms across them.
 struct Nodes {
   double count = 2, ranks_of_one = 1, levels = 1;  // levels of a tree: log2(count)
-  Bandwidth nics;                                  // of the ranks of one node, nominal
+  double channels = 1;  // to fill, over those of four NICs; of more no more is known
+  Bandwidth nics;       // of the ranks of one node, nominal
 };
 
 Nodes nodes_of(int ranks, int count, const Cluster& cluster) {
   const double of_one = static_cast<double>(ranks) / count;
-  return {
-      .count = static_cast<double>(count),
-      .ranks_of_one = of_one,
-      .levels = std::log2(count),
-      .nics = cluster.nominal_rate(Scope::inter) * std::max(1.0, of_one / cluster.gpus_per_nic())};
+  const double nics = std::max(1.0, of_one / cluster.gpus_per_nic());
+  return {.count = static_cast<double>(count),
+          .ranks_of_one = of_one,
+          .levels = std::log2(count),
+          .channels = std::min(1.0, nics / nics_of_fill),
+          .nics = cluster.nominal_rate(Scope::inter) * nics};
 }
 
 /// What passes a node's NICs in a tree: everything once between two nodes, else twice.
@@ -169,7 +172,7 @@ Seconds tree(double bytes, const AllReduceAcross& across, const Nodes& nodes, co
   rate = rate * (nodes.count > 2 ? node.tree_scaling : 1.0);
   Seconds latency = node.latency + hops * tree_hop + nodes.levels * stage_latency(across, bytes);
   if (bytes >= simple_from) {
-    const double fill = tree_fill * bytes / (bytes + tree_half);
+    const double fill = nodes.channels * tree_fill * bytes / (bytes + tree_half);
     const Seconds stage =
         across.simple_stage.value + at_rate(fill, nodes.nics * across.tree_share.value);
     latency =
@@ -181,7 +184,7 @@ Seconds tree(double bytes, const AllReduceAcross& across, const Nodes& nodes, co
 Seconds ring(double bytes, int ranks, const AllReduceAcross& across, const Nodes& nodes,
              const Inside& node) {
   const Seconds step = across.ring_hop.value + (nodes.ranks_of_one - 1) * ring_hop_simple;
-  const double charged = std::max(bytes, ring_buffer * ranks);
+  const double charged = std::max(bytes, nodes.channels * ring_buffer * ranks);
   return node.latency + 2 * (nodes.count - 1) * step +
          at_rate(sent_in_ring(charged, ranks),
                  std::min(nodes.nics * across.ring_share.value, node.rate));

@@ -344,9 +344,10 @@ void execute(const Arguments& arguments, Output& output) {
   {
     std::optional<LastWords> words;
     if (first) {
-      words.emplace(fmt::format("interrupted; suites that were done are kept in {}.partial, and the "
-                                "same command goes on",
-                                request.file));
+      words.emplace(
+          fmt::format("interrupted; suites that were done are kept in {}.partial, and the "
+                      "same command goes on",
+                      request.file));
     }
     Progress progress("measuring", output.quiet() || !first);
     double of = 0;

@@ -102,6 +102,21 @@ TEST_CASE("small messages grow with the logarithm of the nodes") {
   CHECK(step == Approx(17.5).epsilon(0.01));  // slingshot.json, stage of 2 KiB
 }
 
+TEST_CASE(
+    "a rank of each node, with one NIC of four, takes little less than all four for four times the "
+    "bytes") {
+  const Cluster where = alps(32);
+  const RankGroup thin{.first = 0, .stride = 4, .size = 32};
+  for (const double mebibytes : {16.0, 64.0, 512.0}) {
+    const Bytes bytes(static_cast<std::int64_t>(mebibytes * (1 << 20)));
+    const double alone =
+        all_reduce_cost(bytes, thin, Placement(where, where.gpus(), RankOrder::block)).time.count();
+    const double together = cost_of(bytes * 4, 128, where).time.count();
+    CHECK(alone < together);  // fewer ranks, fewer channels
+    CHECK(alone > together / 2);
+  }
+}
+
 TEST_CASE("the algorithm is the one with the least time") {
   const Cluster hopper = cluster("h100", 8, 1);
   CHECK(cost_of(1_MiB, 8, hopper).algorithm == "ring");
