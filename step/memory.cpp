@@ -35,6 +35,7 @@ class StepMemory {
     }
     first_ = of(first_of(*request.model), {});
     last_ = of(last_of(*request.model, request.kind), {});
+    last_.working = std::max(0.0, last_.working - logit_gradients_spared());
     for (const AttentionCost& cost : attention) {
       buffers_ = std::max(buffers_, cost.buffers);
     }
@@ -83,6 +84,11 @@ class StepMemory {
     return kept;
   }
 
+  /// Gradients of logits that a chunked loss never holds at once.
+  [[nodiscard]] double logit_gradients_spared() const {
+    return (1 - practice_.logit_part.value) * static_cast<double>(size_of(request_.dtype)) *
+           real_of(local_.rows()) * vocabulary_part();
+  }
   /// fp32 probabilities, which `logits` counts.
   [[nodiscard]] double logits_kept() const {
     return request_.model->vocab > 0

@@ -106,6 +106,19 @@ TEST_CASE("the logits are there in bf16 and in fp32") {
   CHECK(with_zero(0).logits == Bytes(rows * words * (2 + 4)));
 }
 
+TEST_CASE("a loss in pieces holds a piece of the logits and of their gradients") {
+  TinyStep tiny;
+  tiny.model.vocab = 10000;
+  const auto with_part = [&](double part) {
+    tiny.practice.logit_part.value = part;
+    return tiny.memory(ring_of_4(0)).at(0);
+  };
+  const MemoryBytes whole = with_part(1);
+  const MemoryBytes half = with_part(0.5);
+  CHECK(whole.logits - half.logits == Bytes(rows * 10000 * (2 + 4) / 2));
+  CHECK(whole.activations - half.activations == Bytes(rows * 10000 * 2 / 2));
+}
+
 TEST_CASE("what lies in the host's memory is not on the GPU") {
   StepPlan plan = ring_of_4(0);
   const MemoryBytes here = TinyStep().memory(plan).at(0);
