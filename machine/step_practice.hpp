@@ -62,6 +62,7 @@ struct StepPractice {
 
   // ---- what lies in the host's memory
   Sourced<Seconds> host_update;  // of a parameter, by all CPUs of a node
+  Sourced<Seconds> host_add;     // of a gradient to that of earlier micro-batches, by all of them
 
   // ---- bytes of a weight
   Sourced<double> gradient_bytes;   // as gradients travel

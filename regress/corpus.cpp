@@ -133,6 +133,11 @@ CorpusFile read_corpus_file(const std::filesystem::path& path) {
     file.points.push_back(read_point(point, workload, index++, usual_noise, machine, unread));
     file.points.back().year = year;
   }
+  if (contains(file.notes, "Optimizer on the CPU")) {
+    for (Point& point : file.points) {
+      point.offload = point.offload.empty() ? "optimizer" : point.offload;
+    }
+  }
   file.unread.assign(unread.begin(), unread.end());
   if (file.points.empty()) {
     view.at("points").fail("is empty: a file of measurements has one at least");

@@ -114,7 +114,7 @@ class PointReader {
     if (!p_.batch) {
       assume("batch", fmt::format("{} a replica", replica));
     }
-    constexpr std::int64_t is_long = 16384;
+    constexpr std::int64_t is_long = 8192;
     constexpr std::int64_t few = 4;
     plan.micro_batch =
         p_.micro_batch.value_or(p_.grad_accum ? std::max<std::int64_t>(1, replica / *p_.grad_accum)

@@ -146,9 +146,26 @@ class StepClock {
         backward.parts[StepPart::gemm] += practice_.slowdown.value * sharded.hidden;
         backward.hidden += sharded.hidden;
       }
+      backward.parts[StepPart::launch] += added_on_host(stage);
       forward_.push_back(std::move(forward));
       backward_.push_back(std::move(backward));
     }
+  }
+
+  /// Gradients that lie with an offloaded optimizer: what each micro-batch gives is added there.
+  [[nodiscard]] double added_on_host(const Stage& stage) const {
+    if (!moves_optimizer(plan_.offload) || plan_.zero < 2 || plan_.micro_batches == 1) {
+      return 0;
+    }
+    std::int64_t weights = 0;
+    for (const LayerCost* layer : layers_of(stage)) {
+      weights += layer->weights.all();
+    }
+    return on_host(real_of(weights) / plan_.shards(), practice_.host_add.value);
+  }
+  /// Seconds in which all CPUs of a node work on so many numbers of each of its ranks.
+  [[nodiscard]] double on_host(double numbers, Seconds each) const {
+    return std::min(plan_.world(), request_.cluster->gpus_per_node()) * numbers * each.count();
   }
 
   /// FSDP: weights come and go layer by layer in every micro-batch.
@@ -339,10 +356,10 @@ class StepClock {
   /// The norm as above; gradients go to the host, whose CPUs update what all its ranks have, and
   /// parameters come back.
   [[nodiscard]] double host_optimizer_time(std::int64_t updated, std::int64_t gradients) const {
-    const double ranks = std::min(plan_.world(), request_.cluster->gpus_per_node());
     const double bytes = practice_.gradient_bytes.value + practice_.state_parameter.value;
     return request_.kernels->memory_bound(Bytes(4 * gradients)).count() +
-           real_of(updated) * (bytes / host_rate_ + ranks * practice_.host_update.value.count());
+           real_of(updated) * bytes / host_rate_ +
+           on_host(real_of(updated), practice_.host_update.value);
   }
 
   /// What weights and hidden states move from a rank.

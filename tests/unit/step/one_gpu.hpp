@@ -11,9 +11,9 @@ namespace spp::test {
 
 inline StepPractice bare_practice() {
   StepPractice p = default_practice();
-  for (auto* time :
-       {&p.host_kernel, &p.host_transfer, &p.host_tensor_node, &p.host_tensor_rank,
-        &p.host_exchange, &p.host_counts, &p.host_micro_batch, &p.host_message, &p.host_step}) {
+  for (auto* time : {&p.host_kernel, &p.host_transfer, &p.host_tensor_node, &p.host_tensor_rank,
+                     &p.host_exchange, &p.host_counts, &p.host_micro_batch, &p.host_message,
+                     &p.host_step, &p.host_add}) {
     time->value = Seconds(0);
   }
   p.elementwise.value = p.optimizer.value = 1;
