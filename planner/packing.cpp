@@ -19,6 +19,7 @@ constexpr std::string_view lognormal_word = "lognormal:";
 constexpr std::string_view histogram_word = "histogram:";
 constexpr double most_sigma = 5;
 constexpr std::size_t most_documents = 200'000;
+constexpr double most_weight = 1e15;  // sums stay finite
 
 /// In [0, 1). Not std::uniform_real_distribution, whose numbers differ between libraries.
 double uniform(std::mt19937_64& random) {
@@ -179,8 +180,9 @@ void LengthDistribution::read_histogram(std::string_view parameters, std::string
     }
     lengths.push_back(parse_tokens(length, here));
     weights.push_back(parse_double(weight, here));
-    if (!(weights.back() > 0)) {
-      throw InputError(here, fmt::format("weight {} is not above 0", weight));
+    if (!(weights.back() > 0 && weights.back() <= most_weight)) {
+      throw InputError(here,
+                       fmt::format("weight {} is not above 0, up to {}", weight, most_weight));
     }
   }
   if (lengths.empty()) {

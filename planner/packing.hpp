@@ -9,10 +9,11 @@
 
 namespace spp {
 
-/// How long documents are. Each length is at most `most` (longer ones are drawn again).
+/// How long documents are.
 class LengthDistribution {
  public:
   /// The logarithm of a length is normal: `median` in tokens, `sigma` of the natural logarithm.
+  /// Lengths above `most` are drawn again.
   static LengthDistribution lognormal(double median, double sigma, std::int64_t most);
   /// These lengths, each as often as its weight over the sum of all says.
   static LengthDistribution histogram(std::vector<std::int64_t> lengths,

@@ -87,6 +87,7 @@ TEST_CASE("impossible distributions are refused") {
   };
   CHECK_THAT(of_file("1K\n"), ContainsSubstring("line 1: '1K' is not a length and its weight"));
   CHECK_THAT(of_file("1K -1\n"), ContainsSubstring("weight -1"));
+  CHECK_THAT(of_file("1K 1e300\n"), ContainsSubstring("weight 1e300"));
   CHECK_THAT(of_file("# nothing\n"), ContainsSubstring("has no length"));
   CHECK_THAT(refusal_of("histogram:" + folder.path().string() + "/none"),
              ContainsSubstring("none"));
