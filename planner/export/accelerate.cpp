@@ -109,7 +109,7 @@ extern const Framework accelerate{
     .checked =
         "Accelerate 1.15: "
         "https://huggingface.co/docs/accelerate/concept_guides/context_parallelism",
-    .stack = "",
+    .stack = "hf-accelerate",
     .ways = ways,
     .heads = {.values = divided_or_copied, .source = accelerate_sequence_parallelism},
     .zero = {.values = stages_under_ulysses, .source = accelerate_sequence_parallelism},
