@@ -135,8 +135,8 @@ StepPractice made_default() {
   p.host_update =
       time(0.0011, 0.5, "arXiv:2506.13996: Llama-3.1-8B over 8 GPUs takes 9.5 s more than on them");
   p.host_add = time(0.0006, 0.5,
-                    "Hugging Face's blog on Ulysses, Qwen3-4B over 1 and 4 H100: 2.1 and 2.8 s a "
-                    "micro-batch beside kernels and update");
+                    "fitted to one table, Hugging Face's blog on Ulysses, Qwen3-4B over 1 and 4 "
+                    "H100: 2.1 and 2.8 s a micro-batch beside kernels and update");
   p.kept = number(1, 0.2, "assumed: as fused kernels keep");
   p.narrow_kept = number(0, 0, "torchao's float8: cast again in the backward");
   p.crowded = number(0, 0, "assumed: segments grow in place");

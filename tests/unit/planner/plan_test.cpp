@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "planner/plan.hpp"
 
 #include "machine/profile.hpp"
