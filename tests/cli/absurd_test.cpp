@@ -100,7 +100,7 @@ TEST_CASE("plan answers for any number of GPUs and says how many plans it simula
         "--topology dgx-h100 --nodes 131072 --seq 512M",
         "--topology gb200-nvl72 --nodes 14563 --seq 2048M"}) {
     INFO(machine);
-    const Result r = sp_plan("plan --quiet --heads 64 --kv-heads 8 " + machine);
+    const Result r = sp_plan("plan --quiet --budget 2 --heads 64 --kv-heads 8 " + machine);
     CHECK(r.code == 0);
     const Json doc = spp::parse_json(r.out, "stdout");
     CHECK(doc["candidates"].size() == 5);

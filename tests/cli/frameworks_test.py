@@ -99,7 +99,7 @@ for framework in frameworks:
         for choice in choices:
             if "--zero" in choice and "--model" not in work:
                 continue
-            document = documents(f"plan {work} {choice} --top 1 --budget 1 --framework {name} --emit {name}")
+            document = documents(f"plan {work} {choice} --top 1 --budget 0.1 --framework {name} --emit {name}")
             exported = document.get("export")
             if exported is None:
                 continue  # no plan fits

@@ -203,7 +203,7 @@ TEST_CASE("plan recommends the first of its candidates and names what was assume
 
 TEST_CASE("a plan of 1,024 GPUs is a document that can be read") {
   const Result r =
-      sp_plan("plan --model llama-3.1-405b --seq 128K --topology dgx-h100 --nodes 128");
+      sp_plan("plan --model llama-3.1-405b --seq 128K --topology dgx-h100 --nodes 128 --budget 1");
   const Json doc = json_of(r);
   CHECK(r.out.size() < 100'000);
   REQUIRE(doc["candidates"].size() == 5);

@@ -69,7 +69,8 @@ TEST_CASE("blocks are measured until their medians are known well, or very often
   request.kernels = &runtime::attention_kernels::by_name("reference", "test");
   request.ranks = 2;
   request.shape = small_problem();
-  request.blocks = cli::blocks_of_plans(small_problem(), 2);
+  request.shape.seq = 64;  // a block is measured up to 64 times
+  request.blocks = cli::blocks_of_plans(request.shape, 2);
   request.blocks.resize(1);
   request.suites = {"attention"};
   request.budget = test::patient(Seconds(60));  // far more than it takes
