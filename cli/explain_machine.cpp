@@ -189,8 +189,7 @@ class Explainer {
         inter.nics.value, inter.rate_per_nic.value.value() * 8e-9, inter.transport.name,
         share > 1 ? fmt::format("each shared by {:.0f} GPUs", share)
                   : std::string("one for each GPU"),
-        human(Bandwidth(inter.rate_per_nic.value.value() * inter.transport.best_fraction() /
-                        share))));
+        human(Bandwidth(inter.rate().value() * inter.transport.best_fraction() / share))));
     if (m_.fabric.nodes_per_leaf) {
       say(fmt::format("{} nodes hang on a leaf switch, oversubscription {}.",
                       m_.fabric.nodes_per_leaf->value, m_.fabric.oversubscription.value));

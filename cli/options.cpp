@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/parse.hpp"
 #include "base/suggest.hpp"
+#include "parallel/attention/strategy.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -66,8 +67,6 @@ constexpr std::array table{
     Option{"strategy", "NAME", "usp, ulysses, ring, zigzag-ring, startrail, …", degrees},
     Option{"ulysses", "U", "Ulysses degree: heads are split U ways", degrees},
     Option{"ring", "R", "ring degree, all of it; tp*U*R*dp*pp = --gpus", degrees},
-    Option{"team", "C", "StarTrail team size; C*C divides R", degrees},
-    Option{"window", "W", "window of the double ring; W divides R", degrees},
     Option{"layout", "contiguous|zigzag|striped", "which tokens a rank holds", degrees},
     Option{"order", "AXIS,…", "axes from the innermost: ulysses,team,ring", degrees},
     Option{"heads-policy", "divide|replicate|pad|uneven",
@@ -139,12 +138,26 @@ std::string_view title_of(OptionGroup group) {
   throw InternalError("unknown option group");
 }
 
-std::span<const Option> shared_options() { return table; }
+std::span<const Option> shared_options() {
+  static const std::vector<Option> all = [] {
+    std::vector<Option> options(table.begin(), table.end());
+    auto behind = std::ranges::find(options, "ring", &Option::name) + 1;
+    for (const Parameter* p : strategies::parameters()) {
+      behind = options.insert(behind, {p->name, p->letter, p->help, degrees}) + 1;
+    }
+    return options;
+  }();
+  return all;
+}
 
 std::vector<std::string_view> degree_options() {
-  return {"strategy", "ulysses", "ring",         "team",           "window",
-          "layout",   "order",   "heads-policy", "rank-order",     "tp",
-          "dp",       "pp",      "ep",           "virtual-stages", "pipeline"};
+  std::vector<std::string_view> names{
+      "strategy", "ulysses", "ring", "layout", "order",          "heads-policy", "rank-order",
+      "tp",       "dp",      "pp",   "ep",     "virtual-stages", "pipeline"};
+  for (const Parameter* p : strategies::parameters()) {
+    names.push_back(p->name);
+  }
+  return names;
 }
 
 std::vector<std::string> choices_of(const Option& option) {

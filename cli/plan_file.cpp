@@ -70,15 +70,18 @@ void adopt_step(Arguments& arguments, const JsonView& plan) {
 }
 
 void adopt_plan(Arguments& arguments, const JsonView& plan) {
-  plan.allow_only({"strategy",       "ulysses",     "ring",       "team",
-                   "window",         "layout",      "order",      "heads",
-                   "rank_order",     "tp",          "dp",         "pp",
-                   "virtual_stages", "ep",          "pipeline",   "micro_batch",
-                   "micro_batches",  "zero",        "zero_group", "recompute",
-                   "offload",        "gemm_format", "groups"});
+  std::vector<std::string_view> degrees{"ulysses", "ring", "tp", "dp", "pp", "ep"};
+  for (const Parameter* parameter : strategies::parameters()) {
+    degrees.push_back(parameter->name);
+  }
+  std::vector<std::string_view> known{
+      "strategy",   "layout",      "order",         "heads",          "rank_order",
+      "pipeline",   "micro_batch", "micro_batches", "virtual_stages", "zero",
+      "zero_group", "recompute",   "offload",       "gemm_format",    "groups"};
+  known.insert(known.end(), degrees.begin(), degrees.end());
+  plan.allow_only(known);
   arguments.set_default("strategy", plan.at("strategy").string());
-  for (const std::string_view degree :
-       {"ulysses", "ring", "team", "window", "tp", "dp", "pp", "ep"}) {
+  for (const std::string_view degree : degrees) {
     if (const auto value = plan.find(degree)) {
       arguments.set_default(degree, fmt::format("{}", value->integer(1, most_gpus)));
     }

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/version.hpp"
+#include "parallel/attention/attention_mesh.hpp"
 #include "planner/step.hpp"
 
 #include <algorithm>
@@ -139,6 +140,18 @@ Json to_json(const std::vector<Assumption>& assumptions) {
   return list;
 }
 
+namespace {
+
+Json degrees_json(const SequencePlan& plan) {
+  Json json = {{"strategy", plan.strategy}, {"ulysses", plan.ulysses}, {"ring", plan.ring}};
+  for (const Parameter* parameter : strategies::parameters()) {
+    json[std::string(parameter->name)] = plan.own[*parameter];
+  }
+  return json;
+}
+
+}  // namespace
+
 Json to_json(const StepPlan& plan, Groups wanted) {
   const SequencePlan& attention = plan.attention;
   Json order = Json::array();
@@ -149,7 +162,7 @@ Json to_json(const StepPlan& plan, Groups wanted) {
   const bool listed = wanted == Groups::listed && plan.world() <= most_listed;
   Json groups = Json::object();
   for (const Axis axis : {Axis::ulysses, Axis::ring, Axis::team}) {
-    if (axis != Axis::team || attention.team > 1) {
+    if (axis != Axis::team || size_of(attention, axis) > 1) {
       groups[std::string(spp::to_string(axis))] =
           listed ? Json(groups_of(plan, axis)) : Json::array();
     }
@@ -157,29 +170,26 @@ Json to_json(const StepPlan& plan, Groups wanted) {
   for (const std::string_view axis : {"tp", "dp", "pp", "ep"}) {
     groups[std::string(axis)] = listed ? Json(groups_of(plan, axis)) : Json::array();
   }
-  return {{"strategy", attention.strategy},
-          {"ulysses", attention.ulysses},
-          {"ring", attention.ring},
-          {"team", attention.team},
-          {"window", attention.window},
-          {"layout", spp::to_string(attention.layout)},
-          {"order", std::move(order)},
-          {"heads", spp::to_string(attention.heads)},
-          {"rank_order", spp::to_string(attention.rank_order)},
-          {"tp", plan.tensor},
-          {"dp", plan.data},
-          {"pp", plan.pipeline},
-          {"virtual_stages", plan.virtual_stages},
-          {"ep", plan.expert},
-          {"pipeline", plan.pipeline > 1 ? Json(plan.order) : Json()},
-          {"micro_batch", plan.micro_batch},
-          {"micro_batches", plan.micro_batches},
-          {"zero", plan.zero},
-          {"zero_group", plan.shards()},
-          {"recompute", spp::to_string(plan.recompute.kind)},
-          {"offload", spp::to_string(plan.offload)},
-          {"gemm_format", spp::to_string(plan.format)},
-          {"groups", std::move(groups)}};
+  Json json = degrees_json(attention);
+  json.update({{"layout", spp::to_string(attention.layout)},
+               {"order", std::move(order)},
+               {"heads", spp::to_string(attention.heads)},
+               {"rank_order", spp::to_string(attention.rank_order)},
+               {"tp", plan.tensor},
+               {"dp", plan.data},
+               {"pp", plan.pipeline},
+               {"virtual_stages", plan.virtual_stages},
+               {"ep", plan.expert},
+               {"pipeline", plan.pipeline > 1 ? Json(plan.order) : Json()},
+               {"micro_batch", plan.micro_batch},
+               {"micro_batches", plan.micro_batches},
+               {"zero", plan.zero},
+               {"zero_group", plan.shards()},
+               {"recompute", spp::to_string(plan.recompute.kind)},
+               {"offload", spp::to_string(plan.offload)},
+               {"gemm_format", spp::to_string(plan.format)},
+               {"groups", std::move(groups)}});
+  return json;
 }
 
 Json to_json(const Candidate& c, Groups groups) {
@@ -211,17 +221,13 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   doc["ties"] = result.ties;
   Json rejected = Json::array();
   for (const Rejected& r : result.rejected) {
+    Json plan = degrees_json(r.plan.attention);
+    plan.update({{"tp", r.plan.tensor},
+                 {"dp", r.plan.data},
+                 {"pp", r.plan.pipeline},
+                 {"ep", r.plan.expert}});
     rejected.push_back({{"name", short_name(r.plan)},
-                        {"plan",
-                         {{"strategy", r.plan.attention.strategy},
-                          {"ulysses", r.plan.attention.ulysses},
-                          {"ring", r.plan.attention.ring},
-                          {"team", r.plan.attention.team},
-                          {"window", r.plan.attention.window},
-                          {"tp", r.plan.tensor},
-                          {"dp", r.plan.data},
-                          {"pp", r.plan.pipeline},
-                          {"ep", r.plan.expert}}},
+                        {"plan", std::move(plan)},
                         {"rule", r.rule},
                         {"detail", r.detail}});
   }

@@ -50,10 +50,8 @@ namespace {
 
 /// Degrees alone: the rest was not decided yet.
 std::string rejected_name(const StepPlan& plan) {
-  const SequencePlan& a = plan.attention;
   const std::string degrees = degrees_of(plan);
-  const std::string attention = fmt::format("{} U{}xR{}{}", a.strategy, a.ulysses, a.ring,
-                                            a.team > 1 ? fmt::format(" C{}", a.team) : "");
+  const std::string attention = degrees_name(plan.attention);
   return degrees.empty() ? attention : fmt::format("{} {}", degrees, attention);
 }
 

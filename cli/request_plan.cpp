@@ -17,8 +17,11 @@ void Reader::degrees() {
   }
   f.ulysses = count("ulysses", most_ranks);
   f.ring = count("ring", most_ranks);
-  f.team = count("team", most_ranks);
-  f.window = count("window", most_ranks);
+  for (const Parameter* parameter : strategies::parameters()) {
+    if (const auto value = count(parameter->name, most_ranks)) {
+      f.own[parameter] = *value;
+    }
+  }
   if (const auto v = args_.find("layout")) {
     f.layout = parse_layout(*v, "--layout");
   }
@@ -37,8 +40,10 @@ void Reader::degrees() {
   resolve("strategy", or_null(f.strategy));
   resolve("ulysses", or_null(f.ulysses));
   resolve("ring", or_null(f.ring));
-  resolve("team", or_null(f.team));
-  resolve("window", or_null(f.window));
+  for (const Parameter* parameter : strategies::parameters()) {
+    const auto given = f.own.find(parameter);
+    resolve(parameter->name, given != f.own.end() ? Json(given->second) : Json());
+  }
   resolve("layout", f.layout ? Json(to_string(*f.layout)) : Json());
   resolve("order", f.order ? Json(to_string(*f.order)) : Json());
   resolve("heads_policy", f.heads ? Json(to_string(*f.heads)) : Json());
@@ -194,17 +199,12 @@ void Reader::check_degrees() {
   }
   const int ring = f.ring.value_or(f.ulysses ? gpus / *f.ulysses : gpus);
   const bool ring_known = f.ring || f.ulysses;
-  if (f.team && (ring_known ? ring % (std::int64_t{*f.team} * *f.team) != 0
-                            : gpus % (std::int64_t{*f.team} * *f.team) != 0)) {
-    throw InputError("--team",
-                     fmt::format("{} squared is {}, which does not divide {} {}", *f.team,
-                                 std::int64_t{*f.team} * *f.team,
-                                 ring_known ? "the ring degree" : "the number of GPUs,", ring));
-  }
-  if (f.window && (ring_known ? ring : gpus) % *f.window != 0) {
-    throw InputError("--window",
-                     fmt::format("{} does not divide {} {}", *f.window,
-                                 ring_known ? "the ring degree" : "the number of GPUs,", ring));
+  for (const auto& [parameter, value] : f.own) {
+    const std::string why =
+        parameter->why_not(value, ring_known ? "the ring degree" : "the number of GPUs,", ring);
+    if (!why.empty()) {
+      throw InputError(fmt::format("--{}", parameter->name), why);
+    }
   }
   if (f.rank_order == RankOrder::cyclic) {
     const sim::Cluster* cluster = request().cluster;
@@ -219,11 +219,14 @@ void Reader::check_degrees() {
 namespace {
 
 /// Our name of the option that a rule of why_not() is about.
-std::string_view option_of(std::string_view rule) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> options{
+std::string option_of(std::string_view rule) {
+  for (const Parameter* parameter : strategies::parameters()) {
+    if (rule == parameter->name) {
+      return fmt::format("--{}", parameter->name);
+    }
+  }
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> options{
       {{"heads", "--ulysses"},
-       {"team", "--team"},
-       {"window", "--window"},
        {"layout", "--layout"},
        {"sequence", "--seq"},
        {"strategy", "--strategy"},
@@ -234,7 +237,7 @@ std::string_view option_of(std::string_view rule) {
        {"batch", "--global-batch"}}};
   const auto it =
       std::ranges::find(options, rule, &std::pair<std::string_view, std::string_view>::first);
-  return it == options.end() ? "--strategy" : it->second;
+  return std::string(it == options.end() ? "--strategy" : it->second);
 }
 
 void expect_legal(const Request& request, const StepPlan& plan) {
@@ -291,8 +294,9 @@ StepPlan read_plan(Job& job) {
   }
   job.resolved["ulysses"] = attention.ulysses;
   job.resolved["ring"] = attention.ring;
-  job.resolved["team"] = attention.team;
-  job.resolved["window"] = attention.window;
+  for (const Parameter* parameter : strategies::parameters()) {
+    job.resolved[std::string(parameter->name)] = attention.own[*parameter];
+  }
   job.resolved["tp"] = plan.tensor;
   job.resolved["dp"] = plan.data;
   job.resolved["pp"] = plan.pipeline;

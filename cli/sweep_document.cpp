@@ -109,10 +109,16 @@ std::string field(const Json& value) {
   return quoted + "\"";
 }
 
-constexpr std::array<std::string_view, 21> plan_columns{
-    "strategy", "ulysses", "ring",       "team",      "window",  "layout",      "order",
-    "heads",    "tp",      "dp",         "pp",        "ep",      "rank_order",  "virtual_stages",
-    "pipeline", "zero",    "zero_group", "recompute", "offload", "micro_batch", "micro_batches"};
+std::vector<std::string_view> columns_of_plan() {
+  std::vector<std::string_view> columns{"strategy", "ulysses", "ring"};
+  for (const Parameter* parameter : strategies::parameters()) {
+    columns.push_back(parameter->name);
+  }
+  columns.insert(columns.end(), {"layout", "order", "heads", "tp", "dp", "pp", "ep", "rank_order",
+                                 "virtual_stages", "pipeline", "zero", "zero_group", "recompute",
+                                 "offload", "micro_batch", "micro_batches"});
+  return columns;
+}
 constexpr std::array<std::string_view, 8> predicted_columns{
     "step_s",         "attention_s", "compute_s",    "exposed_comm_s",
     "tflops_per_gpu", "mfu",         "tokens_per_s", "max_seq"};
@@ -202,6 +208,7 @@ Json sweep_document(const Sweep& sweep) {
 std::string sweep_csv(const Sweep& sweep) {
   std::vector<std::string> heading{"model", "topology", "nodes",  "gpus",
                                    "seq",   "verdict",  "reason", "name"};
+  const std::vector<std::string_view> plan_columns = columns_of_plan();
   heading.insert(heading.end(), plan_columns.begin(), plan_columns.end());
   heading.insert(heading.end(), predicted_columns.begin(), predicted_columns.end());
   heading.insert(heading.end(), {"low_s", "high_s", "memory_bytes", "ties", "next", "next_step_s"});

@@ -72,6 +72,7 @@ struct TransportSpec {
   std::string medium;                           // nvlink | pcie | host | device | network
   std::optional<Sourced<Bandwidth>> rate;       // nominal, one direction; network: the NIC's rate
   std::optional<Sourced<Bandwidth>> fitted_at;  // network: where the segments join
+  std::optional<Sourced<Bandwidth>> most;  // network: a faster NIC carries no more (TCP's threads)
   std::array<std::vector<Segment>, comm_kinds> segments;    // by CommKind
   Sourced<Seconds> hop_latency;                             // per ring step of gather and scatter
   std::vector<std::pair<int, double>> all_to_all_by_ranks;  // factor on the all-to-all fraction
@@ -246,6 +247,12 @@ struct InterSpec {
   Sourced<Bandwidth> rate_per_nic;
   Sourced<std::int64_t> gpus_per_nic;
   double spread = 0;  // as MachineSpec::intra_spread
+
+  /// What fractions of segments are of: a NIC's rate, or the most that the transport makes of one.
+  [[nodiscard]] Bandwidth rate() const {
+    return transport.most ? std::min(rate_per_nic.value, transport.most->value)
+                          : rate_per_nic.value;
+  }
 };
 
 /// Cores that the ranks of a CPU machine share: each takes one at most. Several nodes share them

@@ -411,10 +411,26 @@ MachineSpec read_machine_with(const JsonView& document, bool whole) {
 
 TransportSpec read_transport(const JsonView& document) {
   expect_format(document, "sp-plan/transport");
-  document.allow_only({"format", "format_version", "name", "aliases", "medium", "scope", "rate",
-                       "fitted_at", "p2p", "all_to_all", "all_gather", "reduce_scatter",
-                       "hop_latency", "all_to_all_by_ranks", "own_copy", "all_reduce", "sms",
-                       "cpu_share", "note"});
+  document.allow_only({"format",
+                       "format_version",
+                       "name",
+                       "aliases",
+                       "medium",
+                       "scope",
+                       "rate",
+                       "fitted_at",
+                       "most",
+                       "p2p",
+                       "all_to_all",
+                       "all_gather",
+                       "reduce_scatter",
+                       "hop_latency",
+                       "all_to_all_by_ranks",
+                       "own_copy",
+                       "all_reduce",
+                       "sms",
+                       "cpu_share",
+                       "note"});
   TransportSpec t;
   t.name = name_in(document, "name");
   t.aliases = aliases_of(document);
@@ -435,6 +451,12 @@ TransportSpec read_transport(const JsonView& document) {
   }
   if (const auto fitted = document.find("fitted_at")) {
     t.fitted_at = read_bandwidth(*fitted);
+  }
+  if (const auto most = document.find("most")) {
+    if (!network) {
+      most->fail("is a network's: a link inside a node has its rate");
+    }
+    t.most = read_bandwidth(*most);
   }
   const auto set = [&](CommKind kind, std::string_view key) {
     t.segments.at(static_cast<std::size_t>(kind)) = read_segments(document.at(key));

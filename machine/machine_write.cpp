@@ -40,6 +40,9 @@ void put_numbers(Json& transport, TransportNumbers numbers) {
   }
   put(transport, "hop_latency", std::move(numbers.hop_latency));
   put(transport, "all_to_all_by_ranks", std::move(numbers.all_to_all_by_ranks));
+  if (!numbers.fitted_at.is_null()) {
+    transport.erase("most");  // its segments are what this network's NICs reach
+  }
   put(transport, "fitted_at", std::move(numbers.fitted_at));
   put(transport, "cpu_share", std::move(numbers.cpu_share));
   put(transport, "sms", std::move(numbers.sms));

@@ -74,9 +74,7 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
   const Rank first(0);
   RankGroup group = mesh.group(first, t.axis);
   group.stride *= t.stride;
-  if (plan.team == 1) {
-    group.size = t.group_size;
-  }
+  group.size = t.group_size;
   const Geometry g = geometry(group, plan.rank_order);
   const auto calls = static_cast<double>(t.calls);
   const double inside = bytes / intra_.rate[kind] + calls * intra_.latency[kind];
@@ -107,10 +105,6 @@ BoundModel::TermTime BoundModel::term(const CommTerm& t, const SequencePlan& pla
     case CommKind::all_reduce:
       return across(bytes / g.local, in_step);
     case CommKind::send_recv: {
-      if (plan.team > 1 &&
-          t.group_size == plan.ring) {  // StarTrail's exchange or return: may stay inside
-        return {.seconds = inside};
-      }
       // A ring's hop leaves the node at one rank of the node, or at all of them.
       const double rings_per_node = static_cast<double>(per_node_) / g.local;
       const double sharing = g.local == 1 ? per_nic_ : std::max(1.0, rings_per_node / nics_);

@@ -174,18 +174,13 @@ double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy
                               Phase phase) const {
   const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
   const ClosedForm form = strategy.closed_form(request_.problem, plan, phase, request_.build);
-  const AttentionMesh mesh(plan);
-  // Under a causal mask the last chunk has most work; of uneven heads the first part has most.
-  const int member = mesh.team() - 1;
-  const Rank first = mesh.rank({.ulysses = 0, .member = member, .position = 0, .group = member});
-  const Rank last =
-      mesh.rank({.ulysses = 0, .member = member, .position = mesh.sub_ring() - 1, .group = member});
-  return std::max(bounds_.attention_call(form, plan, phase, walk(schedule, plan, first)),
-                  bounds_.attention_call(form, plan, phase, walk(schedule, plan, last)));
+  const auto [first, last] = AttentionMesh(plan).ends();
+  return std::max(bounds_.attention_call(form, plan, phase, walk(schedule, form, plan, first)),
+                  bounds_.attention_call(form, plan, phase, walk(schedule, form, plan, last)));
 }
 
-BoundModel::Walk Evaluator::walk(const Schedule& schedule, const SequencePlan& plan,
-                                 Rank rank) const {
+BoundModel::Walk Evaluator::walk(const Schedule& schedule, const ClosedForm& form,
+                                 const SequencePlan& plan, Rank rank) const {
   const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
   ProgramCursor cursor(schedule.program(rank));
   const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = rank};
@@ -218,7 +213,7 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, const SequencePlan& p
         sms_between += seconds * costs_.sm_share.at(static_cast<std::size_t>(lowered.scope));
       }
       last_exchange = seconds;
-      if (plan.team > 1 && std::exchange(first_exchange, false)) {
+      if (form.exchange_first && std::exchange(first_exchange, false)) {
         walk.exchange = seconds;
       }
     } else {
@@ -233,8 +228,8 @@ BoundModel::Walk Evaluator::walk(const Schedule& schedule, const SequencePlan& p
       }
     }
   }
-  if (plan.team > 1 && schedule.phase == Phase::backward) {
-    walk.exchange += last_exchange;  // the return
+  if (form.exchange_last) {
+    walk.exchange += last_exchange;
   }
   return walk;
 }

@@ -64,8 +64,8 @@ class Evaluator {
   [[nodiscard]] sim::SimulationCosts costs_of(const SequencePlan& plan, Phase phase) const;
   [[nodiscard]] double walked_call(const SequencePlan& plan, const Strategy& strategy,
                                    Phase phase) const;
-  [[nodiscard]] BoundModel::Walk walk(const Schedule& schedule, const SequencePlan& plan,
-                                      Rank rank) const;
+  [[nodiscard]] BoundModel::Walk walk(const Schedule& schedule, const ClosedForm& form,
+                                      const SequencePlan& plan, Rank rank) const;
   [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy,
                                         std::int64_t seq, const Overlap& overlap) const;
   /// What the simulations of a plan's phases have in common and find out.

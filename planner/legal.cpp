@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 
 namespace spp {
 namespace {
@@ -52,30 +51,25 @@ std::vector<HeadPolicy> policies(const Request& request, int ulysses) {
   return result.empty() ? std::vector{HeadPolicy::divide} : result;
 }
 
-std::vector<int> windows(const Strategy& s, const Request& request, int ring) {
-  if (request.fixed.window) {
-    return {*request.fixed.window};
+/// What the strategy can take of its own on a ring of so many ranks, with what is given.
+std::vector<ParameterValues> own_values(const Strategy& s, const Request& request, int ring) {
+  ParameterValues given;
+  for (const auto& [parameter, value] : request.fixed.own) {
+    given.set(*parameter, value);
   }
-  if (!s.degrees.window) {
-    return {1};
-  }
-  std::vector<int> result = divisors(ring);
-  std::erase_if(result, [&](int w) { return w == 1 || w == ring; });
-  return result;
-}
-
-std::vector<int> teams(const Strategy& s, const Request& request, int ring) {
-  if (request.fixed.team) {
-    return {*request.fixed.team};
-  }
-  if (!s.degrees.team) {
-    return {1};
-  }
-  std::vector<int> result;
-  for (int c = 2; std::int64_t{c} * c <= ring; ++c) {
-    if (ring % (c * c) == 0) {
-      result.push_back(c);
+  std::vector<ParameterValues> result{given};
+  for (const Parameter* parameter : s.parameters) {
+    if (request.fixed.own.contains(parameter)) {
+      continue;
     }
+    const std::vector<int> choices = parameter->choices(ring);
+    std::vector<ParameterValues> longer;
+    for (const ParameterValues& values : result) {
+      for (const int choice : choices) {
+        longer.emplace_back(values).set(*parameter, choice);
+      }
+    }
+    result = std::move(longer);
   }
   return result;
 }
@@ -107,18 +101,15 @@ class Collector {
       reject_strategy({.strategy = std::string(s.name), .ulysses = ulysses, .ring = ring}, reason);
       return;
     }
-    for (const int team : teams(s, request_, ring)) {
-      for (const int window : windows(s, request_, ring)) {
-        for (const HeadPolicy heads : policies(request_, ulysses)) {
-          for (const Layout layout : layouts(s, request_)) {
-            try_orders(s, {.strategy = std::string(s.name),
-                           .ulysses = ulysses,
-                           .ring = ring,
-                           .team = team,
-                           .window = window,
-                           .layout = layout,
-                           .heads = heads});
-          }
+    for (const ParameterValues& own : own_values(s, request_, ring)) {
+      for (const HeadPolicy heads : policies(request_, ulysses)) {
+        for (const Layout layout : layouts(s, request_)) {
+          try_orders(s, {.strategy = std::string(s.name),
+                         .ulysses = ulysses,
+                         .ring = ring,
+                         .own = own,
+                         .layout = layout,
+                         .heads = heads});
         }
       }
     }
@@ -186,8 +177,7 @@ class Collector {
     if (reason.rule == "strategy" && !request_.fixed.strategy) {
       return;  // other degrees are another strategy's: nobody asked for this one
     }
-    const auto key =
-        std::tuple(plan.strategy, plan.ulysses, plan.ring, plan.team, plan.window, reason.rule);
+    const std::string key = fmt::format("{} {}", degrees_name(plan), reason.rule);
     if (rejected_ != nullptr && seen_.insert(key).second) {
       rejected_->push_back(
           {.plan = {.attention = plan}, .rule = reason.rule, .detail = reason.detail});
@@ -196,7 +186,8 @@ class Collector {
 
   /// Whatever the degrees: said once.
   void reject_strategy(const SequencePlan& plan, const WhyNot& reason) {
-    if (rejected_ != nullptr && seen_.insert({plan.strategy, 0, 0, 0, 0, reason.rule}).second) {
+    if (rejected_ != nullptr &&
+        seen_.insert(fmt::format("{} {}", plan.strategy, reason.rule)).second) {
       rejected_->push_back(
           {.plan = {.attention = plan}, .rule = reason.rule, .detail = reason.detail});
     }
@@ -205,7 +196,7 @@ class Collector {
   const Request& request_;
   std::vector<Rejected>* rejected_;
   std::vector<SequencePlan> plans_;
-  std::set<std::tuple<std::string, int, int, int, int, std::string>> seen_;
+  std::set<std::string> seen_;
 };
 
 }  // namespace
@@ -249,11 +240,32 @@ WhyNot why_not(const Strategy& strategy, StepPhase phase) {
   return why_not(strategy, forward_alone ? Phase::forward : Phase::backward);
 }
 
+namespace {
+
+/// The first strategy that takes what the plan has of its own; none if it has nothing.
+const Strategy* first_with(const SequencePlan& plan) {
+  if (plan.own.values().empty()) {
+    return nullptr;
+  }
+  for (const Strategy* s : strategies::all()) {
+    const bool takes_all = std::ranges::all_of(plan.own.values(), [&](const auto& own) {
+      return std::ranges::find(s->parameters, own.parameter) != s->parameters.end();
+    });
+    if (takes_all && (s->degrees.ulysses || plan.ulysses == 1)) {
+      return s;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 SequencePlan default_plan(const Request& request) {
   const FixedChoices& f = request.fixed;
   SequencePlan plan;
-  plan.team = f.team.value_or(1);
-  plan.window = f.window.value_or(1);
+  for (const auto& [parameter, value] : f.own) {
+    plan.own.set(*parameter, value);
+  }
   plan.ulysses = f.ulysses.value_or(f.ring                    ? std::max(1, request.gpus / *f.ring)
                                     : f.strategy == "ulysses" ? request.gpus
                                                               : 1);
@@ -261,10 +273,8 @@ SequencePlan default_plan(const Request& request) {
   const bool causal = request.problem.mask.kind != MaskKind::full;
   if (f.strategy) {
     plan.strategy = *f.strategy;
-  } else if (plan.team > 1) {
-    plan.strategy = plan.ulysses > 1 ? "ulysses-startrail" : "startrail";
-  } else if (plan.window > 1) {
-    plan.strategy = "double-ring";
+  } else if (const Strategy* s = first_with(plan); s != nullptr) {
+    plan.strategy = s->name;
   } else if (plan.ring == 1) {
     plan.strategy = "ulysses";
   } else if (plan.ulysses > 1) {
@@ -303,25 +313,23 @@ std::vector<std::vector<int>> groups_of(const SequencePlan& plan, Axis axis) {
 std::vector<Axis> axes_of(const SequencePlan& plan) {
   std::vector<Axis> used;
   for (const Axis axis : plan.order) {
-    const int size = axis == Axis::ulysses ? plan.ulysses
-                     : axis == Axis::team  ? plan.team
-                                           : plan.ring / (plan.team * plan.team);
-    if (size > 1) {
+    if (size_of(plan, axis) > 1) {
       used.push_back(axis);
     }
   }
   return used;
 }
 
-std::string short_name(const SequencePlan& plan) {
+std::string degrees_name(const SequencePlan& plan) {
   std::string text = fmt::format("{} U{}xR{}", plan.strategy, plan.ulysses, plan.ring);
-  if (plan.team > 1) {
-    text += fmt::format(" C{}", plan.team);
+  for (const auto& [parameter, value] : plan.own.values()) {
+    text += fmt::format(" {}{}", parameter->symbol, value);
   }
-  if (plan.window > 1) {
-    text += fmt::format(" w{}", plan.window);
-  }
-  text += fmt::format(" {}", to_string(plan.layout));
+  return text;
+}
+
+std::string short_name(const SequencePlan& plan) {
+  std::string text = fmt::format("{} {}", degrees_name(plan), to_string(plan.layout));
   if (plan.heads != HeadPolicy::divide) {
     text += fmt::format(" {} heads", to_string(plan.heads));
   }

@@ -50,7 +50,8 @@ Objective parse_objective(std::string_view, std::string_view where);
 /// What the user fixed; the rest is searched (plan) or the default (simulate, verify).
 struct FixedChoices {
   std::optional<std::string> strategy;
-  std::optional<int> ulysses, ring, team, window;
+  std::optional<int> ulysses, ring;
+  std::map<const Parameter*, int> own;  // of strategies
   std::optional<Layout> layout;
   std::optional<std::array<Axis, 3>> order;
   std::optional<HeadPolicy> heads;
@@ -239,6 +240,8 @@ std::vector<Axis> axes_of(const SequencePlan& plan);
 
 /// "usp U8xR8 zigzag (ulysses innermost)": how plans are named in tables and sentences.
 std::string short_name(const SequencePlan& plan);
+/// The beginning of it: strategy and degrees, where nothing else is decided.
+std::string degrees_name(const SequencePlan& plan);
 /// "TP4 PP2 DP8 usp U2xR4 zigzag": degrees above 1, and the attention between them.
 std::string short_name(const StepPlan& plan);
 /// "TP4 PP2 DP8": "" if all are 1.

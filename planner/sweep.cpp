@@ -210,8 +210,9 @@ std::vector<Difference> differences(const StepPlan& before, const StepPlan& afte
   add("strategy", a.strategy, b.strategy);
   add("ulysses", a.ulysses, b.ulysses);
   add("ring", a.ring, b.ring);
-  add("team", a.team, b.team);
-  add("window", a.window, b.window);
+  for (const Parameter* parameter : strategies::parameters()) {
+    add(std::string(parameter->name), a.own[*parameter], b.own[*parameter]);
+  }
   add("layout", to_string(a.layout), to_string(b.layout));
   if (axes_of(a).size() == axes_of(b).size() && axes_of(a).size() > 1) {
     add("order", order(a), order(b));

@@ -3,6 +3,8 @@
 
 #include "base/error.hpp"
 #include "machine/kernel_cost.hpp"
+#include "parallel/attention/attention_mesh.hpp"
+#include "parallel/attention/double_ring_core.hpp"
 #include "planner/step.hpp"
 #include "regress/corpus_point.hpp"
 #include "regress/inference.hpp"
@@ -120,7 +122,7 @@ FixedChoices choices_of(const Point& p) {
   FixedChoices f;
   f.ulysses = p.ulysses;
   f.ring = p.ring;
-  f.team = p.team;
+  f.own[&parameters::team] = p.team;
   f.layout = p.layout;
   if (p.ring_kind == RingKind::all_gather && p.ring.value_or(1) > 1) {
     f.strategy = "all-gather";
@@ -129,7 +131,7 @@ FixedChoices choices_of(const Point& p) {
     const int window = p.inner.value_or(std::clamp(node, 1, *p.ring));
     if (window > 1 && window < *p.ring && *p.ring % window == 0) {
       f.strategy = "double-ring";
-      f.window = window;
+      f.own[&parameters::window] = window;
     }
   }
   if (p.placement == "ring-inner") {
@@ -459,7 +461,7 @@ PointPrediction Predictor::expert_exchange(const Point& p, const sim::Cluster& c
   const int per_node = static_cast<int>(machine.gpus_per_node.value);
   const int nodes = (p.world + per_node - 1) / per_node;
   const Bandwidth nic = machine.inter
-                            ? Bandwidth(machine.inter->rate_per_nic.value.value() /
+                            ? Bandwidth(machine.inter->rate().value() /
                                         static_cast<double>(machine.inter->gpus_per_nic.value))
                             : machine.intra_rate;
   const Seconds time = exchange_time(spec->second,

@@ -108,7 +108,7 @@ Cluster::Cluster(MachineSpec machine, int nodes, int gpus)
   }
   if (nodes > 1) {
     const InterSpec& inter = *machine_.inter;
-    const Bandwidth nic = inter.rate_per_nic.value * inter.transport.best_fraction();
+    const Bandwidth nic = inter.rate() * inter.transport.best_fraction();
     add(LinkKind::nic_out, nic);
     add(LinkKind::nic_in, nic);
     const FabricSpec& fabric = machine_.fabric;
@@ -255,7 +255,7 @@ Bandwidth Cluster::nominal_rate(Scope scope) const {
     return machine_.intra_rate;
   }
   ensure(machine_.inter.has_value(), "machine without a network");
-  return machine_.inter->rate_per_nic.value;
+  return machine_.inter->rate();
 }
 
 int Cluster::gpus_per_nic() const {

@@ -22,10 +22,11 @@ void thin_network(InterSpec& inter, int gpus, int share) {
   if (nics % share == 0 && gpus % (nics / share) == 0) {
     inter.nics.value = nics / share;
   } else {
-    const double rate = inter.rate_per_nic.value.value() * nics / share;
+    const double rate = inter.rate().value() * nics / share;
     const int left = dividing(gpus, std::max(1, nics / share));
     inter.nics.value = left;
     inter.rate_per_nic.value = Bandwidth(rate / left);
+    inter.transport.most.reset();
   }
   inter.gpus_per_nic.value = gpus / inter.nics.value;
 }

@@ -13,13 +13,34 @@ std::size_t axis_of(const Mesh& mesh, std::string_view name) {
 
 }  // namespace
 
+namespace parameters {
+extern const Parameter team{.name = "team",
+                            .symbol = "C",
+                            .letter = "C",
+                            .words = "team size",
+                            .help = "StarTrail team size; C*C divides R",
+                            .squared = true};
+}
+
+int size_of(const SequencePlan& plan, Axis axis) {
+  const int team = plan.own[parameters::team];
+  switch (axis) {
+    case Axis::ulysses:
+      return plan.ulysses;
+    case Axis::team:
+      return team;
+    case Axis::ring:
+      return plan.ring / (team * team);
+  }
+  throw InternalError("unknown axis");
+}
+
 AttentionMesh::AttentionMesh(const SequencePlan& plan) : plan_(plan) {
   ensure(ulysses() >= 1 && team() >= 1 && sub_ring() >= 1 && team() * team() * sub_ring() == ring(),
          "a mesh of degrees that do not divide");
   std::vector<MeshAxis> axes;
   for (const Axis axis : plan.order) {
-    const int size = axis == Axis::ulysses ? ulysses() : axis == Axis::team ? team() : sub_ring();
-    axes.push_back({.name = std::string(to_string(axis)), .size = size});
+    axes.push_back({.name = std::string(to_string(axis)), .size = size_of(plan, axis)});
   }
   axes.push_back({.name = "group", .size = team()});
   mesh_ = Mesh(std::move(axes));
@@ -39,6 +60,12 @@ Coordinates AttentionMesh::at(Rank rank) const {
 Rank AttentionMesh::rank(const Coordinates& c) const {
   return Rank(c.ulysses * mesh_.stride(ulysses_) + c.member * mesh_.stride(team_) +
               c.position * mesh_.stride(ring_) + c.group * mesh_.stride(group_));
+}
+
+std::array<Rank, 2> AttentionMesh::ends() const {
+  const int member = team() - 1;
+  return {rank({.ulysses = 0, .member = member, .position = 0, .group = member}),
+          rank({.ulysses = 0, .member = member, .position = sub_ring() - 1, .group = member})};
 }
 
 Rank AttentionMesh::rank_of_team(int ulysses, int team, int member) const {

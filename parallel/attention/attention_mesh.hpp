@@ -20,6 +20,13 @@
 
 namespace spp {
 
+namespace parameters {
+extern const Parameter team;  // C of StarTrail; 1 is the plain ring
+}
+
+/// Ranks along an axis of a plan.
+int size_of(const SequencePlan& plan, Axis axis);
+
 struct Coordinates {
   int ulysses = 0;
   int member = 0;
@@ -37,7 +44,7 @@ class AttentionMesh {
   [[nodiscard]] int size() const { return mesh_.size(); }
   [[nodiscard]] int ulysses() const { return plan_.ulysses; }
   [[nodiscard]] int ring() const { return plan_.ring; }                      // R
-  [[nodiscard]] int team() const { return plan_.team; }                      // C
+  [[nodiscard]] int team() const { return plan_.own[parameters::team]; }     // C
   [[nodiscard]] int sub_ring() const { return ring() / (team() * team()); }  // S
   [[nodiscard]] int teams() const { return team() * sub_ring(); }            // D
 
@@ -47,6 +54,9 @@ class AttentionMesh {
   [[nodiscard]] int team_of(const Coordinates& c) const {
     return c.group * sub_ring() + c.position;
   }
+  /// The first and the last chunk's rank of Ulysses part 0. Under a causal mask the last chunk has
+  /// most work, of uneven heads the first part has most.
+  [[nodiscard]] std::array<Rank, 2> ends() const;
   /// The same Ulysses coordinate, another place in the ring dimension: team T, member m.
   [[nodiscard]] Rank rank_of_team(int ulysses, int team, int member) const;
 

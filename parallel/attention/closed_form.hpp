@@ -32,6 +32,8 @@ struct ClosedForm {
   FlopCount busiest_flops;           // of the rank with most
   std::int64_t attention_calls = 0;  // kernels on the rank with most
   Bytes peak_buffers;                // Arena::peak_live of the rank with most (schedule/arena)
+  bool exchange_first = false;       // an exchange comes before all kernels of attention
+  bool exchange_last = false;        // one comes behind them
 
   void add(const CommTerm& term) {
     if (term.calls > 0 && term.group_size > 1) {

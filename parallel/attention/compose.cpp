@@ -134,7 +134,7 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   if (split.even()) {
     s.symmetry.push_back({.axis = "ulysses", .under = AxisMoves::permutations});
   }
-  if (cores.ring_symmetric && plan.team == 1 && s.problem.mask == Mask{.kind = MaskKind::full}) {
+  if (cores.ring_symmetric && s.problem.mask == Mask{.kind = MaskKind::full}) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::rotations});
   }
   s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = ranks](Rank rank) {

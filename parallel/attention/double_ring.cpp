@@ -28,6 +28,14 @@
 #include <algorithm>
 #include <array>
 
+namespace spp::parameters {
+extern const Parameter window{.name = "window",
+                              .symbol = "w",
+                              .letter = "W",
+                              .words = "window",
+                              .help = "window of the double ring; W divides R"};
+}
+
 namespace spp::strategies {
 namespace {
 
@@ -35,7 +43,8 @@ Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
   const Tiles own = s.busiest(s.ring);
   const Bytes frame = s.framed(own.q);
   const Bytes kv = own.kv * 2;
-  const Bytes arriving = kv * ((plan.window > 2 ? 2 : 1) + (plan.ring / plan.window > 2 ? 2 : 1));
+  const Bytes arriving = kv * ((plan.own[parameters::window] > 2 ? 2 : 1) +
+                               (plan.ring / plan.own[parameters::window] > 2 ? 2 : 1));
   if (phase == Phase::forward) {
     // In the second window; or at the first kernel: gathered k and v, both first receivers, no sum.
     const Bytes second = arriving + s.fp32(own.q);
@@ -48,8 +57,8 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
                        const BuildOptions& options) {
   const Sizes s(requested, plan, options);
   ClosedForm form = ring_form(s, plan, phase);
-  const int windows = plan.ring / plan.window;
-  const std::int64_t inner = std::int64_t{windows} * (plan.window - 1);
+  const int windows = plan.ring / plan.own[parameters::window];
+  const std::int64_t inner = std::int64_t{windows} * (plan.own[parameters::window] - 1);
   const Bytes kv = s.all_parts(s.ring).kv * 2 * plan.ring;  // one hop of all ranks
   const auto hops = [&](int group_size, int stride, std::int64_t calls, Bytes hop) {
     form.add({.kind = CommKind::send_recv,
@@ -59,11 +68,11 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
               .calls = calls,
               .total = hop * calls});
   };
-  hops(plan.window, 1, inner, kv);
-  hops(windows, plan.window, windows - 1, kv);
+  hops(plan.own[parameters::window], 1, inner, kv);
+  hops(windows, plan.own[parameters::window], windows - 1, kv);
   if (phase == Phase::backward) {
-    hops(plan.window, 1, inner, s.wide(kv));
-    hops(windows, plan.window, windows, s.wide(kv));
+    hops(plan.own[parameters::window], 1, inner, s.wide(kv));
+    hops(windows, plan.own[parameters::window], windows, s.wide(kv));
   }
   form.peak_buffers =
       s.inputs_and_outputs(phase) + s.busiest(s.ring).lse + scratch_peak(s, plan, phase);
@@ -71,11 +80,11 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
 }
 
 std::string why_not_double(const Problem&, const SequencePlan& plan) {
-  if (plan.window < 2 || plan.ring / plan.window < 2) {
+  if (plan.own[parameters::window] < 2 || plan.ring / plan.own[parameters::window] < 2) {
     return fmt::format(
         "a window of {} over a ring of {} leaves no inner or no outer ring (that is plain Ring "
         "Attention)",
-        plan.window, plan.ring);
+        plan.own[parameters::window], plan.ring);
   }
   return "";
 }
@@ -86,6 +95,7 @@ Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
                  {.forward = double_forward, .backward = double_backward, .ring_symmetric = false});
 }
 
+constexpr std::array own{&parameters::window};
 constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped};
 
 }  // namespace
@@ -94,7 +104,8 @@ extern const Strategy double_ring{
     .name = "double-ring",
     .title = "Double ring: inner rings on fast links, one outer hop per window behind them",
     .paper = "LoongTrain, arXiv:2406.18485",
-    .degrees = {.ulysses = true, .ring = true, .window = true},
+    .degrees = {.ulysses = true, .ring = true},
+    .parameters = own,
     .layouts = layouts,
     .why_not = why_not_double,
     .build = build,

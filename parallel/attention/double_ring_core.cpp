@@ -13,8 +13,8 @@ struct Windows {
   Layout layout = Layout::contiguous;
 
   Windows(const ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c)
-      : w(c.plan.window),
-        windows(c.plan.ring / c.plan.window),
+      : w(c.plan.own[parameters::window]),
+        windows(c.plan.ring / c.plan.own[parameters::window]),
         ring(c.plan.ring),
         group(mesh.ring_group(b.rank())),
         problem(b.problem()),

@@ -3,6 +3,10 @@
 
 #include "parallel/attention/compose.hpp"
 
+namespace spp::parameters {
+extern const Parameter window;  // w of the double ring: ranks of an inner ring
+}
+
 namespace spp::strategies {
 
 void double_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,

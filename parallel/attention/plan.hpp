@@ -1,7 +1,8 @@
 // The plan that splits one attention call over P = U * R ranks.
-// Words as in docs/glossary.md: U = ulysses, R = ring, C = team.
+// Words as in docs/glossary.md: U = ulysses, R = ring.
 #pragma once
 
+#include "parallel/attention/parameter.hpp"
 #include "schedule/problem.hpp"
 
 #include <array>
@@ -20,8 +21,7 @@ struct SequencePlan {
   std::string strategy = "ring";
   int ulysses = 1;
   int ring = 1;
-  int team = 1;    // C; C*C divides ring
-  int window = 1;  // w of the double ring: ranks of an inner ring, divides ring
+  ParameterValues own;  // how the strategy splits the ring further
   Layout layout = Layout::contiguous;
   HeadPolicy heads = HeadPolicy::divide;
   std::array<Axis, 3> order{Axis::ulysses, Axis::team,

@@ -1,5 +1,6 @@
 #include "parallel/attention/sizes.hpp"
 
+#include "parallel/attention/attention_mesh.hpp"
 #include "schedule/measure.hpp"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ Sizes::Sizes(const Problem& requested, const SequencePlan& plan, const BuildOpti
       gradient(options.gradient),
       home(problem.seq / plan.ranks()),
       ring(home * plan.ulysses),
-      team(ring * plan.team) {}
+      team(ring * plan.own[parameters::team]) {}
 
 Tiles Sizes::tiles(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads) const {
   const std::int64_t rows = problem.batch * tokens;

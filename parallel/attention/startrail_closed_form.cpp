@@ -46,7 +46,7 @@ Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, int sub_ring, Phase
   if (phase == Phase::forward) {
     // In the sub-ring; or at the rescaling, if lse of all members outweighs what died before.
     const Bytes rotating = kv * slots + team.q * 2 + s.fp32(team.q) + team.lse * 2;
-    const Bytes rescale = s.fp32(team.q) + team.lse * (plan.team + 1) + team.q;
+    const Bytes rescale = s.fp32(team.q) + team.lse * (plan.own[parameters::team] + 1) + team.q;
     return std::max(rotating, rescale);
   }
   const Bytes side = (team.q + team.lse) * 2;  // q, d_out, lse, delta
@@ -62,50 +62,54 @@ struct Transfers {
   CommKind kind;
   Axis axis;
   int group_size;
+  bool neighbours = true;
 };
 
 void add_forward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int sub_ring) {
   const Tiles chunk = s.all_parts(s.ring);
   const Tiles team = s.all_parts(s.team);
-  const std::int64_t gathers = std::int64_t{plan.ring} * (plan.team - 1);
-  const std::int64_t leave = plan.ring - stay_at_first(plan.team, sub_ring);
+  const std::int64_t gathers = std::int64_t{plan.ring} * (plan.own[parameters::team] - 1);
+  const std::int64_t leave = plan.ring - stay_at_first(plan.own[parameters::team], sub_ring);
   const std::int64_t hops = sub_ring - 1;
   const auto add = [&](Transfers t, std::int64_t calls, Bytes total) {
     form.add({.kind = t.kind,
               .axis = t.axis,
               .group_size = t.group_size,
               .calls = calls,
-              .total = total});
+              .total = total,
+              .neighbours = t.neighbours});
   };
-  add({CommKind::all_gather, Axis::team, plan.team}, 3, (chunk.kv * 2 + chunk.q) * gathers);
-  add({CommKind::all_gather, Axis::team, plan.team}, 1, team.lse * gathers);
-  add({CommKind::send_recv, Axis::ring, plan.ring}, 1, team.kv * 2 * leave);
+  add({CommKind::all_gather, Axis::team, plan.own[parameters::team]}, 3,
+      (chunk.kv * 2 + chunk.q) * gathers);
+  add({CommKind::all_gather, Axis::team, plan.own[parameters::team]}, 1, team.lse * gathers);
+  add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, team.kv * 2 * leave);
   add({CommKind::send_recv, Axis::ring, sub_ring}, hops, team.kv * 2 * hops * plan.ring);
-  add({CommKind::reduce_scatter, Axis::team, plan.team}, 1, chunk.q * gathers);
+  add({CommKind::reduce_scatter, Axis::team, plan.own[parameters::team]}, 1, chunk.q * gathers);
 }
 
 void add_backward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int sub_ring) {
   const Tiles chunk = s.all_parts(s.ring);
   const Tiles team = s.all_parts(s.team);
   const Bytes side = (team.q + team.lse) * 2;
-  const std::int64_t gathers = std::int64_t{plan.ring} * (plan.team - 1);
-  const std::int64_t leave = plan.ring - stay_at_first(plan.team, sub_ring);
-  const std::int64_t return_home = plan.ring - stay_at_last(plan.team, sub_ring);
+  const std::int64_t gathers = std::int64_t{plan.ring} * (plan.own[parameters::team] - 1);
+  const std::int64_t leave = plan.ring - stay_at_first(plan.own[parameters::team], sub_ring);
+  const std::int64_t return_home = plan.ring - stay_at_last(plan.own[parameters::team], sub_ring);
   const std::int64_t hops = sub_ring - 1;
   const auto add = [&](Transfers t, std::int64_t calls, Bytes total) {
     form.add({.kind = t.kind,
               .axis = t.axis,
               .group_size = t.group_size,
               .calls = calls,
-              .total = total});
+              .total = total,
+              .neighbours = t.neighbours});
   };
-  add({CommKind::all_gather, Axis::team, plan.team}, 5,
+  add({CommKind::all_gather, Axis::team, plan.own[parameters::team]}, 5,
       (chunk.q * 2 + chunk.lse + chunk.kv * 2) * gathers);
-  add({CommKind::send_recv, Axis::ring, plan.ring}, 1, side * leave);
+  add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, side * leave);
   add({CommKind::send_recv, Axis::ring, sub_ring}, hops, side * hops * plan.ring);
   add({CommKind::send_recv, Axis::ring, sub_ring}, hops, s.wide(team.q) * hops * plan.ring);
-  add({CommKind::send_recv, Axis::ring, plan.ring}, 1, s.wide(team.q) * return_home);
-  add({CommKind::reduce_scatter, Axis::team, plan.team}, 3,
+  add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, s.wide(team.q) * return_home);
+  add({CommKind::reduce_scatter, Axis::team, plan.own[parameters::team]}, 3,
       s.wide(chunk.q + chunk.kv * 2) * gathers);
 }
 
@@ -114,11 +118,13 @@ void add_backward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, in
 ClosedForm startrail_closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
                                  const BuildOptions& options) {
   const Sizes s(requested, plan, options);
-  const int sub_ring = plan.ring / (plan.team * plan.team);
+  const int sub_ring = size_of(plan, Axis::ring);
   ClosedForm form = frame_form(s, plan, phase);
   form.busiest_flops =
       s.flops(busiest_pairs(s, plan.layout, sub_ring), s.split.q(0).count(), phase);
   form.attention_calls = s.problem.mask.document_ends.empty() ? sub_ring : 1;
+  form.exchange_first = true;
+  form.exchange_last = phase == Phase::backward;
   if (phase == Phase::forward) {
     add_forward(form, s, plan, sub_ring);
   } else {

@@ -254,12 +254,13 @@ void startrail_backward(ProgramBuilder& b, const AttentionMesh& mesh, const Core
 
 Schedule build_startrail(const Problem& problem, const SequencePlan& plan, Phase phase,
                          const BuildOptions& options) {
-  return compose(problem, plan, phase, options,
-                 {.forward = startrail_forward, .backward = startrail_backward});
+  return compose(
+      problem, plan, phase, options,
+      {.forward = startrail_forward, .backward = startrail_backward, .ring_symmetric = false});
 }
 
 std::string startrail_why_not(const Problem& problem, const SequencePlan& plan) {
-  if (plan.team < 2) {
+  if (plan.own[parameters::team] < 2) {
     return "a team of one is a plain ring";
   }
   if (problem.mask.kind == MaskKind::window) {

@@ -18,9 +18,14 @@
 // them.)
 #pragma once
 
+#include "parallel/attention/attention_mesh.hpp"
 #include "parallel/attention/compose.hpp"
 
+#include <array>
+
 namespace spp::strategies {
+
+inline constexpr std::array startrail_parameters{&parameters::team};
 
 void startrail_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
                        ForwardBuffers io);

@@ -10,18 +10,17 @@
 namespace spp {
 namespace {
 
-std::string unused_degree(const Degrees& uses, const SequencePlan& plan) {
-  if (!uses.ulysses && plan.ulysses > 1) {
+std::string unused_degree(const Strategy& strategy, const SequencePlan& plan) {
+  if (!strategy.degrees.ulysses && plan.ulysses > 1) {
     return fmt::format("does not use a Ulysses degree ({})", plan.ulysses);
   }
-  if (!uses.ring && plan.ring > 1) {
+  if (!strategy.degrees.ring && plan.ring > 1) {
     return fmt::format("does not use a ring degree ({})", plan.ring);
   }
-  if (!uses.team && plan.team > 1) {
-    return fmt::format("does not use a team size ({})", plan.team);
-  }
-  if (!uses.window && plan.window > 1) {
-    return fmt::format("does not use a window ({})", plan.window);
+  for (const auto& [parameter, value] : plan.own.values()) {
+    if (std::ranges::find(strategy.parameters, parameter) == strategy.parameters.end()) {
+      return fmt::format("does not use a {} ({})", parameter->words, value);
+    }
   }
   return "";
 }
@@ -29,19 +28,18 @@ std::string unused_degree(const Degrees& uses, const SequencePlan& plan) {
 }  // namespace
 
 WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan) {
-  if (plan.ulysses < 1 || plan.ring < 1 || plan.team < 1 || plan.window < 1) {
+  if (plan.ulysses < 1 || plan.ring < 1 ||
+      std::ranges::any_of(plan.own.values(), [](const auto& own) { return own.value < 1; })) {
     return {"degrees", "degrees are at least 1"};
   }
-  if (const std::string unused = unused_degree(strategy.degrees, plan); !unused.empty()) {
+  if (const std::string unused = unused_degree(strategy, plan); !unused.empty()) {
     return {"degrees", fmt::format("{} {}", strategy.name, unused)};
   }
-  if (plan.ring % (std::int64_t{plan.team} * plan.team) != 0) {
-    return {"team", fmt::format("team size {}: its square does not divide the ring degree {}",
-                                plan.team, plan.ring)};
-  }
-  if (plan.ring % plan.window != 0) {
-    return {"window",
-            fmt::format("window {} does not divide the ring degree {}", plan.window, plan.ring)};
+  for (const auto& [parameter, value] : plan.own.values()) {
+    if (const std::string why = parameter->why_not(value, "the ring degree", plan.ring);
+        !why.empty()) {
+      return {std::string(parameter->name), fmt::format("{} {}", parameter->words, why)};
+    }
   }
   if (std::ranges::find(strategy.layouts, plan.layout) == strategy.layouts.end()) {
     return {"layout",
@@ -86,6 +84,21 @@ constexpr std::array absent{
            "it splits linear attention, and schedules are of softmax attention"}};
 
 }  // namespace
+
+std::span<const Parameter* const> parameters() {
+  static const std::vector<const Parameter*> every = [] {
+    std::vector<const Parameter*> found;
+    for (const Strategy* s : all()) {
+      for (const Parameter* parameter : s->parameters) {
+        if (std::ranges::find(found, parameter) == found.end()) {
+          found.push_back(parameter);
+        }
+      }
+    }
+    return found;
+  }();
+  return every;
+}
 
 const Strategy& by_name(std::string_view name, std::string_view where) {
   std::vector<std::string> names;

@@ -15,8 +15,6 @@ namespace spp {
 struct Degrees {
   bool ulysses = false;
   bool ring = false;
-  bool team = false;
-  bool window = false;
 };
 
 struct Strategy {
@@ -24,6 +22,7 @@ struct Strategy {
   std::string_view title;  // "USP: Ulysses inside, ring outside"
   std::string_view paper;
   Degrees degrees;
+  std::span<const Parameter* const> parameters = {};  // of its own
   std::span<const Layout> layouts;
   /// What only this strategy demands; "" if legal. Common rules are in why_not() below.
   std::string (*why_not)(const Problem&, const SequencePlan&);
@@ -38,7 +37,7 @@ struct Strategy {
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
 struct WhyNot {
   std::string
-      rule;  // "degrees", "heads", "team", "window", "layout", "sequence", "phase", "strategy"
+      rule;  // "degrees", "heads", "layout", "sequence", "phase", "strategy", a parameter's name
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };
@@ -49,6 +48,8 @@ WhyNot why_not(const Strategy& strategy, Phase phase);
 namespace strategies {
 /// All strategies, in the order of parallel/CMakeLists.txt. Generated.
 std::span<const Strategy* const> all();
+/// What they take of their own, in their order; a name is that of one parameter.
+std::span<const Parameter* const> parameters();
 /// By name; unknown names are an InputError(where) with "did you mean".
 const Strategy& by_name(std::string_view name, std::string_view where);
 }  // namespace strategies

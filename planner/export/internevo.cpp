@@ -1,5 +1,6 @@
 // InternEvo (LoongTrain): Ulysses x double ring, sequence_2D. Under mode isp weights are sharded
 // over the same ranks (ZeRO 3) or whole with a sharded optimizer (ZeRO 1).
+#include "parallel/attention/double_ring_core.hpp"
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
@@ -36,27 +37,27 @@ Snippet emit(const Launch& launch, const Way& way) {
   snippet.blocks.push_back(
       {.language = "python",
        .file = "",
-       .text =
-           fmt::format("# in $CONFIG\n"
-                       "data.update(seq_len={}, micro_num=1, micro_bsz={})\n"
-                       "model.update(checkpoint={})\n"
-                       "parallel = dict(\n"
-                       "    zero1=dict(size=-1),\n"
-                       "    tensor=dict(size={}, mode=\"isp\"),\n"
-                       "    pipeline=dict(size={}, interleaved_overlap=True),\n"
-                       "    weight=dict(size={}, overlap=True, memory_pool=True),\n"
-                       "    sequence_2D=dict(\n"
-                       "        enable={},\n"
-                       "        head_size={},\n"
-                       "        context_size={},\n"
-                       "        window_size={},\n"
-                       "        device_placement_strategy=dict(head_first={}, interleaved=False),\n"
-                       "    ),\n"
-                       ")\n",
-                       launch.problem.seq, launch.problem.batch,
-                       python(launch.recompute == Recompute::full), launch.context(), launch.pp,
-                       launch.zero == 3 ? launch.context() : 1, python(way.strategy != "ulysses"),
-                       plan.ulysses, plan.ring, plan.window, python(ulysses_first))});
+       .text = fmt::format(
+           "# in $CONFIG\n"
+           "data.update(seq_len={}, micro_num=1, micro_bsz={})\n"
+           "model.update(checkpoint={})\n"
+           "parallel = dict(\n"
+           "    zero1=dict(size=-1),\n"
+           "    tensor=dict(size={}, mode=\"isp\"),\n"
+           "    pipeline=dict(size={}, interleaved_overlap=True),\n"
+           "    weight=dict(size={}, overlap=True, memory_pool=True),\n"
+           "    sequence_2D=dict(\n"
+           "        enable={},\n"
+           "        head_size={},\n"
+           "        context_size={},\n"
+           "        window_size={},\n"
+           "        device_placement_strategy=dict(head_first={}, interleaved=False),\n"
+           "    ),\n"
+           ")\n",
+           launch.problem.seq, launch.problem.batch, python(launch.recompute == Recompute::full),
+           launch.context(), launch.pp, launch.zero == 3 ? launch.context() : 1,
+           python(way.strategy != "ulysses"), plan.ulysses, plan.ring, plan.own[parameters::window],
+           python(ulysses_first))});
   snippet.notes.emplace_back(
       "CONFIG is your configuration, with data and model as in configs/7B_isp_sft.py.");
   note_nodes(snippet, launch);

@@ -1,5 +1,6 @@
 // MindSpeed: Megatron-LM on Ascend, with algorithms of its own for context parallelism: Ulysses,
 // a (double) ring, and both.
+#include "parallel/attention/double_ring_core.hpp"
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/megatron_flags.hpp"
 
@@ -45,8 +46,8 @@ Snippet emit(const Launch& launch, const Way& way) {
   if (way.name == "hybrid_cp_algo") {
     command.add("--ulysses-degree-in-cp", plan.ulysses);
   }
-  if (plan.window > 1) {
-    command.add("--cp-window-size", plan.window);
+  if (const int window = plan.own[parameters::window]; window > 1) {
+    command.add("--cp-window-size", window);
   }
   if (plan.ring > 1) {
     command.add("--use-cp-send-recv-overlap");

@@ -5,6 +5,8 @@
 // Seconds of one kernel: a attention, m merge, s accumulate, c cast, p pack or unpack, d row dot,
 // r rescale or reorder. Of one communication: e exchange, x all-to-all, g all-gather.
 // R ring, P ranks, B the port's rate.
+#include "parallel/attention/attention_mesh.hpp"
+#include "parallel/attention/double_ring_core.hpp"
 #include "parallel/attention/strategy.hpp"
 #include "sim/simulate.hpp"
 #include "tests/support/catch.hpp"
@@ -58,7 +60,7 @@ double simulated(const Case& c) {
   const Strategy& strategy = strategies::by_name(c.plan.strategy, "case");
   REQUIRE(why_not(strategy, problem, c.plan).detail == "");
   const Schedule schedule = strategy.build(problem, c.plan, c.phase, {.gradient = DType::fp32});
-  const int nodes = c.nic > 0 ? ranks / c.plan.window : 1;
+  const int nodes = c.nic > 0 ? ranks / c.plan.own[parameters::window] : 1;
   const Cluster cluster(test::machine({.gpus_per_node = ranks / nodes,
                                        .port = Bandwidth(port),
                                        .latency = Seconds(c.latency),
@@ -177,7 +179,7 @@ TEST_CASE("forward double ring: max(o, w (a+m)) (R/w - 1) + w (a+m) + c") {
         const double outer = ratio * in_window;
         CHECK(simulated({.plan = {.strategy = "double-ring",
                                   .ring = ring,
-                                  .window = window,
+                                  .own = {{&parameters::window, window}},
                                   .layout = Layout::contiguous},
                          .kernels = k,
                          .latency = latency,
@@ -201,7 +203,7 @@ TEST_CASE("forward StarTrail: 2 g + (G+X)/B + S (a+m) + l + r + g") {
     const int steps = ring / (team * team);
     CHECK(simulated({.plan = {.strategy = "startrail",
                               .ring = ring,
-                              .team = team,
+                              .own = {{&parameters::team, team}},
                               .layout = Layout::contiguous},
                      .kernels = k}) ==
           exactly(2 * gather + gather + exchange + steps * (k.a + k.m) + lse + k.r + gather));

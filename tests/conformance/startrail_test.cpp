@@ -12,7 +12,8 @@ constexpr std::array collect_intra{Axis::ulysses, Axis::team, Axis::ring};
 constexpr std::array p2p_intra{Axis::ulysses, Axis::ring, Axis::team};
 
 AttentionMesh mesh_of(int ring, int team, std::array<Axis, 3> order = collect_intra) {
-  return AttentionMesh({.strategy = "startrail", .ring = ring, .team = team, .order = order});
+  return AttentionMesh(
+      {.strategy = "startrail", .ring = ring, .own = {{&parameters::team, team}}, .order = order});
 }
 
 Schedule startrail(int ring, int team, Phase phase, std::array<Axis, 3> order = collect_intra) {
@@ -21,7 +22,8 @@ Schedule startrail(int ring, int team, Phase phase, std::array<Axis, 3> order = 
                         .kv_heads = 2,
                         .head_dim = 8,
                         .mask = {.kind = MaskKind::full}};
-  const SequencePlan plan{.strategy = "startrail", .ring = ring, .team = team, .order = order};
+  const SequencePlan plan{
+      .strategy = "startrail", .ring = ring, .own = {{&parameters::team, team}}, .order = order};
   const Strategy& strategy = strategies::by_name("startrail", "test");
   REQUIRE(why_not(strategy, problem, plan).legal());
   return strategy.build(problem, plan, phase, {});

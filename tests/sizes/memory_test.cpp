@@ -34,7 +34,7 @@ std::vector<Case> one_of_each(int ranks, Phase phase) {
   for (const SequencePlan& plan : test::legal_plans(ranks, problem)) {
     const auto [at, fresh] = chosen.try_emplace(plan.strategy, plan);
     const auto uneven = [](const SequencePlan& p) {
-      return std::abs(p.ulysses - p.ring) + (p.team > 1 ? 0 : 1);
+      return std::abs(p.ulysses - p.ring) + (!p.own.values().empty() ? 0 : 1);
     };
     if (!fresh && uneven(plan) < uneven(at->second)) {
       at->second = plan;

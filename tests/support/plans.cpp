@@ -1,5 +1,7 @@
 #include "tests/support/plans.hpp"
 
+#include "parallel/attention/attention_mesh.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,10 +21,7 @@ std::vector<int> divisors(int n) {
 
 /// One of all orders that give the same mesh: axes of size 1 stand at the end.
 std::vector<std::array<Axis, 3>> orders(const SequencePlan& plan) {
-  const int sub_ring = plan.ring / (plan.team * plan.team);
-  const auto trivial = [&](Axis axis) {
-    return (axis == Axis::ulysses ? plan.ulysses : axis == Axis::team ? plan.team : sub_ring) == 1;
-  };
+  const auto trivial = [&](Axis axis) { return size_of(plan, axis) == 1; };
   std::vector<std::array<Axis, 3>> result;
   std::array<Axis, 3> order{Axis::ulysses, Axis::team, Axis::ring};
   do {
@@ -61,19 +60,21 @@ std::vector<SequencePlan> legal_plans(int ranks, const Problem& problem) {
   for (const Strategy* strategy : strategies::all()) {
     for (const int ulysses : divisors(ranks)) {
       const int ring = ranks / ulysses;
-      for (const int team : divisors(ring)) {
-        if (ring % (team * team) != 0) {
-          continue;
+      std::vector<ParameterValues> owns{{}};
+      for (const Parameter* parameter : strategy->parameters) {
+        std::vector<ParameterValues> longer;
+        for (const ParameterValues& own : owns) {
+          for (const int choice : divisors(ring)) {
+            longer.emplace_back(own).set(*parameter, choice);
+          }
         }
-        for (const int window : divisors(ring)) {
-          add_variants(*strategy, problem,
-                       {.strategy = std::string(strategy->name),
-                        .ulysses = ulysses,
-                        .ring = ring,
-                        .team = team,
-                        .window = window},
-                       plans);
-        }
+        owns = std::move(longer);
+      }
+      for (const ParameterValues& own : owns) {
+        add_variants(
+            *strategy, problem,
+            {.strategy = std::string(strategy->name), .ulysses = ulysses, .ring = ring, .own = own},
+            plans);
       }
     }
   }
@@ -81,9 +82,12 @@ std::vector<SequencePlan> legal_plans(int ranks, const Problem& problem) {
 }
 
 std::string describe(const SequencePlan& plan) {
-  return fmt::format("{} U={} R={} C={} w={} {} {} order={}", plan.strategy, plan.ulysses,
-                     plan.ring, plan.team, plan.window, to_string(plan.layout),
-                     to_string(plan.heads), to_string(plan.order));
+  std::string own;
+  for (const auto& [parameter, value] : plan.own.values()) {
+    own += fmt::format("{}={} ", parameter->symbol, value);
+  }
+  return fmt::format("{} U={} R={} {}{} {} order={}", plan.strategy, plan.ulysses, plan.ring, own,
+                     to_string(plan.layout), to_string(plan.heads), to_string(plan.order));
 }
 
 std::string describe(const Problem& p) {

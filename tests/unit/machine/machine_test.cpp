@@ -118,6 +118,18 @@ TEST_CASE("every file of topologies/ loads") {
   }
 }
 
+TEST_CASE("a faster NIC carries no more than its transport makes of one") {
+  InterSpec inter{.transport = catalog().transport("ethernet", "test")};
+  REQUIRE(inter.transport.most.has_value());
+  const Bandwidth most = inter.transport.most->value;
+  inter.rate_per_nic.value = most * 0.5;
+  CHECK(inter.rate() == inter.rate_per_nic.value);
+  inter.rate_per_nic.value = most * 8;
+  CHECK(inter.rate() == most);
+  inter.transport = catalog().transport("ib", "test");
+  CHECK(inter.rate() == inter.rate_per_nic.value);
+}
+
 TEST_CASE("numbers arrive in SI units with source and spread") {
   const MachineSpec dgx = catalog().machine("dgx-h100", "test");
   CHECK(dgx.gpu.name == "h100-80g-sxm");
@@ -385,6 +397,7 @@ TEST_CASE("a wrong value names file, key and what is right") {
       {"transports/nvlink4.json", "/all_reduce/tree_scaling/value", 2,
        "all_reduce.tree_scaling.value", "2 is not in (0, 1]"},
       {"transports/nvlink4.json", "/rate", nullptr, "nvlink4.json", "needs its nominal rate"},
+      {"transports/nvlink4.json", "/most", gbps, "nvlink4.json: most", "is a network's"},
       {"transports/nvlink4.json", "/scope", "inter", "nvlink4.json: scope",
        "medium nvlink is intra"},
       {"transports/nvlink4.json", "/p2p/0/up_to", nullptr, "p2p[0].up_to",

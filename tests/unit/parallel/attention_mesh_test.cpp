@@ -26,8 +26,10 @@ std::vector<SequencePlan> plans() {
     for (const int team : {1, 2, 3}) {
       for (const int sub_ring : {1, 2, 3, 5}) {
         for (const auto& order : orders) {
-          result.push_back(
-              {.ulysses = ulysses, .ring = team * team * sub_ring, .team = team, .order = order});
+          result.push_back({.ulysses = ulysses,
+                            .ring = team * team * sub_ring,
+                            .own = {{&parameters::team, team}},
+                            .order = order});
         }
       }
     }
@@ -101,7 +103,8 @@ TEST_CASE("a group differs in its own coordinate only, and all its members agree
       };
       check(mesh.ulysses_group(rank), plan.ulysses, &Coordinates::ulysses,
             &AttentionMesh::ulysses_group);
-      check(mesh.team_group(rank), plan.team, &Coordinates::member, &AttentionMesh::team_group);
+      check(mesh.team_group(rank), plan.own[parameters::team], &Coordinates::member,
+            &AttentionMesh::team_group);
       check(mesh.ring_group(rank), mesh.sub_ring(), &Coordinates::position,
             &AttentionMesh::ring_group);
     }
@@ -119,7 +122,7 @@ TEST_CASE("the first axis of the order has adjacent ranks") {
 
 // arXiv:2407.00611v2, Algorithms 2 and 3 and figure 5: teams {0,1} and {2,3} are the two groups.
 TEST_CASE("StarTrail on 8 ranks in teams of 2 has the coordinates of the paper") {
-  const AttentionMesh mesh({.ring = 8, .team = 2});
+  const AttentionMesh mesh({.ring = 8, .own = {{&parameters::team, 2}}});
   CHECK(mesh.teams() == 4);
   CHECK(mesh.sub_ring() == 2);
   std::vector<int> targets;
@@ -137,7 +140,7 @@ TEST_CASE("StarTrail on 8 ranks in teams of 2 has the coordinates of the paper")
 
 // The same, figure 3: two nodes of eight; every sub-ring and team stays inside a node.
 TEST_CASE("StarTrail on 16 ranks in teams of 2 has the coordinates of the paper") {
-  const AttentionMesh mesh({.ring = 16, .team = 2});
+  const AttentionMesh mesh({.ring = 16, .own = {{&parameters::team, 2}}});
   CHECK(mesh.teams() == 8);
   CHECK(mesh.sub_ring() == 4);
   std::vector<int> targets;
@@ -155,14 +158,14 @@ TEST_CASE("StarTrail on 16 ranks in teams of 2 has the coordinates of the paper"
 }
 
 TEST_CASE("the other placement has adjacent sub-rings") {
-  const AttentionMesh mesh({.ring = 16, .team = 2, .order = orders[1]});
+  const AttentionMesh mesh({.ring = 16, .own = {{&parameters::team, 2}}, .order = orders[1]});
   CHECK(members(mesh.ring_group(Rank(5))) == std::vector{4, 5, 6, 7});
   CHECK(members(mesh.team_group(Rank(5))) == std::vector{1, 5});
 }
 
 TEST_CASE("degrees that do not divide are our bugs") {
-  CHECK_THROWS_AS(AttentionMesh({.ring = 6, .team = 2}), InternalError);
-  CHECK_THROWS_AS(AttentionMesh({.ring = 2, .team = 2}), InternalError);
+  CHECK_THROWS_AS(AttentionMesh({.ring = 6, .own = {{&parameters::team, 2}}}), InternalError);
+  CHECK_THROWS_AS(AttentionMesh({.ring = 2, .own = {{&parameters::team, 2}}}), InternalError);
 }
 
 TEST_CASE("home tokens partition the sequence, whatever the layout, mesh and order") {

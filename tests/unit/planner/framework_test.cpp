@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "machine/stack.hpp"
+#include "parallel/attention/attention_mesh.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
@@ -175,7 +176,10 @@ TEST_CASE("Megatron runs zigzag with Ulysses inside, on heads that divide") {
   CHECK(rules("megatron", other, problem) == Rules{"heads"});
   other = {.strategy = "all-gather", .ulysses = 8, .ring = 4, .layout = Layout::zigzag};
   CHECK(rules("megatron", other, problem) == Rules{"axes"});
-  other = {.strategy = "startrail", .ring = 16, .team = 2, .layout = Layout::zigzag};
+  other = {.strategy = "startrail",
+           .ring = 16,
+           .own = {{&parameters::team, 2}},
+           .layout = Layout::zigzag};
   CHECK(rules("megatron", other, problem) == Rules{"framework"});
   CHECK(rules("megatron", plan, causal(65504, 64, 8)) == Rules{"sequence"});
 }

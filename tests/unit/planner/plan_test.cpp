@@ -3,6 +3,7 @@
 
 #include "machine/profile.hpp"
 #include "machine/stack.hpp"
+#include "parallel/attention/attention_mesh.hpp"
 #include "planner/evaluator.hpp"
 #include "planner/framework.hpp"
 #include "planner/step.hpp"
@@ -445,7 +446,10 @@ TEST_CASE("illegal plans are refused with the rule") {
   p.ring = 4;
   CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }),
              ContainsSubstring("8 GPUs"));
-  p = {.strategy = "startrail", .ring = 8, .team = 3, .layout = Layout::zigzag};
+  p = {.strategy = "startrail",
+       .ring = 8,
+       .own = {{&parameters::team, 3}},
+       .layout = Layout::zigzag};
   CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }),
              ContainsSubstring("team size 3"));
 }
