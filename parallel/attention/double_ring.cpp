@@ -43,8 +43,8 @@ Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
   const Tiles own = s.busiest(s.ring);
   const Bytes frame = s.framed(own.q);
   const Bytes kv = own.kv * 2;
-  const Bytes arriving = kv * ((plan.own[parameters::window] > 2 ? 2 : 1) +
-                               (plan.ring / plan.own[parameters::window] > 2 ? 2 : 1));
+  const int window = plan.own[parameters::window];
+  const Bytes arriving = kv * ((window > 2 ? 2 : 1) + (plan.ring / window > 2 ? 2 : 1));
   if (phase == Phase::forward) {
     // In the second window; or at the first kernel: gathered k and v, both first receivers, no sum.
     const Bytes second = arriving + s.fp32(own.q);
@@ -57,8 +57,9 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
                        const BuildOptions& options) {
   const Sizes s(requested, plan, options);
   ClosedForm form = ring_form(s, plan, phase);
-  const int windows = plan.ring / plan.own[parameters::window];
-  const std::int64_t inner = std::int64_t{windows} * (plan.own[parameters::window] - 1);
+  const int window = plan.own[parameters::window];
+  const int windows = plan.ring / window;
+  const std::int64_t inner = std::int64_t{windows} * (window - 1);
   const Bytes kv = s.all_parts(s.ring).kv * 2 * plan.ring;  // one hop of all ranks
   const auto hops = [&](int group_size, int stride, std::int64_t calls, Bytes hop) {
     form.add({.kind = CommKind::send_recv,
@@ -68,11 +69,11 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
               .calls = calls,
               .total = hop * calls});
   };
-  hops(plan.own[parameters::window], 1, inner, kv);
-  hops(windows, plan.own[parameters::window], windows - 1, kv);
+  hops(window, 1, inner, kv);
+  hops(windows, window, windows - 1, kv);
   if (phase == Phase::backward) {
-    hops(plan.own[parameters::window], 1, inner, s.wide(kv));
-    hops(windows, plan.own[parameters::window], windows, s.wide(kv));
+    hops(window, 1, inner, s.wide(kv));
+    hops(windows, window, windows, s.wide(kv));
   }
   form.peak_buffers =
       s.inputs_and_outputs(phase) + s.busiest(s.ring).lse + scratch_peak(s, plan, phase);
@@ -80,11 +81,12 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
 }
 
 std::string why_not_double(const Problem&, const SequencePlan& plan) {
-  if (plan.own[parameters::window] < 2 || plan.ring / plan.own[parameters::window] < 2) {
+  const int window = plan.own[parameters::window];
+  if (window < 2 || plan.ring / window < 2) {
     return fmt::format(
         "a window of {} over a ring of {} leaves no inner or no outer ring (that is plain Ring "
         "Attention)",
-        plan.own[parameters::window], plan.ring);
+        window, plan.ring);
   }
   return "";
 }

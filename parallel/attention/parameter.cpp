@@ -34,15 +34,6 @@ ParameterValues::ParameterValues(std::initializer_list<Value> values) {
   }
 }
 
-int ParameterValues::operator[](const Parameter& parameter) const {
-  for (const Value& v : values()) {
-    if (v.parameter == &parameter) {
-      return v.value;
-    }
-  }
-  return 1;
-}
-
 void ParameterValues::set(const Parameter& parameter, int value) {
   const auto end = values_.begin() + static_cast<std::ptrdiff_t>(count_);
   const auto at =

@@ -41,7 +41,14 @@ class ParameterValues {
   ParameterValues() = default;
   ParameterValues(std::initializer_list<Value> values);
 
-  [[nodiscard]] int operator[](const Parameter& parameter) const;
+  [[nodiscard]] int operator[](const Parameter& parameter) const {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (values_[i].parameter == &parameter) {
+        return values_[i].value;
+      }
+    }
+    return 1;
+  }
   void set(const Parameter& parameter, int value);
   /// Those that are not 1, by name.
   [[nodiscard]] std::span<const Value> values() const { return {values_.data(), count_}; }

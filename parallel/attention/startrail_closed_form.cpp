@@ -66,10 +66,11 @@ struct Transfers {
 };
 
 void add_forward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int sub_ring) {
+  const int members = plan.own[parameters::team];
   const Tiles chunk = s.all_parts(s.ring);
   const Tiles team = s.all_parts(s.team);
-  const std::int64_t gathers = std::int64_t{plan.ring} * (plan.own[parameters::team] - 1);
-  const std::int64_t leave = plan.ring - stay_at_first(plan.own[parameters::team], sub_ring);
+  const std::int64_t gathers = std::int64_t{plan.ring} * (members - 1);
+  const std::int64_t leave = plan.ring - stay_at_first(members, sub_ring);
   const std::int64_t hops = sub_ring - 1;
   const auto add = [&](Transfers t, std::int64_t calls, Bytes total) {
     form.add({.kind = t.kind,
@@ -79,21 +80,21 @@ void add_forward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int
               .total = total,
               .neighbours = t.neighbours});
   };
-  add({CommKind::all_gather, Axis::team, plan.own[parameters::team]}, 3,
-      (chunk.kv * 2 + chunk.q) * gathers);
-  add({CommKind::all_gather, Axis::team, plan.own[parameters::team]}, 1, team.lse * gathers);
+  add({CommKind::all_gather, Axis::team, members}, 3, (chunk.kv * 2 + chunk.q) * gathers);
+  add({CommKind::all_gather, Axis::team, members}, 1, team.lse * gathers);
   add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, team.kv * 2 * leave);
   add({CommKind::send_recv, Axis::ring, sub_ring}, hops, team.kv * 2 * hops * plan.ring);
-  add({CommKind::reduce_scatter, Axis::team, plan.own[parameters::team]}, 1, chunk.q * gathers);
+  add({CommKind::reduce_scatter, Axis::team, members}, 1, chunk.q * gathers);
 }
 
 void add_backward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int sub_ring) {
+  const int members = plan.own[parameters::team];
   const Tiles chunk = s.all_parts(s.ring);
   const Tiles team = s.all_parts(s.team);
   const Bytes side = (team.q + team.lse) * 2;
-  const std::int64_t gathers = std::int64_t{plan.ring} * (plan.own[parameters::team] - 1);
-  const std::int64_t leave = plan.ring - stay_at_first(plan.own[parameters::team], sub_ring);
-  const std::int64_t return_home = plan.ring - stay_at_last(plan.own[parameters::team], sub_ring);
+  const std::int64_t gathers = std::int64_t{plan.ring} * (members - 1);
+  const std::int64_t leave = plan.ring - stay_at_first(members, sub_ring);
+  const std::int64_t return_home = plan.ring - stay_at_last(members, sub_ring);
   const std::int64_t hops = sub_ring - 1;
   const auto add = [&](Transfers t, std::int64_t calls, Bytes total) {
     form.add({.kind = t.kind,
@@ -103,14 +104,13 @@ void add_backward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, in
               .total = total,
               .neighbours = t.neighbours});
   };
-  add({CommKind::all_gather, Axis::team, plan.own[parameters::team]}, 5,
+  add({CommKind::all_gather, Axis::team, members}, 5,
       (chunk.q * 2 + chunk.lse + chunk.kv * 2) * gathers);
   add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, side * leave);
   add({CommKind::send_recv, Axis::ring, sub_ring}, hops, side * hops * plan.ring);
   add({CommKind::send_recv, Axis::ring, sub_ring}, hops, s.wide(team.q) * hops * plan.ring);
   add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, s.wide(team.q) * return_home);
-  add({CommKind::reduce_scatter, Axis::team, plan.own[parameters::team]}, 3,
-      s.wide(chunk.q + chunk.kv * 2) * gathers);
+  add({CommKind::reduce_scatter, Axis::team, members}, 3, s.wide(chunk.q + chunk.kv * 2) * gathers);
 }
 
 }  // namespace
