@@ -199,9 +199,13 @@ void Reader::check_degrees() {
   }
   const int ring = f.ring.value_or(f.ulysses ? gpus / *f.ulysses : gpus);
   const bool ring_known = f.ring || f.ulysses;
-  for (const auto& [parameter, value] : f.own) {
+  for (const Parameter* parameter : strategies::parameters()) {
+    const auto given = f.own.find(parameter);
     const std::string why =
-        parameter->why_not(value, ring_known ? "the ring degree" : "the number of GPUs,", ring);
+        given == f.own.end()
+            ? ""
+            : parameter->why_not(given->second,
+                                 ring_known ? "the ring degree" : "the number of GPUs,", ring);
     if (!why.empty()) {
       throw InputError(fmt::format("--{}", parameter->name), why);
     }
