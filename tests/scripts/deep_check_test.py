@@ -59,7 +59,7 @@ class DeepCheck(unittest.TestCase):
         self.write("base/a.hpp", "// header\n")
         self.write(".clang-tidy", "Checks: all\n")
         self.write(".gitignore", "/build/\n")
-        build = self.root / "build/ci"
+        build = self.root / "build/lint"
         build.mkdir(parents=True)
         (build / "compile_commands.json").write_text(json.dumps(
             [{"file": str(self.root / f), "command": f"c++ {f}"} for f in ("base/a.cpp", "base/b.cpp")]))
