@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 namespace spp {
 namespace {
@@ -181,7 +182,7 @@ class Cutting {
       residuals.insert(residuals.end(), fit.residuals.begin(), fit.residuals.end());
     }
     // The median of |r| is b ln 2. Clocks and caches leave half a percent at the least.
-    const double b = std::max(0.005, median_of(residuals) / std::log(2.0));
+    const double b = std::max(0.005, median_of(residuals) / std::numbers::ln2);
     return cut(b, 1.5 * log_samples);
   }
 
