@@ -1,4 +1,5 @@
-// Ranks as processes that mpirun (or srun) started: MPI's C interface, Open MPI and MPICH.
+// Ranks as processes that mpirun (or srun) started: MPI's C interface, Open MPI and MPICH. One
+// class, hence one file.
 //
 // A message travels in pieces that the library sends eagerly, so that the kernel's socket buffers
 // work on while the rank computes; larger ones are handed over in a rendezvous that only moves

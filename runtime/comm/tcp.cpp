@@ -1,3 +1,5 @@
+// One class, hence one file.
+//
 // Ranks as processes that torchrun, or whoever sets its variables, started: RANK, WORLD_SIZE,
 // MASTER_ADDR, MASTER_PORT. For runs on GPUs without MPI: NCCL moves the data, this is their
 // control plane, and carries the few messages of set-up. So it is simple, not fast: rank 0 is a

@@ -1,3 +1,5 @@
+// One list of contracts, hence one file.
+//
 // What CUDA and cuDNN ask of those who call them, and what a GPU would make of the calls: the
 // stand-ins on the host (host_cuda.hpp) count, refuse and run out.
 #include "base/error.hpp"

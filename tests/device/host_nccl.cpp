@@ -1,3 +1,5 @@
+// One library, hence one file.
+//
 // NCCL on the host, as far as runtime/device/cuda/nccl.cpp uses it: an op is a task of the stream
 // that it is put on. Ranks are threads, or processes that share a folder (SPP_HOST_NCCL_FOLDER), in
 // which their messages are files. Linked into a test, these definitions take the place of
