@@ -56,19 +56,45 @@ Json hop_json(const FittedTransport& t, const Numbers& numbers) {
   return numbers.fitted(t.hop, 1e6, "us", "small messages round rings");
 }
 
-/// What takes the place of the numbers of `known`, whose nominal rate is `nominal`.
+/// Segments that were not measured, as parts of `nominal` instead of `most`.
+Json kept_json(const std::vector<Segment>& segments, Bandwidth most, double nominal,
+               const Numbers& numbers) {
+  const double part = most.value() / nominal;
+  Json list = Json::array();
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Segment& s = segments[i];
+    const auto written = [&](double value, std::string_view unit, const auto& of) {
+      return numbers.quantity(value, unit, of.source, of.spread);
+    };
+    Sourced<double> fraction = s.fraction;
+    fraction.source = fmt::format("{}; of {:.3g} GB/s", fraction.source, most.value() * 1e-9);
+    list.push_back(
+        segment_json({.up_to = i + 1 == segments.size()
+                                   ? Json()
+                                   : numbers.counted(s.up_to.value(), s.fraction.source, "B"),
+                      .latency = written(s.latency.value.count() * 1e6, "us", s.latency),
+                      .fraction = written(fraction.value * part, "fraction", fraction)}));
+  }
+  return list;
+}
+
+/// What takes the place of the numbers of `known`, whose nominal rate is `nominal` and whose
+/// fractions are of `carried` at most: those that are measured are of the nominal rate.
 TransportNumbers measured(const TransportSpec& known, const FittedTransport& t, double nominal,
-                          const Numbers& numbers) {
+                          Bandwidth carried, const Numbers& numbers) {
   TransportNumbers json;
   for (const CommKind kind : timed_kinds) {
-    if (t.segments.at(static_cast<std::size_t>(kind)).empty()) {
+    const auto at = static_cast<std::size_t>(kind);
+    if (t.segments.at(at).empty()) {
+      if (carried.value() < nominal) {
+        json.segments.at(at) = kept_json(known.segments.at(at), carried, nominal, numbers);
+      }
       continue;
     }
     // One number of ranks tells nothing of others: their factors stay.
     const bool one = kind == CommKind::all_to_all && t.all_to_all_by_ranks.size() == 1;
     const double factor = one ? known.all_to_all_factor(t.all_to_all_by_ranks.front().first) : 1;
-    json.segments.at(static_cast<std::size_t>(kind)) =
-        segments_json(t, kind, nominal * factor, numbers);
+    json.segments.at(at) = segments_json(t, kind, nominal * factor, numbers);
   }
   if (t.all_to_all_by_ranks.size() > 1) {
     json.all_to_all_by_ranks = factors_json(t, numbers);
@@ -116,7 +142,7 @@ void put_links(MachineDocument& machine, const MachineSpec& known,
   };
   if (const auto intra = fit("intra", known.intra)) {
     put_numbers(machine.intra_transport(),
-                measured(known.intra, *intra, known.intra_rate.value(), numbers));
+                measured(known.intra, *intra, known.intra_rate.value(), known.intra_rate, numbers));
   }
   if (known.inter) {
     const TransportSpec& link = known.inter->transport;
@@ -124,7 +150,8 @@ void put_links(MachineDocument& machine, const MachineSpec& known,
         static_cast<int>(std::min<std::int64_t>(sharing.per_node, known.inter->gpus_per_nic.value));
     if (const auto inter = fit("inter", link)) {
       put_numbers(machine.inter_transport(),
-                  measured(link, *inter, known.inter->rate_per_nic.value.value(), numbers));
+                  measured(link, *inter, known.inter->rate_per_nic.value.value(),
+                           known.inter->rate(), numbers));
     }
   }
 }

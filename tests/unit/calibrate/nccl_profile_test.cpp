@@ -23,11 +23,11 @@ std::string sample(std::string_view name) {
   return test::source_path(fmt::format("tests/support/data/nccl-tests/{}", name)).string();
 }
 
-Profile profile_of(const std::vector<std::string>& files) {
+Profile profile_of(const std::vector<std::string>& files, const std::string& machine = "dgx-h100") {
   const std::vector<std::string_view> views(files.begin(), files.end());
   const calibrate::NcclProfile made =
-      calibrate::profile_of_nccl_tests(views, "dgx-h100", "test", catalog());
-  CHECK(made.warnings.empty());
+      calibrate::profile_of_nccl_tests(views, machine, "test", catalog());
+  CHECK(made.warnings.empty() == (machine == "dgx-h100"));  // the samples are an H100's
   return read_profile(JsonView(made.document, "profile"));
 }
 
@@ -79,6 +79,30 @@ TEST_CASE("links between nodes are those of one rank's NIC") {
   CHECK(rate(CommKind::all_to_all) == Approx(44e9).epsilon(0.01));
   // What was not measured is the catalog's.
   CHECK(inter.transport.segments.at(static_cast<std::size_t>(CommKind::send_recv)).size() > 1);
+}
+
+TEST_CASE("a rate beyond which cards carry no more ends with the tests, not what it said") {
+  const std::string machine = "cloud-a100-ethernet";
+  const MachineSpec known = catalog().machine(machine, "--topology");
+  REQUIRE(known.inter->transport.most.has_value());
+  const double bytes = 64e6;
+  const auto time = [&](const MachineSpec& m, CommKind kind) {
+    return seconds(m.inter->transport, kind, bytes, m.inter->rate(), 16);
+  };
+  const auto rate = [&](const MachineSpec& m, CommKind kind) {
+    return m.inter->transport.segment(kind, Bytes(static_cast<std::int64_t>(bytes)))
+               .fraction.value *
+           m.inter->rate().value();
+  };
+  const std::vector some{sample("two-nodes-alltoall.json")};
+  const MachineSpec measured = profile_of(some, machine).machine;
+  CHECK_FALSE(measured.inter->transport.most.has_value());
+  CHECK(rate(measured, CommKind::all_to_all) == Approx(12.5e9).epsilon(0.01));  // a card, filled
+  for (const CommKind kept :
+       {CommKind::send_recv, CommKind::all_gather, CommKind::reduce_scatter}) {
+    CAPTURE(to_string(kept));
+    CHECK(time(measured, kept) == Approx(time(known, kept)).epsilon(1e-4));
+  }
 }
 
 TEST_CASE("tests that say nothing of plans are not used") {
