@@ -19,8 +19,8 @@ set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)  # target all_verify_interface_header
 # Headers and templates (JSON above all) cost more than the code that uses them. So those that nearly
 # every file includes are parsed once for all targets of a kind (spp_precompiled), and the files of a
 # target are compiled eight at a time, which takes little more than a third of the time. Files whose local names meet those
-# of their neighbours are compiled alone (spp_alone); so are a registry's entries, whose local names
-# are alike on purpose. Switch it off to work on a few files, and for tools that read
+# of their neighbours are compiled alone (spp_alone); so are most registries' entries, whose local
+# names are alike on purpose. Switch it off to work on a few files, and for tools that read
 # compile_commands.json (scripts/lint).
 option(SPP_UNITY "Compile the files of a target several at a time" ON)
 set(CMAKE_UNITY_BUILD ${SPP_UNITY})

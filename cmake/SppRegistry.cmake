@@ -1,5 +1,5 @@
 # spp_registry(TARGET spp_parallel NAME strategies NAMESPACE spp::strategies TYPE Strategy
-#              HEADER "parallel/attention/strategy.hpp" [FOLDER attention] ENTRIES ring zigzag …)
+#              HEADER "parallel/attention/strategy.hpp" [FOLDER attention] [TOGETHER] ENTRIES ring zigzag …)
 #
 # A thing of a kind is a file and one word in ENTRIES. Generates <name>_registry.cpp, which declares
 #   namespace spp::strategies { extern const Strategy ring; … }
@@ -7,10 +7,11 @@
 #   std::span<const Strategy* const> spp::strategies::all();   // in the order of ENTRIES
 # HEADER declares Strategy and all() by hand. With FOLDER, <folder>/<entry>.cpp is compiled for each
 # entry; it defines `extern const Strategy spp::strategies::<entry>` ("extern", because a namespace's
-# const objects are private to their file otherwise). There is no registration at start-up: a static
+# const objects are private to their file otherwise). Entries are compiled alone, since their local names
+# are alike; TOGETHER where these have the entry's name in them. There is no registration at start-up: a static
 # library would drop it.
 function(spp_registry)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "TARGET;NAME;NAMESPACE;TYPE;HEADER;FOLDER" "ENTRIES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "TOGETHER" "TARGET;NAME;NAMESPACE;TYPE;HEADER;FOLDER" "ENTRIES")
   spp_no_leftovers(spp_registry "${arg_UNPARSED_ARGUMENTS}")
   foreach(required IN ITEMS TARGET NAME NAMESPACE TYPE HEADER)
     if("${arg_${required}}" STREQUAL "")
@@ -34,7 +35,9 @@ function(spp_registry)
     if(arg_FOLDER)
       set(source "${CMAKE_CURRENT_SOURCE_DIR}/${arg_FOLDER}/${entry}.cpp")
       target_sources(${arg_TARGET} PRIVATE "${source}")
-      spp_alone("${source}")
+      if(NOT arg_TOGETHER)
+        spp_alone("${source}")
+      endif()
     endif()
   endforeach()
   list(LENGTH seen count)

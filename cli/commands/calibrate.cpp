@@ -32,8 +32,8 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array<OptionGroup, 0> groups{};
-constexpr std::array options{
+constexpr std::array<OptionGroup, 0> calibrate_groups{};
+constexpr std::array calibrate_options{
     comm_option,
     device_option,
     Option{"gpus", "N",
@@ -320,7 +320,7 @@ void read_nccl_tests(const Arguments& arguments, Output& output) {
   });
 }
 
-void execute(const Arguments& arguments, Output& output) {
+void calibrate_command(const Arguments& arguments, Output& output) {
   arguments.expect_no_positionals();
   if (arguments.has("nccl-tests")) {
     read_nccl_tests(arguments, output);
@@ -406,8 +406,8 @@ extern const Command calibrate{
         "What was measured is kept in FILE.partial until all is done: an interrupted calibration "
         "goes on with the suites that are missing; one that Ctrl-C ends says so.",
     .arguments = "",
-    .groups = groups,
-    .options = options,
+    .groups = calibrate_groups,
+    .options = calibrate_options,
     .examples =
         "sp-plan calibrate --gpus 4 --heads 8 --head-dim 64 --seq 4K,8K --dtype fp32 -o here.json\n"
         "sp-plan plan --profile here.json --heads 8 --head-dim 64 --seq 8K --dtype fp32\n"
@@ -417,7 +417,7 @@ extern const Command calibrate{
         "--seq 128K -o node.json\n"
         "sp-plan calibrate --nccl-tests all_gather.txt,alltoall.txt --topology dgx-h100 -o "
         "links.json",
-    .run = execute,
+    .run = calibrate_command,
     .as_ranks = true,
 };
 

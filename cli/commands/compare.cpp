@@ -15,7 +15,7 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array options{
+constexpr std::array compare_options{
     Option{"top", "K", "of traces: how many ops to show, those that differ most (default: 10)"},
 };
 
@@ -239,7 +239,7 @@ extern const Command compare{
         "--trace, run --trace) of one plan op by op.",
     .arguments = "A B",
     .groups = {},
-    .options = options,
+    .options = compare_options,
     .examples =
         "sp-plan compare plan.json run.json\n"
         "sp-plan compare predicted-trace.json measured-trace.json",

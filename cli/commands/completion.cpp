@@ -7,7 +7,7 @@
 namespace spp::cli::commands {
 namespace {
 
-void run(const Arguments& arguments, Output& output) {
+void completion_command(const Arguments& arguments, Output& output) {
   if (arguments.positionals().size() != 1) {
     throw InputError("completion", "which shell? (one of: bash, zsh, fish)");
   }
@@ -26,7 +26,7 @@ extern const Command completion{
     .examples =
         "source <(sp-plan completion bash)\nsp-plan completion zsh > ~/.zfunc/_sp-plan\n"
         "sp-plan completion fish > ~/.config/fish/completions/sp-plan.fish",
-    .run = run,
+    .run = completion_command,
 };
 
 }  // namespace spp::cli::commands

@@ -15,9 +15,9 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
-                            OptionGroup::plan_file};
-constexpr std::array options{
+constexpr std::array export_plan_groups{OptionGroup::work, OptionGroup::machine,
+                                        OptionGroup::degrees, OptionGroup::plan_file};
+constexpr std::array export_plan_options{
     Option{"framework", "NAME", "megatron, deepspeed, torchtitan, … (see --list)"},
     Option{"list", "", "list the frameworks: what they run of our plans, and by which version"},
 };
@@ -86,7 +86,7 @@ std::string ways_text(const Framework& f) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void list(Output& output) {
+void list_frameworks(Output& output) {
   Json doc = document("framework-list");
   Json frameworks = Json::array();
   Table table;
@@ -135,9 +135,9 @@ Candidate wanted_of(Job& job, const Framework& f) {
   return wanted;
 }
 
-void run(const Arguments& given, Output& output) {
+void export_plan_command(const Arguments& given, Output& output) {
   if (given.has("list")) {
-    list(output);
+    list_frameworks(output);
     return;
   }
   Arguments arguments = given;
@@ -184,8 +184,8 @@ extern const Command export_plan{
         "this for the plan it recommends, 'plan --framework NAME' searches only what NAME can "
         "run.)",
     .arguments = "",
-    .groups = groups,
-    .options = options,
+    .groups = export_plan_groups,
+    .options = export_plan_options,
     .examples =
         "sp-plan export --list\n"
         "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100 --framework megatron "
@@ -193,7 +193,7 @@ extern const Command export_plan{
         "sp-plan export --framework megatron --plan plan.json\n"
         "sp-plan export --framework megatron --model llama-3.1-70b --seq 256K --topology dgx-h100 "
         "--nodes 4 --ulysses 8 --ring 4 --table",
-    .run = run,
+    .run = export_plan_command,
 };
 
 }  // namespace spp::cli::commands

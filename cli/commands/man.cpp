@@ -5,7 +5,7 @@
 namespace spp::cli::commands {
 namespace {
 
-void run(const Arguments& arguments, Output& output) {
+void man_command(const Arguments& arguments, Output& output) {
   arguments.expect_no_positionals();
   output.plain(arguments, man_page());
 }
@@ -20,7 +20,7 @@ extern const Command man{
     .groups = {},
     .options = {},
     .examples = "sp-plan man | man -l -",
-    .run = run,
+    .run = man_command,
 };
 
 }  // namespace spp::cli::commands

@@ -132,7 +132,7 @@ std::string card_table(const Json& card, const Style& style) {
   return text;
 }
 
-void list(Output& output) {
+void list_models(Output& output) {
   const ModelLibrary library = models();
   Json doc = document("model-list");
   Json list = Json::array();
@@ -158,7 +158,7 @@ void list(Output& output) {
   });
 }
 
-void show(const std::string& name, Output& output) {
+void show_model(const std::string& name, Output& output) {
   const ModelLibrary library = models();
   const std::filesystem::path file = library.file_of(name, "model");
   const Json card = card_of(library.load(name, "model"), shown_path(file));
@@ -201,7 +201,7 @@ void import(const std::string& name, const Arguments& arguments, Output& output)
   Output::text(arguments.has("json") ? to_text(card) : printable_page(table(Style::of_stdout())));
 }
 
-void run(const Arguments& arguments, Output& output) {
+void model_command(const Arguments& arguments, Output& output) {
   const std::vector<std::string>& words = arguments.positionals();
   const std::string action = words.empty() ? "list" : words[0];
   const std::vector<std::string> actions{"list", "show", "import"};
@@ -219,9 +219,9 @@ void run(const Arguments& arguments, Output& output) {
     throw InputError(words[expected], "unexpected (see 'sp-plan model --help')");
   }
   if (action == "list") {
-    list(output);
+    list_models(output);
   } else if (action == "show") {
-    show(words[1], output);
+    show_model(words[1], output);
   } else {
     import(words[1], arguments, output);
   }
@@ -243,7 +243,7 @@ extern const Command model{
     .examples =
         "sp-plan model list\nsp-plan model show llama-3.1-8b\nsp-plan model import "
         "Qwen2.5-7B/config.json -o qwen.json",
-    .run = run,
+    .run = model_command,
 };
 
 }  // namespace spp::cli::commands

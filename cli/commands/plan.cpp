@@ -18,8 +18,8 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees};
-constexpr std::array options{
+constexpr std::array plan_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees};
+constexpr std::array plan_options{
     Option{"top", "K", "candidates to show (default: 5)"},
     objective_option,
     budget_option,
@@ -77,7 +77,7 @@ Json nearest_json(const std::optional<Neighbour>& neighbour) {
                    : Json();
 }
 
-void run(const Arguments& arguments, Output& output) {
+void plan_command(const Arguments& arguments, Output& output) {
   const auto emit = arguments.find("emit");
   const Framework* for_whom = emit ? &frameworks::by_name(*emit, "--emit") : nullptr;
   const Job job = read(arguments, output);
@@ -136,8 +136,8 @@ extern const Command plan{
         "sequence that fits. Where nothing fits, the nearest command that has an answer is "
         "printed.",
     .arguments = "",
-    .groups = groups,
-    .options = options,
+    .groups = plan_groups,
+    .options = plan_options,
     .examples =
         "sp-plan plan --model llama-3.1-70b --seq 128K --topology dgx-h100 --nodes 16 "
         "--global-batch "
@@ -152,7 +152,7 @@ extern const Command plan{
         "--emit megatron\n"
         "sp-plan plan --model llama-3.1-8b --seq 256K --topology dgx-h100 --ulysses 8 --json | jq "
         ".best.plan",
-    .run = run,
+    .run = plan_command,
 };
 
 }  // namespace spp::cli::commands

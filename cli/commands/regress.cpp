@@ -16,7 +16,7 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array options{
+constexpr std::array regress_options{
     Option{"corpus", "DIR", "folder of corpus files (default: reports/corpus)"},
     Option{"scope",
            "attention|model|kernel|collective|memory|gemm|moe|mla|linear|serving|expert-parallel",
@@ -261,7 +261,7 @@ std::vector<std::string> gate_failures(const regress::Gate& gate, const std::vec
   return failed;
 }
 
-void run(const Arguments& arguments, Output& output) {
+void regress_command(const Arguments& arguments, Output& output) {
   arguments.expect_no_positionals();
   std::optional<regress::Gate> gate;
   if (const auto file = arguments.find("gate")) {
@@ -314,12 +314,12 @@ extern const Command regress{
         "choosing by prediction, order. A gate file turns the figures into a test.",
     .arguments = "",
     .groups = {},
-    .options = options,
+    .options = regress_options,
     .examples =
         "sp-plan regress --corpus reports/corpus\n"
         "sp-plan regress --scope attention --predictions predictions.jsonl\n"
         "sp-plan regress --gate reports/gates/gate.json",
-    .run = run,
+    .run = regress_command,
 };
 
 }  // namespace spp::cli::commands

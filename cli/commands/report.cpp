@@ -15,12 +15,12 @@ namespace {
 constexpr std::size_t most_files = 100;
 
 /// The largest of them may be traces.
-Json read_document(const std::string& file) {
+Json read_result(const std::string& file) {
   const std::string text = read_text_file(file, "", {.most = most_lines_text});
   return parse_json(text, file, trace_limits);
 }
 
-void run(const Arguments& arguments, Output& output) {
+void report_command(const Arguments& arguments, Output& output) {
   const std::vector<std::string>& files = arguments.positionals();
   if (files.empty()) {
     throw InputError("report",
@@ -32,7 +32,7 @@ void run(const Arguments& arguments, Output& output) {
   }
   std::vector<spp::report::Source> sources;
   for (const std::string& file : files) {
-    sources.push_back({.file = file, .document = read_document(file)});
+    sources.push_back({.file = file, .document = read_result(file)});
   }
   const std::string page = spp::report::page(sources);
   output.plain(arguments, page);
@@ -63,7 +63,7 @@ extern const Command report{
         "sp-plan report plan.json -o plan.html\n"
         "sp-plan report sweep.json run.json profile.json -o all.html\n"
         "sp-plan report trace.json -o timeline.html",
-    .run = run,
+    .run = report_command,
 };
 
 }  // namespace spp::cli::commands

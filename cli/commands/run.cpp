@@ -22,9 +22,9 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
-                            OptionGroup::plan_file};
-constexpr std::array options{
+constexpr std::array run_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
+                                OptionGroup::plan_file};
+constexpr std::array run_options{
     comm_option,
     device_option,
     kernels_option,
@@ -165,7 +165,7 @@ std::string unexecuted(const StepPlan& step) {
   return fmt::format("{} is executed; the rest of the step is not executed yet", group);
 }
 
-void execute(const Arguments& given, Output& output) {
+void run_command(const Arguments& given, Output& output) {
   const auto start = std::chrono::steady_clock::now();
   Arguments arguments = given;
   adopt_plan_file(arguments);
@@ -282,14 +282,14 @@ extern const Command run{
         "stands beside the measurement; --check compares the results with single-device attention "
         "in fp64. Bytes are counted by the transport and must be those of the schedule.",
     .arguments = "",
-    .groups = groups,
-    .options = options,
+    .groups = run_groups,
+    .options = run_options,
     .examples =
         "sp-plan run --heads 8 --head-dim 64 --seq 4K --dtype fp32 --ulysses 2 --ring 4 --check\n"
         "sp-plan run --plan plan.json --check --trace measured.json\n"
         "mpirun -np 4 sp-plan run --heads 8 --head-dim 64 --seq 8K --dtype fp32 --ring 4 --check\n"
         "sp-plan run --device cuda --heads 32 --kv-heads 8 --seq 32K --ulysses 2 --ring 4 --check",
-    .run = execute,
+    .run = run_command,
     .as_ranks = true,
 };
 

@@ -16,9 +16,9 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
-                            OptionGroup::plan_file};
-constexpr std::array options{
+constexpr std::array simulate_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
+                                     OptionGroup::plan_file};
+constexpr std::array simulate_options{
     Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev"},
     Option{"dump-schedule", "FILE", "write the schedule as text, forward and then backward"},
     force_option,
@@ -82,7 +82,7 @@ void write_trace(const Job& job, const StepPlan& plan, const std::string& file) 
                                                          job.title, short_name(plan))));
 }
 
-void run(const Arguments& given, Output& output) {
+void simulate_command(const Arguments& given, Output& output) {
   Arguments arguments = given;
   adopt_plan_file(arguments);
   Job job = read_job(arguments);
@@ -142,8 +142,8 @@ extern const Command simulate{
         "where, memory by class of tensor. Degrees that are not given are 1 or follow from the "
         "others.",
     .arguments = "",
-    .groups = groups,
-    .options = options,
+    .groups = simulate_groups,
+    .options = simulate_options,
     .examples =
         "sp-plan simulate --model llama-3.1-8b --seq 128K --topology dgx-h100 --ulysses 4 --ring "
         "2\n"
@@ -152,7 +152,7 @@ extern const Command simulate{
         "--trace ring.json\n"
         "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100 -o plan.json\n"
         "sp-plan simulate --plan plan.json --dump-schedule schedule.txt",
-    .run = run,
+    .run = simulate_command,
 };
 
 }  // namespace spp::cli::commands

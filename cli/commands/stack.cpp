@@ -90,7 +90,7 @@ std::string kernels_of(const StackSpec& s) {
   return kernels;
 }
 
-void list(Output& output) {
+void list_stacks(Output& output) {
   const Catalog catalog = topologies();
   Json doc = document("stack-list");
   Json stacks = Json::array();
@@ -113,7 +113,7 @@ void list(Output& output) {
   });
 }
 
-void show(const std::string& name, Output& output) {
+void show_stack(const std::string& name, Output& output) {
   const StackSpec s = topologies().stack(name, "stack");
   Json doc = document("stack-card");
   doc.update(to_json(s));
@@ -167,12 +167,12 @@ void show(const std::string& name, Output& output) {
   });
 }
 
-void run(const Arguments& arguments, Output& output) {
+void stack_command(const Arguments& arguments, Output& output) {
   const auto& words = arguments.positionals();
   if (words.size() == 1 && words[0] == "list") {
-    list(output);
+    list_stacks(output);
   } else if (words.size() == 2 && words[0] == "show") {
-    show(words[1], output);
+    show_stack(words[1], output);
   } else {
     throw InputError("stack", "write 'sp-plan stack list' or 'sp-plan stack show NAME'");
   }
@@ -191,7 +191,7 @@ extern const Command stack{
     .groups = {},
     .options = {},
     .examples = "sp-plan stack list\nsp-plan stack show ring-flash-attn",
-    .run = run,
+    .run = stack_command,
 };
 
 }  // namespace spp::cli::commands

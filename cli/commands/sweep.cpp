@@ -18,8 +18,8 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees};
-constexpr std::array options{
+constexpr std::array sweep_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees};
+constexpr std::array sweep_options{
     objective_option,
     budget_option,
     framework_option,
@@ -194,7 +194,7 @@ SweepResult answers(const Arguments& arguments, const Sweep& asked, const Watch&
   return result;
 }
 
-void run(const Arguments& arguments, Output& output) {
+void sweep_command(const Arguments& arguments, Output& output) {
   arguments.expect_no_positionals();
   const std::string csv = arguments.get("csv", "");
   if (!csv.empty()) {
@@ -232,8 +232,8 @@ extern const Command sweep{
         "no plan says why. Files that describe one machine together are joined by '+' here. Cells "
         "are worked on side by side; --budget is that of each. Ctrl-C ends it with what it has.",
     .arguments = "",
-    .groups = groups,
-    .options = options,
+    .groups = sweep_groups,
+    .options = sweep_options,
     .examples =
         "sp-plan sweep --model llama-3.1-8b --seq 32K,64K,128K,256K --topology dgx-h100 --gpus "
         "8,16,32\n"
@@ -241,7 +241,7 @@ extern const Command sweep{
         "--gpus 8,16 --csv map.csv\n"
         "sp-plan sweep --model llama-3.1-8b,qwen2.5-7b --seq 128K,256K --topology dgx-h100 --nodes "
         "1,2 -o map.json && sp-plan report map.json -o map.html",
-    .run = run,
+    .run = sweep_command,
 };
 
 }  // namespace spp::cli::commands

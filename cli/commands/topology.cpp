@@ -73,7 +73,7 @@ std::string inter_text(const MachineSpec& m) {
                  : "none";
 }
 
-void list(Output& output) {
+void list_machines(Output& output) {
   const Catalog catalog = topologies();
   Json doc = document("topology-list");
   Json machines = Json::array();
@@ -205,7 +205,8 @@ void print(const Shown& shown, bool checked, const std::string& drawing, Output&
   });
 }
 
-void show(const std::string& name, bool checked, const std::string& drawing, Output& output) {
+void show_machine(const std::string& name, bool checked, const std::string& drawing,
+                  Output& output) {
   const Catalog catalog = topologies();
   const std::filesystem::path file = catalog.file_of(name, "topology");
   std::error_code ec;
@@ -248,12 +249,13 @@ void check_one(const std::string& name, const Arguments& arguments, Output& outp
   if (!is_readable_file(name)) {
     const std::vector<std::string> gpus = catalog.gpu_names();
     const bool known = catalog.has_machine(name) || std::ranges::find(gpus, name) != gpus.end();
-    show(known || name.find('/') != std::string::npos ? name : "./" + name, true, drawing, output);
+    show_machine(known || name.find('/') != std::string::npos ? name : "./" + name, true, drawing,
+                 output);
     return;
   }
   TextFile file{.name = name, .text = read_text_file(name, "")};
   if (is_own_document(file)) {
-    show(name.find('/') == std::string::npos ? "./" + name : name, true, drawing, output);
+    show_machine(name.find('/') == std::string::npos ? "./" + name : name, true, drawing, output);
     return;
   }
   ImportedMachine imported = import_machine({std::move(file)}, merge_options(arguments), catalog);
@@ -292,7 +294,7 @@ void import_files(const std::vector<std::string>& names, const Arguments& argume
   });
 }
 
-void run(const Arguments& arguments, Output& output) {
+void topology_command(const Arguments& arguments, Output& output) {
   const std::vector<std::string>& words = arguments.positionals();
   const std::string action = words.empty() ? "list" : words[0];
   const std::vector<std::string> actions{"list", "show", "check", "import"};
@@ -321,9 +323,9 @@ void run(const Arguments& arguments, Output& output) {
     throw InputError(words[least], "unexpected (see 'sp-plan topology --help')");
   }
   if (action == "list") {
-    list(output);
+    list_machines(output);
   } else if (action == "show") {
-    show(words[1], false, "", output);
+    show_machine(words[1], false, "", output);
   } else if (action == "check") {
     check_one(words[1], arguments, output);
   } else {
@@ -355,7 +357,7 @@ extern const Command topology{
         "my-cluster.json --draw my-cluster.svg\nsp-plan topology import topo.txt nccl-tests.txt "
         "--gpu h100 -o "
         "my-cluster.json\nnvidia-smi topo -m | sp-plan topology import /dev/stdin --gpu h100",
-    .run = run,
+    .run = topology_command,
 };
 
 }  // namespace spp::cli::commands

@@ -18,9 +18,9 @@
 namespace spp::cli::commands {
 namespace {
 
-constexpr std::array groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
-                            OptionGroup::plan_file};
-constexpr std::array options{
+constexpr std::array verify_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
+                                   OptionGroup::plan_file};
+constexpr std::array verify_options{
     Option{"schedule", "FILE",
            "a schedule as text ('simulate --dump-schedule'), instead of a plan"},
     force_option,
@@ -126,7 +126,7 @@ void refuse(const Verification& verification) {
   }
 }
 
-void run(const Arguments& given, Output& output) {
+void verify_command(const Arguments& given, Output& output) {
   Arguments arguments = given;
   const auto start = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return Seconds(std::chrono::steady_clock::now() - start); };
@@ -169,14 +169,14 @@ extern const Command verify{
         "ever. If there is a counter-example it is printed, and the exit code is 4. No machine is "
         "needed.",
     .arguments = "",
-    .groups = groups,
-    .options = options,
+    .groups = verify_groups,
+    .options = verify_options,
     .examples =
         "sp-plan verify --heads 8 --seq 4K --ulysses 2 --ring 4\n"
         "sp-plan verify --heads 8 --seq 4K --strategy startrail --ring 8 --team 2\n"
         "sp-plan verify --plan plan.json\n"
         "sp-plan verify --schedule schedule.txt",
-    .run = run,
+    .run = verify_command,
 };
 
 }  // namespace spp::cli::commands

@@ -96,7 +96,7 @@ for framework in frameworks:
                 if trains else ["--ulysses 8", "--ulysses 4"])
     written = 0
     for work in works:
-        for choice in choices:
+        for choice in choices if work == works[0] else choices[:1 + len(framework["ways"])]:
             if "--zero" in choice and "--model" not in work:
                 continue
             document = documents(f"plan {work} {choice} --top 1 --budget 0.1 --framework {name} --emit {name}")

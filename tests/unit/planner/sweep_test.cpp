@@ -72,8 +72,8 @@ TEST_CASE("a cell of a sweep is what plan answers") {
 
 TEST_CASE("a sweep tells the same with one thread and with five") {
   const sim::Cluster cluster = two_nodes();
-  SweepQuestion question{.lines = {attention_on(cluster, 8), attention_on(cluster, 16)},
-                         .lengths = {2048, 16384, 131072}};
+  SweepQuestion question{.lines = {attention_on(cluster, 4), attention_on(cluster, 8)},
+                         .lengths = {2048, 16384, 65536}};
   const std::string alone = told(sweep(question));
   question.threads = 5;
   CHECK(told(sweep(question)) == alone);

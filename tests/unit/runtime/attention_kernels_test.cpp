@@ -201,15 +201,19 @@ constexpr DType types[] = {DType::fp32, DType::bf16, DType::fp16};
 
 TEST_CASE("forward kernels compute attention") {
   for (const DType dtype : types) {
+    std::vector<std::pair<Block, Forward>> blocks;  // one truth for all back ends
+    for (const Case& c : cases()) {
+      Block p{c, dtype};
+      Forward truth = truth_forward(p);
+      blocks.emplace_back(std::move(p), std::move(truth));
+    }
     for_each_backend(dtype, [&](AttentionKernels& kernels) {
-      for (const Case& c : cases()) {  // one object for all: workspaces change their size
-        CAPTURE(c.name);
-        Block p{c, dtype};
-        const Forward truth = truth_forward(p);
+      for (auto& [p, truth] : blocks) {  // one object for all: workspaces change their size
+        CAPTURE(p.c.name);
         const Forward got = run_forward(kernels, p, dtype);
         CHECK(distance(got.out, truth.out) <= p.tolerance(truth.out));
         // lse is fp32 and nothing that it depends on is rounded to less.
-        Block in_fp32{c, DType::fp32};
+        Block in_fp32{p.c, DType::fp32};
         CHECK(distance(got.lse, truth.lse) <= in_fp32.tolerance(truth.lse) + 0x1p-20);
       }
     });
@@ -217,13 +221,22 @@ TEST_CASE("forward kernels compute attention") {
 }
 
 TEST_CASE("backward kernels compute gradients") {
+  struct Known {
+    Block block;
+    RowSums sums;
+    Gradients truth;
+  };
   for (const DType dtype : types) {
+    std::vector<Known> blocks;  // as above
+    for (const Case& c : cases()) {
+      Block p{c, dtype};
+      RowSums sums = row_sums(p);
+      Gradients truth = truth_backward(p, sums);
+      blocks.push_back({std::move(p), std::move(sums), std::move(truth)});
+    }
     for_each_backend(dtype, [&](AttentionKernels& kernels) {
-      for (const Case& c : cases()) {
-        CAPTURE(c.name);
-        Block p{c, dtype};
-        RowSums sums = row_sums(p);
-        const Gradients truth = truth_backward(p, sums);
+      for (auto& [p, sums, truth] : blocks) {
+        CAPTURE(p.c.name);
         const Gradients got = run_backward(kernels, p, sums, dtype);
         CHECK(distance(got.d_q, truth.d_q) <= p.tolerance(truth.d_q));
         CHECK(distance(got.d_k, truth.d_k) <= p.tolerance(truth.d_k));
