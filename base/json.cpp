@@ -76,7 +76,7 @@ class Builder {
 
   Json build() {
     const char* end = text_.data() + text_.size();
-    Json::sax_parse(Reached(text_.data(), &reached_), Reached(end, &reached_), this);
+    Json::sax_parse(Reached(reached_, &reached_), Reached(end, &reached_), this);
     return std::move(root_);
   }
 
