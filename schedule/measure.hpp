@@ -32,7 +32,7 @@ struct Shapes {
 /// Bytes that this rank sends to *other* ranks (local copies are free of network).
 Bytes sent_bytes(const Transfer& transfer, const Shapes& shapes);
 /// Bytes of an all-to-all that this rank sends to member `peer` of its group. 0 for itself.
-Bytes sent_bytes_to(const Collective& all_to_all, int peer, const Shapes& shapes);
+Bytes sent_bytes_to(const Collective& op, int peer, const Shapes& shapes);
 
 /// Matmul FLOPs of one (query, key) pair of one head (FlashAttention-2, arXiv:2307.08691, section
 /// 4.1): forward S = Q K^T and P V; backward S again, dP = dO V^T, dQ, dK, dV. `qk` is the

@@ -262,7 +262,9 @@ void RankStore::add_moves(const StoredContent& from, const StoredContent& to,
   expect(moved == to_begin, "a copy leaves rows of its target unwritten");
 }
 
-void RankStore::receive(BufferId id, StoredContent content) { overwrite(id, std::move(content)); }
+void RankStore::receive(BufferId buffer, StoredContent content) {
+  overwrite(buffer, std::move(content));
+}
 
 void RankStore::apply(const Collective& op, std::span<const Contribution> members,
                       StoredOp& stored) {

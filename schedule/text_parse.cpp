@@ -415,7 +415,7 @@ class Parser {
       fail("unknown op {}{}", in_quotes(words_[1]), did_you_mean(words_[1], known));
     }
     reader.finish();
-    stage_.ops.push_back(std::move(op));
+    stage_.ops.push_back(op);
   }
 
   [[nodiscard]] StreamId stream(std::string_view name) const {

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <sstream>
@@ -41,6 +42,36 @@ std::vector<Tile> tiles_of(const std::vector<StoredProgram>& programs, Tensor te
     tiles.push_back({.tokens = buffer->tile, .heads = buffer->head_range});
   }
   return tiles;
+}
+
+/// An event as it travels between ranks.
+using PackedEvent = std::array<std::int64_t, 10>;
+
+std::vector<PackedEvent> packed(const std::vector<TimelineEvent>& events) {
+  const auto bits = [](double value) { return std::bit_cast<std::int64_t>(value); };
+  std::vector<PackedEvent> list;
+  list.reserve(events.size());
+  for (const TimelineEvent& e : events) {
+    list.push_back({e.rank.value, e.op, e.stream.value, static_cast<std::int64_t>(e.kind),
+                    bits(e.begin.count()), bits(e.end.count()), e.bytes, bits(e.flops),
+                    e.waited_for, e.waited_for_rank.value});
+  }
+  return list;
+}
+
+TimelineEvent unpacked(const PackedEvent& e) {
+  const auto number = [&](std::size_t i) { return std::bit_cast<double>(e[i]); };
+  const auto id = [&](std::size_t i) { return static_cast<std::int32_t>(e[i]); };
+  return {.rank = Rank(id(0)),
+          .op = e[1],
+          .stream = StreamId(id(2)),
+          .kind = static_cast<OpKind>(e[3]),
+          .begin = Seconds(number(4)),
+          .end = Seconds(number(5)),
+          .bytes = e[6],
+          .flops = number(7),
+          .waited_for = e[8],
+          .waited_for_rank = Rank(id(9))};
 }
 
 /// What one phase has measured on one rank.
@@ -320,9 +351,10 @@ class Trial {
     const Execution& middle = run.runs[order[(order.size() - 1) / 2]];
     result.timeline.streams = streams;
     for (const std::string& text :
-         transport.all_gather_text(bytes_of_vector(middle.timeline.events))) {
-      const auto events = vector_of_bytes<TimelineEvent>(text);
-      result.timeline.events.insert(result.timeline.events.end(), events.begin(), events.end());
+         transport.all_gather_text(bytes_of_vector(packed(middle.timeline.events)))) {
+      for (const PackedEvent& event : vector_of_bytes<PackedEvent>(text)) {
+        result.timeline.events.push_back(unpacked(event));
+      }
     }
     const std::vector<std::array<Bytes, comm_kinds>> sent{middle.sent};
     for (const std::string& text : transport.all_gather_text(bytes_of_vector(sent))) {
