@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -113,6 +114,11 @@ std::vector<MeasuredAttention> read_attention_list(const JsonView& list, const G
 }
 
 }  // namespace
+
+std::string Profile::told(std::string_view key) const {
+  const auto at = std::ranges::find(environment, key, &std::pair<std::string, std::string>::first);
+  return at == environment.end() ? "" : at->second;
+}
 
 Profile read_profile(const JsonView& document) {
   expect_format(document, "sp-plan/profile");

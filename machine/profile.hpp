@@ -21,6 +21,11 @@ struct Profile {
   std::vector<std::pair<std::string, std::string>> environment;  // as written: cpu, driver, …
   int nodes = 1;                                                 // that were measured
   MachineSpec machine;  // machine.gpu.measured: its attention kernels
+
+  /// Of the environment; "" if it is not told.
+  [[nodiscard]] std::string told(std::string_view key) const;
+  /// By ranks of ours, not read from other programs' output.
+  [[nodiscard]] bool from_calibration() const { return !told("kernels").empty(); }
 };
 
 /// InputError names file and key. Strict: an unknown key, a number without its unit, a kernel that

@@ -42,6 +42,7 @@ constexpr std::array run_options{
 constexpr double noisy = 0.05;    // spread from which on a measurement is called noisy
 constexpr double off_pace = 0.1;  // from which on a machine is not what was calibrated
 constexpr double above_peak = 1.02;
+constexpr double unexpected_ratio = 1.5;  // beyond a prediction's interval
 
 /// The ranks that mpirun started are the GPUs of the request, unless it says something else.
 void adopt_launched_ranks(Arguments& arguments, int launched) {
@@ -111,20 +112,47 @@ std::optional<Seconds> calibrated_pace(const Job& job, const RunReport& report) 
   return same ? std::optional(pace->median) : std::nullopt;
 }
 
-/// A warning if --profile tells that it was measured on another CPU or GPU than the one that ran.
-std::optional<std::string> other_machine(const Job& job, const RunReport& report) {
+/// Warnings of what --profile tells that it was measured on, over and with, and that did not run.
+std::vector<std::string> what_else_was_measured(const Job& job, const RunReport& report) {
+  std::vector<std::string> differences;
   if (!job.profile) {
+    return differences;
+  }
+  const auto compare = [&](std::string_view key, const std::string& here, std::string_view on) {
+    const std::string there = job.profile->told(key);
+    if (!there.empty() && there != here && there != "unknown" && here != "unknown") {
+      differences.push_back(
+          fmt::format("--profile '{}' was measured {} {}, not {} {}: predictions are of that",
+                      job.profile->name, on, there, on, here));
+    }
+  };
+  if (report.device) {
+    compare("gpu", report.device->gpu, "on");
+  } else {
+    compare("cpu", runtime::cpu_model(), "on");
+  }
+  compare("comm", report.comm, "over");
+  compare("kernels", report.kernels, "with kernels of");
+  return differences;
+}
+
+/// Far outside of what this machine's own profile allows.
+std::optional<std::string> unexpected(const Job& job, const RunReport& report) {
+  if (!job.profile || !report.predicted) {
     return std::nullopt;
   }
-  const std::string key = report.device ? "gpu" : "cpu";
-  const std::string here = report.device ? report.device->gpu : runtime::cpu_model();
-  for (const auto& [name, there] : job.profile->environment) {
-    if (name == key && there != here && there != "unknown" && here != "unknown") {
-      return fmt::format("--profile '{}' was measured on {}, not on {}: predictions are of that",
-                         job.profile->name, there, here);
-    }
+  const Prediction& p = report.predicted->candidate.predicted;
+  const double measured = measured_times(report.trial).step.count();
+  const double ratio = measured / p.step.count();
+  if (measured <= unexpected_ratio * p.high.count() &&
+      measured * unexpected_ratio >= p.low.count()) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  return fmt::format(
+      "measured {}, {:.2g} times what is predicted ({}, {} to {}): other work on this machine now "
+      "or "
+      "during the calibration, or ranks that ran elsewhere",
+      human(Seconds(measured)), ratio, human(p.step), human(p.low), human(p.high));
 }
 
 /// Ours or theirs: a kernel that is faster than the machine can be was measured or described
@@ -241,7 +269,8 @@ void run_command(const Arguments& given, Output& output) {
         "the plan deals ranks out over the nodes in turn: the launcher must, too (mpirun --map-by "
         "node, srun --distribution=cyclic)");
   }
-  if (auto warning = other_machine(job, report)) {
+  std::ranges::copy(what_else_was_measured(job, report), std::back_inserter(report.warnings));
+  if (auto warning = unexpected(job, report)) {
     report.warnings.push_back(std::move(*warning));
   }
   if (const double spread = measured_times(report.trial).spread; spread > noisy) {

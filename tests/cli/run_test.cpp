@@ -77,7 +77,51 @@ TEST_CASE("a profile of another CPU is warned about, and both are named") {
                ContainsSubstring("--profile 'cpu-2x2' was measured on an example core, not on "));
   }
   profile["environment"].erase("cpu");
-  CHECK_THAT(warnings(), !ContainsSubstring("was measured on"));
+  CHECK_THAT(warnings(), !ContainsSubstring("was measured"));
+}
+
+TEST_CASE("a profile of other transports or kernels is warned about") {
+  Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
+  profile["environment"]["comm"] = "mpi";
+  profile["environment"]["kernels"] = "onednn";
+  const TempDir dir;
+  const std::string file = dir.write("profile.json", profile.dump()).string();
+  const Result r = sp_plan(tiny + " --gpus 4 --profile " + file);
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const std::string warnings = spp::parse_json(r.out, "stdout")["warnings"].dump();
+  CHECK_THAT(warnings, ContainsSubstring("was measured over mpi, not over inproc: predictions"));
+  CHECK_THAT(warnings, ContainsSubstring("with kernels of onednn, not with kernels of reference"));
+}
+
+TEST_CASE("a time far outside of the prediction's interval is told") {
+  Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
+  profile["machine"]["gpu"]["generation"]["launch"]["value"] = 1e6;  // us: no op takes a second
+  const TempDir dir;
+  const std::string file = dir.write("profile.json", profile.dump()).string();
+  const Result r = sp_plan(tiny + " --gpus 4 --profile " + file);
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK_THAT(spp::parse_json(r.out, "stdout")["warnings"].dump(),
+             ContainsSubstring("times what is predicted ("));
+}
+
+TEST_CASE("a profile that measured only links says so in a plan") {
+  Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
+  const auto warnings = [&] {
+    const TempDir dir;
+    const std::string file = dir.write("profile.json", profile.dump()).string();
+    const Result r =
+        sp_plan("plan --heads 4 --head-dim 16 --seq 256 --dtype fp32 --json --profile " + file);
+    INFO(r.err);
+    REQUIRE(r.code == 0);
+    return r.out + r.err;
+  };
+  CHECK_THAT(warnings(), !ContainsSubstring("has no attention blocks"));
+  profile["environment"]["kernels"] = "reference";
+  profile.erase("attention");
+  CHECK_THAT(warnings(),
+             ContainsSubstring("has no attention blocks: times of kernels are assumed"));
 }
 
 TEST_CASE("tasks of srun that MPI does not join are warned about") {
