@@ -149,9 +149,8 @@ std::optional<std::string> unexpected(const Job& job, const RunReport& report) {
     return std::nullopt;
   }
   return fmt::format(
-      "measured {}, {:.2g} times what is predicted ({}, {} to {}): other work on this machine now "
-      "or "
-      "during the calibration, or ranks that ran elsewhere",
+      "measured {}, {:.2g} times what is predicted ({}, {} to {}): other work on this machine, now "
+      "or during the calibration, or ranks that ran elsewhere",
       human(Seconds(measured)), ratio, human(p.step), human(p.low), human(p.high));
 }
 
