@@ -37,6 +37,7 @@ for file; do :; done
 echo "$file" >>"$LOG"
 ! grep -q BAD "$file"
 """
+UNIT = "build/lint-units/base/CMakeFiles/spp_base.dir/Unity/unity_0_cxx.cxx"
 
 
 class DeepCheck(unittest.TestCase):
@@ -59,10 +60,10 @@ class DeepCheck(unittest.TestCase):
         self.write("base/a.hpp", "// header\n")
         self.write(".clang-tidy", "Checks: all\n")
         self.write(".gitignore", "/build/\n")
-        build = self.root / "build/lint"
-        build.mkdir(parents=True)
-        (build / "compile_commands.json").write_text(json.dumps(
-            [{"file": str(self.root / f), "command": f"c++ {f}"} for f in ("base/a.cpp", "base/b.cpp")]))
+        self.write("base/c.cpp", "// with others\n")
+        self.write(UNIT, f'#include "{self.root}/base/c.cpp"\n')
+        self.write("build/lint-units/compile_commands.json", json.dumps(
+            [{"file": str(self.root / f), "command": f"c++ {f}"} for f in ("base/a.cpp", "base/b.cpp", UNIT)]))
         self.environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "LOG": str(self.log),
                             "GIT_CONFIG_GLOBAL": "/dev/null", "HOME": folder.name}
         self.git("init", "-q", "-b", "main")
@@ -147,14 +148,17 @@ class DeepCheck(unittest.TestCase):
         self.assertEqual(self.report("dev")["last_passed"], passed)
 
     def test_clang_tidy_repeats_files_that_changed_also_in_their_headers(self):
-        self.assertEqual(self.check("tidy")[::2], (0, ["base/a.cpp", "base/b.cpp"]), self.said)
+        self.assertEqual(self.check("tidy")[::2], (0, ["base/a.cpp", "base/b.cpp", UNIT]), self.said)
         self.write("base/a.hpp", "// other\n")
         self.assertEqual(self.check("tidy")[2], ["base/a.cpp"])
         self.write("base/b.cpp", "BAD\n")
         self.assertEqual(self.check("tidy")[::2], (1, ["base/b.cpp"]))
         self.assertEqual(list(self.report("tidy")["failed"]), ["base/b.cpp"])
+        self.write("base/c.cpp", "// else\n")
+        self.write("base/b.cpp", "// alone\n")
+        self.assertEqual(self.check("tidy")[2], [UNIT])
         self.write(".clang-tidy", "Checks: others\n")
-        self.assertEqual(self.check("tidy")[2], ["base/a.cpp", "base/b.cpp"])
+        self.assertEqual(self.check("tidy")[2], ["base/a.cpp", "base/b.cpp", UNIT])
 
     def test_status_tells_how_many_commits_ago_each_part_passed(self):
         self.check("dev")
