@@ -38,9 +38,9 @@ Json Numbers::fitted(const Fitted& f, double scale, std::string_view unit,
                   std::max(f.spread, 0.005));
 }
 
-Json Numbers::taken(const Sourced<double>& fraction) const {
-  Json json = quantity(fraction.value, "fraction", fraction.source, fraction.spread);
-  if (fraction.source.starts_with("assumed")) {
+Json Numbers::taken(const Sourced<double>& number, std::string_view unit) const {
+  Json json = quantity(number.value, unit, number.source, number.spread);
+  if (number.source.starts_with("assumed")) {
     json["assumed"] = true;
   }
   return json;

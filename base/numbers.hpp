@@ -32,8 +32,8 @@ class Numbers {
   [[nodiscard]] Json fitted(const Fitted& f, double scale, std::string_view unit,
                             std::string_view what) const;
 
-  /// A fraction that came with its source.
-  [[nodiscard]] Json taken(const Sourced<double>& fraction) const;
+  /// A number that came with its source.
+  [[nodiscard]] Json taken(const Sourced<double>& number, std::string_view unit = "fraction") const;
 
  private:
   std::string date_;

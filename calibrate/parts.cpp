@@ -63,17 +63,18 @@ Json kept_json(const std::vector<Segment>& segments, Bandwidth most, double nomi
   Json list = Json::array();
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
-    const auto written = [&](double value, std::string_view unit, const auto& of) {
-      return numbers.quantity(value, unit, of.source, of.spread);
-    };
+    const Sourced<double> latency{.value = s.latency.value.count() * 1e6,
+                                  .spread = s.latency.spread,
+                                  .source = s.latency.source};
     Sourced<double> fraction = s.fraction;
+    fraction.value *= part;
     fraction.source = fmt::format("{}; of {:.3g} GB/s", fraction.source, most.value() * 1e-9);
     list.push_back(
         segment_json({.up_to = i + 1 == segments.size()
                                    ? Json()
                                    : numbers.counted(s.up_to.value(), s.fraction.source, "B"),
-                      .latency = written(s.latency.value.count() * 1e6, "us", s.latency),
-                      .fraction = written(fraction.value * part, "fraction", fraction)}));
+                      .latency = numbers.taken(latency, "us"),
+                      .fraction = numbers.taken(fraction)}));
   }
   return list;
 }

@@ -95,7 +95,7 @@ for framework in frameworks:
                 [f"--zero {stages[0]} --recompute {how}" for how in ways_again[1:]]
                 if trains else ["--ulysses 8", "--ulysses 4"])
     written = 0
-    for work in works:
+    for work in works:  # stages and recomputation on the first alone: their keys do not depend on the model
         for choice in choices if work == works[0] else choices[:1 + len(framework["ways"])]:
             if "--zero" in choice and "--model" not in work:
                 continue
