@@ -42,6 +42,7 @@ Json read_json(const std::filesystem::path& file);
 /// value.
 class JsonView {
  public:
+  /// The document, or a part of it that is looked at alone.
   JsonView(const Json& value, std::string file, std::string key = "");
 
   [[nodiscard]] const Json& value() const { return *value_; }
@@ -57,7 +58,9 @@ class JsonView {
   [[nodiscard]] std::vector<JsonView> elements() const;
   /// Members of an object by key.
   [[nodiscard]] std::vector<std::pair<std::string, JsonView>> members() const;
-  /// Refuses keys that are not listed, with "did you mean".
+  /// Of a later minor version than this program writes: it may have keys that are not known here.
+  [[nodiscard]] bool later() const { return later_; }
+  /// Refuses keys that are not listed, with "did you mean"; not in a later version's document.
   void allow_only(std::span<const std::string_view> keys) const;
   void allow_only(std::initializer_list<std::string_view> keys) const {
     allow_only(std::span(keys.begin(), keys.size()));
@@ -77,6 +80,7 @@ class JsonView {
   const Json* value_;
   std::string file_;
   std::string key_;
+  bool later_;
 };
 
 /// A number of a data file: {"value": 450, "unit": "GB/s", "source": "…", "spread": 0.1}.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace spp::cli {
@@ -83,6 +85,7 @@ struct Column {
   bool (*shown)(const Candidate&) = [](const Candidate&) { return true; };
   std::string_view shared;  // how the value is called where all have it; "": each row says it
   int spare = 0;            // the least is left out first where there is no room; 0: never
+  std::string_view words;   // what it is, for the legend; "": its title says it
 };
 
 std::string degree_text(std::int64_t degree) { return fmt::format("{}", degree); }
@@ -94,9 +97,10 @@ std::vector<Column> plan_columns(const Request& request) {
       {"plan", false, [](const Candidate& c) { return name_and_inner(c.plan.attention).first; }},
       {"inner", false, [](const Candidate& c) { return name_and_inner(c.plan.attention).second; },
        [](const Candidate& c) { return !name_and_inner(c.plan.attention).second.empty(); },
-       "innermost", 5},
+       "innermost", 5, "inner: the axis of neighbouring ranks"},
       {"heads", false, [](const Candidate& c) { return heads_of(c.plan.attention); },
-       [](const Candidate& c) { return !heads_of(c.plan.attention).empty(); }, "heads", 3}};
+       [](const Candidate& c) { return !heads_of(c.plan.attention).empty(); }, "heads", 3,
+       "heads: what is done with KV heads that do not divide"}};
   if (request.whole_step()) {
     columns.push_back({"pp", true,
                        [](const Candidate& c) {
@@ -104,7 +108,8 @@ std::vector<Column> plan_columns(const Request& request) {
                                     ? fmt::format("{}x{}", c.plan.pipeline, c.plan.virtual_stages)
                                     : degree_text(c.plan.pipeline);
                        },
-                       [](const Candidate& c) { return c.plan.pipeline > 1; }, "PP"});
+                       [](const Candidate& c) { return c.plan.pipeline > 1; }, "PP", 0,
+                       "pp: stages x virtual stages"});
     columns.push_back({"dp", true, [](const Candidate& c) { return degree_text(c.plan.data); },
                        [](const Candidate& c) { return c.plan.data > 1; }, "DP"});
     columns.push_back({"ep", true, [](const Candidate& c) { return degree_text(c.plan.expert); },
@@ -115,7 +120,7 @@ std::vector<Column> plan_columns(const Request& request) {
            return fmt::format("{}x{}", c.plan.micro_batches, c.plan.micro_batch);
          },
          [](const Candidate& c) { return c.plan.micro_batch > 1 || c.plan.micro_batches > 1; },
-         "batch"});
+         "batch", 0, "batch: micro-batches x sequences in each"});
   }
   if (request.phase == StepPhase::train) {
     columns.push_back({"ZeRO", true, [](const Candidate& c) { return degree_text(c.plan.zero); },
@@ -137,17 +142,18 @@ std::vector<Column> time_columns() {
 }
 
 std::vector<Column> other_columns() {
-  return {{"exposed", true,
-           [](const Candidate& c) { return c.simulated ? human(c.predicted.exposed) : ""; },
-           [](const Candidate&) { return true; }, "", 1},
-          {"memory", true,
-           [](const Candidate& c) {
-             const Prediction& p = c.predicted;
-             return human(p.memory.tensors()) + (p.fits ? "" : "!");
-           },
-           [](const Candidate&) { return true; }, "", 4},
-          {"longest", true, [](const Candidate& c) { return about_tokens(c.predicted.max_seq); },
-           [](const Candidate&) { return true; }, "", 2}};
+  return {
+      {"exposed", true,
+       [](const Candidate& c) { return c.simulated ? human(c.predicted.exposed) : ""; },
+       [](const Candidate&) { return true; }, "", 1, "exposed: communication that no kernel hides"},
+      {"memory", true,
+       [](const Candidate& c) {
+         const Prediction& p = c.predicted;
+         return human(p.memory.tensors()) + (p.fits ? "" : "!");
+       },
+       [](const Candidate&) { return true; }, "", 4, "memory: of a GPU, ! where it has less"},
+      {"longest", true, [](const Candidate& c) { return about_tokens(c.predicted.max_seq); },
+       [](const Candidate&) { return true; }, "", 2, "longest: tokens of a sequence that fits"}};
 }
 
 /// Text of a column: a heading, and a text for each row.
@@ -156,6 +162,7 @@ struct Filled {
   bool right = false;
   int spare = 0;
   std::size_t least = 0;  // it may be shortened to so many characters; 0: not
+  std::string_view words;
   [[nodiscard]] std::size_t width() const {
     std::size_t widest = 0;
     for (const std::string& text : texts) {
@@ -166,7 +173,10 @@ struct Filled {
 };
 
 Filled filled(const Column& column, const std::vector<TableRow>& rows) {
-  Filled f{.texts = {std::string(column.title)}, .right = column.right, .spare = column.spare};
+  Filled f{.texts = {std::string(column.title)},
+           .right = column.right,
+           .spare = column.spare,
+           .words = column.words};
   f.least = column.title == "plan" ? 16 : 0;
   for (const TableRow& row : rows) {
     f.texts.push_back(row.candidate != nullptr ? column.of(*row.candidate)
@@ -184,6 +194,25 @@ std::size_t width_of(const std::vector<Filled>& columns) {
   return sum;
 }
 
+/// Keeps what alone tells two rows apart; `columns` are those of plans.
+void keep_what_differs(std::vector<Filled>& columns) {
+  for (Filled& column : columns) {
+    std::map<std::vector<std::string>, std::string> seen;  // the others' texts -> this one's
+    for (std::size_t row = 1; row < column.texts.size() && column.spare > 0; ++row) {
+      std::vector<std::string> others;
+      for (const Filled& c : columns) {
+        if (&c != &column) {
+          others.push_back(c.texts[row]);
+        }
+      }
+      const auto [same, first] = seen.emplace(std::move(others), column.texts[row]);
+      if (!first && same->second != column.texts[row]) {
+        column.spare = 0;
+      }
+    }
+  }
+}
+
 /// Leaves columns out, then shortens texts, until a line has room.
 void fit(std::vector<Filled>& columns, std::size_t width) {
   while (width_of(columns) > width) {
@@ -198,7 +227,7 @@ void fit(std::vector<Filled>& columns, std::size_t width) {
     }
     columns.erase(spare);
   }
-  for (auto it = columns.rbegin(); it != columns.rend() && width_of(columns) > width; ++it) {
+  for (auto it = columns.begin(); it != columns.end() && width_of(columns) > width; ++it) {
     const std::size_t own = it->width();
     const std::size_t over = width_of(columns) - width;
     if (it->least > 0 && own > it->least) {
@@ -265,6 +294,23 @@ std::string letters_of(const std::vector<std::string>& bars) {
   return text;
 }
 
+/// "U Ulysses degree, R ring degree, C team size": what stands in the names of plans.
+std::string words_of_plans(const std::vector<TableRow>& rows) {
+  std::string text = "U Ulysses degree, R ring degree";
+  std::set<std::string_view> said;
+  for (const TableRow& row : rows) {
+    if (row.candidate == nullptr) {
+      continue;
+    }
+    for (const auto& [parameter, value] : row.candidate->plan.attention.own.values()) {
+      if (said.insert(parameter->symbol).second) {
+        text += fmt::format(", {} {}", parameter->symbol, parameter->words);
+      }
+    }
+  }
+  return text;
+}
+
 /// Takes away what all rows have in common, and says it.
 std::string take_common(std::vector<Column>& columns, const std::vector<TableRow>& rows) {
   std::string common;
@@ -324,16 +370,21 @@ CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request&
   if (alike && rows.size() > 1) {
     table.common = take_common(columns, rows);
   }
-  std::vector<Filled> texts{{.texts = {std::string(wish.title)}, .right = true}};
-  for (const TableRow& row : rows) {
-    texts.front().texts.push_back(row.label);
-  }
+  std::vector<Filled> texts;
   const auto add = [&](const std::vector<Column>& more) {
     for (const Column& column : more) {
       texts.push_back(filled(column, rows));
     }
   };
   add(columns);
+  if (wish.compare) {
+    keep_what_differs(texts);
+  }
+  Filled labels{.texts = {std::string(wish.title)}, .right = true};
+  for (const TableRow& row : rows) {
+    labels.texts.push_back(row.label);
+  }
+  texts.insert(texts.begin(), std::move(labels));
   add(time_columns());
   const bool compares = alike && rows.size() > 1 && rows.front().candidate->simulated;
   if (compares) {
@@ -356,6 +407,10 @@ CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request&
   fit(texts, bars && wish.width > shortest_bar + 2 ? wish.width - shortest_bar - 2 : wish.width);
   if (width_of(texts) + 2 + shortest_bar > wish.width) {
     fit(texts, wish.width);
+  }
+  table.words = words_of_plans(rows);
+  for (const Filled& column : texts) {
+    table.words += column.words.empty() ? "" : fmt::format("; {}", column.words);
   }
   Table plain;
   for (std::size_t row = 0; row <= rows.size(); ++row) {

@@ -27,6 +27,7 @@ struct CandidateTable {
   std::vector<std::string> lines;  // the heading, then a line for each row
   std::string common;              // "TP 2, ZeRO 3, full recomputation"; "": nothing, or one row
   std::string letters;             // what the bars' letters mean; "": there are no bars
+  std::string words;               // what stands in names and headings, in field's terms
 };
 
 struct TableWish {

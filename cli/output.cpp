@@ -197,7 +197,10 @@ std::string progress_text(double done, double of, std::string_view unit, double 
 }
 
 void Progress::draw(double seconds, bool terminal) {
-  std::string line = what_;
+  std::string line = what_;  // "searching," before how much of it
+  if (of_ <= 0 && line.ends_with(',')) {
+    line.pop_back();
+  }
   if (of_ > 0) {
     constexpr std::size_t width = 30;
     if (terminal) {

@@ -141,7 +141,7 @@ std::string call_text(const sim::Simulation& s, Phase phase, const Style& style)
   table.right = {false, true, true};
   for (const auto& [name, seconds] :
        std::vector<std::pair<std::string_view, Seconds>>{{"attention kernels", b.attention},
-                                                         {"other kernels", b.other_kernels},
+                                                         {"small kernels", b.other_kernels},
                                                          {"exposed communication", b.exposed},
                                                          {"waiting for the host", b.launch_bound},
                                                          {"(hidden communication)", b.hidden}}) {
@@ -222,8 +222,11 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
   for (std::size_t i = 0; i < table.lines.size() && !rows.empty(); ++i) {
     text += (i == 0 ? style.bold(table.lines[i]) : table.lines[i]) + "\n";
   }
-  if (!table.letters.empty()) {
-    text += style.dim(wrapped(fmt::format("Parts: {}.", table.letters), 0, style.width));
+  if (!rows.empty()) {
+    text += style.dim(
+        wrapped(fmt::format("{}.{}", table.words,
+                            table.letters.empty() ? "" : fmt::format(" Parts: {}.", table.letters)),
+                0, style.width));
   }
 
   if (!result.candidates.empty() && result.any_fits) {

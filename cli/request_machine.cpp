@@ -285,6 +285,11 @@ void Reader::list_constants(const MachineSpec& machine) {
     assume("kernels",
            fmt::format("{} on {}, {} attention blocks measured", kernel, machine.gpu.name, blocks),
            fmt::format("{}, {}", args_.get("profile", ""), job_.profile->date));
+    if (job_.profile->later) {
+      job_.warnings.push_back(
+          fmt::format("{}: was written by a later sp-plan ({}): what only that knows is left out",
+                      args_.get("profile", ""), job_.profile->tool_version));
+    }
     if (blocks == 0 && job_.profile->from_calibration()) {
       job_.warnings.push_back(fmt::format(
           "{}: has no attention blocks: times of kernels are assumed, only links are measured "

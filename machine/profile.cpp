@@ -125,6 +125,7 @@ Profile read_profile(const JsonView& document) {
   document.allow_only({"format", "format_version", "tool_version", "name", "date", "environment",
                        "nodes", "machine", "attention", "pace", "other", "samples", "note"});
   Profile p;
+  p.later = document.later();
   p.name = text_at(document, "name");
   p.date = date_at(document, "date");
   p.tool_version = text_at(document, "tool_version");

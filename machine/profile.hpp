@@ -21,6 +21,7 @@ struct Profile {
   std::vector<std::pair<std::string, std::string>> environment;  // as written: cpu, driver, …
   int nodes = 1;                                                 // that were measured
   MachineSpec machine;  // machine.gpu.measured: its attention kernels
+  bool later = false;   // of a later version, which may say more than is read here
 
   /// Of the environment; "" if it is not told.
   [[nodiscard]] std::string told(std::string_view key) const;

@@ -88,8 +88,16 @@ std::string percent_faster(const Prediction& a, const Prediction& b) {
   return fmt::format("{:.1f} %", (b.step.count() / a.step.count() - 1) * 100);
 }
 
-/// What makes `a` faster than `b`: the component that differs most.
-std::string advantage(const Prediction& a, const Candidate& other) {
+/// Whether both compute the same, on ranks that lie elsewhere.
+bool same_work(StepPlan a, const StepPlan& b) {
+  a.attention.order = b.attention.order;
+  a.attention.rank_order = b.attention.rank_order;
+  return a == b;
+}
+
+/// What makes `best` faster than `other`: the component that differs most.
+std::string advantage(const Candidate& best, const Candidate& other) {
+  const Prediction& a = best.predicted;
   const Prediction& b = other.predicted;
   std::size_t decides = 0;
   for (std::size_t i = 1; i < components; ++i) {
@@ -97,8 +105,10 @@ std::string advantage(const Prediction& a, const Candidate& other) {
       decides = i;
     }
   }
-  return fmt::format("{} faster than {} ({}: {:.4g} s against {:.4g} s)", percent_faster(a, b),
-                     short_name(other.plan), component_names[decides], a.parts[decides],
+  const bool slowed = decides == 0 && same_work(best.plan, other.plan);
+  return fmt::format("{} faster than {} ({}{}: {:.4g} s against {:.4g} s)", percent_faster(a, b),
+                     short_name(other.plan), component_names[decides],
+                     slowed ? ", which transfers beside them slow less" : "", a.parts[decides],
                      b.parts[decides]);
 }
 
@@ -151,7 +161,7 @@ std::string reason(const std::vector<Candidate>& list, const Ties& ties,
     return c.predicted.step > best.step && !within_reach(best, c.predicted, spreads);
   });
   if (slower != list.end()) {
-    text += fmt::format("{}{}", text.empty() ? "" : "; ", advantage(best, *slower));
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", advantage(list[0], *slower));
   }
   return text.empty() ? "the only legal plan that fits" : text;
 }

@@ -58,6 +58,7 @@ struct StepPlan {
             .expert = expert,
             .expert_tensor = expert_tensor};
   }
+  friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
 /// Why the model cannot be split like that, with the nearest that can; "" if it can. The

@@ -43,7 +43,7 @@ void add_phases(Sheet& sheet, const JsonView& document) {
         .label = name + ", measured",
         .value = seconds_text(median),
         .parts = {{"k-attention", "attention kernels", attention},
-                  {"k-elementwise", "other kernels", other},
+                  {"k-elementwise", "small kernels", other},
                   {"k-cp", "exposed communication", exposed},
                   {"k-launch", "rest", std::max(0.0, median - attention - other - exposed)}},
         .interval = std::nullopt,

@@ -19,7 +19,7 @@ struct CallPart {
 };
 constexpr std::array<CallPart, 4> call_parts{
     {{"attention_s", "k-attention", "attention kernels"},
-     {"other_kernels_s", "k-elementwise", "other kernels"},
+     {"other_kernels_s", "k-elementwise", "small kernels"},
      {"exposed_comm_s", "k-cp", "exposed communication"},
      {"launch_bound_s", "k-launch", "waiting for the host"}}};
 

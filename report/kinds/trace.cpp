@@ -123,7 +123,7 @@ void add(const JsonView& document, Sheet& sheet) {
                   .kinds = {{"k-attention", "attention"},
                             {"k-gemm", "GEMMs"},
                             {"k-cp", "transfers"},
-                            {"k-elementwise", "other kernels"}},
+                            {"k-elementwise", "small kernels"}},
                   .end = t.end - t.begin,
                   .text = microseconds_text,
                   .lanes = {}};

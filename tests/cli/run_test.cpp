@@ -106,7 +106,7 @@ TEST_CASE("a time far outside of the prediction's interval is told") {
              ContainsSubstring("times what is predicted ("));
 }
 
-TEST_CASE("a profile that measured only links says so in a plan") {
+TEST_CASE("a profile that measured only links, or says more than is known, tells so in a plan") {
   Json profile = spp::read_json("tests/support/data/cpu-2x2.json");
   const auto warnings = [&] {
     const TempDir dir;
@@ -122,6 +122,9 @@ TEST_CASE("a profile that measured only links says so in a plan") {
   profile.erase("attention");
   CHECK_THAT(warnings(),
              ContainsSubstring("has no attention blocks: times of kernels are assumed"));
+  profile["format_version"] = "1.1";
+  profile["machine"]["of_then"] = 1;
+  CHECK_THAT(warnings(), ContainsSubstring("was written by a later sp-plan"));
 }
 
 TEST_CASE("tasks of srun that MPI does not join are warned about") {

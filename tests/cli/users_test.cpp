@@ -204,10 +204,18 @@ TEST_CASE("compare sets attention's kernels against attention's kernels") {
 TEST_CASE("candidates say what they have in common once, and how they differ from the first") {
   const Result r = sp_plan("plan --table --seq 64K " + llama);
   CHECK(r.code == 0);
-  for (const char* text : {"All have ", "than 1", "most of that", "parts", "Parts: A attention"}) {
+  for (const char* text :
+       {"All have ", "than 1", "most of that", "parts", "U Ulysses degree", "Parts: A attention"}) {
     CHECK_THAT(r.out, ContainsSubstring(text));
   }
   CHECK_THAT(r.out, !ContainsSubstring("\x1b["));
+}
+
+TEST_CASE("two rows of a table never look the same") {
+  const Result r =
+      sp_plan("plan --heads 32 --kv-heads 8 --seq 128K --topology dgx-h100 --nodes 2 --table");
+  CHECK_THAT(r.out, ContainsSubstring("U8xR2 zigzag                ring "));
+  CHECK_THAT(r.out, ContainsSubstring("inner: the axis of neighbouring ranks"));
 }
 
 TEST_CASE("a table is as wide as its terminal, and cuts no address or caveat") {

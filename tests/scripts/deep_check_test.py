@@ -37,6 +37,11 @@ for file; do :; done
 echo "$file" >>"$LOG"
 ! grep -q BAD "$file"
 """
+VALGRIND = r"""#!/bin/sh
+if [ "$1" = --version ]; then echo "valgrind-3.19"; exit 0; fi
+for name; do :; done
+echo "$name" >>"$LOG"
+"""
 UNIT = "build/lint-units/base/CMakeFiles/spp_base.dir/Unity/unity_0_cxx.cxx"
 
 
@@ -55,6 +60,7 @@ class DeepCheck(unittest.TestCase):
         self.tool(tools / "cmake", "#!/bin/sh\nexit 0\n")
         for name in ("clang-tidy-19", "clang-tidy"):
             self.tool(tools / name, TIDY)
+        self.tool(tools / "valgrind", VALGRIND)
         self.write("base/a.cpp", '#include "base/a.hpp"\n')
         self.write("base/b.cpp", "// alone\n")
         self.write("base/a.hpp", "// header\n")
@@ -131,6 +137,18 @@ class DeepCheck(unittest.TestCase):
         self.assertEqual(self.check("dev")[2], [])
         self.write("base/b.cpp", "// else\n")
         self.assertEqual(self.check("dev")[2], ["unit.one", "unit.two"])
+
+    def test_memcheck_repeats_nothing_for_texts_that_no_program_reads(self):
+        self.tool(self.root / "build/ci/tests/cli.contract", "#!/bin/sh\necho one\n")
+        self.write("docs/choose.md", "more\n")
+        self.commit()
+        self.assertEqual(self.check("valgrind")[::2], (0, ["one"]), self.said)
+        self.write("docs/choose.md", "else\n")
+        self.commit()
+        self.write("docs/README.md", "not committed\n")
+        self.assertEqual(self.check("valgrind")[2], [])
+        self.write("base/b.cpp", "// else\n")
+        self.assertEqual(self.check("valgrind")[2], ["one"])
 
     def test_only_exactly_a_commit_counts_as_passed(self):
         self.write("base/b.cpp", "// not committed\n")

@@ -287,3 +287,16 @@ TEST_CASE("a document says its format and a version we read") {
   const Json good = parse_json(R"({"format": "sp-plan/plan", "format_version": "1.3"})", "f");
   CHECK_NOTHROW(expect(JsonView(good, "f")));
 }
+
+TEST_CASE("a later minor version's document may have keys that are not known here") {
+  const std::string members = R"("numbers": [{"one": 1, "new": 2}]})";
+  const auto reads = [](const JsonView& v) {
+    v.allow_only({"format_version", "numbers"});
+    v.at("numbers").elements()[0].allow_only({"one"});
+  };
+  const Json later = parse_json(R"({"format_version": "1.1", "new": {}, )" + members, "f");
+  CHECK(JsonView(later, "f").later());
+  CHECK_NOTHROW(reads(JsonView(later, "f")));
+  CHECK_THAT(error_in(R"({"format_version": "1.0", )" + members, reads),
+             ContainsSubstring("numbers[0]: unknown key 'new'"));
+}
