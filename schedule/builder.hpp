@@ -12,7 +12,7 @@ namespace spp {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(const Problem& problem, Rank rank) : problem_(problem), rank_(rank) {}
+  ProgramBuilder(Problem problem, Rank rank) : problem_(std::move(problem)), rank_(rank) {}
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
   [[nodiscard]] Rank rank() const { return rank_; }

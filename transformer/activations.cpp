@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <vector>
 
 namespace spp {
@@ -195,16 +196,16 @@ std::vector<LayerTensorId> gradient_places(const LocalShapes& shapes) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     places[i] = ops.tensors[i].outside ? LayerTensorId() : LayerTensorId(i);
   }
-  for (auto op = ops.ops.rbegin(); op != ops.ops.rend(); ++op) {
-    const auto* call = std::get_if<AttentionCall>(&op->work);
-    const auto* row_wise = std::get_if<RowWise>(&op->work);
-    for (std::size_t i = 0; const LayerTensorId id : op->reads) {
+  for (const TensorOp& op : std::views::reverse(ops.ops)) {
+    const auto* call = std::get_if<AttentionCall>(&op.work);
+    const auto* row_wise = std::get_if<RowWise>(&op.work);
+    for (std::size_t i = 0; const LayerTensorId id : op.reads) {
       if (call != nullptr && call->over_sequence()) {
         places[id.index()] = LayerTensorId();
       } else if (row_wise != nullptr && row_wise->gradient == RowGradient::passed_on) {
-        places[id.index()] = places[op->writes[0].index()];
-      } else if (in_place(shapes, *op)) {
-        places[id.index()] = places[op->writes[i].index()];
+        places[id.index()] = places[op.writes[0].index()];
+      } else if (in_place(shapes, op)) {
+        places[id.index()] = places[op.writes[i].index()];
       }
       ++i;
     }
@@ -239,17 +240,17 @@ Bytes most_gradients(const LocalShapes& shapes) {
   for (const LayerTensorId id : ops.results) {
     compute(id);
   }
-  for (auto op = ops.ops.rbegin(); op != ops.ops.rend(); ++op) {
-    const auto* row_wise = std::get_if<RowWise>(&op->work);
+  for (const TensorOp& op : std::views::reverse(ops.ops)) {
+    const auto* row_wise = std::get_if<RowWise>(&op.work);
     const bool computed = row_wise == nullptr || row_wise->gradient == RowGradient::computed;
     LayerTensors second;
-    for (const LayerTensorId id : op->reads) {
-      if (computed && !in_place(shapes, *op) && compute(id)) {
+    for (const LayerTensorId id : op.reads) {
+      if (computed && !in_place(shapes, op) && compute(id)) {
         second.push_back(id);
       }
     }
-    alive.brief(gathered_backward(shapes, *op));
-    for (const LayerTensorId id : op->writes) {
+    alive.brief(gathered_backward(shapes, op));
+    for (const LayerTensorId id : op.writes) {
       const LayerTensorId place = places[id.index()];
       if (place.valid() && there[place.index()] && --users[place.index()] == 0) {
         alive.drop(place);

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "schedule/measure.hpp"
 
+#include <ranges>
 #include <utility>
 
 namespace spp {
@@ -42,12 +43,12 @@ class OpWriter {
         partial_left_[id.index()] += has_gradient(op) && shapes_.partial_gradient(op, id) ? 1 : 0;
       }
     }
-    for (auto op = list.ops.rbegin(); op != list.ops.rend(); ++op) {
-      if (shapes_.partial_sum(*op) && shapes_.sequence_parallel()) {
-        transfer(*op, KernelRole::backward, CommKind::all_gather, all_written(*op));
+    for (const TensorOp& op : std::views::reverse(list.ops)) {
+      if (shapes_.partial_sum(op) && shapes_.sequence_parallel()) {
+        transfer(op, KernelRole::backward, CommKind::all_gather, all_written(op));
       }
-      std::visit([&](const auto& work) { backward(*op, work); }, op->work);
-      add_gradients(*op);
+      std::visit([&](const auto& work) { backward(op, work); }, op.work);
+      add_gradients(op);
     }
   }
   [[nodiscard]] std::vector<LayerOp> take() { return std::move(ops_); }

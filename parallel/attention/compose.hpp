@@ -51,8 +51,8 @@ struct Cores {
       false;  // with the full mask, all positions of the ring run the same program
 };
 
-/// Builds the schedule of `plan` around a core. `problem` as requested.
-Schedule compose(const Problem& problem, const SequencePlan& plan, Phase phase,
+/// Builds the schedule of `plan` around a core.
+Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase,
                  const BuildOptions& options, const Cores& cores);
 
 /// The parts of a (query, key) block that a mask needs: ranges without any allowed pair are dropped
