@@ -237,9 +237,9 @@ Json Catalog::whole_machine(const std::string& name, std::string_view where) con
   return whole_machine_of(read_json(file), file.string());
 }
 
-Json Catalog::whole_machine_of(Json json, const std::string& where) const {
-  const MachineSpec whole = machine_of(json, where);
-  Json& gpu = json["gpu"];
+Json Catalog::whole_machine_of(Json document, const std::string& where) const {
+  const MachineSpec whole = machine_of(document, where);
+  Json& gpu = document["gpu"];
   if (gpu.is_string()) {
     gpu = read_json(gpus_.find(gpu.get<std::string>(), true, where));
   }
@@ -251,15 +251,15 @@ Json Catalog::whole_machine_of(Json json, const std::string& where) const {
       transport = transport_document(spec.name);
     }
   };
-  put_whole(json["intra"]["transport"], whole.intra);
+  put_whole(document["intra"]["transport"], whole.intra);
   if (whole.inter) {
-    put_whole(json["inter"]["transport"], whole.inter->transport);
+    put_whole(document["inter"]["transport"], whole.inter->transport);
   }
-  drop_nulls(json);
-  if (json.contains("fabric")) {
-    drop_nulls(json["fabric"]);
+  drop_nulls(document);
+  if (document.contains("fabric")) {
+    drop_nulls(document["fabric"]);
   }
-  return json;
+  return document;
 }
 
 // ---- composed machines

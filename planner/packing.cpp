@@ -70,7 +70,7 @@ LengthDistribution LengthDistribution::lognormal(double median, double sigma, st
 }
 
 LengthDistribution LengthDistribution::histogram(std::vector<std::int64_t> lengths,
-                                                 std::vector<double> weights) {
+                                                 const std::vector<double>& weights) {
   ensure(!lengths.empty() && lengths.size() == weights.size(), "a weight for each length");
   LengthDistribution made;
   made.lengths_ = std::move(lengths);

@@ -17,7 +17,7 @@ class LengthDistribution {
   static LengthDistribution lognormal(double median, double sigma, std::int64_t most);
   /// These lengths, each as often as its weight over the sum of all says.
   static LengthDistribution histogram(std::vector<std::int64_t> lengths,
-                                      std::vector<double> weights);
+                                      const std::vector<double>& weights);
 
   /// At least 1 token.
   [[nodiscard]] std::int64_t draw(std::mt19937_64& random) const;

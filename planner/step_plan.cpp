@@ -121,7 +121,7 @@ std::vector<std::vector<int>> groups_of(const StepPlan& plan, std::string_view a
 }
 
 std::vector<std::vector<int>> groups_of(const StepPlan& plan, Axis axis) {
-  const std::vector<std::vector<int>> one = groups_of(plan.attention, axis);
+  std::vector<std::vector<int>> one = groups_of(plan.attention, axis);
   if (plan.world() == plan.sequence()) {
     return one;
   }

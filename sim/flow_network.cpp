@@ -278,12 +278,12 @@ double FlowNetwork::remaining(FlowId flow) {
   return std::max(0.0, f.target - routes_[f.route].progress);
 }
 
-double FlowNetwork::load(LinkId id) {
+double FlowNetwork::load(LinkId link) {
   solve();
   double sum = 0;
-  for (const Index r : links_[id.index()].crossing) {
+  for (const Index r : links_[link.index()].crossing) {
     for (const RouteUsage& usage : usages_of(routes_[r])) {
-      if (usage.link == id.index() && routes_[r].flows > 0) {
+      if (usage.link == link.index() && routes_[r].flows > 0) {
         sum += usage.coefficient * routes_[r].flows * routes_[r].rate;
       }
     }

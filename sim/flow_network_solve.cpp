@@ -155,7 +155,7 @@ void FlowNetwork::solve_region(Index seed, double floor) {
   capped_.clear();
   crossings_ = 0;
   join(seed);
-  for (std::size_t i = 0; i < region_.size(); ++i) {
+  for (std::size_t i = 0; i < region_.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
     search_across(region_[i], floor);
   }
   if (4 * crossings_ >= active_.size()) {

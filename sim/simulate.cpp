@@ -202,7 +202,7 @@ class Engine {
   }
 
   void work() {
-    for (std::size_t i = 0; i < awake_.size(); ++i) {
+    for (std::size_t i = 0; i < awake_.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
       const int rank = awake_[i];
       ranks_[static_cast<std::size_t>(rank)].queued = false;
       advance(rank);

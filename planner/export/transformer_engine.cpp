@@ -64,7 +64,7 @@ Snippet emit(const Launch& launch, const Way& way) {
   snippet.blocks.push_back({.language = "python", .file = "", .text = text});
   snippet.notes.push_back(fmt::format(
       "Each rank passes its two chunks of {} tokens, one from either end of the sequence.",
-      p.seq / (2 * launch.context())));
+      p.seq / (2 * std::int64_t{launch.context()})));
   if (launch.attention.rank_order == RankOrder::cyclic) {
     snippet.notes.emplace_back("Start ranks in turn over the nodes: srun --distribution=cyclic.");
   }
