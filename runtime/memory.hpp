@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace spp::runtime {
@@ -36,8 +37,8 @@ class ProgramMemory {
 
  protected:
   /// `program` must outlive this.
-  ProgramMemory(const StoredProgram& program, const Problem& problem)
-      : program_(&program), problem_(problem) {}
+  ProgramMemory(const StoredProgram& program, Problem problem)
+      : program_(&program), problem_(std::move(problem)) {}
   /// `base`: memory_needed() bytes, aligned to arena_alignment.
   void place(std::byte* base, MemoryPart part);
 

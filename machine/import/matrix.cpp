@@ -93,7 +93,8 @@ std::vector<Matrix> matrices_in(const Source& source, bool (*is_code)(std::strin
     }
     if (auto header = header_of(words, source.at(i))) {
       close();
-      if (header->devices.size() > std::size_t{2} * most_gpus_of_host || found.size() == most_layouts) {
+      if (header->devices.size() > std::size_t{2} * most_gpus_of_host ||
+          found.size() == most_layouts) {
         throw InputError(
             to_string(header->place),
             fmt::format("{} devices, in table {}: no host has more than {} GPUs, no "

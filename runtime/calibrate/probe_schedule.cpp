@@ -178,7 +178,7 @@ class RankProgram {
       if (op.from.valid()) {
         op.receive = {numbers("receive", work.bytes / 4)};
       }
-      p.copies.emplace_back(std::move(op));
+      p.copies.emplace_back(op);
     }
     return p;
   }
