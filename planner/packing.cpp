@@ -189,7 +189,7 @@ void LengthDistribution::read_histogram(std::string_view parameters, std::string
     throw InputError(where, fmt::format("{} has no length", file));
   }
   const std::uint64_t seed = seed_;
-  *this = histogram(std::move(lengths), std::move(weights));
+  *this = histogram(std::move(lengths), weights);
   seed_ = seed;
 }
 

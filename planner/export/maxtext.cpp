@@ -49,9 +49,11 @@ void add_step(Command& command, const Launch& launch) {
   command.add(fmt::format("ici_pipeline_parallelism={}", launch.pp));
   if (launch.pp > 1) {
     command.add(fmt::format("num_pipeline_microbatches={}", launch.micro_batches));
-    command.add(fmt::format(
-        "num_layers_per_pipeline_stage={}",
-        launch.model != nullptr ? launch.model->layers / (launch.pp * launch.virtual_stages) : 1));
+    command.add(
+        fmt::format("num_layers_per_pipeline_stage={}",
+                    launch.model != nullptr
+                        ? launch.model->layers / (std::int64_t{launch.pp} * launch.virtual_stages)
+                        : 1));
   } else if (launch.micro_batches > 1) {
     command.add(fmt::format("gradient_accumulation_steps={}", launch.micro_batches));
   }

@@ -54,13 +54,15 @@ class Links {
       time(probe, short_one);
     }
     // The patterns in which all ranks take part.
-    for (const auto& [what, scope] : {std::pair("ring", "intra"), std::pair("pairs", "inter")}) {
+    const auto cpu_of = [&](std::string_view what, std::string_view scope) {
       const auto probe = std::ranges::find_if(
           probes, [&](const Probe& p) { return p.series.what == what && p.series.scope == scope; });
       if (probe != probes.end()) {
         cpu(*probe, bench_.budget / 10.0);
       }
-    }
+    };
+    cpu_of("ring", "intra");
+    cpu_of("pairs", "inter");
     return std::move(series_);
   }
 

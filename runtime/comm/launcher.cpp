@@ -24,7 +24,8 @@ std::optional<std::string> variable(const char* name) {
 std::optional<int> whole_number(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  const bool digits =
+      !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   return digits && error == std::errc() && end == text.data() + text.size() ? std::optional(value)
                                                                             : std::nullopt;
 }

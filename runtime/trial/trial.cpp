@@ -393,7 +393,7 @@ double relative_spread(const std::vector<Seconds>& samples) {
   const Seconds middle = median_of(samples);
   std::vector<Seconds> deviations;
   for (const Seconds s : samples) {
-    deviations.push_back(Seconds(std::abs((s - middle).count())));
+    deviations.emplace_back(std::abs((s - middle).count()));
   }
   return middle.count() > 0 ? median_of(deviations) / middle : 0;
 }

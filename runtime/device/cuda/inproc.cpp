@@ -30,7 +30,7 @@ std::vector<Rank> others(const RankGroup& group, Rank self) {
 }  // namespace
 
 InprocWorld::InprocWorld(int ranks, std::optional<EmulatedNetwork> network)
-    : own_(static_cast<std::size_t>(ranks)), network_(std::move(network)) {
+    : own_(static_cast<std::size_t>(ranks)), network_(network) {
   ensure(ranks >= 1, "a run without ranks");
   for (int r = 0; r < ranks; ++r) {
     ends_.push_back(std::make_unique<End>());
