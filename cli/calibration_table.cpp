@@ -24,7 +24,7 @@ std::string rate(double per_second, std::string_view unit) {
                            : fmt::format("{:.3g} M{}", per_second * 1e-6, unit);
 }
 
-void print(std::string& text, const std::string& title, Table table, const Style& style) {
+void print(std::string& text, const std::string& title, const Table& table, const Style& style) {
   if (table.rows.size() < 2) {
     return;
   }

@@ -290,7 +290,7 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
   Table table;
   table.rows.push_back(
       {"  phase", "measured", "predicted", "error", "attention", "small kernels", "exposed"});
-  const auto add = [&](std::string name, const std::optional<runtime::PhaseResult>& phase,
+  const auto add = [&](const std::string& name, const std::optional<runtime::PhaseResult>& phase,
                        const std::optional<sim::Simulation>* simulation) {
     if (!phase) {
       return;

@@ -63,4 +63,5 @@ std::span<const @arg_TYPE@* const> all() { return table; }
 }  // namespace @arg_NAMESPACE@
 ]])
   target_sources(${arg_TARGET} PRIVATE "${file}")
+  spp_alone("${file}")
 endfunction()

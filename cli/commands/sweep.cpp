@@ -117,7 +117,7 @@ void check_lines(const std::vector<SweepLine>& lines) {
 }
 
 /// "" stands for an option that was not given.
-std::vector<std::string> or_default(std::vector<std::string> values) {
+std::vector<std::string> or_default(const std::vector<std::string>& values) {
   return values.empty() ? std::vector<std::string>{""} : values;
 }
 

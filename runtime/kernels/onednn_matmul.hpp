@@ -14,9 +14,9 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#if defined(_OPENMP)
+#if defined(_OPENMP) && __has_include(<omp.h>)
 #include <omp.h>
-#elif defined(SPP_GOMP)  // a compiler without <omp.h>
+#elif defined(_OPENMP) || defined(SPP_GOMP)  // a compiler without <omp.h>
 extern "C" {
 int omp_get_max_threads();
 void omp_set_num_threads(int threads);

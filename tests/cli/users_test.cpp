@@ -215,7 +215,7 @@ TEST_CASE("candidates say what they have in common once, and how they differ fro
 TEST_CASE("two rows of a table never look the same") {
   const Result r =
       sp_plan("plan --heads 32 --kv-heads 8 --seq 128K --topology dgx-h100 --nodes 2 --table");
-  const std::regex row(R"(^\d+ +(.*?) +[\d.]+ ms)");  // up to the step's time
+  const std::regex row(R"(^\d+ +(.*?) +[\d.]+ ms +±)");  // up to the step's time
   std::set<std::string> seen;
   for (const std::string& line : lines_of(r.out)) {
     if (std::smatch found; std::regex_search(line, found, row)) {
