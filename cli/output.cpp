@@ -130,7 +130,7 @@ std::string Style::dim(std::string_view text) const {
 // ---- progress
 // --------------------------------------------------------------------------------------
 
-Progress::Progress(std::string what, bool quiet, std::string unit, OnInterrupt on_interrupt)
+Progress::Progress(std::string_view what, bool quiet, std::string unit, OnInterrupt on_interrupt)
     : what_(printable_line(what)), unit_(std::move(unit)) {
   if (on_interrupt == OnInterrupt::stops) {
     interrupt_.emplace();
@@ -255,9 +255,8 @@ void Output::warn(const std::vector<std::string>& warnings) {
   }
 }
 
-Progress Output::progress(std::string what, std::string unit, OnInterrupt on_interrupt) const {
-  return caller_ ? Progress(caller_)
-                 : Progress(std::move(what), quiet_, std::move(unit), on_interrupt);
+Progress Output::progress(std::string_view what, std::string unit, OnInterrupt on_interrupt) const {
+  return caller_ ? Progress(caller_) : Progress(what, quiet_, std::move(unit), on_interrupt);
 }
 
 void Output::text(std::string_view text) {

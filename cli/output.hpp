@@ -51,7 +51,7 @@ enum class OnInterrupt : std::uint8_t { ends, stops };
 class Progress {
  public:
   /// `unit`: of what is counted, "ops".
-  Progress(std::string what, bool quiet, std::string unit = "",
+  Progress(std::string_view what, bool quiet, std::string unit = "",
            OnInterrupt on_interrupt = OnInterrupt::ends);
   /// `caller` hears it instead.
   explicit Progress(Watch caller) : caller_(std::move(caller)) {}
@@ -92,7 +92,7 @@ class Output {
   /// What the answer does not say for itself.
   void warn(const std::vector<std::string>& warnings);
   /// Of work that may take longer than a second; hands on what it is told.
-  [[nodiscard]] Progress progress(std::string what, std::string unit = "",
+  [[nodiscard]] Progress progress(std::string_view what, std::string unit = "",
                                   OnInterrupt on_interrupt = OnInterrupt::ends) const;
 
   /// For a caller: the answer, if there was one.

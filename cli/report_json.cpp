@@ -152,23 +152,23 @@ Json degrees_json(const SequencePlan& plan) {
 
 }  // namespace
 
-Json to_json(const StepPlan& plan, Groups wanted) {
+Json to_json(const StepPlan& plan, Groups groups) {
   const SequencePlan& attention = plan.attention;
   Json order = Json::array();
   for (const Axis axis : axes_of(attention)) {
     order.push_back(spp::to_string(axis));
   }
   constexpr int most_listed = 65'536;  // more would be a document of 100 MB
-  const bool listed = wanted == Groups::listed && plan.world() <= most_listed;
-  Json groups = Json::object();
+  const bool listed = groups == Groups::listed && plan.world() <= most_listed;
+  Json members = Json::object();
   for (const Axis axis : {Axis::ulysses, Axis::ring, Axis::team}) {
     if (axis != Axis::team || size_of(attention, axis) > 1) {
-      groups[std::string(spp::to_string(axis))] =
+      members[std::string(spp::to_string(axis))] =
           listed ? Json(groups_of(plan, axis)) : Json::array();
     }
   }
   for (const std::string_view axis : {"tp", "dp", "pp", "ep"}) {
-    groups[std::string(axis)] = listed ? Json(groups_of(plan, axis)) : Json::array();
+    members[std::string(axis)] = listed ? Json(groups_of(plan, axis)) : Json::array();
   }
   Json json = degrees_json(attention);
   json.update({{"layout", spp::to_string(attention.layout)},
@@ -188,21 +188,21 @@ Json to_json(const StepPlan& plan, Groups wanted) {
                {"recompute", spp::to_string(plan.recompute.kind)},
                {"offload", spp::to_string(plan.offload)},
                {"gemm_format", spp::to_string(plan.format)},
-               {"groups", std::move(groups)}});
+               {"groups", std::move(members)}});
   return json;
 }
 
-Json to_json(const Candidate& c, Groups groups) {
-  return {{"name", short_name(c.plan)},
-          {"plan", to_json(c.plan, groups)},
-          {"predicted", to_json(c.predicted)},
-          {"simulated", c.simulated},
-          {"bound_by", c.bound_by},
-          {"why", c.why},
-          {"decisions", c.decisions},
-          {"padding_tokens", c.padding_tokens},
-          {"padding_heads", c.padding_heads},
-          {"algorithms", c.lowering}};
+Json to_json(const Candidate& candidate, Groups groups) {
+  return {{"name", short_name(candidate.plan)},
+          {"plan", to_json(candidate.plan, groups)},
+          {"predicted", to_json(candidate.predicted)},
+          {"simulated", candidate.simulated},
+          {"bound_by", candidate.bound_by},
+          {"why", candidate.why},
+          {"decisions", candidate.decisions},
+          {"padding_tokens", candidate.padding_tokens},
+          {"padding_heads", candidate.padding_heads},
+          {"algorithms", candidate.lowering}};
 }
 
 Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {

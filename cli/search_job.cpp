@@ -39,8 +39,7 @@ std::string no_legal_plan(const Request& request, const PlanResult& result) {
                             first.detail);
 }
 
-Job read_search(const Arguments& given, int top) {
-  Arguments arguments = given;
+Job read_search(Arguments arguments, int top) {
   const Framework* framework = framework_of(arguments);
   std::vector<Assumption> assumed;
   if (framework != nullptr) {

@@ -19,7 +19,7 @@ inline constexpr Option framework_option{
 
 /// A job whose request says what is searched, how long, by what and for whom. `top`: candidates
 /// that are wanted.
-Job read_search(const Arguments& arguments, int top);
+Job read_search(Arguments arguments, int top);
 
 /// Why the answer is "none", with the nearest that would do.
 std::string nothing_fits(const Request& request, const PlanResult& result);

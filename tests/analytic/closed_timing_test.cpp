@@ -175,6 +175,7 @@ TEST_CASE("forward double ring: max(o, w (a+m)) (R/w - 1) + w (a+m) + c") {
       const double inner = latency + 2 * tile / port;
       const Kernels k{.a = 1.1 * inner, .m = 0.2 * inner, .c = 0.3 * inner};
       const double in_window = window * (k.a + k.m);
+      const int windows = ring / window;
       for (const double ratio : {0.5, 1.0, 1.5, 8.0}) {
         const double outer = ratio * in_window;
         CHECK(simulated({.plan = {.strategy = "double-ring",
@@ -184,7 +185,7 @@ TEST_CASE("forward double ring: max(o, w (a+m)) (R/w - 1) + w (a+m) + c") {
                          .kernels = k,
                          .latency = latency,
                          .nic = 2 * tile / (outer - latency)}) ==
-              exactly(std::max(outer, in_window) * (ring / window - 1) + in_window + k.c));
+              exactly(std::max(outer, in_window) * (windows - 1) + in_window + k.c));
       }
     }
   }

@@ -43,7 +43,7 @@ class Driver {
   [[nodiscard]] double now() const { return now_; }
 
   void at(double time, Action action) {
-    timers_.push({time, actions_.size()});
+    timers_.emplace(time, actions_.size());
     actions_.push_back(std::move(action));
   }
 

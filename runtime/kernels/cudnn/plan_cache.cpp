@@ -113,8 +113,7 @@ PlanCache::Entry& PlanCache::find(int device, const SdpaShape& shape, Phase phas
       handle = std::make_unique<Handle>();
     }
     const auto begin = std::chrono::steady_clock::now();
-    entry.reset(new Entry{.plan = compile(shape, phase, options, {.handle = handle->raw()}),
-                          .executing = {}});
+    entry = std::make_unique<Entry>(compile(shape, phase, options, {.handle = handle->raw()}));
     compiling_ += std::chrono::steady_clock::now() - begin;
   }
   return *entry;

@@ -87,6 +87,7 @@ Plan compile(const SdpaShape& shape, Phase phase, const PlanOptions& options, co
 class PlanCache {
  public:
   struct Entry {
+    explicit Entry(Plan compiled) : plan(std::move(compiled)) {}
     Plan plan;
     std::mutex executing;
   };

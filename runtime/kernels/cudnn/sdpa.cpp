@@ -71,7 +71,7 @@ cudnn::PlanOptions plan_options(const SdpaOptions& options) {
 
 class CudnnSdpa final : public Sdpa {
  public:
-  explicit CudnnSdpa(const SdpaOptions& options) : options_(options) {
+  explicit CudnnSdpa(SdpaOptions options) : options_(std::move(options)) {
     try {
       make_handle();
     } catch (const BackendError& refused) {

@@ -18,8 +18,9 @@ using namespace spp::runtime;
 
 namespace {
 
-#ifdef SPP_CUDNN_PLANS
-constexpr std::string_view no_plans = SPP_CUDNN_PLANS;  // "" or why they cannot be made here
+#ifdef SPP_CUDNN_PLANS  // "" or why they cannot be made here
+// NOLINTNEXTLINE(readability-redundant-string-init)
+constexpr std::string_view no_plans = SPP_CUDNN_PLANS;
 #else
 constexpr std::string_view no_plans = "cuDNN was not found";
 #endif

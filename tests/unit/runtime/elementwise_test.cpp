@@ -55,8 +55,9 @@ TEST_CASE("merge weighs both sides by their lse") {
   Tensor part = random_tensor(part_type, rows_of_numbers, random);
   Tensor lse(DType::fp32, rows_of_scalars);
   Tensor part_lse(DType::fp32, rows_of_scalars);
-  const std::vector<double> ours = {0, 1, -1, 30, -200, -infinity, 5, -infinity, 2, 2, 500, -3};
-  const std::vector<double> theirs = {0, 2, -9, -30, 100, 1, -infinity, -infinity, 2, 3, 500, 3};
+  constexpr double none = -std::numeric_limits<double>::infinity();
+  const std::vector<double> ours = {0, 1, -1, 30, -200, none, 5, none, 2, 2, 500, -3};
+  const std::vector<double> theirs = {0, 2, -9, -30, 100, 1, none, none, 2, 3, 500, 3};
   lse.set(ours);
   part_lse.set(theirs);
   std::vector<double> expected = out.values();

@@ -151,7 +151,7 @@ SilentService::SilentService() : socket_(bound_socket(port_)) {
 }
 SilentService::~SilentService() { ::close(socket_); }
 
-Stranger::Stranger(int port) : socket_(-1) {
+Stranger::Stranger(int port) {
   const sockaddr_in address = loopback(port);
   for (int tries = 0; tries < 1000; ++tries) {
     socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

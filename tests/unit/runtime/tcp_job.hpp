@@ -92,7 +92,7 @@ class Stranger {
   std::string answer();
 
  private:
-  int socket_;
+  int socket_ = -1;
   runtime::tcp::FrameReader reader_{runtime::tcp::largest_payload};
 };
 

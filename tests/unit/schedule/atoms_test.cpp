@@ -28,7 +28,7 @@ AtomGrid grid_of(const Problem& problem, const std::vector<TokenSet>& tiles,
   for (const Buffer& buffer : buffers) {
     ranks.emplace_back(&buffer, 1);
   }
-  return AtomGrid(schedule, ranks);
+  return {schedule, ranks};
 }
 
 /// The chunks of a layout, one a rank.

@@ -176,7 +176,7 @@ TEST_CASE("attention counts 4 FLOPs a pair, head and dimension forward, 10 backw
   };
   CHECK(forward(second, first) == 4 * full);
   CHECK(forward(first, second) == 0);  // causal
-  CHECK(forward(first, first) == 4 * full / 65'536 * (256 * 257 / 2));
+  CHECK(forward(first, first) == 4 * full / 65'536 * (256.0 * 257 / 2));
   AttentionBackward backward;
   backward.q_tokens = second;
   backward.k_tokens = first;

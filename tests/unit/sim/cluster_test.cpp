@@ -47,7 +47,7 @@ Cluster fat_tree(double oversubscription) {
   MachineSpec m = machine("dgx-h100");
   m.fabric.nodes_per_leaf->value = 2;
   m.fabric.oversubscription.value = oversubscription;
-  return Cluster(m, 5, 40);
+  return {m, 5, 40};
 }
 
 bool is_out(LinkKind kind) { return static_cast<int>(kind) % 2 == 0; }

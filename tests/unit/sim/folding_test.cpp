@@ -24,8 +24,8 @@ struct World {
   Schedule schedule;
   Folding folding;
 
-  World(const PlainMachine& plain, int nodes, Schedule s, RankOrder order = RankOrder::block)
-      : World(plain, nodes, s.mesh.size(), std::move(s), order) {}
+  World(const PlainMachine& plain, int nodes, const Schedule& s, RankOrder order = RankOrder::block)
+      : World(plain, nodes, s.mesh.size(), s, order) {}
   World(const PlainMachine& plain, int nodes, int ranks, Schedule s, RankOrder order)
       : cluster(test::machine(plain), nodes,
                 order == RankOrder::cyclic ? nodes * plain.gpus_per_node : ranks),
