@@ -55,8 +55,8 @@ TEST_CASE("a profile describes its machine with everything in place") {
   CHECK(m.gpu.measured[0].spread == 0.03);
   CHECK(m.gpu.pace->median.count() == 0.0007);
   const Cluster cluster(m, p.nodes, 4);
-  const Link& nic = cluster.links()[cluster.link(LinkKind::nic_out, 0).index()];
-  CHECK(nic.capacity.value() == Approx(119.5e6));
+  const Link& nic_out = cluster.links()[cluster.link(LinkKind::nic_out, 0).index()];
+  CHECK(nic_out.capacity.value() == Approx(119.5e6));
   CHECK(cluster.ranks_per_core() == 2);
 }
 

@@ -131,7 +131,7 @@ TEST_CASE("both axes fold together") {
   s.mesh = Mesh({{.name = "ulysses", .size = 2}, {.name = "ring", .size = 2}});
   s.symmetry = {{.axis = "ulysses", .under = AxisMoves::permutations},
                 {.axis = "ring", .under = AxisMoves::rotations}};
-  const World w({.gpus_per_node = 4}, 1, std::move(s));
+  const World w({.gpus_per_node = 4}, 1, s);
   CHECK(w.folding.size() == 4);
   CHECK(values(w.folding.representatives()) == std::vector{0});
   CHECK(w.folding.image(Rank(0), Rank(3)) == Rank(3));  // (u, p): (0,0) moved by (-1,-1) is (1,1)
@@ -140,7 +140,7 @@ TEST_CASE("both axes fold together") {
 TEST_CASE("without a claimed symmetry nothing folds") {
   Schedule s = ring(4);
   s.symmetry = {};
-  const World w({.gpus_per_node = 4}, 1, std::move(s));
+  const World w({.gpus_per_node = 4}, 1, s);
   CHECK(w.folding.size() == 1);
   CHECK(w.alike(LinkKind::gpu_out, 0) == 1);
 }

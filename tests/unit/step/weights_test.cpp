@@ -11,16 +11,16 @@ TEST_CASE("FSDP of two layers, by hand") {
   //   forward   gather 0: 0-3, layer 0: 3-8, gather 1: 3-6, layer 1: 8-13           3 s exposed
   //   backward  layer 1: 0-10, gather 0: 0-3, reduce 1: 10-12, layer 0: 10-20,
   //             reduce 0: 20-22                                                      2 s exposed
-  const LayerWork layer{.forward = 5, .backward = 10, .weights = {.gather = 3, .reduce = 2}};
-  const Sharded cost = gather_and_reduce(std::array{layer, layer});
+  const LayerWork work{.forward = 5, .backward = 10, .weights = {.gather = 3, .reduce = 2}};
+  const Sharded cost = gather_and_reduce(std::array{work, work});
   CHECK(cost.forward_exposed == 3);
   CHECK(cost.backward_exposed == 2);
   CHECK(cost.hidden == 13 - 3 - 2);  // of three gathers and two reductions
 }
 
 TEST_CASE("layers that take no time expose all that moves") {
-  const LayerWork layer{.weights = {.gather = 3, .reduce = 2}};
-  const Sharded cost = gather_and_reduce(std::array{layer, layer, layer});
+  const LayerWork work{.weights = {.gather = 3, .reduce = 2}};
+  const Sharded cost = gather_and_reduce(std::array{work, work, work});
   CHECK(cost.forward_exposed == 3 * 3);
   CHECK(cost.backward_exposed == 2 * 3 + 3 * 2);  // the last layer's weights are still there
   CHECK(cost.hidden == 0);
@@ -29,9 +29,9 @@ TEST_CASE("layers that take no time expose all that moves") {
 TEST_CASE("longer layers never expose more") {
   double before = 1e9;
   for (double seconds = 0; seconds < 20; seconds += 0.5) {
-    const LayerWork layer{
+    const LayerWork work{
         .forward = seconds, .backward = 2 * seconds, .weights = {.gather = 3, .reduce = 5}};
-    const Sharded cost = gather_and_reduce(std::array{layer, layer, layer, layer});
+    const Sharded cost = gather_and_reduce(std::array{work, work, work, work});
     const double exposed = cost.forward_exposed + cost.backward_exposed;
     CHECK(exposed <= before);
     CHECK(cost.hidden >= 0);
