@@ -213,8 +213,8 @@ void keep_what_differs(std::vector<Filled>& columns) {
   }
 }
 
-/// Leaves columns out, then shortens texts, until a line has room.
-void fit(std::vector<Filled>& columns, std::size_t width) {
+/// Leaves columns out, then shortens texts, until a line has room. Says whether it shortened any.
+bool fit(std::vector<Filled>& columns, std::size_t width) {
   while (width_of(columns) > width) {
     auto spare = columns.end();
     for (auto it = columns.begin(); it != columns.end(); ++it) {
@@ -227,6 +227,7 @@ void fit(std::vector<Filled>& columns, std::size_t width) {
     }
     columns.erase(spare);
   }
+  const bool shortens = width_of(columns) > width;
   for (auto it = columns.begin(); it != columns.end() && width_of(columns) > width; ++it) {
     const std::size_t own = it->width();
     const std::size_t over = width_of(columns) - width;
@@ -237,6 +238,7 @@ void fit(std::vector<Filled>& columns, std::size_t width) {
       }
     }
   }
+  return shortens;
 }
 
 /// "AAAAAGGs": the parts of a step, `whole` seconds being `width` characters.
@@ -389,7 +391,8 @@ CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request&
   const bool compares = alike && rows.size() > 1 && rows.front().candidate->simulated;
   if (compares) {
     Filled more{.texts = {fmt::format("than {}", rows.front().label), ""}, .right = true};
-    Filled part{.texts = {"most of that", ""}, .right = false, .least = 14};
+    constexpr int last_left_out = 1000;
+    Filled part{.texts = {"most of that", ""}, .spare = last_left_out, .least = 14};
     const Prediction& first = rows.front().candidate->predicted;
     for (std::size_t i = 1; i < rows.size(); ++i) {
       const Candidate& c = *rows[i].candidate;
@@ -403,11 +406,13 @@ CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request&
 
   constexpr std::size_t longest_bar = 24;
   constexpr std::size_t shortest_bar = 7;
-  const bool bars = alike && rows.front().candidate->simulated;
-  fit(texts, bars && wish.width > shortest_bar + 2 ? wish.width - shortest_bar - 2 : wish.width);
-  if (width_of(texts) + 2 + shortest_bar > wish.width) {
-    fit(texts, wish.width);
+  bool bars = alike && rows.front().candidate->simulated && wish.width > shortest_bar + 2;
+  if (bars) {  // unless a name is cut for it
+    std::vector<Filled> beside = texts;
+    bars = !fit(beside, wish.width - shortest_bar - 2);
+    texts = bars ? std::move(beside) : std::move(texts);
   }
+  fit(texts, wish.width);
   table.words = words_of_plans(rows);
   for (const Filled& column : texts) {
     table.words += column.words.empty() ? "" : fmt::format("; {}", column.words);

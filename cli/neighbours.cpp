@@ -21,7 +21,9 @@ std::optional<Candidate> probe(const Arguments& arguments, const Watch& watch) {
     Job job = read_search(arguments, 1);
     job.request.most = search_limit(probe_seconds);
     PlanResult result = plan(job.request, watch);
-    if (result.candidates.empty() || !result.any_fits) {
+    const bool known = !result.candidates.empty() &&
+                       (result.candidates.front().simulated || !job.request.whole_step());
+    if (!known || !result.any_fits) {
       return std::nullopt;
     }
     return std::move(result.candidates.front());
@@ -108,6 +110,10 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
   }
   const bool train = job.request.phase == StepPhase::train;
   add_gpus(arguments, job, "", changes);
+  if (train && !arguments.has("global-batch")) {  // that data parallelism can split
+    changes.push_back({fmt::format("a global batch of {}", job.request.gpus),
+                       arguments.with("global-batch", fmt::format("{}", job.request.gpus))});
+  }
   if (train && !arguments.has("offload")) {
     changes.push_back(
         {"the optimizer's states in the host's memory", arguments.with("offload", "optimizer")});
@@ -127,10 +133,15 @@ std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& 
                      .command = fmt::format("sp-plan plan {}", asked.line()),
                      .best = std::move(best)};
   };
+  // Where no length fits, one has to: the shortest.
+  const bool longest = arguments.get("seq", "") == "max";
   for (const Change& change : changes_of(arguments, job)) {
-    if (auto best = probe(change.arguments, watch)) {
+    if (auto best = probe(longest ? change.arguments.with("seq", "1K") : change.arguments, watch)) {
       return found(change.what, change.arguments, std::move(*best));
     }
+  }
+  if (longest) {
+    return std::nullopt;
   }
   if (const std::int64_t seq = longest_that_fits(arguments, watch); seq > 0) {
     const Arguments shorter = arguments.with("seq", fmt::format("{}", seq));

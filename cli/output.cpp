@@ -27,6 +27,24 @@ bool is_inline(const Json& value) {
          (value.is_object() && value.empty());
 }
 
+/// An object of few scalars, if a line has room for it.
+std::string as_line(const Json& value, std::size_t indent) {
+  constexpr std::size_t width = 100;
+  if (!value.is_object() ||
+      !std::ranges::all_of(value, [](const Json& member) { return is_scalar(member); })) {
+    return "";
+  }
+  std::string line;
+  for (const auto& [key, member] : value.items()) {
+    line += fmt::format("{}{}: {}", line.empty() ? "{" : ", ", Json(key).dump(),
+                        member.dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (indent + line.size() >= width) {
+      return "";
+    }
+  }
+  return line + "}";
+}
+
 void dump(const Json& value, std::string& out, std::size_t indent) {
   const std::string pad(indent + 2, ' ');
   if (is_scalar(value) || value.empty()) {
@@ -46,6 +64,8 @@ void dump(const Json& value, std::string& out, std::size_t indent) {
       out += i + 1 < value.size() ? ",\n" : "\n";
     }
     out += std::string(indent, ' ') + "]";
+  } else if (const std::string line = as_line(value, indent); !line.empty() && indent > 0) {
+    out += line;
   } else {
     out += "{\n";
     std::size_t i = 0;

@@ -119,7 +119,8 @@ class Output {
 /// "12M of 48M ops, about 35 s left": what Progress shows of `done` of `of` after `seconds`.
 std::string progress_text(double done, double of, std::string_view unit, double seconds);
 
-/// JSON made for people too: objects indented, lists of scalars in one line. Ends with a newline.
+/// JSON made for people too: objects indented, lists of scalars and short objects of scalars in one
+/// line. Ends with a newline.
 std::string to_text(const Json& document);
 
 /// Writes to stderr: "sp-plan: …" in one line. A stderr that cannot be written costs the message

@@ -189,7 +189,7 @@ void adopt_request(Arguments& arguments, const JsonView& request,
 
 }  // namespace
 
-void adopt_plan_file(Arguments& arguments) {
+void adopt_plan_file(Arguments& arguments, CostedOn software) {
   const auto file = arguments.find("plan");
   if (!file) {
     return;
@@ -212,7 +212,11 @@ void adopt_plan_file(Arguments& arguments) {
   }
   adopt_plan(arguments, plan_inside(document));
   if (const auto request = document.find("request")) {
+    const bool measured = arguments.has("profile");
     adopt_request(arguments, *request, given != nullptr ? "" : *file);
+    if (software == CostedOn::its_stack && !measured) {
+      adopt_member(arguments, *request, "stack", "stack");
+    }
   }
 }
 

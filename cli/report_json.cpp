@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 namespace spp::cli {
 namespace {
@@ -210,28 +211,36 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   doc["request"] = job.resolved;
   doc["assumptions"] = to_json(job.assumptions);
   Json candidates = Json::array();
-  // Four lists of all ranks in each of them would be most of the document.
-  constexpr int most_listed_behind_the_first = 512;
+  // Four lists of all ranks in each of them would be most of the document: `best` has them.
+  constexpr int most_listed = 512;
   for (const Candidate& c : result.candidates) {
-    const bool listed = candidates.empty() || c.plan.world() <= most_listed_behind_the_first;
-    candidates.push_back(to_json(c, listed ? Groups::listed : Groups::left_out));
+    candidates.push_back(
+        to_json(c, c.plan.world() <= most_listed ? Groups::listed : Groups::left_out));
   }
-  doc["best"] = candidates.empty() || !result.any_fits ? Json() : candidates[0];
+  doc["best"] = candidates.empty() || !result.any_fits ? Json() : to_json(result.candidates[0]);
   doc["candidates"] = std::move(candidates);
   doc["ties"] = result.ties;
-  Json rejected = Json::array();
+  doc["rejected"] = Json::array();
+  doc["rejected_more"] = Json::object();
+  std::map<std::string_view, std::size_t> listed;
   for (const Rejected& r : result.rejected) {
+    // Of hundreds the first ones of each rule say what the others would.
+    constexpr std::size_t most_in_full = 128;
+    constexpr std::size_t of_a_rule = 16;
+    if (++listed[r.rule] > of_a_rule && result.rejected.size() > most_in_full) {
+      doc["rejected_more"][r.rule] = listed[r.rule] - of_a_rule;
+      continue;
+    }
     Json plan = degrees_json(r.plan.attention);
     plan.update({{"tp", r.plan.tensor},
                  {"dp", r.plan.data},
                  {"pp", r.plan.pipeline},
                  {"ep", r.plan.expert}});
-    rejected.push_back({{"name", short_name(r.plan)},
-                        {"plan", std::move(plan)},
-                        {"rule", r.rule},
-                        {"detail", r.detail}});
+    doc["rejected"].push_back({{"name", short_name(r.plan)},
+                               {"plan", std::move(plan)},
+                               {"rule", r.rule},
+                               {"detail", r.detail}});
   }
-  doc["rejected"] = std::move(rejected);
   doc["searched"] = result.searched;
   doc["simulated"] = result.simulated;
   doc["unsettled"] = result.unsettled;

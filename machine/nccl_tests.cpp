@@ -139,6 +139,11 @@ class TextReader {
       version_ = words[2].substr(0, words[2].find('+'));
     } else if (words[0].starts_with('#')) {
       header(words);
+    } else if (const auto typed = std::ranges::find_if(
+                   words, [](const std::string& w) { return w.ends_with("_perf"); });
+               typed != words.end()) {  // "$ ./build/all_reduce_perf -b 1M"
+      end_test();
+      program_ = *typed;
     } else if (open_ && time_from_end_ > 0 && std::ranges::all_of(words[0], [](unsigned char c) {
                  return std::isdigit(c) != 0;
                })) {

@@ -67,6 +67,10 @@ constexpr std::array numbers{
     NumberKey{"slack", &StepPractice::slack, 2},
     NumberKey{"crowded", &StepPractice::crowded, 1},
     NumberKey{"crowded_slowdown", &StepPractice::crowded_slowdown, most_factor},
+    NumberKey{"first_stage_reported", &StepPractice::first_stage_reported, 1},
+    NumberKey{"process_reported", &StepPractice::process_reported, 1},
+    NumberKey{"virtual_stages", &StepPractice::virtual_stages, most_factor},
+    NumberKey{"stage_micro_batches", &StepPractice::stage_micro_batches, most_factor},
 };
 
 struct BytesKey {
@@ -142,6 +146,10 @@ StepPractice made_default() {
   p.crowded = number(0, 0, "assumed: segments grow in place");
   p.crowded_slowdown = number(1, 0, "no step is crowded");
   p.slack = number(0.02, 0.5, "assumed: a caching allocator's fragments");
+  p.first_stage_reported = number(0, 0, "of the fullest rank");
+  p.process_reported = number(1, 0, "as nvidia-smi");
+  p.virtual_stages = number(0, 0, "assumed: a layer each");
+  p.stage_micro_batches = number(0, 0, "Megatron-LM: as many as --micro-batch-size leaves");
   p.context = {.value = Bytes(1'000'000'000),
                .spread = 0.5,
                .source = "assumed: CUDA context, kernels, cuBLAS workspaces"};
@@ -172,7 +180,7 @@ StepPractice counting_on_device(StepPractice practice) {
 
 StepPractice read_step_practice(const JsonView& step) {
   StepPractice practice = default_practice();
-  std::vector<std::string_view> known{"selective", "recompute"};
+  std::vector<std::string_view> known{"selective", "recompute", "offload", "zero"};
   for (const TimeKey& k : times) {
     known.push_back(k.key);
     if (const auto view = step.find(k.key)) {
@@ -200,6 +208,14 @@ StepPractice read_step_practice(const JsonView& step) {
   if (const auto recompute = step.find("recompute")) {
     recompute->allow_only({"kind", "source"});
     practice.recompute = recompute->at("kind").string();
+  }
+  if (const auto offload = step.find("offload")) {
+    offload->allow_only({"kind", "source"});
+    practice.offload = offload->at("kind").string();
+  }
+  if (const auto zero = step.find("zero")) {
+    zero->allow_only({"stage", "source"});
+    practice.zero = static_cast<int>(zero->at("stage").integer(0, 3));
   }
   step.allow_only(known);
   return practice;

@@ -6,6 +6,7 @@
 #include "base/json.hpp"
 #include "base/units.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,11 +83,19 @@ struct StepPractice {
   Sourced<double> crowded_slowdown;  // of a step that does
   Sourced<Bytes> context;            //  of a process: context, kernels, workspaces
   Sourced<Bytes> communicator;       // of a communicator, its buffers
+  // What it prints of memory. 1: the first stage's, not the fullest; 0: only what the allocator
+  // holds
+  Sourced<double> first_stage_reported, process_reported;
   /// Relative standard deviation of steps that these constants leave: versions, settings, machines.
   Sourced<double> unexplained;
   std::vector<std::string> selective;  // modules that "selective" computes again
-  std::string
-      recompute;  // what it computes again unless told: "none", "selective", "full"; "": not known
+
+  // ---- what it does unless told
+  std::string recompute;           // computes again: "none", "selective", "full"; "": not known
+  std::string offload;             // to the host's memory: "none", "optimizer", …; "": nothing
+  std::optional<int> zero;         // stage
+  Sourced<double> virtual_stages;  // of a rank, where they interleave; 0: a layer each
+  Sourced<double> stage_micro_batches;  // micro-batches for each virtual stage; 0: not known
 };
 
 /// What a file does not say.

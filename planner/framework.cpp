@@ -42,8 +42,19 @@ std::string_view to_string(Inner inner) { return inner == Inner::ulysses ? "ulys
 
 /// What keeps a plan of the way's strategy from being this way.
 std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePlan& plan,
-                           const Problem& problem) {
+                           const Problem& problem, const AttentionTraits& traits) {
   std::vector<Cannot> reasons;
+  const auto lacks = [&](std::string_view rule, std::string_view what) {
+    reasons.push_back(
+        because(rule, fmt::format("{} has no {} for {}", f.name, what, way.name), way.source));
+  };
+  if (plan.ranks() > 1 && way.no_sinks && traits.sinks) {
+    lacks("sinks", "attention sinks");
+  }
+  if (plan.ranks() > 1 && way.no_windows &&
+      (traits.windows || problem.mask.kind == MaskKind::window)) {
+    lacks("window", "sliding windows");
+  }
   if (!way.both && has_both(plan)) {
     reasons.push_back(because("axes",
                               fmt::format("{} has no Ulysses x ring for {}: U{}xR{}", f.name,
@@ -80,13 +91,14 @@ struct Match {
   std::vector<Cannot> reasons;
 };
 
-Match match(const Framework& f, const SequencePlan& plan, const Problem& problem) {
+Match match(const Framework& f, const SequencePlan& plan, const Problem& problem,
+            const AttentionTraits& traits) {
   Match best;
   for (const Way& way : f.ways) {
     if (way.strategy != plan.strategy) {
       continue;
     }
-    std::vector<Cannot> reasons = cannot(f, way, plan, problem);
+    std::vector<Cannot> reasons = cannot(f, way, plan, problem, traits);
     if (best.way == nullptr || reasons.size() < best.reasons.size()) {
       best = {.way = &way, .reasons = std::move(reasons)};
     }
@@ -211,8 +223,9 @@ const Framework& by_name(std::string_view name, std::string_view where) {
 
 }  // namespace frameworks
 
-std::vector<Cannot> cannot(const Framework& f, const SequencePlan& plan, const Problem& problem) {
-  Match found = match(f, plan, problem);
+std::vector<Cannot> cannot(const Framework& f, const SequencePlan& plan, const Problem& problem,
+                           const AttentionTraits& traits) {
+  Match found = match(f, plan, problem, traits);
   std::vector<Cannot> reasons = std::move(found.reasons);
   if (found.way == nullptr) {
     reasons.push_back(
@@ -279,7 +292,8 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
   std::vector<Cannot> reasons = cannot(f, open);
   add_axes(f, plan, reasons);
   for (Cannot& reason :
-       cannot(f, plan.attention, attention_problem(request, plan, request.problem.mask))) {
+       cannot(f, plan.attention, attention_problem(request, plan, request.problem.mask),
+              traits_of(request))) {
     reasons.push_back(std::move(reason));
   }
   if (request.phase == StepPhase::train) {
@@ -343,7 +357,8 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
   }
   if (result.shown) {
     const Match found = match(f, result.shown->plan.attention,
-                              attention_problem(request, result.shown->plan, request.problem.mask));
+                              attention_problem(request, result.shown->plan, request.problem.mask),
+                              traits_of(request));
     ensure(found.way != nullptr, "a plan without a way");
     Launch launch = launch_of(request, *result.shown);
     const bool says_no_step = request.phase != StepPhase::train && f.trains;

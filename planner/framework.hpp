@@ -62,8 +62,8 @@ struct Snippet {
 /// What of a plan a framework cannot run, and who says so.
 struct Cannot {
   std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
-                     // "heads", "degrees", "sequence", "rank-order", "mask", "phase", "zero",
-                     // "recompute"; of a step: "tensor", "pipeline", "expert"
+                     // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
+                     // "phase", "zero", "recompute"; of a step: "tensor", "pipeline", "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
   std::string source;
 };
@@ -80,6 +80,8 @@ struct Way {
   bool both = true;                   // Ulysses and ring degrees above 1 at once
   Inner inner = Inner::any;
   int unit = 0;  // tokens of a sequence are a multiple of this many a rank; 0: it pads
+  // Over several ranks its kernels take no attention sinks, no sliding windows.
+  bool no_sinks = false, no_windows = false;
 };
 
 /// What is allowed, and who says so. Empty: anything.
@@ -130,7 +132,7 @@ const Framework& by_name(std::string_view name, std::string_view where);
 /// What the framework cannot run of an attention plan: the reasons against the way that has
 /// fewest. Empty: it can.
 std::vector<Cannot> cannot(const Framework& framework, const SequencePlan& plan,
-                           const Problem& problem);
+                           const Problem& problem, const AttentionTraits& traits = {});
 /// What it cannot whatever the plan: the phase and the mask, and with no way out the request's ZeRO
 /// stage and recomputation.
 std::vector<Cannot> cannot(const Framework& framework, const Request& request);

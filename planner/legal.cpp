@@ -140,7 +140,8 @@ class Collector {
     if (request_.framework == nullptr) {
       return {};
     }
-    const std::vector<Cannot> reasons = cannot(*request_.framework, plan, request_.problem);
+    const std::vector<Cannot> reasons =
+        cannot(*request_.framework, plan, request_.problem, request_.traits);
     return reasons.empty() ? WhyNot{} : why_not_of(reasons.front());
   }
 

@@ -76,8 +76,18 @@ struct Effort {
   Bytes memory{};
 };
 
+/// What a model's layers ask of attention beside their masks.
+struct AttentionTraits {
+  bool sinks = false;    // a logit of each head that takes its share of the softmax
+  bool windows = false;  // layers that see a window or a chunk only
+};
+AttentionTraits traits_of(const Model& model);
+struct Request;
+AttentionTraits traits_of(const Request& request);
+
 struct Request {
   Problem problem;             // of one attention call
+  AttentionTraits traits;      // likewise; a whole step's are its model's
   std::optional<Model> model;  // train and prefill need one
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;

@@ -78,6 +78,15 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
   return problem;
 }
 
+AttentionTraits traits_of(const Model& model) {
+  return {
+      .sinks = model.attention_sinks,
+      .windows = model.narrow_mask.kind == MaskKind::window || model.mask.kind == MaskKind::window};
+}
+AttentionTraits traits_of(const Request& request) {
+  return request.model ? traits_of(*request.model) : request.traits;
+}
+
 AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
                                      const Mask& mask) {
   AttentionQuestion question{.cluster = nullptr, .request = request};
@@ -86,6 +95,7 @@ AttentionQuestion attention_question(const Request& request, const StepPlan& pla
   }
   Request& call = question.request;
   call.problem = attention_problem(request, plan, mask);
+  call.traits = traits_of(request);
   call.model.reset();
   call.step = {};
   call.phase = request.phase == StepPhase::train ? StepPhase::forward_backward : StepPhase::forward;

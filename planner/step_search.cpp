@@ -162,15 +162,15 @@ class StepSearch {
     add_leanest(point, call, choices);
     return choices;
   }
-  void add_leanest(const StepPoint& point, const Request& call, std::vector<Choice>& choices) {
-    if (choices.empty()) {
-      return;
-    }
+  /// Of the legal plans that take less memory than all choices, the leanest, if so many ops
+  /// suffice.
+  std::optional<SequencePlan> leaner(const StepPoint& point, const Request& call,
+                                     const std::vector<Choice>& choices, double ops) const {
     const Evaluator evaluator(call);
     const auto memory = [&](const SequencePlan& p) {
       return evaluator.least_memory(p, strategies::by_name(p.strategy, "strategy"));
     };
-    Bytes least = memory(choices.front().plan);
+    Bytes least(INT64_MAX);
     for (const Choice& c : choices) {
       least = std::min(least, memory(c.plan));
     }
@@ -181,10 +181,16 @@ class StepSearch {
         leanest = p;
       }
     }
-    const auto affordable = [&](const SequencePlan& p) {
-      return evaluator.least_ops(p, strategies::by_name(p.strategy, "strategy")) <= call.most.ops;
-    };
-    if (leanest && affordable(*leanest)) {
+    const bool affordable =
+        leanest &&
+        evaluator.least_ops(*leanest, strategies::by_name(leanest->strategy, "strategy")) <= ops;
+    return affordable ? leanest : std::nullopt;
+  }
+  void add_leanest(const StepPoint& point, const Request& call, std::vector<Choice>& choices) {
+    if (choices.empty()) {
+      return;
+    }
+    if (const auto leanest = leaner(point, call, choices, call.most.ops)) {
       const Evaluation e = spp::evaluate(call, *leanest);
       spent_ += e.forward ? static_cast<double>(e.forward->ops) : 0;
       spent_ += e.backward ? static_cast<double>(e.backward->ops) : 0;
@@ -291,6 +297,10 @@ class StepSearch {
     left.insert(left.end(), heap_.begin(), heap_.end());
     std::erase_if(left, [&](const Entry& e) { return settled(e); });
     result_.unsettled = static_cast<std::int64_t>(left.size());
+    std::optional<StepEvaluation> leanest;
+    if (best_.empty()) {
+      leanest = try_leanest();
+    }
     if (!best_.empty()) {
       for (const auto& [key, i] : best_) {
         result_.candidates.push_back(evaluator_.candidate(found_[i].evaluation));
@@ -305,6 +315,10 @@ class StepSearch {
       for (Candidate& c : result_.candidates) {
         c.predicted.max_seq = evaluator_.longest(c.plan);
       }
+    }
+    if (leanest) {
+      nothing_fits(*leanest);
+      return;
     }
     add_bounded(result_, request_, bounded(left));
     if (result_.candidates.empty() && !space_.points.empty()) {
@@ -360,9 +374,8 @@ class StepSearch {
     return c;
   }
 
-  /// The leanest few points, with all that saves memory.
-  void nothing_fits() {
-    result_.any_fits = false;
+  /// Points by what they need at least.
+  [[nodiscard]] std::vector<std::size_t> by_memory_order() const {
     std::vector<std::size_t> order(space_.points.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
       order[i] = i;
@@ -370,33 +383,62 @@ class StepSearch {
     std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
       return space_.points[a].memory < space_.points[b].memory;
     });
+    return order;
+  }
+  /// Where nothing was found, as nothing fits or as there was no time: of the leanest few points,
+  /// with all that saves memory, the first that fits is found. Else that which needs least; nothing
+  /// if they are too large to be evaluated.
+  std::optional<StepEvaluation> try_leanest() {
     constexpr std::size_t few = 8;
+    constexpr double most_ops = 2e6;
     std::optional<StepEvaluation> leanest;
+    const std::vector<std::size_t> order = by_memory_order();
     for (std::size_t i = 0; i < std::min(few, order.size()); ++i) {
       const StepPoint& point = space_.points[order[i]];
-      for (const Choice& choice : choices_of(point)) {
+      std::vector<Choice> choices = choices_of(point);
+      if (choices.empty()) {
+        const AttentionQuestion question = attention_of(request_, point);
+        if (const auto plan = leaner(point, question.request, {}, most_ops)) {
+          choices.push_back({.plan = *plan});
+        }
+      }
+      for (const Choice& choice : choices) {
         const StepPlan plan =
             plan_of(request_, point, choice.plan, zero_stages(request_, point).back());
-        if (ops_of(point) > 2e6 || !why_not(*request_.model, plan, request_.problem.seq).legal()) {
+        if (ops_of(point) > most_ops ||
+            !why_not(*request_.model, plan, request_.problem.seq).legal()) {
           continue;
         }
         StepEvaluation e = evaluator_.evaluate(plan);
+        evaluated_.insert(order[i]);
+        result_.simulated = static_cast<std::int64_t>(evaluated_.size());
+        if (e.fits) {
+          keep({.evaluation = std::move(e), .point = order[i]});
+          return std::nullopt;
+        }
         if (!leanest || fullest(e.memory).tensors() < fullest(leanest->memory).tensors()) {
           leanest = std::move(e);
         }
       }
     }
-    if (leanest) {
-      Candidate c = evaluator_.candidate(*leanest);
-      c.predicted.max_seq = evaluator_.longest(c.plan);
-      c.why = "needs least memory";
-      result_.candidates.push_back(std::move(c));
-    } else if (!order.empty()) {
-      if (auto c = bounded(Entry{.point = order.front(),
-                                 .bound = space_.points[order.front()].bound(),
-                                 .memory = space_.points[order.front()].memory})) {
-        result_.candidates.push_back(std::move(*c));
-      }
+    return leanest;
+  }
+
+  void nothing_fits(const StepEvaluation& leanest) {
+    result_.any_fits = false;
+    Candidate c = evaluator_.candidate(leanest);
+    c.predicted.max_seq = evaluator_.longest(c.plan);
+    c.why = "needs least memory";
+    result_.candidates.push_back(std::move(c));
+  }
+  /// Nothing could be evaluated, either.
+  void nothing_fits() {
+    result_.any_fits = false;
+    const std::size_t least = by_memory_order().front();
+    if (auto c = bounded(Entry{.point = least,
+                               .bound = space_.points[least].bound(),
+                               .memory = space_.points[least].memory})) {
+      result_.candidates.push_back(std::move(*c));
     }
   }
 

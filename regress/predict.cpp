@@ -160,7 +160,12 @@ PointPrediction training_answer(const Point& p, const Request& request, const St
   PointPrediction result;
   result.oom = !e.fits;
   if (p.metric == Metric::memory) {
-    result.predicted = fullest(e.memory).total().as_double();
+    const StepPractice& practice = request.stack->step;
+    const MemoryBytes bytes =
+        practice.first_stage_reported.value > 0 ? e.memory.front() : fullest(e.memory);
+    result.predicted = practice.process_reported.value > 0
+                           ? bytes.total().as_double()
+                           : (1 + practice.slack.value) * bytes.tensors().as_double();
     return result;
   }
   const double flops = counted_flops(request).value();

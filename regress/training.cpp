@@ -83,11 +83,15 @@ class PointReader {
       plan.offload = Offload::all;
     } else if (contains(p_.features, "optimizer offload") || p_.offload == "optimizer") {
       plan.offload = Offload::optimizer;
-    } else if (contains(p_.features, "offload") || p_.offload.starts_with("0.")) {
+    } else if (contains(p_.features, "offload") || contains(p_.system, "offload") ||
+               p_.offload.starts_with("0.")) {
       plan.offload = Offload::activations;
       if (p_.offload.starts_with("0.")) {
         plan.offloaded = std::clamp(parse_double(p_.offload, "offload"), 0.0, 1.0);
       }
+    } else if (p_.offload.empty() && !practice_.offload.empty()) {
+      plan.offload = parse_offload(practice_.offload, "stack");
+      assume("offload", fmt::format("{}, the stack's default", practice_.offload));
     }
     if (p_.mask == PointMask::varlen_causal || p_.mask == PointMask::varlen_full) {
       assume("documents", "one in a sequence");
@@ -96,6 +100,11 @@ class PointReader {
 
   /// Stage 1, as Megatron's distributed optimizer; who cannot hold weights whole shards them.
   void zero() {
+    if (!p_.zero && practice_.zero) {
+      result_.zero = {*practice_.zero};
+      assume("zero", fmt::format("{}, the stack's default", *practice_.zero));
+      return;
+    }
     result_.zero = {p_.zero.value_or(p_.dp > 1 ? 1 : 0)};
     const bool replicated =
         p_.dp > 1 || p_.ulysses.value_or(1) * p_.ring.value_or(1) * p_.cp.value_or(1) > 1;
@@ -116,8 +125,9 @@ class PointReader {
     }
     constexpr std::int64_t is_long = 8192;
     constexpr std::int64_t few = 4;
+    const std::int64_t parts = p_.grad_accum.value_or(p_.pp > 1 ? by_stages() : 0);
     plan.micro_batch =
-        p_.micro_batch.value_or(p_.grad_accum ? std::max<std::int64_t>(1, replica / *p_.grad_accum)
+        p_.micro_batch.value_or(parts > 0 ? std::max<std::int64_t>(1, replica / parts)
                                 : *p_.seq >= is_long || p_.pp > 1 ? 1
                                                                   : std::min(few, replica));
     plan.micro_batches = std::max<std::int64_t>(1, replica / plan.micro_batch);
@@ -126,17 +136,32 @@ class PointReader {
     }
   }
 
+  /// Micro-batches that the stack cuts a batch into by the number of stages; 0: it does not.
+  [[nodiscard]] std::int64_t by_stages() const {
+    return static_cast<std::int64_t>(practice_.stage_micro_batches.value) * p_.pp *
+           std::max(1, stated_virtual_stages());
+  }
+  /// 0: the source leaves them open.
+  [[nodiscard]] int stated_virtual_stages() const {
+    const bool interleaved = p_.pp > 1 && contains(p_.schedule, "interleaved");
+    return p_.vp.value_or(interleaved ? static_cast<int>(practice_.virtual_stages.value) : 0);
+  }
+
   /// Whoever runs deep pipelines interleaves them; how finely, sources often leave out: a layer
   /// each.
   void virtual_stages(StepPlan& plan) {
     const std::int64_t layers = result_.model.layers;
     const bool could = plan.pipeline > 2 && layers % plan.pipeline == 0 && layers > plan.pipeline &&
                        plan.micro_batches % plan.pipeline == 0;
-    plan.virtual_stages = p_.vp.value_or(
-        could && practice_.interleaves.value > 0 ? static_cast<int>(layers / plan.pipeline) : 1);
+    const int stated = stated_virtual_stages();
+    plan.virtual_stages = stated > 0 ? stated
+                          : could && practice_.interleaves.value > 0
+                              ? static_cast<int>(layers / plan.pipeline)
+                              : 1;
     plan.order = plan.virtual_stages > 1 ? "interleaved" : "1f1b";
     if (!p_.vp && plan.virtual_stages > 1) {
-      assume("vp", "one layer a virtual stage");
+      assume("vp", stated > 0 ? fmt::format("{}, the stack's default", stated)
+                              : "one layer a virtual stage");
     }
   }
 
@@ -154,7 +179,10 @@ class PointReader {
     const Recomputation selective = practice_.selective.empty()
                                         ? of(Recompute::selective)
                                         : parse_recomputation(joined(practice_.selective), "stack");
-    if (said == "none") {
+    const bool named = contains(p_.system, "activation checkpoint") || contains(p_.system, "AC +");
+    if (said.empty() && named) {
+      result_.recompute = {of(Recompute::full)};
+    } else if (said == "none") {
       result_.recompute = {of(Recompute::none)};
     } else if (contains(said, "selective") || contains(said, "op")) {
       result_.recompute = {selective};

@@ -36,6 +36,9 @@ class StepMemory {
     first_ = of(first_of(*request.model), {});
     last_ = of(last_of(*request.model, request.kind), {});
     last_.working = std::max(0.0, last_.working - logit_gradients_spared());
+    if (plan.pipeline > 1 && request.model->tied_embeddings) {
+      last_.weights.dense += first_.weights.dense;  // its own copy of the table
+    }
     for (const AttentionCost& cost : attention) {
       buffers_ = std::max(buffers_, cost.buffers);
     }

@@ -20,9 +20,8 @@ struct LayerKind {
 
 LayerKind kind_at(const Model& model, std::int64_t layer) {
   const auto i = static_cast<std::size_t>(layer);
-  const Experts& e = model.experts;
   const DiffusionBlocks& d = model.diffusion;
-  return {.experts = e.count > 0 && layer >= e.dense_layers && (layer + 1) % e.every == 0,
+  return {.experts = model.experts.routes(layer),
           .narrow = i < model.narrow_layers.size() && model.narrow_layers[i],
           .two_streams = layer < d.two_streams,
           .between_frames = d.frames > 0 && layer % 2 == 1,

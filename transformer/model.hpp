@@ -32,6 +32,10 @@ struct Experts {
   std::int64_t every = 1;         // of the layers behind: in each so many-th of all only
   bool router_bias = false;
   bool bias = false;  // of the experts' matrices
+  /// The layer, counted from 0, has experts.
+  [[nodiscard]] bool routes(std::int64_t layer) const {
+    return count > 0 && layer >= dense_layers && (layer + 1) % every == 0;
+  }
   friend bool operator==(const Experts&, const Experts&) = default;
 };
 

@@ -84,7 +84,7 @@ void write_trace(const Job& job, const StepPlan& plan, const std::string& file) 
 
 void simulate_command(const Arguments& given, Output& output) {
   Arguments arguments = given;
-  adopt_plan_file(arguments);
+  adopt_plan_file(arguments, CostedOn::its_stack);
   Job job = read_job(arguments);
   output.warn(job.warnings);
   const StepPlan plan = read_plan(job);

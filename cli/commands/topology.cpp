@@ -249,8 +249,9 @@ void check_one(const std::string& name, const Arguments& arguments, Output& outp
   if (!is_readable_file(name)) {
     const std::vector<std::string> gpus = catalog.gpu_names();
     const bool known = catalog.has_machine(name) || std::ranges::find(gpus, name) != gpus.end();
-    show_machine(known || name.find('/') != std::string::npos ? name : "./" + name, true, drawing,
-                 output);
+    const bool is_file =
+        !known && name.find('/') == std::string::npos && name.find('.') != std::string::npos;
+    show_machine(is_file ? "./" + name : name, true, drawing, output);
     return;
   }
   TextFile file{.name = name, .text = read_text_file(name, "")};

@@ -26,20 +26,25 @@ constexpr std::array<Way, 4> transformer_engine_ways(Inner inner) {
             .strategy = "zigzag-ring",
             .source = transformer_engine_source,
             .layouts = zigzag_only,
-            .unit = 2},
+            .unit = 2,
+            .no_sinks = true,
+            .no_windows = true},
            {.name = "all_gather",
             .strategy = "all-gather",
             .source = transformer_engine_source,
             .layouts = zigzag_only,
             .both = false,
-            .unit = 2},
+            .unit = 2,
+            .no_sinks = true},
            {.name = "a2a", .strategy = "ulysses", .source = transformer_engine_source, .unit = 2},
            {.name = "a2a+p2p",
             .strategy = "usp",
             .source = transformer_engine_source,
             .layouts = zigzag_only,
             .inner = inner,
-            .unit = 2}}};
+            .unit = 2,
+            .no_sinks = true,
+            .no_windows = true}}};
 }
 
 /// PyTorch's (torch.distributed.tensor.experimental): key-value blocks go round (alltoall) or are

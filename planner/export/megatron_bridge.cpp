@@ -2,7 +2,7 @@
 // switches context parallelism off in silence (NVIDIA-NeMo/Megatron-Bridge#2667), so both are
 // written, or neither.
 #include "planner/export/context_parallel.hpp"
-#include "planner/export/text.hpp"
+#include "planner/export/megatron_flags.hpp"
 
 namespace spp::frameworks {
 namespace {
@@ -20,6 +20,20 @@ Snippet emit(const Launch& launch, const Way& way) {
   set("model.seq_length", launch.problem.seq);
   set("model.tensor_model_parallel_size", launch.tp);
   set("model.pipeline_model_parallel_size", launch.pp);
+  if (launch.virtual_stages > 1) {
+    set("model.virtual_pipeline_model_parallel_size", launch.virtual_stages);
+  }
+  const CountedEnds ends = counted_ends(launch);
+  if (ends.embedding) {
+    set("model.account_for_embedding_in_pipeline_split", "True");
+  }
+  if (ends.loss) {
+    set("model.account_for_loss_in_pipeline_split", "True");
+  }
+  if (launch.ep > 1) {
+    set("model.expert_model_parallel_size", launch.ep);
+    set("model.expert_tensor_parallel_size", launch.etp);
+  }
   set("model.context_parallel_size", launch.context());
   if (launch.context() > 1) {
     set("model.cp_comm_type", fmt::format("\"{}\"", way.name));

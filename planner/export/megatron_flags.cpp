@@ -1,6 +1,73 @@
 #include "planner/export/megatron_flags.hpp"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 namespace spp::frameworks {
+namespace {
+
+/// Layers as Megatron lists them, "([1,0]*12)": the shortest piece that repeats.
+std::string pattern_of(const std::vector<bool>& layers) {
+  std::size_t piece = 1;
+  const auto repeats = [&](std::size_t n) {
+    return layers.size() % n == 0 && std::equal(layers.begin() + static_cast<std::ptrdiff_t>(n),
+                                                layers.end(), layers.begin());
+  };
+  while (piece < layers.size() && !repeats(piece)) {
+    ++piece;
+  }
+  std::vector<int> list(piece);
+  std::copy_n(layers.begin(), piece, list.begin());
+  return fmt::format("\"([{}]*{})\"", fmt::join(list, ","), layers.size() / piece);
+}
+
+void add_attention(Command& command, const Model& m) {
+  if (m.latent.kv_rank > 0) {
+    command.add("--multi-latent-attention");
+    if (m.latent.q_rank > 0) {
+      command.add("--q-lora-rank", m.latent.q_rank);
+    }
+    command.add("--kv-lora-rank", m.latent.kv_rank).add("--qk-head-dim", m.latent.nope_dim);
+    command.add("--qk-pos-emb-head-dim", m.latent.rope_dim).add("--v-head-dim", m.latent.value_dim);
+  }
+  const bool some = std::ranges::find(m.narrow_layers, true) != m.narrow_layers.end();
+  const Mask& narrow = some ? m.narrow_mask : m.mask;
+  if (narrow.kind == MaskKind::window) {
+    command.add("--window-size", fmt::format("{},0", narrow.window));
+    if (some) {
+      command.add("--window-attn-skip-freq", pattern_of(m.narrow_layers));
+    }
+  }
+  if (m.attention_sinks) {
+    command.add("--softmax-type", "learnable");
+  }
+}
+
+void add_experts(Command& command, const Model& m) {
+  const Experts& e = m.experts;
+  if (e.count == 0) {
+    return;
+  }
+  command.add("--num-experts", e.count).add("--moe-router-topk", e.per_token);
+  command.add("--moe-ffn-hidden-size", e.ffn);
+  if (e.shared > 0) {
+    command.add("--moe-shared-expert-intermediate-size", e.shared_ffn);
+  }
+  if (e.dense_layers > 0 || e.every > 1) {
+    std::vector<bool> routed;
+    for (std::int64_t i = 0; i < m.layers; ++i) {
+      routed.push_back(e.routes(i));
+    }
+    command.add("--moe-layer-freq",
+                e.every == 1
+                    ? fmt::format("\"([0]*{}+[1]*{})\"", e.dense_layers, m.layers - e.dense_layers)
+                    : pattern_of(routed));
+  }
+  command.add("--moe-token-dispatcher-type", "alltoall").add("--moe-grouped-gemm");
+}
+
+}  // namespace
 
 void add_megatron_model(Command& command, const Launch& launch) {
   const Problem& p = launch.problem;
@@ -9,8 +76,12 @@ void add_megatron_model(Command& command, const Launch& launch) {
     command.add("--num-layers", m.layers).add("--hidden-size", m.hidden);
     command.add("--ffn-hidden-size", m.ffn);
   }
-  command.add("--num-attention-heads", p.q_heads).add("--kv-channels", p.head_dim);
-  if (p.kv_heads != p.q_heads) {
+  command.add("--num-attention-heads", p.q_heads);
+  const bool latent = launch.model != nullptr && launch.model->latent.kv_rank > 0;
+  if (!latent) {
+    command.add("--kv-channels", p.head_dim);
+  }
+  if (!latent && p.kv_heads != p.q_heads) {
     command.add("--group-query-attention").add("--num-query-groups", p.kv_heads);
   }
   if (launch.model != nullptr && launch.model->kind == ModelKind::llm) {
@@ -32,6 +103,8 @@ void add_megatron_model(Command& command, const Launch& launch) {
     if (!m.tied_embeddings) {
       command.add("--untie-embeddings-and-output-weights");
     }
+    add_attention(command, m);
+    add_experts(command, m);
   }
   command.add("--seq-length", p.seq).add("--max-position-embeddings", p.seq);
   command.add("--micro-batch-size", p.batch).add("--global-batch-size", launch.global_batch());
@@ -49,6 +122,13 @@ void add_megatron_step(Command& command, const Launch& launch) {
   if (launch.virtual_stages > 1) {
     command.add("--num-virtual-stages-per-pipeline-rank", launch.virtual_stages);
   }
+  const CountedEnds ends = counted_ends(launch);
+  if (ends.embedding) {
+    command.add("--account-for-embedding-in-pipeline-split");
+  }
+  if (ends.loss) {
+    command.add("--account-for-loss-in-pipeline-split");
+  }
   if (launch.ep > 1) {
     command.add("--expert-model-parallel-size", launch.ep);
     command.add("--expert-tensor-parallel-size", launch.etp);
@@ -56,6 +136,27 @@ void add_megatron_step(Command& command, const Launch& launch) {
   if (launch.recompute == Recompute::full) {
     command.add("--recompute-granularity", "full").add("--recompute-method", "uniform");
     command.add("--recompute-num-layers", 1);
+  }
+}
+
+CountedEnds counted_ends(const Launch& launch) {
+  if (launch.model == nullptr || launch.pp == 1) {
+    return {};
+  }
+  const std::int64_t stages = std::int64_t{launch.pp} * launch.virtual_stages;
+  const std::int64_t layers = launch.model->layers;
+  const bool uneven = layers % stages != 0;
+  const bool both = uneven && (layers + 2) % stages == 0;
+  return {.embedding = both, .loss = both || (uneven && (layers + 1) % stages == 0)};
+}
+
+void note_router(Snippet& snippet, const Launch& launch) {
+  if (launch.model != nullptr && launch.model->experts.count > 0) {
+    snippet.notes.emplace_back(
+        "What the router computes (score function, groups, scaling, balancing) and the base of "
+        "rotary positions are your model's and not planned here: add their flags.");
+  } else {
+    snippet.notes.emplace_back("The base of rotary positions is your model's: add --rotary-base.");
   }
 }
 

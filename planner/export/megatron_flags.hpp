@@ -10,8 +10,15 @@ inline constexpr std::string_view megatron_arguments =
 
 /// Shape, lengths, batches, precision.
 void add_megatron_model(Command& command, const Launch& launch);
+/// What counts as a layer where layers are dealt out to pipeline stages that they do not fill.
+struct CountedEnds {
+  bool embedding = false, loss = false;
+};
+CountedEnds counted_ends(const Launch& launch);
 /// Degrees of the axes around attention, recomputation.
 void add_megatron_step(Command& command, const Launch& launch);
+/// Flags of the model that a plan does not know.
+void note_router(Snippet& snippet, const Launch& launch);
 /// ZeRO 0: nothing, 1: the distributed optimizer, 2 and 3: Megatron-FSDP.
 void add_megatron_zero(Command& command, const Launch& launch);
 

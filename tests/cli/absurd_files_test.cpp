@@ -86,7 +86,7 @@ TEST_CASE("what has no end is refused at once") {
     check_refused("topology check " + device, device + ": is a device, not a file");
     check_refused("model show " + device, device + ": is a device, not a file");
     check_refused("regress --gate " + device, device + ": is a device, not a file");
-    check_refused("compare " + device + " " + device, device + ": is a device, not a file");
+    check_refused(fmt::format("compare {0} {0}", device), device + ": is a device, not a file");
     check_refused(std::string(work) + "--profile " + device, device + ": is a device");
     check_refused("verify --heads 8 --seq 4K --ring 2 --documents " + device,
                   "--documents: '" + device + "' is neither");
@@ -175,8 +175,8 @@ TEST_CASE("rates beyond all machines are refused with what is allowed") {
 TEST_CASE("the slowest and the fastest rates that are allowed are planned with") {
   for (const std::string number : {"1e-6", "1", "1e6"}) {
     for (const std::string other : {"1e-6", "1e6"}) {
-      const Result r = sp_plan(composed + ("--inter ib:8x" + other + "GB/s --intra ") + number +
-                               "GB/s --json --quiet");
+      const Result r = sp_plan(fmt::format("{}--inter ib:8x{}GB/s --intra {}GB/s --json --quiet",
+                                           composed, other, number));
       INFO(number << " " << other << ": " << r.err);
       CHECK(r.code == 0);
       CHECK(r.err.empty());

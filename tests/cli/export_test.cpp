@@ -155,3 +155,50 @@ TEST_CASE("export --list names every framework, with its ways and sources") {
   CHECK(doc.at("frameworks").size() >= 20);
   CHECK_THAT(sp_plan("export --list --table").out, ContainsSubstring("ring-flash-attention"));
 }
+
+TEST_CASE("Megatron's flags say what a model's experts, latents, windows and sinks are") {
+  const auto command = [](const std::string& line) {
+    return text_of(
+        document_of(sp_plan("export --framework megatron --phase train --dtype bf16 " + line))
+            .at("export"));
+  };
+  const std::string mixtral = command("--model mixtral-8x7b --seq 32K --ulysses 8 --ep 8");
+  CHECK_THAT(mixtral, ContainsSubstring("--num-experts 8") &&
+                          ContainsSubstring("--moe-router-topk 2") &&
+                          ContainsSubstring("--moe-ffn-hidden-size 14336") &&
+                          ContainsSubstring("--expert-model-parallel-size 8"));
+  const std::string deepseek = command("--model deepseek-v3 --seq 32K --tp 8 --dp 2 --ep 16");
+  CHECK_THAT(deepseek, ContainsSubstring("--multi-latent-attention") &&
+                           ContainsSubstring("--q-lora-rank 1536") &&
+                           ContainsSubstring("--qk-pos-emb-head-dim 64") &&
+                           ContainsSubstring("--moe-layer-freq \"([0]*3+[1]*58)\"") &&
+                           !ContainsSubstring("--kv-channels"));
+  const std::string oss = command("--model gpt-oss-20b --seq 32K --ulysses 8");
+  CHECK_THAT(oss, ContainsSubstring("--softmax-type learnable") &&
+                      ContainsSubstring("--window-size 128,0") &&
+                      ContainsSubstring("--window-attn-skip-freq \"([1,0]*12)\""));
+}
+
+TEST_CASE("Megatron counts embedding and head as layers where stages need it") {
+  const Result r = sp_plan(
+      "export --framework megatron --phase train --model llama-3.1-405b --seq 8K --tp 8 --pp 16 "
+      "--global-batch 64");
+  const std::string command = text_of(document_of(r).at("export"));
+  CHECK_THAT(command, ContainsSubstring("--account-for-embedding-in-pipeline-split") &&
+                          ContainsSubstring("--account-for-loss-in-pipeline-split"));
+  const Result bridge = sp_plan(
+      "export --framework megatron-bridge --phase train --model llama-3.1-405b --seq 8K --tp 8 "
+      "--pp 16 --global-batch 64");
+  CHECK_THAT(text_of(document_of(bridge).at("export")),
+             ContainsSubstring("cfg.model.account_for_loss_in_pipeline_split = True"));
+}
+
+TEST_CASE("sinks and windows go only the ways that the framework has for them") {
+  const std::string oss =
+      "export --framework megatron --phase train --model gpt-oss-20b --seq 32K ";
+  const Result ring = sp_plan(oss + "--ring 4 --layout zigzag");
+  CHECK(ring.code == 3);
+  CHECK_THAT(ring.err, ContainsSubstring("megatron has no attention sinks for p2p"));
+  CHECK(has_rule(document_of(ring).at("export"), "window"));
+  CHECK(sp_plan(oss + "--ulysses 8").code == 0);
+}

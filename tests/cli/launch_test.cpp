@@ -109,8 +109,9 @@ TEST_CASE("a process that was asked for another run is turned away, in one line 
 TEST_CASE("a stopped process ends a calibration and a run within the time-out") {
   const spp::test::TempDir dir;
   const std::string file = (dir.path() / "profile.json").string();
-  for (const std::string& line : {tiny_calibrate + "--budget 120 --timeout 2 -o " + file,
-                                  tiny_run + "--iters 1000000 --timeout 2"}) {
+  for (const std::string& line :
+       {fmt::format("{}--budget 120 --timeout 2 -o {}", tiny_calibrate, file),
+        tiny_run + "--iters 1000000 --timeout 2"}) {
     const int port = free_port();
     Running first(words_of(line), {.environment = rank_of_two(0, port)});
     Running second(words_of(line), {.environment = rank_of_two(1, port)});
@@ -134,7 +135,7 @@ TEST_CASE("a launcher's wrong variables are told in one line where its transport
   const std::string file = (dir.path() / "profile.json").string();
   const auto refused = [&](const std::string& name, const std::string& value,
                            const std::string& message) {
-    for (const std::string& line : {tiny_run, tiny_calibrate + "-o " + file}) {
+    for (const std::string& line : {tiny_run, fmt::format("{}-o {}", tiny_calibrate, file)}) {
       Environment environment = rank_of_two(0, 29500);
       environment[name] = value;
       const Result r = sp_plan(line, {.environment = environment});

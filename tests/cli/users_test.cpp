@@ -69,7 +69,7 @@ std::size_t seen_width(const std::string& line) {
 // ---- the longest sequence, and inference
 // ---------------------------------------------------------
 
-TEST_CASE("--seq max is the longest sequence that fits, and says so") {
+TEST_CASE("a length of max is the longest sequence that fits, and says so") {
   const Json longest = document_of(sp_plan("plan --seq max --top 1 " + llama));
   const auto seq = longest["request"]["seq"].get<std::int64_t>();
   CHECK(longest["best"]["predicted"]["fits"] == true);
@@ -78,7 +78,46 @@ TEST_CASE("--seq max is the longest sequence that fits, and says so") {
   CHECK(sp_plan("plan --seq " + std::to_string(seq * 21 / 20) + " --top 1 " + llama).code == 3);
 }
 
-TEST_CASE("--seq max of what never fits ends with 3, elsewhere it is refused by name") {
+TEST_CASE("a length of max is one that fits where the search has no time to try all plans") {
+  const std::string four = "--model llama-3.1-8b --topology dgx-h100 --nodes 4 --top 1 --quiet";
+  const Json longest = document_of(sp_plan("plan --seq max " + four));
+  CHECK(longest["best"]["simulated"] == true);
+  CHECK(longest["best"]["predicted"]["fits"] == true);
+  // What was found with no time at all was evaluated, too.
+  const Json hasty = document_of(sp_plan("plan --seq 1M --budget 0.001 " + four));
+  CHECK(hasty["best"]["simulated"] == true);
+  CHECK(hasty["best"]["predicted"]["fits"] == true);
+}
+
+TEST_CASE("where no length fits, the machine that has one is named") {
+  const Result r =
+      sp_plan("plan --model mixtral-8x7b --seq max --topology dgx-h100 --nodes 1 --quiet");
+  CHECK(r.code == 3);
+  CHECK_THAT(r.err, ContainsSubstring("what fits, with 2 nodes: sp-plan plan"));
+  CHECK_THAT(r.err, ContainsSubstring("--seq max"));
+}
+
+TEST_CASE("a plan from a file costs what it did on the software that it was made for") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "plan.json").string();
+  REQUIRE(sp_plan("plan --seq 64K --framework megatron -o " + file + " " + llama).code == 0);
+  const Json again = document_of(sp_plan("simulate --quiet --plan " + file));
+  CHECK(again["request"]["stack"] == "megatron-te");
+  CHECK(again["result"]["predicted"]["step_s"] ==
+        spp::read_json(file)["best"]["predicted"]["step_s"]);
+}
+
+TEST_CASE("on 80 columns the names of plans are whole") {
+  const Result r = sp_plan(
+      "plan --model llama-3.1-70b --seq 128K --topology dgx-h100 --nodes 4 --global-batch 32 -q",
+      {.terminal = true, .columns = 80});
+  CHECK(r.code == 0);
+  const std::string table = r.out.substr(0, r.out.find("Ulysses degree"));
+  CHECK_THAT(table, ContainsSubstring("U8xR"));
+  CHECK_THAT(table, !ContainsSubstring("…"));
+}
+
+TEST_CASE("a length of max of what never fits ends with 3, elsewhere it is refused by name") {
   const Result r = sp_plan("plan --model llama-3.1-405b --seq max --topology dgx-h100 --quiet");
   CHECK(r.code == 3);
   CHECK_THAT(r.err, ContainsSubstring("nothing fits"));
@@ -87,7 +126,7 @@ TEST_CASE("--seq max of what never fits ends with 3, elsewhere it is refused by 
   check_refused(sp_plan("plan --seq max --tp 3 " + llama), 2, "--tp: ");
 }
 
-TEST_CASE("--phase inference is what it means for a model, and is among the assumptions") {
+TEST_CASE("a phase of inference is what it means for a model, and is among the assumptions") {
   const Json prompt = document_of(sp_plan("plan --phase inference --seq 32K " + llama));
   CHECK(prompt["request"]["phase"] == "prefill");
   CHECK_THAT(assumed(prompt, "phase"), StartsWith("prefill: the prompt"));

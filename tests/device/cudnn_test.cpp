@@ -45,7 +45,8 @@ TEST_CASE("cuDNN's attention on a device is the oracle's") {
     const double scale = 1 / std::sqrt(static_cast<double>(width));
     const double product = emulated() ? 0 : 5 * std::sqrt(static_cast<double>(width)) / 3;
     const double d_s = scale * (magnitude(run.delta) + product);
-    const auto queries = static_cast<double>(c.tokens.queries.count() * c.q_heads / c.kv_heads);
+    const std::int64_t q_heads = c.q_heads / c.kv_heads;  // of a KV head
+    const auto queries = static_cast<double>(c.tokens.queries.count() * q_heads);
     const auto within = [&](const Compared& d, double sum_of_p, double factor) {
       return u * (2 * sum_of_p * factor + 3 * magnitude(d.expected));
     };

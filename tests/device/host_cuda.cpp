@@ -92,9 +92,12 @@ class Memory {
   }
   bool holds(const void* data) {
     const std::scoped_lock lock(mutex_);
-    auto at = blocks_.upper_bound(const_cast<void*>(data));
-    return at != blocks_.begin() &&
-           data < static_cast<const std::byte*>((--at)->first) + at->second.size;
+    const auto behind = blocks_.upper_bound(const_cast<void*>(data));
+    if (behind == blocks_.begin()) {
+      return false;
+    }
+    const auto& [begin, block] = *std::prev(behind);
+    return data < static_cast<const std::byte*>(begin) + block.size;
   }
   std::size_t used(int device) {
     const std::scoped_lock lock(mutex_);

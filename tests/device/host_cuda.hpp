@@ -129,8 +129,8 @@ void count_stream(int change);
 
 /// Enqueues work. `waits`: for something beside the stream, such as a peer or the host.
 void enqueue(cudaStream_t stream, std::function<void()> task, bool waits = false);
-/// Something that enqueue() has enqueued on the device waits for something else.
-bool something_waits(int device);
+/// Something that enqueue() has enqueued on device `on` waits for something else.
+bool something_waits(int on);
 /// Counts a late call if so, of the calling thread's device.
 void expect_idle();
 

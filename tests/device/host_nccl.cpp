@@ -359,7 +359,9 @@ ncclResult_t destroy(ncclComm_t comm) {
 }
 ncclResult_t async_error(ncclComm_t comm, ncclResult_t* result) {
   host::call();
-  *result = comm->polls > 0 && comm->polls-- > 0 ? ncclInProgress : comm->state;
+  const bool busy = comm->polls > 0;
+  comm->polls -= busy ? 1 : 0;
+  *result = busy ? ncclInProgress : comm->state;
   return ncclSuccess;
 }
 const char* error_string(ncclResult_t) { return "an error of NCCL on the host"; }
@@ -395,7 +397,7 @@ ncclResult_t group_end() {
 ncclResult_t send(const void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm,
                   cudaStream_t stream) {
   host::call();
-  pending_of(comm, stream).sends.push_back([=, group = comm->group, me = comm->rank] {
+  pending_of(comm, stream).sends.emplace_back([=, group = comm->group, me = comm->rank] {
     group->put({Channel::ops, me, peer}, data, count);
   });
   return connect(comm, peer, true) ? ncclSuccess : ncclUnhandledCudaError;
@@ -403,7 +405,7 @@ ncclResult_t send(const void* data, std::size_t count, ncclDataType_t, int peer,
 ncclResult_t receive(void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm,
                      cudaStream_t stream) {
   host::call();
-  pending_of(comm, stream).receives.push_back([=, group = comm->group, me = comm->rank] {
+  pending_of(comm, stream).receives.emplace_back([=, group = comm->group, me = comm->rank] {
     const Bytes bytes = group->take({Channel::ops, peer, me});
     std::copy_n(bytes.data(), std::min(count, bytes.size()), static_cast<std::byte*>(data));
   });

@@ -146,7 +146,7 @@ void on_host(cudaStream_t stream, std::int64_t threads, std::function<void()> wo
   check(cudaLaunchKernel(&kernel_tag<Op>, dim3(blocks_for<Op>(threads)), dim3(threads_of<Op>()),
                          arguments, 0, stream),
         Op::name);
-  (void)owned.release();  // whoever runs it deletes it
+  [[maybe_unused]] const auto* given = owned.release();  // whoever runs it deletes it
 }
 
 template <class Op>

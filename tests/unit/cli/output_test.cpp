@@ -11,16 +11,14 @@ using namespace spp;
 using namespace spp::cli;
 using spp::test::message_of;
 
-TEST_CASE("documents are indented, lists of scalars stay in one line") {
+TEST_CASE("documents are indented, lists of scalars and short objects of them stay in one line") {
   const Json json{
       {"a", 1}, {"groups", {{0, 1}, {2, 3}}}, {"empty", Json::array()}, {"o", {{"b", "c"}}}};
   CHECK(to_text(json) == R"({
   "a": 1,
   "groups": [[0, 1], [2, 3]],
   "empty": [],
-  "o": {
-    "b": "c"
-  }
+  "o": {"b": "c"}
 }
 )");
   CHECK(parse_json(to_text(json), "x") == json);

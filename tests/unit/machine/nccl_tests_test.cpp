@@ -73,6 +73,16 @@ TEST_CASE("columns without a value, tags of mpirun and other lines do no harm") 
   CHECK(tests[0].rows[0].seconds == Approx(12.5e-6));
 }
 
+TEST_CASE("the command that was typed says which test it is") {
+  const test::TempDir dir;
+  const auto file = dir.write(
+      "log.txt", "$ mpirun -np 2 ./build/alltoall_perf -b 1K -e 1K\n" + std::string(head) +
+                     "1024 256 float 12.50 0.08 0.04 0 11.50 0.08 0.04 N/A\n");
+  const auto tests = read_nccl_tests(file.string());
+  REQUIRE(tests.size() == 1);
+  CHECK(tests[0].name == "alltoall");
+}
+
 TEST_CASE("wrong output of nccl-tests is refused with file and line") {
   const std::string two = head;
   CHECK(refusal("hello\n").starts_with(": no line '# nThread"));

@@ -322,3 +322,23 @@ parallelism_config:
   parallelism_config_cp_comm_strategy: alltoall
 )");
 }
+
+TEST_CASE("TransformerEngine has sinks with a2a alone, windows without a ring") {
+  const Problem problem = causal(65536, 64, 8);
+  const auto of = [&](std::string_view strategy, int ulysses, int ring) {
+    std::set<std::string> found;
+    for (const Cannot& reason : cannot(named("transformer-engine"),
+                                       {.strategy = std::string(strategy),
+                                        .ulysses = ulysses,
+                                        .ring = ring,
+                                        .layout = Layout::zigzag},
+                                       problem, {.sinks = true, .windows = true})) {
+      found.insert(reason.rule);
+    }
+    return found;
+  };
+  CHECK(of("ulysses", 8, 1).empty());
+  CHECK(of("all-gather", 1, 8) == Rules{"sinks"});
+  CHECK(of("zigzag-ring", 1, 8) == Rules{"sinks", "window"});
+  CHECK(of("usp", 4, 2) == Rules{"sinks", "window"});
+}

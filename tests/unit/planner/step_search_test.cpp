@@ -124,16 +124,18 @@ TEST_CASE("without a global batch there is one replica, and no pipeline") {
   }
 }
 
-TEST_CASE("a search of steps that may take nothing answers with bounds") {
+TEST_CASE("a search of steps that may take nothing answers with the leanest plan, and bounds") {
   const sim::Cluster cluster = h100_nodes(2);
   Request request = step_request(cluster, "llama-3.1-8b", 65536);
   request.step.global_batch = 8;
   request.most.ops = 0;
   const PlanResult result = plan(request);
-  CHECK(result.simulated == 0);
+  CHECK(result.simulated == 1);
   CHECK(result.unsettled > 0);
-  REQUIRE_FALSE(result.candidates.empty());
-  CHECK_FALSE(result.candidates[0].simulated);
+  REQUIRE(result.candidates.size() == 5);
+  CHECK(result.candidates[0].simulated);
+  CHECK(result.candidates[0].predicted.fits);
+  CHECK_FALSE(result.candidates[1].simulated);
 }
 
 TEST_CASE("where no step fits, the leanest is named") {

@@ -111,3 +111,30 @@ TEST_CASE("what a source leaves open of a step is what fits") {
   document["points"][0]["zero"] = 0;
   CHECK(predict(document)[0].oom);
 }
+
+TEST_CASE("what a stack does unless told fills what a source leaves open") {
+  // 16 layers over 2 stages on 2 GPUs; the batch is cut by the stages, or into single sequences.
+  Json document = Json::parse(R"({
+    "format": "sp-plan/corpus", "format_version": "1.0", "name": "example",
+    "source": {"title": "t", "authors": "a", "year": 2024, "id": "i", "where": "w"},
+    "trust": "table", "noise": 0.03,
+    "machine": {"gpu": "h100-80g-sxm", "gpus_per_node": 8, "nodes": 1, "intra": {"kind": "nvlink4"}, "inter": {"kind": "none"}},
+    "stack": "torchtitan",
+    "workload": {"scope": "model", "model": "llama-1b", "layers": 16, "hidden": 2048, "q_heads": 32,
+                 "head_dim": 64, "ffn": 8192, "vocab": 32000, "batch": 8, "mask": "causal",
+                 "dtype": "bf16", "phase": "train", "recompute": "none"},
+    "points": [{"seq": 4096, "world": 2, "ulysses": 1, "ring": 1, "tp": 1, "pp": 2, "dp": 1, "zero": 0, "metric": "memory_bytes", "value": 4e10}]
+  })");
+  const double by_stages = *predict(document)[0].predicted;
+  document["points"][0]["micro_batch"] = 4;
+  CHECK(*predict(document)[0].predicted == by_stages);
+  document["points"][0]["micro_batch"] = 1;
+  CHECK(*predict(document)[0].predicted < by_stages);
+  // nanotron prints what its first stage's allocator holds, Megatron what the fullest GPU does.
+  document["stack"] = "nanotron";
+  const double first = *predict(document)[0].predicted;
+  document["points"][0]["pp"] = 1;
+  document["points"][0]["dp"] = 2;
+  document["points"][0]["micro_batch"] = 4;
+  CHECK(first < *predict(document)[0].predicted);
+}

@@ -87,6 +87,16 @@ TEST_CASE("stages hold their layers, and the first one the micro-batches on thei
   CHECK(fullest(stages).total() == std::max(stages[0].total(), stages[1].total()));
 }
 
+TEST_CASE("a tied table lies on the first stage and on the last") {
+  TinyStep tiny;
+  tiny.model.tied_embeddings = true;
+  const StepPlan plan{.pipeline = 2, .micro_batch = 1, .micro_batches = 4};
+  const std::vector<MemoryBytes> stages = tiny.memory(plan);
+  CHECK(stages[0].parameters == Bytes((layer + 80) * 2));
+  CHECK(stages[1].parameters == Bytes((layer + 88) * 2));
+  CHECK(tiny.memory({.micro_batch = 1}).at(0).parameters == Bytes((2 * layer + 88) * 2));
+}
+
 TEST_CASE("tensor parallelism halves matrices, not norms") {
   StepPlan plan{.tensor = 2};
   // Of a layer 576 of matrices and 16 of norms; embedding and head 80 each, the final norm 8.
