@@ -248,6 +248,10 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   return e;
 }
 
+StepTimeline StepEvaluator::timeline(const StepPlan& plan) {
+  return step_timeline(step_of(plan), plan, costs_of(plan));
+}
+
 /// Axes count as between nodes if their groups leave one.
 ComponentSeconds StepEvaluator::parts_of(const StepEvaluation& e) const {
   const StepSeconds& s = e.cost.parts;

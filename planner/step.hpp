@@ -41,6 +41,8 @@ class StepEvaluator {
   [[nodiscard]] StepEvaluation timed(const StepPlan& plan, std::vector<MemoryBytes> memory);
   /// With everything that a report wants but max_seq, which takes some thirty questions of memory.
   [[nodiscard]] Candidate candidate(const StepEvaluation& evaluation) const;
+  /// What happens when in a training step; but for an allocator that memory crowds.
+  [[nodiscard]] StepTimeline timeline(const StepPlan& plan);
   /// The longest sequence that fits.
   [[nodiscard]] std::int64_t longest(const StepPlan& plan);
   [[nodiscard]] const KernelCost& kernels() const { return kernels_; }

@@ -121,7 +121,8 @@ Trace parse_chrome_trace(std::string_view text, std::string_view file) {
     const std::string name = event.at("name").string();
     const auto kind = std::ranges::find(op_names(), name);
     if (phase != "X" || kind == op_names().end()) {
-      event.at("name").fail(fmt::format("'{}' is no op; only traces of ours can be read", name));
+      event.at("name").fail(fmt::format(
+          "'{}' is no op of an attention call, and only traces of such can be read", name));
     }
     const Seconds begin(event.at("ts").number(-most_us, most_us) * 1e-6);
     trace.timeline.events.push_back(

@@ -4,6 +4,7 @@
 #include "parallel/pipeline/walk.hpp"
 #include "step/memory.hpp"
 #include "step/stages.hpp"
+#include "step/timeline.hpp"
 #include "step/weights.hpp"
 
 #include <algorithm>
@@ -55,6 +56,9 @@ class StepClock {
                .crowd = request.cluster->ranks_per_core()},
         host_rate_(host_rate(request.cluster->machine().gpu)),
         local_(local_tokens(request, plan)),
+        shape_{.stages = plan.pipeline,
+               .chunks = plan.virtual_stages,
+               .micro_batches = static_cast<int>(plan.micro_batches)},
         stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0)) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
     ensure(attention.size() == runs.size(), "an attention cost for each kind of layer");
@@ -70,23 +74,30 @@ class StepClock {
     last_ = layer_cost(last_of(*request.model, request.kind), {}, nullptr);
   }
 
-  StepCost run() {
+  /// `timeline`: gets what happens when; of a training step.
+  StepCost run(StepTimeline* timeline = nullptr) {
     chunks();
     if (request_.kind == StepKind::prefill) {
       return prefill();
     }
-    const PipelineShape shape{.stages = plan_.pipeline,
-                              .chunks = plan_.virtual_stages,
-                              .micro_batches = static_cast<int>(plan_.micro_batches)};
+    timeline_ = timeline;
     const Pipeline& order =
         pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
-    const PipelineWalk walked = walk(order, shape, times());
+    const PipelineWalk walked = walk(order, shape_, times());
     ensure(walked.stuck.empty(), "a pipeline that deadlocks");
     for (int r = 0; r < plan_.pipeline; ++r) {
       finish(r, walked.ranks[static_cast<std::size_t>(r)]);
     }
     const double gathered = add_optimizer();
+    const double updated = cost_.total();
     add_gather(gathered);
+    if (timeline_ != nullptr) {
+      timeline_->add_end(plan_.pipeline,
+                         {.reduced = ends_,
+                          .updated = updated,
+                          .gathered = cost_.total(),
+                          .logged = cost_.total() + practice_.host_step.value.count()});
+    }
     add_sent(cost_.slowest);
     cost_.parts[StepPart::launch] += practice_.host_step.value.count();
     return cost_;
@@ -246,6 +257,9 @@ class StepClock {
       }
     }
     const double behind = practice_.gradients_hidden.value;
+    if (timeline_ != nullptr) {
+      record(rank, walked, reductions, behind > 0 ? 0 : walked.end());
+    }
     const double left = left_over(reductions, walked.end());
     const double exposed = behind * left + (1 - behind) * all;
     const double beside = std::max(0.0, all - exposed);
@@ -271,6 +285,17 @@ class StepClock {
     cost_.parts[StepPart::bubble] += std::max(0.0, walked.end() - walked.busy - walked.sending);
   }
 
+  void record(int rank, const PipelineRank& walked, std::span<const Reduction> reductions,
+              double gradients_from) {
+    const auto parts = [&](const StageOp& op) {
+      const auto s = static_cast<std::size_t>(shape_.virtual_stage(rank, op.chunk));
+      return op.work == StageWork::forward    ? forward_[s].parts
+             : op.work == StageWork::backward ? backward_[s].parts
+                                              : StepSeconds();
+    };
+    timeline_->add(shape_, rank, walked, times().message, parts);
+    timeline_->add(rank, reductions, gradients_from);
+  }
   /// Gradients leave when the backward of their layer in the last micro-batch ends (stage 2: in
   /// every one).
   void add_reductions(int rank, const StageInterval& interval, std::vector<Reduction>& reductions,
@@ -408,12 +433,14 @@ class StepClock {
   PassCosts costs_;
   double host_rate_;  // bytes a second
   LocalTokens local_;
+  PipelineShape shape_;
   std::vector<Stage> stages_;
   std::vector<LayerCost> kinds_;
   LayerCost first_, last_;
   std::vector<Pass> forward_, backward_;  // by virtual stage, of a micro-batch
   double ends_ = 0;
   StepCost cost_;
+  StepTimeline* timeline_ = nullptr;
 };
 
 }  // namespace
@@ -452,6 +479,14 @@ LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan) {
 
 StepCost step_cost(const StepRequest& request, const StepPlan& plan, AttentionCosts attention) {
   return StepClock(request, plan, attention).run();
+}
+
+StepTimeline step_timeline(const StepRequest& request, const StepPlan& plan,
+                           AttentionCosts attention) {
+  ensure(request.kind == StepKind::train, "a training step");
+  StepTimeline timeline;
+  StepClock(request, plan, attention).run(&timeline);
+  return timeline;
 }
 
 }  // namespace spp

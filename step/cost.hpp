@@ -11,6 +11,7 @@
 #include "step/memory.hpp"
 #include "step/passes.hpp"
 #include "step/plan.hpp"
+#include "step/timeline.hpp"
 
 #include <array>
 #include <cstdint>
@@ -45,6 +46,10 @@ LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan);
 
 /// The plan is legal (why_not). InputError if the machine cannot run it.
 StepCost step_cost(const StepRequest& request, const StepPlan& plan, AttentionCosts attention);
+
+/// The same laid out in time, of a training step: it ends when the cost says.
+StepTimeline step_timeline(const StepRequest& request, const StepPlan& plan,
+                           AttentionCosts attention);
 
 /// Of each stage's fullest rank.
 std::vector<MemoryBytes> step_memory(const StepRequest& request, const StepPlan& plan,

@@ -19,7 +19,9 @@ namespace {
 constexpr std::array simulate_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
                                      OptionGroup::plan_file};
 constexpr std::array simulate_options{
-    Option{"trace", "FILE", "write a trace for Chrome and ui.perfetto.dev"},
+    Option{"trace", "FILE",
+           "write a trace for Chrome and ui.perfetto.dev: of a training step its "
+           "stages and micro-batches, else of one attention call"},
     Option{"dump-schedule", "FILE", "write the schedule as text, forward and then backward"},
     force_option,
 };
@@ -67,7 +69,25 @@ void write_schedules(const Job& job, const StepPlan& plan, const std::string& fi
   write_file(file, text);
 }
 
+void expect_few_passes(const StepPlan& plan, std::string_view option) {
+  constexpr double lines_of_a_pass = 8;
+  const double lines = lines_of_a_pass * 2 * plan.pipeline * plan.virtual_stages *
+                       static_cast<double>(plan.micro_batches);
+  if (lines > static_cast<double>(most_lines)) {
+    throw InputError(
+        option, fmt::format("{} micro-batches in {} virtual stages are too many for one file",
+                            human_count(plan.micro_batches), plan.pipeline * plan.virtual_stages));
+  }
+}
+
+/// A training step whole; else one attention call.
 void write_trace(const Job& job, const StepPlan& plan, const std::string& file) {
+  if (job.request.phase == StepPhase::train) {
+    write_file(file, to_chrome_trace(
+                         StepEvaluator(job.request).timeline(plan),
+                         fmt::format("{}: {}, one step, predicted", job.title, short_name(plan))));
+    return;
+  }
   const AttentionQuestion question =
       attention_question(job.request, plan, job.request.problem.mask);
   const Evaluation all =
@@ -92,7 +112,11 @@ void simulate_command(const Arguments& given, Output& output) {
     if (const auto file = arguments.find(option)) {
       const std::string where = fmt::format("--{}", option);
       expect_writable(*file, where);
-      expect_small(job, plan, where, option == "trace" ? most_trace_ranks : most_gpus);
+      if (option == "trace" && job.request.phase == StepPhase::train) {
+        expect_few_passes(plan, where);
+      } else {
+        expect_small(job, plan, where, option == "trace" ? most_trace_ranks : most_gpus);
+      }
     }
   }
 

@@ -104,14 +104,6 @@ class Walker {
                        op.micro_batch);
   }
 
-  /// Whether another rank waits for what the op gives.
-  [[nodiscard]] bool sends(const StageOp& op, int rank) const {
-    const int stage = shape_.virtual_stage(rank, op.chunk);
-    return shape_.stages > 1 && (op.work == StageWork::forward ? stage + 1 < shape_.virtual_stages()
-                                 : op.work == StageWork::weight_gradient ? false
-                                                                         : stage > 0);
-  }
-
   bool step(int rank) {
     const auto r = static_cast<std::size_t>(rank);
     if (next_[r] == orders_[r].size()) {
@@ -131,7 +123,7 @@ class Walker {
     result.ops.push_back(interval);
     result.busy += takes;
     free_[r] = interval.end;
-    if (!times_.overlap && sends(op, rank)) {
+    if (!times_.overlap && sends(shape_, op, rank)) {
       free_[r] += times_.message;
       result.sending += times_.message;
     }
@@ -206,6 +198,13 @@ double PipelineWalk::end() const {
     last = std::max(last, rank.end());
   }
   return last;
+}
+
+bool sends(const PipelineShape& shape, const StageOp& op, int rank) {
+  const int stage = shape.virtual_stage(rank, op.chunk);
+  return shape.stages > 1 && (op.work == StageWork::forward ? stage + 1 < shape.virtual_stages()
+                              : op.work == StageWork::weight_gradient ? false
+                                                                      : stage > 0);
 }
 
 PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape,

@@ -48,6 +48,9 @@ struct PipelineWalk {
 /// `times.stages` has an entry for each virtual stage.
 PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape, const PipelineTimes& times);
 
+/// Whether another rank waits for what the op gives.
+bool sends(const PipelineShape& shape, const StageOp& op, int rank);
+
 /// "" if every micro-batch passes every virtual stage exactly once in each direction, both halves
 /// of a cut backward included, and no rank waits for ever; else the counter-example, one line.
 std::string disproof(const Pipeline& pipeline, const PipelineShape& shape);

@@ -10,15 +10,35 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <utility>
 
 namespace spp::report::kinds {
 namespace {
 
-constexpr std::size_t most_ranks_drawn = 8;
+constexpr std::size_t most_ranks_drawn = 16;
 constexpr std::size_t most_lanes_of_a_rank = 16;
 constexpr double most_microseconds = 1e15;
 
 enum Shown : std::uint8_t { attention, gemm, transfer, other };
+/// Of a whole step: in place of attention, GEMMs, transfers and the rest.
+enum ShownOfStep : std::uint8_t { forward, backward, traffic, end };
+
+/// By the category of an event of a whole step (step/timeline.hpp); nothing: another trace's.
+std::optional<int> kind_in_step(std::string_view category) {
+  constexpr std::array<std::pair<std::string_view, int>, 9> kinds{{{"forward", forward},
+                                                                   {"backward", backward},
+                                                                   {"input_gradient", backward},
+                                                                   {"weight_gradient", backward},
+                                                                   {"message", traffic},
+                                                                   {"gradients", traffic},
+                                                                   {"parameters", traffic},
+                                                                   {"optimizer", end},
+                                                                   {"host", end}}};
+  const auto* const at =
+      std::ranges::find(kinds, category, &std::pair<std::string_view, int>::first);
+  return at != kinds.end() ? std::optional(at->second) : std::nullopt;
+}
 
 int kind_of(std::string_view name) {
   constexpr std::array<std::string_view, 9> transfers{"all_to_all", "all_gather", "reduce_scatter",
@@ -57,6 +77,7 @@ struct Timeline {
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Stretch>> lanes;
   double begin = INFINITY, end = 0;
   std::size_t events = 0;
+  bool of_step = false;
 };
 
 Timeline read(const JsonView& document) {
@@ -87,14 +108,21 @@ Timeline read(const JsonView& document) {
       }
       continue;
     }
+    const std::string category = text_of(event, "cat");
+    if (category == "part") {
+      continue;  // of a pass, which is drawn
+    }
+    const std::optional<int> kind = kind_in_step(category);
+    t.of_step = t.of_step || kind.has_value();
     const auto stream = static_cast<std::int64_t>(number_of(event, "tid", list, index));
     const double from = number_of(event, "ts", list, index);
     const double duration = number_of(event, "dur", list, index);
     if (duration < 0) {
       list.fail(fmt::format("event {} ends before it begins", index));
     }
-    t.lanes[{rank, stream}].push_back(
-        {.from = from, .to = from + duration, .kind = kind_of(text_of(event, "name"))});
+    t.lanes[{rank, stream}].push_back({.from = from,
+                                       .to = from + duration,
+                                       .kind = kind ? *kind : kind_of(text_of(event, "name"))});
     t.begin = std::min(t.begin, from);
     t.end = std::max(t.end, from + duration);
     ++t.events;
@@ -127,6 +155,16 @@ void add(const JsonView& document, Sheet& sheet) {
                   .end = t.end - t.begin,
                   .text = microseconds_text,
                   .lanes = {}};
+  if (t.of_step) {
+    chart.description =
+        "Three lanes a stage of the pipeline: passes of micro-batches, messages to other stages, "
+        "gradients and parameters on their way; what is drawn one above the other runs at the same "
+        "time.";
+    chart.kinds = {{"k-gemm", "forward"},
+                   {"k-attention", "backward"},
+                   {"k-dp", "messages, gradients, parameters"},
+                   {"k-optimizer", "optimizer, host"}};
+  }
   std::map<std::int64_t, std::size_t> drawn;
   for (auto& [place, stretches] : t.lanes) {
     if (!drawn.contains(place.first) && drawn.size() == most_ranks_drawn) {
@@ -152,12 +190,12 @@ void add(const JsonView& document, Sheet& sheet) {
     all[place.first] = 1;
   }
   if (all.size() > drawn.size()) {
-    chart.note = fmt::format("{} of {} ranks are drawn; chrome://tracing or Perfetto show all.",
-                             drawn.size(), all.size());
+    chart.note = fmt::format("{} of {} {} are drawn; chrome://tracing or Perfetto show all.",
+                             drawn.size(), all.size(), t.of_step ? "stages" : "ranks");
   }
   sheet.stats({{"takes", microseconds_text(t.end - t.begin), ""},
-               {"ranks", fmt::format("{}", all.size()), ""},
-               {"ops", fmt::format("{}", t.events), ""}});
+               {t.of_step ? "stages" : "ranks", fmt::format("{}", all.size()), ""},
+               {t.of_step ? "bars" : "ops", fmt::format("{}", t.events), ""}});
   add(sheet, chart);
 }
 

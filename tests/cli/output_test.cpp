@@ -1,14 +1,17 @@
 // Where results go, and what they look like.
 #include "base/json.hpp"
 #include "tests/cli/program.hpp"
+#include "tests/cli/refused.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string>
 
+using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 using spp::Json;
 using spp::test::read_text;
@@ -230,6 +233,35 @@ TEST_CASE("a plan of 1,024 GPUs is a document that can be read") {
   // Of fewer GPUs every candidate has its groups.
   const Json few = json_of(sp_plan("plan --top 2 " + small));
   CHECK(ranks(few["candidates"][1]["plan"]) == 8);
+}
+
+TEST_CASE("a training step's trace has its stages and micro-batches, and can be drawn") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "trace.json").string();
+  const Json doc = json_of(sp_plan(
+      "simulate --model llama-3.1-8b --seq 8K --topology dgx-h100 --tp 2 --pp 4 --global-batch 8 "
+      "--recompute full --trace " +
+      file));
+  const Json trace = spp::read_json(file);
+  double end = 0;
+  std::set<int> stages;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") {
+      end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+      stages.insert(event["pid"].get<int>());
+    }
+  }
+  CHECK(end * 1e-6 == Approx(doc["result"]["predicted"]["step_s"].get<double>()).epsilon(1e-6));
+  CHECK(stages.size() == 4);
+  const std::string page = (dir.path() / "page.html").string();
+  CHECK(sp_plan("report " + file + " -o " + page).code == 0);
+  CHECK_THAT(read_text(page), ContainsSubstring("Three lanes a stage of the pipeline"));
+  check_refused(sp_plan("compare " + file + " " + file), 2,
+                "'forward 0' is no op of an attention call");
+  check_refused(sp_plan("simulate --model llama-3.1-8b --seq 8K --topology dgx-h100 --pp 8 "
+                        "--global-batch 65536 --trace " +
+                        file),
+                2, "--trace: 65,536 micro-batches in 8 virtual stages are too many");
 }
 
 TEST_CASE("what is given is fixed") {

@@ -1,0 +1,177 @@
+#include "step/timeline.hpp"
+
+#include "base/error.hpp"
+#include "base/json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <set>
+
+namespace spp {
+namespace {
+
+constexpr std::array<std::string_view, 3> stream_names{"compute", "messages", "weights"};
+constexpr std::array<std::string_view, 9> kind_names{
+    "forward",         "backward",   "input_gradient",
+    "weight_gradient", "message",    "gradients",
+    "optimizer",       "parameters", "host"};
+
+StepEventKind kind_of(StageWork work) {
+  switch (work) {
+    case StageWork::forward:
+      return StepEventKind::forward;
+    case StageWork::backward:
+      return StepEventKind::backward;
+    case StageWork::input_gradient:
+      return StepEventKind::input_gradient;
+    case StageWork::weight_gradient:
+      return StepEventKind::weight_gradient;
+  }
+  throw InternalError("no such StageWork");
+}
+
+/// Writes events of the format, one a line.
+class TraceWriter {
+ public:
+  explicit TraceWriter(std::string_view title) {
+    append("{{\"displayTimeUnit\": \"ms\", \"otherData\": {{\"title\": {}}},\n\"traceEvents\": [",
+           Json(title).dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  void name(std::string_view what, int process, int thread, const std::string& name) {
+    begin_line();
+    append(
+        "{{\"name\": \"{}\", \"ph\": \"M\", \"pid\": {}, \"tid\": {}, \"args\": "
+        "{{\"name\": \"{}\"}}}}",
+        what, process, thread, name);
+  }
+  void bar(const StepEvent& e, std::string_view name, std::string_view category, double begin,
+           double end) {
+    begin_line();
+    append(
+        "{{\"name\": \"{}\", \"cat\": \"{}\", \"ph\": \"X\", \"pid\": {}, \"tid\": {}, "
+        "\"ts\": {}, \"dur\": {}, \"args\": {{\"micro_batch\": {}, \"chunk\": {}}}}}",
+        name, category, e.stage, static_cast<int>(e.stream), begin * 1e6, (end - begin) * 1e6,
+        e.micro_batch, e.chunk);
+  }
+  std::string take() {
+    append("\n]}}\n");
+    return fmt::to_string(text_);
+  }
+
+ private:
+  template <class... Args>
+  void append(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+  void begin_line() {
+    append("{}", separator_);
+    separator_ = ",\n";
+  }
+  fmt::memory_buffer text_;
+  std::string_view separator_ = "\n";
+};
+
+}  // namespace
+
+std::string_view to_string(StepStream stream) {
+  return stream_names.at(static_cast<std::size_t>(stream));
+}
+std::string_view to_string(StepEventKind kind) {
+  return kind_names.at(static_cast<std::size_t>(kind));
+}
+
+double StepTimeline::end() const {
+  double last = 0;
+  for (const StepEvent& e : events) {
+    last = std::max(last, e.end);
+  }
+  return last;
+}
+
+void StepTimeline::add(const PipelineShape& shape, int stage, const PipelineRank& walked,
+                       double message, const std::function<StepSeconds(const StageOp&)>& parts) {
+  for (const StageInterval& interval : walked.ops) {
+    const StageOp& op = interval.op;
+    events.push_back({.stage = stage,
+                      .kind = kind_of(op.work),
+                      .chunk = op.chunk,
+                      .micro_batch = op.micro_batch,
+                      .begin = interval.begin,
+                      .end = interval.end,
+                      .parts = parts(op)});
+  }
+  for (const StageInterval& interval : walked.ops) {
+    if (sends(shape, interval.op, stage)) {
+      events.push_back({.stage = stage,
+                        .stream = StepStream::messages,
+                        .kind = StepEventKind::message,
+                        .chunk = interval.op.chunk,
+                        .micro_batch = interval.op.micro_batch,
+                        .begin = interval.end,
+                        .end = interval.end + message,
+                        .parts = {}});
+    }
+  }
+}
+
+void StepTimeline::add(int stage, std::span<const Reduction> reductions, double from) {
+  for (const Reduction& r : reductions) {
+    if (r.seconds > 0) {
+      from = std::max(from, r.ready);
+      events.push_back({.stage = stage,
+                        .stream = StepStream::weights,
+                        .kind = StepEventKind::gradients,
+                        .begin = from,
+                        .end = from + r.seconds,
+                        .parts = {}});
+      from += r.seconds;
+    }
+  }
+}
+
+void StepTimeline::add_end(int stages, const StepEnds& ends) {
+  for (int r = 0; r < stages; ++r) {
+    const auto bar = [&](StepStream stream, StepEventKind kind, double from, double to) {
+      if (to > from) {
+        events.push_back(
+            {.stage = r, .stream = stream, .kind = kind, .begin = from, .end = to, .parts = {}});
+      }
+    };
+    bar(StepStream::compute, StepEventKind::optimizer, ends.reduced, ends.updated);
+    bar(StepStream::weights, StepEventKind::parameters, ends.updated, ends.gathered);
+    bar(StepStream::compute, StepEventKind::host, ends.gathered, ends.logged);
+  }
+}
+
+std::string to_chrome_trace(const StepTimeline& timeline, std::string_view title) {
+  TraceWriter trace(title);
+  std::set<std::pair<int, StepStream>> threads;
+  for (const StepEvent& e : timeline.events) {
+    threads.emplace(e.stage, e.stream);
+  }
+  int named = -1;
+  for (const auto& [stage, stream] : threads) {
+    if (stage != named) {
+      named = stage;
+      trace.name("process_name", stage, 0, fmt::format("stage {}", stage));
+    }
+    trace.name("thread_name", stage, static_cast<int>(stream), std::string(to_string(stream)));
+  }
+  for (const StepEvent& e : timeline.events) {
+    const std::string_view kind = to_string(e.kind);
+    trace.bar(e, e.micro_batch >= 0 ? fmt::format("{} {}", kind, e.micro_batch) : std::string(kind),
+              kind, e.begin, e.end);
+    double at = e.begin;
+    for (std::size_t i = 0; i < step_parts; ++i) {
+      const auto part = static_cast<StepPart>(i);
+      if (const double takes = e.parts[part]; takes > 0) {
+        trace.bar(e, to_string(part), "part", at, at + takes);
+        at += takes;
+      }
+    }
+  }
+  return trace.take();
+}
+
+}  // namespace spp
