@@ -47,8 +47,15 @@ sim::Folding Evaluator::fold(const SequencePlan& plan, const Strategy& strategy,
   const Phase any = needs(Phase::forward) ? Phase::forward : Phase::backward;
   const Schedule schedule = strategy.build(request_.problem, plan, any, request_.build);
   const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
-  return fold ? sim::Folding::largest(schedule, placement)
-              : sim::Folding::none(schedule, placement);
+  if (!fold) {
+    return sim::Folding::none(schedule, placement);
+  }
+  // A tenth of a second: what takes no longer is simulated exactly.
+  constexpr double few_ops = 1e5;
+  sim::Folding exact = sim::Folding::largest(schedule, placement);
+  return sim::demand_of(schedule, exact).ops > few_ops
+             ? sim::Folding::largest(schedule, placement, true)
+             : std::move(exact);
 }
 
 Effort Evaluator::effort(const SequencePlan& plan, const Strategy& strategy,

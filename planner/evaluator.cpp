@@ -464,6 +464,9 @@ std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const St
   c.predicted.fits = c.predicted.memory.total() <= request_.memory;
   c.predicted.max_seq = longest_that_fits(c, findings.overlap);
   c.bound_by = bound_by(e);
+  if (findings.folding && findings.folding->alike()) {
+    c.lowering.emplace_back("ring: as if all ranks were like those at its slower end");
+  }
   for (const auto* s : {&e.forward, &e.backward}) {
     if (*s) {
       for (const sim::Bottleneck& b : (*s)->bottlenecks) {

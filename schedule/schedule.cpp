@@ -1,9 +1,12 @@
 #include "schedule/schedule.hpp"
 
+#include <array>
+
 namespace spp {
 
 std::string_view to_string(AxisMoves moves) {
-  return moves == AxisMoves::rotations ? "rotations" : "permutations";
+  constexpr std::array<std::string_view, 3> words{"rotations", "permutations", "alike"};
+  return words.at(static_cast<std::size_t>(moves));
 }
 
 Bytes bytes_of(const Buffer& buffer, const Problem& problem) {

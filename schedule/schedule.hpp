@@ -37,13 +37,15 @@ struct Program {
   std::vector<Loop> loops;
 };
 
-/// How the coordinate of a symmetric axis may move.
-enum class AxisMoves : std::uint8_t { rotations, permutations };
+/// How the coordinate of a symmetric axis may move. `alike`: by rotations under which ops, streams,
+/// peers and messages stay, and an attention kernel its pairs but for one a query; what tokens it
+/// holds, and so the shape of its tiles, may change.
+enum class AxisMoves : std::uint8_t { rotations, permutations, alike };
 std::string_view to_string(AxisMoves);
 
-/// A mesh axis along which all ranks run the same program up to the names of their peers, so that
-/// one of them can stand for all (sim/folding). A claim of the strategy, proven by its conformance
-/// test.
+/// A mesh axis along which all ranks run the same program up to the names of their peers (or
+/// nearly: `alike`), so that one of them can stand for all (sim/folding). A claim of the strategy,
+/// proven by its conformance test.
 struct SymmetricAxis {
   std::string axis;
   AxisMoves under = AxisMoves::rotations;

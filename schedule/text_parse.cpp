@@ -252,8 +252,9 @@ class Parser {
       if (std::ranges::any_of(schedule_.symmetry, same)) {
         fail("{} stands twice", in_quotes(word.key));
       }
-      schedule_.symmetry.push_back({.axis = std::string(word.key),
-                                    .under = pick(word.value, {rotations, permutations}, where_)});
+      schedule_.symmetry.push_back(
+          {.axis = std::string(word.key),
+           .under = pick(word.value, {rotations, permutations, alike}, where_)});
     }
   }
 

@@ -10,6 +10,7 @@ SimulationDemand demand_of(const Schedule& schedule, const Folding& folding) {
   const Demand all = demand_of(schedule);
   const auto ranks = static_cast<double>(folding.representatives().size());
   const double share = ranks / all.ranks;
+  const double runs = folding.alike() ? 2 : 1;
   // A rank: its program, the slots of its window, its routes and channels.
   constexpr double program_bytes = 4000;
   constexpr double state_bytes = 3000;
@@ -26,8 +27,8 @@ SimulationDemand demand_of(const Schedule& schedule, const Folding& folding) {
       std::min(ranks * largest_group * collectives_at_once, share * all.messages);
   constexpr double most = 9e18;  // a Bytes holds it
   const double bytes = ranks * of_rank + flows_at_once * flow_bytes;
-  return {.ops = share * all.ops,
-          .flows = share * all.messages,
+  return {.ops = runs * share * all.ops,
+          .flows = runs * share * all.messages,
           .memory = Bytes(static_cast<std::int64_t>(std::min(most, bytes)))};
 }
 

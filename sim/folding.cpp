@@ -79,14 +79,17 @@ Folding Folding::none(const Schedule& schedule, const Placement& placement) {
   return {schedule, placement, {}};
 }
 
-Folding Folding::largest(const Schedule& schedule, const Placement& placement) {
+Folding Folding::largest(const Schedule& schedule, const Placement& placement, bool alike) {
   const Mesh& mesh = schedule.mesh;
   std::vector<AxisSteps> all;
   for (const SymmetricAxis& symmetric : schedule.symmetry) {
+    if (symmetric.under == AxisMoves::alike && !alike) {
+      continue;
+    }
     const auto axis = mesh.find(symmetric.axis);
     ensure(axis.has_value(), "a symmetry along an axis that the mesh lacks");
     const int size = mesh.axes()[*axis].size;
-    AxisSteps steps{.axis = *axis, .high = size};
+    AxisSteps steps{.axis = *axis, .high = size, .alike = symmetric.under == AxisMoves::alike};
     // The largest rotation of the high digit beside a low one that rotates by ones.
     const int most = symmetric.under == AxisMoves::permutations ? size : 1;
     for (int digit = 1; digit <= most; ++digit) {
@@ -114,18 +117,8 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, std::vect
   for (const AxisSteps& s : steps_) {
     group_size_ *= mesh_.axes()[s.axis].size / s.high;
   }
+  choose_representatives();
   const int ranks = mesh_.size();
-  class_of_.assign(static_cast<std::size_t>(ranks), -1);
-  for (int r = 0; r < ranks; ++r) {
-    if (image(Rank(r), Rank(r)) == Rank(r)) {
-      class_of_[static_cast<std::size_t>(r)] = static_cast<int>(representatives_.size());
-      representatives_.emplace_back(r);
-    }
-  }
-  for (int r = 0; r < ranks; ++r) {
-    class_of_[static_cast<std::size_t>(r)] =
-        class_of_[static_cast<std::size_t>(image(Rank(r), Rank(r)).value)];
-  }
 
   // Link classes: orbits under the generating translations.
   const Cluster& cluster = placement.cluster();
@@ -159,13 +152,42 @@ Folding::Folding(const Schedule& schedule, const Placement& placement, std::vect
   }
 }
 
+void Folding::choose_representatives() {
+  const int ranks = mesh_.size();
+  representatives_.clear();
+  class_of_.assign(static_cast<std::size_t>(ranks), -1);
+  for (int r = 0; r < ranks; ++r) {
+    if (image(Rank(r), Rank(r)) == Rank(r)) {
+      class_of_[static_cast<std::size_t>(r)] = static_cast<int>(representatives_.size());
+      representatives_.emplace_back(r);
+    }
+  }
+  for (int r = 0; r < ranks; ++r) {
+    class_of_[static_cast<std::size_t>(r)] =
+        class_of_[static_cast<std::size_t>(image(Rank(r), Rank(r)).value)];
+  }
+}
+
+bool Folding::alike() const { return std::ranges::any_of(steps_, &AxisSteps::alike); }
+
+Folding Folding::from_the_end() const {
+  Folding other = *this;
+  for (AxisSteps& s : other.steps_) {
+    s.anchor = s.alike ? mesh_.axes()[s.axis].size / s.digit - s.high : s.anchor;
+  }
+  other.choose_representatives();
+  return other;
+}
+
 Rank Folding::image(Rank x, Rank moved) const {
   for (const AxisSteps& s : steps_) {
     const int c = mesh_.coordinate(moved, s.axis);
     const int high = c / s.digit;
-    x = translated(
-        mesh_, x,
-        {.axis = s.axis, .digit = s.digit, .low = -(c % s.digit), .high = -(high - high % s.high)});
+    x = translated(mesh_, x,
+                   {.axis = s.axis,
+                    .digit = s.digit,
+                    .low = -(c % s.digit),
+                    .high = s.anchor - (high - high % s.high)});
   }
   return x;
 }

@@ -17,6 +17,11 @@
 // permutation of a coordinate is a symmetry, the coordinate is written with two digits, low +
 // digit*high, and both rotate. G acts freely, so translating a rank to its representative is
 // unique, and pairs of ranks have a canonical image.
+//
+// Along axes that are only `alike` (causal rings in balanced layouts) kernels differ in the shape
+// of their tiles, which changes steadily from the first coordinate to the last: a folding by them
+// stands for a world in which every rank is like those at one end. simulate() runs both ends and
+// keeps the slower one; the rank that the others wait for, step by step, is there.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -32,14 +37,21 @@ struct AxisSteps {
   std::size_t axis = 0;
   int digit = 1;
   int low = 0, high = 0;
+  int anchor = 0;      // the first high digit of the representatives
+  bool alike = false;  // AxisMoves::alike
 };
 
 class Folding {
  public:
   /// Every rank for itself.
   static Folding none(const Schedule& schedule, const Placement& placement);
-  /// The largest group of translations under which schedule and cluster do not change.
-  static Folding largest(const Schedule& schedule, const Placement& placement);
+  /// The largest group of translations under which schedule and cluster do not change; with
+  /// `alike`, nearly.
+  static Folding largest(const Schedule& schedule, const Placement& placement, bool alike = false);
+  /// Some of its ranks are only alike.
+  [[nodiscard]] bool alike() const;
+  /// The same with the last ranks along axes of such for representatives, in place of the first.
+  [[nodiscard]] Folding from_the_end() const;
 
   /// Ranks that one representative stands for: |G|.
   [[nodiscard]] int size() const { return group_size_; }
@@ -56,6 +68,7 @@ class Folding {
 
  private:
   Folding(const Schedule& schedule, const Placement& placement, std::vector<AxisSteps> steps);
+  void choose_representatives();
 
   Mesh mesh_;
   std::vector<AxisSteps> steps_;

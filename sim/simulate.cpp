@@ -117,14 +117,12 @@ struct RankState {
 class Engine {
  public:
   Engine(const Schedule& schedule, const Placement& placement, const SimulationCosts& costs,
-         const SimulationOptions& options)
+         const SimulationOptions& options, const Folding& folding)
       : schedule_(schedule),
         placement_(placement),
         costs_(costs),
         options_(options),
-        folding_(options.folding != nullptr ? *options.folding
-                 : options.fold             ? Folding::largest(schedule, placement)
-                                            : Folding::none(schedule, placement)),
+        folding_(folding),
         network_({.rate_staleness = options.rate_staleness}),
         cpu_ranks_(placement.cluster().machine().intra.cpu_share.has_value()),
         cached_(placement.cluster().machine().device
@@ -804,7 +802,7 @@ class Engine {
   const Placement& placement_;
   const SimulationCosts& costs_;
   const SimulationOptions& options_;
-  Folding folding_;
+  const Folding& folding_;
   FlowNetwork network_;
   bool cpu_ranks_;  // ranks are CPU cores: copying takes their time
   double cached_;   // bytes that an op may touch without use of a shared memory; never: none is
@@ -832,7 +830,28 @@ class Engine {
 
 Simulation simulate(const Schedule& schedule, const Placement& placement,
                     const SimulationCosts& costs, const SimulationOptions& options) {
-  return Engine(schedule, placement, costs, options).run();
+  const Folding folding = options.folding != nullptr ? *options.folding
+                          : options.fold             ? Folding::largest(schedule, placement)
+                                                     : Folding::none(schedule, placement);
+  Simulation first = Engine(schedule, placement, costs, options, folding).run();
+  if (!folding.alike() || !first.complete) {
+    return first;
+  }
+  const Folding end = folding.from_the_end();
+  SimulationOptions behind = options;
+  if (options.watch) {
+    behind.watch = [&options, before = static_cast<double>(first.ops)](double done, double all) {
+      return options.watch(before + done, all);
+    };
+  }
+  Simulation last = Engine(schedule, placement, costs, behind, end).run();
+  const std::int64_t ops = first.ops + last.ops;
+  const std::int64_t messages = first.messages + last.messages;
+  Simulation slower =
+      last.complete && last.makespan <= first.makespan ? std::move(first) : std::move(last);
+  slower.ops = ops;
+  slower.messages = messages;
+  return slower;
 }
 
 }  // namespace spp::sim

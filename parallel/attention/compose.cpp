@@ -136,6 +136,9 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   }
   if (cores.ring_symmetric && s.problem.mask == Mask{.kind = MaskKind::full}) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::rotations});
+  } else if (cores.ring_alike && plan.layout != Layout::contiguous &&
+             s.problem.mask == Mask{.kind = MaskKind::causal}) {
+    s.symmetry.push_back({.axis = "ring", .under = AxisMoves::alike});
   }
   s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = ranks](Rank rank) {
     ProgramBuilder b(problem, rank);

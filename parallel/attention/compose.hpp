@@ -48,7 +48,8 @@ struct Cores {
   ForwardCore forward;
   BackwardCore backward;
   bool ring_symmetric =
-      false;  // with the full mask, all positions of the ring run the same program
+      false;                // with the full mask, all positions of the ring run the same program
+  bool ring_alike = false;  // with the causal mask, nearly: where a layout balances it
 };
 
 /// Builds the schedule of `plan` around a core.

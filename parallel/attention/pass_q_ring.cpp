@@ -185,8 +185,9 @@ void pass_q(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c, 
 Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
                const BuildOptions& options) {
   ensure(phase == Phase::forward, "pass-Q has no backward");
-  return compose(problem, plan, phase, options,
-                 {.forward = pass_q, .backward = nullptr, .ring_symmetric = true});
+  return compose(
+      problem, plan, phase, options,
+      {.forward = pass_q, .backward = nullptr, .ring_symmetric = true, .ring_alike = true});
 }
 
 constexpr std::array layouts{Layout::zigzag, Layout::contiguous};

@@ -199,7 +199,10 @@ void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCon
 Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase phase,
                         const BuildOptions& options) {
   return compose(problem, plan, phase, options,
-                 {.forward = rotate_forward, .backward = rotate_backward, .ring_symmetric = true});
+                 {.forward = rotate_forward,
+                  .backward = rotate_backward,
+                  .ring_symmetric = true,
+                  .ring_alike = true});
 }
 
 std::string rotation_why_not(const Problem&, const SequencePlan& plan) {

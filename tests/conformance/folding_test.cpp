@@ -184,3 +184,49 @@ TEST_CASE("two simulations of one schedule are the same, bit for bit") {
     }
   }
 }
+
+// Causal rings in balanced layouts: ranks differ in what their tiles look like, and in what they
+// merge. As if all were like those at the slower end, the call takes as long as it does or longer.
+TEST_CASE("a ring whose ranks are alike takes no less than it does, and little more") {
+  constexpr int ranks = 16;
+  int seen = 0;
+  double most = 0;
+  for (const Layout layout : {Layout::zigzag, Layout::striped}) {
+    const Problem problem{.seq = 2048,
+                          .q_heads = 4,
+                          .kv_heads = 2,
+                          .head_dim = 16,
+                          .mask = {.kind = MaskKind::causal}};
+    const SequencePlan plan{.strategy = layout == Layout::zigzag ? "zigzag-ring" : "striped-ring",
+                            .ring = ranks,
+                            .layout = layout};
+    for (const World& world : worlds(ranks)) {
+      if (world.machine.cpu_share > 0) {
+        continue;  // ranks that share cores wait for each other in other ways
+      }
+      const Cluster cluster(test::machine(world.machine), ranks / world.machine.gpus_per_node,
+                            ranks);
+      const Placement placement(cluster, ranks, world.order);
+      for (const Phase phase : {Phase::forward, Phase::backward}) {
+        const Schedule schedule =
+            strategies::by_name(plan.strategy, "test").build(problem, plan, phase, {});
+        CHECK(Folding::largest(schedule, placement).size() == 1);
+        const Folding alike = Folding::largest(schedule, placement, true);
+        if (!alike.alike()) {
+          continue;
+        }
+        CHECK(alike.size() > 1);
+        const SimulationCosts cost = costs(schedule.problem, 0);
+        const Simulation all = simulate(schedule, placement, cost, {.fold = false});
+        const Simulation few = simulate(schedule, placement, cost, {.folding = &alike});
+        INFO(world.name << ", " << plan.strategy << " " << to_string(phase));
+        const double ratio = few.makespan / all.makespan;
+        CHECK(ratio > 1 - 1e-9);
+        most = std::max(most, ratio);
+        ++seen;
+      }
+    }
+  }
+  CHECK(seen > 8);
+  CHECK(most < 1.05);
+}

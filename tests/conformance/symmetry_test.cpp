@@ -7,6 +7,7 @@
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace spp {
 namespace {
@@ -14,8 +15,9 @@ namespace {
 using test::Case;
 
 bool symmetric(const Schedule& schedule, std::string_view axis) {
-  return std::ranges::find(schedule.symmetry, axis, &SymmetricAxis::axis) !=
-         schedule.symmetry.end();
+  return std::ranges::any_of(schedule.symmetry, [&](const SymmetricAxis& s) {
+    return s.axis == axis && s.under != AxisMoves::alike;
+  });
 }
 
 /// A shift along the symmetric axes.
@@ -131,6 +133,62 @@ void check_rank(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) 
               attention_flops(std::get<Kernel>(other[i].body), schedule.problem));
     }
   }
+}
+
+/// Along an axis that is only alike: ops, streams, peers and messages are those of the rank at
+/// position 0, moved; a kernel has its pairs but for one a query.
+void check_alike(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) {
+  const Coordinates at = mesh.at(rank);
+  const Translation moved{.schedule = &schedule, .mesh = &mesh, .position = at.position};
+  Coordinates first = at;
+  first.position = 0;
+  const Rank representative = mesh.rank(first);
+  const Program here = schedule.program(representative);
+  const Program there = schedule.program(rank);
+  REQUIRE(std::ranges::equal(here.buffers, there.buffers, same_size));
+  const OpList ops = ops_of(here);
+  const OpList other = ops_of(there);
+  REQUIRE(ops.size() == other.size());
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    INFO("rank " << rank.value << " for rank " << representative.value << ", op " << i << " "
+                 << name_of(ops[i].body));
+    REQUIRE(ops[i].stream == other[i].stream);
+    REQUIRE(kind_of(ops[i].body) == kind_of(other[i].body));
+    if (const auto* exchange = op_if<Exchange>(ops[i].body)) {
+      const auto& there_too = *op_if<Exchange>(other[i].body);
+      REQUIRE((moved(exchange->to) == there_too.to && moved(exchange->from) == there_too.from));
+      REQUIRE(
+          sent_bytes(std::get<Transfer>(ops[i].body),
+                     {&schedule.problem, here.buffers, representative}) ==
+          sent_bytes(std::get<Transfer>(other[i].body), {&schedule.problem, there.buffers, rank}));
+    } else if (const auto* kernel = std::get_if<Kernel>(&ops[i].body)) {
+      const double pairs = attention_flops(*kernel, schedule.problem).value();
+      const double others =
+          attention_flops(std::get<Kernel>(other[i].body), schedule.problem).value();
+      // A block of striped chunks has its diagonal or not: of n x n pairs n(n+1)/2 or n(n-1)/2.
+      const auto tokens = static_cast<double>(schedule.problem.seq / mesh.size());
+      REQUIRE(std::abs(pairs - others) <= 2 / (tokens + 1) * std::max(pairs, others) + 1e-9);
+    }
+  }
+}
+
+TEST_CASE("ranks along an axis that is alike have as many ops, messages and pairs") {
+  int alike = 0;
+  for (const int ranks : test::small_worlds) {
+    for (const Case& c : test::cases(ranks, 60)) {
+      const Schedule schedule = c.build();
+      if (std::ranges::find(schedule.symmetry, AxisMoves::alike, &SymmetricAxis::under) ==
+          schedule.symmetry.end()) {
+        continue;
+      }
+      INFO(c.text());
+      for (int r = 0; r < ranks; ++r) {
+        check_alike(schedule, AttentionMesh(c.plan), Rank(r));
+      }
+      ++alike;
+    }
+  }
+  CHECK(alike > 0);
 }
 
 TEST_CASE("ranks along a symmetric axis run the same program") {

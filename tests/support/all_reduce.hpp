@@ -49,7 +49,9 @@ inline std::string all_reduce_failure(runtime::EngineSource& engines, int ranks,
   const std::vector<StoredProgram> none;
   const std::int64_t count = schedule.problem.seq * heads.count() * schedule.problem.head_dim;
   // Whole numbers below 256, which all types hold.
-  const auto value = [](int rank, std::int64_t i) { return static_cast<int>((std::int64_t{3} * rank + i) % 7); };
+  const auto value = [](int rank, std::int64_t i) {
+    return static_cast<int>((std::int64_t{3} * rank + i) % 7);
+  };
   std::string failure;
   std::mutex mutex;
   runtime::transports::by_name("inproc", "test").run(ranks, [&](runtime::Transport& transport) {
