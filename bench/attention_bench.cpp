@@ -120,7 +120,7 @@ class TileProduct {
 
 bool multiplies_bf16() {
   try {
-    TileProduct(DType::bf16, 64, 64, 64);
+    const TileProduct made(DType::bf16, 64, 64, 64);
     return true;
   } catch (const dnnl::error&) {
     return false;

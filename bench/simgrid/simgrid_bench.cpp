@@ -42,7 +42,7 @@ static double frac(uint64_t a, uint64_t b) {  // deterministic value in [-1, 1)
   x ^= x >> 29;
   x *= 0x94D049BB133111EBULL;
   x ^= x >> 32;
-  return (x >> 11) * (2.0 / 9007199254740992.0) - 1.0;
+  return static_cast<double>(x >> 11) * (2.0 / 9007199254740992.0) - 1.0;
 }
 
 static void ring_rank(int r, int P, bool compute) {
@@ -210,7 +210,8 @@ int main(int argc, char** argv) {
       "\"msgs_per_s\":%.0f}\n",
       pat.c_str(), P, topo.c_str(), bytes_, comp_, jitter_, sg4::Engine::get_clock(), setup.count(),
       run.count(),
-      u.ru_utime.tv_sec + u.ru_stime.tv_sec + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6,
+      static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+          static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6,
       u.ru_maxrss / 1024.0, msgs, msgs / run.count());
   return 0;
 }

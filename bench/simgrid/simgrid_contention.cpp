@@ -381,16 +381,16 @@ int main() {
       "\"bytes, seconds, decimal GB\",\n \"scenarios\": [\n",
       major, minor);
   fflush(stdout);
-  for (size_t i = 0; i < all.size(); i++) {
+  for (const auto& scenario : all) {
     pid_t p = fork();
     if (p == 0) {
-      run(all[i], false);
+      run(scenario, false);
       _exit(0);
     }
     int st = 0;
     waitpid(p, &st, 0);
     if (st) {
-      fprintf(stderr, "scenario %s failed\n", all[i].name.c_str());
+      fprintf(stderr, "scenario %s failed\n", scenario.name.c_str());
       return 1;
     }
   }
