@@ -212,6 +212,6 @@ int main(int argc, char** argv) {
       run.count(),
       static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
           static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6,
-      u.ru_maxrss / 1024.0, msgs, msgs / run.count());
+      static_cast<double>(u.ru_maxrss) / 1024, msgs, msgs / run.count());
   return 0;
 }
