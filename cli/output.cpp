@@ -303,6 +303,15 @@ void Output::plain(const Arguments& arguments, std::string_view text) {
   }
 }
 
+std::string headed(const Table& table, const Style& style) {
+  std::string text;
+  for (const std::string& line : table.lines()) {
+    const std::string fitting = shortened(line, style.width);
+    text += (text.empty() ? style.bold(fitting) : fitting) + "\n";
+  }
+  return text;
+}
+
 std::string to_text(const Json& document) {
   std::string out;
   dump(document, out, 0);

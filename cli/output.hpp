@@ -16,6 +16,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/progress.hpp"
+#include "cli/human.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/options.hpp"
 
@@ -118,6 +119,9 @@ class Output {
 
 /// "12M of 48M ops, about 35 s left": what Progress shows of `done` of `of` after `seconds`.
 std::string progress_text(double done, double of, std::string_view unit, double seconds);
+
+/// The first row as heading, lines at most as wide as they may be.
+std::string headed(const Table& table, const Style& style);
 
 /// JSON made for people too: objects indented, lists of scalars and short objects of scalars in one
 /// line. Ends with a newline.

@@ -50,12 +50,19 @@ sim::Folding Evaluator::fold(const SequencePlan& plan, const Strategy& strategy,
   if (!fold) {
     return sim::Folding::none(schedule, placement);
   }
-  // A tenth of a second: what takes no longer is simulated exactly.
+  // A tenth of a second: what takes no longer is simulated exactly. What takes seconds even if
+  // ranks of rings are alike is refused, or forced, as it is.
   constexpr double few_ops = 1e5;
+  constexpr double most_ops = 2e6;
   sim::Folding exact = sim::Folding::largest(schedule, placement);
-  return sim::demand_of(schedule, exact).ops > few_ops
-             ? sim::Folding::largest(schedule, placement, true)
-             : std::move(exact);
+  const double of_node =
+      2.0 * request_.cluster->gpus_per_node() * demand_of(schedule).ops_of_rank();
+  if (of_node > most_ops || sim::demand_of(schedule, exact).ops <= few_ops) {
+    return exact;
+  }
+  sim::Folding alike = sim::Folding::largest(schedule, placement, true);
+  const sim::SimulationDemand demand = sim::demand_of(schedule, alike);
+  return demand.ops + demand.flows <= most_ops ? std::move(alike) : std::move(exact);
 }
 
 Effort Evaluator::effort(const SequencePlan& plan, const Strategy& strategy,

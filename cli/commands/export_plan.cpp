@@ -105,13 +105,7 @@ void list_frameworks(Output& output) {
                               : fmt::format("{}", fmt::join(f->zero.values, ", "))});
   }
   doc["frameworks"] = std::move(frameworks);
-  output.result(doc, [&](const Style& style) {
-    std::string text;
-    for (const std::string& line : table.lines()) {
-      text += (text.empty() ? style.bold(line) : line) + "\n";
-    }
-    return text;
-  });
+  output.result(doc, [&](const Style& style) { return headed(table, style); });
 }
 
 /// The plan that was asked for. Its ZeRO stage, if nobody said one, is the framework's lowest from

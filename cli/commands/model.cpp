@@ -149,13 +149,7 @@ void list_models(Output& output) {
          not_planned(m).empty() ? "" : "not available yet"});
   }
   doc["models"] = std::move(list);
-  output.result(doc, [&](const Style& style) {
-    std::string text;
-    for (const std::string& line : table.lines()) {
-      text += (text.empty() ? style.bold(line) : line) + "\n";
-    }
-    return text;
-  });
+  output.result(doc, [&](const Style& style) { return headed(table, style); });
 }
 
 void show_model(const std::string& name, Output& output) {

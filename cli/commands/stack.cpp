@@ -104,13 +104,7 @@ void list_stacks(Output& output) {
                           s.gradient ? std::string(to_string(*s.gradient)) : "as the inputs"});
   }
   doc["stacks"] = std::move(stacks);
-  output.result(doc, [&](const Style& style) {
-    std::string text;
-    for (const std::string& line : table.lines()) {
-      text += (text.empty() ? style.bold(line) : line) + "\n";
-    }
-    return text;
-  });
+  output.result(doc, [&](const Style& style) { return headed(table, style); });
 }
 
 void show_stack(const std::string& name, Output& output) {

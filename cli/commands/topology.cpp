@@ -98,15 +98,7 @@ void list_machines(Output& output) {
   doc["machines"] = std::move(machines);
   doc["gpus"] = std::move(gpus);
   output.result(doc, [&](const Style& style) {
-    std::string text;
-    for (const Table* table : {&machine_table, &gpu_table}) {
-      const std::vector<std::string> lines = table->lines();
-      text += text.empty() ? "" : "\n";
-      for (std::size_t i = 0; i < lines.size(); ++i) {
-        text += (i == 0 ? style.bold(lines[i]) : lines[i]) + "\n";
-      }
-    }
-    return text;
+    return headed(machine_table, style) + "\n" + headed(gpu_table, style);
   });
 }
 

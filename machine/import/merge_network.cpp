@@ -283,6 +283,34 @@ void put_given(Draft& d) {
                         .gpus_per_nic = d.numbers.counted(inter.gpus_per_nic.value, "--inter")});
 }
 
+/// Adapters are dealt out to all GPUs, also where they lie near some of them alone.
+void tell_uneven(Draft& d, const std::vector<Adapter>& near) {
+  if (!d.layout) {
+    return;
+  }
+  std::vector<bool> served;
+  for (const Card& card : d.layout->cards) {
+    const auto at = std::ranges::find(near, card.name, &Adapter::name);
+    served.resize(std::max(served.size(), card.to.size()), false);
+    for (std::size_t gpu = 0; at != near.end() && gpu < card.to.size(); ++gpu) {
+      const Way way = card.to[gpu].way;
+      served[gpu] = served[gpu] || (way != Way::unknown && way <= std::max(at->nearest, Way::pxb));
+    }
+  }
+  std::vector<std::size_t> far;
+  for (std::size_t gpu = 0; gpu < served.size(); ++gpu) {
+    if (!served[gpu]) {
+      far.push_back(gpu);
+    }
+  }
+  if (!far.empty() && far.size() < served.size()) {
+    d.assume("inter.gpus_per_nic",
+             fmt::format("as if adapters were dealt out to all GPUs: none lies near GPU {}",
+                         fmt::join(far, ", ")),
+             to_string(d.layout->place));
+  }
+}
+
 bool ran_on_several_hosts(const Facts& facts) {
   return std::ranges::any_of(facts.tests, [](const NcclTest& t) { return t.hosts.size() > 1; });
 }
@@ -296,7 +324,9 @@ void put_network(Draft& d) {
   }
   const std::vector<Adapter> all = without_down(d, adapters_of(d));
   if (!all.empty()) {
-    put(d, network_of(d, near_gpus(d, all)));
+    const std::vector<Adapter> near = near_gpus(d, all);
+    put(d, network_of(d, near));
+    tell_uneven(d, near);
     return;
   }
   if (!ran_on_several_hosts(d.facts)) {

@@ -123,7 +123,8 @@ TEST_CASE("Ctrl-C ends a search with an answer") {
 TEST_CASE("long work says from the beginning how long it will take") {
   for (const std::string line :
        {"verify --heads 8 --seq 256K --ring 1024",
-        "simulate --heads 8 --seq 1M --topology dgx-h100 --nodes 512",
+        "simulate --heads 8 --seq 1M --topology dgx-h100 --nodes 128 --strategy double-ring "
+        "--window 8 --ring 1024",
         "plan --budget 80000 --heads 64 --kv-heads 8 --seq 1M --topology gb200-nvl72 --nodes 64"}) {
     INFO(line);
     // The line after a second, or the one after ten on a slow machine.

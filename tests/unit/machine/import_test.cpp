@@ -94,6 +94,13 @@ TEST_CASE("topo -m: NVLink to all is switches, adapters behind GPUs' switches ar
   CHECK_THAT(assumed(m, "inter.nics"), ContainsSubstring("not mlx5_8"));
   CHECK_THAT(assumed(m, "inter.rate_per_nic"), ContainsSubstring("400 Gb/s"));
   CHECK(m.inter->spread == 0.5);
+  CHECK(assumed(m, "inter.gpus_per_nic").empty());
+}
+
+TEST_CASE("topo -m: adapters near some GPUs alone are dealt out to all, which is said") {
+  const MachineSpec m = machine_of({text(pairs_of_a40)}, {.gpu = "a40"});
+  CHECK(m.inter->gpus_per_nic.value == 4);
+  CHECK_THAT(assumed(m, "inter.gpus_per_nic"), ContainsSubstring("none lies near GPU 2, 3"));
 }
 
 TEST_CASE("topo -m: without NVLink sockets follow the table, and the interval is wide") {
