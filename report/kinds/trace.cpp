@@ -16,7 +16,8 @@
 namespace spp::report::kinds {
 namespace {
 
-constexpr std::size_t most_ranks_drawn = 16;
+constexpr std::size_t most_ranks_drawn = 8;
+constexpr std::size_t most_stages_drawn = 16;
 constexpr std::size_t most_lanes_of_a_rank = 16;
 constexpr double most_microseconds = 1e15;
 
@@ -167,7 +168,8 @@ void add(const JsonView& document, Sheet& sheet) {
   }
   std::map<std::int64_t, std::size_t> drawn;
   for (auto& [place, stretches] : t.lanes) {
-    if (!drawn.contains(place.first) && drawn.size() == most_ranks_drawn) {
+    if (!drawn.contains(place.first) &&
+        drawn.size() == (t.of_step ? most_stages_drawn : most_ranks_drawn)) {
       continue;
     }
     if (++drawn[place.first] > most_lanes_of_a_rank) {

@@ -101,75 +101,67 @@ bool same_places(const OpBody& here, const OpBody& there, const Translation& mov
       here);
 }
 
+/// The rank's program against that of the rank `moved` takes to it: buffers, streams and kinds of
+/// ops, bytes that they send; `compare` checks two ops further.
+template <class Compare>
+void check_moved(const Schedule& schedule, const Translation& moved, Rank rank, Compare compare) {
+  Coordinates first = moved.mesh->at(rank);
+  first.ulysses -= moved.ulysses;
+  first.position -= moved.position;
+  const Rank representative = moved.mesh->rank(first);
+  const Program here = schedule.program(representative);
+  const Program there = schedule.program(rank);
+  REQUIRE(std::ranges::equal(here.buffers, there.buffers, same_size));
+  const OpList ops = ops_of(here);
+  const OpList other = ops_of(there);
+  REQUIRE(ops.size() == other.size());
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    INFO("rank " << rank.value << " for rank " << representative.value << ", op " << i << " "
+                 << name_of(ops[i].body));
+    REQUIRE(ops[i].stream == other[i].stream);
+    REQUIRE(kind_of(ops[i].body) == kind_of(other[i].body));
+    if (is_transfer(ops[i].body)) {
+      REQUIRE(
+          sent_bytes(std::get<Transfer>(ops[i].body),
+                     {&schedule.problem, here.buffers, representative}) ==
+          sent_bytes(std::get<Transfer>(other[i].body), {&schedule.problem, there.buffers, rank}));
+    }
+    compare(ops[i].body, other[i].body);
+  }
+}
+
+double flops_of(const OpBody& op, const Problem& problem) {
+  const auto* kernel = std::get_if<Kernel>(&op);
+  return kernel != nullptr ? attention_flops(*kernel, problem).value() : 0;
+}
+
 void check_rank(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) {
   const Coordinates at = mesh.at(rank);
   const Translation moved{.schedule = &schedule,
                           .mesh = &mesh,
                           .ulysses = symmetric(schedule, "ulysses") ? at.ulysses : 0,
                           .position = symmetric(schedule, "ring") ? at.position : 0};
-  Coordinates first = at;
-  first.ulysses -= moved.ulysses;
-  first.position -= moved.position;
-  const Rank representative = mesh.rank(first);
-  const Program here = schedule.program(representative);
-  const Program there = schedule.program(rank);
-  REQUIRE(std::ranges::equal(here.buffers, there.buffers, same_size));
-  const OpList ops = ops_of(here);
-  const OpList other = ops_of(there);
-  REQUIRE(ops.size() == other.size());
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    INFO("rank " << rank.value << " for rank " << representative.value << ", op " << i << " "
-                 << name_of(ops[i].body));
-    REQUIRE(ops[i].stream == other[i].stream);
-    REQUIRE(kind_of(ops[i].body) == kind_of(other[i].body));
-    REQUIRE(same_places(ops[i].body, other[i].body, moved));
-    if (is_transfer(ops[i].body)) {
-      REQUIRE(
-          sent_bytes(std::get<Transfer>(ops[i].body),
-                     {&schedule.problem, here.buffers, representative}) ==
-          sent_bytes(std::get<Transfer>(other[i].body), {&schedule.problem, there.buffers, rank}));
-    } else {
-      REQUIRE(attention_flops(std::get<Kernel>(ops[i].body), schedule.problem) ==
-              attention_flops(std::get<Kernel>(other[i].body), schedule.problem));
-    }
-  }
+  check_moved(schedule, moved, rank, [&](const OpBody& here, const OpBody& there) {
+    REQUIRE(same_places(here, there, moved));
+    REQUIRE(flops_of(here, schedule.problem) == flops_of(there, schedule.problem));
+  });
 }
 
 /// Along an axis that is only alike: ops, streams, peers and messages are those of the rank at
 /// position 0, moved; a kernel has its pairs but for one a query.
 void check_alike(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) {
-  const Coordinates at = mesh.at(rank);
-  const Translation moved{.schedule = &schedule, .mesh = &mesh, .position = at.position};
-  Coordinates first = at;
-  first.position = 0;
-  const Rank representative = mesh.rank(first);
-  const Program here = schedule.program(representative);
-  const Program there = schedule.program(rank);
-  REQUIRE(std::ranges::equal(here.buffers, there.buffers, same_size));
-  const OpList ops = ops_of(here);
-  const OpList other = ops_of(there);
-  REQUIRE(ops.size() == other.size());
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    INFO("rank " << rank.value << " for rank " << representative.value << ", op " << i << " "
-                 << name_of(ops[i].body));
-    REQUIRE(ops[i].stream == other[i].stream);
-    REQUIRE(kind_of(ops[i].body) == kind_of(other[i].body));
-    if (const auto* exchange = op_if<Exchange>(ops[i].body)) {
-      const auto& there_too = *op_if<Exchange>(other[i].body);
-      REQUIRE((moved(exchange->to) == there_too.to && moved(exchange->from) == there_too.from));
-      REQUIRE(
-          sent_bytes(std::get<Transfer>(ops[i].body),
-                     {&schedule.problem, here.buffers, representative}) ==
-          sent_bytes(std::get<Transfer>(other[i].body), {&schedule.problem, there.buffers, rank}));
-    } else if (const auto* kernel = std::get_if<Kernel>(&ops[i].body)) {
-      const double pairs = attention_flops(*kernel, schedule.problem).value();
-      const double others =
-          attention_flops(std::get<Kernel>(other[i].body), schedule.problem).value();
-      // A block of striped chunks has its diagonal or not: of n x n pairs n(n+1)/2 or n(n-1)/2.
-      const auto tokens = static_cast<double>(schedule.problem.seq / mesh.size());
-      REQUIRE(std::abs(pairs - others) <= 2 / (tokens + 1) * std::max(pairs, others) + 1e-9);
+  const Translation moved{.schedule = &schedule, .mesh = &mesh, .position = mesh.at(rank).position};
+  // A block of striped chunks has its diagonal or not: of n x n pairs n(n+1)/2 or n(n-1)/2.
+  const auto tokens = static_cast<double>(schedule.problem.seq / mesh.size());
+  check_moved(schedule, moved, rank, [&](const OpBody& here, const OpBody& there) {
+    if (const auto* exchange = op_if<Exchange>(here)) {
+      const auto& other = *op_if<Exchange>(there);
+      REQUIRE((moved(exchange->to) == other.to && moved(exchange->from) == other.from));
     }
-  }
+    const double pairs = flops_of(here, schedule.problem);
+    const double others = flops_of(there, schedule.problem);
+    REQUIRE(std::abs(pairs - others) <= 2 / (tokens + 1) * std::max(pairs, others) + 1e-9);
+  });
 }
 
 TEST_CASE("ranks along an axis that is alike have as many ops, messages and pairs") {
