@@ -81,9 +81,6 @@ struct AttentionTraits {
   bool sinks = false;    // a logit of each head that takes its share of the softmax
   bool windows = false;  // layers that see a window or a chunk only
 };
-AttentionTraits traits_of(const Model& model);
-struct Request;
-AttentionTraits traits_of(const Request& request);
 
 struct Request {
   Problem problem;             // of one attention call
@@ -116,6 +113,9 @@ struct Request {
     return phase == StepPhase::train || phase == StepPhase::prefill;
   }
 };
+
+/// A whole step's are its model's.
+AttentionTraits traits_of(const Request& request);
 
 /// Parts of a step whose errors are independent of each other; each has one relative spread.
 enum class Component : std::uint8_t {

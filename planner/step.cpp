@@ -78,13 +78,14 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
   return problem;
 }
 
-AttentionTraits traits_of(const Model& model) {
+AttentionTraits traits_of(const Request& request) {
+  if (!request.model) {
+    return request.traits;
+  }
+  const Model& model = *request.model;
   return {
       .sinks = model.attention_sinks,
       .windows = model.narrow_mask.kind == MaskKind::window || model.mask.kind == MaskKind::window};
-}
-AttentionTraits traits_of(const Request& request) {
-  return request.model ? traits_of(*request.model) : request.traits;
 }
 
 AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
