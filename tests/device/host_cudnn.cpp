@@ -239,6 +239,12 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                        cudnnBackendAttributeType_t type, std::int64_t count,
                                        const void* values) {
   host::call();
+  // Pointers and descriptors are of one C++ type, not of one type to cuDNN.
+  const bool pointers =
+      name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS || name == CUDNN_ATTR_VARIANT_PACK_WORKSPACE;
+  if (pointers != (type == CUDNN_TYPE_VOID_PTR)) {
+    return CUDNN_STATUS_NOT_SUPPORTED;
+  }
   const auto* bytes = static_cast<const std::byte*>(values);
   static_cast<Descriptor*>(descriptor)->attributes[name] = {
       .type = type,

@@ -196,6 +196,9 @@ struct ncclComm {
   std::shared_ptr<Family> family = std::make_shared<Family>();
   ncclResult_t state = ncclSuccess;
   int polls = 0;  // that say "in progress" yet
+  // What a split has made, and where it is written when all polls are through.
+  std::unique_ptr<ncclComm> coming{};
+  ncclComm_t* comes_to = nullptr;
   Reserved memory{};
   std::set<std::pair<int, bool>> connected{};  // peers, to or from
 };
@@ -318,7 +321,8 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
       comm->group->all_gather(comm->rank, comm->size, fmt::format("{} {}", color, key));
   *made = nullptr;
   if (color == NCCL_SPLIT_NOCOLOR) {
-    return begun(comm);
+    begun(comm);
+    return ncclSuccess;
   }
   int place = 0;
   int size = 0;
@@ -330,13 +334,20 @@ ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclCo
     size += its_color == color ? 1 : 0;
     place += its_color == color && std::pair(its_key, rank) < std::pair(key, comm->rank) ? 1 : 0;
   }
-  *made = new ncclComm{
+  auto child = std::unique_ptr<ncclComm>(new ncclComm{
       .group = registry().group(fmt::format("{}.{}.{}", comm->group->name(), number, color)),
       .rank = place,
       .size = size,
       .blocking = config->blocking != 0 && !host::mistaken("threads of groups"),
-      .family = comm->family};
-  return begun(comm);
+      .family = comm->family});
+  if (comm->blocking) {
+    *made = child.release();
+  } else {
+    comm->coming = std::move(child);
+    comm->comes_to = made;
+  }
+  begun(comm);
+  return ncclSuccess;  // also while it is in progress, as NCCL 2.28.9
 }
 ncclResult_t abort_rank(ncclComm_t comm) {
   host::call();
@@ -361,6 +372,9 @@ ncclResult_t async_error(ncclComm_t comm, ncclResult_t* result) {
   host::call();
   const bool busy = comm->polls > 0;
   comm->polls -= busy ? 1 : 0;
+  if (!busy && comm->coming != nullptr) {
+    *comm->comes_to = comm->coming.release();
+  }
   *result = busy ? ncclInProgress : comm->state;
   return ncclSuccess;
 }

@@ -56,12 +56,17 @@ class NcclCommunicator final : public DeviceCommunicator {
     if (layers.empty()) {
       return;  // to make a communicator takes a second, and nobody needs one
     }
-    make_world();
-    for (const CommunicatorLayer& layer : layers) {
-      split(layer);
+    try {
+      make_world();
+      for (const CommunicatorLayer& layer : layers) {
+        split(layer);
+      }
+      meeting_place_ = groups_.at(meeting_place(layers, transport_.size()));
+      here_.emplace(sizeof(float), self());
+    } catch (...) {
+      abort();  // a thread of NCCL's may be about to write to us
+      throw;
     }
-    meeting_place_ = groups_.at(meeting_place(layers, transport_.size()));
-    here_.emplace(sizeof(float), self());
   }
   ~NcclCommunicator() override {
     // All members end a communicator together: one that does not come must not hold us for ever.
@@ -230,6 +235,9 @@ class NcclCommunicator final : public DeviceCommunicator {
     constexpr std::chrono::seconds patience{5};
     const auto since = Clock::now();
     ncclResult_t state = api_.finalize(comm);
+    if (state == ncclSuccess) {
+      api_.async_error(comm, &state);  // as in begin()
+    }
     while (state == ncclInProgress && Clock::now() - since < patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       api_.async_error(comm, &state);
@@ -282,6 +290,12 @@ class NcclCommunicator final : public DeviceCommunicator {
     expect(result, what, comm);
   }
 
+  /// Waits until a call is through that a thread of NCCL's does. Not every such call says that it is
+  /// in progress: ncclCommSplit of 2.28.9 returns success, and writes the new communicator later.
+  void begin(ncclResult_t result, std::string_view what, ncclComm_t comm) {
+    settle(result == ncclSuccess ? ncclInProgress : result, what, comm);
+  }
+
   static ncclConfig_t config(bool blocking) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = blocking ? 1 : 0;
@@ -305,7 +319,7 @@ class NcclCommunicator final : public DeviceCommunicator {
     ncclConfig_t settings = config(false);
     const ncclResult_t begun =
         api_.init_rank(&world_, transport_.size(), id, self().value, &settings);
-    settle(begun, "ncclCommInitRankConfig", world_);
+    begin(begun, "ncclCommInitRankConfig", world_);
   }
 
   void split(const CommunicatorLayer& layer) {
@@ -320,11 +334,10 @@ class NcclCommunicator final : public DeviceCommunicator {
       }
     }
     ncclConfig_t settings = config(true);
-    ncclComm_t made = nullptr;
-    settle(api_.split(world_, color, place, &made, &settings), "ncclCommSplit", world_);
+    begin(api_.split(world_, color, place, &made_, &settings), "ncclCommSplit", world_);
     if (color != NCCL_SPLIT_NOCOLOR) {
-      settle(ncclInProgress, "ncclCommSplit", made);
-      groups_.emplace(layer[at_index(color)], made);
+      begin(ncclSuccess, "ncclCommSplit", made_);
+      groups_.emplace(layer[at_index(color)], made_);
     }
   }
 
@@ -427,6 +440,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   Transport& transport_;
   Seconds timeout_;
   ncclComm_t world_ = nullptr;
+  ncclComm_t made_ = nullptr;  // where a split in progress writes
   std::map<CommunicatorKey, ncclComm_t, ByKey> groups_;
   std::map<StreamId, std::vector<DeviceBuffer>> workspaces_;
   ncclComm_t meeting_place_ = nullptr;  // one of groups_

@@ -24,8 +24,6 @@ constexpr cudnnBackendAttributeType_t type_of() {
     return CUDNN_TYPE_BOOLEAN;
   } else if constexpr (std::is_same_v<T, char>) {
     return CUDNN_TYPE_CHAR;
-  } else if constexpr (std::is_same_v<T, void*>) {
-    return CUDNN_TYPE_VOID_PTR;
   } else if constexpr (std::is_same_v<T, cudnnHandle_t>) {
     return CUDNN_TYPE_HANDLE;
   } else if constexpr (std::is_same_v<T, cudnnDataType_t>) {
@@ -42,6 +40,11 @@ constexpr cudnnBackendAttributeType_t type_of() {
 template <class T>
 constexpr Attribute<T> named(cudnnBackendAttributeName_t id, std::string_view name) {
   return {.id = id, .type = type_of<T>(), .name = name};
+}
+
+/// Pointers have the C++ type of descriptors, so their type does not tell them apart.
+constexpr Attribute<void*> pointer(cudnnBackendAttributeName_t id, std::string_view name) {
+  return {.id = id, .type = CUDNN_TYPE_VOID_PTR, .name = name};
 }
 
 constexpr auto tensor_dtype = named<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE, "DATA_TYPE");
@@ -102,8 +105,8 @@ constexpr auto plan_workspace =
     named<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, "WORKSPACE_SIZE");
 
 constexpr auto pack_uids = named<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, "UNIQUE_IDS");
-constexpr auto pack_pointers = named<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, "DATA_POINTERS");
-constexpr auto pack_workspace = named<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, "WORKSPACE");
+constexpr auto pack_pointers = pointer(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, "DATA_POINTERS");
+constexpr auto pack_workspace = pointer(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, "WORKSPACE");
 
 }  // namespace attribute
 
@@ -340,12 +343,17 @@ Descriptor make_plan(const Descriptor& config, const Target& target) {
 
 std::int64_t workspace_of(const Descriptor& plan) { return plan.get(attribute::plan_workspace); }
 
-void VariantPack::execute(cudnnHandle_t handle, const Descriptor& plan, void* workspace) const {
+Descriptor VariantPack::descriptor(void* workspace) const {
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "variant pack");
   pack.set(attribute::pack_uids, std::span<const std::int64_t>(uids_))
       .set(attribute::pack_pointers, std::span<void* const>(pointers_))
       .set(attribute::pack_workspace, workspace)
       .finalize();
+  return pack;
+}
+
+void VariantPack::execute(cudnnHandle_t handle, const Descriptor& plan, void* workspace) const {
+  const Descriptor pack = descriptor(workspace);
   check(cudnnBackendExecute(handle, plan.raw(), pack.raw()), "cudnnBackendExecute");
 }
 

@@ -174,6 +174,8 @@ class VariantPack {
     // cuDNN's interface is not const-correct; inputs are only read.
     pointers_.push_back(const_cast<void*>(data));
   }
+  /// As cuDNN takes it.
+  [[nodiscard]] Descriptor descriptor(void* workspace) const;
   /// Enqueues the plan on the handle's stream.
   void execute(cudnnHandle_t handle, const Descriptor& plan, void* workspace) const;
 

@@ -101,7 +101,7 @@ def look_around(ctx):
     data["libraries_found"] = found_libraries()
     data["loader_finds"] = {name: ctypes.util.find_library(name) for name in ("cuda", "cudnn", "nccl")}
     data["variables"] = {name: command.home_removed(value) for name, value in sorted(os.environ.items())
-                         if name.startswith(OUR_VARIABLES)}
+                         if name.startswith(OUR_VARIABLES) and name != "NVIDIA_REQUIRE_CUDA"}  # an image's
     data["built_with"] = built_with(ctx.program.parents[1])
     if "CUDA_DEVICE_MAX_CONNECTIONS" in os.environ:
         queues = os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]

@@ -2,6 +2,7 @@
 // for the properties of an H200. Compiling needs a libcuda: a dummy one (dummy_libcuda.cmake).
 #include "parallel/attention/strategy.hpp"
 #include "runtime/kernels/cudnn/attention.hpp"
+#include "runtime/kernels/cudnn/backend.hpp"
 #include "runtime/kernels/cudnn/device_properties.hpp"
 #include "runtime/kernels/cudnn/versions.hpp"
 #include "tests/support/catch.hpp"
@@ -9,6 +10,7 @@
 #include "tests/unit/runtime/sdpa_calls.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 #include <set>
@@ -181,6 +183,20 @@ TEST_CASE("heuristics of cuDNN know engines for every call of every strategy") {
   WARN(calls.blocks() << " blocks make " << calls.list().size() << " different calls, "
                       << list.size() << " of them asked for");
 }
+
+#ifdef SPP_CUDNN_PLANS
+TEST_CASE("cuDNN takes what a plan is to be executed on") {
+  if (!no_plans.empty()) {
+    SPP_SKIP(std::string(no_plans));
+  }
+  const std::array<float, 4> tensor{};
+  std::array<std::byte, 16> workspace{};
+  cudnn::VariantPack pack;
+  pack.add(1, tensor.data());
+  pack.add(2, tensor.data() + 1);
+  CHECK(pack.descriptor(workspace.data()).raw() != nullptr);
+}
+#endif
 
 TEST_CASE("plans of cuDNN compile for a sample of the calls") {
   if (!no_plans.empty()) {
