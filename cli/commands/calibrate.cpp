@@ -92,7 +92,8 @@ struct Request {
                 {"kv_heads", problem.kv_heads},
                 {"head_dim", problem.head_dim},
                 {"mask", to_string(problem.mask)},
-                {"seq", lengths}};
+                {"seq", lengths},
+                {"budget_s", budget.count()}};  // what a smaller one has left out is to be measured
     if (engines != nullptr) {
       const DeviceReport gpus = engines->report();
       key["gpu"] = gpus.gpu;

@@ -102,7 +102,7 @@ TEST_CASE("an interrupted calibration keeps what was measured, and says so") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
   const auto left = dir.write("profile.json.partial", interrupt(file).dump());
-  const auto r = sp_plan(one_suite + file.string());
+  const auto r = sp_plan(one_suite + file.string() + " --budget 30");
   INFO(r.err);
   REQUIRE(r.code == 0);
   CHECK_THAT(r.err,
@@ -126,7 +126,8 @@ TEST_CASE("a calibration that Ctrl-C ends says where it goes on") {
   CHECK_FALSE(std::filesystem::exists(file));
 }
 
-TEST_CASE("samples of another shape, host, CPU, placement, program or library are not used") {
+TEST_CASE(
+    "samples of another shape, budget, host, CPU, placement, program or library are not used") {
   const spp::test::TempDir dir;
   const auto file = dir.path() / "profile.json";
   const Json ours = interrupt(file);
@@ -143,10 +144,12 @@ TEST_CASE("samples of another shape, host, CPU, placement, program or library ar
         with("libraries", Json::object()), with("one_more", 1)}) {
     INFO(other.at("key").dump());
     (void)dir.write("profile.json.partial", other.dump());
-    const std::string told = "is of another calibration (" + key + " differ)";
     const bool to_the_end = key == "heads";  // once is enough: it takes seconds
-    const auto r = sp_plan(one_suite + file.string() + " --budget 0.2",
-                           {.environment = {}, .interrupt_at = to_the_end ? "" : told});
+    const std::string told =
+        fmt::format("is of another calibration ({}{} differ)", to_the_end ? "budget_s, " : "", key);
+    const auto r =
+        sp_plan(one_suite + file.string() + (to_the_end ? " --budget 0.2" : " --budget 30"),
+                {.environment = {}, .interrupt_at = to_the_end ? "" : told});
     CHECK_THAT(r.err, ContainsSubstring(told));
     if (to_the_end) {
       REQUIRE(r.code == 0);

@@ -290,8 +290,9 @@ class NcclCommunicator final : public DeviceCommunicator {
     expect(result, what, comm);
   }
 
-  /// Waits until a call is through that a thread of NCCL's does. Not every such call says that it is
-  /// in progress: ncclCommSplit of 2.28.9 returns success, and writes the new communicator later.
+  /// Waits until a call is through that a thread of NCCL's does. Not every such call says that it
+  /// is in progress: ncclCommSplit of 2.28.9 returns success, and writes the new communicator
+  /// later.
   void begin(ncclResult_t result, std::string_view what, ncclComm_t comm) {
     settle(result == ncclSuccess ? ncclInProgress : result, what, comm);
   }

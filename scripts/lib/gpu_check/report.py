@@ -64,7 +64,8 @@ def overview(where, visit, records):
             for state, names in sorted(states.items())]
     lines = ["", f"Of {len(records)} steps: {'; '.join(told)}.", "",
              f"This file is made from `steps/` (`scripts/gpu-check --report {where.path.name}`), whose documents have "
-             "all data; `logs/` holds what programs said. Times are *measured* where nothing else is said.", ""]
+             f"all data{'; `logs/` holds what programs said' if (where.path / 'logs').is_dir() else ''}. Times are "
+             "*measured* where nothing else is said.", ""]
     rows = [[f"{r.get('number', 0):02}", r.get("step", "?"), state_of(r, visit), f"{r.get('seconds', 0):.0f}",
              in_short(r)] for r in records]
     lines += table(["", "step", "outcome", "s", "in short"], rows)

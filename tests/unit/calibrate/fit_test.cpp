@@ -155,37 +155,62 @@ TEST_CASE("rings' steps are told from their start") {
   CHECK(t->rate.value == Approx(1e9).epsilon(0.02));
 }
 
-TEST_CASE("attention fits give efficiencies and startup back") {
+namespace {
+
+GpuSpec one_core() {
   GpuSpec gpu;
   gpu.name = "cpu core";
   gpu.sms.value = 1;
   gpu.matrix_rate[DType::fp32] = {.value = FlopRate(1e11), .spread = 0, .source = ""};
-  // Unmasked blocks of whole tiles: time = 20 us + flops / (0.8 * 1e11).
+  return gpu;
+}
+
+/// An unmasked block of whole tiles that takes `startup` + flops / (`efficiency` * 1e11).
+Series block_of(Phase phase, std::int64_t tokens, double startup, double efficiency) {
+  const AttentionBlock block{.phase = phase,
+                             .q = TokenSet({.begin = 0, .count = tokens}),
+                             .k = TokenSet({.begin = 0, .count = tokens}),
+                             .q_heads = 4,
+                             .kv_heads = 4,
+                             .head_dim = 64,
+                             .mask = {.kind = MaskKind::full}};
+  const double seconds = startup + flops_of(block).value() / (efficiency * 1e11);
+  return {.suite = "attention",
+          .what = "attention",
+          .scope = "",
+          .ranks = 1,
+          .active = 1,
+          .size = 0,
+          .seconds = std::vector<double>(7, seconds),
+          .block = block};
+}
+
+}  // namespace
+
+TEST_CASE("attention fits give efficiencies and startup back") {
   std::vector<Series> series;
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     for (const std::int64_t n : {256, 512, 1024, 2048, 4096}) {
-      const AttentionBlock block{.phase = phase,
-                                 .q = TokenSet({.begin = 0, .count = n}),
-                                 .k = TokenSet({.begin = 0, .count = n}),
-                                 .q_heads = 4,
-                                 .kv_heads = 4,
-                                 .head_dim = 64,
-                                 .mask = {.kind = MaskKind::full}};
-      const double seconds = 20e-6 + flops_of(block).value() / (0.8 * 1e11);
-      series.push_back({.suite = "attention",
-                        .what = "attention",
-                        .scope = "",
-                        .ranks = 1,
-                        .active = 1,
-                        .size = 0,
-                        .seconds = std::vector<double>(7, seconds),
-                        .block = block});
+      series.push_back(block_of(phase, n, 20e-6, 0.8));
     }
   }
   const calibrate::FittedAttention fit =
-      calibrate::fit_attention(series, tiled_kernel(), gpu, DType::fp32);
+      calibrate::fit_attention(series, tiled_kernel(), one_core(), DType::fp32);
   for (const auto* phase : {&fit.forward, &fit.backward}) {
     CHECK(phase->full.value == Approx(0.8).epsilon(0.02));
     CHECK(phase->startup.value == Approx(20e-6).epsilon(0.2));
   }
+}
+
+TEST_CASE("few blocks tell a rate, and that it is known badly") {
+  // The smaller one is the slower one: a line through both is startup alone.
+  const std::vector<Series> two{block_of(Phase::backward, 2048, 0, 0.57),
+                                block_of(Phase::backward, 4096, 0, 0.73)};
+  const auto fit = calibrate::fit_attention(two, tiled_kernel(), one_core(), DType::fp32).backward;
+  CHECK(fit.startup.value == Approx(1e-5));
+  CHECK(fit.startup.samples == 0);
+  CHECK(fit.full.value > 0.57);
+  CHECK(fit.full.value < 0.73);
+  CHECK(fit.causal.value == fit.full.value);
+  CHECK(fit.full.spread >= 0.15);
 }
