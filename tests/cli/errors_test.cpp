@@ -346,6 +346,17 @@ TEST_CASE("what does not fit ends with 3 and says what would") {
   CHECK_THAT(r.out, ContainsSubstring("\"best\": null"));
 }
 
+TEST_CASE("a simulated step that does not fit says with what it would") {
+  const std::string step =
+      "simulate --model llama-3.1-70b --seq 256K --topology dgx-h100 --ulysses 8";
+  const Result r = sp_plan(step + " --nodes 4 --zero 3 --quiet");
+  CHECK(r.code == 3);
+  CHECK_THAT(r.err, ContainsSubstring("; with --recompute full it fits ("));
+  const Result never = sp_plan(step + " --nodes 1 --quiet");
+  CHECK(never.code == 3);
+  CHECK_THAT(never.err, ContainsSubstring("; even with --zero 3 --recompute full it needs "));
+}
+
 TEST_CASE("without a legal plan the exit code is 3 and the rule is named") {
   const Result r = sp_plan(
       "plan --heads 8 --seq 4K --topology dgx-h100 --strategy ulysses --ulysses 8 --heads-policy "
