@@ -1,6 +1,7 @@
 #include "base/file.hpp"
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -131,14 +132,35 @@ std::string read_all(int file, std::int64_t expected, const ReadLimits& limits,
   return text;
 }
 
+/// Letters of two bytes each, of which programs' texts leave the same one NUL nearly always.
+bool looks_like_utf16(std::string_view text) {
+  constexpr std::size_t looked_at = 4096;
+  const std::string_view head = text.substr(0, looked_at);
+  std::array<std::size_t, 2> nul{};
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    nul.at(i % 2) += head[i] == '\0' ? 1 : 0;
+  }
+  const auto [few, many] = std::minmax(nul[0], nul[1]);
+  return 4 * many > head.size() && 8 * few < many;
+}
+
+std::ptrdiff_t line_at(std::string_view text, std::size_t at) {
+  const std::string_view before = text.substr(0, at);
+  return 1 + std::count(before.begin(), before.end(), '\n');
+}
+
 void expect_text(std::string& text, const Complaint& complain) {
-  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) {
+  const std::size_t nul = text.find('\0');
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff") ||
+      (nul != std::string::npos && looks_like_utf16(text))) {
     complain("is UTF-16, not UTF-8; save it as UTF-8");
   }
-  if (const std::size_t at = text.find('\0'); at != std::string::npos) {
-    complain(fmt::format(
-        "is not text: a NUL byte in line {}",
-        1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n')));
+  if (nul != std::string::npos) {
+    complain(fmt::format("is not text: a NUL byte in line {}", line_at(text, nul)));
+  }
+  if (const std::size_t at = find_not_utf8(text); at != std::string::npos) {
+    complain(fmt::format("is not UTF-8: byte 0x{:02x} in line {}; save it as UTF-8",
+                         static_cast<unsigned char>(text[at]), line_at(text, at)));
   }
   constexpr std::string_view mark = "\xef\xbb\xbf";
   if (text.starts_with(mark)) {

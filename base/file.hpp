@@ -33,8 +33,8 @@ struct ReadLimits {
 };
 
 /// A text file as UTF-8, without a byte order mark. InputError: with no `option`, "FILE: …"; else
-/// "OPTION: 'FILE' …". Refused: what is no file, what is too large, and what is not text (NUL
-/// bytes, UTF-16).
+/// "OPTION: 'FILE' …". Refused: what is no file, what is too large, and what is no such text (NUL
+/// bytes, UTF-16, a byte of another encoding, whatever line it is in).
 std::string read_text_file(const std::filesystem::path& file, std::string_view option = "",
                            const ReadLimits& limits = {});
 

@@ -1,45 +1,15 @@
 #include "base/printable.hpp"
 
+#include "base/utf8.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <iterator>
 
 namespace spp {
 namespace {
-
-struct Character {
-  std::uint32_t code = 0;
-  std::size_t bytes = 0;  // 0: not UTF-8
-};
-
-/// The character that `text` begins with. Overlong forms, surrogates and what lies beyond Unicode
-/// are not UTF-8.
-Character first_of(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::uint32_t lead = byte(0);
-  if (lead < 0x80) {
-    return {.code = lead, .bytes = 1};
-  }
-  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  constexpr std::array<std::uint32_t, 5> least{0, 0, 0x80, 0x800, 0x10000};
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) {
-    return {};
-  }
-  std::uint32_t code = lead & (0x7fU >> bytes);
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80) {
-      return {};
-    }
-    code = (code << 6U) | (byte(i) & 0x3fU);
-  }
-  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  return code < least.at(bytes) || code > 0x10ffff || surrogate
-             ? Character{}
-             : Character{.code = code, .bytes = bytes};
-}
 
 /// What a terminal would obey, or hide, instead of showing it.
 bool is_control(std::uint32_t code) {
@@ -71,7 +41,7 @@ std::string escaped(std::string_view text, Kept kept) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const Character c = first_of(text);
+    const Utf8Character c = first_character(text);
     std::size_t bytes = kept(text);
     if (bytes > 0 || (c.bytes > 0 && !is_control(c.code))) {
       bytes = std::max(bytes, c.bytes);

@@ -8,16 +8,40 @@
 #include "parallel/attention/strategy.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 #include "planner/framework.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/kernels/attention.hpp"
+#include "samples/calibration.hpp"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 namespace spp::cli {
 namespace {
+
+/// Of what a generated table lists.
+std::vector<std::string> names_in(const auto& table) {
+  std::vector<std::string> names;
+  for (const auto* entry : table) {
+    names.emplace_back(entry->name);
+  }
+  return names;
+}
+
+/// Attention kernels of the host and of GPUs; both have a reference.
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names = names_in(runtime::attention_kernels::all());
+  for (std::string& name : runtime::device::kernel_names()) {
+    if (std::ranges::find(names, name) == names.end()) {
+      names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
 
 /// Words to offer behind an option; empty: file names, if its value is or can be a FILE.
 std::vector<std::string> values_of(const Option& option) {
@@ -31,28 +55,22 @@ std::vector<std::string> values_of(const Option& option) {
     return topologies().gpu_names();
   }
   if (option.name == "strategy") {
-    std::vector<std::string> names;
-    for (const Strategy* s : strategies::all()) {
-      names.emplace_back(s->name);
-    }
-    return names;
+    return names_in(strategies::all());
   }
   if (option.name == "stack") {
     return topologies().stack_names();
   }
   if (option.name == "pipeline") {
-    std::vector<std::string> names;
-    for (const Pipeline* p : pipelines::all()) {
-      names.emplace_back(p->name);
-    }
-    return names;
+    return names_in(pipelines::all());
   }
   if (option.name == "framework" || option.name == "emit") {
-    std::vector<std::string> names;
-    for (const Framework* f : frameworks::all()) {
-      names.emplace_back(f->name);
-    }
-    return names;
+    return names_in(frameworks::all());
+  }
+  if (option.name == "suite") {
+    return {calibration_suites.begin(), calibration_suites.end()};
+  }
+  if (option.name == "kernels") {
+    return kernel_names();
   }
   return choices_of(option);
 }
@@ -117,10 +135,7 @@ std::string words(const std::vector<std::string>& list) {
 }
 
 std::vector<std::string> command_names() {
-  std::vector<std::string> names;
-  for (const Command* c : commands::all()) {
-    names.emplace_back(c->name);
-  }
+  std::vector<std::string> names = names_in(commands::all());
   names.emplace_back("help");
   return names;
 }

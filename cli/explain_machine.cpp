@@ -57,6 +57,8 @@ std::string blocks_of(int gpus, int size) {
   return text;
 }
 
+constexpr Bytes large{std::int64_t{1} << 30};  // a message that shows the rate
+
 class Explainer {
  public:
   explicit Explainer(const MachineSpec& machine)
@@ -131,8 +133,8 @@ class Explainer {
     }
     const bool inside = path.scope == sim::Scope::intra;
     const TransportSpec& transport = cluster_.transport(path.scope);
-    const MessageCost cost = transport.cost(CommKind::send_recv, Bytes(std::int64_t{1} << 30),
-                                            cluster_.nominal_rate(path.scope));
+    const MessageCost cost =
+        transport.cost(CommKind::send_recv, large, cluster_.nominal_rate(path.scope));
     const Link& least = narrowest(path);
     say(fmt::format("{}: {}; {} alone{}.", what, fmt::join(words, " > "),
                     human(std::min(cost.rate, least.capacity)),
@@ -161,19 +163,18 @@ class Explainer {
     }
     const Link& link = cluster_.links()[slowest];
     const Bandwidth by_links(link.capacity.value() / load[slowest]);
-    const Bandwidth by_transport =
-        m_.intra.cost(CommKind::all_to_all, Bytes(std::int64_t{1} << 30), m_.intra_rate).rate *
-        m_.intra.all_to_all_factor(n_);
+    const Bandwidth by_transport = m_.intra.cost(CommKind::all_to_all, large, m_.intra_rate).rate *
+                                   m_.intra.all_to_all_factor(n_);
     if (by_links < by_transport) {
       say(fmt::format(
           "An all-to-all of the node waits for the {} ({}, over which {:.3g} times "
           "what a GPU sends goes): {} a GPU.",
           word_for(link.kind, pcie_), human(link.capacity), load[slowest], human(by_links)));
     } else if (pcie_) {
-      say(
-          fmt::format("An all-to-all of the node reaches {} a GPU, as {} shows it elsewhere; the "
-                      "links above would pass {}.",
-                      human(by_transport), m_.intra.name, human(by_links)));
+      say(fmt::format(
+          "An all-to-all of the node reaches {} a GPU ({}); the links above would pass {}.",
+          human(by_transport), m_.intra.segment(CommKind::all_to_all, large).fraction.source,
+          human(by_links)));
     } else {
       say(fmt::format("An all-to-all of the node waits for each GPU's own links: {} a GPU.",
                       human(by_transport)));

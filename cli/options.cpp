@@ -322,6 +322,13 @@ void Arguments::set_default(std::string_view option, const std::string& value) {
   given_.try_emplace(std::string(known(option).name), value);
 }
 
+void Arguments::set_default_document(std::string_view option, const Json& document) {
+  const std::string name(known(option).name);
+  if (given_.try_emplace(name, name_of(document)).second) {
+    documents_.emplace(name, document);
+  }
+}
+
 Arguments Arguments::with(std::string_view option, const std::string& value) const {
   Arguments other = *this;
   other.given_.insert_or_assign(std::string(known(option).name), value);

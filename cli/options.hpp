@@ -65,6 +65,8 @@ class Arguments {
   void expect_no_positionals() const;
   /// Gives options that were not given a value, from a document of ours.
   void set_default(std::string_view option, const std::string& value);
+  /// The same of the document that was given for them.
+  void set_default_document(std::string_view option, const Json& document);
   /// The same arguments with another value of an option: one of a list.
   [[nodiscard]] Arguments with(std::string_view option, const std::string& value) const;
   /// The same without it.

@@ -147,10 +147,17 @@ std::string seen_from_here(const std::string& names, const std::filesystem::path
   return seen;
 }
 
+/// What was given for an option: a document, which the request holds, or the name of one.
 void adopt_file(Arguments& arguments, const JsonView& request, std::string_view option,
                 const std::filesystem::path& plan) {
-  if (const auto value = request.find(option); value && !arguments.has(option)) {
-    arguments.set_default(option, seen_from_here(value->string(), plan));
+  if (arguments.has(option)) {
+    return;
+  }
+  const auto given = request.find("given");
+  if (const auto document = given ? given->find(option) : std::nullopt) {
+    arguments.set_default_document(option, document->value());
+  } else if (const auto name = request.find(option)) {
+    arguments.set_default(option, seen_from_here(name->string(), plan));
   }
 }
 

@@ -94,6 +94,9 @@ void Reader::model(const std::string& name) {
     assume("model", line,
            document != nullptr ? "--model" : shown_path(library.file_of(name, "--model")));
   }
+  if (document != nullptr) {
+    resolve_given("model", *document);
+  }
   Problem& p = request().problem;
   p.q_heads = m.q_heads;
   p.kv_heads = m.kv_heads;

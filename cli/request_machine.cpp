@@ -152,6 +152,7 @@ MachineSpec Reader::named_machine(const std::string& name) {
   resolve("topology", name);
   if (const Json* document = args_.document("topology")) {
     machine_options_none(option);
+    resolve_given("topology", *document);
     return catalog.machine_of(*document, std::string(option));
   }
   std::vector<TextFile> files =

@@ -32,6 +32,10 @@ class Reader {
   void resolve(std::string_view key, Json value) {
     job_.resolved[std::string(key)] = std::move(value);
   }
+  /// A document that a caller gave where a file's name would stand: no name finds it again.
+  void resolve_given(std::string_view option, const Json& document) {
+    job_.resolved["given"][std::string(option)] = document;
+  }
   void assume(std::string what, std::string value, std::string source = "default") {
     job_.assumptions.push_back(
         {.what = std::move(what), .value = std::move(value), .source = std::move(source)});

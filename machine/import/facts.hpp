@@ -63,7 +63,6 @@ struct Layout {
   std::vector<std::vector<Between>> between;  // GPU by GPU, both ways
   std::vector<std::string> numa;              // by GPU; "": not said
   std::vector<Card> cards;                    // network adapters
-  bool cards_listed = false;                  // the source would show them
   [[nodiscard]] int gpus() const { return static_cast<int>(between.size()); }
 };
 

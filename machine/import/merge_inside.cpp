@@ -39,9 +39,26 @@ bool knows(const Catalog& catalog, const std::string& transport) {
   return std::ranges::find(names, transport) != names.end();
 }
 
+/// Tests of NCCL that ran on all GPUs of one node: what they timed is measured, and replaces what
+/// is put down here (cli/import_machine.cpp).
+std::vector<std::string> timed_inside(const Draft& d) {
+  std::vector<std::string> names;
+  for (const NcclTest& test : d.facts.tests) {
+    if (test.hosts.size() == 1 && test.ranks() == d.gpus && test.name != "all_reduce") {
+      names.push_back(test.name);
+    }
+  }
+  return names;
+}
+
+bool is_all_to_all_timed(const Draft& d) {
+  const std::vector<std::string> names = timed_inside(d);
+  return std::ranges::find(names, "alltoall") != names.end();
+}
+
 struct Nvlinks {
   int groups = 1;        // that NVLink joins
-  bool complete = true;  // every pair has some
+  bool complete = true;  // every pair has some, as far as pairs are known
   int least = 0;         // of a pair that has some
   int most = 0;
   int most_of_gpu = 0;  // of a GPU to all others, if they are no switch
@@ -65,7 +82,7 @@ Nvlinks nvlinks_of(const Layout& layout) {
       const Between& between =
           layout.between[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)];
       if (!joined(a, b)) {
-        n.complete = false;
+        n.complete = n.complete && between.way == Way::unknown;
         continue;
       }
       of_gpu += between.nvlinks;
@@ -146,12 +163,17 @@ void put_nvlink(Draft& d, const Nvlinks& n) {
              source);
     return;
   }
-  d.document.put_intra_spread(mesh_with_holes_spread);
-  d.assume("intra",
-           fmt::format("a mesh with holes: not every pair has NVLinks; predicted as if messages "
-                       "went over others' links, and only within {:.0f} %",
-                       100 * mesh_with_holes_spread),
-           source);
+  const bool timed = is_all_to_all_timed(d);
+  if (!timed) {
+    d.document.put_intra_spread(mesh_with_holes_spread);
+  }
+  d.assume(
+      "intra",
+      fmt::format(
+          "a mesh with holes: not every pair has NVLinks; predicted as if messages "
+          "went over others' links{}",
+          timed ? "" : fmt::format(", and only within {:.0f} %", 100 * mesh_with_holes_spread)),
+      source);
 }
 
 // ---- PCIe
@@ -316,6 +338,28 @@ void put_pcie_rate(Draft& d, std::string name, double& lanes) {
   }
 }
 
+/// How far off PCIe may be where nobody timed an all-to-all on it.
+void tell_unmeasured(Draft& d) {
+  if (is_all_to_all_timed(d)) {
+    return;
+  }
+  d.document.put_intra_spread(unknown_pcie_spread);
+  constexpr std::string_view differ =
+      "two published servers with the same GPUs and the same table differ nine-fold in an "
+      "all-to-all";
+  const std::vector<std::string> timed = timed_inside(d);
+  d.assume("intra",
+           timed.empty()
+               ? fmt::format("PCIe: nothing here tells how fast messages of all GPUs at once are; "
+                             "{}: only within {:.0f} % (nccl-tests of alltoall and sendrecv would "
+                             "tell)",
+                             differ, 100 * unknown_pcie_spread)
+               : fmt::format("PCIe: measured are {}, but no all-to-all, and {} (nccl-tests of "
+                             "alltoall would tell)",
+                             fmt::join(timed, ", "), differ),
+           d.files());
+}
+
 void put_pcie(Draft& d, const std::string& name) {
   const int sockets = sockets_of(d);
   const int per_socket = d.gpus / sockets;
@@ -323,15 +367,7 @@ void put_pcie(Draft& d, const std::string& name) {
   const TransportSpec transport = d.catalog.transport(name, "intra");
   double lanes = 1;
   put_pcie_rate(d, name, lanes);
-  d.document.put_intra_spread(unknown_pcie_spread);
-  d.assume(
-      "intra",
-      fmt::format("PCIe: nothing here tells how fast messages of all GPUs at once are; two "
-                  "published servers with the same GPUs and the same table differ nine-fold in "
-                  "an all-to-all: only within {:.0f} % (nccl-tests of alltoall and sendrecv "
-                  "would tell)",
-                  100 * unknown_pcie_spread),
-      d.files());
+  tell_unmeasured(d);
   d.document.put_sockets(d.numbers.counted(
       sockets, d.layout ? to_string(d.layout->place) : std::string("assumed: not said")));
   // A socket passes what 1.5 slots can, or the switches' uplinks, if they are fewer.

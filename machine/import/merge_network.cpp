@@ -126,6 +126,40 @@ std::string names_of(const std::vector<Adapter>& adapters) {
   return fmt::format("{}{}", fmt::join(names, ", "), long_list ? ", …" : "");
 }
 
+/// GPUs of which no adapter's way is shown: of a table that was cut off.
+std::vector<std::size_t> unseen_gpus(const Draft& d) {
+  std::vector<std::size_t> unseen;
+  for (std::size_t gpu = 0; d.layout && gpu < d.layout->between.size(); ++gpu) {
+    if (std::ranges::all_of(d.layout->cards,
+                            [&](const Card& c) { return c.to[gpu].way == Way::unknown; })) {
+      unseen.push_back(gpu);
+    }
+  }
+  return unseen;
+}
+
+/// Adapters may lie near GPUs that are not seen: as many as near the others.
+void take_unseen(Draft& d, std::vector<Adapter>& near, std::vector<Adapter>& far) {
+  const std::vector<std::size_t> unseen = unseen_gpus(d);
+  const std::size_t gpus = static_cast<std::size_t>(d.gpus);
+  if (unseen.empty() || unseen.size() == gpus || near.size() * gpus % (gpus - unseen.size()) != 0) {
+    return;
+  }
+  const std::size_t more =
+      std::min(far.size(), near.size() * gpus / (gpus - unseen.size()) - near.size());
+  if (more == 0) {
+    return;
+  }
+  const std::vector<Adapter> taken(far.begin(), far.begin() + static_cast<std::ptrdiff_t>(more));
+  d.assume("inter.nics",
+           fmt::format("with {}: their ways to GPU {} were cut off, and as many adapters are taken "
+                       "to lie near these as near the others",
+                       names_of(taken), fmt::join(unseen, ", ")),
+           to_string(d.layout->place));
+  near.insert(near.end(), taken.begin(), taken.end());
+  far.erase(far.begin(), far.begin() + static_cast<std::ptrdiff_t>(more));
+}
+
 /// Adapters behind a switch with GPUs; if there are none, of the nearest kind there is. Those on
 /// the same host bridge are taken, too, if only together they can be dealt out to the GPUs.
 std::vector<Adapter> near_gpus(Draft& d, const std::vector<Adapter>& all) {
@@ -150,6 +184,7 @@ std::vector<Adapter> near_gpus(Draft& d, const std::vector<Adapter>& all) {
   std::vector<Adapter> far;
   std::ranges::copy_if(all, std::back_inserter(far),
                        [&](const Adapter& a) { return a.nearest > longest; });
+  take_unseen(d, near, far);
   if (!far.empty()) {
     d.assume("inter.nics",
              fmt::format("not {}: farther from all GPUs than the others (storage, management)",
@@ -288,18 +323,18 @@ void tell_uneven(Draft& d, const std::vector<Adapter>& near) {
   if (!d.layout) {
     return;
   }
-  std::vector<bool> served;
+  std::vector<bool> served(d.layout->between.size(), false);
   for (const Card& card : d.layout->cards) {
     const auto at = std::ranges::find(near, card.name, &Adapter::name);
-    served.resize(std::max(served.size(), card.to.size()), false);
-    for (std::size_t gpu = 0; at != near.end() && gpu < card.to.size(); ++gpu) {
+    for (std::size_t gpu = 0; at != near.end() && gpu < served.size(); ++gpu) {
       const Way way = card.to[gpu].way;
       served[gpu] = served[gpu] || (way != Way::unknown && way <= std::max(at->nearest, Way::pxb));
     }
   }
+  const std::vector<std::size_t> unseen = unseen_gpus(d);
   std::vector<std::size_t> far;
   for (std::size_t gpu = 0; gpu < served.size(); ++gpu) {
-    if (!served[gpu]) {
+    if (!served[gpu] && std::ranges::find(unseen, gpu) == unseen.end()) {
       far.push_back(gpu);
     }
   }

@@ -109,3 +109,80 @@ TEST_CASE("a machine is drawn into a file, whole or not at all") {
   CHECK_FALSE(std::filesystem::exists(file + "x"));
   CHECK(sp_plan("topology show dgx-h100 --draw " + file).code == 2);
 }
+
+TEST_CASE("text that is not UTF-8 is refused with its line, UTF-16 by its name") {
+  const TempDir dir;
+  const std::string table =
+      "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-7\nGPU1\tPIX\t X \t0-7\n";
+  const std::string latin = dir.write("latin.txt",
+                                      "# \xdc"
+                                      "bersicht\n" +
+                                          table)
+                                .string();
+  const std::string wide_text = [&] {
+    std::string wide;
+    for (const char c : table) {
+      wide += {c, '\0'};
+    }
+    return wide;
+  }();
+  const std::string wide = dir.write("wide.txt", wide_text).string();
+  const std::string marked = dir.write("marked.txt", "\xff\xfe" + wide_text).string();
+  const std::string config = dir.write("config.json", "{\n\"model_type\": \"m\xe9\"}").string();
+  const std::string plan = "plan --heads 8 --seq 8K --gpu l20 --topology ";
+
+  const auto check = [](const std::string& line, const std::string& message) {
+    spp::test::check_refused(sp_plan(line), 2, message);
+  };
+  check("topology import --gpu l20 " + latin,
+        latin + ": is not UTF-8: byte 0xdc in line 1; save it as UTF-8");
+  check(plan + latin, "--topology: '" + latin + "' is not UTF-8: byte 0xdc in line 1");
+  for (const std::string& file : {wide, marked}) {
+    check("topology import --gpu l20 " + file, file + ": is UTF-16, not UTF-8; save it as UTF-8");
+    check(plan + file, "--topology: '" + file + "' is UTF-16, not UTF-8");
+    check("model import " + file, "is UTF-16, not UTF-8");
+  }
+  check("model import " + config, config + ": is not UTF-8: byte 0xe9 in line 2");
+}
+
+TEST_CASE("NCCL's XML with entities of its own is refused in one line") {
+  const TempDir dir;
+  const std::string bomb =
+      dir.write("bomb.xml",
+                "<!DOCTYPE system [\n<!ENTITY a \"0x10de\">\n<!ENTITY b \"&a;&a;&a;&a;\">]>\n"
+                "<system version=\"1\"><cpu numaid=\"&b;\"></cpu></system>\n")
+          .string();
+  spp::test::check_refused(sp_plan("topology import --gpu h100 " + bomb), 2,
+                           bomb + ":1: its DOCTYPE defines entities or elements");
+}
+
+TEST_CASE("an all-to-all that was measured is said to be, on PCIe, too") {
+  const TempDir dir;
+  std::string tests =
+      "# Collective test starting: alltoall_perf\n# nThread 1 nGpus 1\n"
+      "# Using devices\n";
+  for (int rank = 0; rank < 8; ++rank) {
+    const std::string number = std::to_string(rank);
+    tests += "#  Rank  " + number + " Group  0 Pid 400" + number + " on host0 device  " + number +
+             " [0000:1" + number + ":00] NVIDIA L40S\n";
+  }
+  tests += "#       size  count  type  redop  root  time  algbw  busbw #wrong\n";
+  for (std::int64_t size = 1'000'000, us = 200; size < 1'000'000'000; size *= 8, us *= 7) {
+    tests += " " + std::to_string(size) + " 1 float none -1 " + std::to_string(us) + " 1.0 1.0 0 " +
+             std::to_string(us) + " 1.0 1.0 0\n";
+  }
+  const std::string inside = dir.write("inside.txt", tests).string();
+  const std::string mine = (dir.path() / "mine.json").string();
+  const std::string import = "topology import --json --gpu l40s " + folder + "topo-l40s.txt ";
+
+  CHECK(assumes(document_of(sp_plan(import)), "intra", "nothing here tells"));
+  const Json measured = document_of(sp_plan(import + inside + " -o " + mine));
+  CHECK(!assumes(measured, "intra", "nothing here tells"));
+  CHECK(assumes(measured, "intra.measured", "alltoall on 8 ranks"));
+  CHECK(!measured["intra"].contains("spread"));
+  const Json checked = document_of(sp_plan("topology check " + mine));
+  CHECK(!assumes(checked, "intra", "nothing here tells"));
+  CHECK_THAT(checked["explanation"].dump(),
+             ContainsSubstring("An all-to-all of the node reaches") &&
+                 ContainsSubstring("a GPU (measured, "));
+}

@@ -1,4 +1,4 @@
-"""Validates what sp-plan really prints against docs/schema. Arguments: sp-plan, source folder."""
+"""Validates what sp-plan really prints by docs/schema/validate.py. Arguments: sp-plan, source folder."""
 
 import json
 import pathlib
@@ -6,30 +6,27 @@ import subprocess
 import sys
 import tempfile
 
+program, source = sys.argv[1], pathlib.Path(sys.argv[2])
+sys.path.insert(0, str(source / "docs/schema"))
+sys.dont_write_bytecode = True
 try:
-    import jsonschema
-    from referencing import Registry, Resource
+    import validate as by_schema
+    from jsonschema import Draft202012Validator
 except ImportError as missing:
-    print(f"skipped: {missing} (python3-jsonschema 4.18 or newer)")
+    print(f"skipped: {missing} (Debian and Ubuntu: python3-jsonschema)")
     sys.exit(77)
 
-program, source = sys.argv[1], pathlib.Path(sys.argv[2])
-schemas = {f.name: json.loads(f.read_text()) for f in sorted((source / "docs/schema").glob("*.json"))}
-registry = Registry().with_resources(
-    (schema["$id"], Resource.from_contents(schema)) for schema in schemas.values())
-for schema in schemas.values():
-    jsonschema.Draft202012Validator.check_schema(schema)
+for schema in by_schema.SCHEMAS.values():
+    Draft202012Validator.check_schema(schema)
 
-used = set()
+documents = {}  # the last of each format
 
 
-def validate(name, document, what):
-    used.add(name)
-    validator = jsonschema.Draft202012Validator(schemas[name], registry=registry)
-    errors = sorted(validator.iter_errors(document), key=lambda e: list(e.path))
-    if errors:
-        where = "/".join(map(str, errors[0].absolute_path))
-        sys.exit(f"{what}: {name}: {where}: {errors[0].message[:300]}")
+def validate(document, what):
+    documents[document["format"]] = document
+    error = by_schema.first_error(document)
+    if error:
+        sys.exit(f"{what}: {error}")
 
 
 def check(line, code=0):
@@ -37,9 +34,30 @@ def check(line, code=0):
     if run.returncode != code:
         sys.exit(f"sp-plan {line}: exit code {run.returncode}, expected {code}\n{run.stderr}")
     document = json.loads(run.stdout)
-    name = document["format"].removeprefix("sp-plan/") + ".schema.json"
-    validate(name, document, f"sp-plan {line}")
+    validate(document, f"sp-plan {line}")
     return document
+
+
+def check_command(folder):
+    """The program, as docs/schema/README.md has it: what holds, and what does not."""
+    files = []
+    for name, document in documents.items():
+        files.append(pathlib.Path(folder) / f"{name.removeprefix('sp-plan/')}.document.json")
+        files[-1].write_text(json.dumps(document))
+
+    def run(*names):
+        return subprocess.run([sys.executable, "-B", source / "docs/schema/validate.py", *names],
+                              capture_output=True, text=True, check=False)
+
+    done = run(*files)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
+    spoiled = pathlib.Path(folder) / "spoiled.json"
+    export = documents["sp-plan/export"]
+    spoiled.write_text(json.dumps(export | {"request": export["request"] | {"seq": 0}}))
+    wrong = run(*files, spoiled)
+    assert wrong.returncode == 1 and wrong.stdout.startswith(f"{spoiled}: request.seq: 0 is less than"), wrong
+    spoiled.write_text("[]")
+    assert run(spoiled).stdout.startswith(f"{spoiled}: format: is none that has a schema (comparison, "), run(spoiled)
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +71,7 @@ with tempfile.TemporaryDirectory() as folder:
     check("verify --heads 8 --seq 1K --ulysses 2 --ring 2")
     check(f"verify --schedule {schedule}")
     profile = source / "tests/support/data/cpu-2x2.json"
-    validate("profile.schema.json", json.loads(profile.read_text()), profile)
+    validate(json.loads(profile.read_text()), profile)
     check(f"plan --profile {profile} --heads 8 --head-dim 64 --seq 4K --dtype fp32")
     nccl = source / "tests/support/data/nccl-tests"
     check(f"calibrate --nccl-tests {nccl}/node.txt,{nccl}/two-nodes-alltoall.json --topology dgx-h100 -o {folder}/links.json --json")
@@ -82,7 +100,7 @@ with tempfile.TemporaryDirectory() as folder:
     check(f"topology check {machines}/simai_topo_8A100_4CX6.xml")
     check(f"plan --heads 8 --seq 8K --topology {folder}/mine.json --nodes 2")
     check("model list")
-    for model in ("llama-3.1-8b", "mixtral-8x7b", "hunyuanvideo"):
+    for model in ("llama-3.1-8b", "mixtral-8x7b", "hunyuanvideo", "qwen3.5-27b", "nemotron-3-nano-30b-a3b", "deepseek-v4-flash"):
         check(f"model show {model}")
     check("plan --model llama-3.1-8b --seq 64K --topology dgx-h100 --framework megatron --emit torchtitan")
     check("plan --heads 32 --kv-heads 4 --seq 64K --topology dgx-h100 --emit deepspeed")
@@ -96,11 +114,12 @@ with tempfile.TemporaryDirectory() as folder:
     config = pathlib.Path(folder) / "config.json"
     config.write_text(json.dumps(json.loads((source / "models/qwen2.5-7b.json").read_text())["config"]))
     check(f"model import {config} -o {folder}/mine.json --json")
-    validate("model.schema.json", json.loads(pathlib.Path(f"{folder}/mine.json").read_text()), "model import -o")
+    validate(json.loads(pathlib.Path(f"{folder}/mine.json").read_text()), "model import -o")
     check("sweep --heads 32 --kv-heads 8 --seq 4K,64K,1M --topology dgx-h100 --gpus 8,12,16")
     check("sweep --model llama-3.1-70b --seq 1M,2M --topology dgx-h100 --gpus 4,8", code=3)
     check("sweep --heads 30 --kv-heads 5 --seq 8K --topology 8xl20-pcie --gpus 8,16")
+    check_command(folder)
 
-for name in sorted(set(schemas) - used):
-    sys.exit(f"docs/schema/{name}: no output was checked against it")
-print(f"{len(used)} schemas hold")
+for name in sorted({f"sp-plan/{name}" for name in by_schema.SCHEMAS} - set(documents)):
+    sys.exit(f"{name}: no output was checked against its schema")
+print(f"{len(documents)} schemas hold")

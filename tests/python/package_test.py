@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import pathlib
 import subprocess
 import threading
@@ -69,6 +70,33 @@ class Documents(unittest.TestCase):
         planned = sp_plan.plan(heads=8, seq="8K", topology=machine)
         self.assertEqual(planned["request"]["topology"], "ours")
         self.assertGreater(planned["best"]["predicted"]["step_s"], 0)
+
+    def test_a_plan_keeps_the_documents_that_it_was_asked_with(self):
+        machine = sp_plan.import_machine("tests/support/data/machines/topo-l40s.txt", gpu="l40s", name="ours")
+        config = {"model_type": "llama", "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8,
+                  "intermediate_size": 2048, "num_hidden_layers": 2, "vocab_size": 1000}
+        planned = sp_plan.plan(model=config, seq="8K", topology=machine, framework="megatron")
+        self.assertEqual(planned["request"]["given"], {"topology": machine, "model": config})
+        simulated = sp_plan.simulate(plan=planned)
+        self.assertEqual(simulated["result"]["predicted"], planned["best"]["predicted"])
+        self.assertEqual(sp_plan.simulate(plan=simulated)["result"], simulated["result"])
+        self.assertTrue(sp_plan.verify(plan=planned)["proven"])
+        self.assertTrue(sp_plan.export(plan=planned, framework="megatron")["export"]["blocks"])
+        elsewhere = sp_plan.simulate(plan=planned, topology="dgx-h100")
+        self.assertNotIn("topology", elsewhere["request"]["given"])
+        # The program reads the same from a file.
+        file = folder / "planned.json"
+        file.write_text(json.dumps(planned))
+        run = subprocess.run([program, "simulate", "--plan", file], capture_output=True, text=True, check=False)
+        self.assertEqual(run.stderr, "")
+        self.assertEqual(without_time(json.loads(run.stdout)), without_time(simulated))
+
+    def test_a_plan_names_the_files_that_it_was_asked_with(self):
+        file = folder / "ours.json"
+        file.write_text(json.dumps(sp_plan.import_machine("tests/support/data/machines/topo-l40s.txt", gpu="l40s")))
+        planned = sp_plan.plan(heads=8, seq="8K", topology=file)
+        self.assertNotIn("given", planned["request"])
+        self.assertEqual(sp_plan.simulate(plan=planned)["result"]["predicted"], planned["best"]["predicted"])
 
     def test_a_model_is_planned_for_as_it_was_published(self):
         config = {"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,

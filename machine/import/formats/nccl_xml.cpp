@@ -225,7 +225,6 @@ Layout layout_of(const Found& found, const Place& place) {
       }
     }
   }
-  layout.cards_listed = !found.cards.empty();
   for (const Device& card : found.cards) {
     Card c{.name = card.name, .to = {}};
     for (const Device& gpu : found.gpus) {
@@ -243,7 +242,7 @@ bool recognises(const Source& source) {
 
 void read(const Source& source, Facts& facts) {
   pugi::xml_document document;
-  parse_xml(source, document);
+  parse_xml(source, document, Doctype::none);
   if (const pugi::xml_node graphs = document.child("graphs")) {
     throw InputError(to_string(place_of(source, graphs)),
                      "these are NCCL's graphs (NCCL_GRAPH_DUMP_FILE), not the machine: give the "

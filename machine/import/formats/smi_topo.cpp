@@ -4,6 +4,7 @@
 #include "machine/import/matrix.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace spp::imports {
@@ -74,7 +75,6 @@ Layout layout_of(const Matrix& m, const std::map<std::string, std::string>& lege
                 .cards = {}};
   layout.between.assign(gpus, std::vector<Between>(gpus));
   layout.numa.assign(gpus, "");
-  layout.cards_listed = true;
   for (std::size_t d = gpus; d < m.devices.size(); ++d) {
     const auto named = legend.find(m.devices[d]);
     layout.cards.push_back({.name = named == legend.end() ? m.devices[d] : named->second,
@@ -102,23 +102,35 @@ Layout layout_of(const Matrix& m, const std::map<std::string, std::string>& lege
   return layout;
 }
 
-/// Rows that are not there, of a table that was cut off.
-void note_missing(const Matrix& m, Facts& facts) {
-  std::vector<std::string> missing;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(m.gpus); ++d) {
-    const auto row = std::ranges::find(m.rows, m.devices[d], &Matrix::Row::device);
-    if (row == m.rows.end() || row->codes.size() < m.devices.size()) {
-      missing.push_back(m.devices[d]);
-    }
+/// What a table that was cut off lacks, and where the same stands.
+void note_cut_off(const Matrix& m, Facts& facts) {
+  const auto gpus = m.devices.begin() + m.gpus;
+  std::vector<std::string> said;
+  std::vector<std::string> rows;
+  std::copy_if(m.devices.begin(), gpus, std::back_inserter(rows), [&](const std::string& gpu) {
+    const auto row = std::ranges::find(m.rows, gpu, &Matrix::Row::device);
+    return row == m.rows.end() || row->codes.size() < std::min(m.columns, m.devices.size());
+  });
+  if (m.columns < static_cast<std::size_t>(m.gpus)) {
+    const auto first = m.devices.begin() + static_cast<std::ptrdiff_t>(m.columns);
+    said.push_back(
+        fmt::format("the table lacks the columns of {}: their rows say the same; there "
+                    "are as many GPUs as rows",
+                    fmt::join(first, gpus, ", ")));
+  } else if (m.titles.empty()) {
+    said.emplace_back(
+        "the table's first line ends before 'CPU Affinity': if it was cut off there, "
+        "devices are missing");
   }
-  if (!missing.empty()) {
+  if (!rows.empty()) {
+    said.push_back(
+        fmt::format("the table lacks (parts of) the rows of {}: the columns of the "
+                    "others say the same",
+                    fmt::join(rows, ", ")));
+  }
+  for (std::string& what : said) {
     facts.notes.push_back(
-        {.what = "import.cut_off",
-         .value =
-             fmt::format("the table lacks (parts of) the rows of {}: the columns of the others "
-                         "say the same",
-                         fmt::join(missing, ", ")),
-         .source = to_string(m.place)});
+        {.what = "import.cut_off", .value = std::move(what), .source = to_string(m.place)});
   }
 }
 
@@ -132,7 +144,7 @@ void read(const Source& source, Facts& facts) {
     facts.layouts.push_back(layout_of(m, legend));
     facts.counts.push_back(
         {.gpus = m.gpus, .origin = std::string(smi_topo_origin), .place = m.place});
-    note_missing(m, facts);
+    note_cut_off(m, facts);
   }
 }
 

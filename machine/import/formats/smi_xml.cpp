@@ -18,7 +18,7 @@ std::optional<Bytes> memory_of(std::string_view text) {
 
 void read(const Source& source, Facts& facts) {
   pugi::xml_document document;
-  parse_xml(source, document);
+  parse_xml(source, document, Doctype::named);
   const pugi::xml_node log = document.child("nvidia_smi_log");
   int count = 0;
   for (const pugi::xml_node node : log.children("gpu")) {

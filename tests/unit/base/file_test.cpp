@@ -132,6 +132,29 @@ TEST_CASE("what is not UTF-8 text is refused in one clear line") {
              EndsWith("is UTF-16, not UTF-8; save it as UTF-8"));
 }
 
+TEST_CASE("a byte of another encoding is named with its line, whatever that line says") {
+  const TempDir folder;
+  CHECK_THAT(refusal(folder.write("latin", "one\n\xc3\xa9t\xc3\xa9\n# 35 \xb0\n")),
+             EndsWith("latin: is not UTF-8: byte 0xb0 in line 3; save it as UTF-8"));
+  CHECK_THAT(refusal(folder.write("cut", "one\ntw\xc3")),
+             EndsWith("cut: is not UTF-8: byte 0xc3 in line 2; save it as UTF-8"));
+}
+
+TEST_CASE("UTF-16 without a byte order mark is called so, in either order") {
+  const TempDir folder;
+  std::string little;
+  std::string big;
+  for (const char c : std::string_view("\tGPU0\nGPU0\t X \n")) {
+    little += {c, '\0'};
+    big += {'\0', c};
+  }
+  little += std::string("\xe9\0", 2);  // a letter beyond ASCII
+  for (const std::string& wide : {little, big}) {
+    CHECK_THAT(refusal(folder.write("wide", wide)),
+               EndsWith("wide: is UTF-16, not UTF-8; save it as UTF-8"));
+  }
+}
+
 TEST_CASE("a byte order mark does not count as text") {
   const TempDir folder;
   CHECK(read_text_file(folder.write("marked", "\xef\xbb\xbf{}")) == "{}");

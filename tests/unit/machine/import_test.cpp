@@ -135,11 +135,13 @@ TEST_CASE("topo -m: a mesh with holes is predicted widely") {
       "        GPU0    GPU1    GPU2    GPU3    CPU Affinity\n"
       "GPU0     X      NV2     NV1     SYS     0-23\n"
       "GPU1    NV2      X      SYS     NV1     0-23\n"
-      "GPU2    NV1     SYS      X      NV2     24-47\n";
+      "GPU2    NV1     SYS      X      NV2     24-47\n"
+      "GPU3    SYS     NV1     NV2      X      24-47\n";
   const MachineSpec m = machine_of({text(cube)}, {.gpu = "v100"});
   CHECK(m.intra.medium == "nvlink");
   CHECK(m.intra_spread == 0.8);
-  CHECK_THAT(assumed(m, "import.cut_off"), ContainsSubstring("GPU3"));
+  CHECK_THAT(assumed(m, "intra"), ContainsSubstring("a mesh with holes"));
+  CHECK(assumed(m, "import.cut_off").empty());
 }
 
 TEST_CASE("topo -m: inside a report, with escape codes, beside what names the GPUs") {
@@ -282,6 +284,23 @@ TEST_CASE("NCCL's XML: graphs, broken files and deep nests are refused in a line
     deep += "</pci>";
   }
   CHECK_THAT(refusal({text(deep + "</cpu></system>", "a.xml")}), ContainsSubstring("more than 64"));
+}
+
+TEST_CASE("XML that defines entities is refused, and a DOCTYPE only where its program writes one") {
+  std::string bomb = "<?xml version=\"1.0\"?>\n<!DOCTYPE system [\n";
+  bomb += "<!ENTITY a \"0x10de\">\n<!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">\n]>\n";
+  bomb += "<system version=\"1\"><cpu numaid=\"&b;\"/></system>\n";
+  CHECK_THAT(refusal({text(bomb, "a.xml")}, {.gpu = "h100"}),
+             ContainsSubstring("a.xml:2: its DOCTYPE defines entities"));
+  std::string named = sample("azure_ndv5-topo.xml").text;
+  named.insert(named.find("<system"), "<!DOCTYPE system SYSTEM \"topo.dtd\">\n");
+  CHECK_THAT(refusal({text(named, "b.xml")}, {.gpu = "h100"}),
+             ContainsSubstring("has a DOCTYPE, which NCCL does not write"));
+  std::string smi = sample("k8s-test-infra-qx-l40s.xml").text;
+  const std::string doctype = "<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v13.dtd\"";
+  REQUIRE(smi.find(doctype) != std::string::npos);
+  smi.replace(smi.find(doctype), doctype.size(), doctype + " [<!ENTITY a \"b\">]");
+  CHECK_THAT(refusal({text(smi, "c.xml")}), ContainsSubstring("c.xml:2: its DOCTYPE defines"));
 }
 
 // ---- tests, adapters, Slurm
