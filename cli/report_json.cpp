@@ -4,6 +4,7 @@
 #include "base/version.hpp"
 #include "parallel/attention/attention_mesh.hpp"
 #include "planner/step.hpp"
+#include "planner/traffic.hpp"
 
 #include <algorithm>
 #include <array>
@@ -65,7 +66,7 @@ Json to_json(const Prediction& p) {
           {"compute_s", p.compute.count()},
           {"exposed_comm_s", p.exposed.count()},
           {"hidden_comm_s", p.hidden.count()},
-          {"comm_bytes_per_rank", by_kind(p.comm_bytes_per_rank)},
+          {"comm_bytes_per_rank", by_kind(p.sent.by_kind())},
           {"tflops_per_gpu", p.tflops_per_gpu},
           {"mfu", p.mfu},
           {"tokens_per_s", p.tokens_per_s},
@@ -141,7 +142,88 @@ Json to_json(const std::vector<Assumption>& assumptions) {
   return list;
 }
 
+Json to_json(const GpuSpec& gpu) {
+  Json rates = Json::object();
+  for (const auto& [dtype, rate] : gpu.matrix_rate) {
+    rates[std::string(spp::to_string(dtype))] = rate.value.value() / 1e12;
+  }
+  return {{"name", gpu.name},
+          {"aliases", gpu.aliases},
+          {"generation", gpu.generation.name},
+          {"attention_kernel", gpu.generation.attention.kernel},
+          {"sms", gpu.sms.value},
+          {"peak_tflops", std::move(rates)},
+          {"memory_bytes", gpu.memory.value.value()},
+          {"memory_usable_fraction", gpu.memory_usable.value},
+          {"memory_bytes_per_s", gpu.memory_bandwidth.value.value()}};
+}
+
 namespace {
+
+Json or_null(const std::optional<Sourced<Bandwidth>>& rate) {
+  return rate ? Json(rate->value.value()) : Json();
+}
+
+}  // namespace
+
+Json to_json(const MachineSpec& m) {
+  Json json{{"name", m.name},
+            {"aliases", m.aliases},
+            {"gpus_per_node", m.gpus_per_node.value},
+            {"sockets", m.sockets.value},
+            {"gpus_per_pcie_switch",
+             m.gpus_per_pcie_switch ? Json(m.gpus_per_pcie_switch->value) : Json()},
+            {"host_bridge_bytes_per_s", or_null(m.host_bridge)},
+            {"socket_link_bytes_per_s", or_null(m.socket_link)},
+            {"intra",
+             {{"transport", m.intra.name},
+              {"medium", m.intra.medium},
+              {"bytes_per_s_per_gpu", m.intra_rate.value()}}}};
+  json["inter"] = m.inter ? Json{{"transport", m.inter->transport.name},
+                                 {"nics", m.inter->nics.value},
+                                 {"bytes_per_s_per_nic", m.inter->rate_per_nic.value.value()},
+                                 {"gpus_per_nic", m.inter->gpus_per_nic.value}}
+                          : Json();
+  json["fabric"] = {{"kind", m.fabric.kind}, {"oversubscription", m.fabric.oversubscription.value}};
+  json["gpu"] = to_json(m.gpu);
+  return json;
+}
+
+namespace {
+
+Json to_json(const LinkTraffic& l) {
+  return {{"kind", sim::to_string(l.link.kind)},
+          {"name", l.name},
+          {"bytes_per_s", l.link.capacity.value()},
+          {"bytes", l.bytes},
+          {"busy_s", l.busy().count()}};
+}
+
+Json to_json(const std::vector<LinkTraffic>& links) {
+  Json list = Json::array();
+  for (const LinkTraffic& link : links) {
+    list.push_back(to_json(link));
+  }
+  return list;
+}
+
+/// Where the candidate's bytes go; the links' names are the cluster's.
+Json traffic_json(const Request& request, const Candidate& c) {
+  constexpr std::size_t most_listed = 256;  // GPUs of a group
+  const Traffic traffic = traffic_of(request, c);
+  Json axes = Json::array();
+  for (const AxisTraffic& axis : traffic.axes) {
+    const std::span gpus(axis.gpus.data(), std::min(most_listed, axis.gpus.size()));
+    axes.push_back({{"axis", spp::to_string(axis.axis)},
+                    {"size", axis.gpus.size()},
+                    {"groups", axis.groups},
+                    {"first_group", std::vector<int>(gpus.begin(), gpus.end())},
+                    {"reach", spp::to_string(axis.reach)},
+                    {"bytes_per_rank", by_kind(axis.sent)},
+                    {"links", to_json(axis.links)}});
+  }
+  return {{"axes", std::move(axes)}, {"links", to_json(traffic.links)}};
+}
 
 Json degrees_json(const SequencePlan& plan) {
   Json json = {{"strategy", plan.strategy}, {"ulysses", plan.ulysses}, {"ring", plan.ring}};
@@ -219,6 +301,9 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   }
   doc["best"] = candidates.empty() || !result.any_fits ? Json() : to_json(result.candidates[0]);
   doc["candidates"] = std::move(candidates);
+  doc["machine"] = to_json(job.request.cluster->machine());
+  doc["traffic"] =
+      result.candidates.empty() ? Json() : traffic_json(job.request, result.candidates.front());
   doc["ties"] = result.ties;
   doc["rejected"] = Json::array();
   doc["rejected_more"] = Json::object();
@@ -253,6 +338,8 @@ Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds e
   doc["request"] = job.resolved;
   doc["assumptions"] = to_json(job.assumptions);
   doc["result"] = to_json(evaluation.candidate);
+  doc["machine"] = to_json(job.request.cluster->machine());
+  doc["traffic"] = traffic_json(job.request, evaluation.candidate);
   Json parts = Json::object();
   for (std::size_t c = 0; c < components; ++c) {
     parts[std::string(component_keys[c])] = evaluation.candidate.predicted.parts[c];

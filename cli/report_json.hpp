@@ -16,6 +16,8 @@ enum class Groups : std::uint8_t { listed, left_out };
 Json to_json(const StepPlan& plan, Groups groups = Groups::listed);
 Json to_json(const Candidate& candidate, Groups groups = Groups::listed);
 Json to_json(const std::vector<Assumption>& assumptions);
+Json to_json(const GpuSpec& gpu);
+Json to_json(const MachineSpec& machine);
 
 Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed);
 Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds elapsed);

@@ -112,11 +112,12 @@ std::string memory_text(const Prediction& p, Bytes usable) {
 }
 
 std::string communication_text(const Prediction& p) {
+  const SentBytes::ByKind sent = p.sent.by_kind();
   std::string parts;
   for (std::size_t k = 0; k < comm_kinds; ++k) {
-    if (p.comm_bytes_per_rank[k] > Bytes{}) {
+    if (sent[k] > Bytes{}) {
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ",
-                           to_string(static_cast<CommKind>(k)), human(p.comm_bytes_per_rank[k]));
+                           to_string(static_cast<CommKind>(k)), human(sent[k]));
     }
   }
   return parts.empty() ? "No communication." : fmt::format("Sent by each rank: {}.", parts);

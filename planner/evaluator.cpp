@@ -3,6 +3,7 @@
 #include "planner/evaluator.hpp"
 
 #include "base/error.hpp"
+#include "parallel/attention/compose.hpp"
 #include "schedule/arena.hpp"
 
 #include <algorithm>
@@ -66,6 +67,18 @@ std::string comm_word(CommKind kind, StreamId stream, const std::vector<std::str
 bool in_rings(CommKind kind) { return kind != CommKind::send_recv && kind != CommKind::all_to_all; }
 
 }  // namespace
+
+SentBytes sent_in(const sim::Simulation& simulation) {
+  SentBytes sent;
+  for (std::size_t s = 0; s < simulation.sent_on.size(); ++s) {
+    const StreamId stream(static_cast<int>(s));
+    for (std::size_t kind = 0; stream != strategies::compute && kind < comm_kinds; ++kind) {
+      sent.at(step_axis(strategies::axis_of(stream)), static_cast<CommKind>(kind)) +=
+          simulation.sent_on[s][kind];
+    }
+  }
+  return sent;
+}
 
 Evaluator::Evaluator(const Request& request)
     : request_(request),
@@ -335,9 +348,7 @@ void Evaluator::add_attention(Prediction& p, const sim::Simulation& s,
   p.attention += s.makespan;
   p.exposed += s.breakdown.exposed;
   p.hidden += s.breakdown.hidden;
-  for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
-    p.comm_bytes_per_rank[kind] += s.sent[kind];
-  }
+  p.sent += sent_in(s);
   for (const auto& [block, time] : measured) {  // phases have blocks of their own
     p.measured[block] = time;
   }

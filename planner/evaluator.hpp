@@ -10,6 +10,9 @@
 
 namespace spp {
 
+/// What the rank that ends last sends in a call, by attention's axes.
+SentBytes sent_in(const sim::Simulation& simulation);
+
 class Evaluator {
  public:
   explicit Evaluator(const Request& request);

@@ -144,7 +144,7 @@ struct Prediction {
   Seconds attention{};  // attention calls, communication and small kernels included
   Seconds compute{};    // kernels of the whole step
   Seconds exposed{}, hidden{};
-  std::array<Bytes, comm_kinds> comm_bytes_per_rank{};
+  SentBytes sent;             // by a rank
   double tflops_per_gpu = 0;  // under the request's convention
   double mfu = 0;
   double tokens_per_s = 0;            // of the job

@@ -26,7 +26,7 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
           .launch = b.launch_bound,
           .hidden = b.hidden,
           .issue = b.issue,
-          .sent = simulation->sent};
+          .sent = sent_in(*simulation)};
 }
 
 /// All that an attention call depends on.
@@ -338,7 +338,7 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
   p.exposed = Seconds(s[StepPart::cp] + s[StepPart::tp] + s[StepPart::ep] + s[StepPart::dp] +
                       s[StepPart::pp]);
   p.hidden = Seconds(e.cost.hidden);
-  p.comm_bytes_per_rank = e.cost.sent;
+  p.sent = e.cost.sent;
   p.by_stage = e.memory;
   p.memory = fullest(e.memory);
   p.fits = e.fits;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 namespace spp::report {
@@ -93,60 +94,218 @@ Grid numbers_of(const NodeDrawing& node) {
 
 namespace {
 
-Growing draw(const NodeDrawing& node) {
-  constexpr double height = 30;
-  constexpr double wires = 16;
-  Growing d;
-  d.say(fmt::format("{} x {}", node.gpus, node.gpu));
-  d.svg += row_of_boxes(node.gpus, "b-gpu", "", d.y, height, d.y + height + wires);
-  d.y += height + wires;
-  if (node.sockets > 1) {
-    const std::int64_t sockets = std::min<std::int64_t>(node.sockets, 8);
-    const double width = 1 / static_cast<double>(sockets);
-    for (std::int64_t i = 0; i < sockets; ++i) {
-      d.svg += box(static_cast<double>(i) * width + 0.005, width - 0.01, d.y, height, "b-switch",
-                   sockets > 4 ? fmt::format("{}", i) : fmt::format("socket {}", i));
+/// Middles of the boxes of a row of `all` that stand for these, from the left.
+std::vector<double> places_of(const std::set<std::int64_t>& boxes, std::int64_t all) {
+  const std::int64_t drawn = std::min(all, most_drawn_gpus);
+  std::vector<double> places;
+  for (const std::int64_t box : boxes) {
+    const auto slot = static_cast<double>(std::min(box, drawn - 1));  // the last one: all the rest
+    const double place = (slot + 0.5) / static_cast<double>(drawn);
+    if (places.empty() || places.back() < place) {
+      places.push_back(place);
     }
-    d.y += height;
-    d.say(node.inside);
-  } else {
-    d.wide_box("b-switch", node.inside, height);
   }
-  if (!node.beside.empty()) {
-    d.say(node.beside);
+  return places;
+}
+
+/// A dot at each place, and a line that joins them.
+std::string lane(std::string_view key, const std::vector<double>& places, double y) {
+  std::string svg = fmt::format(
+      "<rect class=\"{} lane\" x=\"{}\" width=\"{}\" y=\"{}\" height=\"5\"/>", key,
+      along(places.front()), along(places.back() - places.front()), coordinate(y - 2.5));
+  for (const double place : places) {
+    svg += fmt::format("<circle class=\"{} lane\" cx=\"{}\" cy=\"{}\" r=\"6.5\"/>", key,
+                       along(place), coordinate(y));
   }
-  d.y += 8;
-  if (node.network.empty()) {
-    d.say("no network: one node alone");
-    return d;
+  return svg;
+}
+
+/// From a lane down, so many pixels beside the place.
+struct Arrow {
+  std::string_view key;
+  double place = 0, aside = 0, from = 0;
+};
+
+/// Along the lane, down to the head, and back on the other side.
+std::string arrow_svg(const Arrow& arrow, double to) {
+  constexpr double head = 9;
+  const double down = to - arrow.from;
+  const double outer = arrow.aside > 0 ? -2.5 : 2.5;  // the edge that turns on the outside
+  return fmt::format(
+      "<svg class=\"arrow\" x=\"{0}\" y=\"{1}\" width=\"1\" height=\"1\"><path class=\"{2} lane\" "
+      "d=\"M0 {8}H{4}V{5}h4L{3} {6}L{7} {5}h4V{9}H0z\"/></svg>",
+      along(arrow.place), coordinate(arrow.from), arrow.key, coordinate(arrow.aside),
+      coordinate(arrow.aside + 2.5), coordinate(down - head), coordinate(down),
+      coordinate(arrow.aside - 6.5), coordinate(outer), coordinate(-outer));
+}
+
+/// A node, on it the axes of a plan, and the other nodes of its cluster. Arrows go behind the boxes
+/// that they pass.
+class NodePicture {
+ public:
+  NodePicture(const NodeDrawing& node, std::span<const AxisOnCluster> axes, std::int64_t nodes)
+      : node_(node), axes_(axes), nodes_(nodes) {}
+
+  Growing draw() {
+    d_.say(nodes_ > 1 ? fmt::format("{} x {} in each of {} nodes", node_.gpus, node_.gpu, nodes_)
+                      : fmt::format("{} x {}", node_.gpus, node_.gpu));
+    Growing rest{.svg = {}, .y = d_.y + high};
+    add_lanes(rest);
+    rest.y += wires;
+    d_.svg += row_of_boxes(node_.gpus, "b-gpu", "", d_.y, high, rest.y);
+    Growing boxes{.svg = {}, .y = rest.y};
+    add_inside(boxes);
+    const double network = add_network(boxes);
+    for (const Arrow& arrow : arrows_) {
+      d_.svg += arrow_svg(arrow, network);
+    }
+    d_.svg += rest.svg + boxes.svg;
+    d_.y = boxes.y;
+    return std::move(d_);
   }
-  constexpr double low = 24;
-  const std::int64_t cards = std::max<std::int64_t>(1, node.cards);
-  d.say(cards == 1 ? "1 network card" : fmt::format("{} network cards", cards));
-  d.svg += row_of_boxes(cards, "b-nic", "nic", d.y, low, d.y + low + wires);
-  d.y += low + wires;
-  d.wide_box("b-fabric", node.network, low);
-  d.say(node.fabric);
-  return d;
+
+ private:
+  static constexpr double high = 30;  // boxes of GPUs, and what joins them
+  static constexpr double low = 24;   // other boxes
+  static constexpr double wires = 16;
+  static constexpr double lane_height = 20;
+
+  void add_lanes(Growing& rest) {
+    for (const AxisOnCluster& axis : axes_) {
+      std::set<std::int64_t> inside;
+      for (const std::int64_t gpu : axis.gpus) {
+        if (gpu < node_.gpus) {
+          inside.insert(gpu);
+        }
+      }
+      const std::vector<double> places = places_of(inside, node_.gpus);
+      if (places.empty()) {
+        continue;
+      }
+      rest.y += 5;
+      rest.say(axis.label);
+      const double y = rest.y + lane_height / 2;
+      if (axis.leaves) {
+        const auto same = std::ranges::count(arrows_, places.back(), &Arrow::place);
+        const double inwards = places.back() < 0.5 ? 11 : -11;  // pixels
+        arrows_.push_back({.key = axis.key,
+                           .place = places.back(),
+                           .aside = inwards * static_cast<double>(same),
+                           .from = y});
+      }
+      rest.svg += lane(axis.key, places, y);
+      rest.y += lane_height;
+    }
+  }
+
+  /// What joins the GPUs of the node.
+  void add_inside(Growing& d) const {
+    if (node_.gpus_of_switch > 1) {
+      const std::int64_t all = (node_.gpus + node_.gpus_of_switch - 1) / node_.gpus_of_switch;
+      d.svg += row_of_boxes(all, "b-switch", "switch", d.y, low, d.y + low + wires);
+      d.y += low + wires;
+    }
+    if (node_.sockets > 1) {
+      const std::int64_t sockets = std::min<std::int64_t>(node_.sockets, 8);
+      const double width = 1 / static_cast<double>(sockets);
+      for (std::int64_t i = 0; i < sockets; ++i) {
+        d.svg += box(static_cast<double>(i) * width + 0.005, width - 0.01, d.y, high, "b-switch",
+                     sockets > 4 ? fmt::format("{}", i) : fmt::format("socket {}", i));
+      }
+      d.y += high;
+      d.say(node_.inside);
+    } else {
+      d.wide_box("b-switch", node_.inside, high);
+    }
+    if (!node_.beside.empty()) {
+      d.say(node_.beside);
+    }
+    d.y += 8;
+  }
+
+  /// Cards, network, the other nodes. Where the network begins.
+  double add_network(Growing& d) const {
+    if (node_.network.empty()) {
+      d.say("no network: one node alone");
+      return d.y;
+    }
+    const std::int64_t cards = std::max<std::int64_t>(1, node_.cards);
+    d.say(cards == 1 ? "1 network card" : fmt::format("{} network cards", cards));
+    d.svg += row_of_boxes(cards, "b-nic", "nic", d.y, low, d.y + low + wires);
+    d.y += low + wires;
+    const double network = d.y;
+    d.wide_box("b-fabric", node_.network, low);
+    Growing nodes{.svg = {}, .y = d.y};
+    nodes.say(node_.fabric);
+    if (nodes_ > 1) {
+      add_nodes(nodes, d.y);
+    }
+    d.svg += nodes.svg;
+    d.y = nodes.y;
+    return network;
+  }
+
+  /// Wires go up to the network.
+  void add_nodes(Growing& d, double network) const {
+    d.say(fmt::format("{} nodes", nodes_));
+    std::string lanes;
+    for (const AxisOnCluster& axis : axes_) {
+      std::set<std::int64_t> on;
+      for (const std::int64_t gpu : axis.gpus) {
+        on.insert(gpu / node_.gpus);
+      }
+      if (axis.leaves) {
+        lanes += lane(axis.key, places_of(on, nodes_), d.y + lane_height / 2);
+        d.y += lane_height;
+      }
+    }
+    d.y += 4;
+    d.svg = row_of_boxes(nodes_, "b-gpu", "node", d.y, low, network) + d.svg + lanes;
+    d.y += low;
+  }
+
+  const NodeDrawing& node_;
+  std::span<const AxisOnCluster> axes_;
+  std::int64_t nodes_;
+  Growing d_;
+  std::vector<Arrow> arrows_;
+};
+
+std::string machine_html(Sheet& sheet, std::string_view title, std::string_view description,
+                         const Growing& d) {
+  return "<div class=\"machine\">" + drawing(sheet, title, description, d.y + 8, d.svg, "plot") +
+         "</div>\n";
 }
 
 }  // namespace
 
 void add(Sheet& sheet, const NodeDrawing& node) {
-  const Growing d = draw(node);
+  const Growing d = NodePicture(node, {}, 1).draw();
   sheet.figure({.title = node.title,
                 .description = node.description,
-                .drawing = "<div class=\"machine\">" +
-                           drawing(sheet, node.title, node.description, d.y + 8, d.svg, "plot") +
-                           "</div>\n",
+                .drawing = machine_html(sheet, node.title, node.description, d),
                 .note = "",
                 .numbers = numbers_of(node)});
+}
+
+void add(Sheet& sheet, const ClusterDrawing& cluster) {
+  const Growing d = NodePicture(cluster.node, cluster.axes, cluster.nodes).draw();
+  std::vector<Key> keys;
+  for (const AxisOnCluster& axis : cluster.axes) {
+    keys.push_back({.name = axis.key, .label = axis.name});
+  }
+  sheet.figure(
+      {.title = cluster.title,
+       .description = cluster.description,
+       .drawing = legend(keys) + machine_html(sheet, cluster.title, cluster.description, d),
+       .note = cluster.note,
+       .numbers = cluster.numbers});
 }
 
 std::string svg_file(const NodeDrawing& node) {
   constexpr double width = 704;  // as on a wide page: .machine in the style sheet
   constexpr double edge = 16;
-  const Growing d = draw(node);
+  const Growing d = NodePicture(node, {}, 1).draw();
   const double height = d.y + 8;
   return fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-labelledby=\"title about\" "

@@ -135,6 +135,7 @@ line.wire{stroke:var(--quiet);stroke-width:1.4}
 .cell{stroke:var(--edge);stroke-width:1}
 .q-none{fill:var(--panel);stroke:var(--edge);stroke-dasharray:3 3}
 .b-gpu{fill:var(--c0);stroke:var(--edge)}.b-switch{fill:var(--c7);stroke:var(--edge)}.b-nic{fill:var(--c1);stroke:var(--edge)}.b-fabric{fill:var(--c6);stroke:var(--edge)}
+.lane{stroke:var(--ground);stroke-width:1}svg.arrow{overflow:visible}.machine text.tick{paint-order:stroke;stroke:var(--ground);stroke-width:4px;stroke-linejoin:round}
 .ground{fill:var(--ground)}
 .scroll{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-size:.85rem;min-width:min(100%,26rem)}

@@ -1,27 +1,17 @@
 #include "schedule/timeline.hpp"
 
+#include "base/chrome_trace.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "schedule/text.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
 #include <utility>
 
 namespace spp {
-namespace {
-
-std::string json_string(std::string_view text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-double microseconds(Seconds s) { return s.count() * 1e6; }
-
-}  // namespace
-
 Seconds Timeline::makespan() const {
   if (events.empty()) {
     return Seconds(0);
@@ -58,14 +48,7 @@ Timeline joined(const Timeline& first, const Timeline& second) {
 }
 
 std::string to_chrome_trace(const Timeline& timeline, std::string_view title) {
-  fmt::memory_buffer text;
-  const auto append = [&text]<class... Args>(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text), format, std::forward<Args>(args)...);
-  };
-  append("{{\"displayTimeUnit\": \"ms\", \"otherData\": {{\"title\": {}}},\n\"traceEvents\": [",
-         json_string(title));
-  std::string_view separator = "\n";
-
+  ChromeTrace trace(title);
   std::set<std::pair<Rank, StreamId>> threads;
   for (const TimelineEvent& e : timeline.events) {
     threads.emplace(e.rank, e.stream);
@@ -76,29 +59,22 @@ std::string to_chrome_trace(const Timeline& timeline, std::string_view title) {
            "an event on a stream that its timeline lacks");
     if (rank != named) {
       named = rank;
-      append(
-          "{}{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": {}, \"args\": {{\"name\": "
-          "\"rank {}\"}}}}",
-          separator, rank.value, rank.value);
-      separator = ",\n";
+      trace.name_process(rank.value, fmt::format("rank {}", rank.value));
     }
-    append(
-        "{}{{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": {}, \"tid\": {}, \"args\": "
-        "{{\"name\": {}}}}}",
-        separator, rank.value, stream.value, json_string(timeline.streams[stream.index()]));
+    trace.name_thread(rank.value, stream.value, timeline.streams[stream.index()]);
   }
   for (const TimelineEvent& e : timeline.events) {
-    append(
-        "{}{{\"name\": \"{}\", \"ph\": \"X\", \"pid\": {}, \"tid\": {}, \"ts\": {}, \"dur\": {}, "
-        "\"args\": {{\"op\": {}, \"bytes\": {}, \"flops\": {}, \"waited_for\": {}, "
-        "\"waited_for_rank\": {}}}}}",
-        separator, to_string(e.kind), e.rank.value, e.stream.value, microseconds(e.begin),
-        microseconds(e.end - e.begin), e.op, e.bytes, e.flops, e.waited_for,
-        e.waited_for_rank.value);
-    separator = ",\n";
+    const std::string args = fmt::format(
+        "\"op\": {}, \"bytes\": {}, \"flops\": {}, \"waited_for\": {}, \"waited_for_rank\": {}",
+        e.op, e.bytes, e.flops, e.waited_for, e.waited_for_rank.value);
+    trace.add({.name = to_string(e.kind),
+               .process = e.rank.value,
+               .thread = e.stream.value,
+               .begin = e.begin.count(),
+               .end = e.end.count(),
+               .args = args});
   }
-  append("\n]}}\n");
-  return fmt::to_string(text);
+  return trace.take();
 }
 
 Trace parse_chrome_trace(std::string_view text, std::string_view file) {

@@ -251,6 +251,17 @@ void lower(const Transfer& transfer, const Shapes& shapes, const Placement& plac
   }
 }
 
+void lower(CommKind kind, const RankGroup& group, Rank self, Bytes sent, const Placement& placement,
+           LoweredComm& out) {
+  out.clear();
+  if (kind == CommKind::all_to_all) {
+    const std::int64_t each = std::max<std::int64_t>(1, sent.value() / (group.size - 1));
+    lower_direct(group, self, [each](int) { return each; }, placement, out);
+  } else {
+    lower_rings(kind, group, self, sent.as_double(), placement, out);
+  }
+}
+
 Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
                         const Placement& placement) {
   if (group.size < 2 || sent.value() == 0) {
@@ -258,12 +269,7 @@ Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
   }
   const Rank self = group.rank(0);
   LoweredComm lowered;
-  if (kind == CommKind::all_to_all) {
-    const std::int64_t each = std::max<std::int64_t>(1, sent.value() / (group.size - 1));
-    lower_direct(group, self, [each](int) { return each; }, placement, lowered);
-  } else {
-    lower_rings(kind, group, self, sent.as_double(), placement, lowered);
-  }
+  lower(kind, group, self, sent, placement, lowered);
   // Members that share this rank's NIC send across at the same time.
   const Cluster& cluster = placement.cluster();
   int sharing = 0;

@@ -76,6 +76,11 @@ struct LoweredComm {
 void lower(const Transfer& transfer, const Shapes& shapes, const Placement& placement,
            LoweredComm& out);
 
+/// The same of a member of a collective in which each rank sends `sent` bytes, to all others alike
+/// where it sends to each.
+void lower(CommKind kind, const RankGroup& group, Rank self, Bytes sent, const Placement& placement,
+           LoweredComm& out);
+
 /// Members of the group of a collective, and the time it takes when it has the network for itself:
 /// a closed form of the same lowering. `sent` = bytes that each rank sends in the call.
 Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,

@@ -105,7 +105,7 @@ struct RankState {
   double communicating_since = 0, communicating_total = 0;
   double sm_taken = 0;
   double attention = 0, other_kernels = 0, exposed = 0, launch_bound = 0, end = 0;
-  std::array<Bytes, comm_kinds> sent{};
+  std::vector<std::array<Bytes, comm_kinds>> sent;  // by stream
   std::vector<Exposed> exposed_by;
   std::vector<Wait> waits;
   Exposed last_comm;
@@ -285,7 +285,10 @@ class Engine {
     slot.comm = comm_kind_of(transfer);
     const Bytes sent = sent_bytes(transfer, r.shapes);
     slot.bytes = sent.value();
-    r.sent[static_cast<std::size_t>(slot.comm)] += sent;
+    if (slot.stream.index() >= r.sent.size()) {
+      r.sent.resize(slot.stream.index() + 1);
+    }
+    r.sent[slot.stream.index()][static_cast<std::size_t>(slot.comm)] += sent;
     lower(transfer, r.shapes, placement_, slot.lowered);
     if (const auto* exchange = std::get_if<Exchange>(&transfer)) {
       slot.op_class = OpClass::exchange;
@@ -765,7 +768,12 @@ class Engine {
                    .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed)),
                    .launch_bound = Seconds(c.launch_bound),
                    .issue = Seconds(c.host)};
-    s.sent = c.sent;
+    for (const auto& stream : c.sent) {
+      for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
+        s.sent[kind] += stream[kind];
+      }
+    }
+    s.sent_on = std::move(c.sent);
     for (const Exposed& e : c.exposed_by) {
       s.bottlenecks.push_back({.kind = e.kind,
                                .stream = e.stream,

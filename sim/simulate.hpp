@@ -96,10 +96,11 @@ struct Simulation {
   Seconds makespan{};
   Rank critical;
   Breakdown breakdown;
-  std::array<Bytes, comm_kinds> sent{};  // by the critical rank
-  std::vector<Bottleneck> bottlenecks;   // by falling exposed time
-  std::vector<Wait> waits;               // options.steps
-  std::vector<Seconds> rank_end;         // of the representatives
+  std::array<Bytes, comm_kinds> sent{};                // by the critical rank
+  std::vector<std::array<Bytes, comm_kinds>> sent_on;  // the same, by stream
+  std::vector<Bottleneck> bottlenecks;                 // by falling exposed time
+  std::vector<Wait> waits;                             // options.steps
+  std::vector<Seconds> rank_end;                       // of the representatives
   std::vector<Rank> representatives;
   int folded = 1;                      // ranks that one simulated rank stands for
   std::int64_t ops = 0, messages = 0;  // simulated; times `folded` is what they stand for

@@ -390,7 +390,7 @@ class StepClock {
   /// What weights and hidden states move from a rank.
   void add_sent(int rank) {
     const auto add = [&](StepAxis axis, CommKind kind, double bytes, double times) {
-      cost_.sent.at(static_cast<std::size_t>(kind)) += Bytes(static_cast<std::int64_t>(
+      cost_.sent.at(axis, kind) += Bytes(static_cast<std::int64_t>(
           times * links_.sent(axis, kind, Bytes(static_cast<std::int64_t>(bytes))).as_double()));
     };
     const HeldWeights held = held_by(rank);
@@ -409,7 +409,7 @@ class StepClock {
       const bool at_end = plan_.virtual_stages == 1 && (rank == 0 || rank == plan_.pipeline - 1);
       const double messages =
           real_of(plan_.micro_batches * plan_.virtual_stages) * (at_end ? 1 : 2);
-      cost_.sent.at(static_cast<std::size_t>(CommKind::send_recv)) +=
+      cost_.sent.at(StepAxis::stages, CommKind::send_recv) +=
           Bytes(static_cast<std::int64_t>(messages * message_bytes().as_double()));
     }
   }

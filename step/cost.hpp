@@ -36,8 +36,8 @@ using AttentionCosts = std::span<const AttentionCost>;
 struct StepCost {
   StepSeconds parts;
   double hidden = 0;
-  std::array<Bytes, comm_kinds> sent{};  // by a rank of the slowest stage
-  int slowest = 0;                       // its stage
+  SentBytes sent;   // by a rank of the slowest stage
+  int slowest = 0;  // its stage
   [[nodiscard]] double total() const { return parts.total(); }
 };
 

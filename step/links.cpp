@@ -1,5 +1,6 @@
 #include "step/links.hpp"
 
+#include "base/error.hpp"
 #include "sim/all_reduce.hpp"
 #include "sim/lowering.hpp"
 
@@ -7,24 +8,43 @@
 
 namespace spp {
 
-StepLinks::StepLinks(const sim::Cluster& cluster, const StepPlan& plan) {
-  struct Shape {
-    StepAxis axis;
-    int stride, size;
+RankGroup first_group(const StepPlan& plan, StepAxis axis) {
+  const auto every = [](int stride, int size) {
+    return RankGroup{.first = 0, .stride = stride, .size = size};
   };
   const int experts = plan.expert * plan.expert_tensor;
-  const std::array<Shape, step_axes> shapes{{
-      {StepAxis::tensor, 1, plan.tensor},
-      {StepAxis::expert, plan.expert_tensor, plan.expert},
-      {StepAxis::expert_tensor, 1, plan.expert_tensor},
-      {StepAxis::weights, plan.tensor, plan.shards()},
-      {StepAxis::replicas, plan.tensor * plan.shards(), plan.replicas() / plan.shards()},
-      {StepAxis::expert_weights, experts, std::max(1, plan.stage_ranks() / experts)},
-      {StepAxis::stages, plan.stage_ranks(), plan.pipeline},
-  }};
-  clusters_.reserve(shapes.size());
-  for (const Shape& shape : shapes) {
-    Group& group = axes_[index(shape.axis)];
+  switch (axis) {
+    case StepAxis::tensor:
+      return every(1, plan.tensor);
+    case StepAxis::expert:
+      return every(plan.expert_tensor, plan.expert);
+    case StepAxis::expert_tensor:
+      return every(1, plan.expert_tensor);
+    case StepAxis::weights:
+      return every(plan.tensor, plan.shards());
+    case StepAxis::replicas:
+      return every(plan.tensor * plan.shards(), plan.replicas() / plan.shards());
+    case StepAxis::expert_weights:
+      return every(experts, std::max(1, plan.stage_ranks() / experts));
+    case StepAxis::stages:
+      return every(plan.stage_ranks(), plan.pipeline);
+    case StepAxis::ulysses:
+    case StepAxis::team:
+    case StepAxis::ring:
+      break;
+  }
+  throw InternalError("attention's groups are its mesh's");
+}
+
+StepLinks::StepLinks(const sim::Cluster& cluster, const StepPlan& plan) {
+  clusters_.reserve(step_axes);
+  for (std::size_t i = 0; i < step_axes; ++i) {
+    const auto axis = static_cast<StepAxis>(i);
+    if (is_of_attention(axis)) {
+      continue;
+    }
+    const RankGroup shape = first_group(plan, axis);
+    Group& group = axes_[i];
     group.size = shape.size;
     if (shape.size > 1) {
       clusters_.push_back(sim::thinned(cluster, shape.stride, shape.size));

@@ -4,6 +4,7 @@
 
 #include "sim/thinned.hpp"
 #include "step/plan.hpp"
+#include "step/sent.hpp"
 
 #include <array>
 #include <map>
@@ -11,19 +12,10 @@
 
 namespace spp {
 
-/// Along what a transfer runs. `weights`: ranks that hold the same weights; `replicas`: of a shard,
-/// if ZeRO cuts over groups.
-enum class StepAxis : std::uint8_t {
-  tensor,
-  expert,
-  expert_tensor,
-  weights,
-  replicas,
-  expert_weights,
-  stages
-};
-constexpr std::size_t step_axes = 7;
+/// Of rank 0 along an axis around attention; the other groups are moved copies of it.
+RankGroup first_group(const StepPlan& plan, StepAxis axis);
 
+/// Of the axes around attention; what moves along attention's own, its schedule says.
 class StepLinks {
  public:
   StepLinks(const sim::Cluster& cluster, const StepPlan& plan);

@@ -144,9 +144,7 @@ class PassClock {
       pass_.parts[StepPart::launch] += cost.launch.count();
     }
     pass_.hidden += cost.hidden.count();
-    for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
-      pass_.sent[kind] += cost.sent[kind];
-    }
+    pass_.sent += cost.sent;
     launched();
   }
   void add(std::span<const LayerOp> ops, std::size_t i, const LayerTransfer& transfer) {
@@ -160,8 +158,7 @@ class PassClock {
     pass_.parts[tensor ? StepPart::tp : StepPart::ep] += times_[i] - hidden;
     pass_.parts[StepPart::gemm] += costs_.practice->slowdown.value * hidden;
     pass_.hidden += hidden;
-    pass_.sent.at(static_cast<std::size_t>(transfer.kind)) +=
-        costs_.links->sent(axis, transfer.kind, transfer.bytes);
+    pass_.sent.at(axis, transfer.kind) += costs_.links->sent(axis, transfer.kind, transfer.bytes);
     const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
     host_ +=
         (exchange ? costs_.practice->host_exchange : costs_.practice->host_transfer).value.count();
@@ -233,9 +230,7 @@ Pass& Pass::operator+=(const Pass& other) {
   parts += other.parts;
   weight_gradients += other.weight_gradients;
   hidden += other.hidden;
-  for (std::size_t i = 0; i < comm_kinds; ++i) {
-    sent[i] += other.sent[i];
-  }
+  sent += other.sent;
   return *this;
 }
 
@@ -243,9 +238,7 @@ Pass operator*(double times, Pass pass) {
   pass.parts = times * pass.parts;
   pass.weight_gradients *= times;
   pass.hidden *= times;
-  for (Bytes& bytes : pass.sent) {
-    bytes = Bytes(std::llround(bytes.as_double() * times));
-  }
+  pass.sent = times * pass.sent;
   return pass;
 }
 

@@ -55,7 +55,7 @@ struct AttentionCost {
   struct Pass {
     Seconds kernels{}, small{}, exposed{}, launch{}, hidden{};
     Seconds issue{};  // that the host takes for its ops
-    std::array<Bytes, comm_kinds> sent{};
+    SentBytes sent;
   };
   Pass forward, backward;
   Bytes buffers{};  // beyond Q, K, V, the output and its gradients
@@ -65,7 +65,7 @@ struct Pass {
   StepSeconds parts;
   double weight_gradients = 0;  // of it: what a cut backward can put off
   double hidden = 0;            // transfers behind kernels
-  std::array<Bytes, comm_kinds> sent{};
+  SentBytes sent;
   [[nodiscard]] double total() const { return parts.total(); }
   Pass& operator+=(const Pass& other);
   friend Pass operator*(double times, Pass pass);

@@ -57,7 +57,7 @@ AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem
   }
   pass.exposed = std::max(Seconds(0), hop - step) * (ring - 1);
   pass.hidden = std::min(hop, step) * (ring - 1);
-  pass.sent.at(static_cast<std::size_t>(CommKind::send_recv)) = message * (ring - 1);
+  pass.sent.at(StepAxis::ring, CommKind::send_recv) = message * (ring - 1);
   // A part is read, and the sum, which is written; in the end the sum becomes the output.
   pass.small = kernels.memory_bound(queries * (5 * ring + 3));
   if (work.pass_queries) {
@@ -66,7 +66,7 @@ AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem
     const sim::Placement placement(cluster, ring, RankOrder::block);
     pass.exposed += sim::collective_time(
         CommKind::all_to_all, {.first = 0, .stride = 1, .size = ring}, returned, placement);
-    pass.sent.at(static_cast<std::size_t>(CommKind::all_to_all)) = returned;
+    pass.sent.at(StepAxis::ring, CommKind::all_to_all) = returned;
   }
   return pass;
 }

@@ -1,11 +1,10 @@
 #include "step/timeline.hpp"
 
+#include "base/chrome_trace.hpp"
 #include "base/error.hpp"
-#include "base/json.hpp"
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <set>
 
 namespace spp {
@@ -30,47 +29,6 @@ StepEventKind kind_of(StageWork work) {
   }
   throw InternalError("no such StageWork");
 }
-
-/// Writes events of the format, one a line.
-class TraceWriter {
- public:
-  explicit TraceWriter(std::string_view title) {
-    append("{{\"displayTimeUnit\": \"ms\", \"otherData\": {{\"title\": {}}},\n\"traceEvents\": [",
-           Json(title).dump(-1, ' ', false, Json::error_handler_t::replace));
-  }
-  void name(std::string_view what, int process, int thread, const std::string& name) {
-    begin_line();
-    append(
-        "{{\"name\": \"{}\", \"ph\": \"M\", \"pid\": {}, \"tid\": {}, \"args\": "
-        "{{\"name\": \"{}\"}}}}",
-        what, process, thread, name);
-  }
-  void bar(const StepEvent& e, std::string_view name, std::string_view category, double begin,
-           double end) {
-    begin_line();
-    append(
-        "{{\"name\": \"{}\", \"cat\": \"{}\", \"ph\": \"X\", \"pid\": {}, \"tid\": {}, "
-        "\"ts\": {}, \"dur\": {}, \"args\": {{\"micro_batch\": {}, \"chunk\": {}}}}}",
-        name, category, e.stage, static_cast<int>(e.stream), begin * 1e6, (end - begin) * 1e6,
-        e.micro_batch, e.chunk);
-  }
-  std::string take() {
-    append("\n]}}\n");
-    return fmt::to_string(text_);
-  }
-
- private:
-  template <class... Args>
-  void append(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
-  }
-  void begin_line() {
-    append("{}", separator_);
-    separator_ = ",\n";
-  }
-  fmt::memory_buffer text_;
-  std::string_view separator_ = "\n";
-};
 
 }  // namespace
 
@@ -145,7 +103,7 @@ void StepTimeline::add_end(int stages, const StepEnds& ends) {
 }
 
 std::string to_chrome_trace(const StepTimeline& timeline, std::string_view title) {
-  TraceWriter trace(title);
+  ChromeTrace trace(title);
   std::set<std::pair<int, StepStream>> threads;
   for (const StepEvent& e : timeline.events) {
     threads.emplace(e.stage, e.stream);
@@ -154,19 +112,31 @@ std::string to_chrome_trace(const StepTimeline& timeline, std::string_view title
   for (const auto& [stage, stream] : threads) {
     if (stage != named) {
       named = stage;
-      trace.name("process_name", stage, 0, fmt::format("stage {}", stage));
+      trace.name_process(stage, fmt::format("stage {}", stage));
     }
-    trace.name("thread_name", stage, static_cast<int>(stream), std::string(to_string(stream)));
+    trace.name_thread(stage, static_cast<int>(stream), to_string(stream));
   }
   for (const StepEvent& e : timeline.events) {
+    const std::string args =
+        fmt::format("\"micro_batch\": {}, \"chunk\": {}", e.micro_batch, e.chunk);
+    const auto add = [&](std::string_view name, std::string_view category, double begin,
+                         double end) {
+      trace.add({.name = name,
+                 .category = category,
+                 .process = e.stage,
+                 .thread = static_cast<int>(e.stream),
+                 .begin = begin,
+                 .end = end,
+                 .args = args});
+    };
     const std::string_view kind = to_string(e.kind);
-    trace.bar(e, e.micro_batch >= 0 ? fmt::format("{} {}", kind, e.micro_batch) : std::string(kind),
-              kind, e.begin, e.end);
+    add(e.micro_batch >= 0 ? fmt::format("{} {}", kind, e.micro_batch) : std::string(kind), kind,
+        e.begin, e.end);
     double at = e.begin;
     for (std::size_t i = 0; i < step_parts; ++i) {
       const auto part = static_cast<StepPart>(i);
       if (const double takes = e.parts[part]; takes > 0) {
-        trace.bar(e, to_string(part), "part", at, at + takes);
+        add(to_string(part), "part", at, at + takes);
         at += takes;
       }
     }

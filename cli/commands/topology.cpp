@@ -26,47 +26,6 @@ constexpr std::array own_options{
     Option{"name", "NAME", "import: what the machine is called (default: 8xh100-80g-sxm)"},
 };
 
-Json to_json(const GpuSpec& gpu) {
-  Json rates = Json::object();
-  for (const auto& [dtype, rate] : gpu.matrix_rate) {
-    rates[std::string(spp::to_string(dtype))] = rate.value.value() / 1e12;
-  }
-  return {{"name", gpu.name},
-          {"aliases", gpu.aliases},
-          {"generation", gpu.generation.name},
-          {"attention_kernel", gpu.generation.attention.kernel},
-          {"sms", gpu.sms.value},
-          {"peak_tflops", std::move(rates)},
-          {"memory_bytes", gpu.memory.value.value()},
-          {"memory_usable_fraction", gpu.memory_usable.value},
-          {"memory_bytes_per_s", gpu.memory_bandwidth.value.value()}};
-}
-
-Json or_null(const std::optional<Sourced<Bandwidth>>& rate) {
-  return rate ? Json(rate->value.value()) : Json();
-}
-
-Json to_json(const MachineSpec& m) {
-  Json json{{"name", m.name},
-            {"aliases", m.aliases},
-            {"gpus_per_node", m.gpus_per_node.value},
-            {"sockets", m.sockets.value},
-            {"host_bridge_bytes_per_s", or_null(m.host_bridge)},
-            {"socket_link_bytes_per_s", or_null(m.socket_link)},
-            {"intra",
-             {{"transport", m.intra.name},
-              {"medium", m.intra.medium},
-              {"bytes_per_s_per_gpu", m.intra_rate.value()}}}};
-  json["inter"] = m.inter ? Json{{"transport", m.inter->transport.name},
-                                 {"nics", m.inter->nics.value},
-                                 {"bytes_per_s_per_nic", m.inter->rate_per_nic.value.value()},
-                                 {"gpus_per_nic", m.inter->gpus_per_nic.value}}
-                          : Json();
-  json["fabric"] = {{"kind", m.fabric.kind}, {"oversubscription", m.fabric.oversubscription.value}};
-  json["gpu"] = to_json(m.gpu);
-  return json;
-}
-
 std::string inter_text(const MachineSpec& m) {
   return m.inter ? fmt::format("{} {}x{:.0f}Gb/s", m.inter->transport.name, m.inter->nics.value,
                                m.inter->rate_per_nic.value.value() * 8e-9)
@@ -82,7 +41,7 @@ void list_machines(Output& output) {
   machine_table.rows.push_back({"machine", "GPUs", "GPU", "inside a node", "between nodes"});
   for (const std::string& name : catalog.machine_names()) {
     const MachineSpec m = catalog.machine(name, "topology");
-    machines.push_back(to_json(m));
+    machines.push_back(spp::cli::to_json(m));
     machine_table.rows.push_back({name, fmt::format("{}", m.gpus_per_node.value), m.gpu.name,
                                   fmt::format("{} {}", m.intra.name, human(m.intra_rate)),
                                   inter_text(m)});
@@ -91,7 +50,7 @@ void list_machines(Output& output) {
   gpu_table.rows.push_back({"GPU", "memory", "bandwidth", "generation", "inside a node"});
   for (const std::string& name : catalog.gpu_names()) {
     const GpuSpec g = catalog.gpu(name, "topology");
-    gpus.push_back(to_json(g));
+    gpus.push_back(spp::cli::to_json(g));
     gpu_table.rows.push_back(
         {name, human(g.memory.value), human(g.memory_bandwidth.value), g.generation.name, g.intra});
   }
@@ -174,8 +133,8 @@ void print(const Shown& shown, bool checked, const std::string& drawing, Output&
   Json doc = document("topology");
   doc["file"] = shown.file;
   doc["kind"] = machine != nullptr ? "machine" : "gpu";
-  doc["machine"] = machine != nullptr ? to_json(*machine) : Json();
-  doc["gpu"] = to_json(shown.gpu);
+  doc["machine"] = machine != nullptr ? spp::cli::to_json(*machine) : Json();
+  doc["gpu"] = spp::cli::to_json(shown.gpu);
   if (explanation) {
     doc["explanation"] = explanation->sentences;
     doc["drawing"] = explanation->drawing;

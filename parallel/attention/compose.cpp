@@ -1,5 +1,7 @@
 #include "parallel/attention/compose.hpp"
 
+#include "base/error.hpp"
+
 namespace spp::strategies {
 namespace {
 
@@ -116,6 +118,11 @@ void build_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCont
 }
 
 }  // namespace
+
+Axis axis_of(StreamId stream) {
+  ensure(stream != compute, "no axis of kernels");
+  return stream == ulysses_stream ? Axis::ulysses : stream == team_stream ? Axis::team : Axis::ring;
+}
 
 Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase,
                  const BuildOptions& options, const Cores& cores) {

@@ -21,6 +21,8 @@ inline constexpr StreamId ring_stream{2};
 inline constexpr StreamId gradient_stream{3};
 inline constexpr StreamId team_stream{4};
 inline constexpr StreamId outer_stream{5};
+/// Along which axis a stream moves data; `compute` moves none.
+Axis axis_of(StreamId stream);
 
 /// What a core sees: its plan, its options, and its rank's part of the ring dimension.
 struct CoreContext {

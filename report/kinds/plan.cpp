@@ -1,6 +1,7 @@
 // A plan: what is recommended and why, what it was chosen over, memory, groups, what is not legal.
 #include "report/candidate.hpp"
 #include "report/kind.hpp"
+#include "report/links.hpp"
 #include "report/markup.hpp"
 
 #include <fmt/format.h>
@@ -106,6 +107,7 @@ void add(const JsonView& document, Sheet& sheet) {
     add_memory(sheet, candidates.front(), usable_of(document));
     add_groups(sheet, candidates.front(), document.find("request"));
     sheet.heading("What moves");
+    add_links(sheet, document, candidates.front());
     add_traffic(sheet, candidates.front(), list.front());
   }
   sheet.paragraph(fmt::format("{} legal plans, {} simulated, {} left unsettled.",

@@ -2,6 +2,7 @@
 #include "base/human.hpp"
 #include "report/candidate.hpp"
 #include "report/kind.hpp"
+#include "report/links.hpp"
 #include "report/markup.hpp"
 
 #include <fmt/format.h>
@@ -96,6 +97,7 @@ void add(const JsonView& document, Sheet& sheet) {
   add_memory(sheet, c, usable ? usable->number(0, most_count_read) : 0);
   add_groups(sheet, c, request);
   sheet.heading("What moves");
+  add_links(sheet, document, c);
   add_traffic(sheet, c, result);
   add_assumptions(sheet, document);
   add_request(sheet, document);

@@ -146,7 +146,7 @@ TEST_CASE(
     (void)dir.write("profile.json.partial", other.dump());
     const bool to_the_end = key == "heads";  // once is enough: it takes seconds
     const std::string told =
-        fmt::format("is of another calibration ({}{} differ)", to_the_end ? "budget_s, " : "", key);
+        fmt::format("is of another calibration ({}{} differ)", key, to_the_end ? ", budget_s" : "");
     const auto r =
         sp_plan(one_suite + file.string() + (to_the_end ? " --budget 0.2" : " --budget 30"),
                 {.environment = {}, .interrupt_at = to_the_end ? "" : told});

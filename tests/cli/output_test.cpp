@@ -206,6 +206,25 @@ TEST_CASE("plan recommends the first of its candidates and names what was assume
   CHECK_FALSE(assumed("kv_heads"));
 }
 
+TEST_CASE("what a plan sends along its axes adds up to what it sends by kind") {
+  for (const std::string& line :
+       {std::string("plan --model mixtral-8x7b --seq 32K --topology dgx-h100 --nodes 2 --top 1"),
+        "simulate --ulysses 4 --ring 2 " + small}) {
+    INFO(line);
+    const Json doc = json_of(sp_plan(line));
+    const Json& c = doc.contains("result") ? doc["result"] : doc["best"];
+    Json sums = Json::object();
+    for (const Json& axis : doc["traffic"]["axes"]) {
+      for (const auto& [kind, bytes] : axis["bytes_per_rank"].items()) {
+        sums[kind] = sums.value(kind, std::int64_t{0}) + bytes.get<std::int64_t>();
+      }
+    }
+    CHECK(sums == c["predicted"]["comm_bytes_per_rank"]);
+    CHECK(doc["machine"]["name"] == "dgx-h100");
+    CHECK(doc["traffic"]["links"][0]["busy_s"].get<double>() > 0);
+  }
+}
+
 TEST_CASE("a plan of 1,024 GPUs is a document that can be read") {
   const std::string gpus = " --topology dgx-h100 --nodes 128 --budget 1";
   const Result r = sp_plan("plan --model llama-3.1-405b --seq 128K" + gpus);
@@ -365,6 +384,33 @@ TEST_CASE("an imported model is a model") {
   const Json card = json_of(sp_plan("model show " + file));
   CHECK(card["q_heads"] == 4);
   CHECK(card["parameters"] == json_of(sp_plan("model show " + config.string()))["parameters"]);
+}
+
+TEST_CASE("a model that cannot be planned for is imported with weights, kinds and assumptions") {
+  const TempDir dir;
+  const auto config = dir.write("config.json", R"({"model_type": "qwen3_5", "text_config": {
+    "model_type": "qwen3_5_text", "hidden_size": 256, "num_attention_heads": 4, "head_dim": 64,
+    "num_key_value_heads": 2, "intermediate_size": 512, "num_hidden_layers": 8, "vocab_size": 1000,
+    "full_attention_interval": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32, "linear_value_head_dim": 32}, "tie_word_embeddings": false})");
+  const std::string file = (dir.path() / "hybrid.json").string();
+  const Result imported = sp_plan("model import " + config.string() + " --table -o " + file);
+  CHECK(imported.code == 0);
+  CHECK_THAT(imported.out, ContainsSubstring("\n  6 linear attention  dense MLP, "));
+  CHECK_THAT(imported.out, ContainsSubstring("\n  2 full attention    GQA, causal, dense MLP, "));
+  CHECK_THAT(imported.out,
+             ContainsSubstring("assumed: linear_conv_kernel_dim 4 (not in the config; default of "
+                               "transformers' Qwen3_5TextConfig)"));
+  // Linear: 256*(2*64 + 2*128) + 256*2*4 + 256*4 + 2*4 + 32 + 128*256 = 134,184; full: q with its
+  // gate 256*2*256, K and V 2 * 256*128, o 256*256, norms 2*64: 262,272; MLP 3*256*512, norms 512.
+  // 6 * 134,184 + 2 * 262,272 + 8 * 393,728 + 2 * 1000*256 + 256.
+  const Json card = json_of(sp_plan("model show " + file));
+  CHECK(card["parameters"] == 4'991'728);
+  CHECK(card["available"] == false);
+  const Result plan = sp_plan("plan --model " + file + " --seq 4K --topology dgx-h100");
+  CHECK(plan.code == 2);
+  CHECK_THAT(plan.err, ContainsSubstring("is not available yet: a mix of layers (full attention "
+                                         "every 4 layers) is not costed yet"));
 }
 
 TEST_CASE("GEMMs in eight bits are faster where the GPU has them, and refused where it has not") {

@@ -68,6 +68,8 @@ with tempfile.TemporaryDirectory() as folder:
     check("plan --model llama-3.1-70b --seq 1M --topology dgx-h100", code=3)
     check(f"simulate --heads 8 --seq 8K --topology dgx-h100 --ulysses 2 --ring 4 --dump-schedule {schedule}")
     check("simulate --heads 8 --seq 8K --topology dgx-h100 --strategy startrail --ring 8 --team 2 --phase fwd")
+    check("simulate --model mixtral-8x7b --seq 32K --topology dgx-h100 --nodes 2"
+          " --tp 2 --pp 2 --ulysses 2 --dp 2 --ep 4 --zero 1 --global-batch 16 --recompute full")
     check("verify --heads 8 --seq 1K --ulysses 2 --ring 2")
     check(f"verify --schedule {schedule}")
     profile = source / "tests/support/data/cpu-2x2.json"

@@ -4,10 +4,13 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/human.hpp"
 #include "report/kind.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <pugixml.hpp>
 #include <set>
 #include <string>
@@ -128,6 +131,58 @@ TEST_CASE("a plan's page says what is recommended, why, and what was assumed") {
   CHECK_THAT(html, ContainsSubstring("U8×R2"));
   CHECK_THAT(html, ContainsSubstring("What was assumed"));
   CHECK_THAT(html, ContainsSubstring("attention kernels"));
+}
+
+TEST_CASE("a plan's cluster is drawn with a line and a row of numbers for what each axis sends") {
+  const Source plan = document("training.json");
+  const pugi::xml_document xml = parsed(page_of(plan));
+  const pugi::xml_node figure =
+      xml.select_node("//figure[starts-with(figcaption, 'The machine, and where')]").node();
+  REQUIRE(figure);
+  const auto bytes = [](const Json& n) { return human(Bytes(std::llround(n.get<double>()))); };
+  const Json& traffic = plan.document["traffic"];
+  std::set<std::string> rows;
+  for (const pugi::xpath_node& row : figure.select_nodes(".//tbody/tr")) {
+    std::string text;
+    for (const pugi::xml_node& cell : row.node().children("td")) {
+      text += std::string(cell.text().get()) + "|";
+    }
+    rows.insert(text);
+  }
+  std::size_t dots = 0;
+  for (const Json& axis : traffic["axes"]) {
+    std::int64_t sent = 0;
+    for (const Json& n : axis["bytes_per_rank"]) {
+      sent += n.get<std::int64_t>();
+    }
+    const auto name = axis["axis"].get<std::string>();
+    const std::string all = human(Bytes(sent));
+    const std::string label = fmt::format("{} {}: {}, {}", name, axis["size"].get<int>(),
+                                          axis["reach"].get<std::string>(), all);
+    INFO(label);
+    CHECK(figure.select_node(fmt::format(".//text[. = '{}']", label).c_str()));
+    for (const Json& link : axis["links"]) {
+      CHECK(std::ranges::any_of(rows, [&](const std::string& row) {
+        return row.starts_with(name + "|") && row.find(all + "|") != std::string::npos &&
+               row.find("|" + bytes(link["bytes"]) + "|") != std::string::npos;
+      }));
+    }
+    std::set<int> nodes;
+    for (const Json& gpu : axis["first_group"]) {
+      dots += gpu.get<int>() < 8 ? 1 : 0;
+      nodes.insert(gpu.get<int>() / 8);
+    }
+    dots += nodes.size() > 1 ? nodes.size() : 0;
+  }
+  CHECK(figure.select_nodes(".//circle").size() == dots);
+  CHECK_THAT(std::string(figure.select_node("p[@class='under']").node().text().get()),
+             ContainsSubstring("Most loaded: " + traffic["links"][0]["name"].get<std::string>()));
+}
+
+TEST_CASE("a plan of a version that did not tell its traffic has a page") {
+  Source plan = document("training.json");
+  plan.document.erase("traffic");
+  CHECK_THAT(page_of(plan), !ContainsSubstring("The machine, and where"));
 }
 
 TEST_CASE("what is no document of ours is refused with file and key") {

@@ -47,7 +47,7 @@ TEST_CASE("on one rank a step is the sum of its passes, and the optimizer") {
        {StepPart::tp, StepPart::ep, StepPart::dp, StepPart::pp, StepPart::bubble}) {
     CHECK(cost.parts[part] == Approx(0).margin(1e-12));
   }
-  for (const Bytes sent : cost.sent) {
+  for (const Bytes sent : cost.sent.by_kind()) {
     CHECK(sent == Bytes(0));
   }
 }
@@ -119,7 +119,7 @@ TEST_CASE("recomputation runs attention's forward again, unless its output is ke
 TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their parameters") {
   const TinyStep tiny;
   const auto sent = [&](int zero, CommKind kind) {
-    return tiny.cost({.data = 4, .zero = zero}).sent.at(static_cast<std::size_t>(kind));
+    return tiny.cost({.data = 4, .zero = zero}).sent.by_kind().at(static_cast<std::size_t>(kind));
   };
   // 1352 weights: fp32 gradients, three quarters of them, twice in an all-reduce; 16-bit
   // parameters.
@@ -127,6 +127,8 @@ TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their paramete
   CHECK(sent(0, CommKind::all_gather) == Bytes(0));
   CHECK(sent(1, CommKind::reduce_scatter) == Bytes(1352 * 4 * 3 / 4));
   CHECK(sent(1, CommKind::all_gather) == Bytes(1352 * 2 * 3 / 4));
+  const StepCost cost = tiny.cost({.data = 4, .zero = 1});
+  CHECK(cost.sent.along(StepAxis::weights) == cost.sent.by_kind());
 }
 
 TEST_CASE("a prefill is the forward alone") {

@@ -20,7 +20,7 @@ struct Ring {
 };
 
 Bytes sent(const AttentionCost::Pass& pass, CommKind kind) {
-  return pass.sent.at(static_cast<std::size_t>(kind));
+  return pass.sent.by_kind().at(static_cast<std::size_t>(kind));
 }
 
 }  // namespace

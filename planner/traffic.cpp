@@ -1,0 +1,321 @@
+#include "planner/traffic.hpp"
+
+#include "base/error.hpp"
+#include "parallel/attention/attention_mesh.hpp"
+#include "parallel/attention/compose.hpp"
+#include "planner/step.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace spp {
+namespace {
+
+bool leads_out(sim::LinkKind kind) {
+  switch (kind) {
+    case sim::LinkKind::gpu_out:
+    case sim::LinkKind::switch_out:
+    case sim::LinkKind::bridge_out:
+    case sim::LinkKind::socket_out:
+    case sim::LinkKind::nic_out:
+    case sim::LinkKind::leaf_out:
+      return true;
+    case sim::LinkKind::gpu_in:
+    case sim::LinkKind::switch_in:
+    case sim::LinkKind::bridge_in:
+    case sim::LinkKind::socket_in:
+    case sim::LinkKind::nic_in:
+    case sim::LinkKind::leaf_in:
+    case sim::LinkKind::cores:
+    case sim::LinkKind::memory:
+      return false;
+  }
+  throw InternalError("no such LinkKind");
+}
+
+/// What one rank of an attention call sends to another.
+struct AttentionFlow {
+  StepAxis axis = StepAxis::ring;
+  CommKind kind = CommKind::send_recv;
+  Rank to;
+  double bytes = 0;
+};
+
+/// The flows of one attention call on one tensor rank of each place, forward and backward together.
+class AttentionFlows {
+ public:
+  AttentionFlows(const Request& request, const Candidate& c)
+      : question_(attention_question(request, c.plan, request.problem.mask)),
+        plan_(c.plan.attention),
+        strategy_(*c.strategy),
+        placement_(*question_.request.cluster, plan_.ranks(), plan_.rank_order) {
+    for (int r = 0; r < plan_.ranks(); ++r) {
+      rank_at_[placement_.gpu(Rank(r))] = Rank(r);
+    }
+  }
+
+  /// A GPU among those of the call.
+  [[nodiscard]] int gpu(Rank rank) const { return placement_.gpu(rank); }
+  const std::vector<AttentionFlow>& from(int gpu) {
+    const auto [at, fresh] = flows_.try_emplace(gpu);
+    if (fresh) {
+      const StepPhase phase = question_.request.phase;
+      if (phase != StepPhase::backward) {
+        walk(Phase::forward, rank_at_.at(gpu), at->second);
+      }
+      if (phase == StepPhase::backward || phase == StepPhase::forward_backward) {
+        walk(Phase::backward, rank_at_.at(gpu), at->second);
+      }
+    }
+    return at->second;
+  }
+
+ private:
+  void walk(Phase phase, Rank rank, std::vector<AttentionFlow>& flows) const {
+    const Request& call = question_.request;
+    const Schedule schedule = strategy_.build(call.problem, plan_, phase, call.build);
+    ProgramCursor cursor(schedule.program(rank));
+    const Shapes shapes{.problem = &schedule.problem, .buffers = cursor.buffers(), .rank = rank};
+    std::map<std::tuple<StepAxis, CommKind, Rank>, double> sums;
+    sim::LoweredComm lowered;
+    while (const Op* op = cursor.next()) {
+      if (const auto* transfer = std::get_if<Transfer>(&op->body)) {
+        sim::lower(*transfer, shapes, placement_, lowered);
+        for (const sim::Traffic& flow : lowered.flows) {
+          sums[{step_axis(strategies::axis_of(op->stream)), comm_kind_of(*transfer), flow.to}] +=
+              flow.bytes;
+        }
+      }
+    }
+    for (const auto& [key, bytes] : sums) {
+      const auto& [axis, kind, to] = key;
+      flows.push_back({.axis = axis, .kind = kind, .to = to, .bytes = bytes});
+    }
+  }
+
+  AttentionQuestion question_;
+  const SequencePlan& plan_;
+  const Strategy& strategy_;
+  sim::Placement placement_;
+  std::map<int, Rank> rank_at_;
+  std::map<int, std::vector<AttentionFlow>> flows_;  // by GPU of the call
+};
+
+class Router {
+ public:
+  Router(const Request& request, const Candidate& c)
+      : request_(request),
+        plan_(c.plan),
+        sent_(c.predicted.sent),
+        cluster_(*request.cluster),
+        attention_(request, c) {}
+
+  Traffic run() {
+    for (int gpu = 0; gpu < senders(); ++gpu) {
+      for (std::size_t i = 0; i < step_axes; ++i) {
+        const auto axis = static_cast<StepAxis>(i);
+        if (axis == StepAxis::stages) {
+          add_messages(gpu);
+        } else if (!is_of_attention(axis)) {
+          add_collectives(axis, gpu);
+        }
+      }
+    }
+    add_attention();
+    return result();
+  }
+
+ private:
+  using ByAxis = std::array<double, step_axes>;
+
+  /// GPUs whose traffic is led over the links: of a node, or of a leaf if leaves have links.
+  [[nodiscard]] int senders() const {
+    const LinkId leaf = cluster_.link(sim::LinkKind::leaf_out, 0);
+    int gpus = cluster_.gpus_per_node();
+    while (leaf.valid() && gpus < cluster_.gpus() &&
+           cluster_.link(sim::LinkKind::leaf_out, gpus) == leaf) {
+      gpus += cluster_.gpus_per_node();
+    }
+    return std::min(gpus, plan_.world());
+  }
+
+  void add(StepAxis axis, int from, int to, double bytes) {
+    if (bytes == 0) {
+      return;
+    }
+    const sim::Path path = cluster_.path(from, to);
+    for (const LinkId link : path.links()) {
+      if (leads_out(cluster_.links()[link.index()].kind)) {
+        on_[link.index()][static_cast<std::size_t>(axis)] += bytes;
+      }
+    }
+  }
+
+  void add_collectives(StepAxis axis, int gpu) {
+    RankGroup group = first_group(plan_, axis);
+    if (group.size == 1) {
+      return;
+    }
+    group.first = gpu - gpu / group.stride % group.size * group.stride;
+    const sim::Placement placement(cluster_, plan_.world(), RankOrder::block);
+    sim::LoweredComm lowered;
+    for (std::size_t k = 0; k < comm_kinds; ++k) {
+      if (const Bytes sent = sent_.along(axis)[k]; sent > Bytes(0)) {
+        // An all-reduce moves along the edges of its rings.
+        const auto kind = static_cast<CommKind>(k);
+        sim::lower(kind == CommKind::all_reduce ? CommKind::reduce_scatter : kind, group, Rank(gpu),
+                   sent, placement, lowered);
+        for (const sim::Traffic& flow : lowered.flows) {
+          add(axis, gpu, flow.to.value, flow.bytes);
+        }
+      }
+    }
+  }
+
+  /// To the next stage; what the last one sends goes back as far.
+  void add_messages(int gpu) {
+    const int next = gpu + plan_.stage_ranks();
+    for (const Bytes sent : sent_.along(StepAxis::stages)) {
+      if (sent > Bytes(0)) {
+        add(StepAxis::stages, gpu, next < plan_.world() ? next : gpu - plan_.stage_ranks(),
+            sent.as_double());
+      }
+    }
+  }
+
+  void add_attention() {
+    if (plan_.sequence() == 1) {
+      return;
+    }
+    std::map<std::pair<StepAxis, CommKind>, double> all;  // of one call, by all senders
+    for (int gpu = 0; gpu < senders(); ++gpu) {
+      for (const AttentionFlow& flow : attention_.from(place_in_call(gpu))) {
+        all[{flow.axis, flow.kind}] += flow.bytes;
+      }
+    }
+    for (int gpu = 0; gpu < senders(); ++gpu) {
+      const int place = place_in_call(gpu);
+      for (const AttentionFlow& flow : attention_.from(place)) {
+        const Bytes sent = sent_.along(flow.axis)[static_cast<std::size_t>(flow.kind)];
+        const double share = senders() * flow.bytes / all.at({flow.axis, flow.kind});
+        add(flow.axis, gpu, gpu + (attention_.gpu(flow.to) - place) * plan_.tensor,
+            share * sent.as_double());
+      }
+    }
+  }
+  [[nodiscard]] int place_in_call(int gpu) const { return gpu / plan_.tensor % plan_.sequence(); }
+
+  [[nodiscard]] LinkTraffic link_of(std::size_t index, double bytes) const {
+    const sim::Link& link = cluster_.links()[index];
+    return {.link = link, .name = cluster_.name_of(link), .bytes = bytes};
+  }
+
+  static double total(const ByAxis& by_axis) {
+    double sum = 0;
+    for (const double bytes : by_axis) {
+      sum += bytes;
+    }
+    return sum;
+  }
+
+  [[nodiscard]] Traffic result() const {
+    std::map<sim::LinkKind, std::size_t> busiest;
+    for (const auto& [index, by_axis] : on_) {
+      const auto [at, first] = busiest.try_emplace(cluster_.links()[index].kind, index);
+      // A hair more is rounding: of links that are alike, the first.
+      if (!first && total(by_axis) > (1 + 1e-9) * total(on_.at(at->second))) {
+        at->second = index;
+      }
+    }
+    Traffic traffic;
+    for (const auto& [kind, index] : busiest) {
+      traffic.links.push_back(link_of(index, total(on_.at(index))));
+    }
+    std::ranges::stable_sort(traffic.links, std::ranges::greater(), &LinkTraffic::busy);
+    for (std::size_t i = 0; i < step_axes; ++i) {
+      const auto axis = static_cast<StepAxis>(i);
+      const SentBytes::ByKind& sent = sent_.along(axis);
+      if (std::ranges::any_of(sent, [](Bytes b) { return b > Bytes(0); })) {
+        traffic.axes.push_back(axis_of(axis, busiest));
+      }
+    }
+    return traffic;
+  }
+
+  /// Of rank 0's group. Along the ring of StarTrail all ranks with its heads: what starts there
+  /// goes from team to team.
+  [[nodiscard]] std::vector<int> first_gpus(StepAxis axis) const {
+    std::vector<int> gpus;
+    if (!is_of_attention(axis)) {
+      const RankGroup group = first_group(plan_, axis);
+      for (int i = 0; i < group.size; ++i) {
+        gpus.push_back(group.rank(i).value);
+      }
+      return gpus;
+    }
+    const AttentionMesh mesh(plan_.attention);
+    const Coordinates home = mesh.at(Rank(0));
+    for (int r = 0; r < mesh.size(); ++r) {
+      const Coordinates at = mesh.at(Rank(r));
+      const bool same_heads = at.ulysses == home.ulysses;
+      const bool same_chunk = mesh.team_of(at) == mesh.team_of(home);
+      if (axis == StepAxis::ring   ? same_heads
+          : axis == StepAxis::team ? same_heads && same_chunk
+                                   : same_chunk && at.member == home.member) {
+        gpus.push_back(attention_.gpu(Rank(r)) * plan_.tensor);
+      }
+    }
+    return gpus;
+  }
+
+  [[nodiscard]] AxisTraffic axis_of(StepAxis axis,
+                                    const std::map<sim::LinkKind, std::size_t>& busiest) const {
+    AxisTraffic one{.axis = axis,
+                    .gpus = first_gpus(axis),
+                    .groups = 1,
+                    .sent = sent_.along(axis),
+                    .links = {}};
+    one.groups = plan_.world() / static_cast<int>(one.gpus.size());
+    for (const auto& [kind, index] : busiest) {
+      if (const double bytes = on_.at(index)[static_cast<std::size_t>(axis)]; bytes > 0) {
+        one.links.push_back(link_of(index, bytes));
+      }
+    }
+    const auto at = static_cast<std::size_t>(axis);
+    for (const auto& [index, by_axis] : on_) {
+      const sim::LinkKind kind = cluster_.links()[index].kind;
+      const Reach reach = kind == sim::LinkKind::nic_out      ? Reach::nodes
+                          : kind == sim::LinkKind::socket_out ? Reach::sockets
+                                                              : Reach::node;
+      one.reach = by_axis.at(at) > 0 ? std::max(one.reach, reach) : one.reach;
+    }
+    return one;
+  }
+
+  const Request& request_;
+  const StepPlan& plan_;
+  const SentBytes& sent_;
+  const sim::Cluster& cluster_;
+  AttentionFlows attention_;
+  std::map<std::size_t, ByAxis> on_;  // bytes over each link out, by its index
+};
+
+}  // namespace
+
+std::string_view to_string(Reach reach) {
+  switch (reach) {
+    case Reach::node:
+      return "inside a node";
+    case Reach::sockets:
+      return "across sockets";
+    case Reach::nodes:
+      return "between nodes";
+  }
+  throw InternalError("no such Reach");
+}
+
+Traffic traffic_of(const Request& request, const Candidate& c) { return Router(request, c).run(); }
+
+}  // namespace spp
