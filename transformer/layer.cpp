@@ -199,33 +199,6 @@ std::int64_t Model::layer_parameters() const {
   return weights_of(ops_of(*this, kinds.empty() ? LayerKind{} : kinds.back()));
 }
 
-std::int64_t Model::parameters() const {
-  if (!not_costed.empty()) {
-    return 0;
-  }
-  std::int64_t sum = weights_of(ends_of(*this, StepKind::train)) + extra_parameters;
-  for (const LayerRun& run : layer_runs(*this)) {
-    sum += run.layers * weights_of(run.ops);
-  }
-  return sum;
-}
-
-std::int64_t Model::active_parameters() const {
-  std::int64_t idle = 0;  // experts that a token is not routed to
-  if (not_costed.empty() && experts.count > 0) {
-    for (const LayerRun& run : layer_runs(*this)) {
-      for (const TensorOp& op : run.ops.ops) {
-        const auto* linear = std::get_if<Linear>(&op.work);
-        if (linear != nullptr && linear->experts > 0) {
-          idle += run.layers * (weights_of(op, run.ops) / linear->experts) *
-                  (linear->experts - experts.per_token);
-        }
-      }
-    }
-  }
-  return parameters() - idle;
-}
-
 bool stays_wide(std::string_view gemm, bool wide_attention) {
   const bool beside = gemm == "qkv" || gemm == "out";
   return gemm == "logits" || gemm == "router" || (wide_attention && beside);

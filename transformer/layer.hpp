@@ -1,7 +1,7 @@
 // What a transformer layer is: the list of its tensor operations. This is the one description; what
 // a step needs of a layer follows from it by small functions:
 //
-//   weights                                             weights_of                    (here)
+//   weights                                             weights_of, layer_weights     (here)
 //   what of all this one rank has                       layer_split.hpp
 //   kernels and transfers, forward, backward, again     layer_kernels.hpp
 //   FLOPs, and the model's FLOPs by convention          layer_kernels.hpp, model_flops.hpp
@@ -202,5 +202,13 @@ bool stays_wide(std::string_view gemm, bool wide_attention);
 /// Matrices, biases and norms; of one rank: layer_split.hpp.
 std::int64_t weights_of(const TensorOp& op, const TensorOps& ops);
 std::int64_t weights_of(const TensorOps& ops);
+/// Of these, what a token meets: without the experts that it is not routed to.
+std::int64_t active_weights_of(const TensorOps& ops);
+
+/// What the layers weigh, kind by kind: of the runs above, or, of a model that is not_costed, what
+/// its reader counted (Model::counted); empty where that is not known.
+std::vector<LayerWeights> layer_weights(const Model& model);
+/// "MHA", "GQA", "MQA": K and V of as many heads, of fewer, of one.
+std::string_view heads_word(int q_heads, int kv_heads);
 
 }  // namespace spp

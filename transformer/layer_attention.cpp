@@ -86,6 +86,9 @@ LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTens
   }
   y = list.attention("attention", call, {q, k, v});
   y = attention_output(model, list, y);
+  if (model.branch_norms) {
+    y = list.norm("branch norm 1", y, norm_weights(model));
+  }
   if (model.kind == ModelKind::dit) {
     y = list.scaled("gate 1", y, {});
   }

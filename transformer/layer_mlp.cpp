@@ -128,6 +128,9 @@ LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
   y = branch(model, list, y, model.ffn,
              {.gate = "gate", .up = "up", .activation = "activation", .down = "down"},
              {RecomputeModule::mlp});
+  if (model.branch_norms) {
+    y = list.norm("branch norm 2", y, norm_weights(model));
+  }
   if (model.kind == ModelKind::dit) {
     y = list.scaled("gate 2", y, {});
   }
@@ -150,6 +153,9 @@ LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
   LayerTensorId y = through_experts(model, list, route(model, list, normed));
   if (shared.valid()) {
     y = list.residual("shared sum", y, shared);
+  }
+  if (model.branch_norms) {
+    y = list.norm("branch norm 2", y, norm_weights(model));
   }
   return list.residual("residual 2", x, y);
 }

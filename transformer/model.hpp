@@ -3,8 +3,8 @@
 //
 // A model is `layers` layers: norm, attention, norm, MLP or experts, on a residual stream `hidden`
 // wide. What does not fit that picture (state-space layers, sparse attention) is recognised and
-// named in `not_costed`, never guessed. What a config does not say and the reader filled in stands
-// in `assumed`.
+// named in `not_costed`, never guessed; of such a model there may be weights alone, `counted`. What
+// a config does not say and the reader filled in stands in `assumed`.
 #pragma once
 
 #include "base/json.hpp"
@@ -71,6 +71,18 @@ struct DiffusionBlocks {
   friend bool operator==(const DiffusionBlocks&, const DiffusionBlocks&) = default;
 };
 
+/// Layers of one kind, by what they weigh.
+struct LayerWeights {
+  std::int64_t layers = 0;
+  std::string kind;                // "full attention", "linear attention", "Mamba2", "MLP"
+  std::string attention = "none";  // over heads: MHA, GQA, MQA, MLA
+  std::string mask = "none";       // which keys a query of it sees
+  std::string mlp = "none";        // dense, experts
+  std::int64_t parameters = 0;     // of one layer
+  std::int64_t active = 0;         // of these, what a token meets
+  friend bool operator==(const LayerWeights&, const LayerWeights&) = default;
+};
+
 struct Model {
   std::string name;
   ModelKind kind = ModelKind::llm;
@@ -90,6 +102,7 @@ struct Model {
   bool mlp_bias = false;
   bool norm_bias = false;
   bool qk_norm = false;             // Q and K are normed head by head
+  bool branch_norms = false;        // what attention and MLP give back is normed too
   bool rope = true;                 // positions are turned into Q and K; else added at the start
   bool attention_sinks = false;     // a learned logit for each head
   Mask mask{};                      // causal: llm; full: dit
@@ -103,7 +116,8 @@ struct Model {
   /// Weights outside this picture: learned positions; dit: what all layers' modulation is made
   /// from, refiner layers. They need memory, but no time per token of the sequence.
   std::int64_t extra_parameters = 0;
-  std::string not_costed;  // why this model cannot be costed; empty: it can
+  std::string not_costed;             // why this model cannot be costed; empty: it can
+  std::vector<LayerWeights> counted;  // then: what its layers weigh (layer_weights in layer.hpp)
   std::vector<std::string> assumed;
 
   [[nodiscard]] std::int64_t q_width() const { return std::int64_t{q_heads} * head_dim; }
@@ -113,7 +127,7 @@ struct Model {
   /// Of one vocabulary table (embedding, loss head).
   [[nodiscard]] std::int64_t table_parameters() const { return vocab * hidden; }
   /// All weights. Exact for llm; for dit without patch, text and time embedders, within 5 % of what
-  /// is published. 0 when not_costed.
+  /// is published. 0 where they are not known: of some models that are not_costed.
   [[nodiscard]] std::int64_t parameters() const;
   /// Weights that a token meets: without the experts that it is not routed to.
   [[nodiscard]] std::int64_t active_parameters() const;

@@ -67,6 +67,20 @@ std::optional<std::string> experts(const JsonView& config) {
              : fmt::format("mixture of experts ({} experts)", number.value);
 }
 
+std::optional<JsonView> hybrid_pattern(const JsonView& config,
+                                       const std::optional<JsonView>& wrapper) {
+  constexpr std::string_view key = "hybrid_override_pattern";
+  const auto pattern = config.find(key);
+  return pattern || !wrapper ? pattern : wrapper->find(key);
+}
+
+bool experts_uneven(const JsonView& config) {
+  const auto often = config.find("moe_layer_freq");
+  const auto dense = config.find("mlp_only_layers");
+  return (often && often->value() != 1) ||
+         (dense && !(dense->value().is_array() && dense->value().empty()));
+}
+
 std::string not_costed_line(const std::vector<std::string>& reasons) {
   if (reasons.empty()) {
     return "";

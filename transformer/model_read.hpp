@@ -55,6 +55,13 @@ inline constexpr std::array<std::string_view, 5> experts_per_token{
 /// "mixture of experts (8 experts, top 2)", when there is more than one expert.
 std::optional<std::string> experts(const JsonView& config);
 
+/// One letter a layer, of the config or of our frame around it.
+std::optional<JsonView> hybrid_pattern(const JsonView& config,
+                                       const std::optional<JsonView>& wrapper);
+
+/// Which layers have experts is said in a way that Experts does not express.
+bool experts_uneven(const JsonView& config);
+
 /// Puts the reasons into one line, "A and B are not costed yet"; nothing for no reasons.
 std::string not_costed_line(const std::vector<std::string>& reasons);
 

@@ -3,6 +3,7 @@
 
 #include "base/json.hpp"
 #include "transformer/model.hpp"
+#include "transformer/model_read_weights.hpp"
 
 #include <cstdint>
 #include <string_view>
@@ -18,6 +19,7 @@ struct Family {
   bool mlp_bias = false;
   bool norm_bias = false;
   bool qk_norm = false;
+  bool branch_norms = false;
   bool tied = false;
   bool learned_positions = false;
   bool router_bias = false;    // of experts: gpt-oss; DeepSeek-V3's correction of their scores
@@ -27,6 +29,11 @@ struct Family {
   /// Each so many-th layer sees everything, the others a chunk or the config's window; 0: not said.
   std::int64_t full_every = 0;
   std::int64_t chunk = 0;
+  /// Of layers that are never costed: what they have, whose defaults hold, who counts their
+  /// weights.
+  std::string_view not_costed;
+  std::string_view config_class;
+  CountLayers count = nullptr;
 };
 
 /// By model_type; one that is not in the table is like Llama, which Model::assumed then says.

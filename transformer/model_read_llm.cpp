@@ -73,6 +73,13 @@ bool sees_a_part(const std::string& kind) {
   return kind == "sliding_attention" || kind == "chunked_attention";
 }
 
+/// Each so many-th layer sees everything, the others a part; 0: not so.
+std::int64_t full_every(const JsonView& config, const Family& family) {
+  const auto pattern = config.find("sliding_window_pattern");
+  return pattern && pattern->value().is_number() ? pattern->integer(1, most_layers)
+                                                 : family.full_every;
+}
+
 /// Which layers see a part only, and what; nothing where no layer does. A reason where the order of
 /// the kinds is not known.
 std::optional<std::string> narrow_layers(const JsonView& config, const Family& family,
@@ -84,9 +91,12 @@ std::optional<std::string> narrow_layers(const JsonView& config, const Family& f
     for (const JsonView& layer : list->elements()) {
       narrow.push_back(sees_a_part(layer.string()));
     }
-  } else if (family.full_every > 1) {
+  } else if (const auto pattern = config.find("sliding_window_pattern");
+             pattern && pattern->value().is_string()) {
+    return fmt::format("a mix of layers (sliding_window_pattern {})", pattern->string());
+  } else if (const std::int64_t every = full_every(config, family); every > 1) {
     for (std::int64_t i = 0; i < model.layers; ++i) {
-      narrow.push_back((i + 1) % family.full_every != 0);
+      narrow.push_back((i + 1) % every != 0);
     }
   }
   const auto number = std::count(narrow.begin(), narrow.end(), true);
@@ -128,10 +138,7 @@ std::optional<std::string> narrow_layers(const JsonView& config, const Family& f
 
 void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper,
                   const Family& family, Model& model, std::vector<std::string>& reasons) {
-  auto pattern = config.find("hybrid_override_pattern");
-  if (!pattern && wrapper) {
-    pattern = wrapper->find("hybrid_override_pattern");
-  }
+  const auto pattern = hybrid_pattern(config, wrapper);
   const auto kinds = layer_kinds(config, wrapper);
   const bool known = std::all_of(kinds.begin(), kinds.end(), [](const auto& kind) {
     return sees_everything(kind.first) || sees_a_part(kind.first);
@@ -157,7 +164,7 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
     reasons.emplace_back("a mix of layers (state-space or one by one)");
   } else if (auto reason = narrow_layers(config, family, kinds, model)) {
     reasons.push_back(std::move(*reason));
-  } else if (kinds.empty() && family.full_every == 0) {
+  } else if (kinds.empty() && full_every(config, family) == 0) {
     if (const auto window = active_window(config, model)) {
       model.mask = {.kind = MaskKind::window, .window = *window};
     }
@@ -180,10 +187,7 @@ std::optional<std::string> read_expert_layers(const JsonView& config, Experts& e
   if (const auto step = find_any(config, {"decoder_sparse_step", "interleave_moe_layer_step"})) {
     experts.every = step->integer(1, most_layers);
   }
-  const auto often = config.find("moe_layer_freq");
-  const auto dense = config.find("mlp_only_layers");
-  if ((often && often->value() != 1) ||
-      (dense && !(dense->value().is_array() && dense->value().empty()))) {
+  if (experts_uneven(config)) {
     return fmt::format("experts in some layers only ({} experts)", experts.count);
   }
   return std::nullopt;
@@ -250,7 +254,36 @@ std::vector<std::string> reasons_against(const JsonView& config,
   if (flag(config, "is_encoder_decoder")) {
     reasons.emplace_back("an encoder with a decoder");
   }
+  if (reasons.empty() && family.count != nullptr) {
+    reasons.emplace_back(family.not_costed);
+  }
   return reasons;
+}
+
+/// What is known of a model that is not costed: the weights of its layers, if who counts them knows
+/// them.
+void count_weights(const JsonView& config, const std::optional<JsonView>& wrapper,
+                   const Family& family, Model& model) {
+  if (family.count != nullptr && !experts_uneven(config)) {
+    model.counted = family.count({.config = config,
+                                  .wrapper = wrapper,
+                                  .config_class = family.config_class,
+                                  .model = model});
+  }
+  constexpr double most_weights = 1e17;
+  auto weights = static_cast<double>(model.extra_parameters);
+  for (const LayerWeights& kind : model.counted) {
+    weights += static_cast<double>(kind.layers) * static_cast<double>(kind.parameters);
+  }
+  if (weights > most_weights) {
+    config.fail(fmt::format("{:.2g} weights are more than is believed", weights));
+  }
+  if (model.counted.empty()) {  // nothing is computed from them
+    model.assumed.clear();
+    model.extra_parameters = 0;
+  }
+  model.experts = {};
+  model.narrow_layers.clear();
 }
 
 /// Heads of latent attention are as wide as it says, and each has its own K and V.
@@ -294,7 +327,7 @@ void read_heads(const JsonView& config, Model& model, bool& varying) {
         .fail(fmt::format("{} key/value heads do not divide {} attention heads", model.kv_heads,
                           model.q_heads));
   }
-  if (const auto dim = config.find("head_dim")) {
+  if (const auto dim = find_any(config, {"head_dim", "attention_head_dim"})) {
     model.head_dim = static_cast<int>(dim->integer(1, most_head_dim));
   } else if (const auto rope = config.find("qk_rope_head_dim");
              rope && config.find("qk_nope_head_dim")) {
@@ -352,6 +385,7 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
            family.attention_bias ? family.output_bias : flag(config, "attention_bias"));
   model.mlp_bias = flag(config, "mlp_bias", family.mlp_bias);
   model.norm_bias = family.norm_bias;
+  model.branch_norms = family.branch_norms;
   model.qk_norm = flag(config, "use_qk_norm", family.qk_norm);
   model.attention_sinks = family.sinks;
   if (const auto tied = config.find("tie_word_embeddings") ? config.find("tie_word_embeddings")
@@ -368,11 +402,10 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
   if (family.learned_positions) {
     model.extra_parameters = model.max_positions * model.hidden;
   }
-  model.not_costed = not_costed_line(reasons_against(config, wrapper, family, model, varying));
-  if (!model.not_costed.empty()) {
-    model.assumed.clear();  // nothing is computed from it
-    model.experts = {};
-    model.narrow_layers.clear();
+  const auto reasons = reasons_against(config, wrapper, family, model, varying);
+  if (!reasons.empty()) {
+    count_weights(config, wrapper, family, model);
+    model.not_costed = not_costed_line(reasons);
   }
 }
 

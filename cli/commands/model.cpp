@@ -14,7 +14,7 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
-#include <variant>
+#include <utility>
 
 namespace spp::cli::commands {
 namespace {
@@ -25,6 +25,7 @@ std::string billions(std::int64_t parameters) {
 
 Json to_json(const Model& m) {
   const std::string why = not_planned(m);
+  const std::int64_t parameters = m.parameters();
   return {{"name", m.name},
           {"kind", to_string(m.kind)},
           {"available", why.empty()},
@@ -39,43 +40,25 @@ Json to_json(const Model& m) {
           {"tied_embeddings", m.tied_embeddings},
           {"mask", to_string(m.mask)},
           {"max_positions", m.max_positions > 0 ? Json(m.max_positions) : Json()},
-          {"parameters", m.not_costed.empty() ? Json(m.parameters()) : Json()}};
-}
-
-std::string_view attention_of(const Model& m, const LayerRun& run) {
-  for (const TensorOp& op : run.ops.ops) {
-    if (const auto* call = std::get_if<AttentionCall>(&op.work)) {
-      return m.latent.kv_rank > 0              ? "MLA"
-             : call->kv_heads == call->q_heads ? "MHA"
-             : call->kv_heads == 1             ? "MQA"
-                                               : "GQA";
-    }
-  }
-  return "none";
-}
-
-bool has_experts(const LayerRun& run) {
-  return std::ranges::any_of(run.ops.ops, [](const TensorOp& op) {
-    const auto* linear = std::get_if<Linear>(&op.work);
-    return linear != nullptr && linear->experts > 0;
-  });
+          {"parameters", parameters > 0 ? Json(parameters) : Json()}};
 }
 
 /// What 'show' and 'import' say beside the shape.
 Json details(const Model& m) {
   Json json{{"active_parameters", Json()}, {"weights", Json()}, {"layer_kinds", Json::array()}};
-  if (!m.not_costed.empty()) {
+  const std::vector<LayerWeights> kinds = layer_weights(m);
+  if (kinds.empty()) {
     return json;
   }
   std::int64_t in_layers = 0;
-  for (const LayerRun& run : layer_runs(m)) {
-    const std::int64_t parameters = weights_of(run.ops);
-    in_layers += run.layers * parameters;
-    json["layer_kinds"].push_back({{"layers", run.layers},
-                                   {"attention", attention_of(m, run)},
-                                   {"mask", to_string(run.mask)},
-                                   {"mlp", has_experts(run) ? "experts" : "dense"},
-                                   {"parameters", parameters}});
+  for (const LayerWeights& kind : kinds) {
+    in_layers += kind.layers * kind.parameters;
+    json["layer_kinds"].push_back({{"layers", kind.layers},
+                                   {"kind", kind.kind},
+                                   {"attention", kind.attention},
+                                   {"mask", kind.mask},
+                                   {"mlp", kind.mlp},
+                                   {"parameters", kind.parameters}});
   }
   json["active_parameters"] = m.active_parameters();
   json["weights"] = {{"layers", in_layers},
@@ -100,6 +83,17 @@ std::string value_of(const Json& value) {
                                      : value.dump();
 }
 
+/// "GQA, causal, dense MLP, 218,112,000 parameters each".
+std::string said_of(const Json& kind) {
+  std::string text;
+  for (const auto& [key, behind] : {std::pair{"attention", ""}, {"mask", ""}, {"mlp", " MLP"}}) {
+    if (kind[key] != "none") {
+      text += value_of(kind[key]) + behind + ", ";
+    }
+  }
+  return text + value_of(kind["parameters"]) + " parameters each";
+}
+
 std::string card_table(const Json& card, const Style& style) {
   std::string text = style.bold(card["name"].get<std::string>()) +
                      fmt::format("  {}\n", card["file"].get<std::string>());
@@ -119,9 +113,7 @@ std::string card_table(const Json& card, const Style& style) {
   }
   for (const Json& kind : card["layer_kinds"]) {
     table.rows.push_back(
-        {fmt::format("  {} layers", value_of(kind["layers"])),
-         fmt::format("{}, {}, {} MLP, {} parameters each", value_of(kind["attention"]),
-                     value_of(kind["mask"]), value_of(kind["mlp"]), value_of(kind["parameters"]))});
+        {fmt::format("  {} {}", value_of(kind["layers"]), value_of(kind["kind"])), said_of(kind)});
   }
   for (const std::string& line : table.lines()) {
     text += line + "\n";

@@ -7,6 +7,7 @@
 #include "transformer/layer_kernels.hpp"
 #include "transformer/model_flops.hpp"
 
+#include <algorithm>
 #include <string>
 
 using namespace spp;
@@ -111,6 +112,21 @@ TEST_CASE("a layer's backward has two GEMMs for each GEMM of the forward") {
                                  "d out input 6x8x8", "d out weight 8x8x6", "d attention",
                                  "d rope 288 B", "d qkv input 6x8x16", "d qkv weight 8x16x6",
                                  "d norm 1 288 B", "d input sum 288 B"});
+}
+
+TEST_CASE("what attention and MLP give back is normed where the model says so") {
+  Model model = tiny_model();
+  const auto plain = listed(forward_ops(layer_of(model), local));
+  model.branch_norms = true;
+  const auto normed = listed(forward_ops(layer_of(model), local));
+  // 6 rows of 8, read and written in 16 bits: 192 B each, behind the two last GEMMs.
+  REQUIRE(normed.size() == plain.size() + 2);
+  const auto at = [&](std::string_view line) {
+    return std::ranges::find(normed, line) - normed.begin();
+  };
+  CHECK(at("branch norm 1 192 B") == at("out 6x8x8") + 1);
+  CHECK(at("branch norm 2 192 B") == at("down 6x8x16") + 1);
+  CHECK(weights_of(layer_of(model)) == weights_of(layer_of(tiny_model())) + 2 * 8);
 }
 
 TEST_CASE("a diffusion transformer modulates, gates and attends to a text besides") {
