@@ -110,8 +110,11 @@ std::vector<Column> plan_columns(const Request& request) {
                        },
                        [](const Candidate& c) { return c.plan.pipeline > 1; }, "PP", 0,
                        "pp: stages x virtual stages"});
-    columns.push_back({"dp", true, [](const Candidate& c) { return degree_text(c.plan.data); },
-                       [](const Candidate& c) { return c.plan.data > 1; }, "DP"});
+    const bool guided = request.step.guidance != Guidance::none;
+    columns.push_back({guided ? "cfg" : "dp", true,
+                       [](const Candidate& c) { return degree_text(c.plan.data); },
+                       [](const Candidate& c) { return c.plan.data > 1; }, guided ? "CFG" : "DP", 0,
+                       guided ? "cfg: groups of GPUs for the branches of guidance" : ""});
     columns.push_back({"ep", true, [](const Candidate& c) { return degree_text(c.plan.expert); },
                        [](const Candidate& c) { return c.plan.expert > 1; }, "EP"});
     columns.push_back(

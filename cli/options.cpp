@@ -36,6 +36,12 @@ constexpr std::array table{
         "what is timed (default: train with a model, else fwd+bwd); inference: prefill of an LLM, "
         "one denoising step of a diffusion transformer, fwd of a bare shape",
         work},
+    Option{"guidance", "yes|no",
+           "a denoising step computes the branches of prompt and of none (default: as the model's "
+           "pipeline)",
+           work},
+    Option{"denoising-steps", "N", "of an image or a video (default: as the model's pipeline)",
+           work},
     Option{"mask", "causal|full|window:W",
            "which keys a query sees (default: the model's, else causal)", work},
     Option{
@@ -75,6 +81,10 @@ constexpr std::array table{
            "ranks fill a node before the next, or are dealt out in turn", degrees},
     Option{"tp", "T", "tensor parallel degree of a whole step", degrees},
     Option{"dp", "D", "data parallel degree of a whole step", degrees},
+    Option{"cfg", "1|2",
+           "groups of GPUs that compute the two branches of a guided denoising step (plan: the "
+           "faster; else 1)",
+           degrees},
     Option{"pp", "S", "pipeline stages of a whole step", degrees},
     Option{"virtual-stages", "V", "chunks of layers on each of them (interleaved)", degrees},
     Option{"pipeline", "NAME",
@@ -152,8 +162,8 @@ std::span<const Option> shared_options() {
 
 std::vector<std::string_view> degree_options() {
   std::vector<std::string_view> names{
-      "strategy", "ulysses", "ring", "layout", "order",          "heads-policy", "rank-order",
-      "tp",       "dp",      "pp",   "ep",     "virtual-stages", "pipeline"};
+      "strategy", "ulysses", "ring", "layout", "order", "heads-policy",   "rank-order",
+      "tp",       "dp",      "cfg",  "pp",     "ep",    "virtual-stages", "pipeline"};
   for (const Parameter* p : strategies::parameters()) {
     names.push_back(p->name);
   }

@@ -47,8 +47,9 @@ std::int64_t degree_or(const JsonView& plan, std::string_view key, std::int64_t 
   return value ? value->integer(1, most_gpus) : otherwise;
 }
 
-/// Batches, virtual stages, and states that are not cut over all.
-void adopt_step(Arguments& arguments, const JsonView& plan) {
+/// Batches, virtual stages, and states that are not cut over all. `guided`: the sequences are two
+/// branches of each image.
+void adopt_step(Arguments& arguments, const JsonView& plan, bool guided) {
   const auto set = [&](std::string_view option, std::int64_t value) {
     arguments.set_default(option, fmt::format("{}", value));
   };
@@ -57,8 +58,10 @@ void adopt_step(Arguments& arguments, const JsonView& plan) {
   }
   if (plan.find("micro_batch")) {
     const std::int64_t sequences = degree_or(plan, "micro_batch");
-    set("batch", sequences);
-    if (const std::int64_t times = degree_or(plan, "micro_batches"); times > 1) {
+    const std::int64_t times = degree_or(plan, "micro_batches");
+    set("batch", guided ? std::max<std::int64_t>(1, sequences * times * degree_or(plan, "dp") / 2)
+                        : sequences);
+    if (times > 1 && !guided) {
       set("global-batch", sequences * times * degree_or(plan, "dp"));
     }
   }
@@ -69,7 +72,7 @@ void adopt_step(Arguments& arguments, const JsonView& plan) {
   }
 }
 
-void adopt_plan(Arguments& arguments, const JsonView& plan) {
+void adopt_plan(Arguments& arguments, const JsonView& plan, bool guided) {
   std::vector<std::string_view> degrees{"ulysses", "ring", "tp", "dp", "pp", "ep"};
   for (const Parameter* parameter : strategies::parameters()) {
     degrees.push_back(parameter->name);
@@ -83,10 +86,11 @@ void adopt_plan(Arguments& arguments, const JsonView& plan) {
   arguments.set_default("strategy", plan.at("strategy").string());
   for (const std::string_view degree : degrees) {
     if (const auto value = plan.find(degree)) {
-      arguments.set_default(degree, fmt::format("{}", value->integer(1, most_gpus)));
+      arguments.set_default(guided && degree == "dp" ? "cfg" : degree,
+                            fmt::format("{}", value->integer(1, most_gpus)));
     }
   }
-  adopt_step(arguments, plan);
+  adopt_step(arguments, plan, guided);
   constexpr std::array<std::pair<std::string_view, std::string_view>, 7> words{
       {{"layout", "layout"},
        {"heads", "heads-policy"},
@@ -176,9 +180,10 @@ void adopt_request(Arguments& arguments, const JsonView& request,
     adopt_member(arguments, request, "mask", "mask");
     adopt_member(arguments, request, "phase", "phase");
   }
-  for (const std::string_view option : {"seq", "batch", "dtype", "documents"}) {
+  for (const std::string_view option : {"seq", "batch", "dtype", "documents", "guidance"}) {
     adopt_member(arguments, request, option, option);
   }
+  adopt_member(arguments, request, "denoising_steps", "denoising-steps");
   adopt_member(arguments, request, "flops_convention", "flops-convention");
   if (!other_machine) {
     for (const std::string_view option : {"topology", "profile"}) {
@@ -217,8 +222,10 @@ void adopt_plan_file(Arguments& arguments, CostedOn software) {
     expect_format(document,
                   format->string() == "sp-plan/simulation" ? "sp-plan/simulation" : "sp-plan/plan");
   }
-  adopt_plan(arguments, plan_inside(document));
-  if (const auto request = document.find("request")) {
+  const auto request = document.find("request");
+  const auto guidance = request ? request->find("guidance") : std::nullopt;
+  adopt_plan(arguments, plan_inside(document), guidance && guidance->string() == "yes");
+  if (request) {
     const bool measured = arguments.has("profile");
     adopt_request(arguments, *request, given != nullptr ? "" : *file);
     if (software == CostedOn::its_stack && !measured) {

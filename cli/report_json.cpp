@@ -288,6 +288,15 @@ Json to_json(const Candidate& candidate, Groups groups) {
           {"algorithms", candidate.lowering}};
 }
 
+/// All steps of an image or a video; null: this is no denoising step.
+Json denoising_json(const Job& job, const Candidate& candidate) {
+  if (job.denoising_steps == 0) {
+    return nullptr;
+  }
+  return {{"steps", job.denoising_steps},
+          {"seconds", candidate.predicted.step.count() * job.denoising_steps}};
+}
+
 Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   Json doc = document("plan");
   doc["request"] = job.resolved;
@@ -304,6 +313,8 @@ Json plan_document(const Job& job, const PlanResult& result, Seconds elapsed) {
   doc["machine"] = to_json(job.request.cluster->machine());
   doc["traffic"] =
       result.candidates.empty() ? Json() : traffic_json(job.request, result.candidates.front());
+  doc["denoising"] =
+      result.candidates.empty() ? Json() : denoising_json(job, result.candidates.front());
   doc["ties"] = result.ties;
   doc["rejected"] = Json::array();
   doc["rejected_more"] = Json::object();
@@ -340,6 +351,7 @@ Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds e
   doc["result"] = to_json(evaluation.candidate);
   doc["machine"] = to_json(job.request.cluster->machine());
   doc["traffic"] = traffic_json(job.request, evaluation.candidate);
+  doc["denoising"] = denoising_json(job, evaluation.candidate);
   Json parts = Json::object();
   for (std::size_t c = 0; c < components; ++c) {
     parts[std::string(component_keys[c])] = evaluation.candidate.predicted.parts[c];

@@ -123,12 +123,16 @@ std::string communication_text(const Prediction& p) {
   return parts.empty() ? "No communication." : fmt::format("Sent by each rank: {}.", parts);
 }
 
-std::string speed_text(const Prediction& p) {
+/// `steps`: of an image or a video, if this is one denoising step.
+std::string speed_text(const Prediction& p, int steps) {
   const std::string rate = p.tflops_per_gpu < 1
                                ? fmt::format("{:.3g} GFLOP/s", p.tflops_per_gpu * 1e3)
                                : fmt::format("{:.0f} TFLOP/s", p.tflops_per_gpu);
-  return fmt::format("{} a GPU, MFU {}, {} tokens/s.", rate, percent(p.mfu),
-                     human_count(static_cast<std::int64_t>(p.tokens_per_s)));
+  const std::string whole =
+      steps > 0 ? fmt::format(" All {} denoising steps take {}.", steps, human(p.step * steps))
+                : "";
+  return fmt::format("{} a GPU, MFU {}, {} tokens/s.{}", rate, percent(p.mfu),
+                     human_count(static_cast<std::int64_t>(p.tokens_per_s)), whole);
 }
 
 std::string call_text(const sim::Simulation& s, Phase phase, const Style& style) {
@@ -238,7 +242,7 @@ std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed
                            0, style.width);
     if (best.simulated) {
       text += wrapped(fmt::format("Bound by {}.", best.bound_by), 0, style.width);
-      text += wrapped(speed_text(p), 0, style.width);
+      text += wrapped(speed_text(p, job.denoising_steps), 0, style.width);
       text += wrapped(communication_text(p), 0, style.width);
     }
     text += wrapped(memory_text(p, job.request.memory), 0, style.width);
@@ -269,7 +273,7 @@ std::string simulation_table(const Job& job, const Evaluation& evaluation, const
       0, style.width);
   text += parts_text(p);
   text += wrapped(fmt::format("Bound by {}.", c.bound_by), 0, style.width);
-  text += wrapped(speed_text(p), 0, style.width);
+  text += wrapped(speed_text(p, job.denoising_steps), 0, style.width);
   text += wrapped(communication_text(p), 0, style.width);
   text += wrapped(memory_text(p, job.request.memory), 0, style.width);
   if (evaluation.forward) {

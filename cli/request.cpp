@@ -164,8 +164,8 @@ void Reader::mask_and_phase() {
   }
   r.phase = phase_of(text_or("phase", "phase", r.model ? "train" : "fwd+bwd"));
   if (r.model && r.model->kind == ModelKind::dit && r.phase == StepPhase::prefill) {
-    assume("left out", "text encoder, VAE, other denoising steps, and guidance's second pass",
-           "a prefill of a diffusion transformer is one denoising step of one branch");
+    assume("left out", "text encoder and VAE",
+           "a prefill of a diffusion transformer is one denoising step");
   }
   const bool whole = r.phase == StepPhase::train || r.phase == StepPhase::prefill;
   if (whole && !r.model) {
@@ -252,8 +252,10 @@ void Reader::title() {
       to_string(request().phase));
   std::string how =
       fmt::format("{}, {}, {}",
-                  step.global_batch ? fmt::format("global batch {}", *step.global_batch)
-                                    : fmt::format("batch {}", p.batch),
+                  step.global_batch && step.guidance == Guidance::none
+                      ? fmt::format("global batch {}", *step.global_batch)
+                      : fmt::format("batch {}{}", p.batch,
+                                    step.guidance == Guidance::none ? "" : " with guidance"),
                   to_string(Mask{.kind = p.mask.kind}), to_string(p.dtype));
   if (!p.mask.document_ends.empty()) {
     how += fmt::format(", {} documents", p.mask.document_ends.size());

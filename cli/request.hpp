@@ -20,6 +20,7 @@ struct Job {
   std::unique_ptr<sim::Cluster> cluster;  // request.cluster; none if no machine was given
   std::unique_ptr<StackSpec> stack;       // request.stack; none for sp-plan itself
   std::optional<Profile> profile;         // --profile
+  int denoising_steps = 0;                // of an image or a video; 0: this is no such step
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;  // for Output::warn()
   Json resolved;                      // "request" of our documents

@@ -4,6 +4,7 @@
 #include "machine/gemm_cost.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 #include "planner/step.hpp"
+#include "transformer/diffusion_family.hpp"
 
 #include <algorithm>
 #include <array>
@@ -79,6 +80,11 @@ void Reader::step_degrees() {
                         "--gemm-format");
     }
   }
+  if (step.global_batch && request().phase != StepPhase::train) {
+    throw InputError("--global-batch", fmt::format("of a train step; --phase is {}, with --batch",
+                                                   to_string(request().phase)));
+  }
+  guidance();
   if (request().whole_step()) {
     check_step();
   } else {
@@ -97,10 +103,6 @@ void Reader::step_degrees() {
       }
     }
   }
-  if (step.global_batch && request().phase != StepPhase::train) {
-    throw InputError("--global-batch", fmt::format("of a train step; --phase is {}, with --batch",
-                                                   to_string(request().phase)));
-  }
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
   resolve("tp", or_null(step.tensor));
   resolve("dp", or_null(step.data));
@@ -115,27 +117,91 @@ void Reader::step_degrees() {
   resolve("gemm_format", to_string(step.format));
 }
 
+/// Of one denoising step, and of how many an image or a video takes: as the model's pipeline has
+/// it.
+void Reader::guidance() {
+  Request& r = request();
+  const bool denoises = r.model && r.model->kind == ModelKind::dit && r.phase == StepPhase::prefill;
+  for (const std::string_view option : {"guidance", "cfg", "denoising-steps"}) {
+    if (!denoises && args_.has(option)) {
+      throw InputError(fmt::format("--{}", option),
+                       "of a denoising step, which a diffusion transformer has under --phase "
+                       "inference");
+    }
+  }
+  resolve("guidance", nullptr);
+  resolve("denoising_steps", nullptr);
+  if (!denoises) {
+    return;
+  }
+  const DiffusionFamily* family = diffusion_family(r.model->name);
+  const std::string source(family != nullptr ? family->source : "no pipeline of it is known");
+  constexpr int most_steps = 100'000;
+  job_.denoising_steps = args_.has("denoising-steps")
+                             ? static_cast<int>(parse_int(args_.get("denoising-steps", ""),
+                                                          "--denoising-steps", 1, most_steps))
+                         : family != nullptr ? family->steps
+                                             : 50;
+  if (!args_.has("denoising-steps")) {
+    assume("denoising_steps", fmt::format("{}", job_.denoising_steps), source);
+  }
+  resolve("denoising_steps", job_.denoising_steps);
+  const bool usual = family != nullptr && family->guided;
+  const auto told = args_.find("guidance");
+  if (told && *told != "yes" && *told != "no") {
+    throw InputError("--guidance", fmt::format("'{}' is neither yes nor no", *told));
+  }
+  const bool guided = told ? *told == "yes" : usual;
+  if (args_.has("cfg") && !guided) {
+    throw InputError("--cfg", fmt::format("{} is not guided{}", r.model->name,
+                                          told ? "" : ", as far as is known: --guidance yes"));
+  }
+  if (!guided) {
+    resolve("guidance", "no");
+    return;
+  }
+  if (args_.has("dp")) {
+    throw InputError("--dp",
+                     "beside guidance, whose branches --cfg puts on GPUs of their own; replicas "
+                     "that compute other images are servers of their own");
+  }
+  StepChoices& step = r.step;
+  step.guidance = family != nullptr && family->apart ? Guidance::apart : Guidance::batched;
+  step.global_batch = 2 * r.problem.batch;
+  if (const auto cfg = args_.find("cfg")) {
+    step.data = static_cast<int>(parse_int(*cfg, "--cfg", 1, 2));
+  }
+  resolve("guidance", "yes");
+  assume("guidance",
+         step.guidance == Guidance::apart
+             ? "two branches of each image, on the same GPUs one after the other"
+             : "two branches of each image, on the same GPUs in one batch",
+         told ? "--guidance" : source);
+}
+
 /// What no step can meet.
 void Reader::check_step() {
   const StepChoices& step = request().step;
   const FixedChoices& f = request().fixed;
   const int gpus = request().gpus;
+  const bool guided = step.guidance != Guidance::none;
   const std::int64_t product = std::int64_t{step.tensor.value_or(1)} * f.ulysses.value_or(1) *
                                f.ring.value_or(1) * step.data.value_or(1) *
                                step.pipeline.value_or(1);
   const bool all = step.tensor && f.ulysses && f.ring && step.data && step.pipeline;
   if (all ? product != gpus : gpus % product != 0) {
-    const std::string_view option = step.tensor     ? "--tp"
-                                    : step.pipeline ? "--pp"
-                                    : step.data     ? "--dp"
-                                                    : "--ulysses";
+    const std::string_view option = step.tensor           ? "--tp"
+                                    : step.pipeline       ? "--pp"
+                                    : step.data && guided ? "--cfg"
+                                    : step.data           ? "--dp"
+                                                          : "--ulysses";
     throw InputError(
         option,
-        fmt::format("tp {} x ulysses {} x ring {} x dp {} x pp {} = {}, which {} the {} GPUs (see "
+        fmt::format("tp {} x ulysses {} x ring {} x {} {} x pp {} = {}, which {} the {} GPUs (see "
                     "--gpus)",
                     step.tensor.value_or(1), f.ulysses.value_or(1), f.ring.value_or(1),
-                    step.data.value_or(1), step.pipeline.value_or(1), product,
-                    all ? "is not" : "does not divide", gpus));
+                    guided ? "cfg" : "dp", step.data.value_or(1), step.pipeline.value_or(1),
+                    product, all ? "is not" : "does not divide", gpus));
   }
   if (step.global_batch && step.data && *step.global_batch % *step.data != 0) {
     throw InputError(

@@ -75,6 +75,7 @@ class Reader {
   void memory(MachineSpec& machine);
   void list_constants(const MachineSpec& machine);
   void step_degrees();
+  void guidance();
   void check_degrees();
   void check_step();
   void check_layers();

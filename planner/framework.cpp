@@ -148,6 +148,11 @@ void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& rea
   if (plan.pipeline > 1 && !f.axes.pipeline) {
     refuse("pipeline", "pipeline parallelism", plan.pipeline);
   }
+  if (plan.guided && plan.data > 1 && !f.axes.guidance) {
+    reasons.push_back(because(
+        "guidance", fmt::format("{} computes both branches of guidance on the same GPUs", f.name),
+        f.checked));
+  }
   if (plan.expert > 1 && !f.axes.expert) {
     refuse("expert", "expert parallelism", plan.expert);
   }
@@ -179,9 +184,10 @@ Launch launch_of(const Request& request, const Candidate& candidate) {
   Launch launch{.attention = plan.attention,
                 .tp = plan.tensor,
                 .pp = plan.pipeline,
-                .dp = plan.data,
+                .dp = plan.guided ? 1 : plan.data,
                 .ep = plan.expert,
                 .etp = plan.expert_tensor,
+                .cfg = plan.guided ? plan.data : 1,
                 .virtual_stages = plan.virtual_stages,
                 .order = plan.order,
                 .micro_batches = plan.micro_batches,

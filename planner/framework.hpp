@@ -23,6 +23,7 @@ namespace spp {
 struct Launch {
   SequencePlan attention;  // of one tensor rank's heads
   int tp = 1, pp = 1, dp = 1, ep = 1, etp = 1;
+  int cfg = 1;  // groups of GPUs that compute the branches of a guided denoising step
   int virtual_stages = 1;
   std::string order;  // of micro-batches in the pipeline
   std::int64_t micro_batches = 1;
@@ -37,7 +38,7 @@ struct Launch {
   int nodes = 1;
   int gpus_per_node = 1;
   [[nodiscard]] int context() const { return attention.ranks(); }
-  [[nodiscard]] int world() const { return tp * pp * dp * context(); }
+  [[nodiscard]] int world() const { return tp * pp * dp * cfg * context(); }
   [[nodiscard]] std::int64_t global_batch() const { return problem.batch * dp * micro_batches; }
 };
 /// Without a cluster in the request: one node with all GPUs.
@@ -100,6 +101,7 @@ struct FrameworkAxes {
   bool cut_backward = false;     // pipelines that put weight gradients off
   bool narrow_gemms = false;     // its text says in which format GEMMs run
   bool expert_over_all = false;  // experts are split over tensor x sequence x data, or not at all
+  bool guidance = false;         // the branches of a guided denoising step on GPUs of their own
 };
 
 struct Framework {

@@ -58,6 +58,11 @@ struct FixedChoices {
   std::optional<RankOrder> rank_order;
 };
 
+/// A denoising step of a diffusion transformer under classifier-free guidance (arXiv:2207.12598)
+/// computes two branches of every sequence: in one batch, or one after the other; or on as many
+/// groups of GPUs at once as StepChoices::data says.
+enum class Guidance : std::uint8_t { none, batched, apart };
+
 /// The same of a whole step. Without `global_batch` a step is one micro-batch of each replica, and
 /// `data` is 1 unless it is given; without `micro_batch` too, a micro-batch is one sequence.
 struct StepChoices {
@@ -68,6 +73,12 @@ struct StepChoices {
   std::optional<Recompute> recompute;   // not given: the fastest that fits
   std::optional<Offload> offload;       // not given: nothing
   GemmFormat format = GemmFormat::plain;
+  Guidance guidance = Guidance::none;  // else global_batch is two branches of each sequence
+
+  /// Sequences that a replica works on at once, under guidance.
+  [[nodiscard]] std::int64_t guided_batch(int replicas) const {
+    return guidance == Guidance::apart ? *global_batch / 2 : *global_batch / replicas;
+  }
 };
 
 /// What predicting takes of the machine that predicts.

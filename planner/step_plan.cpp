@@ -27,7 +27,8 @@ StepPlan around(const Request& request) {
   plan.expert_tensor = given.expert_tensor.value_or(1);
   plan.virtual_stages = given.virtual_stages.value_or(1);
   plan.order = given.order.value_or(plan.virtual_stages > 1 ? "interleaved" : "1f1b");
-  plan.micro_batch = given.micro_batch.value_or(1);
+  plan.guided = given.guidance != Guidance::none;
+  plan.micro_batch = plan.guided ? given.guided_batch(plan.data) : given.micro_batch.value_or(1);
   const bool train = request.phase == StepPhase::train;
   plan.zero = given.zero.value_or(train ? 1 : 0);
   plan.zero_group = given.zero_group.value_or(0);
@@ -86,7 +87,7 @@ std::string degrees_of(const StepPlan& plan) {
                           ? fmt::format("PP{}x{}", plan.pipeline, plan.virtual_stages)
                           : fmt::format("PP{}", plan.pipeline));
   }
-  add("DP", plan.data);
+  add(plan.guided ? "CFG" : "DP", plan.data);
   add("EP", plan.expert);
   return fmt::format("{}", fmt::join(degrees, " "));
 }

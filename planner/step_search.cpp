@@ -476,6 +476,8 @@ class StepSearch {
     std::string_view name;
     std::int64_t (*of)(const StepPoint&);
   };
+  /// With guidance, groups of GPUs for its branches: what sequence and batch are follows.
+  static constexpr Axis branches{"cfg", [](const StepPoint& p) { return std::int64_t{p.data}; }};
   static constexpr std::array<Axis, 6> axes{{
       {"TP", [](const StepPoint& p) { return std::int64_t{p.tensor}; }},
       {"sequence", [](const StepPoint& p) { return std::int64_t{p.sequence}; }},
@@ -499,7 +501,14 @@ class StepSearch {
     }
     const StepPoint chosen = space_.points[at->point];
     std::string text;
-    for (const Axis& axis : axes) {
+    std::vector<Axis> decided(axes.begin(), axes.end());
+    if (winner.plan.guided) {
+      std::erase_if(decided, [](const Axis& axis) {
+        return axis.name == "sequence" || axis.name == "micro-batch";
+      });
+      decided.insert(decided.begin(), branches);
+    }
+    for (const Axis& axis : decided) {
       if (const auto best = alternative(axis, chosen)) {
         winner.decisions.push_back(to_string(*best, winner.predicted));
         text += "; " + winner.decisions.back();

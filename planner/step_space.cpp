@@ -89,6 +89,9 @@ class Space {
     if (request_.step.data || !request_.step.global_batch || alone()) {
       return {request_.step.data.value_or(1)};
     }
+    if (guided()) {
+      return has(&FrameworkAxes::guidance) ? std::vector{1, 2} : std::vector{1};
+    }
     std::vector<int> result;
     for (const std::int64_t d : divisors_of(request_.gpus)) {
       if (*request_.step.global_batch % d == 0) {
@@ -102,6 +105,7 @@ class Space {
     const MachineSpec& machine = request_.cluster->machine();
     return machine.host.has_value() || machine.device.has_value();
   }
+  [[nodiscard]] bool guided() const { return request_.step.guidance != Guidance::none; }
   [[nodiscard]] bool has(bool FrameworkAxes::* axis) const {
     return request_.framework == nullptr || request_.framework->axes.*axis;
   }
@@ -161,7 +165,9 @@ class Space {
     const auto global = request_.step.global_batch;
     const std::int64_t replica = global ? *global / point.data : 0;
     std::vector<std::int64_t> sizes{request_.step.micro_batch.value_or(1)};
-    if (!request_.step.micro_batch && global) {
+    if (guided()) {
+      sizes = {request_.step.guided_batch(point.data)};
+    } else if (!request_.step.micro_batch && global) {
       sizes = divisors_of(replica);
       constexpr std::size_t most = 8;
       sizes.resize(std::min(sizes.size(), most));
@@ -460,6 +466,7 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
           .tensor = point.tensor,
           .tensor_sequence = practice_of(request).tensor_sequence.value > 0,
           .data = point.data,
+          .guided = given.guidance != Guidance::none,
           .expert = point.expert,
           .expert_tensor = given.expert_tensor.value_or(1),
           .pipeline = point.pipeline,

@@ -236,9 +236,12 @@ class StepClock {
 
   StepCost prefill() {
     Pass all;
+    const Pass* slowest = &forward_.front();
     for (const Pass& pass : forward_) {
       all += pass;
+      slowest = pass.total() > slowest->total() ? &pass : slowest;
     }
+    all += real_of(plan_.micro_batches - 1) * *slowest;
     cost_.parts = all.parts;
     cost_.hidden = all.hidden;
     cost_.sent = all.sent;

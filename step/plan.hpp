@@ -30,6 +30,7 @@ struct StepPlan {
   int tensor = 1;
   bool tensor_sequence = true;  // Megatron's sequence parallelism between the layers' GEMMs
   int data = 1;
+  bool guided = false;  // its sequences are the two branches of a denoising step (cfg: `data`)
   int expert = 1;
   int expert_tensor = 1;
   int pipeline = 1;

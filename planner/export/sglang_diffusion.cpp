@@ -17,6 +17,9 @@ Snippet emit(const Launch& launch, const Way&) {
   command.add("--sp-degree", launch.context());
   command.add("--ulysses-degree", launch.attention.ulysses);
   command.add("--ring-degree", launch.attention.ring);
+  if (launch.cfg > 1) {
+    command.add("--enable-cfg-parallel");
+  }
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
   snippet.notes.emplace_back("MODEL and PROMPT are variables of yours.");
   if (launch.attention.ring > 1) {
@@ -41,7 +44,7 @@ extern const Framework sglang_diffusion{
     .infers = true,
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = strict_heads, .source = guide},
-    .axes = {.tensor = true},
+    .axes = {.tensor = true, .guidance = true},
     .emit = emit,
 };
 

@@ -26,10 +26,11 @@ Snippet emit(const Launch& launch, const Way&) {
                            "    parallel_config=DiffusionParallelConfig(\n"
                            "        ulysses_degree={},\n"
                            "        ring_degree={},\n"
+                           "        cfg_parallel_size={},\n"
                            "        ulysses_mode=\"{}\",\n"
                            "    ),\n"
                            ")\n",
-                           launch.attention.ulysses, launch.attention.ring,
+                           launch.attention.ulysses, launch.attention.ring, launch.cfg,
                            pads ? "advanced_uaa" : "strict")});
   snippet.notes.emplace_back("MODEL is a variable of yours.");
   if (pads) {
@@ -52,6 +53,7 @@ extern const Framework vllm_omni{
     .infers = true,
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = heads, .source = guide},
+    .axes = {.guidance = true},
     .emit = emit,
 };
 

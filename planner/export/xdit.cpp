@@ -18,11 +18,11 @@ Snippet emit(const Launch& launch, const Way&) {
   command.add("--ring_degree", launch.attention.ring);
   command.add("--tensor_parallel_degree", launch.tp);
   command.add("--pipefusion_parallel_degree", launch.pp);
+  if (launch.cfg > 1) {
+    command.add("--use_cfg_parallel");
+  }
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
-  snippet.notes.emplace_back(
-      "MODEL is a name such as FLUX.1-dev. With classifier-free guidance --use_cfg_parallel "
-      "doubles "
-      "the GPUs and halves the work of each.");
+  snippet.notes.emplace_back("MODEL is a name such as FLUX.1-dev.");
   if (launch.nodes > 1) {
     snippet.notes.emplace_back(
         "On several nodes start it with torchrun's node options, as xDiT's launching guide says.");
@@ -46,7 +46,7 @@ extern const Framework xdit{
     .infers = true,
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = strict_heads, .source = guide},
-    .axes = {.tensor = true},
+    .axes = {.tensor = true, .guidance = true},
     .emit = emit,
 };
 

@@ -141,6 +141,44 @@ TEST_CASE("a phase of inference is what it means for a model, and is among the a
   CHECK_THAT(assumed(step, "left out"), ContainsSubstring("VAE"));
 }
 
+TEST_CASE("a guided denoising step has two branches, on the same GPUs or on two groups of them") {
+  const std::string step = " --seq 75600 --topology dgx-h100 --phase inference ";
+  const std::string wan = "plan --model wan2.1-t2v-14b" + step;
+  const Json open = document_of(sp_plan(wan));
+  CHECK(open["request"]["guidance"] == "yes");
+  CHECK_THAT(assumed(open, "guidance"), ContainsSubstring("one after the other"));
+  CHECK_THAT(open["best"]["name"].get<std::string>(), StartsWith("CFG2 "));
+  CHECK(open["best"]["plan"]["dp"] == 2);
+  const double seconds = open["best"]["predicted"]["step_s"].get<double>();
+  CHECK(open["denoising"]["steps"] == 50);
+  CHECK(open["denoising"]["seconds"].get<double>() == Approx(50 * seconds));
+  const Json same = document_of(sp_plan(wan + "--cfg 1"));
+  CHECK(same["best"]["plan"]["micro_batches"] == 2);
+  const Json once = document_of(sp_plan(wan + "--guidance no --denoising-steps 8"));
+  CHECK(once["request"]["guidance"] == "no");
+  CHECK(once["denoising"]["steps"] == 8);
+  CHECK(once["best"]["predicted"]["step_s"].get<double>() < 0.6 * seconds);
+
+  // A framework that has both branches on all GPUs is offered nothing else.
+  const Json there = document_of(sp_plan(wan + "--framework wan"));
+  CHECK_THAT(there["best"]["name"].get<std::string>(), !StartsWith("CFG2"));
+  const Result xdit = sp_plan(wan + "--framework xdit --emit xdit --table");
+  CHECK_THAT(xdit.out, ContainsSubstring("--use_cfg_parallel"));
+
+  // The answer is simulated as it was planned.
+  const spp::test::TempDir dir;
+  const std::string file = dir.write("plan.json", open.dump()).string();
+  const Json again = document_of(sp_plan("simulate --plan " + file));
+  CHECK(again["result"]["predicted"]["step_s"].get<double>() == Approx(seconds));
+
+  check_refused(sp_plan(wan + "--cfg 3"), 2, "--cfg: 3 is out of range (1 to 2)");
+  check_refused(sp_plan(wan + "--dp 2"), 2, "--dp: beside guidance");
+  check_refused(sp_plan(wan + "--guidance no --cfg 2"), 2, "--cfg: wan2.1-t2v-14b is not guided");
+  check_refused(sp_plan("plan --model flux.1-dev --cfg 2" + step), 2,
+                "--cfg: flux.1-dev is not guided, as far as is known: --guidance yes");
+  check_refused(sp_plan("plan --seq 8K --cfg 2 " + llama), 2, "--cfg: of a denoising step");
+}
+
 // ---- a way out
 // -----------------------------------------------------------------------------------
 

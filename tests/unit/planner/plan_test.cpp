@@ -304,6 +304,45 @@ TEST_CASE("ranks that share a core take turns, in the model around attention, to
   CHECK(shared.step < 2.1 * own.step);
 }
 
+TEST_CASE("branches of guidance: a batch of two, two passes, or half of the GPUs for each") {
+  const auto step = [](int gpus, Guidance guidance, int groups, std::int64_t batch = 1) {
+    const Catalog catalog(test::source_path("topologies"));
+    const sim::Cluster cluster(catalog.machine("dgx-h100", "test"), 1, gpus);
+    Request request;
+    request.model = ModelLibrary(test::source_path("models")).load("wan2.1-t2v-14b", "test");
+    request.phase = StepPhase::prefill;
+    request.problem = {.seq = 75600,
+                       .batch = batch,
+                       .q_heads = request.model->q_heads,
+                       .kv_heads = request.model->kv_heads,
+                       .head_dim = request.model->head_dim,
+                       .mask = request.model->mask};
+    request.cluster = &cluster;
+    request.gpus = gpus;
+    request.memory = Bytes(80'000'000'000);
+    request.fixed.ulysses = gpus / groups;
+    request.fixed.ring = 1;
+    request.step.tensor = 1;
+    request.step.micro_batch = batch;
+    request.step.guidance = guidance;
+    if (guidance != Guidance::none) {
+      request.step.global_batch = 2 * batch;
+      request.step.data = groups;
+    }
+    const PlanResult result = plan(request);
+    REQUIRE_FALSE(result.candidates.empty());
+    const Candidate& c = result.candidates.front();
+    CHECK(c.plan.world() == gpus);
+    CHECK(c.plan.global_batch() == (guidance == Guidance::none ? 1 : 2) * batch);
+    return c.predicted.step.count();
+  };
+  const double one = step(4, Guidance::none, 1);
+  CHECK(step(4, Guidance::apart, 1) == Approx(2 * one).epsilon(1e-9));
+  CHECK(step(4, Guidance::batched, 1) == Approx(step(4, Guidance::none, 1, 2)).epsilon(1e-9));
+  CHECK(step(8, Guidance::apart, 2) == Approx(one).epsilon(1e-9));
+  CHECK(step(8, Guidance::batched, 2) == Approx(one).epsilon(1e-9));
+}
+
 TEST_CASE("what is given is fixed, the rest is searched") {
   const sim::Cluster cluster = cluster_of("dgx-h100", 2);
   Request request = bare_request(cluster, 65536);
