@@ -210,9 +210,12 @@ Json to_json(const std::vector<LinkTraffic>& links) {
 /// Where the candidate's bytes go; the links' names are the cluster's.
 Json traffic_json(const Request& request, const Candidate& c) {
   constexpr std::size_t most_listed = 256;  // GPUs of a group
-  const Traffic traffic = traffic_of(request, c);
+  const std::optional<Traffic> traffic = traffic_of(request, c);
+  if (!traffic) {
+    return nullptr;
+  }
   Json axes = Json::array();
-  for (const AxisTraffic& axis : traffic.axes) {
+  for (const AxisTraffic& axis : traffic->axes) {
     const std::span gpus(axis.gpus.data(), std::min(most_listed, axis.gpus.size()));
     axes.push_back({{"axis", spp::to_string(axis.axis)},
                     {"size", axis.gpus.size()},
@@ -222,7 +225,7 @@ Json traffic_json(const Request& request, const Candidate& c) {
                     {"bytes_per_rank", by_kind(axis.sent)},
                     {"links", to_json(axis.links)}});
   }
-  return {{"axes", std::move(axes)}, {"links", to_json(traffic.links)}};
+  return {{"axes", std::move(axes)}, {"links", to_json(traffic->links)}};
 }
 
 Json degrees_json(const SequencePlan& plan) {

@@ -63,7 +63,7 @@ void Reader::work() {
   resolve("batch", step.micro_batch ? Json(*step.micro_batch) : Json());
   resolve("global_batch", step.global_batch ? Json(*step.global_batch) : Json());
   resolve("phase", to_string(request().phase));
-  resolve("mask", to_string(Mask{.kind = p.mask.kind}));
+  resolve("mask", to_string(Mask{.kind = p.mask.kind, .window = p.mask.window}));
   resolve("dtype", to_string(p.dtype));
   resolve("flops_convention", to_string(request().flops_convention));
 }
@@ -160,7 +160,19 @@ void Reader::mask_and_phase() {
     assume("mask", to_string(r.problem.mask), r.model ? "the model's kind" : "default");
   }
   if (r.problem.mask.kind == MaskKind::window) {
-    not_available("--mask", "planning for sliding windows");
+    const std::int64_t window = r.problem.mask.window;
+    if (r.model) {
+      throw InputError("--mask",
+                       fmt::format("window:{}: of a bare shape (--heads); which layers of a model "
+                                   "see a window, its config.json says",
+                                   window));
+    }
+    if (window > r.problem.seq) {
+      throw InputError("--mask",
+                       fmt::format("window:{} is longer than the sequence of {} tokens; expected "
+                                   "causal, or less",
+                                   window, r.problem.seq));
+    }
   }
   r.phase = phase_of(text_or("phase", "phase", r.model ? "train" : "fwd+bwd"));
   if (r.model && r.model->kind == ModelKind::dit && r.phase == StepPhase::prefill) {

@@ -35,6 +35,17 @@ bool leads_out(sim::LinkKind kind) {
   throw InternalError("no such LinkKind");
 }
 
+/// GPUs whose traffic is led over the links: of a node, or of a leaf if leaves have links.
+int senders_of(const sim::Cluster& cluster, const StepPlan& plan) {
+  const LinkId leaf = cluster.link(sim::LinkKind::leaf_out, 0);
+  int gpus = cluster.gpus_per_node();
+  while (leaf.valid() && gpus < cluster.gpus() &&
+         cluster.link(sim::LinkKind::leaf_out, gpus) == leaf) {
+    gpus += cluster.gpus_per_node();
+  }
+  return std::min(gpus, plan.world());
+}
+
 /// What one rank of an attention call sends to another.
 struct AttentionFlow {
   StepAxis axis = StepAxis::ring;
@@ -130,16 +141,7 @@ class Router {
  private:
   using ByAxis = std::array<double, step_axes>;
 
-  /// GPUs whose traffic is led over the links: of a node, or of a leaf if leaves have links.
-  [[nodiscard]] int senders() const {
-    const LinkId leaf = cluster_.link(sim::LinkKind::leaf_out, 0);
-    int gpus = cluster_.gpus_per_node();
-    while (leaf.valid() && gpus < cluster_.gpus() &&
-           cluster_.link(sim::LinkKind::leaf_out, gpus) == leaf) {
-      gpus += cluster_.gpus_per_node();
-    }
-    return std::min(gpus, plan_.world());
-  }
+  [[nodiscard]] int senders() const { return senders_of(cluster_, plan_); }
 
   void add(StepAxis axis, int from, int to, double bytes) {
     if (bytes == 0) {
@@ -316,6 +318,12 @@ std::string_view to_string(Reach reach) {
   throw InternalError("no such Reach");
 }
 
-Traffic traffic_of(const Request& request, const Candidate& c) { return Router(request, c).run(); }
+std::optional<Traffic> traffic_of(const Request& request, const Candidate& c) {
+  constexpr std::int64_t most_pairs = 1 << 18;  // a second's work
+  if (std::int64_t{senders_of(*request.cluster, c.plan)} * c.plan.sequence() > most_pairs) {
+    return std::nullopt;
+  }
+  return Router(request, c).run();
+}
 
 }  // namespace spp

@@ -11,6 +11,7 @@
 
 #include "planner/plan.hpp"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +44,8 @@ struct Traffic {
   std::vector<LinkTraffic> links;  // of each kind the busiest, by falling time
 };
 
-/// Of a step, or of a bare attention call. `c` answers the request.
-Traffic traffic_of(const Request& request, const Candidate& c);
+/// Of a step, or of a bare attention call. `c` answers the request. Nothing: these are so many
+/// ranks that to lead their messages over links would take longer than all the rest.
+std::optional<Traffic> traffic_of(const Request& request, const Candidate& c);
 
 }  // namespace spp

@@ -1,5 +1,7 @@
 #include "parallel/attention/rotation.hpp"
 
+#include "parallel/attention/sizes.hpp"
+
 #include <algorithm>
 
 namespace spp::strategies {
@@ -9,7 +11,9 @@ namespace {
 struct Walk {
   int ring = 1;
   int position = 0;
+  std::int64_t steps = 1;
   Rank next, previous;
+  Rank lender, borrower;  // whose block is here in the last step; where this rank's then is
   Problem problem;
   Layout layout = Layout::contiguous;
 
@@ -17,8 +21,12 @@ struct Walk {
       : ring(c.plan.ring), problem(b.problem()), layout(c.plan.layout) {
     const RankGroup group = mesh.ring_group(b.rank());
     position = mesh.at(b.rank()).position;
+    steps = rotation_steps(problem, c.plan);
     next = group.rank((position + 1) % ring);
     previous = group.rank((position + ring - 1) % ring);
+    const auto last = static_cast<int>(steps - 1);
+    lender = group.rank((position + ring - last) % ring);
+    borrower = group.rank((position + last) % ring);
   }
   [[nodiscard]] TokenSet block(std::int64_t step) const {
     const auto owner = static_cast<int>((position - step % ring + ring) % ring);
@@ -51,7 +59,7 @@ Slots slots(ProgramBuilder& b, const CoreContext& c, std::string_view prefix, Te
 void rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
                     ForwardBuffers io) {
   const Walk walk(b, mesh, c);
-  const std::int64_t steps = walk.ring;
+  const std::int64_t steps = walk.steps;
   const BufferId lse = b.output("lse", Tensor::lse, c.tokens, c.heads);
   const AttentionForward attend{.q = io.q,
                                 .k = io.k,
@@ -109,7 +117,7 @@ void rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCont
 void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
                      BackwardBuffers io) {
   const Walk walk(b, mesh, c);
-  const std::int64_t steps = walk.ring;
+  const std::int64_t steps = walk.steps;
   const std::int64_t tokens = c.tokens.count();
   const BufferId lse = b.input("lse", Tensor::lse, c.tokens, c.heads);
   const BufferId delta = b.scratch("delta", Tensor::delta, tokens, c.heads.count());
@@ -139,11 +147,11 @@ void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCon
   const BufferId q_part = b.scratch("d_q_part", Tensor::d_q, tokens, c.heads.count());
   const BufferId k_part = b.scratch("d_k_part", Tensor::d_k, tokens, c.kv_heads.count());
   const BufferId v_part = b.scratch("d_v_part", Tensor::d_v, tokens, c.kv_heads.count());
-  const auto pass_on = [=](std::int64_t i) {  // the gradients of step i-1 move to the next rank
+  const auto pass = [=](std::int64_t i, Rank target, Rank source) {  // the gradients of step i-1
     const auto from = static_cast<std::size_t>((i + 1) % 2);
     const auto to = static_cast<std::size_t>(i % 2);
-    return Op{gradient_stream, Exchange{.to = walk.next,
-                                        .from = walk.previous,
+    return Op{gradient_stream, Exchange{.to = target,
+                                        .from = source,
                                         .send = {travelling.k[from], travelling.v[from]},
                                         .receive = {travelling.k[to], travelling.v[to]}}};
   };
@@ -155,7 +163,7 @@ void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCon
     block.k = i == 0 ? io.k : arriving.k[held];
     block.v = i == 0 ? io.v : arriving.v[held];
     if (i > 0) {
-      ops.push_back(pass_on(i));
+      ops.push_back(pass(i, walk.next, walk.previous));
     }
     if (i + 1 < steps) {
       ops.push_back({ring_stream, Exchange{.to = walk.next,
@@ -187,7 +195,7 @@ void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCon
   });
   const auto home = static_cast<std::size_t>(steps % 2);
   b.once([=](OpList& ops) {
-    ops.push_back(pass_on(steps));
+    ops.push_back(pass(steps, walk.lender, walk.borrower));
     ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = q_sum, .to = io.d_q}});
     ops.push_back(
         {compute, Copy{.kind = CopyKind::cast, .from = travelling.k[home], .to = io.d_k}});

@@ -9,6 +9,9 @@
 // so that a block's gradient visits the same ranks; after the last step one more hop brings it home
 // (R hops; ring-flash-attention does the same).
 //
+// Under a window over contiguous chunks only the chunks just before are needed: the rotation ends
+// after n of its R steps, and gradients go home from there in one message (below: n for R).
+//
 // Closed form, per rank: L = N/R tokens of this rank's heads; Q, K = bytes of their query and KV
 // tile, Qw, Kw in the gradients' dtype, s = fp32 scalars of L tokens.
 //   bytes   forward R-1 hops of 2K; backward R-1 hops of 2K and R hops of 2Kw

@@ -7,25 +7,25 @@ namespace spp::strategies {
 namespace {
 
 /// Most scratch alive at once (sizes.hpp says on which rank).
-Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
+Bytes scratch_peak(const Sizes& s, std::int64_t steps, Phase phase) {
   const Tiles own = s.busiest(s.ring);
   const Bytes frame = s.framed(own.q);
   const Bytes kv = own.kv * 2;
-  const Bytes arriving = kv * (plan.ring > 2 ? 2 : 1);
+  const Bytes arriving = kv * (steps > 2 ? 2 : 1);
   if (phase == Phase::forward) {
-    if (plan.ring == 1) {
+    if (steps == 1) {
       return s.framed(own.q + kv + own.q);  // at the kernel: q, k, v, out
     }
-    // At the exchange of step 1 (a ring of two: at its kernel), or, as long as the gathered k and v
+    // At the exchange of step 1 (of two steps: at its kernel), or, as long as the gathered k and v
     // are there and out_sum is not, at the kernel of step 0.
     const Bytes rotating = frame + own.q + own.lse + arriving + s.fp32(own.q);
     const Bytes first = frame + own.q + own.lse + kv + kv;
     return frame > Bytes(0) ? std::max(rotating, first) : rotating;
   }
-  if (plan.ring == 1) {
+  if (steps == 1) {
     return own.lse + s.framed(own.q + own.q + kv);  // at the kernel: delta, d_out; d_q, d_k, d_v
   }
-  // At the exchange of step 1 (a ring of two: at its kernel): delta, d_out, k and v that arrive,
+  // At the exchange of step 1 (of two steps: at its kernel): delta, d_out, k and v that arrive,
   // the parts, d_q's sum, both slots of the gradients that travel.
   return own.lse + frame + arriving + (own.q + kv) + s.wide(own.q) + s.wide(kv) * 2;
 }
@@ -36,22 +36,23 @@ ClosedForm rotation_closed_form(const Problem& requested, const SequencePlan& pl
                                 const BuildOptions& options) {
   const Sizes s(requested, plan, options);
   ClosedForm form = ring_form(s, plan, phase);
-  const std::int64_t hops = plan.ring - 1;
+  const std::int64_t steps = rotation_steps(s.problem, plan);
+  const std::int64_t hops = steps - 1;
   const Bytes kv = s.all_parts(s.ring).kv * 2 * plan.ring;  // one hop of all ranks
   form.add({.kind = CommKind::send_recv,
             .axis = Axis::ring,
             .group_size = plan.ring,
             .calls = hops,
             .total = kv * hops});
-  if (phase == Phase::backward) {
+  if (phase == Phase::backward && steps > 1) {
     form.add({.kind = CommKind::send_recv,
               .axis = Axis::ring,
               .group_size = plan.ring,
-              .calls = plan.ring,
-              .total = s.wide(kv) * plan.ring});
+              .calls = steps,
+              .total = s.wide(kv) * steps});
   }
   form.peak_buffers =
-      s.inputs_and_outputs(phase) + s.busiest(s.ring).lse + scratch_peak(s, plan, phase);
+      s.inputs_and_outputs(phase) + s.busiest(s.ring).lse + scratch_peak(s, steps, phase);
   return form;
 }
 

@@ -8,6 +8,11 @@
 namespace spp::strategies {
 namespace {
 
+/// Chunks before its own that hold keys which the first query of a chunk sees.
+std::int64_t reach_of(const Mask& mask, std::int64_t chunk) {
+  return (mask.window - 1 + chunk - 1) / chunk;
+}
+
 /// Ring blocks that the rank with most cannot skip.
 std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
   if (!s.problem.mask.document_ends.empty()) {
@@ -16,22 +21,25 @@ std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
   if (s.problem.mask.kind != MaskKind::window) {
     return plan.ring;
   }
-  // Keys before the first query of a chunk that it sees lie in the `reach` chunks before it.
-  const std::int64_t before = s.problem.mask.window - 1;
-  const std::int64_t chunk = plan.layout == Layout::zigzag ? s.ring / 2 : s.ring;
-  const std::int64_t reach = (before + chunk - 1) / chunk;
+  const Mask& mask = s.problem.mask;
   switch (plan.layout) {
     case Layout::contiguous:
-      return std::min<std::int64_t>(plan.ring, 1 + reach);
+      return std::min<std::int64_t>(plan.ring, 1 + reach_of(mask, s.ring));
     case Layout::zigzag:  // both ways along the ring: chunks r and 2R-1-r look at lower chunks
-      return std::min<std::int64_t>(plan.ring, 1 + 2 * reach);
+      return std::min<std::int64_t>(plan.ring, 1 + 2 * reach_of(mask, s.ring / 2));
     case Layout::striped:  // the rank `distance` before holds the keys `distance` before
-      return std::min<std::int64_t>(plan.ring, 1 + before);
+      return std::min<std::int64_t>(plan.ring, mask.window);
   }
   throw InternalError("unknown layout");
 }
 
 }  // namespace
+
+std::int64_t rotation_steps(const Problem& padded, const SequencePlan& plan) {
+  return padded.mask.kind == MaskKind::window && plan.layout == Layout::contiguous
+             ? std::min<std::int64_t>(plan.ring, 1 + reach_of(padded.mask, padded.seq / plan.ring))
+             : plan.ring;
+}
 
 Sizes::Sizes(const Problem& requested, const SequencePlan& plan, const BuildOptions& options)
     : problem(padded(requested, plan)),

@@ -51,6 +51,10 @@ struct Sizes {
   }
 };
 
+/// Steps of a rotation in which some rank needs the block that has come to it. Under a window over
+/// contiguous chunks only those of the chunks just before, however long the ring is.
+std::int64_t rotation_steps(const Problem& padded, const SequencePlan& plan);
+
 /// FLOPs of all ranks (every allowed pair once, padded heads too) and the four all-to-alls of
 /// compose().
 ClosedForm frame_form(const Sizes& sizes, const SequencePlan& plan, Phase phase);

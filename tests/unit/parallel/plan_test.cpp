@@ -1,6 +1,7 @@
 #include "parallel/attention/plan.hpp"
 
 #include "base/error.hpp"
+#include "parallel/attention/strategy.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace spp;
@@ -47,4 +48,28 @@ TEST_CASE("an order may leave axes out and names none twice") {
              ContainsSubstring("--order: axis 'ring' is named twice"));
   CHECK_THAT(message_of<InputError>([] { parse_order("rnig", "--order"); }),
              ContainsSubstring("did you mean 'ring'?"));
+}
+
+// What goes round is closed forms' and proofs' to say (tests/conformance); here, that it is little.
+TEST_CASE("a ring of contiguous chunks turns as far as a window reaches") {
+  const SequencePlan plan{.strategy = "ring", .ring = 8};
+  const auto hops = [&](std::int64_t window, Phase phase) {
+    const Problem problem{.seq = 128, .mask = {.kind = MaskKind::window, .window = window}};
+    const Schedule schedule = strategies::by_name("ring", "test").build(problem, plan, phase, {});
+    const Program program = schedule.program(Rank(3));
+    std::vector<int> targets;
+    for (const Op& op : ops_of(program)) {
+      if (const auto* exchange = op_if<Exchange>(op.body)) {
+        targets.push_back(exchange->to.value);
+      }
+    }
+    return targets;
+  };
+  CHECK(hops(1, Phase::forward).empty());
+  CHECK(hops(17, Phase::forward) == std::vector{4});  // a chunk has 16 tokens
+  CHECK(hops(18, Phase::forward) == std::vector{4, 4});
+  CHECK(hops(128, Phase::forward).size() == 7);
+  // Keys and values, gradients behind them, and those home to whose block was here last.
+  CHECK(hops(18, Phase::backward) == std::vector{4, 4, 4, 4, 1});
+  CHECK(hops(128, Phase::backward).back() == 4);
 }

@@ -60,7 +60,7 @@ double sum(const SentBytes::ByKind& sent) {
 
 /// What every plan's traffic keeps to.
 Traffic lawful(const Request& request, const Candidate& c) {
-  Traffic traffic = traffic_of(request, c);
+  Traffic traffic = traffic_of(request, c).value();
   SentBytes::ByKind all{};
   for (const AxisTraffic& axis : traffic.axes) {
     CHECK(axis.gpus.size() > 1);
