@@ -185,6 +185,14 @@ TEST_CASE("wherever a table is cut off below, it is the same machine, says so, o
     const MachineSpec whole = machine_of(table.text, table.gpu);
     int read = 0;
     for (std::size_t length = 0; length < table.text.size(); ++length) {
+      // Near the ends of lines everywhere; elsewhere here and there, for who waits with a
+      // sanitizer.
+      constexpr std::size_t near = 3, now_and_then = 13;
+      const std::string_view around =
+          std::string_view(table.text).substr(length < near ? 0 : length - near, 2 * near);
+      if (length % now_and_then != 0 && around.find('\n') == std::string_view::npos) {
+        continue;
+      }
       const auto cut = machine_if(table.text.substr(0, length), table.gpu);
       if (!cut) {
         continue;
@@ -197,7 +205,7 @@ TEST_CASE("wherever a table is cut off below, it is the same machine, says so, o
       }
       check_same(whole, *cut);
     }
-    CHECK(read > 100);
+    CHECK(read > 20);
   }
 }
 
