@@ -208,8 +208,7 @@ void read_experts(const JsonView& config, const Family& family, Model& model,
   }
   Experts& e = model.experts;
   e.count = static_cast<int>(number.value);
-  e.per_token = static_cast<int>(top->value().is_array() ? per_layer(*top, most_experts).value
-                                                         : top->integer(1, number.value));
+  e.per_token = static_cast<int>(per_layer(*top, number.value).value);
   const auto ffn = find_any(config, {"moe_intermediate_size", "moe_ffn_hidden_size"});
   e.ffn = ffn ? ffn->integer(1, most_ffn) : model.ffn;
   e.router_bias = family.router_bias;
