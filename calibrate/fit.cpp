@@ -307,7 +307,7 @@ AttentionKernelSpec ideal_kernel(AttentionKernelSpec kernel, std::int64_t overhe
 
 /// What is asked of so many blocks: with as many terms as points a fit is exact and says nothing.
 /// Seen on an H100: two backward blocks of a budget that was spent gave a startup of 3 ms and a
-/// spread of nothing.
+/// spread of nothing. Four, eight and the part of a spread that few blocks leave are assumed.
 struct Terms {
   bool startup = true;       // else as assumed
   bool masked_apart = true;  // efficiencies, and what an item costs

@@ -174,8 +174,8 @@ void Reader::guidance() {
   resolve("guidance", "yes");
   assume("guidance",
          step.guidance == Guidance::apart
-             ? "two branches of each image, on the same GPUs one after the other"
-             : "two branches of each image, on the same GPUs in one batch",
+             ? "two branches of each image; on the same GPUs (cfg 1) one after the other"
+             : "two branches of each image; on the same GPUs (cfg 1) in one batch",
          told ? "--guidance" : source);
 }
 

@@ -1,3 +1,4 @@
+// Drawings of machines share their boxes, wires and lanes, hence one file.
 #include "report/cluster.hpp"
 
 #include "report/bands.hpp"

@@ -1,3 +1,4 @@
+// One clock in one file: passes, pipeline, gradients and what is sent are read off the same state.
 #include "step/cost.hpp"
 
 #include "base/error.hpp"
