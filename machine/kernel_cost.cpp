@@ -36,7 +36,16 @@ double head_dim_factor(const AttentionKernelSpec& kernel, int head_dim, int valu
 template <class Op>
 concept Streaming =
     std::same_as<Op, RowDot> || std::same_as<Op, Merge> || std::same_as<Op, Rescale> ||
-    std::same_as<Op, Accumulate> || std::same_as<Op, Fill> || std::same_as<Op, Copy>;
+    std::same_as<Op, Accumulate> || std::same_as<Op, Fill> || std::same_as<Op, Copy> ||
+    std::same_as<Op, Softmax> || std::same_as<Op, SoftmaxBackward> || std::same_as<Op, SumStates>;
+
+/// A product of a backward writes a gradient.
+Phase phase_of(BufferId to, const Shapes& shapes) {
+  const Tensor tensor = shapes.buffers[to.index()].tensor;
+  return tensor == Tensor::scores || tensor == Tensor::out || tensor == Tensor::state
+             ? Phase::forward
+             : Phase::backward;
+}
 
 AttentionShape shape_of_kernel(const auto& op, Phase phase, const Problem& problem) {
   return {.q = op.q_tokens,
@@ -234,14 +243,57 @@ std::optional<AttentionShape> shape_of(const Kernel& kernel, const Problem& prob
   return std::nullopt;
 }
 
+Seconds KernelCost::product(const Kernel& kernel, const Shapes& shapes, const GemmWork& work,
+                            Phase phase) const {
+  const Problem& problem = *shapes.problem;
+  const Seconds best = attention_at_best(attention_flops(kernel, problem), problem, phase);
+  return least_startup(phase) +
+         std::max({gemm(work, problem.dtype), best, memory_bound(touched_bytes(kernel, shapes))});
+}
+
 Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
   const auto attention_of = [&](const auto& op, Phase phase) {
     return attention(shape_of_kernel(op, phase, *shapes.problem));
+  };
+  const Problem& problem = *shapes.problem;
+  const std::int64_t dim = problem.head_dim;
+  // `rows` rows of each head, whose products with n columns sum k numbers.
+  const auto product_of = [&](BufferId to, std::int64_t groups, std::int64_t rows, std::int64_t n,
+                              std::int64_t k) {
+    return product(
+        kernel, shapes,
+        {.m = rows * groups * problem.batch, .n = n, .k = k, .groups = groups * problem.batch},
+        phase_of(to, shapes));
+  };
+  const auto linear = [&](Phase phase) {
+    return least_startup(phase) +
+           std::max(attention_at_best(attention_flops(kernel, problem), problem, phase),
+                    memory_bound(touched_bytes(kernel, shapes)));
   };
   return std::visit(
       Overloaded{
           [&](const AttentionForward& op) { return attention_of(op, Phase::forward); },
           [&](const AttentionBackward& op) { return attention_of(op, Phase::backward); },
+          [&](const Scores& op) {
+            return product_of(op.to, op.heads.count(), op.q_tokens.count(), op.k_tokens.count(),
+                              dim);
+          },
+          [&](const Weigh& op) {
+            return product_of(op.to, op.heads.count(), op.q_tokens.count(), dim,
+                              op.k_tokens.count());
+          },
+          [&](const WeighBack& op) {
+            return product_of(op.to, op.heads.count(), op.k_tokens.count(), dim,
+                              op.q_tokens.count());
+          },
+          [&](const MakeState& op) {
+            return product_of(op.to, op.heads.count(), dim, dim, op.tokens.count());
+          },
+          [&](const ApplyState& op) {
+            return product_of(op.to, op.heads.count(), op.tokens.count(), dim, dim);
+          },
+          [&](const LinearForward&) { return linear(Phase::forward); },
+          [&](const LinearBackward&) { return linear(Phase::backward); },
           [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
       kernel);
 }

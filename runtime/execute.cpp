@@ -27,6 +27,45 @@ struct HostKernels {
   void forward(const AttentionForwardArgs& args) const { attention.forward(args, poll); }
   void backward(const AttentionBackwardArgs& args) const { attention.backward(args, poll); }
   template <class... Args>
+  void scores(const Args&... args) const {
+    runtime::scores(args..., poll);
+  }
+  template <class... Args>
+  void softmax(const Args&... args) const {
+    runtime::softmax(args..., poll);
+  }
+  template <class... Args>
+  void softmax_backward(const Args&... args) const {
+    runtime::softmax_backward(args..., poll);
+  }
+  template <class... Args>
+  void weigh(const Args&... args) const {
+    runtime::weigh(args..., poll);
+  }
+  template <class... Args>
+  void weigh_back(const Args&... args) const {
+    runtime::weigh_back(args..., poll);
+  }
+  template <class... Args>
+  void linear_forward(const Args&... args) const {
+    runtime::linear_forward(args..., poll);
+  }
+  void linear_backward(const LinearBackwardArgs& args) const {
+    runtime::linear_backward(args, poll);
+  }
+  template <class... Args>
+  void make_state(const Args&... args) const {
+    runtime::make_state(args..., poll);
+  }
+  template <class... Args>
+  static void sum_states(const Args&... args) {
+    runtime::sum_states(args...);
+  }
+  template <class... Args>
+  void apply_state(const Args&... args) const {
+    runtime::apply_state(args..., poll);
+  }
+  template <class... Args>
   static void row_dot(const Args&... args) {
     runtime::row_dot(args...);
   }

@@ -52,8 +52,7 @@ HostMemory::HostMemory(const StoredProgram& program, const Problem& problem, Mem
 }
 
 int ProgramMemory::width(BufferId id) const {
-  const Tensor tensor = buffer(id).tensor;
-  return tensor == Tensor::lse || tensor == Tensor::delta ? 1 : problem_.head_dim;
+  return static_cast<int>(width_of(buffer(id).tensor, problem_));
 }
 
 Rows ProgramMemory::rows(const RowSpan& span) const {

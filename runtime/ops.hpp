@@ -1,9 +1,12 @@
 // One op of a stored program, in terms of memory: what all executors have in common, wherever the
 // memory and the kernels are. They differ in what `target` does:
 //
-//   run_kernel         target has forward, backward (runtime/kernels/attention.hpp) and row_dot,
-//                      merge, rescale, accumulate, fill, move (runtime/kernels/elementwise.hpp),
-//                      with the arguments that these have there, polls left out
+//   run_kernel         target has forward, backward (runtime/kernels/attention.hpp), scores,
+//                      softmax, softmax_backward, weigh, weigh_back, linear_forward,
+//                      linear_backward, make_state, sum_states, apply_state
+//                      (runtime/kernels/products.hpp) and row_dot, merge, rescale, accumulate,
+//                      fill, move (runtime/kernels/elementwise.hpp), with the arguments that these
+//                      have there, polls left out
 //   run_transfer       target has exchange(parts), all_to_all(group, parts), all_gather(group,
 //                      parts), reduce_scatter(group, parts), all_reduce(group, parts)
 #pragma once
@@ -11,10 +14,12 @@
 #include "runtime/comm/collectives.hpp"
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
+#include "runtime/kernels/products.hpp"
 #include "runtime/memory.hpp"
 #include "schedule/measure.hpp"
 #include "schedule/timeline.hpp"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -64,6 +69,17 @@ struct OpPlace {
             .mask = schedule.problem.mask,
             .seq = schedule.requested.seq};
   }
+  /// Of whole rows.
+  [[nodiscard]] Visibility visible(const Softmax& op) const {
+    return {.q_tokens = op.tokens,
+            .k_tokens = TokenSet({.begin = 0, .count = schedule.problem.seq}),
+            .mask = schedule.problem.mask,
+            .seq = schedule.requested.seq};
+  }
+  /// Of softmax: 1 / sqrt(head_dim).
+  [[nodiscard]] float scale() const {
+    return 1 / std::sqrt(static_cast<float>(schedule.problem.head_dim));
+  }
   [[nodiscard]] Box box(BufferId id, const CellBox& cells) const {
     return {.data = memory.cells(id, {.begin = cells.begin, .count = 0}).data(),
             .dtype = memory.buffer(id).dtype,
@@ -112,6 +128,9 @@ inline AttentionBackwardArgs arguments_of(const OpPlace& at, const AttentionBack
           .visible = at.visible(op)};
 }
 
+/// The column of the first of these keys in a row of pairs.
+inline std::int64_t first_of(const TokenSet& keys) { return keys.ranges()[0].begin; }
+
 /// `kernel` is at.stored.op.
 template <class Target>
 void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
@@ -120,6 +139,45 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
       Overloaded{
           [&](const AttentionForward& op) { target.forward(arguments_of(at, op)); },
           [&](const AttentionBackward& op) { target.backward(arguments_of(at, op)); },
+          [&](const Scores& op) {
+            target.scores(rows(op.rows), rows(op.columns), rows(op.to), first_of(op.k_tokens));
+          },
+          [&](const Softmax& op) {
+            target.softmax(rows(op.scores), rows(op.weights), at.visible(op), at.scale());
+          },
+          [&](const SoftmaxBackward& op) {
+            target.softmax_backward(rows(op.weights), rows(op.d_weights), rows(op.d_scores),
+                                    at.scale());
+          },
+          [&](const Weigh& op) {
+            target.weigh(rows(op.weights), rows(op.values), rows(op.to), first_of(op.k_tokens),
+                         op.initial);
+          },
+          [&](const WeighBack& op) {
+            target.weigh_back(rows(op.weights), rows(op.rows), rows(op.to), first_of(op.k_tokens));
+          },
+          [&](const LinearForward& op) {
+            target.linear_forward(rows(op.q), rows(op.k), rows(op.v), rows(op.out));
+          },
+          [&](const LinearBackward& op) {
+            target.linear_backward(LinearBackwardArgs{.q = rows(op.q),
+                                                      .k = rows(op.k),
+                                                      .v = rows(op.v),
+                                                      .d_out = rows(op.d_out),
+                                                      .d_q = rows(op.d_q),
+                                                      .d_k = rows(op.d_k),
+                                                      .d_v = rows(op.d_v)});
+          },
+          [&](const MakeState& op) {
+            target.make_state(rows(op.rows), rows(op.values), rows(op.to));
+          },
+          [&](const SumStates& op) { target.sum_states(rows(op.from), rows(op.to)); },
+          [&](const ApplyState& op) {
+            const Tensor to = at.memory.buffer(op.to).tensor;
+            target.apply_state(
+                rows(op.rows), rows(op.state), rows(op.to),
+                StateUse{.transposed = to == Tensor::d_q || to == Tensor::d_k, .add = !op.initial});
+          },
           [&](const RowDot& op) { target.row_dot(rows(op.out), rows(op.d_out), rows(op.delta)); },
           [&](const Merge& op) {
             target.merge(rows(op.out), rows(op.lse), rows(op.part_out), rows(op.part_lse),

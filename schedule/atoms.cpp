@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t word_bits = 64;
 const AtomSet nothing;
+constexpr std::span<const TokenRange> no_ranges;
 
 /// All tokens of `atom` lie in `range`.
 bool lies_in(const TokenRange& atom, const TokenRange& range) {
@@ -99,6 +100,7 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
   cut_tokens(schedule, tiles);
   cut_heads(schedule.grain.heads);
   allow_pairs(schedule.problem.mask);
+  hand_out_states(schedule);
 }
 
 void AtomGrid::cut_tokens(const Schedule& schedule,
@@ -106,7 +108,7 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
   std::set<TokenRange> ranges;
   for (const auto& rank : tiles) {
     for (const Buffer& buffer : rank) {
-      for (const TokenRange& range : buffer.tile.ranges()) {
+      for (const TokenRange& range : is_state(buffer.tensor) ? no_ranges : buffer.tile.ranges()) {
         cut(range, schedule.grain.tokens, ranges);
       }
     }
@@ -143,17 +145,42 @@ void AtomGrid::cut_heads(const HeadSplit& split) {
 
 void AtomGrid::allow_pairs(const Mask& mask) {
   allowed_.resize(tokens_.size() * tokens_.size());
+  all_allowed_.resize(allowed_.size());
   keys_of_queries_.resize(tokens_.size());
   contributors_of_key_.resize(tokens_.size());
   for (std::size_t q = 0; q < tokens_.size(); ++q) {
     for (std::size_t k = 0; k < tokens_.size(); ++k) {
-      if (allowed_pairs(tokens_[q], tokens_[k], mask) == 0) {
+      const std::int64_t pairs = allowed_pairs(tokens_[q], tokens_[k], mask);
+      if (pairs == 0) {
         continue;
       }
       allowed_[q * tokens_.size() + k] = true;
+      all_allowed_[q * tokens_.size() + k] = pairs == tokens_[q].count * tokens_[k].count;
       keys_of_queries_[q].insert(k);
       for (int h = 0; h < replicas_; ++h) {
         contributors_of_key_[k].insert(contributor({.tokens = static_cast<int>(q), .heads = h}));
+      }
+    }
+  }
+}
+
+void AtomGrid::hand_out_states(const Schedule& schedule) {
+  const int slots = schedule.grain.slots;
+  for (int s = 0; s < slots; ++s) {
+    const TokenRange part{.begin = schedule.problem.seq / slots * s,
+                          .count = schedule.problem.seq / slots};
+    std::vector<std::size_t> queries;
+    for (std::size_t q = 0; q < tokens_.size(); ++q) {
+      if (lies_in(tokens_[q], part)) {
+        queries.push_back(q);
+      }
+    }
+    AtomSet& keys = keys_of_slots_.emplace_back();
+    for (std::size_t k = 0; k < tokens_.size(); ++k) {
+      const bool seen = std::ranges::all_of(
+          queries, [&](std::size_t q) { return all_allowed_[q * tokens_.size() + k]; });
+      if (seen) {
+        keys.insert(k);
       }
     }
   }
@@ -180,6 +207,21 @@ const std::vector<int>* AtomGrid::tokens(const TokenSet& set) const {
   return atoms.empty() ? nullptr : &atoms;
 }
 
+const std::vector<int>* AtomGrid::slots(const TokenSet& set) const {
+  std::array<TokenRange, 2> key{};
+  std::ranges::copy(set.ranges(), key.begin());
+  const auto [it, is_new] = slots_.try_emplace(key);
+  const auto known = std::ssize(keys_of_slots_);
+  if (is_new && set.count() <= known) {
+    for (const TokenRange& range : set.ranges()) {
+      for (std::int64_t i = 0; i < range.count && range.at(i) < known; ++i) {
+        it->second.push_back(static_cast<int>(range.at(i)));
+      }
+    }
+  }
+  return it->second.empty() || std::ssize(it->second) != set.count() ? nullptr : &it->second;
+}
+
 std::optional<HeadAtoms> AtomGrid::heads(HeadRange range, Tensor tensor) const {
   const auto& atoms = is_kv(tensor) ? kv_heads_ : q_heads_;
   const auto first = std::ranges::find(atoms, range.begin, &HeadRange::begin);
@@ -196,6 +238,8 @@ const AtomSet& AtomGrid::complete(Tensor tensor, const Cell& cell) const {
     case Tensor::out:
     case Tensor::lse:
     case Tensor::d_q:
+    case Tensor::weights:
+    case Tensor::d_scores:
       return keys_of_queries_[at(cell.tokens)];
     case Tensor::d_k:
     case Tensor::d_v:
@@ -206,13 +250,19 @@ const AtomSet& AtomGrid::complete(Tensor tensor, const Cell& cell) const {
     case Tensor::d_out:
     case Tensor::delta:
       return nothing;
+    case Tensor::state:
+      return keys_of_slots_[at(cell.tokens)];
+    case Tensor::scores:
+    case Tensor::d_weights:
+    case Tensor::d_state:
+      throw InternalError(fmt::format("{} is never an input or output", to_string(tensor)));
   }
   throw InternalError("unknown tensor");
 }
 
 std::int64_t AtomGrid::volume(Tensor tensor, const Cell& cell) const {
   const HeadRange heads = (is_kv(tensor) ? kv_heads_ : q_heads_)[at(cell.heads)];
-  return tokens_[at(cell.tokens)].count * heads.count();
+  return is_state(tensor) ? heads.count() : tokens_[at(cell.tokens)].count * heads.count();
 }
 
 std::string AtomGrid::tokens_text(std::span<const int> atoms) const {
@@ -237,6 +287,9 @@ std::string AtomGrid::tokens_text(std::span<const int> atoms) const {
 
 std::string AtomGrid::cell_text(Tensor tensor, const Cell& cell) const {
   const bool kv = is_kv(tensor);
+  if (is_state(tensor)) {
+    return fmt::format("slot {} ({})", cell.tokens, text_of(kv_heads_[at(cell.heads)], true));
+  }
   return fmt::format("{} tokens {} ({})", kv ? "key" : "query",
                      tokens_text(std::span(&cell.tokens, 1)),
                      text_of((kv ? kv_heads_ : q_heads_)[at(cell.heads)], kv));
@@ -248,7 +301,7 @@ std::string AtomGrid::contributions_text(Tensor tensor, const Cell& cell,
   if (members.empty()) {
     return "nothing";
   }
-  if (!is_kv(tensor)) {
+  if (!sums_queries(tensor)) {
     return fmt::format("key tokens {}", tokens_text(members));
   }
   const int sub_head = members.front() / token_atoms();  // the first query atom stands for the rest

@@ -50,16 +50,22 @@ struct HeadAtoms {
   friend bool operator==(const HeadAtoms&, const HeadAtoms&) = default;
 };
 
-/// A cell of the grid: a token atom and a head atom (a KV atom for k, v, d_k and d_v).
+/// A cell of the grid: a token atom and a head atom (a KV atom for k, v, d_k, d_v and states). Of
+/// states, `tokens` is a slot.
 struct Cell {
   int tokens = 0;
   int heads = 0;
   friend constexpr auto operator<=>(const Cell&, const Cell&) = default;
 };
 
-/// k, v and their gradients: cells of key tokens and KV heads. All others: query tokens and heads.
+/// k, v, their gradients and states: cells of key tokens (or slots) and KV heads. All others: query
+/// tokens and heads.
 constexpr bool is_kv(Tensor t) {
-  return t == Tensor::k || t == Tensor::v || t == Tensor::d_k || t == Tensor::d_v;
+  return t == Tensor::k || t == Tensor::v || t == Tensor::d_k || t == Tensor::d_v || is_state(t);
+}
+/// Remember query cells as contributions; all others that remember any: key atoms.
+constexpr bool sums_queries(Tensor t) {
+  return t == Tensor::d_k || t == Tensor::d_v || t == Tensor::d_state;
 }
 
 class AtomGrid {
@@ -70,13 +76,19 @@ class AtomGrid {
   /// "" or why the declared tiles cut no grid: then nothing can be proven.
   [[nodiscard]] const std::string& flaw() const { return flaw_; }
   [[nodiscard]] int token_atoms() const { return static_cast<int>(tokens_.size()); }
+  [[nodiscard]] int slots() const { return static_cast<int>(keys_of_slots_.size()); }
   [[nodiscard]] int query_atoms() const { return static_cast<int>(q_heads_.size()); }
   [[nodiscard]] int head_atoms(Tensor t) const { return is_kv(t) ? kv_atoms() : query_atoms(); }
   /// The KV atom that a query atom attends to.
   [[nodiscard]] int kv_of(int query_atom) const { return query_atom / replicas_; }
 
-  /// Atoms of a token set in ascending order; nullptr if it is no union of atoms.
+  /// Atoms of a token set in ascending order; nullptr if it is no union of atoms. Of states: slots.
   [[nodiscard]] const std::vector<int>* tokens(const TokenSet& set) const;
+  [[nodiscard]] const std::vector<int>* slots(const TokenSet& set) const;
+  /// Whichever `tensor` has.
+  [[nodiscard]] const std::vector<int>* rows(const TokenSet& set, Tensor tensor) const {
+    return is_state(tensor) ? slots(set) : tokens(set);
+  }
   /// Head atoms of a range of query heads or KV heads; nothing if it is no union of atoms.
   [[nodiscard]] std::optional<HeadAtoms> heads(HeadRange range, Tensor tensor) const;
 
@@ -84,12 +96,23 @@ class AtomGrid {
   [[nodiscard]] bool allowed(int queries, int keys) const {
     return allowed_[at(queries) * tokens_.size() + at(keys)];
   }
+  /// The mask allows all pairs of these atoms.
+  [[nodiscard]] bool all_allowed(int queries, int keys) const {
+    return all_allowed_[at(queries) * tokens_.size() + at(keys)];
+  }
   /// Number by which a d_k or d_v cell remembers the contribution of a query cell.
   [[nodiscard]] std::size_t contributor(const Cell& query) const {
     return at(query.heads % replicas_) * tokens_.size() + at(query.tokens);
   }
+  /// The query cell of a KV atom that a contributor number means.
+  [[nodiscard]] Cell contributing(int kv_atom, std::size_t number) const {
+    return {.tokens = static_cast<int>(number % tokens_.size()),
+            .heads = kv_atom * replicas_ + static_cast<int>(number / tokens_.size())};
+  }
   /// All contributions that a cell of `tensor` can have: the keys that its queries may see; for d_k
-  /// and d_v the query cells that may see its keys; none for q, k, v, d_out and delta.
+  /// and d_v the query cells that may see its keys; none for q, k, v, d_out and delta. A state that
+  /// is handed to the part of its slot holds the keys that all queries of the part may see, whole
+  /// atoms of them.
   [[nodiscard]] const AtomSet& complete(Tensor tensor, const Cell& cell) const;
 
   /// Tokens times heads.
@@ -109,16 +132,19 @@ class AtomGrid {
   void cut_tokens(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles);
   void cut_heads(const HeadSplit& split);
   void allow_pairs(const Mask& mask);
+  void hand_out_states(const Schedule& schedule);
 
   std::string flaw_;
   std::vector<TokenRange> tokens_;  // ascending by begin
   std::vector<HeadRange> q_heads_;
   std::vector<HeadRange> kv_heads_;
   int replicas_ = 1;
-  std::vector<bool> allowed_;                                           // [query atom][key atom]
+  std::vector<bool> allowed_, all_allowed_;                             // [query atom][key atom]
   std::vector<AtomSet> keys_of_queries_;                                // [query atom]
   std::vector<AtomSet> contributors_of_key_;                            // [key atom]
+  std::vector<AtomSet> keys_of_slots_;                                  // [slot]
   mutable std::map<std::array<TokenRange, 2>, std::vector<int>> sets_;  // known token sets
+  mutable std::map<std::array<TokenRange, 2>, std::vector<int>> slots_;
 };
 
 }  // namespace spp

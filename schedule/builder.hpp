@@ -3,6 +3,7 @@
 // builder.
 #pragma once
 
+#include "base/error.hpp"
 #include "schedule/schedule.hpp"
 
 #include <concepts>
@@ -37,7 +38,8 @@ class ProgramBuilder {
                                 .head_range = {}});
     return BufferId(program_.buffers.size() - 1);
   }
-  /// Scratch in the tensor's natural dtype: fp32 for lse and delta, else the problem's.
+  /// Scratch in the tensor's natural dtype: fp32 for lse, delta, states, and what a softmax is
+  /// taken of; else the problem's.
   BufferId scratch(std::string name, Tensor tensor, std::int64_t tokens, int heads) {
     return scratch(std::move(name), tensor, tokens, heads, natural_dtype(tensor));
   }
@@ -60,7 +62,27 @@ class ProgramBuilder {
   }
 
   [[nodiscard]] DType natural_dtype(Tensor tensor) const {
-    return tensor == Tensor::lse || tensor == Tensor::delta ? DType::fp32 : problem_.dtype;
+    switch (tensor) {
+      case Tensor::lse:
+      case Tensor::delta:
+      case Tensor::scores:
+      case Tensor::d_weights:
+      case Tensor::state:
+      case Tensor::d_state:
+        return DType::fp32;
+      case Tensor::q:
+      case Tensor::k:
+      case Tensor::v:
+      case Tensor::out:
+      case Tensor::d_out:
+      case Tensor::d_q:
+      case Tensor::d_k:
+      case Tensor::d_v:
+      case Tensor::weights:
+      case Tensor::d_scores:
+        return problem_.dtype;
+    }
+    throw InternalError("unknown tensor");
   }
   [[nodiscard]] Program finish() { return std::move(program_); }
 

@@ -10,11 +10,14 @@
 namespace spp {
 
 /// One cell of a tensor in a buffer.
-///  out, lse, d_q  `contributions` are the key atoms met so far
-///  d_k, d_v       the query cells met so far (AtomGrid::contributor)
-/// `normaliser`, of out only: the key atoms whose softmax sum the cell was divided by. That is its
-/// own contributions, until a Rescale prepares a sum over a team. Only out cells of equal
-/// normaliser add.
+///  out, lse, d_q       `contributions` are the key atoms met so far
+///  scores, d_weights   the key atoms whose columns are there, masked or not
+///  weights, d_scores   the key atoms that the softmax was taken over
+///  state               the key atoms summed up
+///  d_k, d_v, d_state   the query cells met or summed up so far (AtomGrid::contributor)
+/// `normaliser`, of out and weights: the key atoms whose softmax sum the cell was divided by. Of
+/// out that is its own contributions, until a Rescale prepares a sum over a team, or weights are
+/// applied; nothing under linear attention. Only cells of equal normaliser add.
 struct Piece {
   Cell cell;
   AtomSet contributions;
@@ -31,6 +34,7 @@ class Contents {
   [[nodiscard]] std::span<const Piece> of_tokens(int token_atom) const;
   /// The pieces of one cell, to be changed in place (not their cells).
   [[nodiscard]] std::span<Piece> change(const Cell& cell);
+  [[nodiscard]] std::span<Piece> change_all() { return pieces_; }
   /// Tokens times heads of all pieces.
   [[nodiscard]] std::int64_t volume(const AtomGrid& grid, Tensor tensor) const;
 

@@ -1,5 +1,6 @@
 #include "schedule/demand.hpp"
 
+#include "schedule/atoms.hpp"
 #include "schedule/measure.hpp"
 
 #include <algorithm>
@@ -113,21 +114,27 @@ double set_bytes(double atoms) {
 double content_bytes(const Buffer& buffer, const Grid& grid) {
   constexpr double piece = 56;    // a cell and two sets
   constexpr double growth = 1.5;  // of vectors that are filled one by one
-  const bool kv = buffer.tensor == Tensor::k || buffer.tensor == Tensor::v ||
-                  buffer.tensor == Tensor::d_k || buffer.tensor == Tensor::d_v;
-  const double pieces = std::max(1.0, static_cast<double>(buffer.tokens) / grid.of_atom) *
-                        std::max(1.0, buffer.heads / (kv ? grid.kv_heads : grid.q_heads));
+  const double rows = static_cast<double>(buffer.tokens);
+  const double pieces =
+      std::max(1.0, is_state(buffer.tensor) ? rows : rows / grid.of_atom) *
+      std::max(1.0, buffer.heads / (is_kv(buffer.tensor) ? grid.kv_heads : grid.q_heads));
   double sets = 0;
   switch (buffer.tensor) {
     case Tensor::out:
+    case Tensor::weights:
       sets = 2 * set_bytes(grid.tokens);
       break;
     case Tensor::lse:
     case Tensor::d_q:
+    case Tensor::scores:
+    case Tensor::d_weights:
+    case Tensor::d_scores:
+    case Tensor::state:
       sets = set_bytes(grid.tokens);
       break;
     case Tensor::d_k:
     case Tensor::d_v:
+    case Tensor::d_state:
       sets = set_bytes(grid.tokens * grid.replicas);
       break;
     case Tensor::q:
@@ -175,18 +182,20 @@ Bytes proof_memory(const Schedule& schedule) {
     Demand unused;
     double widest = 0;  // set of tokens that ops name: the grid remembers the atoms of each
     add_rank(unused, program, rank, [&](const Op& op) {
-      if (const auto* forward = op_if<AttentionForward>(op.body)) {
-        widest = std::max(widest, static_cast<double>(forward->k_tokens.count()));
-      } else if (const auto* backward = op_if<AttentionBackward>(op.body)) {
-        widest = std::max(widest, static_cast<double>(backward->k_tokens.count()));
-      }
+      visit_op(
+          [&](const auto& body) {
+            if constexpr (requires { body.k_tokens; }) {
+              widest = std::max(widest, static_cast<double>(body.k_tokens.count()));
+            }
+          },
+          op.body);
     });
     of_ranks += 2 * sizeof(int) * widest / grid.of_atom;
   });
   of_ranks *= static_cast<double>(ranks) / static_cast<double>(samples);
   const double pairs = grid.tokens * grid.tokens;
   const double meetings = static_cast<double>(sizeof(std::int32_t)) * grid.parts * pairs;
-  const double masks = pairs / 8 * (1 + 0.75 * (1 + grid.replicas));
+  const double masks = pairs / 8 * (2 + 0.75 * (1 + grid.replicas));
   constexpr double most = 9e18;  // a Bytes holds it
   return Bytes(static_cast<std::int64_t>(std::min(most, meetings + masks + of_ranks)));
 }

@@ -60,6 +60,18 @@ const std::vector<int>* named_tokens(const Site& site, const TokenSet& set) {
   return atoms;
 }
 
+const std::vector<int>* named_rows(const Site& site, const TokenSet& set, Tensor tensor) {
+  if (!is_state(tensor)) {
+    return named_tokens(site, set);
+  }
+  const auto* slots = site.grid().slots(set);
+  if (slots == nullptr) {
+    site.stop(
+        fmt::format("names slots {} of states, which the schedule does not have", to_string(set)));
+  }
+  return slots;
+}
+
 std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, Tensor tensor) {
   const auto atoms = site.grid().heads(range, tensor);
   if (!atoms) {
@@ -67,6 +79,98 @@ std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, Tensor t
                           is_kv(tensor) ? "KV heads" : "heads", range.begin, range.count()));
   }
   return atoms;
+}
+
+std::optional<HeadAtoms> attended_heads(const Site& site, HeadRange heads, HeadRange kv_heads) {
+  const auto q = named_heads(site, heads, Tensor::q);
+  const auto kv = q ? named_heads(site, kv_heads, Tensor::k) : std::nullopt;
+  if (!kv) {
+    return {};
+  }
+  const AtomGrid& grid = site.grid();
+  if (*kv != HeadAtoms{.begin = grid.kv_of(q->begin), .end = grid.kv_of(q->end - 1) + 1}) {
+    site.stop(fmt::format("heads {}:{} do not attend to KV heads {}:{}", heads.begin, heads.count(),
+                          kv_heads.begin, kv_heads.count()));
+    return {};
+  }
+  return kv;
+}
+
+std::optional<Block> seen_block(const Site& site, const Block& block, const TokenSet& queries,
+                                const TokenSet& keys) {
+  for (const int q : block.queries) {
+    for (const int k : block.keys) {
+      if (site.grid().allowed(q, k)) {
+        return block;
+      }
+    }
+  }
+  site.stop(fmt::format("computes a fully masked block: query tokens {}, key tokens {}",
+                        to_string(queries), to_string(keys)));
+  return {};
+}
+
+bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> rows,
+           HeadAtoms heads) {
+  if (!readable(site, id, tensor)) {
+    return false;
+  }
+  for (const int t : rows) {
+    for (int h = heads.begin; h < heads.end; ++h) {
+      if (only_piece(site, id, {.tokens = t, .heads = h}) == nullptr) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool computes(const Site& site, AttentionFunction function) {
+  const AttentionFunction wanted = site.ledger->problem.function;
+  if (wanted == function) {
+    return true;
+  }
+  site.stop(fmt::format("computes {} attention, but the problem is {} attention",
+                        to_string(function), to_string(wanted)));
+  return false;
+}
+
+Contents query_sums(const Site& site, const Block& block, Meetings& meetings) {
+  Contents sums;
+  for (const int q : block.queries) {
+    AtomSet met;
+    for (const int k : block.keys) {
+      if (site.grid().allowed(q, k)) {
+        met.insert(static_cast<std::size_t>(k));
+      }
+    }
+    for (int h = block.heads.begin; h < block.heads.end; ++h) {
+      const Cell cell{.tokens = q, .heads = h};
+      sums.add({.cell = cell, .contributions = met, .normaliser = {}});
+      for (const int k : met.members()) {
+        meetings.meet(cell, k, site.rank);
+      }
+    }
+  }
+  return sums;
+}
+
+Contents key_gradients(const AtomGrid& grid, const Block& block) {
+  Contents gradients;
+  for (const int k : block.keys) {
+    for (int kv = block.kv_heads.begin; kv < block.kv_heads.end; ++kv) {
+      AtomSet met;
+      for (int h = block.heads.begin; h < block.heads.end; ++h) {
+        for (const int q : block.queries) {
+          if (grid.kv_of(h) == kv && grid.allowed(q, k)) {
+            met.insert(grid.contributor({.tokens = q, .heads = h}));
+          }
+        }
+      }
+      gradients.add({.cell = {.tokens = k, .heads = kv}, .contributions = met, .normaliser = {}});
+    }
+  }
+  return gradients;
 }
 
 namespace {

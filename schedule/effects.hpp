@@ -4,6 +4,15 @@
 //  allows
 //                  (an atom that the mask cuts counts as met: the kernel applies the mask exactly)
 //  attention_bwd   lse and delta of *all* keys of a query; contributions to d_q, d_k, d_v
+//  scores          one piece of every cell of rows and columns; columns that are not there yet
+//  softmax         scores of all keys that a query may see; weights are divided by their sum
+//  softmax_bwd     the same of d_weights, and such weights
+//  weigh           a disjoint union with the sum: the keys of the block, normalised as the weights
+//  weigh_back      the query cells of the block, of every cell of keys
+//  linear_fwd/bwd  as attention_fwd/bwd, without statistics
+//  make_state      the sum of all its tokens
+//  sum_states      the disjoint union of its slots
+//  apply_state     a disjoint union with the sum; the mask must allow all pairs that it stands for
 //  row_dot         delta of a complete out
 //  merge           a disjoint union with the accumulator; initial: replaces it
 //  rescale         normaliser of own out = the disjoint union over the gathered lse
@@ -24,6 +33,8 @@
 #include "schedule/contents.hpp"
 #include "schedule/meetings.hpp"
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,12 +66,13 @@ class Findings {
 /// What all ranks of a proof share.
 struct Ledger {
   Ledger(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
-      : grid(schedule, tiles), forward(grid), backward(grid) {}
+      : grid(schedule, tiles), problem(schedule.problem), forward(grid), backward(grid) {}
   Ledger(const Ledger&) = delete;  // the meetings look at the grid
   Ledger& operator=(const Ledger&) = delete;
   ~Ledger() = default;
 
   AtomGrid grid;
+  Problem problem;
   Meetings forward;
   Meetings backward;
   Findings findings;
@@ -88,6 +100,16 @@ struct Site {
 // Every effect either leaves its result in the contents or stops the findings.
 void apply(const Site& site, const AttentionForward& op);
 void apply(const Site& site, const AttentionBackward& op);
+void apply(const Site& site, const Scores& op);
+void apply(const Site& site, const Softmax& op);
+void apply(const Site& site, const SoftmaxBackward& op);
+void apply(const Site& site, const Weigh& op);
+void apply(const Site& site, const WeighBack& op);
+void apply(const Site& site, const LinearForward& op);
+void apply(const Site& site, const LinearBackward& op);
+void apply(const Site& site, const MakeState& op);
+void apply(const Site& site, const SumStates& op);
+void apply(const Site& site, const ApplyState& op);
 void apply(const Site& site, const RowDot& op);
 void apply(const Site& site, const Merge& op);
 void apply(const Site& site, const Rescale& op);
@@ -108,10 +130,42 @@ void meet(std::span<const Site> sites, std::span<const Collective* const> ops);
 bool readable(const Site& site, BufferId id, Tensor tensor);
 /// The only piece of a cell; stops and gives nullptr if there is none or more than one.
 const Piece* only_piece(const Site& site, BufferId id, const Cell& cell);
-/// Atoms of a token set that an op names; stops and gives nullptr if it is no union of atoms.
+/// Atoms of a token set that an op names; stops and gives nullptr if it is no union of atoms. The
+/// rows of `tensor`: token atoms, or slots of states.
 const std::vector<int>* named_tokens(const Site& site, const TokenSet& set);
+const std::vector<int>* named_rows(const Site& site, const TokenSet& set, Tensor tensor);
 /// Head atoms of a range that an op names; stops likewise.
 std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, Tensor tensor);
+/// The tile of queries and keys that a kernel works on.
+struct Block {
+  std::span<const int> queries, keys;
+  HeadAtoms heads, kv_heads;
+};
+/// Stops and gives nothing if the query heads do not attend to the KV heads.
+std::optional<HeadAtoms> attended_heads(const Site& site, HeadRange heads, HeadRange kv_heads);
+template <class Op>
+std::optional<Block> named_block(const Site& site, const Op& op) {
+  const auto* queries = named_tokens(site, op.q_tokens);
+  const auto* keys = queries != nullptr ? named_tokens(site, op.k_tokens) : nullptr;
+  const auto heads = keys != nullptr ? named_heads(site, op.heads, Tensor::q) : std::nullopt;
+  const auto kv_heads = heads ? attended_heads(site, op.heads, op.kv_heads) : std::nullopt;
+  if (!kv_heads) {
+    return {};
+  }
+  return Block{.queries = *queries, .keys = *keys, .heads = *heads, .kv_heads = *kv_heads};
+}
+/// The same; stops if the mask hides all of it.
+std::optional<Block> seen_block(const Site& site, const Block& block, const TokenSet& queries,
+                                const TokenSet& keys);
+/// One piece of every cell of a tile; else stops.
+bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> rows,
+           HeadAtoms heads);
+/// The problem's attention is this; else stops.
+bool computes(const Site& site, AttentionFunction function);
+/// d_k or d_v of a block: what its queries contribute to each cell of its keys.
+Contents key_gradients(const AtomGrid& grid, const Block& block);
+/// out or d_q of a block: the keys that each cell of its queries may see, noted as met.
+Contents query_sums(const Site& site, const Block& block, Meetings& meetings);
 /// Writes tile by tile (see above).
 void write(const Site& site, BufferId id, Tensor tensor, Contents added);
 /// Replaces the whole content.

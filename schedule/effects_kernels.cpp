@@ -3,57 +3,12 @@
 namespace spp {
 namespace {
 
-/// The tiles of one attention kernel.
-struct Block {
-  std::span<const int> queries, keys;
-  HeadAtoms heads, kv_heads;
-};
-
+/// The tile of an attention kernel.
 template <class Attention>
 std::optional<Block> block_of(const Site& site, const Attention& op) {
-  const auto* queries = named_tokens(site, op.q_tokens);
-  const auto* keys = queries != nullptr ? named_tokens(site, op.k_tokens) : nullptr;
-  if (keys == nullptr) {
-    return {};
-  }
-  const auto heads = named_heads(site, op.heads, Tensor::q);
-  const auto kv_heads = heads ? named_heads(site, op.kv_heads, Tensor::k) : std::nullopt;
-  if (!kv_heads) {
-    return {};
-  }
-  const AtomGrid& grid = site.grid();
-  const HeadAtoms needed{.begin = grid.kv_of(heads->begin), .end = grid.kv_of(heads->end - 1) + 1};
-  if (*kv_heads != needed) {
-    site.stop(fmt::format("heads {}:{} do not attend to KV heads {}:{}", op.heads.begin,
-                          op.heads.count(), op.kv_heads.begin, op.kv_heads.count()));
-    return {};
-  }
-  for (const int q : *queries) {
-    for (const int k : *keys) {
-      if (grid.allowed(q, k)) {
-        return Block{.queries = *queries, .keys = *keys, .heads = *heads, .kv_heads = *kv_heads};
-      }
-    }
-  }
-  site.stop(fmt::format("computes a fully masked block: query tokens {}, key tokens {}",
-                        to_string(op.q_tokens), to_string(op.k_tokens)));
-  return {};
-}
-
-/// One piece of every cell of a tile; else stops.
-bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> tokens,
-           HeadAtoms heads) {
-  if (!readable(site, id, tensor)) {
-    return false;
-  }
-  for (const int t : tokens) {
-    for (int h = heads.begin; h < heads.end; ++h) {
-      if (only_piece(site, id, {.tokens = t, .heads = h}) == nullptr) {
-        return false;
-      }
-    }
-  }
-  return true;
+  const auto block =
+      computes(site, AttentionFunction::softmax) ? named_block(site, op) : std::nullopt;
+  return block ? seen_block(site, *block, op.q_tokens, op.k_tokens) : std::nullopt;
 }
 
 /// The pieces of a buffer that lie in `tokens`: some of each token atom, one a cell; else stops and
@@ -110,23 +65,10 @@ void apply(const Site& site, const AttentionForward& op) {
       !holds(site, op.v, Tensor::v, block->keys, block->kv_heads)) {
     return;
   }
-  Contents out;
-  Contents lse;
-  for (const int q : block->queries) {
-    AtomSet met;
-    for (const int k : block->keys) {
-      if (site.grid().allowed(q, k)) {
-        met.insert(static_cast<std::size_t>(k));
-      }
-    }
-    for (int h = block->heads.begin; h < block->heads.end; ++h) {
-      const Cell cell{.tokens = q, .heads = h};
-      out.add({.cell = cell, .contributions = met, .normaliser = met});
-      lse.add({.cell = cell, .contributions = met, .normaliser = {}});
-      for (const int k : met.members()) {
-        site.ledger->forward.meet(cell, k, site.rank);
-      }
-    }
+  Contents out = query_sums(site, *block, site.ledger->forward);
+  Contents lse = out;
+  for (Piece& piece : out.change_all()) {
+    piece.normaliser = piece.contributions;
   }
   write(site, op.out, Tensor::out, std::move(out));
   write(site, op.lse, Tensor::lse, std::move(lse));
@@ -142,38 +84,8 @@ void apply(const Site& site, const AttentionBackward& op) {
       !readable(site, op.lse, Tensor::lse) || !global_lse(site, op.lse, *block)) {
     return;
   }
-  const AtomGrid& grid = site.grid();
-  Contents d_q;
-  for (const int q : block->queries) {
-    AtomSet met;
-    for (const int k : block->keys) {
-      if (grid.allowed(q, k)) {
-        met.insert(static_cast<std::size_t>(k));
-      }
-    }
-    for (int h = block->heads.begin; h < block->heads.end; ++h) {
-      const Cell cell{.tokens = q, .heads = h};
-      d_q.add({.cell = cell, .contributions = met, .normaliser = {}});
-      for (const int k : met.members()) {
-        site.ledger->backward.meet(cell, k, site.rank);
-      }
-    }
-  }
-  Contents d_kv;
-  for (const int k : block->keys) {
-    for (int kv = block->kv_heads.begin; kv < block->kv_heads.end; ++kv) {
-      AtomSet met;
-      for (int h = block->heads.begin; h < block->heads.end; ++h) {
-        for (const int q : block->queries) {
-          if (grid.kv_of(h) == kv && grid.allowed(q, k)) {
-            met.insert(grid.contributor({.tokens = q, .heads = h}));
-          }
-        }
-      }
-      d_kv.add({.cell = {.tokens = k, .heads = kv}, .contributions = met, .normaliser = {}});
-    }
-  }
-  write(site, op.d_q, Tensor::d_q, std::move(d_q));
+  Contents d_kv = key_gradients(site.grid(), *block);
+  write(site, op.d_q, Tensor::d_q, query_sums(site, *block, site.ledger->backward));
   write(site, op.d_k, Tensor::d_k, d_kv);
   write(site, op.d_v, Tensor::d_v, std::move(d_kv));
 }
@@ -329,6 +241,12 @@ void apply(const Site& site, const Fill& op) {
     case Tensor::v:
     case Tensor::d_out:
     case Tensor::delta:
+    case Tensor::scores:
+    case Tensor::weights:
+    case Tensor::d_weights:
+    case Tensor::d_scores:
+    case Tensor::state:
+    case Tensor::d_state:
       site.stop(fmt::format("fills '{}', but {} is no sum", site.buffer(op.buffer).name,
                             to_string(tensor)));
       return;

@@ -8,7 +8,7 @@ namespace {
 
 /// The pieces that one member receives from all, or from one, of its group.
 struct Part {
-  std::vector<bool> tokens;  // by token atom
+  std::vector<bool> tokens;  // by token atom or slot
   HeadAtoms heads;
 
   [[nodiscard]] bool contains(const Cell& cell) const {
@@ -19,13 +19,15 @@ struct Part {
 
 /// What a member's op says that it receives; stops if the grid does not know it.
 std::optional<Part> part_of(const Site& site, const Collective& op) {
-  const auto* tokens = named_tokens(site, op.to_tokens);
-  const auto heads =
-      tokens != nullptr ? named_heads(site, op.to_heads, site.buffer(op.to).tensor) : std::nullopt;
+  const Tensor tensor = site.buffer(op.to).tensor;
+  const auto* tokens = named_rows(site, op.to_tokens, tensor);
+  const auto heads = tokens != nullptr ? named_heads(site, op.to_heads, tensor) : std::nullopt;
   if (!heads) {
     return {};
   }
-  Part part{.tokens = std::vector<bool>(static_cast<std::size_t>(site.grid().token_atoms())),
+  const AtomGrid& grid = site.grid();
+  Part part{.tokens = std::vector<bool>(
+                static_cast<std::size_t>(is_state(tensor) ? grid.slots() : grid.token_atoms())),
             .heads = *heads};
   for (const int t : *tokens) {
     part.tokens[static_cast<std::size_t>(t)] = true;
@@ -54,10 +56,9 @@ bool comparable(std::span<const Site> sites, std::span<const Collective* const> 
 
 /// Something of every cell that the op names has arrived; else stops.
 bool arrived(const Site& site, Tensor tensor, const Part& part, const Contents& content) {
-  for (int t = 0; t < site.grid().token_atoms(); ++t) {
-    for (int h = part.heads.begin; part.tokens[static_cast<std::size_t>(t)] && h < part.heads.end;
-         ++h) {
-      const Cell cell{.tokens = t, .heads = h};
+  for (std::size_t t = 0; t < part.tokens.size(); ++t) {
+    for (int h = part.heads.begin; part.tokens[t] && h < part.heads.end; ++h) {
+      const Cell cell{.tokens = static_cast<int>(t), .heads = h};
       if (content.at(cell).empty()) {
         site.stop(fmt::format("receives no {} of {} from any member", to_string(tensor),
                               site.grid().cell_text(tensor, cell)));

@@ -1,5 +1,7 @@
 #include "schedule/measure.hpp"
 
+#include <algorithm>
+
 namespace spp {
 namespace {
 
@@ -20,6 +22,21 @@ Bytes size_of_tile(const Shapes& shapes, BufferId id, std::int64_t tokens) {
   Buffer tile = shapes.buffers[id.index()];
   tile.tokens = tokens;
   return bytes_of(tile, *shapes.problem);
+}
+
+/// A product of every pair of a block with `width` elements.
+template <class Block>
+FlopCount dense_flops(const Block& o, const Problem& p) {
+  return FlopCount(2.0 * static_cast<double>(o.q_tokens.count()) *
+                   static_cast<double>(o.k_tokens.count()) * p.head_dim * o.heads.count() *
+                   static_cast<double>(p.batch));
+}
+
+/// A state made of rows, or rows of a state.
+template <class Rows>
+FlopCount state_flops(const Rows& o, const Problem& p) {
+  return FlopCount(2.0 * static_cast<double>(o.tokens.count()) * p.head_dim * p.head_dim *
+                   o.heads.count() * static_cast<double>(p.batch));
 }
 
 FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, const Problem& p,
@@ -96,14 +113,39 @@ Bytes sent_bytes(const Transfer& transfer, const Shapes& shapes) {
   return std::visit(Overloaded{exchanged, dealt}, transfer);
 }
 
+double linear_flops(std::int64_t tokens, int head_dim, Phase phase) {
+  const double rows = 2.0 * static_cast<double>(tokens) * head_dim;
+  const double of_chunk = static_cast<double>(std::min(tokens, linear_chunk)) / 2;
+  return phase == Phase::forward ? rows * (2.0 * head_dim + 2 * of_chunk)
+                                 : rows * (5.0 * head_dim + 5 * of_chunk);
+}
+
 FlopCount attention_flops(const Kernel& kernel, const Problem& problem) {
-  if (const auto* f = std::get_if<AttentionForward>(&kernel)) {
-    return matmul_flops(f->q_tokens, f->k_tokens, f->heads, problem, Phase::forward);
-  }
-  if (const auto* b = std::get_if<AttentionBackward>(&kernel)) {
-    return matmul_flops(b->q_tokens, b->k_tokens, b->heads, problem, Phase::backward);
-  }
-  return FlopCount(0);
+  const auto linear = [&](const auto& o, Phase phase) {
+    return FlopCount(linear_flops(o.tokens.count(), problem.head_dim, phase) * o.heads.count() *
+                     static_cast<double>(problem.batch));
+  };
+  const FlopCount none(0);
+  return std::visit(
+      Overloaded{[&](const AttentionForward& o) {
+                   return matmul_flops(o.q_tokens, o.k_tokens, o.heads, problem, Phase::forward);
+                 },
+                 [&](const AttentionBackward& o) {
+                   return matmul_flops(o.q_tokens, o.k_tokens, o.heads, problem, Phase::backward);
+                 },
+                 [&](const Scores& o) { return dense_flops(o, problem); },
+                 [&](const Weigh& o) { return dense_flops(o, problem); },
+                 [&](const WeighBack& o) { return dense_flops(o, problem); },
+                 [&](const LinearForward& o) { return linear(o, Phase::forward); },
+                 [&](const LinearBackward& o) { return linear(o, Phase::backward); },
+                 [&](const MakeState& o) { return state_flops(o, problem); },
+                 [&](const ApplyState& o) { return state_flops(o, problem); },
+                 [&](const Softmax&) { return none; }, [&](const SoftmaxBackward&) { return none; },
+                 [&](const SumStates&) { return none; }, [&](const RowDot&) { return none; },
+                 [&](const Merge&) { return none; }, [&](const Rescale&) { return none; },
+                 [&](const Accumulate&) { return none; }, [&](const Fill&) { return none; },
+                 [&](const Copy&) { return none; }},
+      kernel);
 }
 
 Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
@@ -111,8 +153,52 @@ Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
     return size_of_tile(shapes, id, tokens.count());
   };
   const auto whole = [&](BufferId id) { return size_at(shapes, id); };
+  // Kernels of linear attention write the state before each chunk, and read it in a second pass.
+  const auto chunk_states = [&](const auto& o) {
+    const Problem& p = *shapes.problem;
+    const std::int64_t dim = p.head_dim;
+    return Bytes(p.batch * ((o.tokens.count() + linear_chunk - 1) / linear_chunk) *
+                 o.heads.count() * dim * dim * size_of(p.dtype));
+  };
+  // Of a tensor of pairs, some rows' part of the columns.
+  const auto columns = [&](BufferId id, const TokenSet& rows, const TokenSet& keys) {
+    return tile(id, rows) / shapes.problem->seq * keys.count();
+  };
   return std::visit(
-      Overloaded{[&](const RowDot& o) { return whole(o.out) + whole(o.d_out) + whole(o.delta); },
+      Overloaded{[&](const Softmax& o) { return whole(o.scores) + whole(o.weights); },
+                 [&](const SoftmaxBackward& o) {
+                   return whole(o.weights) + whole(o.d_weights) + whole(o.d_scores);
+                 },
+                 [&](const Scores& o) {
+                   return tile(o.rows, o.q_tokens) + tile(o.columns, o.k_tokens) +
+                          columns(o.to, o.q_tokens, o.k_tokens);
+                 },
+                 [&](const Weigh& o) {
+                   return columns(o.weights, o.q_tokens, o.k_tokens) + tile(o.values, o.k_tokens) +
+                          tile(o.to, o.q_tokens) * (o.initial ? 1 : 2);
+                 },
+                 [&](const WeighBack& o) {
+                   return columns(o.weights, o.q_tokens, o.k_tokens) + tile(o.rows, o.q_tokens) +
+                          tile(o.to, o.k_tokens);
+                 },
+                 [&](const LinearForward& o) {
+                   return tile(o.q, o.tokens) + tile(o.k, o.tokens) + tile(o.v, o.tokens) +
+                          tile(o.out, o.tokens) + chunk_states(o) * 2;
+                 },
+                 [&](const LinearBackward& o) {
+                   return tile(o.q, o.tokens) + tile(o.d_out, o.tokens) + tile(o.d_q, o.tokens) +
+                          tile(o.k, o.tokens) + tile(o.v, o.tokens) + tile(o.d_k, o.tokens) +
+                          tile(o.d_v, o.tokens) + chunk_states(o) * 4;
+                 },
+                 [&](const MakeState& o) {
+                   return tile(o.rows, o.tokens) + tile(o.values, o.tokens) + whole(o.to);
+                 },
+                 [&](const SumStates& o) { return tile(o.from, o.slots) + whole(o.to); },
+                 [&](const ApplyState& o) {
+                   return tile(o.rows, o.tokens) + whole(o.state) +
+                          tile(o.to, o.tokens) * (o.initial ? 1 : 2);
+                 },
+                 [&](const RowDot& o) { return whole(o.out) + whole(o.d_out) + whole(o.delta); },
                  [&](const Merge& o) {
                    const Bytes part = tile(o.part_out, o.tokens) + tile(o.part_lse, o.tokens);
                    const Bytes sum = tile(o.out, o.tokens) + tile(o.lse, o.tokens);

@@ -42,10 +42,22 @@ constexpr double flops_per_pair(Phase phase, double qk, double v) {
   return phase == Phase::forward ? 2 * (qk + v) : 6 * qk + 4 * v;
 }
 
-/// Exact masked matmul FLOPs of an attention kernel, flops_per_pair of each pair. 0 for others.
+/// Tokens that kernels of linear attention work on pair by pair before they turn to states: what
+/// flash-linear-attention's chunked kernels take (their default).
+constexpr std::int64_t linear_chunk = 64;
+
+/// Matmul FLOPs of linear attention of one head over `tokens` of its own block under a causal mask,
+/// in chunks: every chunk's state is made and read, and its own pairs are met. Backward: both
+/// states, three gradients from them, and five products of pairs.
+double linear_flops(std::int64_t tokens, int head_dim, Phase phase);
+
+/// Matmul FLOPs of an attention kernel: exact under the mask, flops_per_pair of each pair, for one
+/// that is fused; products of whole rows of scores meet every pair of their block; linear_flops of
+/// linear attention. 0 for others.
 FlopCount attention_flops(const Kernel& kernel, const Problem& problem);
 
-/// Bytes that a kernel other than attention reads and writes in device memory.
+/// Bytes that a kernel reads and writes in device memory. 0 of fused softmax attention, which is
+/// not bound by them.
 Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes);
 
 /// Sums over the ops of a program.

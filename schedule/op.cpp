@@ -30,8 +30,9 @@ class AccessList {
 }  // namespace
 
 std::string_view to_string(Tensor t) {
-  constexpr std::array<std::string_view, 10> names{"q",     "k",   "v",   "out", "lse",
-                                                   "d_out", "d_q", "d_k", "d_v", "delta"};
+  constexpr std::array<std::string_view, tensors> names{
+      "q",   "k",     "v",      "out",     "lse",       "d_out",    "d_q",   "d_k",
+      "d_v", "delta", "scores", "weights", "d_weights", "d_scores", "state", "d_state"};
   return names.at(static_cast<std::size_t>(t));
 }
 
@@ -52,27 +53,39 @@ std::string_view to_string(HeadDirection d) {
 
 std::string_view to_string(OpKind kind) {
   constexpr std::array<std::string_view, op_kinds> names{
-      "attention_fwd", "attention_bwd",  "row_dot",   "merge",    "rescale",
-      "accumulate",    "fill",           "copy",      "exchange", "all_to_all",
+      "attention_fwd", "attention_bwd",  "scores",     "softmax",    "softmax_bwd",
+      "weigh",         "weigh_back",     "linear_fwd", "linear_bwd", "make_state",
+      "sum_states",    "apply_state",    "row_dot",    "merge",      "rescale",
+      "accumulate",    "fill",           "copy",       "exchange",   "all_to_all",
       "all_gather",    "reduce_scatter", "all_reduce"};
   return names.at(static_cast<std::size_t>(kind));
 }
 
 OpKind kind_of(const OpBody& body) {
-  return visit_op(
-      Overloaded{[](const AttentionForward&) { return OpKind::attention_fwd; },
-                 [](const AttentionBackward&) { return OpKind::attention_bwd; },
-                 [](const RowDot&) { return OpKind::row_dot; },
-                 [](const Merge&) { return OpKind::merge; },
-                 [](const Rescale&) { return OpKind::rescale; },
-                 [](const Accumulate&) { return OpKind::accumulate; },
-                 [](const Fill&) { return OpKind::fill; }, [](const Copy&) { return OpKind::copy; },
-                 [](const Exchange&) { return OpKind::exchange; },
-                 [](const Collective& o) {
-                   constexpr auto first = static_cast<int>(OpKind::all_to_all);
-                   return static_cast<OpKind>(first + static_cast<int>(o.kind));
-                 }},
-      body);
+  return visit_op(Overloaded{[](const AttentionForward&) { return OpKind::attention_fwd; },
+                             [](const AttentionBackward&) { return OpKind::attention_bwd; },
+                             [](const Scores&) { return OpKind::scores; },
+                             [](const Softmax&) { return OpKind::softmax; },
+                             [](const SoftmaxBackward&) { return OpKind::softmax_bwd; },
+                             [](const Weigh&) { return OpKind::weigh; },
+                             [](const WeighBack&) { return OpKind::weigh_back; },
+                             [](const LinearForward&) { return OpKind::linear_fwd; },
+                             [](const LinearBackward&) { return OpKind::linear_bwd; },
+                             [](const MakeState&) { return OpKind::make_state; },
+                             [](const SumStates&) { return OpKind::sum_states; },
+                             [](const ApplyState&) { return OpKind::apply_state; },
+                             [](const RowDot&) { return OpKind::row_dot; },
+                             [](const Merge&) { return OpKind::merge; },
+                             [](const Rescale&) { return OpKind::rescale; },
+                             [](const Accumulate&) { return OpKind::accumulate; },
+                             [](const Fill&) { return OpKind::fill; },
+                             [](const Copy&) { return OpKind::copy; },
+                             [](const Exchange&) { return OpKind::exchange; },
+                             [](const Collective& o) {
+                               constexpr auto first = static_cast<int>(OpKind::all_to_all);
+                               return static_cast<OpKind>(first + static_cast<int>(o.kind));
+                             }},
+                  body);
 }
 
 OpBody blank_op(OpKind kind) {
@@ -82,6 +95,26 @@ OpBody blank_op(OpKind kind) {
       return AttentionForward{};
     case OpKind::attention_bwd:
       return AttentionBackward{};
+    case OpKind::scores:
+      return Scores{};
+    case OpKind::softmax:
+      return Softmax{};
+    case OpKind::softmax_bwd:
+      return SoftmaxBackward{};
+    case OpKind::weigh:
+      return Weigh{};
+    case OpKind::weigh_back:
+      return WeighBack{};
+    case OpKind::linear_fwd:
+      return LinearForward{};
+    case OpKind::linear_bwd:
+      return LinearBackward{};
+    case OpKind::make_state:
+      return MakeState{};
+    case OpKind::sum_states:
+      return SumStates{};
+    case OpKind::apply_state:
+      return ApplyState{};
     case OpKind::row_dot:
       return RowDot{};
     case OpKind::merge:
@@ -115,6 +148,20 @@ Access access_of(const OpBody& body) {
                [&](const AttentionBackward& o) {
                  list.read({o.q, o.k, o.v, o.d_out, o.lse, o.delta}).write({o.d_q, o.d_k, o.d_v});
                },
+               [&](const Scores& o) { list.read({o.rows, o.columns}).update({o.to}, o.initial); },
+               [&](const Softmax& o) { list.read({o.scores}).write({o.weights}); },
+               [&](const SoftmaxBackward& o) {
+                 list.read({o.weights, o.d_weights}).write({o.d_scores});
+               },
+               [&](const Weigh& o) { list.read({o.weights, o.values}).update({o.to}, o.initial); },
+               [&](const WeighBack& o) { list.read({o.weights, o.rows}).write({o.to}); },
+               [&](const LinearForward& o) { list.read({o.q, o.k, o.v}).write({o.out}); },
+               [&](const LinearBackward& o) {
+                 list.read({o.q, o.k, o.v, o.d_out}).write({o.d_q, o.d_k, o.d_v});
+               },
+               [&](const MakeState& o) { list.read({o.rows, o.values}).write({o.to}); },
+               [&](const SumStates& o) { list.read({o.from}).write({o.to}); },
+               [&](const ApplyState& o) { list.read({o.rows, o.state}).update({o.to}, o.initial); },
                [&](const RowDot& o) { list.read({o.out, o.d_out}).write({o.delta}); },
                [&](const Merge& o) {
                  list.read({o.part_out, o.part_lse}).update({o.out, o.lse}, o.initial);

@@ -3,8 +3,9 @@
 // on the rank's own device, or a transfer, which meets other ranks. An executor visits `Kernel` and
 // `Transfer` without a default, so an op that it lacks does not compile.
 //
-// Shapes: a buffer is a tensor tile [batch, tokens, heads, width]; width is head_dim, or 1 for LSE
-// and delta (fp32). See docs/schedule.md for the semantics of each op.
+// Shapes: a buffer is a tensor tile [batch, tokens, heads, width]; width is head_dim, 1 for LSE and
+// delta, the padded sequence for what belongs to pairs, head_dim^2 for states (width_of). See
+// docs/schedule.md for the semantics of each op.
 #pragma once
 
 #include "base/error.hpp"
@@ -22,7 +23,33 @@
 
 namespace spp {
 
-enum class Tensor : std::uint8_t { q, k, v, out, lse, d_out, d_q, d_k, d_v, delta };
+/// Of a query and every key, [batch, tokens, heads, seq]: scores = q.k, weights = softmax of them,
+/// and their gradients. Of keys or queries summed up, [batch, slots, KV heads, head_dim^2]: state =
+/// sum of k (x) v, d_state = sum of q (x) d_out; a buffer of states counts its slots as tokens.
+enum class Tensor : std::uint8_t {
+  q,
+  k,
+  v,
+  out,
+  lse,
+  d_out,
+  d_q,
+  d_k,
+  d_v,
+  delta,
+  scores,
+  weights,
+  d_weights,
+  d_scores,
+  state,
+  d_state
+};
+constexpr std::size_t tensors = 16;
+constexpr bool is_of_pairs(Tensor t) {
+  return t == Tensor::scores || t == Tensor::weights || t == Tensor::d_weights ||
+         t == Tensor::d_scores;
+}
+constexpr bool is_state(Tensor t) { return t == Tensor::state || t == Tensor::d_state; }
 std::string_view to_string(Tensor);
 
 enum class BufferRole : std::uint8_t { input, output, scratch };
@@ -85,6 +112,93 @@ struct AttentionBackward {
   TokenSet q_tokens, k_tokens;
   HeadRange heads, kv_heads;
   friend bool operator==(const AttentionBackward&, const AttentionBackward&) = default;
+};
+
+/// Products of all pairs of a block, masked or not: scores = q.k (of k and q), or d_weights =
+/// d_out.v; writes the columns of `k_tokens`, one range. `initial`: the rows hold no other columns.
+struct Scores {
+  BufferId rows, columns, to;
+  TokenSet q_tokens, k_tokens;
+  HeadRange heads, kv_heads;
+  bool initial = false;
+  friend bool operator==(const Scores&, const Scores&) = default;
+};
+
+/// weights = softmax(scores / sqrt(head_dim)) over the keys that the mask allows; 0 elsewhere.
+struct Softmax {
+  BufferId scores, weights;
+  TokenSet tokens;  // the rows
+  friend bool operator==(const Softmax&, const Softmax&) = default;
+};
+
+/// d_scores = weights * (d_weights - rowsum(weights * d_weights)) / sqrt(head_dim): the gradient of
+/// q.k.
+struct SoftmaxBackward {
+  BufferId weights, d_weights, d_scores;
+  friend bool operator==(const SoftmaxBackward&, const SoftmaxBackward&) = default;
+};
+
+/// Sums over the keys of a block: out += weights v, or d_q += d_scores k; `initial`: the sum was
+/// empty.
+struct Weigh {
+  BufferId weights, values, to;
+  TokenSet q_tokens, k_tokens;
+  HeadRange heads, kv_heads;
+  bool initial = false;
+  friend bool operator==(const Weigh&, const Weigh&) = default;
+};
+
+/// Sums over the queries of a block, and over the query heads of a KV head: d_v = weights^T d_out,
+/// or d_k = d_scores^T q; writes `k_tokens`.
+struct WeighBack {
+  BufferId weights, rows, to;
+  TokenSet q_tokens, k_tokens;
+  HeadRange heads, kv_heads;
+  friend bool operator==(const WeighBack&, const WeighBack&) = default;
+};
+
+/// Causal linear attention of a rank's own tokens among each other: writes out of just these.
+struct LinearForward {
+  BufferId q, k, v, out;
+  TokenSet tokens;  // rising
+  HeadRange heads, kv_heads;
+  friend bool operator==(const LinearForward&, const LinearForward&) = default;
+};
+
+/// Its backward: writes what these tokens contribute.
+struct LinearBackward {
+  BufferId q, k, v, d_out, d_q, d_k, d_v;
+  TokenSet tokens;
+  HeadRange heads, kv_heads;
+  friend bool operator==(const LinearBackward&, const LinearBackward&) = default;
+};
+
+/// Slot `slot` of `to` = sum over `tokens` of rows (x) values: state of k and v, d_state of q and
+/// d_out (summed over the query heads of a KV head, too).
+struct MakeState {
+  BufferId rows, values, to;
+  TokenSet tokens;
+  HeadRange heads, kv_heads;  // of rows and values; of `to`
+  std::int64_t slot = 0;
+  friend bool operator==(const MakeState&, const MakeState&) = default;
+};
+
+/// Slot `slot` of `to` = sum of the slots `slots` of `from`.
+struct SumStates {
+  BufferId from, to;
+  TokenSet slots;
+  std::int64_t slot = 0;
+  friend bool operator==(const SumStates&, const SumStates&) = default;
+};
+
+/// What a state says to rows, / sqrt(head_dim), added to `to` (`initial`: written):
+/// out += q state, d_q += d_out state^T, d_k += v d_state^T, d_v += k d_state.
+struct ApplyState {
+  BufferId rows, state, to;
+  TokenSet tokens;
+  HeadRange heads, kv_heads;  // of rows and `to`; of the state
+  bool initial = false;
+  friend bool operator==(const ApplyState&, const ApplyState&) = default;
 };
 
 /// delta = rowsum(d_out * out), fp32, for all tokens and heads of d_out.
@@ -150,8 +264,9 @@ struct Copy {
 };
 
 /// What works on a rank's own device.
-using Kernel = std::variant<AttentionForward, AttentionBackward, RowDot, Merge, Rescale, Accumulate,
-                            Fill, Copy>;
+using Kernel = std::variant<AttentionForward, AttentionBackward, Scores, Softmax, SoftmaxBackward,
+                            Weigh, WeighBack, LinearForward, LinearBackward, MakeState, SumStates,
+                            ApplyState, RowDot, Merge, Rescale, Accumulate, Fill, Copy>;
 
 // ---- transfers
 // -----------------------------------------------------------------------------------
@@ -222,6 +337,16 @@ struct Op {
 enum class OpKind : std::uint8_t {
   attention_fwd,
   attention_bwd,
+  scores,
+  softmax,
+  softmax_bwd,
+  weigh,
+  weigh_back,
+  linear_fwd,
+  linear_bwd,
+  make_state,
+  sum_states,
+  apply_state,
   row_dot,
   merge,
   rescale,
@@ -234,11 +359,13 @@ enum class OpKind : std::uint8_t {
   reduce_scatter,
   all_reduce
 };
-constexpr std::size_t op_kinds = 13;
+constexpr std::size_t op_kinds = 23;
 std::string_view to_string(OpKind);
 OpKind kind_of(const OpBody& body);
+/// A kernel that does attention's own matmuls.
 constexpr bool is_attention(OpKind kind) {
-  return kind == OpKind::attention_fwd || kind == OpKind::attention_bwd;
+  return kind < OpKind::row_dot && kind != OpKind::softmax && kind != OpKind::softmax_bwd &&
+         kind != OpKind::sum_states;
 }
 constexpr bool is_transfer(OpKind kind) { return kind >= OpKind::exchange; }
 /// An op of that kind with nothing filled in.

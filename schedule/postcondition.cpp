@@ -10,7 +10,7 @@ struct Tile {
 
 /// The declared tile of an input or output; stops if the grid does not know it.
 std::optional<Tile> tile_of(Ledger& ledger, Rank rank, const Buffer& buffer) {
-  const auto* tokens = ledger.grid.tokens(buffer.tile);
+  const auto* tokens = ledger.grid.rows(buffer.tile, buffer.tensor);
   const auto heads = ledger.grid.heads(buffer.head_range, buffer.tensor);
   if (tokens == nullptr || !heads) {
     ledger.findings.stop(
@@ -119,7 +119,8 @@ void check_output(Ledger& ledger, Rank rank, const Buffer& buffer, const Content
             grid.contributions_text(buffer.tensor, cell, piece.contributions.minus(all))));
         return;
       }
-      if (buffer.tensor == Tensor::out && piece.normaliser != piece.contributions) {
+      const bool normalised = ledger.problem.function == AttentionFunction::softmax;
+      if (buffer.tensor == Tensor::out && normalised && piece.normaliser != piece.contributions) {
         ledger.findings.note(fmt::format("{}: out of {} is normalised over other keys than it sums",
                                          place(), grid.cell_text(buffer.tensor, cell)));
         return;
@@ -146,13 +147,14 @@ void load_inputs(Ledger& ledger, const Home& home) {
     if (!tile) {
       return;
     }
+    const bool is_normalised = ledger.problem.function == AttentionFunction::softmax &&
+                               (buffer.tensor == Tensor::out || buffer.tensor == Tensor::weights);
     for (const int t : *tile->tokens) {
       for (int h = tile->heads.begin; h < tile->heads.end; ++h) {
         const Cell cell{.tokens = t, .heads = h};
         const AtomSet& all = ledger.grid.complete(buffer.tensor, cell);
-        home.contents[b].add({.cell = cell,
-                              .contributions = all,
-                              .normaliser = buffer.tensor == Tensor::out ? all : AtomSet()});
+        home.contents[b].add(
+            {.cell = cell, .contributions = all, .normaliser = is_normalised ? all : AtomSet()});
       }
     }
     home.contents[b].sort();

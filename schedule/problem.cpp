@@ -11,6 +11,8 @@
 namespace spp {
 namespace {
 
+constexpr std::array<Named<AttentionFunction>, 2> functions{
+    {{AttentionFunction::softmax, "softmax"}, {AttentionFunction::linear, "linear"}}};
 constexpr std::array<Named<DType>, 3> dtypes{
     {{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
 constexpr std::array<Named<Phase>, 2> phases{{{Phase::forward, "fwd"}, {Phase::backward, "bwd"}}};
@@ -33,12 +35,16 @@ HeadRange even_part(int total, int part, int parts) {
 
 }  // namespace
 
+std::string_view to_string(AttentionFunction v) { return name_of(v, functions); }
 std::string_view to_string(DType v) { return name_of(v, dtypes); }
 std::string_view to_string(Phase v) { return name_of(v, phases); }
 std::string_view to_string(Layout v) { return name_of(v, layouts); }
 std::string_view to_string(HeadPolicy v) { return name_of(v, policies); }
 std::string_view to_string(RankOrder v) { return name_of(v, rank_orders); }
 
+AttentionFunction parse_attention_function(std::string_view s, std::string_view where) {
+  return value_of(s, functions, where);
+}
 DType parse_dtype(std::string_view s, std::string_view where) { return value_of(s, dtypes, where); }
 Phase parse_phase(std::string_view s, std::string_view where) { return value_of(s, phases, where); }
 Layout parse_layout(std::string_view s, std::string_view where) {

@@ -14,6 +14,14 @@ enum class DType : std::uint8_t { bf16, fp16, fp32 };
 /// Bytes of one element.
 constexpr std::int64_t size_of(DType t) { return t == DType::fp32 ? 4 : 2; }
 
+/// What attention computes of queries, keys and values, with s = q.k / sqrt(head_dim) where the
+/// mask allows a pair:
+///  softmax  out = sum of softmax(s) v
+///  linear   out = sum of s v, without a normaliser (Katharopoulos et al., arXiv:2006.16236;
+///  LASP-2,
+///           arXiv:2502.07563, equation 2): a sum over keys is one state of head_dim x head_dim
+enum class AttentionFunction : std::uint8_t { softmax, linear };
+
 /// What a schedule does. A forward+backward step is two schedules.
 enum class Phase : std::uint8_t { forward, backward };
 
@@ -27,6 +35,7 @@ struct Problem {
   int head_dim = 128;
   Mask mask{};
   DType dtype = DType::bf16;
+  AttentionFunction function = AttentionFunction::softmax;
 
   [[nodiscard]] int group_size() const { return q_heads / kv_heads; }
   friend bool operator==(const Problem&, const Problem&) = default;
@@ -50,6 +59,7 @@ enum class HeadPolicy : std::uint8_t { divide, replicate, pad, uneven };
 /// the nodes in turn (Slurm's --distribution=block|cyclic).
 enum class RankOrder : std::uint8_t { block, cyclic };
 
+std::string_view to_string(AttentionFunction);
 std::string_view to_string(DType);
 std::string_view to_string(Phase);
 std::string_view to_string(Layout);
@@ -58,6 +68,7 @@ std::string_view to_string(RankOrder);
 /// "full", "causal", "window:4096"; with the lengths of packed documents "causal@1024+512".
 std::string to_string(const Mask&);
 
+AttentionFunction parse_attention_function(std::string_view, std::string_view where);
 DType parse_dtype(std::string_view, std::string_view where);
 Phase parse_phase(std::string_view, std::string_view where);
 Layout parse_layout(std::string_view, std::string_view where);

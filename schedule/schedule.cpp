@@ -9,9 +9,16 @@ std::string_view to_string(AxisMoves moves) {
   return words.at(static_cast<std::size_t>(moves));
 }
 
+std::int64_t width_of(Tensor tensor, const Problem& problem) {
+  if (tensor == Tensor::lse || tensor == Tensor::delta) {
+    return 1;
+  }
+  const std::int64_t dim = problem.head_dim;
+  return is_of_pairs(tensor) ? problem.seq : is_state(tensor) ? dim * dim : dim;
+}
+
 Bytes bytes_of(const Buffer& buffer, const Problem& problem) {
-  const bool scalar = buffer.tensor == Tensor::lse || buffer.tensor == Tensor::delta;
-  return Bytes(problem.batch * buffer.tokens * buffer.heads * (scalar ? 1 : problem.head_dim) *
+  return Bytes(problem.batch * buffer.tokens * buffer.heads * width_of(buffer.tensor, problem) *
                size_of(buffer.dtype));
 }
 

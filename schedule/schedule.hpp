@@ -58,6 +58,9 @@ struct Grain {
   /// nowhere else.
   std::int64_t tokens = 0;
   HeadSplit heads;
+  /// Slots of states: slot s of `slots` is of the s-th of so many equal parts of the sequence. 0:
+  /// no states.
+  int slots = 0;
   friend bool operator==(const Grain&, const Grain&) = default;
 };
 
@@ -72,6 +75,8 @@ struct Schedule {
   std::function<Program(Rank)> program;
 };
 
+/// Elements of a (token, head) of a tensor.
+std::int64_t width_of(Tensor tensor, const Problem& problem);
 /// Size of a buffer: batch * tokens * heads * width * element size.
 Bytes bytes_of(const Buffer& buffer, const Problem& problem);
 

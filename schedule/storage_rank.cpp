@@ -107,66 +107,6 @@ void RankStore::overwrite(BufferId id, StoredContent content) {
   contents_[id.index()] = std::move(content);
 }
 
-void RankStore::apply(const AttentionForward& op, StoredOp& stored) {
-  const TokenList queries(op.q_tokens);
-  stored.rows = {find(op.q, op.q_tokens, op.heads), find(op.k, op.k_tokens, op.kv_heads),
-                 find(op.v, op.k_tokens, op.kv_heads), write(op.out, queries, op.heads),
-                 write(op.lse, queries, op.heads)};
-}
-
-void RankStore::apply(const AttentionBackward& op, StoredOp& stored) {
-  const TokenList keys(op.k_tokens);
-  stored.rows = {find(op.q, op.q_tokens, op.heads),
-                 find(op.k, op.k_tokens, op.kv_heads),
-                 find(op.v, op.k_tokens, op.kv_heads),
-                 find(op.d_out, op.q_tokens, op.heads),
-                 find(op.lse, op.q_tokens, op.heads),
-                 find(op.delta, op.q_tokens, op.heads),
-                 write(op.d_q, TokenList(op.q_tokens), op.heads),
-                 write(op.d_k, keys, op.kv_heads),
-                 write(op.d_v, keys, op.kv_heads)};
-}
-
-void RankStore::apply(const RowDot& op, StoredOp& stored) {
-  const StoredPiece out = piece(op.out);
-  expect(out == piece(op.d_out), "out and d_out lie in different orders");
-  stored.rows = {all_rows(op.out), all_rows(op.d_out), write(op.delta, out.tokens, out.heads)};
-}
-
-void RankStore::apply(const Merge& op, StoredOp& stored) {
-  const HeadRange heads = piece(op.part_out).heads;
-  const auto target = [&](BufferId id) {
-    return op.initial ? write(id, TokenList(op.tokens), heads) : find(id, op.tokens, heads);
-  };
-  stored.rows = {target(op.out), target(op.lse), find(op.part_out, op.tokens, heads),
-                 find(op.part_lse, op.tokens, heads)};
-}
-
-void RankStore::apply(const Rescale& op, StoredOp& stored) {
-  const StoredPiece out = piece(op.out);
-  expect(out == piece(op.lse), "out and lse lie in different orders");
-  const TokenList& all = piece(op.gathered_lse).tokens;
-  const std::int64_t rows = out.tokens.count();
-  for (std::int64_t at = 0; at < all.count(); at += rows) {
-    expect(at + rows <= all.count() && all.slice(at, rows) == out.tokens,
-           "a member's lse lies in another order");
-  }
-  stored.rows = {all_rows(op.out), all_rows(op.lse), all_rows(op.gathered_lse),
-                 write(op.scaled, out.tokens, out.heads),
-                 write(op.global_lse, out.tokens, out.heads)};
-}
-
-void RankStore::apply(const Accumulate& op, StoredOp& stored) {
-  const HeadRange heads = piece(op.part).heads;
-  stored.rows = {
-      op.initial ? write(op.sum, TokenList(op.tokens), heads) : find(op.sum, op.tokens, heads),
-      find(op.part, op.tokens, heads)};
-}
-
-void RankStore::apply(const Fill& op, StoredOp& stored) {
-  stored.rows = {write(op.buffer, TokenList(op.tokens), op.heads)};
-}
-
 StoredContent RankStore::copied(const Copy& op) const {
   const StoredContent& from = contents_[op.from.index()];
   expect(!from.empty(), "copies a buffer that holds nothing");

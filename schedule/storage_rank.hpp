@@ -24,6 +24,16 @@ class RankStore {
   // Each follows one op: fills `stored` and changes the contents.
   void apply(const AttentionForward& op, StoredOp& stored);
   void apply(const AttentionBackward& op, StoredOp& stored);
+  void apply(const Scores& op, StoredOp& stored);
+  void apply(const Softmax& op, StoredOp& stored);
+  void apply(const SoftmaxBackward& op, StoredOp& stored);
+  void apply(const Weigh& op, StoredOp& stored);
+  void apply(const WeighBack& op, StoredOp& stored);
+  void apply(const LinearForward& op, StoredOp& stored);
+  void apply(const LinearBackward& op, StoredOp& stored);
+  void apply(const MakeState& op, StoredOp& stored);
+  void apply(const SumStates& op, StoredOp& stored);
+  void apply(const ApplyState& op, StoredOp& stored);
   void apply(const RowDot& op, StoredOp& stored);
   void apply(const Merge& op, StoredOp& stored);
   void apply(const Rescale& op, StoredOp& stored);
@@ -47,6 +57,10 @@ class RankStore {
   [[nodiscard]] RowSpan find(BufferId id, const TokenSet& tokens, HeadRange heads) const;
   /// Where `tokens` are written; they lie there from now on.
   RowSpan write(BufferId id, const TokenList& tokens, HeadRange heads);
+  /// Where a sum of `tokens` lies, which is new (`initial`) or there.
+  RowSpan target(BufferId id, const TokenSet& tokens, HeadRange heads, bool initial) {
+    return initial ? write(id, TokenList(tokens), heads) : find(id, tokens, heads);
+  }
   void overwrite(BufferId id, StoredContent content);
   /// The order in which a copy leaves the pieces.
   [[nodiscard]] StoredContent copied(const Copy& op) const;

@@ -69,6 +69,11 @@ class FieldWriter {
                   std::int64_t /*max*/) {
     put(key, value);
   }
+  void unless_zero(std::string_view key, std::int64_t value, std::int64_t /*max*/) {
+    if (value != 0) {
+      put(key, value);
+    }
+  }
   template <class T>  // masks, orders and enumerators
     requires requires(const T& value) { to_string(value); }
   void operator()(std::string_view key, const T& value) {

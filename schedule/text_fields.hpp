@@ -2,8 +2,8 @@
 // serves writer (text.cpp) and reader (text_parse.cpp), so that they cannot disagree: an archive is
 // called as archive("key", member). A new op is one more `fields`.
 //
-// Invalid ranks, empty buffer lists and false flags are left out of the text; all else is
-// mandatory.
+// Invalid ranks, empty buffer lists, false flags and what is `unless_zero` are left out of the
+// text; all else is mandatory.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -46,6 +46,11 @@ void fields(auto& a, Is<Problem> auto& p) {
   a("head_dim", p.head_dim, 1, 1 << 16);
   a("mask", p.mask);
   a("dtype", p.dtype);
+  bool linear = p.function == AttentionFunction::linear;
+  a("linear", linear);
+  if constexpr (!std::is_const_v<std::remove_reference_t<decltype(p)>>) {
+    p.function = linear ? AttentionFunction::linear : AttentionFunction::softmax;
+  }
 }
 
 void fields(auto& a, Is<Grain> auto& g) {
@@ -53,9 +58,18 @@ void fields(auto& a, Is<Grain> auto& g) {
   int parts = g.heads.parts();
   a("parts", parts, 1, most_ranks);
   a("heads", g.heads, parts);
+  a.unless_zero("slots", g.slots, most_ranks);
 }
 
 // ---- kernels ------------------------------------------------------------------------------------
+
+/// Of a block of queries and keys.
+void block_fields(auto& a, auto& o) {
+  a("q_tokens", o.q_tokens);
+  a("k_tokens", o.k_tokens);
+  a("heads", o.heads);
+  a("kv_heads", o.kv_heads);
+}
 
 void fields(auto& a, Is<AttentionForward> auto& o) {
   a("q", o.q);
@@ -63,10 +77,7 @@ void fields(auto& a, Is<AttentionForward> auto& o) {
   a("v", o.v);
   a("out", o.out);
   a("lse", o.lse);
-  a("q_tokens", o.q_tokens);
-  a("k_tokens", o.k_tokens);
-  a("heads", o.heads);
-  a("kv_heads", o.kv_heads);
+  block_fields(a, o);
 }
 
 void fields(auto& a, Is<AttentionBackward> auto& o) {
@@ -79,10 +90,92 @@ void fields(auto& a, Is<AttentionBackward> auto& o) {
   a("d_q", o.d_q);
   a("d_k", o.d_k);
   a("d_v", o.d_v);
-  a("q_tokens", o.q_tokens);
-  a("k_tokens", o.k_tokens);
+  block_fields(a, o);
+}
+
+void fields(auto& a, Is<Scores> auto& o) {
+  a("rows", o.rows);
+  a("columns", o.columns);
+  a("to", o.to);
+  block_fields(a, o);
+  a("initial", o.initial);
+}
+
+void fields(auto& a, Is<Softmax> auto& o) {
+  a("scores", o.scores);
+  a("weights", o.weights);
+  a("tokens", o.tokens);
+}
+
+void fields(auto& a, Is<SoftmaxBackward> auto& o) {
+  a("weights", o.weights);
+  a("d_weights", o.d_weights);
+  a("d_scores", o.d_scores);
+}
+
+void fields(auto& a, Is<Weigh> auto& o) {
+  a("weights", o.weights);
+  a("values", o.values);
+  a("to", o.to);
+  block_fields(a, o);
+  a("initial", o.initial);
+}
+
+void fields(auto& a, Is<WeighBack> auto& o) {
+  a("weights", o.weights);
+  a("rows", o.rows);
+  a("to", o.to);
+  block_fields(a, o);
+}
+
+void fields(auto& a, Is<LinearForward> auto& o) {
+  a("q", o.q);
+  a("k", o.k);
+  a("v", o.v);
+  a("out", o.out);
+  a("tokens", o.tokens);
   a("heads", o.heads);
   a("kv_heads", o.kv_heads);
+}
+
+void fields(auto& a, Is<LinearBackward> auto& o) {
+  a("q", o.q);
+  a("k", o.k);
+  a("v", o.v);
+  a("d_out", o.d_out);
+  a("d_q", o.d_q);
+  a("d_k", o.d_k);
+  a("d_v", o.d_v);
+  a("tokens", o.tokens);
+  a("heads", o.heads);
+  a("kv_heads", o.kv_heads);
+}
+
+void fields(auto& a, Is<MakeState> auto& o) {
+  a("rows", o.rows);
+  a("values", o.values);
+  a("to", o.to);
+  a("tokens", o.tokens);
+  a("heads", o.heads);
+  a("kv_heads", o.kv_heads);
+  a("slot", o.slot, 0, most_ranks);
+}
+
+void fields(auto& a, Is<SumStates> auto& o) {
+  a("from", o.from);
+  a("to", o.to);
+  a("slots", o.slots);
+  a("slot", o.slot, 0, most_ranks);
+}
+
+void fields(auto& a, Is<ApplyState> auto& o) {
+  a("rows", o.rows);
+  a("state", o.state);
+  a("to", o.to);
+  a("tokens", o.tokens);
+  a("heads", o.heads);
+  a("kv_heads", o.kv_heads);
+  a("initial", o.initial);
 }
 
 void fields(auto& a, Is<RowDot> auto& o) {

@@ -226,6 +226,11 @@ class Parser {
     if (cut > 0 && (schedule_.problem.seq + cut - 1) / cut > most) {
       fail("tokens={} cuts {} tokens into more parts than two a rank", cut, schedule_.problem.seq);
     }
+    const int slots = schedule_.grain.slots;
+    if (slots > schedule_.mesh.size() || (slots > 0 && schedule_.problem.seq % slots != 0)) {
+      fail("slots={} are more than ranks, or do not divide {} tokens", slots,
+           schedule_.problem.seq);
+    }
   }
 
   void streams() {
@@ -345,8 +350,8 @@ class Parser {
       fail("{} is no name for a buffer", in_quotes(b.name));
     }
     const Problem& p = schedule_.problem;
-    bytes_ += static_cast<double>(p.batch) * static_cast<double>(b.tokens) * b.heads * p.head_dim *
-              static_cast<double>(size_of(b.dtype));
+    bytes_ += static_cast<double>(p.batch) * static_cast<double>(b.tokens) * b.heads *
+              static_cast<double>(width_of(b.tensor, p)) * static_cast<double>(size_of(b.dtype));
     if (bytes_ > most_bytes) {
       fail("buffers of {:.3g} bytes are too large (below {:.0g})", bytes_, most_bytes);
     }
@@ -358,7 +363,10 @@ class Parser {
 
   Tensor tensor(std::string_view name) const {
     using enum Tensor;
-    return pick(name, {q, k, v, out, lse, d_out, d_q, d_k, d_v, delta}, where_);
+    return pick(name,
+                {q, k, v, out, lse, d_out, d_q, d_k, d_v, delta, scores, weights, d_weights,
+                 d_scores, state, d_state},
+                where_);
   }
   BufferRole role(std::string_view name) const {
     using enum BufferRole;

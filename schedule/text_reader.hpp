@@ -127,6 +127,10 @@ class FieldReader {
   void operator()(std::string_view key, int& value, std::int64_t min, std::int64_t max) {
     value = static_cast<int>(number(get(key), min, max));
   }
+  void unless_zero(std::string_view key, int& value, std::int64_t max) {
+    const Word* word = find(key, true);
+    value = word == nullptr ? 0 : static_cast<int>(number(word->value, 1, max));
+  }
   void operator()(std::string_view key, CopyKind& kind) {
     using enum CopyKind;
     kind = pick(get(key), {pack, unpack, cast, reorder, deal, fold}, where_);

@@ -87,14 +87,16 @@ void build_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreConte
 }
 
 void build_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& context,
-                    const UlyssesFrame& f, BackwardCore core) {
+                    const UlyssesFrame& f, const Cores& cores) {
   const HeadRange all_q{0, f.split.q_heads()};
   const HeadRange all_kv{0, f.split.kv_heads()};
   BackwardBuffers io;
   io.q = b.input("q", Tensor::q, context.tokens, context.heads);
   io.k = b.input("k", Tensor::k, context.tokens, context.kv_heads);
   io.v = b.input("v", Tensor::v, context.tokens, context.kv_heads);
-  io.out = b.input("out", Tensor::out, context.tokens, context.heads);
+  if (cores.keeps_out) {
+    io.out = b.input("out", Tensor::out, context.tokens, context.heads);
+  }
   const BufferId d_out = b.input("d_out", Tensor::d_out, f.home, all_q);
   const BufferId d_q = b.output("d_q", Tensor::d_q, f.home, all_q);
   const BufferId d_k = b.output("d_k", Tensor::d_k, f.home, all_kv);
@@ -104,14 +106,14 @@ void build_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCont
     io.d_q = d_q;
     io.d_k = d_k;
     io.d_v = d_v;
-    core(b, mesh, context, io);
+    cores.backward(b, mesh, context, io);
     return;
   }
   io.d_out = scatter_heads(b, f, {Tensor::d_out, false}, d_out);
   io.d_q = b.scratch("d_q_gathered", Tensor::d_q, f.gathered.count(), context.heads.count());
   io.d_k = b.scratch("d_k_gathered", Tensor::d_k, f.gathered.count(), context.kv_heads.count());
   io.d_v = b.scratch("d_v_gathered", Tensor::d_v, f.gathered.count(), context.kv_heads.count());
-  core(b, mesh, context, io);
+  cores.backward(b, mesh, context, io);
   gather_heads(b, f, {Tensor::d_q, false}, io.d_q, d_q);
   gather_heads(b, f, {Tensor::d_k, true}, io.d_k, d_k);
   gather_heads(b, f, {Tensor::d_v, true}, io.d_v, d_v);
@@ -135,6 +137,7 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   s.streams = {"compute", "ulysses", "ring", "gradient", "team", "outer"};
   const HeadSplit split(s.problem, plan.ulysses, plan.heads);
   s.grain.heads = split;
+  s.grain.slots = cores.states ? plan.ring : 0;
   if (plan.layout == Layout::zigzag) {  // also where the two chunks of a rank continue each other
     s.grain.tokens = s.problem.seq / (2 * std::int64_t{ranks.teams()});
   }
@@ -163,7 +166,7 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
     if (phase == Phase::forward) {
       build_forward(b, mesh, context, frame, cores.forward);
     } else {
-      build_backward(b, mesh, context, frame, cores.backward);
+      build_backward(b, mesh, context, frame, cores);
     }
     return b.finish();
   };

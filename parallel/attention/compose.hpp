@@ -38,7 +38,7 @@ struct ForwardBuffers {
   BufferId q, k, v, out;
 };
 struct BackwardBuffers {
-  BufferId q, k, v, out, d_out, d_q, d_k, d_v;
+  BufferId q, k, v, out, d_out, d_q, d_k, d_v;  // out: if it is kept
 };
 
 using ForwardCore = void (*)(ProgramBuilder&, const AttentionMesh&, const CoreContext&,
@@ -52,6 +52,8 @@ struct Cores {
   bool ring_symmetric =
       false;                // with the full mask, all positions of the ring run the same program
   bool ring_alike = false;  // with the causal mask, nearly: where a layout balances it
+  bool keeps_out = true;    // for the backward
+  bool states = false;      // one of each position of the ring (Grain::slots)
 };
 
 /// Builds the schedule of `plan` around a core.

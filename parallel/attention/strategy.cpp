@@ -32,6 +32,10 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
       std::ranges::any_of(plan.own.values(), [](const auto& own) { return own.value < 1; })) {
     return {"degrees", "degrees are at least 1"};
   }
+  if (strategy.function != problem.function) {
+    return {"function", fmt::format("{} splits {} attention, not {} attention", strategy.name,
+                                    to_string(strategy.function), to_string(problem.function))};
+  }
   if (const std::string unused = unused_degree(strategy, plan); !unused.empty()) {
     return {"degrees", fmt::format("{} {}", strategy.name, unused)};
   }
@@ -70,20 +74,6 @@ WhyNot why_not(const Strategy& strategy, Phase phase) {
 }
 
 namespace strategies {
-namespace {
-
-/// Published systems that no schedule here can be, and why (docs/systems.md): asked for by name.
-struct Absent {
-  std::string_view name, title, why;
-};
-constexpr std::array absent{
-    Absent{"rsa", "Ring Self-Attention",
-           "it keeps whole rows of scores, which no op of a schedule does (ring computes the same "
-           "without them)"},
-    Absent{"lasp-2", "LASP-2",
-           "it splits linear attention, and schedules are of softmax attention"}};
-
-}  // namespace
 
 std::span<const Parameter* const> parameters() {
   static const std::vector<const Parameter*> every = [] {
@@ -120,11 +110,6 @@ const Strategy& by_name(std::string_view name, std::string_view where) {
   if (const auto* const word = std::ranges::find(words, name, &decltype(words)::value_type::first);
       word != words.end()) {
     throw InputError(where, fmt::format("'{}' is another's word for '{}'", name, word->second));
-  }
-  for (const Absent& a : absent) {
-    if (a.name == name) {
-      throw InputError(where, fmt::format("{} is not available: {}", a.title, a.why));
-    }
   }
   throw InputError(where, fmt::format("unknown strategy '{}'{}", name, did_you_mean(name, names)));
 }

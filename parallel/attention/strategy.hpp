@@ -30,14 +30,15 @@ struct Strategy {
   Schedule (*build)(const Problem& problem, const SequencePlan&, Phase, const BuildOptions&);
   ClosedForm (*closed_form)(const Problem& problem, const SequencePlan&, Phase,
                             const BuildOptions&);
+  AttentionFunction function = AttentionFunction::softmax;
   /// False: inference only; `build` and `closed_form` are never asked for the backward phase.
   bool backward = true;
 };
 
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
 struct WhyNot {
-  std::string
-      rule;  // "degrees", "heads", "layout", "sequence", "phase", "strategy", a parameter's name
+  std::string rule;  // "function", "degrees", "heads", "layout", "sequence", "phase", "strategy", a
+                     // parameter's name
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };

@@ -90,15 +90,16 @@ class Block {
     return std::clamp<std::int64_t>(most / std::max<std::int64_t>(1, std::ssize(keys_)), 1, 64);
   }
 
-  /// Scores of queries `from` on, -infinity where not visible.
-  [[nodiscard]] Matrix scores(const Matrix& q, const Matrix& k, std::int64_t from) const {
+  /// Scores of queries `from` on, `hidden` where not visible.
+  [[nodiscard]] Matrix scores(const Matrix& q, const Matrix& k, std::int64_t from,
+                              double hidden = -infinity) const {
     Matrix s = scale_ * (q * k.transpose());
     for (Index r = 0; r < s.rows(); ++r) {
       const std::int64_t query = queries_[static_cast<std::size_t>(from + r)];
       for (Index c = 0; c < s.cols(); ++c) {
         const std::int64_t key = keys_[static_cast<std::size_t>(c)];
         if (key >= seq_ || !mask_.allows(query, key)) {
-          s(r, c) = -infinity;
+          s(r, c) = hidden;
         }
       }
     }
@@ -149,10 +150,27 @@ void backward_of_head(const ReferenceBackward& args, const Block& block, Head kv
                       Matrix& d_k, Matrix& d_v, const Poll& poll) {
   const Matrix k = matrix_of(args.k, kv, 0, args.k.count);
   const Matrix v = matrix_of(args.v, kv, 0, args.v.count);
+  const auto add_gradients = [&](const Matrix& d_s, const Matrix& p, const Matrix& q,
+                                 const Matrix& d_out, std::int64_t from) {
+    if (!args.d_q.empty()) {
+      put(d_s * k, args.d_q, args.q, head, from);
+    }
+    if (!args.d_k.empty()) {
+      d_k += d_s.transpose() * q;
+      d_v += p.transpose() * d_out;
+    }
+    if (poll) {
+      poll();
+    }
+  };
   for (std::int64_t from = 0; from < args.q.count; from += block.strip()) {
     const std::int64_t count = std::min(block.strip(), args.q.count - from);
     const Matrix q = matrix_of(args.q, head, from, count);
     const Matrix d_out = matrix_of(args.d_out, head, from, count);
+    if (args.function == AttentionFunction::linear) {
+      add_gradients(block.scores(d_out, v, from, 0), block.scores(q, k, from, 0), q, d_out, from);
+      continue;
+    }
     const Column lse = column_of(args.lse, args.q, head, from, count);
     const Column delta = column_of(args.delta, args.q, head, from, count);
     const Matrix p = probabilities(block.scores(q, k, from), lse);
@@ -164,16 +182,7 @@ void backward_of_head(const ReferenceBackward& args, const Block& block, Head kv
         d_s.row(r).setZero();  // whatever delta is
       }
     }
-    if (!args.d_q.empty()) {
-      put(d_s * k, args.d_q, args.q, head, from);
-    }
-    if (!args.d_k.empty()) {
-      d_k += d_s.transpose() * q;
-      d_v += p.transpose() * d_out;
-    }
-    if (poll) {
-      poll();
-    }
+    add_gradients(d_s, p, q, d_out, from);
   }
 }
 
@@ -187,12 +196,17 @@ void reference_forward(const ReferenceForward& args, const Poll& poll) {
     const Matrix v = matrix_of(args.v, kv, 0, args.v.count);
     for (std::int64_t from = 0; from < args.q.count; from += block.strip()) {
       const std::int64_t count = std::min(block.strip(), args.q.count - from);
-      const Matrix s = block.scores(matrix_of(args.q, head, from, count), k, from);
-      const Column lse = log_sum_exp(s);
-      put(probabilities(s, lse) * v, args.out, args.q, head, from);
-      for (Index r = 0; r < count; ++r) {
-        args.lse[static_cast<std::size_t>(index_of(args.q, from + r, head) / args.q.width)] =
-            lse(r);
+      const Matrix q = matrix_of(args.q, head, from, count);
+      if (args.function == AttentionFunction::linear) {
+        put(block.scores(q, k, from, 0) * v, args.out, args.q, head, from);
+      } else {
+        const Matrix s = block.scores(q, k, from);
+        const Column lse = log_sum_exp(s);
+        put(probabilities(s, lse) * v, args.out, args.q, head, from);
+        for (Index r = 0; r < count; ++r) {
+          args.lse[static_cast<std::size_t>(index_of(args.q, from + r, head) / args.q.width)] =
+              lse(r);
+        }
       }
       if (poll) {
         poll();

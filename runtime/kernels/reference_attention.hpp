@@ -6,6 +6,9 @@
 //   backward  dP = dO V^T    dS = P (dP - delta) / sqrt(D)    delta = rowsum(dO O)
 //             dQ = dS K      dK = dS^T Q     dV = P^T dO
 //
+// Linear attention: P = S, 0 where not visible, and dS = dP / sqrt(D) where visible; no lse, no
+// delta (they are neither read nor written).
+//
 // Any part of a problem can be had alone: `visible` names the tokens of the rows that are given.
 // For O, lse and dQ of a few queries give those rows and all keys; for dK and dV of a few keys
 // those rows and all queries with their lse and delta. Memory beside the result: one head in fp64,
@@ -22,6 +25,7 @@ struct ReferenceForward {
   Rows q, k, v;
   Visibility visible;
   std::span<double> out, lse;  // [Nq, B, H, D] and [Nq, B, H]; overwritten
+  AttentionFunction function = AttentionFunction::softmax;
 };
 void reference_forward(const ReferenceForward& args, const Poll& poll = {});
 
@@ -31,6 +35,7 @@ struct ReferenceBackward {
   std::span<const double> lse, delta;  // [Nq, B, H], of *all* keys
   std::span<double> d_q;               // [Nq, B, H, D] or empty: not wanted; overwritten
   std::span<double> d_k, d_v;          // [Nk, B, Hkv, D] or both empty
+  AttentionFunction function = AttentionFunction::softmax;
 };
 void reference_backward(const ReferenceBackward& args, const Poll& poll = {});
 

@@ -114,7 +114,8 @@ class Checker {
                                 .delta = delta,
                                 .d_q = expected,
                                 .d_k = {},
-                                .d_v = {}},
+                                .d_v = {},
+                                .function = schedule_.requested.function},
                                poll_);
           });
       compare_key_side(kv);
@@ -200,7 +201,8 @@ class Checker {
                        .v = values_.rows,
                        .visible = visible(tokens, everything_),
                        .out = out,
-                       .lse = lse},
+                       .lse = lse,
+                       .function = schedule_.requested.function},
                       poll_);
   }
 
@@ -306,7 +308,8 @@ class Checker {
                         .delta = delta_,
                         .d_q = {},
                         .d_k = expected_k,
-                        .d_v = expected_v},
+                        .d_v = expected_v,
+                        .function = schedule_.requested.function},
                        poll_);
     compare(d_k, tokens, head, expected_k);
     compare(d_v, tokens, head, expected_v);

@@ -33,13 +33,14 @@ BufferId id_of(const StoredProgram& program, Tensor tensor, BufferRole role) {
   return BufferId(static_cast<std::size_t>(buffer - program.buffers.data()));
 }
 
+/// By rank; empty where a program has none.
 std::vector<Tile> tiles_of(const std::vector<StoredProgram>& programs, Tensor tensor,
                            BufferRole role) {
   std::vector<Tile> tiles;
   for (const StoredProgram& program : programs) {
     const Buffer* buffer = find(program.buffers, tensor, role);
-    ensure(buffer != nullptr, "a program lacks an input or output");
-    tiles.push_back({.tokens = buffer->tile, .heads = buffer->head_range});
+    tiles.push_back(buffer != nullptr ? Tile{.tokens = buffer->tile, .heads = buffer->head_range}
+                                      : Tile());
   }
   return tiles;
 }
@@ -229,15 +230,23 @@ class Trial {
     }
   }
 
-  /// The backward reads what the forward has kept: out and lse.
+  /// The backward reads what the forward has kept.
   void hand_over(Transport& transport, const PhaseOfRank& from, const PhaseOfRank& to) const {
-    for (const Tensor tensor : {Tensor::out, Tensor::lse}) {
-      const auto held = tiles_of(forward_, tensor, BufferRole::output);
+    for (const Tensor tensor : {Tensor::out, Tensor::lse, Tensor::weights, Tensor::state}) {
       const auto wanted = tiles_of(backward_, tensor, BufferRole::input);
-      redistribute(transport, held, wanted,
-                   from.memory.all(id_of(from.program, tensor, BufferRole::output)),
-                   to.memory.all(id_of(to.program, tensor, BufferRole::input)));
+      if (std::ranges::all_of(wanted, [](const Tile& tile) { return tile.tokens.empty(); })) {
+        continue;
+      }
+      redistribute(transport, tiles_of(forward_, tensor, BufferRole::output), wanted,
+                   rows_of(from, tensor, BufferRole::output),
+                   rows_of(to, tensor, BufferRole::input));
     }
+  }
+  /// Empty where the program has no such tensor.
+  static Rows rows_of(const PhaseOfRank& phase, Tensor tensor, BufferRole role) {
+    const Buffer* buffer = find(phase.program.buffers, tensor, role);
+    return buffer == nullptr ? Rows{.count = 0, .batch = phase.schedule.problem.batch}
+                             : phase.memory.all(id_of(phase.program, tensor, role));
   }
 
   /// Of one rank, for all phases.

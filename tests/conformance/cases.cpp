@@ -61,6 +61,13 @@ std::vector<Problem> problems(int ranks) {
       }
     }
   }
+  const std::size_t softmax = result.size();
+  for (std::size_t i = 0; i < softmax; ++i) {
+    if (result[i].mask.kind != MaskKind::window) {
+      result.push_back(result[i]);
+      result.back().function = AttentionFunction::linear;
+    }
+  }
   return result;
 }
 

@@ -19,6 +19,8 @@ struct Case {
   [[nodiscard]] const Strategy& strategy() const {
     return strategies::by_name(plan.strategy, "case");
   }
+  /// Once the problem was changed.
+  [[nodiscard]] bool legal() const { return why_not(strategy(), problem, plan).legal(); }
   [[nodiscard]] Schedule build() const { return strategy().build(problem, plan, phase, options); }
   [[nodiscard]] ClosedForm closed_form() const {
     return strategy().closed_form(problem, plan, phase, options);

@@ -47,6 +47,9 @@ TEST_CASE("legal plans are proven for packed documents") {
       if (c.problem.mask.kind != MaskKind::window) {
         const std::int64_t seq = c.problem.seq;
         c.problem.mask.document_ends = {seq / 3, seq / 3 + 1, seq};
+        if (!c.legal()) {
+          continue;
+        }
         INFO(c.text());
         REQUIRE_THAT(prove(c.build()).counter_example, Catch::Matchers::Equals(""));
       }

@@ -87,10 +87,16 @@ bool same_places(const OpBody& here, const OpBody& there, const Translation& mov
           return moved.maps(a.q_tokens, b.q_tokens) && moved.maps(a.k_tokens, b.k_tokens) &&
                  a.heads.count() == b.heads.count() && a.kv_heads.count() == b.kv_heads.count();
         } else if constexpr (requires { a.group; }) {
-          return moved.maps(a.group, b.group) && moved.maps(a.to_tokens, b.to_tokens) &&
+          // Of states all slots are gathered, by everybody.
+          const bool slots =
+              a.kind == CollectiveKind::all_gather && moved.schedule->grain.slots > 0;
+          return moved.maps(a.group, b.group) &&
+                 (slots ? a.to_tokens == b.to_tokens : moved.maps(a.to_tokens, b.to_tokens)) &&
                  a.to_heads.count() == b.to_heads.count();
         } else if constexpr (requires { a.tokens; }) {
           return moved.maps(a.tokens, b.tokens);
+        } else if constexpr (requires { a.slots; }) {
+          return a.slots == b.slots;
         } else if constexpr (requires { a.receive; }) {
           return moved(a.to) == b.to && moved(a.from) == b.from && a.send == b.send &&
                  a.receive == b.receive;

@@ -110,11 +110,21 @@ TEST_CASE("a phase that a strategy does not have is refused, one that it has is 
   CHECK(why_not(strategies::by_name("ring", "test"), Phase::backward).legal());
 }
 
-TEST_CASE("systems that no schedule can be are refused with the reason") {
-  for (const char* name : {"rsa", "lasp-2"}) {
-    CHECK_THAT(test::message_of<InputError>([&] { (void)strategies::by_name(name, "--strategy"); }),
-               ContainsSubstring("--strategy") && ContainsSubstring("is not available: it "));
-  }
+TEST_CASE("a strategy splits the attention that it was made for") {
+  const Problem softmax{.seq = 64, .q_heads = 4, .kv_heads = 4};
+  Problem linear = softmax;
+  linear.function = AttentionFunction::linear;
+  const SequencePlan ring{.strategy = "ring", .ring = 4};
+  const SequencePlan states{.strategy = "lasp-2", .ring = 4};
+  const Strategy& rotation = strategies::by_name("ring", "test");
+  const Strategy& lasp = strategies::by_name("lasp-2", "test");
+  CHECK(why_not(rotation, softmax, ring).legal());
+  CHECK(why_not(lasp, linear, states).legal());
+  CHECK(why_not(lasp, softmax, states).rule == "function");
+  CHECK(why_not(rotation, linear, ring).detail ==
+        "ring splits softmax attention, not linear attention");
+  linear.mask = {.kind = MaskKind::window, .window = 8};
+  CHECK_THAT(why_not(lasp, linear, states).detail, ContainsSubstring("window"));
 }
 
 TEST_CASE("unknown strategies are an input error with a suggestion") {

@@ -6,6 +6,7 @@
 #include "runtime/device/cuda/nccl.hpp"
 #include "runtime/device/cuda/nccl_library.hpp"
 #include "runtime/device/cuda/nccl_plan.hpp"
+#include "runtime/device/cuda/product_kernels.hpp"
 #include "runtime/device/cuda/workspaces.hpp"
 #include "runtime/kernels/cudnn/sdpa.hpp"
 
@@ -215,6 +216,7 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
   const int device = device_of(parts.transport);
   use_device(device);
   load_kernels();
+  load_product_kernels();
   if (!threads_) {
     describe(device);
     tell_apart(parts.transport, device);

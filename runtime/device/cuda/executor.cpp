@@ -1,6 +1,9 @@
 #include "runtime/device/cuda/executor.hpp"
 
 #include "runtime/device/cuda/kernels.hpp"
+#include "runtime/device/cuda/product_kernels.hpp"
+#include "runtime/device/cuda/seen_rows.hpp"
+#include "runtime/device/cuda/workspaces.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -13,10 +16,49 @@ namespace {
 /// The kernels of a device, on one stream.
 struct DeviceKernels {
   DeviceAttention* attention;
+  std::byte* room;  // of the op beside its buffers (DeviceExecutor::make_room)
   cudaStream_t stream;
 
   void forward(const AttentionForwardArgs& args) const { attention->forward(args, stream); }
   void backward(const AttentionBackwardArgs& args) const { attention->backward(args, stream); }
+  template <class... Args>
+  void scores(const Args&... args) const {
+    cuda::scores(args..., stream);
+  }
+  void softmax(const Rows& scores, const Rows& weights, const Visibility&, float scale) const {
+    cuda::softmax(scores, weights, reinterpret_cast<const SeenKeyRows*>(room), scale, stream);
+  }
+  template <class... Args>
+  void softmax_backward(const Args&... args) const {
+    cuda::softmax_backward(args..., stream);
+  }
+  template <class... Args>
+  void weigh(const Args&... args) const {
+    cuda::weigh(args..., stream);
+  }
+  template <class... Args>
+  void weigh_back(const Args&... args) const {
+    cuda::weigh_back(args..., stream);
+  }
+  template <class... Args>
+  void linear_forward(const Args&... args) const {
+    cuda::linear_forward(args..., LinearRoom{.data = room, .chunk = linear_chunk}, stream);
+  }
+  void linear_backward(const LinearBackwardArgs& args) const {
+    cuda::linear_backward(args, LinearRoom{.data = room, .chunk = linear_chunk}, stream);
+  }
+  template <class... Args>
+  void make_state(const Args&... args) const {
+    cuda::make_state(args..., stream);
+  }
+  template <class... Args>
+  void sum_states(const Args&... args) const {
+    cuda::sum_states(args..., stream);
+  }
+  template <class... Args>
+  void apply_state(const Args&... args) const {
+    cuda::apply_state(args..., stream);
+  }
   template <class... Args>
   void row_dot(const Args&... args) const {
     cuda::row_dot(args..., stream);
@@ -91,6 +133,7 @@ DeviceExecutor::DeviceExecutor(const ExecutorParts& parts)
       shapes_(shapes_of(parts.schedule, parts.program)),
       streams_(parts.streams.of(parts.program, parts.schedule.streams.size())),
       attention_(parts.schedule.streams.size()),
+      rooms_(parts.program.ops.size()),
       events_(parts.program.ops.size()),
       ends_(parts.schedule.streams.size()),
       ended_(parts.schedule.streams.size()) {
@@ -137,12 +180,29 @@ void DeviceExecutor::prepare() {
       attention(id).prepare(arguments_of(place, *forward), stream);
     } else if (const auto* backward = op_if<AttentionBackward>(stored.op.body)) {
       attention(id).prepare(arguments_of(place, *backward), stream);
+    } else {
+      make_room(i, place, stream);
     }
   }
   for (const Stream* stream : streams_) {
     if (stream != nullptr) {
       stream->synchronize();
     }
+  }
+}
+
+/// A softmax of whole rows reads which keys each query sees; linear attention keeps the states of
+/// its chunks.
+void DeviceExecutor::make_room(std::size_t index, const OpPlace& place, cudaStream_t stream) {
+  const OpBody& body = place.stored.op.body;
+  if (const auto* softmax = op_if<Softmax>(body)) {
+    const std::vector<SeenKeyRows> seen = seen_rows(place.visible(*softmax));
+    const std::size_t bytes = seen.size() * sizeof(SeenKeyRows);
+    rooms_[index] = DeviceBuffer(bytes, parts_.program.rank);
+    copy(rooms_[index].data(), reinterpret_cast<const std::byte*>(seen.data()), bytes, stream);
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // `seen` ends here
+  } else if (const std::int64_t bytes = room_of(body, parts_.schedule.problem).value(); bytes > 0) {
+    rooms_[index] = DeviceBuffer(static_cast<std::size_t>(bytes), parts_.program.rank);
   }
 }
 
@@ -278,7 +338,9 @@ void DeviceExecutor::enqueue(std::int32_t index, Execution& result) {
     result.sent[static_cast<std::size_t>(comm_kind_of(*transfer))] += sent;
   } else {
     run_kernel(place, std::get<Kernel>(stored.op.body),
-               DeviceKernels{.attention = attention_[id.index()].get(), .stream = stream});
+               DeviceKernels{.attention = attention_[id.index()].get(),
+                             .room = rooms_[static_cast<std::size_t>(index)].data(),
+                             .stream = stream});
   }
   if (events(index).end) {
     events(index).end->record(stream);

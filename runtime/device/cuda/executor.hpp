@@ -22,6 +22,7 @@
 #include "runtime/device/cuda/gate.hpp"
 #include "runtime/device/cuda/rank_streams.hpp"
 #include "runtime/execute.hpp"
+#include "runtime/ops.hpp"
 
 #include <memory>
 #include <optional>
@@ -66,6 +67,8 @@ class DeviceExecutor {
   };
 
   void prepare();
+  /// Device memory that an op needs beside its buffers.
+  void make_room(std::size_t index, const OpPlace& place, cudaStream_t stream);
   void end_all() noexcept;
   /// The kernels of a stream; made at the first call, in prepare().
   DeviceAttention& attention(StreamId id);
@@ -89,6 +92,7 @@ class DeviceExecutor {
   Shapes shapes_;
   std::vector<const Stream*> streams_;                       // by StreamId; null: unused
   std::vector<std::unique_ptr<DeviceAttention>> attention_;  // by StreamId; null: none there
+  std::vector<DeviceBuffer> rooms_;                          // by op
   std::vector<OpEvents> events_;                             // by op
   std::vector<std::vector<std::int32_t>> ends_;  // by StreamId: ops with an end event, in order
   std::vector<std::size_t> ended_;               // by StreamId: how many of them have happened

@@ -1,6 +1,8 @@
 #include "runtime/device/cuda/workspaces.hpp"
 
 #include "runtime/device/cuda/nccl_plan.hpp"
+#include "runtime/device/cuda/product_kernels.hpp"
+#include "schedule/measure.hpp"
 
 #include <algorithm>
 #include <map>
@@ -121,11 +123,24 @@ Bytes sums_workspace(const StoredOp& stored, const Buffer& from, const Problem& 
   for (const CellSpan& part : stored.sends) {
     cells += part.count;
   }
-  const bool numbers = from.tensor == Tensor::lse || from.tensor == Tensor::delta;
-  return Bytes(cells * (numbers ? 1 : problem.head_dim) * size_of(from.dtype));
+  return Bytes(cells * width_of(from.tensor, problem) * size_of(from.dtype));
 }
 
 }  // namespace
+
+Bytes room_of(const OpBody& body, const Problem& problem) {
+  const auto states = [&](const auto& op) {
+    return Bytes(linear_bytes(rows_of(problem, op.tokens, op.kv_heads), linear_chunk));
+  };
+  if (const auto* softmax = op_if<Softmax>(body)) {
+    return Bytes(softmax->tokens.count() * static_cast<std::int64_t>(sizeof(SeenKeyRows)));
+  }
+  if (const auto* forward = op_if<LinearForward>(body)) {
+    return states(*forward);
+  }
+  const auto* backward = op_if<LinearBackward>(body);
+  return backward != nullptr ? states(*backward) : Bytes(0);
+}
 
 Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
                            const Schedule& schedule, PhasesOfAll phases) {
@@ -151,6 +166,8 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
         block(*forward, Phase::forward);
       } else if (const auto* backward = op_if<AttentionBackward>(stored.op.body)) {
         block(*backward, Phase::backward);
+      } else {
+        sum += room_of(stored.op.body, schedule.problem);
       }
     }
     sum += sum_of(most);

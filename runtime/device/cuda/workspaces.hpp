@@ -12,8 +12,11 @@ namespace spp::runtime::cuda {
 
 using PhasesOfAll = std::span<const std::vector<StoredProgram>* const>;  // programs of all ranks
 
-/// Workspaces of attention: every stream with attention has one, of its largest call, in each
-/// phase. `schedule`: of any phase.
+/// What an op that is no fused attention needs beside its buffers, for itself; 0 of most.
+Bytes room_of(const OpBody& body, const Problem& problem);
+
+/// Workspaces of attention, and room_of() all ops: every stream with attention has one, of its
+/// largest call, in each phase. `schedule`: of any phase.
 Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
                            const Schedule& schedule, PhasesOfAll phases);
 
