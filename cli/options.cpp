@@ -42,6 +42,11 @@ constexpr std::array table{
            work},
     Option{"denoising-steps", "N", "of an image or a video (default: as the model's pipeline)",
            work},
+    Option{
+        "attention", "softmax|linear",
+        "what attention of a bare shape computes (default: softmax); linear: a sum over keys is a "
+        "state of head_dim x head_dim",
+        work},
     Option{"mask", "causal|full|window:W",
            "which keys a query sees (default: the model's, else causal)", work},
     Option{

@@ -58,6 +58,7 @@ void Reader::work() {
   resolve("heads", p.q_heads);
   resolve("kv_heads", p.kv_heads);
   resolve("head_dim", p.head_dim);
+  resolve("attention", to_string(p.function));
   resolve("seq", p.seq);
   const StepChoices& step = request().step;
   resolve("batch", step.micro_batch ? Json(*step.micro_batch) : Json());
@@ -74,7 +75,7 @@ void Reader::attention_shape() {
     bare_shape();
     return;
   }
-  for (const std::string_view option : {"heads", "kv-heads", "head-dim"}) {
+  for (const std::string_view option : {"heads", "kv-heads", "head-dim", "attention"}) {
     if (args_.has(option)) {
       throw InputError(fmt::format("--{}", option),
                        "given together with --model, which says it already");
@@ -118,6 +119,9 @@ void Reader::bare_shape() {
   p.kv_heads =
       count("kv-heads", text_or("kv-heads", "kv_heads", fmt::format("{}", *heads)), most_heads);
   p.head_dim = count("head-dim", text_or("head-dim", "head_dim", "128"), most_head_dim);
+  if (const auto function = args_.find("attention")) {
+    p.function = parse_attention_function(*function, "--attention");
+  }
   if (p.q_heads % p.kv_heads != 0) {
     throw InputError("--kv-heads",
                      fmt::format("{} does not divide --heads {}", p.kv_heads, p.q_heads));
@@ -258,9 +262,10 @@ void Reader::title() {
   const StepChoices& step = request().step;
   const std::string what = fmt::format(
       "{}, {}",
-      request().model
-          ? request().model->name
-          : fmt::format("attention {}/{} heads of {}", p.q_heads, p.kv_heads, p.head_dim),
+      request().model ? request().model->name
+                      : fmt::format("{}attention {}/{} heads of {}",
+                                    p.function == AttentionFunction::linear ? "linear " : "",
+                                    p.q_heads, p.kv_heads, p.head_dim),
       to_string(request().phase));
   std::string how =
       fmt::format("{}, {}, {}",

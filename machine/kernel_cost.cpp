@@ -187,8 +187,12 @@ double KernelCost::attention_spread(const Problem& problem, Phase phase) const {
   // A full tile takes a variable-length kernel as long as a plain one (FA3 varlen of the generation
   // files: 0.735 of peak against 0.725); how tiles of many documents fill the SMs is assumed.
   constexpr double of_packing = 0.1;
+  // How near kernels of linear attention come to the rate of fused softmax attention: assumed.
+  constexpr double of_linear = 0.5;
   const auto packed = [&](double spread) {
-    return problem.mask.document_ends.empty() ? spread : std::hypot(spread, of_packing);
+    const double by_function =
+        problem.function == AttentionFunction::linear ? std::hypot(spread, of_linear) : spread;
+    return problem.mask.document_ends.empty() ? by_function : std::hypot(by_function, of_packing);
   };
   if (const auto spread = measured_.spread(phase, problem.dtype, problem.head_dim)) {
     return packed(*spread);
@@ -243,57 +247,48 @@ std::optional<AttentionShape> shape_of(const Kernel& kernel, const Problem& prob
   return std::nullopt;
 }
 
-Seconds KernelCost::product(const Kernel& kernel, const Shapes& shapes, const GemmWork& work,
-                            Phase phase) const {
-  const Problem& problem = *shapes.problem;
-  const Seconds best = attention_at_best(attention_flops(kernel, problem), problem, phase);
-  return least_startup(phase) +
-         std::max({gemm(work, problem.dtype), best, memory_bound(touched_bytes(kernel, shapes))});
-}
-
 Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
   const auto attention_of = [&](const auto& op, Phase phase) {
     return attention(shape_of_kernel(op, phase, *shapes.problem));
   };
   const Problem& problem = *shapes.problem;
   const std::int64_t dim = problem.head_dim;
-  // `rows` rows of each head, whose products with n columns sum k numbers.
-  const auto product_of = [&](BufferId to, std::int64_t groups, std::int64_t rows, std::int64_t n,
-                              std::int64_t k) {
-    return product(
-        kernel, shapes,
-        {.m = rows * groups * problem.batch, .n = n, .k = k, .groups = groups * problem.batch},
-        phase_of(to, shapes));
+  const auto beside = [&](Phase phase, Seconds work) {
+    return least_startup(phase) + std::max(work, memory_bound(touched_bytes(kernel, shapes)));
   };
-  const auto linear = [&](Phase phase) {
-    return least_startup(phase) +
-           std::max(attention_at_best(attention_flops(kernel, problem), problem, phase),
-                    memory_bound(touched_bytes(kernel, shapes)));
+  // As much of a fused kernel over all pairs of the block as it has of the FLOPs.
+  const auto of_pairs = [&](const auto& op, BufferId to) {
+    const Phase phase = phase_of(to, shapes);
+    AttentionShape block = shape_of_kernel(op, phase, problem);
+    block.mask = {.kind = MaskKind::full};
+    return beside(phase, attention(block) * (attention_flops(kernel, problem).value() /
+                                             attention_flops_of(block).value()));
+  };
+  const auto at_best = [&](Phase phase) {
+    return attention_at_best(attention_flops(kernel, problem), problem, phase);
+  };
+  // Of each head, m x n numbers that sum k.
+  const auto of_state = [&](BufferId to, int heads, std::int64_t m, std::int64_t k) {
+    const std::int64_t groups = heads * problem.batch;
+    const GemmWork work{.m = m * groups, .n = problem.head_dim, .k = k, .groups = groups};
+    const Phase phase = phase_of(to, shapes);
+    return beside(phase, std::max(gemm(work, problem.dtype), at_best(phase)));
   };
   return std::visit(
       Overloaded{
           [&](const AttentionForward& op) { return attention_of(op, Phase::forward); },
           [&](const AttentionBackward& op) { return attention_of(op, Phase::backward); },
-          [&](const Scores& op) {
-            return product_of(op.to, op.heads.count(), op.q_tokens.count(), op.k_tokens.count(),
-                              dim);
-          },
-          [&](const Weigh& op) {
-            return product_of(op.to, op.heads.count(), op.q_tokens.count(), dim,
-                              op.k_tokens.count());
-          },
-          [&](const WeighBack& op) {
-            return product_of(op.to, op.heads.count(), op.k_tokens.count(), dim,
-                              op.q_tokens.count());
-          },
+          [&](const Scores& op) { return of_pairs(op, op.to); },
+          [&](const Weigh& op) { return of_pairs(op, op.to); },
+          [&](const WeighBack& op) { return of_pairs(op, op.to); },
           [&](const MakeState& op) {
-            return product_of(op.to, op.heads.count(), dim, dim, op.tokens.count());
+            return of_state(op.to, op.heads.count(), dim, op.tokens.count());
           },
           [&](const ApplyState& op) {
-            return product_of(op.to, op.heads.count(), op.tokens.count(), dim, dim);
+            return of_state(op.to, op.heads.count(), op.tokens.count(), dim);
           },
-          [&](const LinearForward&) { return linear(Phase::forward); },
-          [&](const LinearBackward&) { return linear(Phase::backward); },
+          [&](const LinearForward&) { return beside(Phase::forward, at_best(Phase::forward)); },
+          [&](const LinearBackward&) { return beside(Phase::backward, at_best(Phase::backward)); },
           [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
       kernel);
 }

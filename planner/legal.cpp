@@ -222,6 +222,10 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
     if (request.fixed.strategy && s->name != *request.fixed.strategy) {
       continue;
     }
+    // What splits another attention is no plan for this one; only who asked for it is told.
+    if (!request.fixed.strategy && s->function != request.problem.function) {
+      continue;
+    }
     for (const int ulysses : divisors(request.gpus)) {
       const int ring = request.gpus / ulysses;
       const bool wanted = (!request.fixed.ulysses || *request.fixed.ulysses == ulysses) &&
@@ -276,6 +280,10 @@ SequencePlan default_plan(const Request& request) {
     plan.strategy = *f.strategy;
   } else if (const Strategy* s = first_with(plan); s != nullptr) {
     plan.strategy = s->name;
+  } else if (request.problem.function != AttentionFunction::softmax) {
+    plan.strategy =
+        (*std::ranges::find(strategies::all(), request.problem.function, &Strategy::function))
+            ->name;
   } else if (plan.ring == 1) {
     plan.strategy = "ulysses";
   } else if (plan.ulysses > 1) {

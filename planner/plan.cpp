@@ -4,6 +4,7 @@
 #include "planner/search.hpp"
 #include "planner/step_search.hpp"
 #include "schedule/counted_flops.hpp"
+#include "schedule/measure.hpp"
 #include "transformer/model_flops.hpp"
 
 #include <fmt/ranges.h>
@@ -233,11 +234,23 @@ FlopCount counted_flops(const Request& request, std::int64_t batch) {
         return flops.model_6n;
     }
   }
+  const bool forward = request.phase != StepPhase::backward;
+  const bool backward = request.phase != StepPhase::forward;
+  if (p.function == AttentionFunction::linear) {
+    // Of one GPU: chunks under a causal mask, else one state that is made and read.
+    const auto of = [&](Phase phase) {
+      const double states = phase == Phase::forward ? 2 : 4;
+      return p.mask.kind != MaskKind::full
+                 ? linear_flops(p.seq, p.head_dim, phase)
+                 : 2.0 * static_cast<double>(p.seq) * p.head_dim * p.head_dim * states;
+    };
+    return FlopCount(((forward ? of(Phase::forward) : 0) + (backward ? of(Phase::backward) : 0)) *
+                     p.q_heads * static_cast<double>(batch));
+  }
   if (!p.mask.document_ends.empty() && request.flops_convention != FlopsConvention::full) {
     // No convention halves documents: what they allow counts.
     const TokenRange all{.begin = 0, .count = p.seq};
-    const double forwards = (request.phase != StepPhase::backward ? 1 : 0) +
-                            (request.phase != StepPhase::forward ? 2.5 : 0);
+    const double forwards = (forward ? 1 : 0) + (backward ? 2.5 : 0);
     return FlopCount(flops_per_pair(Phase::forward, p.head_dim, p.head_dim) *
                      static_cast<double>(batch) * p.q_heads *
                      static_cast<double>(allowed_pairs(all, all, p.mask)) * forwards);
@@ -250,8 +263,8 @@ FlopCount counted_flops(const Request& request, std::int64_t batch) {
       .qk_dim = static_cast<double>(p.head_dim),
       .v_dim = static_cast<double>(p.head_dim),
       .halved = p.mask.kind != MaskKind::full && request.flops_convention != FlopsConvention::full,
-      .forward = request.phase != StepPhase::backward,
-      .backward = request.phase != StepPhase::forward});
+      .forward = forward,
+      .backward = backward});
 }
 
 void add_bounded(PlanResult& result, const Request& request, std::vector<Candidate> bounded) {

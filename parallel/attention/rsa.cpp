@@ -205,8 +205,18 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
   return form;
 }
 
-std::string why_not_rsa(const Problem&, const SequencePlan& plan) {
-  return plan.ring < 2 ? "a ring of one rank has no neighbour" : "";
+std::string why_not_rsa(const Problem& problem, const SequencePlan& plan) {
+  if (plan.ring < 2) {
+    return "a ring of one rank has no neighbour";
+  }
+  // What no memory holds is not counted either: sizes stay far below 2^63 bytes.
+  constexpr double most = 1e17;
+  const auto seq = static_cast<double>(problem.seq);
+  const double rows = seq * seq / plan.ring * problem.q_heads *
+                      static_cast<double>(problem.batch * size_of(DType::fp32));
+  return rows > most ? fmt::format("whole rows of scores of {} tokens take {:.2g} TB a rank",
+                                   problem.seq, rows * 1e-12)
+                     : "";
 }
 
 Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,

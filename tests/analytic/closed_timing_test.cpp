@@ -34,7 +34,10 @@ struct Kernels {
                      [&](const Merge&) { return k.m; }, [&](const Accumulate&) { return k.s; },
                      [&](const RowDot&) { return k.d; }, [&](const Rescale&) { return k.r; },
                      [&](const Copy& o) { return k.copy(o.kind); },
-                     [](const Fill&) { return 0.0; }},
+                     [](const Fill&) { return 0.0; },
+                     [](const auto&) -> double {
+                       throw InternalError("a kernel that none of these strategies has");
+                     }},
           kernel));
     }};
   }

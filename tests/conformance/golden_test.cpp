@@ -10,7 +10,8 @@ namespace {
 
 /// Both phases, as far as the strategy has them; 15 tokens, so that one is padded.
 std::string text_of(const Strategy& strategy, Layout layout) {
-  const Problem problem{.seq = 15, .q_heads = 4, .kv_heads = 2, .head_dim = 8};
+  const Problem problem{
+      .seq = 15, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .function = strategy.function};
   const SequencePlan plan{.strategy = std::string(strategy.name), .ring = 4, .layout = layout};
   REQUIRE(why_not(strategy, problem, plan).legal());
   std::string text;
@@ -34,6 +35,14 @@ TEST_CASE("pass-Q over 4 ranks is the schedule of its golden text") {
 
 TEST_CASE("DistFlashAttn over 4 ranks is the schedule of its golden text") {
   check_golden("dist-flash-attn", Layout::contiguous, "dist_flash_attn_of_four.txt");
+}
+
+TEST_CASE("Ring Self-Attention over 4 ranks is the schedule of its golden text") {
+  check_golden("rsa", Layout::contiguous, "rsa_of_four.txt");
+}
+
+TEST_CASE("LASP-2 over 4 ranks is the schedule of its golden text") {
+  check_golden("lasp-2", Layout::contiguous, "lasp_2_of_four.txt");
 }
 
 }  // namespace

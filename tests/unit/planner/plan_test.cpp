@@ -116,15 +116,20 @@ TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated 
     int nodes;
     std::int64_t seq;
     MaskKind mask;
+    AttentionFunction function = AttentionFunction::softmax;
   };
   const World world = GENERATE(
       World{"dgx-h100", 2, 131072, MaskKind::causal}, World{"dgx-h100", 2, 65536, MaskKind::full},
       World{"8xl20-pcie", 1, 65536, MaskKind::causal}, World{"p4d", 2, 65536, MaskKind::full},
       World{"cloud-a100-ethernet", 2, 65536, MaskKind::causal},
-      World{"dgx-a100", 3, 98304, MaskKind::causal});
+      World{"dgx-a100", 3, 98304, MaskKind::causal},
+      World{"dgx-h100", 2, 4096, MaskKind::causal},  // whole rows of scores fit
+      World{"dgx-h100", 2, 131072, MaskKind::causal, AttentionFunction::linear},
+      World{"cloud-a100-ethernet", 2, 65536, MaskKind::full, AttentionFunction::linear});
   const sim::Cluster cluster = cluster_of(world.machine, world.nodes);
   Request request = bare_request(cluster, world.seq);
   request.problem.mask = {.kind = world.mask};
+  request.problem.function = world.function;
   const Evaluator evaluator(request);
   for (const SequencePlan& p : legal_plans(request, nullptr)) {
     const Strategy& s = strategies::by_name(p.strategy, "test");
@@ -358,6 +363,42 @@ TEST_CASE("what is given is fixed, the rest is searched") {
     names.insert(p.strategy);
   }
   CHECK(names == std::set<std::string>{"all-gather", "double-ring", "ulysses-startrail", "usp"});
+}
+
+TEST_CASE("linear attention is planned with what splits it, and nothing else is") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 2);
+  Request request = bare_request(cluster, 131072);
+  const auto splits_linear = [](const SequencePlan& p) {
+    return strategies::by_name(p.strategy, "test").function == AttentionFunction::linear;
+  };
+  std::vector<Rejected> rejected;
+  CHECK(std::ranges::none_of(legal_plans(request, &rejected), splits_linear));
+  CHECK(std::ranges::find(rejected, "function", &Rejected::rule) == rejected.end());
+  request.problem.function = AttentionFunction::linear;
+  const std::vector<SequencePlan> plans = legal_plans(request, nullptr);
+  CHECK(plans.size() > 1);
+  CHECK(std::ranges::all_of(plans, splits_linear));
+  CHECK(splits_linear(default_plan(request)));
+  request.fixed.strategy = "ring";
+  rejected.clear();
+  CHECK(legal_plans(request, &rejected).empty());
+  CHECK(std::ranges::find(rejected, "function", &Rejected::rule) != rejected.end());
+}
+
+TEST_CASE(
+    "gathered states leave linear attention's time to its kernels; FLOPs are those of one GPU") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  Request request = bare_request(cluster, 1 << 20);
+  request.problem.function = AttentionFunction::linear;
+  request.top = 1;
+  const PlanResult result = plan(request);
+  REQUIRE(result.candidates.size() == 1);
+  const Candidate& best = result.candidates[0];
+  CHECK(best.plan.attention.ring == 8);  // states of 128 x 128 instead of a megabyte a token
+  CHECK(best.predicted.exposed.count() < 0.05 * best.predicted.step.count());
+  // Forward and backward of 32 heads: 7 states a token, and seven halves of chunks of 64.
+  CHECK(counted_flops(request).value() ==
+        Approx(2.0 * (1 << 20) * 128 * 32 * (2 * 128 + 64 + 5 * 128 + 2.5 * 64)));
 }
 
 TEST_CASE("rejected plans name the rule") {

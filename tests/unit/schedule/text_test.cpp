@@ -71,6 +71,63 @@ Schedule one_of_each() {
                                                 .heads = heads,
                                                 .kv_heads = {1, 3}}});
     });
+    const HeadRange kv_heads{1, 3};
+    b.op(compute, Scores{.rows = x,
+                         .columns = y,
+                         .to = z,
+                         .q_tokens = tile,
+                         .k_tokens = tile,
+                         .heads = heads,
+                         .kv_heads = kv_heads,
+                         .initial = true});
+    b.op(compute, Softmax{.scores = x, .weights = y, .tokens = tile});
+    b.op(compute, SoftmaxBackward{.weights = x, .d_weights = y, .d_scores = z});
+    b.op(compute, Weigh{.weights = x,
+                        .values = y,
+                        .to = z,
+                        .q_tokens = tile,
+                        .k_tokens = tile,
+                        .heads = heads,
+                        .kv_heads = kv_heads});
+    b.op(compute, WeighBack{.weights = x,
+                            .rows = y,
+                            .to = z,
+                            .q_tokens = tile,
+                            .k_tokens = tile,
+                            .heads = heads,
+                            .kv_heads = kv_heads});
+    b.op(compute, LinearForward{.q = x,
+                                .k = y,
+                                .v = z,
+                                .out = x,
+                                .tokens = tile,
+                                .heads = heads,
+                                .kv_heads = kv_heads});
+    b.op(compute, LinearBackward{.q = x,
+                                 .k = y,
+                                 .v = z,
+                                 .d_out = x,
+                                 .d_q = y,
+                                 .d_k = z,
+                                 .d_v = x,
+                                 .tokens = tile,
+                                 .heads = heads,
+                                 .kv_heads = kv_heads});
+    b.op(compute, MakeState{.rows = x,
+                            .values = y,
+                            .to = z,
+                            .tokens = tile,
+                            .heads = heads,
+                            .kv_heads = kv_heads,
+                            .slot = 3});
+    b.op(compute, SumStates{.from = x, .to = y, .slots = tile, .slot = 1});
+    b.op(compute, ApplyState{.rows = x,
+                             .state = y,
+                             .to = z,
+                             .tokens = tile,
+                             .heads = heads,
+                             .kv_heads = kv_heads,
+                             .initial = true});
     b.op(compute, RowDot{.out = x, .d_out = y, .delta = z});
     b.loop(3, [=](std::int64_t i, OpList& ops) {
       if (i != 1) {
