@@ -23,11 +23,13 @@
 // What a calibration measured comes before all this: the median of the very block, or the formula
 // corrected by its relatives (attention_table.hpp), never faster than flops / matrix_rate.
 //
-// GEMM: gemm_cost.hpp. Products of whole rows of scores, and with states, are grouped GEMMs, a
-// group for each head; linear attention is a fused kernel of as many FLOPs, or streams its chunks'
-// states. Both are taken to run at no better rate than fused attention does at best (assumed; no
-// published measurement of them was found), which keeps the search's bounds true. Other kernels are
-// bound by memory: touched bytes / (efficiency * bandwidth).
+// GEMM: gemm_cost.hpp.
+// Products with whole rows of scores take as much of a fused kernel over all pairs of their block as
+// they have of its FLOPs (so a calibration corrects them, too); products with states are grouped
+// GEMMs, a group for each head; linear attention runs at the best rate of fused kernels or streams
+// its chunks' states. Assumed: no published measurement of these was found. None is faster than
+// attention_at_best, which keeps the search's bounds true.
+// Other kernels are bound by memory: touched bytes / (efficiency * bandwidth).
 #pragma once
 
 #include "base/units.hpp"
@@ -94,9 +96,6 @@ class KernelCost {
 
  private:
   [[nodiscard]] Seconds formula(const AttentionShape& shape) const;
-  /// One of those products.
-  [[nodiscard]] Seconds product(const Kernel& kernel, const Shapes& shapes, const GemmWork& work,
-                                Phase phase) const;
   [[nodiscard]] Seconds streamed(double bytes) const;
   /// Kernels beside the main backward: dO * O before; dQ in fp32 is cleared before and rounded
   /// after; with fewer K/V heads their gradients are summed over the query heads, written and read
