@@ -7,6 +7,7 @@
 #include "parallel/attention/double_ring_core.hpp"
 #include "planner/step.hpp"
 #include "regress/corpus_point.hpp"
+#include "regress/documents.hpp"
 #include "regress/inference.hpp"
 #include "regress/kernels.hpp"
 #include "regress/training.hpp"
@@ -52,6 +53,7 @@ Mask mask_of(const Point& p) {
   return {.kind = full ? MaskKind::full : MaskKind::causal};
 }
 
+/// Of one sequence, whatever is packed in it.
 Problem problem_of(const Point& p) {
   return {.seq = *p.seq,
           .batch = p.batch.value_or(1),
@@ -62,9 +64,17 @@ Problem problem_of(const Point& p) {
           .dtype = dtype_of(p)};
 }
 
-/// FLOPs of the call under the source's convention.
+/// FLOPs of the call under the source's convention; of packed documents what they allow.
 double flops_of_call(const Point& p) {
-  const Problem problem = problem_of(p);
+  Problem problem = problem_of(p);
+  if (is_packed(p)) {
+    problem.mask.document_ends = usual_packing(problem.seq).ends;
+    const TokenRange all{.begin = 0, .count = problem.seq};
+    double passes = p.phase != "bwd" ? flops_per_pair(Phase::forward, *p.head_dim, *p.head_dim) : 0;
+    passes += p.phase != "fwd" ? flops_per_pair(Phase::backward, *p.head_dim, *p.head_dim) : 0;
+    return passes * static_cast<double>(allowed_pairs(all, all, problem.mask)) * problem.q_heads *
+           static_cast<double>(problem.batch);
+  }
   return counted_flops(CountedCall{.queries = *p.seq,
                                    .keys = p.seq_kv.value_or(*p.seq),
                                    .batch = problem.batch,
@@ -221,13 +231,10 @@ PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
 }
 
 PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster,
-                                     const StackSpec& stack) const {
+                                     const StackSpec& stack) {
   if (!p.ulysses || !p.ring) {
     return no(p.beyond ? "not a plan of Ulysses x ring (beyond)"
                        : "degrees of Ulysses and ring are not stated");
-  }
-  if (is_packed(p)) {
-    return no("packed documents whose lengths are not given");
   }
   if (p.ring_kind == RingKind::pass_q) {
     return no("pass-Q has no strategy yet");
@@ -240,6 +247,10 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
   }
   Request request = request_of(p, cluster, stack);
   request.phase = step_phase(p);
+  double spread_of_documents = 0;
+  if (is_packed(p)) {
+    spread_of_documents = pack(request.problem);
+  }
   try {
     const SequencePlan plan = default_plan(request);
     const Evaluation e = evaluate(request, plan);
@@ -250,13 +261,21 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
       result.oom = !said.fits;
       return result;
     }
-    PointPrediction result =
-        answer(p, said.step.count(), (said.high - said.low).count() / 2 / said.step.count());
+    const double spread = (said.high - said.low).count() / 2 / said.step.count();
+    PointPrediction result = answer(p, said.step.count(), std::hypot(spread, spread_of_documents));
     result.oom = !said.fits;
     return result;
   } catch (const InputError& refused) {
     return no(refused.what());
   }
+}
+
+double Predictor::pack(Problem& problem) {
+  PackedSequence packed = usual_packing(problem.seq);
+  assume("documents",
+         "lengths that the source does not give: drawn from MagiAttention's histograms");
+  problem.mask.document_ends = std::move(packed.ends);
+  return packing_spread(packed);
 }
 
 /// Of what the source leaves open; if nothing fits, what it would take at least under the usual
@@ -401,9 +420,6 @@ PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
   if (!p.op.empty()) {
     return kernel_of_op(p, gpu, stack);
   }
-  if (is_packed(p)) {
-    return no("packed documents whose lengths are not given");
-  }
   if (p.metric == Metric::memory) {
     // The peak of a process: of a benchmark of both passes it is the backward's, for either.
     const bool both = std::ranges::any_of(file.points, [](const Point& other) {
@@ -419,11 +435,12 @@ PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
         name.empty() ? attention_of(stack, gpu.generation, p.year)
                      : attention_kernel(gpu.generation, name, "kernel", p.year);
     const KernelCost kernels(gpu, spec);
-    const Problem problem = problem_of(p);
+    Problem problem = problem_of(p);
+    double spread = is_packed(p) ? pack(problem) : 0;
     const TokenSet q({.begin = 0, .count = *p.seq});
     const TokenSet k({.begin = 0, .count = p.seq_kv.value_or(*p.seq)});
     double seconds = cache_write(p, kernels).count();
-    double spread = 0;
+    double of_kernels = 0;
     for (const Phase phase : {Phase::forward, Phase::backward}) {
       if ((phase == Phase::forward && p.phase == "bwd") ||
           (phase == Phase::backward && p.phase == "fwd")) {
@@ -441,8 +458,9 @@ PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
                                  .phase = phase,
                                  .head_dim_v = p.head_dim_v.value_or(0)})
                      .count();
-      spread = std::max(spread, kernels.attention_spread(problem, phase));
+      of_kernels = std::max(of_kernels, kernels.attention_spread(problem, phase));
     }
+    spread = std::hypot(spread, of_kernels);
     if (!p.library.empty()) {
       spread = std::hypot(spread, foreign_kernel_spread);
     }

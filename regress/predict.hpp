@@ -31,7 +31,7 @@ class Predictor {
  private:
   PointPrediction predict(const CorpusFile& file, const Point& point);
   PointPrediction attention(const Point& point, const sim::Cluster& cluster,
-                            const StackSpec& stack) const;
+                            const StackSpec& stack);
   PointPrediction training(const Point& point, const sim::Cluster& cluster, const StackSpec& stack);
   PointPrediction kernel(const CorpusFile& file, const Point& point, const sim::Cluster& cluster,
                          const StackSpec& stack);
@@ -44,6 +44,8 @@ class Predictor {
                                   const StackSpec& stack) const;
   std::string recognised(const CorpusFile& file, const Point& point);
   void assume(const std::string& what, std::string value);
+  /// Documents of usual lengths, assumed; the relative spread that this makes.
+  double pack(Problem& problem);
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
   const StackSpec& stack_of(const std::string& name, std::string_view where);
   const LinearSpec& linear_of(const std::string& generation);

@@ -30,7 +30,7 @@ class AccessList {
 }  // namespace
 
 std::string_view to_string(Tensor t) {
-  constexpr std::array<std::string_view, tensors> names{
+  constexpr std::array<std::string_view, tensor_count> names{
       "q",   "k",     "v",      "out",     "lse",       "d_out",    "d_q",   "d_k",
       "d_v", "delta", "scores", "weights", "d_weights", "d_scores", "state", "d_state"};
   return names.at(static_cast<std::size_t>(t));

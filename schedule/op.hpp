@@ -44,7 +44,7 @@ enum class Tensor : std::uint8_t {
   state,
   d_state
 };
-constexpr std::size_t tensors = 16;
+constexpr std::size_t tensor_count = 16;
 constexpr bool is_of_pairs(Tensor t) {
   return t == Tensor::scores || t == Tensor::weights || t == Tensor::d_weights ||
          t == Tensor::d_scores;

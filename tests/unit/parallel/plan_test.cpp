@@ -73,3 +73,42 @@ TEST_CASE("a ring of contiguous chunks turns as far as a window reaches") {
   CHECK(hops(18, Phase::backward) == std::vector{4, 4, 4, 4, 1});
   CHECK(hops(128, Phase::backward).back() == 4);
 }
+
+TEST_CASE("whole rows of scores are a wall of memory, states are none") {
+  // 128K tokens, 32 heads, 8 ranks: a rank keeps 16K x 128K weights a head, in 16 bits.
+  const Problem problem{.seq = 131072, .q_heads = 32, .kv_heads = 32, .head_dim = 128};
+  const auto peak = [](const std::string& name, const Problem& p) {
+    const Strategy& s = strategies::by_name(name, "test");
+    return s.closed_form(p, {.strategy = name, .ring = 8}, Phase::forward, {})
+        .peak_buffers.as_double();
+  };
+  constexpr double gib = 1 << 30;
+  CHECK(peak("rsa", problem) > 128 * gib);
+  CHECK(peak("ring", problem) < 2 * gib);
+  // Twice the sequence: four times the rows of scores, twice anything else.
+  Problem longer = problem;
+  longer.seq *= 2;
+  CHECK(peak("rsa", longer) > 3.9 * peak("rsa", problem));
+  Problem linear = problem;
+  linear.function = AttentionFunction::linear;
+  Problem longer_linear = longer;
+  longer_linear.function = AttentionFunction::linear;
+  CHECK(peak("lasp-2", longer_linear) < 2 * peak("lasp-2", linear));
+  CHECK(peak("lasp-2", linear) < peak("ring", problem));
+}
+
+TEST_CASE("gathered states are as many bytes for any sequence") {
+  const Strategy& s = strategies::by_name("lasp-2", "test");
+  Problem problem{.seq = 65536, .q_heads = 16, .kv_heads = 16, .head_dim = 64};
+  problem.function = AttentionFunction::linear;
+  const SequencePlan plan{.strategy = "lasp-2", .ring = 4};
+  const auto sent = [&](std::int64_t seq) {
+    problem.seq = seq;
+    const ClosedForm form = s.closed_form(problem, plan, Phase::forward, {});
+    REQUIRE(form.comm().size() == 1);
+    return form.comm()[0].total;
+  };
+  // Each of 4 ranks sends its 16 states of 64 x 64 fp32 numbers to 3 others (arXiv:2502.07563).
+  CHECK(sent(65536) == Bytes(std::int64_t{4} * 3 * 16 * 64 * 64 * 4));
+  CHECK(sent(1 << 20) == sent(65536));
+}
