@@ -189,7 +189,7 @@ Filled filled(const Column& column, const std::vector<TableRow>& rows) {
   return f;
 }
 
-std::size_t width_of(const std::vector<Filled>& columns) {
+std::size_t total_width(const std::vector<Filled>& columns) {
   std::size_t sum = 0;
   for (const Filled& column : columns) {
     sum += column.width() + (sum > 0 ? 2 : 0);
@@ -218,7 +218,7 @@ void keep_what_differs(std::vector<Filled>& columns) {
 
 /// Leaves columns out, then shortens texts, until a line has room. Says whether it shortened any.
 bool fit(std::vector<Filled>& columns, std::size_t width) {
-  while (width_of(columns) > width) {
+  while (total_width(columns) > width) {
     auto spare = columns.end();
     for (auto it = columns.begin(); it != columns.end(); ++it) {
       if (it->spare > 0 && (spare == columns.end() || it->spare < spare->spare)) {
@@ -230,10 +230,10 @@ bool fit(std::vector<Filled>& columns, std::size_t width) {
     }
     columns.erase(spare);
   }
-  const bool shortens = width_of(columns) > width;
-  for (auto it = columns.begin(); it != columns.end() && width_of(columns) > width; ++it) {
+  const bool shortens = total_width(columns) > width;
+  for (auto it = columns.begin(); it != columns.end() && total_width(columns) > width; ++it) {
     const std::size_t own = it->width();
-    const std::size_t over = width_of(columns) - width;
+    const std::size_t over = total_width(columns) - width;
     if (it->least > 0 && own > it->least) {
       const std::size_t room = std::max(it->least, own > over ? own - over : 0);
       for (std::string& text : it->texts) {
@@ -434,7 +434,7 @@ CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request&
   for (std::string& line : table.lines) {
     line = shortened(line, wish.width);
   }
-  const std::size_t used = width_of(texts);
+  const std::size_t used = total_width(texts);
   if (!bars || used + 2 + shortest_bar > wish.width) {
     return table;
   }

@@ -49,6 +49,7 @@ function(spp_program)
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPENDS} ${arg_LINK})
   target_include_directories(${arg_NAME} PRIVATE "${PROJECT_SOURCE_DIR}")
   spp_warnings(${arg_NAME})
+  spp_precompiled(${arg_NAME})
 endfunction()
 
 # spp_alone(file…): source files of this folder that are compiled alone (SPP_UNITY in SppBuild.cmake).

@@ -1,5 +1,5 @@
 # spp_registry(TARGET spp_parallel NAME strategies NAMESPACE spp::strategies TYPE Strategy
-#              HEADER "parallel/attention/strategy.hpp" [FOLDER attention] [TOGETHER] ENTRIES ring zigzag …)
+#              HEADER "parallel/attention/strategy.hpp" [FOLDER attention] [TOGETHER|NAMESPACES] ENTRIES ring zigzag …)
 #
 # A thing of a kind is a file and one word in ENTRIES. Generates <name>_registry.cpp, which declares
 #   namespace spp::strategies { extern const Strategy ring; … }
@@ -8,10 +8,13 @@
 # HEADER declares Strategy and all() by hand. With FOLDER, <folder>/<entry>.cpp is compiled for each
 # entry; it defines `extern const Strategy spp::strategies::<entry>` ("extern", because a namespace's
 # const objects are private to their file otherwise). Entries are compiled alone, since their local names
-# are alike; TOGETHER where these have the entry's name in them. There is no registration at start-up: a static
-# library would drop it.
+# are alike; together, which takes a third of the time, with
+#   TOGETHER     where local names have the entry's in them, or
+#   NAMESPACES   where each entry is a namespace, in which names are its own: <entry>.cpp defines
+#                `extern const Strategy spp::strategies::<entry>::entry`.
+# There is no registration at start-up: a static library would drop it.
 function(spp_registry)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "TOGETHER" "TARGET;NAME;NAMESPACE;TYPE;HEADER;FOLDER" "ENTRIES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "TOGETHER;NAMESPACES" "TARGET;NAME;NAMESPACE;TYPE;HEADER;FOLDER" "ENTRIES")
   spp_no_leftovers(spp_registry "${arg_UNPARSED_ARGUMENTS}")
   foreach(required IN ITEMS TARGET NAME NAMESPACE TYPE HEADER)
     if("${arg_${required}}" STREQUAL "")
@@ -30,12 +33,17 @@ function(spp_registry)
       message(FATAL_ERROR "spp_registry ${arg_NAME}: '${entry}' stands there twice")
     endif()
     list(APPEND seen ${entry})
-    string(APPEND declarations "extern const ${arg_TYPE} ${entry};\n")
-    string(APPEND addresses "    &${entry},\n")
+    if(arg_NAMESPACES)
+      string(APPEND declarations "namespace ${entry} {\nextern const ${arg_TYPE} entry;\n}\n")
+      string(APPEND addresses "    &${entry}::entry,\n")
+    else()
+      string(APPEND declarations "extern const ${arg_TYPE} ${entry};\n")
+      string(APPEND addresses "    &${entry},\n")
+    endif()
     if(arg_FOLDER)
       set(source "${CMAKE_CURRENT_SOURCE_DIR}/${arg_FOLDER}/${entry}.cpp")
       target_sources(${arg_TARGET} PRIVATE "${source}")
-      if(NOT arg_TOGETHER)
+      if(NOT arg_TOGETHER AND NOT arg_NAMESPACES)
         spp_alone("${source}")
       endif()
     endif()
@@ -63,5 +71,4 @@ std::span<const @arg_TYPE@* const> all() { return table; }
 }  // namespace @arg_NAMESPACE@
 ]])
   target_sources(${arg_TARGET} PRIVATE "${file}")
-  spp_alone("${file}")
 endfunction()

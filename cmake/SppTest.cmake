@@ -44,6 +44,14 @@ function(spp_test_timeout seconds)
   set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${seconds})
 endfunction()
 
+# spp_test_code(target [what it links …]): how code that includes Catch2 is compiled.
+function(spp_test_code target)
+  target_link_libraries(${target} PRIVATE spp_test_support ${ARGN})
+  spp_warnings(${target})
+  spp_precompiled(${target} tests)
+  spp_compiled_quickly(${target} spp_test_headers)
+endfunction()
+
 function(spp_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGS;LINK")
   spp_no_leftovers(spp_test "${arg_UNPARSED_ARGUMENTS}")
@@ -52,10 +60,7 @@ function(spp_test)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME "${arg_NAME}"
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   list(TRANSFORM arg_DEPENDS PREPEND "spp::")
-  target_link_libraries(${target} PRIVATE spp_test_support ${arg_DEPENDS} ${arg_LINK})
-  spp_warnings(${target})
-  spp_precompiled(${target} tests)
-  spp_compiled_quickly(${target} spp_test_headers)
+  spp_test_code(${target} ${arg_DEPENDS} ${arg_LINK})
 
   add_test(NAME ${arg_NAME} COMMAND ${target} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   if(NOT arg_TIMEOUT)

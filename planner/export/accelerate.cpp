@@ -5,7 +5,7 @@
 #include "planner/export/deepspeed_config.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::accelerate {
 namespace {
 
 constexpr std::array<std::string_view, 3> aliases{"trl", "transformers", "hf-trainer"};
@@ -102,7 +102,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework accelerate{
+extern const Framework entry{
     .name = "accelerate",
     .title = "Accelerate (and TRL, Transformers' Trainer)",
     .aliases = aliases,
@@ -118,4 +118,4 @@ extern const Framework accelerate{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::accelerate

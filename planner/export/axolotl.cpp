@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::axolotl {
 namespace {
 
 constexpr std::string_view guide = "https://docs.axolotl.ai/docs/sequence_parallelism.html";
@@ -55,7 +55,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework axolotl{
+extern const Framework entry{
     .name = "axolotl",
     .title = "Axolotl",
     .checked = "Axolotl 0.18: https://docs.axolotl.ai/docs/config-reference.html",
@@ -66,4 +66,4 @@ extern const Framework axolotl{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::axolotl

@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::cache_dit {
 namespace {
 
 constexpr std::string_view guide = "https://github.com/vipshop/cache-dit";
@@ -78,7 +78,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework cache_dit{
+extern const Framework entry{
     .name = "cache-dit",
     .title = "cache-dit",
     .checked = "cache-dit, by its README and code of 2026: https://github.com/vipshop/cache-dit",
@@ -92,4 +92,4 @@ extern const Framework cache_dit{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::cache_dit

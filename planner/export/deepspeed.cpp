@@ -5,7 +5,7 @@
 #include "planner/export/deepspeed_config.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::deepspeed {
 namespace {
 
 constexpr std::array<std::string_view, 3> aliases{"deepspeed-ulysses", "alst", "ulysses"};
@@ -62,7 +62,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework deepspeed{
+extern const Framework entry{
     .name = "deepspeed",
     .title = "DeepSpeed: ZeRO and Ulysses (ALST)",
     .aliases = aliases,
@@ -77,4 +77,4 @@ extern const Framework deepspeed{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::deepspeed

@@ -5,7 +5,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::diffusers {
 namespace {
 
 constexpr std::string_view api = "https://huggingface.co/docs/diffusers/api/parallel";
@@ -71,7 +71,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework diffusers{
+extern const Framework entry{
     .name = "diffusers",
     .title = "diffusers",
     .checked = "diffusers 0.40: https://huggingface.co/docs/diffusers/v0.40.0/api/parallel",
@@ -85,4 +85,4 @@ extern const Framework diffusers{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::diffusers

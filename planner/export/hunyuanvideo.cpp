@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::hunyuanvideo {
 namespace {
 
 constexpr std::string_view readme = "https://github.com/Tencent-Hunyuan/HunyuanVideo";
@@ -24,7 +24,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework hunyuanvideo{
+extern const Framework entry{
     .name = "hunyuanvideo",
     .title = "HunyuanVideo (sample_video.py)",
     .checked = "HunyuanVideo, by its README: https://github.com/Tencent-Hunyuan/HunyuanVideo",
@@ -37,4 +37,4 @@ extern const Framework hunyuanvideo{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::hunyuanvideo

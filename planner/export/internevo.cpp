@@ -4,7 +4,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::internevo {
 namespace {
 
 constexpr std::array<std::string_view, 2> aliases{"loongtrain", "intern-evo"};
@@ -66,7 +66,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework internevo{
+extern const Framework entry{
     .name = "internevo",
     .title = "InternEvo (LoongTrain)",
     .aliases = aliases,
@@ -83,4 +83,4 @@ extern const Framework internevo{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::internevo

@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::maxtext {
 namespace {
 
 constexpr std::string_view base =
@@ -102,7 +102,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework maxtext{
+extern const Framework entry{
     .name = "maxtext",
     .title = "MaxText (JAX)",
     .checked =
@@ -118,4 +118,4 @@ extern const Framework maxtext{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::maxtext

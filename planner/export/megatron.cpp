@@ -10,7 +10,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/megatron_flags.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::megatron {
 namespace {
 
 constexpr std::array<std::string_view, 2> aliases{"megatron-lm", "megatron-core"};
@@ -69,7 +69,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework megatron{
+extern const Framework entry{
     .name = "megatron",
     .title = "Megatron-LM",
     .aliases = aliases,
@@ -85,4 +85,4 @@ extern const Framework megatron{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::megatron

@@ -4,7 +4,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/megatron_flags.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::megatron_bridge {
 namespace {
 
 constexpr std::array<std::string_view, 2> aliases{"nemo", "mbridge"};
@@ -72,7 +72,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework megatron_bridge{
+extern const Framework entry{
     .name = "megatron-bridge",
     .title = "Megatron-Bridge (NeMo)",
     .aliases = aliases,
@@ -87,4 +87,4 @@ extern const Framework megatron_bridge{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::megatron_bridge

@@ -4,7 +4,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/megatron_flags.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::mindspeed {
 namespace {
 
 constexpr std::string_view guide = "https://gitee.com/ascend/MindSpeed";
@@ -68,7 +68,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework mindspeed{
+extern const Framework entry{
     .name = "mindspeed",
     .title = "MindSpeed (Megatron-LM on Ascend)",
     .checked = "MindSpeed, as MindSpeed-MM 2.3.0 documents it: https://gitee.com/ascend/MindSpeed",
@@ -81,4 +81,4 @@ extern const Framework mindspeed{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::mindspeed

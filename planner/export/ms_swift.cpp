@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace spp::frameworks {
+namespace spp::frameworks::ms_swift {
 namespace {
 
 constexpr std::array<std::string_view, 1> aliases{"swift"};
@@ -68,7 +68,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework ms_swift{
+extern const Framework entry{
     .name = "ms-swift",
     .title = "ms-swift (SWIFT)",
     .aliases = aliases,
@@ -84,4 +84,4 @@ extern const Framework ms_swift{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::ms_swift

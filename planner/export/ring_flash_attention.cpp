@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::ring_flash_attention {
 namespace {
 
 constexpr std::array<std::string_view, 2> aliases{"ring-flash-attn", "ring_flash_attn"};
@@ -71,7 +71,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework ring_flash_attention{
+extern const Framework entry{
     .name = "ring-flash-attention",
     .title = "ring-flash-attention",
     .aliases = aliases,
@@ -83,4 +83,4 @@ extern const Framework ring_flash_attention{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::ring_flash_attention

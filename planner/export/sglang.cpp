@@ -4,7 +4,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::sglang {
 namespace {
 
 constexpr std::string_view prefill = "https://docs.sglang.io/docs/advanced_features/prefill_cp";
@@ -58,7 +58,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework sglang{
+extern const Framework entry{
     .name = "sglang",
     .title = "SGLang (language models)",
     .checked =
@@ -73,4 +73,4 @@ extern const Framework sglang{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::sglang

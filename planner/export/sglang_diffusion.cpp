@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::sglang_diffusion {
 namespace {
 
 constexpr std::string_view guide = "https://docs.sglang.io/docs/sglang-diffusion/parallelism";
@@ -32,7 +32,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework sglang_diffusion{
+extern const Framework entry{
     .name = "sglang-diffusion",
     .title = "SGLang (diffusion)",
     .checked =
@@ -48,4 +48,4 @@ extern const Framework sglang_diffusion{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::sglang_diffusion

@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::torchtitan {
 namespace {
 
 constexpr std::string_view configs =
@@ -60,7 +60,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework torchtitan{
+extern const Framework entry{
     .name = "torchtitan",
     .title = "torchtitan",
     .checked =
@@ -74,4 +74,4 @@ extern const Framework torchtitan{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::torchtitan

@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-namespace spp::frameworks {
+namespace spp::frameworks::transformer_engine {
 namespace {
 
 constexpr std::array<std::string_view, 2> aliases{"te", "transformerengine"};
@@ -73,7 +73,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework transformer_engine{
+extern const Framework entry{
     .name = "transformer-engine",
     .title = "TransformerEngine (PyTorch)",
     .aliases = aliases,
@@ -88,4 +88,4 @@ extern const Framework transformer_engine{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::transformer_engine

@@ -4,7 +4,7 @@
 #include "planner/export/deepspeed_config.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::verl {
 namespace {
 
 constexpr std::string_view guide = "https://verl.readthedocs.io/en/latest/examples/config.html";
@@ -45,7 +45,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework verl{
+extern const Framework entry{
     .name = "verl",
     .title = "verl (FSDP)",
     .checked = "verl 0.8: https://verl.readthedocs.io/en/latest/examples/config.html",
@@ -57,4 +57,4 @@ extern const Framework verl{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::verl

@@ -5,7 +5,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::vllm {
 namespace {
 
 constexpr std::string_view config =
@@ -59,7 +59,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework vllm{
+extern const Framework entry{
     .name = "vllm",
     .title = "vLLM (language models)",
     .checked =
@@ -74,4 +74,4 @@ extern const Framework vllm{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::vllm

@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::vllm_omni {
 namespace {
 
 constexpr std::string_view guide =
@@ -41,7 +41,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework vllm_omni{
+extern const Framework entry{
     .name = "vllm-omni",
     .title = "vLLM-Omni (diffusion)",
     .checked =
@@ -57,4 +57,4 @@ extern const Framework vllm_omni{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::vllm_omni

@@ -2,7 +2,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::wan {
 namespace {
 
 constexpr std::array<std::string_view, 1> aliases{"wan2.1"};
@@ -25,7 +25,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework wan{
+extern const Framework entry{
     .name = "wan",
     .title = "Wan2.1 (generate.py)",
     .aliases = aliases,
@@ -39,4 +39,4 @@ extern const Framework wan{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::wan

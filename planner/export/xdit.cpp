@@ -2,7 +2,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::xdit {
 namespace {
 
 constexpr std::array<std::string_view, 1> aliases{"xfuser"};
@@ -33,7 +33,7 @@ Snippet emit(const Launch& launch, const Way&) {
 
 }  // namespace
 
-extern const Framework xdit{
+extern const Framework entry{
     .name = "xdit",
     .title = "xDiT",
     .aliases = aliases,
@@ -50,4 +50,4 @@ extern const Framework xdit{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::xdit

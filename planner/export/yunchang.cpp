@@ -3,7 +3,7 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
-namespace spp::frameworks {
+namespace spp::frameworks::yunchang {
 namespace {
 
 constexpr std::array<std::string_view, 2> aliases{"long-context-attention", "usp"};
@@ -65,7 +65,7 @@ Snippet emit(const Launch& launch, const Way& way) {
 
 }  // namespace
 
-extern const Framework yunchang{
+extern const Framework entry{
     .name = "yunchang",
     .title = "yunchang (USP, long-context-attention)",
     .aliases = aliases,
@@ -78,4 +78,4 @@ extern const Framework yunchang{
     .emit = emit,
 };
 
-}  // namespace spp::frameworks
+}  // namespace spp::frameworks::yunchang

@@ -8,7 +8,7 @@
 
 #include <tuple>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::comparison {
 namespace {
 
 std::string side(const JsonView& document, std::string_view which) {
@@ -85,7 +85,7 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind comparison{
+extern const Kind entry{
     .format = "comparison", .name = "Comparison", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::comparison

@@ -2,7 +2,7 @@
 #include "report/constants.hpp"
 #include "report/kind.hpp"
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::machine {
 namespace {
 
 std::string subject(const JsonView& document) { return document.at("name").string(); }
@@ -15,6 +15,6 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind machine{.format = "machine", .name = "Machine", .subject = subject, .add = add};
+extern const Kind entry{.format = "machine", .name = "Machine", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::machine

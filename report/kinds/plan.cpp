@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <map>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::plan {
 namespace {
 
 std::string subject(const JsonView& document) { return request_title(document.find("request")); }
@@ -122,6 +122,6 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind plan{.format = "plan", .name = "Plan", .subject = subject, .add = add};
+extern const Kind entry{.format = "plan", .name = "Plan", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::plan

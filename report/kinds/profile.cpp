@@ -12,7 +12,7 @@
 #include <map>
 #include <utility>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::profile {
 namespace {
 
 std::string subject(const JsonView& document) {
@@ -118,7 +118,6 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind profile{
-    .format = "profile", .name = "Calibration", .subject = subject, .add = add};
+extern const Kind entry{.format = "profile", .name = "Calibration", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::profile

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <map>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::regression {
 namespace {
 
 std::string subject(const JsonView& document) {
@@ -136,7 +136,6 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind regression{
-    .format = "regression", .name = "Accuracy", .subject = subject, .add = add};
+extern const Kind entry{.format = "regression", .name = "Accuracy", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::regression

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::run {
 namespace {
 
 std::string subject(const JsonView& document) {
@@ -148,6 +148,6 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind run{.format = "run", .name = "Run", .subject = subject, .add = add};
+extern const Kind entry{.format = "run", .name = "Run", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::run

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <array>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::simulation {
 namespace {
 
 std::string subject(const JsonView& document) { return request_title(document.find("request")); }
@@ -105,7 +105,7 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind simulation{
+extern const Kind entry{
     .format = "simulation", .name = "Simulation", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::simulation

@@ -12,7 +12,7 @@
 #include <map>
 #include <utility>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::sweep {
 namespace {
 
 constexpr std::int64_t most_tokens_read = std::int64_t{1} << 40;
@@ -373,6 +373,6 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind sweep{.format = "sweep", .name = "Sweep", .subject = subject, .add = add};
+extern const Kind entry{.format = "sweep", .name = "Sweep", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::sweep

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::topology {
 namespace {
 
 std::string subject(const JsonView& document) {
@@ -60,7 +60,7 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind topology{
+extern const Kind entry{
     .format = "topology", .name = "Machine", .subject = subject, .add = add, .picture = picture};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::topology

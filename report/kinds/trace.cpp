@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::trace {
 namespace {
 
 constexpr std::size_t most_ranks_drawn = 8;
@@ -203,6 +203,6 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind trace{.format = "", .name = "Timeline", .subject = subject, .add = add};
+extern const Kind entry{.format = "", .name = "Timeline", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::trace

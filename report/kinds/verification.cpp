@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace spp::report::kinds {
+namespace spp::report::kinds::verification {
 namespace {
 
 std::string subject(const JsonView& document) { return document.at("subject").string(); }
@@ -35,7 +35,6 @@ void add(const JsonView& document, Sheet& sheet) {
 
 }  // namespace
 
-extern const Kind verification{
-    .format = "verification", .name = "Proof", .subject = subject, .add = add};
+extern const Kind entry{.format = "verification", .name = "Proof", .subject = subject, .add = add};
 
-}  // namespace spp::report::kinds
+}  // namespace spp::report::kinds::verification

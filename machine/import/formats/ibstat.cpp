@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace spp::imports {
+namespace spp::imports::formats::ibstat {
 namespace {
 
 std::optional<std::string> adapter_in(std::string_view line) {
@@ -60,9 +60,7 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format ibstat{
+extern const Format entry{
     .name = "ibstat", .title = "ibstat", .recognises = recognises, .read = read};
-}  // namespace formats
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::ibstat

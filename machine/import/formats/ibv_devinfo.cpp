@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-namespace spp::imports {
+namespace spp::imports::formats::ibv_devinfo {
 namespace {
 
 bool recognises(const Source& source) {
@@ -71,9 +71,7 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format ibv_devinfo{
+extern const Format entry{
     .name = "ibv-devinfo", .title = "ibv_devinfo [-v]", .recognises = recognises, .read = read};
-}  // namespace formats
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::ibv_devinfo

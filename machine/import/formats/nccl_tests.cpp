@@ -4,7 +4,7 @@
 
 #include "machine/import/format.hpp"
 
-namespace spp::imports {
+namespace spp::imports::formats::nccl_tests {
 namespace {
 
 bool has(const Source& source, std::string_view words) {
@@ -33,11 +33,9 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format nccl_tests{.name = "nccl-tests",
-                               .title = "NCCL's performance tests, text or JSON",
-                               .recognises = recognises,
-                               .read = read};
-}  // namespace formats
+extern const Format entry{.name = "nccl-tests",
+                          .title = "NCCL's performance tests, text or JSON",
+                          .recognises = recognises,
+                          .read = read};
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::nccl_tests

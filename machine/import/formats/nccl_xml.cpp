@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace spp::imports {
+namespace spp::imports::formats::nccl_xml {
 namespace {
 
 constexpr std::string_view origin = "NCCL's topology XML";
@@ -284,9 +284,7 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format nccl_xml{
+extern const Format entry{
     .name = "nccl-xml", .title = origin, .recognises = recognises, .read = read};
-}  // namespace formats
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::nccl_xml

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace spp::imports {
+namespace spp::imports::formats::slurm_nodes {
 namespace {
 
 /// "gpu:h100:8(S:0-1)", "gpu:8", "gpu:a100:4,nvme:1" -> type and number; 0: no GPU.
@@ -98,11 +98,9 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format slurm_nodes{.name = "slurm-nodes",
-                                .title = "scontrol show node, or a job's SLURM_ variables",
-                                .recognises = recognises,
-                                .read = read};
-}  // namespace formats
+extern const Format entry{.name = "slurm-nodes",
+                          .title = "scontrol show node, or a job's SLURM_ variables",
+                          .recognises = recognises,
+                          .read = read};
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::slurm_nodes

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace spp::imports {
+namespace spp::imports::formats::slurm_topology {
 namespace {
 
 bool recognises(const Source& source) {
@@ -40,11 +40,9 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format slurm_topology{.name = "slurm-topology",
-                                   .title = "Slurm's topology.conf",
-                                   .recognises = recognises,
-                                   .read = read};
-}  // namespace formats
+extern const Format entry{.name = "slurm-topology",
+                          .title = "Slurm's topology.conf",
+                          .recognises = recognises,
+                          .read = read};
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::slurm_topology

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace spp::imports {
+namespace spp::imports::formats::smi_list {
 namespace {
 
 struct Listed {
@@ -82,11 +82,9 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format smi_list{.name = "smi-list",
-                             .title = "nvidia-smi -L, or a list of GPUs in a report",
-                             .recognises = recognises,
-                             .read = read};
-}  // namespace formats
+extern const Format entry{.name = "smi-list",
+                          .title = "nvidia-smi -L, or a list of GPUs in a report",
+                          .recognises = recognises,
+                          .read = read};
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::smi_list

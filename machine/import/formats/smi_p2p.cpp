@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace spp::imports {
+namespace spp::imports::formats::smi_p2p {
 namespace {
 
 /// A table of more than one GPU; of one, nothing could be said.
@@ -32,9 +32,7 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format smi_p2p{
+extern const Format entry{
     .name = "smi-p2p", .title = "nvidia-smi topo -p2p r", .recognises = recognises, .read = read};
-}  // namespace formats
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::smi_p2p

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace spp::imports {
+namespace spp::imports::formats::smi_table {
 namespace {
 
 /// Between bars.
@@ -95,9 +95,7 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format smi_table{
+extern const Format entry{
     .name = "smi-table", .title = "nvidia-smi", .recognises = recognises, .read = read};
-}  // namespace formats
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::smi_table

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <map>
 
-namespace spp::imports {
+namespace spp::imports::formats::smi_topo {
 namespace {
 
 Between between_of(const std::string& code, Place place) {
@@ -150,9 +150,7 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format smi_topo{
+extern const Format entry{
     .name = "smi-topo", .title = smi_topo_origin, .recognises = recognises, .read = read};
-}  // namespace formats
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::smi_topo

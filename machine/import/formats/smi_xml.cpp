@@ -3,7 +3,7 @@
 #include "machine/import/format.hpp"
 #include "machine/import/xml.hpp"
 
-namespace spp::imports {
+namespace spp::imports::formats::smi_xml {
 namespace {
 
 bool recognises(const Source& source) {
@@ -50,9 +50,7 @@ void read(const Source& source, Facts& facts) {
 
 }  // namespace
 
-namespace formats {
-extern const Format smi_xml{
+extern const Format entry{
     .name = "smi-xml", .title = "nvidia-smi -q -x", .recognises = recognises, .read = read};
-}  // namespace formats
 
-}  // namespace spp::imports
+}  // namespace spp::imports::formats::smi_xml

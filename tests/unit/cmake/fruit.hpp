@@ -15,6 +15,10 @@ namespace fruits {
 std::span<const Fruit* const> all();
 }  // namespace fruits
 
+namespace nuts {
+std::span<const Fruit* const> all();
+}  // namespace nuts
+
 namespace stones {
 std::span<const Fruit* const> all();
 }  // namespace stones

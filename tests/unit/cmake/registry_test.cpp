@@ -8,4 +8,11 @@ TEST_CASE("a registry lists its entries in the order of CMakeLists.txt") {
   CHECK(fruits[1]->name == "apple");
 }
 
+TEST_CASE("entries that are namespaces may have the same local names") {
+  const auto nuts = spp::nuts::all();
+  REQUIRE(nuts.size() == 2);
+  CHECK(nuts[0]->name == "hazel");
+  CHECK(nuts[1]->name == "almond");
+}
+
 TEST_CASE("a registry without entries is empty") { CHECK(spp::stones::all().empty()); }
