@@ -55,57 +55,51 @@ struct Round {
   }
 };
 
-/// `use(step, held block, its tokens)` gives the kernel of a step.
-template <class Use>
-void pass_round(ProgramBuilder& b, const Round& round, Use use) {
-  b.loop(round.ring, [round, use](std::int64_t i, OpList& ops) {
-    const BufferId held =
-        i == 0 ? round.own : round.arriving.at(static_cast<std::size_t>((i + 1) % 2));
+/// Runs `kernel` on each block: its `held` buffer is the block's, its keys are the block's tokens.
+template <class Op>
+void pass_round(ProgramBuilder& b, const Round& round, const Op& kernel, BufferId Op::* held) {
+  b.loop(round.ring, [round, kernel, held](std::int64_t i, OpList& ops) {
+    Op of_block = kernel;
+    of_block.*held = i == 0 ? round.own : round.arriving.at(static_cast<std::size_t>((i + 1) % 2));
+    of_block.k_tokens = round.block(i);
+    of_block.initial = i == 0;
     if (i + 1 < round.ring) {
       ops.push_back(
           {ring_stream, Exchange{.to = round.next,
                                  .from = round.previous,
-                                 .send = {held},
+                                 .send = {of_block.*held},
                                  .receive = {round.arriving.at(static_cast<std::size_t>(i % 2))}}});
     }
-    ops.push_back({compute, use(i, held, round.block(i))});
+    ops.push_back({compute, of_block});
   });
 }
 
+/// Products of this rank's rows with all columns, which go round.
 void pass_scores(ProgramBuilder& b, const Round& round, const CoreContext& c, BufferId rows,
                  BufferId to) {
-  const Scores any{.rows = rows,
-                   .columns = {},
+  pass_round(b, round,
+             Scores{.rows = rows,
+                    .columns = {},
+                    .to = to,
+                    .q_tokens = c.tokens,
+                    .k_tokens = {},
+                    .heads = c.heads,
+                    .kv_heads = c.kv_heads},
+             &Scores::columns);
+}
+
+/// Sums over all values, which go round.
+void pass_sums(ProgramBuilder& b, const Round& round, const CoreContext& c, BufferId weights,
+               BufferId to) {
+  pass_round(b, round,
+             Weigh{.weights = weights,
+                   .values = {},
                    .to = to,
                    .q_tokens = c.tokens,
                    .k_tokens = {},
                    .heads = c.heads,
-                   .kv_heads = c.kv_heads};
-  pass_round(b, round, [any](std::int64_t i, BufferId held, const TokenSet& block) {
-    Scores scores = any;
-    scores.columns = held;
-    scores.k_tokens = block;
-    scores.initial = i == 0;
-    return scores;
-  });
-}
-
-void pass_sums(ProgramBuilder& b, const Round& round, const CoreContext& c, BufferId weights,
-               BufferId to) {
-  const Weigh any{.weights = weights,
-                  .values = {},
-                  .to = to,
-                  .q_tokens = c.tokens,
-                  .k_tokens = {},
-                  .heads = c.heads,
-                  .kv_heads = c.kv_heads};
-  pass_round(b, round, [any](std::int64_t i, BufferId held, const TokenSet& block) {
-    Weigh sums = any;
-    sums.values = held;
-    sums.k_tokens = block;
-    sums.initial = i == 0;
-    return sums;
-  });
+                   .kv_heads = c.kv_heads},
+             &Weigh::values);
 }
 
 void rsa_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,

@@ -27,16 +27,15 @@ std::vector<PointPrediction> predict(const Json& document) {
 TEST_CASE("every point gets a prediction or a reason") {
   const auto said = predict(test::example_corpus());
   REQUIRE(said.size() == 3);
-  for (int i = 0; i < 2; ++i) {
-    const PointPrediction& p = said[static_cast<std::size_t>(i)];
+  for (const PointPrediction& p : said) {
     REQUIRE(p.predicted);
     CHECK(*p.low < *p.predicted);
     CHECK(*p.predicted < *p.high);
     CHECK(p.reason.empty());
     CHECK_FALSE(p.oom);
   }
-  CHECK_FALSE(said[2].predicted);
-  CHECK_THAT(said[2].reason, ContainsSubstring("packed documents"));
+  // Nobody says how long the third point's documents are.
+  CHECK(*said[2].high / *said[2].low > *said[0].high / *said[0].low);
 }
 
 TEST_CASE("a prediction is in its point's metric") {
