@@ -78,7 +78,10 @@ constexpr std::array table{
     Option{"strategy", "NAME", "usp, ulysses, ring, zigzag-ring, startrail, …", degrees},
     Option{"ulysses", "U", "Ulysses degree: heads are split U ways", degrees},
     Option{"ring", "R", "ring degree, all of it; tp*U*R*dp*pp = --gpus", degrees},
-    Option{"layout", "contiguous|zigzag|striped", "which tokens a rank holds", degrees},
+    Option{"layout", "contiguous|zigzag|striped|document-zigzag",
+           "which tokens a rank holds; document-zigzag: its pieces of every packed document "
+           "(--documents), each padded to 2 x ranks tokens",
+           degrees},
     Option{"order", "AXIS,…", "axes from the innermost: ulysses,team,ring", degrees},
     Option{"heads-policy", "divide|replicate|pad|uneven",
            "how heads that do not divide are dealt out", degrees},

@@ -1,11 +1,14 @@
 #include "machine/attention_table.hpp"
 
+#include "schedule/documents.hpp"
 #include "schedule/measure.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <utility>
+#include <vector>
 
 namespace spp {
 namespace {
@@ -46,23 +49,68 @@ double standard_error_of(const MeasuredAttention& m) {
 
 namespace {
 
-/// Whether a document ends inside the block, so that its pairs are those of several.
+/// Whether a document ends inside the block, so that its pairs are those of several. Every chunk of
+/// documents that are dealt out has all of them.
 bool is_packed(const AttentionShape& shape) {
-  if (shape.mask.document_ends.empty() || shape.q.empty() || shape.k.empty()) {
+  const Mask& mask = shape.mask;
+  if (mask.document_ends.empty() || shape.q.empty() || shape.k.empty()) {
     return false;
   }
   const auto [q_first, q_last] = bounds(shape.q);
   const auto [k_first, k_last] = bounds(shape.k);
-  return shape.mask.document_of(std::min(q_first, k_first)) !=
-         shape.mask.document_of(std::max(q_last, k_last));
+  return (mask.pieces > 1 && mask.document_ends.size() > 1) ||
+         mask.place_of(std::min(q_first, k_first)).document !=
+             mask.place_of(std::max(q_last, k_last)).document;
+}
+
+/// A block of documents that are dealt out with its chunks numbered anew, as few as it has: only
+/// which of two comes first counts (under a window, how far they are apart, too).
+std::array<TokenSet, 2> with_chunks_renamed(const AttentionShape& shape) {
+  const std::int64_t size = shape.mask.document_ends.back();
+  const std::array sides{cut_at_chunks(shape.q, shape.mask), cut_at_chunks(shape.k, shape.mask)};
+  std::vector<std::int64_t> chunks;
+  for (const auto& side : sides) {
+    for (const TokenRange& part : side) {
+      chunks.push_back(chunk_of(shape.mask, part.begin));
+    }
+  }
+  std::ranges::sort(chunks);
+  chunks.erase(std::ranges::unique(chunks).begin(), chunks.end());
+  const bool by_distance = shape.mask.kind == MaskKind::window;
+  const auto renamed = [&](const std::vector<TokenRange>& side) {
+    TokenSet set;
+    for (TokenRange part : side) {
+      const std::int64_t chunk = chunk_of(shape.mask, part.begin);
+      const std::int64_t number = by_distance
+                                      ? chunk - chunks.front()
+                                      : std::ranges::lower_bound(chunks, chunk) - chunks.begin();
+      part.begin += (number - chunk) * size;
+      set = set.empty() ? TokenSet(part) : TokenSet(set.ranges()[0], part);
+    }
+    return set;
+  };
+  // More parts than a set can hold: the block stays as it is.
+  return sides[0].size() > 2 || sides[1].size() > 2
+             ? std::array{shape.q, shape.k}
+             : std::array{renamed(sides[0]), renamed(sides[1])};
 }
 
 /// Of the documents that a block has, as places in it: FNV-1a. Blocks with the same are the same.
-std::int64_t hash_of_documents(const AttentionShape& shape, std::int64_t shift, std::int64_t last) {
+std::int64_t hash_of_documents(const AttentionShape& shape, std::int64_t shift) {
+  const Mask& mask = shape.mask;
+  const std::int64_t last = std::max(bounds(shape.q).second, bounds(shape.k).second);
   std::uint64_t hash = 14695981039346656037ULL;
-  for (const std::int64_t end : shape.mask.document_ends) {
-    if (end > shift && end <= last) {
-      hash = (hash ^ static_cast<std::uint64_t>(end - shift)) * 1099511628211ULL;
+  const auto add = [&hash](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 1099511628211ULL;
+  };
+  if (mask.pieces > 1) {
+    add(mask.pieces);
+    std::ranges::for_each(mask.document_ends, add);
+  } else {
+    for (const std::int64_t end : mask.document_ends) {
+      if (end > shift && end <= last) {
+        add(end - shift);
+      }
     }
   }
   return static_cast<std::int64_t>(hash >> 2U) + 16;  // no MaskKind
@@ -70,17 +118,22 @@ std::int64_t hash_of_documents(const AttentionShape& shape, std::int64_t shift, 
 
 }  // namespace
 
-bool is_partly_masked(const AttentionShape& shape) {
-  if (is_packed(shape)) {
-    return true;
-  }
+bool is_partly_hidden(const AttentionShape& shape) {
   if (shape.mask.kind == MaskKind::full || shape.q.empty() || shape.k.empty()) {
     return false;
   }
   const auto [q_first, q_last] = bounds(shape.q);
   const auto [k_first, k_last] = bounds(shape.k);
+  if (shape.mask.pieces > 1) {  // an earlier chunk has earlier positions, of every document
+    return shape.mask.kind == MaskKind::window ||
+           chunk_of(shape.mask, k_last) >= chunk_of(shape.mask, q_first);
+  }
   return k_last > q_first ||
          (shape.mask.kind == MaskKind::window && k_first <= q_last - shape.mask.window);
+}
+
+bool is_partly_masked(const AttentionShape& shape) {
+  return is_packed(shape) || is_partly_hidden(shape);
 }
 
 double flops_per_pair(const AttentionShape& shape) {
@@ -121,13 +174,15 @@ AttentionKey key_of(const AttentionShape& shape) {
     return key;
   }
   const std::int64_t shift = std::min(bounds(shape.q).first, bounds(shape.k).first);
-  if (is_packed(shape)) {
-    key.at(6) +=
-        hash_of_documents(shape, shift, std::max(bounds(shape.q).second, bounds(shape.k).second));
+  const bool packed = is_packed(shape);
+  if (packed) {
+    key.at(6) += hash_of_documents(shape, shift);
   }
-  add_tokens(key, at, shape.q, shift);
+  const bool dealt = packed && shape.mask.pieces > 1;
+  const auto [q, k] = dealt ? with_chunks_renamed(shape) : std::array{shape.q, shape.k};
+  add_tokens(key, at, q, dealt ? 0 : shift);
   at = 14;  // two ranges further, whether q has two or one
-  add_tokens(key, at, shape.k, shift);
+  add_tokens(key, at, k, dealt ? 0 : shift);
   return key;
 }
 

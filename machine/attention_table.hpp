@@ -51,6 +51,8 @@ constexpr int value_dim(const AttentionShape& shape) {
   return shape.head_dim_v == 0 ? shape.head_dim : shape.head_dim_v;
 }
 
+/// Whether the mask's kind hides any pair of the block inside a document.
+bool is_partly_hidden(const AttentionShape& shape);
 /// Whether the mask hides any pair of the block.
 bool is_partly_masked(const AttentionShape& shape);
 

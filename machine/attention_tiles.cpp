@@ -1,9 +1,12 @@
 #include "machine/attention_tiles.hpp"
 
+#include "schedule/documents.hpp"
+
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 namespace spp::tiles {
 namespace {
@@ -99,29 +102,6 @@ struct Tiling {
   }
 };
 
-/// Tokens [begin, end) of a document.
-struct Document {
-  std::int64_t begin, end;
-};
-Document document_at(const Mask& mask, std::size_t index) {
-  const bool padding = index >= mask.document_ends.size();
-  return {.begin = index == 0 ? 0 : mask.document_ends[index - 1],
-          .end = padding ? std::numeric_limits<std::int64_t>::max() : mask.document_ends[index]};
-}
-
-/// A range's tokens in a document; none: count 0.
-TokenRange part_of(const TokenRange& r, const Document& d) {
-  const auto place = [&](std::int64_t token) {  // of the first token that is not before it
-    return token <= r.begin   ? 0
-           : token > r.last() ? r.count
-                              : (token - r.begin + r.stride - 1) / r.stride;
-  };
-  const std::int64_t from = place(d.begin);
-  return {.begin = r.at(from),
-          .count = std::max<std::int64_t>(0, place(d.end) - from),
-          .stride = r.stride};
-}
-
 /// Adds the work of one range of rows, all of one document, with all columns that it has there.
 void add_rows(const Tiling& tiling, const TokenRange& rows, std::span<const TokenRange> columns,
               bool forward, Work& work) {
@@ -134,36 +114,116 @@ void add_rows(const Tiling& tiling, const TokenRange& rows, std::span<const Toke
   work.longest = std::max(work.longest, longest);
 }
 
-/// Variable-length kernels begin each document in a tile of its own (the grid of FlashAttention's
-/// varlen kernels is tiles x heads x documents): rows and columns are rounded up document by
-/// document. A document without columns here costs no item: its tiles end at once.
-void add_packed_rows(const Tiling& tiling, const TokenRange& rows,
-                     std::span<const TokenRange> columns, bool forward, Work& work) {
-  const Mask& mask = *tiling.mask;
-  std::int64_t first = rows.last();
-  std::int64_t last = rows.begin;
-  for (const TokenRange& c : columns) {
-    first = std::min(first, std::max(rows.begin, c.begin));
-    last = std::max(last, std::min(rows.last(), c.last()));
+/// Ranges of rows or columns, at most two.
+struct Parts {
+  std::array<TokenRange, 2> ranges{};
+  std::size_t count = 0;
+  [[nodiscard]] std::span<const TokenRange> all() const { return {ranges.data(), count}; }
+};
+
+/// Rows or columns of a block, document by document.
+class Side {
+ public:
+  Side(const TokenSet& tokens, const Mask& mask) {
+    for (const TokenRange& range : tokens.ranges()) {
+      const RangeInDocuments& r = ranges_.emplace_back(range, mask);
+      first_ = std::min(first_, r.first());
+      last_ = std::max(last_, r.last());
+    }
   }
-  if (last < first) {
-    return;
-  }
-  for (std::size_t d = mask.document_of(first); d <= mask.document_of(last); ++d) {
-    const Document document = document_at(mask, d);
-    const TokenRange own = part_of(rows, document);
-    std::array<TokenRange, 2> seen{};
-    std::size_t count = 0;
-    for (const TokenRange& c : columns) {
-      const TokenRange part = part_of(c, document);
-      if (part.count > 0) {
-        seen.at(count++) = part;
+  /// No other document has any.
+  [[nodiscard]] std::size_t first() const { return first_; }
+  [[nodiscard]] std::size_t last() const { return last_; }
+  [[nodiscard]] Parts of(std::size_t document) const {
+    Parts parts;
+    for (const RangeInDocuments& range : ranges_) {
+      if (const TokenRange part = range.of(document); part.count > 0) {
+        parts.ranges.at(parts.count++) = part;
       }
     }
-    if (own.count > 0 && count > 0) {
-      add_rows(tiling, own, {seen.data(), count}, forward, work);
+    return parts;
+  }
+
+ private:
+  std::vector<RangeInDocuments> ranges_;
+  std::size_t first_ = SIZE_MAX, last_ = 0;
+};
+
+/// Parts one after the other, as a kernel's rows or columns.
+class Joined {
+ public:
+  Joined(const Parts& parts, bool forward) : count_(parts.count) {
+    for (std::size_t i = 0; i < count_; ++i) {
+      // Mirrored, the last comes first.
+      lines_.at(i) = forward ? line(parts.ranges.at(i)) : mirrored(parts.ranges.at(count_ - 1 - i));
     }
   }
+  [[nodiscard]] double count() const { return lines_[0].count + lines_[1].count; }
+  [[nodiscard]] double at(double i) const {
+    const bool in_first = i < lines_[0].count;
+    const Line& l = in_first ? lines_[0] : lines_[1];
+    return l.begin + (in_first ? i : i - lines_[0].count) * l.stride;
+  }
+  [[nodiscard]] double up_to(double x) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < count_; ++i) {
+      sum += std::clamp(lines_.at(i).up_to(x), 0.0, lines_.at(i).count);
+    }
+    return sum;
+  }
+
+ private:
+  std::array<Line, 2> lines_{};
+  std::size_t count_ = 0;
+};
+
+/// A document whose pieces lie one after the other, tile by tile.
+void add_pieces(const Tiling& tiling, const Joined& rows, const Joined& columns, Work& work) {
+  const double tiles = ceil_of(rows.count() / tiling.tile);
+  work.items += tiles;
+  if (tiling.mask->kind == MaskKind::full) {
+    const double each = ceil_of(columns.count() / tiling.inner) * tiling.inner;
+    work.total += tiles * each;
+    work.longest = std::max(work.longest, each);
+    return;
+  }
+  for (double t = 0; t < tiles; ++t) {
+    const double last = std::min((t + 1) * tiling.tile, rows.count()) - 1;
+    double inner = ceil_of(columns.up_to(rows.at(last)) / tiling.inner);
+    if (tiling.mask->kind == MaskKind::window) {
+      const double hidden = rows.at(t * tiling.tile) - static_cast<double>(tiling.mask->window);
+      inner -= floor_of(columns.up_to(hidden) / tiling.inner);
+    }
+    work.total += inner * tiling.inner;
+    work.longest = std::max(work.longest, inner * tiling.inner);
+  }
+}
+
+/// Variable-length kernels begin each document in a tile of its own (the grid of FlashAttention's
+/// varlen kernels is tiles x heads x documents): rows and columns are rounded up document by
+/// document, the pieces of one that is dealt out together (TransformerEngine stores them so). A
+/// document without columns here costs no item: its tiles end at once.
+Work packed_work(const Tiling& tiling, const TokenSet& rows, const TokenSet& columns,
+                 bool forward) {
+  Work work;
+  const Side row_side(rows, *tiling.mask);
+  const Side column_side(columns, *tiling.mask);
+  const std::size_t last = std::min(row_side.last(), column_side.last());
+  for (std::size_t d = std::max(row_side.first(), column_side.first()); d <= last; ++d) {
+    const Parts own = row_side.of(d);
+    const Parts seen = column_side.of(d);
+    if (own.count == 0 || seen.count == 0) {
+      continue;
+    }
+    if (tiling.mask->pieces > 1) {
+      add_pieces(tiling, Joined(own, forward), Joined(seen, forward), work);
+      continue;
+    }
+    for (const TokenRange& range : own.all()) {
+      add_rows(tiling, range, seen.all(), forward, work);
+    }
+  }
+  return work;
 }
 
 }  // namespace
@@ -176,13 +236,12 @@ Work work_of(const AttentionShape& shape, const AttentionKernelSpec& kernel) {
       .mask = &shape.mask};
   const TokenSet& rows = forward ? shape.q : shape.k;
   const TokenSet& columns = forward ? shape.k : shape.q;
+  if (!shape.mask.document_ends.empty()) {
+    return packed_work(tiling, rows, columns, forward);
+  }
   Work work;
   for (const TokenRange& r : rows.ranges()) {
-    if (shape.mask.document_ends.empty()) {
-      add_rows(tiling, r, columns.ranges(), forward, work);
-    } else {
-      add_packed_rows(tiling, r, columns.ranges(), forward, work);
-    }
+    add_rows(tiling, r, columns.ranges(), forward, work);
   }
   return work;
 }

@@ -99,8 +99,8 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
   const double slots =
       static_cast<double>(gpu_->sms.value) * static_cast<double>(kernel.ctas_per_sm.value);
   auto tile = static_cast<double>((forward ? kernel.q_tile : kernel.backward_tile).value);
-  // Documents under the full mask are whole rectangles.
-  const bool causal = masked && shape.mask.kind != MaskKind::full;
+  // Documents of which every query sees every key are whole rectangles.
+  const bool causal = is_partly_hidden(shape);
   double of_kernel = forward ? (causal ? kernel.forward_causal : kernel.forward_full).value
                              : (causal ? kernel.backward_causal : kernel.backward_full).value;
   const double heads = static_cast<double>(shape.q_heads) * static_cast<double>(shape.batch);

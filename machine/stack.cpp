@@ -179,12 +179,18 @@ StackSpec compiled(StackSpec stack) {
   return stack;
 }
 
+const StackSpec::LayoutCost* StackSpec::cost_of(Layout layout) const {
+  auto own = layouts.find(layout);
+  own = own == layouts.end() ? layouts.find(chunk_layout(layout)) : own;
+  return own == layouts.end() ? nullptr : &own->second;
+}
+
 HostTimes host_times(const StackSpec& stack, const GenerationSpec& generation, Layout layout,
                      Phase phase) {
-  const auto own = stack.layouts.find(layout);
-  const double factor = own == stack.layouts.end() ? 1
-                        : phase == Phase::forward  ? own->second.host_forward.value
-                                                   : own->second.host_backward.value;
+  const StackSpec::LayoutCost* own = stack.cost_of(layout);
+  const double factor = own == nullptr            ? 1
+                        : phase == Phase::forward ? own->host_forward.value
+                                                  : own->host_backward.value;
   const auto time = [&](const std::optional<Sourced<Seconds>>& given) {
     return given ? given->value * factor : generation.launch.value;
   };
@@ -210,9 +216,8 @@ double traffic_factor(const StackSpec& stack, Layout layout, const Kernel& kerne
     return given ? given->value : 1.0;
   };
   if (std::holds_alternative<Merge>(kernel) || std::holds_alternative<Rescale>(kernel)) {
-    const auto own = stack.layouts.find(layout);
-    return value(stack.traffic.merge) *
-           (own == stack.layouts.end() ? 1.0 : own->second.merge.value);
+    const StackSpec::LayoutCost* own = stack.cost_of(layout);
+    return value(stack.traffic.merge) * (own == nullptr ? 1.0 : own->merge.value);
   }
   if (std::holds_alternative<Accumulate>(kernel)) {
     return value(stack.traffic.accumulate);

@@ -60,6 +60,8 @@ struct StackSpec {
     Sourced<double> host_forward, host_backward;
   };
   std::map<Layout, LayoutCost> layouts;
+  /// Of document-zigzag, if it has none of its own, zigzag's. Null: nothing is known of the layout.
+  [[nodiscard]] const LayoutCost* cost_of(Layout layout) const;
   /// Relative standard deviation of times under this stack that its constants do not explain:
   /// versions, settings, the state of the machines it was measured on.
   std::optional<Sourced<double>> unexplained;

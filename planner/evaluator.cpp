@@ -114,9 +114,24 @@ Evaluator::Evaluator(const Request& request)
   spreads_[index(Component::launch)] = gpu.generation.launch.spread;
 }
 
+Seconds Evaluator::lone_kernel(const Kernel& kernel, const Shapes& shapes) const {
+  if (shapes.problem->mask.pieces == 1) {
+    return kernels_.of(kernel, shapes);
+  }
+  const std::optional<AttentionShape> shape = shape_of(kernel, *shapes.problem);
+  if (!shape) {
+    return kernels_.of(kernel, shapes);
+  }
+  const auto [at, is_new] = dealt_blocks_.try_emplace(key_of(*shape));
+  if (is_new) {
+    at->second = kernels_.attention(*shape);
+  }
+  return at->second;
+}
+
 Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
                           const SequencePlan& plan) const {
-  Seconds time = kernels_.of(kernel, shapes);
+  Seconds time = lone_kernel(kernel, shapes);
   const bool forward = std::holds_alternative<AttentionForward>(kernel);
   if (forward || std::holds_alternative<AttentionBackward>(kernel)) {
     const GenerationSpec& generation = kernels_.gpu().generation;
@@ -129,8 +144,8 @@ Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
       time += (group->value - 1) * best;
     }
     if (request_.stack != nullptr && plan.ring > 1) {
-      const auto own = request_.stack->layouts.find(plan.layout);
-      time = own == request_.stack->layouts.end() ? time : time * own->second.attention.value;
+      const StackSpec::LayoutCost* own = request_.stack->cost_of(plan.layout);
+      time = own == nullptr ? time : time * own->attention.value;
     }
     return time;
   }
@@ -391,10 +406,9 @@ void Evaluator::fill_rates(Prediction& p, const SequencePlan& plan) const {
 
 std::int64_t Evaluator::longest_that_fits(const Candidate& c, const Overlap& overlap) const {
   const SequencePlan& plan = c.plan.attention;
-  const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
   return longest_seq(
       [&](std::int64_t seq) { return attention_buffers(plan, *c.strategy, seq, overlap); },
-      {.usable = request_.memory, .unit = unit});
+      {.usable = request_.memory, .unit = unit_of(plan)});
 }
 
 Candidate Evaluator::bounded(const SequencePlan& plan, const Strategy& strategy,

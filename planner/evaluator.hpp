@@ -1,5 +1,5 @@
 // Prediction of one plan of an attention call: closed forms, simulation, memory. Shared by plan()
-// and evaluate(); holds what a request's plans have in common.
+// and evaluate(); holds what a request's plans have in common, for one thread.
 #pragma once
 
 #include "planner/bound.hpp"
@@ -7,6 +7,7 @@
 
 #include <array>
 #include <limits>
+#include <map>
 
 namespace spp {
 
@@ -60,6 +61,8 @@ class Evaluator {
   void fill_rates(Prediction& p, const SequencePlan& plan) const;
   [[nodiscard]] std::int64_t longest_that_fits(const Candidate& c, const Overlap& overlap) const;
   [[nodiscard]] bool needs(Phase phase) const;
+  /// A kernel alone on the GPU.
+  [[nodiscard]] Seconds lone_kernel(const Kernel& kernel, const Shapes& shapes) const;
   /// A kernel as the request's stack runs it.
   [[nodiscard]] Seconds kernel(const Kernel& kernel, const Shapes& shapes,
                                const SequencePlan& plan) const;
@@ -97,6 +100,8 @@ class Evaluator {
   const Request& request_;
   KernelCost kernels_;
   BoundModel bounds_;
+  /// Times of blocks of documents that are dealt out: each looks at all documents, few differ.
+  mutable std::map<AttentionKey, Seconds> dealt_blocks_;
   sim::SimulationCosts costs_;
   ComponentSeconds spreads_{};
 };

@@ -55,17 +55,26 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
       (traits.windows || problem.mask.kind == MaskKind::window)) {
     lacks("window", "sliding windows");
   }
+  const bool packed = !problem.mask.document_ends.empty();
+  if (plan.ranks() > 1 && way.no_documents && packed) {
+    lacks("documents", "packed documents");
+  }
   if (!way.both && has_both(plan)) {
     reasons.push_back(because("axes",
                               fmt::format("{} has no Ulysses x ring for {}: U{}xR{}", f.name,
                                           way.name, plan.ulysses, plan.ring),
                               way.source));
   }
-  if (problem.mask.kind != MaskKind::full && !way.layouts.empty() && plan.ranks() > 1 &&
-      std::ranges::find(way.layouts, plan.layout) == way.layouts.end()) {
+  const auto layouts = packed && !way.packed.empty() ? way.packed : way.layouts;
+  if (plan.layout == Layout::document_zigzag && layouts.empty()) {
+    lacks("layout", "layout that cuts each document");
+  }
+  if ((problem.mask.kind != MaskKind::full || packed) && !layouts.empty() && plan.ranks() > 1 &&
+      std::ranges::find(layouts, plan.layout) == layouts.end()) {
     reasons.push_back(because("layout",
-                              fmt::format("{} deals tokens out {} for {}, not {}", f.name,
-                                          names_of(way.layouts), way.name, to_string(plan.layout)),
+                              fmt::format("{} deals {} out {} for {}, not {}", f.name,
+                                          packed ? "packed documents" : "tokens", names_of(layouts),
+                                          way.name, to_string(plan.layout)),
                               way.source));
   }
   if (way.inner != Inner::any && has_both(plan) && inner_of(plan) != way.inner) {
@@ -74,7 +83,7 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
                                           f.name, to_string(way.inner), way.name),
                               way.source));
   }
-  if (way.unit > 0 && plan.ranks() > 1 &&
+  if (way.unit > 0 && plan.ranks() > 1 && plan.layout != Layout::document_zigzag &&
       problem.seq % (std::int64_t{way.unit} * plan.ranks()) != 0) {
     reasons.push_back(
         because("sequence",
@@ -335,6 +344,20 @@ std::optional<Candidate> nearest(const Framework& f, const Request& request, con
   return found;
 }
 
+/// Who cuts and pads each document is the caller's data pipeline, whatever the framework.
+void note_documents(Snippet& snippet, const Launch& launch) {
+  if (launch.attention.layout != Layout::document_zigzag) {
+    return;
+  }
+  const int ranks = launch.context();
+  const int pieces = 2 * launch.attention.ring;
+  snippet.notes.push_back(fmt::format(
+      "Packed documents are yours to cut (THD): each is padded to a multiple of 2 x {} tokens, {} "
+      "more in all, and of its {} pieces rank r of the ring has pieces r and {} - r.",
+      ranks, padded(launch.problem, launch.attention).seq - launch.problem.seq, pieces,
+      pieces - 1));
+}
+
 void set_environment(Snippet& snippet) {
   const auto bash = std::ranges::find(snippet.blocks, "bash", &Block::language);
   if (bash == snippet.blocks.end()) {
@@ -372,6 +395,7 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
       launch.zero = f.zero.values.front();
     }
     result.snippet = f.emit(launch, *found.way);
+    note_documents(result.snippet, launch);
     if (launch.format != GemmFormat::plain && !f.axes.narrow_gemms) {
       result.snippet.notes.push_back(fmt::format(
           "GEMMs in {} are yours to switch on: this text does not.", to_string(launch.format)));

@@ -78,11 +78,13 @@ struct Way {
   std::string_view strategy;  // ours
   std::string_view source;
   std::span<const Layout> layouts{};  // under a mask (without one all do the same); empty: any
+  std::span<const Layout> packed{};   // of packed documents; empty: as above
   bool both = true;                   // Ulysses and ring degrees above 1 at once
   Inner inner = Inner::any;
   int unit = 0;  // tokens of a sequence are a multiple of this many a rank; 0: it pads
   // Over several ranks its kernels take no attention sinks, no sliding windows.
   bool no_sinks = false, no_windows = false;
+  bool no_documents = false;  // no packed documents either
 };
 
 /// What is allowed, and who says so. Empty: anything.

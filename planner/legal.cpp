@@ -84,7 +84,11 @@ std::vector<Layout> layouts(const Strategy& s, const Request& request) {
     return {std::ranges::find(s.layouts, Layout::contiguous) != s.layouts.end() ? Layout::contiguous
                                                                                 : s.layouts[0]};
   }
-  return {s.layouts.begin(), s.layouts.end()};
+  std::vector<Layout> result(s.layouts.begin(), s.layouts.end());
+  if (request.problem.mask.document_ends.empty()) {
+    std::erase(result, Layout::document_zigzag);
+  }
+  return result;
 }
 
 WhyNot why_not_of(const Cannot& reason) {
@@ -290,9 +294,9 @@ SequencePlan default_plan(const Request& request) {
     plan.strategy = "usp";
   } else {
     const Layout layout = f.layout.value_or(causal ? Layout::zigzag : Layout::contiguous);
-    plan.strategy = layout == Layout::zigzag    ? "zigzag-ring"
-                    : layout == Layout::striped ? "striped-ring"
-                                                : "ring";
+    plan.strategy = chunk_layout(layout) == Layout::zigzag ? "zigzag-ring"
+                    : layout == Layout::striped            ? "striped-ring"
+                                                           : "ring";
   }
   const Strategy& s = strategies::by_name(plan.strategy, "--strategy");
   const Layout preferred = causal ? Layout::zigzag : Layout::contiguous;

@@ -358,9 +358,7 @@ std::int64_t StepEvaluator::longest(const StepPlan& plan) {
   const std::vector<AttentionCost> costs = costs_of(plan);
   StepRequest step = step_of(plan);
   const double now = static_cast<double>(step.seq);
-  const std::int64_t unit = std::int64_t{plan.sequence()} *
-                            (plan.attention.layout == Layout::zigzag ? 2 : 1) *
-                            (plan.tensor_sequence ? plan.tensor : 1);
+  const std::int64_t unit = unit_of(plan.attention) * (plan.tensor_sequence ? plan.tensor : 1);
   return longest_seq(
       [&](std::int64_t seq) {
         std::vector<AttentionCost> at = costs;

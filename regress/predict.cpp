@@ -250,6 +250,13 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
   double spread_of_documents = 0;
   if (is_packed(p)) {
     spread_of_documents = pack(request.problem);
+    if (p.ring > 1 && p.ring_kind == RingKind::p2p) {
+      // Rings of packed sequences cut each document (TransformerEngine, ring-flash-attention).
+      if (p.layout == Layout::contiguous) {
+        return no("contiguous chunks of every packed document are no layout here");
+      }
+      request.fixed.layout = Layout::document_zigzag;
+    }
   }
   try {
     const SequencePlan plan = default_plan(request);

@@ -16,8 +16,10 @@ constexpr std::array<Named<AttentionFunction>, 2> functions{
 constexpr std::array<Named<DType>, 3> dtypes{
     {{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
 constexpr std::array<Named<Phase>, 2> phases{{{Phase::forward, "fwd"}, {Phase::backward, "bwd"}}};
-constexpr std::array<Named<Layout>, 3> layouts{
-    {{Layout::contiguous, "contiguous"}, {Layout::zigzag, "zigzag"}, {Layout::striped, "striped"}}};
+constexpr std::array<Named<Layout>, 4> layouts{{{Layout::contiguous, "contiguous"},
+                                                {Layout::zigzag, "zigzag"},
+                                                {Layout::striped, "striped"},
+                                                {Layout::document_zigzag, "document-zigzag"}}};
 constexpr std::array<Named<HeadPolicy>, 4> policies{{{HeadPolicy::divide, "divide"},
                                                      {HeadPolicy::replicate, "replicate"},
                                                      {HeadPolicy::pad, "pad"},
@@ -80,15 +82,25 @@ std::string to_string(const Mask& mask) {
     text += fmt::format("{}{}", begin == 0 ? '@' : '+', end - begin);
     begin = end;
   }
-  return text;
+  return mask.pieces == 1 ? text : fmt::format("{}x{}", text, mask.pieces);
 }
 
 Mask parse_mask(std::string_view text, std::string_view where) {
   if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
     Mask mask = parse_mask(text.substr(0, at), where);
-    for (const std::string_view length : split(text.substr(at + 1), '+')) {
+    std::string_view lengths = text.substr(at + 1);
+    if (const std::size_t times = lengths.rfind('x'); times != std::string_view::npos) {
+      constexpr std::int64_t most_pieces = std::int64_t{1} << 20;
+      mask.pieces = parse_int(lengths.substr(times + 1), where, 2, most_pieces);
+      lengths = lengths.substr(0, times);
+    }
+    constexpr std::int64_t most = std::int64_t{1} << 31;  // so that pairs of tokens fit in 63 bits
+    for (const std::string_view length : split(lengths, '+')) {
       mask.document_ends.push_back(parse_tokens(length, where) +
                                    (mask.document_ends.empty() ? 0 : mask.document_ends.back()));
+      if (mask.document_ends.back() > most / mask.pieces) {
+        throw InputError(where, "the documents have more than 2^31 tokens");
+      }
     }
     return mask;
   }
@@ -113,7 +125,8 @@ TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks) {
       return TokenSet({.begin = index * size, .count = size});
     case Layout::striped:
       return TokenSet({.begin = index, .count = size, .stride = chunks});
-    case Layout::zigzag: {
+    case Layout::zigzag:
+    case Layout::document_zigzag: {
       const std::int64_t half = size / 2;
       return {{.begin = index * half, .count = half},
               {.begin = (2 * chunks - 1 - index) * half, .count = half}};

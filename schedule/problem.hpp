@@ -41,8 +41,13 @@ struct Problem {
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-/// Which tokens a ring rank (or StarTrail team) holds.
-enum class Layout : std::uint8_t { contiguous, zigzag, striped };
+/// Which tokens a ring rank (or StarTrail team) holds. `document_zigzag` is zigzag over packed
+/// documents that are dealt out in pieces (Mask::pieces): of every document its own two.
+enum class Layout : std::uint8_t { contiguous, zigzag, striped, document_zigzag };
+/// How chunks of the sequence go to ranks: `document_zigzag` as zigzag.
+constexpr Layout chunk_layout(Layout layout) {
+  return layout == Layout::document_zigzag ? Layout::zigzag : layout;
+}
 
 /// Tokens of chunk `index` of `chunks` under a layout. zigzag: chunks index and 2*chunks-1-index of
 /// 2*chunks equal ones; striped: every chunks-th token. `seq` must divide.
@@ -65,7 +70,8 @@ std::string_view to_string(Phase);
 std::string_view to_string(Layout);
 std::string_view to_string(HeadPolicy);
 std::string_view to_string(RankOrder);
-/// "full", "causal", "window:4096"; with the lengths of packed documents "causal@1024+512".
+/// "full", "causal", "window:4096"; with the lengths of packed documents "causal@1024+512", of
+/// their pieces where they are dealt out: "causal@128+64x8".
 std::string to_string(const Mask&);
 
 AttentionFunction parse_attention_function(std::string_view, std::string_view where);

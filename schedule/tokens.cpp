@@ -2,9 +2,9 @@
 
 #include "base/error.hpp"
 #include "base/parse.hpp"
+#include "schedule/documents.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace spp {
 namespace {
@@ -37,6 +37,23 @@ std::int64_t first_at_least(const TokenRange& r, std::int64_t bound) {
   return bound <= r.begin ? 0 : (bound - r.begin + r.stride - 1) / r.stride;
 }
 
+/// Appends the parts of `range` in each chunk of `mask`.
+void append_parts(const TokenRange& range, const Mask& mask, std::vector<TokenRange>& parts) {
+  if (mask.pieces == 1) {
+    parts.push_back(range);
+    return;
+  }
+  const std::int64_t chunk = mask.document_ends.back();
+  for (std::int64_t from = 0; from < range.count;) {
+    const std::int64_t number = chunk_of(mask, range.at(from));
+    const std::int64_t next =
+        number == mask.pieces ? range.count
+                              : std::min(range.count, first_at_least(range, (number + 1) * chunk));
+    parts.push_back({.begin = range.at(from), .count = next - from, .stride = range.stride});
+    from = next;
+  }
+}
+
 /// Pairs with key <= query + shift.
 std::int64_t pairs_up_to(const TokenRange& q, const TokenRange& k, std::int64_t shift) {
   // Query i sees floor((q_i + shift - k.begin) / k.stride) + 1 keys, clamped to [0, k.count]:
@@ -49,6 +66,29 @@ std::int64_t pairs_up_to(const TokenRange& q, const TokenRange& k, std::int64_t 
   const std::int64_t offset = shifted.at(some) - k.begin;
   return (q.count - all) * k.count +
          (between > 0 ? floor_sum(between, k.stride, shifted.stride, offset) + between : 0);
+}
+
+/// The chunks of a range that has whole ones of documents dealt out, and nothing else; else none.
+TokenRange whole_chunks(const TokenRange& range, const Mask& mask) {
+  const std::int64_t chunk = mask.document_ends.back();
+  const bool whole = mask.pieces > 1 && range.stride == 1 && range.begin % chunk == 0 &&
+                     range.count % chunk == 0 && range.last() < chunk * mask.pieces;
+  return {.begin = range.begin / chunk, .count = whole ? range.count / chunk : 0};
+}
+
+/// Pairs of whole chunks: of a document with pieces of n tokens, n^2 of an earlier chunk's keys,
+/// n (n + 1) / 2 of the same chunk's, none of a later one's.
+std::int64_t pairs_of_chunks(const TokenRange& queries, const TokenRange& keys, const Mask& mask) {
+  const std::int64_t all = queries.count * keys.count;
+  const std::int64_t up_to_own = mask.kind == MaskKind::full ? all : pairs_up_to(queries, keys, 0);
+  const std::int64_t earlier = mask.kind == MaskKind::full ? all : pairs_up_to(queries, keys, -1);
+  std::int64_t squares = 0;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : mask.document_ends) {
+    squares += (end - begin) * (end - begin);
+    begin = end;
+  }
+  return earlier * squares + (up_to_own - earlier) * (squares + begin) / 2;
 }
 
 /// Of one document.
@@ -65,28 +105,6 @@ std::int64_t pairs_by_kind(const TokenRange& queries, const TokenRange& keys, co
       return pairs_up_to(queries, keys, 0) - pairs_up_to(queries, keys, -mask.window);
   }
   throw InternalError("unknown mask");
-}
-
-/// Tokens of a document: [begin, end).
-Interval document_interval(const Mask& mask, std::size_t document) {
-  return {.begin = document == 0 ? 0 : mask.document_ends[document - 1],
-          .end = document < mask.document_ends.size() ? mask.document_ends[document]
-                                                      : std::numeric_limits<std::int64_t>::max()};
-}
-
-/// Positions of a range whose tokens lie in [begin, end).
-Interval positions_in(const TokenRange& range, const Interval& tokens) {
-  return {.begin = std::min(range.count, first_at_least(range, tokens.begin)),
-          .end = tokens.end > range.last()
-                     ? range.count
-                     : std::min(range.count, first_at_least(range, tokens.end))};
-}
-
-TokenRange clipped(const TokenRange& range, const Interval& tokens) {
-  const Interval kept = positions_in(range, tokens);
-  return {.begin = range.at(kept.begin),
-          .count = std::max<std::int64_t>(kept.count(), 0),
-          .stride = range.stride};
 }
 
 }  // namespace
@@ -188,16 +206,43 @@ TokenSet parse_token_set(std::string_view text, std::string_view where) {
   return {ranges[0], ranges[1]};
 }
 
+Interval positions_in(const TokenRange& range, const Interval& tokens) {
+  return {.begin = std::min(range.count, first_at_least(range, tokens.begin)),
+          .end = tokens.end > range.last()
+                     ? range.count
+                     : std::min(range.count, first_at_least(range, tokens.end))};
+}
+
+std::vector<TokenRange> cut_at_chunks(const TokenSet& tokens, const Mask& mask) {
+  std::vector<TokenRange> parts;
+  for (const TokenRange& range : tokens.ranges()) {
+    append_parts(range, mask, parts);
+  }
+  return parts;
+}
+
 Interval visible_keys(std::int64_t query, const TokenRange& keys, const Mask& mask,
                       std::int64_t seq) {
-  const std::int64_t above = mask.kind == MaskKind::window ? query - mask.window : -1;
-  const std::int64_t below = mask.kind == MaskKind::full ? seq : std::min(seq, query + 1);
-  Interval seen{.begin = first_at_least(keys, above + 1),
-                .end = std::min(keys.count, first_at_least(keys, below))};
+  Interval own{.begin = 0, .end = std::min(keys.count, first_at_least(keys, seq))};
+  Mask::Place place{.document = 0, .position = query};
+  TokenRange positions = keys;  // of those keys, in their document
   if (!mask.document_ends.empty()) {
-    const Interval own = positions_in(keys, document_interval(mask, mask.document_of(query)));
-    seen = {.begin = std::max(seen.begin, own.begin), .end = std::min(seen.end, own.end)};
+    const std::int64_t chunk = chunk_of(mask, keys.begin);
+    ensure(chunk == chunk_of(mask, keys.last()), "keys of more than one chunk");
+    place = mask.place_of(query);
+    const Interval kept = positions_in(keys, document_in_chunk(mask, place.document, chunk));
+    own = {.begin = kept.begin, .end = std::min(own.end, kept.end)};
+    if (own.empty()) {
+      return {};
+    }
+    positions.begin = mask.place_of(keys.at(own.begin)).position;
+    positions.count = own.count();
   }
+  const std::int64_t above = mask.kind == MaskKind::window ? place.position - mask.window : -1;
+  const std::int64_t below =
+      mask.kind == MaskKind::full ? positions.last() + 1 : place.position + 1;
+  const Interval seen{.begin = own.begin + first_at_least(positions, above + 1),
+                      .end = std::min(own.end, own.begin + first_at_least(positions, below))};
   return seen.empty() ? Interval{} : seen;
 }
 
@@ -205,13 +250,33 @@ std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, co
   if (mask.document_ends.empty() || queries.count == 0 || keys.count == 0) {
     return pairs_by_kind(queries, keys, mask);
   }
-  // Documents before the first token or behind the last one have no pairs.
-  const std::size_t first = mask.document_of(std::max(queries.begin, keys.begin));
-  const std::size_t last = mask.document_of(std::min(queries.last(), keys.last()));
   std::int64_t pairs = 0;
-  for (std::size_t d = first; d <= last; ++d) {
-    const Interval document = document_interval(mask, d);
-    pairs += pairs_by_kind(clipped(queries, document), clipped(keys, document), mask);
+  if (mask.pieces > 1 && mask.kind != MaskKind::window) {
+    const TokenRange q = whole_chunks(queries, mask);
+    const TokenRange k = whole_chunks(keys, mask);
+    if (q.count > 0 && k.count > 0) {
+      return pairs_of_chunks(q, k, mask);
+    }
+  }
+  if (mask.pieces > 1 && (queries.stride > 1 || keys.stride > 1)) {
+    const auto of_one_chunk = [&](const TokenRange& a, const TokenRange& b) {
+      return chunk_of(mask, a.begin) == chunk_of(mask, a.last()) &&
+             chunk_of(mask, b.begin) == chunk_of(mask, b.last());
+    };
+    if (!of_one_chunk(queries, keys)) {
+      for (const TokenRange& q : cut_at_chunks(TokenSet(queries), mask)) {
+        for (const TokenRange& k : cut_at_chunks(TokenSet(keys), mask)) {
+          pairs += allowed_pairs(q, k, mask);
+        }
+      }
+      return pairs;
+    }
+  }
+  const RangeInDocuments q(queries, mask);
+  const RangeInDocuments k(keys, mask);
+  const std::size_t last = std::min(q.last(), k.last());
+  for (std::size_t d = std::max(q.first(), k.first()); d <= last; ++d) {
+    pairs += pairs_by_kind(q.of(d), k.of(d), mask);
   }
   return pairs;
 }

@@ -6,7 +6,6 @@
 // A TokenSet is such a pair of ranges *in the order in which the rank stores them*.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <compare>
 #include <cstdint>
@@ -70,23 +69,43 @@ TokenSet parse_token_set(std::string_view text, std::string_view where);
 enum class MaskKind : std::uint8_t { full, causal, window };
 
 /// Which keys a query may see. `window` is causal and sees the last `window` keys, itself included.
-/// With packed documents, only keys of the query's own document.
+/// With packed documents, only keys of the query's own document, by their positions in it.
+///
+/// Documents lie one after the other; or they are *dealt out in pieces*, each in as many equal
+/// ones: the sequence is then `pieces` chunks, and chunk c is piece c of every document.
+///
+///   a0 … a7 and b0 … b3 in 4 pieces:   a0 a1 b0 | a2 a3 b1 | a4 a5 b2 | a6 a7 b3
+///
+/// So a layout that deals chunks of the sequence out to ranks deals out every document alike:
+/// zigzag over R ranks and 2R pieces gives rank r pieces r and 2R-1-r of every document, which is
+/// how Megatron-LM and TransformerEngine split packed sequences (THD).
 struct Mask {
   MaskKind kind = MaskKind::causal;
   std::int64_t window = 0;
-  /// Where each packed document ends, rising; empty: all tokens are one document. Tokens behind the
-  /// last one (padding) are a document of their own.
+  /// Where each packed document ends, rising: in the sequence; if they are dealt out, its piece in
+  /// the first chunk. Empty: all tokens are one document. Tokens behind the last document (padding)
+  /// are one of their own.
   std::vector<std::int64_t> document_ends = {};
+  std::int64_t pieces = 1;  // of each document; 1: not dealt out
 
+  /// A token's document and where it stands in it.
+  struct Place {
+    std::size_t document = 0;
+    std::int64_t position = 0;
+  };
+  [[nodiscard]] Place place_of(std::int64_t token) const;
   [[nodiscard]] bool allows(std::int64_t query, std::int64_t key) const {
-    const bool by_kind = kind == MaskKind::full ||
-                         (key <= query && (kind == MaskKind::causal || key > query - window));
-    return by_kind && (document_ends.empty() || document_of(query) == document_of(key));
+    if (document_ends.empty()) {
+      return allows_by_kind(query, key);
+    }
+    const Place q = place_of(query);
+    const Place k = place_of(key);
+    return q.document == k.document && allows_by_kind(q.position, k.position);
   }
-  [[nodiscard]] std::size_t document_of(std::int64_t token) const {
-    return static_cast<std::size_t>(
-        std::upper_bound(document_ends.begin(), document_ends.end(), token) -
-        document_ends.begin());
+  /// Of positions in one document.
+  [[nodiscard]] bool allows_by_kind(std::int64_t query, std::int64_t key) const {
+    return kind == MaskKind::full ||
+           (key <= query && (kind == MaskKind::causal || key > query - window));
   }
   friend bool operator==(const Mask&, const Mask&) = default;
 };
@@ -100,13 +119,21 @@ struct Interval {
   friend constexpr auto operator<=>(const Interval&, const Interval&) = default;
 };
 
-/// Which of `keys` the token `query` sees: the positions i with mask.allows(query, keys.at(i)) and
-/// keys.at(i) < seq, which are always neighbours. {0, 0} when there are none.
+/// Which i of `range` have a token in [begin, end) of `tokens`.
+Interval positions_in(const TokenRange& range, const Interval& tokens);
+
+/// `tokens` in ranges of which any token sees neighbours only: its own ranges; where the mask deals
+/// documents out in pieces, these cut where a chunk ends.
+std::vector<TokenRange> cut_at_chunks(const TokenSet& tokens, const Mask& mask);
+
+/// Which of `keys`, one range of cut_at_chunks(), the token `query` sees: the positions i with
+/// mask.allows(query, keys.at(i)) and keys.at(i) < seq, which are neighbours. {0, 0} when there are
+/// none.
 Interval visible_keys(std::int64_t query, const TokenRange& keys, const Mask& mask,
                       std::int64_t seq);
 
-/// Exact number of allowed (query, key) pairs; O(log) in the counts (floor sums), no loop over
-/// tokens.
+/// Exact number of allowed (query, key) pairs; O(log) in the counts (floor sums) for each document
+/// that both have, no loop over tokens.
 std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const Mask& mask);
 /// The same for two ranges.
 std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, const Mask& mask);

@@ -7,6 +7,7 @@
 #include "cli/neighbours.hpp"
 #include "cli/report_explain.hpp"
 #include "cli/report_json.hpp"
+#include "cli/report_layouts.hpp"
 #include "cli/report_table.hpp"
 #include "cli/search_job.hpp"
 
@@ -91,9 +92,11 @@ void plan_command(const Arguments& arguments, Output& output) {
   PlanResult result;
   std::optional<Exported> snippet;
   std::optional<Neighbour> neighbour;
+  std::vector<LayoutWork> layouts;
   {
     Progress progress = output.progress("searching,", "ops at most", OnInterrupt::stops);
     result = plan(job.request, progress.watch());
+    layouts = compare_layouts(job.request, result);
     snippet = emitted(for_whom, job, result, progress.watch());
     if (result.candidates.empty() || !result.any_fits) {
       neighbour = first_that_fits(arguments, job, progress.watch());
@@ -103,11 +106,12 @@ void plan_command(const Arguments& arguments, Output& output) {
 
   Json doc = plan_document(job, result, elapsed);
   doc["nearest"] = nearest_json(neighbour);
+  doc["layouts"] = layouts_json(layouts);
   if (snippet) {
     doc["export"] = to_json(*snippet, result.candidates.front());
   }
   output.result(doc, [&](const Style& style) {
-    std::string table = plan_table(job, result, elapsed, style);
+    std::string table = plan_table(job, result, elapsed, style) + layouts_text(layouts, style);
     if (arguments.has("explain")) {
       table += explanation(result, style);
     }

@@ -7,6 +7,9 @@
 //
 //   R = 4, zigzag:  rank 1 holds chunks 1 and 6 of 8;  chunk 1 x keys 0..1,  chunk 6 x keys 0..6
 //
+// Not with document-zigzag: in sequence order the pieces of a document do not lie together, as
+// these kernels want them.
+//
 // Combines with Ulysses (the gather then runs over the ring dimension on this rank's heads).
 //
 // Bytes sent per rank: forward blocks of k and v; backward the same again, and R-1 blocks of

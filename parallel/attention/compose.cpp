@@ -129,7 +129,7 @@ Axis axis_of(StreamId stream) {
 Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase,
                  const BuildOptions& options, const Cores& cores) {
   Schedule s;
-  s.requested = requested;
+  s.requested = dealt(requested, plan);
   s.problem = padded(requested, plan);
   s.phase = phase;
   const AttentionMesh ranks(plan);
@@ -138,16 +138,20 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   const HeadSplit split(s.problem, plan.ulysses, plan.heads);
   s.grain.heads = split;
   s.grain.slots = cores.states ? plan.ring : 0;
-  if (plan.layout == Layout::zigzag) {  // also where the two chunks of a rank continue each other
+  if (chunk_layout(plan.layout) ==
+      Layout::zigzag) {  // also where the two chunks of a rank continue each other
     s.grain.tokens = s.problem.seq / (2 * std::int64_t{ranks.teams()});
   }
   if (split.even()) {
     s.symmetry.push_back({.axis = "ulysses", .under = AxisMoves::permutations});
   }
-  if (cores.ring_symmetric && s.problem.mask == Mask{.kind = MaskKind::full}) {
+  // Where documents lie differently on every rank, no two are alike.
+  const bool uniform =
+      s.problem.mask.document_ends.empty() || plan.layout == Layout::document_zigzag;
+  if (cores.ring_symmetric && uniform && s.problem.mask.kind == MaskKind::full) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::rotations});
-  } else if (cores.ring_alike && plan.layout != Layout::contiguous &&
-             s.problem.mask == Mask{.kind = MaskKind::causal}) {
+  } else if (cores.ring_alike && plan.layout != Layout::contiguous && uniform &&
+             s.problem.mask.kind == MaskKind::causal) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::alike});
   }
   s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = ranks](Rank rank) {

@@ -98,7 +98,8 @@ Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
 }
 
 constexpr std::array own{&parameters::window};
-constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped};
+constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped,
+                             Layout::document_zigzag};
 
 }  // namespace
 

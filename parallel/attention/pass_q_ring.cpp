@@ -190,7 +190,7 @@ Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
       {.forward = pass_q, .backward = nullptr, .ring_symmetric = true, .ring_alike = true});
 }
 
-constexpr std::array layouts{Layout::zigzag, Layout::contiguous};
+constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::document_zigzag};
 
 }  // namespace
 

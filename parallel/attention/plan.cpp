@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/named.hpp"
 #include "base/parse.hpp"
+#include "parallel/attention/attention_mesh.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -12,6 +13,10 @@ namespace {
 
 constexpr std::array<Named<Axis>, 3> axes{
     {{Axis::ulysses, "ulysses"}, {Axis::team, "team"}, {Axis::ring, "ring"}}};
+
+std::int64_t rounded_up(std::int64_t tokens, std::int64_t unit) {
+  return (tokens + unit - 1) / unit * unit;
+}
 
 }  // namespace
 
@@ -38,10 +43,38 @@ std::string to_string(const std::array<Axis, 3>& order) {
   return fmt::format("{},{},{}", to_string(order[0]), to_string(order[1]), to_string(order[2]));
 }
 
-Problem padded(const Problem& problem, const SequencePlan& plan) {
-  const std::int64_t unit = std::int64_t{plan.ranks()} * (plan.layout == Layout::zigzag ? 2 : 1);
+std::int64_t unit_of(const SequencePlan& plan) {
+  return std::int64_t{plan.ranks()} * (chunk_layout(plan.layout) == Layout::zigzag ? 2 : 1);
+}
+
+Problem dealt(const Problem& problem, const SequencePlan& plan) {
+  if (plan.layout != Layout::document_zigzag || problem.mask.pieces > 1) {
+    return problem;
+  }
   Problem result = problem;
-  result.seq = (problem.seq + unit - 1) / unit * unit;
+  Mask& mask = result.mask;
+  mask.pieces = 2 * std::int64_t{plan.ring / plan.own[parameters::team]};
+  mask.document_ends.clear();
+  std::int64_t begin = 0;
+  std::int64_t piece_end = 0;
+  const auto add = [&](std::int64_t end) {
+    if (end > begin) {
+      piece_end += rounded_up(end - begin, unit_of(plan)) / mask.pieces;
+      mask.document_ends.push_back(piece_end);
+      begin = end;
+    }
+  };
+  for (const std::int64_t end : problem.mask.document_ends) {
+    add(std::min(end, problem.seq));
+  }
+  add(problem.seq);  // behind the last document: one of its own
+  result.seq = piece_end * mask.pieces;
+  return result;
+}
+
+Problem padded(const Problem& problem, const SequencePlan& plan) {
+  Problem result = dealt(problem, plan);
+  result.seq = rounded_up(result.seq, unit_of(plan));
   if (plan.heads == HeadPolicy::pad) {
     const HeadSplit split(problem, plan.ulysses, plan.heads);
     result.q_heads = split.q_heads();

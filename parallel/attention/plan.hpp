@@ -36,9 +36,17 @@ struct SequencePlan {
 std::array<Axis, 3> parse_order(std::string_view, std::string_view where);
 std::string to_string(const std::array<Axis, 3>& order);
 
-/// The problem padded so that `plan` divides it. Sequence: contiguous and striped need seq % P ==
-/// 0, zigzag seq % (2P) == 0 (two equal chunks on every rank). Heads: with HeadPolicy::pad, whole
-/// KV groups of zero heads are added.
+/// What `plan` needs the length of a sequence to be a multiple of: contiguous and striped P tokens,
+/// zigzag 2P (two equal chunks on every rank), document-zigzag likewise of every document.
+std::int64_t unit_of(const SequencePlan& plan);
+
+/// The problem as `plan` deals it out: itself; document-zigzag: each document padded to a multiple
+/// of 2P tokens, which are tokens like others, and cut into two pieces for each team. Dealt out
+/// already: itself.
+Problem dealt(const Problem& problem, const SequencePlan& plan);
+
+/// The problem as it is dealt out, padded so that `plan` divides it: the sequence to unit_of(),
+/// with HeadPolicy::pad heads by whole KV groups of zero heads.
 Problem padded(const Problem& problem, const SequencePlan& plan);
 
 }  // namespace spp

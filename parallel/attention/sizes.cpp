@@ -15,17 +15,20 @@ std::int64_t reach_of(const Mask& mask, std::int64_t chunk) {
 
 /// Ring blocks that the rank with most cannot skip.
 std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
-  if (!s.problem.mask.document_ends.empty()) {
+  const bool windowed = s.problem.mask.kind == MaskKind::window;
+  if (!s.problem.mask.document_ends.empty() &&
+      (windowed || plan.layout != Layout::document_zigzag)) {
     return 1;  // blocks without a common document are skipped: a lower bound
   }
-  if (s.problem.mask.kind != MaskKind::window) {
+  if (!windowed) {
     return plan.ring;
   }
   const Mask& mask = s.problem.mask;
   switch (plan.layout) {
     case Layout::contiguous:
       return std::min<std::int64_t>(plan.ring, 1 + reach_of(mask, s.ring));
-    case Layout::zigzag:  // both ways along the ring: chunks r and 2R-1-r look at lower chunks
+    case Layout::zigzag:
+    case Layout::document_zigzag:  // both ways along the ring: chunks r, 2R-1-r look at lower ones
       return std::min<std::int64_t>(plan.ring, 1 + 2 * reach_of(mask, s.ring / 2));
     case Layout::striped:  // the rank `distance` before holds the keys `distance` before
       return std::min<std::int64_t>(plan.ring, mask.window);
@@ -103,10 +106,12 @@ ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
   ClosedForm form = frame_form(s, plan, phase);
   const TokenSet all({.begin = 0, .count = s.problem.seq});
   const TokenSet last = chunk_tokens(s.problem.seq, plan.layout, plan.ring - 1, plan.ring);
-  // With packed documents any rank may be the busiest: no less than the mean.
-  const std::int64_t pairs = s.problem.mask.document_ends.empty()
-                                 ? allowed_pairs(last, all, s.problem.mask)
-                                 : allowed_pairs(all, all, s.problem.mask) / plan.ring;
+  // With packed documents any rank may be the busiest: no less than the mean. Dealt out in pieces,
+  // each of them is like a sequence of its own.
+  const bool uniform =
+      s.problem.mask.document_ends.empty() || plan.layout == Layout::document_zigzag;
+  const std::int64_t pairs = uniform ? allowed_pairs(last, all, s.problem.mask)
+                                     : allowed_pairs(all, all, s.problem.mask) / plan.ring;
   form.busiest_flops = s.flops(pairs, s.split.q(0).count(), phase);
   form.attention_calls = needed_blocks(s, plan);
   return form;

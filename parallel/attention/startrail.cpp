@@ -24,7 +24,8 @@
 namespace spp::strategies {
 namespace {
 
-constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped};
+constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped,
+                             Layout::document_zigzag};
 
 }  // namespace
 

@@ -29,11 +29,23 @@ std::int64_t stay_at_last(std::int64_t team, std::int64_t sub_ring) {
 /// the member on the diagonal half a chunk's edge more. Striped: all diagonals included.
 std::int64_t busiest_pairs(const Sizes& s, Layout layout, std::int64_t sub_ring) {
   const std::int64_t n = s.team;
-  if (!s.problem.mask.document_ends.empty()) {  // any rank may have most: no less than the mean
-    const TokenRange all{.begin = 0, .count = s.problem.seq};
-    return allowed_pairs(all, all, s.problem.mask) / (s.problem.seq / s.ring);
+  const Mask& mask = s.problem.mask;
+  if (layout == Layout::document_zigzag) {  // of each document what zigzag has of a sequence
+    std::int64_t pairs = 0;
+    std::int64_t begin = 0;
+    for (const std::int64_t end : mask.document_ends) {
+      const std::int64_t of_team = 2 * (end - begin);
+      const std::int64_t whole = sub_ring * of_team * of_team;
+      pairs += mask.kind == MaskKind::full ? whole : whole / 2 + of_team / 2;
+      begin = end;
+    }
+    return pairs;
   }
-  if (s.problem.mask.kind == MaskKind::full || layout == Layout::contiguous) {
+  if (!mask.document_ends.empty()) {  // any rank may have most: no less than the mean
+    const TokenRange all{.begin = 0, .count = s.problem.seq};
+    return allowed_pairs(all, all, mask) / (s.problem.seq / s.ring);
+  }
+  if (mask.kind == MaskKind::full || layout == Layout::contiguous) {
     return sub_ring * n * n;
   }
   return layout == Layout::zigzag ? sub_ring * n * n / 2 + n / 2 : sub_ring * n * (n + 1) / 2;
@@ -122,7 +134,8 @@ ClosedForm startrail_closed_form(const Problem& requested, const SequencePlan& p
   ClosedForm form = frame_form(s, plan, phase);
   form.busiest_flops =
       s.flops(busiest_pairs(s, plan.layout, sub_ring), s.split.q(0).count(), phase);
-  form.attention_calls = s.problem.mask.document_ends.empty() ? sub_ring : 1;
+  form.attention_calls =
+      s.problem.mask.document_ends.empty() || plan.layout == Layout::document_zigzag ? sub_ring : 1;
   form.exchange_first = true;
   form.exchange_last = phase == Phase::backward;
   if (phase == Phase::forward) {

@@ -49,6 +49,11 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
     return {"layout",
             fmt::format("{} does not use the {} layout", strategy.name, to_string(plan.layout))};
   }
+  if (plan.layout == Layout::document_zigzag && problem.mask.document_ends.empty()) {
+    return {"layout",
+            "the document-zigzag layout deals out packed documents (--documents), and "
+            "there are none"};
+  }
   if (const std::string heads = HeadSplit::why_not(problem, plan.ulysses, plan.heads);
       !heads.empty()) {
     return {"heads", heads};

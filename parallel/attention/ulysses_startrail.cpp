@@ -19,7 +19,8 @@ std::string why_not_both(const Problem& problem, const SequencePlan& plan) {
                           : startrail_why_not(problem, plan);
 }
 
-constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped};
+constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped,
+                             Layout::document_zigzag};
 
 }  // namespace
 

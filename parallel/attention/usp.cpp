@@ -23,7 +23,8 @@ std::string why_not_usp(const Problem&, const SequencePlan& plan) {
              : "";
 }
 
-constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped};
+constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped,
+                             Layout::document_zigzag};
 
 }  // namespace
 

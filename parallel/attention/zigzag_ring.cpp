@@ -9,6 +9,8 @@
 //                                         step 2: block 3 = 3,4: q 6 x k 3,4  "upper"
 //                                         step 3: block 2 = 2,5: q 6 x k 2,5  "upper"
 //
+// document-zigzag does so with every packed document (THD): all of the above holds of each.
+//
 // Closed form: bytes as Ring Attention; FLOPs are the same on every rank.
 #include "parallel/attention/rotation.hpp"
 #include "parallel/attention/strategy.hpp"
@@ -18,7 +20,7 @@
 namespace spp::strategies {
 namespace {
 
-constexpr std::array layouts{Layout::zigzag};
+constexpr std::array layouts{Layout::zigzag, Layout::document_zigzag};
 
 }  // namespace
 

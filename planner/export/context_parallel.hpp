@@ -9,6 +9,7 @@
 namespace spp::frameworks {
 
 inline constexpr std::array zigzag_only{Layout::zigzag};
+inline constexpr std::array document_zigzag_only{Layout::document_zigzag};
 inline constexpr std::array contiguous_only{Layout::contiguous};
 inline constexpr std::array strict_heads{HeadPolicy::divide};
 inline constexpr std::array full_mask_only{MaskKind::full};
@@ -21,11 +22,14 @@ inline constexpr std::string_view transformer_engine_source =
 
 /// TransformerEngine's, by its cp_comm_type. A rank holds two chunks, one from either end
 /// ("dual chunk swap"), whatever the type: sequences are a multiple of 2 x context parallel size.
+/// Packed sequences (THD) are so cut and padded one by one, with p2p and a2a; a2a+p2p does not take
+/// them, all_gather with FlashAttention-3 alone and in an order that is not among our plans.
 constexpr std::array<Way, 4> transformer_engine_ways(Inner inner) {
   return {{{.name = "p2p",
             .strategy = "zigzag-ring",
             .source = transformer_engine_source,
             .layouts = zigzag_only,
+            .packed = document_zigzag_only,
             .unit = 2,
             .no_sinks = true,
             .no_windows = true},
@@ -35,7 +39,8 @@ constexpr std::array<Way, 4> transformer_engine_ways(Inner inner) {
             .layouts = zigzag_only,
             .both = false,
             .unit = 2,
-            .no_sinks = true},
+            .no_sinks = true,
+            .no_documents = true},
            {.name = "a2a", .strategy = "ulysses", .source = transformer_engine_source, .unit = 2},
            {.name = "a2a+p2p",
             .strategy = "usp",
@@ -44,7 +49,8 @@ constexpr std::array<Way, 4> transformer_engine_ways(Inner inner) {
             .inner = inner,
             .unit = 2,
             .no_sinks = true,
-            .no_windows = true}}};
+            .no_windows = true,
+            .no_documents = true}}};
 }
 
 /// PyTorch's (torch.distributed.tensor.experimental): key-value blocks go round (alltoall) or are

@@ -13,6 +13,8 @@ constexpr std::array<Way, 4> ways{
      {.name = "zigzag_ring_flash_attn_func",
       .strategy = "zigzag-ring",
       .source = readme,
+      .layouts = zigzag_only,
+      .packed = document_zigzag_only,  // zigzag_ring_flash_attn_varlen_func
       .unit = 2},
      {.name = "stripe_flash_attn_func", .strategy = "striped-ring", .source = readme, .unit = 1},
      {.name = "llama3_flash_attn_varlen_func",
@@ -29,6 +31,20 @@ std::string ring_text(const Launch& launch, const Way& way) {
       "def attend(q, k, v):  # the rank's tokens, [batch, sequence, heads, head dimension]\n"
       "    return {0}(q, k, v, causal={1}, group=dist.group.WORLD)\n",
       way.name, python(launch.problem.mask.kind != MaskKind::full));
+}
+
+/// Of packed documents, each cut: the function of their name.
+std::string varlen_text(const Launch& launch) {
+  return fmt::format(
+      "import torch.distributed as dist\n"
+      "from ring_flash_attn import zigzag_ring_flash_attn_varlen_func\n\n\n"
+      "def attend(q, k, v, cu_seqlens, max_seqlen):  # the rank's tokens, [tokens, heads, head "
+      "dimension]\n"
+      "    # Where the rank's pieces of each document end; the longest of them.\n"
+      "    return zigzag_ring_flash_attn_varlen_func(\n"
+      "        q, k, v, cu_seqlens, max_seqlen, causal={}, group=dist.group.WORLD\n"
+      "    )\n",
+      python(launch.problem.mask.kind != MaskKind::full));
 }
 
 std::string gather_text(const Launch& launch) {
@@ -54,15 +70,18 @@ std::string gather_text(const Launch& launch) {
       python(launch.problem.mask.kind != MaskKind::full), launch.problem.seq);
 }
 
+std::string text_of(const Launch& launch, const Way& way) {
+  return launch.attention.layout == Layout::document_zigzag ? varlen_text(launch)
+         : way.strategy == "all-gather"                     ? gather_text(launch)
+                                                            : ring_text(launch, way);
+}
+
 Snippet emit(const Launch& launch, const Way& way) {
   Snippet snippet;
-  snippet.blocks.push_back(
-      {.language = "python",
-       .file = "",
-       .text = way.strategy == "all-gather" ? gather_text(launch) : ring_text(launch, way)});
-  snippet.notes.push_back(fmt::format("A rank holds its {} tokens: {} of {} ranks.",
-                                      to_string(launch.attention.layout),
-                                      launch.problem.seq / launch.context(), launch.context()));
+  snippet.blocks.push_back({.language = "python", .file = "", .text = text_of(launch, way)});
+  snippet.notes.push_back(fmt::format(
+      "A rank holds its {} tokens: {} of {} ranks.", to_string(launch.attention.layout),
+      padded(launch.problem, launch.attention).seq / launch.context(), launch.context()));
   if (launch.attention.rank_order == RankOrder::cyclic) {
     snippet.notes.emplace_back("Start ranks in turn over the nodes: srun --distribution=cyclic.");
   }

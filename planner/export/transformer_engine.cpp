@@ -40,6 +40,15 @@ std::string group_text(const SequencePlan& plan, const Way& way) {
   return "cp_group = dist.group.WORLD\n";
 }
 
+/// Packed documents that are cut each are TransformerEngine's THD: their borders come with each
+/// call.
+bool is_thd(const Launch& launch) { return launch.attention.layout == Layout::document_zigzag; }
+
+std::string mask_type(const Launch& launch) {
+  const std::string_view kind = launch.problem.mask.kind == MaskKind::full ? "no_mask" : "causal";
+  return !is_thd(launch) ? std::string(kind) : kind == "no_mask" ? "padding" : "padding_causal";
+}
+
 Snippet emit(const Launch& launch, const Way& way) {
   const Problem& p = launch.problem;
   const std::string text = fmt::format(
@@ -52,19 +61,24 @@ Snippet emit(const Launch& launch, const Way& way) {
       "    kv_channels={},\n"
       "    num_gqa_groups={},\n"
       "    attn_mask_type=\"{}\",\n"
+      "{}"
       "    cp_group=cp_group,\n"
       "    cp_global_ranks=[{}],\n"
       "    cp_stream=torch.cuda.Stream(),\n"
       "    cp_comm_type=\"{}\",\n"
       ")\n",
-      group_text(launch.attention, way), p.q_heads, p.head_dim, p.kv_heads,
-      p.mask.kind == MaskKind::full ? "no_mask" : "causal",
+      group_text(launch.attention, way), p.q_heads, p.head_dim, p.kv_heads, mask_type(launch),
+      is_thd(launch) ? "    qkv_format=\"thd\",\n" : "",
       fmt::join(global_ranks(launch.attention), ", "), way.name);
   Snippet snippet;
   snippet.blocks.push_back({.language = "python", .file = "", .text = text});
-  snippet.notes.push_back(fmt::format(
-      "Each rank passes its two chunks of {} tokens, one from either end of the sequence.",
-      p.seq / (2 * std::int64_t{launch.context()})));
+  snippet.notes.push_back(
+      is_thd(launch)
+          ? "Each call gets where the documents end: cu_seqlens_q and cu_seqlens_kv, padded: "
+            "cu_seqlens_q_padded and cu_seqlens_kv_padded."
+          : fmt::format("Each rank passes its two chunks of {} tokens, one from either end of the "
+                        "sequence.",
+                        p.seq / (2 * std::int64_t{launch.context()})));
   if (launch.attention.rank_order == RankOrder::cyclic) {
     snippet.notes.emplace_back("Start ranks in turn over the nodes: srun --distribution=cyclic.");
   }

@@ -20,6 +20,7 @@ std::string_view ring_of(Layout layout) {
     case Layout::contiguous:
       return "basic";
     case Layout::zigzag:
+    case Layout::document_zigzag:
       return "zigzag";
     case Layout::striped:
       return "strip";

@@ -112,7 +112,7 @@ class TiledAttention {
     slices_ = index((size.keys + slice.keys - 1) / slice.keys);
     scale_ = 1 / std::sqrt(static_cast<float>(width_));
     scale2_ = scale_ * std::numbers::log2e_v<float>;
-    tiles_ = key_tiles(visible.k_tokens, size.keys);
+    tiles_ = key_tiles(cut_at_chunks(visible.k_tokens, visible.mask), size.keys);
     seen_.emplace(visible);
     packs_.resize(tiles_.size() * (1 + slices_));
     const std::int64_t rows = tokens_ * group_;

@@ -24,11 +24,11 @@ Interval rows_that_see(const SeenTile& tile, const Interval& keys, std::int64_t 
 
 }  // namespace
 
-std::vector<KeyTile> key_tiles(const TokenSet& keys, std::int64_t size) {
+std::vector<KeyTile> key_tiles(std::span<const TokenRange> keys, std::int64_t size) {
   std::vector<KeyTile> tiles;
   std::int64_t row = 0;
-  for (std::size_t r = 0; r < keys.ranges().size(); ++r) {
-    const std::int64_t count = keys.ranges()[r].count;
+  for (std::size_t r = 0; r < keys.size(); ++r) {
+    const std::int64_t count = keys[r].count;
     for (std::int64_t begin = 0; begin < count; begin += size) {
       const std::int64_t end = std::min(begin + size, count);
       tiles.push_back({.row = row + begin, .range = r, .positions = {.begin = begin, .end = end}});
@@ -39,13 +39,13 @@ std::vector<KeyTile> key_tiles(const TokenSet& keys, std::int64_t size) {
 }
 
 SeenKeys::SeenKeys(const Visibility& visible) {
-  seen_.reserve(static_cast<std::size_t>(visible.q_tokens.count()));
+  const std::vector<TokenRange> ranges = cut_at_chunks(visible.k_tokens, visible.mask);
+  ranges_ = ranges.size();
+  seen_.reserve(static_cast<std::size_t>(visible.q_tokens.count()) * ranges_);
   for (const TokenRange& queries : visible.q_tokens.ranges()) {
     for (std::int64_t i = 0; i < queries.count; ++i) {
-      std::array<Interval, 2>& seen = seen_.emplace_back();
-      const auto ranges = visible.k_tokens.ranges();
-      for (std::size_t r = 0; r < ranges.size(); ++r) {
-        seen.at(r) = visible_keys(queries.at(i), ranges[r], visible.mask, visible.seq);
+      for (const TokenRange& keys : ranges) {
+        seen_.push_back(visible_keys(queries.at(i), keys, visible.mask, visible.seq));
       }
     }
   }
@@ -53,10 +53,12 @@ SeenKeys::SeenKeys(const Visibility& visible) {
 
 SeenTile SeenKeys::of(const Interval& queries, const KeyTile& tile) {
   rows_.resize(static_cast<std::size_t>(queries.count()));
-  const std::array<Interval, 2>* seen = seen_.data() + queries.begin;
+  const Interval* seen =
+      seen_.data() + static_cast<std::size_t>(queries.begin) * ranges_ + tile.range;
   bool any = false;
   for (Interval& row : rows_) {
-    const Interval& keys = (*seen++)[tile.range];
+    const Interval& keys = *seen;
+    seen += ranges_;
     row = {.begin = std::max(keys.begin, tile.positions.begin) - tile.positions.begin,
            .end = std::min(keys.end, tile.positions.end) - tile.positions.begin};
     row = row.empty() ? Interval{} : row;

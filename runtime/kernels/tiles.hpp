@@ -4,22 +4,21 @@
 
 #include "runtime/kernels/attention.hpp"
 
-#include <array>
 #include <optional>
 #include <span>
 #include <vector>
 
 namespace spp::runtime {
 
-/// Keys that lie next to each other in one range of k_tokens.
+/// Keys that lie next to each other in one range of cut_at_chunks(k_tokens).
 struct KeyTile {
   std::int64_t row = 0;   // of the first key, in the rows of k
-  std::size_t range = 0;  // of k_tokens
+  std::size_t range = 0;  // which one
   Interval positions{};   // in that range
   [[nodiscard]] std::int64_t count() const { return positions.count(); }
 };
 /// Cuts every range of `keys` into tiles of `size`; the last one of a range may be shorter.
-std::vector<KeyTile> key_tiles(const TokenSet& keys, std::int64_t size);
+std::vector<KeyTile> key_tiles(std::span<const TokenRange> keys, std::int64_t size);
 
 /// What some queries see of a tile.
 struct SeenTile {
@@ -51,7 +50,8 @@ class SeenKeys {
   std::span<const Piece> pieces(const Interval& queries, const KeyTile& tile, const Grain& grain);
 
  private:
-  std::vector<std::array<Interval, 2>> seen_;  // by query and range of k_tokens
+  std::size_t ranges_ = 0;      // of keys
+  std::vector<Interval> seen_;  // by query, then by range
   std::vector<Interval> rows_;
   std::vector<Piece> pieces_;
 };

@@ -202,3 +202,23 @@ TEST_CASE("sinks and windows go only the ways that the framework has for them") 
   CHECK(has_rule(document_of(ring).at("export"), "window"));
   CHECK(sp_plan(oss + "--ulysses 8").code == 0);
 }
+
+TEST_CASE("packed documents that are cut each are THD for those who have it") {
+  const std::string line =
+      " --heads 32 --kv-heads 8 --seq 64K --documents 32K,16K,16000,384 --topology dgx-h100 "
+      "--ring 8 --layout document-zigzag --json";
+  const auto text = [&](const std::string& framework) {
+    const Result r = sp_plan("export --framework " + framework + line);
+    REQUIRE(r.code == 0);
+    return text_of(document_of(r).at("export"));
+  };
+  CHECK_THAT(text("transformer-engine"), ContainsSubstring("attn_mask_type=\"padding_causal\"") &&
+                                             ContainsSubstring("qkv_format=\"thd\"") &&
+                                             !ContainsSubstring("two chunks of"));
+  CHECK_THAT(text("ring-flash-attention"),
+             ContainsSubstring("zigzag_ring_flash_attn_varlen_func("));
+  CHECK_THAT(sp_plan("export --framework megatron" + line).out,
+             ContainsSubstring("padded to a multiple of 2 x 8 tokens, 0 more in all, and of its "
+                               "16 pieces rank r of the ring has pieces r and 15 - r"));
+  CHECK(sp_plan("export --framework torchtitan" + line).code == 3);
+}

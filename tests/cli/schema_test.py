@@ -88,6 +88,11 @@ with tempfile.TemporaryDirectory() as folder:
     check(f"plan {packed} -o {folder}/packed.json --json")
     check(f"simulate --plan {folder}/packed.json")
     check("verify --heads 4 --seq 1K --documents 1000,24 --ring 3 --strategy zigzag-ring")
+    layouts = check(f"plan {packed} --ring 4")["layouts"]
+    assert layouts["list"][0]["layout"] == layouts["best"] and layouts["gain"] >= 0
+    check(f"simulate {packed} --ring 8 --layout document-zigzag")
+    check("verify --heads 4 --seq 1K --documents 1000,24 --ring 3 --layout document-zigzag")
+    check("run --heads 4 --kv-heads 2 --head-dim 32 --seq 600 --documents 100,37,463 --ring 3 --layout document-zigzag --check --iters 1")
     simulated = check(f"simulate {shape} --profile {profile} --trace {expected}")
     pathlib.Path(f"{folder}/simulated.json").write_text(json.dumps(simulated))
     check(f"compare {folder}/simulated.json {result}")

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <span>
 
 namespace spp::test {
 namespace {
@@ -71,10 +73,16 @@ std::vector<Problem> problems(int ranks) {
   return result;
 }
 
-std::vector<Case> cases(int ranks, std::size_t most) {
+namespace {
+
+std::vector<Case> cases_of(int ranks, std::size_t most, std::span<const Problem> problems,
+                           std::optional<Layout> layout) {
   std::map<std::string, std::vector<Case>> by_strategy;
-  for (const Problem& problem : problems(ranks)) {
+  for (const Problem& problem : problems) {
     for (const SequencePlan& plan : legal_plans(ranks, problem)) {
+      if (layout.value_or(plan.layout) != plan.layout) {
+        continue;
+      }
       const Strategy& strategy = strategies::by_name(plan.strategy, "cases");
       for (const Phase phase : {Phase::forward, Phase::backward}) {
         if (!why_not(strategy, phase).legal()) {
@@ -93,6 +101,20 @@ std::vector<Case> cases(int ranks, std::size_t most) {
     }
   }
   return result;
+}
+
+}  // namespace
+
+std::vector<Case> cases(int ranks, std::size_t most) {
+  return cases_of(ranks, most, problems(ranks), std::nullopt);
+}
+
+std::vector<Case> document_cases(int ranks, std::size_t most) {
+  std::vector<Problem> packed = problems(ranks);
+  for (Problem& p : packed) {
+    p.mask.document_ends = {p.seq / 3, p.seq / 3 + 1, p.seq - 1, p.seq};
+  }
+  return cases_of(ranks, most, packed, Layout::document_zigzag);
 }
 
 }  // namespace spp::test

@@ -135,6 +135,21 @@ TEST_CASE("closed forms equal the sums over the ops, and what is sent is receive
   check_closed_forms(test::large_worlds, 30);
 }
 
+TEST_CASE("closed forms equal the sums over the ops for documents that are dealt out") {
+  for (const std::span<const int> worlds :
+       {std::span<const int>(test::small_worlds), std::span<const int>(test::middle_worlds)}) {
+    for (const int ranks : worlds) {
+      for (const Case& c : test::document_cases(ranks, 100)) {
+        if (c.problem.mask.kind !=
+            MaskKind::window) {  // how many blocks those skip, lengths decide
+          INFO(c.text());
+          check_closed_form(c.closed_form(), sums_of(c.build()));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("all closed forms of small worlds equal the sums over the ops", "[.][exhaustive]") {
   check_closed_forms(test::small_worlds, std::numeric_limits<std::size_t>::max());
   check_closed_forms(test::middle_worlds, 3000);

@@ -191,13 +191,16 @@ TEST_CASE("a ring whose ranks are alike takes no less than it does, and little m
   constexpr int ranks = 16;
   int seen = 0;
   double most = 0;
-  for (const Layout layout : {Layout::zigzag, Layout::striped}) {
-    const Problem problem{.seq = 2048,
-                          .q_heads = 4,
-                          .kv_heads = 2,
-                          .head_dim = 16,
-                          .mask = {.kind = MaskKind::causal}};
-    const SequencePlan plan{.strategy = layout == Layout::zigzag ? "zigzag-ring" : "striped-ring",
+  for (const Layout layout : {Layout::zigzag, Layout::striped, Layout::document_zigzag}) {
+    Problem problem{.seq = 2048,
+                    .q_heads = 4,
+                    .kv_heads = 2,
+                    .head_dim = 16,
+                    .mask = {.kind = MaskKind::causal}};
+    if (layout == Layout::document_zigzag) {
+      problem.mask.document_ends = {900, 1000, 2048};
+    }
+    const SequencePlan plan{.strategy = layout == Layout::striped ? "striped-ring" : "zigzag-ring",
                             .ring = ranks,
                             .layout = layout};
     for (const World& world : worlds(ranks)) {

@@ -8,10 +8,14 @@
 namespace spp {
 namespace {
 
-/// Both phases, as far as the strategy has them; 15 tokens, so that one is padded.
+/// Both phases, as far as the strategy has them; 15 tokens, so that one is padded. Dealt out by
+/// documents: of 10 and 5, which are padded to 16 and 8.
 std::string text_of(const Strategy& strategy, Layout layout) {
-  const Problem problem{
+  Problem problem{
       .seq = 15, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .function = strategy.function};
+  if (layout == Layout::document_zigzag) {
+    problem.mask.document_ends = {10, 15};
+  }
   const SequencePlan plan{.strategy = std::string(strategy.name), .ring = 4, .layout = layout};
   REQUIRE(why_not(strategy, problem, plan).legal());
   std::string text;
@@ -31,6 +35,10 @@ void check_golden(std::string_view strategy, Layout layout, const std::string& f
 
 TEST_CASE("pass-Q over 4 ranks is the schedule of its golden text") {
   check_golden("pass-q-ring", Layout::zigzag, "pass_q_ring_of_four.txt");
+}
+
+TEST_CASE("a zigzag ring of documents over 4 ranks is the schedule of its golden text") {
+  check_golden("zigzag-ring", Layout::document_zigzag, "document_zigzag_ring_of_four.txt");
 }
 
 TEST_CASE("DistFlashAttn over 4 ranks is the schedule of its golden text") {

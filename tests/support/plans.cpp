@@ -37,7 +37,8 @@ std::vector<std::array<Axis, 3>> orders(const SequencePlan& plan) {
 /// The plan under every layout, head policy and order that is legal.
 void add_variants(const Strategy& strategy, const Problem& problem, SequencePlan plan,
                   std::vector<SequencePlan>& plans) {
-  for (const Layout layout : {Layout::contiguous, Layout::zigzag, Layout::striped}) {
+  for (const Layout layout :
+       {Layout::contiguous, Layout::zigzag, Layout::striped, Layout::document_zigzag}) {
     for (const HeadPolicy heads :
          {HeadPolicy::divide, HeadPolicy::replicate, HeadPolicy::pad, HeadPolicy::uneven}) {
       plan.layout = layout;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 
 namespace spp::runtime {
 namespace {
@@ -17,11 +18,12 @@ struct Run {
   [[nodiscard]] std::int64_t last_end() const { return first.end + slope * (q.count() - 1); }
 };
 
-/// The key rows that a query sees, if they lie together.
-std::optional<Interval> seen_rows(std::int64_t query, const Visibility& visible) {
+/// The key rows that a query sees, if they lie together. `ranges`: of the keys, cut at chunks.
+std::optional<Interval> seen_rows(std::int64_t query, std::span<const TokenRange> ranges,
+                                  const Visibility& visible) {
   Interval seen;
   std::int64_t row = 0;
-  for (const TokenRange& keys : visible.k_tokens.ranges()) {
+  for (const TokenRange& keys : ranges) {
     const Interval part = visible_keys(query, keys, visible.mask, visible.seq);
     if (!part.empty()) {
       const Interval here{.begin = row + part.begin, .end = row + part.end};
@@ -101,11 +103,12 @@ Sections sections(const Visibility& visible, std::int64_t most_calls) {
   if (visible.mask.kind == MaskKind::window) {
     return {.why_not = "cuDNN calls are unmasked or causal: window masks are not supported"};
   }
+  const std::vector<TokenRange> ranges = cut_at_chunks(visible.k_tokens, visible.mask);
   Runs runs;
   std::int64_t row = 0;
   for (const TokenRange& queries : visible.q_tokens.ranges()) {
     for (std::int64_t i = 0; i < queries.count; ++i, ++row) {
-      const std::optional<Interval> seen = seen_rows(queries.at(i), visible);
+      const std::optional<Interval> seen = seen_rows(queries.at(i), ranges, visible);
       if (!seen.has_value()) {
         return {.why_not = fmt::format("the keys that token {} sees do not lie together in {}",
                                        queries.at(i), to_string(visible.k_tokens))};

@@ -22,7 +22,9 @@
 //                                                                       ####.. one top-left call
 //
 // Packed documents make a call or two of each document; a window mask moves begin and end at once,
-// which no call here does. Of all ways to cut, the one with the fewest calls.
+// which no call here does. Where several documents are dealt out in pieces, the keys of one that
+// lie in two chunks do not lie together: such blocks are refused. Of all ways to cut, the one with
+// the fewest calls.
 #pragma once
 
 #include "runtime/kernels/attention.hpp"

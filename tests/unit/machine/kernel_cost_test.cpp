@@ -503,6 +503,52 @@ TEST_CASE("blocks of zigzag and striped ranks under packed documents never beat 
   }
 }
 
+// 2 ranks: documents of 4 pieces of 100 and 30 tokens. Rank 1 holds pieces 1 and 2 of both, rank 0
+// the others. A document's pieces fill tiles of 128 together: 200 rows are 2 tiles, 60 are 1.
+TEST_CASE("pieces of a document that is dealt out fill tiles together") {
+  const GpuSpec h100 = gpu("h100-80g-sxm");
+  const AttentionKernelSpec& kernel = h100.generation.attention;
+  const auto cost_of = [&](const AttentionShape& s) { return KernelCost(h100).attention(s); };
+  REQUIRE(kernel.q_tile.value == 128);
+  REQUIRE(kernel.kv_tile.value == 128);
+  AttentionShape own = causal(1, 1);
+  own.mask = {.kind = MaskKind::causal, .document_ends = {100, 130}, .pieces = 4};
+  own.q = own.k = TokenSet({0, 130}, {390, 130});
+  tiles::Work work = tiles::work_of(own, kernel);
+  CHECK(work.items == 3);
+  CHECK(work.total == 128 + 256 + 128);  // rows up to 127 see 100 + 28 keys, up to 199 all
+  CHECK(work.longest == 256);
+  AttentionShape later = own;  // pieces 1 and 2: piece 3's queries see both, piece 0's none
+  later.k = TokenSet({130, 260});
+  work = tiles::work_of(later, kernel);
+  CHECK(work.total == 2 * 256 + 128);
+  CHECK(is_partly_hidden(later));
+  later.q = TokenSet({390, 130});
+  CHECK_FALSE(is_partly_hidden(later));
+  CHECK(is_partly_masked(later));
+  // The same work a chunk further on; other work with other documents.
+  AttentionShape moved = own;
+  moved.q = moved.k = TokenSet({130, 130});
+  AttentionShape first = own;
+  first.q = first.k = TokenSet({0, 130});
+  CHECK(key_of(moved) == key_of(first));
+  moved.mask.document_ends = {90, 130};
+  CHECK(key_of(moved) != key_of(first));
+  AttentionShape far = own;  // chunks 0 and 3 and chunks 1 and 2 come in the same order
+  far.q = far.k = TokenSet({130, 260});
+  CHECK(key_of(far) == key_of(own));
+  CHECK(cost_of(far) == cost_of(own));
+}
+
+TEST_CASE("one document that is dealt out is a sequence") {
+  const KernelCost cost(gpu("h100-80g-sxm"));
+  AttentionShape plain = causal(4096, 8);
+  AttentionShape dealt = plain;
+  dealt.mask = {.kind = MaskKind::causal, .document_ends = {512}, .pieces = 8};
+  CHECK(key_of(dealt) == key_of(plain));
+  CHECK(attention_flops_of(dealt).value() == attention_flops_of(plain).value());
+}
+
 TEST_CASE("a block inside one document costs what it costs alone") {
   const GpuSpec h100 = gpu("h100-80g-sxm");
   const AttentionShape alone = causal(4096, 8);

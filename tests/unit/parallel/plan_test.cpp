@@ -31,6 +31,26 @@ TEST_CASE("padding is the least that lets the plan divide the sequence") {
   }
 }
 
+TEST_CASE("documents are padded each to two pieces a rank, and dealt out by ring and team") {
+  // 2 x 4 ranks: to multiples of 16, in 8 pieces: 10, 33 and 21 tokens become 16, 48 and 32.
+  const Problem problem{.seq = 64, .mask = {.document_ends = {10, 43}}};
+  SequencePlan plan{.strategy = "usp", .ulysses = 2, .ring = 4, .layout = Layout::document_zigzag};
+  const Problem whole = padded(problem, plan);
+  CHECK(whole.seq == 96);
+  CHECK(whole.mask.pieces == 8);
+  CHECK(whole.mask.document_ends == std::vector<std::int64_t>{2, 8, 12});
+  CHECK(padded(whole, plan) == whole);
+  plan.layout = Layout::zigzag;
+  CHECK(padded(problem, plan).mask == problem.mask);
+}
+
+TEST_CASE("a sequence shorter than its documents keeps what is left of them") {
+  const Problem problem{.seq = 12, .mask = {.document_ends = {10, 43}}};
+  const SequencePlan plan{.strategy = "zigzag-ring", .ring = 2, .layout = Layout::document_zigzag};
+  CHECK(padded(problem, plan).mask.document_ends == std::vector<std::int64_t>{3, 4});
+  CHECK(padded(problem, plan).seq == 16);
+}
+
 TEST_CASE("padding changes heads only under the pad policy") {
   SequencePlan plan{.ulysses = 4};
   CHECK(padded(heads(30, 10), plan) == heads(30, 10));

@@ -184,6 +184,23 @@ TEST_CASE("Megatron runs zigzag with Ulysses inside, on heads that divide") {
   CHECK(rules("megatron", plan, causal(65504, 64, 8)) == Rules{"sequence"});
 }
 
+TEST_CASE("Megatron cuts each packed document, in a ring alone") {
+  Problem packed = causal(65536, 64, 8);
+  packed.mask.document_ends = {1000, 65536};
+  const SequencePlan plan{.strategy = "zigzag-ring", .ring = 8, .layout = Layout::document_zigzag};
+  CHECK(rules("megatron", plan, packed).empty());
+  CHECK(rules("transformer-engine", plan, packed).empty());
+  CHECK(rules("ring-flash-attention", plan, packed).empty());
+  CHECK(rules("torchtitan", plan, packed) == Rules{"layout"});
+  SequencePlan other = plan;
+  other.layout = Layout::zigzag;
+  CHECK(rules("megatron", other, packed) == Rules{"layout"});
+  CHECK(rules("yunchang", other, packed).empty());
+  CHECK(rules("yunchang", plan, packed) == Rules{"layout"});
+  other = {.strategy = "usp", .ulysses = 4, .ring = 2, .layout = Layout::document_zigzag};
+  CHECK(rules("megatron", other, packed).contains("documents"));
+}
+
 TEST_CASE("without a mask all layouts do the same, so that none is refused") {
   Problem problem = causal(65536, 32, 8);
   problem.mask.kind = MaskKind::full;

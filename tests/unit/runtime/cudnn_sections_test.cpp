@@ -222,4 +222,24 @@ TEST_CASE("blocks that cuDNN cannot do are refused with the reason") {
                   .mask = causal,
                   .seq = 40})
             .why_not == "the keys that token 10 sees do not lie together in 8:8+0:8");
+  // Two documents in 4 pieces: pieces 1 and 2 of the second have the first's piece 2 between them.
+  CHECK(sections({.q_tokens = TokenSet({.begin = 30, .count = 10}),
+                  .k_tokens = TokenSet({.begin = 10, .count = 20}),
+                  .mask = {.kind = MaskKind::causal, .document_ends = {6, 10}, .pieces = 4},
+                  .seq = 40})
+            .why_not == "the keys that token 30 sees do not lie together in 10:20");
+}
+
+TEST_CASE("blocks of two chunks of documents that are dealt out are a call or two of each") {
+  // A later chunk's queries see all keys of their document; its own ones a diagonal.
+  const Mask mask{.kind = MaskKind::causal, .document_ends = {6, 10}, .pieces = 4};
+  const TokenSet chunk({.begin = 10, .count = 10});
+  const TokenSet later({.begin = 30, .count = 10});
+  for (const TokenSet& q : {chunk, later}) {
+    const Visibility visible{.q_tokens = q, .k_tokens = chunk, .mask = mask, .seq = 40};
+    const Sections cut = sections(visible);
+    REQUIRE(cut.why_not.empty());
+    CHECK(differences(visible, cut.list) == 0);
+    CHECK(calls_of(cut.list) == 2);
+  }
 }

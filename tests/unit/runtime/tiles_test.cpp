@@ -28,7 +28,7 @@ std::int64_t scores_of(std::span<const Piece> pieces) {
 
 TEST_CASE("key tiles cover the rows in order and cross no border of ranges") {
   const TokenSet keys({.begin = 8, .count = 10}, {.begin = 40, .count = 5});
-  const auto tiles = key_tiles(keys, 4);
+  const auto tiles = key_tiles(keys.ranges(), 4);
   REQUIRE(tiles.size() == 5);
   CHECK(tiles[2].row == 8);
   CHECK(tiles[2].positions == Interval{8, 10});
@@ -45,7 +45,7 @@ TEST_CASE("seen keys of a tile are those that the mask allows") {
       .mask = {.kind = MaskKind::window, .window = 30},
       .seq = 72};
   SeenKeys seen(visible);
-  for (const KeyTile& tile : key_tiles(visible.k_tokens, 7)) {
+  for (const KeyTile& tile : key_tiles(visible.k_tokens.ranges(), 7)) {
     const SeenTile part = seen.of({18, 23}, tile);  // queries 55, 58, 70, 71, 72
     const std::int64_t queries[] = {55, 58, 70, 71, 72};
     bool any = false;
@@ -65,7 +65,7 @@ TEST_CASE("seen keys of a tile are those that the mask allows") {
 TEST_CASE("pieces of a tile: all of it where most is seen, slices at a mask's edge") {
   constexpr Grain grain{.keys = 64, .queries = 64};
   SeenKeys seen({.q_tokens = range(0, 512), .k_tokens = range(0, 512), .mask = causal, .seq = 512});
-  const auto tiles = key_tiles(range(0, 512), 256);
+  const auto tiles = key_tiles(range(0, 512).ranges(), 256);
   CHECK(seen.pieces({0, 256}, tiles[1], grain).empty());  // the future
   const auto past = seen.pieces({256, 512}, tiles[0], grain);
   REQUIRE(past.size() == 1);
@@ -102,7 +102,7 @@ TEST_CASE("pieces hold every visible score once") {
     for (const Grain grain : {Grain{.keys = 16, .queries = 8}, Grain{.keys = 64, .queries = 64}}) {
       SeenKeys seen(visible);
       const std::int64_t queries = visible.q_tokens.count();
-      for (const KeyTile& tile : key_tiles(visible.k_tokens, 100)) {
+      for (const KeyTile& tile : key_tiles(visible.k_tokens.ranges(), 100)) {
         for (std::int64_t from = 0; from < queries; from += 64) {
           const Interval some{from, std::min(from + 64, queries)};
           const SeenTile whole = seen.of(some, tile);

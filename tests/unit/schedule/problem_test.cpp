@@ -106,7 +106,8 @@ TEST_CASE("words of a problem are read back") {
   for (const Phase v : {Phase::forward, Phase::backward}) {
     CHECK(parse_phase(to_string(v), "x") == v);
   }
-  for (const Layout v : {Layout::contiguous, Layout::zigzag, Layout::striped}) {
+  for (const Layout v :
+       {Layout::contiguous, Layout::zigzag, Layout::striped, Layout::document_zigzag}) {
     CHECK(parse_layout(to_string(v), "x") == v);
   }
   for (const HeadPolicy v :
@@ -117,9 +118,12 @@ TEST_CASE("words of a problem are read back") {
     CHECK(parse_rank_order(to_string(v), "x") == v);
   }
   for (const Mask& v : {Mask{.kind = MaskKind::full}, Mask{.kind = MaskKind::causal},
-                        Mask{.kind = MaskKind::window, .window = 4096}}) {
+                        Mask{.kind = MaskKind::window, .window = 4096},
+                        Mask{.kind = MaskKind::full, .document_ends = {7, 20}},
+                        Mask{.kind = MaskKind::causal, .document_ends = {7, 20}, .pieces = 8}}) {
     CHECK(parse_mask(to_string(v), "x") == v);
   }
+  CHECK(to_string(Mask{.document_ends = {7, 20}, .pieces = 8}) == "causal@7+13x8");
 }
 
 TEST_CASE("zigzag chunks pair the r-th with the r-th last of 2R") {
@@ -134,4 +138,10 @@ TEST_CASE("a mistyped word is answered with the nearest one") {
         "--layout: unknown value 'zig-zag' (did you mean 'zigzag'?)");
   CHECK_THAT(message_of<InputError>([] { parse_mask("casual", "--mask"); }),
              ContainsSubstring("did you mean 'causal'?"));
+  for (const std::string_view wrong :
+       {"causal@", "causal@4x", "causal@x4", "causal@4x1", "causal@4x0", "causal@4x2x2",
+        "causal@4+0x2", "causal@4x2097152", "causal@2147483648+2147483648"}) {
+    CAPTURE(wrong);
+    CHECK(message_of<InputError>([&] { parse_mask(wrong, "file:7"); }).starts_with("file:7: "));
+  }
 }

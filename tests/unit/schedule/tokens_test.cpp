@@ -4,7 +4,9 @@
 #include "schedule/problem.hpp"
 #include "tests/support/catch.hpp"
 
+#include <array>
 #include <random>
+#include <utility>
 #include <vector>
 
 using namespace spp;
@@ -229,5 +231,100 @@ TEST_CASE("packed documents: pairs and visible keys are those that the mask allo
     }
     REQUIRE(allowed_pairs(queries, keys, mask) == pairs);
     REQUIRE(parse_mask(to_string(mask), "test") == mask);
+  }
+}
+
+namespace {
+
+/// Documents of random lengths dealt out in pieces, and what each slot then is, written down from
+/// the definition: chunk after chunk, document after document.
+struct Dealt {
+  Mask mask;
+  std::vector<std::pair<std::size_t, std::int64_t>> slots;  // document, position
+
+  explicit Dealt(std::mt19937& random) {
+    mask.kind = std::array{MaskKind::full, MaskKind::causal, MaskKind::window}[random() % 3];
+    mask.window = mask.kind == MaskKind::window ? 1 + static_cast<std::int64_t>(random() % 20) : 0;
+    mask.pieces = 2 + static_cast<std::int64_t>(random() % 5);
+    std::vector<std::int64_t> lengths(1 + random() % 4);
+    std::int64_t end = 0;
+    for (std::int64_t& length : lengths) {
+      length = 1 + static_cast<std::int64_t>(random() % 6);
+      mask.document_ends.push_back(end += length);
+    }
+    for (std::int64_t c = 0; c < mask.pieces; ++c) {
+      for (std::size_t d = 0; d < lengths.size(); ++d) {
+        for (std::int64_t i = 0; i < lengths[d]; ++i) {
+          slots.emplace_back(d, c * lengths[d] + i);
+        }
+      }
+    }
+    const std::size_t behind = lengths.size();  // tokens behind them are a document of their own
+    for (std::int64_t i = 0; i < 10; ++i) {
+      slots.emplace_back(behind, i);
+    }
+  }
+  [[nodiscard]] bool allows(std::int64_t q, std::int64_t k) const {
+    const auto [q_document, query] = slots[static_cast<std::size_t>(q)];
+    const auto [k_document, key] = slots[static_cast<std::size_t>(k)];
+    return q_document == k_document && mask.allows_by_kind(query, key);
+  }
+  /// Any of its slots, with gaps of up to 3.
+  [[nodiscard]] TokenRange range(std::mt19937& random) const {
+    const auto all = std::ssize(slots);
+    const std::int64_t stride = random() % 2 == 0 ? 1 : 1 + static_cast<std::int64_t>(random() % 3);
+    const std::int64_t begin = static_cast<std::int64_t>(random()) % all;
+    const std::int64_t most = (all - begin + stride - 1) / stride;
+    return {.begin = begin,
+            .count = static_cast<std::int64_t>(random()) % (most + 1),
+            .stride = stride};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("documents dealt out in pieces: pairs and visible keys are those of their positions") {
+  std::mt19937 random(12);
+  for (int round = 0; round < 3000; ++round) {
+    const Dealt dealt(random);
+    const TokenRange queries = dealt.range(random);
+    const TokenRange keys = dealt.range(random);
+    INFO(to_string(dealt.mask) << " " << to_string(TokenSet(queries)) << " x "
+                               << to_string(TokenSet(keys)));
+    REQUIRE(parse_mask(to_string(dealt.mask), "test") == dealt.mask);
+    std::int64_t pairs = 0;
+    for (std::int64_t q = 0; q < queries.count; ++q) {
+      for (std::int64_t k = 0; k < keys.count; ++k) {
+        const bool allowed = dealt.allows(queries.at(q), keys.at(k));
+        REQUIRE(dealt.mask.allows(queries.at(q), keys.at(k)) == allowed);
+        pairs += allowed ? 1 : 0;
+      }
+    }
+    REQUIRE(allowed_pairs(queries, keys, dealt.mask) == pairs);
+    const auto seq = static_cast<std::int64_t>(random() % 60);
+    std::int64_t joined = 0;
+    for (const TokenRange& part : cut_at_chunks(TokenSet(keys), dealt.mask)) {
+      joined += part.count;
+      for (std::int64_t q = 0; q < queries.count; ++q) {
+        const Interval seen = visible_keys(queries.at(q), part, dealt.mask, seq);
+        REQUIRE((!seen.empty() || seen == Interval{}));
+        for (std::int64_t k = 0; k < part.count; ++k) {
+          const bool allowed = dealt.allows(queries.at(q), part.at(k)) && part.at(k) < seq;
+          REQUIRE(allowed == (seen.begin <= k && k < seen.end));
+        }
+      }
+    }
+    REQUIRE(joined == keys.count);
+  }
+}
+
+TEST_CASE("zigzag over documents dealt out in pieces gives every rank the same pairs") {
+  // 3 ranks, documents of 6, 60 and 600 tokens: of n tokens 1/3 of n(n+1)/2 pairs each.
+  const Mask mask{.document_ends = {1, 11, 111}, .pieces = 6};
+  const std::int64_t seq = 666;
+  const TokenSet all({.begin = 0, .count = seq});
+  for (int rank = 0; rank < 3; ++rank) {
+    const TokenSet own = chunk_tokens(seq, Layout::document_zigzag, rank, 3);
+    CHECK(allowed_pairs(own, all, mask) == (6 * 7 + 60 * 61 + 600 * 601) / 2 / 3);
   }
 }
