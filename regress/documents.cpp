@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <span>
 #include <vector>
 
 namespace spp::regress {
@@ -15,23 +14,15 @@ struct Bin {
   double weight = 0;
 };
 
-constexpr std::array short_documents{
-    Bin{0, 0.25, 0.0766}, Bin{0.25, 0.5, 0.1651}, Bin{0.5, 0.75, 0.1246}, Bin{0.75, 1, 0.0972},
-    Bin{1, 1.5, 0.1324},  Bin{1.5, 2, 0.0927},    Bin{2, 2.5, 0.0720},    Bin{2.5, 3, 0.0519},
-    Bin{3, 3.5, 0.0379},  Bin{3.5, 4, 0.0264},    Bin{4, 5, 0.0380},      Bin{5, 6, 0.0245},
-    Bin{6, 7, 0.0145},    Bin{7, 8, 0.0097},      Bin{8, 10, 0.0122},     Bin{10, 15, 0.0128},
-    Bin{15, 20, 0.0051},  Bin{20, 64, 0.0064}};
-constexpr std::array long_documents{
-    Bin{0, 2, 0.16},     Bin{2, 4, 0.05},      Bin{4, 8, 0.04},       Bin{8, 16, 0.06},
-    Bin{16, 32, 0.08},   Bin{32, 64, 0.21},    Bin{64, 128, 0.4},     Bin{128, 256, 0.2},
-    Bin{256, 512, 0.05}, Bin{512, 1024, 0.04}, Bin{1024, 2048, 0.01}, Bin{2048, 4096, 0.01}};
-
+constexpr std::array bins{Bin{0, 0.25, 0.0766}, Bin{0.25, 0.5, 0.1651}, Bin{0.5, 0.75, 0.1246},
+                          Bin{0.75, 1, 0.0972}, Bin{1, 1.5, 0.1324},    Bin{1.5, 2, 0.0927},
+                          Bin{2, 2.5, 0.0720},  Bin{2.5, 3, 0.0519},    Bin{3, 3.5, 0.0379},
+                          Bin{3.5, 4, 0.0264},  Bin{4, 5, 0.0380},      Bin{5, 6, 0.0245},
+                          Bin{6, 7, 0.0145},    Bin{7, 8, 0.0097},      Bin{8, 10, 0.0122},
+                          Bin{10, 15, 0.0128},  Bin{15, 20, 0.0051},    Bin{20, 64, 0.0064}};
 }  // namespace
 
 LengthDistribution usual_documents(std::int64_t seq) {
-  const std::span<const Bin> bins = seq > std::int64_t{128} * 1024
-                                        ? std::span<const Bin>(long_documents)
-                                        : std::span<const Bin>(short_documents);
   const std::int64_t quarter = std::max<std::int64_t>(1, seq / 4);
   std::map<std::int64_t, double> weights;
   for (const Bin& bin : bins) {

@@ -8,10 +8,11 @@
 
 namespace spp::regress {
 
-/// How long documents are in packed sequences of `seq` tokens: the histograms of MagiAttention's
-/// context-parallel benchmark (GitHub SandAI-org/MagiAttention, exps/dist_attn/benchmark/utils.py:
-/// one up to 128K tokens, one of long documents above), each length the middle of its bin; what is
-/// longer than a quarter of the sequence is cut into quarters, as the benchmark's sampler does.
+/// How long documents are in packed sequences of `seq` tokens: the histogram that MagiAttention's
+/// context-parallel benchmark has of a data set with short documents (GitHub
+/// SandAI-org/MagiAttention, exps/dist_attn/benchmark/utils.py), each length the middle of its bin;
+/// what is longer than a quarter of the sequence is cut into quarters, as its sampler does. One
+/// histogram for all lengths, as that benchmark draws from one data set at all of them.
 LengthDistribution usual_documents(std::int64_t seq);
 
 /// The sequence of these documents with the median attention, of 15 that are drawn.

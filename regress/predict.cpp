@@ -280,7 +280,7 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
 double Predictor::pack(Problem& problem) {
   PackedSequence packed = usual_packing(problem.seq);
   assume("documents",
-         "lengths that the source does not give: drawn from MagiAttention's histograms");
+         "lengths that the source does not give: drawn from MagiAttention's histogram");
   problem.mask.document_ends = std::move(packed.ends);
   return packing_spread(packed);
 }
