@@ -14,9 +14,9 @@
 namespace spp::regress {
 namespace {
 
-constexpr std::array<std::string_view, 11> family_names{
-    "attention", "model", "kernel", "collective", "memory",         "gemm",
-    "moe",       "mla",   "linear", "serving",    "expert-parallel"};
+constexpr std::array<std::string_view, 12> family_names{
+    "attention", "model", "kernel", "collective", "memory", "gemm",
+    "moe",       "mla",   "linear", "serving",    "packed", "expert-parallel"};
 
 /// A rate without its unit, which the key says.
 std::optional<double> rate(const JsonView& object, std::string_view key, std::string_view unit) {
@@ -87,7 +87,9 @@ std::string_view family_of(const CorpusFile& file) {
     if (family.empty()) {
       // Inference servers time the writing of their caches, too.
       const bool serving = p.scope == Scope::kernel && !p.library.empty();
-      family = serving ? "serving" : to_string(p.scope);
+      // Attention over documents of unknown lengths is judged apart: they are assumed.
+      const bool packed = p.scope == Scope::attention && p.packs_unknown();
+      family = serving ? "serving" : packed ? "packed" : to_string(p.scope);
     }
     ++count.at(
         static_cast<std::size_t>(std::ranges::find(family_names, family) - family_names.begin()));

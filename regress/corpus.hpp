@@ -27,7 +27,7 @@ std::string_view to_string(Metric);
 [[nodiscard]] bool is_rate(Metric);
 [[nodiscard]] double cost(Metric, double value);
 
-/// "varlen" are packed documents whose lengths the source does not give.
+/// "varlen" are packed documents, whose lengths the source may not give.
 enum class PointMask : std::uint8_t { causal, full, varlen_causal, varlen_full };
 
 /// How the ring dimension moves its data.
@@ -65,6 +65,8 @@ struct Point {
   std::optional<std::int64_t> seq, seq_kv, batch;
   std::optional<int> q_heads, kv_heads, head_dim, head_dim_v;
   std::optional<PointMask> mask;
+  /// Where each packed document ends; of several sequences, over which the source took the mean.
+  std::vector<std::vector<std::int64_t>> packings;
   std::string phase, dtype, model, flops_convention, recompute, call;
   std::string precision;  // of the GEMMs, as the source writes it; "" if dtype says all
   std::optional<std::int64_t> layers, hidden, ffn, vocab, steps, micro_batch;
@@ -106,6 +108,11 @@ struct Point {
   // the source's words on what ran
   std::string system, variant, features, dispatcher;
   int year = 0;  // of the source, hence of its software; 0: not stated
+
+  [[nodiscard]] bool packs() const {
+    return mask == PointMask::varlen_causal || mask == PointMask::varlen_full;
+  }
+  [[nodiscard]] bool packs_unknown() const { return packs() && packings.empty(); }
 };
 
 /// Of a source's words on what ran.

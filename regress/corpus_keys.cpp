@@ -17,8 +17,8 @@ constexpr std::array known_words{
     "choice", "metric", "value", "oom", "suspect", "relative", "beyond", "derived", "noise", "scope",
     "per_gpu", "approx", "nodes", "gpu", "flops_convention", "call",
 
-    "seq", "seq_kv", "batch", "micro_batch", "grad_accum", "mask", "dtype", "precision", "phase",
-    "recompute", "ac", "offload", "steps", "new_tokens", "cached_tokens", "qkv_packed", "model",
+    "seq", "seq_kv", "batch", "micro_batch", "grad_accum", "mask", "documents", "dtype", "precision",
+    "phase", "recompute", "ac", "offload", "steps", "new_tokens", "cached_tokens", "qkv_packed", "model",
     "layers", "hidden", "q_heads", "kv_heads", "head_dim", "head_dim_v", "ffn", "gated", "mlp", "vocab",
     "tied_embeddings", "experts", "experts_per_token", "moe_ffn", "shared_experts", "shared_expert_ffn",
     "dense_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",

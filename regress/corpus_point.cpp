@@ -133,6 +133,22 @@ std::optional<double> positive(const JsonView& object, std::string_view key) {
   return value;
 }
 
+/// Lengths of the documents of a few sequences, each adding up to `seq`, as ends.
+std::vector<std::vector<std::int64_t>> packings_of(const JsonView& sequences, std::int64_t seq) {
+  std::vector<std::vector<std::int64_t>> packings;
+  for (const JsonView& sequence : sequences.elements()) {
+    std::vector<std::int64_t>& ends = packings.emplace_back();
+    for (const JsonView& length : sequence.elements()) {
+      ends.push_back((ends.empty() ? 0 : ends.back()) + length.integer(1, seq));
+    }
+    if (ends.empty() || ends.back() != seq) {
+      sequence.fail(fmt::format("documents of {} tokens in a sequence of {}",
+                                ends.empty() ? 0 : ends.back(), seq));
+    }
+  }
+  return packings;
+}
+
 void read_work(const Fields& f, Point& p) {
   p.seq = f.count<std::int64_t>("seq", most_tokens);
   p.seq_kv = f.count<std::int64_t>("seq_kv", most_tokens);
@@ -143,6 +159,12 @@ void read_work(const Fields& f, Point& p) {
   p.head_dim_v = f.count("head_dim_v");
   if (const auto mask = f.find("mask")) {
     p.mask = one_of(*mask, masks);
+  }
+  if (const auto documents = f.find("documents")) {
+    if (!p.packs() || !p.seq) {
+      documents->fail("documents of a sequence whose length and varlen mask are not stated");
+    }
+    p.packings = packings_of(*documents, *p.seq);
   }
   if (const auto phase = f.find("phase")) {
     p.phase = one_of(*phase, phases);

@@ -38,7 +38,7 @@ std::string why_not_inference(const Point& p) {
   if (p.pp > 1 && is_diffusion(p)) {
     return "a pipeline of denoising steps is not modelled";
   }
-  if (p.mask == PointMask::varlen_causal || p.mask == PointMask::varlen_full) {
+  if (p.packs()) {
     return "packed documents whose lengths are not given";
   }
   if (p.metric != Metric::time && p.metric != Metric::memory && p.metric != Metric::tokens_per_s) {

@@ -30,10 +30,6 @@ PointPrediction no(std::string reason) {
   return p;
 }
 
-bool is_packed(const Point& p) {
-  return p.mask == PointMask::varlen_causal || p.mask == PointMask::varlen_full;
-}
-
 DType dtype_of(const Point& p) {
   return p.dtype == "fp16" || p.dtype == "half" ? DType::fp16
          : p.dtype == "fp32"                    ? DType::fp32
@@ -64,16 +60,40 @@ Problem problem_of(const Point& p) {
           .dtype = dtype_of(p)};
 }
 
+/// Packed sequences that the source timed; documents of usual lengths if it does not say which; one
+/// sequence of no documents if none are packed.
+std::vector<std::vector<std::int64_t>> packings_of(const Point& p) {
+  if (!p.packs()) {
+    return {{}};
+  }
+  if (p.packs_unknown()) {
+    return {usual_packing(*p.seq).ends};
+  }
+  return p.packings;
+}
+
+template <class F>
+double mean_over(const std::vector<std::vector<std::int64_t>>& packings, F f) {
+  double sum = 0;
+  for (const std::vector<std::int64_t>& ends : packings) {
+    sum += f(ends);
+  }
+  return sum / static_cast<double>(packings.size());
+}
+
 /// FLOPs of the call under the source's convention; of packed documents what they allow.
 double flops_of_call(const Point& p) {
-  Problem problem = problem_of(p);
-  if (is_packed(p)) {
-    problem.mask.document_ends = usual_packing(problem.seq).ends;
+  const Problem problem = problem_of(p);
+  if (p.packs()) {
     const TokenRange all{.begin = 0, .count = problem.seq};
     double passes = p.phase != "bwd" ? flops_per_pair(Phase::forward, *p.head_dim, *p.head_dim) : 0;
     passes += p.phase != "fwd" ? flops_per_pair(Phase::backward, *p.head_dim, *p.head_dim) : 0;
-    return passes * static_cast<double>(allowed_pairs(all, all, problem.mask)) * problem.q_heads *
-           static_cast<double>(problem.batch);
+    return passes * mean_over(packings_of(p), [&](const std::vector<std::int64_t>& ends) {
+             Mask mask = problem.mask;
+             mask.document_ends = ends;
+             return static_cast<double>(allowed_pairs(all, all, mask)) * problem.q_heads *
+                    static_cast<double>(problem.batch);
+           });
   }
   return counted_flops(CountedCall{.queries = *p.seq,
                                    .keys = p.seq_kv.value_or(*p.seq),
@@ -247,42 +267,47 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
   }
   Request request = request_of(p, cluster, stack);
   request.phase = step_phase(p);
-  double spread_of_documents = 0;
-  if (is_packed(p)) {
-    spread_of_documents = pack(request.problem);
-    if (p.ring > 1 && p.ring_kind == RingKind::p2p) {
-      // Rings of packed sequences cut each document (TransformerEngine, ring-flash-attention).
-      if (p.layout == Layout::contiguous) {
-        return no("contiguous chunks of every packed document are no layout here");
-      }
-      request.fixed.layout = Layout::document_zigzag;
+  if (p.packs() && p.ring > 1 && p.ring_kind == RingKind::p2p) {
+    // Rings of packed sequences cut each document (TransformerEngine, ring-flash-attention).
+    if (p.layout == Layout::contiguous) {
+      return no("contiguous chunks of every packed document are no layout here");
     }
+    request.fixed.layout = Layout::document_zigzag;
   }
   try {
-    const SequencePlan plan = default_plan(request);
-    const Evaluation e = evaluate(request, plan);
-    const Prediction& said = e.candidate.predicted;
-    if (p.metric == Metric::memory) {
-      PointPrediction result;
-      result.predicted = said.memory.total().as_double();
-      result.oom = !said.fits;
-      return result;
+    double seconds = 0;
+    double spread = 0;
+    bool fits = true;
+    const auto packings = packings_of(p);
+    for (const std::vector<std::int64_t>& ends : packings) {
+      request.problem.mask.document_ends = ends;
+      const Evaluation e = evaluate(request, default_plan(request));
+      const Prediction& said = e.candidate.predicted;
+      if (p.metric == Metric::memory) {
+        PointPrediction result;
+        result.predicted = said.memory.total().as_double();
+        result.oom = !said.fits;
+        return result;
+      }
+      seconds += said.step.count() / static_cast<double>(packings.size());
+      spread = std::max(spread, (said.high - said.low).count() / 2 / said.step.count());
+      fits = fits && said.fits;
     }
-    const double spread = (said.high - said.low).count() / 2 / said.step.count();
-    PointPrediction result = answer(p, said.step.count(), std::hypot(spread, spread_of_documents));
-    result.oom = !said.fits;
+    PointPrediction result = answer(p, seconds, std::hypot(spread, spread_of_packing(p)));
+    result.oom = !fits;
     return result;
   } catch (const InputError& refused) {
     return no(refused.what());
   }
 }
 
-double Predictor::pack(Problem& problem) {
-  PackedSequence packed = usual_packing(problem.seq);
+double Predictor::spread_of_packing(const Point& p) {
+  if (!p.packs_unknown()) {
+    return 0;
+  }
   assume("documents",
          "lengths that the source does not give: drawn from MagiAttention's histogram");
-  problem.mask.document_ends = std::move(packed.ends);
-  return packing_spread(packed);
+  return packing_spread(usual_packing(*p.seq));
 }
 
 /// Of what the source leaves open; if nothing fits, what it would take at least under the usual
@@ -443,31 +468,33 @@ PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
                      : attention_kernel(gpu.generation, name, "kernel", p.year);
     const KernelCost kernels(gpu, spec);
     Problem problem = problem_of(p);
-    double spread = is_packed(p) ? pack(problem) : 0;
+    double spread = 0;
     const TokenSet q({.begin = 0, .count = *p.seq});
     const TokenSet k({.begin = 0, .count = p.seq_kv.value_or(*p.seq)});
     double seconds = cache_write(p, kernels).count();
-    double of_kernels = 0;
     for (const Phase phase : {Phase::forward, Phase::backward}) {
       if ((phase == Phase::forward && p.phase == "bwd") ||
           (phase == Phase::backward && p.phase == "fwd")) {
         continue;
       }
-      seconds += kernels
-                     .attention({.q = q,
-                                 .k = k,
-                                 .q_heads = problem.q_heads,
-                                 .kv_heads = problem.kv_heads,
-                                 .head_dim = problem.head_dim,
-                                 .batch = problem.batch,
-                                 .mask = problem.mask,
-                                 .dtype = problem.dtype,
-                                 .phase = phase,
-                                 .head_dim_v = p.head_dim_v.value_or(0)})
-                     .count();
-      of_kernels = std::max(of_kernels, kernels.attention_spread(problem, phase));
+      seconds += mean_over(packings_of(p), [&](const std::vector<std::int64_t>& ends) {
+        problem.mask.document_ends = ends;
+        return kernels
+            .attention({.q = q,
+                        .k = k,
+                        .q_heads = problem.q_heads,
+                        .kv_heads = problem.kv_heads,
+                        .head_dim = problem.head_dim,
+                        .batch = problem.batch,
+                        .mask = problem.mask,
+                        .dtype = problem.dtype,
+                        .phase = phase,
+                        .head_dim_v = p.head_dim_v.value_or(0)})
+            .count();
+      });
+      spread = std::max(spread, kernels.attention_spread(problem, phase));
     }
-    spread = std::hypot(spread, of_kernels);
+    spread = std::hypot(spread, spread_of_packing(p));
     if (!p.library.empty()) {
       spread = std::hypot(spread, foreign_kernel_spread);
     }

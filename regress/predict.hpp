@@ -44,8 +44,8 @@ class Predictor {
                                   const StackSpec& stack) const;
   std::string recognised(const CorpusFile& file, const Point& point);
   void assume(const std::string& what, std::string value);
-  /// Documents of usual lengths, assumed; the relative spread that this makes.
-  double pack(Problem& problem);
+  /// Relative, of documents whose lengths the source does not give, which are assumed then.
+  double spread_of_packing(const Point& point);
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
   const StackSpec& stack_of(const std::string& name, std::string_view where);
   const LinearSpec& linear_of(const std::string& generation);

@@ -93,7 +93,7 @@ class PointReader {
       plan.offload = parse_offload(practice_.offload, "stack");
       assume("offload", fmt::format("{}, the stack's default", practice_.offload));
     }
-    if (p_.mask == PointMask::varlen_causal || p_.mask == PointMask::varlen_full) {
+    if (p_.packs()) {
       assume("documents", "one in a sequence");
     }
   }
