@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -115,6 +116,12 @@ std::vector<Case> document_cases(int ranks, std::size_t most) {
     p.mask.document_ends = {p.seq / 3, p.seq / 3 + 1, p.seq - 1, p.seq};
   }
   return cases_of(ranks, most, packed, Layout::document_zigzag);
+}
+
+std::vector<Case> all_cases(int ranks, std::size_t most) {
+  std::vector<Case> all = cases(ranks, most);
+  std::ranges::move(document_cases(ranks, most), std::back_inserter(all));
+  return all;
 }
 
 }  // namespace spp::test

@@ -39,6 +39,9 @@ std::vector<Case> cases(int ranks, std::size_t most);
 /// that deals out each.
 std::vector<Case> document_cases(int ranks, std::size_t most);
 
+/// Both.
+std::vector<Case> all_cases(int ranks, std::size_t most);
+
 /// Worlds by how much of them a test can afford.
 inline constexpr std::array small_worlds{1, 2, 3, 4, 5, 6, 7, 8, 9};
 inline constexpr std::array middle_worlds{12, 16};

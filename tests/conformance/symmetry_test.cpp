@@ -173,7 +173,7 @@ void check_alike(const Schedule& schedule, const AttentionMesh& mesh, Rank rank)
 TEST_CASE("ranks along an axis that is alike have as many ops, messages and pairs") {
   int alike = 0;
   for (const int ranks : test::small_worlds) {
-    for (const Case& c : test::cases(ranks, 60)) {
+    for (const Case& c : test::all_cases(ranks, 60)) {
       const Schedule schedule = c.build();
       if (std::ranges::find(schedule.symmetry, AxisMoves::alike, &SymmetricAxis::under) ==
           schedule.symmetry.end()) {
@@ -191,7 +191,7 @@ TEST_CASE("ranks along an axis that is alike have as many ops, messages and pair
 
 TEST_CASE("ranks along a symmetric axis run the same program") {
   for (const int ranks : test::small_worlds) {
-    for (const Case& c : test::cases(ranks, 60)) {
+    for (const Case& c : test::all_cases(ranks, 60)) {
       INFO(c.text());
       const Schedule schedule = c.build();
       for (int r = 0; r < ranks; ++r) {

@@ -73,6 +73,18 @@ TEST_CASE("packed documents see only themselves on a device, too") {
   }
 }
 
+TEST_CASE("documents that are dealt out in pieces see only themselves on a device, too") {
+  SPP_NEED_DEVICE();
+  for (const int ranks : {3, 4}) {
+    for (const Case& c : document_cases(ranks, most_cases)) {
+      if (c.phase == Phase::forward) {
+        INFO(c.text());
+        CHECK(failures(run(c, {.kernels = "reference"})) == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("two runs on a device give the same errors to the last bit") {
   SPP_NEED_DEVICE();
   for (const Case& c : cases(4, 2)) {
