@@ -237,18 +237,32 @@ class StepClock {
 
   StepCost prefill() {
     Pass all;
-    const Pass* slowest = &forward_.front();
-    for (const Pass& pass : forward_) {
-      all += pass;
-      slowest = pass.total() > slowest->total() ? &pass : slowest;
+    std::size_t slowest = 0;
+    for (std::size_t s = 0; s < forward_.size(); ++s) {
+      all += forward_[s];
+      slowest = forward_[s].total() > forward_[slowest].total() ? s : slowest;
     }
-    all += real_of(plan_.micro_batches - 1) * *slowest;
+    all += real_of(plan_.micro_batches - 1) * forward_[slowest];
     cost_.parts = all.parts;
     cost_.hidden = all.hidden;
-    cost_.sent = all.sent;
+    cost_.slowest = static_cast<int>(slowest) % plan_.pipeline;
+    add_sent_forward(cost_.slowest);
     cost_.parts[StepPart::pp] += real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) *
                                  links_.message(message_bytes()).count();
     return cost_;
+  }
+
+  /// All micro-batches through the virtual stages of a rank, and on to the next rank's.
+  void add_sent_forward(int rank) {
+    const double micro_batches = real_of(plan_.micro_batches);
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      const std::size_t s = static_cast<std::size_t>(c * plan_.pipeline + rank);
+      cost_.sent += micro_batches * forward_[s].sent;
+      if (s + 1 < forward_.size()) {
+        cost_.sent.at(StepAxis::stages, CommKind::send_recv) +=
+            Bytes(plan_.micro_batches * message_bytes().value());
+      }
+    }
   }
 
   /// The rank's gradients; keeps the rank that ends last.

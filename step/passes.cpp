@@ -91,12 +91,15 @@ class PassClock {
   }
   static double time_of(const LayerOp& /*op*/, const SelfAttention& /*call*/) { return 0; }
   double time_of(const LayerOp& /*op*/, const LayerTransfer& transfer) const {
-    const StepAxis axis = axis_of(transfer.axis);
-    Bytes bytes = transfer.bytes;
-    if (axis == StepAxis::expert && transfer.kind == CommKind::all_to_all) {
-      bytes = Bytes(std::llround(bytes.as_double() * copies_across()));
-    }
-    return costs_.links->collective(axis, transfer.kind, bytes).count();
+    return costs_.links->collective(axis_of(transfer.axis), transfer.kind, moved(transfer)).count();
+  }
+  /// What of a transfer is sent: tokens for several experts of a node once, where the stack does
+  /// so.
+  [[nodiscard]] Bytes moved(const LayerTransfer& transfer) const {
+    const bool exchange =
+        transfer.axis == LayerAxis::expert && transfer.kind == CommKind::all_to_all;
+    return exchange ? Bytes(std::llround(transfer.bytes.as_double() * copies_across()))
+                    : transfer.bytes;
   }
   /// Of the copies of a token that leave the node, the part that is sent: with k experts on N nodes
   /// drawn evenly, (N-1)(1 - (1-1/N)^k) other nodes have one at least, of k (N-1)/N copies.
@@ -158,7 +161,7 @@ class PassClock {
     pass_.parts[tensor ? StepPart::tp : StepPart::ep] += times_[i] - hidden;
     pass_.parts[StepPart::gemm] += costs_.practice->slowdown.value * hidden;
     pass_.hidden += hidden;
-    pass_.sent.at(axis, transfer.kind) += costs_.links->sent(axis, transfer.kind, transfer.bytes);
+    pass_.sent.at(axis, transfer.kind) += costs_.links->sent(axis, transfer.kind, moved(transfer));
     const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
     host_ +=
         (exchange ? costs_.practice->host_exchange : costs_.practice->host_transfer).value.count();

@@ -22,7 +22,7 @@
 #include <algorithm>
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::all_gather {
 namespace {
 
 Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
@@ -202,7 +202,7 @@ constexpr std::array layouts{Layout::zigzag, Layout::contiguous};
 
 }  // namespace
 
-extern const Strategy all_gather{
+extern const Strategy entry{
     .name = "all-gather",
     .title = "All-gather context parallelism",
     .paper = "Llama 3, arXiv:2407.21783; Megatron-LM",
@@ -213,4 +213,4 @@ extern const Strategy all_gather{
     .closed_form = closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::all_gather

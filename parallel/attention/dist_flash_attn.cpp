@@ -29,7 +29,7 @@
 #include <algorithm>
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::dist_flash_attn {
 namespace {
 
 /// Steps beside the own block; those with helpers (an even ring's last step needs none).
@@ -380,7 +380,7 @@ constexpr std::array layouts{Layout::contiguous};
 
 }  // namespace
 
-extern const Strategy dist_flash_attn{
+extern const Strategy entry{
     .name = "dist-flash-attn",
     .title = "DistFlashAttn, balanced causal schedule",
     .paper = "DISTFLASHATTN (LightSeq), arXiv:2310.03294",
@@ -391,4 +391,4 @@ extern const Strategy dist_flash_attn{
     .closed_form = closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::dist_flash_attn

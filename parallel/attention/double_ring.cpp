@@ -36,7 +36,7 @@ extern const Parameter window{.name = "window",
                               .help = "window of the double ring; W divides R"};
 }
 
-namespace spp::strategies {
+namespace spp::strategies::double_ring {
 namespace {
 
 Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
@@ -103,7 +103,7 @@ constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped
 
 }  // namespace
 
-extern const Strategy double_ring{
+extern const Strategy entry{
     .name = "double-ring",
     .title = "Double ring: inner rings on fast links, one outer hop per window behind them",
     .paper = "LoongTrain, arXiv:2406.18485",
@@ -115,4 +115,4 @@ extern const Strategy double_ring{
     .closed_form = closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::double_ring

@@ -23,7 +23,7 @@
 #include <algorithm>
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::lasp_2 {
 namespace {
 
 bool is_causal(const Problem& problem) { return problem.mask.kind != MaskKind::full; }
@@ -280,7 +280,7 @@ constexpr std::array layouts{Layout::contiguous};
 
 }  // namespace
 
-extern const Strategy lasp_2{
+extern const Strategy entry{
     .name = "lasp-2",
     .title = "LASP-2: gathered states of linear attention",
     .paper = "arXiv:2502.07563",
@@ -292,4 +292,4 @@ extern const Strategy lasp_2{
     .function = AttentionFunction::linear,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::lasp_2

@@ -26,7 +26,7 @@
 #include <algorithm>
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::pass_q_ring {
 namespace {
 
 ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
@@ -194,7 +194,7 @@ constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::documen
 
 }  // namespace
 
-extern const Strategy pass_q_ring{
+extern const Strategy entry{
     .name = "pass-q-ring",
     .title = "Pass-Q ring",
     .paper = "Context Parallelism for Million-Token Inference, arXiv:2411.01783",
@@ -206,4 +206,4 @@ extern const Strategy pass_q_ring{
     .backward = false,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::pass_q_ring

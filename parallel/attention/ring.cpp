@@ -14,14 +14,14 @@
 
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::ring {
 namespace {
 
 constexpr std::array layouts{Layout::contiguous};
 
 }  // namespace
 
-extern const Strategy ring{
+extern const Strategy entry{
     .name = "ring",
     .title = "Ring Attention",
     .paper = "arXiv:2310.01889",
@@ -32,4 +32,4 @@ extern const Strategy ring{
     .closed_form = rotation_closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::ring

@@ -22,7 +22,7 @@
 #include <algorithm>
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::rsa {
 namespace {
 
 /// Blocks of one tensor that go round: at step i a rank holds that of the rank i before it.
@@ -226,7 +226,7 @@ constexpr std::array layouts{Layout::contiguous};
 
 }  // namespace
 
-extern const Strategy rsa{
+extern const Strategy entry{
     .name = "rsa",
     .title = "Ring Self-Attention",
     .paper = "arXiv:2105.13120",
@@ -237,4 +237,4 @@ extern const Strategy rsa{
     .closed_form = closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::rsa

@@ -21,7 +21,7 @@
 
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::startrail {
 namespace {
 
 constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped,
@@ -29,7 +29,7 @@ constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped
 
 }  // namespace
 
-extern const Strategy startrail{
+extern const Strategy entry{
     .name = "startrail",
     .title = "StarTrail",
     .paper = "arXiv:2407.00611",
@@ -41,4 +41,4 @@ extern const Strategy startrail{
     .closed_form = startrail_closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::startrail

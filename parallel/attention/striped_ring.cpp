@@ -13,14 +13,14 @@
 
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::striped_ring {
 namespace {
 
 constexpr std::array layouts{Layout::striped};
 
 }  // namespace
 
-extern const Strategy striped_ring{
+extern const Strategy entry{
     .name = "striped-ring",
     .title = "Striped ring",
     .paper = "Striped Attention, arXiv:2311.09431",
@@ -31,4 +31,4 @@ extern const Strategy striped_ring{
     .closed_form = rotation_closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::striped_ring

@@ -13,7 +13,7 @@
 
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::ulysses {
 namespace {
 
 std::string why_not_ulysses(const Problem&, const SequencePlan& plan) {
@@ -24,7 +24,7 @@ constexpr std::array layouts{Layout::contiguous};
 
 }  // namespace
 
-extern const Strategy ulysses{
+extern const Strategy entry{
     .name = "ulysses",
     .title = "DeepSpeed-Ulysses",
     .paper = "arXiv:2309.14509",
@@ -35,4 +35,4 @@ extern const Strategy ulysses{
     .closed_form = rotation_closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::ulysses

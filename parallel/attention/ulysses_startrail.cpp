@@ -11,7 +11,7 @@
 
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::ulysses_startrail {
 namespace {
 
 std::string why_not_both(const Problem& problem, const SequencePlan& plan) {
@@ -24,7 +24,7 @@ constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped
 
 }  // namespace
 
-extern const Strategy ulysses_startrail{
+extern const Strategy entry{
     .name = "ulysses-startrail",
     .title = "Ulysses x StarTrail",
     .paper = "arXiv:2407.00611 with arXiv:2309.14509",
@@ -36,4 +36,4 @@ extern const Strategy ulysses_startrail{
     .closed_form = startrail_closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::ulysses_startrail

@@ -14,7 +14,7 @@
 
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::usp {
 namespace {
 
 std::string why_not_usp(const Problem&, const SequencePlan& plan) {
@@ -28,7 +28,7 @@ constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::striped
 
 }  // namespace
 
-extern const Strategy usp{
+extern const Strategy entry{
     .name = "usp",
     .title = "USP: Ulysses x ring",
     .paper = "arXiv:2405.07719",
@@ -39,4 +39,4 @@ extern const Strategy usp{
     .closed_form = rotation_closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::usp

@@ -17,14 +17,14 @@
 
 #include <array>
 
-namespace spp::strategies {
+namespace spp::strategies::zigzag_ring {
 namespace {
 
 constexpr std::array layouts{Layout::zigzag, Layout::document_zigzag};
 
 }  // namespace
 
-extern const Strategy zigzag_ring{
+extern const Strategy entry{
     .name = "zigzag-ring",
     .title = "Zigzag ring",
     .paper = "zhuzilin/ring-flash-attention; Megatron-LM context parallelism",
@@ -35,4 +35,4 @@ extern const Strategy zigzag_ring{
     .closed_form = rotation_closed_form,
 };
 
-}  // namespace spp::strategies
+}  // namespace spp::strategies::zigzag_ring

@@ -140,6 +140,37 @@ TEST_CASE("a prefill is the forward alone") {
   CHECK(cost.parts[StepPart::optimizer] == 0);
 }
 
+TEST_CASE("a stage of a prefill sends its own bytes, and its hidden states on to the next") {
+  TinyStep tiny;
+  tiny.request.kind = StepKind::prefill;
+  tiny.attention[0].forward.sent.at(StepAxis::ring, CommKind::all_gather) = Bytes(1000);
+  tiny.attention[0].forward.kernels = Seconds(1);
+  // Two layers, one on each stage, and 12 tokens of `hidden` in 16 bits for each micro-batch.
+  const StepCost cost = tiny.cost({.pipeline = 2, .micro_batches = 3});
+  CHECK(cost.sent.along(StepAxis::ring).at(static_cast<std::size_t>(CommKind::all_gather)) ==
+        Bytes(3 * 1000));
+  const Bytes messages =
+      cost.sent.along(StepAxis::stages).at(static_cast<std::size_t>(CommKind::send_recv));
+  CHECK(messages == (cost.slowest == 0 ? Bytes(3 * 12 * tiny.model.hidden * 2) : Bytes(0)));
+}
+
+TEST_CASE("tokens for several experts of a node are sent once, where the stack does so") {
+  TinyStep tiny;
+  tiny.model.experts = {.count = 16, .per_token = 8, .ffn = 6};
+  const StepPlan plan{.data = 16, .expert = 16};
+  const auto sent = [&] {
+    return tiny.cost(plan)
+        .sent.along(StepAxis::expert)
+        .at(static_cast<std::size_t>(CommKind::all_to_all))
+        .as_double();
+  };
+  const double copies = sent();
+  tiny.practice.once_per_node.value = 1;
+  // 8 experts on 2 nodes: a token has one on the other node in all but 1 of 256 draws, instead of
+  // 4 copies that leave.
+  CHECK(sent() / copies == Approx(2 * (1 - 1.0 / 256) / 8).epsilon(0.02));
+}
+
 TEST_CASE("gradients in buckets cost latency for each") {
   TinyStep tiny;
   tiny.practice.gradients_hidden.value = 0;
