@@ -187,11 +187,12 @@ void add_pieces(const Tiling& tiling, const Joined& rows, const Joined& columns,
     work.longest = std::max(work.longest, each);
     return;
   }
-  for (double t = 0; t < tiles; ++t) {
-    const double last = std::min((t + 1) * tiling.tile, rows.count()) - 1;
+  for (std::int64_t t = 0; t < static_cast<std::int64_t>(tiles); ++t) {
+    const double first = static_cast<double>(t) * tiling.tile;
+    const double last = std::min(first + tiling.tile, rows.count()) - 1;
     double inner = ceil_of(columns.up_to(rows.at(last)) / tiling.inner);
     if (tiling.mask->kind == MaskKind::window) {
-      const double hidden = rows.at(t * tiling.tile) - static_cast<double>(tiling.mask->window);
+      const double hidden = rows.at(first) - static_cast<double>(tiling.mask->window);
       inner -= floor_of(columns.up_to(hidden) / tiling.inner);
     }
     work.total += inner * tiling.inner;
