@@ -28,7 +28,10 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 option(SPP_PRECOMPILED "Parse the headers of other packages once" ON)
 
 # g++ looks for garbage from 128 MB on, which what is precompiled nearly fills: again and again, an eighth of its time.
-add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)
+# (Not for clang-tidy, which complains of g++'s options.)
+if(SPP_PRECOMPILED)
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288>)
+endif()
 
 find_program(SPP_CCACHE ccache)
 if(SPP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

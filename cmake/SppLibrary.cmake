@@ -1,12 +1,13 @@
 # spp_library(NAME base SOURCES units.hpp parse.hpp parse.cpp … [DEPENDS schedule …] [LINK fmt::fmt …]
-#             [LINK_PRIVATE Eigen3::Eigen …])
+#             [LINK_PRIVATE Eigen3::Eigen …] [SPENDS_NO_TIME])
 #
 # The library of one folder: target spp_<name>, alias spp::<name>. Headers among SOURCES are installed
 # and checked to compile alone. DEPENDS names folders, and only those that SppLayers.cmake allows;
-# LINK names other packages' targets. Static, or shared with -DBUILD_SHARED_LIBS=ON: then the linker
+# LINK names other packages' targets. SPENDS_NO_TIME: it reads and writes, others calculate; so it is optimised little
+# (-O1), also in Release, which takes two thirds of the time to compile. Static, or shared with -DBUILD_SHARED_LIBS=ON: then the linker
 # refuses undefined symbols, which finds calls against the direction of dependence.
 function(spp_library)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;DEPENDS;LINK;LINK_PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "SPENDS_NO_TIME" "NAME" "SOURCES;DEPENDS;LINK;LINK_PRIVATE")
   spp_no_leftovers(spp_library "${arg_UNPARSED_ARGUMENTS}")
   if(NOT arg_NAME IN_LIST SPP_LAYERS)
     list(JOIN SPP_LAYERS ", " known)
@@ -34,6 +35,9 @@ function(spp_library)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${arg_NAME} POSITION_INDEPENDENT_CODE ON)
   spp_warnings(${target})
   spp_precompiled(${target})
+  if(arg_SPENDS_NO_TIME)
+    target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  endif()
   if(BUILD_SHARED_LIBS AND NOT SPP_SANITIZE AND NOT APPLE)
     target_link_options(${target} PRIVATE -Wl,--no-undefined)
   endif()

@@ -1,9 +1,10 @@
 # spp_test(NAME unit.base SOURCES parse_test.cpp … DEPENDS base … [LABELS unit …] [TIMEOUT seconds]
-#          [ARGS …] [LINK …])
+#          [COST seconds] [ARGS …] [LINK …])
 #
 # One Catch2 executable and one ctest entry of the same name for a folder of tests. Run it alone for
 # Catch2's own choice of tests: build/ci/tests/unit.base "parse*". Its working directory is the root
 # of the sources. A test that must be skipped calls spp::test::skip("why") (tests/support/catch.hpp).
+# COST: about how long it takes, where that is long: the longest begin first, so that none is waited for at the end.
 # Without Catch2 the program is built all the same, and BUILD_TESTING is off from here on.
 find_package(Catch2 QUIET)
 if(NOT Catch2_FOUND OR Catch2_VERSION VERSION_LESS 2.13)
@@ -53,7 +54,7 @@ function(spp_test_code target)
 endfunction()
 
 function(spp_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT;COST" "SOURCES;DEPENDS;LABELS;ARGS;LINK")
   spp_no_leftovers(spp_test "${arg_UNPARSED_ARGUMENTS}")
   string(REPLACE "." "_" target "test_${arg_NAME}")
   add_executable(${target} ${arg_SOURCES})
@@ -67,6 +68,9 @@ function(spp_test)
     set(arg_TIMEOUT 300)
   endif()
   set_tests_properties(${arg_NAME} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}")
+  if(arg_COST)
+    set_tests_properties(${arg_NAME} PROPERTIES COST ${arg_COST})
+  endif()
   # Targets tests_unit and tests_cli: what the tests of these labels run; no part of `all`, since
   # scripts/test runs them sanitized, in a build of their own.
   foreach(label IN ITEMS unit cli)
