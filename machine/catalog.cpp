@@ -1,4 +1,6 @@
-// The data folder: which files there are, and how a machine is put together from them.
+// The data folder: which files there are, and how a machine is put together from them. All are read
+// when the catalog is made, for their names and aliases, and kept: a machine names a GPU, that a
+// generation and links, over and over again.
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/parse.hpp"
@@ -25,12 +27,6 @@ std::string in_lower_case(std::string_view text) {
   return lower;
 }
 
-template <class Read>
-auto read_with(const Read& read, const fs::path& file) {
-  const Json document = read_json(file);
-  return read(JsonView(document, file.string()));
-}
-
 /// Members that say that there is nothing.
 void drop_nulls(Json& object) {
   for (auto it = object.begin(); it != object.end();) {
@@ -41,7 +37,6 @@ void drop_nulls(Json& object) {
 }  // namespace
 
 // ---- shelves
-// ---------------------------------------------------------------------------------------
 
 std::vector<std::string> Catalog::Shelf::names() const {
   std::vector<std::string> list;
@@ -94,6 +89,19 @@ fs::path Catalog::Shelf::find(const std::string& name, bool paths, std::string_v
       where, fmt::format("unknown {} '{}'{}", what, name, did_you_mean(name, near ? all : known)));
 }
 
+template <class Read>
+auto Catalog::Shelf::read_with(const Read& read, const fs::path& file) const {
+  if (const auto known = documents.find(file); known != documents.end()) {
+    return read(JsonView(known->second, file.string()));
+  }
+  const Json document = read_json(file);
+  return read(JsonView(document, file.string()));
+}
+
+Json Catalog::Shelf::document(const fs::path& file) const {
+  return read_with([](const JsonView& view) { return view.value(); }, file);
+}
+
 Catalog::Shelf Catalog::shelf(const fs::path& folder, std::string_view what) {
   std::error_code ec;
   if (!fs::is_directory(folder, ec)) {
@@ -107,7 +115,7 @@ Catalog::Shelf Catalog::shelf(const fs::path& folder, std::string_view what) {
     shelf.files.emplace(file.stem().string(), file);
   }
   for (const auto& [name, file] : shelf.files) {
-    const Json json = read_json(file);
+    const Json& json = shelf.documents.emplace(file, read_json(file)).first->second;
     const JsonView document(json, file.string());
     if (const JsonView own = document.at("name"); own.string() != name) {
       own.fail(fmt::format("'{}' is not the file's name, '{}'", own.string(), name));
@@ -144,27 +152,26 @@ std::vector<std::string> Catalog::machine_names() const { return machines_.names
 std::vector<std::string> Catalog::stack_names() const { return stacks_.names(); }
 
 // ---- one thing by name
-// -----------------------------------------------------------------------------
 
 GenerationSpec Catalog::generation(const std::string& name, std::string_view where) const {
-  return read_with(read_generation, generations_.find(name, false, where));
+  return generations_.read_with(read_generation, generations_.find(name, false, where));
 }
 
 StackSpec Catalog::stack(const std::string& name, std::string_view where) const {
   const auto document_of = [this](const JsonView& like) {
-    return read_json(stacks_.find(like.string(), false, like.where()));
+    return stacks_.document(stacks_.find(like.string(), false, like.where()));
   };
-  return read_with([&](const JsonView& view) { return read_stack(view, document_of); },
-                   stacks_.find(name, false, where));
+  return stacks_.read_with([&](const JsonView& view) { return read_stack(view, document_of); },
+                           stacks_.find(name, false, where));
 }
 
 TransportSpec Catalog::transport(const std::string& name, std::string_view where) const {
-  return read_with(read_transport, transports_.find(name, false, where));
+  return transports_.read_with(read_transport, transports_.find(name, false, where));
 }
 
 GpuSpec Catalog::gpu(const std::string& name, std::string_view where) const {
-  return read_with([this](const JsonView& view) { return complete_gpu(view); },
-                   gpus_.find(name, true, where));
+  return gpus_.read_with([this](const JsonView& view) { return complete_gpu(view); },
+                         gpus_.find(name, true, where));
 }
 
 GpuSpec Catalog::complete_gpu(const JsonView& document) const {
@@ -196,8 +203,9 @@ TransportSpec Catalog::transport_at(const JsonView& view) const {
 }
 
 MachineSpec Catalog::machine(const std::string& name, std::string_view where) const {
-  const fs::path file = machines_.find(name, true, where);
-  return machine_of(read_json(file), file.string());
+  return machines_.read_with(
+      [this](const JsonView& view) { return machine_of(view.value(), view.where()); },
+      machines_.find(name, true, where));
 }
 
 MachineSpec Catalog::machine_of(const Json& document, const std::string& where) const {
@@ -225,11 +233,11 @@ fs::path Catalog::file_of(const std::string& name, std::string_view where) const
 }
 
 Json Catalog::generation_document(const std::string& name) const {
-  return read_json(folder_ / "generations" / fmt::format("{}.json", name));
+  return generations_.document(folder_ / "generations" / fmt::format("{}.json", name));
 }
 
 Json Catalog::transport_document(const std::string& name) const {
-  return read_json(folder_ / "transports" / fmt::format("{}.json", name));
+  return transports_.document(folder_ / "transports" / fmt::format("{}.json", name));
 }
 
 Json Catalog::whole_machine(const std::string& name, std::string_view where) const {
@@ -241,7 +249,7 @@ Json Catalog::whole_machine_of(Json document, const std::string& where) const {
   const MachineSpec whole = machine_of(document, where);
   Json& gpu = document["gpu"];
   if (gpu.is_string()) {
-    gpu = read_json(gpus_.find(gpu.get<std::string>(), true, where));
+    gpu = gpus_.document(gpus_.find(gpu.get<std::string>(), true, where));
   }
   if (gpu["generation"].is_string()) {
     gpu["generation"] = generation_document(whole.gpu.generation.name);
@@ -263,7 +271,6 @@ Json Catalog::whole_machine_of(Json document, const std::string& where) const {
 }
 
 // ---- composed machines
-// -----------------------------------------------------------------------------
 
 namespace {
 

@@ -381,12 +381,18 @@ class Catalog {
     std::string what;                                    // "machine"
     std::map<std::string, std::filesystem::path> files;  // by name
     std::map<std::string, std::string> aliases;          // alias -> name
+    std::map<std::filesystem::path, Json> documents;     // by file: each is read once
     [[nodiscard]] std::vector<std::string> names() const;
     /// The name that this is, or is an alias of, but for capitals; "": none.
     [[nodiscard]] std::string in_any_case(const std::string& name) const;
     /// Path by name, alias, or, if `paths`, the path itself.
     [[nodiscard]] std::filesystem::path find(const std::string& name, bool paths,
                                              std::string_view where) const;
+    /// What a file says, of the shelf or not.
+    [[nodiscard]] Json document(const std::filesystem::path& file) const;
+    /// `read` of it.
+    template <class Read>
+    auto read_with(const Read& read, const std::filesystem::path& file) const;
   };
   static Shelf shelf(const std::filesystem::path& folder, std::string_view what);
 
