@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "cli/human.hpp"
 #include "cli/limits.hpp"
+#include "planner/packing.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -140,7 +141,9 @@ std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& 
       return found(change.what, change.arguments, std::move(*best));
     }
   }
-  if (longest) {
+  // Documents that are listed add up to one length alone.
+  const auto documents = arguments.find("documents");
+  if (longest || (documents && !LengthDistribution::is_meant(*documents))) {
     return std::nullopt;
   }
   if (const std::int64_t seq = longest_that_fits(arguments, watch); seq > 0) {

@@ -122,6 +122,12 @@ void Reader::bare_shape() {
   if (const auto function = args_.find("attention")) {
     p.function = parse_attention_function(*function, "--attention");
   }
+  if (p.function == AttentionFunction::linear) {
+    assume("linear attention",
+           "without decay; kernels at the best rate of fused softmax attention, or streaming the "
+           "states of chunks of 64 tokens",
+           "no published measurement was found");
+  }
   if (p.q_heads % p.kv_heads != 0) {
     throw InputError("--kv-heads",
                      fmt::format("{} does not divide --heads {}", p.kv_heads, p.q_heads));

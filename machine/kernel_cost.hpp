@@ -24,8 +24,8 @@
 // corrected by its relatives (attention_table.hpp), never faster than flops / matrix_rate.
 //
 // GEMM: gemm_cost.hpp.
-// Products with whole rows of scores take as much of a fused kernel over all pairs of their block as
-// they have of its FLOPs (so a calibration corrects them, too); products with states are grouped
+// Products with whole rows of scores take as much of a fused kernel over all pairs of their block
+// as they have of its FLOPs (so a calibration corrects them, too); products with states are grouped
 // GEMMs, a group for each head; linear attention runs at the best rate of fused kernels or streams
 // its chunks' states. Assumed: no published measurement of these was found. None is faster than
 // attention_at_best, which keeps the search's bounds true.

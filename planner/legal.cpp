@@ -179,7 +179,8 @@ class Collector {
   }
 
   void reject(const SequencePlan& plan, const WhyNot& reason) {
-    if (reason.rule == "strategy" && !request_.fixed.strategy) {
+    const bool others = request_.problem.function == AttentionFunction::softmax;
+    if (reason.rule == "strategy" && !request_.fixed.strategy && others) {
       return;  // other degrees are another strategy's: nobody asked for this one
     }
     const std::string key = fmt::format("{} {}", degrees_name(plan), reason.rule);

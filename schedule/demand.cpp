@@ -35,9 +35,15 @@ double messages_of(const OpBody& body, Rank rank) {
   return collective != nullptr ? collective->group.size - 1 : 0;
 }
 
-int group_size_of(const OpBody& body) {
+/// That a collective has on the way at once: an all-to-all to all of its group, rings to a
+/// neighbour or two.
+int at_once(const OpBody& body) {
   const auto* collective = op_if<Collective>(body);
-  return collective != nullptr ? collective->group.size : 1;
+  if (collective == nullptr) {
+    return 1;
+  }
+  const bool rings = collective->kind != CollectiveKind::all_to_all;
+  return rings ? std::min(collective->group.size, 2) : collective->group.size;
 }
 
 /// Adds what one rank does, by samples of its loops. `visit` sees every sampled op.
@@ -52,7 +58,7 @@ void add_rank(Demand& demand, const Program& program, Rank rank, Visit visit) {
       some.ops += static_cast<double>(ops.size());
       for (const Op& op : ops) {
         some.messages += messages_of(op.body, rank);
-        demand.largest_group = std::max(demand.largest_group, group_size_of(op.body));
+        demand.most_at_once = std::max(demand.most_at_once, at_once(op.body));
         visit(op);
       }
     });

@@ -18,7 +18,7 @@ struct Demand {
   double ops = 0;
   double messages = 0;  // from rank to rank; n(n-1) in a collective of n
   double buffers = 0;
-  int largest_group = 1;  // of a collective
+  int most_at_once = 1;  // messages of a rank in one collective
 
   [[nodiscard]] double ops_of_rank() const { return ops / ranks; }
 };

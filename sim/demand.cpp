@@ -22,9 +22,9 @@ SimulationDemand demand_of(const Schedule& schedule, const Folding& folding) {
   // A collective of many: flows wait in the slots of the window, then they are on their way.
   constexpr double collectives_at_once = 3;
   constexpr double flow_bytes = 400;
-  const double largest_group = std::max(all.largest_group, 2);
+  const double at_once = std::max(all.most_at_once, 2);
   const double flows_at_once =
-      std::min(ranks * largest_group * collectives_at_once, share * all.messages);
+      std::min(ranks * at_once * collectives_at_once, share * all.messages);
   constexpr double most = 9e18;  // a Bytes holds it
   const double bytes = ranks * of_rank + flows_at_once * flow_bytes;
   return {.ops = runs * share * all.ops,

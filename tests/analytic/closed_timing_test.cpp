@@ -33,8 +33,7 @@ struct Kernels {
                      [&](const AttentionBackward&) { return k.a; },
                      [&](const Merge&) { return k.m; }, [&](const Accumulate&) { return k.s; },
                      [&](const RowDot&) { return k.d; }, [&](const Rescale&) { return k.r; },
-                     [&](const Copy& o) { return k.copy(o.kind); },
-                     [](const Fill&) { return 0.0; },
+                     [&](const Copy& o) { return k.copy(o.kind); }, [](const Fill&) { return 0.0; },
                      [](const auto&) -> double {
                        throw InternalError("a kernel that none of these strategies has");
                      }},

@@ -376,3 +376,21 @@ TEST_CASE("a result that cannot be written names no rank") {
   CHECK(r.code == 1);
   CHECK_THAT(r.err, ContainsSubstring("writing to stdout failed: "));
 }
+
+TEST_CASE("listed documents that no plan takes are told so, not that they miss another length") {
+  const std::string packed = "--heads 8 --head-dim 64 --seq 64K --documents 32K,32K";
+  const Result r = sp_plan("plan --attention linear --topology dgx-h100 --quiet " + packed);
+  CHECK(r.code == 3);
+  CHECK_THAT(r.err, ContainsSubstring("no legal plan for 8 GPUs") &&
+                        ContainsSubstring("a state does not tell packed documents apart"));
+}
+
+TEST_CASE("linear attention is planned with gathered states, and what is assumed is said") {
+  const Result r = sp_plan(
+      "plan --attention linear --heads 32 --head-dim 128 --seq 1M --topology dgx-h100 "
+      "--quiet");
+  const Json document = document_of(r);
+  CHECK(document["best"]["plan"]["strategy"] == "lasp-2");
+  CHECK(document["request"]["attention"] == "linear");
+  CHECK_THAT(assumed(document, "linear attention"), ContainsSubstring("without decay"));
+}
