@@ -14,8 +14,8 @@ SMALL = {"heads": 8, "kv_heads": 4, "seq": "8K", "topology": "dgx-h100"}
 
 
 def line_of(words):
-    """What the program says on stderr, and its exit code."""
-    run = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    """What the program says on stderr at its end, and its exit code."""
+    run = subprocess.run([program, *words, "--quiet"], capture_output=True, text=True, check=False)
     return run.stderr.removeprefix("sp-plan: ").rstrip("\n"), run.returncode
 
 
