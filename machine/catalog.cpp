@@ -1,6 +1,6 @@
-// The data folder: which files there are, and how a machine is put together from them. All are read
-// when the catalog is made, for their names and aliases, and kept: a machine names a GPU, that a
-// generation and links, over and over again.
+// The data folder: which files there are, and how a machine is put together from them. One class,
+// hence one file. All are read when the catalog is made, for their names and aliases, and kept: a
+// machine names a GPU, that a generation and links, over and over again.
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/parse.hpp"
