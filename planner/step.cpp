@@ -1,3 +1,4 @@
+// One class, hence one file.
 #include "planner/step.hpp"
 
 #include "planner/evaluator.hpp"

@@ -1,3 +1,4 @@
+// One class, hence one file.
 #include "runtime/trial/trial.hpp"
 
 #include "base/available_memory.hpp"

@@ -1,3 +1,4 @@
+// One class, hence one file.
 #include "runtime/device/cuda/executor.hpp"
 
 #include "runtime/device/cuda/kernels.hpp"

@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "schedule/text.hpp"
 
 #include "base/error.hpp"
