@@ -2,9 +2,8 @@
 // bytes and FLOPs are derived from them in one place (measure.hpp). An op is a kernel, which works
 // on the rank's own device, or a transfer, which meets other ranks. An executor visits `Kernel` and
 // `Transfer` without a default, so an op that it lacks does not compile.
-//
-//
 // One list, hence one file.
+//
 // Shapes: a buffer is a tensor tile [batch, tokens, heads, width]; width is head_dim, 1 for LSE and
 // delta, the padded sequence for what belongs to pairs, head_dim^2 for states (width_of). See
 // docs/schedule.md for the semantics of each op.
