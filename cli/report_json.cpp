@@ -91,8 +91,18 @@ Json to_json(const sim::Bottleneck& b, const std::vector<std::string>& streams) 
   return json;
 }
 
-Json to_json(const sim::Simulation& s, std::string_view phase,
-             const std::vector<std::string>& streams) {
+std::vector<std::string> streams_of(const Evaluation& evaluation, const Request& request,
+                                    Phase phase) {
+  const Candidate& c = evaluation.candidate;
+  return c.strategy
+      ->build(attention_problem(request, c.plan, request.problem.mask), c.plan.attention, phase,
+              request.build)
+      .streams;
+}
+
+}  // namespace
+
+Json call_json(const sim::Simulation& s, Phase phase, const std::vector<std::string>& streams) {
   Json bottlenecks = Json::array();
   for (const sim::Bottleneck& b : s.bottlenecks) {
     bottlenecks.push_back(to_json(b, streams));
@@ -106,10 +116,11 @@ Json to_json(const sim::Simulation& s, std::string_view phase,
          {"stream", w.stream.index() < streams.size() ? Json(streams[w.stream.index()]) : Json()},
          {"exposed_s", w.seconds.count()}});
   }
-  return {{"phase", phase},
+  return {{"phase", spp::to_string(phase)},
           {"makespan_s", s.makespan.count()},
           {"critical_rank", s.critical.value},
           {"attention_s", s.breakdown.attention.count()},
+          {"gemm_s", s.breakdown.gemm.count()},
           {"other_kernels_s", s.breakdown.other_kernels.count()},
           {"exposed_comm_s", s.breakdown.exposed.count()},
           {"hidden_comm_s", s.breakdown.hidden.count()},
@@ -123,16 +134,13 @@ Json to_json(const sim::Simulation& s, std::string_view phase,
           {"simulated_messages", s.messages}};
 }
 
-std::vector<std::string> streams_of(const Evaluation& evaluation, const Request& request,
-                                    Phase phase) {
-  const Candidate& c = evaluation.candidate;
-  return c.strategy
-      ->build(attention_problem(request, c.plan, request.problem.mask), c.plan.attention, phase,
-              request.build)
-      .streams;
+Json to_json(const ComponentSeconds& seconds) {
+  Json parts = Json::object();
+  for (std::size_t c = 0; c < components; ++c) {
+    parts[std::string(component_keys[c])] = seconds[c];
+  }
+  return parts;
 }
-
-}  // namespace
 
 Json to_json(const std::vector<Assumption>& assumptions) {
   Json list = Json::array();
@@ -355,17 +363,12 @@ Json simulation_document(const Job& job, const Evaluation& evaluation, Seconds e
   doc["machine"] = to_json(job.request.cluster->machine());
   doc["traffic"] = traffic_json(job.request, evaluation.candidate);
   doc["denoising"] = denoising_json(job, evaluation.candidate);
-  Json parts = Json::object();
-  for (std::size_t c = 0; c < components; ++c) {
-    parts[std::string(component_keys[c])] = evaluation.candidate.predicted.parts[c];
-  }
-  doc["breakdown"] = std::move(parts);
+  doc["breakdown"] = to_json(evaluation.candidate.predicted.parts);
   Json calls = Json::array();
   for (const Phase phase : {Phase::forward, Phase::backward}) {
     const auto& simulation = phase == Phase::forward ? evaluation.forward : evaluation.backward;
     if (simulation) {
-      calls.push_back(
-          to_json(*simulation, spp::to_string(phase), streams_of(evaluation, job.request, phase)));
+      calls.push_back(call_json(*simulation, phase, streams_of(evaluation, job.request, phase)));
     }
   }
   doc["attention_calls"] = std::move(calls);

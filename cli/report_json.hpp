@@ -16,6 +16,10 @@ enum class Groups : std::uint8_t { listed, left_out };
 Json to_json(const StepPlan& plan, Groups groups = Groups::listed);
 Json to_json(const Candidate& candidate, Groups groups = Groups::listed);
 Json to_json(const std::vector<Assumption>& assumptions);
+/// One phase, simulated. `streams`: their names.
+Json call_json(const sim::Simulation& simulation, Phase phase,
+               const std::vector<std::string>& streams);
+Json to_json(const ComponentSeconds& parts);
 Json to_json(const GpuSpec& gpu);
 Json to_json(const MachineSpec& machine);
 

@@ -87,6 +87,7 @@ Json phase_json(const runtime::PhaseResult& phase,
                {"predicted_s", simulation != nullptr ? Json(simulation->makespan.count()) : Json()},
                {"samples_s", seconds_json(phase.samples)},
                {"attention_s", times.attention.count()},
+               {"gemm_s", times.gemm.count()},
                {"other_kernels_s", times.other_kernels.count()},
                {"exposed_s", times.exposed().count()},
                {"kinds", kinds_json(phase, simulation)},
@@ -141,7 +142,7 @@ std::string check_text(const RunReport& report, const Style& style) {
     return style.dim("\nNot checked (--check).") + "\n";
   }
   table.right = {false, true, true, true, false};
-  text += "\n" + style.bold("Against single-device attention in fp64") +
+  text += "\n" + style.bold(fmt::format("Against {} in fp64", report.oracle)) +
           (part < 1 ? fmt::format(" (a sample: {:.2g} % of all numbers)", 100 * part) : "") + "\n";
   for (const std::string& line : table.lines()) {
     text += line + "\n";
@@ -167,6 +168,8 @@ PhaseTimes times_of(const Timeline& timeline) {
     times.total = std::max(times.total, e.end);
     if (is_attention(e.kind)) {
       times.attention += e.end - e.begin;
+    } else if (e.kind == OpKind::gemm) {
+      times.gemm += e.end - e.begin;
     } else if (!is_transfer(e.kind)) {
       times.other_kernels += e.end - e.begin;
     }
@@ -187,6 +190,7 @@ MeasuredTimes measured_times(const runtime::TrialResult& trial) {
     const PhaseTimes times = times_of(phase->timeline);
     m.all.total += times.total;
     m.all.attention += times.attention;
+    m.all.gemm += times.gemm;
     m.all.other_kernels += times.other_kernels;
     for (const TimelineEvent& e : phase->timeline.events) {
       if (is_attention(e.kind)) {
@@ -238,7 +242,7 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
   json["backend"] = {{"device", report.device ? "cuda" : "cpu"},
                      {"comm", report.comm},
                      {"kernels", report.kernels},
-                     {"ranks", report.plan.ranks()},
+                     {"ranks", report.ranks},
                      {"gpu", report.device ? device_json(*report.device) : Json()}};
   json["measured"] = {
       {"step_s", m.step.count()},
@@ -246,6 +250,7 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
       {"spread", m.spread},
       {"samples_s", seconds_json(report.trial.samples)},
       {"attention_s", m.all.attention.count()},
+      {"gemm_s", m.all.gemm.count()},
       {"other_kernels_s", m.all.other_kernels.count()},
       {"exposed_comm_s", m.all.exposed().count()},
       {"comm_bytes_per_rank", sent},
@@ -282,14 +287,13 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
 
 std::string run_table(const Job& job, const RunReport& report, const Style& style) {
   const MeasuredTimes m = measured_times(report.trial);
-  std::string text = style.bold(fmt::format("{}: {}", job.title, short_name(report.plan))) + "\n";
-  text +=
-      fmt::format("{} ranks ({}){}, {} kernels, median of {} iterations\n\n", report.plan.ranks(),
-                  report.comm, report.device ? " " + device_text(*report.device) : "",
-                  report.kernels, report.trial.samples.size());
+  std::string text = style.bold(fmt::format("{}: {}", job.title, report.subject)) + "\n";
+  text += fmt::format("{} ranks ({}){}, {} kernels, median of {} iterations\n\n", report.ranks,
+                      report.comm, report.device ? " " + device_text(*report.device) : "",
+                      report.kernels, report.trial.samples.size());
   Table table;
-  table.rows.push_back(
-      {"  phase", "measured", "predicted", "error", "attention", "small kernels", "exposed"});
+  table.rows.push_back({"  phase", "measured", "predicted", "error", "attention", "products",
+                        "small kernels", "exposed"});
   const auto add = [&](const std::string& name, const std::optional<runtime::PhaseResult>& phase,
                        const std::optional<sim::Simulation>* simulation) {
     if (!phase) {
@@ -301,12 +305,12 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
         simulation != nullptr && simulation->has_value() ? (*simulation)->makespan : Seconds(0);
     table.rows.push_back({"  " + name, human(median),
                           predicted.count() > 0 ? human(predicted) : "-",
-                          ratio_text(median, predicted), human(times.attention),
+                          ratio_text(median, predicted), human(times.attention), human(times.gemm),
                           human(times.other_kernels), human(times.exposed())});
   };
   add("forward", report.trial.forward, report.predicted ? &report.predicted->forward : nullptr);
   add("backward", report.trial.backward, report.predicted ? &report.predicted->backward : nullptr);
-  table.right = {false, true, true, true, true, true, true};
+  table.right = {false, true, true, true, true, true, true, true};
   for (const std::string& line : table.lines()) {
     text += line + "\n";
   }

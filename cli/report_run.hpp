@@ -15,8 +15,11 @@ namespace spp::cli {
 
 /// A run that has ended.
 struct RunReport {
-  StepPlan step;      // as asked
-  SequencePlan plan;  // of its attention, which runs
+  StepPlan step;        // as asked
+  SequencePlan plan;    // of its attention
+  std::string subject;  // what runs, for people
+  std::string oracle;   // what it is checked against: "single-device attention"
+  int ranks = 1;        // that run
   std::string comm, kernels;
   std::optional<DeviceReport> device;  // none: the host
   runtime::TrialResult trial;
@@ -27,9 +30,9 @@ struct RunReport {
 
 /// Times of one phase on the rank that ended last.
 struct PhaseTimes {
-  Seconds total{}, attention{}, other_kernels{};
+  Seconds total{}, attention{}, gemm{}, other_kernels{};
   /// Nothing was computed: exposed communication, and the executor itself.
-  [[nodiscard]] Seconds exposed() const { return total - attention - other_kernels; }
+  [[nodiscard]] Seconds exposed() const { return total - attention - gemm - other_kernels; }
 };
 PhaseTimes times_of(const Timeline& timeline);
 

@@ -31,6 +31,44 @@ std::string title_text(const Job& job, const Style& style) {
 
 }  // namespace
 
+std::string call_text(const sim::Simulation& s, std::string_view what, Phase phase,
+                      const Style& style) {
+  const sim::Breakdown& b = s.breakdown;
+  const double total = std::max(s.makespan.count(), 1e-30);
+  std::string text =
+      "\n" + style.bold(fmt::format("{}, {}: {}", what, to_string(phase), human(s.makespan))) +
+      fmt::format(" on rank {}, the last one\n", s.critical.value);
+  Table table;
+  table.right = {false, true, true};
+  for (const auto& [name, seconds] :
+       std::vector<std::pair<std::string_view, Seconds>>{{"attention kernels", b.attention},
+                                                         {"matrix products", b.gemm},
+                                                         {"small kernels", b.other_kernels},
+                                                         {"exposed communication", b.exposed},
+                                                         {"waiting for the host", b.launch_bound},
+                                                         {"(hidden communication)", b.hidden}}) {
+    if (name != "matrix products" || seconds > Seconds(0)) {
+      table.rows.push_back(
+          {fmt::format("  {}", name), human(seconds), percent(seconds.count() / total)});
+    }
+  }
+  for (const std::string& line : table.lines()) {
+    text += line + "\n";
+  }
+  std::vector<sim::Wait> waits = s.waits;
+  std::ranges::stable_sort(
+      waits, [](const sim::Wait& x, const sim::Wait& y) { return x.seconds > y.seconds; });
+  constexpr std::size_t most = 8;
+  if (!waits.empty()) {
+    text += fmt::format("  longest waits, of {}:\n", waits.size());
+  }
+  for (std::size_t i = 0; i < std::min(most, waits.size()); ++i) {
+    text += fmt::format("    op {} waited {} for {} (op {})\n", waits[i].op,
+                        human(waits[i].seconds), to_string(waits[i].kind), waits[i].waited_for);
+  }
+  return text;
+}
+
 std::string assumptions_text(const std::vector<Assumption>& assumptions, const Style& style) {
   if (assumptions.empty()) {
     return "";
@@ -133,41 +171,6 @@ std::string speed_text(const Prediction& p, int steps) {
                 : "";
   return fmt::format("{} a GPU, MFU {}, {} tokens/s.{}", rate, percent(p.mfu),
                      human_count(static_cast<std::int64_t>(p.tokens_per_s)), whole);
-}
-
-std::string call_text(const sim::Simulation& s, Phase phase, const Style& style) {
-  const sim::Breakdown& b = s.breakdown;
-  const double total = std::max(s.makespan.count(), 1e-30);
-  std::string text =
-      "\n" +
-      style.bold(fmt::format("One attention call, {}: {}", to_string(phase), human(s.makespan))) +
-      fmt::format(" on rank {}, the last one\n", s.critical.value);
-  Table table;
-  table.right = {false, true, true};
-  for (const auto& [name, seconds] :
-       std::vector<std::pair<std::string_view, Seconds>>{{"attention kernels", b.attention},
-                                                         {"small kernels", b.other_kernels},
-                                                         {"exposed communication", b.exposed},
-                                                         {"waiting for the host", b.launch_bound},
-                                                         {"(hidden communication)", b.hidden}}) {
-    table.rows.push_back(
-        {fmt::format("  {}", name), human(seconds), percent(seconds.count() / total)});
-  }
-  for (const std::string& line : table.lines()) {
-    text += line + "\n";
-  }
-  std::vector<sim::Wait> waits = s.waits;
-  std::ranges::stable_sort(
-      waits, [](const sim::Wait& x, const sim::Wait& y) { return x.seconds > y.seconds; });
-  constexpr std::size_t most = 8;
-  if (!waits.empty()) {
-    text += fmt::format("  longest waits, of {}:\n", waits.size());
-  }
-  for (std::size_t i = 0; i < std::min(most, waits.size()); ++i) {
-    text += fmt::format("    op {} waited {} for {} (op {})\n", waits[i].op,
-                        human(waits[i].seconds), to_string(waits[i].kind), waits[i].waited_for);
-  }
-  return text;
 }
 
 /// ", ZeRO 1, full recomputation" of a train step.
@@ -277,10 +280,10 @@ std::string simulation_table(const Job& job, const Evaluation& evaluation, const
   text += wrapped(communication_text(p), 0, style.width);
   text += wrapped(memory_text(p, job.request.memory), 0, style.width);
   if (evaluation.forward) {
-    text += call_text(*evaluation.forward, Phase::forward, style);
+    text += call_text(*evaluation.forward, "One attention call", Phase::forward, style);
   }
   if (evaluation.backward) {
-    text += call_text(*evaluation.backward, Phase::backward, style);
+    text += call_text(*evaluation.backward, "One attention call", Phase::backward, style);
   }
   return text + assumptions_text(job.assumptions, style);
 }

@@ -14,6 +14,10 @@ namespace spp::cli {
 /// What was assumed, a line each, with a heading; "" for nothing.
 std::string assumptions_text(const std::vector<Assumption>& assumptions, const Style& style);
 
+/// One phase of `what`, simulated: where its time goes, and its longest waits.
+std::string call_text(const sim::Simulation& simulation, std::string_view what, Phase phase,
+                      const Style& style);
+
 std::string plan_table(const Job& job, const PlanResult& result, Seconds elapsed,
                        const Style& style);
 std::string simulation_table(const Job& job, const Evaluation& evaluation, const Style& style);

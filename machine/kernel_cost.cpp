@@ -37,7 +37,8 @@ template <class Op>
 concept Streaming =
     std::same_as<Op, RowDot> || std::same_as<Op, Merge> || std::same_as<Op, Rescale> ||
     std::same_as<Op, Accumulate> || std::same_as<Op, Fill> || std::same_as<Op, Copy> ||
-    std::same_as<Op, Softmax> || std::same_as<Op, SoftmaxBackward> || std::same_as<Op, SumStates>;
+    std::same_as<Op, Softmax> || std::same_as<Op, SoftmaxBackward> || std::same_as<Op, SumStates> ||
+    std::same_as<Op, RowKernel>;
 
 /// A product of a backward writes a gradient.
 Phase phase_of(BufferId to, const Shapes& shapes) {
@@ -289,6 +290,10 @@ Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
           },
           [&](const LinearForward&) { return beside(Phase::forward, at_best(Phase::forward)); },
           [&](const LinearBackward&) { return beside(Phase::backward, at_best(Phase::backward)); },
+          [&](const Gemm& op) {
+            const GemmShape shape = gemm_shape(op, shapes);
+            return gemm({.m = shape.m, .n = shape.n, .k = shape.k}, problem.dtype);
+          },
           [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
       kernel);
 }

@@ -36,7 +36,7 @@ double memory_of_overlap(const Schedule& schedule, const sim::Folding& folding) 
   Bytes least{};
   Bytes taken{};
   for (const Rank rank : folding.representatives()) {
-    const Arena arena = plan_arena(schedule.program(rank), schedule.problem);
+    const Arena arena = plan_arena(schedule.program(rank));
     least = std::max(least, arena.peak_live);
     taken = std::max(taken, arena.total());
   }
@@ -314,6 +314,16 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
     findings.measured.at(index(phase)) = measured_times(schedule, plan, simulation);
   }
   return simulation;
+}
+
+sim::Simulation Evaluator::simulate(const Schedule& schedule, const SequencePlan& plan,
+                                    const EvaluationOptions& options) const {
+  const sim::Placement placement(*request_.cluster, schedule.mesh.size(), plan.rank_order);
+  return sim::simulate(schedule, placement, costs_of(plan, schedule.phase),
+                       {.fold = false,
+                        .timeline = options.timeline,
+                        .steps = options.steps,
+                        .watch = options.watch});
 }
 
 MeasuredTimes Evaluator::measured_times(const Schedule& schedule, const SequencePlan& plan,

@@ -47,6 +47,11 @@ class Evaluator {
   [[nodiscard]] Effort effort(const SequencePlan& plan, const Strategy& strategy,
                               const sim::Folding& folding) const;
 
+  /// A schedule around the attention of `plan`, whatever else it computes; no rank stands for
+  /// others. options.watch must not give up.
+  [[nodiscard]] sim::Simulation simulate(const Schedule& schedule, const SequencePlan& plan,
+                                         const EvaluationOptions& options) const;
+
   /// Relative spread of each component, from the constants it rests on.
   [[nodiscard]] const ComponentSeconds& spreads() const { return spreads_; }
 

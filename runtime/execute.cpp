@@ -89,6 +89,34 @@ struct HostKernels {
   static void move(const Args&... args) {
     runtime::move(args...);
   }
+  void gemm(const GemmArgs& args) const { attention.gemm(args, poll); }
+  static void rms_norm(const NormArgs& args, float epsilon) { runtime::rms_norm(args, epsilon); }
+  static void rms_norm_backward(const NormBackwardArgs& args) { runtime::rms_norm_backward(args); }
+  static void layer_norm(const NormArgs& args, float epsilon) {
+    runtime::layer_norm(args, epsilon);
+  }
+  static void layer_norm_backward(const NormBackwardArgs& args) {
+    runtime::layer_norm_backward(args);
+  }
+  static void split_heads(const SplitHeadsArgs& args) { runtime::split_heads(args); }
+  static void join_heads(const SplitHeadsArgs& args) { runtime::join_heads(args); }
+  template <class... Args>
+  static void swiglu(const Args&... args) {
+    runtime::swiglu(args...);
+  }
+  static void swiglu_backward(const SwigluBackwardArgs& args) { runtime::swiglu_backward(args); }
+  template <class... Args>
+  static void gelu(const Args&... args) {
+    runtime::gelu(args...);
+  }
+  template <class... Args>
+  static void gelu_backward(const Args&... args) {
+    runtime::gelu_backward(args...);
+  }
+  template <class... Args>
+  static void add(const Args&... args) {
+    runtime::add(args...);
+  }
 };
 
 /// Posts messages over a transport.

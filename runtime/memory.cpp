@@ -15,11 +15,11 @@ Bytes aligned(Bytes size) {
 
 }  // namespace
 
-Bytes memory_needed(const StoredProgram& program, const Problem& problem, MemoryPart part) {
+Bytes memory_needed(const StoredProgram& program, MemoryPart part) {
   Bytes total = part == MemoryPart::all ? aligned(program.arena.size) : Bytes(0);
   for (const Buffer& buffer : program.buffers) {
     if (buffer.role != BufferRole::scratch) {
-      total += aligned(bytes_of(buffer, problem));
+      total += aligned(bytes_of(buffer));
     }
   }
   return total;
@@ -31,7 +31,7 @@ void ProgramMemory::place(std::byte* base, MemoryPart part) {
   std::int64_t next = scratch ? aligned(program_->arena.size).value() : 0;
   for (std::size_t i = 0; i < program_->buffers.size(); ++i) {
     const Buffer& buffer = program_->buffers[i];
-    const Bytes bytes = bytes_of(buffer, problem_);
+    const Bytes bytes = bytes_of(buffer);
     const auto count = static_cast<std::size_t>(bytes.value());
     if (buffer.role != BufferRole::scratch) {
       buffers_[i] = {base + next, count};
@@ -42,29 +42,24 @@ void ProgramMemory::place(std::byte* base, MemoryPart part) {
   }
 }
 
-HostMemory::HostMemory(const StoredProgram& program, const Problem& problem, MemoryPart part)
-    : ProgramMemory(program, problem),
-      storage_(static_cast<std::size_t>(
-          (memory_needed(program, problem, part) + arena_alignment).value())) {
+HostMemory::HostMemory(const StoredProgram& program, MemoryPart part)
+    : ProgramMemory(program),
+      storage_(static_cast<std::size_t>((memory_needed(program, part) + arena_alignment).value())) {
   const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
   const auto unit = static_cast<std::uintptr_t>(arena_alignment.value());
   place(storage_.data() + (unit - address % unit) % unit, part);
 }
 
-int ProgramMemory::width(BufferId id) const {
-  return static_cast<int>(width_of(buffer(id).tensor, problem_));
-}
-
 Rows ProgramMemory::rows(const RowSpan& span) const {
   const Buffer& b = buffer(span.buffer);
-  const std::int64_t row = problem_.batch * b.heads * width(span.buffer) * size_of(b.dtype);
+  const std::int64_t row = b.batch * b.heads * width(span.buffer) * size_of(b.dtype);
   const auto whole = buffers_[span.buffer.index()];
   ensure((span.begin + span.count) * row <= static_cast<std::int64_t>(whole.size()),
          "rows beyond the end of a buffer");
   return {.data = whole.data() + span.begin * row,
           .dtype = b.dtype,
           .count = span.count,
-          .batch = problem_.batch,
+          .batch = b.batch,
           .heads = b.heads,
           .width = width(span.buffer)};
 }

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace spp::runtime {
@@ -20,8 +19,7 @@ enum class MemoryPart : std::uint8_t {
 };
 
 /// Bytes of memory that a program needs.
-Bytes memory_needed(const StoredProgram& program, const Problem& problem,
-                    MemoryPart part = MemoryPart::all);
+Bytes memory_needed(const StoredProgram& program, MemoryPart part = MemoryPart::all);
 
 /// Views of a program's buffers.
 class ProgramMemory {
@@ -32,27 +30,24 @@ class ProgramMemory {
   [[nodiscard]] std::span<std::byte> cells(BufferId id, const CellSpan& span) const;
   [[nodiscard]] std::span<std::byte> bytes(BufferId id) const { return buffers_[id.index()]; }
   [[nodiscard]] const Buffer& buffer(BufferId id) const { return program_->buffers[id.index()]; }
-  /// Elements of one cell: head_dim, or 1 for lse and delta.
-  [[nodiscard]] int width(BufferId id) const;
+  /// Elements of one cell.
+  [[nodiscard]] int width(BufferId id) const { return static_cast<int>(buffer(id).width); }
 
  protected:
   /// `program` must outlive this.
-  ProgramMemory(const StoredProgram& program, Problem problem)
-      : program_(&program), problem_(std::move(problem)) {}
+  explicit ProgramMemory(const StoredProgram& program) : program_(&program) {}
   /// `base`: memory_needed() bytes, aligned to arena_alignment.
   void place(std::byte* base, MemoryPart part);
 
  private:
   const StoredProgram* program_;
-  Problem problem_;
   std::vector<std::span<std::byte>> buffers_;  // by BufferId; empty if it is not there
 };
 
 class HostMemory : public ProgramMemory {
  public:
   /// Nothing is zeroed but inputs and outputs.
-  HostMemory(const StoredProgram& program, const Problem& problem,
-             MemoryPart part = MemoryPart::all);
+  explicit HostMemory(const StoredProgram& program, MemoryPart part = MemoryPart::all);
 
  private:
   std::vector<std::byte> storage_;

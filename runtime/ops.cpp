@@ -19,7 +19,7 @@ TimelineEvent event_of(const Schedule& schedule, const StoredProgram& program, s
           .begin = begin,
           .end = end,
           .bytes = bytes.value(),
-          .flops = kernel != nullptr ? attention_flops(*kernel, schedule.problem).value() : 0,
+          .flops = kernel != nullptr ? kernel_flops(*kernel, shapes).value() : 0,
           .waited_for = stored.waits.empty() ? -1 : stored.waits.back(),
           .waited_for_rank = Rank()};
 }

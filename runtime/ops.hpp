@@ -5,8 +5,9 @@
 //                      softmax, softmax_backward, weigh, weigh_back, linear_forward,
 //                      linear_backward, make_state, sum_states, apply_state
 //                      (runtime/kernels/products.hpp) and row_dot, merge, rescale, accumulate,
-//                      fill, move (runtime/kernels/elementwise.hpp), with the arguments that these
-//                      have there, polls left out
+//                      fill, move (runtime/kernels/elementwise.hpp), gemm and the functions of
+//                      runtime/kernels/layer.hpp, with the arguments that these have there, polls
+//                      left out
 //   run_transfer       target has exchange(parts), all_to_all(group, parts), all_gather(group,
 //                      parts), reduce_scatter(group, parts), all_reduce(group, parts)
 #pragma once
@@ -14,6 +15,7 @@
 #include "runtime/comm/collectives.hpp"
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
+#include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/products.hpp"
 #include "runtime/memory.hpp"
 #include "schedule/measure.hpp"
@@ -131,6 +133,68 @@ inline AttentionBackwardArgs arguments_of(const OpPlace& at, const AttentionBack
 /// The column of the first of these keys in a row of pairs.
 inline std::int64_t first_of(const TokenSet& keys) { return keys.ranges()[0].begin; }
 
+/// Gains, and biases, of a norm over rows of `width`: a row each.
+inline Rows norm_weights(Rows column, std::int64_t width) {
+  column.count = column.count * column.width / width;
+  column.width = static_cast<int>(width);
+  return column;
+}
+
+template <class Target>
+void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
+  const Definition& d = at.schedule.graph.definition(op.definition);
+  const auto in = [&](std::size_t i) { return at.rows(op.reads.ids()[i]); };
+  const auto out = [&](std::size_t i) { return at.rows(op.writes.ids()[i]); };
+  const auto norm = [&] {
+    const Rows x = in(0);
+    return NormArgs{
+        .x = x, .weight = norm_weights(in(1), x.width), .y = out(0), .statistics = out(1)};
+  };
+  const auto norm_backward = [&] {
+    const Rows x = in(0);
+    return NormBackwardArgs{.x = x,
+                            .weight = norm_weights(in(1), x.width),
+                            .statistics = in(2),
+                            .d_y = in(3),
+                            .d_x = out(0),
+                            .d_weight = norm_weights(out(1), x.width)};
+  };
+  const auto epsilon = static_cast<float>(d.constant);
+  switch (d.function) {
+    case LayerFunction::rms_norm:
+      return op.backward ? target.rms_norm_backward(norm_backward())
+                         : target.rms_norm(norm(), epsilon);
+    case LayerFunction::layer_norm:
+      return op.backward ? target.layer_norm_backward(norm_backward())
+                         : target.layer_norm(norm(), epsilon);
+    case LayerFunction::split_heads:
+      return op.backward ? target.join_heads(SplitHeadsArgs{.qkv = out(0),
+                                                            .q = in(0),
+                                                            .k = in(1),
+                                                            .v = in(2),
+                                                            .positions = op.tokens,
+                                                            .theta = d.constant})
+                         : target.split_heads(SplitHeadsArgs{.qkv = in(0),
+                                                             .q = out(0),
+                                                             .k = out(1),
+                                                             .v = out(2),
+                                                             .positions = op.tokens,
+                                                             .theta = d.constant});
+    case LayerFunction::swiglu:
+      return op.backward
+                 ? target.swiglu_backward(SwigluBackwardArgs{
+                       .gate = in(0), .up = in(1), .d_a = in(2), .d_gate = out(0), .d_up = out(1)})
+                 : target.swiglu(in(0), in(1), out(0));
+    case LayerFunction::gelu:
+      return op.backward ? target.gelu_backward(in(0), in(1), out(0)) : target.gelu(in(0), out(0));
+    case LayerFunction::add:
+      return target.add(in(0), in(1), out(0));
+    case LayerFunction::linear:
+      break;
+  }
+  throw InternalError("a product is no row-wise function");
+}
+
 /// `kernel` is at.stored.op.
 template <class Target>
 void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
@@ -192,6 +256,14 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
             const bool lse = at.memory.buffer(op.buffer).tensor == Tensor::lse;
             target.fill(rows(op.buffer), lse ? -std::numeric_limits<float>::infinity() : 0.0F);
           },
+          [&](const Gemm& op) {
+            target.gemm(GemmArgs{.a = rows(op.a),
+                                 .b = rows(op.b),
+                                 .c = rows(op.c),
+                                 .kind = op.kind,
+                                 .add = !op.initial});
+          },
+          [&](const RowKernel& op) { run_row_kernel(at, op, target); },
           [&](const Copy& op) {
             for (const CellMove& m : at.stored.moves) {
               target.move(at.box(op.from, m.from), at.box(op.to, m.to), m.rows,

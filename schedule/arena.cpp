@@ -129,7 +129,7 @@ Bytes first_fit(Bytes size, std::span<const std::pair<Bytes, Bytes>> taken) {
 
 }  // namespace
 
-Arena plan_arena(const Program& program, const Problem& problem) {
+Arena plan_arena(const Program& program) {
   const std::vector<Lifetime> lifetimes = lifetimes_of(program);
   Arena arena;
   arena.offsets.assign(program.buffers.size(), Arena::outside);
@@ -138,7 +138,7 @@ Arena plan_arena(const Program& program, const Problem& problem) {
   std::vector<BufferId> scratch;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    sizes.push_back(bytes_of(buffer, problem));
+    sizes.push_back(bytes_of(buffer));
     switch (buffer.role) {
       case BufferRole::input:
         arena.inputs += sizes[i];

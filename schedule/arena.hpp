@@ -43,6 +43,6 @@ struct Arena {
 constexpr Bytes arena_alignment{256};
 
 /// Walks the program once, one iteration at a time; O(buffers^2 * streams) after that.
-Arena plan_arena(const Program& program, const Problem& problem);
+Arena plan_arena(const Program& program);
 
 }  // namespace spp

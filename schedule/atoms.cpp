@@ -1,5 +1,7 @@
 #include "schedule/atoms.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -96,11 +98,18 @@ void AtomSet::trim() {
   }
 }
 
-AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles) {
+AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
+    : graph_(schedule.graph) {
   cut_tokens(schedule, tiles);
   cut_heads(schedule.grain.heads);
   allow_pairs(schedule.problem.mask);
   hand_out_states(schedule);
+  const std::string flaw = flaw_of(graph_, query_atoms());
+  if (!flaw.empty()) {
+    flaw_ = "the graph cannot be computed: " + flaw;
+  } else {
+    sum_up_graph();
+  }
 }
 
 void AtomGrid::cut_tokens(const Schedule& schedule,
@@ -108,7 +117,8 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
   std::set<TokenRange> ranges;
   for (const auto& rank : tiles) {
     for (const Buffer& buffer : rank) {
-      for (const TokenRange& range : is_state(buffer.tensor) ? no_ranges : buffer.tile.ranges()) {
+      const bool of_tokens = !is_state(buffer.tensor) && !is_param(buffer.tensor);
+      for (const TokenRange& range : of_tokens ? buffer.tile.ranges() : no_ranges) {
         cut(range, schedule.grain.tokens, ranges);
       }
     }
@@ -186,6 +196,67 @@ void AtomGrid::hand_out_states(const Schedule& schedule) {
   }
 }
 
+void AtomGrid::sum_up_graph() {
+  const auto first = [](int count) {
+    AtomSet set;
+    for (int i = 0; i < count; ++i) {
+      set.insert(at(i));
+    }
+    return set;
+  };
+  all_tokens_ = first(token_atoms());
+  for (int label = 0; label < std::ssize(graph_.values); ++label) {
+    const TensorRef ref{Tensor::value, label};
+    const int writer = graph_.writer_of(ref);
+    const bool is_sum = writer >= 0 && graph_.definition(writer).function == LayerFunction::linear;
+    of_values_.push_back(first(is_sum ? graph_.sum_parts(graph_.definition(writer)) : 0));
+    const std::vector<Use> uses = graph_.uses_of(ref);
+    of_gradients_.push_back(first(uses.empty() ? 0 : uses.back().first + uses.back().count));
+  }
+}
+
+int AtomGrid::head_atoms(TensorRef ref) const {
+  if (is_value(ref.tensor)) {
+    return graph_.value(ref.label).parts;
+  }
+  if (is_param(ref.tensor)) {
+    return graph_.param(ref.label).column_parts;
+  }
+  return is_kv(ref.tensor) ? kv_atoms() : query_atoms();
+}
+
+int AtomGrid::row_atoms(TensorRef ref) const {
+  return is_param(ref.tensor)   ? graph_.param(ref.label).row_parts
+         : is_state(ref.tensor) ? slots()
+                                : token_atoms();
+}
+
+const std::vector<int>* AtomGrid::rows(const TokenSet& set, TensorRef ref) const {
+  if (!is_param(ref.tensor)) {
+    return is_state(ref.tensor) ? slots(set) : tokens(set);
+  }
+  const Param& param = graph_.param(ref.label);
+  const TokenRange range = set.ranges().size() == 1 ? set.ranges()[0] : TokenRange{};
+  const std::int64_t part = param.part_rows();
+  const auto [it, is_new] = row_parts_.try_emplace({ref.label, range.begin, range.count});
+  const bool whole = range.stride == 1 && range.begin % part == 0 && range.count % part == 0 &&
+                     range.begin + range.count <= param.rows;
+  for (std::int64_t i = 0; is_new && whole && i < range.count / part; ++i) {
+    it->second.push_back(static_cast<int>(range.begin / part + i));
+  }
+  return it->second.empty() ? nullptr : &it->second;
+}
+
+HeadAtoms AtomGrid::heads_of_part(Tensor tensor, int part, int parts) const {
+  const int all = head_atoms(tensor);
+  const int replicas = is_kv(tensor) ? replicas_ : 1;
+  // Query atoms of a part, then the KV atoms that these attend to.
+  const int begin = part * query_atoms() / parts;
+  const int end = (part + 1) * query_atoms() / parts;
+  ensure(all > 0 && end > begin, "a part of a row without heads");
+  return {.begin = begin / replicas, .end = (end - 1) / replicas + 1};
+}
+
 const std::vector<int>* AtomGrid::tokens(const TokenSet& set) const {
   std::array<TokenRange, 2> key{};
   std::ranges::copy(set.ranges(), key.begin());
@@ -222,8 +293,13 @@ const std::vector<int>* AtomGrid::slots(const TokenSet& set) const {
   return it->second.empty() || std::ssize(it->second) != set.count() ? nullptr : &it->second;
 }
 
-std::optional<HeadAtoms> AtomGrid::heads(HeadRange range, Tensor tensor) const {
-  const auto& atoms = is_kv(tensor) ? kv_heads_ : q_heads_;
+std::optional<HeadAtoms> AtomGrid::heads(HeadRange range, TensorRef ref) const {
+  if (is_of_graph(ref.tensor)) {
+    return range.begin >= 0 && range.begin < range.end && range.end <= head_atoms(ref)
+               ? std::optional(HeadAtoms{.begin = range.begin, .end = range.end})
+               : std::nullopt;
+  }
+  const auto& atoms = is_kv(ref.tensor) ? kv_heads_ : q_heads_;
   const auto first = std::ranges::find(atoms, range.begin, &HeadRange::begin);
   const auto last = std::ranges::find(atoms, range.end, &HeadRange::end);
   if (first == atoms.end() || last == atoms.end() || last < first) {
@@ -233,8 +309,8 @@ std::optional<HeadAtoms> AtomGrid::heads(HeadRange range, Tensor tensor) const {
                    .end = static_cast<int>(last - atoms.begin()) + 1};
 }
 
-const AtomSet& AtomGrid::complete(Tensor tensor, const Cell& cell) const {
-  switch (tensor) {
+const AtomSet& AtomGrid::complete(TensorRef ref, const Cell& cell) const {
+  switch (ref.tensor) {
     case Tensor::out:
     case Tensor::lse:
     case Tensor::d_q:
@@ -249,20 +325,31 @@ const AtomSet& AtomGrid::complete(Tensor tensor, const Cell& cell) const {
     case Tensor::v:
     case Tensor::d_out:
     case Tensor::delta:
+    case Tensor::param:
       return nothing;
+    case Tensor::value:
+      return of_values_[at(ref.label)];
+    case Tensor::d_value:
+      return of_gradients_[at(ref.label)];
+    case Tensor::d_param:
+      return all_tokens_;
     case Tensor::state:
       return keys_of_slots_[at(cell.tokens)];
     case Tensor::scores:
     case Tensor::d_weights:
     case Tensor::d_state:
-      throw InternalError(fmt::format("{} is never an input or output", to_string(tensor)));
+      throw InternalError(fmt::format("{} is never an input or output", to_string(ref.tensor)));
   }
   throw InternalError("unknown tensor");
 }
 
-std::int64_t AtomGrid::volume(Tensor tensor, const Cell& cell) const {
-  const HeadRange heads = (is_kv(tensor) ? kv_heads_ : q_heads_)[at(cell.heads)];
-  return is_state(tensor) ? heads.count() : tokens_[at(cell.tokens)].count * heads.count();
+std::int64_t AtomGrid::volume(TensorRef ref, const Cell& cell) const {
+  if (is_of_graph(ref.tensor)) {
+    return is_param(ref.tensor) ? graph_.param(ref.label).part_rows()
+                                : tokens_[at(cell.tokens)].count;
+  }
+  const HeadRange heads = (is_kv(ref.tensor) ? kv_heads_ : q_heads_)[at(cell.heads)];
+  return is_state(ref.tensor) ? heads.count() : tokens_[at(cell.tokens)].count * heads.count();
 }
 
 std::string AtomGrid::tokens_text(std::span<const int> atoms) const {
@@ -285,7 +372,19 @@ std::string AtomGrid::tokens_text(std::span<const int> atoms) const {
   return ranges.size() > most ? fmt::format("{}+… ({} ranges)", text, ranges.size()) : text;
 }
 
-std::string AtomGrid::cell_text(Tensor tensor, const Cell& cell) const {
+std::string AtomGrid::cell_text(TensorRef ref, const Cell& cell) const {
+  const Tensor tensor = ref.tensor;
+  if (is_value(tensor)) {
+    const int parts = graph_.value(ref.label).parts;
+    return fmt::format("{} tokens {}{}", graph_.value(ref.label).name,
+                       tokens_text(std::span(&cell.tokens, 1)),
+                       parts == 1 ? "" : fmt::format(" (part {} of {})", cell.heads, parts));
+  }
+  if (is_param(tensor)) {
+    const Param& param = graph_.param(ref.label);
+    return fmt::format("{} row part {} of {}, column part {} of {}", param.name, cell.tokens,
+                       param.row_parts, cell.heads, param.column_parts);
+  }
   const bool kv = is_kv(tensor);
   if (is_state(tensor)) {
     return fmt::format("slot {} ({})", cell.tokens, text_of(kv_heads_[at(cell.heads)], true));
@@ -295,13 +394,33 @@ std::string AtomGrid::cell_text(Tensor tensor, const Cell& cell) const {
                      text_of((kv ? kv_heads_ : q_heads_)[at(cell.heads)], kv));
 }
 
-std::string AtomGrid::contributions_text(Tensor tensor, const Cell& cell,
+std::string AtomGrid::contributions_text(TensorRef ref, const Cell& cell,
                                          const AtomSet& set) const {
   const std::vector<int> members = set.members();
   if (members.empty()) {
     return "nothing";
   }
-  if (!sums_queries(tensor)) {
+  if (ref.tensor == Tensor::value) {
+    return fmt::format("row part {} of the product", fmt::join(members, ", "));
+  }
+  if (ref.tensor == Tensor::d_value) {
+    std::string text;
+    for (const Use& use : graph_.uses_of({Tensor::value, ref.label})) {
+      for (const int m : members) {
+        const Definition& d = graph_.definition(use.definition);
+        if (m >= use.first && m < use.first + use.count) {
+          text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", to_string(d.function),
+                              graph_.name(d.writes.front()));
+          text += use.count > 1 ? fmt::format(", part {}", m - use.first) : "";
+        }
+      }
+    }
+    return text;
+  }
+  if (ref.tensor == Tensor::d_param) {
+    return fmt::format("tokens {}", tokens_text(members));
+  }
+  if (!sums_queries(ref.tensor)) {
     return fmt::format("key tokens {}", tokens_text(members));
   }
   const int sub_head = members.front() / token_atoms();  // the first query atom stands for the rest

@@ -8,6 +8,9 @@
 //  query atom  the query heads of one part of the grain
 //  KV atom     the KV heads of one part; replicated KV heads serve `replicas` query atoms
 //
+// Of what a graph defines, a value is cut into token atoms and the parts of its row, a parameter
+// into its row parts and column parts.
+//
 // Padded heads count like real ones.
 #pragma once
 
@@ -51,22 +54,12 @@ struct HeadAtoms {
 };
 
 /// A cell of the grid: a token atom and a head atom (a KV atom for k, v, d_k, d_v and states). Of
-/// states, `tokens` is a slot.
+/// states, `tokens` is a slot; of values `heads` is a part; of parameters both are parts.
 struct Cell {
   int tokens = 0;
   int heads = 0;
   friend constexpr auto operator<=>(const Cell&, const Cell&) = default;
 };
-
-/// k, v, their gradients and states: cells of key tokens (or slots) and KV heads. All others: query
-/// tokens and heads.
-constexpr bool is_kv(Tensor t) {
-  return t == Tensor::k || t == Tensor::v || t == Tensor::d_k || t == Tensor::d_v || is_state(t);
-}
-/// Remember query cells as contributions; all others that remember any: key atoms.
-constexpr bool sums_queries(Tensor t) {
-  return t == Tensor::d_k || t == Tensor::d_v || t == Tensor::d_state;
-}
 
 class AtomGrid {
  public:
@@ -78,19 +71,22 @@ class AtomGrid {
   [[nodiscard]] int token_atoms() const { return static_cast<int>(tokens_.size()); }
   [[nodiscard]] int slots() const { return static_cast<int>(keys_of_slots_.size()); }
   [[nodiscard]] int query_atoms() const { return static_cast<int>(q_heads_.size()); }
-  [[nodiscard]] int head_atoms(Tensor t) const { return is_kv(t) ? kv_atoms() : query_atoms(); }
+  [[nodiscard]] int head_atoms(TensorRef ref) const;
+  /// Token atoms, slots or row parts that a tensor has.
+  [[nodiscard]] int row_atoms(TensorRef ref) const;
   /// The KV atom that a query atom attends to.
   [[nodiscard]] int kv_of(int query_atom) const { return query_atom / replicas_; }
 
   /// Atoms of a token set in ascending order; nullptr if it is no union of atoms. Of states: slots.
   [[nodiscard]] const std::vector<int>* tokens(const TokenSet& set) const;
   [[nodiscard]] const std::vector<int>* slots(const TokenSet& set) const;
-  /// Whichever `tensor` has.
-  [[nodiscard]] const std::vector<int>* rows(const TokenSet& set, Tensor tensor) const {
-    return is_state(tensor) ? slots(set) : tokens(set);
-  }
-  /// Head atoms of a range of query heads or KV heads; nothing if it is no union of atoms.
-  [[nodiscard]] std::optional<HeadAtoms> heads(HeadRange range, Tensor tensor) const;
+  /// Whichever `ref` has; of a parameter its row parts.
+  [[nodiscard]] const std::vector<int>* rows(const TokenSet& set, TensorRef ref) const;
+  /// Head atoms of a range of query heads or KV heads, or of parts; nothing if it is no union of
+  /// atoms.
+  [[nodiscard]] std::optional<HeadAtoms> heads(HeadRange range, TensorRef ref) const;
+  /// Head atoms of q or k that lie in part `part` of a row of `parts` parts of all heads.
+  [[nodiscard]] HeadAtoms heads_of_part(Tensor tensor, int part, int parts) const;
 
   /// The mask allows at least one pair of these atoms.
   [[nodiscard]] bool allowed(int queries, int keys) const {
@@ -112,18 +108,21 @@ class AtomGrid {
   /// All contributions that a cell of `tensor` can have: the keys that its queries may see; for d_k
   /// and d_v the query cells that may see its keys; none for q, k, v, d_out and delta. A state that
   /// is handed to the part of its slot holds the keys that all queries of the part may see, whole
-  /// atoms of them.
-  [[nodiscard]] const AtomSet& complete(Tensor tensor, const Cell& cell) const;
+  /// atoms of them. Of what a graph defines: graph.hpp.
+  [[nodiscard]] const AtomSet& complete(TensorRef ref, const Cell& cell) const;
+  [[nodiscard]] const Graph& graph() const { return graph_; }
 
   /// Tokens times heads.
-  [[nodiscard]] std::int64_t volume(Tensor tensor, const Cell& cell) const;
+  [[nodiscard]] std::int64_t volume(TensorRef ref, const Cell& cell) const;
 
   // Words for people. Ranges are written begin:count, as in to_string(TokenSet).
   [[nodiscard]] std::string tokens_text(std::span<const int> atoms) const;
   /// "query tokens 0:64 (heads 0:8)", "key tokens 0:64 (KV heads 0:2)".
-  [[nodiscard]] std::string cell_text(Tensor tensor, const Cell& cell) const;
-  /// Contributions of a cell: "key tokens 0:64", "query tokens 0:64 (heads 0:8)".
-  [[nodiscard]] std::string contributions_text(Tensor tensor, const Cell& cell,
+  /// "tokens 0:64 (part 1 of 2)", "row part 0 of 1, column part 1 of 2".
+  [[nodiscard]] std::string cell_text(TensorRef ref, const Cell& cell) const;
+  /// Contributions of a cell: "key tokens 0:64", "query tokens 0:64 (heads 0:8)", "row parts 1 of
+  /// 2", "gate's column part 0".
+  [[nodiscard]] std::string contributions_text(TensorRef ref, const Cell& cell,
                                                const AtomSet& set) const;
 
  private:
@@ -133,6 +132,7 @@ class AtomGrid {
   void cut_heads(const HeadSplit& split);
   void allow_pairs(const Mask& mask);
   void hand_out_states(const Schedule& schedule);
+  void sum_up_graph();
 
   std::string flaw_;
   std::vector<TokenRange> tokens_;  // ascending by begin
@@ -145,6 +145,10 @@ class AtomGrid {
   std::vector<AtomSet> keys_of_slots_;                                  // [slot]
   mutable std::map<std::array<TokenRange, 2>, std::vector<int>> sets_;  // known token sets
   mutable std::map<std::array<TokenRange, 2>, std::vector<int>> slots_;
+  Graph graph_;
+  std::vector<AtomSet> of_values_, of_gradients_;  // complete, by label
+  AtomSet all_tokens_;
+  mutable std::map<std::array<std::int64_t, 3>, std::vector<int>> row_parts_;  // of parameters
 };
 
 }  // namespace spp

@@ -13,35 +13,46 @@ namespace spp {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(Problem problem, Rank rank) : problem_(std::move(problem)), rank_(rank) {}
+  /// `graph`: of values and parameters, if the program has any.
+  ProgramBuilder(Problem problem, Rank rank, Graph graph = {})
+      : problem_(std::move(problem)), graph_(std::move(graph)), rank_(rank) {}
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
+  [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] Rank rank() const { return rank_; }
 
   /// A buffer that holds `tile` x `heads` before the program starts.
-  BufferId input(std::string name, Tensor tensor, const TokenSet& tile, HeadRange heads) {
+  BufferId input(std::string name, TensorRef tensor, const TokenSet& tile, HeadRange heads) {
     return declare(std::move(name), tensor, BufferRole::input, natural_dtype(tensor), tile, heads);
   }
   /// A buffer that must hold `tile` x `heads`, complete, when the program ends.
-  BufferId output(std::string name, Tensor tensor, const TokenSet& tile, HeadRange heads) {
+  BufferId output(std::string name, TensorRef tensor, const TokenSet& tile, HeadRange heads) {
     return declare(std::move(name), tensor, BufferRole::output, natural_dtype(tensor), tile, heads);
   }
   /// Room for `tokens` x `heads` of a tensor.
-  BufferId scratch(std::string name, Tensor tensor, std::int64_t tokens, int heads, DType dtype) {
-    program_.buffers.push_back({.name = std::move(name),
-                                .tensor = tensor,
-                                .role = BufferRole::scratch,
-                                .dtype = dtype,
-                                .tokens = tokens,
-                                .heads = heads,
-                                .tile = {},
-                                .head_range = {}});
-    return BufferId(program_.buffers.size() - 1);
+  BufferId scratch(std::string name, TensorRef ref, std::int64_t tokens, int heads, DType dtype) {
+    const BufferShape shape = shape_of(ref, problem_, graph_);
+    return push({.name = std::move(name),
+                 .tensor = ref.tensor,
+                 .role = BufferRole::scratch,
+                 .dtype = dtype,
+                 .tokens = tokens,
+                 .heads = heads,
+                 .tile = {},
+                 .head_range = {},
+                 .width = shape.width,
+                 .batch = shape.batch,
+                 .label = ref.label});
   }
   /// Scratch in the tensor's natural dtype: fp32 for lse, delta, states, and what a softmax is
   /// taken of; else the problem's.
-  BufferId scratch(std::string name, Tensor tensor, std::int64_t tokens, int heads) {
+  BufferId scratch(std::string name, TensorRef tensor, std::int64_t tokens, int heads) {
     return scratch(std::move(name), tensor, tokens, heads, natural_dtype(tensor));
+  }
+  /// As it is, from another program.
+  BufferId push(Buffer buffer) {
+    program_.buffers.push_back(std::move(buffer));
+    return BufferId(program_.buffers.size() - 1);
   }
 
   /// `trips` iterations of body(i, OpList&).
@@ -61,14 +72,15 @@ class ProgramBuilder {
     once([op = Op{stream, body}](OpList& ops) { ops.push_back(op); });
   }
 
-  [[nodiscard]] DType natural_dtype(Tensor tensor) const {
-    switch (tensor) {
+  [[nodiscard]] DType natural_dtype(TensorRef ref) const {
+    switch (ref.tensor) {
       case Tensor::lse:
       case Tensor::delta:
       case Tensor::scores:
       case Tensor::d_weights:
       case Tensor::state:
       case Tensor::d_state:
+      case Tensor::d_param:  // main gradients
         return DType::fp32;
       case Tensor::q:
       case Tensor::k:
@@ -80,27 +92,29 @@ class ProgramBuilder {
       case Tensor::d_v:
       case Tensor::weights:
       case Tensor::d_scores:
+      case Tensor::param:
         return problem_.dtype;
+      case Tensor::value:
+      case Tensor::d_value:
+        return graph_.value(ref.label).fp32 ? DType::fp32 : problem_.dtype;
     }
     throw InternalError("unknown tensor");
   }
   [[nodiscard]] Program finish() { return std::move(program_); }
 
  private:
-  BufferId declare(std::string name, Tensor tensor, BufferRole role, DType dtype,
+  BufferId declare(std::string name, TensorRef ref, BufferRole role, DType dtype,
                    const TokenSet& tile, HeadRange heads) {
-    program_.buffers.push_back({.name = std::move(name),
-                                .tensor = tensor,
-                                .role = role,
-                                .dtype = dtype,
-                                .tokens = tile.count(),
-                                .heads = heads.count(),
-                                .tile = tile,
-                                .head_range = heads});
-    return BufferId(program_.buffers.size() - 1);
+    const BufferId id = scratch(std::move(name), ref, tile.count(), heads.count(), dtype);
+    Buffer& buffer = program_.buffers[id.index()];
+    buffer.role = role;
+    buffer.tile = tile;
+    buffer.head_range = heads;
+    return id;
   }
 
   Problem problem_;
+  Graph graph_;
   Rank rank_;
   Program program_;
 };

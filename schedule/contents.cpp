@@ -18,7 +18,7 @@ std::span<Piece> Contents::change(const Cell& cell) {
   return std::ranges::equal_range(pieces_, cell, {}, &Piece::cell);
 }
 
-std::int64_t Contents::volume(const AtomGrid& grid, Tensor tensor) const {
+std::int64_t Contents::volume(const AtomGrid& grid, TensorRef tensor) const {
   std::int64_t total = 0;
   for (const Piece& piece : pieces_) {
     total += grid.volume(tensor, piece.cell);

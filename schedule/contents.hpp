@@ -15,6 +15,9 @@ namespace spp {
 ///  weights, d_scores   the key atoms that the softmax was taken over
 ///  state               the key atoms summed up
 ///  d_k, d_v, d_state   the query cells met or summed up so far (AtomGrid::contributor)
+///  value               the row parts of the parameter summed up, if a linear layer writes it
+///  d_value             what definitions that read it have given (Use)
+///  d_param             the token atoms summed up
 /// `normaliser`, of out and weights: the key atoms whose softmax sum the cell was divided by. Of
 /// out that is its own contributions, until a Rescale prepares a sum over a team, or weights are
 /// applied; nothing under linear attention. Only cells of equal normaliser add.
@@ -36,7 +39,7 @@ class Contents {
   [[nodiscard]] std::span<Piece> change(const Cell& cell);
   [[nodiscard]] std::span<Piece> change_all() { return pieces_; }
   /// Tokens times heads of all pieces.
-  [[nodiscard]] std::int64_t volume(const AtomGrid& grid, Tensor tensor) const;
+  [[nodiscard]] std::int64_t volume(const AtomGrid& grid, TensorRef tensor) const;
 
   void clear() { pieces_.clear(); }
   void add(Piece piece) { pieces_.push_back(std::move(piece)); }

@@ -92,9 +92,11 @@ struct Grid {
     const int ranks = s.mesh.size();
     std::ptrdiff_t tiles = 1;  // of one tensor on one rank
     sample(ranks, sampled_ranks, [&](std::int64_t r) {
-      std::map<Tensor, std::ptrdiff_t> declared;
+      std::map<TensorRef, std::ptrdiff_t> declared;
       for (const Buffer& buffer : s.program(Rank(static_cast<int>(r))).buffers) {
-        tiles = std::max(tiles, declared[buffer.tensor] += std::ssize(buffer.tile.ranges()));
+        if (!is_param(buffer.tensor)) {
+          tiles = std::max(tiles, declared[buffer.ref()] += std::ssize(buffer.tile.ranges()));
+        }
       }
     });
     if (tiles > 2) {
@@ -121,9 +123,13 @@ double content_bytes(const Buffer& buffer, const Grid& grid) {
   constexpr double piece = 56;    // a cell and two sets
   constexpr double growth = 1.5;  // of vectors that are filled one by one
   const double rows = static_cast<double>(buffer.tokens);
-  const double pieces =
-      std::max(1.0, is_state(buffer.tensor) ? rows : rows / grid.of_atom) *
-      std::max(1.0, buffer.heads / (is_kv(buffer.tensor) ? grid.kv_heads : grid.q_heads));
+  const double of_atom = is_of_graph(buffer.tensor) ? 1
+                         : is_kv(buffer.tensor)     ? grid.kv_heads
+                                                    : grid.q_heads;
+  const double pieces = std::max(1.0, is_param(buffer.tensor)   ? 1
+                                      : is_state(buffer.tensor) ? rows
+                                                                : rows / grid.of_atom) *
+                        std::max(1.0, buffer.heads / of_atom);
   double sets = 0;
   switch (buffer.tensor) {
     case Tensor::out:
@@ -148,6 +154,12 @@ double content_bytes(const Buffer& buffer, const Grid& grid) {
     case Tensor::v:
     case Tensor::d_out:
     case Tensor::delta:
+    case Tensor::value:
+    case Tensor::d_value:
+    case Tensor::param:
+      break;
+    case Tensor::d_param:
+      sets = set_bytes(grid.tokens);
       break;
   }
   return pieces * (growth * piece + sets);

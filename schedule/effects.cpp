@@ -14,11 +14,11 @@ void Site::note(std::string_view what) const {
   ledger->findings.note(fmt::format("{}: {}", where(), what));
 }
 
-bool readable(const Site& site, BufferId id, Tensor tensor) {
+bool readable(const Site& site, BufferId id, TensorRef tensor) {
   const Buffer& buffer = site.buffer(id);
-  if (buffer.tensor != tensor) {
-    site.stop(fmt::format("uses '{}', a buffer of {}, as {}", buffer.name, to_string(buffer.tensor),
-                          to_string(tensor)));
+  if (buffer.ref() != tensor) {
+    site.stop(fmt::format("uses '{}', a buffer of {}, as {}", buffer.name, site.name(buffer.ref()),
+                          site.name(tensor)));
     return false;
   }
   if (site.content(id).empty()) {
@@ -34,7 +34,7 @@ const Piece* only_piece(const Site& site, BufferId id, const Cell& cell) {
   if (pieces.size() == 1) {
     return &pieces.front();
   }
-  const std::string wanted = site.grid().cell_text(buffer.tensor, cell);
+  const std::string wanted = site.grid().cell_text(buffer.ref(), cell);
   if (!pieces.empty()) {
     site.stop(fmt::format("finds {} pieces of {} in '{}' where one is wanted", pieces.size(),
                           wanted, buffer.name));
@@ -60,23 +60,29 @@ const std::vector<int>* named_tokens(const Site& site, const TokenSet& set) {
   return atoms;
 }
 
-const std::vector<int>* named_rows(const Site& site, const TokenSet& set, Tensor tensor) {
-  if (!is_state(tensor)) {
+const std::vector<int>* named_rows(const Site& site, const TokenSet& set, TensorRef tensor) {
+  if (!is_state(tensor.tensor) && !is_param(tensor.tensor)) {
     return named_tokens(site, set);
   }
-  const auto* slots = site.grid().slots(set);
-  if (slots == nullptr) {
-    site.stop(
-        fmt::format("names slots {} of states, which the schedule does not have", to_string(set)));
+  const auto* rows = site.grid().rows(set, tensor);
+  if (rows == nullptr) {
+    site.stop(is_param(tensor.tensor)
+                  ? fmt::format("names rows {} of {}, which are not whole parts of it",
+                                to_string(set), site.name(tensor))
+                  : fmt::format("names slots {} of states, which the schedule does not have",
+                                to_string(set)));
   }
-  return slots;
+  return rows;
 }
 
-std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, Tensor tensor) {
+std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, TensorRef tensor) {
   const auto atoms = site.grid().heads(range, tensor);
-  if (!atoms) {
+  if (!atoms && is_of_graph(tensor.tensor)) {
+    site.stop(fmt::format("names parts {}:{} of {}, which has {}", range.begin, range.count(),
+                          site.name(tensor), site.grid().head_atoms(tensor)));
+  } else if (!atoms) {
     site.stop(fmt::format("names {} {}:{}, which are not whole parts of the Ulysses split",
-                          is_kv(tensor) ? "KV heads" : "heads", range.begin, range.count()));
+                          is_kv(tensor.tensor) ? "KV heads" : "heads", range.begin, range.count()));
   }
   return atoms;
 }
@@ -110,7 +116,7 @@ std::optional<Block> seen_block(const Site& site, const Block& block, const Toke
   return {};
 }
 
-bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> rows,
+bool holds(const Site& site, BufferId id, TensorRef tensor, std::span<const int> rows,
            HeadAtoms heads) {
   if (!readable(site, id, tensor)) {
     return false;
@@ -180,7 +186,7 @@ std::int64_t capacity_of(const Buffer& buffer) { return buffer.tokens * buffer.h
 /// Stops unless the new content fits.
 bool fits(const Site& site, BufferId id, const Contents& added) {
   const Buffer& buffer = site.buffer(id);
-  const std::int64_t volume = added.volume(site.grid(), buffer.tensor);
+  const std::int64_t volume = added.volume(site.grid(), buffer.ref());
   if (volume <= capacity_of(buffer)) {
     return true;
   }
@@ -191,11 +197,11 @@ bool fits(const Site& site, BufferId id, const Contents& added) {
 
 }  // namespace
 
-void write(const Site& site, BufferId id, Tensor tensor, Contents added) {
+void write(const Site& site, BufferId id, TensorRef tensor, Contents added) {
   const Buffer& buffer = site.buffer(id);
-  if (buffer.tensor != tensor) {
-    site.stop(fmt::format("writes {} to '{}', a buffer of {}", to_string(tensor), buffer.name,
-                          to_string(buffer.tensor)));
+  if (buffer.ref() != tensor) {
+    site.stop(fmt::format("writes {} to '{}', a buffer of {}", site.name(tensor), buffer.name,
+                          site.name(buffer.ref())));
     return;
   }
   if (!fits(site, id, added)) {
@@ -215,13 +221,13 @@ void overwrite(const Site& site, BufferId id, Contents added) {
   }
 }
 
-void unite(const Site& site, Tensor tensor, Piece& target, const Piece& part, std::string_view from,
-           std::string_view into) {
+void unite(const Site& site, TensorRef tensor, Piece& target, const Piece& part,
+           std::string_view from, std::string_view into) {
   const AtomGrid& grid = site.grid();
   if (target.contributions.intersects(part.contributions)) {
     const AtomSet both = target.contributions.intersection(part.contributions);
     site.note(fmt::format("{} of {} met {} twice: {} brings them, {} already has them",
-                          to_string(tensor), grid.cell_text(tensor, target.cell),
+                          site.name(tensor), grid.cell_text(tensor, target.cell),
                           grid.contributions_text(tensor, target.cell, both), from, into));
   }
   target.contributions.unite(part.contributions);

@@ -19,11 +19,14 @@
 //  accumulate      a disjoint union; out only with equal normalisers
 //  fill            no contribution yet
 //  copy            unchanged; fold: disjoint union of the pieces of a cell
-//  exchange        the whole content moves; the buffers at both ends are alike
-//  all_to_all      each rank gets, of its `to_tokens` x `to_heads`, every member's pieces
-//  all_gather      the same, and there is nothing else to get
-//  reduce_scatter  the same, one piece of a cell from every member, then their disjoint union
-//  all_reduce      the same, and all members name the same
+//  gemm            the row parts of the parameter that are there (forward), a disjoint union of
+//                  what its column parts (input gradient) or tokens (weight gradient) give; of
+//                  operands that are complete
+//  row_kernel        complete, or what this definition gives a gradient; of operands that are
+//  complete exchange        the whole content moves; the buffers at both ends are alike all_to_all
+//  each rank gets, of its `to_tokens` x `to_heads`, every member's pieces all_gather      the same,
+//  and there is nothing else to get reduce_scatter  the same, one piece of a cell from every
+//  member, then their disjoint union all_reduce      the same, and all members name the same
 //
 // A kernel writes tile by tile: pieces of the same cells are replaced, others stay while the buffer
 // has room for them, else the buffer was reused and they are gone. A transfer or a copy replaces
@@ -90,6 +93,7 @@ struct Site {
 
   [[nodiscard]] const AtomGrid& grid() const { return ledger->grid; }
   [[nodiscard]] const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
+  [[nodiscard]] std::string name(TensorRef ref) const { return grid().graph().name(ref); }
   [[nodiscard]] Contents& content(BufferId id) const { return contents[id.index()]; }
   /// "rank 3, op 17 attention_fwd (stream compute)".
   [[nodiscard]] std::string where() const;
@@ -116,6 +120,8 @@ void apply(const Site& site, const Rescale& op);
 void apply(const Site& site, const Accumulate& op);
 void apply(const Site& site, const Fill& op);
 void apply(const Site& site, const Copy& op);
+void apply(const Site& site, const Gemm& op);
+void apply(const Site& site, const RowKernel& op);
 
 /// One message: `send` of one rank arrives in `receive` of another (or the same).
 void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
@@ -127,15 +133,15 @@ void meet(std::span<const Site> sites, std::span<const Collective* const> ops);
 // ----------------------------------------------------------
 
 /// The buffer holds `tensor` and something was written to it; else stops.
-bool readable(const Site& site, BufferId id, Tensor tensor);
+bool readable(const Site& site, BufferId id, TensorRef tensor);
 /// The only piece of a cell; stops and gives nullptr if there is none or more than one.
 const Piece* only_piece(const Site& site, BufferId id, const Cell& cell);
 /// Atoms of a token set that an op names; stops and gives nullptr if it is no union of atoms. The
 /// rows of `tensor`: token atoms, or slots of states.
 const std::vector<int>* named_tokens(const Site& site, const TokenSet& set);
-const std::vector<int>* named_rows(const Site& site, const TokenSet& set, Tensor tensor);
+const std::vector<int>* named_rows(const Site& site, const TokenSet& set, TensorRef tensor);
 /// Head atoms of a range that an op names; stops likewise.
-std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, Tensor tensor);
+std::optional<HeadAtoms> named_heads(const Site& site, HeadRange range, TensorRef tensor);
 /// The tile of queries and keys that a kernel works on.
 struct Block {
   std::span<const int> queries, keys;
@@ -158,7 +164,7 @@ std::optional<Block> named_block(const Site& site, const Op& op) {
 std::optional<Block> seen_block(const Site& site, const Block& block, const TokenSet& queries,
                                 const TokenSet& keys);
 /// One piece of every cell of a tile; else stops.
-bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> rows,
+bool holds(const Site& site, BufferId id, TensorRef tensor, std::span<const int> rows,
            HeadAtoms heads);
 /// The problem's attention is this; else stops.
 bool computes(const Site& site, AttentionFunction function);
@@ -167,11 +173,11 @@ Contents key_gradients(const AtomGrid& grid, const Block& block);
 /// out or d_q of a block: the keys that each cell of its queries may see, noted as met.
 Contents query_sums(const Site& site, const Block& block, Meetings& meetings);
 /// Writes tile by tile (see above).
-void write(const Site& site, BufferId id, Tensor tensor, Contents added);
+void write(const Site& site, BufferId id, TensorRef tensor, Contents added);
 /// Replaces the whole content.
 void overwrite(const Site& site, BufferId id, Contents added);
 /// target += part. Overlap is noted as a double count, `from` and `into` say whose.
-void unite(const Site& site, Tensor tensor, Piece& target, const Piece& part, std::string_view from,
-           std::string_view into);
+void unite(const Site& site, TensorRef tensor, Piece& target, const Piece& part,
+           std::string_view from, std::string_view into);
 
 }  // namespace spp

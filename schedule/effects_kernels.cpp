@@ -193,7 +193,7 @@ void apply(const Site& site, const Rescale& op) {
 }
 
 void apply(const Site& site, const Accumulate& op) {
-  const Tensor tensor = site.buffer(op.part).tensor;
+  const TensorRef tensor = site.buffer(op.part).ref();
   const auto* tile = named_tokens(site, op.tokens);
   if (tile == nullptr || !readable(site, op.part, tensor) ||
       (!op.initial && !readable(site, op.sum, tensor))) {
@@ -247,6 +247,10 @@ void apply(const Site& site, const Fill& op) {
     case Tensor::d_scores:
     case Tensor::state:
     case Tensor::d_state:
+    case Tensor::value:
+    case Tensor::d_value:
+    case Tensor::param:
+    case Tensor::d_param:
       site.stop(fmt::format("fills '{}', but {} is no sum", site.buffer(op.buffer).name,
                             to_string(tensor)));
       return;
@@ -261,13 +265,13 @@ void apply(const Site& site, const Fill& op) {
 }
 
 void apply(const Site& site, const Copy& op) {
-  const Tensor tensor = site.buffer(op.from).tensor;
+  const TensorRef tensor = site.buffer(op.from).ref();
   if (!readable(site, op.from, tensor)) {
     return;
   }
-  if (site.buffer(op.to).tensor != tensor) {
-    site.stop(fmt::format("copies {} to '{}', a buffer of {}", to_string(tensor),
-                          site.buffer(op.to).name, to_string(site.buffer(op.to).tensor)));
+  if (site.buffer(op.to).ref() != tensor) {
+    site.stop(fmt::format("copies {} to '{}', a buffer of {}", site.name(tensor),
+                          site.buffer(op.to).name, site.name(site.buffer(op.to).ref())));
     return;
   }
   if (op.kind != CopyKind::fold) {

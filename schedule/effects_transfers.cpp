@@ -19,15 +19,14 @@ struct Part {
 
 /// What a member's op says that it receives; stops if the grid does not know it.
 std::optional<Part> part_of(const Site& site, const Collective& op) {
-  const Tensor tensor = site.buffer(op.to).tensor;
+  const TensorRef tensor = site.buffer(op.to).ref();
   const auto* tokens = named_rows(site, op.to_tokens, tensor);
   const auto heads = tokens != nullptr ? named_heads(site, op.to_heads, tensor) : std::nullopt;
   if (!heads) {
     return {};
   }
   const AtomGrid& grid = site.grid();
-  Part part{.tokens = std::vector<bool>(
-                static_cast<std::size_t>(is_state(tensor) ? grid.slots() : grid.token_atoms())),
+  Part part{.tokens = std::vector<bool>(static_cast<std::size_t>(grid.row_atoms(tensor))),
             .heads = *heads};
   for (const int t : *tokens) {
     part.tokens[static_cast<std::size_t>(t)] = true;
@@ -37,17 +36,17 @@ std::optional<Part> part_of(const Site& site, const Collective& op) {
 
 /// All members move the same tensor, from buffers with something in them, to others.
 bool comparable(std::span<const Site> sites, std::span<const Collective* const> ops) {
-  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  const TensorRef tensor = sites.front().buffer(ops.front()->from).ref();
   for (std::size_t i = 0; i < sites.size(); ++i) {
     if (!readable(sites[i], ops[i]->from, tensor)) {
       return false;
     }
     const Buffer& from = sites[i].buffer(ops[i]->from);
     const Buffer& to = sites[i].buffer(ops[i]->to);
-    if (to.tensor != tensor || to.dtype != from.dtype || ops[i]->from == ops[i]->to) {
+    if (to.ref() != tensor || to.dtype != from.dtype || ops[i]->from == ops[i]->to) {
       sites[i].stop(fmt::format("moves '{}' ({} {}) to '{}' ({} {})", from.name,
-                                to_string(from.dtype), to_string(from.tensor), to.name,
-                                to_string(to.dtype), to_string(to.tensor)));
+                                to_string(from.dtype), sites[i].name(from.ref()), to.name,
+                                to_string(to.dtype), sites[i].name(to.ref())));
       return false;
     }
   }
@@ -55,12 +54,12 @@ bool comparable(std::span<const Site> sites, std::span<const Collective* const> 
 }
 
 /// Something of every cell that the op names has arrived; else stops.
-bool arrived(const Site& site, Tensor tensor, const Part& part, const Contents& content) {
+bool arrived(const Site& site, TensorRef tensor, const Part& part, const Contents& content) {
   for (std::size_t t = 0; t < part.tokens.size(); ++t) {
     for (int h = part.heads.begin; part.tokens[t] && h < part.heads.end; ++h) {
       const Cell cell{.tokens = static_cast<int>(t), .heads = h};
       if (content.at(cell).empty()) {
-        site.stop(fmt::format("receives no {} of {} from any member", to_string(tensor),
+        site.stop(fmt::format("receives no {} of {} from any member", site.name(tensor),
                               site.grid().cell_text(tensor, cell)));
         return false;
       }
@@ -82,7 +81,7 @@ void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const
   if (!comparable(sites, ops)) {
     return;
   }
-  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  const TensorRef tensor = sites.front().buffer(ops.front()->from).ref();
   std::vector<Contents> received(sites.size());
   for (std::size_t j = 0; j < sites.size(); ++j) {
     const Site& site = sites[j];
@@ -103,7 +102,7 @@ void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const
         if (piece->normaliser != own.normaliser) {
           site.stop(fmt::format(
               "sums {} of {} over ranks {} and {}, but they are normalised over different keys",
-              to_string(tensor), site.grid().cell_text(tensor, own.cell), site.rank.value,
+              site.name(tensor), site.grid().cell_text(tensor, own.cell), site.rank.value,
               sites[i].rank.value));
           return;
         }
@@ -125,7 +124,7 @@ void hand_out_heads(std::span<const Site> sites, std::span<const Collective* con
   if (!comparable(sites, ops)) {
     return;
   }
-  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  const TensorRef tensor = sites.front().buffer(ops.front()->from).ref();
   std::vector<Contents> received(sites.size());
   for (std::size_t j = 0; j < sites.size(); ++j) {
     const Collective& op = *ops[j];
@@ -164,7 +163,7 @@ void gather(std::span<const Site> sites, std::span<const Collective* const> ops)
   if (!comparable(sites, ops)) {
     return;
   }
-  const Tensor tensor = sites.front().buffer(ops.front()->from).tensor;
+  const TensorRef tensor = sites.front().buffer(ops.front()->from).ref();
   std::vector<Contents> received(sites.size());
   for (std::size_t j = 0; j < sites.size(); ++j) {
     const auto part = part_of(sites[j], *ops[j]);
@@ -175,7 +174,7 @@ void gather(std::span<const Site> sites, std::span<const Collective* const> ops)
       for (const Piece& piece : sites[i].content(ops[i]->from).all()) {
         if (!part->contains(piece.cell)) {
           sites[j].stop(fmt::format(
-              "receives {} of {} from rank {}, which it does not name", to_string(tensor),
+              "receives {} of {} from rank {}, which it does not name", sites[j].name(tensor),
               sites[j].grid().cell_text(tensor, piece.cell), sites[i].rank.value));
           return;
         }
@@ -217,18 +216,18 @@ void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
   for (std::size_t i = 0; i < from.size(); ++i) {
     const Buffer& source = sender.buffer(from[i]);
     const Buffer& target = receiver.buffer(to[i]);
-    if (!readable(sender, from[i], source.tensor)) {
+    if (!readable(sender, from[i], source.ref())) {
       return;
     }
-    const bool alike = source.tensor == target.tensor && source.dtype == target.dtype &&
+    const bool alike = source.ref() == target.ref() && source.dtype == target.dtype &&
                        source.tokens * source.heads == target.tokens * target.heads;
     if (!alike) {
       sender.stop(fmt::format(
           "sends '{}' ({} {}, {} x {}) to rank {}, which receives it in op {} as '{}' ({} {}, {} x "
           "{})",
-          source.name, to_string(source.dtype), to_string(source.tensor), source.tokens,
+          source.name, to_string(source.dtype), sender.name(source.ref()), source.tokens,
           source.heads, receiver.rank.value, receiver.op, target.name, to_string(target.dtype),
-          to_string(target.tensor), target.tokens, target.heads));
+          receiver.name(target.ref()), target.tokens, target.heads));
       return;
     }
     overwrite(receiver, to[i], sender.content(from[i]));

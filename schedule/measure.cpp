@@ -5,9 +5,7 @@
 namespace spp {
 namespace {
 
-Bytes size_at(const Shapes& shapes, BufferId id) {
-  return bytes_of(shapes.buffers[id.index()], *shapes.problem);
-}
+Bytes size_at(const Shapes& shapes, BufferId id) { return bytes_of(shapes.buffers[id.index()]); }
 
 Bytes size_of_list(const Shapes& shapes, std::span<const BufferId> ids) {
   Bytes total{};
@@ -21,7 +19,7 @@ Bytes size_of_list(const Shapes& shapes, std::span<const BufferId> ids) {
 Bytes size_of_tile(const Shapes& shapes, BufferId id, std::int64_t tokens) {
   Buffer tile = shapes.buffers[id.index()];
   tile.tokens = tokens;
-  return bytes_of(tile, *shapes.problem);
+  return bytes_of(tile);
 }
 
 /// A product of every pair of a block with `width` elements.
@@ -84,7 +82,7 @@ Bytes sent_bytes_to(const Collective& op, int peer, const Shapes& shapes) {
   Buffer part = shapes.buffers[op.from.index()];
   part.tokens = deal.tokens;
   part.heads = deal.heads(owner).count();
-  return bytes_of(part, *shapes.problem);
+  return bytes_of(part);
 }
 
 Bytes sent_bytes(const Transfer& transfer, const Shapes& shapes) {
@@ -140,12 +138,36 @@ FlopCount attention_flops(const Kernel& kernel, const Problem& problem) {
                  [&](const LinearBackward& o) { return linear(o, Phase::backward); },
                  [&](const MakeState& o) { return state_flops(o, problem); },
                  [&](const ApplyState& o) { return state_flops(o, problem); },
-                 [&](const Softmax&) { return none; }, [&](const SoftmaxBackward&) { return none; },
-                 [&](const SumStates&) { return none; }, [&](const RowDot&) { return none; },
-                 [&](const Merge&) { return none; }, [&](const Rescale&) { return none; },
-                 [&](const Accumulate&) { return none; }, [&](const Fill&) { return none; },
-                 [&](const Copy&) { return none; }},
+                 [&](const Softmax&) { return none; },
+                 [&](const SoftmaxBackward&) { return none; },
+                 [&](const SumStates&) { return none; },
+                 [&](const RowDot&) { return none; },
+                 [&](const Merge&) { return none; },
+                 [&](const Rescale&) { return none; },
+                 [&](const Accumulate&) { return none; },
+                 [&](const Fill&) { return none; },
+                 [&](const Copy&) { return none; },
+                 [&](const Gemm&) { return none; },
+                 [&](const RowKernel&) { return none; }},
       kernel);
+}
+
+GemmShape gemm_shape(const Gemm& op, const Shapes& shapes) {
+  const auto columns = [&](BufferId id) {
+    const Buffer& buffer = shapes.buffers[id.index()];
+    return buffer.heads * buffer.width;
+  };
+  const std::int64_t rows = op.tokens.count() * shapes.buffers[op.a.index()].batch;
+  if (op.kind == GemmKind::weight_gradient) {
+    return {.m = columns(op.a), .n = columns(op.b), .k = rows};
+  }
+  return {.m = rows, .n = columns(op.c), .k = columns(op.a)};
+}
+
+FlopCount kernel_flops(const Kernel& kernel, const Shapes& shapes) {
+  const auto* gemm = std::get_if<Gemm>(&kernel);
+  return gemm != nullptr ? gemm_shape(*gemm, shapes).flops()
+                         : attention_flops(kernel, *shapes.problem);
 }
 
 Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
@@ -153,6 +175,10 @@ Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
     return size_of_tile(shapes, id, tokens.count());
   };
   const auto whole = [&](BufferId id) { return size_at(shapes, id); };
+  // Of what has a row for each token, these; a parameter whole.
+  const auto rows_of = [&](BufferId id, const TokenSet& tokens) {
+    return is_param(shapes.buffers[id.index()].tensor) ? whole(id) : tile(id, tokens);
+  };
   // Kernels of linear attention write the state before each chunk, and read it in a second pass.
   const auto chunk_states = [&](const auto& o) {
     const Problem& p = *shapes.problem;
@@ -213,6 +239,19 @@ Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
                  },
                  [&](const Fill& o) { return tile(o.buffer, o.tokens); },
                  [&](const Copy& o) { return whole(o.from) + whole(o.to); },
+                 [&](const Gemm& o) {
+                   return rows_of(o.a, o.tokens) + rows_of(o.b, o.tokens) +
+                          rows_of(o.c, o.tokens) * (o.initial ? 1 : 2);
+                 },
+                 [&](const RowKernel& o) {
+                   Bytes total{};
+                   for (const auto ids : {o.reads.ids(), o.writes.ids()}) {
+                     for (const BufferId id : ids) {
+                       total += rows_of(id, o.tokens);
+                     }
+                   }
+                   return total;
+                 },
                  [](const AttentionForward&) { return Bytes(0); },
                  [](const AttentionBackward&) { return Bytes(0); }},
       kernel);
@@ -228,7 +267,7 @@ Totals totals_of(const Program& program, const Problem& problem, Rank rank) {
                      totals.sent.at(static_cast<std::size_t>(comm_kind_of(transfer))) +=
                          sent_bytes(transfer, shapes);
                    },
-                   [&](const Kernel& kernel) { totals.flops += attention_flops(kernel, problem); }},
+                   [&](const Kernel& kernel) { totals.flops += kernel_flops(kernel, shapes); }},
         op->body);
   }
   return totals;

@@ -5,18 +5,20 @@ namespace {
 
 class AccessList {
  public:
-  AccessList& read(std::initializer_list<BufferId> ids) {
+  AccessList& read(std::span<const BufferId> ids) {
     for (const BufferId id : ids) {
       access_.reads_storage.at(access_.read_count++) = id;
     }
     return *this;
   }
-  AccessList& write(std::initializer_list<BufferId> ids) {
+  AccessList& write(std::span<const BufferId> ids) {
     for (const BufferId id : ids) {
       access_.writes_storage.at(access_.write_count++) = id;
     }
     return *this;
   }
+  AccessList& read(std::initializer_list<BufferId> ids) { return read(std::span(ids)); }
+  AccessList& write(std::initializer_list<BufferId> ids) { return write(std::span(ids)); }
   /// What an accumulating op does to its target: reads it unless it is the first contribution.
   AccessList& update(std::initializer_list<BufferId> ids, bool initial) {
     return initial ? write(ids) : read(ids).write(ids);
@@ -31,8 +33,9 @@ class AccessList {
 
 std::string_view to_string(Tensor t) {
   constexpr std::array<std::string_view, tensor_count> names{
-      "q",   "k",     "v",      "out",     "lse",       "d_out",    "d_q",   "d_k",
-      "d_v", "delta", "scores", "weights", "d_weights", "d_scores", "state", "d_state"};
+      "q",     "k",       "v",     "out",     "lse",     "d_out",     "d_q",
+      "d_k",   "d_v",     "delta", "scores",  "weights", "d_weights", "d_scores",
+      "state", "d_state", "value", "d_value", "param",   "d_param"};
   return names.at(static_cast<std::size_t>(t));
 }
 
@@ -53,11 +56,11 @@ std::string_view to_string(HeadDirection d) {
 
 std::string_view to_string(OpKind kind) {
   constexpr std::array<std::string_view, op_kinds> names{
-      "attention_fwd", "attention_bwd",  "scores",     "softmax",    "softmax_bwd",
-      "weigh",         "weigh_back",     "linear_fwd", "linear_bwd", "make_state",
-      "sum_states",    "apply_state",    "row_dot",    "merge",      "rescale",
-      "accumulate",    "fill",           "copy",       "exchange",   "all_to_all",
-      "all_gather",    "reduce_scatter", "all_reduce"};
+      "attention_fwd", "attention_bwd", "scores",     "softmax",        "softmax_bwd",
+      "weigh",         "weigh_back",    "linear_fwd", "linear_bwd",     "make_state",
+      "sum_states",    "apply_state",   "row_dot",    "merge",          "rescale",
+      "accumulate",    "fill",          "copy",       "gemm",           "row_kernel",
+      "exchange",      "all_to_all",    "all_gather", "reduce_scatter", "all_reduce"};
   return names.at(static_cast<std::size_t>(kind));
 }
 
@@ -80,6 +83,8 @@ OpKind kind_of(const OpBody& body) {
                              [](const Accumulate&) { return OpKind::accumulate; },
                              [](const Fill&) { return OpKind::fill; },
                              [](const Copy&) { return OpKind::copy; },
+                             [](const Gemm&) { return OpKind::gemm; },
+                             [](const RowKernel&) { return OpKind::row_kernel; },
                              [](const Exchange&) { return OpKind::exchange; },
                              [](const Collective& o) {
                                constexpr auto first = static_cast<int>(OpKind::all_to_all);
@@ -127,6 +132,10 @@ OpBody blank_op(OpKind kind) {
       return Fill{};
     case OpKind::copy:
       return Copy{};
+    case OpKind::gemm:
+      return Gemm{};
+    case OpKind::row_kernel:
+      return RowKernel{};
     case OpKind::exchange:
       return Exchange{};
     case OpKind::all_to_all:
@@ -172,14 +181,9 @@ Access access_of(const OpBody& body) {
                [&](const Accumulate& o) { list.read({o.part}).update({o.sum}, o.initial); },
                [&](const Fill& o) { list.write({o.buffer}); },
                [&](const Copy& o) { list.read({o.from}).write({o.to}); },
-               [&](const Exchange& o) {
-                 for (const BufferId id : o.send) {
-                   list.read({id});
-                 }
-                 for (const BufferId id : o.receive) {
-                   list.write({id});
-                 }
-               },
+               [&](const Gemm& o) { list.read({o.a, o.b}).update({o.c}, o.initial); },
+               [&](const RowKernel& o) { list.read(o.reads.ids()).write(o.writes.ids()); },
+               [&](const Exchange& o) { list.read(o.send.ids()).write(o.receive.ids()); },
                [&](const Collective& o) { list.read({o.from}).write({o.to}); },
            },
            body);

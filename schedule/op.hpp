@@ -5,14 +5,16 @@
 // One list, hence one file.
 //
 // Shapes: a buffer is a tensor tile [batch, tokens, heads, width]; width is head_dim, 1 for LSE and
-// delta, the padded sequence for what belongs to pairs, head_dim^2 for states (width_of). See
-// docs/schedule.md for the semantics of each op.
+// delta, the padded sequence for what belongs to pairs, head_dim^2 for states; of what a graph
+// defines, heads are parts of a row (shape_of). See docs/schedule.md for the semantics of each op.
 #pragma once
 
 #include "base/error.hpp"
 #include "base/id.hpp"
+#include "schedule/graph.hpp"
 #include "schedule/mesh.hpp"
 #include "schedule/problem.hpp"
+#include "schedule/tensor.hpp"
 
 #include <array>
 #include <cstdint>
@@ -23,35 +25,6 @@
 #include <variant>
 
 namespace spp {
-
-/// Of a query and every key, [batch, tokens, heads, seq]: scores = q.k, weights = softmax of them,
-/// and their gradients. Of keys or queries summed up, [batch, slots, KV heads, head_dim^2]: state =
-/// sum of k (x) v, d_state = sum of q (x) d_out; a buffer of states counts its slots as tokens.
-enum class Tensor : std::uint8_t {
-  q,
-  k,
-  v,
-  out,
-  lse,
-  d_out,
-  d_q,
-  d_k,
-  d_v,
-  delta,
-  scores,
-  weights,
-  d_weights,
-  d_scores,
-  state,
-  d_state
-};
-constexpr std::size_t tensor_count = 16;
-constexpr bool is_of_pairs(Tensor t) {
-  return t == Tensor::scores || t == Tensor::weights || t == Tensor::d_weights ||
-         t == Tensor::d_scores;
-}
-constexpr bool is_state(Tensor t) { return t == Tensor::state || t == Tensor::d_state; }
-std::string_view to_string(Tensor);
 
 enum class BufferRole : std::uint8_t { input, output, scratch };
 std::string_view to_string(BufferRole);
@@ -68,6 +41,11 @@ struct Buffer {
   int heads = 0;
   TokenSet tile;
   HeadRange head_range;
+  std::int64_t width = 1;  // elements of a (token, head)
+  std::int64_t batch = 1;
+  int label = 0;  // of a tensor of the graph: which
+
+  [[nodiscard]] TensorRef ref() const { return {tensor, label}; }
 };
 
 /// Up to eight buffers, by value.
@@ -264,10 +242,38 @@ struct Copy {
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 
+/// A product of `definition`, a linear layer of the graph, for some tokens and the parts that the
+/// buffers hold: c = a b. `initial`: the sum was empty, else the product is added.
+struct Gemm {
+  GemmKind kind = GemmKind::forward;
+  int definition = 0;
+  BufferId a, b, c;
+  TokenSet tokens;
+  bool initial = true;
+  friend bool operator==(const Gemm&, const Gemm&) = default;
+};
+
+/// Another definition of the graph, row by row, or its gradient, for some tokens and the parts that
+/// the buffers hold. Forward: reads what the definition reads, then its parameter; writes what it
+/// writes. Backward:
+///   norms        x, parameter, statistics, d_y -> d_x, d_parameter
+///   split_heads  d_q, d_k, d_v -> d_qkv
+///   swiglu       gate, up, d_a -> d_gate, d_up
+///   gelu         h, d_a -> d_h
+///   add          d_z, d_x -> d_x: what others have given an input of the sum, and what it gives
+struct RowKernel {
+  int definition = 0;
+  bool backward = false;
+  BufferList reads, writes;
+  TokenSet tokens;
+  friend bool operator==(const RowKernel&, const RowKernel&) = default;
+};
+
 /// What works on a rank's own device.
-using Kernel = std::variant<AttentionForward, AttentionBackward, Scores, Softmax, SoftmaxBackward,
-                            Weigh, WeighBack, LinearForward, LinearBackward, MakeState, SumStates,
-                            ApplyState, RowDot, Merge, Rescale, Accumulate, Fill, Copy>;
+using Kernel =
+    std::variant<AttentionForward, AttentionBackward, Scores, Softmax, SoftmaxBackward, Weigh,
+                 WeighBack, LinearForward, LinearBackward, MakeState, SumStates, ApplyState, RowDot,
+                 Merge, Rescale, Accumulate, Fill, Copy, Gemm, RowKernel>;
 
 // ---- transfers
 // -----------------------------------------------------------------------------------
@@ -304,8 +310,11 @@ struct HeadDeal {
   HeadSplit split;
   bool kv = false;
   std::int64_t tokens = 0;  // of one rank, before scatter_heads / after gather_heads
+  int first = 0;            // part of the split that group index 0 has
   /// Heads of group index `part`.
-  [[nodiscard]] HeadRange heads(int part) const { return kv ? split.kv(part) : split.q(part); }
+  [[nodiscard]] HeadRange heads(int part) const {
+    return kv ? split.kv(first + part) : split.q(first + part);
+  }
   friend bool operator==(const HeadDeal&, const HeadDeal&) = default;
 };
 
@@ -354,13 +363,15 @@ enum class OpKind : std::uint8_t {
   accumulate,
   fill,
   copy,
+  gemm,
+  row_kernel,
   exchange,
   all_to_all,
   all_gather,
   reduce_scatter,
   all_reduce
 };
-constexpr std::size_t op_kinds = 23;
+constexpr std::size_t op_kinds = 25;
 std::string_view to_string(OpKind);
 OpKind kind_of(const OpBody& body);
 /// A kernel that does attention's own matmuls.

@@ -1,5 +1,7 @@
 #include "schedule/postcondition.hpp"
 
+#include <algorithm>
+
 namespace spp {
 namespace {
 
@@ -10,8 +12,8 @@ struct Tile {
 
 /// The declared tile of an input or output; stops if the grid does not know it.
 std::optional<Tile> tile_of(Ledger& ledger, Rank rank, const Buffer& buffer) {
-  const auto* tokens = ledger.grid.rows(buffer.tile, buffer.tensor);
-  const auto heads = ledger.grid.heads(buffer.head_range, buffer.tensor);
+  const auto* tokens = ledger.grid.rows(buffer.tile, buffer.ref());
+  const auto heads = ledger.grid.heads(buffer.head_range, buffer.ref());
   if (tokens == nullptr || !heads) {
     ledger.findings.stop(
         fmt::format("rank {}: {} '{}' declares tokens {} and heads {}:{}, which are not whole "
@@ -25,11 +27,11 @@ std::optional<Tile> tile_of(Ledger& ledger, Rank rank, const Buffer& buffer) {
 
 /// Calls f(rank, buffer, cell) for every declared cell of a tensor and role, over all ranks.
 template <class F>
-void for_each_declared(Ledger& ledger, std::span<const Home> ranks, Tensor tensor, BufferRole role,
-                       F f) {
+void for_each_declared(Ledger& ledger, std::span<const Home> ranks, TensorRef tensor,
+                       BufferRole role, F f) {
   for (const Home& home : ranks) {
     for (const Buffer& buffer : home.buffers) {
-      if (buffer.tensor != tensor || buffer.role != role) {
+      if (buffer.ref() != tensor || buffer.role != role) {
         continue;
       }
       const auto tile = tile_of(ledger, home.rank, buffer);
@@ -47,7 +49,7 @@ void for_each_declared(Ledger& ledger, std::span<const Home> ranks, Tensor tenso
 
 /// All ranks together declare every cell of a tensor; `once`: no cell twice. `optional`: or none.
 struct Demand {
-  Tensor tensor;
+  TensorRef tensor;
   BufferRole role;
   bool once = true;
   bool optional = false;
@@ -56,7 +58,8 @@ struct Demand {
 void check_declared(Ledger& ledger, std::span<const Home> ranks, const Demand& demand) {
   const AtomGrid& grid = ledger.grid;
   const auto heads = static_cast<std::size_t>(grid.head_atoms(demand.tensor));
-  std::vector<std::int32_t> owner(static_cast<std::size_t>(grid.token_atoms()) * heads, -1);
+  std::vector<std::int32_t> owner(static_cast<std::size_t>(grid.row_atoms(demand.tensor)) * heads,
+                                  -1);
   bool any = false;
   for_each_declared(ledger, ranks, demand.tensor, demand.role,
                     [&](Rank rank, const Buffer& buffer, const Cell& cell) {
@@ -66,7 +69,7 @@ void check_declared(Ledger& ledger, std::span<const Home> ranks, const Demand& d
                       if (by >= 0 && demand.once) {
                         ledger.findings.note(fmt::format(
                             "{} {} of {} is declared twice: by rank {} and by rank {} ('{}')",
-                            to_string(demand.role), to_string(demand.tensor),
+                            to_string(demand.role), grid.graph().name(demand.tensor),
                             grid.cell_text(demand.tensor, cell), by, rank.value, buffer.name));
                       }
                       by = rank.value;
@@ -78,7 +81,7 @@ void check_declared(Ledger& ledger, std::span<const Home> ranks, const Demand& d
     if (owner[i] < 0) {
       const Cell cell{.tokens = static_cast<int>(i / heads), .heads = static_cast<int>(i % heads)};
       ledger.findings.note(fmt::format("no rank declares {} {} of {}", to_string(demand.role),
-                                       to_string(demand.tensor),
+                                       grid.graph().name(demand.tensor),
                                        grid.cell_text(demand.tensor, cell)));
       return;
     }
@@ -99,30 +102,30 @@ void check_output(Ledger& ledger, Rank rank, const Buffer& buffer, const Content
       const auto pieces = contents.at(cell);
       if (pieces.size() != 1) {
         ledger.findings.note(fmt::format("{} holds {} pieces of {} at the end, not one", place(),
-                                         pieces.size(), grid.cell_text(buffer.tensor, cell)));
+                                         pieces.size(), grid.cell_text(buffer.ref(), cell)));
         return;
       }
       const Piece& piece = pieces.front();
-      const AtomSet& all = grid.complete(buffer.tensor, cell);
+      const AtomSet& all = grid.complete(buffer.ref(), cell);
       const AtomSet missing = all.minus(piece.contributions);
       if (!missing.empty()) {
         ledger.findings.note(fmt::format("{}: {} of {} lacks the contribution of {}", place(),
-                                         to_string(buffer.tensor),
-                                         grid.cell_text(buffer.tensor, cell),
-                                         grid.contributions_text(buffer.tensor, cell, missing)));
+                                         grid.graph().name(buffer.ref()),
+                                         grid.cell_text(buffer.ref(), cell),
+                                         grid.contributions_text(buffer.ref(), cell, missing)));
         return;
       }
       if (piece.contributions != all) {
         ledger.findings.note(fmt::format(
             "{}: {} of {} holds the contribution of {}, which the mask forbids", place(),
-            to_string(buffer.tensor), grid.cell_text(buffer.tensor, cell),
-            grid.contributions_text(buffer.tensor, cell, piece.contributions.minus(all))));
+            grid.graph().name(buffer.ref()), grid.cell_text(buffer.ref(), cell),
+            grid.contributions_text(buffer.ref(), cell, piece.contributions.minus(all))));
         return;
       }
       const bool normalised = ledger.problem.function == AttentionFunction::softmax;
       if (buffer.tensor == Tensor::out && normalised && piece.normaliser != piece.contributions) {
         ledger.findings.note(fmt::format("{}: out of {} is normalised over other keys than it sums",
-                                         place(), grid.cell_text(buffer.tensor, cell)));
+                                         place(), grid.cell_text(buffer.ref(), cell)));
         return;
       }
     }
@@ -152,7 +155,7 @@ void load_inputs(Ledger& ledger, const Home& home) {
     for (const int t : *tile->tokens) {
       for (int h = tile->heads.begin; h < tile->heads.end; ++h) {
         const Cell cell{.tokens = t, .heads = h};
-        const AtomSet& all = ledger.grid.complete(buffer.tensor, cell);
+        const AtomSet& all = ledger.grid.complete(buffer.ref(), cell);
         home.contents[b].add(
             {.cell = cell, .contributions = all, .normaliser = is_normalised ? all : AtomSet()});
       }
@@ -161,7 +164,69 @@ void load_inputs(Ledger& ledger, const Home& home) {
   }
 }
 
+namespace {
+
+/// Values that no definition writes, or (`ends`) that none reads.
+std::vector<TensorRef> outer_values(const Graph& graph, bool ends) {
+  std::vector<TensorRef> result;
+  for (int label = 0; label < std::ssize(graph.values); ++label) {
+    const TensorRef ref{Tensor::value, label};
+    const int writer = graph.writer_of(ref);
+    // Statistics of norms are only kept.
+    const bool is_end =
+        graph.uses_of(ref).empty() && writer >= 0 && graph.definition(writer).writes.front() == ref;
+    if (ends ? is_end : writer < 0) {
+      result.push_back(ref);
+    }
+  }
+  return result;
+}
+
+void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+  const Graph& graph = ledger.grid.graph();
+  const std::vector<TensorRef> given = outer_values(graph, phase == Phase::backward);
+  for (const Home& home : ranks) {
+    for (const Buffer& buffer : home.buffers) {
+      const bool computed_here =
+          phase == Phase::forward
+              ? !is_param(buffer.tensor) && std::ranges::find(given, buffer.ref()) == given.end()
+              : buffer.tensor == Tensor::d_param ||
+                    (buffer.tensor == Tensor::d_value &&
+                     std::ranges::find(given, TensorRef{Tensor::value, buffer.label}) ==
+                         given.end());
+      if (buffer.role == BufferRole::input && computed_here) {
+        ledger.findings.note(fmt::format("rank {}: '{}' is an input, but {} is to be computed",
+                                         home.rank.value, buffer.name, graph.name(buffer.ref())));
+      }
+    }
+  }
+  if (phase == Phase::forward) {
+    for (const TensorRef ref : given) {
+      check_declared(ledger, ranks, {.tensor = ref, .role = BufferRole::input, .once = false});
+    }
+  }
+}
+
+void check_graph_outputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+  const Graph& graph = ledger.grid.graph();
+  const bool forward = phase == Phase::forward;
+  for (const TensorRef ref : outer_values(graph, forward)) {
+    const Tensor tensor = forward ? Tensor::value : Tensor::d_value;
+    check_declared(ledger, ranks,
+                   {.tensor = {tensor, ref.label}, .role = BufferRole::output, .once = false});
+  }
+  for (int label = 0; !forward && label < std::ssize(graph.params); ++label) {
+    check_declared(ledger, ranks,
+                   {.tensor = {Tensor::d_param, label}, .role = BufferRole::output, .once = false});
+  }
+}
+
+}  // namespace
+
 void check_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
+  if (!ledger.grid.graph().empty()) {
+    return check_graph_inputs(ledger, phase, ranks);
+  }
   if (phase == Phase::backward) {
     return;  // what the forward kept may be kept where it was last
   }
@@ -177,6 +242,9 @@ void check_outputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
         check_output(ledger, home.rank, home.buffers[b], home.contents[b]);
       }
     }
+  }
+  if (!ledger.grid.graph().empty()) {
+    return check_graph_outputs(ledger, phase, ranks);
   }
   if (phase == Phase::forward) {
     check_declared(ledger, ranks, {.tensor = Tensor::out, .role = BufferRole::output});

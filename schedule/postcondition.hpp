@@ -15,11 +15,14 @@ struct Home {
 /// Fills the inputs of a rank; they are complete.
 void load_inputs(Ledger& ledger, const Home& home);
 
-/// Forward: all ranks together hold every cell of q, k and v once.
+/// Forward: all ranks together hold every cell of q, k and v once; with a graph, what it takes from
+/// outside. Nobody is given what is to be computed.
 void check_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks);
 
 /// Every output buffer holds its tile, complete, each cell once; all ranks together hold every cell
-/// of out (forward) or d_q, d_k, d_v (backward) once, and of lse, if there is any, at least once.
+/// of out (forward) or d_q, d_k, d_v (backward) once, and of lse, if there is any, at least once;
+/// with a graph, of the values that nothing reads (forward), or of the gradients of its inputs and
+/// parameters (backward).
 void check_outputs(Ledger& ledger, Phase phase, std::span<const Home> ranks);
 
 }  // namespace spp

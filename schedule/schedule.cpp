@@ -9,17 +9,26 @@ std::string_view to_string(AxisMoves moves) {
   return words.at(static_cast<std::size_t>(moves));
 }
 
-std::int64_t width_of(Tensor tensor, const Problem& problem) {
-  if (tensor == Tensor::lse || tensor == Tensor::delta) {
-    return 1;
-  }
+BufferShape shape_of(Tensor tensor, const Problem& problem) {
   const std::int64_t dim = problem.head_dim;
-  return is_of_pairs(tensor) ? problem.seq : is_state(tensor) ? dim * dim : dim;
+  const bool of_rows = tensor == Tensor::lse || tensor == Tensor::delta;
+  const std::int64_t width = of_rows               ? 1
+                             : is_of_pairs(tensor) ? problem.seq
+                             : is_state(tensor)    ? dim * dim
+                                                   : dim;
+  return {.width = width, .batch = problem.batch};
 }
 
-Bytes bytes_of(const Buffer& buffer, const Problem& problem) {
-  return Bytes(problem.batch * buffer.tokens * buffer.heads * width_of(buffer.tensor, problem) *
-               size_of(buffer.dtype));
+BufferShape shape_of(TensorRef ref, const Problem& problem, const Graph& graph) {
+  if (is_value(ref.tensor)) {
+    return {.width = graph.value(ref.label).part_width(), .batch = problem.batch};
+  }
+  return is_param(ref.tensor) ? BufferShape{.width = graph.param(ref.label).part_columns()}
+                              : shape_of(ref.tensor, problem);
+}
+
+Bytes bytes_of(const Buffer& buffer) {
+  return Bytes(buffer.batch * buffer.tokens * buffer.heads * buffer.width * size_of(buffer.dtype));
 }
 
 const Op* ProgramCursor::next() {

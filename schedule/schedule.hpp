@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/units.hpp"
+#include "schedule/graph.hpp"
 #include "schedule/mesh.hpp"
 #include "schedule/op.hpp"
 
@@ -64,9 +65,11 @@ struct Grain {
   friend bool operator==(const Grain&, const Grain&) = default;
 };
 
+/// Computes attention, and around it what its graph defines.
 struct Schedule {
   Problem problem;    // padded
   Problem requested;  // before padding
+  Graph graph;        // empty: attention alone
   Phase phase = Phase::forward;
   Mesh mesh;
   Grain grain;
@@ -75,10 +78,16 @@ struct Schedule {
   std::function<Program(Rank)> program;
 };
 
-/// Elements of a (token, head) of a tensor.
-std::int64_t width_of(Tensor tensor, const Problem& problem);
+/// What a buffer has of its own beside tokens and heads.
+struct BufferShape {
+  std::int64_t width = 1;
+  std::int64_t batch = 1;
+};
+/// Of a tensor of attention.
+BufferShape shape_of(Tensor tensor, const Problem& problem);
+BufferShape shape_of(TensorRef ref, const Problem& problem, const Graph& graph);
 /// Size of a buffer: batch * tokens * heads * width * element size.
-Bytes bytes_of(const Buffer& buffer, const Problem& problem);
+Bytes bytes_of(const Buffer& buffer);
 
 /// Walks a program op by op, holding one iteration at a time.
 class ProgramCursor {

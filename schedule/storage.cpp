@@ -80,10 +80,7 @@ struct RankWalk {
       : program(schedule.program(rank)),
         store(schedule, rank),
         cursor(program),
-        result{.rank = rank,
-               .buffers = program.buffers,
-               .arena = plan_arena(program, schedule.problem),
-               .ops = {}},
+        result{.rank = rank, .buffers = program.buffers, .arena = plan_arena(program), .ops = {}},
         dependencies(program.buffers.size(), schedule.streams.size()) {}
 
   Program program;

@@ -93,8 +93,8 @@ void RankStore::overwrite(BufferId id, StoredContent content) {
   const Buffer& target = buffer(id);
   const std::int64_t needed =
       std::accumulate(content.begin(), content.end(), std::int64_t{0},
-                      [&](std::int64_t sum, const StoredPiece& p) { return sum + cells(p); });
-  if (needed > cells(target.tokens, target.heads)) {
+                      [&](std::int64_t sum, const StoredPiece& p) { return sum + cells(id, p); });
+  if (needed > cells(id, target.tokens, target.heads)) {
     fail(fmt::format("'{}' is too small", target.name));
   }
   if (target.role == BufferRole::output) {
@@ -124,6 +124,9 @@ StoredContent RankStore::copied(const Copy& op) const {
       StoredContent parts;
       for (int part = 0; part < split.parts(); ++part) {
         const HeadRange heads = kv ? split.kv(part) : split.q(part);
+        if (heads.begin < whole.heads.begin || heads.end > whole.heads.end) {
+          continue;  // of another tensor-parallel rank
+        }
         if (parts.empty() || parts.back().heads != heads) {  // replicas are read once
           parts.push_back({.tokens = whole.tokens, .heads = heads});
         }
@@ -271,11 +274,11 @@ void RankStore::gather(const Collective& op, std::span<const Contribution> membe
     expect(member.from.size() == 1 && member.from.front().heads == op.to_heads,
            "a member brings other heads");
     const TokenList& tokens = member.from.front().tokens;
-    stored.receives.push_back(
-        {.begin = cells(all), .count = cells(tokens.count(), op.to_heads.count())});
+    stored.receives.push_back({.begin = cells(op.from, all),
+                               .count = cells(op.from, tokens.count(), op.to_heads.count())});
     all.tokens.append(tokens);
   }
-  stored.sends = {{.begin = 0, .count = cells(piece(op.from))}};
+  stored.sends = {{.begin = 0, .count = cells(op.from, piece(op.from))}};
   overwrite(op.to, {all});
 }
 
@@ -286,11 +289,11 @@ void RankStore::scatter_sum(const Collective& op, std::span<const Contribution> 
     expect(member.from == contents_[op.from.index()], "a member sums in another order");
     const auto at = mine.tokens.find(member.to_tokens);
     expect(at.has_value(), "a member's part does not lie together");
-    stored.sends.push_back({.begin = cells(*at, mine.heads.count()),
-                            .count = cells(member.to_tokens.count(), mine.heads.count())});
+    stored.sends.push_back({.begin = cells(op.from, *at, mine.heads.count()),
+                            .count = cells(op.from, member.to_tokens.count(), mine.heads.count())});
   }
   const StoredPiece result{.tokens = TokenList(op.to_tokens), .heads = op.to_heads};
-  stored.receives = {{.begin = 0, .count = cells(result)}};
+  stored.receives = {{.begin = 0, .count = cells(op.from, result)}};
   overwrite(op.to, {result});
 }
 
@@ -298,7 +301,7 @@ void RankStore::sum(const Collective& op, std::span<const Contribution> members,
   for (const Contribution& member : members) {
     expect(member.from == contents_[op.from.index()], "a member sums in another order");
   }
-  const std::int64_t part = cells(piece(op.from)) / op.group.size;
+  const std::int64_t part = cells(op.from, piece(op.from)) / op.group.size;
   for (int i = 0; i < op.group.size; ++i) {
     stored.sends.push_back({.begin = i * part, .count = part});
   }

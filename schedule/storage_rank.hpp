@@ -40,6 +40,8 @@ class RankStore {
   void apply(const Accumulate& op, StoredOp& stored);
   void apply(const Fill& op, StoredOp& stored);
   void apply(const Copy& op, StoredOp& stored);
+  void apply(const Gemm& op, StoredOp& stored);
+  void apply(const RowKernel& op, StoredOp& stored);
   void receive(BufferId buffer, StoredContent content);
   /// `members` by group index.
   void apply(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
@@ -69,6 +71,13 @@ class RankStore {
   }
   [[nodiscard]] std::int64_t cells(const StoredPiece& p) const {
     return cells(p.tokens.count(), p.heads.count());
+  }
+  /// Of a buffer that may be without a batch.
+  [[nodiscard]] std::int64_t cells(BufferId id, std::int64_t rows, int heads) const {
+    return rows * buffer(id).batch * heads;
+  }
+  [[nodiscard]] std::int64_t cells(BufferId id, const StoredPiece& p) const {
+    return cells(id, p.tokens.count(), p.heads.count());
   }
   void add_moves(const StoredContent& from, const StoredContent& to, StoredOp& stored) const;
   void scatter_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);

@@ -120,6 +120,7 @@ class TextWriter {
       append(" {}={}", s.axis, to_string(s.under));
     }
     append("\n");
+    graph();
     flush();
   }
 
@@ -148,6 +149,36 @@ class TextWriter {
   }
 
  private:
+  void graph() {
+    const Graph& graph = schedule_.graph;
+    const auto names = [&](const std::vector<TensorRef>& refs) {
+      std::string text;
+      for (const TensorRef ref : refs) {
+        text += (text.empty() ? "" : ",") + graph.name(ref);
+      }
+      return text;
+    };
+    for (const Value& value : graph.values) {
+      require_name(value.name);
+      line_of("value " + value.name, value);
+    }
+    for (const Param& param : graph.params) {
+      require_name(param.name);
+      line_of("param " + param.name, param);
+    }
+    for (const Definition& d : graph.definitions) {
+      append("define {} reads={} writes={}", to_string(d.function), names(d.reads),
+             names(d.writes));
+      if (d.param >= 0) {
+        append(" param={}", graph.param(d.param).name);
+      }
+      if (d.constant != 0) {
+        append(" constant={}", d.constant);
+      }
+      append("\n");
+    }
+  }
+
   template <class... Args>
   void append(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
@@ -166,7 +197,7 @@ class TextWriter {
     for (const Buffer& b : buffers) {
       require_name(b.name);
       ensure(names.insert(b.name).second, "two buffers of one name");
-      append("  buffer {} {} {} {}", b.name, to_string(b.tensor), to_string(b.role),
+      append("  buffer {} {} {} {}", b.name, schedule_.graph.name(b.ref()), to_string(b.role),
              to_string(b.dtype));
       if (b.role == BufferRole::scratch) {
         append(" tokens={} heads={}\n", b.tokens, b.heads);

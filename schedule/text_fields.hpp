@@ -26,6 +26,7 @@ constexpr std::int64_t most_ranks = 1'000'000;
 constexpr std::int64_t most_buffers = 1'000'000;  // of one rank
 constexpr std::int64_t most_heads = 1 << 16;
 constexpr std::int64_t most_streams = 64;
+constexpr std::int64_t most_definitions = 4096;             // of a graph
 constexpr std::int64_t most_width = std::int64_t{1} << 29;  // batch * heads * head_dim
 
 /// A name must survive as one word of the text.
@@ -59,6 +60,19 @@ void fields(auto& a, Is<Grain> auto& g) {
   a("parts", parts, 1, most_ranks);
   a("heads", g.heads, parts);
   a.unless_zero("slots", g.slots, most_ranks);
+}
+
+void fields(auto& a, Is<Value> auto& v) {
+  a("width", v.width, 1, most_width);
+  a("parts", v.parts, 1, most_ranks);
+  a("fp32", v.fp32);
+}
+
+void fields(auto& a, Is<Param> auto& p) {
+  a("rows", p.rows, 1, most_width);
+  a("columns", p.columns, 1, most_width);
+  a("row_parts", p.row_parts, 1, most_ranks);
+  a("column_parts", p.column_parts, 1, most_ranks);
 }
 
 // ---- kernels ------------------------------------------------------------------------------------
@@ -224,6 +238,24 @@ void fields(auto& a, Is<Copy> auto& o) {
   }
 }
 
+void fields(auto& a, Is<Gemm> auto& o) {
+  a("kind", o.kind);
+  a("definition", o.definition, 0, most_definitions);
+  a("a", o.a);
+  a("b", o.b);
+  a("c", o.c);
+  a("tokens", o.tokens);
+  a("initial", o.initial);
+}
+
+void fields(auto& a, Is<RowKernel> auto& o) {
+  a("definition", o.definition, 0, most_definitions);
+  a("backward", o.backward);
+  a("reads", o.reads);
+  a("writes", o.writes);
+  a("tokens", o.tokens);
+}
+
 // ---- transfers ----------------------------------------------------------------------------------
 
 void fields(auto& a, Is<Exchange> auto& o) {
@@ -242,7 +274,10 @@ void fields(auto& a, Is<Collective> auto& o) {
   a("from", o.from);
   a("to", o.to);
   if (heads != nullptr) {
-    a("split", heads->split, o.group.size);
+    int parts = heads->split.parts() == o.group.size ? 0 : heads->split.parts();
+    a.unless_zero("parts", parts, most_ranks);
+    a("split", heads->split, parts == 0 ? o.group.size : parts);
+    a.unless_zero("first", heads->first, most_ranks);
     a("kv", heads->kv);
     a("tokens", heads->tokens, 0, most_tokens);
   }

@@ -66,8 +66,11 @@ class Parser {
 
   Schedule parse() {
     header();
+    most_rows_ = schedule_.problem.seq;
     while (next_line()) {
-      program_line();
+      if (!graph_line()) {
+        program_line();
+      }
     }
     finish_rank();
     schedule_.program =
@@ -181,6 +184,7 @@ class Parser {
   template <class T>
   void header_fields(T& value) {
     const Context context{.problem = schedule_.problem,
+                          .most_rows = schedule_.problem.seq,
                           .ranks = 0,
                           .rank = {},
                           .buffers = program_.buffers,
@@ -263,6 +267,98 @@ class Parser {
     }
   }
 
+  // ---- graph ----
+
+  /// False if the line is none of a graph, which stands before the first rank.
+  bool graph_line() {
+    const std::string_view word = words_[0];
+    const bool known = word == "value" || word == "param" || word == "define";
+    if (!known || rank_.valid()) {
+      return false;
+    }
+    if (words_.size() < 3) {
+      fail("expected '{} {} field=value …'", word, word == "define" ? "FUNCTION" : "NAME");
+    }
+    if (word == "define") {
+      definition();
+    } else if (word == "value") {
+      Value value{.name = graph_name(schedule_.graph.values)};
+      graph_fields(value);
+      if (value.width % value.parts != 0) {
+        fail("parts={} do not divide width={}", value.parts, value.width);
+      }
+      schedule_.graph.values.push_back(std::move(value));
+    } else {
+      Param param{.name = graph_name(schedule_.graph.params)};
+      graph_fields(param);
+      if (param.rows % param.row_parts != 0 || param.columns % param.column_parts != 0) {
+        fail("its parts do not divide its rows or columns");
+      }
+      most_rows_ = std::max(most_rows_, param.rows);
+      schedule_.graph.params.push_back(std::move(param));
+    }
+    return true;
+  }
+
+  template <class T>
+  std::string graph_name(const std::vector<T>& others) const {
+    std::string name(words_[1]);
+    if (!text::is_name(name) || std::ranges::find(others, name, &T::name) != others.end()) {
+      fail("{} is no name, or stands twice", in_quotes(name));
+    }
+    if (std::ssize(others) == text::most_definitions) {
+      fail("more than {} of them", text::most_definitions);
+    }
+    return name;
+  }
+
+  template <class T>
+  void graph_fields(T& value) {
+    const Context context = this->context();
+    FieldReader reader(fields_from(2), where_, context);
+    text::fields(reader, value);
+    reader.finish();
+  }
+
+  void definition() {
+    Definition d;
+    d.function = function(words_[1]);
+    const Context context = this->context();
+    FieldReader reader(fields_from(2), where_, context);
+    d.reads = refs(reader.optional("reads"));
+    d.writes = refs(reader.optional("writes"));
+    if (const std::string_view name = reader.optional("param"); !name.empty()) {
+      d.param = tensor("param." + std::string(name)).label;
+    }
+    if (const std::string_view constant = reader.optional("constant"); !constant.empty()) {
+      d.constant = parse_double(constant, where_);
+    }
+    reader.finish();
+    if (std::ssize(schedule_.graph.definitions) == text::most_definitions) {
+      fail("more than {} definitions", text::most_definitions);
+    }
+    schedule_.graph.definitions.push_back(std::move(d));
+    // Heads are dealt out as the grain says; what is wrong must not be met by those who walk it.
+    const std::string flaw = flaw_of(schedule_.graph, schedule_.grain.heads.parts());
+    if (!flaw.empty()) {
+      fail("{}", flaw);
+    }
+  }
+
+  LayerFunction function(std::string_view name) const {
+    using enum LayerFunction;
+    return pick(name, {linear, rms_norm, layer_norm, split_heads, swiglu, gelu, add}, where_);
+  }
+
+  std::vector<TensorRef> refs(std::string_view names) const {
+    std::vector<TensorRef> result;
+    for (const std::string_view name :
+         names.empty() ? std::vector<std::string_view>() : split(names, ',')) {
+      result.push_back(tensor(name));
+    }
+    return result;
+  }
+
   // ---- programs ----
 
   void program_line() {
@@ -324,12 +420,17 @@ class Parser {
     if (words_.size() < 5) {
       fail("expected 'buffer NAME TENSOR ROLE DTYPE tokens=N heads=N', or 'tile=… heads=…'");
     }
+    const TensorRef ref = tensor(words_[2]);
+    const BufferShape shape = shape_of(ref, schedule_.problem, schedule_.graph);
     Buffer b = {.name = std::string(words_[1]),
-                .tensor = tensor(words_[2]),
+                .tensor = ref.tensor,
                 .role = role(words_[3]),
                 .dtype = parse_dtype(words_[4], where_),
                 .tile = {},
-                .head_range = {}};
+                .head_range = {},
+                .width = shape.width,
+                .batch = shape.batch,
+                .label = ref.label};
     const Context context = this->context();
     FieldReader reader(fields_from(5), where_, context);
     if (b.role == BufferRole::scratch) {
@@ -349,9 +450,8 @@ class Parser {
     if (!text::is_name(b.name)) {
       fail("{} is no name for a buffer", in_quotes(b.name));
     }
-    const Problem& p = schedule_.problem;
-    bytes_ += static_cast<double>(p.batch) * static_cast<double>(b.tokens) * b.heads *
-              static_cast<double>(width_of(b.tensor, p)) * static_cast<double>(size_of(b.dtype));
+    bytes_ += static_cast<double>(b.batch) * static_cast<double>(b.tokens) * b.heads *
+              static_cast<double>(b.width) * static_cast<double>(size_of(b.dtype));
     if (bytes_ > most_bytes) {
       fail("buffers of {:.3g} bytes are too large (below {:.0g})", bytes_, most_bytes);
     }
@@ -361,12 +461,32 @@ class Parser {
     program_.buffers.push_back(std::move(b));
   }
 
-  Tensor tensor(std::string_view name) const {
+  /// "q", "value.NAME".
+  TensorRef tensor(std::string_view name) const {
     using enum Tensor;
+    const std::size_t dot = name.find('.');
+    if (dot != std::string_view::npos) {
+      const Tensor kind = pick(name.substr(0, dot), {value, d_value, param, d_param}, where_);
+      const std::string_view label = name.substr(dot + 1);
+      return {kind, is_param(kind) ? label_of(schedule_.graph.params, label)
+                                   : label_of(schedule_.graph.values, label)};
+    }
     return pick(name,
                 {q, k, v, out, lse, d_out, d_q, d_k, d_v, delta, scores, weights, d_weights,
                  d_scores, state, d_state},
                 where_);
+  }
+  template <class T>
+  int label_of(const std::vector<T>& named, std::string_view name) const {
+    const auto at = std::ranges::find(named, name, &T::name);
+    if (at == named.end()) {
+      std::vector<std::string> known;
+      for (const T& one : named) {
+        known.push_back(one.name);
+      }
+      fail("the graph has no {}{}", in_quotes(name), did_you_mean(name, known));
+    }
+    return static_cast<int>(at - named.begin());
   }
   BufferRole role(std::string_view name) const {
     using enum BufferRole;
@@ -424,6 +544,15 @@ class Parser {
       fail("unknown op {}{}", in_quotes(words_[1]), did_you_mean(words_[1], known));
     }
     reader.finish();
+    const auto* gemm = op_if<Gemm>(op.body);
+    const auto* row_kernel = op_if<RowKernel>(op.body);
+    const int definition = gemm != nullptr         ? gemm->definition
+                           : row_kernel != nullptr ? row_kernel->definition
+                                                   : -1;
+    if (definition >= std::ssize(schedule_.graph.definitions)) {
+      fail("definition={} is none of the graph's {}", definition,
+           schedule_.graph.definitions.size());
+    }
     stage_.ops.push_back(op);
   }
 
@@ -437,6 +566,7 @@ class Parser {
 
   [[nodiscard]] Context context() const {
     return {.problem = schedule_.problem,
+            .most_rows = most_rows_,
             .ranks = schedule_.mesh.size(),
             .rank = rank_,
             .buffers = program_.buffers,
@@ -449,6 +579,7 @@ class Parser {
   std::string where_;
   std::vector<std::string_view> words_;
   std::vector<Word> fields_;
+  std::int64_t most_rows_ = 0;
 
   Schedule schedule_;
   std::map<Rank, RankProgram> programs_;

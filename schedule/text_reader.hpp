@@ -48,6 +48,7 @@ using BufferIds = std::unordered_map<std::string_view, BufferId>;
 /// What the fields of a line are read against.
 struct Context {
   const Problem& problem;
+  std::int64_t most_rows = 0;  // of any tensor: the sequence's tokens, a parameter's rows
   std::int64_t ranks = 0;
   Rank rank;
   const std::vector<Buffer>& buffers;
@@ -81,12 +82,12 @@ class FieldReader {
   void operator()(std::string_view key, TokenSet& tokens) {
     tokens = parse_token_set(get(key), where_);
     for (const TokenRange& r : tokens.ranges()) {
-      const std::int64_t seq = context_.problem.seq;
-      if (r.begin >= seq || r.count - 1 > (seq - 1 - r.begin) / r.stride) {
-        fail("{}={} reaches beyond the sequence's {} tokens", key, to_string(tokens), seq);
+      const std::int64_t rows = context_.most_rows;
+      if (r.begin >= rows || r.count - 1 > (rows - 1 - r.begin) / r.stride) {
+        fail("{}={} reaches beyond the sequence's {} tokens", key, to_string(tokens), rows);
       }
     }
-    if (tokens.count() > context_.problem.seq) {
+    if (tokens.count() > context_.most_rows) {
       fail("{}={} has tokens twice", key, to_string(tokens));
     }
   }
@@ -135,6 +136,10 @@ class FieldReader {
     using enum CopyKind;
     kind = pick(get(key), {pack, unpack, cast, reorder, deal, fold}, where_);
   }
+  void operator()(std::string_view key, GemmKind& kind) {
+    using enum GemmKind;
+    kind = pick(get(key), {forward, input_gradient, weight_gradient}, where_);
+  }
   void operator()(std::string_view key, HeadDirection& kind) {
     using enum HeadDirection;
     kind = pick(get(key), {scatter_heads, gather_heads}, where_);
@@ -148,6 +153,12 @@ class FieldReader {
     if (!is_name(v)) {
       fail("{}={} is no name", key, in_quotes(v));
     }
+  }
+
+  /// The value of a field that may be missing: then "".
+  std::string_view optional(std::string_view key) {
+    const Word* word = find(key, true);
+    return word == nullptr ? std::string_view() : word->value;
   }
 
   /// Every word of the line must have been asked for.

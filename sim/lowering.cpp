@@ -198,7 +198,7 @@ void lower_rings(CommKind kind, const RankGroup& group, Rank self, double sent,
 /// The fastest algorithm's bytes and time, on the edges of rings: what else shares the links.
 void lower_all_reduce(const Collective& op, const Shapes& shapes, const Placement& placement,
                       LoweredComm& out) {
-  const Bytes buffer = bytes_of(shapes.buffers[op.to.index()], *shapes.problem);
+  const Bytes buffer = bytes_of(shapes.buffers[op.to.index()]);
   const double sent = sent_bytes(op, shapes).as_double();
   lower_rings(CommKind::reduce_scatter, op.group, shapes.rank, sent, placement, out);
   if (out.flows.empty()) {

@@ -104,7 +104,7 @@ struct RankState {
   int communicating = 0;
   double communicating_since = 0, communicating_total = 0;
   double sm_taken = 0;
-  double attention = 0, other_kernels = 0, exposed = 0, launch_bound = 0, end = 0;
+  double attention = 0, gemm = 0, other_kernels = 0, exposed = 0, launch_bound = 0, end = 0;
   std::vector<std::array<Bytes, comm_kinds>> sent;  // by stream
   std::vector<Exposed> exposed_by;
   std::vector<Wait> waits;
@@ -273,10 +273,10 @@ class Engine {
     const bool attention = is_attention(slot.kind);
     slot.op_class = attention ? OpClass::attention : OpClass::kernel;
     slot.seconds = costs_.kernel(kernel, r.shapes).count();
-    slot.streams =
-        !attention && cached_ < never && touched_bytes(kernel, r.shapes).as_double() > cached_;
+    slot.streams = !attention && slot.kind != OpKind::gemm && cached_ < never &&
+                   touched_bytes(kernel, r.shapes).as_double() > cached_;
     if (options_.timeline) {
-      slot.flops = attention_flops(kernel, schedule_.problem).value();
+      slot.flops = kernel_flops(kernel, r.shapes).value();
       slot.bytes = touched_bytes(kernel, r.shapes).value();
     }
   }
@@ -305,7 +305,7 @@ class Engine {
   [[nodiscard]] double local_copy_seconds(const RankState& r, const Exchange& exchange) const {
     Bytes bytes{};
     for (const BufferId id : exchange.send) {
-      bytes += bytes_of(r.shapes.buffers[id.index()], schedule_.problem);
+      bytes += bytes_of(r.shapes.buffers[id.index()]);
     }
     return costs_.local_copy.value() > 0 ? 2 * (bytes / costs_.local_copy).count() : 0;
   }
@@ -644,7 +644,9 @@ class Engine {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
     const double took = now_ - slot.begin;
     if (slot.op_class == OpClass::attention || slot.op_class == OpClass::kernel) {
-      (slot.op_class == OpClass::attention ? r.attention : r.other_kernels) += took;
+      (slot.op_class == OpClass::attention ? r.attention
+       : slot.kind == OpKind::gemm         ? r.gemm
+                                           : r.other_kernels) += took;
       r.compute_free = now_;
       r.running_kernel = -1;
       if (r.port.valid()) {
@@ -763,6 +765,7 @@ class Engine {
     s.makespan = Seconds(c.end);
     s.critical = c.rank;
     s.breakdown = {.attention = Seconds(c.attention),
+                   .gemm = Seconds(c.gemm),
                    .other_kernels = Seconds(c.other_kernels),
                    .exposed = Seconds(c.exposed),
                    .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed)),

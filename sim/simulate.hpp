@@ -83,6 +83,7 @@ struct Bottleneck {
 /// Of the rank that ends last. compute + exposed + launch_bound = makespan.
 struct Breakdown {
   Seconds attention{};  // attention kernels
+  Seconds gemm{};       // products of linear layers
   Seconds other_kernels{};
   Seconds exposed{};       // compute stream idle for communication
   Seconds hidden{};        // communication time behind kernels

@@ -176,8 +176,8 @@ TensorOps predict_of(const Model& model) {
   ListWriter list(model);
   const LayerTensorId stream = list.tensor("last layer", model.hidden);
   const LayerTensorId next = embedding(model, list, true);
-  const LayerTensors halves{list.norm("predict norm", stream, norm_weights(model)),
-                            list.norm("predict embedding norm", next, norm_weights(model))};
+  const LayerTensors halves{list.norm("predict norm", stream, model),
+                            list.norm("predict embedding norm", next, model)};
   const LayerTensorId both = list.tensor("predict both", 2 * model.hidden);
   list.add({.name = "predict both", .work = RowWise{}, .reads = halves, .writes = {both}});
   const LayerTensorId x =

@@ -34,12 +34,14 @@
 #pragma once
 
 #include "base/id.hpp"
+#include "schedule/graph.hpp"
 #include "transformer/model.hpp"
 #include "transformer/recompute.hpp"
 
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -113,8 +115,10 @@ struct Linear {
 /// all inputs as it is (a sum), or there is none (a maximum that is subtracted again).
 enum class RowGradient : std::uint8_t { computed, passed_on, none };
 
-/// Row by row, bound by memory.
+/// Row by row, bound by memory. `function`: what it computes, where a schedule can (graph.hpp); of
+/// what turns positions into q and k, split_heads.
 struct RowWise {
+  std::optional<LayerFunction> function = std::nullopt;
   std::int64_t weights = 0;
   RowGradient gradient = RowGradient::computed;
   bool in_place = false;  // writes over what it reads, unless that is kept

@@ -46,7 +46,10 @@ void norm_heads(const Model& model, ListWriter& list, std::string_view name, Lay
 
 /// RoPE.
 void place(ListWriter& list, LayerTensorId& q, LayerTensorId& k) {
-  of_both(list, {.name = "rope", .work = RowWise{.in_place = true}}, q, k, false);
+  of_both(
+      list,
+      {.name = "rope", .work = RowWise{.function = LayerFunction::split_heads, .in_place = true}},
+      q, k, false);
 }
 
 namespace {
@@ -62,7 +65,7 @@ LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensor
 /// x -> x + out(attention(qkv(norm(x)))), over the sequence or as `call` says.
 LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTensorId x,
                                  AttentionCall call) {
-  LayerTensorId y = list.norm("norm 1", x, norm_weights(model));
+  LayerTensorId y = list.norm("norm 1", x, model);
   if (model.kind == ModelKind::dit) {
     y = list.scaled("modulate 1", y, {RecomputeModule::norms});
   }
@@ -87,7 +90,7 @@ LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTens
   y = list.attention("attention", call, {q, k, v});
   y = attention_output(model, list, y);
   if (model.branch_norms) {
-    y = list.norm("branch norm 1", y, norm_weights(model));
+    y = list.norm("branch norm 1", y, model);
   }
   if (model.kind == ModelKind::dit) {
     y = list.scaled("gate 1", y, {});
@@ -115,7 +118,7 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
   const Latent& latent = model.latent;
   const ModuleSet up{RecomputeModule::mla_up};
   const int n = model.q_heads;
-  const LayerTensorId y = list.norm("norm 1", x, norm_weights(model));
+  const LayerTensorId y = list.norm("norm 1", x, model);
   LayerTensorId q = y;
   if (latent.q_rank > 0) {
     q = list.linear("q down", y, {.in = model.hidden, .out = latent.q_rank});

@@ -41,8 +41,7 @@ Stream projected(const Model& model, ListWriter& list, const StreamNames& names)
            .v = {},
            .attended = {}};
   const LayerTensorId y =
-      list.scaled(names.modulate_1, list.norm(names.norm_1, s.x, norm_weights(model)),
-                  {RecomputeModule::norms});
+      list.scaled(names.modulate_1, list.norm(names.norm_1, s.x, model), {RecomputeModule::norms});
   s.q = list.tensor(heads_tensor(names.q, model.q_heads, model.head_dim, names.rows));
   s.k = list.tensor(heads_tensor(names.k, model.kv_heads, model.head_dim, names.rows));
   s.v = list.tensor(heads_tensor(names.v, model.kv_heads, model.head_dim, names.rows));
@@ -69,8 +68,7 @@ LayerTensorId finished(const Model& model, ListWriter& list, const Stream& s) {
                                  .shard = Shard::rows,
                                  .bias = model.output_bias});
   const LayerTensorId x = list.residual(names.residual_1, s.x, list.scaled(names.gate_1, y, {}));
-  y = list.scaled(names.modulate_2, list.norm(names.norm_2, x, norm_weights(model)),
-                  {RecomputeModule::norms});
+  y = list.scaled(names.modulate_2, list.norm(names.norm_2, x, model), {RecomputeModule::norms});
   const Linear wide{
       .in = model.hidden, .out = model.ffn, .shard = Shard::columns, .bias = model.mlp_bias};
   LayerTensors inner;
@@ -128,8 +126,8 @@ LayerTensors two_stream_layer(const Model& model, ListWriter& list) {
 LayerTensorId parallel_layer(const Model& model, ListWriter& list, LayerTensorId x) {
   constexpr int vectors = 3;  // shift, scale and gate of the one branch
   modulation(model, list, "modulation", vectors);
-  LayerTensorId y = list.scaled("modulate 1", list.norm("norm 1", x, norm_weights(model)),
-                                {RecomputeModule::norms});
+  LayerTensorId y =
+      list.scaled("modulate 1", list.norm("norm 1", x, model), {RecomputeModule::norms});
   const std::int64_t matrices = model.gated_mlp ? 2 : 1;
   LayerTensorId q = list.tensor(heads_tensor("q", model.q_heads, model.head_dim));
   LayerTensorId k = list.tensor(heads_tensor("k", model.kv_heads, model.head_dim));

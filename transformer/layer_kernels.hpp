@@ -24,14 +24,6 @@
 
 namespace spp {
 
-/// C[m,n] = A[m,k] B[k,n].
-struct GemmShape {
-  std::int64_t m = 0, n = 0, k = 0;
-  [[nodiscard]] FlopCount flops() const {
-    return FlopCount(2.0 * static_cast<double>(m) * static_cast<double>(n) *
-                     static_cast<double>(k));
-  }
-};
 /// `groups` GEMMs in one kernel, [rows/groups, k] [k, n] each on average: rows of all groups.
 /// For the gradient of the weights [k, rows/groups] [rows/groups, n], of as many FLOPs.
 struct GroupedGemm {

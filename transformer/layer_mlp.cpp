@@ -121,7 +121,7 @@ LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed
 
 /// x -> x + down(activation(gate(norm(x)), up(norm(x)))), or without a gate.
 LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
-  LayerTensorId y = list.norm("norm 2", x, norm_weights(model));
+  LayerTensorId y = list.norm("norm 2", x, model);
   if (model.kind == ModelKind::dit) {
     y = list.scaled("modulate 2", y, {RecomputeModule::norms});
   }
@@ -129,7 +129,7 @@ LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
              {.gate = "gate", .up = "up", .activation = "activation", .down = "down"},
              {RecomputeModule::mlp});
   if (model.branch_norms) {
-    y = list.norm("branch norm 2", y, norm_weights(model));
+    y = list.norm("branch norm 2", y, model);
   }
   if (model.kind == ModelKind::dit) {
     y = list.scaled("gate 2", y, {});
@@ -140,7 +140,7 @@ LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
 /// x -> x + experts(norm(x)) + shared(norm(x)).
 LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
   const Experts& e = model.experts;
-  const LayerTensorId normed = list.norm("norm 2", x, norm_weights(model));
+  const LayerTensorId normed = list.norm("norm 2", x, model);
   LayerTensorId shared;
   if (e.shared_ffn > 0) {
     shared = branch(model, list, normed, e.shared_ffn,
@@ -155,7 +155,7 @@ LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
     y = list.residual("shared sum", y, shared);
   }
   if (model.branch_norms) {
-    y = list.norm("branch norm 2", y, norm_weights(model));
+    y = list.norm("branch norm 2", y, model);
   }
   return list.residual("residual 2", x, y);
 }

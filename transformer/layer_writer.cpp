@@ -43,6 +43,13 @@ LayerTensorId ListWriter::norm(std::string_view name, LayerTensorId x, std::int6
   return y;
 }
 
+LayerTensorId ListWriter::norm(std::string_view name, LayerTensorId x, const Model& model) {
+  const LayerTensorId y = norm(name, x, norm_weights(model));
+  std::get<RowWise>(list_.ops.back().work).function =
+      model.norm_bias ? LayerFunction::layer_norm : LayerFunction::rms_norm;
+  return y;
+}
+
 LayerTensorId ListWriter::scaled(std::string_view name, LayerTensorId x, ModuleSet modules) {
   const LayerTensorId y = like(name, x);
   add({.name = name,
@@ -58,7 +65,7 @@ LayerTensorId ListWriter::activation(std::string_view name, LayerTensors inner, 
   const LayerTensorId y = like(name, inner[0]);
   modules.insert(RecomputeModule::activation);
   add({.name = name,
-       .work = RowWise{},
+       .work = RowWise{.function = inner.size() == 2 ? LayerFunction::swiglu : LayerFunction::gelu},
        .reads = inner,
        .writes = {y},
        .keeps = inner,
@@ -69,7 +76,7 @@ LayerTensorId ListWriter::activation(std::string_view name, LayerTensors inner, 
 LayerTensorId ListWriter::residual(std::string_view name, LayerTensorId x, LayerTensorId branch) {
   const LayerTensorId sum = like(name, x);
   add({.name = name,
-       .work = RowWise{.gradient = RowGradient::passed_on},
+       .work = RowWise{.function = LayerFunction::add, .gradient = RowGradient::passed_on},
        .reads = {x, branch},
        .writes = {sum}});
   return sum;

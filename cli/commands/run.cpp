@@ -3,6 +3,7 @@
 #include "cli/backend.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
+#include "cli/layer_job.hpp"
 #include "cli/limits.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_run.hpp"
@@ -25,6 +26,7 @@ namespace {
 constexpr std::array run_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
                                 OptionGroup::plan_file};
 constexpr std::array run_options{
+    scope_option,
     comm_option,
     device_option,
     kernels_option,
@@ -51,11 +53,12 @@ void adopt_launched_ranks(Arguments& arguments, int launched) {
   }
 }
 
-runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job,
-                               const SequencePlan& plan) {
+runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job, const SequencePlan& plan,
+                               const std::optional<LayerQuestion>& layer) {
   const Strategy& strategy = strategies::by_name(plan.strategy, "--strategy");
   const auto build = [&](Phase phase) {
-    return strategy.build(job.request.problem, plan, phase, job.request.build);
+    return layer ? layer->schedule(phase)
+                 : strategy.build(job.request.problem, plan, phase, job.request.build);
   };
   const std::vector<Phase> phases = phases_of(job.request.phase);
   runtime::TrialRequest trial;
@@ -75,9 +78,9 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job,
 /// Refuses what is more than this machine can run, before anything is built. The ranks of other
 /// processes are theirs to count.
 void expect_runnable(const Arguments& arguments, const runtime::TrialRequest& trial,
-                     const SequencePlan& plan) {
-  const int ranks = trial.transport->launched_ranks() > 0 ? 1 : plan.ranks();
-  const std::string what = fmt::format("the run of {}", short_name(plan));
+                     const std::string& plan) {
+  const int ranks = trial.transport->launched_ranks() > 0 ? 1 : trial.forward->mesh.size();
+  const std::string what = fmt::format("the run of {}", plan);
   if (ranks > most_threads && !arguments.has("force")) {
     throw Refusal(ExitCode::infeasible,
                   fmt::format("{} takes {} threads, and a process may have {}: fewer ranks, "
@@ -88,15 +91,14 @@ void expect_runnable(const Arguments& arguments, const runtime::TrialRequest& tr
                   "shorter sequences, fewer ranks or --iters need less");
 }
 
-void expect_proven(const runtime::TrialRequest& trial, const SequencePlan& plan, bool quiet) {
+void expect_proven(const runtime::TrialRequest& trial, const std::string& plan, bool quiet) {
   for (const std::optional<Schedule>* schedule : {&trial.forward, &trial.backward}) {
     if (!*schedule) {
       continue;
     }
     Progress progress(fmt::format("proving {},", to_string((*schedule)->phase)), quiet, "ops");
     if (const Proof proof = prove(**schedule, progress.watch()); !proof.proven) {
-      throw InternalError(
-          fmt::format("{} is refuted: {}", short_name(plan), proof.counter_example));
+      throw InternalError(fmt::format("{} is refuted: {}", plan, proof.counter_example));
     }
   }
 }
@@ -178,12 +180,18 @@ void write_trace(const Job& job, const RunReport& report, const std::string& fil
                                 ? joined(trial.forward->timeline, trial.backward->timeline)
                             : trial.forward ? trial.forward->timeline
                                             : trial.backward->timeline;
-  write_file(file, to_chrome_trace(timeline, fmt::format("{}: {}, one attention call, measured",
-                                                         job.title, short_name(report.plan))));
+  write_file(file,
+             to_chrome_trace(timeline, fmt::format("{}: {}, measured", job.title, report.subject)));
 }
 
 /// What of a step does not run.
-std::string unexecuted(const StepPlan& step) {
+std::string unexecuted(const StepPlan& step, bool layer) {
+  if (layer) {
+    return fmt::format(
+        "one layer over its tensor and sequence ranks ({} of {}) is executed; the "
+        "rest of the step is not executed yet",
+        step.tensor * step.sequence(), step.world());
+  }
   const std::string group =
       step.world() == step.sequence()
           ? "one attention call"
@@ -205,13 +213,23 @@ void run_command(const Arguments& given, Output& output) {
   output.warn(job.warnings);
   const StepPlan step = read_plan(job);
   AttentionQuestion question = attention_question(job.request, step, job.request.problem.mask);
+  const std::optional<LayerQuestion> layer = asked_layer(arguments, job, step);
+  const std::string name = layer ? layer_name(step) : short_name(step.attention);
+  std::optional<Evaluation> predicted_layer;
+  if (layer && job.cluster != nullptr) {
+    predicted_layer = evaluate_layer(job.request, step, *layer,
+                                     {.fold = false, .timeline = true, .steps = false});
+  }
   if (job.request.whole_step()) {
-    warnings.push_back(unexecuted(step));
+    warnings.push_back(unexecuted(step, layer.has_value()));
     complain("warning: " + warnings.back());
     job.request = question.request;  // from here on: one tensor rank's attention
   }
   RunReport report{.step = step,
                    .plan = step.attention,
+                   .subject = layer ? "one layer, " + name : name,
+                   .oracle = layer ? "the layer on a single device" : "single-device attention",
+                   .ranks = layer ? layer->plan.ranks() : step.attention.ranks(),
                    .comm = comm.name,
                    .kernels = "",
                    .device = std::nullopt,
@@ -227,19 +245,19 @@ void run_command(const Arguments& given, Output& output) {
     report.kernels = kernels->name;
   } else {
     const auto wanted = device_options(arguments, comm, problem, report.warnings);
-    engines = runtime::device::make_engines(wanted, report.plan.ranks(), transport);
+    engines = runtime::device::make_engines(wanted, report.ranks, transport);
     report.kernels = wanted.kernels;
   }
   if (const auto file = arguments.find("trace")) {
     expect_writable(*file, "--trace");
   }
-  runtime::TrialRequest trial = trial_of(arguments, job, report.plan);
+  runtime::TrialRequest trial = trial_of(arguments, job, report.plan, layer);
   trial.transport = &transport;
   trial.kernels = kernels;
   trial.engines = engines.get();
   const bool quiet = output.quiet() || transport.launched_rank() > 0;
-  expect_runnable(arguments, trial, report.plan);
-  expect_proven(trial, report.plan, quiet);
+  expect_runnable(arguments, trial, name);
+  expect_proven(trial, name, quiet);
   report.calibrated_pace = calibrated_pace(job, report);
   trial.pace = report.calibrated_pace && device == Device::cpu;
   {
@@ -258,7 +276,9 @@ void run_command(const Arguments& given, Output& output) {
     report.device = engines->report();
     std::ranges::copy(engines->warnings(), std::back_inserter(report.warnings));
   }
-  if (job.cluster != nullptr) {
+  if (layer) {
+    report.predicted = std::move(predicted_layer);
+  } else if (job.cluster != nullptr) {
     report.predicted =
         evaluate(job.request, report.plan, {.fold = false, .timeline = true, .steps = false});
   }
@@ -291,8 +311,7 @@ void run_command(const Arguments& given, Output& output) {
                 [&](const Style& style) { return run_table(job, report, style); });
   if (!report.trial.passed()) {
     throw Refusal(ExitCode::refused,
-                  fmt::format("{} computes something else than single-device attention",
-                              short_name(report.plan)));
+                  fmt::format("{} computes something else than {}", name, report.oracle));
   }
   expect_below_peak(job, report);
 }
@@ -303,7 +322,8 @@ extern const Command run{
     .name = "run",
     .summary = "execute a plan for real, check it, and hold it against its prediction",
     .description =
-        "Runs one attention call, forward and backward, with real messages and real kernels, on "
+        "Runs one attention call, or one layer of a model (--scope), forward and backward, with "
+        "real messages and real kernels, on "
         "CPUs or on GPUs: ranks are threads of this process, which may share a GPU, or the "
         "processes that mpirun or srun started. The schedule is the one that simulate simulates. "
         "With a machine (--profile, --topology) the prediction "
@@ -315,6 +335,8 @@ extern const Command run{
     .examples =
         "sp-plan run --heads 8 --head-dim 64 --seq 4K --dtype fp32 --ulysses 2 --ring 4 --check\n"
         "sp-plan run --plan plan.json --check --trace measured.json\n"
+        "sp-plan run --model config.json --seq 1K --dtype fp32 --tp 2 --ulysses 2 --scope layer "
+        "--check\n"
         "mpirun -np 4 sp-plan run --heads 8 --head-dim 64 --seq 8K --dtype fp32 --ring 4 --check\n"
         "sp-plan run --device cuda --heads 32 --kv-heads 8 --seq 32K --ulysses 2 --ring 4 --check",
     .run = run_command,

@@ -2,11 +2,13 @@
 #include "base/error.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
+#include "cli/layer_job.hpp"
 #include "cli/limits.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_json.hpp"
 #include "cli/report_table.hpp"
 #include "planner/step.hpp"
+#include "schedule/demand.hpp"
 #include "schedule/text.hpp"
 
 #include <algorithm>
@@ -19,6 +21,7 @@ namespace {
 constexpr std::array simulate_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
                                      OptionGroup::plan_file};
 constexpr std::array simulate_options{
+    scope_option,
     Option{"trace", "FILE",
            "write a trace for Chrome and ui.perfetto.dev: of a training step its "
            "stages and micro-batches, else of one attention call"},
@@ -144,12 +147,67 @@ std::string what_would_fit(const Job& job, const StepPlan& plan) {
   return most_saved;
 }
 
+/// One layer of the model, every rank of it.
+void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& plan,
+                    const LayerQuestion& layer, Output& output) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Schedule> schedules;
+  Effort effort;
+  for (const Phase phase : phases_of(job.request.phase)) {
+    schedules.push_back(layer.schedule(phase));
+    effort.ops += demand_of(schedules.back()).ops;
+  }
+  expect_feasible(arguments,
+                  fmt::format("the simulation of a layer over {} ranks", layer.plan.ranks()),
+                  effort, "one of fewer ranks takes less");
+  const auto trace = arguments.find("trace");
+  for (const std::string_view option : {"trace", "dump-schedule"}) {
+    if (const auto file = arguments.find(option)) {
+      expect_writable(*file, fmt::format("--{}", option));
+      if (effort.ops > static_cast<double>(most_lines)) {
+        throw InputError(fmt::format("--{}", option),
+                         fmt::format("{} ops are too many for one file (at most {})",
+                                     human_count(static_cast<std::int64_t>(effort.ops)),
+                                     human_count(most_lines)));
+      }
+    }
+  }
+  Evaluation evaluation;
+  {
+    Progress progress = output.progress("simulating", "ops");
+    evaluation = evaluate_layer(
+        job.request, plan, layer,
+        {.fold = false, .timeline = trace.has_value(), .steps = true, .watch = progress.watch()});
+  }
+  if (const auto file = arguments.find("dump-schedule")) {
+    std::string text;
+    for (const Schedule& schedule : schedules) {
+      text += to_text(schedule);
+    }
+    write_file(*file, text);
+  }
+  if (trace) {
+    const Timeline timeline =
+        evaluation.backward ? joined(evaluation.forward->timeline, evaluation.backward->timeline)
+                            : evaluation.forward->timeline;
+    write_file(*trace, to_chrome_trace(timeline, fmt::format("{}: {}, one layer, predicted",
+                                                             job.title, layer_name(plan))));
+  }
+  const Seconds elapsed = std::chrono::steady_clock::now() - start;
+  output.result(layer_document(job, plan, layer, evaluation, elapsed), [&](const Style& style) {
+    return layer_table(job, plan, layer, evaluation, style);
+  });
+}
+
 void simulate_command(const Arguments& given, Output& output) {
   Arguments arguments = given;
   adopt_plan_file(arguments, CostedOn::its_stack);
   Job job = read_job(arguments);
   output.warn(job.warnings);
   const StepPlan plan = read_plan(job);
+  if (const auto layer = asked_layer(arguments, job, plan)) {
+    return simulate_layer(arguments, job, plan, *layer, output);
+  }
   for (const std::string_view option : {"trace", "dump-schedule"}) {
     if (const auto file = arguments.find(option)) {
       const std::string where = fmt::format("--{}", option);
@@ -214,7 +272,9 @@ extern const Command simulate{
         "zigzag-ring "
         "--trace ring.json\n"
         "sp-plan plan --model llama-3.1-8b --seq 128K --topology dgx-h100 -o plan.json\n"
-        "sp-plan simulate --plan plan.json --dump-schedule schedule.txt",
+        "sp-plan simulate --plan plan.json --dump-schedule schedule.txt\n"
+        "sp-plan simulate --model llama-3.1-8b --seq 32K --topology dgx-h100 --tp 2 --ulysses 4 "
+        "--scope layer --trace layer.json",
     .run = simulate_command,
 };
 

@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "cli/command.hpp"
+#include "cli/layer_job.hpp"
 #include "cli/limits.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/report_json.hpp"
@@ -21,6 +22,7 @@ namespace {
 constexpr std::array verify_groups{OptionGroup::work, OptionGroup::machine, OptionGroup::degrees,
                                    OptionGroup::plan_file};
 constexpr std::array verify_options{
+    scope_option,
     Option{"schedule", "FILE",
            "a schedule as text ('simulate --dump-schedule'), instead of a plan"},
     force_option,
@@ -47,7 +49,7 @@ Bytes peak_memory(const Schedule& schedule, const Watch& watch) {
   const int ranks = schedule.mesh.size();
   for (int r = 0; r < ranks; ++r) {
     watch(r, ranks);
-    peak = std::max(peak, plan_arena(schedule.program(Rank(r)), schedule.problem).total());
+    peak = std::max(peak, plan_arena(schedule.program(Rank(r))).total());
   }
   return peak;
 }
@@ -105,14 +107,16 @@ Verification verify_all(const Arguments& arguments, const std::string& subject,
   return result;
 }
 
-/// Of one tensor rank's attention.
-std::vector<Schedule> schedules_of(const Job& job, const StepPlan& plan) {
+/// Of one tensor rank's attention, or of a layer.
+std::vector<Schedule> schedules_of(const Job& job, const StepPlan& plan,
+                                   const std::optional<LayerQuestion>& layer) {
   const SequencePlan& attention = plan.attention;
   const Strategy& strategy = strategies::by_name(attention.strategy, "--strategy");
   const Problem problem = attention_problem(job.request, plan, job.request.problem.mask);
   std::vector<Schedule> schedules;
   for (const Phase phase : phases_of(job.request.phase)) {
-    schedules.push_back(strategy.build(problem, attention, phase, job.request.build));
+    schedules.push_back(layer ? layer->schedule(phase)
+                              : strategy.build(problem, attention, phase, job.request.build));
   }
   return schedules;
 }
@@ -131,7 +135,8 @@ void verify_command(const Arguments& given, Output& output) {
   const auto start = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return Seconds(std::chrono::steady_clock::now() - start); };
   if (const auto file = arguments.find("schedule")) {
-    for (const std::string_view option : {"plan", "model", "seq", "strategy", "ulysses", "ring"}) {
+    for (const std::string_view option :
+         {"plan", "model", "seq", "strategy", "ulysses", "ring", "scope"}) {
       if (arguments.has(option)) {
         throw InputError(fmt::format("--{}", option),
                          "given together with --schedule, whose file says it already");
@@ -149,8 +154,10 @@ void verify_command(const Arguments& given, Output& output) {
   Job job = read_job(arguments, MachineNeed::optional);
   output.warn(job.warnings);
   const StepPlan plan = read_plan(job);
+  const std::optional<LayerQuestion> layer = asked_layer(arguments, job, plan);
   const Verification verification =
-      verify_all(arguments, short_name(plan), schedules_of(job, plan), output);
+      verify_all(arguments, layer ? layer_name(plan) : short_name(plan),
+                 schedules_of(job, plan, layer), output);
   output.result(verification_document(verification, &job, &plan, elapsed()),
                 [&](const Style& style) { return verification_table(verification, &job, style); });
   refuse(verification);
@@ -166,7 +173,9 @@ extern const Command verify{
         "attention: every "
         "allowed pair of query and key is met exactly once, every message has its receiver, nobody "
         "waits for "
-        "ever. If there is a counter-example it is printed, and the exit code is 4. No machine is "
+        "ever; of a layer (--scope) also that every part of each product, of each gradient and of "
+        "each parameter's gradient is there once. If there is a counter-example it is printed, and "
+        "the exit code is 4. No machine is "
         "needed.",
     .arguments = "",
     .groups = verify_groups,
@@ -175,6 +184,7 @@ extern const Command verify{
         "sp-plan verify --heads 8 --seq 4K --ulysses 2 --ring 4\n"
         "sp-plan verify --heads 8 --seq 4K --strategy startrail --ring 8 --team 2\n"
         "sp-plan verify --plan plan.json\n"
+        "sp-plan verify --model llama-3.1-8b --seq 4K --tp 2 --ulysses 2 --ring 2 --scope layer\n"
         "sp-plan verify --schedule schedule.txt",
     .run = verify_command,
 };

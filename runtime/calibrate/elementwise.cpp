@@ -117,7 +117,7 @@ Series empty_op(const Bench& bench, const AttentionBackend& kernels) {
   constexpr int ops = 2000;
   const Schedule schedule = empty_ops(ops);
   const std::vector<StoredProgram> programs = store(schedule);
-  HostMemory memory(programs.front(), schedule.problem);
+  HostMemory memory(programs.front());
   const auto rank_kernels = kernels.make();
   const Patient patient{.budget = bench.budget / 28.0};
   auto seconds =

@@ -124,7 +124,7 @@ Course Instrument::time(std::span<Probe> probes, Samples samples, Seconds budget
   const std::vector<StoredProgram> programs = store(planned.schedule);
   const std::vector<StoredProgram> none;
   const std::size_t self = bench_.transport.rank().index();
-  HostMemory memory(programs[self], planned.schedule.problem, bench_.engines.host_part());
+  HostMemory memory(programs[self], bench_.engines.host_part());
   for (const ProbeInput& input : planned.inputs[self]) {
     fill_numbers(memory.all(input.buffer), input.middle, input.reach);
   }

@@ -428,8 +428,7 @@ ProbeMemory memory_of(const Probe& probe, const ProbeSetting& setting) {
   (void)program.add(probe);
   ProbeMemory memory;
   for (const Buffer& buffer : program.finish().buffers) {
-    (buffer.role == BufferRole::input ? memory.inputs : memory.scratch) +=
-        bytes_of(buffer, problem);
+    (buffer.role == BufferRole::input ? memory.inputs : memory.scratch) += bytes_of(buffer);
   }
   return memory;
 }

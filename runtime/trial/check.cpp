@@ -1,14 +1,13 @@
 // One class, hence one file: all its parts share the sample and one KV head's keys and statistics.
 #include "runtime/trial/check.hpp"
 
-#include "base/json.hpp"
 #include "runtime/comm/packed.hpp"
-#include "runtime/kernels/convert.hpp"
 #include "runtime/kernels/reference_attention.hpp"
+#include "runtime/trial/comparison.hpp"
+#include "runtime/trial/layer_check.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 namespace spp::runtime {
 namespace {
@@ -54,12 +53,6 @@ TokenSet sampled(const TokenSet& tile, std::int64_t step, std::int64_t seq) {
 struct OwnRows {
   std::vector<std::byte> storage;
   Rows rows;
-};
-
-struct Extreme {
-  double error = 0, scale = 0;
-  std::int64_t compared = 0;
-  std::string worst;
 };
 
 class Checker {
@@ -122,39 +115,10 @@ class Checker {
     }
   }
 
-  CheckReport report(double unit_limit) {
-    Json mine = Json::object();
-    for (const auto& [tensor, e] : extremes_) {
-      mine[std::string(to_string(tensor))] = {
-          {"error", e.error}, {"scale", e.scale}, {"compared", e.compared}, {"worst", e.worst}};
-    }
-    CheckReport report;
-    std::map<std::string, Extreme> all;
-    for (const std::string& text : transport_.all_gather_text(mine.dump())) {
-      const Json theirs = parse_json(text, "a rank's comparison");
-      for (const auto& [tensor, e] : theirs.items()) {
-        Extreme& sum = all[tensor];
-        // NaN compares false with everything: it must win.
-        const double error = e["error"].is_null() ? NAN : e["error"].get<double>();
-        if (!(error <= sum.error)) {
-          sum.error = error;
-          sum.worst = e["worst"].get<std::string>();
-        }
-        sum.scale = std::max(sum.scale, e["scale"].get<double>());
-        sum.compared += e["compared"].get<std::int64_t>();
-      }
-    }
-    for (const auto& [tensor, e] : all) {
-      report.tensors.push_back({.tensor = tensor,
-                                .error = e.scale > 0 ? e.error / e.scale : e.error,
-                                .limit = unit_limit,
-                                .scale = e.scale,
-                                .compared = e.compared,
-                                .worst = e.worst});
-    }
-    report.part = static_cast<double>(sample_.kv_heads) / schedule_.requested.kv_heads /
-                  static_cast<double>(sample_.step);
-    return report;
+  CheckReport report(double limit) {
+    const double part = static_cast<double>(sample_.kv_heads) / schedule_.requested.kv_heads /
+                        static_cast<double>(sample_.step);
+    return comparison_.report(transport_, limit, part);
   }
 
  private:
@@ -317,44 +281,10 @@ class Checker {
 
   void compare(BufferId id, const TokenSet& tokens, HeadRange heads,
                const std::vector<double>& expected) {
-    const Buffer& buffer = memory_.buffer(id);
-    const Rows rows = memory_.all(id);
-    Extreme& extreme = extremes_[buffer.tensor];
     std::size_t next = 0;
-    for (const TokenRange& range : tokens.ranges()) {
-      for (std::int64_t i = 0; i < range.count; ++i) {
-        const std::int64_t row = buffer.tile.position_of(range.at(i));
-        for (std::int64_t b = 0; b < rows.batch; ++b) {
-          for (int h = heads.begin; h < heads.end; ++h) {
-            const std::int64_t cell =
-                (row * rows.batch + b) * rows.heads + h - buffer.head_range.begin;
-            for (int d = 0; d < rows.width; ++d) {
-              const double wanted = expected[next++];
-              const double got = load(rows.dtype, rows.data, cell * rows.width + d);
-              note(extreme, wanted, got, [&] {
-                return fmt::format(
-                    "rank {}, batch {}, token {}, head {}, dim {}: {:.6g} instead of {:.6g}",
-                    program_.rank.value, b, range.at(i), h, d, got, wanted);
-              });
-            }
-          }
-        }
-      }
-    }
-  }
-
-  template <class Place>
-  static void note(Extreme& extreme, double wanted, double got, Place place) {
-    ++extreme.compared;
-    if (std::isinf(wanted) && wanted == got) {
-      return;  // the lse of a query that sees no key
-    }
-    extreme.scale = std::max(extreme.scale, std::abs(wanted));
-    const double error = std::abs(wanted - got);
-    if (!(error <= extreme.error) && !std::isnan(extreme.error)) {
-      extreme.error = error;
-      extreme.worst = place();
-    }
+    comparison_.compare(std::string(to_string(memory_.buffer(id).tensor)),
+                        {.memory = memory_, .buffer = id}, program_.rank, tokens, heads,
+                        [&](std::int64_t, std::int64_t, int, int) { return expected[next++]; });
   }
 
   Transport& transport_;
@@ -367,30 +297,8 @@ class Checker {
   Poll poll_;  // the fp64 work takes long: others that wait are told
   OwnRows keys_, values_;
   std::vector<double> lse_, delta_;
-  std::map<Tensor, Extreme> extremes_;
+  Comparison comparison_;
 };
-
-double unit_roundoff(DType dtype) {
-  switch (dtype) {
-    case DType::fp32:
-      return std::ldexp(1.0, -24);
-    case DType::fp16:
-      return std::ldexp(1.0, -11);
-    case DType::bf16:
-      return std::ldexp(1.0, -8);
-  }
-  throw InternalError("unknown dtype");
-}
-
-/// The coarsest type that a result passes through: a schedule may carry gradients in less than
-/// fp32.
-double coarsest_roundoff(const Schedule& schedule, const StoredProgram& program) {
-  double u = unit_roundoff(schedule.requested.dtype);
-  for (const Buffer& buffer : program.buffers) {
-    u = std::max(u, unit_roundoff(buffer.dtype));
-  }
-  return u;
-}
 
 double limit_of(const Schedule& schedule, const StoredProgram& program) {
   const Problem& p = schedule.requested;
@@ -413,13 +321,12 @@ double limit_of(const Schedule& schedule, const StoredProgram& program) {
 
 }  // namespace
 
-bool CheckReport::passed() const {
-  return std::ranges::all_of(tensors, [](const TensorCheck& t) { return t.passed(); });
-}
-
 CheckReport check_forward(Transport& transport, const Schedule& schedule,
                           const StoredProgram& program, const HostMemory& memory,
                           const InputData& data, const CheckOptions& options) {
+  if (!schedule.graph.empty()) {
+    return check_layer(transport, schedule, program, memory, data, options);
+  }
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 2, options));
   checker.forward();
   return checker.report(limit_of(schedule, program));
@@ -428,6 +335,9 @@ CheckReport check_forward(Transport& transport, const Schedule& schedule,
 CheckReport check_backward(Transport& transport, const Schedule& schedule,
                            const StoredProgram& program, const HostMemory& memory,
                            const InputData& data, const CheckOptions& options) {
+  if (!schedule.graph.empty()) {
+    return check_layer(transport, schedule, program, memory, data, options);
+  }
   // lse and delta, dQ, dK and dV: some five passes of two products.
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 5, options));
   checker.backward();

@@ -15,38 +15,17 @@
 //            by less than 4 sqrt(terms) v with near certainty (Higham and Mary, SIAM J. Sci.
 //            Comput. 41, 2019); an error e of a score changes its weight by e:     (D + 4 sqrt(S))
 //            v
-// and twice that in a backward, whose dS multiplies two such factors.
+// and twice that in a backward, whose dS multiplies two such factors. Of whole layers:
+// layer_check.hpp.
 #pragma once
 
 #include "runtime/comm/transport.hpp"
 #include "runtime/memory.hpp"
+#include "runtime/trial/comparison.hpp"
 #include "runtime/trial/inputs.hpp"
 #include "schedule/schedule.hpp"
 
-#include <string>
-#include <vector>
-
 namespace spp::runtime {
-
-struct TensorCheck {
-  std::string tensor;         // "out"
-  double error = 0;           // largest |difference| / scale over all ranks
-  double limit = 0;           // of it
-  double scale = 0;           // largest |expected|
-  std::int64_t compared = 0;  // elements
-  std::string worst;          // "rank 3, batch 0, token 17, head 2, dim 5: 0.31 instead of 0.29"
-  [[nodiscard]] bool passed() const { return error <= limit; }
-};
-
-struct CheckReport {
-  std::vector<TensorCheck> tensors;
-  double part = 1;  // of all elements, compared
-  [[nodiscard]] bool passed() const;
-};
-
-struct CheckOptions {
-  double flops = 4e10;  // fp64 work of all ranks together, about; the rest is left out
-};
 
 /// All ranks call it, after the phase ran; everybody gets the report. `memory` holds the outputs.
 CheckReport check_forward(Transport& transport, const Schedule& schedule,

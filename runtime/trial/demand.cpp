@@ -12,7 +12,7 @@ namespace {
 double buffers_of_rank(const Schedule& schedule, bool on_device) {
   double most = 0;
   for (const int r : {0, schedule.mesh.size() - 1}) {
-    const Arena arena = plan_arena(schedule.program(Rank(r)), schedule.problem);
+    const Arena arena = plan_arena(schedule.program(Rank(r)));
     const Bytes bytes = on_device ? arena.inputs + arena.outputs : arena.total();
     most = std::max(most, bytes.as_double());
   }

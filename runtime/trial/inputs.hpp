@@ -3,20 +3,28 @@
 #pragma once
 
 #include "runtime/kernels/rows.hpp"
+#include "schedule/graph.hpp"
 #include "schedule/op.hpp"
 
 namespace spp::runtime {
 
 /// Elements are uniform in [-1, 1), rounded to the storage type; tokens and heads that were padded
-/// are 0.
+/// are 0. Parameters of linear layers are smaller, by the root of their rows, so that a product is
+/// about as large as what it is of; gains are near 1, biases near 0.
 struct InputData {
   Problem requested;  // before padding
   std::uint64_t seed = 1;
+  Graph graph{};
 
   [[nodiscard]] float value(Tensor tensor, std::int64_t batch, std::int64_t token, int head,
                             int dim) const;
   /// Fills rows: row i is the i-th token of `tokens`, its heads are `heads`.
   void fill(Tensor tensor, const TokenSet& tokens, HeadRange heads, const Rows& rows) const;
+  /// The same of any tensor; of a parameter, row i is the i-th of `tokens`.
+  void fill_ref(TensorRef ref, const TokenSet& tokens, HeadRange heads, const Rows& rows) const;
+  /// Of a value or its gradient, a parameter: `column` of a whole row.
+  [[nodiscard]] float value(TensorRef ref, std::int64_t batch, std::int64_t row,
+                            std::int64_t column) const;
 };
 
 }  // namespace spp::runtime

@@ -17,31 +17,21 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <set>
 #include <sstream>
+#include <utility>
 
 namespace spp::runtime {
 namespace {
 
-const Buffer* find(const std::vector<Buffer>& buffers, Tensor tensor, BufferRole role) {
-  const auto at = std::ranges::find_if(
-      buffers, [&](const Buffer& b) { return b.tensor == tensor && b.role == role; });
-  return at == buffers.end() ? nullptr : &*at;
-}
-
-BufferId id_of(const StoredProgram& program, Tensor tensor, BufferRole role) {
-  const Buffer* buffer = find(program.buffers, tensor, role);
-  ensure(buffer != nullptr, "a program lacks an input or output");
-  return BufferId(static_cast<std::size_t>(buffer - program.buffers.data()));
-}
-
-/// By rank; empty where a program has none.
-std::vector<Tile> tiles_of(const std::vector<StoredProgram>& programs, Tensor tensor,
-                           BufferRole role) {
+/// By rank, the tile of the first buffer that is wanted; empty where a program has none.
+template <class Wanted>
+std::vector<Tile> tiles_of(const std::vector<StoredProgram>& programs, Wanted wanted) {
   std::vector<Tile> tiles;
   for (const StoredProgram& program : programs) {
-    const Buffer* buffer = find(program.buffers, tensor, role);
-    tiles.push_back(buffer != nullptr ? Tile{.tokens = buffer->tile, .heads = buffer->head_range}
-                                      : Tile());
+    const auto at = std::ranges::find_if(program.buffers, wanted);
+    tiles.push_back(at != program.buffers.end() ? Tile{.tokens = at->tile, .heads = at->head_range}
+                                                : Tile());
   }
   return tiles;
 }
@@ -85,16 +75,18 @@ struct PhaseRun {
 /// A phase with the host memory of one rank.
 struct PhaseOfRank {
   PhaseOfRank(const Schedule& s, const std::vector<StoredProgram>& all, Rank rank, MemoryPart part)
-      : schedule(s), program(all[rank.index()]), memory(program, s.problem, part) {}
+      : schedule(s), program(all[rank.index()]), memory(program, part) {}
   const Schedule& schedule;
   const StoredProgram& program;
   HostMemory memory;
 
-  void load(const InputData& data, std::initializer_list<Tensor> tensors) {
-    for (const Tensor tensor : tensors) {
-      const BufferId id = id_of(program, tensor, BufferRole::input);
-      const Buffer& buffer = program.buffers[id.index()];
-      data.fill(tensor, buffer.tile, buffer.head_range, memory.all(id));
+  /// All inputs but what the forward hands over.
+  void load(const InputData& data, const std::set<TensorRef>& handed_over) {
+    for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+      const Buffer& buffer = program.buffers[i];
+      if (buffer.role == BufferRole::input && !handed_over.contains(buffer.ref())) {
+        data.fill_ref(buffer.ref(), buffer.tile, buffer.head_range, memory.all(BufferId(i)));
+      }
     }
   }
 
@@ -147,14 +139,16 @@ class Trial {
       return;
     }
     transport.working();
-    const InputData data{.requested = request_.forward->requested, .seed = request_.seed};
+    const InputData data{.requested = request_.forward->requested,
+                         .seed = request_.seed,
+                         .graph = request_.forward->graph};
     const MemoryPart part = engines_.host_part();
     PhaseOfRank forward(*request_.forward, forward_, transport.rank(), part);
-    forward.load(data, {Tensor::q, Tensor::k, Tensor::v});
+    forward.load(data, {});
     std::optional<PhaseOfRank> backward;
     if (request_.backward) {
       backward.emplace(*request_.backward, backward_, transport.rank(), part);
-      backward->load(data, {Tensor::q, Tensor::k, Tensor::v, Tensor::d_out});
+      backward->load(data, handed_over());
     }
     const std::optional<PhaseParts> backward_parts =
         backward ? std::optional(backward->parts()) : std::nullopt;
@@ -231,30 +225,56 @@ class Trial {
     }
   }
 
-  /// The backward reads what the forward has kept.
-  void hand_over(Transport& transport, const PhaseOfRank& from, const PhaseOfRank& to) const {
-    for (const Tensor tensor : {Tensor::out, Tensor::lse, Tensor::weights, Tensor::state}) {
-      const auto wanted = tiles_of(backward_, tensor, BufferRole::input);
-      if (std::ranges::all_of(wanted, [](const Tile& tile) { return tile.tokens.empty(); })) {
-        continue;
+  /// Tensors that the forward computes and the backward reads.
+  [[nodiscard]] std::set<TensorRef> handed_over() const {
+    std::set<TensorRef> results;
+    for (const StoredProgram& program : forward_) {
+      for (const Buffer& buffer : program.buffers) {
+        if (buffer.role == BufferRole::output) {
+          results.insert(buffer.ref());
+        }
       }
-      redistribute(transport, tiles_of(forward_, tensor, BufferRole::output), wanted,
-                   rows_of(from, tensor, BufferRole::output),
-                   rows_of(to, tensor, BufferRole::input));
+    }
+    return results;
+  }
+  /// The backward reads what the forward has kept. A rank may want a tensor in two tiles, in
+  /// buffers of different names.
+  void hand_over(Transport& transport, const PhaseOfRank& from, const PhaseOfRank& to) const {
+    const std::set<TensorRef> kept = handed_over();
+    std::set<std::pair<TensorRef, std::string>> wanted;
+    for (const StoredProgram& program : backward_) {
+      for (const Buffer& buffer : program.buffers) {
+        if (buffer.role == BufferRole::input && kept.contains(buffer.ref())) {
+          wanted.emplace(buffer.ref(), buffer.name);
+        }
+      }
+    }
+    for (const auto& [ref, name] : wanted) {
+      const auto held = [&](const Buffer& b) {
+        return b.ref() == ref && b.role == BufferRole::output;
+      };
+      const auto called = [&](const Buffer& b) {
+        return b.ref() == ref && b.role == BufferRole::input && b.name == name;
+      };
+      redistribute(transport, tiles_of(forward_, held), tiles_of(backward_, called),
+                   rows_of(from, held), rows_of(to, called));
     }
   }
-  /// Empty where the program has no such tensor.
-  static Rows rows_of(const PhaseOfRank& phase, Tensor tensor, BufferRole role) {
-    const Buffer* buffer = find(phase.program.buffers, tensor, role);
-    return buffer == nullptr ? Rows{.count = 0, .batch = phase.schedule.problem.batch}
-                             : phase.memory.all(id_of(phase.program, tensor, role));
+  /// Empty where the program has no such buffer.
+  template <class Wanted>
+  static Rows rows_of(const PhaseOfRank& phase, Wanted wanted) {
+    const auto at = std::ranges::find_if(phase.program.buffers, wanted);
+    return at == phase.program.buffers.end()
+               ? Rows{.count = 0, .batch = phase.schedule.problem.batch}
+               : phase.memory.all(
+                     BufferId(static_cast<std::size_t>(at - phase.program.buffers.begin())));
   }
 
   /// Of one rank, for all phases.
   [[nodiscard]] Bytes needed(Rank rank, MemoryPart part) const {
-    Bytes sum = memory_needed(forward_[rank.index()], request_.forward->problem, part);
+    Bytes sum = memory_needed(forward_[rank.index()], part);
     if (request_.backward) {
-      sum += memory_needed(backward_[rank.index()], request_.backward->problem, part);
+      sum += memory_needed(backward_[rank.index()], part);
     }
     return sum;
   }

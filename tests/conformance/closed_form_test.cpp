@@ -29,16 +29,14 @@ struct Sums {
 Bytes size_of_list(const BufferList& list, const Shapes& shapes) {
   Bytes total;
   for (const BufferId id : list) {
-    total += bytes_of(shapes.buffers[id.index()], *shapes.problem);
+    total += bytes_of(shapes.buffers[id.index()]);
   }
   return total;
 }
 
 /// Bytes that arrive from other ranks.
 Bytes received_bytes(const Transfer& transfer, const Shapes& shapes) {
-  const auto size = [&](BufferId id) {
-    return bytes_of(shapes.buffers[id.index()], *shapes.problem);
-  };
+  const auto size = [&](BufferId id) { return bytes_of(shapes.buffers[id.index()]); };
   if (const auto* o = std::get_if<Exchange>(&transfer)) {
     return o->from.valid() && o->from != shapes.rank ? size_of_list(o->receive, shapes) : Bytes(0);
   }
@@ -50,7 +48,7 @@ Bytes received_bytes(const Transfer& transfer, const Shapes& shapes) {
       Buffer own = shapes.buffers[o.to.index()];
       own.tokens = deal.tokens;
       own.heads = deal.heads(o.group.index_of(shapes.rank)).count();
-      return size(o.to) - bytes_of(own, *shapes.problem);
+      return size(o.to) - bytes_of(own);
     }
     case CollectiveKind::all_gather:
       return size(o.to) - size(o.from);
@@ -93,8 +91,7 @@ Sums sums_of(const Schedule& schedule) {
     sums.flops += flops;
     sums.busiest_flops = std::max(sums.busiest_flops, flops);
     sums.attention_calls = std::max(sums.attention_calls, calls);
-    sums.peak_buffers =
-        std::max(sums.peak_buffers, plan_arena(program, schedule.problem).peak_live);
+    sums.peak_buffers = std::max(sums.peak_buffers, plan_arena(program).peak_live);
   }
   return sums;
 }

@@ -14,7 +14,7 @@ using namespace spp::runtime;
 
 namespace {
 
-std::vector<double> zeros(Tensor& like) {
+std::vector<double> zeros(HostTensor& like) {
   return std::vector<double>(static_cast<std::size_t>(like.size()));
 }
 
@@ -52,12 +52,12 @@ AttentionRun run_attention(cuda::DeviceAttention& kernels, const AttentionCase& 
   const Shape of_q{visible.q_tokens.count(), 2, c.q_heads, c.width};
   const Shape of_k{visible.k_tokens.count(), 2, c.kv_heads, c.width};
   const Shape of_lse{visible.q_tokens.count(), 2, c.q_heads, 1};
-  Tensor q = random_tensor(c.type, of_q, random);
-  Tensor k = random_tensor(c.type, of_k, random);
-  Tensor v = random_tensor(c.type, of_k, random);
-  Tensor d_out = random_tensor(c.type, of_q, random);
-  Tensor out(c.type, of_q);
-  Tensor lse(DType::fp32, of_lse);
+  HostTensor q = random_tensor(c.type, of_q, random);
+  HostTensor k = random_tensor(c.type, of_k, random);
+  HostTensor v = random_tensor(c.type, of_k, random);
+  HostTensor d_out = random_tensor(c.type, of_q, random);
+  HostTensor out(c.type, of_q);
+  HostTensor lse(DType::fp32, of_lse);
   std::vector<double> expected_out = zeros(out);
   std::vector<double> expected_lse = zeros(lse);
   reference_forward({.q = q.rows(),
@@ -85,7 +85,7 @@ AttentionRun run_attention(cuda::DeviceAttention& kernels, const AttentionCase& 
   run.out = {out.values(), expected_out};
   run.lse = {lse.values(), expected_lse};
 
-  Tensor delta(DType::fp32, of_lse);
+  HostTensor delta(DType::fp32, of_lse);
   run.delta = zeros(delta);
   reference_row_dot(d_out.rows(), expected_out, run.delta);
   delta.set(run.delta);
@@ -95,9 +95,9 @@ AttentionRun run_attention(cuda::DeviceAttention& kernels, const AttentionCase& 
     }
     lse.set(expected_lse);
   }
-  Tensor d_q(c.type, of_q);
-  Tensor d_k(c.type, of_k);
-  Tensor d_v(c.type, of_k);
+  HostTensor d_q(c.type, of_q);
+  HostTensor d_k(c.type, of_k);
+  HostTensor d_v(c.type, of_k);
   run.d_q.expected = zeros(d_q);
   run.d_k.expected = zeros(d_k);
   run.d_v.expected = zeros(d_v);

@@ -442,7 +442,7 @@ TEST_CASE("a run is refused when its buffers fit into a GPU but its workspaces d
   Bytes buffers{};
   for (const auto& schedule : {request.forward, request.backward}) {
     for (const StoredProgram& program : store(*schedule)) {
-      buffers += memory_needed(program, schedule->problem);
+      buffers += memory_needed(program);
     }
   }
   const Outcome fits = run(request, "cudnn");
@@ -466,8 +466,8 @@ TEST_CASE("what fits by its workspaces runs in a GPU of just that memory") {
     const std::array phases{&forward, &backward};
     Bytes all{};
     for (int r = 0; r < 4; ++r) {
-      all += memory_needed(forward[static_cast<std::size_t>(r)], request.forward->problem) +
-             memory_needed(backward[static_cast<std::size_t>(r)], request.backward->problem) +
+      all += memory_needed(forward[static_cast<std::size_t>(r)]) +
+             memory_needed(backward[static_cast<std::size_t>(r)]) +
              engines->beside_buffers(Rank(r), *request.forward, phases);
     }
     // Plans' own workspaces, events' clocks and what rounding up costs: 64 KB a rank.

@@ -16,7 +16,7 @@ inline bool emulated() { return runtime::cuda::device_info(0).name == "threads o
 /// A tensor in device memory; `host` is its source and its destination.
 class OnDevice {
  public:
-  OnDevice(Tensor& host, const runtime::cuda::Stream& stream)
+  OnDevice(HostTensor& host, const runtime::cuda::Stream& stream)
       : host_(&host),
         stream_(&stream),
         memory_(static_cast<std::size_t>(host.rows().bytes())),
@@ -33,7 +33,7 @@ class OnDevice {
   }
 
  private:
-  Tensor* host_;
+  HostTensor* host_;
   const runtime::cuda::Stream* stream_;
   runtime::cuda::DeviceBuffer memory_;
   runtime::Rows rows_;

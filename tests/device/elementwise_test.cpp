@@ -20,12 +20,12 @@ double tolerance(DType result) { return 2 * (unit_of(result) + 16 * u32); }
 /// With and without vectors of 8, and several pieces a row.
 const std::vector<Shape> shapes = {{3, 2, 2, 128}, {5, 1, 3, 37}, {2, 2, 1, 1032}, {7, 1, 2, 8}};
 
-std::vector<double> fetched(const OnDevice& there, Tensor& host) {
+std::vector<double> fetched(const OnDevice& there, HostTensor& host) {
   there.fetch();
   return host.values();
 }
 
-void set_lse(Tensor& lse, std::mt19937& random) {
+void set_lse(HostTensor& lse, std::mt19937& random) {
   lse.randomize(random);
   const std::vector<float> special = {-infinity, 30, -200, 0, 500};
   for (std::int64_t i = 0; i < lse.size(); ++i) {
@@ -44,11 +44,11 @@ TEST_CASE("a device's row_dot is the host's") {
   for (const Shape& shape : shapes) {
     const DType type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
     const DType other = GENERATE(DType::fp32, DType::bf16);
-    Tensor out = random_tensor(type, shape, random);
-    Tensor d_out = random_tensor(other, shape, random);
+    HostTensor out = random_tensor(type, shape, random);
+    HostTensor d_out = random_tensor(other, shape, random);
     const Shape scalars{shape.count, shape.batch, shape.heads, 1};
-    Tensor expected(DType::fp32, scalars);
-    Tensor delta(DType::fp32, scalars);
+    HostTensor expected(DType::fp32, scalars);
+    HostTensor delta(DType::fp32, scalars);
     row_dot(out.rows(), d_out.rows(), expected.rows());
     const OnDevice a(out, stream);
     const OnDevice b(d_out, stream);
@@ -68,10 +68,10 @@ TEST_CASE("a device's merge is the host's") {
   const DType part_type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
   for (const Shape& shape : shapes) {
     const Shape scalars{shape.count, shape.batch, shape.heads, 1};
-    Tensor out = random_tensor(type, shape, random);
-    Tensor part = random_tensor(part_type, shape, random);
-    Tensor lse(DType::fp32, scalars);
-    Tensor part_lse(DType::fp32, scalars);
+    HostTensor out = random_tensor(type, shape, random);
+    HostTensor part = random_tensor(part_type, shape, random);
+    HostTensor lse(DType::fp32, scalars);
+    HostTensor part_lse(DType::fp32, scalars);
     set_lse(lse, random);
     set_lse(part_lse, random);
     const OnDevice a(out, stream);
@@ -95,15 +95,15 @@ TEST_CASE("a device's rescale is the host's") {
   const DType scaled_type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
   for (const Shape& shape : shapes) {
     const Shape scalars{shape.count, shape.batch, shape.heads, 1};
-    Tensor out = random_tensor(type, shape, random);
-    Tensor gathered(DType::fp32, {3 * shape.count, shape.batch, shape.heads, 1});
+    HostTensor out = random_tensor(type, shape, random);
+    HostTensor gathered(DType::fp32, {3 * shape.count, shape.batch, shape.heads, 1});
     set_lse(gathered, random);
-    Tensor lse(DType::fp32, scalars);
+    HostTensor lse(DType::fp32, scalars);
     for (std::int64_t i = 0; i < lse.size(); ++i) {
       lse.set(i, gathered.at(lse.size() + i));  // the second of three members
     }
-    Tensor scaled(scaled_type, shape);
-    Tensor global(DType::fp32, scalars);
+    HostTensor scaled(scaled_type, shape);
+    HostTensor global(DType::fp32, scalars);
     rescale(out.rows(), lse.rows(), gathered.rows(), scaled.rows(), global.rows());
     const std::vector<double> expected = scaled.values();
     const std::vector<double> expected_lse = global.values();
@@ -127,8 +127,8 @@ TEST_CASE("a device's accumulate and fill are the host's") {
   const DType type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
   const DType part_type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
   for (const Shape& shape : shapes) {
-    Tensor sum = random_tensor(type, shape, random);
-    Tensor part = random_tensor(part_type, shape, random);
+    HostTensor sum = random_tensor(type, shape, random);
+    HostTensor part = random_tensor(part_type, shape, random);
     const OnDevice a(sum, stream);
     const OnDevice b(part, stream);
     accumulate(sum.rows(), part.rows(), initial);
@@ -146,18 +146,19 @@ TEST_CASE("projected rows have the sums that delta says") {
   const cuda::Stream stream(0);
   std::mt19937 random(8);
   for (const Shape& shape : shapes) {
-    Tensor d_out = random_tensor(DType::fp32, shape, random);
+    HostTensor d_out = random_tensor(DType::fp32, shape, random);
     for (int d = 0; d < shape.width; ++d) {
       d_out.set(d, 0);  // the first row
     }
-    Tensor delta = random_tensor(DType::fp32, {shape.count, shape.batch, shape.heads, 1}, random);
-    Tensor out(DType::fp32, shape);
+    HostTensor delta =
+        random_tensor(DType::fp32, {shape.count, shape.batch, shape.heads, 1}, random);
+    HostTensor out(DType::fp32, shape);
     const OnDevice a(d_out, stream);
     const OnDevice b(delta, stream);
     const OnDevice c(out, stream);
     cuda::project(a.rows(), b.rows(), c.rows(), stream.get());
     c.fetch();
-    Tensor sums(DType::fp32, {shape.count, shape.batch, shape.heads, 1});
+    HostTensor sums(DType::fp32, {shape.count, shape.batch, shape.heads, 1});
     row_dot(out.rows(), d_out.rows(), sums.rows());
     std::vector<double> expected = delta.values();
     expected.front() = 0;
@@ -182,9 +183,9 @@ TEST_CASE("a device moves boxes of heads and rows as the host does") {
           Move{3, 3, 3, 0, 0, 2, 1}, Move{4, 8, 3, 1, 2, 1, 3}}) {
       constexpr std::int64_t rows = 5;
       constexpr std::int64_t batch = 2;
-      Tensor from =
+      HostTensor from =
           random_tensor(from_type, {rows * m.from_step, batch, m.from_heads, width}, random);
-      Tensor to = random_tensor(type, {rows * m.to_step, batch, m.to_heads, width}, random);
+      HostTensor to = random_tensor(type, {rows * m.to_step, batch, m.to_heads, width}, random);
       const OnDevice a(from, stream);
       const OnDevice b(to, stream);
       const auto box = [&](std::byte* data, DType dtype, int row_heads, int first,
@@ -214,15 +215,15 @@ TEST_CASE("a sum of many parts is added up in fp32 and rounded once") {
   const DType to = GENERATE(DType::fp32, DType::bf16);
   for (const int parts : {1, 3, 64}) {
     const Shape shape{3, 1, 2, GENERATE(128, 37)};
-    std::vector<Tensor> tensors;
+    std::vector<HostTensor> tensors;
     for (int p = 0; p < parts; ++p) {
       tensors.push_back(random_tensor(from, shape, random));
     }
     std::vector<OnDevice> there;
     std::vector<const std::byte*> addresses;
-    Tensor result(to, shape);
+    HostTensor result(to, shape);
     std::vector<double> expected(static_cast<std::size_t>(result.size()));
-    for (Tensor& tensor : tensors) {
+    for (HostTensor& tensor : tensors) {
       there.emplace_back(tensor, stream);
       addresses.push_back(there.back().rows().data);
       for (std::size_t i = 0; i < expected.size(); ++i) {

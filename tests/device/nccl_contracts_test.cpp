@@ -109,8 +109,7 @@ TEST_CASE("memory that NCCL takes counts: what fits with it runs, and less is re
     Bytes most{};
     for (int r = 0; r < 4; ++r) {
       const auto at = static_cast<std::size_t>(r);
-      most = std::max(most, memory_needed(forward[at], request.forward->problem) +
-                                memory_needed(backward[at], request.backward->problem) +
+      most = std::max(most, memory_needed(forward[at]) + memory_needed(backward[at]) +
                                 engines->beside_buffers(Rank(r), *request.forward, phases));
     }
     constexpr Bytes rest{1 << 16};  // events' clocks, what rounding up costs
@@ -157,7 +156,7 @@ TEST_CASE("ranks whose kernels wait in several communicators can be aborted") {
   transports::by_name("inproc", "test").run(2, [&](Transport& transport) {
     const std::size_t self = transport.rank().index();
     cuda::use_device(transport.rank().value);
-    HostMemory memory(programs[self], schedule.problem);
+    HostMemory memory(programs[self]);
     const ExecuteOptions options;
     const EngineParts parts{
         .transport = transport,

@@ -21,7 +21,7 @@ const Shape state_shape{1, 2, 2, dim* dim};
 
 /// A tensor here and a copy of it there.
 struct Both {
-  Tensor host;
+  HostTensor host;
   OnDevice device;
   Both(DType type, const Shape& shape, std::mt19937& random, const cuda::Stream& stream)
       : host(random_tensor(type, shape, random)), device(host, stream) {}

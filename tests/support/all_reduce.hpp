@@ -57,7 +57,7 @@ inline std::string all_reduce_failure(runtime::EngineSource& engines, int ranks,
   runtime::transports::by_name("inproc", "test").run(ranks, [&](runtime::Transport& transport) {
     const Rank self = transport.rank();
     const StoredProgram& program = programs[self.index()];
-    runtime::HostMemory memory(program, schedule.problem, engines.host_part());
+    runtime::HostMemory memory(program, engines.host_part());
     std::vector<float> numbers(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) {
       numbers[static_cast<std::size_t>(i)] = static_cast<float>(value(self.value, i));

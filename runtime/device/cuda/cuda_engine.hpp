@@ -79,7 +79,7 @@ class CudaEngine final : public Engine {
 
   std::unique_ptr<PhaseOnDevice> make(const EngineParts& parts, const PhaseParts& phase,
                                       const Setup& setup) {
-    const auto memory = std::make_shared<const DeviceMemory>(phase.program, phase.schedule.problem);
+    const auto memory = std::make_shared<const DeviceMemory>(phase.program);
     return std::make_unique<PhaseOnDevice>(phase, memory,
                                            ExecutorParts{.schedule = phase.schedule,
                                                          .program = phase.program,

@@ -9,9 +9,9 @@ namespace spp::runtime::cuda {
 class DeviceMemory : public ProgramMemory {
  public:
   /// `program` must outlive this. BackendError if the current device has too little memory.
-  DeviceMemory(const StoredProgram& program, const Problem& problem)
-      : ProgramMemory(program, problem),
-        storage_(static_cast<std::size_t>(memory_needed(program, problem).value()), program.rank) {
+  explicit DeviceMemory(const StoredProgram& program)
+      : ProgramMemory(program),
+        storage_(static_cast<std::size_t>(memory_needed(program).value()), program.rank) {
     place(storage_.data(), MemoryPart::all);  // cudaMalloc aligns to 256 bytes, as arenas want
   }
 

@@ -84,6 +84,55 @@ struct DeviceKernels {
   void move(const Args&... args) const {
     cuda::move(args..., stream);
   }
+  // What a graph defines does not run on a device yet.
+  template <class... Args>
+  void gemm(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void rms_norm(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void rms_norm_backward(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void layer_norm(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void layer_norm_backward(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void split_heads(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void join_heads(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void swiglu(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void swiglu_backward(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void gelu(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void gelu_backward(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
+  template <class... Args>
+  void add(const Args&...) const {
+    throw BackendError("layer", "layers run on CPUs only");
+  }
 };
 
 /// The communication of a device, for one op.

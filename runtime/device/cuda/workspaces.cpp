@@ -118,12 +118,12 @@ Bytes channels(Rank rank, PhasesOfAll phases, int ranks) {
 }
 
 /// Parts of all members.
-Bytes sums_workspace(const StoredOp& stored, const Buffer& from, const Problem& problem) {
+Bytes sums_workspace(const StoredOp& stored, const Buffer& from) {
   std::int64_t cells = 0;
   for (const CellSpan& part : stored.sends) {
     cells += part.count;
   }
-  return Bytes(cells * width_of(from.tensor, problem) * size_of(from.dtype));
+  return Bytes(cells * from.width * size_of(from.dtype));
 }
 
 }  // namespace
@@ -187,8 +187,7 @@ Bytes nccl_workspaces(Rank rank, const Schedule& schedule, PhasesOfAll phases) {
       if (op != nullptr && op->kind == CollectiveKind::reduce_scatter) {
         if (op->group.size > 1 && !sums_itself(*op, program)) {
           Bytes& most = sums[stored.op.stream];
-          most = std::max(
-              most, sums_workspace(stored, program.buffers[op->from.index()], schedule.problem));
+          most = std::max(most, sums_workspace(stored, program.buffers[op->from.index()]));
         }
       }
     }

@@ -468,7 +468,7 @@ TEST_CASE("a plan's memory is what its programs take while their ops overlap") {
         c.strategy->build(request.problem, c.plan.attention, Phase::forward, request.build);
     Bytes taken{};
     for (int r = 0; r < schedule.mesh.size(); ++r) {
-      taken = std::max(taken, plan_arena(schedule.program(Rank(r)), schedule.problem).total());
+      taken = std::max(taken, plan_arena(schedule.program(Rank(r))).total());
     }
     const Bytes memory = c.predicted.memory.total();
     CHECK(memory == taken);

@@ -79,10 +79,10 @@ struct Block {
   Shape q_shape{c.visible.q_tokens.count(), c.batch, c.q_heads, c.head_dim};
   Shape k_shape{c.visible.k_tokens.count(), c.batch, c.kv_heads, c.head_dim};
   Shape lse_shape{q_shape.count, c.batch, c.q_heads, 1};
-  Tensor q = random_tensor(dtype, q_shape, random);
-  Tensor k = random_tensor(dtype, k_shape, random);
-  Tensor v = random_tensor(dtype, k_shape, random);
-  Tensor d_out = random_tensor(dtype, q_shape, random);
+  HostTensor q = random_tensor(dtype, q_shape, random);
+  HostTensor k = random_tensor(dtype, k_shape, random);
+  HostTensor v = random_tensor(dtype, k_shape, random);
+  HostTensor d_out = random_tensor(dtype, q_shape, random);
 
   [[nodiscard]] double tolerance(const std::vector<double>& truth) const {
     const double u32 = 0x1p-24;
@@ -113,8 +113,8 @@ Forward truth_forward(Block& p) {
 }
 
 Forward run_forward(AttentionKernels& kernels, Block& p, DType out_type) {
-  Tensor out(out_type, p.q_shape);
-  Tensor lse(DType::fp32, p.lse_shape);
+  HostTensor out(out_type, p.q_shape);
+  HostTensor lse(DType::fp32, p.lse_shape);
   kernels.forward({.q = p.q.rows(),
                    .k = p.k.rows(),
                    .v = p.v.rows(),
@@ -131,7 +131,7 @@ struct Gradients {
 
 /// The lse and delta of `whole`'s keys, as a rank would get them.
 struct RowSums {
-  Tensor lse, delta;
+  HostTensor lse, delta;
 };
 RowSums row_sums(Block& p) {
   const Forward truth = truth_forward(p);
@@ -164,9 +164,9 @@ Gradients truth_backward(Block& p, RowSums& sums) {
 }
 
 Gradients run_backward(AttentionKernels& kernels, Block& p, RowSums& sums, DType out_type) {
-  Tensor d_q(out_type, p.q_shape);
-  Tensor d_k(out_type, p.k_shape);
-  Tensor d_v(out_type, p.k_shape);
+  HostTensor d_q(out_type, p.q_shape);
+  HostTensor d_k(out_type, p.k_shape);
+  HostTensor d_v(out_type, p.k_shape);
   kernels.backward({.q = p.q.rows(),
                     .k = p.k.rows(),
                     .v = p.v.rows(),
@@ -269,16 +269,16 @@ TEST_CASE("blocks of keys, merged, are attention to all keys") {
     const Forward truth = truth_forward(p);
     RowSums sums = row_sums(p);
     const Gradients gradients = truth_backward(p, sums);
-    Tensor out(DType::fp32, p.q_shape);
-    Tensor lse(DType::fp32, p.lse_shape);
-    Tensor d_q(DType::fp32, p.q_shape);
+    HostTensor out(DType::fp32, p.q_shape);
+    HostTensor lse(DType::fp32, p.lse_shape);
+    HostTensor d_q(DType::fp32, p.q_shape);
     for (const std::int64_t from : {0, 80, 160}) {
       Block part{whole, DType::fp32};
       part.c.visible.k_tokens = range(from, 80);
       part.k_shape.count = 80;
       part.q = p.q;
       part.d_out = p.d_out;
-      part.k = Tensor(DType::fp32, part.k_shape);
+      part.k = HostTensor(DType::fp32, part.k_shape);
       part.v = part.k;
       const std::int64_t offset = from * part.k.size() / 80;
       for (std::int64_t i = 0; i < part.k.size(); ++i) {
@@ -286,13 +286,13 @@ TEST_CASE("blocks of keys, merged, are attention to all keys") {
         part.v.set(i, p.v.at(offset + i));
       }
       const Forward block_result = run_forward(kernels, part, DType::fp32);
-      Tensor part_out(DType::fp32, p.q_shape);
-      Tensor part_lse(DType::fp32, p.lse_shape);
+      HostTensor part_out(DType::fp32, p.q_shape);
+      HostTensor part_lse(DType::fp32, p.lse_shape);
       part_out.set(block_result.out);
       part_lse.set(block_result.lse);
       merge(out.rows(), lse.rows(), part_out.rows(), part_lse.rows(), from == 0);
       const Gradients block_gradients = run_backward(kernels, part, sums, DType::fp32);
-      Tensor part_d_q(DType::fp32, p.q_shape);
+      HostTensor part_d_q(DType::fp32, p.q_shape);
       part_d_q.set(block_gradients.d_q);
       accumulate(d_q.rows(), part_d_q.rows(), from == 0);
       const std::vector<double> d_k(gradients.d_k.begin() + offset,
@@ -310,7 +310,7 @@ TEST_CASE("kernels survive scores whose exponentials overflow") {
   const Case c{"", block(range(0, 80), range(0, 300), full), 1, 1, 1, 64};
   for_each_backend(DType::fp32, [&](AttentionKernels& kernels) {
     Block p{c, DType::fp32};
-    for (Tensor* t : {&p.q, &p.k}) {
+    for (HostTensor* t : {&p.q, &p.k}) {
       for (std::int64_t i = 0; i < t->size(); ++i) {
         t->set(i, t->at(i) > 0 ? 128.0F : -128.0F);
       }
@@ -348,8 +348,8 @@ TEST_CASE("kernels poll while they compute") {
   const Case c{"", block(range(0, 1500), range(0, 1500), full), 1, 4, 4, 64};
   for_each_backend(DType::fp32, [&](AttentionKernels& kernels) {
     Block p{c, DType::fp32};
-    Tensor out(DType::fp32, p.q_shape);
-    Tensor lse(DType::fp32, p.lse_shape);
+    HostTensor out(DType::fp32, p.q_shape);
+    HostTensor lse(DType::fp32, p.lse_shape);
     int polls = 0;
     kernels.forward({.q = p.q.rows(),
                      .k = p.k.rows(),

@@ -12,7 +12,7 @@
 
 using namespace spp;
 using namespace spp::runtime;
-using spp::test::Tensor;
+using spp::test::HostTensor;
 using spp::test::visibility_of;
 
 namespace {
@@ -47,7 +47,7 @@ class HostSdpa final : public Sdpa {
   void forward(const SdpaShape& shape, const SdpaForward& t, std::byte* workspace,
                CudaStream) override {
     begin(shape, Phase::forward, workspace);
-    Tensor lse(DType::fp32, {shape.q_rows, shape.batch, shape.q_heads, 1});
+    HostTensor lse(DType::fp32, {shape.q_rows, shape.batch, shape.q_heads, 1});
     kernels_->forward({.q = query(shape, t.q),
                        .k = key(shape, t.k),
                        .v = key(shape, t.v),
@@ -60,13 +60,13 @@ class HostSdpa final : public Sdpa {
   void backward(const SdpaShape& shape, const SdpaBackward& t, std::byte* workspace,
                 CudaStream) override {
     begin(shape, Phase::backward, workspace);
-    Tensor sum(DType::fp32, {shape.q_rows, shape.batch, shape.q_heads, 1});
+    HostTensor sum(DType::fp32, {shape.q_rows, shape.batch, shape.q_heads, 1});
     if (delta_ == SdpaDelta::from_out) {
       row_dot(query(shape, t.out), query(shape, t.d_out), sum.rows());
     } else {
       sum = rows_first(shape, t.delta);
     }
-    Tensor lse = rows_first(shape, t.lse);
+    HostTensor lse = rows_first(shape, t.lse);
     kernels_->backward({.q = query(shape, t.q),
                         .k = key(shape, t.k),
                         .v = key(shape, t.v),
@@ -88,8 +88,8 @@ class HostSdpa final : public Sdpa {
     return rows_of(data, s.dtype, {s.k_rows, s.batch, s.kv_heads, s.head_dim});
   }
   /// Statistics as rows have them, of those that a call has.
-  static Tensor rows_first(const SdpaShape& s, const std::byte* data) {
-    Tensor rows(DType::fp32, {s.q_rows, s.batch, s.q_heads, 1});
+  static HostTensor rows_first(const SdpaShape& s, const std::byte* data) {
+    HostTensor rows(DType::fp32, {s.q_rows, s.batch, s.q_heads, 1});
     transpose(data, rows.rows().data, s.batch * s.q_heads, s.q_rows);
     return rows;
   }
@@ -177,17 +177,17 @@ TEST_CASE("blocks in cuDNN's calls give the numbers of the reference") {
       int calls = 0;
       CudnnAttention cudnn(std::make_unique<HostSdpa>(delta, &calls), host_row_kernels(), delta);
 
-      Tensor q = test::random_tensor(dtype, query, random);
-      Tensor k = test::random_tensor(dtype, key, random);
-      Tensor v = test::random_tensor(dtype, key, random);
-      Tensor d_out = test::random_tensor(dtype, query, random);
-      Tensor lse = test::random_tensor(DType::fp32, number, random);
-      Tensor sums = test::random_tensor(DType::fp32, number, random);
-      Tensor out[2] = {q, q};
-      Tensor out_lse[2] = {lse, lse};
-      Tensor d_q[2] = {q, q};
-      Tensor d_k[2] = {k, k};
-      Tensor d_v[2] = {v, v};
+      HostTensor q = test::random_tensor(dtype, query, random);
+      HostTensor k = test::random_tensor(dtype, key, random);
+      HostTensor v = test::random_tensor(dtype, key, random);
+      HostTensor d_out = test::random_tensor(dtype, query, random);
+      HostTensor lse = test::random_tensor(DType::fp32, number, random);
+      HostTensor sums = test::random_tensor(DType::fp32, number, random);
+      HostTensor out[2] = {q, q};
+      HostTensor out_lse[2] = {lse, lse};
+      HostTensor d_q[2] = {q, q};
+      HostTensor d_k[2] = {k, k};
+      HostTensor d_v[2] = {v, v};
       const auto forward_args = [&](int i) {
         return AttentionForwardArgs{.q = q.rows(),
                                     .k = k.rows(),
@@ -226,7 +226,7 @@ TEST_CASE("blocks in cuDNN's calls give the numbers of the reference") {
       CHECK(calls == 2 * block.calls);
       // Parts are rounded to the type, and so are their sums.
       const double u = test::unit_of(dtype);
-      const auto rounded = [&](int times, Tensor& t) {
+      const auto rounded = [&](int times, HostTensor& t) {
         return 2 * times * u * test::magnitude(t.values());
       };
       const int sums_of_keys = std::max(0, block.calls - 1);

@@ -34,9 +34,9 @@ TEST_CASE("row_dot is the sum of products over the width") {
   const DType type = any_type();
   const DType d_type = other_type();
   std::mt19937 random(1);
-  Tensor out = random_tensor(type, rows_of_numbers, random);
-  Tensor d_out = random_tensor(d_type, rows_of_numbers, random);
-  Tensor delta(DType::fp32, rows_of_scalars);
+  HostTensor out = random_tensor(type, rows_of_numbers, random);
+  HostTensor d_out = random_tensor(d_type, rows_of_numbers, random);
+  HostTensor delta(DType::fp32, rows_of_scalars);
   row_dot(out.rows(), d_out.rows(), delta.rows());
   std::vector<double> expected(scalars);
   for (std::int64_t i = 0; i < out.size(); ++i) {
@@ -51,10 +51,10 @@ TEST_CASE("merge weighs both sides by their lse") {
   const DType type = any_type();
   const DType part_type = other_type();
   std::mt19937 random(2);
-  Tensor out = random_tensor(type, rows_of_numbers, random);
-  Tensor part = random_tensor(part_type, rows_of_numbers, random);
-  Tensor lse(DType::fp32, rows_of_scalars);
-  Tensor part_lse(DType::fp32, rows_of_scalars);
+  HostTensor out = random_tensor(type, rows_of_numbers, random);
+  HostTensor part = random_tensor(part_type, rows_of_numbers, random);
+  HostTensor lse(DType::fp32, rows_of_scalars);
+  HostTensor part_lse(DType::fp32, rows_of_scalars);
   constexpr double none = -std::numeric_limits<double>::infinity();
   const std::vector<double> ours = {0, 1, -1, 30, -200, none, 5, none, 2, 2, 500, -3};
   const std::vector<double> theirs = {0, 2, -9, -30, 100, 1, none, none, 2, 3, 500, 3};
@@ -81,11 +81,11 @@ TEST_CASE("merge weighs both sides by their lse") {
 TEST_CASE("the first merge converts the part") {
   const DType type = any_type();
   std::mt19937 random(3);
-  Tensor part = random_tensor(DType::bf16, rows_of_numbers, random);
-  Tensor part_lse = random_tensor(DType::fp32, rows_of_scalars, random);
+  HostTensor part = random_tensor(DType::bf16, rows_of_numbers, random);
+  HostTensor part_lse = random_tensor(DType::fp32, rows_of_scalars, random);
   part_lse.set(3, -infinity);
-  Tensor out(type, rows_of_numbers);
-  Tensor lse(DType::fp32, rows_of_scalars);
+  HostTensor out(type, rows_of_numbers);
+  HostTensor lse(DType::fp32, rows_of_scalars);
   fill(out.rows(), std::numeric_limits<float>::quiet_NaN());  // must not be read
   merge(out.rows(), lse.rows(), part.rows(), part_lse.rows(), true);
   CHECK(distance(out.values(), part.values()) <= unit_of(type));
@@ -97,19 +97,19 @@ TEST_CASE("rescaled outputs of all members sum to the merged output") {
   const DType scaled_type = other_type();
   std::mt19937 random(4);
   const Shape gathered_shape{2 * rows_of_scalars.count, 2, 2, 1};
-  Tensor gathered = random_tensor(DType::fp32, gathered_shape, random);
+  HostTensor gathered = random_tensor(DType::fp32, gathered_shape, random);
   gathered.set(5, -infinity);  // member 0 met no key, member 1 did
   gathered.set(7, -infinity);  // nobody did
   gathered.set(scalars + 7, -infinity);
   gathered.set(8, 1000);  // and nothing overflows
   gathered.set(scalars + 8, 1001);
-  Tensor out = random_tensor(type, rows_of_numbers, random);
-  Tensor lse(DType::fp32, rows_of_scalars);
+  HostTensor out = random_tensor(type, rows_of_numbers, random);
+  HostTensor lse(DType::fp32, rows_of_scalars);
   for (std::int64_t r = 0; r < scalars; ++r) {
     lse.set(r, gathered.at(r));
   }
-  Tensor scaled(scaled_type, rows_of_numbers);
-  Tensor global(DType::fp32, rows_of_scalars);
+  HostTensor scaled(scaled_type, rows_of_numbers);
+  HostTensor global(DType::fp32, rows_of_scalars);
   rescale(out.rows(), lse.rows(), gathered.rows(), scaled.rows(), global.rows());
   std::vector<double> expected;
   std::vector<double> expected_lse;
@@ -134,8 +134,8 @@ TEST_CASE("accumulate adds, or copies the first part") {
   const DType type = any_type();
   const DType part_type = other_type();
   std::mt19937 random(5);
-  Tensor sum = random_tensor(type, rows_of_numbers, random);
-  Tensor part = random_tensor(part_type, rows_of_numbers, random);
+  HostTensor sum = random_tensor(type, rows_of_numbers, random);
+  HostTensor part = random_tensor(part_type, rows_of_numbers, random);
   std::vector<double> expected = sum.values();
   for (std::size_t i = 0; i < expected.size(); ++i) {
     expected[i] += part.at(static_cast<std::int64_t>(i));
@@ -149,7 +149,7 @@ TEST_CASE("accumulate adds, or copies the first part") {
 
 TEST_CASE("fill writes 0 and -infinity in every type") {
   const DType type = any_type();
-  Tensor rows(type, rows_of_numbers);
+  HostTensor rows(type, rows_of_numbers);
   for (const float value : {0.0F, -infinity}) {
     fill(rows.rows(), value);
     CHECK(rows.values() == std::vector<double>(static_cast<std::size_t>(rows.size()), value));
@@ -166,8 +166,8 @@ TEST_CASE("move carries a box of heads, converts it and adds it") {
   const int to_first = heads == 5 ? 0 : 3;
   const int from_first = heads == 5 ? 0 : 1;
   constexpr int d = 19;
-  Tensor from = random_tensor(from_type, {4, 3, 5, d}, random);
-  Tensor to = random_tensor(to_type, {4, 3, to_heads, d}, random);
+  HostTensor from = random_tensor(from_type, {4, 3, 5, d}, random);
+  HostTensor to = random_tensor(to_type, {4, 3, to_heads, d}, random);
   std::vector<double> expected = to.values();
   for (std::int64_t row = 0; row < 12; ++row) {
     for (std::int64_t i = 0; i < std::int64_t{heads} * d; ++i) {
@@ -187,8 +187,8 @@ TEST_CASE("move carries a box of heads, converts it and adds it") {
 }
 
 TEST_CASE("operations on no rows do nothing") {
-  Tensor none(DType::fp32, {0, 2, 2, 8});
-  Tensor no_scalars(DType::fp32, {0, 2, 2, 1});
+  HostTensor none(DType::fp32, {0, 2, 2, 8});
+  HostTensor no_scalars(DType::fp32, {0, 2, 2, 1});
   row_dot(none.rows(), none.rows(), no_scalars.rows());
   merge(none.rows(), no_scalars.rows(), none.rows(), no_scalars.rows(), false);
   rescale(none.rows(), no_scalars.rows(), no_scalars.rows(), none.rows(), no_scalars.rows());

@@ -31,6 +31,7 @@ class Idle : public AttentionKernels {
     poll();
   }
   void backward(const AttentionBackwardArgs&, const Poll&) override {}
+  void gemm(const GemmArgs&, const Poll&) override {}
 
  private:
   std::function<void()> first_;
@@ -49,6 +50,7 @@ class Slow : public AttentionKernels {
     first_ = {};
   }
   void backward(const AttentionBackwardArgs&, const Poll&) override {}
+  void gemm(const GemmArgs&, const Poll&) override {}
 
  private:
   std::chrono::seconds first_;
@@ -61,7 +63,7 @@ void run_slow_kernel(Seconds timeout, std::chrono::seconds length) {
       .run(2,
            [&](Transport& transport) {
              const StoredProgram& program = programs[transport.rank().index()];
-             HostMemory memory(program, schedule.problem);
+             HostMemory memory(program);
              Slow kernels(transport.rank().value == 1 ? length : std::chrono::seconds(0));
              abort_on_throw(transport, [&] {
                (void)execute(schedule, program, memory, kernels, transport, {.timeout = timeout});
@@ -77,7 +79,7 @@ void run(Seconds timeout, const std::function<void()>& late, const std::function
   const std::vector<StoredProgram> programs = store(schedule);
   transports::by_name("inproc", "test").run(2, [&](Transport& transport) {
     const StoredProgram& program = programs[transport.rank().index()];
-    HostMemory memory(program, schedule.problem);
+    HostMemory memory(program);
     Idle kernels(transport.rank().value == 1 ? act : std::function<void()>());
     abort_on_throw(transport, [&] {
       if (transport.rank().value == 1 && late) {

@@ -22,10 +22,10 @@ const Shape state_shape{1, 2, 2, dim* dim};
 struct Inputs {
   std::mt19937 random{11};
   DType type;
-  Tensor q = random_tensor(type, q_shape, random);
-  Tensor k = random_tensor(type, k_shape, random);
-  Tensor v = random_tensor(type, k_shape, random);
-  Tensor d_out = random_tensor(type, q_shape, random);
+  HostTensor q = random_tensor(type, q_shape, random);
+  HostTensor k = random_tensor(type, k_shape, random);
+  HostTensor v = random_tensor(type, k_shape, random);
+  HostTensor d_out = random_tensor(type, q_shape, random);
   std::vector<double> out = std::vector<double>(static_cast<std::size_t>(q.size()));
   std::vector<double> lse = std::vector<double>(static_cast<std::size_t>(q.size() / dim));
   std::vector<double> d_q = out;
@@ -62,7 +62,7 @@ Visibility among_all(MaskKind kind) {
 }
 
 /// Rounded `times` times to the type, sums of some hundred products in fp32.
-void check_near(Tensor& got, const std::vector<double>& expected, DType type, int times = 2) {
+void check_near(HostTensor& got, const std::vector<double>& expected, DType type, int times = 2) {
   const double limit = (times * unit_of(type) + 600 * unit_of(DType::fp32)) * magnitude(expected);
   CHECK(distance(got.values(), expected) <= limit);
 }
@@ -75,12 +75,12 @@ TEST_CASE("whole rows of scores give the reference's attention") {
   const DType type = GENERATE(DType::fp32, DType::bf16);
   const MaskKind kind = GENERATE(MaskKind::causal, MaskKind::full);
   Inputs in(type, among_all(kind), AttentionFunction::softmax);
-  Tensor s(DType::fp32, pairs_shape);
-  Tensor p(type, pairs_shape);
-  Tensor out(DType::fp32, q_shape);
+  HostTensor s(DType::fp32, pairs_shape);
+  HostTensor p(type, pairs_shape);
+  HostTensor out(DType::fp32, q_shape);
   // The columns in two blocks, the values likewise.
   const std::int64_t first = 90;
-  const auto block = [&](Tensor& whole, std::int64_t from, std::int64_t count) {
+  const auto block = [&](HostTensor& whole, std::int64_t from, std::int64_t count) {
     Rows some = whole.rows();
     some.data += from * (some.bytes() / some.count);
     some.count = count;
@@ -93,11 +93,11 @@ TEST_CASE("whole rows of scores give the reference's attention") {
   weigh(p.rows(), block(in.v, first, rows - first), out.rows(), first, false, {});
   check_near(out, in.out, type);
 
-  Tensor d_p(DType::fp32, pairs_shape);
-  Tensor d_s(type, pairs_shape);
-  Tensor d_q(DType::fp32, q_shape);
-  Tensor d_k(DType::fp32, k_shape);
-  Tensor d_v(DType::fp32, k_shape);
+  HostTensor d_p(DType::fp32, pairs_shape);
+  HostTensor d_s(type, pairs_shape);
+  HostTensor d_q(DType::fp32, q_shape);
+  HostTensor d_k(DType::fp32, k_shape);
+  HostTensor d_v(DType::fp32, k_shape);
   scores(in.d_out.rows(), in.v.rows(), d_p.rows(), 0, {});
   softmax_backward(p.rows(), d_p.rows(), d_s.rows(), scale, {});
   weigh(d_s.rows(), in.k.rows(), d_q.rows(), 0, true, {});
@@ -109,8 +109,8 @@ TEST_CASE("whole rows of scores give the reference's attention") {
 }
 
 TEST_CASE("a softmax leaves out padding, other documents and what comes later") {
-  Tensor s(DType::fp32, {4, 1, 1, 4});
-  Tensor p(DType::fp32, {4, 1, 1, 4});
+  HostTensor s(DType::fp32, {4, 1, 1, 4});
+  HostTensor p(DType::fp32, {4, 1, 1, 4});
   const TokenSet all({.begin = 0, .count = 4});
   softmax(s.rows(), p.rows(),
           {.q_tokens = all,
@@ -124,12 +124,12 @@ TEST_CASE("a softmax leaves out padding, other documents and what comes later") 
 TEST_CASE("linear attention in chunks is the reference's, forward and backward") {
   const DType type = GENERATE(DType::fp32, DType::bf16);
   Inputs in(type, among_all(MaskKind::causal), AttentionFunction::linear);
-  Tensor out(type, q_shape);
+  HostTensor out(type, q_shape);
   linear_forward(in.q.rows(), in.k.rows(), in.v.rows(), out.rows(), {});
   check_near(out, in.out, type);
-  Tensor d_q(type, q_shape);
-  Tensor d_k(type, k_shape);
-  Tensor d_v(type, k_shape);
+  HostTensor d_q(type, q_shape);
+  HostTensor d_k(type, k_shape);
+  HostTensor d_v(type, k_shape);
   linear_backward({.q = in.q.rows(),
                    .k = in.k.rows(),
                    .v = in.v.rows(),
@@ -145,19 +145,19 @@ TEST_CASE("linear attention in chunks is the reference's, forward and backward")
 
 TEST_CASE("states say what all keys, or all queries, say one by one") {
   Inputs in(DType::fp32, among_all(MaskKind::full), AttentionFunction::linear);
-  Tensor state(DType::fp32, state_shape);
-  Tensor d_state(DType::fp32, state_shape);
+  HostTensor state(DType::fp32, state_shape);
+  HostTensor d_state(DType::fp32, state_shape);
   make_state(in.k.rows(), in.v.rows(), state.rows(), {});
   make_state(in.q.rows(), in.d_out.rows(), d_state.rows(), {});
-  Tensor two(DType::fp32, {2, 2, 2, dim * dim});  // a sum of slots: the state, and nothing
+  HostTensor two(DType::fp32, {2, 2, 2, dim * dim});  // a sum of slots: the state, and nothing
   std::vector<double> slots = state.values();
   slots.resize(slots.size() * 2);
   two.set(slots);
   sum_states(two.rows(), state.rows());
-  Tensor out(DType::fp32, q_shape);
-  Tensor d_q(DType::fp32, q_shape);
-  Tensor d_k(DType::fp32, k_shape);
-  Tensor d_v(DType::fp32, k_shape);
+  HostTensor out(DType::fp32, q_shape);
+  HostTensor d_q(DType::fp32, q_shape);
+  HostTensor d_k(DType::fp32, k_shape);
+  HostTensor d_v(DType::fp32, k_shape);
   apply_state(in.q.rows(), state.rows(), out.rows(), {}, {});
   apply_state(in.d_out.rows(), state.rows(), d_q.rows(), {.transposed = true}, {});
   apply_state(in.v.rows(), d_state.rows(), d_k.rows(), {.transposed = true}, {});

@@ -16,10 +16,10 @@ struct Small {
   std::mt19937 random{7};
   Shape q_shape{5, 2, 4, 3};
   Shape k_shape{5, 2, 2, 3};
-  Tensor q = random_tensor(DType::fp32, q_shape, random);
-  Tensor k = random_tensor(DType::fp32, k_shape, random);
-  Tensor v = random_tensor(DType::fp32, k_shape, random);
-  Tensor d_out = random_tensor(DType::fp32, q_shape, random);
+  HostTensor q = random_tensor(DType::fp32, q_shape, random);
+  HostTensor k = random_tensor(DType::fp32, k_shape, random);
+  HostTensor v = random_tensor(DType::fp32, k_shape, random);
+  HostTensor d_out = random_tensor(DType::fp32, q_shape, random);
   Visibility visible{.q_tokens = TokenSet({.begin = 0, .count = 5}),
                      .k_tokens = TokenSet({.begin = 0, .count = 5}),
                      .mask = {.kind = MaskKind::causal},
@@ -41,7 +41,7 @@ struct Small {
     return sum;
   }
   /// (loss(x + h) - loss(x - h)) / 2h, with h that floats of this size can be moved by exactly.
-  double slope(Tensor& tensor, std::int64_t i) {
+  double slope(HostTensor& tensor, std::int64_t i) {
     const float before = tensor.at(i);
     const float above = before + 0x1p-10F;
     const float below = before - 0x1p-10F;
@@ -59,9 +59,9 @@ struct Small {
 TEST_CASE("attention of one query to two keys, by hand") {
   // D = 4, so the scale is 1/2. q = (2, 0, 0, 0), k0 = 0, k1 = (ln 3, 0, 0, 0): scores 0 and ln 3,
   // weights 1/4 and 3/4, lse = ln 4.
-  Tensor q(DType::fp32, {1, 1, 1, 4});
-  Tensor k(DType::fp32, {2, 1, 1, 4});
-  Tensor v(DType::fp32, {2, 1, 1, 4});
+  HostTensor q(DType::fp32, {1, 1, 1, 4});
+  HostTensor k(DType::fp32, {2, 1, 1, 4});
+  HostTensor v(DType::fp32, {2, 1, 1, 4});
   q.set(0, 2);
   k.set(4, std::log(3.0F));
   v.set(0, 8);
@@ -122,7 +122,7 @@ TEST_CASE("some rows alone are the same rows of the whole") {
   Small s;
   s.forward();
   Small part;  // queries 3 and 4 only: 24 elements each
-  part.q = Tensor(DType::fp32, {2, 2, 4, 3});
+  part.q = HostTensor(DType::fp32, {2, 2, 4, 3});
   for (std::int64_t i = 0; i < 48; ++i) {
     part.q.set(i, s.q.at(72 + i));
   }

@@ -19,9 +19,9 @@ struct Shape {
   int width = 1;
 };
 
-class Tensor {
+class HostTensor {
  public:
-  Tensor(DType dtype, const Shape& shape)
+  HostTensor(DType dtype, const Shape& shape)
       : shape_(shape), dtype_(dtype), bytes_(static_cast<std::size_t>(rows().bytes())) {}
 
   [[nodiscard]] runtime::Rows rows() {
@@ -62,8 +62,8 @@ class Tensor {
   std::vector<std::byte> bytes_;
 };
 
-inline Tensor random_tensor(DType dtype, const Shape& shape, std::mt19937& random) {
-  Tensor tensor(dtype, shape);
+inline HostTensor random_tensor(DType dtype, const Shape& shape, std::mt19937& random) {
+  HostTensor tensor(dtype, shape);
   tensor.randomize(random);
   return tensor;
 }

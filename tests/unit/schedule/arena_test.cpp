@@ -22,7 +22,7 @@ struct Bench {
     return builder.scratch(fmt::format("b{}", names++), Tensor::q, tokens, 1);
   }
   void copy(BufferId from, BufferId to) { builder.op(compute, Copy{.from = from, .to = to}); }
-  Arena plan() { return plan_arena(builder.finish(), problem); }
+  Arena plan() { return plan_arena(builder.finish()); }
 };
 
 std::int64_t tokens(Bytes bytes) { return bytes.value() / 256; }
@@ -119,7 +119,7 @@ TEST_CASE("a buffer that was only read on another stream is free when its reader
 
 TEST_CASE("inputs and outputs are the caller's: alive throughout, outside the arena") {
   const Schedule s = test::ring_of_two();
-  const Arena arena = plan_arena(s.program(Rank(0)), s.problem);
+  const Arena arena = plan_arena(s.program(Rank(0)));
   // q 8*4*8*2 B = 512, k and v 256 each; out 512, lse 8*4*4 = 128; scratch k1, v1, part, part_lse.
   CHECK(arena.inputs == Bytes(1024));
   CHECK(arena.outputs == Bytes(640));

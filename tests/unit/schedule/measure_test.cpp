@@ -19,13 +19,16 @@ struct Bench {
   std::vector<Buffer> buffers;
 
   BufferId add(Tensor tensor, std::int64_t tokens, int heads, DType dtype = DType::bf16) {
+    const BufferShape shape = shape_of(tensor, problem);
     buffers.push_back({.name = {},
                        .tensor = tensor,
                        .dtype = dtype,
                        .tokens = tokens,
                        .heads = heads,
                        .tile = {},
-                       .head_range = {}});
+                       .head_range = {},
+                       .width = shape.width,
+                       .batch = shape.batch});
     return BufferId(buffers.size() - 1);
   }
   BufferId q() { return add(Tensor::q, 256, 8); }
@@ -45,7 +48,7 @@ struct Bench {
 
 TEST_CASE("a buffer has batch * tokens * heads * width elements") {
   Bench b;
-  const auto size = [&](BufferId id) { return bytes_of(b.buffers[id.index()], b.problem).value(); };
+  const auto size = [&](BufferId id) { return bytes_of(b.buffers[id.index()]).value(); };
   CHECK(size(b.q()) == q_tile);
   CHECK(size(b.kv()) == kv_tile);
   CHECK(size(b.lse()) == lse_tile);

@@ -37,10 +37,31 @@ Schedule one_of_each() {
   s.streams = {"compute", "ulysses", "ring.kv"};
   s.symmetry = {{.axis = "ulysses", .under = AxisMoves::permutations},
                 {.axis = "ring", .under = AxisMoves::rotations}};
-  s.program = [problem = s.problem, mesh = s.mesh](Rank rank) {
-    ProgramBuilder b(problem, rank);
+  s.graph.values = {{.name = "x", .width = 24},
+                    {.name = "y", .width = 24},
+                    {.name = "rms", .width = 1, .fp32 = true},
+                    {.name = "z", .width = 48, .parts = 2}};
+  s.graph.params = {{.name = "gain", .rows = 24},
+                    {.name = "wide", .rows = 24, .columns = 48, .column_parts = 2}};
+  const TensorRef value_x{Tensor::value, 0};
+  const TensorRef value_y{Tensor::value, 1};
+  s.graph.definitions = {{.function = LayerFunction::rms_norm,
+                          .reads = {value_x},
+                          .writes = {value_y, {Tensor::value, 2}},
+                          .param = 0,
+                          .constant = 1e-5},
+                         {.function = LayerFunction::linear,
+                          .reads = {value_y},
+                          .writes = {{Tensor::value, 3}},
+                          .param = 1}};
+  s.program = [problem = s.problem, mesh = s.mesh, graph = s.graph](Rank rank) {
+    ProgramBuilder b(problem, rank, graph);
     const TokenSet tile({.begin = 0, .count = 4}, {.begin = 60, .count = 4});
     const HeadRange heads{2, 6};
+    const BufferId row = b.input("row", {Tensor::value, 0}, tile, {0, 1});
+    const BufferId gain =
+        b.input("w_gain", {Tensor::param, 0}, TokenSet({.begin = 0, .count = 24}), {0, 1});
+    const BufferId d_wide = b.scratch("d_wide", {Tensor::d_param, 1}, 24, 1);
     const BufferId x = b.input("x", Tensor::q, tile, heads);
     const BufferId y =
         b.output("y", Tensor::d_k, TokenSet({.begin = 1, .count = 8, .stride = 8}), {0, 4});
@@ -72,6 +93,18 @@ Schedule one_of_each() {
                                                 .heads = heads,
                                                 .kv_heads = {1, 3}}});
     });
+    b.op(compute, Gemm{.kind = GemmKind::weight_gradient,
+                       .definition = 1,
+                       .a = row,
+                       .b = x,
+                       .c = d_wide,
+                       .tokens = tile,
+                       .initial = false});
+    b.op(compute, RowKernel{.definition = 0,
+                            .backward = true,
+                            .reads = {row, gain},
+                            .writes = {row},
+                            .tokens = tile});
     const HeadRange kv_heads{1, 3};
     b.op(compute, Scores{.rows = x,
                          .columns = y,
@@ -220,6 +253,7 @@ TEST_CASE("a schedule, written and read, has the same header, buffers, ops and l
   CHECK(after.problem == before.problem);
   CHECK(after.requested == before.requested);
   CHECK(after.grain == before.grain);
+  CHECK(after.graph == before.graph);
   CHECK(after.phase == before.phase);
   CHECK(after.streams == before.streams);
   CHECK(after.symmetry == before.symmetry);
@@ -231,7 +265,9 @@ TEST_CASE("a schedule, written and read, has the same header, buffers, ops and l
     REQUIRE(p.buffers.size() == q.buffers.size());
     for (std::size_t i = 0; i < p.buffers.size(); ++i) {
       CHECK(p.buffers[i].name == q.buffers[i].name);
-      CHECK(p.buffers[i].tensor == q.buffers[i].tensor);
+      CHECK(p.buffers[i].ref() == q.buffers[i].ref());
+      CHECK(p.buffers[i].width == q.buffers[i].width);
+      CHECK(p.buffers[i].batch == q.buffers[i].batch);
       CHECK(p.buffers[i].role == q.buffers[i].role);
       CHECK(p.buffers[i].dtype == q.buffers[i].dtype);
       CHECK(p.buffers[i].tokens == q.buffers[i].tokens);
@@ -414,7 +450,7 @@ TEST_CASE("a text cut or changed anywhere is read or refused, nothing else") {
       for (int r = 0; r < s.mesh.size(); ++r) {  // whatever was read can be measured and written
         const Program program = s.program(Rank(r));
         totals_of(program, s.problem, Rank(r));
-        plan_arena(program, s.problem);
+        plan_arena(program);
         to_text(s, std::array{Rank(r)});
       }
     } catch (const InputError&) {

@@ -20,8 +20,13 @@ const Problem problem = test::round_problem(1000);
 
 /// Buffers 0: one block, 1: `ranks` blocks.
 std::vector<Buffer> buffers(int ranks) {
-  return {{.name = "one", .dtype = DType::fp32, .tokens = 1000, .heads = 1},
-          {.name = "all", .dtype = DType::fp32, .tokens = 1000 * ranks, .heads = 1}};
+  return {
+      {.name = "one", .dtype = DType::fp32, .tokens = 1000, .heads = 1, .width = problem.head_dim},
+      {.name = "all",
+       .dtype = DType::fp32,
+       .tokens = 1000 * ranks,
+       .heads = 1,
+       .width = problem.head_dim}};
 }
 
 LoweredComm lowered(const Transfer& op, Rank rank, int ranks, const Placement& placement) {

@@ -1,0 +1,79 @@
+#include "planner/layer.hpp"
+
+#include "base/error.hpp"
+#include "planner/evaluator.hpp"
+#include "planner/step.hpp"
+
+#include <cmath>
+
+namespace spp {
+
+LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
+  const std::vector<LayerRun> runs = layer_runs(*request.model);
+  const LayerRun& first = runs.front();
+  LayerQuestion question{.graph = layer_graph(first.ops, plan.tensor),
+                         .problem = request.problem,
+                         .plan = {.attention = plan.attention, .tensor = plan.tensor},
+                         .build = request.build};
+  question.problem.mask.kind = first.mask.kind;
+  question.problem.mask.window = first.mask.window;
+  question.problem.batch = plan.micro_batch;
+  const std::string reason = why_not_layer(question.graph, question.problem, question.plan);
+  if (!reason.empty()) {
+    throw InputError("--scope", fmt::format("a layer of {} cannot be scheduled: {}",
+                                            request.model->name, reason));
+  }
+  if (plan.tensor > 1 && !plan.tensor_sequence) {
+    throw InputError("--scope",
+                     "layers are scheduled with Megatron's sequence parallelism between "
+                     "tensor ranks");
+  }
+  return question;
+}
+
+Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
+                          const LayerQuestion& question, const EvaluationOptions& options) {
+  // Its kernels are as attention's alone; its ranks have the machine to themselves.
+  AttentionQuestion attention = attention_question(request, plan, question.problem.mask);
+  attention.request.cluster = request.cluster;
+  const Evaluator evaluator(attention.request);
+  Evaluation e;
+  e.candidate.plan = plan;
+  Prediction& p = e.candidate.predicted;
+  const auto run = [&](Phase phase) {
+    sim::Simulation s = evaluator.simulate(question.schedule(phase), plan.attention, options);
+    const sim::Breakdown& b = s.breakdown;
+    ComponentSeconds parts{};
+    parts[static_cast<std::size_t>(Component::attention)] = b.attention.count();
+    parts[static_cast<std::size_t>(Component::gemm)] = b.gemm.count();
+    parts[static_cast<std::size_t>(Component::elementwise)] = b.other_kernels.count();
+    parts[static_cast<std::size_t>(Component::launch)] = b.launch_bound.count();
+    for (const sim::Bottleneck& bottleneck : s.bottlenecks) {
+      parts[static_cast<std::size_t>(
+          bottleneck.scope == sim::Scope::inter ? Component::inter_comm : Component::intra_comm)] +=
+          bottleneck.exposed.count();
+    }
+    for (std::size_t i = 0; i < components; ++i) {
+      p.parts[i] += parts[i];
+    }
+    p.step += s.makespan;
+    p.attention += b.attention;
+    p.compute += b.attention + b.gemm + b.other_kernels;
+    p.exposed += b.exposed;
+    p.hidden += b.hidden;
+    return s;
+  };
+  e.forward = run(Phase::forward);
+  if (request.phase == StepPhase::train) {
+    e.backward = run(Phase::backward);
+  }
+  double variance = 0;
+  for (std::size_t i = 0; i < components; ++i) {
+    variance += std::pow(p.parts[i] * evaluator.spreads()[i], 2);
+  }
+  p.low = std::max(Seconds(0), p.step - Seconds(std::sqrt(variance)));
+  p.high = p.step + Seconds(std::sqrt(variance));
+  return e;
+}
+
+}  // namespace spp

@@ -1,0 +1,85 @@
+#include "runtime/trial/layer_check.hpp"
+
+#include "base/error.hpp"
+#include "runtime/trial/layer_oracle.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spp::runtime {
+namespace {
+
+double layer_limit(const Schedule& schedule, const StoredProgram& program) {
+  const Problem& p = schedule.requested;
+  std::int64_t longest = p.seq * p.batch;
+  for (const Param& param : schedule.graph.params) {
+    longest = std::max({longest, param.rows, param.columns});
+  }
+  const bool backward = schedule.phase == Phase::backward;
+  const auto definitions =
+      static_cast<double>(schedule.graph.definitions.size() * (backward ? 2 : 1));
+  const double products =
+      (p.head_dim + 4 * std::sqrt(static_cast<double>(longest))) * unit_roundoff(DType::fp32);
+  return std::sqrt(definitions) * (4 * coarsest_roundoff(schedule, program) + products) *
+         (backward ? 2 : 1);
+}
+
+/// Of a tile, what is no padding.
+TokenSet real_tokens(const TokenSet& tile, std::int64_t seq) {
+  TokenSet result;
+  for (TokenRange range : tile.ranges()) {
+    range.count =
+        range.begin >= seq ? 0 : std::min(range.count, (seq - 1 - range.begin) / range.stride + 1);
+    if (range.count > 0) {
+      result = result.empty() ? TokenSet(range) : TokenSet(result.ranges()[0], range);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+CheckReport check_layer(Transport& transport, const Schedule& schedule,
+                        const StoredProgram& program, const HostMemory& memory,
+                        const InputData& data, const CheckOptions& options) {
+  const bool backward = schedule.phase == Phase::backward;
+  const double flops = LayerOracle::flops(schedule, backward) * schedule.mesh.size();
+  if (flops > options.flops) {
+    throw InputError(
+        "--check",
+        fmt::format("every rank computes the whole layer in fp64, {:.2g} FLOPs in all "
+                    "(at most {:.2g}): shorter sequences, a smaller model or fewer ranks",
+                    flops, options.flops));
+  }
+  const Poll poll = [&] {
+    transport.working();
+    transport.progress();
+  };
+  const LayerOracle oracle(schedule, data, backward, poll);
+  const Problem& p = schedule.requested;
+  Comparison comparison;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    const TensorRef ref = buffer.ref();
+    // Rows of weights that attention keeps for its backward show in what is made of them.
+    if (buffer.role != BufferRole::output || !oracle.has(ref)) {
+      continue;
+    }
+    const bool of_param = is_param(ref.tensor);
+    const std::int64_t row = of_param               ? schedule.graph.param(ref.label).columns
+                             : is_value(ref.tensor) ? schedule.graph.value(ref.label).width
+                             : is_kv(ref.tensor)    ? buffer.width * p.kv_heads
+                                                    : buffer.width * p.q_heads;
+    const std::vector<double>& expected = oracle.at(ref);
+    comparison.compare(
+        schedule.graph.name(ref), {.memory = memory, .buffer = BufferId(i)}, program.rank,
+        of_param ? buffer.tile : real_tokens(buffer.tile, p.seq), buffer.head_range,
+        [&](std::int64_t token, std::int64_t batch, int head, int dim) {
+          const std::int64_t line = token * buffer.batch + batch;
+          return expected[static_cast<std::size_t>(line * row + head * buffer.width + dim)];
+        });
+  }
+  return comparison.report(transport, layer_limit(schedule, program), 1);
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,25 @@
+// Is a layer right? Every rank compares its outputs, kept values and gradients of parameters among
+// them, with the graph evaluated in fp64 (layer_oracle.hpp).
+//
+// Tolerance, in units of a tensor's largest value. Each of the n definitions behind a result rounds
+// to the storage type of roundoff u a few times and sums K products in fp32 (roundoff v); what it
+// passes on it passes on with a factor of about one, since norms keep rows near one and residual
+// sums only add. Errors of independent definitions add as sqrt(n):
+//
+//   sqrt(n) * (4 u + (D + 4 sqrt(K)) v),  K the longest sum: columns of a matrix, keys, tokens
+//
+// and in a backward, which runs over the forward's results, of twice as many definitions and twice
+// that: its products are of two such factors.
+#pragma once
+
+#include "runtime/trial/check.hpp"
+
+namespace spp::runtime {
+
+/// After a phase of a schedule with a graph. InputError if the oracle would compute more than
+/// options.flops.
+CheckReport check_layer(Transport& transport, const Schedule& schedule,
+                        const StoredProgram& program, const HostMemory& memory,
+                        const InputData& data, const CheckOptions& options);
+
+}  // namespace spp::runtime

@@ -1,0 +1,402 @@
+#include "runtime/trial/layer_oracle.hpp"
+
+#include "base/error.hpp"
+#include "runtime/kernels/convert.hpp"
+#include "runtime/kernels/reference_attention.hpp"
+#include "schedule/measure.hpp"
+
+#include <cmath>
+#include <numbers>
+#include <span>
+
+namespace spp::runtime {
+namespace {
+
+std::size_t index_of(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// As it is stored.
+double rounded(float value, DType dtype) {
+  std::array<std::byte, sizeof(float)> stored{};
+  from_floats(dtype, std::span(&value, 1), stored.data());
+  return load(dtype, stored.data(), 0);
+}
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+// GELU's tanh form: x (1 + tanh(u)) / 2, u = c (x + 0.044715 x^3).
+constexpr double gelu_cubic = 0.044715;
+double gelu_tanh(double x) {
+  return std::tanh(std::sqrt(2 / std::numbers::pi) * (x + gelu_cubic * x * x * x));
+}
+double gelu_slope(double x) {
+  const double t = gelu_tanh(x);
+  return (1 + t) / 2 +
+         x * (1 - t * t) / 2 * std::sqrt(2 / std::numbers::pi) * (1 + 3 * gelu_cubic * x * x);
+}
+
+/// fp32 copies of heads, as attention's oracle reads them.
+struct Heads {
+  std::vector<float> storage;
+  Rows rows;
+
+  Heads(const std::vector<double>& from, const Problem& problem, int heads)
+      : storage(from.begin(), from.end()),
+        rows{.data = reinterpret_cast<std::byte*>(storage.data()),
+             .dtype = DType::fp32,
+             .count = problem.seq,
+             .batch = problem.batch,
+             .heads = heads,
+             .width = problem.head_dim} {}
+};
+
+}  // namespace
+
+double LayerOracle::flops(const Schedule& schedule, bool backward) {
+  const Problem& p = schedule.requested;
+  const auto rows = static_cast<double>(p.seq * p.batch);
+  double products = 0;
+  for (const Definition& d : schedule.graph.definitions) {
+    if (d.function == LayerFunction::linear) {
+      const Param& w = schedule.graph.param(d.param);
+      products += 2 * rows * static_cast<double>(w.rows) * static_cast<double>(w.columns);
+    }
+  }
+  const double attention = 4 * rows * static_cast<double>(p.seq) * p.head_dim * p.q_heads;
+  return (products + attention) * (backward ? 3.5 : 1);
+}
+
+LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, bool backward,
+                         const Poll& poll)
+    : problem_(schedule.requested), graph_(schedule.graph), data_(data), poll_(poll) {
+  for (int label = 0; label < std::ssize(graph_.params); ++label) {
+    fill({Tensor::param, label});
+  }
+  for (const Definition& d : graph_.definitions) {
+    forward(d);
+    if (poll_) {
+      poll_();
+    }
+  }
+  for (std::size_t i = graph_.definitions.size(); backward && i-- > 0;) {
+    this->backward(graph_.definitions[i]);
+    if (poll_) {
+      poll_();
+    }
+  }
+}
+
+std::int64_t LayerOracle::width(TensorRef ref) const {
+  return is_value(ref.tensor) ? graph_.value(ref.label).width
+         : is_kv(ref.tensor)  ? std::int64_t{problem_.kv_heads} * problem_.head_dim
+                              : std::int64_t{problem_.q_heads} * problem_.head_dim;
+}
+
+std::vector<double>& LayerOracle::make(TensorRef ref) {
+  std::vector<double>& tensor = tensors_[ref];
+  if (tensor.empty()) {
+    tensor.assign(is_param(ref.tensor)
+                      ? index_of(graph_.param(ref.label).rows * graph_.param(ref.label).columns)
+                      : index_of(rows() * width(ref)),
+                  0);
+  }
+  return tensor;
+}
+
+void LayerOracle::fill(TensorRef ref) {
+  std::vector<double>& tensor = make(ref);
+  const bool of_tokens = is_value(ref.tensor);
+  const std::int64_t columns = of_tokens ? width(ref) : graph_.param(ref.label).columns;
+  const std::int64_t batch = of_tokens ? problem_.batch : 1;
+  for (std::size_t i = 0; i < tensor.size(); ++i) {
+    const auto line = static_cast<std::int64_t>(i) / columns;
+    tensor[i] = rounded(
+        data_.value(ref, line % batch, line / batch, static_cast<std::int64_t>(i) % columns),
+        problem_.dtype);
+  }
+}
+
+void LayerOracle::forward(const Definition& d) {
+  for (const TensorRef ref : d.reads) {
+    if (!has(ref)) {
+      ensure(is_value(ref.tensor), "a layer reads attention's output before it has it");
+      fill(ref);
+    }
+  }
+  const auto& x = at(d.reads[0]);
+  switch (d.function) {
+    case LayerFunction::linear:
+      return multiply(d);
+    case LayerFunction::rms_norm:
+    case LayerFunction::layer_norm:
+      return norm(d);
+    case LayerFunction::split_heads:
+      split(d, false);
+      return attend();
+    case LayerFunction::swiglu: {
+      std::vector<double>& a = make(d.writes[0]);
+      const auto& up = at(d.reads[1]);
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        a[i] = x[i] * sigmoid(x[i]) * up[i];
+      }
+      return;
+    }
+    case LayerFunction::gelu: {
+      std::vector<double>& a = make(d.writes[0]);
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        a[i] = x[i] * (1 + gelu_tanh(x[i])) / 2;
+      }
+      return;
+    }
+    case LayerFunction::add: {
+      std::vector<double>& z = make(d.writes[0]);
+      const auto& y = at(d.reads[1]);
+      for (std::size_t i = 0; i < z.size(); ++i) {
+        z[i] = x[i] + y[i];
+      }
+      return;
+    }
+  }
+}
+
+/// Every definition adds what it gives to its inputs' gradients; the output's comes from outside.
+void LayerOracle::backward(const Definition& d) {
+  const auto gradient = [&](TensorRef value) -> std::vector<double>& {
+    const TensorRef ref{Tensor::d_value, value.label};
+    if (!has(ref) && graph_.uses_of(value).empty() && d.writes[0] == value) {
+      fill(ref);
+    }
+    return make(ref);
+  };
+  switch (d.function) {
+    case LayerFunction::linear:
+      gradient(d.writes[0]);
+      return multiply_back(d);
+    case LayerFunction::rms_norm:
+    case LayerFunction::layer_norm:
+      gradient(d.writes[0]);
+      return norm_back(d);
+    case LayerFunction::split_heads:
+      attend_back();
+      return split(d, true);
+    case LayerFunction::swiglu: {
+      const auto& d_a = gradient(d.writes[0]);
+      auto& d_gate = gradient(d.reads[0]);
+      auto& d_up = gradient(d.reads[1]);
+      const auto& gate = at(d.reads[0]);
+      const auto& up = at(d.reads[1]);
+      for (std::size_t i = 0; i < d_a.size(); ++i) {
+        const double s = sigmoid(gate[i]);
+        d_gate[i] += d_a[i] * up[i] * s * (1 + gate[i] * (1 - s));
+        d_up[i] += d_a[i] * gate[i] * s;
+      }
+      return;
+    }
+    case LayerFunction::gelu: {
+      const auto& d_a = gradient(d.writes[0]);
+      auto& d_h = gradient(d.reads[0]);
+      const auto& h = at(d.reads[0]);
+      for (std::size_t i = 0; i < d_a.size(); ++i) {
+        d_h[i] += d_a[i] * gelu_slope(h[i]);
+      }
+      return;
+    }
+    case LayerFunction::add: {
+      const std::vector<double> d_z = gradient(d.writes[0]);
+      for (const TensorRef input : d.reads) {
+        auto& d_x = gradient(input);
+        for (std::size_t i = 0; i < d_z.size(); ++i) {
+          d_x[i] += d_z[i];
+        }
+      }
+      return;
+    }
+  }
+}
+
+void LayerOracle::multiply(const Definition& d) {
+  const Param& w = graph_.param(d.param);
+  const auto& x = at(d.reads[0]);
+  const auto& weight = at({Tensor::param, d.param});
+  std::vector<double>& y = make(d.writes[0]);
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    for (std::int64_t k = 0; k < w.rows; ++k) {
+      const double factor = x[index_of(r * w.rows + k)];
+      for (std::int64_t n = 0; n < w.columns; ++n) {
+        y[index_of(r * w.columns + n)] += factor * weight[index_of(k * w.columns + n)];
+      }
+    }
+  }
+}
+
+void LayerOracle::multiply_back(const Definition& d) {
+  const Param& w = graph_.param(d.param);
+  const TensorRef input = d.reads[0];
+  const auto& x = at(input);
+  const auto& weight = at({Tensor::param, d.param});
+  const auto& d_y = at({Tensor::d_value, d.writes[0].label});
+  std::vector<double>& d_x =
+      make(input.tensor == Tensor::out ? TensorRef(Tensor::d_out)
+                                       : TensorRef(Tensor::d_value, input.label));
+  std::vector<double>& d_w = make({Tensor::d_param, d.param});
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    for (std::int64_t k = 0; k < w.rows; ++k) {
+      double sum = 0;
+      const double factor = x[index_of(r * w.rows + k)];
+      for (std::int64_t n = 0; n < w.columns; ++n) {
+        const double slope = d_y[index_of(r * w.columns + n)];
+        sum += slope * weight[index_of(k * w.columns + n)];
+        d_w[index_of(k * w.columns + n)] += factor * slope;
+      }
+      d_x[index_of(r * w.rows + k)] += sum;
+    }
+  }
+}
+
+void LayerOracle::norm(const Definition& d) {
+  const bool centred = d.function == LayerFunction::layer_norm;
+  const std::int64_t n = width(d.reads[0]);
+  const auto& x = at(d.reads[0]);
+  const auto& weight = at({Tensor::param, d.param});
+  std::vector<double>& y = make(d.writes[0]);
+  std::vector<double>& statistics = make(d.writes[1]);
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    double mean = 0;
+    for (std::int64_t i = 0; centred && i < n; ++i) {
+      mean += x[index_of(r * n + i)] / static_cast<double>(n);
+    }
+    double square = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double difference = x[index_of(r * n + i)] - mean;
+      square += difference * difference / static_cast<double>(n);
+    }
+    const double inverse = 1 / std::sqrt(square + d.constant);
+    for (std::int64_t i = 0; i < n; ++i) {
+      y[index_of(r * n + i)] = (x[index_of(r * n + i)] - mean) * inverse * weight[index_of(i)] +
+                               (centred ? weight[index_of(n + i)] : 0);
+    }
+    if (centred) {
+      statistics[index_of(2 * r)] = mean;
+      statistics[index_of(2 * r + 1)] = inverse;
+    } else {
+      statistics[index_of(r)] = inverse;
+    }
+  }
+}
+
+void LayerOracle::norm_back(const Definition& d) {
+  const bool centred = d.function == LayerFunction::layer_norm;
+  const std::int64_t n = width(d.reads[0]);
+  const auto& x = at(d.reads[0]);
+  const auto& weight = at({Tensor::param, d.param});
+  const auto& statistics = at(d.writes[1]);
+  const auto& d_y = at({Tensor::d_value, d.writes[0].label});
+  std::vector<double>& d_x = make({Tensor::d_value, d.reads[0].label});
+  std::vector<double>& d_weight = make({Tensor::d_param, d.param});
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    const double mean = centred ? statistics[index_of(2 * r)] : 0;
+    const double inverse = centred ? statistics[index_of(2 * r + 1)] : statistics[index_of(r)];
+    double of_slopes = 0;  // means of g and of g z
+    double of_products = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double z = (x[index_of(r * n + i)] - mean) * inverse;
+      const double slope = d_y[index_of(r * n + i)];
+      const double g = slope * weight[index_of(i)];
+      of_slopes += centred ? g / static_cast<double>(n) : 0;
+      of_products += g * z / static_cast<double>(n);
+      d_weight[index_of(i)] += slope * z;
+      if (centred) {
+        d_weight[index_of(n + i)] += slope;
+      }
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double z = (x[index_of(r * n + i)] - mean) * inverse;
+      d_x[index_of(r * n + i)] +=
+          inverse * (d_y[index_of(r * n + i)] * weight[index_of(i)] - of_slopes - z * of_products);
+    }
+  }
+}
+
+/// q, k and v of a row that consists of parts [q | k | v]; backward: the row's gradient of theirs.
+void LayerOracle::split(const Definition& d, bool backward) {
+  const TensorRef row_ref = backward ? TensorRef(Tensor::d_value, d.reads[0].label) : d.reads[0];
+  std::vector<double>& row = make(row_ref);
+  const Value& value = graph_.value(d.reads[0].label);
+  const std::int64_t dim = problem_.head_dim;
+  const std::int64_t q_heads = problem_.q_heads / value.parts;
+  const std::int64_t kv_heads = problem_.kv_heads / value.parts;
+  for (const Tensor tensor : {Tensor::q, Tensor::k, Tensor::v}) {
+    const bool is_q = tensor == Tensor::q;
+    const Tensor gradient = is_q ? Tensor::d_q : tensor == Tensor::k ? Tensor::d_k : Tensor::d_v;
+    std::vector<double>& heads = make(backward ? gradient : tensor);
+    const std::int64_t of_part = is_q ? q_heads : kv_heads;
+    const std::int64_t first = is_q ? 0 : tensor == Tensor::k ? q_heads : q_heads + kv_heads;
+    const std::int64_t all = of_part * value.parts;
+    const bool turns = tensor != Tensor::v && d.constant > 0;
+    for (std::int64_t r = 0; r < rows(); ++r) {
+      for (std::int64_t h = 0; h < all; ++h) {
+        double* in_row = &row[index_of(r * value.width + h / of_part * value.part_width() +
+                                       (first + h % of_part) * dim)];
+        double* in_heads = &heads[index_of((r * all + h) * dim)];
+        for (std::int64_t i = 0; i < (turns ? dim / 2 : dim); ++i) {
+          if (!turns) {
+            (backward ? in_row : in_heads)[i] = (backward ? in_heads : in_row)[i];
+            continue;
+          }
+          const auto position = static_cast<double>(r / problem_.batch);
+          const double angle =
+              position *
+              std::pow(d.constant, -2 * static_cast<double>(i) / static_cast<double>(dim)) *
+              (backward ? -1 : 1);
+          const double* from = backward ? in_heads : in_row;
+          double* to = backward ? in_row : in_heads;
+          const double low = from[i];
+          const double high = from[i + dim / 2];
+          to[i] = low * std::cos(angle) - high * std::sin(angle);
+          to[i + dim / 2] = high * std::cos(angle) + low * std::sin(angle);
+        }
+      }
+    }
+  }
+}
+
+void LayerOracle::attend() {
+  const TokenSet all({.begin = 0, .count = problem_.seq});
+  const Heads q(at(Tensor::q), problem_, problem_.q_heads);
+  const Heads k(at(Tensor::k), problem_, problem_.kv_heads);
+  const Heads v(at(Tensor::v), problem_, problem_.kv_heads);
+  std::vector<double>& out = make(Tensor::out);
+  std::vector<double>& lse = tensors_[Tensor::lse];
+  lse.resize(index_of(rows() * problem_.q_heads));
+  reference_forward(
+      {.q = q.rows,
+       .k = k.rows,
+       .v = v.rows,
+       .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
+       .out = out,
+       .lse = lse},
+      poll_);
+}
+
+void LayerOracle::attend_back() {
+  const TokenSet all({.begin = 0, .count = problem_.seq});
+  const Heads q(at(Tensor::q), problem_, problem_.q_heads);
+  const Heads k(at(Tensor::k), problem_, problem_.kv_heads);
+  const Heads v(at(Tensor::v), problem_, problem_.kv_heads);
+  const Heads d_out(at(Tensor::d_out), problem_, problem_.q_heads);
+  std::vector<double> delta(index_of(rows() * problem_.q_heads));
+  reference_row_dot(d_out.rows, at(Tensor::out), delta);
+  reference_backward(
+      {.q = q.rows,
+       .k = k.rows,
+       .v = v.rows,
+       .d_out = d_out.rows,
+       .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
+       .lse = at(Tensor::lse),
+       .delta = delta,
+       .d_q = make(Tensor::d_q),
+       .d_k = make(Tensor::d_k),
+       .d_v = make(Tensor::d_v)},
+      poll_);
+}
+
+}  // namespace spp::runtime

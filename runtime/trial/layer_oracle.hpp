@@ -1,0 +1,49 @@
+// What a schedule with a graph must compute: the graph, evaluated in fp64 on one device, whole,
+// from the same inputs. Obvious and slow.
+#pragma once
+
+#include "runtime/kernels/attention.hpp"
+#include "runtime/trial/inputs.hpp"
+#include "schedule/schedule.hpp"
+
+#include <map>
+#include <vector>
+
+namespace spp::runtime {
+
+/// Tensors whole, of the tokens that are no padding: values and their gradients [seq, batch,
+/// width], q, out and lse [seq, batch, heads, …], parameters and their gradients [rows, columns].
+class LayerOracle {
+ public:
+  /// The schedule needs a graph. `backward`: gradients, too.
+  LayerOracle(const Schedule& schedule, const InputData& data, bool backward, const Poll& poll);
+
+  [[nodiscard]] const std::vector<double>& at(TensorRef ref) const { return tensors_.at(ref); }
+  [[nodiscard]] bool has(TensorRef ref) const { return tensors_.contains(ref); }
+
+  /// About what the constructor computes.
+  static double flops(const Schedule& schedule, bool backward);
+
+ private:
+  std::vector<double>& make(TensorRef ref);
+  [[nodiscard]] std::int64_t rows() const { return problem_.seq * problem_.batch; }
+  [[nodiscard]] std::int64_t width(TensorRef ref) const;
+  void fill(TensorRef ref);
+  void forward(const Definition& d);
+  void backward(const Definition& d);
+  void attend();
+  void attend_back();
+  void multiply(const Definition& d);
+  void multiply_back(const Definition& d);
+  void norm(const Definition& d);
+  void norm_back(const Definition& d);
+  void split(const Definition& d, bool backward);
+
+  Problem problem_;  // as requested
+  const Graph& graph_;
+  const InputData& data_;
+  const Poll& poll_;
+  std::map<TensorRef, std::vector<double>> tensors_;
+};
+
+}  // namespace spp::runtime

@@ -1,0 +1,122 @@
+// What a schedule computes around attention: a transformer layer's values and parameters, and the
+// functions between them, one definition each. The graph says what is computed, once and whole;
+// which rank computes which part of it, and when, the programs say. The proof holds the programs
+// against the graph (effects_layer.cpp), and the oracle of a run evaluates it in fp64.
+//
+// A value is [batch, tokens, width], its row in `parts` equal parts that ranks may hold one by one;
+// a parameter [rows, columns] in row_parts x column_parts equal blocks. Of y = x w
+//
+//   y     is the sum over the row parts of w          (row-parallel: several ranks have one each)
+//   d_x   is the sum over the column parts of w, and over all definitions that read x
+//   d_w   is the sum over all tokens
+//
+// so "every contribution exactly once" is proven of each as it is of keys under attention.
+//
+// A value that nothing but one sum reads has that sum's gradient: no op passes it on (gradient_of).
+#pragma once
+
+#include "schedule/tensor.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spp {
+
+enum class LayerFunction : std::uint8_t {
+  linear,       // y = x w
+  rms_norm,     // y = x / rms(x) * gain, and 1/rms      (Zhang and Sennrich, arXiv:1910.07467)
+  layer_norm,   // y = (x - mean) / sigma * gain + bias, and mean, 1/sigma    (arXiv:1607.06450)
+  split_heads,  // q, k, v = parts of a row [q | k | v]; q and k are rotated    (arXiv:2104.09864)
+  swiglu,       // a = silu(gate) * up                                       (arXiv:2002.05202)
+  gelu,         // a = gelu(h), its tanh form                                (arXiv:1606.08415)
+  add           // z = x + y
+};
+constexpr std::size_t layer_functions = 7;
+std::string_view to_string(LayerFunction);
+
+/// The three products of a linear layer y = x w.
+enum class GemmKind : std::uint8_t {
+  forward,         // y = x w
+  input_gradient,  // d_x = d_y w^T
+  weight_gradient  // d_w = x^T d_y
+};
+std::string_view to_string(GemmKind);
+
+struct Value {
+  std::string name;
+  std::int64_t width = 0;  // elements of a row
+  int parts = 1;           // divides the width
+  bool fp32 = false;       // else in the problem's type
+  [[nodiscard]] std::int64_t part_width() const { return width / parts; }
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+/// A norm's gain and bias stand one below the other in a single column.
+struct Param {
+  std::string name;
+  std::int64_t rows = 0, columns = 1;
+  int row_parts = 1, column_parts = 1;  // divide them
+  [[nodiscard]] std::int64_t part_rows() const { return rows / row_parts; }
+  [[nodiscard]] std::int64_t part_columns() const { return columns / column_parts; }
+  friend bool operator==(const Param&, const Param&) = default;
+};
+
+/// linear: {x} -> {y}; norms: {x} -> {y, statistics}; split_heads: {qkv} -> {q, k, v}; swiglu:
+/// {gate, up} -> {a}; gelu: {h} -> {a}; add: {x, y} -> {z}. Linear layers read values or
+/// attention's out.
+struct Definition {
+  LayerFunction function = LayerFunction::linear;
+  std::vector<TensorRef> reads, writes;
+  int param = -1;       // of linear layers and norms
+  double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none
+  friend bool operator==(const Definition&, const Definition&) = default;
+};
+
+/// A definition that reads a value, and the numbers by which the value's gradient remembers what it
+/// has of it: [first, first + count).
+struct Use {
+  int definition = 0;
+  int first = 0;
+  int count = 1;
+};
+
+struct Graph {
+  std::vector<Value> values;
+  std::vector<Param> params;
+  std::vector<Definition> definitions;
+
+  [[nodiscard]] bool empty() const { return definitions.empty(); }
+  [[nodiscard]] const Value& value(int label) const {
+    return values[static_cast<std::size_t>(label)];
+  }
+  [[nodiscard]] const Param& param(int label) const {
+    return params[static_cast<std::size_t>(label)];
+  }
+  [[nodiscard]] const Definition& definition(int number) const {
+    return definitions[static_cast<std::size_t>(number)];
+  }
+  /// "value.x", "d_param.qkv"; "q".
+  [[nodiscard]] std::string name(TensorRef ref) const;
+
+  /// The definition that writes a value; -1: it comes from outside.
+  [[nodiscard]] int writer_of(TensorRef ref) const;
+  /// All that read a value, in order.
+  [[nodiscard]] std::vector<Use> uses_of(TensorRef ref) const;
+  /// The value whose gradient is also that of `label`: itself, or the sum that alone reads it.
+  [[nodiscard]] int gradient_of(int label) const;
+  /// Columns of the parts that a linear layer sums over: row parts of its parameter.
+  [[nodiscard]] int sum_parts(const Definition& linear) const {
+    return param(linear.param).row_parts;
+  }
+
+  friend bool operator==(const Graph&, const Graph&) = default;
+};
+
+/// "" if definitions name values and parameters that are there, in shapes that belong together,
+/// each value is written once, and before it is read; else why not. `head_atoms`: parts that heads
+/// are dealt out in.
+std::string flaw_of(const Graph& graph, int head_atoms);
+
+}  // namespace spp

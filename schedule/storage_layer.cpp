@@ -1,0 +1,73 @@
+// The rows of kernels that compute what a graph defines.
+#include "schedule/storage_rank.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+/// Heads or parts of `width` elements that consecutive columns are.
+HeadRange heads_of_columns(std::int64_t begin, std::int64_t count, std::int64_t width) {
+  return {.begin = static_cast<int>(begin / width),
+          .end = static_cast<int>((begin + count) / width)};
+}
+
+}  // namespace
+
+void RankStore::apply(const Gemm& op, StoredOp& stored) {
+  const auto columns = [&](BufferId id) { return piece(id).heads.count() * buffer(id).width; };
+  const auto tokens_of = [&](BufferId id) { return find(id, op.tokens, piece(id).heads); };
+  if (op.kind == GemmKind::weight_gradient) {
+    const HeadRange in = piece(op.a).heads;
+    const TokenSet rows({.begin = in.begin * buffer(op.a).width, .count = columns(op.a)});
+    stored.rows = {tokens_of(op.a), tokens_of(op.b),
+                   target(op.c, rows, piece(op.b).heads, op.initial)};
+    return;
+  }
+  const StoredPiece weight = piece(op.b);
+  const TokenRange rows = weight.tokens.ranges().front();
+  expect(weight.tokens.ranges().size() == 1, "rows of a parameter do not lie together");
+  const bool forward = op.kind == GemmKind::forward;
+  expect(columns(op.a) == (forward ? rows.count : columns(op.b)),
+         "an operand's row is not what the parameter takes");
+  const HeadRange heads =
+      forward ? weight.heads : heads_of_columns(rows.begin, rows.count, buffer(op.c).width);
+  stored.rows = {tokens_of(op.a), all_rows(op.b), target(op.c, op.tokens, heads, op.initial)};
+}
+
+void RankStore::apply(const RowKernel& op, StoredOp& stored) {
+  const Definition& d = schedule_->graph.definition(op.definition);
+  const auto has_rows = [&](BufferId id) {
+    return std::ranges::find(stored.rows, id, &RowSpan::buffer) != stored.rows.end();
+  };
+  for (const BufferId id : op.reads) {
+    stored.rows.push_back(is_param(buffer(id).tensor) ? all_rows(id)
+                                                      : find(id, op.tokens, piece(id).heads));
+  }
+  // Columns of a row, in parts, that what it reads first are.
+  const BufferId first = op.reads.ids()[0];
+  const int parts = schedule_->graph.value(d.reads.front().label).parts;
+  const auto of_row = [&](BufferId id) {
+    return is_value(buffer(id).tensor) ? parts
+           : is_kv(buffer(id).tensor)  ? schedule_->problem.kv_heads
+                                       : schedule_->problem.q_heads;
+  };
+  const HeadRange held = piece(first).heads;
+  for (const BufferId id : op.writes) {
+    const Buffer& to = buffer(id);
+    if (has_rows(id)) {
+      continue;  // adds to what is there
+    }
+    if (is_param(to.tensor)) {
+      const std::int64_t rows = schedule_->graph.param(to.label).rows;
+      stored.rows.push_back(write(id, TokenList(TokenSet({.begin = 0, .count = rows})), {0, 1}));
+      continue;
+    }
+    const int all = of_row(first);
+    const HeadRange heads{.begin = held.begin * of_row(id) / all,
+                          .end = held.end * of_row(id) / all};
+    stored.rows.push_back(write(id, TokenList(op.tokens), heads));
+  }
+}
+
+}  // namespace spp

@@ -1,0 +1,67 @@
+// Which tensors there are. Those of attention have names of their own; those of the layers around
+// it are values and parameters of the schedule's graph (graph.hpp), told apart by a label.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace spp {
+
+/// Of a query and every key, [batch, tokens, heads, seq]: scores = q.k, weights = softmax of them,
+/// and their gradients. Of keys or queries summed up, [batch, slots, KV heads, head_dim^2]: state =
+/// sum of k (x) v, d_state = sum of q (x) d_out; a buffer of states counts its slots as tokens.
+/// Of a graph, [batch, tokens, parts, width of a part]: a value and its gradient; [rows, parts,
+/// width of a part], without a batch: a parameter and its gradient, a row of it counted as a token.
+enum class Tensor : std::uint8_t {
+  q,
+  k,
+  v,
+  out,
+  lse,
+  d_out,
+  d_q,
+  d_k,
+  d_v,
+  delta,
+  scores,
+  weights,
+  d_weights,
+  d_scores,
+  state,
+  d_state,
+  value,
+  d_value,
+  param,
+  d_param
+};
+constexpr std::size_t tensor_count = 20;
+constexpr bool is_of_pairs(Tensor t) {
+  return t == Tensor::scores || t == Tensor::weights || t == Tensor::d_weights ||
+         t == Tensor::d_scores;
+}
+constexpr bool is_state(Tensor t) { return t == Tensor::state || t == Tensor::d_state; }
+constexpr bool is_value(Tensor t) { return t == Tensor::value || t == Tensor::d_value; }
+constexpr bool is_param(Tensor t) { return t == Tensor::param || t == Tensor::d_param; }
+constexpr bool is_of_graph(Tensor t) { return t >= Tensor::value; }
+/// k, v, their gradients and states: cells of key tokens (or slots) and KV heads. All others: query
+/// tokens and heads.
+constexpr bool is_kv(Tensor t) {
+  return t == Tensor::k || t == Tensor::v || t == Tensor::d_k || t == Tensor::d_v || is_state(t);
+}
+/// Remember query cells as contributions; all others that remember any: key atoms.
+constexpr bool sums_queries(Tensor t) {
+  return t == Tensor::d_k || t == Tensor::d_v || t == Tensor::d_state;
+}
+std::string_view to_string(Tensor);
+
+/// A tensor; of a graph, which: an index into its values or parameters.
+struct TensorRef {
+  Tensor tensor = Tensor::q;
+  int label = 0;
+  constexpr TensorRef(Tensor t, int l = 0) : tensor(t), label(l) {}
+  constexpr TensorRef() = default;
+  friend constexpr auto operator<=>(const TensorRef&, const TensorRef&) = default;
+};
+
+}  // namespace spp

@@ -1,0 +1,111 @@
+#include "schedule/transplant.hpp"
+
+#include "schedule/text_fields.hpp"
+
+#include <utility>
+
+namespace spp {
+namespace {
+
+/// The archive (text_fields.hpp) that moves each field of an op to its new place.
+class Mover {
+ public:
+  Mover(const Transplant& place, std::span<const BufferId> ids, std::span<const Buffer> buffers)
+      : place_(place), ids_(ids), buffers_(buffers) {}
+
+  /// The tensor that the op's heads are of, if these are not said to be KV heads.
+  void of(Tensor tensor) { kv_ = is_kv(tensor); }
+  [[nodiscard]] Tensor tensor(BufferId id) const { return buffers_[id.index()].tensor; }
+
+  void operator()(std::string_view /*key*/, BufferId& id) const {
+    id = id.valid() ? ids_[id.index()] : id;
+  }
+  void operator()(std::string_view /*key*/, BufferList& list) const {
+    BufferList moved;
+    for (const BufferId id : list) {
+      moved.push_back(ids_[id.index()]);
+    }
+    list = moved;
+  }
+  void operator()(std::string_view /*key*/, Rank& rank) const {
+    rank = rank.valid() ? Rank(place_.first + rank.value * place_.stride) : rank;
+  }
+  void operator()(std::string_view /*key*/, RankGroup& group) const {
+    group.first = place_.first + group.first * place_.stride;
+    group.stride *= place_.stride;
+  }
+  void operator()(std::string_view key, HeadRange& heads) const {
+    heads = moved(heads, kv_ || key == "kv_heads");
+  }
+  void operator()(std::string_view /*key*/, HeadSplit& split, int /*parts*/) const {
+    split = place_.split;
+  }
+  // What has the same meaning everywhere: tokens, kinds, numbers, flags.
+  void operator()(std::string_view, const auto&) const {}
+  void operator()(std::string_view, const auto&, std::int64_t, std::int64_t) const {}
+  void unless_zero(std::string_view, const auto&, std::int64_t) const {}
+
+  [[nodiscard]] HeadRange moved(HeadRange heads, bool kv) const {
+    const int by = kv ? place_.kv_heads : place_.q_heads;
+    return {.begin = heads.begin + by, .end = heads.end + by};
+  }
+
+ private:
+  const Transplant& place_;
+  std::span<const BufferId> ids_;
+  std::span<const Buffer> buffers_;
+  bool kv_ = false;
+};
+
+/// What an op's heads are of, where it does not say so itself.
+void note_tensor(Mover& mover, const OpBody& body) {
+  visit_op(
+      Overloaded{[&](const Fill& o) { mover.of(mover.tensor(o.buffer)); },
+                 [&](const Collective& o) { mover.of(mover.tensor(o.to)); },
+                 [&](const MakeState& o) { mover.of(mover.tensor(o.rows)); },
+                 [&](const ApplyState& o) { mover.of(mover.tensor(o.rows)); }, [](const auto&) {}},
+      body);
+}
+
+}  // namespace
+
+void transplant(ProgramBuilder& to, const Program& program, const Transplant& place,
+                const std::string& prefix) {
+  std::vector<BufferId> ids;
+  Mover heads(place, {}, {});
+  for (const Buffer& buffer : program.buffers) {
+    const auto& known = buffer.role == BufferRole::input ? place.inputs : place.outputs;
+    const auto at = known.find(buffer.ref());
+    if (buffer.role != BufferRole::scratch && at != known.end()) {
+      ids.push_back(at->second);
+      continue;
+    }
+    Buffer copy = buffer;
+    copy.name = prefix + buffer.name;
+    if (buffer.role != BufferRole::scratch) {
+      copy.head_range = heads.moved(buffer.head_range, is_kv(buffer.tensor));
+    }
+    ids.push_back(to.push(std::move(copy)));
+  }
+  for (const Loop& loop : program.loops) {
+    to.loop(loop.trips, [body = loop.body, place, ids, buffers = program.buffers](std::int64_t trip,
+                                                                                  OpList& ops) {
+      const std::size_t first = ops.size();
+      body(trip, ops);
+      for (std::size_t i = first; i < ops.size(); ++i) {
+        Mover mover(place, ids, buffers);
+        note_tensor(mover, ops[i].body);
+        auto* collective = op_if<Collective>(ops[i].body);
+        if (auto* deal =
+                collective != nullptr ? std::get_if<HeadDeal>(&collective->deal) : nullptr) {
+          deal->first += place.first_part;
+        }
+        std::visit(
+            [&](auto& either) { std::visit([&](auto& op) { text::fields(mover, op); }, either); },
+            ops[i].body);
+      }
+    });
+  }
+}
+
+}  // namespace spp

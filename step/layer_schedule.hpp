@@ -1,0 +1,44 @@
+// A whole transformer layer as one schedule: attention as its plan splits it, and around it
+// Megatron's tensor parallelism (Shoeybi et al., arXiv:1909.08053) with sequence parallelism
+// (Korthikanti et al., arXiv:2205.05198). Proven, simulated and executed as attention alone is.
+//
+// Ranks: tensor is the innermost axis, attention's own axes follow. A rank of tensor index t holds
+// the t-th part of its sequence rank's tokens between the matrices, and heads and inner columns t
+// of all of that sequence rank's tokens inside of them:
+//
+//   norm -> gather -> qkv -> heads -> attention over the sequence ranks -> out -> reduce-scatter ->
+//   + norm -> gather -> gate, up -> activation -> down -> reduce-scatter -> +
+//
+// Backward: gradients are gathered in front of a row-parallel matrix; at a column-parallel one the
+// saved rows are gathered again, beside the product for the input's gradient, which is
+// reduce-scattered beside that for the weight's (Megatron-Core d98e8a64dd,
+// megatron/core/tensor_parallel/layers.py). Gradients of parameters are fp32 sums over all tokens:
+// all-reduced over the ranks that hold other tokens.
+//
+// transformer/layer_kernels.hpp lists the same kernels and transfers in closed form; tests hold the
+// schedule against that list.
+#pragma once
+
+#include "parallel/attention/strategy.hpp"
+#include "schedule/schedule.hpp"
+#include "step/layer_graph.hpp"
+
+#include <string>
+
+namespace spp {
+
+struct LayerPlan {
+  SequencePlan attention;  // of one tensor rank's heads
+  int tensor = 1;
+  [[nodiscard]] int ranks() const { return tensor * attention.ranks(); }
+};
+
+/// "" if such a layer can be scheduled, else why not. `problem`: attention of all heads, as
+/// requested.
+std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan);
+
+/// The layer must be legal.
+Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan,
+                        Phase phase, const BuildOptions& options);
+
+}  // namespace spp

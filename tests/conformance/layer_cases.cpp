@@ -1,0 +1,39 @@
+#include "tests/conformance/layer_cases.hpp"
+
+namespace spp::test {
+
+TensorOps LayerCase::ops() const {
+  const int ranks = tensor * attention.plan.ranks();
+  Model model;
+  model.layers = 1;
+  model.hidden = 4 * ranks;  // gradients divide over all ranks that sum them up
+  model.q_heads = attention.problem.q_heads;
+  model.kv_heads = attention.problem.kv_heads;
+  model.head_dim = attention.problem.head_dim;
+  model.ffn = 6 * ranks;
+  model.gated_mlp = gated;
+  model.norm_bias = !gated;
+  model.mask = attention.problem.mask;
+  return layer_of(model);
+}
+
+std::string LayerCase::text() const {
+  return fmt::format("{} | tensor {} {}", attention.text(), tensor, gated ? "gated" : "plain");
+}
+
+std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
+  std::vector<LayerCase> result;
+  for (Case& c : cases(sequence, most)) {
+    // Heads of one tensor rank were dealt out; all of them are as many more.
+    c.problem.q_heads *= tensor;
+    c.problem.kv_heads *= tensor;
+    // What was divided stays divided, what was replicated stays so.
+    const LayerCase layer{.attention = c, .tensor = tensor, .gated = result.size() % 3 != 0};
+    if (c.strategy().backward && why_not_layer(layer.graph(), c.problem, layer.plan()).empty()) {
+      result.push_back(layer);
+    }
+  }
+  return result;
+}
+
+}  // namespace spp::test

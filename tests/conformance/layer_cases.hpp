@@ -1,0 +1,28 @@
+// Whole layers that the conformance tests run over: the attention of cases.hpp, within
+// tensor-parallel groups, gated and not, with either norm.
+#pragma once
+
+#include "step/layer_schedule.hpp"
+#include "tests/conformance/cases.hpp"
+
+namespace spp::test {
+
+struct LayerCase {
+  Case attention;  // its problem has all heads, its plan splits those of one tensor rank
+  int tensor = 1;
+  bool gated = true;  // RMSNorm and SwiGLU; else LayerNorm and GELU
+
+  [[nodiscard]] LayerPlan plan() const { return {.attention = attention.plan, .tensor = tensor}; }
+  [[nodiscard]] TensorOps ops() const;
+  [[nodiscard]] LayerGraph graph() const { return layer_graph(ops(), tensor); }
+  [[nodiscard]] Schedule build(Phase phase) const {
+    return layer_schedule(graph(), attention.problem, plan(), phase, attention.options);
+  }
+  [[nodiscard]] std::string text() const;
+};
+
+/// Legal ones with a backward, over `sequence` ranks of `tensor` each; at most `most` of each
+/// strategy.
+std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most);
+
+}  // namespace spp::test

@@ -1,0 +1,85 @@
+// Whole layers, run for real on threads: every kept value, gradient and gradient of a parameter is
+// what one device computes in fp64, and the transport counts the bytes that the schedule says.
+#include "runtime/kernels/layer.hpp"
+#include "tests/conformance/layer_cases.hpp"
+#include "tests/conformance/trials.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/patience.hpp"
+
+using namespace spp;
+using namespace spp::test;
+
+namespace {
+
+runtime::TrialRequest trial_of_layer(const LayerCase& c, const runtime::AttentionBackend& kernels) {
+  runtime::TrialRequest request;
+  request.forward = c.build(Phase::forward);
+  request.backward = c.build(Phase::backward);
+  request.transport = &runtime::transports::by_name("inproc", "test");
+  request.kernels = &kernels;
+  request.warmup = 0;
+  request.iterations = 1;
+  request.execution.timeout = patient(Seconds(20));
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("layers compute what one device computes") {
+  int run = 0;
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    for (const int tensor : {1, 2, 3}) {
+      for (const int sequence : {1, 2, 3, 4}) {
+        for (const LayerCase& c :
+             layer_cases(sequence, tensor, kernels->name == "reference" ? 4 : 3)) {
+          if (!kernels->why_not(c.attention.problem.dtype).empty()) {
+            continue;
+          }
+          INFO(kernels->name << ", " << c.text());
+          const runtime::TrialResult result = run_trial(trial_of_layer(c, *kernels));
+          REQUIRE(result.complete);
+          CHECK(failures(result) == "");
+          ++run;
+        }
+      }
+    }
+  }
+  CHECK(run > 40);
+}
+
+TEST_CASE("a wrong product is found") {
+  struct Spoiled : runtime::AttentionKernels {
+    std::unique_ptr<runtime::AttentionKernels> right =
+        runtime::attention_kernels::by_name("reference", "test").make();
+    void forward(const runtime::AttentionForwardArgs& args, const runtime::Poll& poll) override {
+      right->forward(args, poll);
+    }
+    void backward(const runtime::AttentionBackwardArgs& args, const runtime::Poll& poll) override {
+      right->backward(args, poll);
+    }
+    void gemm(const runtime::GemmArgs& args, const runtime::Poll& poll) override {
+      runtime::GemmArgs other = args;
+      // The weight's gradient of all rows but the last.
+      if (args.kind == GemmKind::weight_gradient) {
+        --other.a.count;
+        --other.b.count;
+      }
+      right->gemm(other, poll);
+    }
+  };
+  const runtime::AttentionBackend spoiled{
+      .name = "spoiled",
+      .title = "",
+      .why_not = [](DType) { return std::string(); },
+      .make = []() -> std::unique_ptr<runtime::AttentionKernels> {
+        return std::make_unique<Spoiled>();
+      }};
+  for (const LayerCase& c : layer_cases(2, 2, 8)) {
+    if (c.attention.problem.dtype == DType::fp32 && c.attention.problem.seq > 8) {
+      INFO(c.text());
+      CHECK(failures(run_trial(trial_of_layer(c, spoiled))).find("d_param") != std::string::npos);
+      return;
+    }
+  }
+  FAIL("no case in fp32");
+}

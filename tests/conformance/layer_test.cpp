@@ -1,0 +1,192 @@
+// Whole layers, attention of every strategy within tensor-parallel groups: proven, stored, written
+// and read again; the same products and transfers as the layer's list of operations says.
+#include "schedule/coverage.hpp"
+#include "schedule/storage.hpp"
+#include "schedule/text.hpp"
+#include "tests/conformance/layer_cases.hpp"
+#include "tests/support/catch.hpp"
+#include "transformer/layer_kernels.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+using test::LayerCase;
+
+constexpr std::array phases{Phase::forward, Phase::backward};
+
+template <class F>
+void for_each_layer(std::size_t most, F f) {
+  for (const int tensor : {1, 2, 3, 4}) {
+    for (const int sequence : {1, 2, 3, 4, 8}) {
+      for (const LayerCase& c : test::layer_cases(sequence, tensor, most)) {
+        for (const Phase phase : phases) {
+          INFO(c.text() << " " << to_string(phase));
+          f(c, phase);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("layers are proven") {
+  int proven = 0;
+  for_each_layer(8, [&](const LayerCase& c, Phase phase) {
+    REQUIRE_THAT(prove(c.build(phase)).counter_example, Catch::Matchers::Equals(""));
+    ++proven;
+  });
+  CHECK(proven > 100);
+}
+
+TEST_CASE("layers can be stored") {
+  for_each_layer(2, [](const LayerCase& c, Phase phase) {
+    const Schedule schedule = c.build(phase);
+    REQUIRE(std::ssize(store(schedule)) == schedule.mesh.size());
+  });
+}
+
+TEST_CASE("the text form of a layer is the layer") {
+  for_each_layer(1, [](const LayerCase& c, Phase phase) {
+    const std::string text = to_text(c.build(phase));
+    const Schedule again = parse_schedule(text, "layer.txt");
+    REQUIRE(to_text(again) == text);
+    REQUIRE_THAT(prove(again).counter_example, Catch::Matchers::Equals(""));
+  });
+}
+
+/// The layer of four ranks, two tensor and two sequence.
+LayerCase small_layer() {
+  const auto all = test::layer_cases(2, 2, 8);
+  const auto at = std::ranges::find_if(all, [](const LayerCase& c) {
+    return c.gated && c.attention.plan.strategy == "zigzag-ring";
+  });
+  REQUIRE(at != all.end());
+  return *at;
+}
+
+/// The first op of kind T for which `wanted` holds, changed on every rank.
+template <class T, class Wanted, class Change>
+Schedule changed(Schedule schedule, Wanted wanted, Change change) {
+  schedule.program = [program = schedule.program, wanted, change](Rank rank) {
+    Program result = program(rank);
+    const std::vector<Buffer> buffers = result.buffers;
+    OpList all = ops_of(result);
+    bool done = false;
+    for (Op& op : all) {
+      T* found = op_if<T>(op.body);
+      if (found != nullptr && !done && wanted(*found, buffers)) {
+        change(*found);
+        done = true;
+      }
+    }
+    REQUIRE(done);
+    result.loops = {{.trips = 1, .body = [all](std::int64_t, OpList& ops) {
+                       ops.insert(ops.end(), all.begin(), all.end());
+                     }}};
+    return result;
+  };
+  return schedule;
+}
+
+std::string refuted(const Schedule& schedule) {
+  const Proof proof = prove(schedule);
+  CHECK_FALSE(proof.proven);
+  return proof.counter_example;
+}
+
+TEST_CASE("wrong layers are refused with a counter-example") {
+  using Catch::Matchers::Contains;
+  const LayerCase layer = small_layer();
+  const auto of = [](Tensor tensor) {
+    return [tensor](const Collective& o, const std::vector<Buffer>& buffers) {
+      return buffers[o.to.index()].tensor == tensor;
+    };
+  };
+  const auto any = [](const auto&, const std::vector<Buffer>&) { return true; };
+  // A gradient of a parameter that is summed up over the tensor ranks, not over those that hold
+  // other tokens.
+  CHECK_THAT(
+      refuted(changed<Collective>(
+          layer.build(Phase::backward), of(Tensor::d_param),
+          [](Collective& o) { o.group = {.first = o.group.first, .stride = 1, .size = 2}; })),
+      Contains("group") || Contains("lacks"));
+  // Each rank keeps its part of a row-parallel product.
+  CHECK_THAT(refuted(changed<Collective>(
+                 layer.build(Phase::forward),
+                 [](const Collective& o, const std::vector<Buffer>&) {
+                   return o.kind == CollectiveKind::reduce_scatter;
+                 },
+                 [](Collective& o) { o.kind = CollectiveKind::all_gather; })),
+             Contains("receives") || Contains("pieces"));
+  // The weight's gradient of half of the tokens.
+  CHECK_THAT(refuted(changed<Gemm>(
+                 layer.build(Phase::backward),
+                 [](const Gemm& o, const std::vector<Buffer>&) {
+                   return o.kind == GemmKind::weight_gradient;
+                 },
+                 [](Gemm& o) { o.tokens = o.tokens.part(0, 2); })),
+             Contains("lacks the contribution of tokens"));
+  // A second product that replaces the first one's part of the input's gradient.
+  CHECK_THAT(refuted(changed<Gemm>(
+                 layer.build(Phase::backward),
+                 [](const Gemm& o, const std::vector<Buffer>&) { return !o.initial; },
+                 [](Gemm& o) { o.initial = true; })),
+             Contains("lacks linear of value.up"));
+  // A product of another matrix.
+  CHECK_THAT(
+      refuted(changed<Gemm>(layer.build(Phase::forward), any, [](Gemm& o) { o.definition += 4; })),
+      Contains("uses") || Contains("definition"));
+  // A sum that gives its gradient twice.
+  CHECK_THAT(refuted(changed<RowKernel>(
+                 layer.build(Phase::backward),
+                 [](const RowKernel& o, const std::vector<Buffer>& buffers) {
+                   return o.backward && o.writes.ids().size() == 1 && o.reads.ids().size() == 2 &&
+                          o.reads.ids()[1] == o.writes.ids()[0] && !buffers.empty();
+                 },
+                 [](RowKernel& o) { o.reads = {o.writes.ids()[0], o.writes.ids()[0]}; })),
+             Contains("as"));
+}
+
+TEST_CASE("a layer's schedule has the products and transfers of its list of operations") {
+  for_each_layer(2, [](const LayerCase& c, Phase phase) {
+    const Schedule schedule = c.build(phase);
+    const TensorOps list = c.ops();
+    const LocalTokens local{.tokens = schedule.problem.seq / c.attention.plan.ranks(),
+                            .batch = schedule.problem.batch,
+                            .dtype = schedule.problem.dtype,
+                            .split = {.tensor = c.tensor}};
+    std::vector<GemmShape> expected;
+    std::array<Bytes, comm_kinds> moved{};
+    for (const LayerOp& op :
+         phase == Phase::forward ? forward_ops(list, local) : backward_ops(list, local)) {
+      if (const auto* gemm = std::get_if<GemmShape>(&op.work)) {
+        expected.push_back(*gemm);
+      } else if (const auto* transfer = std::get_if<LayerTransfer>(&op.work)) {
+        moved.at(static_cast<std::size_t>(transfer->kind)) +=
+            transfer->bytes / c.tensor * (c.tensor - 1);
+      }
+    }
+    const Program program = schedule.program(Rank(0));
+    const Shapes shapes{.problem = &schedule.problem, .buffers = program.buffers, .rank = Rank(0)};
+    std::vector<GemmShape> products;
+    std::array<Bytes, comm_kinds> sent{};
+    for (const Op& op : ops_of(program)) {
+      if (const auto* gemm = op_if<Gemm>(op.body)) {
+        products.push_back(gemm_shape(*gemm, shapes));
+      }
+      if (op.stream == StreamId(6)) {
+        const Transfer& transfer = std::get<Transfer>(op.body);
+        sent.at(static_cast<std::size_t>(comm_kind_of(transfer))) += sent_bytes(transfer, shapes);
+      }
+    }
+    const auto order = [](const GemmShape& g) { return std::tuple(g.m, g.n, g.k); };
+    std::ranges::sort(expected, {}, order);
+    std::ranges::sort(products, {}, order);
+    REQUIRE(products == expected);
+    REQUIRE(sent == moved);
+  });
+}
+
+}  // namespace
+}  // namespace spp
