@@ -8,6 +8,7 @@
 // tokens (`seq` and beyond) are no keys for anyone.
 #pragma once
 
+#include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/rows.hpp"
 #include "schedule/tokens.hpp"
 
