@@ -37,15 +37,17 @@ void add_phases(Sheet& sheet, const JsonView& document) {
   for (const auto& [name, phase] : document.at("phases").members()) {
     const double median = phase.at("median_s").number(0, most_seconds_read);
     const double attention = seconds_at(phase, "attention_s");
+    const double gemm = seconds_at(phase, "gemm_s");
     const double other = seconds_at(phase, "other_kernels_s");
     const double exposed = seconds_at(phase, "exposed_s");
     Bar measured{
         .label = name + ", measured",
         .value = seconds_text(median),
         .parts = {{"k-attention", "attention kernels", attention},
+                  {"k-gemm", "matrix products", gemm},
                   {"k-elementwise", "small kernels", other},
                   {"k-cp", "exposed communication", exposed},
-                  {"k-launch", "rest", std::max(0.0, median - attention - other - exposed)}},
+                  {"k-launch", "rest", std::max(0.0, median - attention - gemm - other - exposed)}},
         .interval = std::nullopt,
         .strong = true};
     if (const auto samples = phase.find("samples_s")) {

@@ -71,6 +71,11 @@ with tempfile.TemporaryDirectory() as folder:
     check("simulate --model mixtral-8x7b --seq 32K --topology dgx-h100 --nodes 2"
           " --tp 2 --pp 2 --ulysses 2 --dp 2 --ep 4 --zero 1 --global-batch 16 --recompute full")
     check("verify --heads 8 --seq 1K --ulysses 2 --ring 2")
+    layer = "--model llama-3.1-8b --seq 8K --tp 2 --ulysses 2 --ring 2 --scope layer"
+    check(f"verify {layer}")
+    layers = check(f"simulate {layer} --topology dgx-h100 --dump-schedule {schedule}.layer --trace {folder}/layer.json")
+    assert [p["phase"] for p in layers["phases"]] == ["fwd", "bwd"] and all(p["gemm_s"] > 0 for p in layers["phases"])
+    check(f"verify --schedule {schedule}.layer")
     check(f"verify --schedule {schedule}")
     profile = source / "tests/support/data/cpu-2x2.json"
     validate(json.loads(profile.read_text()), profile)
@@ -84,6 +89,12 @@ with tempfile.TemporaryDirectory() as folder:
     check(f"run {shape} --check --iters 2 --profile {profile} --trace {trace} -o {result} --json")
     check("run --heads 6 --kv-heads 1 --head-dim 32 --seq 999 --ring 3 --kernels reference --phase bwd --check --iters 1")
     check("run --heads 4 --kv-heads 2 --head-dim 32 --seq 600 --documents 100,37,463 --strategy startrail --ring 4 --team 2 --check --iters 1")
+    tiny = pathlib.Path(folder) / "tiny.json"
+    tiny.write_text(json.dumps({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8,
+                                "num_key_value_heads": 4, "intermediate_size": 192, "vocab_size": 256}))
+    ran = check(f"run --model {tiny} --seq 250 --dtype fp32 --tp 2 --ring 2 --strategy zigzag-ring --scope layer --check --iters 1")
+    tensors = {t["tensor"] for phase in ran["phases"].values() for t in phase["check"]["tensors"]}
+    assert ran["backend"]["ranks"] == 4 and {"q", "out", "value.activation", "d_value.input", "d_param.qkv"} <= tensors, ran
     packed = "--heads 8 --seq 64K --documents 1000,40K,23576 --topology dgx-h100"
     check(f"plan {packed} -o {folder}/packed.json --json")
     check(f"simulate --plan {folder}/packed.json")
