@@ -1,6 +1,7 @@
 #include "cli/candidate_table.hpp"
 
 #include "base/error.hpp"
+#include "cli/candidate_columns.hpp"
 #include "cli/human.hpp"
 
 #include <algorithm>
@@ -35,128 +36,10 @@ constexpr std::array<PartWords, step_parts> part_words{
 
 const PartWords& of_part(std::size_t part) { return part_words.at(part); }
 
-/// "±6%": half the interval.
-std::string spread(const Prediction& p) {
-  const double step = p.step.count();
-  return step > 0 ? fmt::format("±{:.0f}%", 100 * (p.high - p.low).count() / 2 / step) : "";
-}
-
-/// "replicate"; "" where heads just divide.
-std::string heads_of(const SequencePlan& plan) {
-  return plan.heads == HeadPolicy::divide ? "" : std::string(to_string(plan.heads));
-}
-
-/// The name without its innermost axis and its head policy, which have columns of their own.
-std::pair<std::string, std::string> name_and_inner(const SequencePlan& plan) {
-  std::string name = short_name(plan);
-  if (const std::string heads = fmt::format(" {} heads", heads_of(plan));
-      name.find(heads) != std::string::npos) {
-    name.erase(name.find(heads), heads.size());
-  }
-  constexpr std::string_view ending = " innermost)";
-  const std::size_t begin = name.find(" (");
-  const std::size_t end = name.find(ending);
-  if (begin == std::string::npos || end == std::string::npos || end < begin) {
-    return {name, ""};
-  }
-  const std::string inner = name.substr(begin + 2, end - begin - 2);  // "ulysses"
-  name.erase(begin, end + ending.size() - begin);
-  return {name, inner};
-}
-
-/// "346K": rounded down, so that it fits.
-std::string about_tokens(std::int64_t tokens) {
-  constexpr std::int64_t k = 1024;
-  constexpr std::int64_t many = 10 * k;
-  return tokens < many ? human_count(tokens) : human_count(tokens / k) + "K";
-}
-
 /// "-3.1 %", "+43 %".
 std::string difference(const Prediction& reference, const Prediction& other) {
   const double more = 100 * (other.step.count() / std::max(reference.step.count(), 1e-30) - 1);
   return std::abs(more) < 9.95 ? fmt::format("{:+.1f} %", more) : fmt::format("{:+.0f} %", more);
-}
-
-/// A column of the candidates, shown only where it says something.
-struct Column {
-  std::string_view title;
-  bool right = true;
-  std::string (*of)(const Candidate&);
-  bool (*shown)(const Candidate&) = [](const Candidate&) { return true; };
-  std::string_view shared;  // how the value is called where all have it; "": each row says it
-  int spare = 0;            // the least is left out first where there is no room; 0: never
-  std::string_view words;   // what it is, for the legend; "": its title says it
-};
-
-std::string degree_text(std::int64_t degree) { return fmt::format("{}", degree); }
-
-std::vector<Column> plan_columns(const Request& request) {
-  std::vector<Column> columns{
-      {"tp", true, [](const Candidate& c) { return degree_text(c.plan.tensor); },
-       [](const Candidate& c) { return c.plan.tensor > 1; }, "TP"},
-      {"plan", false, [](const Candidate& c) { return name_and_inner(c.plan.attention).first; }},
-      {"inner", false, [](const Candidate& c) { return name_and_inner(c.plan.attention).second; },
-       [](const Candidate& c) { return !name_and_inner(c.plan.attention).second.empty(); },
-       "innermost", 5, "inner: the axis of neighbouring ranks"},
-      {"heads", false, [](const Candidate& c) { return heads_of(c.plan.attention); },
-       [](const Candidate& c) { return !heads_of(c.plan.attention).empty(); }, "heads", 3,
-       "heads: what is done with KV heads that do not divide"}};
-  if (request.whole_step()) {
-    columns.push_back({"pp", true,
-                       [](const Candidate& c) {
-                         return c.plan.virtual_stages > 1
-                                    ? fmt::format("{}x{}", c.plan.pipeline, c.plan.virtual_stages)
-                                    : degree_text(c.plan.pipeline);
-                       },
-                       [](const Candidate& c) { return c.plan.pipeline > 1; }, "PP", 0,
-                       "pp: stages x virtual stages"});
-    const bool guided = request.step.guidance != Guidance::none;
-    columns.push_back({guided ? "cfg" : "dp", true,
-                       [](const Candidate& c) { return degree_text(c.plan.data); },
-                       [](const Candidate& c) { return c.plan.data > 1; }, guided ? "CFG" : "DP", 0,
-                       guided ? "cfg: groups of GPUs for the branches of guidance" : ""});
-    columns.push_back({"ep", true, [](const Candidate& c) { return degree_text(c.plan.expert); },
-                       [](const Candidate& c) { return c.plan.expert > 1; }, "EP"});
-    columns.push_back(
-        {"batch", true,
-         [](const Candidate& c) {
-           return fmt::format("{}x{}", c.plan.micro_batches, c.plan.micro_batch);
-         },
-         [](const Candidate& c) { return c.plan.micro_batch > 1 || c.plan.micro_batches > 1; },
-         "batch", 0, "batch: micro-batches x sequences in each"});
-  }
-  if (request.phase == StepPhase::train) {
-    columns.push_back({"ZeRO", true, [](const Candidate& c) { return degree_text(c.plan.zero); },
-                       [](const Candidate&) { return true; }, "ZeRO"});
-    columns.push_back(
-        {"recompute", false,
-         [](const Candidate& c) { return std::string(to_string(c.plan.recompute.kind)); },
-         [](const Candidate&) { return true; }, "recomputation"});
-  }
-  return columns;
-}
-
-std::vector<Column> time_columns() {
-  return {{"step", true, [](const Candidate& c) {
-             const Prediction& p = c.predicted;
-             return c.simulated ? fmt::format("{} {:>4}", human(p.step), spread(p))
-                                : fmt::format("> {}", human(p.step));
-           }}};
-}
-
-std::vector<Column> other_columns() {
-  return {
-      {"exposed", true,
-       [](const Candidate& c) { return c.simulated ? human(c.predicted.exposed) : ""; },
-       [](const Candidate&) { return true; }, "", 1, "exposed: communication that no kernel hides"},
-      {"memory", true,
-       [](const Candidate& c) {
-         const Prediction& p = c.predicted;
-         return human(p.memory.tensors()) + (p.fits ? "" : "!");
-       },
-       [](const Candidate&) { return true; }, "", 4, "memory: of a GPU, ! where it has less"},
-      {"longest", true, [](const Candidate& c) { return about_tokens(c.predicted.max_seq); },
-       [](const Candidate&) { return true; }, "", 2, "longest: tokens of a sequence that fits"}};
 }
 
 /// Text of a column: a heading, and a text for each row.
@@ -175,7 +58,7 @@ struct Filled {
   }
 };
 
-Filled filled(const Column& column, const std::vector<TableRow>& rows) {
+Filled filled(const CandidateColumn& column, const std::vector<TableRow>& rows) {
   Filled f{.texts = {std::string(column.title)},
            .right = column.right,
            .spare = column.spare,
@@ -317,9 +200,9 @@ std::string words_of_plans(const std::vector<TableRow>& rows) {
 }
 
 /// Takes away what all rows have in common, and says it.
-std::string take_common(std::vector<Column>& columns, const std::vector<TableRow>& rows) {
+std::string take_common(std::vector<CandidateColumn>& columns, const std::vector<TableRow>& rows) {
   std::string common;
-  std::erase_if(columns, [&](const Column& column) {
+  std::erase_if(columns, [&](const CandidateColumn& column) {
     if (column.shared.empty()) {
       return false;
     }
@@ -364,8 +247,8 @@ std::string decisive_part(const Prediction& reference, const Prediction& other) 
 CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request& request,
                                const TableWish& wish) {
   CandidateTable table;
-  std::vector<Column> columns = plan_columns(request);
-  std::erase_if(columns, [&](const Column& column) {
+  std::vector<CandidateColumn> columns = plan_columns(request);
+  std::erase_if(columns, [&](const CandidateColumn& column) {
     return std::ranges::none_of(rows, [&](const TableRow& row) {
       return row.candidate == nullptr ? column.title == "plan" : column.shown(*row.candidate);
     });
@@ -376,8 +259,8 @@ CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request&
     table.common = take_common(columns, rows);
   }
   std::vector<Filled> texts;
-  const auto add = [&](const std::vector<Column>& more) {
-    for (const Column& column : more) {
+  const auto add = [&](const std::vector<CandidateColumn>& more) {
+    for (const CandidateColumn& column : more) {
       texts.push_back(filled(column, rows));
     }
   };

@@ -1,10 +1,11 @@
 # spp_test(NAME unit.base SOURCES parse_test.cpp … DEPENDS base … [LABELS unit …] [TIMEOUT seconds]
-#          [COST seconds] [ARGS …] [LINK …])
+#          [COST seconds] [ARGS …] [LINK …] [BY_FILE])
 #
 # One Catch2 executable and one ctest entry of the same name for a folder of tests. Run it alone for
 # Catch2's own choice of tests: build/ci/tests/unit.base "parse*". Its working directory is the root
 # of the sources. A test that must be skipped calls spp::test::skip("why") (tests/support/catch.hpp).
 # COST: about how long it takes, where that is long: the longest begin first, so that none is waited for at the end.
+# BY_FILE: an entry for each file of tests instead, cli.contract.errors for errors_test.cpp, so that long ones run side by side.
 # Without Catch2 the program is built all the same, and BUILD_TESTING is off from here on.
 find_package(Catch2 QUIET)
 if(NOT Catch2_FOUND OR Catch2_VERSION VERSION_LESS 2.13)
@@ -54,7 +55,7 @@ function(spp_test_code target)
 endfunction()
 
 function(spp_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT;COST" "SOURCES;DEPENDS;LABELS;ARGS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "BY_FILE" "NAME;TIMEOUT;COST" "SOURCES;DEPENDS;LABELS;ARGS;LINK")
   spp_no_leftovers(spp_test "${arg_UNPARSED_ARGUMENTS}")
   string(REPLACE "." "_" target "test_${arg_NAME}")
   add_executable(${target} ${arg_SOURCES})
@@ -63,13 +64,26 @@ function(spp_test)
   list(TRANSFORM arg_DEPENDS PREPEND "spp::")
   spp_test_code(${target} ${arg_DEPENDS} ${arg_LINK})
 
-  add_test(NAME ${arg_NAME} COMMAND ${target} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set(tests ${arg_NAME})
+  if(arg_BY_FILE)
+    set(tests "")
+    foreach(file IN LISTS arg_SOURCES)
+      if(file MATCHES "^(.*)_test\\.cpp$")
+        # Catch2 makes the file's name a tag of its tests.
+        add_test(NAME ${arg_NAME}.${CMAKE_MATCH_1} COMMAND ${target} --filenames-as-tags "[#${CMAKE_MATCH_1}_test]" ${arg_ARGS}
+          WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+        list(APPEND tests ${arg_NAME}.${CMAKE_MATCH_1})
+      endif()
+    endforeach()
+  else()
+    add_test(NAME ${arg_NAME} COMMAND ${target} ${arg_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  set_tests_properties(${arg_NAME} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}")
+  set_tests_properties(${tests} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}")
   if(arg_COST)
-    set_tests_properties(${arg_NAME} PROPERTIES COST ${arg_COST})
+    set_tests_properties(${tests} PROPERTIES COST ${arg_COST})
   endif()
   # Targets tests_unit and tests_cli: what the tests of these labels run; no part of `all`, since
   # scripts/test runs them sanitized, in a build of their own.
@@ -79,5 +93,5 @@ function(spp_test)
       add_dependencies(tests_${label} ${target})
     endif()
   endforeach()
-  spp_test_timeout(${arg_TIMEOUT} ${arg_NAME})
+  spp_test_timeout(${arg_TIMEOUT} ${tests})
 endfunction()

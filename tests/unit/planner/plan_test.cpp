@@ -10,6 +10,7 @@
 #include "schedule/arena.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
+#include "tests/support/requests.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,25 +23,13 @@
 using namespace spp;
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
+using spp::test::bare_request;
+using spp::test::cluster_of;
+using spp::test::cpu_cluster;
+using spp::test::cpu_request;
 using spp::test::message_of;
 
 namespace {
-
-sim::Cluster cluster_of(const std::string& machine, int nodes) {
-  const Catalog catalog(test::source_path("topologies"));
-  const MachineSpec spec = catalog.machine(machine, "test");
-  return {spec, nodes, nodes * static_cast<int>(spec.gpus_per_node.value)};
-}
-
-/// Llama-3.1-8B's attention over a whole cluster.
-Request bare_request(const sim::Cluster& cluster, std::int64_t seq) {
-  Request r;
-  r.problem = {.seq = seq, .q_heads = 32, .kv_heads = 8, .head_dim = 128};
-  r.cluster = &cluster;
-  r.gpus = cluster.gpus();
-  r.memory = Bytes(70'000'000'000);
-  return r;
-}
 
 Request train_request(const sim::Cluster& cluster, std::int64_t seq) {
   Request r = bare_request(cluster, seq);
@@ -110,59 +99,7 @@ TEST_CASE("the best-first search finds what simulating every plan finds") {
   }
 }
 
-TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated from above") {
-  struct World {
-    std::string machine;
-    int nodes;
-    std::int64_t seq;
-    MaskKind mask;
-    AttentionFunction function = AttentionFunction::softmax;
-  };
-  const World world = GENERATE(
-      World{"dgx-h100", 2, 131072, MaskKind::causal}, World{"dgx-h100", 2, 65536, MaskKind::full},
-      World{"8xl20-pcie", 1, 65536, MaskKind::causal}, World{"p4d", 2, 65536, MaskKind::full},
-      World{"cloud-a100-ethernet", 2, 65536, MaskKind::causal},
-      World{"dgx-a100", 3, 98304, MaskKind::causal},
-      World{"dgx-h100", 2, 4096, MaskKind::causal},  // whole rows of scores fit
-      World{"dgx-h100", 2, 131072, MaskKind::causal, AttentionFunction::linear},
-      World{"cloud-a100-ethernet", 2, 65536, MaskKind::full, AttentionFunction::linear});
-  const sim::Cluster cluster = cluster_of(world.machine, world.nodes);
-  Request request = bare_request(cluster, world.seq);
-  request.problem.mask = {.kind = world.mask};
-  request.problem.function = world.function;
-  const Evaluator evaluator(request);
-  for (const SequencePlan& p : legal_plans(request, nullptr)) {
-    const Strategy& s = strategies::by_name(p.strategy, "test");
-    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
-    INFO(world.machine << ": " << short_name(p));
-    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
-    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
-  }
-}
-
 namespace {
-
-/// CPU ranks of the example profile; none measured if `fitted`.
-sim::Cluster cpu_cluster(int nodes, std::int64_t cores, int nodes_on_cores, bool fitted) {
-  MachineSpec spec = read_profile(test::source_path("tests/support/data/cpu-2x2.json")).machine;
-  spec.host->cores.value = cores;
-  spec.host->nodes = nodes_on_cores;
-  if (fitted) {
-    spec.gpu.measured.clear();
-  }
-  return {spec, nodes, 2 * nodes};
-}
-
-Request cpu_request(const sim::Cluster& cluster, std::int64_t seq, MaskKind mask) {
-  Request r = bare_request(cluster, seq);
-  r.problem = {.seq = seq,
-               .q_heads = 8,
-               .kv_heads = 8,
-               .head_dim = 64,
-               .mask = {.kind = mask},
-               .dtype = DType::fp32};
-  return r;
-}
 
 /// Two nodes of two CPU ranks, no mask; every block takes 10 ns a pair and head, of 4 % spread, but
 /// for what `change` does to it.
@@ -196,47 +133,6 @@ PlanResult plan_with_measured(const std::function<void(MeasuredAttention&)>& cha
 }
 
 }  // namespace
-
-TEST_CASE("no plan of packed documents is faster than its bounds") {
-  const sim::Cluster cluster = cluster_of("dgx-h100", 2);
-  Request request = bare_request(cluster, 65536);
-  request.problem.mask = {.kind = GENERATE(MaskKind::causal, MaskKind::full),
-                          .document_ends = {300, 20000, 20001, 52000, 65536}};
-  const Evaluator evaluator(request);
-  for (const SequencePlan& p : legal_plans(request, nullptr)) {
-    const Strategy& s = strategies::by_name(p.strategy, "test");
-    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
-    INFO(short_name(p));
-    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
-    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
-  }
-}
-
-TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or fitted") {
-  const int nodes = GENERATE(1, 2, 4);
-  const std::int64_t cores = GENERATE(1, 2);
-  const int nodes_on_cores = GENERATE(0, 1, 2);
-  const bool fitted = GENERATE(false, true);
-  const MaskKind mask = GENERATE(MaskKind::causal, MaskKind::full);
-  const sim::Cluster cluster = cpu_cluster(nodes, cores, nodes_on_cores, fitted);
-  for (const std::int64_t seq : {512, 8192}) {
-    const Request request = cpu_request(cluster, seq, mask);
-    const Evaluator evaluator(request);
-    for (const SequencePlan& p : legal_plans(request, nullptr)) {
-      const Strategy& s = strategies::by_name(p.strategy, "test");
-      const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
-      const double every_rank =
-          evaluator.evaluate(p, s, {.fold = false})->candidate.predicted.step.count();
-      INFO(nodes << " nodes, " << cores << " cores, " << seq << ": " << short_name(p));
-      CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
-      CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
-      if (seq ==
-          8192) {  // of 512, chunks are less than a tile: zigzag ranks differ by tiles joined
-        CHECK(every_rank == Approx(step).epsilon(1e-9));
-      }
-    }
-  }
-}
 
 // Blocks are measured one by one, so their errors differ: what decides between plans is how well.
 TEST_CASE("a plan whose kernels were measured faster by less than their error ties with others") {
