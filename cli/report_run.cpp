@@ -292,8 +292,15 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
                       report.comm, report.device ? " " + device_text(*report.device) : "",
                       report.kernels, report.trial.samples.size());
   Table table;
-  table.rows.push_back({"  phase", "measured", "predicted", "error", "attention", "products",
-                        "small kernels", "exposed"});
+  const bool products = m.all.gemm > Seconds(0);
+  const auto add_row = [&](std::vector<std::string> cells) {
+    if (!products) {
+      cells.erase(cells.begin() + 5);
+    }
+    table.rows.push_back(std::move(cells));
+  };
+  add_row({"  phase", "measured", "predicted", "error", "attention", "products", "small kernels",
+           "exposed"});
   const auto add = [&](const std::string& name, const std::optional<runtime::PhaseResult>& phase,
                        const std::optional<sim::Simulation>* simulation) {
     if (!phase) {
@@ -303,14 +310,14 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
     const Seconds median = median_of(phase->samples);
     const Seconds predicted =
         simulation != nullptr && simulation->has_value() ? (*simulation)->makespan : Seconds(0);
-    table.rows.push_back({"  " + name, human(median),
-                          predicted.count() > 0 ? human(predicted) : "-",
-                          ratio_text(median, predicted), human(times.attention), human(times.gemm),
-                          human(times.other_kernels), human(times.exposed())});
+    add_row({"  " + name, human(median), predicted.count() > 0 ? human(predicted) : "-",
+             ratio_text(median, predicted), human(times.attention), human(times.gemm),
+             human(times.other_kernels), human(times.exposed())});
   };
   add("forward", report.trial.forward, report.predicted ? &report.predicted->forward : nullptr);
   add("backward", report.trial.backward, report.predicted ? &report.predicted->backward : nullptr);
-  table.right = {false, true, true, true, true, true, true, true};
+  table.right.assign(table.rows.front().size(), true);
+  table.right.front() = false;
   for (const std::string& line : table.lines()) {
     text += line + "\n";
   }

@@ -89,10 +89,8 @@ with tempfile.TemporaryDirectory() as folder:
     check(f"run {shape} --check --iters 2 --profile {profile} --trace {trace} -o {result} --json")
     check("run --heads 6 --kv-heads 1 --head-dim 32 --seq 999 --ring 3 --kernels reference --phase bwd --check --iters 1")
     check("run --heads 4 --kv-heads 2 --head-dim 32 --seq 600 --documents 100,37,463 --strategy startrail --ring 4 --team 2 --check --iters 1")
-    tiny = pathlib.Path(folder) / "tiny.json"
-    tiny.write_text(json.dumps({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8,
-                                "num_key_value_heads": 4, "intermediate_size": 192, "vocab_size": 256}))
-    ran = check(f"run --model {tiny} --seq 250 --dtype fp32 --tp 2 --ring 2 --strategy zigzag-ring --scope layer --check --iters 1")
+    tiny = source / "tests/support/data/tiny-llama.json"
+    ran = check(f"run --model {tiny} --seq 252 --dtype fp32 --tp 2 --ring 2 --strategy zigzag-ring --scope layer --check --iters 1")
     tensors = {t["tensor"] for phase in ran["phases"].values() for t in phase["check"]["tensors"]}
     assert ran["backend"]["ranks"] == 4 and {"q", "out", "value.activation", "d_value.input", "d_param.qkv"} <= tensors, ran
     packed = "--heads 8 --seq 64K --documents 1000,40K,23576 --topology dgx-h100"

@@ -1,0 +1,83 @@
+// A layer that is simulated op by op, against a step's cost, which adds its kernels and transfers
+// up: what one more layer costs a step is what the layer takes.
+#include "planner/layer.hpp"
+
+#include "planner/step.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/requests.hpp"
+
+using namespace spp;
+
+namespace {
+
+struct LayerTimes {
+  double attention = 0, gemm = 0, elementwise = 0, tensor = 0;
+};
+
+Request train(const sim::Cluster& cluster, std::string_view model, const StepPlan& plan) {
+  Request r;
+  r.model = ModelLibrary(test::source_path("models")).load(model, "test");
+  r.problem = {.seq = 32768,
+               .q_heads = r.model->q_heads,
+               .kv_heads = r.model->kv_heads,
+               .head_dim = r.model->head_dim};
+  r.phase = StepPhase::train;
+  r.cluster = &cluster;
+  r.gpus = plan.world();
+  r.memory = Bytes(72'000'000'000);
+  return r;
+}
+
+/// A step of a model with one more layer, less the step.
+LayerTimes of_one_more(Request request, const StepPlan& plan) {
+  const auto parts = [&] { return evaluate(request, plan).candidate.predicted.parts_s; };
+  const StepSeconds fewer = parts();
+  ++request.model->layers;
+  const StepSeconds more = parts();
+  const auto grown = [&](StepPart part) { return more[part] - fewer[part]; };
+  return {.attention = grown(StepPart::attention),
+          .gemm = grown(StepPart::gemm),
+          .elementwise = grown(StepPart::elementwise),
+          .tensor = grown(StepPart::tp)};
+}
+
+LayerTimes simulated(const Request& request, const StepPlan& plan) {
+  const Evaluation e = evaluate_layer(request, plan, layer_question(request, plan),
+                                      {.fold = false, .timeline = false, .steps = false});
+  LayerTimes sum;
+  for (const auto* phase : {&e.forward, &e.backward}) {
+    const sim::Breakdown& b = (*phase)->breakdown;
+    sum.attention += b.attention.count();
+    sum.gemm += b.gemm.count();
+    sum.elementwise += b.other_kernels.count();
+    sum.tensor += b.exposed.count();
+  }
+  return sum;
+}
+
+StepPlan plan_of(int tensor, int ulysses) {
+  StepPlan plan;
+  plan.attention.strategy = "ulysses";
+  plan.attention.ulysses = ulysses;
+  plan.tensor = tensor;
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("one more layer costs a step what the layer takes, kernel by kernel") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  for (const StepPlan& plan : {plan_of(8, 1), plan_of(2, 4), plan_of(1, 8)}) {
+    const Request request = train(cluster, "llama-3.1-70b", plan);
+    const LayerTimes step = of_one_more(request, plan);
+    const LayerTimes layer = simulated(request, plan);
+    INFO("TP " << plan.tensor << ", " << step.elementwise << " and " << layer.elementwise << ", "
+               << step.tensor << " and " << layer.tensor);
+    CHECK(layer.attention == Approx(step.attention).epsilon(1e-9));
+    CHECK(layer.gemm == Approx(step.gemm).epsilon(1e-9));
+    CHECK(layer.elementwise == Approx(step.elementwise).epsilon(0.3));
+    if (plan.attention.ulysses == 1) {
+      CHECK(layer.tensor == Approx(step.tensor).epsilon(0.1));
+    }
+  }
+}
