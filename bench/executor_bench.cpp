@@ -32,6 +32,7 @@ class Spin : public runtime::AttentionKernels {
     total_ += Clock::now() - begin;
   }
   void backward(const runtime::AttentionBackwardArgs&, const runtime::Poll&) override {}
+  void gemm(const runtime::GemmArgs&, const runtime::Poll&) override {}
 
  private:
   Seconds length_;

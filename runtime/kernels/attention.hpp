@@ -1,6 +1,6 @@
-// Attention kernels of the host: what runs `attention_fwd` and `attention_bwd`. One file each in
-// runtime/kernels/, listed in runtime/CMakeLists.txt, from which `attention_kernels::all()` is
-// generated.
+// Kernels of the host whose speed depends on a library: attention, what runs `attention_fwd` and
+// `attention_bwd`, and GEMMs (layer.hpp). One file each in runtime/kernels/, listed in
+// runtime/CMakeLists.txt, from which `attention_kernels::all()` is generated.
 //
 // Semantics: docs/schedule.md. Rows are [rows, batch, heads, width]; query head h attends to KV
 // head h / (heads of q / heads of k). LSE is the natural logarithm, fp32. Softmax scale is
@@ -8,6 +8,7 @@
 // tokens (`seq` and beyond) are no keys for anyone.
 #pragma once
 
+#include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/rows.hpp"
 #include "schedule/tokens.hpp"
 
@@ -53,6 +54,7 @@ class AttentionKernels {
   virtual ~AttentionKernels() = default;
   virtual void forward(const AttentionForwardArgs& args, const Poll& poll) = 0;
   virtual void backward(const AttentionBackwardArgs& args, const Poll& poll) = 0;
+  virtual void gemm(const GemmArgs& args, const Poll& poll) = 0;
 };
 
 struct AttentionBackend {

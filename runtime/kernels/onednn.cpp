@@ -1,9 +1,10 @@
-// Attention over oneDNN's matrix products. bf16 tensors are multiplied as bf16 where the CPU can
-// (AVX512-BF16, AMX), else as fp32; fp16 tensors as fp32.
+// Attention and GEMMs over oneDNN's matrix products. bf16 tensors are multiplied as bf16 where the
+// CPU can (AVX512-BF16, AMX), else as fp32; fp16 tensors as fp32.
 #include "runtime/kernels/attention.hpp"
 
 #if defined(SPP_ONEDNN)
 #include "runtime/kernels/onednn_attention.hpp"
+#include "runtime/kernels/onednn_gemm.hpp"
 
 #include <optional>
 #endif
@@ -22,13 +23,24 @@ bool multiplies_bf16() {
 class OneDnnKernels final : public AttentionKernels {
  public:
   void forward(const AttentionForwardArgs& args, const Poll& poll) override {
-    with(args.q.dtype, [&](auto& tiled) { tiled.forward(args, poll); });
+    with(args.q.dtype, [&](auto& in) { in.attention.forward(args, poll); });
   }
   void backward(const AttentionBackwardArgs& args, const Poll& poll) override {
-    with(args.q.dtype, [&](auto& tiled) { tiled.backward(args, poll); });
+    with(args.q.dtype, [&](auto& in) { in.attention.backward(args, poll); });
+  }
+  void gemm(const GemmArgs& args, const Poll& poll) override {
+    const DType dtype = args.a.dtype == args.b.dtype ? args.a.dtype : DType::fp32;
+    with(dtype, [&](auto& in) { in.gemm.run(args, poll); });
   }
 
  private:
+  /// Products of T.
+  template <class T>
+  struct Kernels {
+    TiledAttention<T> attention;
+    BlockedGemm<T> gemm;
+  };
+
   template <class Body>
   void with(DType dtype, Body&& body) {
     const OneThread one_thread;
@@ -44,8 +56,8 @@ class OneDnnKernels final : public AttentionKernels {
   }
 
   bool bf16_ = multiplies_bf16();
-  std::optional<TiledAttention<float>> in_fp32_;
-  std::optional<TiledAttention<Bf16>> in_bf16_;
+  std::optional<Kernels<float>> in_fp32_;
+  std::optional<Kernels<Bf16>> in_bf16_;
 };
 
 std::string why_not(DType) {

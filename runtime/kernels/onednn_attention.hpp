@@ -160,13 +160,6 @@ class TiledAttention {
             .columns = width_,
             .row_stride = width_};
   }
-  static Strided transposed(const Strided& m) {
-    return {.data = m.data,
-            .rows = m.columns,
-            .columns = m.rows,
-            .row_stride = m.column_stride,
-            .column_stride = m.row_stride};
-  }
 
   /// `piece` is one of the tile with this number.
   PackedTile& packed(const Rows& k, const Rows& v, const HeadGroup& head, std::size_t tile,
@@ -174,7 +167,7 @@ class TiledAttention {
     PackedTile& pack = packs_[tile * (1 + slices_) + (piece.slice ? 1 + *piece.slice : 0)];
     if (!pack.ready) {
       const Strided keys = matrix_of(k, head, piece.keys);
-      matmuls_.pack(transposed(keys), pack.k_transposed);
+      matmuls_.pack(keys.transposed(), pack.k_transposed);
       if (phase == Phase::backward) {
         matmuls_.pack(keys, pack.k);
       }
@@ -182,7 +175,7 @@ class TiledAttention {
       if (phase == Phase::forward) {
         matmuls_.pack(values, pack.v_forward);
       } else {
-        matmuls_.pack(transposed(values), pack.v_transposed);
+        matmuls_.pack(values.transposed(), pack.v_transposed);
       }
       pack.ready = true;
     }

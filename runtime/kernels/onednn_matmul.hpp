@@ -82,6 +82,14 @@ struct Product {
 struct Strided {
   const std::byte* data = nullptr;
   std::int64_t rows = 0, columns = 0, row_stride = 0, column_stride = 1;
+
+  [[nodiscard]] Strided transposed() const {
+    return {.data = data,
+            .rows = columns,
+            .columns = rows,
+            .row_stride = column_stride,
+            .column_stride = row_stride};
+  }
 };
 
 /// Products of matrices of `type` with fp32 result.

@@ -2,6 +2,9 @@
 #include "runtime/kernels/convert.hpp"
 #include "runtime/kernels/reference_attention.hpp"
 
+#include <Eigen/Dense>
+
+#include <algorithm>
 #include <vector>
 
 namespace spp::runtime {
@@ -23,6 +26,26 @@ void put(std::span<const double> values, const Rows& rows) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     store(rows.dtype, rows.data, static_cast<std::int64_t>(i), static_cast<float>(values[i]));
   }
+}
+
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+Eigen::Map<const Matrix> as_matrix(const std::vector<double>& values, const Rows& rows) {
+  return {values.data(), matrix_rows(rows), matrix_columns(rows)};
+}
+
+/// Rows [from, from + count) of op(a) op(b).
+Matrix product(const Eigen::Map<const Matrix>& a, const Eigen::Map<const Matrix>& b, GemmKind kind,
+               std::int64_t from, std::int64_t count) {
+  switch (kind) {
+    case GemmKind::forward:
+      return a.middleRows(from, count) * b;
+    case GemmKind::input_gradient:
+      return a.middleRows(from, count) * b.transpose();
+    case GemmKind::weight_gradient:
+      return a.middleCols(from, count).transpose() * b;
+  }
+  throw InternalError("unknown GEMM");
 }
 
 class ReferenceKernels final : public AttentionKernels {
@@ -57,6 +80,24 @@ class ReferenceKernels final : public AttentionKernels {
     put(d_q, args.d_q);
     put(d_k, args.d_k);
     put(d_v, args.d_v);
+  }
+
+  void gemm(const GemmArgs& args, const Poll& poll) override {
+    const GemmShape shape = gemm_shape(args);
+    const std::vector<double> a = doubles_of(args.a);
+    const std::vector<double> b = doubles_of(args.b);
+    std::vector<double> c = args.add ? doubles_of(args.c) : doubles_like(args.c);
+    Eigen::Map<Matrix> sum(c.data(), shape.m, shape.n);
+    constexpr std::int64_t strip = 64;
+    for (std::int64_t from = 0; from < shape.m; from += strip) {
+      const std::int64_t count = std::min(strip, shape.m - from);
+      sum.middleRows(from, count) +=
+          product(as_matrix(a, args.a), as_matrix(b, args.b), args.kind, from, count);
+      if (poll) {
+        poll();
+      }
+    }
+    put(c, args.c);
   }
 };
 

@@ -3,6 +3,19 @@
 #include "base/error.hpp"
 
 namespace spp::runtime {
+namespace {
+
+void ensure_normed(const Rows& x, const Rows& weight, const Rows& statistics, Centring centring,
+                   Caller at) {
+  const int numbers = centring == Centring::mean ? 2 : 1;
+  ensure(matrix_rows(weight) == numbers && matrix_columns(weight) == matrix_columns(x),
+         "a norm with the weight of other rows", at);
+  ensure(statistics.dtype == DType::fp32 && matrix_rows(statistics) == matrix_rows(x) &&
+             matrix_columns(statistics) == numbers,
+         "a norm with the statistics of other rows", at);
+}
+
+}  // namespace
 
 void ensure_alike(const Rows& a, const Rows& b, Caller at) {
   ensure(a.count == b.count && a.batch == b.batch && a.heads == b.heads && a.width == b.width,
@@ -27,6 +40,25 @@ void ensure_block(const Rows& q, const Rows& k, const Visibility& visible, Calle
   ensure(q.count == visible.q_tokens.count() && k.count == visible.k_tokens.count(),
          "attention over other tokens than its rows hold", at);
   ensure(k.heads > 0 && q.heads % k.heads == 0, "query heads are no multiple of KV heads", at);
+}
+
+void ensure_norm(const NormArgs& args, Centring centring, Caller at) {
+  ensure_alike(args.x, args.y, at);
+  ensure_normed(args.x, args.weight, args.statistics, centring, at);
+}
+
+void ensure_norm_backward(const NormBackwardArgs& args, Centring centring, Caller at) {
+  ensure_alike(args.x, args.d_y, at);
+  ensure_alike(args.x, args.d_x, at);
+  ensure_normed(args.x, args.weight, args.statistics, centring, at);
+  ensure(matrix_rows(args.d_weight) == matrix_rows(args.weight) &&
+             matrix_columns(args.d_weight) == matrix_columns(args.weight),
+         "the gradient of another weight", at);
+}
+
+void ensure_gated(const Rows& h, const Rows& a, Caller at) {
+  ensure(h.count == a.count && h.batch == a.batch && h.heads == a.heads && h.width == 2 * a.width,
+         "gates of other rows", at);
 }
 
 }  // namespace spp::runtime

@@ -4,6 +4,7 @@
 
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
+#include "runtime/kernels/layer.hpp"
 
 #include <source_location>
 
@@ -22,5 +23,14 @@ void ensure_box_fits(int heads, const Box& from, const Box& to, Caller at = Call
 /// q and k hold the tokens that the block is about, and heads that go together.
 void ensure_block(const Rows& q, const Rows& k, const Visibility& visible,
                   Caller at = Caller::current());
+
+/// Whether a norm takes a mean off, and adds a bias: layer norm, and not RMS norm.
+enum class Centring : std::uint8_t { none, mean };
+/// Weight and statistics (fp32) are of x's columns and rows.
+void ensure_norm(const NormArgs& args, Centring centring, Caller at = Caller::current());
+void ensure_norm_backward(const NormBackwardArgs& args, Centring centring,
+                          Caller at = Caller::current());
+/// Heads of h are twice as wide as those of a.
+void ensure_gated(const Rows& h, const Rows& a, Caller at = Caller::current());
 
 }  // namespace spp::runtime

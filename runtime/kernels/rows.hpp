@@ -24,4 +24,10 @@ struct Rows {
   [[nodiscard]] std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
 
+/// Rows as a matrix, row-major: a row for each (row, batch), all heads side by side.
+inline std::int64_t matrix_rows(const Rows& rows) { return rows.count * rows.batch; }
+inline std::int64_t matrix_columns(const Rows& rows) {
+  return std::int64_t{rows.heads} * rows.width;
+}
+
 }  // namespace spp::runtime

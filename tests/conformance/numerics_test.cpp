@@ -101,6 +101,9 @@ TEST_CASE("a wrong number is found") {
     void backward(const runtime::AttentionBackwardArgs& args, const runtime::Poll& poll) override {
       right->backward(args, poll);
     }
+    void gemm(const runtime::GemmArgs& args, const runtime::Poll& poll) override {
+      right->gemm(args, poll);
+    }
   };
   const runtime::AttentionBackend spoiled{
       .name = "spoiled",

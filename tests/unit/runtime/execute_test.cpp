@@ -31,6 +31,7 @@ class Idle : public AttentionKernels {
     poll();
   }
   void backward(const AttentionBackwardArgs&, const Poll&) override {}
+  void gemm(const GemmArgs&, const Poll&) override {}
 
  private:
   std::function<void()> first_;
@@ -49,6 +50,7 @@ class Slow : public AttentionKernels {
     first_ = {};
   }
   void backward(const AttentionBackwardArgs&, const Poll&) override {}
+  void gemm(const GemmArgs&, const Poll&) override {}
 
  private:
   std::chrono::seconds first_;

@@ -1,0 +1,335 @@
+// Rows go through floats, a row at a time: one loop for each operation, whatever the types.
+#include "runtime/kernels/layer.hpp"
+
+#include "base/error.hpp"
+#include "runtime/kernels/activations.hpp"
+#include "runtime/kernels/convert.hpp"
+#include "runtime/kernels/every_cpu.hpp"
+#include "runtime/kernels/head_moves.hpp"
+#include "runtime/kernels/row_checks.hpp"
+
+#include <array>
+#include <cmath>
+#include <span>
+#include <vector>
+
+namespace spp::runtime {
+namespace {
+
+std::vector<float> floats(std::int64_t count) {
+  return std::vector<float>(static_cast<std::size_t>(count));
+}
+
+/// Elements [first, first + to.size()) of row `row`.
+void read(const Rows& rows, std::int64_t row, std::int64_t first, std::span<float> to) {
+  to_floats(rows.dtype, rows.data + (row * matrix_columns(rows) + first) * size_of(rows.dtype), to);
+}
+void write(std::span<const float> from, const Rows& rows, std::int64_t row, std::int64_t first) {
+  from_floats(rows.dtype, from,
+              rows.data + (row * matrix_columns(rows) + first) * size_of(rows.dtype));
+}
+
+SPP_EVERY_CPU float sum_of(const float* x, std::int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) {
+    sum += x[i];
+  }
+  return sum;
+}
+
+SPP_EVERY_CPU float squares(const float* x, float mean, std::int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) {
+    sum += (x[i] - mean) * (x[i] - mean);
+  }
+  return sum;
+}
+
+/// Of a row: z = (x - mean) r.
+struct Statistics {
+  float mean = 0, r = 1;
+};
+
+/// x <- z gain + bias.
+SPP_EVERY_CPU void normalise(float* x, const Statistics& s, const float* gain, const float* bias,
+                             std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    x[i] = (x[i] - s.mean) * s.r * gain[i] + bias[i];
+  }
+}
+
+/// Sums over a row.
+struct GradientSums {
+  float g = 0, g_z = 0;
+};
+
+/// x <- z; d_gain += d_y z, d_bias += d_y; sums of g = gain d_y and g z.
+SPP_EVERY_CPU GradientSums gradient_sums(float* x, const float* d_y, const Statistics& s,
+                                         const float* gain, float* d_gain, float* d_bias,
+                                         std::int64_t n) {
+  float sum = 0;
+  float product = 0;
+#pragma omp simd reduction(+ : sum, product)
+  for (std::int64_t i = 0; i < n; ++i) {
+    x[i] = (x[i] - s.mean) * s.r;
+    d_gain[i] += d_y[i] * x[i];
+    d_bias[i] += d_y[i];
+    sum += gain[i] * d_y[i];
+    product += gain[i] * d_y[i] * x[i];
+  }
+  return {.g = sum, .g_z = product};
+}
+
+/// z <- r (g - mean(g) - z mean(g z)).
+SPP_EVERY_CPU void to_gradient(float* z, const float* d_y, const GradientSums& means, float r,
+                               const float* gain, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    z[i] = r * (gain[i] * d_y[i] - means.g - z[i] * means.g_z);
+  }
+}
+
+Statistics statistics_of(const float* x, std::int64_t n, float epsilon, Centring centring) {
+  const auto count = static_cast<float>(n);
+  const float mean = centring == Centring::mean ? sum_of(x, n) / count : 0;
+  return {.mean = mean, .r = 1 / std::sqrt(squares(x, mean, n) / count + epsilon)};
+}
+
+/// As stored: [mean,] r.
+Statistics read_statistics(const Rows& rows, std::int64_t row, Centring centring) {
+  const auto at = [&](std::int64_t i) { return load<float>(rows.data, i); };
+  return centring == Centring::mean ? Statistics{.mean = at(2 * row), .r = at(2 * row + 1)}
+                                    : Statistics{.mean = 0, .r = at(row)};
+}
+void write_statistics(const Statistics& s, const Rows& rows, std::int64_t row, Centring centring) {
+  if (centring == Centring::mean) {
+    write(std::array{s.mean, s.r}, rows, row, 0);
+  } else {
+    write(std::array{s.r}, rows, row, 0);
+  }
+}
+
+void norm(const NormArgs& args, float epsilon, Centring centring) {
+  ensure_norm(args, centring);
+  const std::int64_t n = matrix_columns(args.x);
+  std::vector<float> x = floats(n);
+  std::vector<float> gain = floats(n);
+  std::vector<float> bias = floats(n);
+  read(args.weight, 0, 0, gain);
+  if (centring == Centring::mean) {
+    read(args.weight, 1, 0, bias);
+  }
+  for (std::int64_t row = 0; row < matrix_rows(args.x); ++row) {
+    read(args.x, row, 0, x);
+    const Statistics s = statistics_of(x.data(), n, epsilon, centring);
+    normalise(x.data(), s, gain.data(), bias.data(), n);
+    write(x, args.y, row, 0);
+    write_statistics(s, args.statistics, row, centring);
+  }
+}
+
+void norm_backward(const NormBackwardArgs& args, Centring centring) {
+  ensure_norm_backward(args, centring);
+  const std::int64_t n = matrix_columns(args.x);
+  std::vector<float> x = floats(n);
+  std::vector<float> d_y = floats(n);
+  std::vector<float> gain = floats(n);
+  std::vector<float> d_gain = floats(n);
+  std::vector<float> d_bias = floats(n);
+  read(args.weight, 0, 0, gain);
+  for (std::int64_t row = 0; row < matrix_rows(args.x); ++row) {
+    read(args.x, row, 0, x);
+    read(args.d_y, row, 0, d_y);
+    const Statistics s = read_statistics(args.statistics, row, centring);
+    const GradientSums sums =
+        gradient_sums(x.data(), d_y.data(), s, gain.data(), d_gain.data(), d_bias.data(), n);
+    const auto count = static_cast<float>(n);
+    const GradientSums means{.g = centring == Centring::mean ? sums.g / count : 0,
+                             .g_z = sums.g_z / count};
+    to_gradient(x.data(), d_y.data(), means, s.r, gain.data(), n);
+    write(x, args.d_x, row, 0);
+  }
+  write(d_gain, args.d_weight, 0, 0);
+  if (centring == Centring::mean) {
+    write(d_bias, args.d_weight, 1, 0);
+  }
+}
+
+/// Turns of pairs, from radians in fp64: a position times a frequency needs its digits.
+class Rotation {
+ public:
+  /// `sign` -1: back.
+  Rotation(int width, double theta, int sign)
+      : frequencies_(static_cast<std::size_t>(width / 2)), cos_(floats(width / 2)), sin_(cos_) {
+    for (std::size_t i = 0; i < frequencies_.size(); ++i) {
+      frequencies_[i] = sign * std::pow(theta, -2.0 * static_cast<double>(i) / width);
+    }
+  }
+  void turn_to(std::int64_t position) {
+    for (std::size_t i = 0; i < frequencies_.size(); ++i) {
+      const double angle = static_cast<double>(position) * frequencies_[i];
+      cos_[i] = static_cast<float>(std::cos(angle));
+      sin_[i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  /// Of one head: its pairs (i, i + width / 2).
+  void apply(std::span<float> head) const {
+    const std::span<float> first = head.first(cos_.size());
+    const std::span<float> second = head.last(cos_.size());
+    for (std::size_t i = 0; i < cos_.size(); ++i) {
+      const float x = first[i];
+      first[i] = x * cos_[i] - second[i] * sin_[i];
+      second[i] = second[i] * cos_[i] + x * sin_[i];
+    }
+  }
+
+ private:
+  std::vector<double> frequencies_;
+  std::vector<float> cos_, sin_;
+};
+
+void rotate(const HeadMove& heads, const TokenSet& positions, double theta) {
+  const auto& [part, from, to, sign] = heads;
+  Rotation rotation(part.width, theta, sign);
+  std::vector<float> head = floats(part.width);
+  const auto place = [width = part.width](const Box& box, std::int64_t row, int h) {
+    return box.data + (row * box.row_heads + h) * width * size_of(box.dtype);
+  };
+  std::int64_t row = 0;
+  for (const TokenRange& range : positions.ranges()) {
+    for (std::int64_t i = 0; i < range.count; ++i) {
+      rotation.turn_to(range.at(i));
+      for (std::int64_t b = 0; b < part.batch; ++b, ++row) {
+        for (int h = 0; h < part.heads; ++h) {
+          to_floats(from.dtype, place(from, row, h), head);
+          rotation.apply(head);
+          from_floats(to.dtype, head, place(to, row, h));
+        }
+      }
+    }
+  }
+}
+
+void bring(const std::array<HeadMove, 3>& moves, const SplitHeadsArgs& args) {
+  for (const HeadMove& heads : moves) {
+    const auto& [part, from, to, sign] = heads;
+    if (sign != 0) {
+      rotate(heads, args.positions, args.theta);
+    } else {
+      move(from, to, part.count, part.batch, part.heads, part.width, false);
+    }
+  }
+}
+
+/// Each head is a row.
+Rows by_head(const Rows& rows) {
+  return {.data = rows.data,
+          .dtype = rows.dtype,
+          .count = rows.count * rows.batch * rows.heads,
+          .width = rows.width};
+}
+
+}  // namespace
+
+GemmShape gemm_shape(const GemmArgs& args) {
+  const auto& [a, b, c, kind, add] = args;
+  const bool a_transposed = kind == GemmKind::weight_gradient;
+  const bool b_transposed = kind == GemmKind::input_gradient;
+  const GemmShape shape{.m = matrix_rows(c),
+                        .n = matrix_columns(c),
+                        .k = a_transposed ? matrix_rows(a) : matrix_columns(a)};
+  ensure((a_transposed ? matrix_columns(a) : matrix_rows(a)) == shape.m &&
+             (b_transposed ? matrix_rows(b) : matrix_columns(b)) == shape.n &&
+             (b_transposed ? matrix_columns(b) : matrix_rows(b)) == shape.k,
+         "a GEMM of matrices that do not fit");
+  return shape;
+}
+
+void rms_norm(const NormArgs& args, float epsilon) { norm(args, epsilon, Centring::none); }
+void layer_norm(const NormArgs& args, float epsilon) { norm(args, epsilon, Centring::mean); }
+void rms_norm_backward(const NormBackwardArgs& args) { norm_backward(args, Centring::none); }
+void layer_norm_backward(const NormBackwardArgs& args) { norm_backward(args, Centring::mean); }
+
+void split_heads(const SplitHeadsArgs& args) { bring(moves_to_split(args), args); }
+void join_heads(const SplitHeadsArgs& args) { bring(moves_to_join(args), args); }
+
+void swiglu(const Rows& h, const Rows& a) {
+  ensure_gated(h, a);
+  std::vector<float> gate = floats(a.width);
+  std::vector<float> up = gate;
+  for (std::int64_t row = 0; row < by_head(a).count; ++row) {
+    read(by_head(h), row, 0, gate);
+    read(by_head(h), row, a.width, up);
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+      up[i] *= silu(gate[i]).value;
+    }
+    write(up, by_head(a), row, 0);
+  }
+}
+
+void swiglu_backward(const Rows& h, const Rows& d_a, const Rows& d_h) {
+  ensure_gated(h, d_a);
+  ensure_alike(h, d_h);
+  std::vector<float> gate = floats(d_a.width);
+  std::vector<float> up = gate;
+  std::vector<float> d = gate;
+  for (std::int64_t row = 0; row < by_head(d_a).count; ++row) {
+    read(by_head(h), row, 0, gate);
+    read(by_head(h), row, d_a.width, up);
+    read(by_head(d_a), row, 0, d);
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+      const Activation s = silu(gate[i]);
+      gate[i] = d[i] * up[i] * s.slope;
+      up[i] = d[i] * s.value;
+    }
+    write(gate, by_head(d_h), row, 0);
+    write(up, by_head(d_h), row, d_a.width);
+  }
+}
+
+void gelu(const Rows& h, const Rows& a) {
+  ensure_alike(h, a);
+  std::vector<float> x = floats(matrix_columns(h));
+  for (std::int64_t row = 0; row < matrix_rows(h); ++row) {
+    read(h, row, 0, x);
+    for (float& number : x) {
+      number = gelu(number).value;
+    }
+    write(x, a, row, 0);
+  }
+}
+
+void gelu_backward(const Rows& h, const Rows& d_a, const Rows& d_h) {
+  ensure_alike(h, d_a);
+  ensure_alike(h, d_h);
+  std::vector<float> x = floats(matrix_columns(h));
+  std::vector<float> d = x;
+  for (std::int64_t row = 0; row < matrix_rows(h); ++row) {
+    read(h, row, 0, x);
+    read(d_a, row, 0, d);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      d[i] *= gelu(x[i]).slope;
+    }
+    write(d, d_h, row, 0);
+  }
+}
+
+void add(const Rows& x, const Rows& y, const Rows& z) {
+  ensure_alike(x, y);
+  ensure_alike(x, z);
+  std::vector<float> sum = floats(matrix_columns(x));
+  std::vector<float> other = sum;
+  for (std::int64_t row = 0; row < matrix_rows(x); ++row) {
+    read(x, row, 0, sum);
+    read(y, row, 0, other);
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += other[i];
+    }
+    write(sum, z, row, 0);
+  }
+}
+
+}  // namespace spp::runtime

@@ -1,0 +1,378 @@
+// The kernels of a layer beside its GEMMs (gemm_test.cpp) and attention against their definitions
+// in fp64, written once more here; gradients against central differences of those. All inputs are
+// of size 1 and are read as they are rounded. A kernel sums in fp32 and rounds its result once: an
+// element may be off by one rounding of the result's type, and by `depth` roundings of fp32 of what
+// it is a sum of.
+#include "base/error.hpp"
+#include "runtime/kernels/layer.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/unit/runtime/tensors.hpp"
+
+#include <functional>
+
+using namespace spp;
+using namespace spp::runtime;
+using namespace spp::test;
+
+namespace {
+
+using Values = std::vector<double>;
+
+double& at(Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+double at(const Values& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+
+void check_near(Tensor& got, const Values& expected, double depth) {
+  const double limit =
+      (unit_of(got.rows().dtype) + depth * unit_of(DType::fp32)) * magnitude(expected);
+  CHECK(distance(got.values(), expected) <= limit);
+}
+
+/// d of sum(weights * f(x)) by x. The step and fp64 leave about nine digits.
+Values gradient(const std::function<Values(const Values&)>& f, Values x, const Values& weights) {
+  const auto loss = [&] {
+    const Values y = f(x);
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      sum += weights[i] * y[i];
+    }
+    return sum;
+  };
+  constexpr double step = 0x1p-16;
+  Values result;
+  for (double& number : x) {
+    const double before = number;
+    number = before + step;
+    const double above = loss();
+    number = before - step;
+    result.push_back((above - loss()) / (2 * step));
+    number = before;
+  }
+  return result;
+}
+
+// Norms.
+
+constexpr float epsilon = 1e-3F;  // large enough to be seen
+
+enum class Norm : std::uint8_t { rms, layer };
+int weight_rows(Norm norm) { return norm == Norm::layer ? 2 : 1; }
+
+struct NormResult {
+  Values y, statistics;
+};
+
+NormResult norm_of(Norm norm, const Values& x, const Values& weight, std::int64_t columns) {
+  NormResult result{.y = x, .statistics = {}};
+  for (std::int64_t row = 0; row < std::ssize(x) / columns; ++row) {
+    double mean = 0;
+    for (std::int64_t i = 0; i < columns && norm == Norm::layer; ++i) {
+      mean += at(x, row * columns + i) / static_cast<double>(columns);
+    }
+    double square = 0;
+    for (std::int64_t i = 0; i < columns; ++i) {
+      square += std::pow(at(x, row * columns + i) - mean, 2) / static_cast<double>(columns);
+    }
+    const double r = 1 / std::sqrt(square + static_cast<double>(epsilon));
+    for (std::int64_t i = 0; i < columns; ++i) {
+      at(result.y, row * columns + i) = (at(x, row * columns + i) - mean) * r * at(weight, i) +
+                                        (norm == Norm::layer ? at(weight, columns + i) : 0);
+    }
+    if (norm == Norm::layer) {
+      result.statistics.push_back(mean);
+    }
+    result.statistics.push_back(r);
+  }
+  return result;
+}
+
+struct NormTypes {
+  DType x, weight, d_weight;
+};
+
+void check_norm(Norm norm, const Shape& shape, const NormTypes& types) {
+  INFO((norm == Norm::rms ? "rms" : "layer")
+       << ", " << shape.count << " rows, " << to_string(types.x));
+  std::mt19937 random(7);
+  const int rows = weight_rows(norm);
+  const std::int64_t columns = std::int64_t{shape.heads} * shape.width;
+  Tensor x = random_tensor(types.x, shape, random);
+  Tensor d_y = random_tensor(types.x, shape, random);
+  Tensor weight = random_tensor(types.weight, {rows, 1, shape.heads, shape.width}, random);
+  Tensor y(types.x, shape);
+  Tensor statistics(DType::fp32, {shape.count, shape.batch, 1, rows});
+  const NormArgs args{
+      .x = x.rows(), .weight = weight.rows(), .y = y.rows(), .statistics = statistics.rows()};
+  (norm == Norm::rms ? rms_norm : layer_norm)(args, epsilon);
+  const NormResult truth = norm_of(norm, x.values(), weight.values(), columns);
+  const double depth = static_cast<double>(columns) + 8;
+  check_near(y, truth.y, depth);
+  check_near(statistics, truth.statistics, depth);
+
+  Tensor d_x(types.x, shape);
+  Tensor d_weight = random_tensor(types.d_weight, {rows, 1, shape.heads, shape.width}, random);
+  const NormBackwardArgs backward{.x = x.rows(),
+                                  .weight = weight.rows(),
+                                  .statistics = statistics.rows(),
+                                  .d_y = d_y.rows(),
+                                  .d_x = d_x.rows(),
+                                  .d_weight = d_weight.rows()};
+  (norm == Norm::rms ? rms_norm_backward : layer_norm_backward)(backward);
+  const auto y_of_x = [&](const Values& v) { return norm_of(norm, v, weight.values(), columns).y; };
+  const auto y_of_weight = [&](const Values& v) { return norm_of(norm, x.values(), v, columns).y; };
+  // Terms of a gradient are a few times as large as it.
+  check_near(d_x, gradient(y_of_x, x.values(), d_y.values()), 4 * depth);
+  check_near(d_weight, gradient(y_of_weight, weight.values(), d_y.values()),
+             4 * (depth + static_cast<double>(shape.count * shape.batch)));
+}
+
+}  // namespace
+
+TEST_CASE("norms and their gradients are those of their definitions") {
+  const Norm norm = GENERATE(Norm::rms, Norm::layer);
+  const auto [x, weight, d_weight] =
+      GENERATE(table<DType, DType, DType>({{DType::fp32, DType::fp32, DType::fp32},
+                                           {DType::bf16, DType::bf16, DType::fp32},
+                                           {DType::bf16, DType::fp32, DType::bf16},
+                                           {DType::fp16, DType::fp16, DType::fp16}}));
+  check_norm(norm, {3, 2, 3, 7}, {x, weight, d_weight});
+  check_norm(norm, {5, 1, 1, 33}, {x, weight, d_weight});
+}
+
+TEST_CASE("a norm of no rows has a weight gradient of zero") {
+  const Norm norm = GENERATE(Norm::rms, Norm::layer);
+  check_norm(norm, {0, 2, 1, 9}, {DType::bf16, DType::bf16, DType::fp32});
+}
+
+TEST_CASE("a norm takes the mean off without losing what is left") {
+  // 1000 and 1001 alternate: sums of squares alone would lose the variance in fp32.
+  Tensor x(DType::fp32, {1, 1, 1, 256});
+  Tensor weight(DType::fp32, {2, 1, 1, 256});
+  Tensor y(DType::fp32, {1, 1, 1, 256});
+  Tensor statistics(DType::fp32, {1, 1, 1, 2});
+  for (std::int64_t i = 0; i < 256; ++i) {
+    x.set(i, 1000 + static_cast<float>(i % 2));
+    weight.set(i, 1);
+  }
+  layer_norm(
+      {.x = x.rows(), .weight = weight.rows(), .y = y.rows(), .statistics = statistics.rows()}, 0);
+  CHECK(statistics.values() == Values{1000.5, 2});
+  CHECK(y.at(0) == -1);
+  CHECK(y.at(1) == 1);
+}
+
+TEST_CASE("a norm may write its gradient over that of its output") {
+  std::mt19937 random(8);
+  const Shape shape{4, 1, 2, 9};
+  Tensor x = random_tensor(DType::bf16, shape, random);
+  Tensor d_y = random_tensor(DType::bf16, shape, random);
+  Tensor weight = random_tensor(DType::bf16, {1, 1, 2, 9}, random);
+  Tensor d_x(DType::bf16, shape);
+  Tensor d_weight(DType::fp32, {1, 1, 2, 9});
+  Tensor statistics(DType::fp32, {4, 1, 1, 1});
+  rms_norm(
+      {.x = x.rows(), .weight = weight.rows(), .y = d_x.rows(), .statistics = statistics.rows()},
+      epsilon);
+  NormBackwardArgs args{.x = x.rows(),
+                        .weight = weight.rows(),
+                        .statistics = statistics.rows(),
+                        .d_y = d_y.rows(),
+                        .d_x = d_x.rows(),
+                        .d_weight = d_weight.rows()};
+  rms_norm_backward(args);
+  const Values apart = d_weight.values();
+  args.d_x = args.d_y;
+  rms_norm_backward(args);
+  CHECK(d_y.values() == d_x.values());
+  CHECK(d_weight.values() == apart);
+}
+
+// Heads.
+
+namespace {
+
+constexpr int q_heads = 3;
+constexpr int kv_heads = 2;
+constexpr int dim = 6;
+
+struct Heads {
+  Values q, k, v;
+};
+
+/// `theta` 0: no rotation.
+Heads heads_of(const Values& qkv, const TokenSet& positions, std::int64_t batch, double theta) {
+  Heads result;
+  constexpr int all = q_heads + 2 * kv_heads;
+  std::int64_t row = 0;
+  for (const TokenRange& range : positions.ranges()) {
+    for (std::int64_t t = 0; t < range.count * batch; ++t, ++row) {
+      const auto position = static_cast<double>(range.at(t / batch));
+      for (int h = 0; h < all; ++h) {
+        Values head(qkv.begin() + (row * all + h) * dim, qkv.begin() + (row * all + h + 1) * dim);
+        const bool turned = theta > 0 && h < q_heads + kv_heads;
+        for (int i = 0; i < dim / 2 && turned; ++i) {
+          const double angle = position * std::pow(theta, -2.0 * i / dim);
+          const double x = at(head, i);
+          const double y = at(head, i + dim / 2);
+          at(head, i) = x * std::cos(angle) - y * std::sin(angle);
+          at(head, i + dim / 2) = y * std::cos(angle) + x * std::sin(angle);
+        }
+        Values& to = h < q_heads ? result.q : h < q_heads + kv_heads ? result.k : result.v;
+        to.insert(to.end(), head.begin(), head.end());
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("heads are split and turned by their positions, and their gradients joined") {
+  const auto [packed, apart] = GENERATE(table<DType, DType>(
+      {{DType::fp32, DType::fp32}, {DType::bf16, DType::bf16}, {DType::fp16, DType::fp32}}));
+  const double theta = GENERATE(0.0, 10000.0, 500000.0);
+  // A zigzag, its second part far out: an angle in fp32 would be off by 0.01 there.
+  const TokenSet positions =
+      GENERATE(TokenSet({.begin = 3, .count = 2}, {.begin = 1000001, .count = 3}), TokenSet(),
+               TokenSet({.begin = 1, .count = 4, .stride = 3}));
+  const std::int64_t n = positions.count();
+  constexpr std::int64_t batch = 2;
+  std::mt19937 random(9);
+  Tensor qkv = random_tensor(packed, {n, batch, 1, (q_heads + 2 * kv_heads) * dim}, random);
+  Tensor q(apart, {n, batch, q_heads, dim});
+  Tensor k(apart, {n, batch, kv_heads, dim});
+  Tensor v(apart, {n, batch, kv_heads, dim});
+  SplitHeadsArgs args{.qkv = qkv.rows(),
+                      .q = q.rows(),
+                      .k = k.rows(),
+                      .v = v.rows(),
+                      .positions = positions,
+                      .theta = theta};
+  split_heads(args);
+  const Heads truth = heads_of(qkv.values(), positions, batch, theta);
+  check_near(q, truth.q, 8);
+  check_near(k, truth.k, 8);
+  check_near(v, truth.v, 0);
+
+  for (Tensor* part : {&q, &k, &v}) {
+    part->randomize(random);
+  }
+  Tensor d_qkv(packed, {n, batch, 1, (q_heads + 2 * kv_heads) * dim});
+  args.qkv = d_qkv.rows();
+  join_heads(args);
+  Values weights = q.values();
+  for (Tensor* part : {&k, &v}) {
+    const Values more = part->values();
+    weights.insert(weights.end(), more.begin(), more.end());
+  }
+  const auto all_heads = [&](const Values& x) {
+    Heads heads = heads_of(x, positions, batch, theta);
+    heads.q.insert(heads.q.end(), heads.k.begin(), heads.k.end());
+    heads.q.insert(heads.q.end(), heads.v.begin(), heads.v.end());
+    return heads.q;
+  };
+  check_near(d_qkv, gradient(all_heads, qkv.values(), weights), 16);
+}
+
+TEST_CASE("heads of other rows, or an odd number of elements to turn, are refused") {
+  Tensor qkv(DType::fp32, {2, 1, 1, 9});
+  Tensor q(DType::fp32, {2, 1, 1, 3});
+  Tensor k(DType::fp32, {2, 1, 1, 3});
+  Tensor v(DType::fp32, {2, 1, 1, 3});
+  SplitHeadsArgs args{.qkv = qkv.rows(),
+                      .q = q.rows(),
+                      .k = k.rows(),
+                      .v = v.rows(),
+                      .positions = TokenSet({.begin = 0, .count = 2}),
+                      .theta = 10000};
+  CHECK_THROWS_AS(split_heads(args), InternalError);
+  args.theta = 0;
+  CHECK_NOTHROW(split_heads(args));
+  args.positions = TokenSet({.begin = 0, .count = 3});
+  CHECK_THROWS_AS(join_heads(args), InternalError);
+}
+
+// Activations.
+
+namespace {
+
+Values swiglu_of(const Values& h, std::int64_t width) {
+  Values a;
+  for (std::int64_t row = 0; row < std::ssize(h) / (2 * width); ++row) {
+    for (std::int64_t i = 0; i < width; ++i) {
+      const double gate = at(h, row * 2 * width + i);
+      a.push_back(gate / (1 + std::exp(-gate)) * at(h, row * 2 * width + width + i));
+    }
+  }
+  return a;
+}
+
+Values gelu_of(const Values& h) {
+  Values a;
+  for (const double x : h) {
+    const double u = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
+    a.push_back(x * (1 + std::tanh(u)) / 2);
+  }
+  return a;
+}
+
+/// Up to 8, where activations are flat.
+void spread(Tensor& tensor) {
+  Values values = tensor.values();
+  for (double& x : values) {
+    x *= 8;
+  }
+  tensor.set(values);
+}
+
+}  // namespace
+
+TEST_CASE("activations and their gradients are those of their definitions") {
+  const auto [of_h, of_a] = GENERATE(table<DType, DType>({{DType::fp32, DType::fp32},
+                                                          {DType::bf16, DType::bf16},
+                                                          {DType::fp16, DType::fp32},
+                                                          {DType::fp32, DType::bf16}}));
+  const Shape shape = GENERATE(Shape{3, 2, 2, 13}, Shape{0, 1, 2, 5}, Shape{1, 1, 1, 40});
+  std::mt19937 random(10);
+  const Shape wide{shape.count, shape.batch, shape.heads, 2 * shape.width};
+  Tensor h = random_tensor(of_h, wide, random);
+  spread(h);
+  Tensor a(of_a, shape);
+  Tensor d_a = random_tensor(of_a, shape, random);
+  Tensor d_h(of_h, wide);
+  swiglu(h.rows(), a.rows());
+  check_near(a, swiglu_of(h.values(), shape.width), 8);
+  swiglu_backward(h.rows(), d_a.rows(), d_h.rows());
+  const auto gated = [&](const Values& x) { return swiglu_of(x, shape.width); };
+  check_near(d_h, gradient(gated, h.values(), d_a.values()), 32);
+
+  Tensor x = random_tensor(of_h, shape, random);
+  spread(x);
+  Tensor d_x(of_h, shape);
+  gelu(x.rows(), a.rows());
+  check_near(a, gelu_of(x.values()), 16);
+  gelu_backward(x.rows(), d_a.rows(), d_x.rows());
+  // 1 - sigmoid loses up to x u' = 60 roundings before the slope is flat.
+  check_near(d_x, gradient(gelu_of, x.values(), d_a.values()), 128);
+}
+
+TEST_CASE("an addition may write over either of what it adds") {
+  const auto [of_x, of_y] = GENERATE(table<DType, DType>(
+      {{DType::fp32, DType::fp32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::fp32}}));
+  std::mt19937 random(11);
+  const Shape shape{3, 2, 5, 7};
+  Tensor x = random_tensor(of_x, shape, random);
+  Tensor y = random_tensor(of_y, shape, random);
+  Values expected = x.values();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    expected[i] += y.values()[i];
+  }
+  Tensor z(DType::fp16, shape);
+  add(x.rows(), y.rows(), z.rows());
+  check_near(z, expected, 1);
+  const Values before = x.values();
+  add(x.rows(), y.rows(), x.rows());
+  check_near(x, expected, 1);
+  x.set(before);
+  add(x.rows(), y.rows(), y.rows());
+  check_near(y, expected, 1);
+}
