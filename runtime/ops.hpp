@@ -130,6 +130,14 @@ inline AttentionBackwardArgs arguments_of(const OpPlace& at, const AttentionBack
           .visible = at.visible(op)};
 }
 
+inline GemmArgs arguments_of(const OpPlace& at, const Gemm& op) {
+  return {.a = at.rows(op.a),
+          .b = at.rows(op.b),
+          .c = at.rows(op.c),
+          .kind = op.kind,
+          .add = !op.initial};
+}
+
 /// The column of the first of these keys in a row of pairs.
 inline std::int64_t first_of(const TokenSet& keys) { return keys.ranges()[0].begin; }
 
@@ -256,13 +264,7 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
             const bool lse = at.memory.buffer(op.buffer).tensor == Tensor::lse;
             target.fill(rows(op.buffer), lse ? -std::numeric_limits<float>::infinity() : 0.0F);
           },
-          [&](const Gemm& op) {
-            target.gemm(GemmArgs{.a = rows(op.a),
-                                 .b = rows(op.b),
-                                 .c = rows(op.c),
-                                 .kind = op.kind,
-                                 .add = !op.initial});
-          },
+          [&](const Gemm& op) { target.gemm(arguments_of(at, op)); },
           [&](const RowKernel& op) { run_row_kernel(at, op, target); },
           [&](const Copy& op) {
             for (const CellMove& m : at.stored.moves) {

@@ -15,6 +15,7 @@
 // A value that nothing but one sum reads has that sum's gradient: no op passes it on (gradient_of).
 #pragma once
 
+#include "base/units.hpp"
 #include "schedule/tensor.hpp"
 
 #include <cstdint>
@@ -43,6 +44,16 @@ enum class GemmKind : std::uint8_t {
   weight_gradient  // d_w = x^T d_y
 };
 std::string_view to_string(GemmKind);
+
+/// C[m,n] = A[m,k] B[k,n], whichever of them is read transposed.
+struct GemmShape {
+  std::int64_t m = 0, n = 0, k = 0;
+  [[nodiscard]] FlopCount flops() const {
+    return FlopCount(2.0 * static_cast<double>(m) * static_cast<double>(n) *
+                     static_cast<double>(k));
+  }
+  friend bool operator==(const GemmShape&, const GemmShape&) = default;
+};
 
 struct Value {
   std::string name;

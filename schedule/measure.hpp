@@ -56,15 +56,6 @@ double linear_flops(std::int64_t tokens, int head_dim, Phase phase);
 /// linear attention. 0 for others.
 FlopCount attention_flops(const Kernel& kernel, const Problem& problem);
 
-/// C[m,n] = A[m,k] B[k,n], whichever of them is read transposed.
-struct GemmShape {
-  std::int64_t m = 0, n = 0, k = 0;
-  [[nodiscard]] FlopCount flops() const {
-    return FlopCount(2.0 * static_cast<double>(m) * static_cast<double>(n) *
-                     static_cast<double>(k));
-  }
-  friend bool operator==(const GemmShape&, const GemmShape&) = default;
-};
 GemmShape gemm_shape(const Gemm& op, const Shapes& shapes);
 /// Matmul FLOPs of any kernel: of attention, or of a linear layer.
 FlopCount kernel_flops(const Kernel& kernel, const Shapes& shapes);

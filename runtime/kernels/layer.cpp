@@ -7,7 +7,6 @@
 #include "runtime/kernels/every_cpu.hpp"
 #include "runtime/kernels/head_moves.hpp"
 #include "runtime/kernels/row_checks.hpp"
-#include "schedule/measure.hpp"
 
 #include <array>
 #include <cmath>

@@ -13,10 +13,6 @@
 
 #include <cstdint>
 
-namespace spp {
-struct GemmShape;  // schedule/measure.hpp
-}
-
 namespace spp::runtime {
 
 /// c <- op(a) op(b), or c + op(a) op(b) with `add`; accumulated in fp32 (`reference`: fp64),

@@ -14,7 +14,6 @@
 #include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/onednn_matmul.hpp"
 #include "runtime/kernels/pacer.hpp"
-#include "schedule/measure.hpp"
 
 #include <algorithm>
 #include <vector>

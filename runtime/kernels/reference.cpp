@@ -2,7 +2,6 @@
 #include "runtime/kernels/convert.hpp"
 #include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/reference_attention.hpp"
-#include "schedule/measure.hpp"
 
 #include <Eigen/Dense>
 

@@ -3,10 +3,13 @@
 
 #include "runtime/device/cuda/cuda.hpp"
 #include "runtime/device/device.hpp"
+#include "tests/support/catch.hpp"
 #include "tests/unit/runtime/tensors.hpp"
 
 #include <cstdint>
+#include <random>
 #include <string>
+#include <vector>
 
 namespace spp::test {
 
@@ -22,10 +25,14 @@ class OnDevice {
         memory_(static_cast<std::size_t>(host.rows().bytes())),
         rows_(host.rows()) {
     rows_.data = memory_.data();
-    runtime::cuda::copy(rows_.data, host.rows().data, memory_.size(), stream.get());
-    stream.synchronize();
+    send();
   }
   [[nodiscard]] const runtime::Rows& rows() const { return rows_; }
+  /// What the host's tensor holds now, after all that the stream holds.
+  void send() const {
+    runtime::cuda::copy(rows_.data, host_->rows().data, memory_.size(), stream_->get());
+    stream_->synchronize();
+  }
   /// Into the host's tensor, after all that the stream holds.
   void fetch() const {
     runtime::cuda::copy(host_->rows().data, rows_.data, memory_.size(), stream_->get());
@@ -37,6 +44,22 @@ class OnDevice {
   const runtime::cuda::Stream* stream_;
   runtime::cuda::DeviceBuffer memory_;
   runtime::Rows rows_;
+};
+
+/// A tensor here and a copy of it there.
+struct Both {
+  HostTensor host;
+  OnDevice device;
+  Both(DType type, const Shape& shape, std::mt19937& random, const runtime::cuda::Stream& stream)
+      : host(random_tensor(type, shape, random)), device(host, stream) {}
+  /// What the device has made of it lies as near to what the host has: both have rounded sums of
+  /// some hundred numbers in fp32 once or twice to the type. `host` then has the device's.
+  void check(DType type) {
+    const std::vector<double> expected = host.values();
+    device.fetch();
+    const double limit = (2 * unit_of(type) + 600 * 0x1p-24) * magnitude(expected);
+    CHECK(distance(host.values(), expected) <= limit);
+  }
 };
 
 }  // namespace spp::test

@@ -1,5 +1,6 @@
-// What the stand-ins for CUDA's runtime, its driver, cuDNN and NCCL on the host share, and what
-// tests may ask and tell them. Like the things they stand in for, they are there once a process.
+// What the stand-ins for CUDA's runtime, its driver, cuDNN, cuBLASLt and NCCL on the host share,
+// and what tests may ask and tell them. Like the things they stand in for, they are there once a
+// process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,6 +22,8 @@ namespace spp::test::host {
 struct Seen {
   std::atomic<int> streams{0}, most_streams{0};
   std::atomic<int> compiled_plans{0};
+  std::atomic<int> gemm_heuristics{0};  // that cuBLASLt was asked for
+  std::atomic<int> gemm_sms{0};         // that the last of them was for
   /// Calls that would have waited for a device while work on it waits for somebody else: memory
   /// that is taken or given back, kernels that are loaded. On a GPU each of them is slow at best,
   /// and where the somebody else waits for this thread, it never ends.

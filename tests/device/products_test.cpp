@@ -19,21 +19,6 @@ const Shape k_shape{rows, 2, 2, dim};
 const Shape pairs_shape{rows, 2, 4, rows};
 const Shape state_shape{1, 2, 2, dim* dim};
 
-/// A tensor here and a copy of it there.
-struct Both {
-  HostTensor host;
-  OnDevice device;
-  Both(DType type, const Shape& shape, std::mt19937& random, const cuda::Stream& stream)
-      : host(random_tensor(type, shape, random)), device(host, stream) {}
-  /// What the device has made of it lies as near to what the host has.
-  void check(DType type) {
-    const std::vector<double> expected = host.values();
-    device.fetch();
-    const double limit = (2 * unit_of(type) + 600 * 0x1p-24) * magnitude(expected);
-    CHECK(distance(host.values(), expected) <= limit);
-  }
-};
-
 }  // namespace
 
 TEST_CASE("a device's products with whole rows are the host's") {

@@ -1,9 +1,10 @@
-// Attention kernels of a device: what runs `attention_fwd` and `attention_bwd` there. One file each
-// in runtime/device/cuda/attention/, listed in runtime/CMakeLists.txt, from which
-// `device_attention::all()` is generated.
+// Kernels of a device whose speed depends on a library: attention, what runs `attention_fwd` and
+// `attention_bwd` there, and GEMMs. One file each in runtime/device/cuda/attention/, listed in
+// runtime/CMakeLists.txt, from which `device_attention::all()` is generated.
 //
-// Semantics, shapes and units as in runtime/kernels/attention.hpp; rows point to device memory and
-// work is put on a stream. Kernels and their memory live until the stream has done them.
+// Semantics, shapes and units as in runtime/kernels/attention.hpp and layer.hpp; rows point to
+// device memory and work is put on a stream. Kernels and their memory live until the stream has
+// done them.
 //
 // Whatever may wait for a device (memory, modules) or takes long (compiling) is done in prepare(),
 // before the first transfer of a run: while a transfer waits on one device for a peer, nothing on
@@ -33,9 +34,11 @@ class DeviceAttention {
   /// Before the first call with such a block. May run it: what a call writes has any content then.
   virtual void prepare(const AttentionForwardArgs& args, cudaStream_t stream) = 0;
   virtual void prepare(const AttentionBackwardArgs& args, cudaStream_t stream) = 0;
+  virtual void prepare(const GemmArgs& args, cudaStream_t stream) = 0;
   /// These only enqueue.
   virtual void forward(const AttentionForwardArgs& args, cudaStream_t stream) = 0;
   virtual void backward(const AttentionBackwardArgs& args, cudaStream_t stream) = 0;
+  virtual void gemm(const GemmArgs& args, cudaStream_t stream) = 0;
   /// The SMs that the kernels of its calls were made for, 0: all of the device; empty: any.
   [[nodiscard]] virtual std::set<int> made_for() const { return {}; }
   /// What its library said when it did not take the streams of a share of the device, so that its
@@ -52,6 +55,8 @@ struct DeviceAttentionBackend {
   /// Device memory beside its rows that a block needs, about; of blocks that why_not() has nothing
   /// against. Asks no device.
   Bytes (*workspace)(const Rows& q, const Rows& k, const Visibility& visible, Phase phase);
+  /// The same of GEMMs, of any shape, on a stream.
+  Bytes gemm_workspace{};
   /// Only if why_not() is "". `streams`: where its streams come from; null: the primary context.
   std::unique_ptr<DeviceAttention> (*make)(const StreamSource* streams);
 };

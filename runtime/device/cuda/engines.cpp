@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "runtime/device/cuda/cuda_engine.hpp"
 #include "runtime/device/cuda/kernels.hpp"
+#include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/nccl.hpp"
 #include "runtime/device/cuda/nccl_library.hpp"
 #include "runtime/device/cuda/nccl_plan.hpp"
@@ -216,6 +217,7 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
   const int device = device_of(parts.transport);
   use_device(device);
   load_kernels();
+  load_layer_kernels();
   load_product_kernels();
   if (!threads_) {
     describe(device);

@@ -2,6 +2,7 @@
 #include "runtime/device/cuda/executor.hpp"
 
 #include "runtime/device/cuda/kernels.hpp"
+#include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/product_kernels.hpp"
 #include "runtime/device/cuda/seen_rows.hpp"
 #include "runtime/device/cuda/workspaces.hpp"
@@ -84,54 +85,39 @@ struct DeviceKernels {
   void move(const Args&... args) const {
     cuda::move(args..., stream);
   }
-  // What a graph defines does not run on a device yet.
+  void gemm(const GemmArgs& args) const { attention->gemm(args, stream); }
+  void rms_norm(const NormArgs& args, float epsilon) const {
+    cuda::rms_norm(args, epsilon, stream);
+  }
+  void rms_norm_backward(const NormBackwardArgs& args) const {
+    cuda::rms_norm_backward(args, room, stream);
+  }
+  void layer_norm(const NormArgs& args, float epsilon) const {
+    cuda::layer_norm(args, epsilon, stream);
+  }
+  void layer_norm_backward(const NormBackwardArgs& args) const {
+    cuda::layer_norm_backward(args, room, stream);
+  }
+  void split_heads(const SplitHeadsArgs& args) const { cuda::split_heads(args, stream); }
+  void join_heads(const SplitHeadsArgs& args) const { cuda::join_heads(args, stream); }
   template <class... Args>
-  void gemm(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
+  void swiglu(const Args&... args) const {
+    cuda::swiglu(args..., stream);
+  }
+  void swiglu_backward(const SwigluBackwardArgs& args) const {
+    cuda::swiglu_backward(args, stream);
   }
   template <class... Args>
-  void rms_norm(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
+  void gelu(const Args&... args) const {
+    cuda::gelu(args..., stream);
   }
   template <class... Args>
-  void rms_norm_backward(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
+  void gelu_backward(const Args&... args) const {
+    cuda::gelu_backward(args..., stream);
   }
   template <class... Args>
-  void layer_norm(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
-  }
-  template <class... Args>
-  void layer_norm_backward(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
-  }
-  template <class... Args>
-  void split_heads(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
-  }
-  template <class... Args>
-  void join_heads(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
-  }
-  template <class... Args>
-  void swiglu(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
-  }
-  template <class... Args>
-  void swiglu_backward(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
-  }
-  template <class... Args>
-  void gelu(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
-  }
-  template <class... Args>
-  void gelu_backward(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
-  }
-  template <class... Args>
-  void add(const Args&...) const {
-    throw BackendError("layer", "layers run on CPUs only");
+  void add(const Args&... args) const {
+    cuda::add(args..., stream);
   }
 };
 
@@ -230,6 +216,8 @@ void DeviceExecutor::prepare() {
       attention(id).prepare(arguments_of(place, *forward), stream);
     } else if (const auto* backward = op_if<AttentionBackward>(stored.op.body)) {
       attention(id).prepare(arguments_of(place, *backward), stream);
+    } else if (const auto* gemm = op_if<Gemm>(stored.op.body)) {
+      attention(id).prepare(arguments_of(place, *gemm), stream);
     } else {
       make_room(i, place, stream);
     }
@@ -242,7 +230,7 @@ void DeviceExecutor::prepare() {
 }
 
 /// A softmax of whole rows reads which keys each query sees; linear attention keeps the states of
-/// its chunks.
+/// its chunks, a norm's backward sums over slices of rows.
 void DeviceExecutor::make_room(std::size_t index, const OpPlace& place, cudaStream_t stream) {
   const OpBody& body = place.stored.op.body;
   if (const auto* softmax = op_if<Softmax>(body)) {
@@ -251,7 +239,9 @@ void DeviceExecutor::make_room(std::size_t index, const OpPlace& place, cudaStre
     rooms_[index] = DeviceBuffer(bytes, parts_.program.rank);
     copy(rooms_[index].data(), reinterpret_cast<const std::byte*>(seen.data()), bytes, stream);
     check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // `seen` ends here
-  } else if (const std::int64_t bytes = room_of(body, parts_.schedule.problem).value(); bytes > 0) {
+  } else if (const std::int64_t bytes =
+                 room_of(body, parts_.schedule, parts_.program.buffers).value();
+             bytes > 0) {
     rooms_[index] = DeviceBuffer(static_cast<std::size_t>(bytes), parts_.program.rank);
   }
 }

@@ -12,20 +12,6 @@
 namespace spp::runtime::cuda {
 namespace {
 
-/// Calls `body` with 8 or 1 as a compile-time constant.
-template <int N>
-struct Elements {
-  static constexpr int value = N;
-};
-template <class Body>
-void with_elements(bool vectors, Body&& body) {
-  if (vectors) {
-    body(Elements<vector_elements>());
-  } else {
-    body(Elements<1>());
-  }
-}
-
 void convert(const Numbers& from, const Numbers& to, std::int64_t count, bool add,
              cudaStream_t stream) {
   if (!add && from.dtype == to.dtype) {

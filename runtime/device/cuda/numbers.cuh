@@ -28,6 +28,20 @@ inline bool vectors_fit(const Numbers& numbers, std::int64_t run) {
          run % vector_elements == 0;
 }
 
+/// Calls `body` with the elements that are worked on at once as a compile-time constant, 8 or 1.
+template <int N>
+struct Elements {
+  static constexpr int value = N;
+};
+template <class Body>
+void with_elements(bool vectors, Body&& body) {
+  if (vectors) {
+    body(Elements<vector_elements>());
+  } else {
+    body(Elements<1>());
+  }
+}
+
 template <class T, int N>
 struct alignas(N * sizeof(T) < vector_bytes ? N * sizeof(T) : vector_bytes) Pack {
   T value[N];

@@ -1,7 +1,9 @@
 #include "runtime/device/cuda/workspaces.hpp"
 
+#include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/nccl_plan.hpp"
 #include "runtime/device/cuda/product_kernels.hpp"
+#include "runtime/ops.hpp"
 #include "schedule/measure.hpp"
 
 #include <algorithm>
@@ -126,9 +128,31 @@ Bytes sums_workspace(const StoredOp& stored, const Buffer& from) {
   return Bytes(cells * from.width * size_of(from.dtype));
 }
 
+/// Of a norm's backward; 0 of other functions.
+Bytes norm_room(const RowKernel& op, const Schedule& schedule, std::span<const Buffer> buffers) {
+  const LayerFunction function = schedule.graph.definition(op.definition).function;
+  if (function != LayerFunction::rms_norm && function != LayerFunction::layer_norm) {
+    return Bytes(0);
+  }
+  const auto rows = [&](BufferId id, std::int64_t count) {
+    const Buffer& buffer = buffers[id.index()];
+    return Rows{.dtype = buffer.dtype,
+                .count = count,
+                .batch = buffer.batch,
+                .heads = buffer.heads,
+                .width = static_cast<int>(buffer.width)};
+  };
+  const BufferId x = op.reads.ids()[0];
+  const BufferId weight = op.reads.ids()[1];
+  return Bytes(norm_backward_bytes(
+      rows(x, op.tokens.count()),
+      norm_weights(rows(weight, buffers[weight.index()].tokens), buffers[x.index()].width)));
+}
+
 }  // namespace
 
-Bytes room_of(const OpBody& body, const Problem& problem) {
+Bytes room_of(const OpBody& body, const Schedule& schedule, std::span<const Buffer> buffers) {
+  const Problem& problem = schedule.problem;
   const auto states = [&](const auto& op) {
     return Bytes(linear_bytes(rows_of(problem, op.tokens, op.kv_heads), linear_chunk));
   };
@@ -137,6 +161,9 @@ Bytes room_of(const OpBody& body, const Problem& problem) {
   }
   if (const auto* forward = op_if<LinearForward>(body)) {
     return states(*forward);
+  }
+  if (const auto* row = op_if<RowKernel>(body); row != nullptr && row->backward) {
+    return norm_room(*row, schedule, buffers);
   }
   const auto* backward = op_if<LinearBackward>(body);
   return backward != nullptr ? states(*backward) : Bytes(0);
@@ -149,8 +176,10 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
     if (programs->empty()) {
       continue;
     }
+    const StoredProgram& program = (*programs)[rank.index()];
     std::map<StreamId, Bytes> most;
-    for (const StoredOp& stored : (*programs)[rank.index()].ops) {
+    std::map<StreamId, Bytes> of_gemms;
+    for (const StoredOp& stored : program.ops) {
       const auto block = [&](const auto& op, Phase phase) {
         const Visibility visible{.q_tokens = op.q_tokens,
                                  .k_tokens = op.k_tokens,
@@ -166,11 +195,13 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
         block(*forward, Phase::forward);
       } else if (const auto* backward = op_if<AttentionBackward>(stored.op.body)) {
         block(*backward, Phase::backward);
+      } else if (op_if<Gemm>(stored.op.body) != nullptr) {
+        of_gemms[stored.op.stream] = attention.gemm_workspace;
       } else {
-        sum += room_of(stored.op.body, schedule.problem);
+        sum += room_of(stored.op.body, schedule, program.buffers);
       }
     }
-    sum += sum_of(most);
+    sum += sum_of(most) + sum_of(of_gemms);
   }
   return sum;
 }

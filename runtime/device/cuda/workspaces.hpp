@@ -13,10 +13,11 @@ namespace spp::runtime::cuda {
 using PhasesOfAll = std::span<const std::vector<StoredProgram>* const>;  // programs of all ranks
 
 /// What an op that is no fused attention needs beside its buffers, for itself; 0 of most.
-Bytes room_of(const OpBody& body, const Problem& problem);
+Bytes room_of(const OpBody& body, const Schedule& schedule, std::span<const Buffer> buffers);
 
-/// Workspaces of attention, and room_of() all ops: every stream with attention has one, of its
-/// largest call, in each phase. `schedule`: of any phase.
+/// Workspaces of attention and of GEMMs, and room_of() all ops: every stream with attention has
+/// one, of its largest call, in each phase, every stream with GEMMs one more. `schedule`: of any
+/// phase.
 Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
                            const Schedule& schedule, PhasesOfAll phases);
 

@@ -4,7 +4,6 @@
 #include "base/error.hpp"
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/layer.hpp"
-#include "schedule/measure.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/unit/runtime/tensors.hpp"
 
@@ -65,7 +64,8 @@ void check_gemm(const AttentionBackend& backend, const GemmCase& c, GemmKind kin
   const bool a_flipped = kind == GemmKind::weight_gradient;
   const bool b_flipped = kind == GemmKind::input_gradient;
   HostTensor a = random_tensor(c.in, a_flipped ? shape_of(s.k, s.m) : shape_of(s.m, s.k), random);
-  HostTensor b = random_tensor(c.right, b_flipped ? shape_of(s.n, s.k) : shape_of(s.k, s.n), random);
+  HostTensor b =
+      random_tensor(c.right, b_flipped ? shape_of(s.n, s.k) : shape_of(s.k, s.n), random);
   HostTensor to = random_tensor(c.out, shape_of(s.m, s.n), random);
   const std::vector<double> before = to.values();
   Product truth = product(a, b, s, kind);

@@ -1,8 +1,12 @@
 // cuDNN's attention on a device: the calls are made by runtime/kernels/cudnn/, the kernels around
-// them are ours, and workspaces live here.
+// them are ours, and workspaces live here. GEMMs are cuBLASLt's (cublas/gemm.hpp), but for mixtures
+// of types that it does not have.
+#include "base/error.hpp"
 #include "runtime/device/cuda/attention.hpp"
+#include "runtime/device/cuda/cublas/gemm.hpp"
 #include "runtime/device/cuda/cuda.hpp"
 #include "runtime/device/cuda/kernels.hpp"
+#include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/kernels/cudnn/attention.hpp"
 
 #include <algorithm>
@@ -53,7 +57,8 @@ SdpaOptions options_for(const StreamSource* streams) {
 class CudnnKernels final : public DeviceAttention {
  public:
   explicit CudnnKernels(const StreamSource* streams)
-      : attention_(
+      : streams_(streams),
+        attention_(
             make_sdpa(options_for(streams)),
             {.fill = [](const Rows& rows, float value,
                         CudaStream stream) { cuda::fill(rows, value, stream); },
@@ -75,11 +80,30 @@ class CudnnKernels final : public DeviceAttention {
       backward(args, stream);
     }
   }
+  void prepare(const GemmArgs& args, cudaStream_t stream) override {
+    if (CublasGemm::takes(args)) {
+      if (gemm_ == nullptr) {
+        gemm_ = std::make_unique<CublasGemm>(streams_);
+      }
+      grow(CublasGemm::workspace);
+      if (!gemm_->knows(args)) {
+        gemm(args, stream);  // finds an algorithm, whose module may be loaded at its first launch
+      }
+    }
+  }
   void forward(const AttentionForwardArgs& args, cudaStream_t stream) override {
     attention_.forward(args, workspaces_.back().data(), stream);
   }
   void backward(const AttentionBackwardArgs& args, cudaStream_t stream) override {
     attention_.backward(args, workspaces_.back().data(), stream);
+  }
+  void gemm(const GemmArgs& args, cudaStream_t stream) override {
+    if (CublasGemm::takes(args)) {
+      ensure(gemm_ != nullptr, "a GEMM that was not prepared");
+      gemm_->run(args, workspaces_.back().data(), stream);
+    } else {
+      cuda::gemm(args, stream);
+    }
   }
   [[nodiscard]] std::set<int> made_for() const override { return attention_.sdpa().plan_sms(); }
   [[nodiscard]] std::string refusal() const override { return attention_.sdpa().refusal(); }
@@ -101,7 +125,9 @@ class CudnnKernels final : public DeviceAttention {
     return some;
   }
 
+  const StreamSource* streams_;
   CudnnAttention attention_;
+  std::unique_ptr<CublasGemm> gemm_;  // made when there is a GEMM
   std::vector<DeviceBuffer> workspaces_;
   std::set<std::pair<SdpaShape, Phase>> prepared_;
 };
@@ -154,6 +180,7 @@ extern const DeviceAttentionBackend cudnn{.name = "cudnn",
                                           .title = "cuDNN's SDPA graphs",
                                           .why_not = why_not,
                                           .workspace = workspace,
+                                          .gemm_workspace = CublasGemm::workspace,
                                           .make = make};
 }  // namespace device_attention
 

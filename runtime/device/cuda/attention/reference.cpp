@@ -3,6 +3,7 @@
 #include "runtime/device/cuda/attention.hpp"
 #include "runtime/device/cuda/attention/reference_kernels.hpp"
 #include "runtime/device/cuda/cuda.hpp"
+#include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/seen_rows.hpp"
 
 #include <algorithm>
@@ -24,12 +25,14 @@ class ReferenceAttention final : public DeviceAttention {
   void prepare(const AttentionBackwardArgs& args, cudaStream_t stream) override {
     make_table(args.visible, stream);
   }
+  void prepare(const GemmArgs&, cudaStream_t) override {}
   void forward(const AttentionForwardArgs& args, cudaStream_t stream) override {
     reference_forward(args, table(args.visible), stream);
   }
   void backward(const AttentionBackwardArgs& args, cudaStream_t stream) override {
     reference_backward(args, table(args.visible), stream);
   }
+  void gemm(const GemmArgs& args, cudaStream_t stream) override { cuda::gemm(args, stream); }
 
  private:
   struct Table {
@@ -81,6 +84,7 @@ extern const DeviceAttentionBackend reference{.name = "reference",
                                               .title = "plain loops in fp32",
                                               .why_not = why_not,
                                               .workspace = workspace,
+                                              .gemm_workspace = Bytes(0),
                                               .make = make};
 }  // namespace device_attention
 

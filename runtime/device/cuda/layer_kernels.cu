@@ -1,0 +1,256 @@
+#include "runtime/device/cuda/kernels.hpp"
+#include "runtime/device/cuda/launch.cuh"
+#include "runtime/device/cuda/layer_kernels.hpp"
+#include "runtime/device/cuda/layer_ops.cuh"
+#include "runtime/kernels/head_moves.hpp"
+#include "runtime/kernels/row_checks.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <initializer_list>
+#include <vector>
+
+namespace spp::runtime::cuda {
+namespace {
+
+/// with_elements() for runs of `run` elements of all rows.
+template <class Body>
+void with_vectors(std::int64_t run, std::initializer_list<Rows> all, const Body& body) {
+  with_elements(std::all_of(all.begin(), all.end(),
+                            [&](const Rows& rows) { return vectors_fit(numbers_of(rows), run); }),
+                body);
+}
+
+Steps steps_of(const Rows& stored, bool transposed) {
+  const std::int64_t columns = matrix_columns(stored);
+  return transposed ? Steps{.row = 1, .column = columns} : Steps{.row = columns, .column = 1};
+}
+
+template <bool Centred>
+void norm(const NormArgs& args, float epsilon, cudaStream_t stream) {
+  ensure_norm(args, Centred ? Centring::mean : Centring::none);
+  const std::int64_t columns = matrix_columns(args.x);
+  with_vectors(columns, {args.x, args.weight, args.y}, [&](auto n) {
+    constexpr int size = decltype(n)::value;
+    for_passes(stream, matrix_rows(args.x), columns / size,
+               NormOp<size, Centred>{.x = numbers_of(args.x),
+                                     .weight = numbers_of(args.weight),
+                                     .y = numbers_of(args.y),
+                                     .statistics = {numbers_of(args.statistics)},
+                                     .columns = columns,
+                                     .epsilon = epsilon});
+  });
+}
+
+/// Slices of all rows that one thread a column adds up: enough of them for all SMs.
+struct Slices {
+  std::int64_t count = 1, rows = 1;
+};
+Slices slices_of(std::int64_t rows) {
+  constexpr std::int64_t least = 32;
+  const std::int64_t most = SumOp<1>::most_parts;  // added up by one kernel
+  const std::int64_t count = std::clamp<std::int64_t>(rows / least, 1, most);
+  return {.count = count, .rows = (rows + count - 1) / count};
+}
+
+/// Before d_x is written, which may be d_y or x.
+template <bool Centred>
+void weight_gradient(const NormBackwardArgs& args, std::byte* room, cudaStream_t stream) {
+  const std::int64_t columns = matrix_columns(args.x);
+  const Slices slices = slices_of(matrix_rows(args.x));
+  for_each(stream, slices.count * columns,
+           NormWeightOp<Centred>{.x = numbers_of(args.x),
+                                 .d_y = numbers_of(args.d_y),
+                                 .statistics = {numbers_of(args.statistics)},
+                                 .sums = reinterpret_cast<float*>(room),
+                                 .rows = matrix_rows(args.x),
+                                 .columns = columns,
+                                 .slice = slices.rows});
+  std::vector<const std::byte*> parts;
+  for (std::int64_t i = 0; i < slices.count; ++i) {
+    parts.push_back(room + i * args.weight.elements() * size_of(DType::fp32));
+  }
+  sum({.parts = parts,
+       .from = DType::fp32,
+       .to = args.d_weight.data,
+       .to_type = args.d_weight.dtype,
+       .count = args.d_weight.elements()},
+      stream);
+}
+
+template <bool Centred>
+void norm_backward(const NormBackwardArgs& args, std::byte* room, cudaStream_t stream) {
+  ensure_norm_backward(args, Centred ? Centring::mean : Centring::none);
+  weight_gradient<Centred>(args, room, stream);
+  const std::int64_t columns = matrix_columns(args.x);
+  with_vectors(columns, {args.x, args.weight, args.d_y, args.d_x}, [&](auto n) {
+    constexpr int size = decltype(n)::value;
+    for_passes(stream, matrix_rows(args.x), columns / size,
+               NormBackwardOp<size, Centred>{.x = numbers_of(args.x),
+                                             .weight = numbers_of(args.weight),
+                                             .d_y = numbers_of(args.d_y),
+                                             .d_x = numbers_of(args.d_x),
+                                             .statistics = {numbers_of(args.statistics)},
+                                             .columns = columns});
+  });
+}
+
+Positions positions_of(const TokenSet& tokens) {
+  Positions positions;
+  std::size_t i = 0;
+  for (const TokenRange& range : tokens.ranges()) {
+    positions.first = i == 0 ? range.count : positions.first;
+    positions.begin[i] = range.begin;
+    positions.stride[i] = range.stride;
+    ++i;
+  }
+  return positions;
+}
+
+void rotate(const HeadMove& heads, const SplitHeadsArgs& args, cudaStream_t stream) {
+  const auto& [part, from, to, sign] = heads;
+  const auto index_of = [width = std::int64_t{part.width}](const Box& box) {
+    return BoxIndex{.row_elements = box.row_heads * width, .row_step = box.row_step};
+  };
+  for_each(stream, part.count * (part.width / 2),
+           RotateOp{.from = {.data = from.data, .dtype = from.dtype},
+                    .to = {.data = to.data, .dtype = to.dtype},
+                    .from_box = index_of(from),
+                    .to_box = index_of(to),
+                    .positions = positions_of(args.positions),
+                    .batch = part.batch,
+                    .heads = part.heads,
+                    .width = part.width,
+                    .log2_theta = std::log2(args.theta),
+                    .sign = sign});
+}
+
+void bring(const std::array<HeadMove, 3>& moves, const SplitHeadsArgs& args, cudaStream_t stream) {
+  for (const HeadMove& heads : moves) {
+    if (heads.sign != 0) {
+      rotate(heads, args, stream);
+    } else {
+      move(heads.from, heads.to, heads.part.count, heads.part.batch, heads.part.heads,
+           heads.part.width, false, stream);
+    }
+  }
+}
+
+template <int N>
+void load_layer_kernels_of() {
+  load_passes<NormOp<N, false>>();
+  load_passes<NormOp<N, true>>();
+  load_passes<NormBackwardOp<N, false>>();
+  load_passes<NormBackwardOp<N, true>>();
+  load_each<SwigluOp<N>>();
+  load_each<SwigluBackwardOp<N>>();
+  load_each<GeluOp<N>>();
+  load_each<GeluBackwardOp<N>>();
+  load_each<AddOp<N>>();
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args, cudaStream_t stream) {
+  const GemmShape shape = gemm_shape(args);
+  for_each(stream, shape.m * shape.n,
+           GemmOp{.a = numbers_of(args.a),
+                  .b = numbers_of(args.b),
+                  .c = numbers_of(args.c),
+                  .a_steps = steps_of(args.a, args.kind == GemmKind::weight_gradient),
+                  .b_steps = steps_of(args.b, args.kind == GemmKind::input_gradient),
+                  .columns = shape.n,
+                  .depth = shape.k,
+                  .add = args.add});
+}
+
+void rms_norm(const NormArgs& args, float epsilon, cudaStream_t stream) {
+  norm<false>(args, epsilon, stream);
+}
+void layer_norm(const NormArgs& args, float epsilon, cudaStream_t stream) {
+  norm<true>(args, epsilon, stream);
+}
+
+std::int64_t norm_backward_bytes(const Rows& x, const Rows& weight) {
+  return slices_of(matrix_rows(x)).count * weight.elements() * size_of(DType::fp32);
+}
+void rms_norm_backward(const NormBackwardArgs& args, std::byte* room, cudaStream_t stream) {
+  norm_backward<false>(args, room, stream);
+}
+void layer_norm_backward(const NormBackwardArgs& args, std::byte* room, cudaStream_t stream) {
+  norm_backward<true>(args, room, stream);
+}
+
+void split_heads(const SplitHeadsArgs& args, cudaStream_t stream) {
+  bring(moves_to_split(args), args, stream);
+}
+void join_heads(const SplitHeadsArgs& args, cudaStream_t stream) {
+  bring(moves_to_join(args), args, stream);
+}
+
+void swiglu(const Rows& gate, const Rows& up, const Rows& a, cudaStream_t stream) {
+  ensure_alike(gate, up);
+  ensure_alike(gate, a);
+  with_vectors(a.elements(), {gate, up, a}, [&](auto n) {
+    constexpr int size = decltype(n)::value;
+    for_each(stream, a.elements() / size,
+             SwigluOp<size>{.gate = numbers_of(gate), .up = numbers_of(up), .a = numbers_of(a)});
+  });
+}
+
+void swiglu_backward(const SwigluBackwardArgs& args, cudaStream_t stream) {
+  for (const Rows* other : {&args.up, &args.d_a, &args.d_gate, &args.d_up}) {
+    ensure_alike(args.gate, *other);
+  }
+  with_vectors(args.gate.elements(), {args.gate, args.up, args.d_a, args.d_gate, args.d_up},
+               [&](auto n) {
+                 constexpr int size = decltype(n)::value;
+                 for_each(stream, args.gate.elements() / size,
+                          SwigluBackwardOp<size>{.gate = numbers_of(args.gate),
+                                                 .up = numbers_of(args.up),
+                                                 .d_a = numbers_of(args.d_a),
+                                                 .d_gate = numbers_of(args.d_gate),
+                                                 .d_up = numbers_of(args.d_up)});
+               });
+}
+
+void gelu(const Rows& h, const Rows& a, cudaStream_t stream) {
+  ensure_alike(h, a);
+  with_vectors(h.elements(), {h, a}, [&](auto n) {
+    constexpr int size = decltype(n)::value;
+    for_each(stream, h.elements() / size, GeluOp<size>{.h = numbers_of(h), .a = numbers_of(a)});
+  });
+}
+
+void gelu_backward(const Rows& h, const Rows& d_a, const Rows& d_h, cudaStream_t stream) {
+  ensure_alike(h, d_a);
+  ensure_alike(h, d_h);
+  with_vectors(h.elements(), {h, d_a, d_h}, [&](auto n) {
+    constexpr int size = decltype(n)::value;
+    for_each(
+        stream, h.elements() / size,
+        GeluBackwardOp<size>{.h = numbers_of(h), .d_a = numbers_of(d_a), .d_h = numbers_of(d_h)});
+  });
+}
+
+void add(const Rows& x, const Rows& y, const Rows& z, cudaStream_t stream) {
+  ensure_alike(x, y);
+  ensure_alike(x, z);
+  with_vectors(x.elements(), {x, y, z}, [&](auto n) {
+    constexpr int size = decltype(n)::value;
+    for_each(stream, x.elements() / size,
+             AddOp<size>{.x = numbers_of(x), .y = numbers_of(y), .z = numbers_of(z)});
+  });
+}
+
+void load_layer_kernels() {
+  load_layer_kernels_of<vector_elements>();
+  load_layer_kernels_of<1>();
+  load_each<GemmOp>();
+  load_each<NormWeightOp<false>>();
+  load_each<NormWeightOp<true>>();
+  load_each<RotateOp>();
+}
+
+}  // namespace spp::runtime::cuda
