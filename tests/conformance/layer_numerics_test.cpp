@@ -1,50 +1,42 @@
 // Whole layers, run for real on threads: every kept value, gradient and gradient of a parameter is
 // what one device computes in fp64, and the transport counts the bytes that the schedule says.
 #include "runtime/kernels/layer.hpp"
-#include "tests/conformance/layer_cases.hpp"
-#include "tests/conformance/trials.hpp"
+#include "tests/conformance/layer_trials.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/patience.hpp"
 
 using namespace spp;
 using namespace spp::test;
 
 namespace {
 
-runtime::TrialRequest trial_of_layer(const LayerCase& c, const runtime::AttentionBackend& kernels) {
-  runtime::TrialRequest request;
-  request.forward = c.build(Phase::forward);
-  request.backward = c.build(Phase::backward);
-  request.transport = &runtime::transports::by_name("inproc", "test");
+runtime::TrialResult run(const LayerCase& c, const runtime::AttentionBackend& kernels) {
+  runtime::TrialRequest request = trial_of(c);
   request.kernels = &kernels;
-  request.warmup = 0;
-  request.iterations = 1;
-  request.execution.timeout = patient(Seconds(20));
-  return request;
+  return run_trial(request);
 }
 
 }  // namespace
 
 TEST_CASE("layers compute what one device computes") {
-  int run = 0;
+  int count = 0;
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     for (const int tensor : {1, 2, 3}) {
       for (const int sequence : {1, 2, 3, 4}) {
         for (const LayerCase& c :
-             layer_cases(sequence, tensor, kernels->name == "reference" ? 4 : 3)) {
+             layer_cases(sequence, tensor, kernels->name == "reference" ? 3 : 2)) {
           if (!kernels->why_not(c.attention.problem.dtype).empty()) {
             continue;
           }
           INFO(kernels->name << ", " << c.text());
-          const runtime::TrialResult result = run_trial(trial_of_layer(c, *kernels));
+          const runtime::TrialResult result = run(c, *kernels);
           REQUIRE(result.complete);
           CHECK(failures(result) == "");
-          ++run;
+          ++count;
         }
       }
     }
   }
-  CHECK(run > 40);
+  CHECK(count > 40);
 }
 
 TEST_CASE("a wrong product is found") {
@@ -77,7 +69,7 @@ TEST_CASE("a wrong product is found") {
   for (const LayerCase& c : layer_cases(2, 2, 8)) {
     if (c.attention.problem.dtype == DType::fp32 && c.attention.problem.seq > 8) {
       INFO(c.text());
-      CHECK(failures(run_trial(trial_of_layer(c, spoiled))).find("d_param") != std::string::npos);
+      CHECK(failures(run(c, spoiled)).find("d_param") != std::string::npos);
       return;
     }
   }

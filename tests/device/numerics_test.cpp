@@ -2,7 +2,7 @@
 // in fp64; and the communicator counts the bytes that the schedule says (the executor throws
 // otherwise).
 #include "runtime/device/device.hpp"
-#include "tests/conformance/trials.hpp"
+#include "tests/conformance/layer_trials.hpp"
 #include "tests/device/device.hpp"
 #include "tests/support/all_reduce.hpp"
 #include "tests/support/catch.hpp"
@@ -16,7 +16,8 @@ namespace {
 
 using runtime::device::DeviceOptions;
 
-runtime::TrialResult run(const Case& c, const DeviceOptions& options, int iterations = 1) {
+template <class Wanted>
+runtime::TrialResult run(const Wanted& c, const DeviceOptions& options, int iterations = 1) {
   runtime::TrialRequest request = trial_of(c);
   const auto engines =
       runtime::device::make_engines(options, request.forward->mesh.size(), *request.transport);
@@ -83,6 +84,33 @@ TEST_CASE("documents that are dealt out in pieces see only themselves on a devic
       }
     }
   }
+}
+
+TEST_CASE("whole layers compute on a device what one device computes") {
+  SPP_NEED_DEVICE();
+  int count = 0;
+  for (const std::string& kernels : runtime::device::kernel_names()) {
+    for (const int tensor : {1, 2}) {
+      for (const int sequence : {1, 2, 4}) {
+        for (const LayerCase& c : layer_cases(sequence, tensor, 2)) {
+          const DeviceOptions options{.kernels = kernels};
+          std::vector<std::string> none;
+          try {
+            (void)runtime::device::choose_kernels(options, c.attention.problem, none);
+          } catch (const InputError&) {
+            continue;  // of types and heads that these kernels do not have
+          }
+          INFO(kernels << ", " << c.text());
+          const runtime::TrialResult result = run(c, options);
+          REQUIRE(result.complete);
+          REQUIRE(result.refused == "");
+          CHECK(failures(result) == "");
+          ++count;
+        }
+      }
+    }
+  }
+  CHECK(count > 20);
 }
 
 TEST_CASE("two runs on a device give the same errors to the last bit") {
