@@ -104,7 +104,11 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
   cut_heads(schedule.grain.heads);
   allow_pairs(schedule.problem.mask);
   hand_out_states(schedule);
-  const std::string flaw = flaw_of(graph_, query_atoms());
+  const Problem& problem = schedule.problem;
+  const std::string flaw =
+      flaw_of(graph_, {.head_parts = query_atoms(),
+                       .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
+                       .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim});
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
   } else {

@@ -382,6 +382,10 @@ void apply(const Site& site, const RowKernel& op) {
     return;
   }
   const Definition& d = work->definition;
+  if (d.function == LayerFunction::linear) {
+    site.stop(fmt::format("definition {} is linear, a product", op.definition));
+    return;
+  }
   if (d.function == LayerFunction::add && op.backward) {
     return pass_on(site, op, *work);
   }

@@ -85,13 +85,8 @@ Form form_of(LayerFunction function) {
   throw InternalError("unknown function of a layer");
 }
 
-/// Parts of a row of what a definition reads or writes.
-int parts_of(const Graph& graph, TensorRef ref, int head_atoms) {
-  return is_value(ref.tensor) ? graph.value(ref.label).parts : head_atoms;
-}
-
 /// Shapes of a linear layer and its parameter.
-bool fits(const Graph& graph, const Definition& d, int head_atoms) {
+bool linear_fits(const Graph& graph, const Definition& d, const AttentionRows& attention) {
   const Param& w = graph.param(d.param);
   const TensorRef x = d.reads.front();
   const TensorRef y = d.writes.front();
@@ -101,10 +96,44 @@ bool fits(const Graph& graph, const Definition& d, int head_atoms) {
   }
   return is_value(x.tensor)
              ? graph.value(x.label).parts == w.row_parts && graph.value(x.label).width == w.rows
-             : x.tensor == Tensor::out && head_atoms % w.row_parts == 0;
+             : x.tensor == Tensor::out && attention.head_parts % w.row_parts == 0 &&
+                   attention.q_width == w.rows;
 }
 
-std::string flaw_of_definition(const Graph& graph, const Definition& d, int head_atoms) {
+bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& attention) {
+  return is_value(d.reads.front().tensor) &&
+         attention.head_parts % graph.value(d.reads.front().label).parts == 0 &&
+         graph.value(d.reads.front().label).width == attention.q_width + 2 * attention.kv_width &&
+         d.writes == std::vector<TensorRef>{Tensor::q, Tensor::k, Tensor::v};
+}
+
+/// Rows of everything that it reads and writes are cut and as wide as those of the first; but
+/// statistics are a number or two.
+bool rows_fit(const Graph& graph, const Definition& d) {
+  std::vector<TensorRef> all = d.reads;
+  all.push_back(d.writes.front());
+  const auto alike = [&](TensorRef ref) {
+    return is_value(ref.tensor) &&
+           graph.value(ref.label).parts == graph.value(all.front().label).parts &&
+           graph.value(ref.label).width == graph.value(all.front().label).width;
+  };
+  if (!is_value(all.front().tensor) || !std::ranges::all_of(all, alike)) {
+    return false;
+  }
+  if (d.param < 0) {
+    return true;
+  }
+  const std::int64_t numbers = d.function == LayerFunction::layer_norm ? 2 : 1;
+  const Value& row = graph.value(all.front().label);
+  const Param& weights = graph.param(d.param);
+  const TensorRef statistics = d.writes[1];
+  return row.parts == 1 && weights.row_parts == 1 && weights.columns == 1 &&
+         weights.rows == numbers * row.width && is_value(statistics.tensor) &&
+         graph.value(statistics.label).width == numbers && graph.value(statistics.label).parts == 1;
+}
+
+std::string flaw_of_definition(const Graph& graph, const Definition& d,
+                               const AttentionRows& attention) {
   const Form form = form_of(d.function);
   const auto known = [&](TensorRef ref) {
     return !is_of_graph(ref.tensor) ||
@@ -117,13 +146,9 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d, int head
   }
   switch (d.function) {
     case LayerFunction::linear:
-      return fits(graph, d, head_atoms) ? "" : "its parameter has another shape";
+      return linear_fits(graph, d, attention) ? "" : "its parameter has another shape";
     case LayerFunction::split_heads:
-      return is_value(d.reads.front().tensor) &&
-                     head_atoms % parts_of(graph, d.reads.front(), head_atoms) == 0 &&
-                     d.writes == std::vector<TensorRef>{Tensor::q, Tensor::k, Tensor::v}
-                 ? ""
-                 : "a row of values becomes q, k and v";
+      return split_fits(graph, d, attention) ? "" : "a row of values becomes all q, k and v";
     case LayerFunction::rms_norm:
     case LayerFunction::layer_norm:
     case LayerFunction::swiglu:
@@ -131,27 +156,16 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d, int head
     case LayerFunction::add:
       break;
   }
-  std::vector<TensorRef> all = d.reads;
-  all.push_back(d.writes.front());
-  const bool of_values = std::ranges::all_of(all, [&](TensorRef ref) {
-    return is_value(ref.tensor) &&
-           graph.value(ref.label).parts == graph.value(all.front().label).parts;
-  });
-  const bool norm = form.param;
-  if (!of_values || (norm && (graph.value(all.front().label).parts != 1 ||
-                              graph.param(d.param).row_parts != 1))) {
-    return "rows of what it reads and writes are cut differently";
-  }
-  return "";
+  return rows_fit(graph, d) ? "" : "rows of what it reads and writes are of different shapes";
 }
 
 }  // namespace
 
-std::string flaw_of(const Graph& graph, int head_atoms) {
+std::string flaw_of(const Graph& graph, const AttentionRows& attention) {
   std::set<TensorRef> written;
   for (std::size_t i = 0; i < graph.definitions.size(); ++i) {
     const Definition& d = graph.definitions[i];
-    std::string flaw = flaw_of_definition(graph, d, head_atoms);
+    std::string flaw = flaw_of_definition(graph, d, attention);
     for (const TensorRef ref : flaw.empty() ? d.reads : std::vector<TensorRef>()) {
       const int writer = graph.writer_of(ref);
       if (writer >= static_cast<int>(i)) {

@@ -125,9 +125,14 @@ struct Graph {
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
+/// What a graph's definitions meet of attention: parts that heads are dealt out in, and the width
+/// of all query heads and of all KV heads.
+struct AttentionRows {
+  int head_parts = 1;
+  std::int64_t q_width = 0, kv_width = 0;
+};
 /// "" if definitions name values and parameters that are there, in shapes that belong together,
-/// each value is written once, and before it is read; else why not. `head_atoms`: parts that heads
-/// are dealt out in.
-std::string flaw_of(const Graph& graph, int head_atoms);
+/// each value is written once, and before it is read; else why not.
+std::string flaw_of(const Graph& graph, const AttentionRows& attention);
 
 }  // namespace spp

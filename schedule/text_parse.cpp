@@ -339,7 +339,11 @@ class Parser {
     }
     schedule_.graph.definitions.push_back(std::move(d));
     // Heads are dealt out as the grain says; what is wrong must not be met by those who walk it.
-    const std::string flaw = flaw_of(schedule_.graph, schedule_.grain.heads.parts());
+    const Problem& problem = schedule_.problem;
+    const std::string flaw =
+        flaw_of(schedule_.graph, {.head_parts = schedule_.grain.heads.parts(),
+                                  .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
+                                  .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim});
     if (!flaw.empty()) {
       fail("{}", flaw);
     }

@@ -1,10 +1,12 @@
 // Whole layers, attention of every strategy within tensor-parallel groups: proven, stored, written
 // and read again; the same products and transfers as the layer's list of operations says.
+#include "base/error.hpp"
 #include "schedule/coverage.hpp"
 #include "schedule/storage.hpp"
 #include "schedule/text.hpp"
 #include "tests/conformance/layer_cases.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 #include "transformer/layer_kernels.hpp"
 
 #include <algorithm>
@@ -93,6 +95,46 @@ std::string refuted(const Schedule& schedule) {
   const Proof proof = prove(schedule);
   CHECK_FALSE(proof.proven);
   return proof.counter_example;
+}
+
+TEST_CASE("a layer over 2 x 2 ranks is the schedule of its golden text") {
+  const LayerCase layer{
+      .attention = {.problem = {.seq = 15, .q_heads = 4, .kv_heads = 2, .head_dim = 8},
+                    .plan = {.strategy = "zigzag-ring", .ring = 2, .layout = Layout::zigzag},
+                    .phase = Phase::forward,
+                    .options = {}},
+      .tensor = 2};
+  CHECK(to_text(layer.build(Phase::forward)) + to_text(layer.build(Phase::backward)) ==
+        test::read_text(test::source_path("tests/golden/layer_of_four.txt")));
+}
+
+TEST_CASE("a graph whose definitions do not fit is refused, and so is its text") {
+  using Catch::Matchers::Contains;
+  const AttentionRows attention{.head_parts = 2, .q_width = 32, .kv_width = 16};
+  const Graph good = small_layer().graph().graph;
+  const auto flaw = [&](auto change) {
+    Graph graph = good;
+    change(graph);
+    const Problem& p = small_layer().attention.problem;
+    return flaw_of(graph, {.head_parts = small_layer().build(Phase::forward).grain.heads.parts(),
+                           .q_width = std::int64_t{p.q_heads} * p.head_dim,
+                           .kv_width = std::int64_t{p.kv_heads} * p.head_dim});
+  };
+  CHECK(flaw([](Graph&) {}).empty());
+  CHECK(flaw_of({}, attention).empty());
+  CHECK_THAT(flaw([](Graph& g) { g.params[0].rows += 1; }), Contains("rms_norm"));
+  CHECK_THAT(flaw([](Graph& g) { g.params[1].columns += 2; }), Contains("another shape"));
+  CHECK_THAT(flaw([](Graph& g) { std::swap(g.definitions[0], g.definitions[1]); }),
+             Contains("before it is written"));
+  CHECK_THAT(flaw([](Graph& g) { g.definitions.push_back(g.definitions[0]); }),
+             Contains("a second time"));
+  CHECK_THAT(flaw([](Graph& g) { g.definitions[0].param = -1; }), Contains("not those of"));
+  std::string text = to_text(small_layer().build(Phase::forward));
+  const std::string line = "define rms_norm reads=value.input";
+  REQUIRE(text.find(line) != std::string::npos);
+  text.replace(text.find(line), line.size(), "define rms_norm reads=value.up");
+  CHECK_THAT(test::message_of<InputError>([&] { (void)parse_schedule(text, "layer.txt"); }),
+             Contains("layer.txt:") && Contains("definition 0 (rms_norm)"));
 }
 
 TEST_CASE("wrong layers are refused with a counter-example") {
