@@ -120,6 +120,19 @@ StackSpec read_whole_stack(const JsonView& document) {
                      .accumulate = factor(*traffic, "accumulate"),
                      .copy = factor(*traffic, "copy")};
   }
+  if (const auto flops = document.find("flops")) {
+    flops->allow_only({"attention", "recomputed", "until", "source"});
+    const JsonView attention = flops->at("attention");
+    if (attention.string() != "whole" && attention.string() != "half") {
+      attention.fail(fmt::format("'{}' is not whole or half", attention.string()));
+    }
+    const auto recomputed = flops->find("recomputed");
+    const auto until = flops->find("until");
+    stack.counting =
+        StackSpec::Counting{.whole_attention = attention.string() == "whole",
+                            .recomputed = recomputed && recomputed->boolean(),
+                            .until = until ? static_cast<int>(until->integer(1990, 2100)) : 0};
+  }
   if (const auto step = document.find("step")) {
     stack.step = read_step_practice(*step);
   }
@@ -156,6 +169,7 @@ StackSpec read_stack(const JsonView& document,
                        "layouts",
                        "unexplained",
                        "expert_exchange",
+                       "flops",
                        "note"});
   const auto like = document.find("like");
   if (!like) {

@@ -69,6 +69,13 @@ struct StackSpec {
   struct Traffic {
     std::optional<Sourced<double>> merge, accumulate, copy;
   } traffic;
+  /// How it counts the FLOPs of rates that it prints, as far as that is known.
+  struct Counting {
+    bool whole_attention = false;  // causal attention as if all scores were needed
+    bool recomputed = false;       // a forward that runs again, too: hardware FLOPs
+    int until = 0;                 // year up to which it does; 0: always
+  };
+  std::optional<Counting> counting;
   /// How it runs the rest of a training step.
   StepPractice step = default_practice();
   /// Sending tokens to their experts and back, by generation.

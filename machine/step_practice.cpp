@@ -50,6 +50,7 @@ constexpr std::array numbers{
     NumberKey{"gradients_hidden", &StepPractice::gradients_hidden, 1},
     NumberKey{"parameters_hidden", &StepPractice::parameters_hidden, 1},
     NumberKey{"messages_hidden", &StepPractice::messages_hidden, 1},
+    NumberKey{"messages_gathered", &StepPractice::messages_gathered, 1},
     NumberKey{"interleaves", &StepPractice::interleaves, 1},
     NumberKey{"even_stages", &StepPractice::even_stages, 1},
     NumberKey{"logit_part", &StepPractice::logit_part, 1},
@@ -122,6 +123,7 @@ StepPractice made_default() {
   p.gradients_hidden = number(1, 0, "assumed: buckets as they become ready");
   p.parameters_hidden = number(0, 0, "assumed: gathered before the next forward");
   p.messages_hidden = number(1, 0, "Megatron-LM: overlap_p2p_comm of interleaved pipelines");
+  p.messages_gathered = number(0, 0, "Megatron-Core: each tensor rank sends all it holds");
   p.interleaves = number(0, 0, "assumed");
   p.even_stages = number(0, 0, "Megatron-Core transformer_block.py");
   p.logit_part = number(1, 0, "whole");

@@ -51,6 +51,8 @@ struct StepPractice {
   Sourced<double> gradients_hidden;   // behind the last backward
   Sourced<double> parameters_hidden;  // behind the next forward
   Sourced<double> messages_hidden;    // between stages, of interleaved pipelines
+  Sourced<double> messages_gathered;  // 1: copied hidden states travel between stages in parts, one
+                                      // a tensor rank, which the next stage's ranks gather
   Sourced<double> interleaves;        // 1: pipelines have virtual stages unless told
   Sourced<double> even_stages;  // 1: the loss head counts where layers are dealt out to stages
 

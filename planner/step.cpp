@@ -24,7 +24,6 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
   return {.kernels = b.attention,
           .small = b.other_kernels,
           .exposed = b.exposed,
-          .launch = b.launch_bound,
           .hidden = b.hidden,
           .issue = b.issue,
           .sent = sent_in(*simulation)};

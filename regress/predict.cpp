@@ -186,7 +186,8 @@ Request request_of(const Point& p, const sim::Cluster& cluster, const StackSpec&
 }
 
 /// The step in the metric of the point, with its 80 % interval.
-PointPrediction training_answer(const Point& p, const Request& request, const StepEvaluation& e) {
+PointPrediction training_answer(const Point& p, const Request& request,
+                                const StackSpec::Counting& counting, const StepEvaluation& e) {
   PointPrediction result;
   result.oom = !e.fits;
   if (p.metric == Metric::memory) {
@@ -198,7 +199,8 @@ PointPrediction training_answer(const Point& p, const Request& request, const St
                            : (1 + practice.slack.value) * bytes.tensors().as_double();
     return result;
   }
-  const double flops = counted_flops(request).value();
+  const bool again = counting.recomputed && e.plan.recompute.kind != Recompute::none;
+  const double flops = counted_flops(request).value() * (again ? 4.0 / 3 : 1);
   const auto value = [&](double step) {
     return p.metric == Metric::tokens_per_s ? static_cast<double>(*p.seq * request.problem.batch) /
                                                   step / (p.per_gpu ? p.world : 1)
@@ -245,7 +247,7 @@ PointPrediction Predictor::predict(const CorpusFile& file, const Point& p) {
     case Scope::model:
     case Scope::memory:
       return p.phase == "inference" ? inference(p, cluster, as_run(stack, file, p))
-                                    : training(p, cluster, as_run(stack, file, p));
+                                    : training(file, p, cluster, as_run(stack, file, p));
   }
   throw InternalError("unknown scope");
 }
@@ -310,19 +312,50 @@ double Predictor::spread_of_packing(const Point& p) {
   return packing_spread(usual_packing(*p.seq));
 }
 
+/// Between a step that recomputes nothing and one that does all: as few layers of a stage as fit.
+static StepEvaluation of_some_layers(const StepEvaluation& none, StepEvaluation all, Bytes usable,
+                                     std::int64_t layers) {
+  const double most = fullest(none.memory).tensors().as_double();
+  const double least = fullest(all.memory).tensors().as_double();
+  const double need = (most - usable.as_double()) / (most - least);
+  const double n = static_cast<double>(layers);
+  const double part = std::clamp(std::ceil(need * n) / n, 0.0, 1.0);
+  const double before = all.step().count();
+  StepSeconds parts = (1 - part) * none.cost.parts;
+  parts += part * all.cost.parts;
+  all.cost.parts = parts;
+  const double now = all.step().count() / before;
+  all.low = all.low * now;
+  all.high = all.high * now;
+  for (std::size_t r = 0; r < all.memory.size(); ++r) {
+    all.memory[r].activations =
+        Bytes(std::llround((1 - part) * none.memory[r].activations.as_double() +
+                           part * all.memory[r].activations.as_double()));
+  }
+  return all;
+}
+
 /// Of what the source leaves open; if nothing fits, what it would take at least under the usual
 /// ZeRO stage.
-static StepEvaluation first_that_fits(StepEvaluator& evaluator, const TrainingPoint& point) {
+static StepEvaluation first_that_fits(StepEvaluator& evaluator, const TrainingPoint& point,
+                                      const Request& request) {
+  const std::int64_t layers =
+      std::max<std::int64_t>(1, request.model->layers / point.plan.pipeline);
   std::optional<StepEvaluation> smallest;
   StepPlan plan = point.plan;
   for (const int zero : point.zero) {
     std::optional<StepEvaluation> said;
+    std::optional<StepEvaluation> first;
     plan.zero = zero;
     for (const Recomputation& recompute : point.recompute) {
       plan.recompute = recompute;
       said = evaluator.evaluate(plan);
       if (said->fits) {
-        return *said;
+        return point.by_layers && first ? of_some_layers(*first, *said, request.memory, layers)
+                                        : *said;
+      }
+      if (!first) {
+        first = *said;
       }
     }
     if (!smallest) {
@@ -332,8 +365,8 @@ static StepEvaluation first_that_fits(StepEvaluator& evaluator, const TrainingPo
   return *smallest;
 }
 
-PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
-                                    const StackSpec& stack) {
+PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
+                                    const sim::Cluster& cluster, const StackSpec& stack) {
   if (p.phase != "train" || !p.seq || !p.q_heads || !p.head_dim) {
     return no(p.phase == "train" ? "length, heads or their width are not stated"
                                  : fmt::format("a whole model's {} is not modelled", p.phase));
@@ -356,7 +389,8 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
     request.fixed.ulysses = 1;  // the stack's default is a ring
     request.fixed.ring = p.cp;
   }
-  if (p.flops_convention == "full") {
+  const StackSpec::Counting counting = counting_of(file, p);
+  if (p.flops_convention == "full" || counting.whole_attention) {
     request.flops_convention = FlopsConvention::full;
   } else if (p.flops_convention == "model-6N") {
     request.flops_convention = FlopsConvention::model_6n;
@@ -366,7 +400,7 @@ PointPrediction Predictor::training(const Point& p, const sim::Cluster& cluster,
     Request call = request;
     call.problem = attention_problem(request, point.plan, request.problem.mask);
     point.plan.attention = default_plan(call);
-    return training_answer(p, request, first_that_fits(evaluator, point));
+    return training_answer(p, request, counting, first_that_fits(evaluator, point, request));
   } catch (const InputError& refused) {
     return no(refused.what());
   }
@@ -592,9 +626,8 @@ bool counts_on_device(const CorpusFile& file, const Point& p) {
 
 }  // namespace
 
-/// The software of a whole step: whose words the point or its file has, the longest of them; else
-/// the file's stack.
-std::string Predictor::recognised(const CorpusFile& file, const Point& p) {
+/// Whose words a source has in this text, the longest of them; nullptr: nobody's.
+const Predictor::KnownBy* Predictor::known_by(const std::string& said, int year) {
   if (words_.empty()) {
     for (const std::string& name : catalog_.stack_names()) {
       const StackSpec& stack = stack_of(name, name);
@@ -608,18 +641,35 @@ std::string Predictor::recognised(const CorpusFile& file, const Point& p) {
       return a.word.size() != b.word.size() ? a.word.size() > b.word.size() : until(a) < until(b);
     });
   }
+  const auto known = std::ranges::find_if(words_, [&](const KnownBy& k) {
+    const bool then = k.until == 0 || (year > 0 && year <= k.until);
+    return then && said.find(k.word) != std::string::npos;
+  });
+  return known == words_.end() ? nullptr : &*known;
+}
+
+/// The software of a whole step: whose words the point or its file has; else the file's stack.
+std::string Predictor::recognised(const CorpusFile& file, const Point& p) {
   for (const std::string* said : {&p.features, &p.system, &p.library, &file.title}) {
-    for (const KnownBy& known : words_) {
-      const bool then = known.until == 0 || (p.year > 0 && p.year <= known.until);
-      if (then && said->find(known.word) != std::string::npos) {
-        if (known.stack != file.stack) {
-          assume("stack", fmt::format("{} ('{}')", known.stack, known.word));
-        }
-        return known.stack;
+    if (const KnownBy* known = known_by(*said, p.year)) {
+      if (known->stack != file.stack) {
+        assume("stack", fmt::format("{} ('{}')", known->stack, known->word));
       }
+      return known->stack;
     }
   }
   return file.stack;
+}
+
+/// How the rates of a file were counted that does not say it: as the software does that its title
+/// names. Who compares systems counts all of them alike.
+StackSpec::Counting Predictor::counting_of(const CorpusFile& file, const Point& p) {
+  const bool said = !p.flops_convention.empty() && p.flops_convention != "unknown";
+  const KnownBy* known = known_by(file.title, p.year);
+  const StackSpec& stack = stack_of(known != nullptr ? known->stack : file.stack, file.title);
+  const bool then = stack.counting &&
+                    (stack.counting->until == 0 || p.year == 0 || p.year <= stack.counting->until);
+  return !said && then ? *stack.counting : StackSpec::Counting{};
 }
 
 void Predictor::assume(const std::string& what, std::string value) {

@@ -29,10 +29,17 @@ class Predictor {
   [[nodiscard]] const std::vector<Assumption>& assumptions() const { return assumptions_; }
 
  private:
+  struct KnownBy {
+    std::string word, stack;
+    int until = 0;
+  };
+  const KnownBy* known_by(const std::string& said, int year);
+
   PointPrediction predict(const CorpusFile& file, const Point& point);
   PointPrediction attention(const Point& point, const sim::Cluster& cluster,
                             const StackSpec& stack);
-  PointPrediction training(const Point& point, const sim::Cluster& cluster, const StackSpec& stack);
+  PointPrediction training(const CorpusFile& file, const Point& point, const sim::Cluster& cluster,
+                           const StackSpec& stack);
   PointPrediction kernel(const CorpusFile& file, const Point& point, const sim::Cluster& cluster,
                          const StackSpec& stack);
   PointPrediction kernel_of_op(const Point& point, const GpuSpec& gpu, const StackSpec& stack);
@@ -43,6 +50,7 @@ class Predictor {
   PointPrediction expert_exchange(const Point& point, const sim::Cluster& cluster,
                                   const StackSpec& stack) const;
   std::string recognised(const CorpusFile& file, const Point& point);
+  StackSpec::Counting counting_of(const CorpusFile& file, const Point& point);
   void assume(const std::string& what, std::string value);
   /// Relative, of documents whose lengths the source does not give, which are assumed then.
   double spread_of_packing(const Point& point);
@@ -56,11 +64,7 @@ class Predictor {
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;
   std::map<std::string, StackSpec> stacks_;
   std::map<std::string, LinearSpec> linear_;  // by generation
-  struct KnownBy {
-    std::string word, stack;
-    int until = 0;
-  };
-  std::vector<KnownBy> words_;  // by which stacks are recognised
+  std::vector<KnownBy> words_;                // by which stacks are recognised
   std::vector<Assumption> assumptions_;
 };
 

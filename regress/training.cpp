@@ -193,7 +193,10 @@ class PointReader {
       assume("recompute", fmt::format("{}, the stack's default", practice_.recompute));
     } else {
       result_.recompute = {of(Recompute::none), selective, of(Recompute::full)};
-      assume("recompute", "the least that fits");
+      // Performance recipes tune it: Megatron-Core transformer_config.py, recompute_method block.
+      result_.by_layers =
+          request_.stack != nullptr && request_.stack->framework == "megatron-bridge";
+      assume("recompute", result_.by_layers ? "of as few layers as fit" : "the least that fits");
     }
   }
 

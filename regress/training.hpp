@@ -20,6 +20,8 @@ struct TrainingPoint {
   /// source states it.
   std::vector<int> zero;
   std::vector<Recomputation> recompute;
+  /// What lies between none and all: layers of each stage run again until the rest fits.
+  bool by_layers = false;
   std::vector<Assumption> assumed;
 };
 

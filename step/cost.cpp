@@ -49,7 +49,6 @@ class StepClock {
                .dtype = request.dtype,
                .format = plan.format,
                .wide_attention = plan.wide_attention,
-               .runs_ahead = request.kind == StepKind::prefill,
                .tensor_host = tensor_host(practice_, links_, plan.tensor),
                .experts_per_token = std::max(1, request.model->experts.per_token),
                .device_counts = practice_.device_counts.value > 0 &&
@@ -215,10 +214,9 @@ class StepClock {
            links_.collective(axis, kind, Bytes(static_cast<std::int64_t>(bytes / pieces))).count();
   }
 
-  PipelineTimes times() const {
-    PipelineTimes times{
-        .message = links_.message(message_bytes()).count() + practice_.host_message.value.count(),
-        .overlap = plan_.virtual_stages > 1 && practice_.messages_hidden.value > 0};
+  PipelineTimes times() {
+    PipelineTimes times{.message = message_time() + practice_.host_message.value.count(),
+                        .overlap = plan_.virtual_stages > 1 && practice_.messages_hidden.value > 0};
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const double backward = backward_[s].total();
       const double weights = std::min(backward, backward_[s].weight_gradients);
@@ -229,10 +227,25 @@ class StepClock {
     return times;
   }
 
-  /// Hidden states of a micro-batch between two stages, on one tensor rank.
+  /// Hidden states of a micro-batch, whole.
+  [[nodiscard]] Bytes hidden_bytes() const {
+    return Bytes(local_.rows() * request_.model->hidden * size_of(request_.dtype));
+  }
+  /// Every tensor rank has them all, but gets its part of them alone (arXiv:2104.04473, 4.1).
+  [[nodiscard]] bool gathers_messages() const {
+    return !plan_.tensor_sequence && plan_.tensor > 1 && practice_.messages_gathered.value > 0;
+  }
+  /// What of them one tensor rank sends to the next stage.
   [[nodiscard]] Bytes message_bytes() const {
-    const std::int64_t cut = plan_.tensor_sequence ? plan_.tensor : 1;
-    return Bytes(local_.rows() / cut * request_.model->hidden * size_of(request_.dtype));
+    const bool cut = plan_.tensor_sequence || gathers_messages();
+    return Bytes(hidden_bytes().value() / (cut ? plan_.tensor : 1));
+  }
+  double message_time() {
+    const Seconds gathered =
+        gathers_messages()
+            ? links_.collective(StepAxis::tensor, CommKind::all_gather, hidden_bytes())
+            : Seconds(0);
+    return (links_.message(message_bytes()) + gathered).count();
   }
 
   StepCost prefill() {
@@ -247,8 +260,8 @@ class StepClock {
     cost_.hidden = all.hidden;
     cost_.slowest = static_cast<int>(slowest) % plan_.pipeline;
     add_sent_forward(cost_.slowest);
-    cost_.parts[StepPart::pp] += real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) *
-                                 links_.message(message_bytes()).count();
+    cost_.parts[StepPart::pp] +=
+        real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) * message_time();
     return cost_;
   }
 
@@ -258,6 +271,11 @@ class StepClock {
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       const std::size_t s = static_cast<std::size_t>(c * plan_.pipeline + rank);
       cost_.sent += micro_batches * forward_[s].sent;
+      if (s > 0 && gathers_messages()) {
+        cost_.sent.at(StepAxis::tensor, CommKind::all_gather) +=
+            Bytes(plan_.micro_batches *
+                  links_.sent(StepAxis::tensor, CommKind::all_gather, hidden_bytes()).value());
+      }
       if (s + 1 < forward_.size()) {
         cost_.sent.at(StepAxis::stages, CommKind::send_recv) +=
             Bytes(plan_.micro_batches * message_bytes().value());
@@ -429,6 +447,9 @@ class StepClock {
           real_of(plan_.micro_batches * plan_.virtual_stages) * (at_end ? 1 : 2);
       cost_.sent.at(StepAxis::stages, CommKind::send_recv) +=
           Bytes(static_cast<std::int64_t>(messages * message_bytes().as_double()));
+      if (gathers_messages()) {
+        add(StepAxis::tensor, CommKind::all_gather, hidden_bytes().as_double(), messages);
+      }
     }
   }
 

@@ -141,11 +141,7 @@ class PassClock {
     pass_.parts[StepPart::attention] += cost.kernels.count();
     pass_.parts[StepPart::elementwise] += cost.small.count();
     pass_.parts[StepPart::cp] += cost.exposed.count();
-    if (costs_.runs_ahead) {
-      host_ += cost.issue.count();
-    } else {
-      pass_.parts[StepPart::launch] += cost.launch.count();
-    }
+    host_ += cost.issue.count();
     pass_.hidden += cost.hidden.count();
     pass_.sent += cost.sent;
     launched();

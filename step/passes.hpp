@@ -53,8 +53,8 @@ class StepSeconds {
 /// simulation.
 struct AttentionCost {
   struct Pass {
-    Seconds kernels{}, small{}, exposed{}, launch{}, hidden{};
-    Seconds issue{};  // that the host takes for its ops
+    Seconds kernels{}, small{}, exposed{}, hidden{};
+    Seconds issue{};  // that the host takes for its ops; it runs ahead of the kernels of a pass
     SentBytes sent;
   };
   Pass forward, backward;
@@ -79,8 +79,7 @@ struct PassCosts {
   DType dtype = DType::bf16;
   GemmFormat format = GemmFormat::plain;  // of all GEMMs but routers' and the loss head's
   bool wide_attention = false;            // and the projections around attention
-  bool runs_ahead = false;  // the host, over a whole pass: what attention waits for it, it makes up
-  Seconds tensor_host{};    // that the host takes for a transfer of tensor ranks beside any other's
+  Seconds tensor_host{};  // that the host takes for a transfer of tensor ranks beside any other's
   int experts_per_token = 1;
   bool device_counts = false;  // of tokens for experts: no kernel waits for the host's
   double crowd = 1;            // kernels that all ranks run at once take longer by this

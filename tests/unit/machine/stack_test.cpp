@@ -63,6 +63,15 @@ TEST_CASE("what a stack says, and what it leaves to the GPU") {
   const HostTimes zigzag = host_times(stack, hopper, Layout::zigzag, Phase::backward);
   CHECK(zigzag.at(send).count() == Approx(96e-6));
 
+  CHECK_FALSE(stack.counting);
+  const StackSpec counts = read([](Json& d) {
+    d["flops"] = {{"attention", "whole"}, {"recomputed", true}, {"until", 2025}, {"source", "x"}};
+  });
+  REQUIRE(counts.counting);
+  CHECK(counts.counting->whole_attention);
+  CHECK(counts.counting->recomputed);
+  CHECK(counts.counting->until == 2025);
+
   CHECK(traffic_factor(stack, Layout::contiguous, Merge{}) == 3.0);
   CHECK(traffic_factor(stack, Layout::zigzag, Merge{}) == 1.5);
   CHECK(traffic_factor(stack, Layout::zigzag, Accumulate{}) == 1.0);
@@ -99,6 +108,8 @@ TEST_CASE("wrong stacks are refused by key") {
                     ContainsSubstring("0.9 is below 1"));
   CHECK_THROWS_WITH(read([](Json& d) { d["layouts"]["zigzak"] = d["layouts"]["zigzag"]; }),
                     ContainsSubstring("zigza"));
+  CHECK_THROWS_WITH(read([](Json& d) { d["flops"] = {{"attention", "all"}, {"source", "x"}}; }),
+                    ContainsSubstring("'all' is not whole or half"));
   CHECK_THROWS_WITH(read([](Json& d) { d["gradient"]["dtype"] = "fp8"; }),
                     ContainsSubstring("fp8"));
   StackSpec unknown = read([](Json& d) { d["attention"]["hopper"]["kernel"] = "FA9"; });

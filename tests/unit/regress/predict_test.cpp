@@ -137,3 +137,52 @@ TEST_CASE("what a stack does unless told fills what a source leaves open") {
   document["points"][0]["micro_batch"] = 4;
   CHECK(first < *predict(document)[0].predicted);
 }
+
+TEST_CASE("rates that a source does not explain are counted as its software counts") {
+  Json document = Json::parse(R"({
+    "format": "sp-plan/corpus", "format_version": "1.0", "name": "example",
+    "source": {"title": "t", "authors": "a", "year": 2023, "id": "i", "where": "w"},
+    "trust": "table", "noise": 0.03,
+    "machine": {"gpu": "a100-80g-sxm", "gpus_per_node": 8, "nodes": 1, "intra": {"kind": "nvlink3"}, "inter": {"kind": "none"}},
+    "stack": "unknown",
+    "workload": {"scope": "model", "model": "gpt", "layers": 8, "hidden": 4096, "q_heads": 32,
+                 "head_dim": 128, "ffn": 16384, "vocab": 32000, "batch": 1, "mask": "causal",
+                 "dtype": "bf16", "phase": "train", "recompute": "full", "flops_convention": "unknown"},
+    "points": [{"seq": 16384, "world": 8, "ulysses": 1, "ring": 1, "tp": 8, "dp": 1, "metric": "tflops_per_gpu", "value": 100}]
+  })");
+  const double half = *predict(document)[0].predicted;
+  document["workload"]["flops_convention"] = "full";
+  const double whole = *predict(document)[0].predicted;
+  document["workload"]["flops_convention"] = "unknown";
+  // The software is still the point's: only what its title names counts FLOPs.
+  document["points"][0]["system"] = "Megatron-DeepSpeed";
+  document["workload"]["flops_convention"] = "full";
+  const double same = *predict(document)[0].predicted;
+  document["workload"]["flops_convention"] = "unknown";
+  document["source"]["title"] = "Megatron-DeepSpeed";
+  CHECK(*predict(document)[0].predicted == Approx(same * 4 / 3));
+  CHECK(half < whole);
+}
+
+TEST_CASE("recipes are taken to recompute as few layers as fit, others all or none") {
+  Json document = Json::parse(R"({
+    "format": "sp-plan/corpus", "format_version": "1.0", "name": "example",
+    "source": {"title": "NeMo", "authors": "a", "year": 2025, "id": "i", "where": "w"},
+    "trust": "table", "noise": 0.03,
+    "machine": {"gpu": "h100-80g-sxm", "gpus_per_node": 8, "nodes": 1, "intra": {"kind": "nvlink4"}, "inter": {"kind": "none"}},
+    "stack": "megatron-te",
+    "workload": {"scope": "model", "model": "llama-8b", "layers": 32, "hidden": 4096, "q_heads": 32, "kv_heads": 8,
+                 "head_dim": 128, "ffn": 14336, "vocab": 128256, "batch": 8, "mask": "causal",
+                 "dtype": "bf16", "phase": "train", "recompute": "unknown"},
+    "points": [{"seq": 16384, "world": 8, "ulysses": 1, "ring": 1, "tp": 1, "pp": 1, "dp": 8, "zero": 1, "micro_batch": 1, "metric": "time_s", "value": 2.0}]
+  })");
+  const auto step = [&](const char* recompute) {
+    document["workload"]["recompute"] = recompute;
+    return *predict(document)[0].predicted;
+  };
+  REQUIRE(predict(document)[0].predicted);
+  CHECK(step("none") < step("unknown"));
+  CHECK(step("unknown") < step("full"));
+  document["source"]["title"] = "Megatron-LM";
+  CHECK(step("unknown") == step("full"));
+}

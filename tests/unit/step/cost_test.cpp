@@ -91,6 +91,30 @@ TEST_CASE("the host stands at tensor ranks' transfers by the nodes of theirs and
   CHECK(launch(together) == Approx(0).margin(1e-3));
 }
 
+TEST_CASE("copied hidden states travel whole, or in parts that the next stage gathers") {
+  TinyStep tiny;
+  tiny.model.hidden = 1 << 16;
+  // Two of a node and two of the next: a message crosses, what is gathered does not.
+  StepPlan plan{.tensor = 8, .tensor_sequence = false, .pipeline = 2};
+  const StepCost whole = tiny.cost(plan);
+  tiny.practice.messages_gathered.value = 1;
+  const StepCost parts = tiny.cost(plan);
+  const auto sent = [](const StepCost& cost, StepAxis axis, CommKind kind) {
+    SentBytes bytes = cost.sent;
+    return bytes.at(axis, kind);
+  };
+  CHECK(sent(parts, StepAxis::stages, CommKind::send_recv).value() * 8 ==
+        sent(whole, StepAxis::stages, CommKind::send_recv).value());
+  CHECK(sent(whole, StepAxis::tensor, CommKind::all_gather) == Bytes(0));
+  CHECK(sent(parts, StepAxis::tensor, CommKind::all_gather) > Bytes(0));
+  CHECK(parts.total() < whole.total());
+  plan.tensor_sequence = true;  // parts as they are
+  tiny.practice.messages_gathered.value = 0;
+  const double split = tiny.cost(plan).total();
+  tiny.practice.messages_gathered.value = 1;
+  CHECK(tiny.cost(plan).total() == split);
+}
+
 TEST_CASE("micro-batches add their gradients where an offloaded optimizer keeps them") {
   TinyStep tiny;
   tiny.practice.host_add.value = Seconds(1);
@@ -202,14 +226,18 @@ TEST_CASE("what goes to the host takes the bus, and what is updated there its CP
   CHECK(tiny.cost(plan).parts[StepPart::optimizer] == Approx(8 * 169).epsilon(1e-6));
 }
 
-TEST_CASE("the host runs ahead of a whole prefill: what attention's ops take counts once") {
+TEST_CASE("the host runs ahead of a whole pass: what attention's ops take counts once") {
   TinyStep tiny;
-  tiny.attention[0].forward = {
-      .kernels = Seconds(1e-3), .launch = Seconds(5e-3), .issue = Seconds(6e-3)};
+  tiny.attention[0].forward = {.kernels = Seconds(1e-3), .issue = Seconds(6e-3)};
   tiny.request.kind = StepKind::prefill;
   // Two layers: the host takes 6 ms each, the GPU 1 ms and a little.
   const double host_bound = tiny.cost({}).total();
   CHECK(host_bound == Approx(2 * 6e-3).epsilon(0.01));
   tiny.attention[0].forward.kernels = Seconds(1);
   CHECK(tiny.cost({}).parts[StepPart::launch] == 0);
+  tiny.request.kind = StepKind::train;
+  tiny.attention[0].backward = {.kernels = Seconds(1), .issue = Seconds(6e-3)};
+  CHECK(tiny.cost({}).parts[StepPart::launch] == 0);
+  tiny.attention[0].backward.kernels = Seconds(1e-3);
+  CHECK(tiny.cost({}).parts[StepPart::launch] == Approx(2 * 5e-3).epsilon(0.02));
 }
