@@ -317,9 +317,15 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
 }
 
 sim::Simulation Evaluator::simulate(const Schedule& schedule, const SequencePlan& plan,
+                                    const InStep& in_step,
                                     const EvaluationOptions& options) const {
   const sim::Placement placement(*request_.cluster, schedule.mesh.size(), plan.rank_order);
-  return sim::simulate(schedule, placement, costs_of(plan, schedule.phase),
+  sim::SimulationCosts costs = costs_of(plan, schedule.phase);
+  costs.kernel = [alone = std::move(costs.kernel), &in_step](const Kernel& kernel,
+                                                             const Shapes& shapes) {
+    return in_step(kernel, alone(kernel, shapes));
+  };
+  return sim::simulate(schedule, placement, costs,
                        {.fold = false,
                         .timeline = options.timeline,
                         .steps = options.steps,

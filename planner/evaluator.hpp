@@ -6,6 +6,7 @@
 #include "planner/plan.hpp"
 
 #include <array>
+#include <functional>
 #include <limits>
 #include <map>
 
@@ -47,10 +48,14 @@ class Evaluator {
   [[nodiscard]] Effort effort(const SequencePlan& plan, const Strategy& strategy,
                               const sim::Folding& folding) const;
 
+  /// What a kernel that takes so long alone takes in the step around it.
+  using InStep = std::function<Seconds(const Kernel&, Seconds)>;
   /// A schedule around the attention of `plan`, whatever else it computes; no rank stands for
   /// others. options.watch must not give up.
   [[nodiscard]] sim::Simulation simulate(const Schedule& schedule, const SequencePlan& plan,
+                                         const InStep& in_step,
                                          const EvaluationOptions& options) const;
+  [[nodiscard]] const KernelCost& kernels() const { return kernels_; }
 
   /// Relative spread of each component, from the constants it rests on.
   [[nodiscard]] const ComponentSeconds& spreads() const { return spreads_; }

@@ -40,8 +40,24 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
   Evaluation e;
   e.candidate.plan = plan;
   Prediction& p = e.candidate.predicted;
+  const StepPractice& practice = practice_of(request);
+  const KernelCost& kernels = evaluator.kernels();
+  const auto in_step = [&](const Kernel& kernel, Seconds alone) {
+    if (std::holds_alternative<Gemm>(kernel)) {
+      return alone * kernels.gemm_in_training();
+    }
+    const auto* row = std::get_if<RowKernel>(&kernel);
+    if (row == nullptr) {
+      return alone;
+    }
+    const bool position = question.graph.graph.definition(row->definition).function ==
+                          LayerFunction::split_heads;
+    const bool apart = position && practice.position.value > 0;
+    return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();
+  };
   const auto run = [&](Phase phase) {
-    sim::Simulation s = evaluator.simulate(question.schedule(phase), plan.attention, options);
+    sim::Simulation s =
+        evaluator.simulate(question.schedule(phase), plan.attention, in_step, options);
     const sim::Breakdown& b = s.breakdown;
     ComponentSeconds parts{};
     parts[static_cast<std::size_t>(Component::attention)] = b.attention.count();

@@ -108,6 +108,16 @@ TEST_CASE("a device's GEMM without depth is zero, and without rows nothing") {
   }
 }
 
+namespace {
+
+/// Ends after what is on a stream, also where a test ends early: it uses memory that goes away.
+struct Finished {
+  const cuda::Stream& stream;
+  ~Finished() { cudaStreamSynchronize(stream.get()); }
+};
+
+}  // namespace
+
 TEST_CASE("a device's GEMM takes rows from anywhere in memory") {
   SPP_NEED_DEVICE();
   const cuda::Stream stream(0);
@@ -124,6 +134,7 @@ TEST_CASE("a device's GEMM takes rows from anywhere in memory") {
   for (const cuda::DeviceAttentionBackend* backend : backends()) {
     INFO(backend->name);
     const auto kernels = backend->make(nullptr);
+    const Finished finished{stream};
     // Aligned as memory comes, then not at all.
     const GemmArgs whole{.a = a.device.rows(), .b = b.device.rows(), .c = c.device.rows()};
     const GemmArgs part{

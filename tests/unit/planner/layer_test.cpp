@@ -65,18 +65,19 @@ StepPlan plan_of(int tensor, int ulysses) {
 
 }  // namespace
 
-TEST_CASE("one more layer costs a step what the layer takes: products and attention exactly") {
+TEST_CASE("one more layer costs a step what the layer takes") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
   const StepPlan plan = plan_of(8, 1);
   const Request request = train(cluster, "llama-3.1-70b", plan);
   const LayerTimes step = of_one_more(request, plan);
   const LayerTimes layer = simulated(request, plan);
   CHECK(layer.attention == Approx(step.attention).epsilon(1e-9));
-  CHECK(layer.gemm == Approx(step.gemm).epsilon(1e-9));
-  CHECK(layer.tensor == Approx(step.tensor).epsilon(0.05));
-  // A step has them as its stack runs them, and sums of gradients beside.
+  // The bytes of parameters' gradients: what is written in fp32 here, what is added up there.
+  CHECK(layer.gemm == Approx(step.gemm).epsilon(0.01));
+  // What gate and up give their input is added by the second product here, by a kernel there.
   CHECK(layer.elementwise < step.elementwise);
-  CHECK(layer.elementwise > step.elementwise / 2);
+  CHECK(layer.elementwise == Approx(step.elementwise).epsilon(0.35));
+  CHECK(layer.tensor == Approx(step.tensor).epsilon(0.1));
 }
 
 TEST_CASE("what overlaps in a layer is near to what a step's cost says of it") {
@@ -89,6 +90,6 @@ TEST_CASE("what overlaps in a layer is near to what a step's cost says of it") {
     // Gradients of parameters travel beside kernels, whose SMs they share: here beside attention,
     // there beside products.
     CHECK(layer.attention == Approx(step.attention).epsilon(0.05));
-    CHECK(layer.gemm == Approx(step.gemm).epsilon(0.2));
+    CHECK(layer.gemm == Approx(step.gemm).epsilon(0.1));
   }
 }
