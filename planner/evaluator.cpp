@@ -317,8 +317,7 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
 }
 
 sim::Simulation Evaluator::simulate(const Schedule& schedule, const SequencePlan& plan,
-                                    const InStep& in_step,
-                                    const EvaluationOptions& options) const {
+                                    const InStep& in_step, const EvaluationOptions& options) const {
   const sim::Placement placement(*request_.cluster, schedule.mesh.size(), plan.rank_order);
   sim::SimulationCosts costs = costs_of(plan, schedule.phase);
   costs.kernel = [alone = std::move(costs.kernel), &in_step](const Kernel& kernel,

@@ -50,8 +50,8 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     if (row == nullptr) {
       return alone;
     }
-    const bool position = question.graph.graph.definition(row->definition).function ==
-                          LayerFunction::split_heads;
+    const bool position =
+        question.graph.graph.definition(row->definition).function == LayerFunction::split_heads;
     const bool apart = position && practice.position.value > 0;
     return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();
   };
