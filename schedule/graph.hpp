@@ -1,7 +1,8 @@
 // What a schedule computes around attention: a transformer layer's values and parameters, and the
 // functions between them, one definition each. The graph says what is computed, once and whole;
 // which rank computes which part of it, and when, the programs say. The proof holds the programs
-// against the graph (effects_layer.cpp), and the oracle of a run evaluates it in fp64.
+// against the graph (effects_gemm.cpp, effects_rows.cpp), and the oracle of a run evaluates it in
+// fp64.
 //
 // A value is [batch, tokens, width], its row in `parts` equal parts that ranks may hold one by one;
 // a parameter [rows, columns] in row_parts x column_parts equal blocks. Of y = x w

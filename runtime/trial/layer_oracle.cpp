@@ -1,3 +1,4 @@
+// One class, hence one file.
 #include "runtime/trial/layer_oracle.hpp"
 
 #include "base/error.hpp"

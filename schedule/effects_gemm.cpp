@@ -1,0 +1,143 @@
+// Effects of a graph's linear layers.
+#include "schedule/effects_graph.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+/// All of x = y w^T's contraction, or y = x w's: operand parts that stand beside the parameter's.
+bool operands(const Site& site, BufferId id, TensorRef tensor, const GraphWork& work,
+              std::span<const int> parts, int of_parts) {
+  for (const int part : parts) {
+    if (!complete(site, id, tensor, work.tokens, atoms_of_part(site, tensor, part, of_parts))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
+  const TensorRef x = work.definition.reads.front();
+  const TensorRef y = work.definition.writes.front();
+  const Param& w = work.graph.param(work.definition.param);
+  const auto blocks = blocks_of(site, op.b, work.definition.param);
+  if (!blocks || !operands(site, op.a, x, work, blocks->rows, w.row_parts)) {
+    return;
+  }
+  AtomSet met;
+  for (const int part : blocks->rows) {
+    met.insert(static_cast<std::size_t>(part));
+  }
+  Contents products;
+  for (const int t : work.tokens) {
+    for (const int part : blocks->columns) {
+      products.add({.cell = {.tokens = t, .heads = part}, .contributions = met, .normaliser = {}});
+    }
+  }
+  sum_up(site, op.c, y, std::move(products), op.initial, op.b);
+}
+
+void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
+  const TensorRef x = work.definition.reads.front();
+  const TensorRef d_y = gradient_of(work.graph, work.definition.writes.front());
+  const TensorRef d_x = gradient_of(work.graph, x);
+  const Param& w = work.graph.param(work.definition.param);
+  const auto blocks = blocks_of(site, op.b, work.definition.param);
+  if (!blocks || !operands(site, op.a, d_y, work, blocks->columns, w.column_parts)) {
+    return;
+  }
+  AtomSet met;
+  if (is_value(x.tensor)) {
+    const Use use = use_of(work.graph, x, op.definition);
+    for (const int part : blocks->columns) {
+      met.insert(static_cast<std::size_t>(use.first + part));
+    }
+  } else if (std::ssize(blocks->columns) != w.column_parts) {
+    site.stop(fmt::format("gives d_out {} of {} column parts of {}, which nothing adds up",
+                          blocks->columns.size(), w.column_parts, w.name));
+    return;
+  }
+  Contents products;
+  for (const int t : work.tokens) {
+    for (const int part : blocks->rows) {
+      const HeadAtoms atoms = atoms_of_part(site, d_x, part, w.row_parts);
+      for (int h = atoms.begin; h < atoms.end; ++h) {
+        products.add({.cell = {.tokens = t, .heads = h}, .contributions = met, .normaliser = {}});
+      }
+    }
+  }
+  sum_up(site, op.c, d_x, std::move(products), op.initial, op.b);
+}
+
+/// Row parts of the parameter that an operand's buffer has, of the first of its tokens.
+std::vector<int> row_parts_held(const Site& site, const Gemm& op, const GraphWork& work) {
+  const TensorRef x = work.definition.reads.front();
+  const int parts = work.graph.sum_parts(work.definition);
+  const std::vector<int> held = parts_held(site, op.a, work.tokens);
+  std::vector<int> rows;
+  for (int part = 0; part < parts; ++part) {
+    const HeadAtoms atoms = atoms_of_part(site, x, part, parts);
+    if (std::ranges::find(held, atoms.begin) != held.end()) {
+      rows.push_back(part);
+    }
+  }
+  return rows;
+}
+
+void multiply_for_weight(const Site& site, const Gemm& op, const GraphWork& work) {
+  const TensorRef x = work.definition.reads.front();
+  const TensorRef d_y = gradient_of(work.graph, work.definition.writes.front());
+  const Param& w = work.graph.param(work.definition.param);
+  if (!readable(site, op.a, x) || !readable(site, op.b, d_y)) {
+    return;
+  }
+  const std::vector<int> rows = row_parts_held(site, op, work);
+  const std::vector<int> columns = parts_held(site, op.b, work.tokens);
+  if (rows.empty() || columns.empty()) {
+    site.stop(fmt::format("finds no tokens {} in '{}' or '{}'", to_string(op.tokens),
+                          site.buffer(op.a).name, site.buffer(op.b).name));
+    return;
+  }
+  if (!operands(site, op.a, x, work, rows, w.row_parts) ||
+      !operands(site, op.b, d_y, work, columns, w.column_parts)) {
+    return;
+  }
+  AtomSet met;
+  for (const int t : work.tokens) {
+    met.insert(static_cast<std::size_t>(t));
+  }
+  Contents products;
+  for (const int row : rows) {
+    for (const int column : columns) {
+      products.add(
+          {.cell = {.tokens = row, .heads = column}, .contributions = met, .normaliser = {}});
+    }
+  }
+  sum_up(site, op.c, {Tensor::d_param, work.definition.param}, std::move(products), op.initial,
+         op.b);
+}
+
+}  // namespace
+
+void apply(const Site& site, const Gemm& op) {
+  const auto work = graph_work(site, op.definition, op.tokens);
+  if (!work) {
+    return;
+  }
+  if (work->definition.function != LayerFunction::linear) {
+    site.stop(fmt::format("definition {} is {}, not linear", op.definition,
+                          to_string(work->definition.function)));
+    return;
+  }
+  switch (op.kind) {
+    case GemmKind::forward:
+      return multiply(site, op, *work);
+    case GemmKind::input_gradient:
+      return multiply_back(site, op, *work);
+    case GemmKind::weight_gradient:
+      return multiply_for_weight(site, op, *work);
+  }
+}
+
+}  // namespace spp

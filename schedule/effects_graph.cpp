@@ -1,0 +1,119 @@
+#include "schedule/effects_graph.hpp"
+
+namespace spp {
+namespace {
+
+/// The only piece of a cell, with all its contributions; else stops.
+const Piece* complete_piece(const Site& site, BufferId id, TensorRef tensor, const Cell& cell) {
+  const Piece* piece = only_piece(site, id, cell);
+  if (piece == nullptr) {
+    return nullptr;
+  }
+  const AtomSet missing = site.grid().complete(tensor, cell).minus(piece->contributions);
+  const bool of_team = tensor.tensor == Tensor::out && !piece->normaliser.empty() &&
+                       piece->normaliser != piece->contributions;
+  if (!missing.empty() || of_team) {
+    site.stop(fmt::format(
+        "reads '{}' before it is complete: {} lacks {}", site.buffer(id).name,
+        site.grid().cell_text(tensor, cell),
+        of_team ? "its normaliser" : site.grid().contributions_text(tensor, cell, missing)));
+    return nullptr;
+  }
+  return piece;
+}
+
+}  // namespace
+
+std::optional<GraphWork> graph_work(const Site& site, int definition, const TokenSet& tokens) {
+  const Graph& graph = site.grid().graph();
+  if (definition < 0 || definition >= std::ssize(graph.definitions)) {
+    site.stop(fmt::format("computes definition {}, which the graph lacks", definition));
+    return {};
+  }
+  const auto* atoms = named_tokens(site, tokens);
+  if (atoms == nullptr) {
+    return {};
+  }
+  return GraphWork{.graph = graph, .definition = graph.definition(definition), .tokens = *atoms};
+}
+
+bool complete(const Site& site, BufferId id, TensorRef tensor, std::span<const int> tokens,
+              HeadAtoms heads) {
+  if (!readable(site, id, tensor)) {
+    return false;
+  }
+  for (const int t : tokens) {
+    for (int h = heads.begin; h < heads.end; ++h) {
+      if (complete_piece(site, id, tensor, {.tokens = t, .heads = h}) == nullptr) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+HeadAtoms atoms_of_part(const Site& site, TensorRef tensor, int part, int parts) {
+  return is_value(tensor.tensor) ? HeadAtoms{.begin = part, .end = part + 1}
+                                 : site.grid().heads_of_part(tensor.tensor, part, parts);
+}
+
+std::vector<int> parts_held(const Site& site, BufferId id, std::span<const int> tokens) {
+  std::vector<int> parts;
+  for (const Piece& piece : site.content(id).of_tokens(tokens.front())) {
+    parts.push_back(piece.cell.heads);
+  }
+  return parts;
+}
+
+TensorRef gradient_of(const Graph& graph, TensorRef value) {
+  return value.tensor == Tensor::out ? TensorRef(Tensor::d_out)
+                                     : TensorRef(Tensor::d_value, graph.gradient_of(value.label));
+}
+
+Use use_of(const Graph& graph, TensorRef value, int definition) {
+  for (const Use& use : graph.uses_of(value)) {
+    if (use.definition == definition) {
+      return use;
+    }
+  }
+  throw InternalError("a definition does not use what it reads");
+}
+
+void sum_up(const Site& site, BufferId id, TensorRef tensor, Contents added, bool initial,
+            BufferId from) {
+  for (Piece& piece : added.change_all()) {
+    const Piece* old = initial ? nullptr : only_piece(site, id, piece.cell);
+    if (old == nullptr && !initial) {
+      return;
+    }
+    if (old != nullptr) {
+      Piece sum = *old;
+      unite(site, tensor, sum, piece, "'" + site.buffer(from).name + "'",
+            "'" + site.buffer(id).name + "'");
+      piece = std::move(sum);
+    }
+  }
+  write(site, id, tensor, std::move(added));
+}
+
+std::optional<ParamBlocks> blocks_of(const Site& site, BufferId id, int label) {
+  if (!readable(site, id, {Tensor::param, label})) {
+    return {};
+  }
+  ParamBlocks blocks;
+  for (const Piece& piece : site.content(id).all()) {
+    if (blocks.rows.empty() || blocks.rows.back() != piece.cell.tokens) {
+      blocks.rows.push_back(piece.cell.tokens);
+    }
+    if (piece.cell.tokens == blocks.rows.front()) {
+      blocks.columns.push_back(piece.cell.heads);
+    }
+  }
+  if (blocks.rows.size() * blocks.columns.size() != site.content(id).all().size()) {
+    site.stop(fmt::format("'{}' does not hold whole rows of blocks", site.buffer(id).name));
+    return {};
+  }
+  return blocks;
+}
+
+}  // namespace spp

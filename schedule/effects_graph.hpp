@@ -1,0 +1,43 @@
+// What the effects of a graph's ops are made of.
+#pragma once
+
+#include "schedule/effects.hpp"
+
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace spp {
+
+/// What an op works on.
+struct GraphWork {
+  const Graph& graph;
+  const Definition& definition;
+  std::span<const int> tokens;  // atoms
+};
+/// Stops and gives nothing if the graph has no such definition, or the grid no such tokens.
+std::optional<GraphWork> graph_work(const Site& site, int definition, const TokenSet& tokens);
+
+/// Complete pieces of all these tokens and head atoms or parts; else stops.
+bool complete(const Site& site, BufferId id, TensorRef tensor, std::span<const int> tokens,
+              HeadAtoms heads);
+/// Head atoms, or the part, of a tensor that lie in one of `parts` equal parts of a row.
+HeadAtoms atoms_of_part(const Site& site, TensorRef tensor, int part, int parts);
+/// Parts that a buffer of a value has something of, for the first of these tokens.
+std::vector<int> parts_held(const Site& site, BufferId id, std::span<const int> tokens);
+/// Of a value, or of attention's out.
+TensorRef gradient_of(const Graph& graph, TensorRef value);
+/// Numbers of what a definition gives the gradient of a value.
+Use use_of(const Graph& graph, TensorRef value, int definition);
+/// Adds pieces to those of a sum, cell by cell; `initial`: they are the sum.
+void sum_up(const Site& site, BufferId id, TensorRef tensor, Contents added, bool initial,
+            BufferId from);
+
+/// The blocks of a parameter that its buffer holds: all rows of these by all of those.
+struct ParamBlocks {
+  std::vector<int> rows, columns;
+};
+/// Stops and gives nothing if they are not whole rows of blocks.
+std::optional<ParamBlocks> blocks_of(const Site& site, BufferId id, int label);
+
+}  // namespace spp
