@@ -113,7 +113,8 @@ TEST_CASE("a GEMM is the sum of products, of all types and of any mixture") {
 
 TEST_CASE("a GEMM of several blocks in every direction is the sum of products") {
   const DType type = GENERATE(DType::fp32, DType::bf16);
-  check_gemms({.shape = {.m = 130, .n = 515, .k = 517}, .in = type, .right = type});
+  check_gemms({.shape = {.m = 130, .n = 7, .k = 517}, .in = type, .right = type});
+  check_gemms({.shape = {.m = 5, .n = 515, .k = 517}, .in = type, .right = type});
 }
 
 TEST_CASE("a GEMM without rows changes nothing, without depth it is zero") {
