@@ -21,6 +21,19 @@ std::string LayerCase::text() const {
   return fmt::format("{} | tensor {} {}", attention.text(), tensor, gated ? "gated" : "plain");
 }
 
+LayerCase small_layer(DType dtype) {
+  return {.attention = {.problem = {.seq = 15,
+                                    .q_heads = 8,
+                                    .kv_heads = 4,
+                                    .head_dim = 16,
+                                    .mask = {.kind = MaskKind::causal},
+                                    .dtype = dtype},
+                        .plan = {.strategy = "zigzag-ring", .ring = 2, .layout = Layout::zigzag},
+                        .phase = Phase::forward,
+                        .options = {}},
+          .tensor = 2};
+}
+
 std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
   std::vector<LayerCase> result;
   for (Case& c : cases(sequence, most)) {

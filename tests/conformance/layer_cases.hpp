@@ -21,6 +21,9 @@ struct LayerCase {
   [[nodiscard]] std::string text() const;
 };
 
+/// A zigzag ring of two in tensor-parallel groups of two; gated.
+LayerCase small_layer(DType dtype = DType::bf16);
+
 /// Legal ones with a backward, over `sequence` ranks of `tensor` each; at most `most` of each
 /// strategy.
 std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most);

@@ -15,6 +15,7 @@ namespace spp {
 namespace {
 
 using test::LayerCase;
+using test::small_layer;
 
 constexpr std::array phases{Phase::forward, Phase::backward};
 
@@ -55,16 +56,6 @@ TEST_CASE("the text form of a layer is the layer") {
     REQUIRE(to_text(again) == text);
     REQUIRE_THAT(prove(again).counter_example, Catch::Matchers::Equals(""));
   });
-}
-
-/// The layer of four ranks, two tensor and two sequence.
-LayerCase small_layer() {
-  const auto all = test::layer_cases(2, 2, 8);
-  const auto at = std::ranges::find_if(all, [](const LayerCase& c) {
-    return c.gated && c.attention.plan.strategy == "zigzag-ring";
-  });
-  REQUIRE(at != all.end());
-  return *at;
 }
 
 /// The first op of kind T for which `wanted` holds, changed on every rank.
