@@ -1,3 +1,4 @@
+// Documents share the parts that they are made of, hence one file.
 #include "cli/report_json.hpp"
 
 #include "base/error.hpp"

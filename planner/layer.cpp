@@ -14,7 +14,14 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
   LayerQuestion question{.graph = layer_graph(first.ops, plan.tensor),
                          .problem = request.problem,
                          .plan = {.attention = plan.attention, .tensor = plan.tensor},
-                         .build = request.build};
+                         .build = request.build,
+                         .notes = {}};
+  if (runs.size() > 1) {
+    question.notes.push_back(
+        fmt::format("{} has {} kinds of layers: this is the first, of which it "
+                    "has {} of {}",
+                    request.model->name, runs.size(), first.layers, request.model->layers));
+  }
   question.problem.mask.kind = first.mask.kind;
   question.problem.mask.window = first.mask.window;
   question.problem.batch = plan.micro_batch;

@@ -6,6 +6,7 @@
 #include "step/layer_schedule.hpp"
 
 #include <string>
+#include <vector>
 
 namespace spp {
 
@@ -15,6 +16,7 @@ struct LayerQuestion {
   Problem problem;  // attention of all heads, over one micro-batch
   LayerPlan plan;
   BuildOptions build;
+  std::vector<std::string> notes;  // of a model with other kinds of layers
 
   [[nodiscard]] Schedule schedule(Phase phase) const {
     return layer_schedule(graph, problem, plan, phase, build);

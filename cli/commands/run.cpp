@@ -214,6 +214,10 @@ void run_command(const Arguments& given, Output& output) {
   const StepPlan step = read_plan(job);
   AttentionQuestion question = attention_question(job.request, step, job.request.problem.mask);
   const std::optional<LayerQuestion> layer = asked_layer(arguments, job, step);
+  if (layer) {
+    output.warn(layer->notes);
+    std::ranges::copy(layer->notes, std::back_inserter(warnings));
+  }
   const std::string name = layer ? layer_name(step) : short_name(step.attention);
   std::optional<Evaluation> predicted_layer;
   if (layer && job.cluster != nullptr) {

@@ -206,6 +206,7 @@ void simulate_command(const Arguments& given, Output& output) {
   output.warn(job.warnings);
   const StepPlan plan = read_plan(job);
   if (const auto layer = asked_layer(arguments, job, plan)) {
+    output.warn(layer->notes);
     return simulate_layer(arguments, job, plan, *layer, output);
   }
   for (const std::string_view option : {"trace", "dump-schedule"}) {

@@ -1,4 +1,5 @@
-// What is wrong, said in one line: exit code, where, value, what would be right.
+// What is wrong, said in one line: exit code, where, value, what would be right. One list of
+// mistakes, hence one file.
 #include "tests/cli/refused.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
