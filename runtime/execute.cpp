@@ -117,6 +117,16 @@ struct HostKernels {
   static void add(const Args&... args) {
     runtime::add(args...);
   }
+  static void embedding(const EmbeddingArgs& args) { runtime::embedding(args); }
+  static void embedding_backward(const EmbeddingBackwardArgs& args) {
+    runtime::embedding_backward(args);
+  }
+  static void word_sums(const WordSumsArgs& args) { runtime::word_sums(args); }
+  static void word_sums_backward(const WordSumsBackwardArgs& args) {
+    runtime::word_sums_backward(args);
+  }
+  static void word_loss(const WordLossArgs& args) { runtime::word_loss(args); }
+  static void adam(const AdamArgs& args) { runtime::adam(args); }
 };
 
 /// Posts messages over a transport.

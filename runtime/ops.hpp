@@ -6,8 +6,8 @@
 //                      linear_backward, make_state, sum_states, apply_state
 //                      (runtime/kernels/products.hpp) and row_dot, merge, rescale, accumulate,
 //                      fill, move (runtime/kernels/elementwise.hpp), gemm and the functions of
-//                      runtime/kernels/layer.hpp, with the arguments that these have there, polls
-//                      left out
+//                      runtime/kernels/layer.hpp and words.hpp, with the arguments that these have
+//                      there, polls left out
 //   run_transfer       target has exchange(parts), all_to_all(group, parts), all_gather(group,
 //                      parts), reduce_scatter(group, parts), all_reduce(group, parts)
 #pragma once
@@ -17,6 +17,7 @@
 #include "runtime/kernels/elementwise.hpp"
 #include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/products.hpp"
+#include "runtime/kernels/words.hpp"
 #include "runtime/memory.hpp"
 #include "schedule/measure.hpp"
 #include "schedule/timeline.hpp"
@@ -148,6 +149,44 @@ inline Rows norm_weights(Rows column, std::int64_t width) {
   return column;
 }
 
+/// What a step has beside its layers.
+template <class Target>
+void run_words(const OpPlace& at, const RowKernel& op, Target&& target) {
+  const Graph& graph = at.schedule.graph;
+  const Definition& d = graph.definition(op.definition);
+  const auto in = [&](std::size_t i) { return at.rows(op.reads.ids()[i]); };
+  const auto out = [&](std::size_t i) { return at.rows(op.writes.ids()[i]); };
+  const Problem& p = at.schedule.requested;
+  if (d.function == LayerFunction::embedding) {
+    const std::int64_t first = op.part * graph.param(d.param).part_rows();
+    return op.backward ? target.embedding_backward(EmbeddingBackwardArgs{
+                             .words = in(0), .d_x = in(2), .d_table = out(0), .first = first})
+                       : target.embedding(EmbeddingArgs{
+                             .words = in(0), .table = in(1), .x = out(0), .first = first});
+  }
+  if (d.function == LayerFunction::word_sums) {
+    return op.backward ? target.word_sums_backward(WordSumsBackwardArgs{
+                             .logits = in(0),
+                             .targets = in(1),
+                             .log_sum = in(2),
+                             .d_logits = out(0),
+                             .part = op.part,
+                             .scale = 1 / static_cast<float>(p.seq * p.batch)})  // of the mean loss
+                       : target.word_sums(WordSumsArgs{
+                             .logits = in(0), .targets = in(1), .sums = out(0), .part = op.part});
+  }
+  if (d.function == LayerFunction::word_loss) {
+    return target.word_loss(
+        WordLossArgs{.sums = in(0), .targets = in(1), .loss = out(0), .log_sum = out(1)});
+  }
+  target.adam(AdamArgs{.gradient = in(0),
+                       .master = in(1),
+                       .first = in(2),
+                       .second = in(3),
+                       .param = out(3),
+                       .rate = static_cast<float>(d.constant)});
+}
+
 template <class Target>
 void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
   const Definition& d = at.schedule.graph.definition(op.definition);
@@ -197,6 +236,11 @@ void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
       return op.backward ? target.gelu_backward(in(0), in(1), out(0)) : target.gelu(in(0), out(0));
     case LayerFunction::add:
       return target.add(in(0), in(1), out(0));
+    case LayerFunction::embedding:
+    case LayerFunction::word_sums:
+    case LayerFunction::word_loss:
+    case LayerFunction::adam:
+      return run_words(at, op, target);
     case LayerFunction::linear:
       break;
   }

@@ -141,6 +141,7 @@ Arena plan_arena(const Program& program) {
     sizes.push_back(bytes_of(buffer));
     switch (buffer.role) {
       case BufferRole::input:
+      case BufferRole::state:
         arena.inputs += sizes[i];
         break;
       case BufferRole::output:

@@ -112,7 +112,9 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
   } else {
+    cut_params(tiles);
     sum_up_graph();
+    know_attentions(tiles);
   }
 }
 
@@ -269,6 +271,9 @@ const AtomSet& AtomGrid::complete(TensorRef ref, const Cell& cell) const {
     case Tensor::d_out:
     case Tensor::delta:
     case Tensor::param:
+    case Tensor::master:
+    case Tensor::first_moment:
+    case Tensor::second_moment:
       return nothing;
     case Tensor::value:
       return of_values_[at(ref.label)];
@@ -287,9 +292,12 @@ const AtomSet& AtomGrid::complete(TensorRef ref, const Cell& cell) const {
 }
 
 std::int64_t AtomGrid::volume(TensorRef ref, const Cell& cell) const {
-  if (is_of_graph(ref.tensor)) {
-    return is_param(ref.tensor) ? graph_.param(ref.label).part_rows()
-                                : tokens_[at(cell.tokens)].count;
+  if (is_param(ref.tensor)) {
+    const auto& cuts = row_cuts_[at(ref.label)];
+    return cuts[at(cell.tokens) + 1] - cuts[at(cell.tokens)];
+  }
+  if (is_value(ref.tensor)) {
+    return tokens_[at(cell.tokens)].count;
   }
   const HeadRange heads = (is_kv(ref.tensor) ? kv_heads_ : q_heads_)[at(cell.heads)];
   return is_state(ref.tensor) ? heads.count() : tokens_[at(cell.tokens)].count * heads.count();
@@ -325,8 +333,9 @@ std::string AtomGrid::cell_text(TensorRef ref, const Cell& cell) const {
   }
   if (is_param(tensor)) {
     const Param& param = graph_.param(ref.label);
-    return fmt::format("{} row part {} of {}, column part {} of {}", param.name, cell.tokens,
-                       param.row_parts, cell.heads, param.column_parts);
+    return fmt::format("{} rows {}:{}, column part {} of {}", param.name,
+                       row_cuts_[at(ref.label)][at(cell.tokens)], volume(ref, cell), cell.heads,
+                       param.column_parts);
   }
   const bool kv = is_kv(tensor);
   if (is_state(tensor)) {
@@ -362,6 +371,9 @@ std::string AtomGrid::contributions_text(TensorRef ref, const Cell& cell,
   }
   if (ref.tensor == Tensor::d_param) {
     return fmt::format("tokens {}", tokens_text(members));
+  }
+  if (is_updated(ref.tensor)) {
+    return "the update";
   }
   if (!sums_queries(ref.tensor)) {
     return fmt::format("key tokens {}", tokens_text(members));

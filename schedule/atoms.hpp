@@ -9,7 +9,8 @@
 //  KV atom     the KV heads of one part; replicated KV heads serve `replicas` query atoms
 //
 // Of what a graph defines, a value is cut into token atoms and the parts of its row, a parameter
-// into its row parts and column parts.
+// into its row parts and column parts; the row parts once more where ranks declare pieces of them,
+// as shards of an optimizer are (row atoms).
 //
 // Padded heads count like real ones.
 #pragma once
@@ -54,7 +55,8 @@ struct HeadAtoms {
 };
 
 /// A cell of the grid: a token atom and a head atom (a KV atom for k, v, d_k, d_v and states). Of
-/// states, `tokens` is a slot; of values `heads` is a part; of parameters both are parts.
+/// states, `tokens` is a slot; of values `heads` is a part; of parameters it is a column part, and
+/// `tokens` a row atom.
 struct Cell {
   int tokens = 0;
   int heads = 0;
@@ -72,7 +74,7 @@ class AtomGrid {
   [[nodiscard]] int slots() const { return static_cast<int>(keys_of_slots_.size()); }
   [[nodiscard]] int query_atoms() const { return static_cast<int>(q_heads_.size()); }
   [[nodiscard]] int head_atoms(TensorRef ref) const;
-  /// Token atoms, slots or row parts that a tensor has.
+  /// Token atoms, slots or row atoms that a tensor has.
   [[nodiscard]] int row_atoms(TensorRef ref) const;
   /// The KV atom that a query atom attends to.
   [[nodiscard]] int kv_of(int query_atom) const { return query_atom / replicas_; }
@@ -80,13 +82,15 @@ class AtomGrid {
   /// Atoms of a token set in ascending order; nullptr if it is no union of atoms. Of states: slots.
   [[nodiscard]] const std::vector<int>* tokens(const TokenSet& set) const;
   [[nodiscard]] const std::vector<int>* slots(const TokenSet& set) const;
-  /// Whichever `ref` has; of a parameter its row parts.
+  /// Whichever `ref` has; of a parameter its row atoms.
   [[nodiscard]] const std::vector<int>* rows(const TokenSet& set, TensorRef ref) const;
   /// Head atoms of a range of query heads or KV heads, or of parts; nothing if it is no union of
   /// atoms.
   [[nodiscard]] std::optional<HeadAtoms> heads(HeadRange range, TensorRef ref) const;
   /// Head atoms of q or k that lie in part `part` of a row of `parts` parts of all heads.
   [[nodiscard]] HeadAtoms heads_of_part(Tensor tensor, int part, int parts) const;
+  /// Row atoms of a parameter that lie in one of its row parts: [first, last).
+  [[nodiscard]] HeadAtoms rows_of_part(int param, int part) const;
 
   /// The mask allows at least one pair of these atoms.
   [[nodiscard]] bool allowed(int queries, int keys) const {
@@ -110,6 +114,8 @@ class AtomGrid {
   /// is handed to the part of its slot holds the keys that all queries of the part may see, whole
   /// atoms of them. Of what a graph defines: graph.hpp.
   [[nodiscard]] const AtomSet& complete(TensorRef ref, const Cell& cell) const;
+  /// What a parameter's cell holds that was updated; before that it holds nothing.
+  [[nodiscard]] const AtomSet& updated() const { return updated_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
 
   /// Tokens times heads.
@@ -118,7 +124,7 @@ class AtomGrid {
   // Words for people. Ranges are written begin:count, as in to_string(TokenSet).
   [[nodiscard]] std::string tokens_text(std::span<const int> atoms) const;
   /// "query tokens 0:64 (heads 0:8)", "key tokens 0:64 (KV heads 0:2)".
-  /// "tokens 0:64 (part 1 of 2)", "row part 0 of 1, column part 1 of 2".
+  /// "tokens 0:64 (part 1 of 2)", "rows 0:64, column part 1 of 2".
   [[nodiscard]] std::string cell_text(TensorRef ref, const Cell& cell) const;
   /// Contributions of a cell: "key tokens 0:64", "query tokens 0:64 (heads 0:8)", "row parts 1 of
   /// 2", "gate's column part 0".
@@ -132,7 +138,9 @@ class AtomGrid {
   void cut_heads(const HeadSplit& split);
   void allow_pairs(const Mask& mask);
   void hand_out_states(const Schedule& schedule);
+  void cut_params(std::span<const std::span<const Buffer>> tiles);
   void sum_up_graph();
+  void know_attentions(std::span<const std::span<const Buffer>> tiles);
 
   std::string flaw_;
   std::vector<TokenRange> tokens_;  // ascending by begin
@@ -147,8 +155,10 @@ class AtomGrid {
   mutable std::map<std::array<TokenRange, 2>, std::vector<int>> slots_;
   Graph graph_;
   std::vector<AtomSet> of_values_, of_gradients_;  // complete, by label
-  AtomSet all_tokens_;
-  mutable std::map<std::array<std::int64_t, 3>, std::vector<int>> row_parts_;  // of parameters
+  AtomSet all_tokens_, updated_;
+  std::vector<std::vector<std::int64_t>>
+      row_cuts_;  // of parameters: where atoms begin, and the end
+  mutable std::map<std::array<std::int64_t, 3>, std::vector<int>> param_rows_;
 };
 
 }  // namespace spp

@@ -2,7 +2,48 @@
 #include "base/error.hpp"
 #include "schedule/atoms.hpp"
 
+#include <algorithm>
+#include <set>
+
 namespace spp {
+
+void AtomGrid::cut_params(std::span<const std::span<const Buffer>> tiles) {
+  std::vector<std::set<std::int64_t>> cuts;
+  for (const Param& param : graph_.params) {
+    std::set<std::int64_t>& of_param = cuts.emplace_back();
+    for (int part = 0; part <= param.row_parts; ++part) {
+      of_param.insert(part * param.part_rows());
+    }
+  }
+  for (const auto& rank : tiles) {
+    for (const Buffer& buffer : rank) {
+      if (!is_param(buffer.tensor)) {
+        continue;
+      }
+      const std::int64_t rows = graph_.param(buffer.label).rows;
+      for (const TokenRange& range : buffer.tile.ranges()) {
+        if (range.stride == 1 && range.begin + range.count <= rows) {
+          cuts[at(buffer.label)].insert({range.begin, range.begin + range.count});
+        }
+      }
+    }
+  }
+  for (const std::set<std::int64_t>& of_param : cuts) {
+    row_cuts_.emplace_back(of_param.begin(), of_param.end());
+  }
+}
+
+void AtomGrid::know_attentions(std::span<const std::span<const Buffer>> tiles) {
+  for (const auto& rank : tiles) {
+    for (const Buffer& buffer : rank) {
+      if (!is_of_graph(buffer.tensor) && buffer.label >= graph_.attentions()) {
+        flaw_ = fmt::format("'{}' is a buffer of attention {}, of {}", buffer.name, buffer.label,
+                            graph_.attentions());
+        return;
+      }
+    }
+  }
+}
 
 void AtomGrid::sum_up_graph() {
   const auto first = [](int count) {
@@ -13,11 +54,11 @@ void AtomGrid::sum_up_graph() {
     return set;
   };
   all_tokens_ = first(token_atoms());
+  updated_ = first(1);
   for (int label = 0; label < std::ssize(graph_.values); ++label) {
     const TensorRef ref{Tensor::value, label};
     const int writer = graph_.writer_of(ref);
-    const bool is_sum = writer >= 0 && graph_.definition(writer).function == LayerFunction::linear;
-    of_values_.push_back(first(is_sum ? graph_.sum_parts(graph_.definition(writer)) : 0));
+    of_values_.push_back(first(writer >= 0 ? graph_.sum_parts(graph_.definition(writer)) : 0));
     const std::vector<Use> uses = graph_.uses_of(ref);
     of_gradients_.push_back(first(uses.empty() ? 0 : uses.back().first + uses.back().count));
   }
@@ -34,7 +75,7 @@ int AtomGrid::head_atoms(TensorRef ref) const {
 }
 
 int AtomGrid::row_atoms(TensorRef ref) const {
-  return is_param(ref.tensor)   ? graph_.param(ref.label).row_parts
+  return is_param(ref.tensor)   ? static_cast<int>(row_cuts_[at(ref.label)].size()) - 1
          : is_state(ref.tensor) ? slots()
                                 : token_atoms();
 }
@@ -43,16 +84,26 @@ const std::vector<int>* AtomGrid::rows(const TokenSet& set, TensorRef ref) const
   if (!is_param(ref.tensor)) {
     return is_state(ref.tensor) ? slots(set) : tokens(set);
   }
-  const Param& param = graph_.param(ref.label);
+  const std::vector<std::int64_t>& cuts = row_cuts_[at(ref.label)];
   const TokenRange range = set.ranges().size() == 1 ? set.ranges()[0] : TokenRange{};
-  const std::int64_t part = param.part_rows();
-  const auto [it, is_new] = row_parts_.try_emplace({ref.label, range.begin, range.count});
-  const bool whole = range.stride == 1 && range.begin % part == 0 && range.count % part == 0 &&
-                     range.begin + range.count <= param.rows;
-  for (std::int64_t i = 0; is_new && whole && i < range.count / part; ++i) {
-    it->second.push_back(static_cast<int>(range.begin / part + i));
+  const auto [it, is_new] = param_rows_.try_emplace({ref.label, range.begin, range.count});
+  const auto begin = std::ranges::lower_bound(cuts, range.begin);
+  const auto end = std::ranges::lower_bound(cuts, range.begin + range.count);
+  const bool whole = range.stride == 1 && end != cuts.end() && *begin == range.begin &&
+                     *end == range.begin + range.count;
+  for (auto cut = begin; is_new && whole && cut != end; ++cut) {
+    it->second.push_back(static_cast<int>(cut - cuts.begin()));
   }
   return it->second.empty() ? nullptr : &it->second;
+}
+
+HeadAtoms AtomGrid::rows_of_part(int param, int part) const {
+  const std::vector<std::int64_t>& cuts = row_cuts_[at(param)];
+  const std::int64_t rows = graph_.param(param).part_rows();
+  const auto place = [&](std::int64_t row) {
+    return static_cast<int>(std::ranges::lower_bound(cuts, row) - cuts.begin());
+  };
+  return {.begin = place(part * rows), .end = place((part + 1) * rows)};
 }
 
 HeadAtoms AtomGrid::heads_of_part(Tensor tensor, int part, int parts) const {

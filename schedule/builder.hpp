@@ -29,6 +29,10 @@ class ProgramBuilder {
   BufferId output(std::string name, TensorRef tensor, const TokenSet& tile, HeadRange heads) {
     return declare(std::move(name), tensor, BufferRole::output, natural_dtype(tensor), tile, heads);
   }
+  /// A buffer of what an optimizer replaces: before the program its old values, then the next.
+  BufferId state(std::string name, TensorRef tensor, const TokenSet& tile, HeadRange heads) {
+    return declare(std::move(name), tensor, BufferRole::state, natural_dtype(tensor), tile, heads);
+  }
   /// Room for `tokens` x `heads` of a tensor.
   BufferId scratch(std::string name, TensorRef ref, std::int64_t tokens, int heads, DType dtype) {
     const BufferShape shape = shape_of(ref, problem_, graph_);
@@ -81,6 +85,9 @@ class ProgramBuilder {
       case Tensor::state:
       case Tensor::d_state:
       case Tensor::d_param:  // main gradients
+      case Tensor::master:
+      case Tensor::first_moment:
+      case Tensor::second_moment:
         return DType::fp32;
       case Tensor::q:
       case Tensor::k:

@@ -80,12 +80,25 @@ class Walk {
   [[nodiscard]] std::string_view stream_name(const Op& op) const {
     return schedule_.streams[op.stream.index()];
   }
+  /// Whose tensors the op works on: of the first that it names, and the others must be.
+  [[nodiscard]] int attention_of(const Walker& w, const Op& op) const {
+    if (schedule_.graph.attentions() <= 1) {
+      return 0;
+    }
+    const Access access = access_of(op.body);
+    const auto ids = access.reads().empty() ? access.writes() : access.reads();
+    const auto& buffers = w.cursor.buffers();
+    const bool known = !ids.empty() && ids[0].valid() && ids[0].index() < buffers.size();
+    return known && !is_of_graph(buffers[ids[0].index()].tensor) ? buffers[ids[0].index()].label
+                                                                 : 0;
+  }
   [[nodiscard]] Site site(Walker& w, const Op& op) {
     return {.ledger = &ledger_,
             .rank = w.rank,
             .op = w.cursor.position() - 1,
             .op_name = name_of(op.body),
             .stream = stream_name(op),
+            .attention = attention_of(w, op),
             .buffers = w.cursor.buffers(),
             .contents = w.contents};
   }
@@ -154,17 +167,28 @@ Proof Walk::prove() {
   if (walked) {
     check_outputs(ledger_, schedule_.phase, ranks);
   }
-  const Meetings& meetings = schedule_.phase == Phase::forward ? ledger_.forward : ledger_.backward;
   std::string text = findings.first();
-  for (const std::string& more :
-       {meetings.met_twice(), walked ? meetings.never_met() : std::string()}) {
-    if (!more.empty()) {
-      text += fmt::format("{}{}", text.empty() ? "" : text.back() == '.' ? " " : ". ", more);
+  std::int64_t pair_blocks = 0;
+  const auto look_at = [&](const std::vector<Meetings>& of_phase) {
+    for (const Meetings& meetings : of_phase) {
+      pair_blocks += meetings.count();
+      for (const std::string& more :
+           {meetings.met_twice(), walked ? meetings.never_met() : std::string()}) {
+        if (!more.empty()) {
+          text += fmt::format("{}{}", text.empty() ? "" : text.back() == '.' ? " " : ". ", more);
+        }
+      }
     }
+  };
+  if (schedule_.phase != Phase::backward) {
+    look_at(ledger_.forward);
+  }
+  if (schedule_.phase != Phase::forward) {
+    look_at(ledger_.backward);
   }
   Proof proof{.proven = text.empty(),
               .counter_example = std::move(text),
-              .pair_blocks = meetings.count(),
+              .pair_blocks = pair_blocks,
               .ops = 0,
               .messages = messages_};
   for (const Walker& w : walkers_) {

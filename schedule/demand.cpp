@@ -157,6 +157,9 @@ double content_bytes(const Buffer& buffer, const Grid& grid) {
     case Tensor::value:
     case Tensor::d_value:
     case Tensor::param:
+    case Tensor::master:
+    case Tensor::first_moment:
+    case Tensor::second_moment:
       break;
     case Tensor::d_param:
       sets = set_bytes(grid.tokens);

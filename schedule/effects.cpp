@@ -116,7 +116,7 @@ std::optional<Block> seen_block(const Site& site, const Block& block, const Toke
   return {};
 }
 
-bool holds(const Site& site, BufferId id, TensorRef tensor, std::span<const int> rows,
+bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> rows,
            HeadAtoms heads) {
   if (!readable(site, id, tensor)) {
     return false;
@@ -141,7 +141,8 @@ bool computes(const Site& site, AttentionFunction function) {
   return false;
 }
 
-Contents query_sums(const Site& site, const Block& block, Meetings& meetings) {
+Contents query_sums(const Site& site, const Block& block, Phase phase) {
+  Meetings& meetings = site.meetings(phase);
   Contents sums;
   for (const int q : block.queries) {
     AtomSet met;

@@ -69,15 +69,17 @@ class Findings {
 /// What all ranks of a proof share.
 struct Ledger {
   Ledger(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
-      : grid(schedule, tiles), problem(schedule.problem), forward(grid), backward(grid) {}
+      : grid(schedule, tiles),
+        problem(schedule.problem),
+        forward(static_cast<std::size_t>(schedule.graph.attentions()), Meetings(grid)),
+        backward(forward) {}
   Ledger(const Ledger&) = delete;  // the meetings look at the grid
   Ledger& operator=(const Ledger&) = delete;
   ~Ledger() = default;
 
   AtomGrid grid;
   Problem problem;
-  Meetings forward;
-  Meetings backward;
+  std::vector<Meetings> forward, backward;  // by attention
   Findings findings;
 };
 
@@ -88,6 +90,7 @@ struct Site {
   std::int64_t op = 0;  // counted from 0, as lines of the text form
   std::string_view op_name;
   std::string_view stream;
+  int attention = 0;  // whose tensors a kernel of attention works on
   std::span<const Buffer> buffers;
   std::span<Contents> contents;
 
@@ -95,6 +98,12 @@ struct Site {
   [[nodiscard]] const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   [[nodiscard]] std::string name(TensorRef ref) const { return grid().graph().name(ref); }
   [[nodiscard]] Contents& content(BufferId id) const { return contents[id.index()]; }
+  /// A tensor of the kernel's attention.
+  [[nodiscard]] TensorRef own(Tensor tensor) const { return {tensor, attention}; }
+  [[nodiscard]] Meetings& meetings(Phase phase) const {
+    auto& of_phase = phase == Phase::forward ? ledger->forward : ledger->backward;
+    return of_phase[static_cast<std::size_t>(attention)];
+  }
   /// "rank 3, op 17 attention_fwd (stream compute)".
   [[nodiscard]] std::string where() const;
   void stop(std::string_view what) const;
@@ -134,6 +143,10 @@ void meet(std::span<const Site> sites, std::span<const Collective* const> ops);
 
 /// The buffer holds `tensor` and something was written to it; else stops.
 bool readable(const Site& site, BufferId id, TensorRef tensor);
+/// The same of a tensor of the kernel's attention.
+inline bool readable(const Site& site, BufferId id, Tensor tensor) {
+  return readable(site, id, site.own(tensor));
+}
 /// The only piece of a cell; stops and gives nullptr if there is none or more than one.
 const Piece* only_piece(const Site& site, BufferId id, const Cell& cell);
 /// Atoms of a token set that an op names; stops and gives nullptr if it is no union of atoms. The
@@ -164,16 +177,19 @@ std::optional<Block> named_block(const Site& site, const Op& op) {
 std::optional<Block> seen_block(const Site& site, const Block& block, const TokenSet& queries,
                                 const TokenSet& keys);
 /// One piece of every cell of a tile; else stops.
-bool holds(const Site& site, BufferId id, TensorRef tensor, std::span<const int> rows,
+bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> rows,
            HeadAtoms heads);
 /// The problem's attention is this; else stops.
 bool computes(const Site& site, AttentionFunction function);
 /// d_k or d_v of a block: what its queries contribute to each cell of its keys.
 Contents key_gradients(const AtomGrid& grid, const Block& block);
 /// out or d_q of a block: the keys that each cell of its queries may see, noted as met.
-Contents query_sums(const Site& site, const Block& block, Meetings& meetings);
+Contents query_sums(const Site& site, const Block& block, Phase phase);
 /// Writes tile by tile (see above).
 void write(const Site& site, BufferId id, TensorRef tensor, Contents added);
+inline void write(const Site& site, BufferId id, Tensor tensor, Contents added) {
+  write(site, id, site.own(tensor), std::move(added));
+}
 /// Replaces the whole content.
 void overwrite(const Site& site, BufferId id, Contents added);
 /// target += part. Overlap is noted as a double count, `from` and `into` say whose.

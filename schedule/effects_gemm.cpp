@@ -25,17 +25,7 @@ void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
   if (!blocks || !operands(site, op.a, x, work, blocks->rows, w.row_parts)) {
     return;
   }
-  AtomSet met;
-  for (const int part : blocks->rows) {
-    met.insert(static_cast<std::size_t>(part));
-  }
-  Contents products;
-  for (const int t : work.tokens) {
-    for (const int part : blocks->columns) {
-      products.add({.cell = {.tokens = t, .heads = part}, .contributions = met, .normaliser = {}});
-    }
-  }
-  sum_up(site, op.c, y, std::move(products), op.initial, op.b);
+  sum_up(site, op.c, y, row_products(*blocks, work.tokens), op.initial, op.b);
 }
 
 void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
@@ -103,15 +93,10 @@ void multiply_for_weight(const Site& site, const Gemm& op, const GraphWork& work
       !operands(site, op.b, d_y, work, columns, w.column_parts)) {
     return;
   }
-  AtomSet met;
-  for (const int t : work.tokens) {
-    met.insert(static_cast<std::size_t>(t));
-  }
   Contents products;
   for (const int row : rows) {
     for (const int column : columns) {
-      products.add(
-          {.cell = {.tokens = row, .heads = column}, .contributions = met, .normaliser = {}});
+      add_block(site, products, work.definition.param, row, column, work.tokens);
     }
   }
   sum_up(site, op.c, {Tensor::d_param, work.definition.param}, std::move(products), op.initial,

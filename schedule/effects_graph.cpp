@@ -66,7 +66,7 @@ std::vector<int> parts_held(const Site& site, BufferId id, std::span<const int> 
 }
 
 TensorRef gradient_of(const Graph& graph, TensorRef value) {
-  return value.tensor == Tensor::out ? TensorRef(Tensor::d_out)
+  return value.tensor == Tensor::out ? TensorRef(Tensor::d_out, value.label)
                                      : TensorRef(Tensor::d_value, graph.gradient_of(value.label));
 }
 
@@ -96,24 +96,72 @@ void sum_up(const Site& site, BufferId id, TensorRef tensor, Contents added, boo
   write(site, id, tensor, std::move(added));
 }
 
+std::vector<int> column_parts_held(const Site& site, BufferId id) {
+  std::vector<int> columns;
+  const auto pieces = site.content(id).all();
+  for (const Piece& piece : pieces) {
+    if (piece.cell.tokens == pieces.front().cell.tokens) {
+      columns.push_back(piece.cell.heads);
+    }
+  }
+  return columns;
+}
+
 std::optional<ParamBlocks> blocks_of(const Site& site, BufferId id, int label) {
-  if (!readable(site, id, {Tensor::param, label})) {
+  if (!readable(site, id, TensorRef{Tensor::param, label})) {
     return {};
   }
+  const Contents& content = site.content(id);
   ParamBlocks blocks;
-  for (const Piece& piece : site.content(id).all()) {
-    if (blocks.rows.empty() || blocks.rows.back() != piece.cell.tokens) {
-      blocks.rows.push_back(piece.cell.tokens);
+  blocks.columns = column_parts_held(site, id);
+  std::size_t cells = 0;
+  for (int part = 0; part < site.grid().graph().param(label).row_parts; ++part) {
+    const HeadAtoms rows = site.grid().rows_of_part(label, part);
+    if (content.of_tokens(rows.begin).empty()) {
+      continue;
     }
-    if (piece.cell.tokens == blocks.rows.front()) {
-      blocks.columns.push_back(piece.cell.heads);
-    }
+    blocks.rows.push_back(part);
+    cells += static_cast<std::size_t>(rows.end - rows.begin) * blocks.columns.size();
   }
-  if (blocks.rows.size() * blocks.columns.size() != site.content(id).all().size()) {
-    site.stop(fmt::format("'{}' does not hold whole rows of blocks", site.buffer(id).name));
+  if (cells == 0 || cells != content.all().size()) {
+    site.stop(fmt::format("'{}' does not hold whole blocks of {}", site.buffer(id).name,
+                          site.name({Tensor::param, label})));
     return {};
+  }
+  for (const Piece& piece : content.all()) {
+    if (!piece.contributions.empty()) {
+      site.stop(fmt::format("reads '{}', which was updated before", site.buffer(id).name));
+      return {};
+    }
   }
   return blocks;
+}
+
+void add_block(const Site& site, Contents& gradients, int label, int part, int column,
+               std::span<const int> tokens) {
+  AtomSet met;
+  for (const int t : tokens) {
+    met.insert(static_cast<std::size_t>(t));
+  }
+  const HeadAtoms rows = site.grid().rows_of_part(label, part);
+  for (int row = rows.begin; row < rows.end; ++row) {
+    gradients.add(
+        {.cell = {.tokens = row, .heads = column}, .contributions = met, .normaliser = {}});
+  }
+}
+
+Contents row_products(const ParamBlocks& blocks, std::span<const int> tokens) {
+  AtomSet met;
+  for (const int part : blocks.rows) {
+    met.insert(static_cast<std::size_t>(part));
+  }
+  Contents products;
+  for (const int t : tokens) {
+    for (const int part : blocks.columns) {
+      products.add({.cell = {.tokens = t, .heads = part}, .contributions = met, .normaliser = {}});
+    }
+  }
+  return products;
 }
 
 }  // namespace spp

@@ -37,7 +37,17 @@ void sum_up(const Site& site, BufferId id, TensorRef tensor, Contents added, boo
 struct ParamBlocks {
   std::vector<int> rows, columns;
 };
-/// Stops and gives nothing if they are not whole rows of blocks.
+/// Stops and gives nothing if they are not whole rows of blocks, or were updated.
 std::optional<ParamBlocks> blocks_of(const Site& site, BufferId id, int label);
+/// Column parts that a buffer of a parameter has something of, in its first row.
+std::vector<int> column_parts_held(const Site& site, BufferId id);
+/// What these tokens give the gradient of one block of a parameter.
+void add_block(const Site& site, Contents& gradients, int label, int part, int column,
+               std::span<const int> tokens);
+/// Products of these tokens' rows with such blocks: the sum over their row parts.
+Contents row_products(const ParamBlocks& blocks, std::span<const int> tokens);
+
+/// An update of a parameter: named by its rows, not by tokens.
+void update(const Site& site, const RowKernel& op, int label);
 
 }  // namespace spp

@@ -65,7 +65,7 @@ void apply(const Site& site, const AttentionForward& op) {
       !holds(site, op.v, Tensor::v, block->keys, block->kv_heads)) {
     return;
   }
-  Contents out = query_sums(site, *block, site.ledger->forward);
+  Contents out = query_sums(site, *block, Phase::forward);
   Contents lse = out;
   for (Piece& piece : out.change_all()) {
     piece.normaliser = piece.contributions;
@@ -85,7 +85,7 @@ void apply(const Site& site, const AttentionBackward& op) {
     return;
   }
   Contents d_kv = key_gradients(site.grid(), *block);
-  write(site, op.d_q, Tensor::d_q, query_sums(site, *block, site.ledger->backward));
+  write(site, op.d_q, Tensor::d_q, query_sums(site, *block, Phase::backward));
   write(site, op.d_k, Tensor::d_k, d_kv);
   write(site, op.d_v, Tensor::d_v, std::move(d_kv));
 }
@@ -251,6 +251,9 @@ void apply(const Site& site, const Fill& op) {
     case Tensor::d_value:
     case Tensor::param:
     case Tensor::d_param:
+    case Tensor::master:
+    case Tensor::first_moment:
+    case Tensor::second_moment:
       site.stop(fmt::format("fills '{}', but {} is no sum", site.buffer(op.buffer).name,
                             to_string(tensor)));
       return;

@@ -151,7 +151,7 @@ void apply(const Site& site, const Weigh& op) {
     return;
   }
   const bool forward = roles->to == Tensor::out;
-  Contents sums = query_sums(site, *block, forward ? site.ledger->forward : site.ledger->backward);
+  Contents sums = query_sums(site, *block, forward ? Phase::forward : Phase::backward);
   for (Piece& piece : sums.change_all()) {
     piece.normaliser = only_piece(site, op.weights, piece.cell)->normaliser;
   }
@@ -199,7 +199,7 @@ std::optional<Block> linear_block(const Site& site, const Linear& op) {
 
 void apply(const Site& site, const LinearForward& op) {
   if (const auto block = linear_block(site, op)) {
-    write(site, op.out, Tensor::out, query_sums(site, *block, site.ledger->forward));
+    write(site, op.out, Tensor::out, query_sums(site, *block, Phase::forward));
   }
 }
 
@@ -209,7 +209,7 @@ void apply(const Site& site, const LinearBackward& op) {
     return;
   }
   Contents d_kv = key_gradients(site.grid(), *block);
-  write(site, op.d_q, Tensor::d_q, query_sums(site, *block, site.ledger->backward));
+  write(site, op.d_q, Tensor::d_q, query_sums(site, *block, Phase::backward));
   write(site, op.d_k, Tensor::d_k, d_kv);
   write(site, op.d_v, Tensor::d_v, std::move(d_kv));
 }
@@ -343,9 +343,9 @@ void apply(const Site& site, const ApplyState& op) {
       }
       for (const int number : state->contributions.members()) {
         if (roles->to == Tensor::out) {
-          site.ledger->forward.meet(cell, number, site.rank);
+          site.meetings(Phase::forward).meet(cell, number, site.rank);
         } else if (roles->to == Tensor::d_q) {
-          site.ledger->backward.meet(cell, number, site.rank);
+          site.meetings(Phase::backward).meet(cell, number, site.rank);
         }
       }
       sums.add({.cell = cell, .contributions = state->contributions, .normaliser = {}});

@@ -2,6 +2,7 @@
 #include "schedule/effects_graph.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace spp {
 namespace {
@@ -10,6 +11,13 @@ namespace {
 struct Operands {
   std::vector<TensorRef> reads, writes;
 };
+
+/// log_sum, from the sums that a definition writes.
+TensorRef log_sum_of(const Graph& graph, const Definition& word_sums) {
+  const std::vector<Use> uses = graph.uses_of(word_sums.writes.front());
+  return uses.empty() ? word_sums.writes.front()
+                      : graph.definition(uses.front().definition).writes[1];
+}
 
 Operands operands_of(const Graph& graph, const Definition& d, bool backward) {
   const auto gradient = [&](TensorRef ref) { return gradient_of(graph, ref); };
@@ -27,15 +35,26 @@ Operands operands_of(const Graph& graph, const Definition& d, bool backward) {
     case LayerFunction::layer_norm:
       return {.reads = {d.reads[0], param, d.writes[1], gradient(d.writes[0])},
               .writes = {gradient(d.reads[0]), {Tensor::d_param, d.param}}};
-    case LayerFunction::split_heads:
-      return {.reads = {Tensor::d_q, Tensor::d_k, Tensor::d_v}, .writes = {gradient(d.reads[0])}};
+    case LayerFunction::split_heads: {
+      const int label = d.writes.front().label;
+      return {.reads = {{Tensor::d_q, label}, {Tensor::d_k, label}, {Tensor::d_v, label}},
+              .writes = {gradient(d.reads[0])}};
+    }
     case LayerFunction::swiglu:
       return {.reads = {d.reads[0], d.reads[1], gradient(d.writes[0])},
               .writes = {gradient(d.reads[0]), gradient(d.reads[1])}};
     case LayerFunction::gelu:
       return {.reads = {d.reads[0], gradient(d.writes[0])}, .writes = {gradient(d.reads[0])}};
+    case LayerFunction::embedding:
+      return {.reads = {d.reads[0], param, gradient(d.writes[0])},
+              .writes = {{Tensor::d_param, d.param}}};
+    case LayerFunction::word_sums:
+      return {.reads = {d.reads[0], d.reads[1], log_sum_of(graph, d)},
+              .writes = {gradient(d.reads[0])}};
     case LayerFunction::add:  // of the input whose gradient it is, which the op's buffer tells
     case LayerFunction::linear:
+    case LayerFunction::word_loss:  // its gradient is a constant, which word_sums knows
+    case LayerFunction::adam:
       break;
   }
   return {};
@@ -103,9 +122,105 @@ std::vector<int> parts_of(const Site& site, const RowKernel& op, const GraphWork
   return parts_held(site, op.reads.ids()[0], work.tokens);
 }
 
+/// How an op works: on these parts of a row; with these row parts of a parameter, or of logits; and
+/// by which number a gradient remembers it.
+struct Given {
+  std::vector<int> parts;
+  int of_parts = 1;
+  std::vector<int> rows;
+  int use = 0;
+};
+
+/// What a row-wise op gives a tensor, for its tokens and parts.
+Contents given_to(const Site& site, TensorRef ref, const GraphWork& work, const Given& by) {
+  Contents result;
+  if (ref.tensor == Tensor::d_param) {
+    for (const int row : by.rows) {
+      add_block(site, result, ref.label, row, 0, work.tokens);
+    }
+    return result;
+  }
+  AtomSet met;
+  if (ref.tensor == Tensor::d_value) {
+    met.insert(static_cast<std::size_t>(by.use));
+  }
+  if (ref.tensor == Tensor::value && work.graph.sum_parts(work.definition) > 0) {
+    for (const int part : by.rows) {
+      met.insert(static_cast<std::size_t>(part));
+    }
+  }
+  const bool whole = is_value(ref.tensor) && work.graph.value(ref.label).parts == 1;
+  for (const int t : work.tokens) {
+    for (const int part : whole ? std::vector<int>{0} : by.parts) {
+      const HeadAtoms atoms = atoms_of_part(site, ref, part, by.of_parts);
+      for (int h = atoms.begin; h < atoms.end; ++h) {
+        result.add({.cell = {.tokens = t, .heads = h}, .contributions = met, .normaliser = {}});
+      }
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
+void update(const Site& site, const RowKernel& op, int label) {
+  const auto* rows = named_rows(site, op.tokens, {Tensor::param, label});
+  if (rows == nullptr) {
+    return;
+  }
+  constexpr std::array reads{Tensor::d_param, Tensor::master, Tensor::first_moment,
+                             Tensor::second_moment};
+  constexpr std::array writes{Tensor::master, Tensor::first_moment, Tensor::second_moment,
+                              Tensor::param};
+  if (op.backward || op.reads.ids().size() != reads.size() ||
+      op.writes.ids().size() != writes.size()) {
+    site.stop(
+        "has other operands than an update: it reads d_param, master and moments, and writes "
+        "master, moments and param");
+    return;
+  }
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    if (!readable(site, op.reads.ids()[i], TensorRef{reads[i], label})) {
+      return;
+    }
+  }
+  const std::vector<int> columns = column_parts_held(site, op.reads.ids()[0]);
+  Contents updated;
+  for (const int row : *rows) {
+    for (const int column : columns) {
+      const Cell cell{.tokens = row, .heads = column};
+      for (std::size_t i = 0; i < reads.size(); ++i) {
+        const BufferId id = op.reads.ids()[i];
+        const Piece* piece = only_piece(site, id, cell);
+        if (piece == nullptr) {
+          return;
+        }
+        const AtomSet& all = site.grid().complete({reads[i], label}, cell);
+        if (piece->contributions == all) {
+          continue;
+        }
+        site.stop(reads[i] == Tensor::d_param
+                      ? fmt::format("updates by part of a gradient: {} lacks {}",
+                                    site.grid().cell_text({reads[i], label}, cell),
+                                    site.grid().contributions_text({reads[i], label}, cell,
+                                                                   all.minus(piece->contributions)))
+                      : fmt::format("updates '{}' a second time", site.buffer(id).name));
+        return;
+      }
+      updated.add({.cell = cell, .contributions = site.grid().updated(), .normaliser = {}});
+    }
+  }
+  for (std::size_t i = 0; i < writes.size(); ++i) {
+    write(site, op.writes.ids()[i], TensorRef{writes[i], label}, updated);
+  }
+}
+
 void apply(const Site& site, const RowKernel& op) {
+  const Graph& graph = site.grid().graph();
+  if (op.definition >= 0 && op.definition < std::ssize(graph.definitions) &&
+      graph.definition(op.definition).function == LayerFunction::adam) {
+    return update(site, op, graph.definition(op.definition).param);
+  }
   const auto work = graph_work(site, op.definition, op.tokens);
   if (!work) {
     return;
@@ -128,47 +243,50 @@ void apply(const Site& site, const RowKernel& op) {
   }
   const std::vector<int> parts = parts_of(site, op, *work);
   const int of_parts = work->graph.value(d.reads.front().label).parts;
+  if (d.function == LayerFunction::word_sums && parts != std::vector{op.part}) {
+    site.stop(
+        fmt::format("works on part {} of {}, but has others", op.part, site.name(d.reads.front())));
+    return;
+  }
   if (parts.empty()) {
     site.stop(fmt::format("finds no tokens {} in '{}'", to_string(op.tokens),
                           site.buffer(reads[0]).name));
     return;
   }
+  std::vector<int> rows = d.function == LayerFunction::word_sums ? parts : std::vector<int>{0};
   for (std::size_t i = 0; i < reads.size(); ++i) {
     const TensorRef ref = all.reads[i];
+    if (is_param(ref.tensor)) {
+      const auto blocks = blocks_of(site, reads[i], ref.label);
+      if (!blocks) {
+        return;
+      }
+      rows = blocks->rows;
+      if (d.function == LayerFunction::embedding && rows != std::vector{op.part}) {
+        site.stop(fmt::format("looks words up in part {} of {}, but has others", op.part,
+                              site.name(ref)));
+        return;
+      }
+      continue;
+    }
     for (const int part : parts) {
-      const bool there = is_param(ref.tensor) ? blocks_of(site, reads[i], ref.label).has_value()
-                                              : complete(site, reads[i], ref, work->tokens,
-                                                         atoms_of_part(site, ref, part, of_parts));
-      if (!there) {
+      const bool whole = is_value(ref.tensor) && work->graph.value(ref.label).parts == 1;
+      if (!complete(
+              site, reads[i], ref, work->tokens,
+              whole ? HeadAtoms{.begin = 0, .end = 1} : atoms_of_part(site, ref, part, of_parts))) {
         return;
       }
     }
   }
   for (std::size_t i = 0; i < writes.size(); ++i) {
     const TensorRef ref = all.writes[i];
-    Contents result;
-    AtomSet met;
-    if (ref.tensor == Tensor::d_param) {
-      for (const int t : work->tokens) {
-        met.insert(static_cast<std::size_t>(t));
-      }
-      result.add({.cell = {}, .contributions = std::move(met), .normaliser = {}});
-      write(site, writes[i], ref, std::move(result));
-      continue;
-    }
-    if (ref.tensor == Tensor::d_value) {
-      met.insert(static_cast<std::size_t>(
-          use_of(work->graph, d.reads[std::min(i, d.reads.size() - 1)], op.definition).first));
-    }
-    for (const int t : work->tokens) {
-      for (const int part : parts) {
-        const HeadAtoms atoms = atoms_of_part(site, ref, part, of_parts);
-        for (int h = atoms.begin; h < atoms.end; ++h) {
-          result.add({.cell = {.tokens = t, .heads = h}, .contributions = met, .normaliser = {}});
-        }
-      }
-    }
-    write(site, writes[i], ref, std::move(result));
+    const int use =
+        ref.tensor == Tensor::d_value
+            ? use_of(work->graph, d.reads[std::min(i, d.reads.size() - 1)], op.definition).first
+            : 0;
+    write(site, writes[i], ref,
+          given_to(site, ref, *work,
+                   {.parts = parts, .of_parts = of_parts, .rows = rows, .use = use}));
   }
 }
 

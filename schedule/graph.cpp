@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <span>
 
 namespace spp {
 
 std::string_view to_string(LayerFunction function) {
   constexpr std::array<std::string_view, layer_functions> names{
-      "linear", "rms_norm", "layer_norm", "split_heads", "swiglu", "gelu", "add"};
+      "linear", "rms_norm",  "layer_norm", "split_heads", "swiglu", "gelu",
+      "add",    "embedding", "word_sums",  "word_loss",   "adam"};
   return names.at(static_cast<std::size_t>(function));
 }
 
@@ -24,7 +26,43 @@ std::string Graph::name(TensorRef ref) const {
   if (is_value(ref.tensor)) {
     return word + "." + value(ref.label).name;
   }
-  return is_param(ref.tensor) ? word + "." + param(ref.label).name : word;
+  if (is_param(ref.tensor)) {
+    return word + "." + param(ref.label).name;
+  }
+  return ref.label == 0 ? word : fmt::format("{}.{}", word, ref.label);
+}
+
+int Graph::attentions() const {
+  const auto count =
+      std::ranges::count(definitions, LayerFunction::split_heads, &Definition::function);
+  return empty() ? 1 : static_cast<int>(count);
+}
+
+int Graph::update_of(int param) const {
+  const auto at = std::ranges::find_if(definitions, [&](const Definition& d) {
+    return d.function == LayerFunction::adam && d.param == param;
+  });
+  return at == definitions.end() ? -1 : static_cast<int>(at - definitions.begin());
+}
+
+int Graph::sum_parts(const Definition& d) const {
+  switch (d.function) {
+    case LayerFunction::linear:
+    case LayerFunction::embedding:
+      return param(d.param).row_parts;
+    case LayerFunction::word_sums:
+      return value(d.reads.front().label).parts;
+    case LayerFunction::rms_norm:
+    case LayerFunction::layer_norm:
+    case LayerFunction::split_heads:
+    case LayerFunction::swiglu:
+    case LayerFunction::gelu:
+    case LayerFunction::add:
+    case LayerFunction::word_loss:
+    case LayerFunction::adam:
+      return 0;
+  }
+  throw InternalError("unknown function of a layer");
 }
 
 int Graph::writer_of(TensorRef ref) const {
@@ -81,6 +119,14 @@ Form form_of(LayerFunction function) {
       return {.reads = 2};
     case LayerFunction::gelu:
       return {};
+    case LayerFunction::embedding:
+      return {.param = true};
+    case LayerFunction::word_sums:
+      return {.reads = 2};
+    case LayerFunction::word_loss:
+      return {.reads = 2, .writes = 2};
+    case LayerFunction::adam:
+      return {.reads = 0, .writes = 0, .param = true};
   }
   throw InternalError("unknown function of a layer");
 }
@@ -96,15 +142,48 @@ bool linear_fits(const Graph& graph, const Definition& d, const AttentionRows& a
   }
   return is_value(x.tensor)
              ? graph.value(x.label).parts == w.row_parts && graph.value(x.label).width == w.rows
-             : x.tensor == Tensor::out && attention.head_parts % w.row_parts == 0 &&
-                   attention.q_width == w.rows;
+             : x.tensor == Tensor::out && x.label >= 0 && x.label < graph.attentions() &&
+                   attention.head_parts % w.row_parts == 0 && attention.q_width == w.rows;
 }
 
 bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& attention) {
+  const auto before = std::ranges::count_if(
+      std::span(graph.definitions.data(), &d),
+      [](const Definition& other) { return other.function == LayerFunction::split_heads; });
+  const int label = static_cast<int>(before);
   return is_value(d.reads.front().tensor) &&
          attention.head_parts % graph.value(d.reads.front().label).parts == 0 &&
          graph.value(d.reads.front().label).width == attention.q_width + 2 * attention.kv_width &&
-         d.writes == std::vector<TensorRef>{Tensor::q, Tensor::k, Tensor::v};
+         d.writes ==
+             std::vector<TensorRef>{{Tensor::q, label}, {Tensor::k, label}, {Tensor::v, label}};
+}
+
+/// One number a row, whole.
+bool is_number(const Value& value) { return value.width == 1 && value.parts == 1 && value.fp32; }
+
+bool embedding_fits(const Graph& graph, const Definition& d) {
+  const Value& words = graph.value(d.reads.front().label);
+  const Value& x = graph.value(d.writes.front().label);
+  const Param& table = graph.param(d.param);
+  return is_number(words) && words.words == table.rows && table.column_parts == 1 && x.parts == 1 &&
+         x.width == table.columns;
+}
+
+bool sums_fit(const Graph& graph, const Definition& d) {
+  const Value& logits = graph.value(d.reads[0].label);
+  const Value& targets = graph.value(d.reads[1].label);
+  const Value& sums = graph.value(d.writes[0].label);
+  return is_number(targets) && targets.words == logits.width && sums.parts == 1 && sums.fp32 &&
+         sums.width == 3 * std::int64_t{logits.parts};
+}
+
+bool loss_fits(const Graph& graph, const Definition& d) {
+  const Value& sums = graph.value(d.reads[0].label);
+  const int writer = graph.writer_of(d.reads[0]);
+  return sums.width % 3 == 0 && writer >= 0 &&
+         graph.definition(writer).function == LayerFunction::word_sums &&
+         graph.definition(writer).reads[1] == d.reads[1] &&
+         is_number(graph.value(d.writes[0].label)) && is_number(graph.value(d.writes[1].label));
 }
 
 /// Rows of everything that it reads and writes are cut and as wide as those of the first; but
@@ -132,6 +211,8 @@ bool rows_fit(const Graph& graph, const Definition& d) {
          graph.value(statistics.label).width == numbers && graph.value(statistics.label).parts == 1;
 }
 
+bool is_a_value(TensorRef ref) { return ref.tensor == Tensor::value; }
+
 std::string flaw_of_definition(const Graph& graph, const Definition& d,
                                const AttentionRows& attention) {
   const Form form = form_of(d.function);
@@ -144,11 +225,31 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
       !std::ranges::all_of(d.reads, known) || !std::ranges::all_of(d.writes, known)) {
     return "reads, writes or parameter are not those of its function";
   }
+  const bool of_values =
+      std::ranges::all_of(d.reads, is_a_value) && std::ranges::all_of(d.writes, is_a_value);
   switch (d.function) {
     case LayerFunction::linear:
       return linear_fits(graph, d, attention) ? "" : "its parameter has another shape";
     case LayerFunction::split_heads:
-      return split_fits(graph, d, attention) ? "" : "a row of values becomes all q, k and v";
+      return split_fits(graph, d, attention) ? ""
+                                             : "a row of values becomes all q, k and v of the next "
+                                               "attention";
+    case LayerFunction::embedding:
+      return of_values && embedding_fits(graph, d)
+                 ? ""
+                 : "it takes words to rows of a table that is cut by words";
+    case LayerFunction::word_sums:
+      return of_values && sums_fit(graph, d)
+                 ? ""
+                 : "it takes logits and targets among as many words to three fp32 numbers a part";
+    case LayerFunction::word_loss:
+      return of_values && loss_fits(graph, d)
+                 ? ""
+                 : "it takes word_sums and their targets to two fp32 numbers";
+    case LayerFunction::adam:
+      return graph.update_of(d.param) == &d - graph.definitions.data()
+                 ? ""
+                 : "it updates a parameter a second time";
     case LayerFunction::rms_norm:
     case LayerFunction::layer_norm:
     case LayerFunction::swiglu:
@@ -161,10 +262,21 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
 
 }  // namespace
 
-std::string flaw_of(const Graph& graph, const AttentionRows& attention) {
+std::string flaw_of(const Graph& graph, const AttentionRows& attention, std::size_t first) {
+  constexpr std::int64_t most_words = 1 << 24;  // whole numbers that fp32 tells apart
+  for (const Value& value : graph.values) {
+    if (value.words > most_words) {
+      return fmt::format("value {} is one of {} words (at most {})", value.name, value.words,
+                         most_words);
+    }
+  }
   std::set<TensorRef> written;
   for (std::size_t i = 0; i < graph.definitions.size(); ++i) {
     const Definition& d = graph.definitions[i];
+    if (i < first) {
+      written.insert(d.writes.begin(), d.writes.end());
+      continue;
+    }
     std::string flaw = flaw_of_definition(graph, d, attention);
     for (const TensorRef ref : flaw.empty() ? d.reads : std::vector<TensorRef>()) {
       const int writer = graph.writer_of(ref);

@@ -33,9 +33,13 @@ enum class LayerFunction : std::uint8_t {
   split_heads,  // q, k, v = parts of a row [q | k | v]; q and k are rotated    (arXiv:2104.09864)
   swiglu,       // a = silu(gate) * up                                       (arXiv:2002.05202)
   gelu,         // a = gelu(h), its tanh form                                (arXiv:1606.08415)
-  add           // z = x + y
+  add,          // z = x + y
+  embedding,    // x = table's row of each word; of none (-1): 0
+  word_sums,    // of a part of the logits: maximum, sum of exp(logit - maximum), target's logit
+  word_loss,    // from all parts: -log softmax(logits)[target], of no target (-1): 0; and log_sum
+  adam          // the parameter's next values     (arXiv:1412.6980, in the form of 1711.05101)
 };
-constexpr std::size_t layer_functions = 7;
+constexpr std::size_t layer_functions = 11;
 std::string_view to_string(LayerFunction);
 
 /// The three products of a linear layer y = x w.
@@ -61,6 +65,7 @@ struct Value {
   std::int64_t width = 0;  // elements of a row
   int parts = 1;           // divides the width
   bool fp32 = false;       // else in the problem's type
+  std::int64_t words = 0;  // numbers of so many words, -1 of padding, as fp32; 0: any numbers
   [[nodiscard]] std::int64_t part_width() const { return width / parts; }
   friend bool operator==(const Value&, const Value&) = default;
 };
@@ -76,13 +81,18 @@ struct Param {
 };
 
 /// linear: {x} -> {y}; norms: {x} -> {y, statistics}; split_heads: {qkv} -> {q, k, v}; swiglu:
-/// {gate, up} -> {a}; gelu: {h} -> {a}; add: {x, y} -> {z}. Linear layers read values or
-/// attention's out.
+/// {gate, up} -> {a}; gelu: {h} -> {a}; add: {x, y} -> {z}; embedding: {words} -> {x}; word_sums:
+/// {logits, targets} -> {sums}; word_loss: {sums, targets} -> {loss, log_sum}; adam: {} -> {}.
+/// Linear layers read values or attention's out. The n-th split_heads is that of attention n.
+///
+/// An embedding is a product with rows of zeros and a one: x is a sum over the table's row parts.
+/// So is `sums`: a row of three numbers for each part of the logits, of which a part knows its own.
 struct Definition {
   LayerFunction function = LayerFunction::linear;
   std::vector<TensorRef> reads, writes;
-  int param = -1;       // of linear layers and norms
-  double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none
+  int param = -1;       // of linear layers, norms, embeddings and updates
+  double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none; rate of
+                        // an update
   friend bool operator==(const Definition&, const Definition&) = default;
 };
 
@@ -100,6 +110,8 @@ struct Graph {
   std::vector<Definition> definitions;
 
   [[nodiscard]] bool empty() const { return definitions.empty(); }
+  /// One without a graph.
+  [[nodiscard]] int attentions() const;
   [[nodiscard]] const Value& value(int label) const {
     return values[static_cast<std::size_t>(label)];
   }
@@ -109,7 +121,7 @@ struct Graph {
   [[nodiscard]] const Definition& definition(int number) const {
     return definitions[static_cast<std::size_t>(number)];
   }
-  /// "value.x", "d_param.qkv"; "q".
+  /// "value.x", "d_param.qkv"; "q", "q.1" of attention 1.
   [[nodiscard]] std::string name(TensorRef ref) const;
 
   /// The definition that writes a value; -1: it comes from outside.
@@ -118,10 +130,10 @@ struct Graph {
   [[nodiscard]] std::vector<Use> uses_of(TensorRef ref) const;
   /// The value whose gradient is also that of `label`: itself, or the sum that alone reads it.
   [[nodiscard]] int gradient_of(int label) const;
-  /// Columns of the parts that a linear layer sums over: row parts of its parameter.
-  [[nodiscard]] int sum_parts(const Definition& linear) const {
-    return param(linear.param).row_parts;
-  }
+  /// The update of a parameter; -1: it has none.
+  [[nodiscard]] int update_of(int param) const;
+  /// Parts that what a definition writes is a sum over; 0: it is no sum.
+  [[nodiscard]] int sum_parts(const Definition& d) const;
 
   friend bool operator==(const Graph&, const Graph&) = default;
 };
@@ -133,7 +145,14 @@ struct AttentionRows {
   std::int64_t q_width = 0, kv_width = 0;
 };
 /// "" if definitions name values and parameters that are there, in shapes that belong together,
-/// each value is written once, and before it is read; else why not.
-std::string flaw_of(const Graph& graph, const AttentionRows& attention);
+/// each value is written once, and before it is read; else why not. Definitions before `first` are
+/// known to be good.
+std::string flaw_of(const Graph& graph, const AttentionRows& attention, std::size_t first = 0);
+
+/// Constants of every update but its rate, as they are common (Llama 2, arXiv:2307.09288, section
+/// 2.2): the bias corrections of the first steps are left out, since a schedule is of any step.
+struct AdamConstants {
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-5, decay = 0.1;
+};
 
 }  // namespace spp

@@ -170,6 +170,33 @@ FlopCount kernel_flops(const Kernel& kernel, const Shapes& shapes) {
                          : attention_flops(kernel, *shapes.problem);
 }
 
+namespace {
+
+/// Of what has a row for each token these, and of a table as many; a norm's parameter whole. The
+/// gradient of a table is cleared, then added to. An update names rows of its parameter.
+Bytes row_kernel_bytes(const RowKernel& op, const Shapes& shapes) {
+  const auto buffer = [&](BufferId id) -> const Buffer& { return shapes.buffers[id.index()]; };
+  const Buffer& first = buffer(op.reads.ids()[0]);
+  const bool is_update = is_param(first.tensor);
+  const auto rows = [&](BufferId id) {
+    return size_of_tile(shapes, id, op.tokens.count() * first.batch) / buffer(id).batch;
+  };
+  const auto is_norms = [&](BufferId id) {
+    return is_param(buffer(id).tensor) && buffer(id).heads * buffer(id).width == 1;
+  };
+  Bytes total{};
+  for (const BufferId id : op.reads) {
+    total += !is_update && is_norms(id) ? size_at(shapes, id) : rows(id);
+  }
+  for (const BufferId id : op.writes) {
+    const bool is_table = is_param(buffer(id).tensor) && !is_update;
+    total += !is_table ? rows(id) : size_at(shapes, id) + rows(id) * (is_norms(id) ? 0 : 2);
+  }
+  return total;
+}
+
+}  // namespace
+
 Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
   const auto tile = [&](BufferId id, const TokenSet& tokens) {
     return size_of_tile(shapes, id, tokens.count());
@@ -243,15 +270,7 @@ Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
                    return rows_of(o.a, o.tokens) + rows_of(o.b, o.tokens) +
                           rows_of(o.c, o.tokens) * (o.initial ? 1 : 2);
                  },
-                 [&](const RowKernel& o) {
-                   Bytes total{};
-                   for (const auto ids : {o.reads.ids(), o.writes.ids()}) {
-                     for (const BufferId id : ids) {
-                       total += rows_of(id, o.tokens);
-                     }
-                   }
-                   return total;
-                 },
+                 [&](const RowKernel& o) { return row_kernel_bytes(o, shapes); },
                  [](const AttentionForward&) { return Bytes(0); },
                  [](const AttentionBackward&) { return Bytes(0); }},
       kernel);

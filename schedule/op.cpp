@@ -33,14 +33,15 @@ class AccessList {
 
 std::string_view to_string(Tensor t) {
   constexpr std::array<std::string_view, tensor_count> names{
-      "q",     "k",       "v",     "out",     "lse",     "d_out",     "d_q",
-      "d_k",   "d_v",     "delta", "scores",  "weights", "d_weights", "d_scores",
-      "state", "d_state", "value", "d_value", "param",   "d_param"};
+      "q",         "k",        "v",      "out",          "lse",          "d_out",
+      "d_q",       "d_k",      "d_v",    "delta",        "scores",       "weights",
+      "d_weights", "d_scores", "state",  "d_state",      "value",        "d_value",
+      "param",     "d_param",  "master", "first_moment", "second_moment"};
   return names.at(static_cast<std::size_t>(t));
 }
 
 std::string_view to_string(BufferRole r) {
-  constexpr std::array<std::string_view, 3> names{"input", "output", "scratch"};
+  constexpr std::array<std::string_view, 4> names{"input", "output", "scratch", "state"};
   return names.at(static_cast<std::size_t>(r));
 }
 

@@ -26,11 +26,20 @@
 
 namespace spp {
 
-enum class BufferRole : std::uint8_t { input, output, scratch };
+/// state: an input that the program replaces by what comes after it, as weights are by a step.
+enum class BufferRole : std::uint8_t { input, output, scratch, state };
+/// It is there before the program.
+constexpr bool is_given(BufferRole role) {
+  return role == BufferRole::input || role == BufferRole::state;
+}
+/// It must be there after the program.
+constexpr bool is_result(BufferRole role) {
+  return role == BufferRole::output || role == BufferRole::state;
+}
 std::string_view to_string(BufferRole);
 
-/// A buffer of a rank. For inputs and outputs `tile` and `head_range` are the contents that are
-/// there before / must be there after the program; for scratch they are unset and only the size
+/// A buffer of a rank. For inputs, outputs and states `tile` and `head_range` are the contents that
+/// are there before / must be there after the program; for scratch they are unset and only the size
 /// counts.
 struct Buffer {
   std::string name;
@@ -261,11 +270,16 @@ struct Gemm {
 ///   swiglu       gate, up, d_a -> d_gate, d_up
 ///   gelu         h, d_a -> d_h
 ///   add          d_z, d_x -> d_x: what others have given an input of the sum, and what it gives
+///   embedding    words, table, d_x -> d_table; of the table only its rows' numbers are read
+///   word_sums    logits, targets, log_sum -> d_logits of the mean loss; word_loss has none
+/// An update (adam) has no backward: d_parameter, master, moments -> master, moments, parameter;
+/// `tokens` are rows of the parameter.
 struct RowKernel {
   int definition = 0;
   bool backward = false;
   BufferList reads, writes;
   TokenSet tokens;
+  int part = 0;  // of an embedding's table, or of the logits of word_sums: which it works on
   friend bool operator==(const RowKernel&, const RowKernel&) = default;
 };
 

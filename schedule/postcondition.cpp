@@ -95,7 +95,9 @@ void check_output(Ledger& ledger, Rank rank, const Buffer& buffer, const Content
   if (!tile) {
     return;
   }
-  const auto place = [&] { return fmt::format("rank {}: output '{}'", rank.value, buffer.name); };
+  const auto place = [&] {
+    return fmt::format("rank {}: {} '{}'", rank.value, to_string(buffer.role), buffer.name);
+  };
   for (const int t : *tile->tokens) {
     for (int h = tile->heads.begin; h < tile->heads.end; ++h) {
       const Cell cell{.tokens = t, .heads = h};
@@ -106,7 +108,8 @@ void check_output(Ledger& ledger, Rank rank, const Buffer& buffer, const Content
         return;
       }
       const Piece& piece = pieces.front();
-      const AtomSet& all = grid.complete(buffer.ref(), cell);
+      const AtomSet& all =
+          buffer.role == BufferRole::state ? grid.updated() : grid.complete(buffer.ref(), cell);
       const AtomSet missing = all.minus(piece.contributions);
       if (!missing.empty()) {
         ledger.findings.note(fmt::format("{}: {} of {} lacks the contribution of {}", place(),
@@ -143,7 +146,7 @@ void check_output(Ledger& ledger, Rank rank, const Buffer& buffer, const Content
 void load_inputs(Ledger& ledger, const Home& home) {
   for (std::size_t b = 0; b < home.buffers.size(); ++b) {
     const Buffer& buffer = home.buffers[b];
-    if (buffer.role != BufferRole::input) {
+    if (!is_given(buffer.role)) {
       continue;
     }
     const auto tile = tile_of(ledger, home.rank, buffer);
@@ -166,41 +169,61 @@ void load_inputs(Ledger& ledger, const Home& home) {
 
 namespace {
 
-/// Values that no definition writes, or (`ends`) that none reads.
-std::vector<TensorRef> outer_values(const Graph& graph, bool ends) {
+/// Values that no definition writes.
+std::vector<TensorRef> given_values(const Graph& graph) {
+  std::vector<TensorRef> result;
+  for (int label = 0; label < std::ssize(graph.values); ++label) {
+    if (graph.writer_of({Tensor::value, label}) < 0) {
+      result.emplace_back(Tensor::value, label);
+    }
+  }
+  return result;
+}
+
+/// Values that no definition reads; statistics, which are only kept, are none.
+std::vector<TensorRef> end_values(const Graph& graph) {
   std::vector<TensorRef> result;
   for (int label = 0; label < std::ssize(graph.values); ++label) {
     const TensorRef ref{Tensor::value, label};
     const int writer = graph.writer_of(ref);
-    // Statistics of norms are only kept.
-    const bool is_end =
-        graph.uses_of(ref).empty() && writer >= 0 && graph.definition(writer).writes.front() == ref;
-    if (ends ? is_end : writer < 0) {
+    if (writer >= 0 && graph.uses_of(ref).empty() &&
+        graph.definition(writer).writes.front() == ref) {
       result.push_back(ref);
     }
   }
   return result;
 }
 
+/// What a program of this phase may be given.
+bool may_be_given(const Graph& graph, Phase phase, const Buffer& buffer,
+                  std::span<const TensorRef> given) {
+  if (buffer.role == BufferRole::state) {
+    return phase == Phase::step && is_updated(buffer.tensor) && graph.update_of(buffer.label) >= 0;
+  }
+  if (phase != Phase::backward) {
+    const bool replaced = phase == Phase::step && graph.update_of(buffer.label) >= 0;
+    return buffer.tensor == Tensor::param ? !replaced
+                                          : std::ranges::find(given, buffer.ref()) != given.end();
+  }
+  return buffer.tensor == Tensor::d_value
+             ? std::ranges::find(given, TensorRef{Tensor::value, buffer.label}) != given.end()
+             : buffer.tensor != Tensor::d_param;
+}
+
 void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
   const Graph& graph = ledger.grid.graph();
-  const std::vector<TensorRef> given = outer_values(graph, phase == Phase::backward);
+  const std::vector<TensorRef> given =
+      phase == Phase::backward ? end_values(graph) : given_values(graph);
   for (const Home& home : ranks) {
     for (const Buffer& buffer : home.buffers) {
-      const bool computed_here =
-          phase == Phase::forward
-              ? !is_param(buffer.tensor) && std::ranges::find(given, buffer.ref()) == given.end()
-              : buffer.tensor == Tensor::d_param ||
-                    (buffer.tensor == Tensor::d_value &&
-                     std::ranges::find(given, TensorRef{Tensor::value, buffer.label}) ==
-                         given.end());
-      if (buffer.role == BufferRole::input && computed_here) {
-        ledger.findings.note(fmt::format("rank {}: '{}' is an input, but {} is to be computed",
-                                         home.rank.value, buffer.name, graph.name(buffer.ref())));
+      if (is_given(buffer.role) && !may_be_given(graph, phase, buffer, given)) {
+        ledger.findings.note(fmt::format("rank {}: '{}' is an {}, but {} is to be computed",
+                                         home.rank.value, buffer.name, to_string(buffer.role),
+                                         graph.name(buffer.ref())));
       }
     }
   }
-  if (phase == Phase::forward) {
+  if (phase != Phase::backward) {
     for (const TensorRef ref : given) {
       check_declared(ledger, ranks, {.tensor = ref, .role = BufferRole::input, .once = false});
     }
@@ -209,15 +232,29 @@ void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks
 
 void check_graph_outputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
   const Graph& graph = ledger.grid.graph();
-  const bool forward = phase == Phase::forward;
-  for (const TensorRef ref : outer_values(graph, forward)) {
-    const Tensor tensor = forward ? Tensor::value : Tensor::d_value;
-    check_declared(ledger, ranks,
-                   {.tensor = {tensor, ref.label}, .role = BufferRole::output, .once = false});
+  const auto everywhere = [&](TensorRef ref, BufferRole role) {
+    check_declared(ledger, ranks, {.tensor = ref, .role = role, .once = false});
+  };
+  if (phase != Phase::backward) {
+    for (const TensorRef ref : end_values(graph)) {
+      everywhere(ref, BufferRole::output);
+    }
+  } else {
+    for (const TensorRef ref : given_values(graph)) {
+      if (graph.value(ref.label).words == 0) {
+        everywhere({Tensor::d_value, ref.label}, BufferRole::output);
+      }
+    }
   }
-  for (int label = 0; !forward && label < std::ssize(graph.params); ++label) {
-    check_declared(ledger, ranks,
-                   {.tensor = {Tensor::d_param, label}, .role = BufferRole::output, .once = false});
+  for (int label = 0; phase != Phase::forward && label < std::ssize(graph.params); ++label) {
+    if (phase == Phase::backward || graph.update_of(label) < 0) {
+      everywhere({Tensor::d_param, label}, BufferRole::output);
+      continue;
+    }
+    for (const Tensor tensor :
+         {Tensor::param, Tensor::master, Tensor::first_moment, Tensor::second_moment}) {
+      everywhere({tensor, label}, BufferRole::state);
+    }
   }
 }
 
@@ -238,7 +275,7 @@ void check_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
 void check_outputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
   for (const Home& home : ranks) {
     for (std::size_t b = 0; b < home.buffers.size(); ++b) {
-      if (home.buffers[b].role == BufferRole::output) {
+      if (is_result(home.buffers[b].role)) {
         check_output(ledger, home.rank, home.buffers[b], home.contents[b]);
       }
     }

@@ -15,7 +15,8 @@ constexpr std::array<Named<AttentionFunction>, 2> functions{
     {{AttentionFunction::softmax, "softmax"}, {AttentionFunction::linear, "linear"}}};
 constexpr std::array<Named<DType>, 3> dtypes{
     {{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
-constexpr std::array<Named<Phase>, 2> phases{{{Phase::forward, "fwd"}, {Phase::backward, "bwd"}}};
+constexpr std::array<Named<Phase>, 3> phases{
+    {{Phase::forward, "fwd"}, {Phase::backward, "bwd"}, {Phase::step, "step"}}};
 constexpr std::array<Named<Layout>, 4> layouts{{{Layout::contiguous, "contiguous"},
                                                 {Layout::zigzag, "zigzag"},
                                                 {Layout::striped, "striped"},

@@ -22,8 +22,9 @@ constexpr std::int64_t size_of(DType t) { return t == DType::fp32 ? 4 : 2; }
 ///           arXiv:2502.07563, equation 2): a sum over keys is one state of head_dim x head_dim
 enum class AttentionFunction : std::uint8_t { softmax, linear };
 
-/// What a schedule does. A forward+backward step is two schedules.
-enum class Phase : std::uint8_t { forward, backward };
+/// What a schedule does. Attention's, or a layer's, forward and backward are two schedules; a step
+/// is one: both, and the update of the parameters where the graph has one.
+enum class Phase : std::uint8_t { forward, backward, step };
 
 /// One attention call, global. Tensors are [batch, seq, heads, head_dim]; LSE is [batch, heads,
 /// seq], fp32.

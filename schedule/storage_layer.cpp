@@ -37,37 +37,52 @@ void RankStore::apply(const Gemm& op, StoredOp& stored) {
 
 void RankStore::apply(const RowKernel& op, StoredOp& stored) {
   const Definition& d = schedule_->graph.definition(op.definition);
+  if (d.function == LayerFunction::adam) {
+    return update(op, stored);
+  }
   const auto has_rows = [&](BufferId id) {
     return std::ranges::find(stored.rows, id, &RowSpan::buffer) != stored.rows.end();
   };
+  TokenList of_param;  // rows of the parameter that it reads
   for (const BufferId id : op.reads) {
-    stored.rows.push_back(is_param(buffer(id).tensor) ? all_rows(id)
-                                                      : find(id, op.tokens, piece(id).heads));
+    const bool is_table = is_param(buffer(id).tensor);
+    stored.rows.push_back(is_table ? all_rows(id) : find(id, op.tokens, piece(id).heads));
+    of_param = is_table ? piece(id).tokens : of_param;
   }
   // Columns of a row, in parts, that what it reads first are.
   const BufferId first = op.reads.ids()[0];
   const int parts = schedule_->graph.value(d.reads.front().label).parts;
   const auto of_row = [&](BufferId id) {
-    return is_value(buffer(id).tensor) ? parts
+    return is_value(buffer(id).tensor) ? schedule_->graph.value(buffer(id).label).parts
            : is_kv(buffer(id).tensor)  ? schedule_->problem.kv_heads
                                        : schedule_->problem.q_heads;
   };
+  const int all = is_value(buffer(first).tensor) ? parts : of_row(first);
   const HeadRange held = piece(first).heads;
   for (const BufferId id : op.writes) {
-    const Buffer& to = buffer(id);
     if (has_rows(id)) {
       continue;  // adds to what is there
     }
-    if (is_param(to.tensor)) {
-      const std::int64_t rows = schedule_->graph.param(to.label).rows;
-      stored.rows.push_back(write(id, TokenList(TokenSet({.begin = 0, .count = rows})), {0, 1}));
+    if (is_param(buffer(id).tensor)) {
+      stored.rows.push_back(write(id, of_param, {0, 1}));
       continue;
     }
-    const int all = of_row(first);
-    const HeadRange heads{.begin = held.begin * of_row(id) / all,
-                          .end = held.end * of_row(id) / all};
+    const int wanted = of_row(id);
+    const HeadRange heads =
+        wanted == 1 ? HeadRange{.begin = 0, .end = 1}
+                    : HeadRange{.begin = held.begin * wanted / all, .end = held.end * wanted / all};
     stored.rows.push_back(write(id, TokenList(op.tokens), heads));
   }
+}
+
+/// Rows of a parameter, all columns that the rank has.
+void RankStore::update(const RowKernel& op, StoredOp& stored) {
+  const HeadRange columns = piece(op.reads.ids()[0]).heads;
+  for (const BufferId id : op.reads) {
+    stored.rows.push_back(find(id, op.tokens, columns));
+  }
+  const BufferId param = op.writes.ids().back();
+  stored.rows.push_back(write(param, TokenList(op.tokens), columns));
 }
 
 }  // namespace spp

@@ -97,7 +97,7 @@ void RankStore::overwrite(BufferId id, StoredContent content) {
   if (needed > cells(id, target.tokens, target.heads)) {
     fail(fmt::format("'{}' is too small", target.name));
   }
-  if (target.role == BufferRole::output) {
+  if (is_result(target.role)) {
     const StoredContent declared{{.tokens = TokenList(target.tile), .heads = target.head_range}};
     if (content != declared) {
       fail(fmt::format("the output '{}' would be in another order than declared: {}", target.name,
@@ -111,7 +111,7 @@ StoredContent RankStore::copied(const Copy& op) const {
   const StoredContent& from = contents_[op.from.index()];
   expect(!from.empty(), "copies a buffer that holds nothing");
   const Buffer& target = buffer(op.to);
-  if (target.role == BufferRole::output) {
+  if (is_result(target.role)) {
     return {{.tokens = TokenList(target.tile), .heads = target.head_range}};
   }
   switch (op.kind) {

@@ -83,6 +83,7 @@ class RankStore {
   void scatter_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
   void gather_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
   void gather(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
+  void update(const RowKernel& op, StoredOp& stored);
   void scatter_sum(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
   void sum(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
 

@@ -12,7 +12,10 @@ namespace spp {
 /// and their gradients. Of keys or queries summed up, [batch, slots, KV heads, head_dim^2]: state =
 /// sum of k (x) v, d_state = sum of q (x) d_out; a buffer of states counts its slots as tokens.
 /// Of a graph, [batch, tokens, parts, width of a part]: a value and its gradient; [rows, parts,
-/// width of a part], without a batch: a parameter and its gradient, a row of it counted as a token.
+/// width of a part], without a batch: a parameter, its gradient and what an optimizer keeps of it
+/// (in fp32: itself, and the moving averages of its gradient and of that one's square), a row of it
+/// counted as a token.
+/// A schedule may hold several attentions, one a layer: their tensors have the label of theirs.
 enum class Tensor : std::uint8_t {
   q,
   k,
@@ -33,16 +36,21 @@ enum class Tensor : std::uint8_t {
   value,
   d_value,
   param,
-  d_param
+  d_param,
+  master,
+  first_moment,
+  second_moment
 };
-constexpr std::size_t tensor_count = 20;
+constexpr std::size_t tensor_count = 23;
 constexpr bool is_of_pairs(Tensor t) {
   return t == Tensor::scores || t == Tensor::weights || t == Tensor::d_weights ||
          t == Tensor::d_scores;
 }
 constexpr bool is_state(Tensor t) { return t == Tensor::state || t == Tensor::d_state; }
 constexpr bool is_value(Tensor t) { return t == Tensor::value || t == Tensor::d_value; }
-constexpr bool is_param(Tensor t) { return t == Tensor::param || t == Tensor::d_param; }
+constexpr bool is_param(Tensor t) { return t >= Tensor::param; }
+/// What an optimizer replaces.
+constexpr bool is_updated(Tensor t) { return is_param(t) && t != Tensor::d_param; }
 constexpr bool is_of_graph(Tensor t) { return t >= Tensor::value; }
 /// k, v, their gradients and states: cells of key tokens (or slots) and KV heads. All others: query
 /// tokens and heads.
@@ -55,7 +63,7 @@ constexpr bool sums_queries(Tensor t) {
 }
 std::string_view to_string(Tensor);
 
-/// A tensor; of a graph, which: an index into its values or parameters.
+/// A tensor; which: an index into the graph's values or parameters, or its attentions.
 struct TensorRef {
   Tensor tensor = Tensor::q;
   int label = 0;

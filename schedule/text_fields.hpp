@@ -26,6 +26,7 @@ constexpr std::int64_t most_ranks = 1'000'000;
 constexpr std::int64_t most_buffers = 1'000'000;  // of one rank
 constexpr std::int64_t most_heads = 1 << 16;
 constexpr std::int64_t most_streams = 64;
+constexpr std::int64_t most_words = std::int64_t{1} << 24;
 constexpr std::int64_t most_definitions = 4096;             // of a graph
 constexpr std::int64_t most_width = std::int64_t{1} << 29;  // batch * heads * head_dim
 
@@ -66,6 +67,7 @@ void fields(auto& a, Is<Value> auto& v) {
   a("width", v.width, 1, most_width);
   a("parts", v.parts, 1, most_ranks);
   a("fp32", v.fp32);
+  a.unless_zero("words", v.words, most_words);
 }
 
 void fields(auto& a, Is<Param> auto& p) {
@@ -254,6 +256,7 @@ void fields(auto& a, Is<RowKernel> auto& o) {
   a("reads", o.reads);
   a("writes", o.writes);
   a("tokens", o.tokens);
+  a.unless_zero("part", o.part, most_ranks);
 }
 
 // ---- transfers ----------------------------------------------------------------------------------

@@ -341,9 +341,11 @@ class Parser {
     // Heads are dealt out as the grain says; what is wrong must not be met by those who walk it.
     const Problem& problem = schedule_.problem;
     const std::string flaw =
-        flaw_of(schedule_.graph, {.head_parts = schedule_.grain.heads.parts(),
-                                  .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
-                                  .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim});
+        flaw_of(schedule_.graph,
+                {.head_parts = schedule_.grain.heads.parts(),
+                 .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
+                 .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim},
+                schedule_.graph.definitions.size() - 1);
     if (!flaw.empty()) {
       fail("{}", flaw);
     }
@@ -351,7 +353,10 @@ class Parser {
 
   LayerFunction function(std::string_view name) const {
     using enum LayerFunction;
-    return pick(name, {linear, rms_norm, layer_norm, split_heads, swiglu, gelu, add}, where_);
+    return pick(name,
+                {linear, rms_norm, layer_norm, split_heads, swiglu, gelu, add, embedding, word_sums,
+                 word_loss, adam},
+                where_);
   }
 
   std::vector<TensorRef> refs(std::string_view names) const {
@@ -465,20 +470,27 @@ class Parser {
     program_.buffers.push_back(std::move(b));
   }
 
-  /// "q", "value.NAME".
+  /// "q", "q.1" of attention 1, "value.NAME".
   TensorRef tensor(std::string_view name) const {
     using enum Tensor;
     const std::size_t dot = name.find('.');
-    if (dot != std::string_view::npos) {
-      const Tensor kind = pick(name.substr(0, dot), {value, d_value, param, d_param}, where_);
-      const std::string_view label = name.substr(dot + 1);
-      return {kind, is_param(kind) ? label_of(schedule_.graph.params, label)
-                                   : label_of(schedule_.graph.values, label)};
+    const std::string_view label = dot != std::string_view::npos ? name.substr(dot + 1) : "";
+    const std::string_view kind = name.substr(0, dot);
+    const Tensor tensor =
+        pick(kind, {q,     k,       v,      out,     lse,       d_out,        d_q,          d_k,
+                    d_v,   delta,   scores, weights, d_weights, d_scores,     state,        d_state,
+                    value, d_value, param,  d_param, master,    first_moment, second_moment},
+             where_);
+    if (is_param(tensor)) {
+      return {tensor, label_of(schedule_.graph.params, label)};
     }
-    return pick(name,
-                {q, k, v, out, lse, d_out, d_q, d_k, d_v, delta, scores, weights, d_weights,
-                 d_scores, state, d_state},
-                where_);
+    if (is_value(tensor)) {
+      return {tensor, label_of(schedule_.graph.values, label)};
+    }
+    const std::int64_t most = text::most_definitions;
+    return {tensor, dot == std::string_view::npos
+                        ? 0
+                        : static_cast<int>(parse_int(label, where_, 0, most))};
   }
   template <class T>
   int label_of(const std::vector<T>& named, std::string_view name) const {
@@ -494,7 +506,7 @@ class Parser {
   }
   BufferRole role(std::string_view name) const {
     using enum BufferRole;
-    return pick(name, {input, output, scratch}, where_);
+    return pick(name, {input, output, scratch, state}, where_);
   }
 
   void iteration() {

@@ -6,6 +6,7 @@
 #include "schedule/text_fields.hpp"
 
 #include <algorithm>
+#include <concepts>
 #include <span>
 #include <string>
 #include <string_view>
@@ -128,9 +129,10 @@ class FieldReader {
   void operator()(std::string_view key, int& value, std::int64_t min, std::int64_t max) {
     value = static_cast<int>(number(get(key), min, max));
   }
-  void unless_zero(std::string_view key, int& value, std::int64_t max) {
+  template <std::integral T>
+  void unless_zero(std::string_view key, T& value, std::int64_t max) {
     const Word* word = find(key, true);
-    value = word == nullptr ? 0 : static_cast<int>(number(word->value, 1, max));
+    value = word == nullptr ? 0 : static_cast<T>(number(word->value, 1, max));
   }
   void operator()(std::string_view key, CopyKind& kind) {
     using enum CopyKind;

@@ -69,27 +69,33 @@ void note_tensor(Mover& mover, const OpBody& body) {
 
 }  // namespace
 
-void transplant(ProgramBuilder& to, const Program& program, const Transplant& place,
-                const std::string& prefix) {
+std::vector<BufferId> transplant(ProgramBuilder& to, const Program& program,
+                                 const Transplant& place, const std::string& prefix) {
   std::vector<BufferId> ids;
   Mover heads(place, {}, {});
   for (const Buffer& buffer : program.buffers) {
-    const auto& known = buffer.role == BufferRole::input ? place.inputs : place.outputs;
-    const auto at = known.find(buffer.ref());
-    if (buffer.role != BufferRole::scratch && at != known.end()) {
-      ids.push_back(at->second);
+    const BufferId known = buffer.role != BufferRole::scratch ? place.known(buffer) : BufferId();
+    if (known.valid()) {
+      ids.push_back(known);
       continue;
     }
     Buffer copy = buffer;
     copy.name = prefix + buffer.name;
-    if (buffer.role != BufferRole::scratch) {
+    copy.label = place.attention;
+    if (place.inner) {
+      copy.role = BufferRole::scratch;
+      copy.tile = {};
+      copy.head_range = {};
+    } else if (buffer.role != BufferRole::scratch) {
       copy.head_range = heads.moved(buffer.head_range, is_kv(buffer.tensor));
     }
     ids.push_back(to.push(std::move(copy)));
   }
+  Transplant moved = place;
+  moved.known = nullptr;  // only asked above
   for (const Loop& loop : program.loops) {
-    to.loop(loop.trips, [body = loop.body, place, ids, buffers = program.buffers](std::int64_t trip,
-                                                                                  OpList& ops) {
+    to.loop(loop.trips, [body = loop.body, place = moved, ids, buffers = program.buffers](
+                            std::int64_t trip, OpList& ops) {
       const std::size_t first = ops.size();
       body(trip, ops);
       for (std::size_t i = first; i < ops.size(); ++i) {
@@ -106,6 +112,7 @@ void transplant(ProgramBuilder& to, const Program& program, const Transplant& pl
       }
     });
   }
+  return ids;
 }
 
 }  // namespace spp

@@ -4,8 +4,9 @@
 
 #include "schedule/builder.hpp"
 
-#include <map>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace spp {
 
@@ -16,12 +17,16 @@ struct Transplant {
   int first_part = 0;         // of it, that the schedule's part 0 is
   int q_heads = 0;            // before the schedule's first one
   int kv_heads = 0;
-  std::map<TensorRef, BufferId> inputs, outputs;  // that are there already
+  int attention = 0;  // of the larger schedule's, that this one is
+  /// The larger program's buffer that an input or output is; invalid: none, it becomes one of its
+  /// own.
+  std::function<BufferId(const Buffer&)> known;
+  bool inner = false;  // of its own: scratch, else inputs and outputs as they were
 };
 
-/// Appends the program. Its other inputs and outputs become the larger program's own, all buffers
-/// under their names with `prefix` before them.
-void transplant(ProgramBuilder& to, const Program& program, const Transplant& place,
-                const std::string& prefix);
+/// Appends the program, all buffers that are not known under their names with `prefix` before them.
+/// Gives what each of the program's buffers has become.
+std::vector<BufferId> transplant(ProgramBuilder& to, const Program& program,
+                                 const Transplant& place, const std::string& prefix);
 
 }  // namespace spp

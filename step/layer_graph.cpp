@@ -1,8 +1,10 @@
 #include "step/layer_graph.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 
 namespace spp {
 namespace {
@@ -19,18 +21,55 @@ std::string word_of(std::string_view name) {
 
 class GraphWriter {
  public:
-  GraphWriter(const TensorOps& ops, int tensor) : ops_(ops), tensor_(tensor) {}
+  explicit GraphWriter(int tensor) : tensor_(tensor) {}
 
-  LayerGraph write() {
-    for (const TensorOp& op : ops_.ops) {
+  /// Operations up to number `count`; names begin with `prefix`. `input`: what the list reads
+  /// without having written it; else a value of its own. False: no schedule holds it.
+  bool append(const TensorOps& ops, const std::string& prefix = "",
+              std::optional<TensorRef> input = {}, std::size_t count = SIZE_MAX) {
+    ops_ = &ops;
+    prefix_ = prefix;
+    input_ = input;
+    places_.clear();
+    for (const TensorOp& op : std::span(ops.ops).first(std::min(count, ops.ops.size()))) {
       const std::string reason =
           std::visit([&](const auto& work) { return add(op, work); }, op.work);
       if (!reason.empty()) {
-        return {.graph = {}, .cuts = {}, .why_not = fmt::format("'{}': {}", op.name, reason)};
+        result_ = {.graph = {}, .cuts = {}, .why_not = fmt::format("'{}': {}", op.name, reason)};
+        return false;
       }
     }
-    return std::move(result_);
+    return true;
   }
+  /// What the last list's only result, or what the operation before number `count`, wrote.
+  [[nodiscard]] TensorRef result() const { return places_.at(ops_->results[0]); }
+  [[nodiscard]] TensorRef last_written() const {
+    return result_.graph.definitions.back().writes.front();
+  }
+
+  /// From logits to a loss.
+  void lose(TensorRef logits, std::int64_t words) {
+    prefix_ = "";
+    const TensorRef targets = words_value("targets", words);
+    const TensorRef sums = value("word_sums", 3 * std::int64_t{tensor_}, Cut::rows, true);
+    define({.function = LayerFunction::word_sums, .reads = {logits, targets}, .writes = {sums}});
+    const TensorRef loss = value("loss", 1, Cut::rows, true);
+    const TensorRef log_sum = value("log_sum", 1, Cut::rows, true);
+    define({.function = LayerFunction::word_loss,
+            .reads = {sums, targets},
+            .writes = {loss, log_sum}});
+  }
+  void update_all(double rate) {
+    for (int label = 0; label < std::ssize(result_.graph.params); ++label) {
+      define({.function = LayerFunction::adam,
+              .reads = {},
+              .writes = {},
+              .param = label,
+              .constant = rate});
+    }
+  }
+
+  LayerGraph take() { return std::move(result_); }
 
  private:
   std::string add(const TensorOp& op, const Linear& linear) {
@@ -44,7 +83,7 @@ class GraphWriter {
     if (!x || op.reads.size() != 1 || (op.writes.size() != 1 && op.writes.size() != 3)) {
       return "a product of another form";
     }
-    result_.graph.params.push_back({.name = word_of(op.name),
+    result_.graph.params.push_back({.name = named(op.name),
                                     .rows = linear.in,
                                     .columns = linear.out,
                                     .row_parts = columns ? 1 : tensor_,
@@ -55,12 +94,13 @@ class GraphWriter {
     define(
         {.function = LayerFunction::linear, .reads = {*x}, .writes = {y}, .param = last_param()});
     if (heads) {
+      attention_ = result_.graph.attentions();
       define({.function = LayerFunction::split_heads,
               .reads = {y},
-              .writes = {Tensor::q, Tensor::k, Tensor::v}});
-      places_[op.writes[0]] = Tensor::q;
-      places_[op.writes[1]] = Tensor::k;
-      places_[op.writes[2]] = Tensor::v;
+              .writes = {of(Tensor::q), of(Tensor::k), of(Tensor::v)}});
+      places_[op.writes[0]] = of(Tensor::q);
+      places_[op.writes[1]] = of(Tensor::k);
+      places_[op.writes[2]] = of(Tensor::v);
     }
     return "";
   }
@@ -82,7 +122,7 @@ class GraphWriter {
         return rotate(op, reads);
       case LayerFunction::rms_norm:
       case LayerFunction::layer_norm: {
-        result_.graph.params.push_back({.name = word_of(op.name), .rows = rows.weights});
+        result_.graph.params.push_back({.name = named(op.name), .rows = rows.weights});
         const bool mean = rows.function == LayerFunction::layer_norm;
         const TensorRef y = written(op.writes[0]);
         const TensorRef statistics =
@@ -100,14 +140,18 @@ class GraphWriter {
         define({.function = *rows.function, .reads = reads, .writes = {written(op.writes[0])}});
         return "";
       case LayerFunction::linear:
+      case LayerFunction::embedding:
+      case LayerFunction::word_sums:
+      case LayerFunction::word_loss:
+      case LayerFunction::adam:
         break;
     }
-    throw InternalError("a product is no row-wise function");
+    throw InternalError("no row-wise function of a layer");
   }
 
   /// q and k, where heads were split.
   std::string rotate(const TensorOp& op, const std::vector<TensorRef>& reads) {
-    if (reads != std::vector<TensorRef>{Tensor::q, Tensor::k}) {
+    if (reads != std::vector<TensorRef>{of(Tensor::q), of(Tensor::k)}) {
       return "positions of other tensors than q and k";
     }
     for (Definition& d : result_.graph.definitions) {
@@ -115,22 +159,35 @@ class GraphWriter {
         d.constant = rotation_base;
       }
     }
-    places_[op.writes[0]] = Tensor::q;
-    places_[op.writes[1]] = Tensor::k;
+    places_[op.writes[0]] = of(Tensor::q);
+    places_[op.writes[1]] = of(Tensor::k);
     return "";
   }
 
   std::string add(const TensorOp& op, const AttentionCall& call) {
     const bool plain = call.over_sequence() && !call.sinks && call.v_dim() == call.head_dim &&
                        op.reads.size() == 3 && op.writes.size() == 1;
-    if (!plain || read(op.reads[0]) != TensorRef(Tensor::q) ||
-        read(op.reads[1]) != TensorRef(Tensor::k) || read(op.reads[2]) != TensorRef(Tensor::v)) {
+    if (!plain || read(op.reads[0]) != of(Tensor::q) || read(op.reads[1]) != of(Tensor::k) ||
+        read(op.reads[2]) != of(Tensor::v)) {
       return "attention that no schedule of this layer computes";
     }
-    places_[op.writes[0]] = Tensor::out;
+    places_[op.writes[0]] = of(Tensor::out);
     return "";
   }
-  static std::string add(const TensorOp&, const Lookup&) { return "a table of words"; }
+  std::string add(const TensorOp& op, const Lookup& lookup) {
+    if (lookup.tied) {
+      return "a table that something else has, too";
+    }
+    const std::int64_t width = ops_->at(op.writes[0]).width;
+    result_.graph.params.push_back(
+        {.name = named(op.name), .rows = lookup.words, .columns = width, .row_parts = tensor_});
+    const TensorRef words = words_value("words", lookup.words);
+    define({.function = LayerFunction::embedding,
+            .reads = {words},
+            .writes = {written(op.writes[0])},
+            .param = last_param()});
+    return "";
+  }
   static std::string add(const TensorOp&, const ExpertRoute&) { return "experts"; }
 
   /// What was written, or the layer's input.
@@ -138,18 +195,18 @@ class GraphWriter {
     if (const auto at = places_.find(id); at != places_.end()) {
       return at->second;
     }
-    const LayerTensor& tensor = ops_.at(id);
+    const LayerTensor& tensor = ops_->at(id);
     if (tensor.outside || tensor.rows != Rows::tokens) {
       return {};
     }
-    return written(id);
+    return input_ ? places_[id] = *input_ : written(id);
   }
   TensorRef written(LayerTensorId id) {
-    const LayerTensor& tensor = ops_.at(id);
+    const LayerTensor& tensor = ops_->at(id);
     return places_[id] = value(tensor.name, tensor.width, tensor.cut, tensor.fp32);
   }
   TensorRef value(std::string_view name, std::int64_t width, Cut cut, bool fp32 = false) {
-    std::string word = word_of(name);
+    std::string word = named(name);
     while (std::ranges::find(result_.graph.values, word, &Value::name) !=
            result_.graph.values.end()) {
       word += '\'';
@@ -161,11 +218,23 @@ class GraphWriter {
     result_.cuts.push_back(cut);
     return {Tensor::value, static_cast<int>(result_.graph.values.size()) - 1};
   }
+  /// Numbers of words, on every rank.
+  TensorRef words_value(std::string_view name, std::int64_t words) {
+    const TensorRef ref = value(name, 1, Cut::whole, true);
+    result_.graph.values.back().words = words;
+    return ref;
+  }
+  [[nodiscard]] std::string named(std::string_view name) const { return prefix_ + word_of(name); }
+  /// A tensor of the layer's attention.
+  [[nodiscard]] TensorRef of(Tensor tensor) const { return {tensor, attention_}; }
   [[nodiscard]] int last_param() const { return static_cast<int>(result_.graph.params.size()) - 1; }
   void define(Definition d) { result_.graph.definitions.push_back(std::move(d)); }
 
-  const TensorOps& ops_;
   int tensor_;
+  const TensorOps* ops_ = nullptr;
+  std::string prefix_;
+  std::optional<TensorRef> input_;
+  int attention_ = 0;
   LayerGraph result_;
   std::map<LayerTensorId, TensorRef> places_;
 };
@@ -173,7 +242,41 @@ class GraphWriter {
 }  // namespace
 
 LayerGraph layer_graph(const TensorOps& ops, int tensor) {
-  return GraphWriter(ops, tensor).write();
+  GraphWriter writer(tensor);
+  writer.append(ops);
+  return writer.take();
+}
+
+LayerGraph step_graph(const Model& model, int tensor, double rate) {
+  GraphWriter writer(tensor);
+  const TensorOps first = first_of(model);
+  if (first.ops.empty()) {
+    return {.graph = {}, .cuts = {}, .why_not = "a model without words, or none yet"};
+  }
+  if (!writer.append(first)) {
+    return writer.take();
+  }
+  const std::vector<LayerRun> runs = layer_runs(model);
+  TensorRef stream = writer.result();
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const TensorOps& ops = runs[kind_of_layer(model, i)].ops;
+    if (!writer.append(ops, fmt::format("l{}.", i), stream)) {
+      return writer.take();
+    }
+    stream = writer.result();
+  }
+  const TensorOps last = last_of(model, StepKind::train);
+  const auto is_product = [](const TensorOp& op) {
+    return std::holds_alternative<Linear>(op.work);
+  };
+  const auto head = std::ranges::find_if(last.ops, is_product);
+  if (writer.append(last, "", stream, static_cast<std::size_t>(head - last.ops.begin()) + 1)) {
+    writer.lose(writer.last_written(), model.vocab);
+    if (rate > 0) {
+      writer.update_all(rate);
+    }
+  }
+  return writer.take();
 }
 
 }  // namespace spp

@@ -1,5 +1,5 @@
-// A transformer layer as a graph that a schedule computes: from its list of tensor operations
-// (transformer/layer.hpp), cut over the ranks of a tensor-parallel group.
+// A transformer layer, or a model's whole step, as a graph that a schedule computes: from its lists
+// of tensor operations (transformer/layer.hpp), cut over the ranks of a tensor-parallel group.
 #pragma once
 
 #include "schedule/graph.hpp"
@@ -13,11 +13,16 @@ namespace spp {
 struct LayerGraph {
   Graph graph;
   std::vector<Cut> cuts;  // by value: how the ranks of a group hold it
-  std::string why_not;    // what of the layer no schedule holds yet; empty: nothing
+  std::string why_not;    // what of it no schedule holds yet; empty: nothing
 };
 
 /// Column-parallel matrices in `tensor` column parts, row-parallel ones in as many row parts.
 /// Constants that time does not depend on are common ones: epsilon 1e-5, rotation base 10000.
 LayerGraph layer_graph(const TensorOps& ops, int tensor);
+
+/// Of a model of words: embedding, all layers one after the other, final norm, loss head and
+/// cross-entropy, each cut likewise (the tables by words), and an update of every parameter at this
+/// rate; 0: none. The cross-entropy's kernels are word_sums and word_loss, whatever the list has.
+LayerGraph step_graph(const Model& model, int tensor, double rate);
 
 }  // namespace spp

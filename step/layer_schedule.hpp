@@ -1,6 +1,7 @@
-// A whole transformer layer as one schedule: attention as its plan splits it, and around it
-// Megatron's tensor parallelism (Shoeybi et al., arXiv:1909.08053) with sequence parallelism
-// (Korthikanti et al., arXiv:2205.05198). Proven, simulated and executed as attention alone is.
+// A whole transformer layer, or a whole training step, as one schedule: attention as its plan
+// splits it, and around it Megatron's tensor parallelism (Shoeybi et al., arXiv:1909.08053) with
+// sequence parallelism (Korthikanti et al., arXiv:2205.05198). Proven, simulated and executed as
+// attention alone is.
 //
 // Ranks: tensor is the innermost axis, attention's own axes follow. A rank of tensor index t holds
 // the t-th part of its sequence rank's tokens between the matrices, and heads and inner columns t
@@ -14,6 +15,11 @@
 // reduce-scattered beside that for the weight's (Megatron-Core d98e8a64dd,
 // megatron/core/tensor_parallel/layers.py). Gradients of parameters are fp32 sums over all tokens:
 // all-reduced over the ranks that hold other tokens.
+//
+// A step begins with a table of words cut between the tensor ranks by words: each looks all tokens
+// of the sequence rank up, the sums are reduce-scattered. It ends with logits cut by words: of its
+// part each rank knows three numbers a token, which are reduce-scattered as well; each token's
+// log-sum is gathered for the gradient (Megatron-LM all-reduces the three one by one).
 //
 // transformer/layer_kernels.hpp lists the same kernels and transfers in closed form; tests hold the
 // schedule against that list.
@@ -30,6 +36,10 @@ namespace spp {
 struct LayerPlan {
   SequencePlan attention;  // of one tensor rank's heads
   int tensor = 1;
+  /// Of a step, where the ranks that sum a parameter's gradient up have its update: 0: each all of
+  /// it; 1: each a shard, gradients are reduce-scattered and updated parameters gathered
+  /// (Rajbhandari et al., arXiv:1910.02054, P_os+g; Megatron's distributed optimizer).
+  int zero = 0;
   [[nodiscard]] int ranks() const { return tensor * attention.ranks(); }
 };
 
@@ -37,7 +47,13 @@ struct LayerPlan {
 /// requested.
 std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan);
 
-/// The layer must be legal.
+/// The same of a step: why_not_layer, and the attention's backward must find what its forward left.
+std::string why_not_step(const LayerGraph& step, const Problem& problem, const LayerPlan& plan,
+                         const BuildOptions& options);
+
+/// Phase::step: of a graph with a loss (step_graph) forward, backward and update in one program, in
+/// which nothing but words, targets and parameters is given, and nothing but losses and updated
+/// parameters is left. The layer, or the step, must be legal.
 Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan,
                         Phase phase, const BuildOptions& options);
 

@@ -113,7 +113,7 @@ LayerTensorId head(const Model& model, ListWriter& list, LayerTensorId x, StepKi
                    bool tied) {
   const LayerTensorId y = list.tensor("final norm", model.hidden);
   list.add({.name = "final norm",  // once in a model: its 1/rms is not worth counting
-            .work = RowWise{.weights = norm_weights(model)},
+            .work = RowWise{.function = norm_function(model), .weights = norm_weights(model)},
             .reads = {x},
             .writes = {y},
             .keeps = {x}});

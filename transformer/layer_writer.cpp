@@ -45,8 +45,7 @@ LayerTensorId ListWriter::norm(std::string_view name, LayerTensorId x, std::int6
 
 LayerTensorId ListWriter::norm(std::string_view name, LayerTensorId x, const Model& model) {
   const LayerTensorId y = norm(name, x, norm_weights(model));
-  std::get<RowWise>(list_.ops.back().work).function =
-      model.norm_bias ? LayerFunction::layer_norm : LayerFunction::rms_norm;
+  std::get<RowWise>(list_.ops.back().work).function = norm_function(model);
   return y;
 }
 
@@ -116,6 +115,10 @@ TensorOps ListWriter::take(LayerTensors results, LayerTensors kept_behind) {
   list_.results = results;
   list_.kept_behind = kept_behind;
   return std::move(list_);
+}
+
+LayerFunction norm_function(const Model& model) {
+  return model.norm_bias ? LayerFunction::layer_norm : LayerFunction::rms_norm;
 }
 
 std::int64_t norm_weights(const Model& model) { return model.hidden * (model.norm_bias ? 2 : 1); }

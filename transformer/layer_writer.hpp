@@ -51,6 +51,7 @@ class ListWriter {
 };
 
 std::int64_t norm_weights(const Model& model);
+LayerFunction norm_function(const Model& model);
 
 /// Each takes the residual stream and gives it back, with its branch added.
 LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x);

@@ -7,6 +7,7 @@
 #include "runtime/kernels/every_cpu.hpp"
 #include "runtime/kernels/head_moves.hpp"
 #include "runtime/kernels/row_checks.hpp"
+#include "runtime/kernels/row_floats.hpp"
 
 #include <array>
 #include <cmath>
@@ -15,19 +16,6 @@
 
 namespace spp::runtime {
 namespace {
-
-std::vector<float> floats(std::int64_t count) {
-  return std::vector<float>(static_cast<std::size_t>(count));
-}
-
-/// Elements [first, first + to.size()) of row `row`.
-void read(const Rows& rows, std::int64_t row, std::int64_t first, std::span<float> to) {
-  to_floats(rows.dtype, rows.data + (row * matrix_columns(rows) + first) * size_of(rows.dtype), to);
-}
-void write(std::span<const float> from, const Rows& rows, std::int64_t row, std::int64_t first) {
-  from_floats(rows.dtype, from,
-              rows.data + (row * matrix_columns(rows) + first) * size_of(rows.dtype));
-}
 
 SPP_EVERY_CPU float sum_of(const float* x, std::int64_t n) {
   float sum = 0;

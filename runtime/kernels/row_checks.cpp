@@ -15,6 +15,13 @@ void ensure_normed(const Rows& x, const Rows& weight, const Rows& statistics, Ce
          "a norm with the statistics of other rows", at);
 }
 
+/// One in fp32 for each row.
+void ensure_number(const Rows& numbers, const Rows& rows, Caller at) {
+  ensure(numbers.dtype == DType::fp32 && matrix_rows(numbers) == matrix_rows(rows) &&
+             matrix_columns(numbers) == 1,
+         "numbers of other rows", at);
+}
+
 }  // namespace
 
 void ensure_alike(const Rows& a, const Rows& b, Caller at) {
@@ -54,6 +61,45 @@ void ensure_norm_backward(const NormBackwardArgs& args, Centring centring, Calle
   ensure(matrix_rows(args.d_weight) == matrix_rows(args.weight) &&
              matrix_columns(args.d_weight) == matrix_columns(args.weight),
          "the gradient of another weight", at);
+}
+
+void ensure_embedding(const Rows& words, const Rows& table, const Rows& x, Caller at) {
+  ensure_number(words, x, at);
+  ensure(matrix_columns(table) == matrix_columns(x), "a table of other rows", at);
+}
+
+void ensure_embedding_backward(const EmbeddingBackwardArgs& args, Caller at) {
+  ensure_embedding(args.words, args.d_table, args.d_x, at);
+  ensure(args.d_table.dtype == DType::fp32, "a table's gradients are summed up in fp32", at);
+}
+
+void ensure_word_sums(const WordSumsArgs& args, Caller at) {
+  ensure_number(args.targets, args.logits, at);
+  ensure(args.sums.dtype == DType::fp32 && matrix_rows(args.sums) == matrix_rows(args.logits) &&
+             matrix_columns(args.sums) >= 3 * std::int64_t{args.part + 1},
+         "sums of other rows, or without their part", at);
+}
+
+void ensure_word_sums_backward(const WordSumsBackwardArgs& args, Caller at) {
+  ensure_alike(args.logits, args.d_logits, at);
+  ensure_number(args.targets, args.logits, at);
+  ensure_number(args.log_sum, args.logits, at);
+}
+
+void ensure_word_loss(const WordLossArgs& args, Caller at) {
+  ensure(args.sums.dtype == DType::fp32 && matrix_columns(args.sums) % 3 == 0,
+         "sums that are not three fp32 numbers a part", at);
+  ensure_number(args.targets, args.sums, at);
+  ensure_number(args.loss, args.sums, at);
+  ensure_number(args.log_sum, args.sums, at);
+}
+
+void ensure_adam(const AdamArgs& args, Caller at) {
+  for (const Rows* rows : {&args.master, &args.first, &args.second}) {
+    ensure_alike(args.gradient, *rows, at);
+    ensure(rows->dtype == DType::fp32, "what an update keeps is in fp32", at);
+  }
+  ensure_alike(args.gradient, args.param, at);
 }
 
 }  // namespace spp::runtime

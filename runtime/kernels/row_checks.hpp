@@ -5,6 +5,7 @@
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
 #include "runtime/kernels/layer.hpp"
+#include "runtime/kernels/words.hpp"
 
 #include <source_location>
 
@@ -30,5 +31,16 @@ enum class Centring : std::uint8_t { none, mean };
 void ensure_norm(const NormArgs& args, Centring centring, Caller at = Caller::current());
 void ensure_norm_backward(const NormBackwardArgs& args, Centring centring,
                           Caller at = Caller::current());
+
+/// Words, one of each row in fp32; a row of the table is one of x.
+void ensure_embedding(const Rows& words, const Rows& table, const Rows& x,
+                      Caller at = Caller::current());
+void ensure_embedding_backward(const EmbeddingBackwardArgs& args, Caller at = Caller::current());
+/// Targets and what is known of a row are numbers in fp32, beside the part's logits.
+void ensure_word_sums(const WordSumsArgs& args, Caller at = Caller::current());
+void ensure_word_sums_backward(const WordSumsBackwardArgs& args, Caller at = Caller::current());
+void ensure_word_loss(const WordLossArgs& args, Caller at = Caller::current());
+/// All of one shape; what an update keeps is in fp32.
+void ensure_adam(const AdamArgs& args, Caller at = Caller::current());
 
 }  // namespace spp::runtime

@@ -24,6 +24,10 @@ float uniform(std::uint64_t place, std::uint64_t key) {
   return static_cast<float>(bits - (1 << 23)) / static_cast<float>(1 << 23);
 }
 
+bool is_norm(LayerFunction function) {
+  return function == LayerFunction::rms_norm || function == LayerFunction::layer_norm;
+}
+
 template <class Value>
 void fill_rows(const TokenSet& tokens, HeadRange heads, const Rows& rows, Value value) {
   ensure(rows.count == tokens.count() && rows.heads == heads.count(), "rows of another tile");
@@ -63,8 +67,12 @@ float InputData::value(Tensor tensor, std::int64_t batch, std::int64_t token, in
 float InputData::value(TensorRef ref, std::int64_t batch, std::int64_t row,
                        std::int64_t column) const {
   const bool of_tokens = is_value(ref.tensor);
+  const std::int64_t words = of_tokens ? graph.value(ref.label).words : 0;
   if (of_tokens && row >= requested.seq) {
-    return 0;
+    return words > 0 ? -1 : 0;
+  }
+  if (ref.tensor == Tensor::master) {
+    return value({Tensor::param, ref.label}, batch, row, column);
   }
   const std::int64_t line = of_tokens ? batch * requested.seq + row : row;
   const std::uint64_t place =
@@ -72,16 +80,29 @@ float InputData::value(TensorRef ref, std::int64_t batch, std::int64_t row,
   const std::uint64_t key = (seed * 64 + static_cast<std::uint64_t>(ref.tensor)) * 4096 +
                             static_cast<std::uint64_t>(ref.label);
   const float u = uniform(place, key);
+  if (words > 0) {
+    const auto all = static_cast<float>(words);
+    return std::min(std::floor((u + 1) / 2 * all), all - 1);
+  }
   if (of_tokens) {
     return u;
   }
+  const float slope = 1 / static_cast<float>(requested.seq * requested.batch);
+  if (ref.tensor == Tensor::first_moment) {
+    return u * slope;
+  }
+  if (ref.tensor == Tensor::second_moment) {
+    return (1 + u / 2) * slope * slope;
+  }
   const Param& param = graph.param(ref.label);
-  if (const auto user = std::ranges::find(graph.definitions, ref.label, &Definition::param);
-      user != graph.definitions.end() && user->function != LayerFunction::linear) {
+  const auto user = std::ranges::find(graph.definitions, ref.label, &Definition::param);
+  if (user != graph.definitions.end() && is_norm(user->function)) {
     const bool gain = row < graph.value(user->reads.front().label).width;
     return gain ? 1 + u / 4 : u / 4;
   }
-  return u * std::sqrt(3.0F / static_cast<float>(param.rows));
+  const bool is_table =
+      user != graph.definitions.end() && user->function == LayerFunction::embedding;
+  return is_table ? u : u * std::sqrt(3.0F / static_cast<float>(param.rows));
 }
 
 void InputData::fill_ref(TensorRef ref, const TokenSet& tokens, HeadRange heads,

@@ -10,7 +10,9 @@ namespace spp::runtime {
 
 /// Elements are uniform in [-1, 1), rounded to the storage type; tokens and heads that were padded
 /// are 0. Parameters of linear layers are smaller, by the root of their rows, so that a product is
-/// about as large as what it is of; gains are near 1, biases near 0.
+/// about as large as what it is of; gains are near 1, biases near 0. Words are any of theirs, -1 of
+/// padding. An optimizer's copy of a parameter is the parameter; what it remembers of gradients is
+/// as large as those of a mean over all tokens.
 struct InputData {
   Problem requested;  // before padding
   std::uint64_t seed = 1;

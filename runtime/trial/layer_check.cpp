@@ -15,7 +15,7 @@ double layer_limit(const Schedule& schedule, const StoredProgram& program) {
   for (const Param& param : schedule.graph.params) {
     longest = std::max({longest, param.rows, param.columns});
   }
-  const bool backward = schedule.phase == Phase::backward;
+  const bool backward = schedule.phase != Phase::forward;
   const auto definitions =
       static_cast<double>(schedule.graph.definitions.size() * (backward ? 2 : 1));
   const double products =
@@ -42,8 +42,7 @@ TokenSet real_tokens(const TokenSet& tile, std::int64_t seq) {
 CheckReport check_layer(Transport& transport, const Schedule& schedule,
                         const StoredProgram& program, const HostMemory& memory,
                         const InputData& data, const CheckOptions& options) {
-  const bool backward = schedule.phase == Phase::backward;
-  const double flops = LayerOracle::flops(schedule, backward) * schedule.mesh.size();
+  const double flops = LayerOracle::flops(schedule) * schedule.mesh.size();
   if (flops > options.flops) {
     throw InputError(
         "--check",
@@ -55,14 +54,14 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
     transport.working();
     transport.progress();
   };
-  const LayerOracle oracle(schedule, data, backward, poll);
+  const LayerOracle oracle(schedule, data, poll);
   const Problem& p = schedule.requested;
   Comparison comparison;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
     const TensorRef ref = buffer.ref();
     // Rows of weights that attention keeps for its backward show in what is made of them.
-    if (buffer.role != BufferRole::output || !oracle.has(ref)) {
+    if (!is_result(buffer.role) || !oracle.has(ref)) {
       continue;
     }
     const bool of_param = is_param(ref.tensor);

@@ -6,6 +6,7 @@
 #include "runtime/kernels/reference_attention.hpp"
 #include "schedule/measure.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <span>
@@ -52,7 +53,7 @@ struct Heads {
 
 }  // namespace
 
-double LayerOracle::flops(const Schedule& schedule, bool backward) {
+double LayerOracle::flops(const Schedule& schedule) {
   const Problem& p = schedule.requested;
   const auto rows = static_cast<double>(p.seq * p.batch);
   double products = 0;
@@ -62,12 +63,12 @@ double LayerOracle::flops(const Schedule& schedule, bool backward) {
       products += 2 * rows * static_cast<double>(w.rows) * static_cast<double>(w.columns);
     }
   }
-  const double attention = 4 * rows * static_cast<double>(p.seq) * p.head_dim * p.q_heads;
-  return (products + attention) * (backward ? 3.5 : 1);
+  const double attention =
+      4 * rows * static_cast<double>(p.seq) * p.head_dim * p.q_heads * schedule.graph.attentions();
+  return (products + attention) * (schedule.phase == Phase::forward ? 1 : 3.5);
 }
 
-LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, bool backward,
-                         const Poll& poll)
+LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, const Poll& poll)
     : problem_(schedule.requested), graph_(schedule.graph), data_(data), poll_(poll) {
   for (int label = 0; label < std::ssize(graph_.params); ++label) {
     fill({Tensor::param, label});
@@ -78,10 +79,16 @@ LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, bool b
       poll_();
     }
   }
-  for (std::size_t i = graph_.definitions.size(); backward && i-- > 0;) {
-    this->backward(graph_.definitions[i]);
+  const bool has_gradients = schedule.phase != Phase::forward;
+  for (std::size_t i = graph_.definitions.size(); has_gradients && i-- > 0;) {
+    backward(graph_.definitions[i]);
     if (poll_) {
       poll_();
+    }
+  }
+  for (const Definition& d : graph_.definitions) {
+    if (schedule.phase == Phase::step && d.function == LayerFunction::adam) {
+      update(d);
     }
   }
 }
@@ -108,11 +115,12 @@ void LayerOracle::fill(TensorRef ref) {
   const bool of_tokens = is_value(ref.tensor);
   const std::int64_t columns = of_tokens ? width(ref) : graph_.param(ref.label).columns;
   const std::int64_t batch = of_tokens ? problem_.batch : 1;
+  const bool exact = of_tokens ? graph_.value(ref.label).fp32 : ref.tensor != Tensor::param;
   for (std::size_t i = 0; i < tensor.size(); ++i) {
     const auto line = static_cast<std::int64_t>(i) / columns;
     tensor[i] = rounded(
         data_.value(ref, line % batch, line / batch, static_cast<std::int64_t>(i) % columns),
-        problem_.dtype);
+        exact ? DType::fp32 : problem_.dtype);
   }
 }
 
@@ -123,7 +131,6 @@ void LayerOracle::forward(const Definition& d) {
       fill(ref);
     }
   }
-  const auto& x = at(d.reads[0]);
   switch (d.function) {
     case LayerFunction::linear:
       return multiply(d);
@@ -132,8 +139,17 @@ void LayerOracle::forward(const Definition& d) {
       return norm(d);
     case LayerFunction::split_heads:
       split(d, false);
-      return attend();
+      return attend(d.writes[0].label);
+    case LayerFunction::embedding:
+      return look_up(d);
+    case LayerFunction::word_sums:
+      return sum_words(d);
+    case LayerFunction::word_loss:
+      return lose(d);
+    case LayerFunction::adam:
+      return;
     case LayerFunction::swiglu: {
+      const auto& x = at(d.reads[0]);
       std::vector<double>& a = make(d.writes[0]);
       const auto& up = at(d.reads[1]);
       for (std::size_t i = 0; i < a.size(); ++i) {
@@ -142,6 +158,7 @@ void LayerOracle::forward(const Definition& d) {
       return;
     }
     case LayerFunction::gelu: {
+      const auto& x = at(d.reads[0]);
       std::vector<double>& a = make(d.writes[0]);
       for (std::size_t i = 0; i < a.size(); ++i) {
         a[i] = x[i] * (1 + gelu_tanh(x[i])) / 2;
@@ -149,6 +166,7 @@ void LayerOracle::forward(const Definition& d) {
       return;
     }
     case LayerFunction::add: {
+      const auto& x = at(d.reads[0]);
       std::vector<double>& z = make(d.writes[0]);
       const auto& y = at(d.reads[1]);
       for (std::size_t i = 0; i < z.size(); ++i) {
@@ -177,8 +195,16 @@ void LayerOracle::backward(const Definition& d) {
       gradient(d.writes[0]);
       return norm_back(d);
     case LayerFunction::split_heads:
-      attend_back();
+      attend_back(d.writes[0].label);
       return split(d, true);
+    case LayerFunction::embedding:
+      gradient(d.writes[0]);
+      return look_up_back(d);
+    case LayerFunction::word_sums:
+      return sum_words_back(d);
+    case LayerFunction::word_loss:
+    case LayerFunction::adam:
+      return;
     case LayerFunction::swiglu: {
       const auto& d_a = gradient(d.writes[0]);
       auto& d_gate = gradient(d.reads[0]);
@@ -236,7 +262,7 @@ void LayerOracle::multiply_back(const Definition& d) {
   const auto& weight = at({Tensor::param, d.param});
   const auto& d_y = at({Tensor::d_value, d.writes[0].label});
   std::vector<double>& d_x =
-      make(input.tensor == Tensor::out ? TensorRef(Tensor::d_out)
+      make(input.tensor == Tensor::out ? TensorRef(Tensor::d_out, input.label)
                                        : TensorRef(Tensor::d_value, input.label));
   std::vector<double>& d_w = make({Tensor::d_param, d.param});
   for (std::int64_t r = 0; r < rows(); ++r) {
@@ -325,10 +351,11 @@ void LayerOracle::split(const Definition& d, bool backward) {
   const std::int64_t dim = problem_.head_dim;
   const std::int64_t q_heads = problem_.q_heads / value.parts;
   const std::int64_t kv_heads = problem_.kv_heads / value.parts;
+  const int label = d.writes[0].label;
   for (const Tensor tensor : {Tensor::q, Tensor::k, Tensor::v}) {
     const bool is_q = tensor == Tensor::q;
     const Tensor gradient = is_q ? Tensor::d_q : tensor == Tensor::k ? Tensor::d_k : Tensor::d_v;
-    std::vector<double>& heads = make(backward ? gradient : tensor);
+    std::vector<double>& heads = make({backward ? gradient : tensor, label});
     const std::int64_t of_part = is_q ? q_heads : kv_heads;
     const std::int64_t first = is_q ? 0 : tensor == Tensor::k ? q_heads : q_heads + kv_heads;
     const std::int64_t all = of_part * value.parts;
@@ -360,13 +387,13 @@ void LayerOracle::split(const Definition& d, bool backward) {
   }
 }
 
-void LayerOracle::attend() {
+void LayerOracle::attend(int label) {
   const TokenSet all({.begin = 0, .count = problem_.seq});
-  const Heads q(at(Tensor::q), problem_, problem_.q_heads);
-  const Heads k(at(Tensor::k), problem_, problem_.kv_heads);
-  const Heads v(at(Tensor::v), problem_, problem_.kv_heads);
-  std::vector<double>& out = make(Tensor::out);
-  std::vector<double>& lse = tensors_[Tensor::lse];
+  const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads);
+  const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads);
+  const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads);
+  std::vector<double>& out = make({Tensor::out, label});
+  std::vector<double>& lse = tensors_[{Tensor::lse, label}];
   lse.resize(index_of(rows() * problem_.q_heads));
   reference_forward(
       {.q = q.rows,
@@ -378,26 +405,129 @@ void LayerOracle::attend() {
       poll_);
 }
 
-void LayerOracle::attend_back() {
+void LayerOracle::attend_back(int label) {
   const TokenSet all({.begin = 0, .count = problem_.seq});
-  const Heads q(at(Tensor::q), problem_, problem_.q_heads);
-  const Heads k(at(Tensor::k), problem_, problem_.kv_heads);
-  const Heads v(at(Tensor::v), problem_, problem_.kv_heads);
-  const Heads d_out(at(Tensor::d_out), problem_, problem_.q_heads);
+  const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads);
+  const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads);
+  const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads);
+  const Heads d_out(at({Tensor::d_out, label}), problem_, problem_.q_heads);
   std::vector<double> delta(index_of(rows() * problem_.q_heads));
-  reference_row_dot(d_out.rows, at(Tensor::out), delta);
+  reference_row_dot(d_out.rows, at({Tensor::out, label}), delta);
   reference_backward(
       {.q = q.rows,
        .k = k.rows,
        .v = v.rows,
        .d_out = d_out.rows,
        .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
-       .lse = at(Tensor::lse),
+       .lse = at({Tensor::lse, label}),
        .delta = delta,
-       .d_q = make(Tensor::d_q),
-       .d_k = make(Tensor::d_k),
-       .d_v = make(Tensor::d_v)},
+       .d_q = make({Tensor::d_q, label}),
+       .d_k = make({Tensor::d_k, label}),
+       .d_v = make({Tensor::d_v, label})},
       poll_);
+}
+
+void LayerOracle::look_up(const Definition& d) {
+  const std::int64_t n = width(d.writes[0]);
+  const auto& words = at(d.reads[0]);
+  const auto& table = at({Tensor::param, d.param});
+  std::vector<double>& x = make(d.writes[0]);
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    const auto word = static_cast<std::int64_t>(words[index_of(r)]);
+    for (std::int64_t i = 0; word >= 0 && i < n; ++i) {
+      x[index_of(r * n + i)] = table[index_of(word * n + i)];
+    }
+  }
+}
+
+void LayerOracle::look_up_back(const Definition& d) {
+  const std::int64_t n = width(d.writes[0]);
+  const auto& words = at(d.reads[0]);
+  const auto& d_x = at({Tensor::d_value, d.writes[0].label});
+  std::vector<double>& d_table = make({Tensor::d_param, d.param});
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    const auto word = static_cast<std::int64_t>(words[index_of(r)]);
+    for (std::int64_t i = 0; word >= 0 && i < n; ++i) {
+      d_table[index_of(word * n + i)] += d_x[index_of(r * n + i)];
+    }
+  }
+}
+
+/// Of each part of the logits, as it is defined: what a rank of that part knows.
+void LayerOracle::sum_words(const Definition& d) {
+  const Value& value = graph_.value(d.reads[0].label);
+  const std::int64_t part = value.part_width();
+  const auto& logits = at(d.reads[0]);
+  const auto& targets = at(d.reads[1]);
+  std::vector<double>& sums = make(d.writes[0]);
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    for (int p = 0; p < value.parts; ++p) {
+      const double* own = &logits[index_of(r * value.width + p * part)];
+      double* to = &sums[index_of(3 * (r * value.parts + p))];
+      to[0] = *std::max_element(own, own + part);
+      for (std::int64_t i = 0; i < part; ++i) {
+        to[1] += std::exp(own[i] - to[0]);
+      }
+      const auto target = static_cast<std::int64_t>(targets[index_of(r)]) - p * part;
+      to[2] = target >= 0 && target < part ? own[target] : 0;
+    }
+  }
+}
+
+void LayerOracle::lose(const Definition& d) {
+  const int parts = static_cast<int>(width(d.reads[0]) / 3);
+  const auto& sums = at(d.reads[0]);
+  const auto& targets = at(d.reads[1]);
+  std::vector<double>& loss = make(d.writes[0]);
+  std::vector<double>& log_sum = make(d.writes[1]);
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    double sum = 0;
+    double target = 0;
+    for (int p = 0; p < parts; ++p) {
+      const double* of_part = &sums[index_of(3 * (r * parts + p))];
+      sum += of_part[1] * std::exp(of_part[0]);
+      target += of_part[2];
+    }
+    log_sum[index_of(r)] = std::log(sum);
+    loss[index_of(r)] = targets[index_of(r)] < 0 ? 0 : std::log(sum) - target;
+  }
+}
+
+/// Of the mean loss over all tokens.
+void LayerOracle::sum_words_back(const Definition& d) {
+  const std::int64_t n = width(d.reads[0]);
+  const auto& logits = at(d.reads[0]);
+  const auto& targets = at(d.reads[1]);
+  std::vector<double>& d_logits = make({Tensor::d_value, d.reads[0].label});
+  for (std::int64_t r = 0; r < rows(); ++r) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      sum += std::exp(logits[index_of(r * n + i)]);
+    }
+    const auto target = static_cast<std::int64_t>(targets[index_of(r)]);
+    for (std::int64_t i = 0; target >= 0 && i < n; ++i) {
+      d_logits[index_of(r * n + i)] =
+          (std::exp(logits[index_of(r * n + i)]) / sum - (i == target ? 1 : 0)) /
+          static_cast<double>(rows());
+    }
+  }
+}
+
+void LayerOracle::update(const Definition& d) {
+  constexpr AdamConstants c;
+  for (const Tensor kept : {Tensor::master, Tensor::first_moment, Tensor::second_moment}) {
+    fill({kept, d.param});
+  }
+  const auto& gradient = at({Tensor::d_param, d.param});
+  auto& weight = tensors_[{Tensor::master, d.param}];
+  auto& first = tensors_[{Tensor::first_moment, d.param}];
+  auto& second = tensors_[{Tensor::second_moment, d.param}];
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    first[i] = c.beta1 * first[i] + (1 - c.beta1) * gradient[i];
+    second[i] = c.beta2 * second[i] + (1 - c.beta2) * gradient[i] * gradient[i];
+    weight[i] -= d.constant * (first[i] / (std::sqrt(second[i]) + c.epsilon) + c.decay * weight[i]);
+  }
+  tensors_[{Tensor::param, d.param}] = weight;
 }
 
 }  // namespace spp::runtime

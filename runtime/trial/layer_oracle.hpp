@@ -15,14 +15,15 @@ namespace spp::runtime {
 /// width], q, out and lse [seq, batch, heads, …], parameters and their gradients [rows, columns].
 class LayerOracle {
  public:
-  /// The schedule needs a graph. `backward`: gradients, too.
-  LayerOracle(const Schedule& schedule, const InputData& data, bool backward, const Poll& poll);
+  /// The schedule needs a graph. Of a backward and a step gradients, too; of a step the parameters
+  /// and what an optimizer keeps of them, as they are after the graph's updates.
+  LayerOracle(const Schedule& schedule, const InputData& data, const Poll& poll);
 
   [[nodiscard]] const std::vector<double>& at(TensorRef ref) const { return tensors_.at(ref); }
   [[nodiscard]] bool has(TensorRef ref) const { return tensors_.contains(ref); }
 
   /// About what the constructor computes.
-  static double flops(const Schedule& schedule, bool backward);
+  static double flops(const Schedule& schedule);
 
  private:
   std::vector<double>& make(TensorRef ref);
@@ -31,8 +32,14 @@ class LayerOracle {
   void fill(TensorRef ref);
   void forward(const Definition& d);
   void backward(const Definition& d);
-  void attend();
-  void attend_back();
+  void attend(int label);
+  void attend_back(int label);
+  void look_up(const Definition& d);
+  void look_up_back(const Definition& d);
+  void sum_words(const Definition& d);
+  void sum_words_back(const Definition& d);
+  void lose(const Definition& d);
+  void update(const Definition& d);
   void multiply(const Definition& d);
   void multiply_back(const Definition& d);
   void norm(const Definition& d);

@@ -84,10 +84,16 @@ struct PhaseOfRank {
   void load(const InputData& data, const std::set<TensorRef>& handed_over) {
     for (std::size_t i = 0; i < program.buffers.size(); ++i) {
       const Buffer& buffer = program.buffers[i];
-      if (buffer.role == BufferRole::input && !handed_over.contains(buffer.ref())) {
+      if (is_given(buffer.role) && !handed_over.contains(buffer.ref())) {
         data.fill_ref(buffer.ref(), buffer.tile, buffer.head_range, memory.all(BufferId(i)));
       }
     }
+  }
+
+  /// Running it changes what it starts from.
+  [[nodiscard]] bool replaces() const {
+    return std::ranges::find(program.buffers, BufferRole::state, &Buffer::role) !=
+           program.buffers.end();
   }
 
   [[nodiscard]] PhaseParts parts() {
@@ -203,6 +209,11 @@ class Trial {
       }
     }
     if (request_.check) {
+      if (forward.replaces()) {  // iterations went on from each other's: one more from the inputs
+        forward.load(data, {});
+        engine.load(Phase::forward);
+        execute_phase(Phase::forward, forward_run, false);
+      }
       engine.fetch(Phase::forward);
       forward_run.check = check_forward(transport, forward.schedule, forward.program,
                                         forward.memory, data, request_.checking);

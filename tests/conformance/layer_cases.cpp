@@ -2,10 +2,11 @@
 
 namespace spp::test {
 
-TensorOps LayerCase::ops() const {
+Model LayerCase::model(std::int64_t layers) const {
   const int ranks = tensor * attention.plan.ranks();
   Model model;
-  model.layers = 1;
+  model.layers = layers;
+  model.vocab = 8 * ranks;
   model.hidden = 4 * ranks;  // gradients divide over all ranks that sum them up
   model.q_heads = attention.problem.q_heads;
   model.kv_heads = attention.problem.kv_heads;
@@ -14,7 +15,7 @@ TensorOps LayerCase::ops() const {
   model.gated_mlp = gated;
   model.norm_bias = !gated;
   model.mask = attention.problem.mask;
-  return layer_of(model);
+  return model;
 }
 
 std::string LayerCase::text() const {
@@ -44,6 +45,29 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
     const LayerCase layer{.attention = c, .tensor = tensor, .gated = result.size() % 3 != 0};
     if (c.strategy().backward && why_not_layer(layer.graph(), c.problem, layer.plan()).empty()) {
       result.push_back(layer);
+    }
+  }
+  return result;
+}
+
+LayerPlan StepCase::plan() const {
+  LayerPlan plan = layer.plan();
+  plan.zero = zero;
+  return plan;
+}
+
+std::string StepCase::text() const {
+  return fmt::format("{} | step, ZeRO {}{}", layer.text(), zero, updates ? "" : ", no updates");
+}
+
+std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
+  std::vector<StepCase> result;
+  for (const LayerCase& layer : layer_cases(sequence, tensor, most)) {
+    const auto i = static_cast<int>(result.size());
+    const StepCase step{.layer = layer, .zero = i % 2, .updates = i % 5 != 0};
+    if (why_not_step(step.graph(), layer.attention.problem, step.plan(), layer.attention.options)
+            .empty()) {
+      result.push_back(step);
     }
   }
   return result;

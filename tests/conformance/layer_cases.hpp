@@ -13,7 +13,9 @@ struct LayerCase {
   bool gated = true;  // RMSNorm and SwiGLU; else LayerNorm and GELU
 
   [[nodiscard]] LayerPlan plan() const { return {.attention = attention.plan, .tensor = tensor}; }
-  [[nodiscard]] TensorOps ops() const;
+  /// Of so many such layers, and with words.
+  [[nodiscard]] Model model(std::int64_t layers) const;
+  [[nodiscard]] TensorOps ops() const { return layer_of(model(1)); }
   [[nodiscard]] LayerGraph graph() const { return layer_graph(ops(), tensor); }
   [[nodiscard]] Schedule build(Phase phase) const {
     return layer_schedule(graph(), attention.problem, plan(), phase, attention.options);
@@ -23,6 +25,26 @@ struct LayerCase {
 
 /// A zigzag ring of two in tensor-parallel groups of two; gated.
 LayerCase small_layer(DType dtype = DType::bf16);
+
+/// A step of two such layers.
+struct StepCase {
+  LayerCase layer;
+  int zero = 0;
+  bool updates = true;
+
+  [[nodiscard]] LayerPlan plan() const;
+  [[nodiscard]] LayerGraph graph() const {
+    return step_graph(layer.model(2), layer.tensor, updates ? 0.01 : 0);
+  }
+  [[nodiscard]] Schedule build() const {
+    return layer_schedule(graph(), layer.attention.problem, plan(), Phase::step,
+                          layer.attention.options);
+  }
+  [[nodiscard]] std::string text() const;
+};
+
+/// Legal ones, of layers that may be in one, sharded and not.
+std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most);
 
 /// Legal ones with a backward, over `sequence` ranks of `tensor` each; at most `most` of each
 /// strategy.

@@ -9,7 +9,8 @@ using namespace spp::test;
 
 namespace {
 
-runtime::TrialResult run(const LayerCase& c, const runtime::AttentionBackend& kernels) {
+template <class Case>
+runtime::TrialResult run(const Case& c, const runtime::AttentionBackend& kernels) {
   runtime::TrialRequest request = trial_of(c);
   request.kernels = &kernels;
   return run_trial(request);
@@ -37,6 +38,27 @@ TEST_CASE("layers compute what one device computes") {
     }
   }
   CHECK(count > 40);
+}
+
+TEST_CASE("steps leave what one device leaves") {
+  int count = 0;
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    for (const int tensor : {1, 2, 4}) {
+      for (const int sequence : {1, 2, 3}) {
+        for (const StepCase& c : step_cases(sequence, tensor, 2)) {
+          if (!kernels->why_not(c.layer.attention.problem.dtype).empty()) {
+            continue;
+          }
+          INFO(kernels->name << ", " << c.text());
+          const runtime::TrialResult result = run(c, *kernels);
+          REQUIRE(result.complete);
+          CHECK(failures(result) == "");
+          ++count;
+        }
+      }
+    }
+  }
+  CHECK(count > 10);
 }
 
 TEST_CASE("a wrong product is found") {

@@ -19,4 +19,11 @@ inline runtime::TrialRequest trial_of(const LayerCase& c) {
   return request;
 }
 
+inline runtime::TrialRequest trial_of(const StepCase& c) {
+  runtime::TrialRequest request = trial_of(c.layer);
+  request.forward = c.build();
+  request.backward.reset();
+  return request;
+}
+
 }  // namespace spp::test

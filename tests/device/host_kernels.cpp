@@ -3,3 +3,4 @@
 #include "runtime/device/cuda/kernels.cu"          // NOLINT(bugprone-suspicious-include)
 #include "runtime/device/cuda/layer_kernels.cu"    // NOLINT(bugprone-suspicious-include)
 #include "runtime/device/cuda/product_kernels.cu"  // NOLINT(bugprone-suspicious-include)
+#include "runtime/device/cuda/word_kernels.cu"     // NOLINT(bugprone-suspicious-include)

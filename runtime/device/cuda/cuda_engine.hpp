@@ -33,7 +33,7 @@ class CudaEngine final : public Engine {
 
   void load(Phase phase) override {
     PhaseOnDevice& p = of(phase);
-    copy_role(p.host.program, BufferRole::input, p.host.memory, *p.memory, streams_.compute());
+    copy_roles(p.host.program, is_given, p.host.memory, *p.memory, streams_.compute());
   }
   Execution execute(Phase phase) override {
     try {
@@ -47,7 +47,7 @@ class CudaEngine final : public Engine {
   }
   void fetch(Phase phase) override {
     PhaseOnDevice& p = of(phase);
-    copy_role(p.host.program, BufferRole::output, *p.memory, p.host.memory, streams_.compute());
+    copy_roles(p.host.program, is_result, *p.memory, p.host.memory, streams_.compute());
   }
 
   [[nodiscard]] Seconds timed_event() const { return event_cost(streams_.compute()); }

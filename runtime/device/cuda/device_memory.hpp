@@ -19,11 +19,11 @@ class DeviceMemory : public ProgramMemory {
   DeviceBuffer storage_;
 };
 
-/// Copies buffers of one role of `program`; returns when done.
-inline void copy_role(const StoredProgram& program, BufferRole role, const ProgramMemory& from,
-                      const ProgramMemory& to, const Stream& stream) {
+/// Copies buffers of some roles of `program`; returns when done.
+inline void copy_roles(const StoredProgram& program, bool (*chosen)(BufferRole),
+                       const ProgramMemory& from, const ProgramMemory& to, const Stream& stream) {
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
-    if (program.buffers[i].role == role) {
+    if (chosen(program.buffers[i].role)) {
       const auto source = from.bytes(BufferId(i));
       copy(to.bytes(BufferId(i)).data(), source.data(), source.size(), stream.get());
     }

@@ -8,6 +8,7 @@
 #include "runtime/device/cuda/nccl_library.hpp"
 #include "runtime/device/cuda/nccl_plan.hpp"
 #include "runtime/device/cuda/product_kernels.hpp"
+#include "runtime/device/cuda/word_kernels.hpp"
 #include "runtime/device/cuda/workspaces.hpp"
 #include "runtime/kernels/cudnn/sdpa.hpp"
 
@@ -219,6 +220,7 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
   load_kernels();
   load_layer_kernels();
   load_product_kernels();
+  load_word_kernels();
   if (!threads_) {
     describe(device);
     tell_apart(parts.transport, device);

@@ -5,6 +5,7 @@
 #include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/product_kernels.hpp"
 #include "runtime/device/cuda/seen_rows.hpp"
+#include "runtime/device/cuda/word_kernels.hpp"
 #include "runtime/device/cuda/workspaces.hpp"
 
 #include <algorithm>
@@ -119,6 +120,16 @@ struct DeviceKernels {
   void add(const Args&... args) const {
     cuda::add(args..., stream);
   }
+  void embedding(const EmbeddingArgs& args) const { cuda::embedding(args, stream); }
+  void embedding_backward(const EmbeddingBackwardArgs& args) const {
+    cuda::embedding_backward(args, stream);
+  }
+  void word_sums(const WordSumsArgs& args) const { cuda::word_sums(args, stream); }
+  void word_sums_backward(const WordSumsBackwardArgs& args) const {
+    cuda::word_sums_backward(args, stream);
+  }
+  void word_loss(const WordLossArgs& args) const { cuda::word_loss(args, stream); }
+  void adam(const AdamArgs& args) const { cuda::adam(args, stream); }
 };
 
 /// The communication of a device, for one op.

@@ -8,19 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <initializer_list>
 #include <vector>
 
 namespace spp::runtime::cuda {
 namespace {
-
-/// with_elements() for runs of `run` elements of all rows.
-template <class Body>
-void with_vectors(std::int64_t run, std::initializer_list<Rows> all, const Body& body) {
-  with_elements(std::all_of(all.begin(), all.end(),
-                            [&](const Rows& rows) { return vectors_fit(numbers_of(rows), run); }),
-                body);
-}
 
 Steps steps_of(const Rows& stored, bool transposed) {
   const std::int64_t columns = matrix_columns(stored);

@@ -7,8 +7,10 @@
 #include "runtime/kernels/number_formats.hpp"
 #include "runtime/kernels/rows.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 namespace spp::runtime::cuda {
 
@@ -40,6 +42,14 @@ void with_elements(bool vectors, Body&& body) {
   } else {
     body(Elements<1>());
   }
+}
+
+/// The same for runs of `run` elements of all rows.
+template <class Body>
+void with_vectors(std::int64_t run, std::initializer_list<Rows> all, const Body& body) {
+  with_elements(std::all_of(all.begin(), all.end(),
+                            [&](const Rows& rows) { return vectors_fit(numbers_of(rows), run); }),
+                body);
 }
 
 template <class T, int N>
