@@ -49,8 +49,8 @@ Phase phase_of(BufferId to, const Shapes& shapes) {
 }
 
 AttentionShape shape_of_kernel(const auto& op, Phase phase, const Problem& problem) {
-  return {.q = op.q_tokens,
-          .k = op.k_tokens,
+  return {.q = problem.local(op.q_tokens),
+          .k = problem.local(op.k_tokens),
           .q_heads = op.heads.count(),
           .kv_heads = op.kv_heads.count(),
           .head_dim = problem.head_dim,

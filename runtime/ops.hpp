@@ -67,14 +67,14 @@ struct OpPlace {
   [[nodiscard]] Rows rows(BufferId id) const { return memory.rows(stored.rows_of(id)); }
   template <class Attention>
   [[nodiscard]] Visibility visible(const Attention& op) const {
-    return {.q_tokens = op.q_tokens,
-            .k_tokens = op.k_tokens,
+    return {.q_tokens = schedule.problem.local(op.q_tokens),
+            .k_tokens = schedule.problem.local(op.k_tokens),
             .mask = schedule.problem.mask,
             .seq = schedule.requested.seq};
   }
   /// Of whole rows.
   [[nodiscard]] Visibility visible(const Softmax& op) const {
-    return {.q_tokens = op.tokens,
+    return {.q_tokens = schedule.problem.local(op.tokens),
             .k_tokens = TokenSet({.begin = 0, .count = schedule.problem.seq}),
             .mask = schedule.problem.mask,
             .seq = schedule.requested.seq};
@@ -140,7 +140,9 @@ inline GemmArgs arguments_of(const OpPlace& at, const Gemm& op) {
 }
 
 /// The column of the first of these keys in a row of pairs.
-inline std::int64_t first_of(const TokenSet& keys) { return keys.ranges()[0].begin; }
+inline std::int64_t first_of(const TokenSet& keys, const Problem& problem) {
+  return problem.local(keys).ranges()[0].begin;
+}
 
 /// Gains, and biases, of a norm over rows of `width`: a row each.
 inline Rows norm_weights(Rows column, std::int64_t width) {
@@ -165,15 +167,17 @@ void run_words(const OpPlace& at, const RowKernel& op, Target&& target) {
                              .words = in(0), .table = in(1), .x = out(0), .first = first});
   }
   if (d.function == LayerFunction::word_sums) {
-    return op.backward ? target.word_sums_backward(WordSumsBackwardArgs{
-                             .logits = in(0),
-                             .targets = in(1),
-                             .log_sum = in(2),
-                             .d_logits = out(0),
-                             .part = op.part,
-                             .scale = 1 / static_cast<float>(p.seq * p.batch)})  // of the mean loss
-                       : target.word_sums(WordSumsArgs{
-                             .logits = in(0), .targets = in(1), .sums = out(0), .part = op.part});
+    return op.backward
+               ? target.word_sums_backward(WordSumsBackwardArgs{
+                     .logits = in(0),
+                     .targets = in(1),
+                     .log_sum = in(2),
+                     .d_logits = out(0),
+                     .part = op.part,
+                     .scale =
+                         1 / static_cast<float>(p.all_tokens() * p.batch)})  // of the mean loss
+               : target.word_sums(WordSumsArgs{
+                     .logits = in(0), .targets = in(1), .sums = out(0), .part = op.part});
   }
   if (d.function == LayerFunction::word_loss) {
     return target.word_loss(
@@ -215,18 +219,20 @@ void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
       return op.backward ? target.layer_norm_backward(norm_backward())
                          : target.layer_norm(norm(), epsilon);
     case LayerFunction::split_heads:
-      return op.backward ? target.join_heads(SplitHeadsArgs{.qkv = out(0),
-                                                            .q = in(0),
-                                                            .k = in(1),
-                                                            .v = in(2),
-                                                            .positions = op.tokens,
-                                                            .theta = d.constant})
-                         : target.split_heads(SplitHeadsArgs{.qkv = in(0),
-                                                             .q = out(0),
-                                                             .k = out(1),
-                                                             .v = out(2),
-                                                             .positions = op.tokens,
-                                                             .theta = d.constant});
+      return op.backward ? target.join_heads(
+                               SplitHeadsArgs{.qkv = out(0),
+                                              .q = in(0),
+                                              .k = in(1),
+                                              .v = in(2),
+                                              .positions = at.schedule.problem.local(op.tokens),
+                                              .theta = d.constant})
+                         : target.split_heads(
+                               SplitHeadsArgs{.qkv = in(0),
+                                              .q = out(0),
+                                              .k = out(1),
+                                              .v = out(2),
+                                              .positions = at.schedule.problem.local(op.tokens),
+                                              .theta = d.constant});
     case LayerFunction::swiglu:
       return op.backward
                  ? target.swiglu_backward(SwigluBackwardArgs{
@@ -256,7 +262,8 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
           [&](const AttentionForward& op) { target.forward(arguments_of(at, op)); },
           [&](const AttentionBackward& op) { target.backward(arguments_of(at, op)); },
           [&](const Scores& op) {
-            target.scores(rows(op.rows), rows(op.columns), rows(op.to), first_of(op.k_tokens));
+            target.scores(rows(op.rows), rows(op.columns), rows(op.to),
+                          first_of(op.k_tokens, at.schedule.problem));
           },
           [&](const Softmax& op) {
             target.softmax(rows(op.scores), rows(op.weights), at.visible(op), at.scale());
@@ -266,11 +273,12 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
                                     at.scale());
           },
           [&](const Weigh& op) {
-            target.weigh(rows(op.weights), rows(op.values), rows(op.to), first_of(op.k_tokens),
-                         op.initial);
+            target.weigh(rows(op.weights), rows(op.values), rows(op.to),
+                         first_of(op.k_tokens, at.schedule.problem), op.initial);
           },
           [&](const WeighBack& op) {
-            target.weigh_back(rows(op.weights), rows(op.rows), rows(op.to), first_of(op.k_tokens));
+            target.weigh_back(rows(op.weights), rows(op.rows), rows(op.to),
+                              first_of(op.k_tokens, at.schedule.problem));
           },
           [&](const LinearForward& op) {
             target.linear_forward(rows(op.q), rows(op.k), rows(op.v), rows(op.out));

@@ -102,7 +102,7 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
     : graph_(schedule.graph) {
   cut_tokens(schedule, tiles);
   cut_heads(schedule.grain.heads);
-  allow_pairs(schedule.problem.mask);
+  allow_pairs(schedule.problem);
   hand_out_states(schedule);
   const Problem& problem = schedule.problem;
   const std::string flaw =
@@ -142,10 +142,16 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
     }
   }
   std::ranges::sort(tokens_);
-  if (total != schedule.problem.seq) {
+  const auto crosses = [&](const TokenRange& atom) {
+    return !schedule.problem.in_one_replica(TokenSet(atom), {});
+  };
+  if (const auto atom = std::ranges::find_if(tokens_, crosses); atom != tokens_.end()) {
+    flaw_ = fmt::format("tokens {} are of several replicas", to_string(TokenSet(*atom)));
+  }
+  if (total != schedule.problem.all_tokens()) {
     flaw_ = fmt::format(
         "the tiles that ranks declare cut the sequence into parts of {} tokens in all, not {}",
-        total, schedule.problem.seq);
+        total, schedule.problem.all_tokens());
   }
 }
 
@@ -159,14 +165,21 @@ void AtomGrid::cut_heads(const HeadSplit& split) {
   }
 }
 
-void AtomGrid::allow_pairs(const Mask& mask) {
+void AtomGrid::allow_pairs(const Problem& problem) {
+  const auto pairs_of = [&](const TokenRange& q, const TokenRange& k) {
+    const TokenSet queries(q);
+    const TokenSet keys(k);
+    return problem.in_one_replica(queries, keys)
+               ? allowed_pairs(problem.local(queries), problem.local(keys), problem.mask)
+               : 0;
+  };
   allowed_.resize(tokens_.size() * tokens_.size());
   all_allowed_.resize(allowed_.size());
   keys_of_queries_.resize(tokens_.size());
   contributors_of_key_.resize(tokens_.size());
   for (std::size_t q = 0; q < tokens_.size(); ++q) {
     for (std::size_t k = 0; k < tokens_.size(); ++k) {
-      const std::int64_t pairs = allowed_pairs(tokens_[q], tokens_[k], mask);
+      const std::int64_t pairs = pairs_of(tokens_[q], tokens_[k]);
       if (pairs == 0) {
         continue;
       }

@@ -136,7 +136,7 @@ class AtomGrid {
   [[nodiscard]] int kv_atoms() const { return static_cast<int>(kv_heads_.size()); }
   void cut_tokens(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles);
   void cut_heads(const HeadSplit& split);
-  void allow_pairs(const Mask& mask);
+  void allow_pairs(const Problem& problem);
   void hand_out_states(const Schedule& schedule);
   void cut_params(std::span<const std::span<const Buffer>> tiles);
   void sum_up_graph();

@@ -84,7 +84,7 @@ struct Grid {
     q_heads = static_cast<double>(s.problem.q_heads) / parts;
     kv_heads = static_cast<double>(s.problem.kv_heads) * replicas / parts;
     tokens = token_atoms(s);
-    of_atom = static_cast<double>(s.problem.seq) / tokens;
+    of_atom = static_cast<double>(s.problem.all_tokens()) / tokens;
   }
 
  private:
@@ -103,7 +103,7 @@ struct Grid {
       return static_cast<double>(tiles) * ranks;
     }
     // A home is an atom; two, if the grain cuts it in its middle.
-    const std::int64_t chunks = s.grain.tokens > 0 ? s.problem.seq / s.grain.tokens : 1;
+    const std::int64_t chunks = s.grain.tokens > 0 ? s.problem.all_tokens() / s.grain.tokens : 1;
     return ranks + (ranks % chunks != 0 ? static_cast<double>(chunks) / 2 : 0.0);
   }
 };

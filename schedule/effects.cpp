@@ -102,6 +102,16 @@ std::optional<HeadAtoms> attended_heads(const Site& site, HeadRange heads, HeadR
   return kv;
 }
 
+bool within_replica(const Site& site, const TokenSet& queries, const TokenSet& keys) {
+  const Problem& problem = site.ledger->problem;
+  if (problem.replicas == 1 || problem.in_one_replica(queries, keys)) {
+    return true;
+  }
+  site.stop(fmt::format("attention of several replicas: query tokens {}, key tokens {}",
+                        to_string(queries), to_string(keys)));
+  return false;
+}
+
 std::optional<Block> seen_block(const Site& site, const Block& block, const TokenSet& queries,
                                 const TokenSet& keys) {
   for (const int q : block.queries) {

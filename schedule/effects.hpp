@@ -160,10 +160,15 @@ struct Block {
   std::span<const int> queries, keys;
   HeadAtoms heads, kv_heads;
 };
+/// Stops if tokens are of several replicas.
+bool within_replica(const Site& site, const TokenSet& queries, const TokenSet& keys);
 /// Stops and gives nothing if the query heads do not attend to the KV heads.
 std::optional<HeadAtoms> attended_heads(const Site& site, HeadRange heads, HeadRange kv_heads);
 template <class Op>
 std::optional<Block> named_block(const Site& site, const Op& op) {
+  if (!within_replica(site, op.q_tokens, op.k_tokens)) {
+    return {};
+  }
   const auto* queries = named_tokens(site, op.q_tokens);
   const auto* keys = queries != nullptr ? named_tokens(site, op.k_tokens) : nullptr;
   const auto heads = keys != nullptr ? named_heads(site, op.heads, Tensor::q) : std::nullopt;

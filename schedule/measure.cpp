@@ -40,7 +40,7 @@ FlopCount state_flops(const Rows& o, const Problem& p) {
 FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, const Problem& p,
                        Phase phase) {
   const double per_pair = flops_per_pair(phase, p.head_dim, p.head_dim);
-  const auto pairs = static_cast<double>(allowed_pairs(q, k, p.mask));
+  const auto pairs = static_cast<double>(allowed_pairs(p.local(q), p.local(k), p.mask));
   return FlopCount(per_pair * pairs * heads.count() * static_cast<double>(p.batch));
 }
 

@@ -119,6 +119,19 @@ Mask parse_mask(std::string_view text, std::string_view where) {
   throw InputError(where, fmt::format("unknown mask '{}'{}", text, did_you_mean(text, names)));
 }
 
+bool Problem::in_one_replica(const TokenSet& tokens, const TokenSet& others) const {
+  const std::int64_t first = tokens.empty() ? 0 : tokens.ranges()[0].begin / seq;
+  const auto stays = [&](const TokenRange& range) {
+    return range.begin / seq == first && range.last() / seq == first;
+  };
+  return std::ranges::all_of(tokens.ranges(), stays) && std::ranges::all_of(others.ranges(), stays);
+}
+
+TokenSet Problem::local(const TokenSet& tokens) const {
+  const std::int64_t first = tokens.empty() ? 0 : tokens.ranges()[0].begin / seq * seq;
+  return first == 0 ? tokens : tokens.shifted(-first);
+}
+
 TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks) {
   const std::int64_t size = seq / chunks;
   switch (layout) {

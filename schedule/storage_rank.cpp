@@ -146,8 +146,10 @@ StoredContent RankStore::copied(const Copy& op) const {
       return {{.tokens = piece(op.from).tokens.sorted(), .heads = piece(op.from).heads}};
     case CopyKind::deal: {
       TokenList chunks;
+      const std::int64_t first = piece(op.from).tokens.ranges().front().begin;
       for (int i = 0; i < op.chunks; ++i) {
-        chunks.append(TokenList(chunk_tokens(schedule_->problem.seq, op.layout, i, op.chunks)));
+        const TokenSet chunk = chunk_tokens(schedule_->problem.seq, op.layout, i, op.chunks);
+        chunks.append(TokenList(chunk.shifted(first)));
       }
       return {{.tokens = chunks, .heads = piece(op.from).heads}};
     }

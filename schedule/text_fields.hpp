@@ -50,8 +50,11 @@ void fields(auto& a, Is<Problem> auto& p) {
   a("dtype", p.dtype);
   bool linear = p.function == AttentionFunction::linear;
   a("linear", linear);
+  int replicas = p.replicas == 1 ? 0 : p.replicas;
+  a.unless_zero("replicas", replicas, most_ranks);
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(p)>>) {
     p.function = linear ? AttentionFunction::linear : AttentionFunction::softmax;
+    p.replicas = replicas == 0 ? 1 : replicas;
   }
 }
 

@@ -148,6 +148,14 @@ void TokenSet::append(TokenRange range) {
   ranges_.at(size_++) = range;
 }
 
+TokenSet TokenSet::shifted(std::int64_t by) const {
+  TokenSet moved = *this;
+  for (TokenRange& range : std::span(moved.ranges_).first(size_)) {
+    range.begin += by;
+  }
+  return moved;
+}
+
 TokenSet TokenSet::slice(std::int64_t from, std::int64_t count) const {
   ensure(from >= 0 && count >= 0 && from + count <= this->count(), "a slice outside its token set");
   TokenSet result;

@@ -47,6 +47,8 @@ class TokenSet {
   /// Where `token` is stored; -1 if it is not in the set.
   [[nodiscard]] std::int64_t position_of(std::int64_t token) const;
 
+  /// Each token by so much further.
+  [[nodiscard]] TokenSet shifted(std::int64_t by) const;
   /// The tokens stored at positions [from, from + count) of this set.
   [[nodiscard]] TokenSet slice(std::int64_t from, std::int64_t count) const;
   /// Part `index` of `parts` equal parts by storage position; count() must divide by `parts`.

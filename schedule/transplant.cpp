@@ -40,7 +40,10 @@ class Mover {
   void operator()(std::string_view /*key*/, HeadSplit& split, int /*parts*/) const {
     split = place_.split;
   }
-  // What has the same meaning everywhere: tokens, kinds, numbers, flags.
+  void operator()(std::string_view key, TokenSet& tokens) const {
+    tokens = key == "slots" ? tokens : tokens.shifted(place_.tokens);
+  }
+  // What has the same meaning everywhere: kinds, numbers, flags.
   void operator()(std::string_view, const auto&) const {}
   void operator()(std::string_view, const auto&, std::int64_t, std::int64_t) const {}
   void unless_zero(std::string_view, const auto&, std::int64_t) const {}
@@ -87,6 +90,7 @@ std::vector<BufferId> transplant(ProgramBuilder& to, const Program& program,
       copy.tile = {};
       copy.head_range = {};
     } else if (buffer.role != BufferRole::scratch) {
+      copy.tile = buffer.tile.shifted(place.tokens);
       copy.head_range = heads.moved(buffer.head_range, is_kv(buffer.tensor));
     }
     ids.push_back(to.push(std::move(copy)));

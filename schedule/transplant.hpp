@@ -17,7 +17,8 @@ struct Transplant {
   int first_part = 0;         // of it, that the schedule's part 0 is
   int q_heads = 0;            // before the schedule's first one
   int kv_heads = 0;
-  int attention = 0;  // of the larger schedule's, that this one is
+  int attention = 0;        // of the larger schedule's, that this one is
+  std::int64_t tokens = 0;  // before the schedule's first one
   /// The larger program's buffer that an input or output is; invalid: none, it becomes one of its
   /// own.
   std::function<BufferId(const Buffer&)> known;

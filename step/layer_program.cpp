@@ -26,9 +26,13 @@ class LayerProgram {
         t_(rank.value % parts.plan.tensor),
         part_{.begin = t_, .end = t_ + 1},
         tensor_group_{.first = rank.value - t_, .stride = 1, .size = tensor_},
-        sequence_group_{.first = t_, .stride = tensor_, .size = parts.plan.attention.ranks()},
+        same_tensor_{.first = t_,
+                     .stride = tensor_,
+                     .size = parts.plan.attention.ranks() * parts.plan.replicas},
         all_{.first = 0, .stride = 1, .size = parts.plan.ranks()} {
-    const Rank of_attention(rank.value / parts.plan.tensor);
+    const int replica = rank.value / parts.plan.model_ranks();
+    const std::int64_t before = replica * parts.problem.seq;
+    const Rank of_attention(rank.value % parts.plan.model_ranks() / parts.plan.tensor);
     if (parts.forward) {
       forward_ = parts.forward->program(of_attention);
     }
@@ -41,16 +45,17 @@ class LayerProgram {
       return buffer.tensor == held && buffer.role != BufferRole::scratch;
     });
     ensure(at != buffers.end(), "attention without queries");
-    home_ = at->tile;
+    home_ = at->tile.shifted(before);
     own_ = home_.part(t_, tensor_);
     q_heads_ = mine(parts.problem.q_heads);
     kv_heads_ = mine(parts.problem.kv_heads);
-    place_ = {.first = t_,
+    place_ = {.first = replica * parts.plan.model_ranks() + t_,
               .stride = tensor_,
               .split = parts.split,
               .first_part = t_ * parts.plan.attention.ulysses,
               .q_heads = q_heads_.begin,
               .kv_heads = kv_heads_.begin,
+              .tokens = before,
               .known = {},
               .inner = is_step()};
     for (const Definition& d : graph_.definitions) {
@@ -376,14 +381,14 @@ class LayerProgram {
     } else {
       give_partial(number, x, d_y, weight);
     }
-    const BufferId d_weight = new_parameter_gradient(d.param, sequence_group_);
+    const BufferId d_weight = new_parameter_gradient(d.param, same_tensor_);
     b_.op(compute, Gemm{.kind = GemmKind::weight_gradient,
                         .definition = number,
                         .a = in,
                         .b = d_y,
                         .c = d_weight,
                         .tokens = home_});
-    finish(d.param, d_weight, sequence_group_);
+    finish(d.param, d_weight, same_tensor_);
   }
   BufferId new_heads(TensorRef ref, const std::string& called) {
     const HeadRange heads = is_kv(ref.tensor) ? kv_heads_ : q_heads_;
@@ -462,7 +467,7 @@ class LayerProgram {
     const auto reader = std::ranges::find(graph_.definitions, label, &Definition::param);
     const bool is_norm = reader->function == LayerFunction::rms_norm ||
                          reader->function == LayerFunction::layer_norm;
-    return is_norm ? all_ : sequence_group_;
+    return is_norm ? all_ : same_tensor_;
   }
   void update(int number, const Definition& d) {
     const Param& param = graph_.param(d.param);
@@ -546,7 +551,7 @@ class LayerProgram {
 
   void look_up_back(int number, const Definition& d) {
     const TensorRef x = d.writes[0];
-    const BufferId d_table = new_parameter_gradient(d.param, sequence_group_);
+    const BufferId d_table = new_parameter_gradient(d.param, same_tensor_);
     b_.op(compute, RowKernel{.definition = number,
                              .backward = true,
                              .reads = {value(d.reads[0]), parameter(d.param),
@@ -554,7 +559,7 @@ class LayerProgram {
                              .writes = {d_table},
                              .tokens = home_,
                              .part = t_});
-    finish(d.param, d_table, sequence_group_);
+    finish(d.param, d_table, same_tensor_);
   }
   void sum_words_back(int number, const Definition& d) {
     const TensorRef sums = d.writes[0];
@@ -579,8 +584,9 @@ class LayerProgram {
       ensure(kept != nullptr, "attention's backward reads what its forward does not leave");
       return kept_of_attention_.at(label)[static_cast<std::size_t>(kept - forward_.buffers.data())];
     }
-    const bool is_whole =
-        buffer.tensor == Tensor::out && buffer.tile == home_ && buffer.heads == q_heads_.count();
+    const bool is_whole = buffer.tensor == Tensor::out &&
+                          buffer.tile.shifted(place_.tokens) == home_ &&
+                          buffer.heads == q_heads_.count();
     return is_whole ? value(ref) : BufferId();
   }
   /// Through attention, and back into the row that q, k and v were split from.
@@ -606,7 +612,7 @@ class LayerProgram {
   int t_;
   HeadRange part_;
   Program forward_, backward_;  // of attention
-  RankGroup tensor_group_, sequence_group_, all_;
+  RankGroup tensor_group_, same_tensor_, all_;
   TokenSet home_, own_;
   HeadRange q_heads_, kv_heads_;
   Transplant place_;

@@ -11,11 +11,12 @@
 namespace spp {
 namespace {
 
-/// Attention of one tensor rank's heads.
+/// Attention of one tensor rank's heads, in one replica.
 Problem local_problem(const Problem& all, const LayerPlan& plan) {
   Problem local = all;
   local.q_heads /= plan.tensor;
   local.kv_heads /= plan.tensor;
+  local.replicas = 1;
   return local;
 }
 
@@ -24,6 +25,7 @@ Problem padded_layer(const Problem& requested, const LayerPlan& plan) {
   Problem padded = requested;
   const std::int64_t unit = unit_of(plan.attention) * plan.tensor;
   padded.seq = (requested.seq + unit - 1) / unit * unit;
+  padded.replicas = plan.replicas;
   return padded;
 }
 
@@ -36,7 +38,7 @@ std::string why_not_reduced(const Graph& graph, const LayerPlan& plan) {
     const Param& param = graph.param(d.param);
     const bool norm =
         d.function == LayerFunction::rms_norm || d.function == LayerFunction::layer_norm;
-    const int ranks = norm ? plan.ranks() : plan.attention.ranks();
+    const int ranks = norm ? plan.ranks() : plan.attention.ranks() * plan.replicas;
     if (param.part_rows() % ranks != 0) {
       return fmt::format(
           "the {} rows of {} do not divide over the {} ranks that sum up its gradient",
@@ -63,6 +65,11 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
   }
   if (plan.attention.layout == Layout::document_zigzag) {
     return "the document-zigzag layout pads documents, and a layer's tokens are not padded so";
+  }
+  if (plan.replicas > 1 && padded_layer(problem, plan).seq != problem.seq) {
+    return fmt::format(
+        "sequences of {} tokens are padded over {} ranks, which only one replica may be",
+        problem.seq, plan.model_ranks());
   }
   const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
   if (strategy.function != AttentionFunction::softmax) {
@@ -135,11 +142,13 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   Schedule s;
   s.problem = all;
   s.requested = problem;
+  s.requested.replicas = plan.replicas;
   s.graph = layer.graph;
   s.phase = phase;
   std::vector<MeshAxis> axes{{.name = "tensor", .size = plan.tensor}};
   const auto of_attention = inner.mesh.axes();
   axes.insert(axes.end(), of_attention.begin(), of_attention.end());
+  axes.push_back({.name = "data", .size = plan.replicas});
   s.mesh = Mesh(std::move(axes));
   s.grain = inner.grain;
   s.grain.heads = parts->split;

@@ -3,9 +3,10 @@
 // sequence parallelism (Korthikanti et al., arXiv:2205.05198). Proven, simulated and executed as
 // attention alone is.
 //
-// Ranks: tensor is the innermost axis, attention's own axes follow. A rank of tensor index t holds
-// the t-th part of its sequence rank's tokens between the matrices, and heads and inner columns t
-// of all of that sequence rank's tokens inside of them:
+// Ranks: tensor is the innermost axis, attention's own axes follow, then data-parallel replicas,
+// whose ranks do the same with other tokens. A rank of tensor index t holds the t-th part of its
+// sequence rank's tokens between the matrices, and heads and inner columns t of all of that
+// sequence rank's tokens inside of them:
 //
 //   norm -> gather -> qkv -> heads -> attention over the sequence ranks -> out -> reduce-scatter ->
 //   + norm -> gather -> gate, up -> activation -> down -> reduce-scatter -> +
@@ -40,7 +41,9 @@ struct LayerPlan {
   /// it; 1: each a shard, gradients are reduce-scattered and updated parameters gathered
   /// (Rajbhandari et al., arXiv:1910.02054, P_os+g; Megatron's distributed optimizer).
   int zero = 0;
-  [[nodiscard]] int ranks() const { return tensor * attention.ranks(); }
+  int replicas = 1;  // data-parallel: the outermost axis, each with sequences of its own
+  [[nodiscard]] int model_ranks() const { return tensor * attention.ranks(); }  // of one replica
+  [[nodiscard]] int ranks() const { return model_ranks() * replicas; }
 };
 
 /// "" if such a layer can be scheduled, else why not. `problem`: attention of all heads, as

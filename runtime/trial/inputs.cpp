@@ -68,13 +68,13 @@ float InputData::value(TensorRef ref, std::int64_t batch, std::int64_t row,
                        std::int64_t column) const {
   const bool of_tokens = is_value(ref.tensor);
   const std::int64_t words = of_tokens ? graph.value(ref.label).words : 0;
-  if (of_tokens && row >= requested.seq) {
+  if (of_tokens && row >= requested.all_tokens()) {
     return words > 0 ? -1 : 0;
   }
   if (ref.tensor == Tensor::master) {
     return value({Tensor::param, ref.label}, batch, row, column);
   }
-  const std::int64_t line = of_tokens ? batch * requested.seq + row : row;
+  const std::int64_t line = of_tokens ? batch * requested.all_tokens() + row : row;
   const std::uint64_t place =
       (static_cast<std::uint64_t>(line) << 32U) + static_cast<std::uint64_t>(column);
   const std::uint64_t key = (seed * 64 + static_cast<std::uint64_t>(ref.tensor)) * 4096 +
@@ -87,7 +87,7 @@ float InputData::value(TensorRef ref, std::int64_t batch, std::int64_t row,
   if (of_tokens) {
     return u;
   }
-  const float slope = 1 / static_cast<float>(requested.seq * requested.batch);
+  const float slope = 1 / static_cast<float>(requested.all_tokens() * requested.batch);
   if (ref.tensor == Tensor::first_moment) {
     return u * slope;
   }

@@ -11,7 +11,7 @@ namespace {
 
 double layer_limit(const Schedule& schedule, const StoredProgram& program) {
   const Problem& p = schedule.requested;
-  std::int64_t longest = p.seq * p.batch;
+  std::int64_t longest = p.all_tokens() * p.batch;
   for (const Param& param : schedule.graph.params) {
     longest = std::max({longest, param.rows, param.columns});
   }
@@ -20,8 +20,9 @@ double layer_limit(const Schedule& schedule, const StoredProgram& program) {
       static_cast<double>(schedule.graph.definitions.size() * (backward ? 2 : 1));
   const double products =
       (p.head_dim + 4 * std::sqrt(static_cast<double>(longest))) * unit_roundoff(DType::fp32);
-  return std::sqrt(definitions) * (4 * coarsest_roundoff(schedule, program) + products) *
-         (backward ? 2 : 1);
+  // A step leaves squares of gradients, too, whose errors are twice as large.
+  const int factors = schedule.phase == Phase::step ? 4 : backward ? 2 : 1;
+  return std::sqrt(definitions) * (4 * coarsest_roundoff(schedule, program) + products) * factors;
 }
 
 /// Of a tile, what is no padding.
@@ -72,7 +73,7 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
     const std::vector<double>& expected = oracle.at(ref);
     comparison.compare(
         schedule.graph.name(ref), {.memory = memory, .buffer = BufferId(i)}, program.rank,
-        of_param ? buffer.tile : real_tokens(buffer.tile, p.seq), buffer.head_range,
+        of_param ? buffer.tile : real_tokens(buffer.tile, p.all_tokens()), buffer.head_range,
         [&](std::int64_t token, std::int64_t batch, int head, int dim) {
           const std::int64_t line = token * buffer.batch + batch;
           return expected[static_cast<std::size_t>(line * row + head * buffer.width + dim)];

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <numbers>
 #include <span>
+#include <utility>
 
 namespace spp::runtime {
 namespace {
@@ -39,23 +40,38 @@ double gelu_slope(double x) {
 /// fp32 copies of heads, as attention's oracle reads them.
 struct Heads {
   std::vector<float> storage;
-  Rows rows;
+  Rows first;  // of replica 0
 
   Heads(const std::vector<double>& from, const Problem& problem, int heads)
       : storage(from.begin(), from.end()),
-        rows{.data = reinterpret_cast<std::byte*>(storage.data()),
-             .dtype = DType::fp32,
-             .count = problem.seq,
-             .batch = problem.batch,
-             .heads = heads,
-             .width = problem.head_dim} {}
+        first{.data = reinterpret_cast<std::byte*>(storage.data()),
+              .dtype = DType::fp32,
+              .count = problem.seq,
+              .batch = problem.batch,
+              .heads = heads,
+              .width = problem.head_dim} {}
+  [[nodiscard]] Rows rows(int replica) const {
+    Rows rows = first;
+    rows.data += replica * first.bytes();
+    return rows;
+  }
 };
+
+/// What one replica has of all.
+std::span<double> part_of(std::vector<double>& all, int replica, int replicas) {
+  const std::size_t size = all.size() / static_cast<std::size_t>(replicas);
+  return std::span(all).subspan(static_cast<std::size_t>(replica) * size, size);
+}
+std::span<const double> part_of(const std::vector<double>& all, int replica, int replicas) {
+  const std::size_t size = all.size() / static_cast<std::size_t>(replicas);
+  return std::span(all).subspan(static_cast<std::size_t>(replica) * size, size);
+}
 
 }  // namespace
 
 double LayerOracle::flops(const Schedule& schedule) {
   const Problem& p = schedule.requested;
-  const auto rows = static_cast<double>(p.seq * p.batch);
+  const auto rows = static_cast<double>(p.all_tokens() * p.batch);
   double products = 0;
   for (const Definition& d : schedule.graph.definitions) {
     if (d.function == LayerFunction::linear) {
@@ -370,7 +386,7 @@ void LayerOracle::split(const Definition& d, bool backward) {
             (backward ? in_row : in_heads)[i] = (backward ? in_heads : in_row)[i];
             continue;
           }
-          const auto position = static_cast<double>(r / problem_.batch);
+          const auto position = static_cast<double>(r / problem_.batch % problem_.seq);
           const double angle =
               position *
               std::pow(d.constant, -2 * static_cast<double>(i) / static_cast<double>(dim)) *
@@ -395,14 +411,16 @@ void LayerOracle::attend(int label) {
   std::vector<double>& out = make({Tensor::out, label});
   std::vector<double>& lse = tensors_[{Tensor::lse, label}];
   lse.resize(index_of(rows() * problem_.q_heads));
-  reference_forward(
-      {.q = q.rows,
-       .k = k.rows,
-       .v = v.rows,
-       .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
-       .out = out,
-       .lse = lse},
-      poll_);
+  for (int r = 0; r < problem_.replicas; ++r) {
+    reference_forward(
+        {.q = q.rows(r),
+         .k = k.rows(r),
+         .v = v.rows(r),
+         .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
+         .out = part_of(out, r, problem_.replicas),
+         .lse = part_of(lse, r, problem_.replicas)},
+        poll_);
+  }
 }
 
 void LayerOracle::attend_back(int label) {
@@ -411,20 +429,26 @@ void LayerOracle::attend_back(int label) {
   const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads);
   const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads);
   const Heads d_out(at({Tensor::d_out, label}), problem_, problem_.q_heads);
+  const auto of = [&](Tensor tensor, int r) {
+    return part_of(make({tensor, label}), r, problem_.replicas);
+  };
   std::vector<double> delta(index_of(rows() * problem_.q_heads));
-  reference_row_dot(d_out.rows, at({Tensor::out, label}), delta);
-  reference_backward(
-      {.q = q.rows,
-       .k = k.rows,
-       .v = v.rows,
-       .d_out = d_out.rows,
-       .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
-       .lse = at({Tensor::lse, label}),
-       .delta = delta,
-       .d_q = make({Tensor::d_q, label}),
-       .d_k = make({Tensor::d_k, label}),
-       .d_v = make({Tensor::d_v, label})},
-      poll_);
+  for (int r = 0; r < problem_.replicas; ++r) {
+    const std::span<double> delta_of_replica = part_of(delta, r, problem_.replicas);
+    reference_row_dot(d_out.rows(r), of(Tensor::out, r), delta_of_replica);
+    reference_backward(
+        {.q = q.rows(r),
+         .k = k.rows(r),
+         .v = v.rows(r),
+         .d_out = d_out.rows(r),
+         .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
+         .lse = part_of(std::as_const(tensors_.at({Tensor::lse, label})), r, problem_.replicas),
+         .delta = delta_of_replica,
+         .d_q = of(Tensor::d_q, r),
+         .d_k = of(Tensor::d_k, r),
+         .d_v = of(Tensor::d_v, r)},
+        poll_);
+  }
 }
 
 void LayerOracle::look_up(const Definition& d) {

@@ -11,8 +11,9 @@
 
 namespace spp::runtime {
 
-/// Tensors whole, of the tokens that are no padding: values and their gradients [seq, batch,
-/// width], q, out and lse [seq, batch, heads, …], parameters and their gradients [rows, columns].
+/// Tensors whole, of all replicas' tokens that are no padding: values and their gradients [tokens,
+/// batch, width], q, out and lse [tokens, batch, heads, …], parameters and their gradients [rows,
+/// columns].
 class LayerOracle {
  public:
   /// The schedule needs a graph. Of a backward and a step gradients, too; of a step the parameters
@@ -27,7 +28,7 @@ class LayerOracle {
 
  private:
   std::vector<double>& make(TensorRef ref);
-  [[nodiscard]] std::int64_t rows() const { return problem_.seq * problem_.batch; }
+  [[nodiscard]] std::int64_t rows() const { return problem_.all_tokens() * problem_.batch; }
   [[nodiscard]] std::int64_t width(TensorRef ref) const;
   void fill(TensorRef ref);
   void forward(const Definition& d);

@@ -53,18 +53,21 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
 LayerPlan StepCase::plan() const {
   LayerPlan plan = layer.plan();
   plan.zero = zero;
+  plan.replicas = replicas;
   return plan;
 }
 
 std::string StepCase::text() const {
-  return fmt::format("{} | step, ZeRO {}{}", layer.text(), zero, updates ? "" : ", no updates");
+  return fmt::format("{} | step, {} replicas, ZeRO {}{}", layer.text(), replicas, zero,
+                     updates ? "" : ", no updates");
 }
 
 std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
   std::vector<StepCase> result;
   for (const LayerCase& layer : layer_cases(sequence, tensor, most)) {
     const auto i = static_cast<int>(result.size());
-    const StepCase step{.layer = layer, .zero = i % 2, .updates = i % 5 != 0};
+    const StepCase step{
+        .layer = layer, .zero = i % 2, .replicas = 1 + i % 3 / 2, .updates = i % 5 != 0};
     if (why_not_step(step.graph(), layer.attention.problem, step.plan(), layer.attention.options)
             .empty()) {
       result.push_back(step);

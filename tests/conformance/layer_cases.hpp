@@ -30,6 +30,7 @@ LayerCase small_layer(DType dtype = DType::bf16);
 struct StepCase {
   LayerCase layer;
   int zero = 0;
+  int replicas = 1;
   bool updates = true;
 
   [[nodiscard]] LayerPlan plan() const;

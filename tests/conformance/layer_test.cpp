@@ -5,6 +5,7 @@
 #include "schedule/storage.hpp"
 #include "schedule/text.hpp"
 #include "tests/conformance/layer_cases.hpp"
+#include "tests/conformance/wrong.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
 #include "transformer/layer_kernels.hpp"
@@ -14,7 +15,9 @@
 namespace spp {
 namespace {
 
+using test::changed;
 using test::LayerCase;
+using test::refuted;
 using test::small_layer;
 
 constexpr std::array phases{Phase::forward, Phase::backward};
@@ -56,36 +59,6 @@ TEST_CASE("the text form of a layer is the layer") {
     REQUIRE(to_text(again) == text);
     REQUIRE_THAT(prove(again).counter_example, Catch::Matchers::Equals(""));
   });
-}
-
-/// The first op of kind T for which `wanted` holds, changed on every rank.
-template <class T, class Wanted, class Change>
-Schedule changed(Schedule schedule, Wanted wanted, Change change) {
-  schedule.program = [program = schedule.program, wanted, change](Rank rank) {
-    Program result = program(rank);
-    const std::vector<Buffer> buffers = result.buffers;
-    OpList all = ops_of(result);
-    bool done = false;
-    for (Op& op : all) {
-      T* found = op_if<T>(op.body);
-      if (found != nullptr && !done && wanted(*found, buffers)) {
-        change(*found);
-        done = true;
-      }
-    }
-    REQUIRE(done);
-    result.loops = {{.trips = 1, .body = [all](std::int64_t, OpList& ops) {
-                       ops.insert(ops.end(), all.begin(), all.end());
-                     }}};
-    return result;
-  };
-  return schedule;
-}
-
-std::string refuted(const Schedule& schedule) {
-  const Proof proof = prove(schedule);
-  CHECK_FALSE(proof.proven);
-  return proof.counter_example;
 }
 
 TEST_CASE("a layer over 2 x 2 ranks is the schedule of its golden text") {

@@ -5,13 +5,17 @@
 #include "schedule/storage.hpp"
 #include "schedule/text.hpp"
 #include "tests/conformance/layer_cases.hpp"
+#include "tests/conformance/wrong.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <set>
 
 namespace spp {
 namespace {
 
+using test::changed;
+using test::refuted;
 using test::small_layer;
 using test::StepCase;
 
@@ -48,6 +52,92 @@ TEST_CASE("steps can be stored, and their text form is the step") {
     REQUIRE(to_text(again) == text);
     REQUIRE_THAT(prove(again).counter_example, Catch::Matchers::Equals(""));
   });
+}
+
+/// All ops of a program, as `change` leaves them.
+template <class Change>
+Schedule reordered(Schedule schedule, Change change) {
+  schedule.program = [program = schedule.program, change](Rank rank) {
+    Program result = program(rank);
+    OpList all = ops_of(result);
+    change(all, result.buffers);
+    result.loops = {{.trips = 1, .body = [all](std::int64_t, OpList& ops) {
+                       ops.insert(ops.end(), all.begin(), all.end());
+                     }}};
+    return result;
+  };
+  return schedule;
+}
+
+TEST_CASE("wrong steps are refused with a counter-example") {
+  using Catch::Matchers::Contains;
+  const StepCase step{.layer = small_layer(), .zero = 1, .replicas = 2};
+  const Graph graph = step.graph().graph;
+  const auto is = [&](LayerFunction function, bool backward = false) {
+    return [&graph, function, backward](const RowKernel& o, const std::vector<Buffer>&) {
+      return graph.definition(o.definition).function == function && o.backward == backward;
+    };
+  };
+  const auto of = [](CollectiveKind kind, Tensor tensor) {
+    return [=](const Collective& o, const std::vector<Buffer>& buffers) {
+      return o.kind == kind && buffers[o.to.index()].tensor == tensor;
+    };
+  };
+  // Gradients of one replica only.
+  CHECK_THAT(
+      refuted(changed<Collective>(step.build(), of(CollectiveKind::reduce_scatter, Tensor::d_param),
+                                  [](Collective& o) { o.group.size /= 2; })),
+      Contains("d_param") || Contains("group") || Contains("meets another"));
+  // A shard that is updated twice, and one that is not shared.
+  CHECK_THAT(refuted(reordered(step.build(),
+                               [&](OpList& ops, const std::vector<Buffer>& buffers) {
+                                 const auto at = std::ranges::find_if(ops, [&](const Op& op) {
+                                   const auto* row = op_if<RowKernel>(op.body);
+                                   return row != nullptr && is(LayerFunction::adam)(*row, buffers);
+                                 });
+                                 ops.insert(at, Op(*at));
+                               })),
+             Contains("a second time"));
+  CHECK_THAT(refuted(reordered(step.build(),
+                               [&](OpList& ops, const std::vector<Buffer>& buffers) {
+                                 std::erase_if(ops, [&](const Op& op) {
+                                   const auto* gather = op_if<Collective>(op.body);
+                                   return gather != nullptr && of(CollectiveKind::all_gather,
+                                                                  Tensor::param)(*gather, buffers);
+                                 });
+                               })),
+             Contains("lacks the contribution of the update"));
+  // Words looked up in another rank's part of the table; the loss from a part of the logits.
+  CHECK_THAT(refuted(changed<RowKernel>(step.build(), is(LayerFunction::embedding),
+                                        [](RowKernel& o) { o.part = 1 - o.part; })),
+             Contains("looks words up in part"));
+  CHECK_THAT(refuted(changed<RowKernel>(step.build(), is(LayerFunction::word_sums, true),
+                                        [](RowKernel& o) { o.part = 1 - o.part; })),
+             Contains("works on part"));
+  CHECK_THAT(refuted(changed<Collective>(
+                 step.build(),
+                 [&](const Collective& o, const std::vector<Buffer>& all) {
+                   const Buffer& to = all[o.to.index()];
+                   return to.tensor == Tensor::value && graph.value(to.label).name == "word_sums";
+                 },
+                 [](Collective& o) { o.kind = CollectiveKind::all_gather; })),
+             Contains("word_sums"));
+  // Attention of one layer with another's keys.
+  CHECK_THAT(refuted(reordered(step.build(),
+                               [](OpList& ops, const std::vector<Buffer>& buffers) {
+                                 AttentionForward* first = nullptr;
+                                 for (Op& op : ops) {
+                                   auto* call = op_if<AttentionForward>(op.body);
+                                   if (call == nullptr) {
+                                     continue;
+                                   }
+                                   first = first == nullptr ? call : first;
+                                   if (buffers[call->k.index()].label == 1) {
+                                     call->k = first->k;
+                                   }
+                                 }
+                               })),
+             Contains("as k.1"));
 }
 
 TEST_CASE("a step has the model's parameters") {

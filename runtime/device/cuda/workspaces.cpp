@@ -181,8 +181,8 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
     std::map<StreamId, Bytes> of_gemms;
     for (const StoredOp& stored : program.ops) {
       const auto block = [&](const auto& op, Phase phase) {
-        const Visibility visible{.q_tokens = op.q_tokens,
-                                 .k_tokens = op.k_tokens,
+        const Visibility visible{.q_tokens = schedule.problem.local(op.q_tokens),
+                                 .k_tokens = schedule.problem.local(op.k_tokens),
                                  .mask = schedule.problem.mask,
                                  .seq = schedule.requested.seq};
         Bytes& of_stream = most[stored.op.stream];
