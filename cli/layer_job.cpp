@@ -7,6 +7,13 @@
 #include "cli/report_table.hpp"
 
 namespace spp::cli {
+namespace {
+
+const sim::Simulation& simulation_of(const Evaluation& evaluation, Phase phase) {
+  return phase == Phase::backward ? *evaluation.backward : *evaluation.forward;
+}
+
+}  // namespace
 
 std::optional<LayerQuestion> asked_layer(const Arguments& arguments, const Job& job,
                                          const StepPlan& plan) {
@@ -14,22 +21,28 @@ std::optional<LayerQuestion> asked_layer(const Arguments& arguments, const Job& 
   if (scope == "attention") {
     return std::nullopt;
   }
-  if (scope != "layer") {
-    const std::vector<std::string> known{"attention", "layer"};
+  if (scope != "layer" && scope != "step") {
+    const std::vector<std::string> known{"attention", "layer", "step"};
     throw InputError("--scope",
                      fmt::format("unknown scope '{}'{}", scope, did_you_mean(scope, known)));
   }
   if (!job.request.model || !job.request.whole_step()) {
-    throw InputError("--scope",
-                     "a layer is one of a model's step: give --model, and --phase train "
-                     "or prefill");
+    throw InputError(
+        "--scope", fmt::format("a {} is one of a model's: give --model, and --phase train{}", scope,
+                               scope == "layer" ? " or prefill" : ""));
   }
-  return layer_question(job.request, plan);
+  return scope == "layer" ? layer_question(job.request, plan) : step_question(job.request, plan);
 }
 
-std::string layer_name(const StepPlan& plan) {
-  return plan.tensor == 1 ? short_name(plan.attention)
-                          : fmt::format("TP {} x {}", plan.tensor, short_name(plan.attention));
+std::string layer_name(const StepPlan& plan, const LayerQuestion& question) {
+  std::string name;
+  if (question.plan.replicas > 1) {
+    name += fmt::format("DP {} x ", question.plan.replicas);
+  }
+  if (plan.tensor > 1) {
+    name += fmt::format("TP {} x ", plan.tensor);
+  }
+  return name + short_name(plan.attention);
 }
 
 Json layer_document(const Job& job, const StepPlan& plan, const LayerQuestion& question,
@@ -38,17 +51,16 @@ Json layer_document(const Job& job, const StepPlan& plan, const LayerQuestion& q
   doc["request"] = job.resolved;
   doc["assumptions"] = to_json(job.assumptions);
   doc["plan"] = to_json(plan);
+  doc["scope"] = question.step ? "step" : "layer";
   doc["ranks"] = question.plan.ranks();
   const Prediction& p = evaluation.candidate.predicted;
   doc["predicted"] = {{"step_s", p.step.count()},
                       {"interval_s", {p.low.count(), p.high.count()}},
                       {"parts_s", to_json(p.parts)}};
   Json calls = Json::array();
-  for (const Phase phase : {Phase::forward, Phase::backward}) {
-    const auto& simulation = phase == Phase::forward ? evaluation.forward : evaluation.backward;
-    if (simulation) {
-      calls.push_back(call_json(*simulation, phase, question.schedule(phase).streams));
-    }
+  for (const Phase phase : question.phases(job.request.phase)) {
+    calls.push_back(
+        call_json(simulation_of(evaluation, phase), phase, question.schedule(phase).streams));
   }
   doc["phases"] = std::move(calls);
   doc["machine"] = to_json(job.request.cluster->machine());
@@ -59,15 +71,14 @@ Json layer_document(const Job& job, const StepPlan& plan, const LayerQuestion& q
 std::string layer_table(const Job& job, const StepPlan& plan, const LayerQuestion& question,
                         const Evaluation& evaluation, const Style& style) {
   const Prediction& p = evaluation.candidate.predicted;
-  std::string text = style.bold(fmt::format("{}: one layer, {}", job.title, layer_name(plan))) +
+  std::string text = style.bold(fmt::format("{}: {}, {}", job.title, question.subject(),
+                                            layer_name(plan, question))) +
                      "\n" +
                      fmt::format("{} ranks; {} ({} to {}), simulated op by op\n",
                                  question.plan.ranks(), human(p.step), human(p.low), human(p.high));
-  for (const Phase phase : {Phase::forward, Phase::backward}) {
-    const auto& simulation = phase == Phase::forward ? evaluation.forward : evaluation.backward;
-    if (simulation) {
-      text += call_text(*simulation, "One layer", phase, style);
-    }
+  for (const Phase phase : question.phases(job.request.phase)) {
+    text += call_text(simulation_of(evaluation, phase), question.step ? "The step" : "One layer",
+                      phase, style);
   }
   return text;
 }

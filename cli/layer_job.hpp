@@ -1,4 +1,5 @@
-// --scope: whether a command works on attention alone, or on a whole layer of the model.
+// --scope: whether a command works on attention alone, on a whole layer of the model, or on all of
+// a training step.
 #pragma once
 
 #include "cli/request.hpp"
@@ -9,19 +10,21 @@
 namespace spp::cli {
 
 inline constexpr Option scope_option{
-    "scope", "attention|layer",
+    "scope", "attention|layer|step",
     "attention of one tensor rank's heads, or with a model one layer over its tensor and sequence "
-    "ranks: matrices, norms, attention and what travels between them (default: attention)"};
+    "ranks: matrices, norms, attention and what travels between them; or a whole training step "
+    "over "
+    "these and the data-parallel replicas, from words to updated parameters (default: attention)"};
 
-/// The layer that was asked for; nothing where attention was. InputError: another word, or a
-/// question that has no layer.
+/// The layer, or the step, that was asked for; nothing where attention was. InputError: another
+/// word, or a question that has no layer.
 std::optional<LayerQuestion> asked_layer(const Arguments& arguments, const Job& job,
                                          const StepPlan& plan);
 
-/// "TP 2 x usp U=2 R=2": the plan of a layer, for people.
-std::string layer_name(const StepPlan& plan);
+/// "TP 2 x usp U=2 R=2", of a step "DP 2 x …": the plan, for people.
+std::string layer_name(const StepPlan& plan, const LayerQuestion& question);
 
-/// What `simulate --scope layer` found: document and table.
+/// What `simulate --scope layer`, or step, found: document and table.
 Json layer_document(const Job& job, const StepPlan& plan, const LayerQuestion& question,
                     const Evaluation& evaluation, Seconds elapsed);
 std::string layer_table(const Job& job, const StepPlan& plan, const LayerQuestion& question,

@@ -272,7 +272,7 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
   }
   json["phases"] = Json::object();
   if (report.trial.forward) {
-    json["phases"]["fwd"] =
+    json["phases"][to_string(report.first)] =
         phase_json(*report.trial.forward, report.predicted ? &report.predicted->forward : nullptr);
   }
   if (report.trial.backward) {
@@ -314,7 +314,8 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
              ratio_text(median, predicted), human(times.attention), human(times.gemm),
              human(times.other_kernels), human(times.exposed())});
   };
-  add("forward", report.trial.forward, report.predicted ? &report.predicted->forward : nullptr);
+  add(report.first == Phase::step ? "step" : "forward", report.trial.forward,
+      report.predicted ? &report.predicted->forward : nullptr);
   add("backward", report.trial.backward, report.predicted ? &report.predicted->backward : nullptr);
   table.right.assign(table.rows.front().size(), true);
   table.right.front() = false;

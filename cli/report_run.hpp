@@ -22,6 +22,7 @@ struct RunReport {
   int ranks = 1;        // that run
   std::string comm, kernels;
   std::optional<DeviceReport> device;  // none: the host
+  Phase first = Phase::forward;        // what the trial's first schedule is: also a step
   runtime::TrialResult trial;
   std::optional<Evaluation> predicted;     // none without a machine
   std::optional<Seconds> calibrated_pace;  // of the profile, for these kernels and dtype

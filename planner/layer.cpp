@@ -7,6 +7,99 @@
 #include <cmath>
 
 namespace spp {
+namespace {
+
+/// Of a step's parameters, as large models are trained (Llama 3, arXiv:2407.21783, table 3).
+constexpr double update_rate = 8e-5;
+
+void expect_scheduled(const Request& request, const StepPlan& plan, std::string_view what,
+                      const std::string& reason) {
+  if (!reason.empty()) {
+    throw InputError("--scope", fmt::format("{} of {} cannot be scheduled: {}", what,
+                                            request.model->name, reason));
+  }
+  if (plan.tensor > 1 && !plan.tensor_sequence) {
+    throw InputError("--scope",
+                     "layers are scheduled with Megatron's sequence parallelism between "
+                     "tensor ranks");
+  }
+}
+
+/// What of a step's plan no schedule holds yet; "" if it holds all.
+std::string why_not_scheduled(const StepPlan& plan) {
+  if (plan.pipeline > 1) {
+    return "a pipeline";
+  }
+  if (plan.expert > 1) {
+    return "expert parallelism";
+  }
+  if (plan.micro_batches > 1) {
+    return fmt::format("{} micro-batches one after the other: one of {} sequences is",
+                       plan.micro_batches, plan.micro_batch);
+  }
+  if (plan.zero > 2) {
+    return "ZeRO stage 3";
+  }
+  if (plan.zero > 0 && plan.shards() != plan.replicas()) {
+    return "shards over some of the replicas";
+  }
+  if (plan.offload != Offload::none) {
+    return "offload";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<Phase> LayerQuestion::phases(StepPhase asked) const {
+  if (step) {
+    return {Phase::step};
+  }
+  return asked == StepPhase::train ? std::vector{Phase::forward, Phase::backward}
+                                   : std::vector{Phase::forward};
+}
+
+std::string LayerQuestion::subject() const {
+  return step ? fmt::format("a step of {} layers", layers) : "one layer";
+}
+
+LayerQuestion step_question(const Request& request, const StepPlan& plan) {
+  if (request.phase != StepPhase::train) {
+    throw InputError("--scope", "a step is one of training: give --phase train");
+  }
+  const std::string left_out = why_not_scheduled(plan);
+  if (!left_out.empty()) {
+    throw InputError("--scope", fmt::format("no schedule of a step holds {} yet", left_out));
+  }
+  const std::vector<LayerRun> runs = layer_runs(*request.model);
+  LayerQuestion question{.step = true,
+                         .graph = step_graph(*request.model, plan.tensor, update_rate),
+                         .problem = request.problem,
+                         .plan = {.attention = plan.attention,
+                                  .tensor = plan.tensor,
+                                  .zero = plan.zero > 0 ? 1 : 0,
+                                  .replicas = plan.data},
+                         .build = request.build,
+                         .notes = {},
+                         .layers = request.model->layers};
+  for (const LayerRun& run : runs) {
+    if (run.mask != runs.front().mask) {
+      throw InputError("--scope", fmt::format("no schedule of a step holds layers that attend in "
+                                              "different ways, as those of {}",
+                                              request.model->name));
+    }
+  }
+  if (plan.recompute.kind == Recompute::full) {
+    question.notes.emplace_back(
+        "the schedule keeps all activations: nothing is computed again, whatever --recompute says");
+  }
+  question.problem.mask.kind = runs.front().mask.kind;
+  question.problem.mask.window = runs.front().mask.window;
+  question.problem.batch = plan.micro_batch;
+  expect_scheduled(request, plan, "a step",
+                   why_not_step(question.graph, question.problem, question.plan, question.build));
+  return question;
+}
 
 LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
   const std::vector<LayerRun> runs = layer_runs(*request.model);
@@ -25,16 +118,8 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
   question.problem.mask.kind = first.mask.kind;
   question.problem.mask.window = first.mask.window;
   question.problem.batch = plan.micro_batch;
-  const std::string reason = why_not_layer(question.graph, question.problem, question.plan);
-  if (!reason.empty()) {
-    throw InputError("--scope", fmt::format("a layer of {} cannot be scheduled: {}",
-                                            request.model->name, reason));
-  }
-  if (plan.tensor > 1 && !plan.tensor_sequence) {
-    throw InputError("--scope",
-                     "layers are scheduled with Megatron's sequence parallelism between "
-                     "tensor ranks");
-  }
+  expect_scheduled(request, plan, "a layer",
+                   why_not_layer(question.graph, question.problem, question.plan));
   return question;
 }
 
@@ -57,9 +142,11 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     if (row == nullptr) {
       return alone;
     }
-    const bool position =
-        question.graph.graph.definition(row->definition).function == LayerFunction::split_heads;
-    const bool apart = position && practice.position.value > 0;
+    const LayerFunction function = question.graph.graph.definition(row->definition).function;
+    if (function == LayerFunction::adam) {
+      return alone * practice.optimizer.value + kernels.launch();
+    }
+    const bool apart = function == LayerFunction::split_heads && practice.position.value > 0;
     return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();
   };
   const auto run = [&](Phase phase) {
@@ -86,9 +173,8 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     p.hidden += b.hidden;
     return s;
   };
-  e.forward = run(Phase::forward);
-  if (request.phase == StepPhase::train) {
-    e.backward = run(Phase::backward);
+  for (const Phase phase : question.phases(request.phase)) {
+    (phase == Phase::backward ? e.backward : e.forward) = run(phase);
   }
   double variance = 0;
   for (std::size_t i = 0; i < components; ++i) {

@@ -1,33 +1,45 @@
-// One layer of a model, as a plan of a step splits it over its tensor and sequence ranks: its
-// schedules, and what they take on a machine.
+// One layer of a model, as a plan of a step splits it over its tensor and sequence ranks, or the
+// whole step over these and its data-parallel replicas: the schedules, and what they take on a
+// machine.
 #pragma once
 
 #include "planner/plan.hpp"
 #include "step/layer_schedule.hpp"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace spp {
 
-/// What is scheduled of a model: its first kind of layer.
+/// What is scheduled of a model: its first kind of layer, or all of a training step.
 struct LayerQuestion {
+  bool step = false;
   LayerGraph graph;
   Problem problem;  // attention of all heads, over one micro-batch
   LayerPlan plan;
   BuildOptions build;
-  std::vector<std::string> notes;  // of a model with other kinds of layers
+  std::vector<std::string> notes;  // what the schedule has otherwise than the plan
+  std::int64_t layers = 1;
 
   [[nodiscard]] Schedule schedule(Phase phase) const {
     return layer_schedule(graph, problem, plan, phase, build);
   }
+  /// Each a schedule of its own.
+  [[nodiscard]] std::vector<Phase> phases(StepPhase asked) const;
+  /// "one layer", "a step of 32 layers".
+  [[nodiscard]] std::string subject() const;
 };
 
 /// The request asks for a whole step. InputError("--scope") if no schedule holds such a layer.
 LayerQuestion layer_question(const Request& request, const StepPlan& plan);
 
-/// Simulates the layer's phases, with no rank standing for others. The interval is of the parts'
-/// spreads, as of any prediction. The request has a cluster. InputError if nobody knows the GEMMs
+/// The request asks for training. InputError("--scope") if no schedule holds such a step.
+LayerQuestion step_question(const Request& request, const StepPlan& plan);
+
+/// Simulates the phases, with no rank standing for others. The interval is of the parts'
+/// spreads, as of any prediction; a step's only schedule is the evaluation's `forward`. The request
+/// has a cluster. InputError if nobody knows the GEMMs
 /// of its GPU.
 Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
                           const LayerQuestion& question, const EvaluationOptions& options);

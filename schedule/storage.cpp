@@ -80,7 +80,11 @@ struct RankWalk {
       : program(schedule.program(rank)),
         store(schedule, rank),
         cursor(program),
-        result{.rank = rank, .buffers = program.buffers, .arena = plan_arena(program), .ops = {}},
+        result{.rank = rank,
+               .buffers = program.buffers,
+               .arena = plan_arena(program),
+               .ops = {},
+               .contents = {}},
         dependencies(program.buffers.size(), schedule.streams.size()) {}
 
   Program program;
@@ -117,6 +121,9 @@ class Walk {
     std::vector<StoredProgram> programs;
     for (RankWalk& w : ranks_) {
       ensure(w.finished, "a schedule that was not proven: ranks wait for each other");
+      for (std::size_t b = 0; b < w.program.buffers.size(); ++b) {
+        w.result.contents.push_back(w.store.content(BufferId(b)));
+      }
       programs.push_back(std::move(w.result));
     }
     return programs;

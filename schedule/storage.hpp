@@ -77,7 +77,8 @@ struct StoredProgram {
   Rank rank;
   std::vector<Buffer> buffers;
   Arena arena;
-  std::vector<StoredOp> ops;  // in program order
+  std::vector<StoredOp> ops;            // in program order
+  std::vector<StoredContent> contents;  // of each buffer, at the end
 };
 
 /// Programs of all ranks. The schedule must be proven. O(ranks * ops).

@@ -2,6 +2,7 @@
 #include "step/layer_program.hpp"
 
 #include "parallel/attention/compose.hpp"
+#include "schedule/storage.hpp"
 
 #include <algorithm>
 #include <map>
@@ -24,6 +25,7 @@ class LayerProgram {
         b_(parts.problem, rank, parts.layer.graph),
         tensor_(parts.plan.tensor),
         t_(rank.value % parts.plan.tensor),
+        of_attention_(rank.value % parts.plan.model_ranks() / parts.plan.tensor),
         part_{.begin = t_, .end = t_ + 1},
         tensor_group_{.first = rank.value - t_, .stride = 1, .size = tensor_},
         same_tensor_{.first = t_,
@@ -32,12 +34,11 @@ class LayerProgram {
         all_{.first = 0, .stride = 1, .size = parts.plan.ranks()} {
     const int replica = rank.value / parts.plan.model_ranks();
     const std::int64_t before = replica * parts.problem.seq;
-    const Rank of_attention(rank.value % parts.plan.model_ranks() / parts.plan.tensor);
     if (parts.forward) {
-      forward_ = parts.forward->program(of_attention);
+      forward_ = parts.forward->program(of_attention_);
     }
     if (parts.backward) {
-      backward_ = parts.backward->program(of_attention);
+      backward_ = parts.backward->program(of_attention_);
     }
     const std::vector<Buffer>& buffers = parts.forward ? forward_.buffers : backward_.buffers;
     const Tensor held = parts.forward ? Tensor::q : Tensor::d_q;
@@ -580,9 +581,9 @@ class LayerProgram {
       return held_.at(ref);
     }
     if (is_step()) {
-      const Buffer* kept = kept_by(forward_, buffer);
-      ensure(kept != nullptr, "attention's backward reads what its forward does not leave");
-      return kept_of_attention_.at(label)[static_cast<std::size_t>(kept - forward_.buffers.data())];
+      const auto index = static_cast<std::size_t>(&buffer - backward_.buffers.data());
+      const int kept = parts_.kept[of_attention_.index()][index];
+      return kept_of_attention_.at(label)[static_cast<std::size_t>(kept)];
     }
     const bool is_whole = buffer.tensor == Tensor::out &&
                           buffer.tile.shifted(place_.tokens) == home_ &&
@@ -610,6 +611,7 @@ class LayerProgram {
   ProgramBuilder b_;
   int tensor_;
   int t_;
+  Rank of_attention_;
   HeadRange part_;
   Program forward_, backward_;  // of attention
   RankGroup tensor_group_, same_tensor_, all_;
@@ -628,13 +630,58 @@ Program layer_program(const LayerParts& parts, Rank rank) {
   return LayerProgram(parts, rank).write();
 }
 
-const Buffer* kept_by(const Program& forward, const Buffer& input) {
-  const auto at = std::ranges::find_if(forward.buffers, [&](const Buffer& buffer) {
-    return buffer.role != BufferRole::scratch && buffer.tensor == input.tensor &&
-           buffer.tile == input.tile && buffer.head_range == input.head_range &&
-           buffer.dtype == input.dtype;
+namespace {
+
+bool is_same(const Buffer& kept, const Buffer& input) {
+  return kept.tensor == input.tensor && kept.dtype == input.dtype;
+}
+
+/// Given to the forward, or its result; -1: neither.
+int declared(const std::vector<Buffer>& forward, const Buffer& input) {
+  const auto at = std::ranges::find_if(forward, [&](const Buffer& buffer) {
+    return buffer.role != BufferRole::scratch && is_same(buffer, input) &&
+           buffer.tile == input.tile && buffer.head_range == input.head_range;
   });
-  return at == forward.buffers.end() ? nullptr : &*at;
+  return at == forward.end() ? -1 : static_cast<int>(at - forward.begin());
+}
+
+int left_over(const StoredProgram& forward, const Buffer& input) {
+  const StoredContent wanted{{.tokens = TokenList(input.tile), .heads = input.head_range}};
+  for (std::size_t b = 0; b < forward.buffers.size(); ++b) {
+    if (forward.buffers[b].role == BufferRole::scratch && is_same(forward.buffers[b], input) &&
+        forward.contents[b] == wanted) {
+      return static_cast<int>(b);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::vector<KeptBuffers> kept_by(const Schedule& forward, const Schedule& backward,
+                                 std::string& lacking) {
+  std::vector<KeptBuffers> kept;
+  std::vector<StoredProgram> stored;  // only where it is asked for
+  for (int rank = 0; rank < forward.mesh.size(); ++rank) {
+    const std::vector<Buffer> before = forward.program(Rank(rank)).buffers;
+    KeptBuffers& of_rank = kept.emplace_back();
+    for (const Buffer& buffer : backward.program(Rank(rank)).buffers) {
+      const bool is_kept = buffer.role == BufferRole::input && buffer.tensor != Tensor::d_out;
+      of_rank.push_back(is_kept ? declared(before, buffer) : -1);
+      if (!is_kept || of_rank.back() >= 0) {
+        continue;
+      }
+      if (stored.empty()) {
+        stored = store(forward);
+      }
+      of_rank.back() = left_over(stored[static_cast<std::size_t>(rank)], buffer);
+      if (of_rank.back() < 0) {
+        lacking = to_string(buffer.tensor);
+        return {};
+      }
+    }
+  }
+  return kept;
 }
 
 }  // namespace spp

@@ -5,8 +5,13 @@
 #include "step/layer_schedule.hpp"
 
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace spp {
+
+/// By buffer of attention's backward: the buffer of its forward that this is; of others -1.
+using KeptBuffers = std::vector<int>;
 
 /// What all ranks' programs have in common.
 struct LayerParts {
@@ -16,7 +21,8 @@ struct LayerParts {
   Problem problem;                  // padded, all heads
   std::optional<Schedule> forward;  // attention of one tensor rank's heads, of the phases there
   std::optional<Schedule> backward;
-  HeadSplit split;  // of all heads
+  HeadSplit split;                // of all heads
+  std::vector<KeptBuffers> kept;  // of a step, by attention's rank
 
   [[nodiscard]] const Schedule& attention() const { return forward ? *forward : *backward; }
 };
@@ -26,8 +32,10 @@ constexpr std::size_t layer_streams_first = 6;
 
 Program layer_program(const LayerParts& parts, Rank rank);
 
-/// The buffer of attention's forward that the backward's input is: nothing if it has none of the
-/// same tensor, tokens and heads.
-const Buffer* kept_by(const Program& forward, const Buffer& input);
+/// What of its forward attention's backward reads: given to it, its results, and what it holds in
+/// the end besides (heads that an all-to-all brought). By rank. `lacking`: a tensor that is not
+/// there in the same tokens and heads; then it is not whole.
+std::vector<KeptBuffers> kept_by(const Schedule& forward, const Schedule& backward,
+                                 std::string& lacking);
 
 }  // namespace spp

@@ -103,17 +103,13 @@ std::string why_not_step(const LayerGraph& step, const Problem& problem, const L
   const Problem local = local_problem(padded_layer(problem, plan), plan);
   const Schedule forward = strategy.build(local, plan.attention, Phase::forward, options);
   const Schedule backward = strategy.build(local, plan.attention, Phase::backward, options);
-  for (int rank = 0; rank < forward.mesh.size(); ++rank) {
-    const Program before = forward.program(Rank(rank));
-    for (const Buffer& buffer : backward.program(Rank(rank)).buffers) {
-      if (buffer.role == BufferRole::input && buffer.tensor != Tensor::d_out &&
-          kept_by(before, buffer) == nullptr) {
-        return fmt::format("the backward of {} reads {} elsewhere than its forward leaves it",
-                           plan.attention.strategy, to_string(buffer.tensor));
-      }
-    }
-  }
-  return "";
+  std::string lacking;
+  (void)kept_by(forward, backward, lacking);
+  return lacking.empty() ? ""
+                         : fmt::format(
+                               "the backward of {} reads {} elsewhere than its forward "
+                               "leaves it",
+                               plan.attention.strategy, lacking);
 }
 
 Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan,
@@ -133,7 +129,13 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
       .problem = all,
       .forward = attention(Phase::forward),
       .backward = attention(Phase::backward),
-      .split = HeadSplit(all, plan.tensor * plan.attention.ulysses, plan.attention.heads)});
+      .split = HeadSplit(all, plan.tensor * plan.attention.ulysses, plan.attention.heads),
+      .kept = {}});
+  if (phase == Phase::step) {
+    std::string lacking;
+    parts->kept = kept_by(*parts->forward, *parts->backward, lacking);
+    ensure(lacking.empty(), "attention's backward lacks what its forward had");
+  }
   const Schedule& inner = parts->attention();
   ensure(inner.problem == local_problem(all, plan), "attention pads what is padded");
   ensure(phase != Phase::step ||

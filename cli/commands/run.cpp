@@ -60,13 +60,14 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job, const
     return layer ? layer->schedule(phase)
                  : strategy.build(job.request.problem, plan, phase, job.request.build);
   };
-  const std::vector<Phase> phases = phases_of(job.request.phase);
+  const std::vector<Phase> phases =
+      layer ? layer->phases(job.request.phase) : phases_of(job.request.phase);
   runtime::TrialRequest trial;
-  trial.forward = build(Phase::forward);
+  trial.forward = build(phases.front() == Phase::step ? Phase::step : Phase::forward);
   if (phases.back() == Phase::backward) {
     trial.backward = build(Phase::backward);
   }
-  trial.time_forward = phases.front() == Phase::forward;
+  trial.time_forward = phases.front() != Phase::backward;
   trial.check = arguments.has("check");
   trial.iterations = whole(arguments, "iters", 5);
   trial.warmup = whole(arguments, "warmup", 1, 0);
@@ -185,7 +186,10 @@ void write_trace(const Job& job, const RunReport& report, const std::string& fil
 }
 
 /// What of a step does not run.
-std::string unexecuted(const StepPlan& step, bool layer) {
+std::string unexecuted(const StepPlan& step, const std::optional<LayerQuestion>& layer) {
+  if (layer && layer->step) {
+    return "";
+  }
   if (layer) {
     return fmt::format(
         "one layer over its tensor and sequence ranks ({} of {}) is executed; the "
@@ -218,25 +222,30 @@ void run_command(const Arguments& given, Output& output) {
     output.warn(layer->notes);
     std::ranges::copy(layer->notes, std::back_inserter(warnings));
   }
-  const std::string name = layer ? layer_name(step) : short_name(step.attention);
+  const std::string name = layer ? layer_name(step, *layer) : short_name(step.attention);
   std::optional<Evaluation> predicted_layer;
   if (layer && job.cluster != nullptr) {
     predicted_layer = evaluate_layer(job.request, step, *layer,
                                      {.fold = false, .timeline = true, .steps = false});
   }
   if (job.request.whole_step()) {
-    warnings.push_back(unexecuted(step, layer.has_value()));
-    complain("warning: " + warnings.back());
+    if (std::string rest = unexecuted(step, layer); !rest.empty()) {
+      complain("warning: " + rest);
+      warnings.push_back(std::move(rest));
+    }
     job.request = question.request;  // from here on: one tensor rank's attention
   }
   RunReport report{.step = step,
                    .plan = step.attention,
-                   .subject = layer ? "one layer, " + name : name,
-                   .oracle = layer ? "the layer on a single device" : "single-device attention",
+                   .subject = layer ? layer->subject() + ", " + name : name,
+                   .oracle = !layer        ? "single-device attention"
+                             : layer->step ? "the step on a single device"
+                                           : "the layer on a single device",
                    .ranks = layer ? layer->plan.ranks() : step.attention.ranks(),
                    .comm = comm.name,
                    .kernels = "",
                    .device = std::nullopt,
+                   .first = layer && layer->step ? Phase::step : Phase::forward,
                    .trial = {},
                    .predicted = std::nullopt,
                    .calibrated_pace = std::nullopt,

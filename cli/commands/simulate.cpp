@@ -147,19 +147,20 @@ std::string what_would_fit(const Job& job, const StepPlan& plan) {
   return most_saved;
 }
 
-/// One layer of the model, every rank of it.
+/// One layer of the model, or its whole step: every rank of it.
 void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& plan,
                     const LayerQuestion& layer, Output& output) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Schedule> schedules;
   Effort effort;
-  for (const Phase phase : phases_of(job.request.phase)) {
+  for (const Phase phase : layer.phases(job.request.phase)) {
     schedules.push_back(layer.schedule(phase));
     effort.ops += demand_of(schedules.back()).ops;
   }
-  expect_feasible(arguments,
-                  fmt::format("the simulation of a layer over {} ranks", layer.plan.ranks()),
-                  effort, "one of fewer ranks takes less");
+  expect_feasible(
+      arguments,
+      fmt::format("the simulation of {} over {} ranks", layer.subject(), layer.plan.ranks()),
+      effort, "one of fewer ranks takes less");
   const auto trace = arguments.find("trace");
   for (const std::string_view option : {"trace", "dump-schedule"}) {
     if (const auto file = arguments.find(option)) {
@@ -190,8 +191,9 @@ void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& 
     const Timeline timeline =
         evaluation.backward ? joined(evaluation.forward->timeline, evaluation.backward->timeline)
                             : evaluation.forward->timeline;
-    write_file(*trace, to_chrome_trace(timeline, fmt::format("{}: {}, one layer, predicted",
-                                                             job.title, layer_name(plan))));
+    write_file(*trace,
+               to_chrome_trace(timeline, fmt::format("{}: {}, {}, predicted", job.title,
+                                                     layer_name(plan, layer), layer.subject())));
   }
   const Seconds elapsed = std::chrono::steady_clock::now() - start;
   output.result(layer_document(job, plan, layer, evaluation, elapsed), [&](const Style& style) {

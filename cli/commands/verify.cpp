@@ -107,14 +107,15 @@ Verification verify_all(const Arguments& arguments, const std::string& subject,
   return result;
 }
 
-/// Of one tensor rank's attention, or of a layer.
+/// Of one tensor rank's attention, or of a layer or step.
 std::vector<Schedule> schedules_of(const Job& job, const StepPlan& plan,
                                    const std::optional<LayerQuestion>& layer) {
   const SequencePlan& attention = plan.attention;
   const Strategy& strategy = strategies::by_name(attention.strategy, "--strategy");
   const Problem problem = attention_problem(job.request, plan, job.request.problem.mask);
   std::vector<Schedule> schedules;
-  for (const Phase phase : phases_of(job.request.phase)) {
+  for (const Phase phase :
+       layer ? layer->phases(job.request.phase) : phases_of(job.request.phase)) {
     schedules.push_back(layer ? layer->schedule(phase)
                               : strategy.build(problem, attention, phase, job.request.build));
   }
@@ -157,7 +158,7 @@ void verify_command(const Arguments& given, Output& output) {
   const std::optional<LayerQuestion> layer = asked_layer(arguments, job, plan);
   output.warn(layer ? layer->notes : std::vector<std::string>());
   const Verification verification =
-      verify_all(arguments, layer ? layer_name(plan) : short_name(plan),
+      verify_all(arguments, layer ? layer_name(plan, *layer) : short_name(plan),
                  schedules_of(job, plan, layer), output);
   output.result(verification_document(verification, &job, &plan, elapsed()),
                 [&](const Style& style) { return verification_table(verification, &job, style); });
@@ -174,8 +175,9 @@ extern const Command verify{
         "attention: every "
         "allowed pair of query and key is met exactly once, every message has its receiver, nobody "
         "waits for "
-        "ever; of a layer (--scope) also that every part of each product, of each gradient and of "
-        "each parameter's gradient is there once. If there is a counter-example it is printed, and "
+        "ever; of a layer or a step (--scope) also that every part of each product, of each "
+        "gradient and of each parameter's gradient is there once, and every parameter is updated "
+        "once, everywhere. If there is a counter-example it is printed, and "
         "the exit code is 4. No machine is "
         "needed.",
     .arguments = "",

@@ -47,7 +47,7 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
   if (flops > options.flops) {
     throw InputError(
         "--check",
-        fmt::format("every rank computes the whole layer in fp64, {:.2g} FLOPs in all "
+        fmt::format("every rank computes all of it in fp64, {:.2g} FLOPs in all "
                     "(at most {:.2g}): shorter sequences, a smaller model or fewer ranks",
                     flops, options.flops));
   }

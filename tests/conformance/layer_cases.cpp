@@ -64,10 +64,11 @@ std::string StepCase::text() const {
 
 std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
   std::vector<StepCase> result;
+  int i = 0;
   for (const LayerCase& layer : layer_cases(sequence, tensor, most)) {
-    const auto i = static_cast<int>(result.size());
     const StepCase step{
         .layer = layer, .zero = i % 2, .replicas = 1 + i % 3 / 2, .updates = i % 5 != 0};
+    ++i;
     if (why_not_step(step.graph(), layer.attention.problem, step.plan(), layer.attention.options)
             .empty()) {
       result.push_back(step);
