@@ -58,7 +58,7 @@ Json layer_document(const Job& job, const StepPlan& plan, const LayerQuestion& q
                       {"interval_s", {p.low.count(), p.high.count()}},
                       {"parts_s", to_json(p.parts)}};
   Json calls = Json::array();
-  for (const Phase phase : question.phases(job.request.phase)) {
+  for (const Phase phase : question.phases) {
     calls.push_back(
         call_json(simulation_of(evaluation, phase), phase, question.schedule(phase).streams));
   }
@@ -76,7 +76,7 @@ std::string layer_table(const Job& job, const StepPlan& plan, const LayerQuestio
                      "\n" +
                      fmt::format("{} ranks; {} ({} to {}), simulated op by op\n",
                                  question.plan.ranks(), human(p.step), human(p.low), human(p.high));
-  for (const Phase phase : question.phases(job.request.phase)) {
+  for (const Phase phase : question.phases) {
     text += call_text(simulation_of(evaluation, phase), question.step ? "The step" : "One layer",
                       phase, style);
   }

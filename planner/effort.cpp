@@ -42,11 +42,15 @@ double Evaluator::least_ops(const SequencePlan& plan, const Strategy& strategy) 
   return ops;
 }
 
-sim::Folding Evaluator::fold(const SequencePlan& plan, const Strategy& strategy, bool fold) const {
+sim::Folding Evaluator::fold(const SequencePlan& plan, const Strategy& strategy,
+                             bool fold_ranks) const {
   // Both phases have the same symmetry.
   const Phase any = needs(Phase::forward) ? Phase::forward : Phase::backward;
-  const Schedule schedule = strategy.build(request_.problem, plan, any, request_.build);
-  const sim::Placement placement(*request_.cluster, plan.ranks(), plan.rank_order);
+  return fold(strategy.build(request_.problem, plan, any, request_.build), plan, fold_ranks);
+}
+
+sim::Folding Evaluator::fold(const Schedule& schedule, const SequencePlan& plan, bool fold) const {
+  const sim::Placement placement(*request_.cluster, schedule.mesh.size(), plan.rank_order);
   if (!fold) {
     return sim::Folding::none(schedule, placement);
   }

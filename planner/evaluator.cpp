@@ -324,8 +324,9 @@ sim::Simulation Evaluator::simulate(const Schedule& schedule, const SequencePlan
                                                              const Shapes& shapes) {
     return in_step(kernel, alone(kernel, shapes));
   };
+  const sim::Folding folding = fold(schedule, plan, options.fold);
   return sim::simulate(schedule, placement, costs,
-                       {.fold = false,
+                       {.folding = &folding,
                         .timeline = options.timeline,
                         .steps = options.steps,
                         .watch = options.watch});

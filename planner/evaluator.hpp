@@ -42,6 +42,9 @@ class Evaluator {
   [[nodiscard]] double ops_of_folding(const SequencePlan& plan) const;
   [[nodiscard]] sim::Folding fold(const SequencePlan& plan, const Strategy& strategy,
                                   bool fold) const;
+  /// Of any schedule whose ranks are placed as the plan's.
+  [[nodiscard]] sim::Folding fold(const Schedule& schedule, const SequencePlan& plan,
+                                  bool fold) const;
   /// Ops that evaluate() takes at least, whatever folds.
   [[nodiscard]] double least_ops(const SequencePlan& plan, const Strategy& strategy) const;
   /// What evaluate() takes, given the folding.
@@ -50,8 +53,8 @@ class Evaluator {
 
   /// What a kernel that takes so long alone takes in the step around it.
   using InStep = std::function<Seconds(const Kernel&, Seconds)>;
-  /// A schedule around the attention of `plan`, whatever else it computes; no rank stands for
-  /// others. options.watch must not give up.
+  /// A schedule around the attention of `plan`, whatever else it computes. options.watch must not
+  /// give up.
   [[nodiscard]] sim::Simulation simulate(const Schedule& schedule, const SequencePlan& plan,
                                          const InStep& in_step,
                                          const EvaluationOptions& options) const;

@@ -3,7 +3,9 @@
 #include "base/error.hpp"
 #include "planner/evaluator.hpp"
 #include "planner/step.hpp"
+#include "sim/demand.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace spp {
@@ -51,14 +53,6 @@ std::string why_not_scheduled(const StepPlan& plan) {
 
 }  // namespace
 
-std::vector<Phase> LayerQuestion::phases(StepPhase asked) const {
-  if (step) {
-    return {Phase::step};
-  }
-  return asked == StepPhase::train ? std::vector{Phase::forward, Phase::backward}
-                                   : std::vector{Phase::forward};
-}
-
 std::string LayerQuestion::subject() const {
   return step ? fmt::format("a step of {} layers", layers) : "one layer";
 }
@@ -73,6 +67,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
   }
   const std::vector<LayerRun> runs = layer_runs(*request.model);
   LayerQuestion question{.step = true,
+                         .phases = {Phase::step},
                          .graph = step_graph(*request.model, plan.tensor, update_rate),
                          .problem = request.problem,
                          .plan = {.attention = plan.attention,
@@ -104,11 +99,14 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
 LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
   const std::vector<LayerRun> runs = layer_runs(*request.model);
   const LayerRun& first = runs.front();
-  LayerQuestion question{.graph = layer_graph(first.ops, plan.tensor),
-                         .problem = request.problem,
-                         .plan = {.attention = plan.attention, .tensor = plan.tensor},
-                         .build = request.build,
-                         .notes = {}};
+  const bool trains = request.phase == StepPhase::train;
+  LayerQuestion question{
+      .phases = trains ? std::vector{Phase::forward, Phase::backward} : std::vector{Phase::forward},
+      .graph = layer_graph(first.ops, plan.tensor),
+      .problem = request.problem,
+      .plan = {.attention = plan.attention, .tensor = plan.tensor},
+      .build = request.build,
+      .notes = {}};
   if (runs.size() > 1) {
     question.notes.push_back(
         fmt::format("{} has {} kinds of layers: this is the first, of which it "
@@ -123,11 +121,36 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
   return question;
 }
 
-Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
-                          const LayerQuestion& question, const EvaluationOptions& options) {
-  // Its kernels are as attention's alone; its ranks have the machine to themselves.
+namespace {
+
+/// Its kernels are as attention's alone; its ranks have the machine to themselves.
+AttentionQuestion attention_of(const Request& request, const StepPlan& plan,
+                               const LayerQuestion& question) {
   AttentionQuestion attention = attention_question(request, plan, question.problem.mask);
   attention.request.cluster = request.cluster;
+  return attention;
+}
+
+}  // namespace
+
+Effort effort_of(const Request& request, const StepPlan& plan, const LayerQuestion& question,
+                 const EvaluationOptions& options) {
+  const AttentionQuestion attention = attention_of(request, plan, question);
+  const Evaluator evaluator(attention.request);
+  Effort effort;
+  for (const Phase phase : question.phases) {
+    const Schedule schedule = question.schedule(phase);
+    const sim::SimulationDemand demand =
+        sim::demand_of(schedule, evaluator.fold(schedule, plan.attention, options.fold));
+    effort.ops += demand.ops + demand.flows;
+    effort.memory = std::max(effort.memory, demand.memory);
+  }
+  return effort;
+}
+
+Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
+                          const LayerQuestion& question, const EvaluationOptions& options) {
+  const AttentionQuestion attention = attention_of(request, plan, question);
   const Evaluator evaluator(attention.request);
   Evaluation e;
   e.candidate.plan = plan;
@@ -173,7 +196,7 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     p.hidden += b.hidden;
     return s;
   };
-  for (const Phase phase : question.phases(request.phase)) {
+  for (const Phase phase : question.phases) {
     (phase == Phase::backward ? e.backward : e.forward) = run(phase);
   }
   double variance = 0;

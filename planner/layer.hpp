@@ -15,6 +15,7 @@ namespace spp {
 /// What is scheduled of a model: its first kind of layer, or all of a training step.
 struct LayerQuestion {
   bool step = false;
+  std::vector<Phase> phases;  // each a schedule of its own
   LayerGraph graph;
   Problem problem;  // attention of all heads, over one micro-batch
   LayerPlan plan;
@@ -25,8 +26,6 @@ struct LayerQuestion {
   [[nodiscard]] Schedule schedule(Phase phase) const {
     return layer_schedule(graph, problem, plan, phase, build);
   }
-  /// Each a schedule of its own.
-  [[nodiscard]] std::vector<Phase> phases(StepPhase asked) const;
   /// "one layer", "a step of 32 layers".
   [[nodiscard]] std::string subject() const;
 };
@@ -37,10 +36,13 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan);
 /// The request asks for training. InputError("--scope") if no schedule holds such a step.
 LayerQuestion step_question(const Request& request, const StepPlan& plan);
 
-/// Simulates the phases, with no rank standing for others. The interval is of the parts'
-/// spreads, as of any prediction; a step's only schedule is the evaluation's `forward`. The request
-/// has a cluster. InputError if nobody knows the GEMMs
-/// of its GPU.
+/// What evaluate_layer takes. The request has a cluster.
+Effort effort_of(const Request& request, const StepPlan& plan, const LayerQuestion& question,
+                 const EvaluationOptions& options);
+
+/// Simulates the phases. The interval is of the parts' spreads, as of any prediction; a step's only
+/// schedule is the evaluation's `forward`. The request has a cluster. InputError if nobody knows
+/// the GEMMs of its GPU.
 Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
                           const LayerQuestion& question, const EvaluationOptions& options);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <vector>
 
 namespace spp {
@@ -46,6 +47,28 @@ std::string why_not_reduced(const Graph& graph, const LayerPlan& plan) {
     }
   }
   return "";
+}
+
+/// Rings that sum parameters' gradients up go through all axes: only the outermost one's rotations
+/// turn them onto themselves. Tensor ranks do the same with other heads, but for the turns of the
+/// rings for norms, which carry little.
+std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPlan& plan) {
+  std::vector<SymmetricAxis> symmetry;
+  if (plan.replicas > 1) {
+    symmetry.push_back({.axis = "data", .under = AxisMoves::rotations});
+  } else {
+    const auto axes = attention.mesh.axes();
+    const auto outermost = std::ranges::find_if(std::views::reverse(axes),
+                                                [](const MeshAxis& axis) { return axis.size > 1; });
+    for (SymmetricAxis axis : attention.symmetry) {
+      if (outermost != std::views::reverse(axes).end() && axis.axis == outermost->name) {
+        axis.under = axis.under == AxisMoves::alike ? AxisMoves::alike : AxisMoves::rotations;
+        symmetry.push_back(std::move(axis));
+      }
+    }
+  }
+  symmetry.push_back({.axis = "tensor", .under = AxisMoves::alike});
+  return symmetry;
 }
 
 }  // namespace
@@ -150,8 +173,11 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   std::vector<MeshAxis> axes{{.name = "tensor", .size = plan.tensor}};
   const auto of_attention = inner.mesh.axes();
   axes.insert(axes.end(), of_attention.begin(), of_attention.end());
-  axes.push_back({.name = "data", .size = plan.replicas});
+  if (plan.replicas > 1) {
+    axes.push_back({.name = "data", .size = plan.replicas});
+  }
   s.mesh = Mesh(std::move(axes));
+  s.symmetry = symmetry_of(inner, plan);
   s.grain = inner.grain;
   s.grain.heads = parts->split;
   s.streams = inner.streams;

@@ -40,7 +40,7 @@ void read_document(Side& side, const JsonView& root) {
   if (format == "sp-plan/run") {
     side.what = "measured";
     add_seconds(side, root.at("measured"), "");
-    for (const std::string_view phase : {"fwd", "bwd"}) {
+    for (const std::string_view phase : {"fwd", "bwd", "step"}) {
       if (const auto found = root.at("phases").find(phase)) {
         side.seconds[std::string(phase)] = found->at("median_s").number();
       }

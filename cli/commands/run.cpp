@@ -60,8 +60,7 @@ runtime::TrialRequest trial_of(const Arguments& arguments, const Job& job, const
     return layer ? layer->schedule(phase)
                  : strategy.build(job.request.problem, plan, phase, job.request.build);
   };
-  const std::vector<Phase> phases =
-      layer ? layer->phases(job.request.phase) : phases_of(job.request.phase);
+  const std::vector<Phase> phases = layer ? layer->phases : phases_of(job.request.phase);
   runtime::TrialRequest trial;
   trial.forward = build(phases.front() == Phase::step ? Phase::step : Phase::forward);
   if (phases.back() == Phase::backward) {

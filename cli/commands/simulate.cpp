@@ -151,34 +151,36 @@ std::string what_would_fit(const Job& job, const StepPlan& plan) {
 void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& plan,
                     const LayerQuestion& layer, Output& output) {
   const auto start = std::chrono::steady_clock::now();
-  std::vector<Schedule> schedules;
-  Effort effort;
-  for (const Phase phase : layer.phases(job.request.phase)) {
-    schedules.push_back(layer.schedule(phase));
-    effort.ops += demand_of(schedules.back()).ops;
-  }
+  const auto trace = arguments.find("trace");
+  EvaluationOptions options{
+      .fold = !trace.has_value(), .timeline = trace.has_value(), .steps = true};
+  const Effort effort = effort_of(job.request, plan, layer, options);
   expect_feasible(
       arguments,
       fmt::format("the simulation of {} over {} ranks", layer.subject(), layer.plan.ranks()),
       effort, "one of fewer ranks takes less");
-  const auto trace = arguments.find("trace");
+  std::vector<Schedule> schedules;
+  double ops = 0;  // of all ranks
+  for (const Phase phase : layer.phases) {
+    schedules.push_back(layer.schedule(phase));
+    ops += demand_of(schedules.back()).ops;
+  }
   for (const std::string_view option : {"trace", "dump-schedule"}) {
     if (const auto file = arguments.find(option)) {
       expect_writable(*file, fmt::format("--{}", option));
-      if (effort.ops > static_cast<double>(most_lines)) {
-        throw InputError(fmt::format("--{}", option),
-                         fmt::format("{} ops are too many for one file (at most {})",
-                                     human_count(static_cast<std::int64_t>(effort.ops)),
-                                     human_count(most_lines)));
+      if (ops > static_cast<double>(most_lines)) {
+        throw InputError(
+            fmt::format("--{}", option),
+            fmt::format("{} ops are too many for one file (at most {})",
+                        human_count(static_cast<std::int64_t>(ops)), human_count(most_lines)));
       }
     }
   }
   Evaluation evaluation;
   {
     Progress progress = output.progress("simulating", "ops");
-    evaluation = evaluate_layer(
-        job.request, plan, layer,
-        {.fold = false, .timeline = trace.has_value(), .steps = true, .watch = progress.watch()});
+    options.watch = progress.watch();
+    evaluation = evaluate_layer(job.request, plan, layer, options);
   }
   if (const auto file = arguments.find("dump-schedule")) {
     std::string text;

@@ -114,8 +114,7 @@ std::vector<Schedule> schedules_of(const Job& job, const StepPlan& plan,
   const Strategy& strategy = strategies::by_name(attention.strategy, "--strategy");
   const Problem problem = attention_problem(job.request, plan, job.request.problem.mask);
   std::vector<Schedule> schedules;
-  for (const Phase phase :
-       layer ? layer->phases(job.request.phase) : phases_of(job.request.phase)) {
+  for (const Phase phase : layer ? layer->phases : phases_of(job.request.phase)) {
     schedules.push_back(layer ? layer->schedule(phase)
                               : strategy.build(problem, attention, phase, job.request.build));
   }

@@ -76,6 +76,11 @@ with tempfile.TemporaryDirectory() as folder:
     layers = check(f"simulate {layer} --topology dgx-h100 --dump-schedule {schedule}.layer --trace {folder}/layer.json")
     assert [p["phase"] for p in layers["phases"]] == ["fwd", "bwd"] and all(p["gemm_s"] > 0 for p in layers["phases"])
     check(f"verify --schedule {schedule}.layer")
+    step = "--model llama-3.1-8b --seq 8K --gpus 8 --tp 2 --ulysses 2 --dp 2 --zero 1 --scope step"
+    check(f"verify {step}")
+    whole = check(f"simulate {step} --topology dgx-h100 --dump-schedule {schedule}.step")
+    assert whole["scope"] == "step" and [p["phase"] for p in whole["phases"]] == ["step"], whole
+    check(f"verify --schedule {schedule}.step")
     check(f"verify --schedule {schedule}")
     profile = source / "tests/support/data/cpu-2x2.json"
     validate(json.loads(profile.read_text()), profile)
@@ -93,6 +98,9 @@ with tempfile.TemporaryDirectory() as folder:
     ran = check(f"run --model {tiny} --seq 252 --dtype fp32 --tp 2 --ring 2 --strategy zigzag-ring --scope layer --check --iters 1")
     tensors = {t["tensor"] for phase in ran["phases"].values() for t in phase["check"]["tensors"]}
     assert ran["backend"]["ranks"] == 4 and {"q", "out", "value.activation", "d_value.input", "d_param.qkv"} <= tensors, ran
+    ran = check(f"run --model {tiny} --seq 64 --dtype fp32 --tp 2 --dp 2 --zero 1 --scope step --check --iters 2")
+    tensors = {t["tensor"] for t in ran["phases"]["step"]["check"]["tensors"]}
+    assert ran["backend"]["ranks"] == 4 and {"value.loss", "param.embedding", "first_moment.l1.qkv"} <= tensors, ran
     packed = "--heads 8 --seq 64K --documents 1000,40K,23576 --topology dgx-h100"
     check(f"plan {packed} -o {folder}/packed.json --json")
     check(f"simulate --plan {folder}/packed.json")

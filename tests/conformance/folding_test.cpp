@@ -2,7 +2,7 @@
 // clusters whose symmetry is whole, partly broken, or none of the plan's.
 #include "schedule/measure.hpp"
 #include "sim/simulate.hpp"
-#include "tests/conformance/cases.hpp"
+#include "tests/conformance/layer_cases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/worlds.hpp"
 
@@ -114,8 +114,7 @@ struct Count {
   int cases = 0, folded = 0;
 };
 
-void check_case(const Case& c, const World& world, Count& count) {
-  const Schedule schedule = c.build();
+void check_schedule(const Schedule& schedule, const World& world, Count& count) {
   const int ranks = schedule.mesh.size();
   const Cluster cluster(test::machine(world.machine), ranks / world.machine.gpus_per_node, ranks);
   const Placement placement(cluster, ranks, world.order);
@@ -139,6 +138,10 @@ void check_case(const Case& c, const World& world, Count& count) {
   check_bytes(all, schedule);
   ++count.cases;
   count.folded += few.folded > 1 ? 1 : 0;
+}
+
+void check_case(const Case& c, const World& world, Count& count) {
+  check_schedule(c.build(), world, count);
 }
 
 }  // namespace
@@ -177,6 +180,52 @@ TEST_CASE("a folded simulation equals the unfolded one on 64 ranks") {
       check_case(c, world, count);
     }
   }
+}
+
+TEST_CASE("a folded simulation of whole steps equals the unfolded one") {
+  Count count;
+  for (const int tensor : {1, 2}) {
+    for (const int sequence : {1, 2, 4}) {
+      for (test::StepCase c : test::step_cases(sequence, tensor, 3)) {
+        for (const World& world : worlds(c.plan().ranks())) {
+          INFO(c.text() << " | " << world.name);
+          check_schedule(c.build(), world, count);
+        }
+      }
+    }
+  }
+  CHECK(count.folded > 10);
+}
+
+// What waits for whom at the turns of rings through all ranks differs a little.
+TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does") {
+  int folded = 0;
+  for (const int tensor : {2, 4}) {
+    for (const int sequence : {1, 2, 4}) {
+      for (const test::StepCase& c : test::step_cases(sequence, tensor, 3)) {
+        for (const World& world : worlds(c.plan().ranks())) {
+          if (world.machine.cpu_share > 0) {
+            continue;  // ranks that share cores wait for each other in other ways
+          }
+          INFO(c.text() << " | " << world.name);
+          const Schedule schedule = c.build();
+          const int ranks = schedule.mesh.size();
+          const Cluster cluster(test::machine(world.machine), ranks / world.machine.gpus_per_node,
+                                ranks);
+          const Placement placement(cluster, ranks, world.order);
+          const Folding alike = Folding::largest(schedule, placement, true);
+          const SimulationCosts cost = costs(schedule.problem, 0);
+          const Simulation all = simulate(schedule, placement, cost, {.fold = false});
+          const Simulation few = simulate(schedule, placement, cost, {.folding = &alike});
+          const double ratio = few.makespan / all.makespan;
+          CHECK(ratio > 0.98);
+          CHECK(ratio < 1.02);
+          folded += alike.size() > 1 ? 1 : 0;
+        }
+      }
+    }
+  }
+  CHECK(folded > 30);
 }
 
 TEST_CASE("two simulations of one schedule are the same, bit for bit") {

@@ -7,8 +7,10 @@
 #include "tests/conformance/layer_cases.hpp"
 #include "tests/conformance/wrong.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 namespace spp {
@@ -148,6 +150,20 @@ TEST_CASE("wrong steps are refused with a counter-example") {
                                  }
                                })),
              Contains("as k.1"));
+}
+
+TEST_CASE("a step over 2 x 2 ranks is the schedule of its golden text") {
+  const StepCase step{
+      .layer = {.attention = {.problem = {.seq = 16, .q_heads = 2, .kv_heads = 2, .head_dim = 8},
+                              .plan = {.strategy = "ulysses"},
+                              .phase = Phase::forward,
+                              .options = {}},
+                .tensor = 2},
+      .zero = 1,
+      .replicas = 2};
+  const std::array first{Rank(0)};  // the others differ in heads, tokens and peers
+  CHECK(to_text(step.build(), first) ==
+        test::read_text(test::source_path("tests/golden/step_of_four.txt")));
 }
 
 TEST_CASE("a step has the model's parameters") {

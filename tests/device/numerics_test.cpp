@@ -113,6 +113,25 @@ TEST_CASE("whole layers compute on a device what one device computes") {
   CHECK(count > 20);
 }
 
+// Three iterations each start from what the one before left; the check is of one from the inputs.
+TEST_CASE("whole steps leave on a device what one device leaves") {
+  SPP_NEED_DEVICE();
+  int count = 0;
+  for (const int tensor : {1, 2}) {
+    for (const int sequence : {1, 2, 4}) {
+      for (const StepCase& c : step_cases(sequence, tensor, 1)) {
+        INFO(c.text());
+        const runtime::TrialResult result = run(c, {.kernels = "reference"}, 3);
+        REQUIRE(result.complete);
+        REQUIRE(result.refused == "");
+        CHECK(failures(result) == "");
+        ++count;
+      }
+    }
+  }
+  CHECK(count > 10);
+}
+
 TEST_CASE("two runs on a device give the same errors to the last bit") {
   SPP_NEED_DEVICE();
   for (const Case& c : cases(4, 2)) {

@@ -2,6 +2,7 @@
 // up: what one more layer costs a step is what the layer takes.
 #include "planner/layer.hpp"
 
+#include "base/error.hpp"
 #include "planner/step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/requests.hpp"
@@ -92,4 +93,40 @@ TEST_CASE("what overlaps in a layer is near to what a step's cost says of it") {
     CHECK(layer.attention == Approx(step.attention).epsilon(0.05));
     CHECK(layer.gemm == Approx(step.gemm).epsilon(0.1));
   }
+}
+
+TEST_CASE("a step that is simulated op by op takes nearly what its parts cost") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 2);
+  for (StepPlan plan : {plan_of(2, 4), plan_of(8, 1), plan_of(1, 8)}) {
+    plan.data = 16 / (plan.tensor * plan.sequence());
+    plan.zero = 1;
+    Request request = train(cluster, "llama-3.1-8b", plan);
+    request.memory = Bytes(720'000'000'000);  // whether it fits is another question
+    const LayerQuestion question = step_question(request, plan);
+    const Evaluation step =
+        evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
+    const Prediction cost = evaluate(request, plan).candidate.predicted;
+    INFO("TP " << plan.tensor << ", Ulysses " << plan.sequence());
+    const sim::Breakdown& b = step.forward->breakdown;
+    CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.02));
+    CHECK(b.gemm.count() == Approx(cost.parts_s[StepPart::gemm]).epsilon(0.12));
+    CHECK(step.candidate.predicted.step.count() == Approx(cost.step.count()).epsilon(0.12));
+    CHECK(step.forward->folded > 1);
+  }
+}
+
+TEST_CASE("what no schedule of a step holds is refused") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  StepPlan plan = plan_of(2, 4);
+  const Request request = train(cluster, "llama-3.1-8b", plan);
+  const auto why = [&](auto change) {
+    StepPlan other = plan;
+    change(other);
+    return test::message_of<InputError>([&] { (void)step_question(request, other); });
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(why([](StepPlan& p) { p.pipeline = 2; }), Contains("a pipeline"));
+  CHECK_THAT(why([](StepPlan& p) { p.micro_batches = 2; }), Contains("micro-batches"));
+  CHECK_THAT(why([](StepPlan& p) { p.zero = 3; }), Contains("ZeRO stage 3"));
+  CHECK_THAT(why([](StepPlan& p) { p.tensor = 3; }), Contains("KV heads"));
 }
