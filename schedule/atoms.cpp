@@ -112,6 +112,7 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
   } else {
+    index_ = GraphIndex(graph_);
     cut_params(tiles);
     sum_up_graph();
     know_attentions(tiles);
@@ -370,7 +371,7 @@ std::string AtomGrid::contributions_text(TensorRef ref, const Cell& cell,
   }
   if (ref.tensor == Tensor::d_value) {
     std::string text;
-    for (const Use& use : graph_.uses_of({Tensor::value, ref.label})) {
+    for (const Use& use : index_.uses_of({Tensor::value, ref.label})) {
       for (const int m : members) {
         const Definition& d = graph_.definition(use.definition);
         if (m >= use.first && m < use.first + use.count) {

@@ -117,6 +117,7 @@ class AtomGrid {
   /// What a parameter's cell holds that was updated; before that it holds nothing.
   [[nodiscard]] const AtomSet& updated() const { return updated_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] const GraphIndex& index() const { return index_; }
 
   /// Tokens times heads.
   [[nodiscard]] std::int64_t volume(TensorRef ref, const Cell& cell) const;
@@ -154,6 +155,7 @@ class AtomGrid {
   mutable std::map<std::array<TokenRange, 2>, std::vector<int>> sets_;  // known token sets
   mutable std::map<std::array<TokenRange, 2>, std::vector<int>> slots_;
   Graph graph_;
+  GraphIndex index_;
   std::vector<AtomSet> of_values_, of_gradients_;  // complete, by label
   AtomSet all_tokens_, updated_;
   std::vector<std::vector<std::int64_t>>

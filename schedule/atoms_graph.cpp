@@ -36,9 +36,9 @@ void AtomGrid::cut_params(std::span<const std::span<const Buffer>> tiles) {
 void AtomGrid::know_attentions(std::span<const std::span<const Buffer>> tiles) {
   for (const auto& rank : tiles) {
     for (const Buffer& buffer : rank) {
-      if (!is_of_graph(buffer.tensor) && buffer.label >= graph_.attentions()) {
+      if (!is_of_graph(buffer.tensor) && buffer.label >= index_.attentions()) {
         flaw_ = fmt::format("'{}' is a buffer of attention {}, of {}", buffer.name, buffer.label,
-                            graph_.attentions());
+                            index_.attentions());
         return;
       }
     }
@@ -57,9 +57,9 @@ void AtomGrid::sum_up_graph() {
   updated_ = first(1);
   for (int label = 0; label < std::ssize(graph_.values); ++label) {
     const TensorRef ref{Tensor::value, label};
-    const int writer = graph_.writer_of(ref);
+    const int writer = index_.writer_of(ref);
     of_values_.push_back(first(writer >= 0 ? graph_.sum_parts(graph_.definition(writer)) : 0));
-    const std::vector<Use> uses = graph_.uses_of(ref);
+    const std::vector<Use>& uses = index_.uses_of(ref);
     of_gradients_.push_back(first(uses.empty() ? 0 : uses.back().first + uses.back().count));
   }
 }

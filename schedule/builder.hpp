@@ -13,12 +13,13 @@ namespace spp {
 
 class ProgramBuilder {
  public:
-  /// `graph`: of values and parameters, if the program has any.
-  ProgramBuilder(Problem problem, Rank rank, Graph graph = {})
-      : problem_(std::move(problem)), graph_(std::move(graph)), rank_(rank) {}
+  ProgramBuilder(Problem problem, Rank rank) : ProgramBuilder(std::move(problem), rank, none()) {}
+  /// `graph`: of values and parameters; it outlives the builder.
+  ProgramBuilder(Problem problem, Rank rank, const Graph& graph)
+      : problem_(std::move(problem)), graph_(&graph), rank_(rank) {}
 
   [[nodiscard]] const Problem& problem() const { return problem_; }
-  [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] const Graph& graph() const { return *graph_; }
   [[nodiscard]] Rank rank() const { return rank_; }
 
   /// A buffer that holds `tile` x `heads` before the program starts.
@@ -35,7 +36,7 @@ class ProgramBuilder {
   }
   /// Room for `tokens` x `heads` of a tensor.
   BufferId scratch(std::string name, TensorRef ref, std::int64_t tokens, int heads, DType dtype) {
-    const BufferShape shape = shape_of(ref, problem_, graph_);
+    const BufferShape shape = shape_of(ref, problem_, *graph_);
     return push({.name = std::move(name),
                  .tensor = ref.tensor,
                  .role = BufferRole::scratch,
@@ -103,13 +104,17 @@ class ProgramBuilder {
         return problem_.dtype;
       case Tensor::value:
       case Tensor::d_value:
-        return graph_.value(ref.label).fp32 ? DType::fp32 : problem_.dtype;
+        return graph_->value(ref.label).fp32 ? DType::fp32 : problem_.dtype;
     }
     throw InternalError("unknown tensor");
   }
   [[nodiscard]] Program finish() { return std::move(program_); }
 
  private:
+  static const Graph& none() {
+    static const Graph graph;
+    return graph;
+  }
   BufferId declare(std::string name, TensorRef ref, BufferRole role, DType dtype,
                    const TokenSet& tile, HeadRange heads) {
     const BufferId id = scratch(std::move(name), ref, tile.count(), heads.count(), dtype);
@@ -121,7 +126,7 @@ class ProgramBuilder {
   }
 
   Problem problem_;
-  Graph graph_;
+  const Graph* graph_;
   Rank rank_;
   Program program_;
 };

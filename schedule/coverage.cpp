@@ -82,7 +82,7 @@ class Walk {
   }
   /// Whose tensors the op works on: of the first that it names, and the others must be.
   [[nodiscard]] int attention_of(const Walker& w, const Op& op) const {
-    if (schedule_.graph.attentions() <= 1) {
+    if (ledger_.grid.index().attentions() <= 1) {
       return 0;
     }
     const Access access = access_of(op.body);

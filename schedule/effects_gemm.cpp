@@ -30,8 +30,8 @@ void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
 
 void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
   const TensorRef x = work.definition.reads.front();
-  const TensorRef d_y = gradient_of(work.graph, work.definition.writes.front());
-  const TensorRef d_x = gradient_of(work.graph, x);
+  const TensorRef d_y = gradient_of(work.index, work.definition.writes.front());
+  const TensorRef d_x = gradient_of(work.index, x);
   const Param& w = work.graph.param(work.definition.param);
   const auto blocks = blocks_of(site, op.b, work.definition.param);
   if (!blocks || !operands(site, op.a, d_y, work, blocks->columns, w.column_parts)) {
@@ -39,7 +39,7 @@ void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
   }
   AtomSet met;
   if (is_value(x.tensor)) {
-    const Use use = use_of(work.graph, x, op.definition);
+    const Use use = use_of(work.index, x, op.definition);
     for (const int part : blocks->columns) {
       met.insert(static_cast<std::size_t>(use.first + part));
     }
@@ -77,7 +77,7 @@ std::vector<int> row_parts_held(const Site& site, const Gemm& op, const GraphWor
 
 void multiply_for_weight(const Site& site, const Gemm& op, const GraphWork& work) {
   const TensorRef x = work.definition.reads.front();
-  const TensorRef d_y = gradient_of(work.graph, work.definition.writes.front());
+  const TensorRef d_y = gradient_of(work.index, work.definition.writes.front());
   const Param& w = work.graph.param(work.definition.param);
   if (!readable(site, op.a, x) || !readable(site, op.b, d_y)) {
     return;

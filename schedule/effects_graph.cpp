@@ -34,7 +34,10 @@ std::optional<GraphWork> graph_work(const Site& site, int definition, const Toke
   if (atoms == nullptr) {
     return {};
   }
-  return GraphWork{.graph = graph, .definition = graph.definition(definition), .tokens = *atoms};
+  return GraphWork{.graph = graph,
+                   .index = site.grid().index(),
+                   .definition = graph.definition(definition),
+                   .tokens = *atoms};
 }
 
 bool complete(const Site& site, BufferId id, TensorRef tensor, std::span<const int> tokens,
@@ -65,13 +68,13 @@ std::vector<int> parts_held(const Site& site, BufferId id, std::span<const int> 
   return parts;
 }
 
-TensorRef gradient_of(const Graph& graph, TensorRef value) {
+TensorRef gradient_of(const GraphIndex& index, TensorRef value) {
   return value.tensor == Tensor::out ? TensorRef(Tensor::d_out, value.label)
-                                     : TensorRef(Tensor::d_value, graph.gradient_of(value.label));
+                                     : TensorRef(Tensor::d_value, index.gradient_of(value.label));
 }
 
-Use use_of(const Graph& graph, TensorRef value, int definition) {
-  for (const Use& use : graph.uses_of(value)) {
+Use use_of(const GraphIndex& index, TensorRef value, int definition) {
+  for (const Use& use : index.uses_of(value)) {
     if (use.definition == definition) {
       return use;
     }

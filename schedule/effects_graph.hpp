@@ -12,6 +12,7 @@ namespace spp {
 /// What an op works on.
 struct GraphWork {
   const Graph& graph;
+  const GraphIndex& index;
   const Definition& definition;
   std::span<const int> tokens;  // atoms
 };
@@ -26,9 +27,9 @@ HeadAtoms atoms_of_part(const Site& site, TensorRef tensor, int part, int parts)
 /// Parts that a buffer of a value has something of, for the first of these tokens.
 std::vector<int> parts_held(const Site& site, BufferId id, std::span<const int> tokens);
 /// Of a value, or of attention's out.
-TensorRef gradient_of(const Graph& graph, TensorRef value);
+TensorRef gradient_of(const GraphIndex& index, TensorRef value);
 /// Numbers of what a definition gives the gradient of a value.
-Use use_of(const Graph& graph, TensorRef value, int definition);
+Use use_of(const GraphIndex& index, TensorRef value, int definition);
 /// Adds pieces to those of a sum, cell by cell; `initial`: they are the sum.
 void sum_up(const Site& site, BufferId id, TensorRef tensor, Contents added, bool initial,
             BufferId from);

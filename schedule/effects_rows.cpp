@@ -13,14 +13,15 @@ struct Operands {
 };
 
 /// log_sum, from the sums that a definition writes.
-TensorRef log_sum_of(const Graph& graph, const Definition& word_sums) {
-  const std::vector<Use> uses = graph.uses_of(word_sums.writes.front());
+TensorRef log_sum_of(const Graph& graph, const GraphIndex& index, const Definition& word_sums) {
+  const std::vector<Use>& uses = index.uses_of(word_sums.writes.front());
   return uses.empty() ? word_sums.writes.front()
                       : graph.definition(uses.front().definition).writes[1];
 }
 
-Operands operands_of(const Graph& graph, const Definition& d, bool backward) {
-  const auto gradient = [&](TensorRef ref) { return gradient_of(graph, ref); };
+Operands operands_of(const GraphWork& work, bool backward) {
+  const auto& [graph, index, d, tokens] = work;
+  const auto gradient = [&](TensorRef ref) { return gradient_of(work.index, ref); };
   const TensorRef param{Tensor::param, d.param};
   const bool has_param = d.param >= 0;
   if (!backward) {
@@ -49,7 +50,7 @@ Operands operands_of(const Graph& graph, const Definition& d, bool backward) {
       return {.reads = {d.reads[0], param, gradient(d.writes[0])},
               .writes = {{Tensor::d_param, d.param}}};
     case LayerFunction::word_sums:
-      return {.reads = {d.reads[0], d.reads[1], log_sum_of(graph, d)},
+      return {.reads = {d.reads[0], d.reads[1], log_sum_of(graph, index, d)},
               .writes = {gradient(d.reads[0])}};
     case LayerFunction::add:  // of the input whose gradient it is, which the op's buffer tells
     case LayerFunction::linear:
@@ -61,10 +62,10 @@ Operands operands_of(const Graph& graph, const Definition& d, bool backward) {
 }
 
 /// The input of a sum whose gradient this is; nothing if it is of none.
-std::optional<TensorRef> input_with_gradient(const Graph& graph, const Definition& sum,
+std::optional<TensorRef> input_with_gradient(const GraphIndex& index, const Definition& sum,
                                              TensorRef gradient) {
   for (const TensorRef input : sum.reads) {
-    if (gradient_of(graph, input) == gradient) {
+    if (gradient_of(index, input) == gradient) {
       return input;
     }
   }
@@ -73,7 +74,7 @@ std::optional<TensorRef> input_with_gradient(const Graph& graph, const Definitio
 
 /// d_x += d_z.
 void pass_on(const Site& site, const RowKernel& op, const GraphWork& work) {
-  const TensorRef d_z = gradient_of(work.graph, work.definition.writes.front());
+  const TensorRef d_z = gradient_of(work.index, work.definition.writes.front());
   const bool form = op.reads.ids().size() == 2 && op.writes.ids().size() == 1 &&
                     op.reads.ids()[1] == op.writes.ids()[0];
   if (!form) {
@@ -82,7 +83,7 @@ void pass_on(const Site& site, const RowKernel& op, const GraphWork& work) {
   }
   const BufferId target = op.writes.ids()[0];
   const TensorRef d_x = site.buffer(target).ref();
-  const auto input = input_with_gradient(work.graph, work.definition, d_x);
+  const auto input = input_with_gradient(work.index, work.definition, d_x);
   if (!input || d_x == d_z) {
     site.stop(
         fmt::format("gives {} to {}, which the sum does not read", site.name(d_z), site.name(d_x)));
@@ -93,7 +94,7 @@ void pass_on(const Site& site, const RowKernel& op, const GraphWork& work) {
     return;
   }
   AtomSet met;
-  met.insert(static_cast<std::size_t>(use_of(work.graph, *input, op.definition).first));
+  met.insert(static_cast<std::size_t>(use_of(work.index, *input, op.definition).first));
   Contents given;
   for (const int t : work.tokens) {
     for (int part = 0; part < site.grid().head_atoms(d_x); ++part) {
@@ -233,7 +234,7 @@ void apply(const Site& site, const RowKernel& op) {
   if (d.function == LayerFunction::add && op.backward) {
     return pass_on(site, op, *work);
   }
-  const Operands all = operands_of(work->graph, d, op.backward);
+  const Operands all = operands_of(*work, op.backward);
   const auto reads = op.reads.ids();
   const auto writes = op.writes.ids();
   if (all.reads.empty() || reads.size() != all.reads.size() || writes.size() != all.writes.size()) {
@@ -282,7 +283,7 @@ void apply(const Site& site, const RowKernel& op) {
     const TensorRef ref = all.writes[i];
     const int use =
         ref.tensor == Tensor::d_value
-            ? use_of(work->graph, d.reads[std::min(i, d.reads.size() - 1)], op.definition).first
+            ? use_of(work->index, d.reads[std::min(i, d.reads.size() - 1)], op.definition).first
             : 0;
     write(site, writes[i], ref,
           given_to(site, ref, *work,

@@ -97,6 +97,39 @@ int Graph::gradient_of(int label) const {
   return use.function == LayerFunction::add ? gradient_of(use.writes.front().label) : label;
 }
 
+GraphIndex::GraphIndex(const Graph& graph)
+    : values_(graph.values.size()), attentions_(graph.attentions()) {
+  const auto known = [&](TensorRef ref) -> Known& {
+    return ref.tensor == Tensor::value ? values_[static_cast<std::size_t>(ref.label)]
+                                       : others_[ref];
+  };
+  for (std::size_t i = 0; i < graph.definitions.size(); ++i) {
+    for (const TensorRef ref : graph.definitions[i].writes) {
+      known(ref).writer = static_cast<int>(i);
+    }
+    for (const TensorRef ref : graph.definitions[i].reads) {
+      if (known(ref).uses.empty()) {
+        known(ref).uses = graph.uses_of(ref);
+      }
+    }
+  }
+  for (int label = 0; label < std::ssize(graph.values); ++label) {
+    gradients_.push_back(graph.gradient_of(label));
+  }
+  for (int label = 0; label < std::ssize(graph.params); ++label) {
+    updates_.push_back(graph.update_of(label));
+  }
+}
+
+const GraphIndex::Known& GraphIndex::of(TensorRef ref) const {
+  static const Known nobody;
+  if (ref.tensor == Tensor::value) {
+    return values_[static_cast<std::size_t>(ref.label)];
+  }
+  const auto at = others_.find(ref);
+  return at == others_.end() ? nobody : at->second;
+}
+
 namespace {
 
 /// How many tensors a definition reads and writes, and whether it has a parameter.

@@ -20,6 +20,7 @@
 #include "schedule/tensor.hpp"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -136,6 +137,33 @@ struct Graph {
   [[nodiscard]] int sum_parts(const Definition& d) const;
 
   friend bool operator==(const Graph&, const Graph&) = default;
+};
+
+/// What a graph says of each of its tensors, looked up once: for those who ask for every op.
+class GraphIndex {
+ public:
+  GraphIndex() = default;
+  explicit GraphIndex(const Graph& graph);
+  // As the graph's own.
+  [[nodiscard]] int writer_of(TensorRef ref) const { return of(ref).writer; }
+  [[nodiscard]] const std::vector<Use>& uses_of(TensorRef ref) const { return of(ref).uses; }
+  [[nodiscard]] int gradient_of(int label) const {
+    return gradients_[static_cast<std::size_t>(label)];
+  }
+  [[nodiscard]] int update_of(int param) const { return updates_[static_cast<std::size_t>(param)]; }
+  [[nodiscard]] int attentions() const { return attentions_; }
+
+ private:
+  struct Known {
+    int writer = -1;
+    std::vector<Use> uses;
+  };
+  [[nodiscard]] const Known& of(TensorRef ref) const;
+
+  std::vector<Known> values_;          // by label
+  std::map<TensorRef, Known> others_;  // attention's
+  std::vector<int> gradients_, updates_;
+  int attentions_ = 1;
 };
 
 /// What a graph's definitions meet of attention: parts that heads are dealt out in, and the width

@@ -2,6 +2,7 @@
 
 #include "schedule/text_fields.hpp"
 
+#include <memory>
 #include <utility>
 
 namespace spp {
@@ -10,12 +11,12 @@ namespace {
 /// The archive (text_fields.hpp) that moves each field of an op to its new place.
 class Mover {
  public:
-  Mover(const Transplant& place, std::span<const BufferId> ids, std::span<const Buffer> buffers)
-      : place_(place), ids_(ids), buffers_(buffers) {}
+  Mover(const Transplant& place, std::span<const BufferId> ids, std::span<const Tensor> tensors)
+      : place_(place), ids_(ids), tensors_(tensors) {}
 
   /// The tensor that the op's heads are of, if these are not said to be KV heads.
   void of(Tensor tensor) { kv_ = is_kv(tensor); }
-  [[nodiscard]] Tensor tensor(BufferId id) const { return buffers_[id.index()].tensor; }
+  [[nodiscard]] Tensor tensor(BufferId id) const { return tensors_[id.index()]; }
 
   void operator()(std::string_view /*key*/, BufferId& id) const {
     id = id.valid() ? ids_[id.index()] : id;
@@ -56,7 +57,7 @@ class Mover {
  private:
   const Transplant& place_;
   std::span<const BufferId> ids_;
-  std::span<const Buffer> buffers_;
+  std::span<const Tensor> tensors_;
   bool kv_ = false;
 };
 
@@ -95,20 +96,27 @@ std::vector<BufferId> transplant(ProgramBuilder& to, const Program& program,
     }
     ids.push_back(to.push(std::move(copy)));
   }
-  Transplant moved = place;
-  moved.known = nullptr;  // only asked above
+  struct Moved {
+    Transplant place;
+    std::vector<BufferId> ids;
+    std::vector<Tensor> tensors;
+  };
+  const auto moved = std::make_shared<Moved>(Moved{.place = place, .ids = ids, .tensors = {}});
+  moved->place.known = nullptr;  // only asked above
+  for (const Buffer& buffer : program.buffers) {
+    moved->tensors.push_back(buffer.tensor);
+  }
   for (const Loop& loop : program.loops) {
-    to.loop(loop.trips, [body = loop.body, place = moved, ids, buffers = program.buffers](
-                            std::int64_t trip, OpList& ops) {
+    to.loop(loop.trips, [body = loop.body, moved](std::int64_t trip, OpList& ops) {
       const std::size_t first = ops.size();
       body(trip, ops);
       for (std::size_t i = first; i < ops.size(); ++i) {
-        Mover mover(place, ids, buffers);
+        Mover mover(moved->place, moved->ids, moved->tensors);
         note_tensor(mover, ops[i].body);
         auto* collective = op_if<Collective>(ops[i].body);
         if (auto* deal =
                 collective != nullptr ? std::get_if<HeadDeal>(&collective->deal) : nullptr) {
-          deal->first += place.first_part;
+          deal->first += moved->place.first_part;
         }
         std::visit(
             [&](auto& either) { std::visit([&](auto& op) { text::fields(mover, op); }, either); },

@@ -22,6 +22,7 @@ class LayerProgram {
   LayerProgram(const LayerParts& parts, Rank rank)
       : parts_(parts),
         graph_(parts.layer.graph),
+        index_(parts.index),
         b_(parts.problem, rank, parts.layer.graph),
         tensor_(parts.plan.tensor),
         t_(rank.value % parts.plan.tensor),
@@ -190,9 +191,9 @@ class LayerProgram {
   }
   /// Room for a value that the forward writes. A step keeps nothing but its ends.
   BufferId result(TensorRef ref) {
-    const bool ends = graph_.uses_of(ref).empty();
+    const bool ends = index_.uses_of(ref).empty();
     const bool stays = is_step()
-                           ? ends && graph_.definition(graph_.writer_of(ref)).writes.front() == ref
+                           ? ends && graph_.definition(index_.writer_of(ref)).writes.front() == ref
                            : ends || kept_.contains(ref);
     return held_[ref] = stays
                             ? b_.output(name(ref), ref, tokens(ref), columns(ref))
@@ -206,14 +207,14 @@ class LayerProgram {
   }
   /// Names of one layer's tensors, where there are several.
   [[nodiscard]] std::string of_layer(TensorRef ref) const {
-    return graph_.attentions() > 1 ? fmt::format("l{}.", ref.label) : "";
+    return index_.attentions() > 1 ? fmt::format("l{}.", ref.label) : "";
   }
   BufferId parameter(int label) {
     const Param& param = graph_.param(label);
     const TensorRef ref{Tensor::param, label};
     const auto [at, is_new] = held_.try_emplace(ref);
     if (is_new) {
-      const bool replaced = is_step() && graph_.update_of(label) >= 0;
+      const bool replaced = is_step() && index_.update_of(label) >= 0;
       const std::string called = "w_" + param.name;
       at->second = replaced
                        ? b_.state(called, ref, parameter_rows(param), parameter_columns(param))
@@ -343,14 +344,14 @@ class LayerProgram {
   // ---- backward
 
   [[nodiscard]] TensorRef gradient_ref(TensorRef x) const {
-    return {Tensor::d_value, graph_.gradient_of(x.label)};
+    return {Tensor::d_value, index_.gradient_of(x.label)};
   }
   /// The complete gradient of a value, computed before; of the layer's output: an input.
   BufferId gradient(TensorRef x) {
     const TensorRef ref = gradient_ref(x);
     const auto [at, is_new] = held_.try_emplace(ref);
     if (is_new) {
-      ensure(graph_.uses_of({Tensor::value, ref.label}).empty(), "a gradient is read too early");
+      ensure(index_.uses_of({Tensor::value, ref.label}).empty(), "a gradient is read too early");
       at->second = b_.input("d_" + name(ref), ref, tokens(ref), columns(ref));
     }
     return at->second;
@@ -358,7 +359,7 @@ class LayerProgram {
   /// Room for a gradient that is computed here.
   BufferId new_gradient(TensorRef x) {
     const TensorRef ref = gradient_ref(x);
-    const bool leaves = graph_.writer_of({Tensor::value, ref.label}) < 0;
+    const bool leaves = index_.writer_of({Tensor::value, ref.label}) < 0;
     const auto [at, is_new] = held_.try_emplace(ref);
     ensure(is_new, "a gradient is computed twice");
     at->second = leaves
@@ -414,7 +415,7 @@ class LayerProgram {
                        : b_.scratch("d_" + name(x) + "_partial", gradient_ref(x), home_.count(), 1);
     }
     give_input(number, d_y, weight, at->second, is_new);
-    const bool last = graph_.uses_of(x).front().definition == number;
+    const bool last = index_.uses_of(x).front().definition == number;
     if (last && tensor_ > 1) {
       scatter(at->second, new_gradient(x));
     }
@@ -434,7 +435,7 @@ class LayerProgram {
     const Param& param = graph_.param(label);
     const TensorRef ref{Tensor::d_param, label};
     const std::string called = "d_w_" + param.name;
-    const bool is_read = is_step() && graph_.update_of(label) >= 0;
+    const bool is_read = is_step() && index_.update_of(label) >= 0;
     return held_[ref] = is_read ? b_.scratch(called, ref, rows.count(), 1)
                                 : b_.output(called, ref, rows, parameter_columns(param));
   }
@@ -455,7 +456,7 @@ class LayerProgram {
                                      .to_heads = parameter_columns(param)});
   }
   [[nodiscard]] bool is_sharded(int label) const {
-    return is_step() && parts_.plan.zero > 0 && graph_.update_of(label) >= 0;
+    return is_step() && parts_.plan.zero > 0 && index_.update_of(label) >= 0;
   }
   /// Rows whose update is this rank's.
   [[nodiscard]] TokenSet shard_of(int label, const RankGroup& others) const {
@@ -564,7 +565,7 @@ class LayerProgram {
   }
   void sum_words_back(int number, const Definition& d) {
     const TensorRef sums = d.writes[0];
-    const TensorRef log_sum = graph_.definition(graph_.uses_of(sums).front().definition).writes[1];
+    const TensorRef log_sum = graph_.definition(index_.uses_of(sums).front().definition).writes[1];
     b_.op(compute, RowKernel{.definition = number,
                              .backward = true,
                              .reads = {value(d.reads[0]), value(d.reads[1]),
@@ -608,6 +609,7 @@ class LayerProgram {
 
   const LayerParts& parts_;
   const Graph& graph_;
+  const GraphIndex& index_;
   ProgramBuilder b_;
   int tensor_;
   int t_;

@@ -16,6 +16,7 @@ using KeptBuffers = std::vector<int>;
 /// What all ranks' programs have in common.
 struct LayerParts {
   LayerGraph layer;
+  GraphIndex index;  // of its graph
   LayerPlan plan;
   Phase phase = Phase::forward;
   Problem problem;                  // padded, all heads

@@ -147,6 +147,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   };
   auto parts = std::make_shared<LayerParts>(LayerParts{
       .layer = layer,
+      .index = GraphIndex(layer.graph),
       .plan = plan,
       .phase = phase,
       .problem = all,
