@@ -39,9 +39,6 @@ std::string why_not_scheduled(const StepPlan& plan) {
     return fmt::format("{} micro-batches one after the other: one of {} sequences is",
                        plan.micro_batches, plan.micro_batch);
   }
-  if (plan.zero > 2) {
-    return "ZeRO stage 3";
-  }
   if (plan.zero > 0 && plan.shards() != plan.replicas()) {
     return "shards over some of the replicas";
   }
@@ -72,7 +69,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                          .problem = request.problem,
                          .plan = {.attention = plan.attention,
                                   .tensor = plan.tensor,
-                                  .zero = plan.zero > 0 ? 1 : 0,
+                                  .zero = plan.zero == 2 ? 1 : plan.zero,  // with one micro-batch
                                   .replicas = plan.data},
                          .build = request.build,
                          .notes = {},

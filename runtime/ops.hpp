@@ -321,7 +321,8 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
           [&](const Copy& op) {
             for (const CellMove& m : at.stored.moves) {
               target.move(at.box(op.from, m.from), at.box(op.to, m.to), m.rows,
-                          at.schedule.problem.batch, m.heads, at.memory.width(op.from), m.add);
+                          at.memory.buffer(op.from).batch, m.heads, at.memory.width(op.from),
+                          m.add);
             }
           }},
       kernel);

@@ -28,6 +28,7 @@ class GraphWriter {
   bool append(const TensorOps& ops, const std::string& prefix = "",
               std::optional<TensorRef> input = {}, std::size_t count = SIZE_MAX) {
     ops_ = &ops;
+    ++unit_;
     prefix_ = prefix;
     input_ = input;
     places_.clear();
@@ -35,7 +36,10 @@ class GraphWriter {
       const std::string reason =
           std::visit([&](const auto& work) { return add(op, work); }, op.work);
       if (!reason.empty()) {
-        result_ = {.graph = {}, .cuts = {}, .why_not = fmt::format("'{}': {}", op.name, reason)};
+        result_ = {.graph = {},
+                   .cuts = {},
+                   .units = {},
+                   .why_not = fmt::format("'{}': {}", op.name, reason)};
         return false;
       }
     }
@@ -228,13 +232,17 @@ class GraphWriter {
   /// A tensor of the layer's attention.
   [[nodiscard]] TensorRef of(Tensor tensor) const { return {tensor, attention_}; }
   [[nodiscard]] int last_param() const { return static_cast<int>(result_.graph.params.size()) - 1; }
-  void define(Definition d) { result_.graph.definitions.push_back(std::move(d)); }
+  void define(Definition d) {
+    result_.graph.definitions.push_back(std::move(d));
+    result_.units.push_back(unit_);
+  }
 
   int tensor_;
   const TensorOps* ops_ = nullptr;
   std::string prefix_;
   std::optional<TensorRef> input_;
   int attention_ = 0;
+  int unit_ = -1;
   LayerGraph result_;
   std::map<LayerTensorId, TensorRef> places_;
 };
@@ -251,7 +259,7 @@ LayerGraph step_graph(const Model& model, int tensor, double rate) {
   GraphWriter writer(tensor);
   const TensorOps first = first_of(model);
   if (first.ops.empty()) {
-    return {.graph = {}, .cuts = {}, .why_not = "a model without words, or none yet"};
+    return {.graph = {}, .cuts = {}, .units = {}, .why_not = "a model without words, or none yet"};
   }
   if (!writer.append(first)) {
     return writer.take();

@@ -13,7 +13,9 @@ namespace spp {
 struct LayerGraph {
   Graph graph;
   std::vector<Cut> cuts;  // by value: how the ranks of a group hold it
-  std::string why_not;    // what of it no schedule holds yet; empty: nothing
+  std::vector<int>
+      units;            // by definition, rising: whose parameters are gathered together, a layer's
+  std::string why_not;  // what of it no schedule holds yet; empty: nothing
 };
 
 /// Column-parallel matrices in `tensor` column parts, row-parallel ones in as many row parts.

@@ -15,6 +15,7 @@ namespace {
 using strategies::compute;
 constexpr StreamId tensor_stream{layer_streams_first};
 constexpr StreamId weights_stream{layer_streams_first + 1};
+constexpr StreamId gather_stream{layer_streams_first + 2};  // of parameters in shards
 constexpr HeadRange whole_row{.begin = 0, .end = 1};
 
 class LayerProgram {
@@ -68,10 +69,12 @@ class LayerProgram {
   Program write() {
     const auto count = static_cast<int>(graph_.definitions.size());
     for (int i = 0; parts_.phase != Phase::backward && i < count; ++i) {
+      enter_unit(i, 1);
       forward(i, graph_.definition(i));
     }
     gathered_.clear();  // gathered again, not kept
     for (int i = count; parts_.phase != Phase::forward && i-- > 0;) {
+      enter_unit(i, -1);
       backward(i, graph_.definition(i));
     }
     for (int i = 0; is_step() && i < count; ++i) {
@@ -209,15 +212,22 @@ class LayerProgram {
   [[nodiscard]] std::string of_layer(TensorRef ref) const {
     return index_.attentions() > 1 ? fmt::format("l{}.", ref.label) : "";
   }
+  /// As a kernel reads it.
   BufferId parameter(int label) {
+    return is_gathered(label) ? full_.at(label) : held_parameter(label);
+  }
+  /// What the rank keeps of it: all that its tensor index has, or a shard.
+  BufferId held_parameter(int label) {
     const Param& param = graph_.param(label);
     const TensorRef ref{Tensor::param, label};
     const auto [at, is_new] = held_.try_emplace(ref);
     if (is_new) {
       const bool replaced = is_step() && index_.update_of(label) >= 0;
       const std::string called = "w_" + param.name;
+      const TokenSet rows =
+          is_gathered(label) ? shard_of(label, summed_over(label)) : parameter_rows(param);
       at->second = replaced
-                       ? b_.state(called, ref, parameter_rows(param), parameter_columns(param))
+                       ? b_.state(called, ref, rows, parameter_columns(param))
                        : b_.input(called, ref, parameter_rows(param), parameter_columns(param));
     }
     return at->second;
@@ -423,6 +433,55 @@ class LayerProgram {
 
   // ---- parameters
 
+  /// Gathered from all ranks' shards for each use (ZeRO stage 3; FSDP).
+  [[nodiscard]] bool is_gathered(int label) const {
+    return parts_.plan.zero == 3 && is_sharded(label) && summed_over(label).size > 1;
+  }
+  /// Definition `number` is the first of its unit on the way `step` (1 forward, -1 backward): its
+  /// parameters are there, those of the next unit begin to travel, those of the last one are let
+  /// go.
+  void enter_unit(int number, int step) {
+    const std::vector<int>& units = parts_.layer.units;
+    const int unit = units[static_cast<std::size_t>(number)];
+    if (parts_.plan.zero != 3 || !is_step() || unit == unit_) {
+      return;
+    }
+    std::erase_if(full_, [&](const auto& known) { return unit_of(known.first) == unit_; });
+    unit_ = unit;
+    for (const int wanted : {unit, unit + step}) {
+      for (int label = 0; label < std::ssize(graph_.params); ++label) {
+        if (unit_of(label) == wanted && is_gathered(label) && !full_.contains(label)) {
+          gather(label);
+        }
+      }
+    }
+  }
+  [[nodiscard]] int unit_of(int label) const { return use_of(label).unit; }
+  [[nodiscard]] const ParamUse& use_of(int label) const {
+    return parts_.uses[static_cast<std::size_t>(label)];
+  }
+  /// The shard is copied to where it is sent from in between the kernels, as FSDP does; so it does
+  /// not travel earlier.
+  void gather(int label) {
+    const Param& param = graph_.param(label);
+    const RankGroup& others = summed_over(label);
+    const TensorRef ref{Tensor::param, label};
+    const std::string suffix = gathered_before_.insert(ref).second ? "" : "_again";
+    const TokenSet rows = parameter_rows(param);
+    const BufferId sent =
+        b_.scratch("w_" + param.name + "_sent" + suffix, ref, shard_of(label, others).count(), 1);
+    const BufferId full = b_.scratch("w_" + param.name + "_full" + suffix, ref, rows.count(), 1);
+    b_.op(compute, Copy{.kind = CopyKind::cast, .from = held_parameter(label), .to = sent});
+    b_.op(gather_stream, Collective{.kind = CollectiveKind::all_gather,
+                                    .group = others,
+                                    .from = sent,
+                                    .to = full,
+                                    .deal = TokenDeal{},
+                                    .to_tokens = rows,
+                                    .to_heads = parameter_columns(param)});
+    full_[label] = full;
+  }
+
   /// Of this rank's tokens; the result itself where nobody else has others.
   BufferId new_parameter_gradient(int label, const RankGroup& others) {
     const Param& param = graph_.param(label);
@@ -464,12 +523,9 @@ class LayerProgram {
     const int index = (b_.rank().value - others.first) / others.stride;
     return is_sharded(label) ? rows.part(index, others.size) : rows;
   }
-  /// Whose tokens its gradient is summed over: a norm's rows are cut between tensor ranks, too.
+  /// Who sums its gradient up: ranks that have other tokens.
   [[nodiscard]] const RankGroup& summed_over(int label) const {
-    const auto reader = std::ranges::find(graph_.definitions, label, &Definition::param);
-    const bool is_norm = reader->function == LayerFunction::rms_norm ||
-                         reader->function == LayerFunction::layer_norm;
-    return is_norm ? all_ : same_tensor_;
+    return use_of(label).of_norm ? all_ : same_tensor_;
   }
   void update(int number, const Definition& d) {
     const Param& param = graph_.param(d.param);
@@ -477,7 +533,7 @@ class LayerProgram {
     const TokenSet rows = shard_of(d.param, others);
     const HeadRange columns = parameter_columns(param);
     const TensorRef ref{Tensor::param, d.param};
-    const bool shared_out = is_sharded(d.param) && others.size > 1;
+    const bool shared_out = is_sharded(d.param) && others.size > 1 && !is_gathered(d.param);
     RowKernel op{.definition = number,
                  .reads = {held_.at({Tensor::d_param, d.param})},
                  .writes = {},
@@ -489,14 +545,14 @@ class LayerProgram {
       op.writes.push_back(id);
     }
     const BufferId next = shared_out ? b_.scratch("w_" + param.name + "_next", ref, rows.count(), 1)
-                                     : parameter(d.param);
+                                     : held_parameter(d.param);
     op.writes.push_back(next);
     b_.op(compute, op);
     if (shared_out) {
       b_.op(weights_stream, Collective{.kind = CollectiveKind::all_gather,
                                        .group = others,
                                        .from = next,
-                                       .to = parameter(d.param),
+                                       .to = held_parameter(d.param),
                                        .deal = TokenDeal{},
                                        .to_tokens = parameter_rows(param),
                                        .to_heads = columns});
@@ -623,10 +679,26 @@ class LayerProgram {
   std::set<TensorRef> kept_, gathered_before_;
   std::map<int, std::vector<BufferId>> kept_of_attention_;  // by attention: its forward's buffers
   std::map<TensorRef, BufferId> held_, gathered_, partial_;
+  std::map<int, BufferId> full_;                     // parameters that are gathered now
+  int unit_ = -1;                                    // whose definitions are being written
   std::map<TensorRef, std::vector<int>> passed_on_;  // sums, by what they give their gradient to
 };
 
 }  // namespace
+
+std::vector<ParamUse> param_uses(const LayerGraph& layer) {
+  std::vector<ParamUse> uses(layer.graph.params.size());
+  for (std::size_t i = 0; i < layer.graph.definitions.size(); ++i) {
+    const Definition& d = layer.graph.definitions[i];
+    if (d.param >= 0 && d.function != LayerFunction::adam) {
+      uses[static_cast<std::size_t>(d.param)] = {
+          .unit = layer.units[i],
+          .of_norm =
+              d.function == LayerFunction::rms_norm || d.function == LayerFunction::layer_norm};
+    }
+  }
+  return uses;
+}
 
 Program layer_program(const LayerParts& parts, Rank rank) {
   return LayerProgram(parts, rank).write();

@@ -13,10 +13,18 @@ namespace spp {
 /// By buffer of attention's backward: the buffer of its forward that this is; of others -1.
 using KeptBuffers = std::vector<int>;
 
+/// Where a parameter is used.
+struct ParamUse {
+  int unit = 0;
+  bool of_norm = false;  // whose rows are cut between tensor ranks, too
+};
+std::vector<ParamUse> param_uses(const LayerGraph& layer);
+
 /// What all ranks' programs have in common.
 struct LayerParts {
   LayerGraph layer;
-  GraphIndex index;  // of its graph
+  GraphIndex index;            // of its graph
+  std::vector<ParamUse> uses;  // by parameter
   LayerPlan plan;
   Phase phase = Phase::forward;
   Problem problem;                  // padded, all heads

@@ -31,15 +31,11 @@ Problem padded_layer(const Problem& requested, const LayerPlan& plan) {
 }
 
 /// Parts that an all-reduce of a parameter's gradient cuts it into.
-std::string why_not_reduced(const Graph& graph, const LayerPlan& plan) {
-  for (const Definition& d : graph.definitions) {
-    if (d.param < 0 || d.function == LayerFunction::adam) {
-      continue;
-    }
-    const Param& param = graph.param(d.param);
-    const bool norm =
-        d.function == LayerFunction::rms_norm || d.function == LayerFunction::layer_norm;
-    const int ranks = norm ? plan.ranks() : plan.attention.ranks() * plan.replicas;
+std::string why_not_reduced(const LayerGraph& layer, const LayerPlan& plan) {
+  const std::vector<ParamUse> uses = param_uses(layer);
+  for (std::size_t label = 0; label < uses.size(); ++label) {
+    const Param& param = layer.graph.params[label];
+    const int ranks = uses[label].of_norm ? plan.ranks() : plan.attention.ranks() * plan.replicas;
     if (param.part_rows() % ranks != 0) {
       return fmt::format(
           "the {} rows of {} do not divide over the {} ranks that sum up its gradient",
@@ -110,7 +106,7 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
   }
   const Problem all = padded_layer(problem, plan);
   const WhyNot attention = why_not(strategy, local_problem(all, plan), plan.attention);
-  return attention.legal() ? why_not_reduced(layer.graph, plan) : attention.detail;
+  return attention.legal() ? why_not_reduced(layer, plan) : attention.detail;
 }
 
 std::string why_not_step(const LayerGraph& step, const Problem& problem, const LayerPlan& plan,
@@ -148,6 +144,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   auto parts = std::make_shared<LayerParts>(LayerParts{
       .layer = layer,
       .index = GraphIndex(layer.graph),
+      .uses = param_uses(layer),
       .plan = plan,
       .phase = phase,
       .problem = all,
@@ -184,6 +181,9 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.streams = inner.streams;
   ensure(s.streams.size() == layer_streams_first, "attention's streams are others");
   s.streams.insert(s.streams.end(), {"tensor", "weights"});
+  if (plan.zero == 3) {
+    s.streams.emplace_back("parameters");
+  }
   s.program = [parts = std::shared_ptr<const LayerParts>(std::move(parts))](Rank rank) {
     return layer_program(*parts, rank);
   };

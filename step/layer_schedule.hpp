@@ -39,7 +39,10 @@ struct LayerPlan {
   int tensor = 1;
   /// Of a step, where the ranks that sum a parameter's gradient up have its update: 0: each all of
   /// it; 1: each a shard, gradients are reduce-scattered and updated parameters gathered
-  /// (Rajbhandari et al., arXiv:1910.02054, P_os+g; Megatron's distributed optimizer).
+  /// (Rajbhandari et al., arXiv:1910.02054, P_os+g; Megatron's distributed optimizer); 3: each
+  /// holds only a shard of the parameter, which is gathered before each layer's forward and
+  /// backward while the layer before computes (P_os+g+p; FSDP, arXiv:2304.11277). Every parameter
+  /// travels by itself.
   int zero = 0;
   int replicas = 1;  // data-parallel: the outermost axis, each with sequences of its own
   [[nodiscard]] int model_ranks() const { return tensor * attention.ranks(); }  // of one replica

@@ -72,8 +72,6 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
        "--scope: a step is one of training"},
       {"verify --model llama-3.1-8b --seq 4K --gpus 4 --pp 2 --scope step",
        "no schedule of a step holds a pipeline yet"},
-      {"verify --model llama-3.1-8b --seq 4K --gpus 4 --ulysses 4 --zero 3 --scope step",
-       "no schedule of a step holds ZeRO stage 3 yet"},
       {"verify --model qwen3-8b --seq 4K --tp 2 --scope step",
        "a step of qwen3-8b cannot be scheduled: no schedule of a layer holds 'qk norm'"},
       {"verify --schedule nothing.txt --scope layer", "--scope: given together with --schedule"},

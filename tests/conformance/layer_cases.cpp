@@ -66,8 +66,10 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
   std::vector<StepCase> result;
   int i = 0;
   for (const LayerCase& layer : layer_cases(sequence, tensor, most)) {
-    const StepCase step{
-        .layer = layer, .zero = i % 2, .replicas = 1 + i % 3 / 2, .updates = i % 5 != 0};
+    const StepCase step{.layer = layer,
+                        .zero = i % 3 == 2 ? 3 : i % 3,
+                        .replicas = 1 + i % 2,
+                        .updates = i % 5 != 3};
     ++i;
     if (why_not_step(step.graph(), layer.attention.problem, step.plan(), layer.attention.options)
             .empty()) {

@@ -127,6 +127,10 @@ TEST_CASE("what no schedule of a step holds is refused") {
   using Catch::Matchers::Contains;
   CHECK_THAT(why([](StepPlan& p) { p.pipeline = 2; }), Contains("a pipeline"));
   CHECK_THAT(why([](StepPlan& p) { p.micro_batches = 2; }), Contains("micro-batches"));
-  CHECK_THAT(why([](StepPlan& p) { p.zero = 3; }), Contains("ZeRO stage 3"));
+  CHECK_THAT(why([](StepPlan& p) {
+               p.zero = 3;
+               p.zero_group = 2;
+             }),
+             Contains("shards over some"));
   CHECK_THAT(why([](StepPlan& p) { p.tensor = 3; }), Contains("KV heads"));
 }
