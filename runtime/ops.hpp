@@ -316,7 +316,16 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
             const bool lse = at.memory.buffer(op.buffer).tensor == Tensor::lse;
             target.fill(rows(op.buffer), lse ? -std::numeric_limits<float>::infinity() : 0.0F);
           },
-          [&](const Gemm& op) { target.gemm(arguments_of(at, op)); },
+          [&](const Gemm& op) {
+            target.gemm(arguments_of(at, op));
+            for (const BufferId bias : op.bias) {
+              if (op.kind == GemmKind::weight_gradient) {
+                target.bias_gradient(rows(op.b), rows(bias));
+              } else {
+                target.add_bias(rows(op.c), rows(bias));
+              }
+            }
+          },
           [&](const RowKernel& op) { run_row_kernel(at, op, target); },
           [&](const Copy& op) {
             for (const CellMove& m : at.stored.moves) {

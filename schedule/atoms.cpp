@@ -367,7 +367,13 @@ std::string AtomGrid::contributions_text(TensorRef ref, const Cell& cell,
     return "nothing";
   }
   if (ref.tensor == Tensor::value) {
-    return fmt::format("row part {} of the product", fmt::join(members, ", "));
+    const Definition& d = graph_.definition(index_.writer_of({Tensor::value, ref.label}));
+    const bool has_bias = d.bias >= 0 && members.back() == graph_.sum_parts(d);
+    return has_bias && members.size() == 1
+               ? "the bias"
+               : fmt::format("row part {} of the product{}",
+                             fmt::join(members.begin(), members.end() - (has_bias ? 1 : 0), ", "),
+                             has_bias ? " and the bias" : "");
   }
   if (ref.tensor == Tensor::d_value) {
     std::string text;

@@ -58,7 +58,7 @@ void AtomGrid::sum_up_graph() {
   for (int label = 0; label < std::ssize(graph_.values); ++label) {
     const TensorRef ref{Tensor::value, label};
     const int writer = index_.writer_of(ref);
-    of_values_.push_back(first(writer >= 0 ? graph_.sum_parts(graph_.definition(writer)) : 0));
+    of_values_.push_back(first(writer >= 0 ? graph_.summands(graph_.definition(writer)) : 0));
     const std::vector<Use>& uses = index_.uses_of(ref);
     of_gradients_.push_back(first(uses.empty() ? 0 : uses.back().first + uses.back().count));
   }

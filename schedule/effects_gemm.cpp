@@ -2,6 +2,8 @@
 #include "schedule/effects_graph.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 namespace spp {
 namespace {
@@ -17,6 +19,28 @@ bool operands(const Site& site, BufferId id, TensorRef tensor, const GraphWork& 
   return true;
 }
 
+/// Whether the op's one bias is there, for the columns that it works on; else stops.
+std::optional<BufferId> bias_of(const Site& site, const Gemm& op, const GraphWork& work,
+                                const std::vector<int>& columns) {
+  const BufferId id = op.bias.ids()[0];
+  if (op.bias.ids().size() > 1 || work.definition.bias < 0) {
+    site.stop("has a bias that its definition lacks, or several");
+    return {};
+  }
+  if (op.kind == GemmKind::forward) {
+    const auto blocks = blocks_of(site, id, work.definition.bias);
+    if (!blocks) {
+      return {};
+    }
+    if (blocks->rows != columns) {
+      site.stop(fmt::format("adds other parts of the bias '{}' than it has columns",
+                            site.buffer(id).name));
+      return {};
+    }
+  }
+  return id;
+}
+
 void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
   const TensorRef x = work.definition.reads.front();
   const TensorRef y = work.definition.writes.front();
@@ -25,7 +49,17 @@ void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
   if (!blocks || !operands(site, op.a, x, work, blocks->rows, w.row_parts)) {
     return;
   }
-  sum_up(site, op.c, y, row_products(*blocks, work.tokens), op.initial, op.b);
+  Contents products = row_products(*blocks, work.tokens);
+  if (!op.bias.empty()) {
+    const auto bias = bias_of(site, op, work, blocks->columns);
+    if (!bias) {
+      return;
+    }
+    for (Piece& product : products.change_all()) {
+      product.contributions.insert(static_cast<std::size_t>(w.row_parts));
+    }
+  }
+  sum_up(site, op.c, y, std::move(products), op.initial, op.b);
 }
 
 void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
@@ -101,6 +135,16 @@ void multiply_for_weight(const Site& site, const Gemm& op, const GraphWork& work
   }
   sum_up(site, op.c, {Tensor::d_param, work.definition.param}, std::move(products), op.initial,
          op.b);
+  if (op.bias.empty()) {
+    return;
+  }
+  if (const auto bias = bias_of(site, op, work, columns)) {
+    Contents gradients;
+    for (const int column : columns) {
+      add_block(site, gradients, work.definition.bias, column, 0, work.tokens);
+    }
+    write(site, *bias, TensorRef{Tensor::d_param, work.definition.bias}, std::move(gradients));
+  }
 }
 
 }  // namespace

@@ -173,6 +173,13 @@ bool linear_fits(const Graph& graph, const Definition& d, const AttentionRows& a
       graph.value(y.label).width != w.columns) {
     return false;
   }
+  if (d.bias >= 0) {
+    const Param& b = graph.param(d.bias);
+    if (b.rows != w.columns || b.columns != 1 || b.row_parts != w.column_parts ||
+        b.column_parts != 1) {
+      return false;
+    }
+  }
   return is_value(x.tensor)
              ? graph.value(x.label).parts == w.row_parts && graph.value(x.label).width == w.rows
              : x.tensor == Tensor::out && x.label >= 0 && x.label < graph.attentions() &&
@@ -255,6 +262,7 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
   };
   if (d.reads.size() != form.reads || d.writes.size() != form.writes ||
       form.param != (d.param >= 0) || d.param >= std::ssize(graph.params) ||
+      d.bias >= std::ssize(graph.params) || (d.bias >= 0 && d.function != LayerFunction::linear) ||
       !std::ranges::all_of(d.reads, known) || !std::ranges::all_of(d.writes, known)) {
     return "reads, writes or parameter are not those of its function";
   }

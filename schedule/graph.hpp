@@ -7,9 +7,10 @@
 // A value is [batch, tokens, width], its row in `parts` equal parts that ranks may hold one by one;
 // a parameter [rows, columns] in row_parts x column_parts equal blocks. Of y = x w
 //
-//   y     is the sum over the row parts of w          (row-parallel: several ranks have one each)
+//   y     is the sum over the row parts of w          (row-parallel: several ranks have one each),
+//         and of b, if there is one, added once
 //   d_x   is the sum over the column parts of w, and over all definitions that read x
-//   d_w   is the sum over all tokens
+//   d_w   is the sum over all tokens, as is d_b
 //
 // so "every contribution exactly once" is proven of each as it is of keys under attention.
 //
@@ -28,7 +29,7 @@
 namespace spp {
 
 enum class LayerFunction : std::uint8_t {
-  linear,       // y = x w
+  linear,       // y = x w, or x w + b
   rms_norm,     // y = x / rms(x) * gain, and 1/rms      (Zhang and Sennrich, arXiv:1910.07467)
   layer_norm,   // y = (x - mean) / sigma * gain + bias, and mean, 1/sigma    (arXiv:1607.06450)
   split_heads,  // q, k, v = parts of a row [q | k | v]; q and k are rotated    (arXiv:2104.09864)
@@ -92,6 +93,7 @@ struct Definition {
   LayerFunction function = LayerFunction::linear;
   std::vector<TensorRef> reads, writes;
   int param = -1;       // of linear layers, norms, embeddings and updates
+  int bias = -1;        // of a linear layer that has one: [columns, 1], cut as the columns are
   double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none; rate of
                         // an update
   friend bool operator==(const Definition&, const Definition&) = default;
@@ -133,8 +135,12 @@ struct Graph {
   [[nodiscard]] int gradient_of(int label) const;
   /// The update of a parameter; -1: it has none.
   [[nodiscard]] int update_of(int param) const;
-  /// Parts that what a definition writes is a sum over; 0: it is no sum.
+  /// Row parts that what a definition writes is a sum over; 0: it is no sum.
   [[nodiscard]] int sum_parts(const Definition& d) const;
+  /// All that is added up: row parts, then the bias.
+  [[nodiscard]] int summands(const Definition& d) const {
+    return sum_parts(d) + (d.bias >= 0 ? 1 : 0);
+  }
 
   friend bool operator==(const Graph&, const Graph&) = default;
 };

@@ -182,7 +182,14 @@ Access access_of(const OpBody& body) {
                [&](const Accumulate& o) { list.read({o.part}).update({o.sum}, o.initial); },
                [&](const Fill& o) { list.write({o.buffer}); },
                [&](const Copy& o) { list.read({o.from}).write({o.to}); },
-               [&](const Gemm& o) { list.read({o.a, o.b}).update({o.c}, o.initial); },
+               [&](const Gemm& o) {
+                 list.read({o.a, o.b}).update({o.c}, o.initial);
+                 if (o.kind == GemmKind::weight_gradient) {
+                   list.write(o.bias.ids());
+                 } else {
+                   list.read(o.bias.ids());
+                 }
+               },
                [&](const RowKernel& o) { list.read(o.reads.ids()).write(o.writes.ids()); },
                [&](const Exchange& o) { list.read(o.send.ids()).write(o.receive.ids()); },
                [&](const Collective& o) { list.read({o.from}).write({o.to}); },

@@ -252,11 +252,14 @@ struct Copy {
 };
 
 /// A product of `definition`, a linear layer of the graph, for some tokens and the parts that the
-/// buffers hold: c = a b. `initial`: the sum was empty, else the product is added.
+/// buffers hold: c = a b. `initial`: the sum was empty, else the product is added. `bias`, none or
+/// one, in the product's epilogue: the layer's, which a forward adds to c; its gradient, which a
+/// weight gradient writes: the sum of d_y over the tokens.
 struct Gemm {
   GemmKind kind = GemmKind::forward;
   int definition = 0;
   BufferId a, b, c;
+  BufferList bias{};
   TokenSet tokens;
   bool initial = true;
   friend bool operator==(const Gemm&, const Gemm&) = default;

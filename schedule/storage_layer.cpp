@@ -22,6 +22,12 @@ void RankStore::apply(const Gemm& op, StoredOp& stored) {
     const TokenSet rows({.begin = in.begin * buffer(op.a).width, .count = columns(op.a)});
     stored.rows = {tokens_of(op.a), tokens_of(op.b),
                    target(op.c, rows, piece(op.b).heads, op.initial)};
+    for (const BufferId bias : op.bias) {
+      const std::int64_t columns_of_part = buffer(op.b).width;
+      const TokenSet own(
+          {.begin = piece(op.b).heads.begin * columns_of_part, .count = columns(op.b)});
+      stored.rows.push_back(write(bias, TokenList(own), {0, 1}));
+    }
     return;
   }
   const StoredPiece weight = piece(op.b);
@@ -33,6 +39,9 @@ void RankStore::apply(const Gemm& op, StoredOp& stored) {
   const HeadRange heads =
       forward ? weight.heads : heads_of_columns(rows.begin, rows.count, buffer(op.c).width);
   stored.rows = {tokens_of(op.a), all_rows(op.b), target(op.c, op.tokens, heads, op.initial)};
+  for (const BufferId bias : op.bias) {
+    stored.rows.push_back(all_rows(bias));
+  }
 }
 
 void RankStore::apply(const RowKernel& op, StoredOp& stored) {

@@ -172,6 +172,9 @@ class TextWriter {
       if (d.param >= 0) {
         append(" param={}", graph.param(d.param).name);
       }
+      if (d.bias >= 0) {
+        append(" bias={}", graph.param(d.bias).name);
+      }
       if (d.constant != 0) {
         append(" constant={}", d.constant);
       }

@@ -249,6 +249,7 @@ void fields(auto& a, Is<Gemm> auto& o) {
   a("a", o.a);
   a("b", o.b);
   a("c", o.c);
+  a("bias", o.bias);
   a("tokens", o.tokens);
   a("initial", o.initial);
 }

@@ -330,6 +330,9 @@ class Parser {
     if (const std::string_view name = reader.optional("param"); !name.empty()) {
       d.param = tensor("param." + std::string(name)).label;
     }
+    if (const std::string_view name = reader.optional("bias"); !name.empty()) {
+      d.bias = tensor("param." + std::string(name)).label;
+    }
     if (const std::string_view constant = reader.optional("constant"); !constant.empty()) {
       d.constant = parse_double(constant, where_);
     }

@@ -77,10 +77,10 @@ class GraphWriter {
 
  private:
   std::string add(const TensorOp& op, const Linear& linear) {
-    if (linear.experts > 0 || linear.bias || linear.tied || linear.shard == Shard::none) {
+    if (linear.experts > 0 || linear.tied || linear.shard == Shard::none) {
       return linear.experts > 0 ? "experts"
-             : linear.bias      ? "a bias"
-                                : "a matrix that is whole on every rank, or another's";
+             : linear.tied      ? "the embedding's table once more (tied embeddings)"
+                                : "a matrix that is whole on every rank";
     }
     const bool columns = linear.shard == Shard::columns;
     const std::optional<TensorRef> x = read(op.reads[0]);
@@ -95,8 +95,15 @@ class GraphWriter {
     const bool heads = op.writes.size() == 3;
     const TensorRef y = heads ? value(op.name, linear.out, columns ? Cut::width : Cut::rows)
                               : written(op.writes[0]);
-    define(
-        {.function = LayerFunction::linear, .reads = {*x}, .writes = {y}, .param = last_param()});
+    Definition product{
+        .function = LayerFunction::linear, .reads = {*x}, .writes = {y}, .param = last_param()};
+    if (linear.bias) {
+      result_.graph.params.push_back({.name = named(op.name) + "_bias",
+                                      .rows = linear.out,
+                                      .row_parts = columns ? tensor_ : 1});
+      product.bias = last_param();
+    }
+    define(std::move(product));
     if (heads) {
       attention_ = result_.graph.attentions();
       define({.function = LayerFunction::split_heads,

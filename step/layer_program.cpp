@@ -282,12 +282,16 @@ class LayerProgram {
     const BufferId weight = parameter(d.param);
     const BufferId to = result(y);
     const BufferId product = sums ? b_.scratch(name(y) + "_partial", y, home_.count(), 1) : to;
-    b_.op(compute, Gemm{.kind = GemmKind::forward,
-                        .definition = number,
-                        .a = in,
-                        .b = weight,
-                        .c = product,
-                        .tokens = home_});
+    Gemm op{.kind = GemmKind::forward,
+            .definition = number,
+            .a = in,
+            .b = weight,
+            .c = product,
+            .tokens = home_};
+    if (d.bias >= 0 && (!sums || t_ == 0)) {  // once into a sum
+      op.bias = {parameter(d.bias)};
+    }
+    b_.op(compute, op);
     if (sums) {
       scatter(product, to);
     }
@@ -394,13 +398,20 @@ class LayerProgram {
       give_partial(number, x, d_y, weight);
     }
     const BufferId d_weight = new_parameter_gradient(d.param, same_tensor_);
-    b_.op(compute, Gemm{.kind = GemmKind::weight_gradient,
-                        .definition = number,
-                        .a = in,
-                        .b = d_y,
-                        .c = d_weight,
-                        .tokens = home_});
+    Gemm op{.kind = GemmKind::weight_gradient,
+            .definition = number,
+            .a = in,
+            .b = d_y,
+            .c = d_weight,
+            .tokens = home_};
+    if (d.bias >= 0) {
+      op.bias = {new_parameter_gradient(d.bias, same_tensor_)};
+    }
+    b_.op(compute, op);
     finish(d.param, d_weight, same_tensor_);
+    if (d.bias >= 0) {
+      finish(d.bias, op.bias.ids()[0], same_tensor_);
+    }
   }
   BufferId new_heads(TensorRef ref, const std::string& called) {
     const HeadRange heads = is_kv(ref.tensor) ? kv_heads_ : q_heads_;
@@ -690,11 +701,12 @@ std::vector<ParamUse> param_uses(const LayerGraph& layer) {
   std::vector<ParamUse> uses(layer.graph.params.size());
   for (std::size_t i = 0; i < layer.graph.definitions.size(); ++i) {
     const Definition& d = layer.graph.definitions[i];
-    if (d.param >= 0 && d.function != LayerFunction::adam) {
-      uses[static_cast<std::size_t>(d.param)] = {
-          .unit = layer.units[i],
-          .of_norm =
-              d.function == LayerFunction::rms_norm || d.function == LayerFunction::layer_norm};
+    const bool of_norm =
+        d.function == LayerFunction::rms_norm || d.function == LayerFunction::layer_norm;
+    for (const int param : {d.param, d.bias}) {
+      if (param >= 0 && d.function != LayerFunction::adam) {
+        uses[static_cast<std::size_t>(param)] = {.unit = layer.units[i], .of_norm = of_norm};
+      }
     }
   }
   return uses;

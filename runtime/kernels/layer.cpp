@@ -17,6 +17,13 @@
 namespace spp::runtime {
 namespace {
 
+/// All of a column.
+std::vector<float> numbers_of(const Rows& column) {
+  std::vector<float> all = floats(column.elements());
+  to_floats(column.dtype, column.data, all);
+  return all;
+}
+
 SPP_EVERY_CPU float sum_of(const float* x, std::int64_t n) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -226,6 +233,32 @@ GemmShape gemm_shape(const GemmArgs& args) {
              (b_transposed ? matrix_columns(b) : matrix_rows(b)) == shape.k,
          "a GEMM of matrices that do not fit");
   return shape;
+}
+
+void add_bias(const Rows& y, const Rows& bias) {
+  ensure_bias(y, bias);
+  const std::vector<float> all = numbers_of(bias);
+  std::vector<float> row = floats(matrix_columns(y));
+  for (std::int64_t i = 0; i < matrix_rows(y); ++i) {
+    read(y, i, 0, row);
+    for (std::size_t e = 0; e < row.size(); ++e) {
+      row[e] += all[e];
+    }
+    write(row, y, i, 0);
+  }
+}
+
+void bias_gradient(const Rows& d_y, const Rows& d_bias) {
+  ensure_bias(d_y, d_bias);
+  std::vector<float> sum = floats(matrix_columns(d_y));
+  std::vector<float> row = sum;
+  for (std::int64_t i = 0; i < matrix_rows(d_y); ++i) {
+    read(d_y, i, 0, row);
+    for (std::size_t e = 0; e < row.size(); ++e) {
+      sum[e] += row[e];
+    }
+  }
+  from_floats(d_bias.dtype, sum, d_bias.data);
 }
 
 void rms_norm(const NormArgs& args, float epsilon) { norm(args, epsilon, Centring::none); }

@@ -30,6 +30,11 @@ struct GemmArgs {
 /// c [m, n] = op(a) [m, k] op(b) [k, n].
 GemmShape gemm_shape(const GemmArgs& args);
 
+/// Each row of y + bias [K, 1]; y [n, b, heads, width], K = heads * width.
+void add_bias(const Rows& y, const Rows& bias);
+/// d_bias [K, 1], overwritten: the sum over all rows of d_y.
+void bias_gradient(const Rows& d_y, const Rows& d_bias);
+
 /// x, y [n, b, heads, width], normalised over heads * width; y may be x.
 ///   rms    (Zhang, Sennrich, arXiv:1910.07467)   y = x r gain,  r = 1 / sqrt(mean(x^2) + epsilon)
 ///   layer  (Ba et al., arXiv:1607.06450)         y = (x - mean) r gain + bias,

@@ -63,6 +63,10 @@ void ensure_norm_backward(const NormBackwardArgs& args, Centring centring, Calle
          "the gradient of another weight", at);
 }
 
+void ensure_bias(const Rows& y, const Rows& bias, Caller at) {
+  ensure(bias.elements() == matrix_columns(y), "a bias of other columns", at);
+}
+
 void ensure_embedding(const Rows& words, const Rows& table, const Rows& x, Caller at) {
   ensure_number(words, x, at);
   ensure(matrix_columns(table) == matrix_columns(x), "a table of other rows", at);

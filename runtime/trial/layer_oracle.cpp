@@ -262,6 +262,9 @@ void LayerOracle::multiply(const Definition& d) {
   const auto& weight = at({Tensor::param, d.param});
   std::vector<double>& y = make(d.writes[0]);
   for (std::int64_t r = 0; r < rows(); ++r) {
+    for (std::int64_t n = 0; d.bias >= 0 && n < w.columns; ++n) {
+      y[index_of(r * w.columns + n)] = at({Tensor::param, d.bias})[index_of(n)];
+    }
     for (std::int64_t k = 0; k < w.rows; ++k) {
       const double factor = x[index_of(r * w.rows + k)];
       for (std::int64_t n = 0; n < w.columns; ++n) {
@@ -281,6 +284,12 @@ void LayerOracle::multiply_back(const Definition& d) {
       make(input.tensor == Tensor::out ? TensorRef(Tensor::d_out, input.label)
                                        : TensorRef(Tensor::d_value, input.label));
   std::vector<double>& d_w = make({Tensor::d_param, d.param});
+  for (std::int64_t r = 0; d.bias >= 0 && r < rows(); ++r) {
+    std::vector<double>& d_b = make({Tensor::d_param, d.bias});
+    for (std::int64_t n = 0; n < w.columns; ++n) {
+      d_b[index_of(n)] += d_y[index_of(r * w.columns + n)];
+    }
+  }
   for (std::int64_t r = 0; r < rows(); ++r) {
     for (std::int64_t k = 0; k < w.rows; ++k) {
       double sum = 0;

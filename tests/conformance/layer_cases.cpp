@@ -14,6 +14,9 @@ Model LayerCase::model(std::int64_t layers) const {
   model.ffn = 6 * ranks;
   model.gated_mlp = gated;
   model.norm_bias = !gated;
+  model.attention_bias = !gated;
+  model.output_bias = !gated;
+  model.mlp_bias = !gated;
   model.mask = attention.problem.mask;
   return model;
 }

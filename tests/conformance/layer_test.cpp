@@ -101,6 +101,41 @@ TEST_CASE("a graph whose definitions do not fit is refused, and so is its text")
              Contains("layer.txt:") && Contains("definition 0 (rms_norm)"));
 }
 
+TEST_CASE("a bias is added once, and its gradient is of all tokens") {
+  using Catch::Matchers::Contains;
+  LayerCase layer = small_layer();
+  layer.gated = false;  // with a bias at every matrix, row-parallel ones too
+  const Graph graph = layer.graph().graph;
+  const auto of_rows = [&](const Gemm& o, const std::vector<Buffer>&) {
+    return o.kind == GemmKind::forward &&
+           graph.param(graph.definition(o.definition).param).row_parts > 1 && !o.bias.empty();
+  };
+  Schedule without = layer.build(Phase::forward);
+  without.program = [program = without.program, of_rows](Rank rank) {
+    Program result = program(rank);
+    OpList all = ops_of(result);
+    for (Op& op : all) {
+      auto* gemm = op_if<Gemm>(op.body);
+      if (gemm != nullptr && of_rows(*gemm, result.buffers)) {
+        gemm->bias = {};
+      }
+    }
+    result.loops = {{.trips = 1, .body = [all](std::int64_t, OpList& ops) {
+                       ops.insert(ops.end(), all.begin(), all.end());
+                     }}};
+    return result;
+  };
+  CHECK_THAT(refuted(without),
+             Contains("lacks the contribution of the bias") || Contains("the bias"));
+  CHECK_THAT(refuted(changed<Gemm>(
+                 layer.build(Phase::backward),
+                 [](const Gemm& o, const std::vector<Buffer>&) {
+                   return o.kind == GemmKind::weight_gradient && !o.bias.empty();
+                 },
+                 [](Gemm& o) { o.bias = {}; })),
+             Contains("d_param") || Contains("d_w_"));
+}
+
 TEST_CASE("wrong layers are refused with a counter-example") {
   using Catch::Matchers::Contains;
   const LayerCase layer = small_layer();

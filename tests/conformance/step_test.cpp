@@ -55,6 +55,16 @@ TEST_CASE("steps are proven") {
   CHECK(strategies == softmax_strategies());
 }
 
+TEST_CASE("a step with biases is proven under every way of sharding") {
+  for (const int zero : {0, 1, 3}) {
+    StepCase step{.layer = small_layer(), .zero = zero, .replicas = 2};
+    step.layer.attention.problem.seq = 16;
+    step.layer.gated = false;
+    REQUIRE(why_not_step(step.graph(), step.layer.attention.problem, step.plan(), {}) == "");
+    CHECK_THAT(prove(step.build()).counter_example, Catch::Matchers::Equals(""));
+  }
+}
+
 TEST_CASE("steps can be stored, and their text form is the step") {
   for_each_step(1, [](const StepCase& c) {
     const Schedule schedule = c.build();

@@ -304,4 +304,20 @@ TEST_CASE("a device's activations and additions are the host's") {
   x.check(of_h);
 }
 
+TEST_CASE("a device adds biases, and sums their gradients up, as the host does") {
+  SPP_NEED_DEVICE();
+  const cuda::Stream stream(0);
+  std::mt19937 random(29);
+  const DType type = GENERATE(DType::fp32, DType::bf16);
+  Both y(type, Shape{33, 2, 1, 19}, random, stream);
+  Both bias(type, Shape{19, 1, 1, 1}, random, stream);
+  Both d_bias(DType::fp32, Shape{19, 1, 1, 1}, random, stream);
+  cuda::bias_gradient(y.device.rows(), d_bias.device.rows(), stream.get());
+  cuda::add_bias(y.device.rows(), bias.device.rows(), stream.get());
+  bias_gradient(y.host.rows(), d_bias.host.rows());
+  add_bias(y.host.rows(), bias.host.rows());
+  y.check(type);
+  d_bias.check(DType::fp32);
+}
+
 }  // namespace spp::test

@@ -156,6 +156,21 @@ void gemm(const GemmArgs& args, cudaStream_t stream) {
                   .add = args.add});
 }
 
+void add_bias(const Rows& y, const Rows& bias, cudaStream_t stream) {
+  ensure_bias(y, bias);
+  for_each(stream, y.elements(),
+           AddBiasOp{.y = numbers_of(y), .bias = numbers_of(bias), .columns = matrix_columns(y)});
+}
+
+void bias_gradient(const Rows& d_y, const Rows& d_bias, cudaStream_t stream) {
+  ensure_bias(d_y, d_bias);
+  for_each(stream, matrix_columns(d_y),
+           BiasGradientOp{.d_y = numbers_of(d_y),
+                          .d_bias = numbers_of(d_bias),
+                          .rows = matrix_rows(d_y),
+                          .columns = matrix_columns(d_y)});
+}
+
 void rms_norm(const NormArgs& args, float epsilon, cudaStream_t stream) {
   norm<false>(args, epsilon, stream);
 }
@@ -239,6 +254,8 @@ void load_layer_kernels() {
   load_layer_kernels_of<vector_elements>();
   load_layer_kernels_of<1>();
   load_each<GemmOp>();
+  load_each<AddBiasOp>();
+  load_each<BiasGradientOp>();
   load_each<NormWeightOp<false>>();
   load_each<NormWeightOp<true>>();
   load_each<RotateOp>();

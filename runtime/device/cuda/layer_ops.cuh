@@ -36,6 +36,32 @@ struct GemmOp {
   }
 };
 
+/// Op i: an element of y [rows, columns].
+struct AddBiasOp {
+  static constexpr const char* name = "add_bias kernel";
+  Numbers y, bias;
+  std::int64_t columns = 1;
+
+  SPP_HOST_DEVICE void operator()(std::int64_t i) const {
+    write_one(y, i, read_one(y, i) + read_one(bias, i - divided(i, columns) * columns));
+  }
+};
+
+/// Op i: a column of d_y [rows, columns], added up in order.
+struct BiasGradientOp {
+  static constexpr const char* name = "bias_gradient kernel";
+  Numbers d_y, d_bias;
+  std::int64_t rows = 0, columns = 1;
+
+  SPP_HOST_DEVICE void operator()(std::int64_t i) const {
+    float sum = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      sum += read_one(d_y, row * columns + i);
+    }
+    write_one(d_bias, i, sum);
+  }
+};
+
 /// What a norm keeps of each row, as stored: [mean,] r.
 template <bool Centred>
 struct NormStatistics {

@@ -390,3 +390,25 @@ TEST_CASE("an addition may write over either of what it adds") {
   add(x.rows(), y.rows(), y.rows());
   check_near(y, expected, 1);
 }
+
+TEST_CASE("a bias is added to each row, and its gradient is the sum over them") {
+  const DType type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
+  const Shape shape = GENERATE(Shape{5, 2, 3, 7}, Shape{0, 1, 1, 8});
+  std::mt19937 random(15);
+  const std::int64_t columns = std::int64_t{shape.heads} * shape.width;
+  HostTensor y = random_tensor(type, shape, random);
+  HostTensor bias = random_tensor(type, {columns, 1, 1, 1}, random);
+  HostTensor d_bias = random_tensor(DType::fp32, {columns, 1, 1, 1}, random);
+  bias_gradient(y.rows(), d_bias.rows());
+  Values sums(static_cast<std::size_t>(columns));
+  Values added = y.values();
+  for (std::int64_t i = 0; i < std::ssize(added); ++i) {
+    at(sums, i % columns) += at(added, i);
+    at(added, i) += at(bias.values(), i % columns);
+  }
+  add_bias(y.rows(), bias.rows());
+  check_near(y, added, 2);
+  check_near(d_bias, sums, static_cast<double>(shape.count * shape.batch));
+  HostTensor other = random_tensor(type, {columns + 1, 1, 1, 1}, random);
+  CHECK_THROWS_AS(add_bias(y.rows(), other.rows()), InternalError);
+}
