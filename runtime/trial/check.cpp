@@ -323,9 +323,10 @@ double limit_of(const Schedule& schedule, const StoredProgram& program) {
 
 CheckReport check_forward(Transport& transport, const Schedule& schedule,
                           const StoredProgram& program, const HostMemory& memory,
-                          const InputData& data, const CheckOptions& options) {
+                          const InputData& data, const CheckOptions& options,
+                          SharedOracles& oracles) {
   if (!schedule.graph.empty()) {
-    return check_layer(transport, schedule, program, memory, data, options);
+    return check_layer(transport, schedule, program, memory, data, options, oracles);
   }
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 2, options));
   checker.forward();
@@ -334,9 +335,10 @@ CheckReport check_forward(Transport& transport, const Schedule& schedule,
 
 CheckReport check_backward(Transport& transport, const Schedule& schedule,
                            const StoredProgram& program, const HostMemory& memory,
-                           const InputData& data, const CheckOptions& options) {
+                           const InputData& data, const CheckOptions& options,
+                           SharedOracles& oracles) {
   if (!schedule.graph.empty()) {
-    return check_layer(transport, schedule, program, memory, data, options);
+    return check_layer(transport, schedule, program, memory, data, options, oracles);
   }
   // lse and delta, dQ, dK and dV: some five passes of two products.
   Checker checker(transport, schedule, program, memory, data, sample_of(schedule, 5, options));

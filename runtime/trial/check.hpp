@@ -23,16 +23,20 @@
 #include "runtime/memory.hpp"
 #include "runtime/trial/comparison.hpp"
 #include "runtime/trial/inputs.hpp"
+#include "runtime/trial/layer_oracle.hpp"
 #include "schedule/schedule.hpp"
 
 namespace spp::runtime {
 
-/// All ranks call it, after the phase ran; everybody gets the report. `memory` holds the outputs.
+/// All ranks call it, after the phase ran; everybody gets the report. `memory` holds the outputs;
+/// schedules with a graph are checked by `oracles`.
 CheckReport check_forward(Transport& transport, const Schedule& schedule,
                           const StoredProgram& program, const HostMemory& memory,
-                          const InputData& data, const CheckOptions& options);
+                          const InputData& data, const CheckOptions& options,
+                          SharedOracles& oracles);
 CheckReport check_backward(Transport& transport, const Schedule& schedule,
                            const StoredProgram& program, const HostMemory& memory,
-                           const InputData& data, const CheckOptions& options);
+                           const InputData& data, const CheckOptions& options,
+                           SharedOracles& oracles);
 
 }  // namespace spp::runtime

@@ -1,7 +1,6 @@
 #include "runtime/trial/layer_check.hpp"
 
 #include "base/error.hpp"
-#include "runtime/trial/layer_oracle.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -42,20 +41,21 @@ TokenSet real_tokens(const TokenSet& tile, std::int64_t seq) {
 
 CheckReport check_layer(Transport& transport, const Schedule& schedule,
                         const StoredProgram& program, const HostMemory& memory,
-                        const InputData& data, const CheckOptions& options) {
-  const double flops = LayerOracle::flops(schedule) * schedule.mesh.size();
+                        const InputData& data, const CheckOptions& options,
+                        SharedOracles& oracles) {
+  const double flops = LayerOracle::flops(schedule) * oracles.computing();
   if (flops > options.flops) {
     throw InputError(
         "--check",
-        fmt::format("every rank computes all of it in fp64, {:.2g} FLOPs in all "
-                    "(at most {:.2g}): shorter sequences, a smaller model or fewer ranks",
+        fmt::format("every process computes all of it in fp64, {:.2g} FLOPs together "
+                    "(at most {:.2g}): shorter sequences, a smaller model or fewer processes",
                     flops, options.flops));
   }
   const Poll poll = [&] {
     transport.working();
     transport.progress();
   };
-  const LayerOracle oracle(schedule, data, poll);
+  const LayerOracle& oracle = oracles.of(schedule, data, poll);
   const Problem& p = schedule.requested;
   Comparison comparison;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {

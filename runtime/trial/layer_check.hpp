@@ -20,6 +20,6 @@ namespace spp::runtime {
 /// options.flops.
 CheckReport check_layer(Transport& transport, const Schedule& schedule,
                         const StoredProgram& program, const HostMemory& memory,
-                        const InputData& data, const CheckOptions& options);
+                        const InputData& data, const CheckOptions& options, SharedOracles& oracles);
 
 }  // namespace spp::runtime

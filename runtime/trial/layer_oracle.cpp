@@ -7,6 +7,7 @@
 #include "schedule/measure.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numbers>
 #include <span>
@@ -561,6 +562,37 @@ void LayerOracle::update(const Definition& d) {
     weight[i] -= d.constant * (first[i] / (std::sqrt(second[i]) + c.epsilon) + c.decay * weight[i]);
   }
   tensors_[{Tensor::param, d.param}] = weight;
+}
+
+const LayerOracle& SharedOracles::of(const Schedule& schedule, const InputData& data,
+                                     const Poll& poll) {
+  std::unique_lock lock(mutex_);
+  Shared& shared = known_[&schedule];
+  if (!std::exchange(shared.begun, true)) {
+    lock.unlock();
+    std::unique_ptr<LayerOracle> oracle;
+    std::exception_ptr failed;
+    try {
+      oracle = std::make_unique<LayerOracle>(schedule, data, poll);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    lock.lock();
+    shared.oracle = std::move(oracle);
+    shared.failed = failed;
+    done_.notify_all();
+  }
+  constexpr std::chrono::milliseconds now_and_then(20);
+  while (shared.oracle == nullptr && shared.failed == nullptr) {
+    done_.wait_for(lock, now_and_then);
+    lock.unlock();
+    poll();
+    lock.lock();
+  }
+  if (shared.failed != nullptr) {
+    std::rethrow_exception(shared.failed);
+  }
+  return *shared.oracle;
 }
 
 }  // namespace spp::runtime

@@ -6,7 +6,11 @@
 #include "runtime/trial/inputs.hpp"
 #include "schedule/schedule.hpp"
 
+#include <condition_variable>
+#include <exception>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 namespace spp::runtime {
@@ -52,6 +56,28 @@ class LayerOracle {
   const InputData& data_;
   const Poll& poll_;
   std::map<TensorRef, std::vector<double>> tensors_;
+};
+
+/// Oracles of the ranks of one process: who asks first computes, the others wait.
+class SharedOracles {
+ public:
+  /// Ranks of all processes that compute one of their own.
+  explicit SharedOracles(int computing) : computing_(computing) {}
+  [[nodiscard]] int computing() const { return computing_; }
+  /// The schedule lives as long as this; every rank has the same one, and data alike. Throws on all
+  /// ranks what one threw that computed.
+  const LayerOracle& of(const Schedule& schedule, const InputData& data, const Poll& poll);
+
+ private:
+  struct Shared {
+    std::unique_ptr<LayerOracle> oracle;
+    std::exception_ptr failed;
+    bool begun = false;
+  };
+  int computing_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::map<const Schedule*, Shared> known_;
 };
 
 }  // namespace spp::runtime

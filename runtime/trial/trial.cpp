@@ -106,7 +106,9 @@ class Trial {
   explicit Trial(const TrialRequest& request)
       : request_(request),
         host_(request.kernels),
-        engines_(request.engines != nullptr ? *request.engines : host_) {
+        engines_(request.engines != nullptr ? *request.engines : host_),
+        oracles_(request.transport->launched_ranks() > 0 ? request.transport->launched_ranks()
+                                                         : 1) {
     ensure(request.forward.has_value(), "a trial needs a forward");
     forward_ = store(*request.forward);
     if (request.backward) {
@@ -216,11 +218,11 @@ class Trial {
       }
       engine.fetch(Phase::forward);
       forward_run.check = check_forward(transport, forward.schedule, forward.program,
-                                        forward.memory, data, request_.checking);
+                                        forward.memory, data, request_.checking, oracles_);
       if (backward != nullptr) {
         engine.fetch(Phase::backward);
         backward_run.check = check_backward(transport, backward->schedule, backward->program,
-                                            backward->memory, data, request_.checking);
+                                            backward->memory, data, request_.checking, oracles_);
       }
     }
     if (pace) {
@@ -407,6 +409,7 @@ class Trial {
   const TrialRequest& request_;
   HostEngines host_;
   EngineSource& engines_;
+  SharedOracles oracles_;
   std::vector<StoredProgram> forward_, backward_;
   TrialResult result_;                 // written by rank 0 only
   std::vector<std::string> warnings_;  // likewise
