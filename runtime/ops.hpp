@@ -21,8 +21,11 @@
 #include "schedule/measure.hpp"
 #include "schedule/timeline.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 
 namespace spp::runtime {
@@ -148,11 +151,19 @@ inline Rows norm_weights(Rows column, std::int64_t width) {
   return column;
 }
 
+/// A row-wise function on rows in memory, in the order that the op has them.
+struct RowCall {
+  const Definition& definition;
+  bool backward = false;
+  const TokenSet& tokens;
+  std::span<const Rows> reads, writes;
+};
+
 template <class Target>
-void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
-  const Definition& d = at.schedule.graph.definition(op.definition);
-  const auto in = [&](std::size_t i) { return at.rows(op.reads.ids()[i]); };
-  const auto out = [&](std::size_t i) { return at.rows(op.writes.ids()[i]); };
+void run_row_call(const RowCall& op, Target&& target) {
+  const Definition& d = op.definition;
+  const auto in = [&](std::size_t i) { return op.reads[i]; };
+  const auto out = [&](std::size_t i) { return op.writes[i]; };
   const auto norm = [&] {
     const Rows x = in(0);
     return NormArgs{
@@ -201,6 +212,22 @@ void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
       break;
   }
   throw InternalError("a product is no row-wise function");
+}
+
+template <class Target>
+void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
+  std::array<Rows, 8> reads;
+  std::array<Rows, 8> writes;
+  const auto rows = [&](const BufferList& ids, std::array<Rows, 8>& into) {
+    std::ranges::transform(ids, into.begin(), [&](BufferId id) { return at.rows(id); });
+    return std::span<const Rows>(into).first(ids.ids().size());
+  };
+  run_row_call({.definition = at.schedule.graph.definition(op.definition),
+                .backward = op.backward,
+                .tokens = op.tokens,
+                .reads = rows(op.reads, reads),
+                .writes = rows(op.writes, writes)},
+               target);
 }
 
 /// `kernel` is at.stored.op.

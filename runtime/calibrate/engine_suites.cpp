@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/median.hpp"
 #include "runtime/calibrate/instrument.hpp"
+#include "runtime/calibrate/layer_probes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -21,13 +22,13 @@ std::vector<Series> series_of(std::span<const Probe> probes) {
 
 /// In one schedule; those that alone are too large for memory are left out.
 std::vector<Series> together(const Instrument& instrument, std::vector<Probe> probes,
-                             Samples samples) {
+                             Samples samples, Seconds budget) {
   std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
   while (!probes.empty() && !instrument.fits(probes)) {
     probes.pop_back();
   }
   if (!probes.empty()) {
-    (void)instrument.time(probes, samples, instrument.left());
+    (void)instrument.time(probes, samples, budget);
   }
   return series_of(probes);
 }
@@ -44,6 +45,51 @@ std::vector<Probe> elementwise_probes(const Instrument& instrument, const Engine
     add(kernel_probes(bench.shape, instrument.crew(1), bench.largest));
   }
   return probes;
+}
+
+/// Row-wise functions on one rank of a device, whose ranks share its memory in a plan as the
+/// simulator lets them; then GEMMs by rising FLOPs on all that have SMs of their own, group by group
+/// while there is time.
+std::vector<Series> layer_series(const Instrument& instrument, const EngineBench& bench) {
+  constexpr std::int64_t operands = 4;        // times the largest message
+  constexpr double growth = 64;               // of FLOPs in a group
+  constexpr double executions = 1 + 7;        // the least
+  std::vector<Series> series =
+      together(instrument, row_probes(bench.shape, instrument.crew(1), bench.largest),
+               Samples::each, instrument.left() * 0.3);
+  std::vector<Probe> probes =
+      gemm_probes(bench.shape.dtype,
+                  bench.split_devices ? instrument.everybody() : instrument.crew(1),
+                  operands * bench.largest);
+  std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
+  const auto flops = [](std::span<const Probe> some) {
+    double sum = 0;
+    for (const Probe& probe : some) {
+      const FlopCount own = probe.series.gemm->shape.flops();
+      sum += own.value() * times_of(own);
+    }
+    return sum;
+  };
+  double of_flop = 0;  // seconds, of the last group
+  for (std::size_t at = 0; at < probes.size();) {
+    std::size_t end = at + 1;
+    while (end < probes.size() && instrument.fits({probes.data() + at, end + 1 - at}) &&
+           flops({&probes[end], 1}) <= growth * flops({&probes[at], 1})) {
+      ++end;
+    }
+    const std::span<Probe> group{probes.data() + at, end - at};
+    const Seconds left = instrument.left();
+    const double own = flops(group);
+    if (at > 0 && of_flop * own * executions > left.count()) {
+      break;
+    }
+    const double part = own / flops({probes.data() + at, probes.size() - at});
+    const Course course = instrument.time(group, Samples::each, left * part);
+    of_flop = all_gather_numbers(bench.transport, {course.once.count()})[0][0] / own;
+    std::ranges::move(series_of(group), std::back_inserter(series));
+    at = end;
+  }
+  return series;
 }
 
 /// Blocks of attention, by rising FLOPs, as many as go into the budget.
@@ -142,7 +188,7 @@ class Attention {
   static double work_of(const Probe& probe) {
     const int executions =
         1 + std::max(2, (Patient{}.least + probe.series.active - 1) / probe.series.active);
-    return flops_of(*probe.series.block).value() * times_of(*probe.series.block) * executions;
+    return flops_of(*probe.series.block).value() * times_of(flops_of(*probe.series.block)) * executions;
   }
   /// All that it takes to measure a block, if it goes as the last ones did. Larger ones go faster
   /// by FLOP, so rather too much.
@@ -210,7 +256,7 @@ class Attention {
     for (const Probe& probe : probes) {
       const AttentionBlock& block = *probe.series.block;
       const double own = std::max(1.0, flops_of(block).value());  // 0 if the mask hides all keys
-      flops += own * times_of(block);
+      flops += own * times_of(flops_of(block));
       const double seconds = median_of(probe.series.seconds) / own;
       best_of_flop_ = best_of_flop_ > 0 ? std::min(best_of_flop_, seconds) : seconds;
       series_.push_back(probe.series);
@@ -236,13 +282,19 @@ std::vector<Series> engine_suite(const std::string& suite, const EngineBench& be
                                  const std::vector<AttentionBlock>& blocks) {
   const Instrument instrument(bench);
   if (suite == "links") {
-    return together(instrument, link_probes(bench.layout, bench.largest), Samples::slowest);
+    return together(instrument, link_probes(bench.layout, bench.largest), Samples::slowest,
+                    instrument.left());
   }
   if (suite == "collectives") {
-    return together(instrument, collective_probes(bench.layout, bench.largest), Samples::slowest);
+    return together(instrument, collective_probes(bench.layout, bench.largest), Samples::slowest,
+                    instrument.left());
   }
   if (suite == "elementwise") {
-    return together(instrument, elementwise_probes(instrument, bench), Samples::each);
+    return together(instrument, elementwise_probes(instrument, bench), Samples::each,
+                    instrument.left());
+  }
+  if (suite == "layer") {
+    return layer_series(instrument, bench);
   }
   ensure(suite == "attention", "an unknown suite");
   Attention attention(bench, instrument);
