@@ -74,12 +74,17 @@ Json core(const ProfileInput& input, const std::vector<Series>& series, const Nu
   }
   const AttentionKernelSpec kernel = kernel_of(input, series);
   const FittedAttention attention = fit_attention(series, kernel, gpu, input.dtype);
+  // oneDNN's registers, or an AMX unit's, hold 16 rows by 16 columns; the reference has no tiles.
+  const int gemm_tile = input.kernels == "onednn" ? 16 : 1;
+  gpu.generation.gemm_tile.value = gemm_tile;
   return gpu_json(
       {.name = gpu.name,
        .generation = fitted_generation({.name = "cpu",
                                         .attention = fitted_attention(kernel, attention, numbers),
-                                        .gemm = assumed_gemm(64, numbers),
+                                        .gemm = assumed_gemm(gemm_tile, numbers),
                                         .group = Json(),
+                                        .layer = fitted_layer(
+                                            fit_layer(series, gpu, input.dtype), numbers),
                                         .kernel = kernel},
                                        memory, numbers),
        .compute_capability = 0,

@@ -49,7 +49,7 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
   Prediction& p = e.candidate.predicted;
   const StepPractice& practice = practice_of(request);
   const KernelCost& kernels = evaluator.kernels();
-  const auto in_step = [&](const Kernel& kernel, Seconds alone) {
+  const auto in_step = [&](const Kernel& kernel, const Shapes& shapes, Seconds alone) {
     if (std::holds_alternative<Gemm>(kernel)) {
       return alone * kernels.gemm_in_training();
     }
@@ -57,8 +57,13 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     if (row == nullptr) {
       return alone;
     }
-    const bool position =
-        question.graph.graph.definition(row->definition).function == LayerFunction::split_heads;
+    const LayerFunction function = question.graph.graph.definition(row->definition).function;
+    const RowFunction timed{.function = function,
+                            .backward = row->backward && function != LayerFunction::add};
+    if (kernels.times(timed)) {  // its launch among it
+      return kernels.row_kernel(timed, touched_bytes(kernel, shapes));
+    }
+    const bool position = function == LayerFunction::split_heads;
     const bool apart = position && practice.position.value > 0;
     return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();
   };
