@@ -41,7 +41,7 @@ constexpr std::array calibrate_options{
            "under a launcher: all)"},
     ranks_per_gpu_option,
     emulate_link_option,
-    Option{"suite", "links,collectives,attention,elementwise",
+    Option{"suite", "links,collectives,attention,elementwise,layer",
            "what to measure (default: all of it)"},
     kernels_option,
     Option{"dtype", "bf16|fp16|fp32", "of attention (default: bf16)"},
@@ -400,7 +400,8 @@ extern const Command calibrate{
     .summary = "measure this machine and write the profile that --profile reads",
     .description =
         "Measures messages between ranks, collectives, the attention blocks that plans of a shape "
-        "run, and the kernels around them, with the transports and kernels that 'run' uses; fits "
+        "run, the kernels around them, and those of a layer (GEMMs, norms, heads, activations, "
+        "sums), with the transports and kernels that 'run' uses; fits "
         "the constants of the cost model to them, and writes both to a profile. Ranks are threads "
         "of this process, which may share a GPU, or the processes that mpirun, srun or torchrun "
         "started, as many on every host. "
