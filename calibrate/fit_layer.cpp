@@ -32,30 +32,32 @@ double ideal_time(const GemmBlock& gemm, GpuSpec gpu) {
   return gemm_time(gpu, std::array{work.m}, work, gemm.dtype).count();
 }
 
-/// t = startup + ideal / efficiency + bytes of A, B and C over their rates.
-FittedLayer::Gemm fit_gemms(const std::vector<const Series*>& list, const GpuSpec& gpu) {
+/// t = startup + ideal / efficiency + bytes of A, B and C over their rates, as often as they are
+/// touched.
+FittedLayer::Gemm fit_gemms(const std::vector<const Series*>& list, const GpuSpec& gpu,
+                            std::int64_t block) {
   const bool startup = list.size() >= shapes_for_startup;
   const bool all = list.size() >= shapes_for_all;
   std::vector<Observation> observations;
   std::int64_t samples = 0;
   for (const Series* s : list) {
     const auto& [m, n, k] = s->gemm->shape;
-    const auto bytes = [&](std::int64_t rows, std::int64_t columns) {
-      return all ? static_cast<double>(rows * columns * size_of(s->gemm->dtype)) : 0.0;
+    const auto bytes = [&](std::int64_t rows, std::int64_t columns, std::int64_t cut = 0) {
+      const std::int64_t times = block > 0 && cut > 0 ? (cut + block - 1) / block : 1;
+      return all ? static_cast<double>(rows * columns * times * size_of(s->gemm->dtype)) : 0.0;
     };
     const double median = median_of(s->seconds);
     observations.push_back(
-        {.x = {startup ? 1.0 : 0.0, ideal_time(*s->gemm, gpu), bytes(m, k), bytes(k, n),
-               bytes(m, n)},
-         .seconds =
-             std::max(least_seconds, startup ? median : median - assumed_startup.value)});
+        {.x = {startup ? 1.0 : 0.0, ideal_time(*s->gemm, gpu), bytes(m, k, n), bytes(k, n),
+               bytes(m, n, k)},
+         .seconds = std::max(least_seconds, startup ? median : median - assumed_startup.value)});
     samples += std::ssize(s->seconds);
   }
   const LinearFit fit = fit_nonnegative(observations);
-  const double spread =
-      std::clamp(std::max(fit.spread, assumed_spread / static_cast<double>(list.size())), 0.01, 2.0);
+  const double spread = std::clamp(
+      std::max(fit.spread, assumed_spread / static_cast<double>(list.size())), 0.01, 2.0);
   const auto& c = fit.coefficients;
-  FittedLayer::Gemm g;
+  FittedLayer::Gemm g{.block = block};
   g.startup = startup ? fitted(std::max(least_seconds, c[0]), spread, samples) : assumed_startup;
   g.efficiency = fitted(c[1] > 0 ? std::clamp(1 / c[1], 0.01, 1.0) : 1, spread, samples);
   for (std::size_t i = 0; i < g.rates.size(); ++i) {
@@ -85,7 +87,8 @@ FittedLayer::Stream fit_stream(const std::vector<const Series*>& list) {
 
 }  // namespace
 
-FittedLayer fit_layer(const std::vector<Series>& series, const GpuSpec& gpu, DType dtype) {
+FittedLayer fit_layer(const std::vector<Series>& series, const GpuSpec& gpu, DType dtype,
+                      std::int64_t block) {
   std::map<GemmKind, std::vector<const Series*>> gemms;
   std::map<RowFunction, std::vector<const Series*>> rows;
   for (const Series& s : series) {
@@ -102,7 +105,7 @@ FittedLayer fit_layer(const std::vector<Series>& series, const GpuSpec& gpu, DTy
   }
   FittedLayer layer;
   for (const auto& [kind, list] : gemms) {
-    layer.gemms.emplace(kind, fit_gemms(list, gpu));
+    layer.gemms.emplace(kind, fit_gemms(list, gpu, block));
   }
   for (const auto& [function, list] : rows) {
     layer.rows.emplace(function, fit_stream(list));
@@ -124,11 +127,14 @@ Json fitted_layer(const FittedLayer& layer, const Numbers& numbers) {
          .efficiency = numbers.fitted(gemm.efficiency, 1, "fraction", what + ", of matrix_rate"),
          .a = rate(0),
          .b = rate(1),
-         .c = rate(2)});
+         .c = rate(2),
+         .block = gemm.block > 0 ? numbers.counted(gemm.block, "blocks of the kernels", "rows")
+                                 : Json()});
   }
   for (const auto& [function, stream] : layer.rows) {
-    json.rows[function] = {.startup = numbers.fitted(stream.startup, 1e6, "us", to_string(function)),
-                           .rate = numbers.fitted(stream.rate, 1e-9, "GB/s", to_string(function))};
+    json.rows[function] = {
+        .startup = numbers.fitted(stream.startup, 1e6, "us", to_string(function)),
+        .rate = numbers.fitted(stream.rate, 1e-9, "GB/s", to_string(function))};
   }
   if (const auto sum = layer.rows.find({.function = LayerFunction::add}); sum != layer.rows.end()) {
     const std::string source = "derived: no optimizer was timed; as many bytes in a sum (add)";

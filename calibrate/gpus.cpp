@@ -227,14 +227,14 @@ Json gpu_of(const ProfileInput& input, const std::vector<Series>& series, const 
   const bool alone = input.calibration.hosts.per_node * input.calibration.hosts.nodes() == 1;
   return gpu_json(
       {.name = gpu.name,
-       .generation =
-           fitted_generation({.name = generation.name,
-                              .attention = fitted_attention(kernel, attention, numbers),
-                              .gemm = peaks.nominal ? gemm_of(whole) : assumed_gemm(usual_tile, numbers),
-                              .group = alone ? group_of(whole) : Json(),
-                              .layer = fitted_layer(fit_layer(series, gpu, input.dtype), numbers),
-                              .kernel = kernel},
-                             memory, numbers),
+       .generation = fitted_generation(
+           {.name = generation.name,
+            .attention = fitted_attention(kernel, attention, numbers),
+            .gemm = peaks.nominal ? gemm_of(whole) : assumed_gemm(usual_tile, numbers),
+            .group = alone ? group_of(whole) : Json(),
+            .layer = fitted_layer(fit_layer(series, gpu, input.dtype), numbers),
+            .kernel = kernel},
+           memory, numbers),
        .compute_capability = device.compute_capability,
        .sms = numbers.counted(device.multiprocessors, "SMs of a rank"),
        .matrix_rate = peaks.json,

@@ -104,9 +104,10 @@ Json profile_document(const ProfileInput& input) {
        .attention = attention_of(series, "attention"),
        .pace = pace.empty() ? std::nullopt : std::optional(pace.front()),
        .samples = samples_json(raw),
-       .note = has_layer ? "the optimizer's pass over weights, gradients and moments was not timed: "
-                           "it is taken for as many bytes of a sum of two tensors (add)"
-                         : ""});
+       .note = has_layer
+                   ? "the optimizer's pass over weights, gradients and moments was not timed: "
+                     "it is taken for as many bytes of a sum of two tensors (add)"
+                   : ""});
 }
 
 }  // namespace spp::calibrate

@@ -96,15 +96,19 @@ Seconds measured_time(const GpuSpec& gpu, const MeasuredGemmSpec& spec,
   const auto k = static_cast<double>(work.k);
   const auto groups = static_cast<double>(std::ssize(rows) - std::ranges::count(rows, 0));
   const auto element = static_cast<double>(size_of(dtype));
+  const auto times = [&](double count) {
+    return spec.block ? std::ceil(count / static_cast<double>(spec.block->value)) : 1.0;
+  };
   const auto moved = [&](double elements, const std::optional<Sourced<Bandwidth>>& rate) {
     return rate ? elements * element / rate->value.value() : 0.0;
   };
-  const Rates rates{
-      .flops = matrix_rate(gpu, dtype, gpu.name).value() * spec.efficiency.value / sms};
+  const Rates rates{.flops =
+                        matrix_rate(gpu, dtype, gpu.name).value() * spec.efficiency.value / sms};
   return spec.startup.value +
          Seconds(multiplying_plainly(static_cast<double>(gpu.generation.gemm_tile.value), rows,
                                      work, sms, rates) +
-                 moved(m * k, spec.a) + moved(groups * k * n, spec.b) + moved(m * n, spec.c));
+                 moved(m * k * times(n), spec.a) + moved(groups * k * n, spec.b) +
+                 moved(m * n * times(k), spec.c));
 }
 
 const GemmFormatSpec& format_of(const GpuSpec& gpu, GemmFormat format) {

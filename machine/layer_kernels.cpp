@@ -9,10 +9,12 @@
 namespace spp {
 namespace {
 
-constexpr std::array gemm_kinds{GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient};
+constexpr std::array gemm_kinds{GemmKind::forward, GemmKind::input_gradient,
+                                GemmKind::weight_gradient};
 
 MeasuredGemmSpec read_gemm(const JsonView& view) {
-  view.allow_only({"startup", "efficiency", "a", "b", "c"});
+  view.allow_only({"startup", "efficiency", "a", "b", "c", "block"});
+  constexpr std::int64_t most_block = 1 << 20;
   const auto rate = [&](std::string_view key) {
     const auto at = view.find(key);
     return at ? std::optional(read_bandwidth(*at)) : std::nullopt;
@@ -21,7 +23,9 @@ MeasuredGemmSpec read_gemm(const JsonView& view) {
           .efficiency = read_fraction(view.at("efficiency")),
           .a = rate("a"),
           .b = rate("b"),
-          .c = rate("c")};
+          .c = rate("c"),
+          .block = view.find("block") ? std::optional(read_count(view.at("block"), most_block))
+                                      : std::nullopt};
 }
 
 StreamSpec read_stream(const JsonView& view) {
@@ -70,9 +74,12 @@ Json layer_kernels_json(LayerKernelNumbers numbers) {
   for (GemmKindNumbers& g : numbers.gemms) {
     Json& gemm = json["gemm"][std::string(to_string(g.kind))] = {
         {"startup", std::move(g.startup)}, {"efficiency", std::move(g.efficiency)}};
-    for (auto& [key, rate] : {std::pair<const char*, Json*>{"a", &g.a}, {"b", &g.b}, {"c", &g.c}}) {
-      if (!rate->is_null()) {
-        gemm[key] = std::move(*rate);
+    for (auto& [key, number] : {std::pair<const char*, Json*>{"a", &g.a},
+                                {"b", &g.b},
+                                {"c", &g.c},
+                                {"block", &g.block}}) {
+      if (!number->is_null()) {
+        gemm[key] = std::move(*number);
       }
     }
   }

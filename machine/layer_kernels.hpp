@@ -6,11 +6,11 @@
 // transposed) takes
 //
 //   startup + waves * tile^2 * k * 2 / (matrix_rate / sms * efficiency)       (gemm_cost.hpp)
-//           + bytes of A / a + bytes of B / b + bytes of C / c
+//           + ceil(n / block) * bytes of A / a + bytes of B / b + ceil(k / block) * bytes of C / c
 //
-// since a library packs and converts each matrix once, whatever the others' sizes: that is what
-// GEMMs with few rows, few columns (tensor parallelism) or a short sum take longer for. It never
-// falls as m, n or k grow, and never beats the peak.
+// since a library packs B once, and touches A again for each block of columns and C for each block
+// of the sum: that is what GEMMs with few rows, few columns (tensor parallelism) or a short sum
+// take longer for. It never falls as m, n or k grow, and never beats the peak.
 //
 // A row-wise kernel takes startup + bytes / rate.
 #pragma once
@@ -27,8 +27,9 @@ namespace spp {
 
 struct MeasuredGemmSpec {
   Sourced<Seconds> startup;
-  Sourced<double> efficiency;                // of matrix_rate, where nothing else counts
-  std::optional<Sourced<Bandwidth>> a, b, c;  // none: hidden behind the products
+  Sourced<double> efficiency;                  // of matrix_rate, where nothing else counts
+  std::optional<Sourced<Bandwidth>> a, b, c;   // none: hidden behind the products
+  std::optional<Sourced<std::int64_t>> block;  // none: A and C are touched once
 };
 
 struct StreamSpec {
@@ -51,7 +52,7 @@ LayerKernelsSpec read_layer_kernels(const JsonView& layer);
 /// The writer of the same. Numbers as base/numbers.hpp has them; null: not said.
 struct GemmKindNumbers {
   GemmKind kind = GemmKind::forward;
-  Json startup, efficiency, a, b, c;
+  Json startup, efficiency, a, b, c, block;
 };
 struct StreamNumbers {
   Json startup, rate;

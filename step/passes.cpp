@@ -53,7 +53,8 @@ class PassClock {
  private:
   // ---- alone
   double time_of(const LayerOp& op, const GemmShape& gemm) const {
-    return gemm_time(op, {.m = gemm.m, .n = gemm.n, .k = gemm.k, .kind = kind_of(op)}) + added_up(op, gemm.m * gemm.n);
+    return gemm_time(op, {.m = gemm.m, .n = gemm.n, .k = gemm.k, .kind = kind_of(op)}) +
+           added_up(op, gemm.m * gemm.n);
   }
   double time_of(const LayerOp& op, const GroupedGemm& gemm) const {
     return gemm_time(op, {.m = gemm.rows,

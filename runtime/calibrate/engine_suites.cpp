@@ -48,19 +48,18 @@ std::vector<Probe> elementwise_probes(const Instrument& instrument, const Engine
 }
 
 /// Row-wise functions on one rank of a device, whose ranks share its memory in a plan as the
-/// simulator lets them; then GEMMs by rising FLOPs on all that have SMs of their own, group by group
-/// while there is time.
+/// simulator lets them; then GEMMs by rising FLOPs on all that have SMs of their own, group by
+/// group while there is time.
 std::vector<Series> layer_series(const Instrument& instrument, const EngineBench& bench) {
-  constexpr std::int64_t operands = 4;        // times the largest message
-  constexpr double growth = 64;               // of FLOPs in a group
-  constexpr double executions = 1 + 7;        // the least
+  constexpr std::int64_t operands = 4;  // times the largest message
+  constexpr double growth = 64;         // of FLOPs in a group
+  constexpr double executions = 1 + 7;  // the least
   std::vector<Series> series =
       together(instrument, row_probes(bench.shape, instrument.crew(1), bench.largest),
                Samples::each, instrument.left() * 0.3);
-  std::vector<Probe> probes =
-      gemm_probes(bench.shape.dtype,
-                  bench.split_devices ? instrument.everybody() : instrument.crew(1),
-                  operands * bench.largest);
+  std::vector<Probe> probes = gemm_probes(
+      bench.shape.dtype, bench.split_devices ? instrument.everybody() : instrument.crew(1),
+      operands * bench.largest);
   std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
   const auto flops = [](std::span<const Probe> some) {
     double sum = 0;
@@ -188,7 +187,8 @@ class Attention {
   static double work_of(const Probe& probe) {
     const int executions =
         1 + std::max(2, (Patient{}.least + probe.series.active - 1) / probe.series.active);
-    return flops_of(*probe.series.block).value() * times_of(flops_of(*probe.series.block)) * executions;
+    return flops_of(*probe.series.block).value() * times_of(flops_of(*probe.series.block)) *
+           executions;
   }
   /// All that it takes to measure a block, if it goes as the last ones did. Larger ones go faster
   /// by FLOP, so rather too much.

@@ -50,7 +50,8 @@ class Layer {
   /// By rising work. Each gets a part of `part` of the budget, of what is left of it, by its work,
   /// and is left out where that would not suffice if it went as the last one did; the smallest of
   /// each kind is not.
-  void time_all(std::vector<Probe> probes, double part, const std::function<double(const Probe&)>& work) {
+  void time_all(std::vector<Probe> probes, double part,
+                const std::function<double(const Probe&)>& work) {
     double of_all = 0;
     for (const Probe& probe : probes) {
       of_all += work(probe);

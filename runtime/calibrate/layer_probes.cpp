@@ -235,8 +235,7 @@ LayerKernel kernel_of(const GemmBlock& gemm) {
                         .dtype = gemm.dtype};
   };
   const auto weight = [&](Tensor tensor, DType dtype) {
-    return LayerOperand{
-        .ref = {tensor, 0}, .rows = linear.in, .width = linear.out, .dtype = dtype};
+    return LayerOperand{.ref = {tensor, 0}, .rows = linear.in, .width = linear.out, .dtype = dtype};
   };
   switch (gemm.kind) {
     case GemmKind::forward:
@@ -266,9 +265,11 @@ std::vector<Probe> gemm_probes(DType dtype, const Crew& crew, std::int64_t large
          {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient}) {
       const GemmBlock gemm{.kind = kind, .shape = shape_of(kind, linear), .dtype = dtype};
       const LayerKernel kernel = kernel_of(gemm);
-      const bool fits = std::ranges::all_of(kernel.reads, [&](const LayerOperand& operand) {
-        return operand.bytes() <= largest;
-      }) && kernel.writes.front().bytes() <= largest;
+      const bool fits = std::ranges::all_of(kernel.reads,
+                                            [&](const LayerOperand& operand) {
+                                              return operand.bytes() <= largest;
+                                            }) &&
+                        kernel.writes.front().bytes() <= largest;
       if (fits || &linear == linear_shapes.data()) {
         Series series = labels("gemm", crew.active);
         series.size = static_cast<double>(kernel.touched());
@@ -277,8 +278,8 @@ std::vector<Probe> gemm_probes(DType dtype, const Crew& crew, std::int64_t large
       }
     }
   }
-  std::ranges::stable_sort(
-      probes, {}, [](const Probe& probe) { return probe.series.gemm->shape.flops(); });
+  std::ranges::stable_sort(probes, {},
+                           [](const Probe& probe) { return probe.series.gemm->shape.flops(); });
   return probes;
 }
 

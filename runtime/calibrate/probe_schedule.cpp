@@ -372,9 +372,8 @@ class RankProgram {
     BufferList sources;
     for (const LayerOperand& operand : kernel.reads) {
       sources.push_back(operand_buffer(operand, BufferRole::input));
-      inputs_.push_back({.buffer = *std::prev(sources.end()),
-                         .middle = operand.middle,
-                         .reach = operand.reach});
+      inputs_.push_back(
+          {.buffer = *std::prev(sources.end()), .middle = operand.middle, .reach = operand.reach});
     }
     Prepared p{.copies = {}, .times = times};
     for (int i = copies_of(kernel.touched(), p.times); i > 0; --i) {
@@ -486,8 +485,7 @@ ProbeMemory memory_of(const Probe& probe, const ProbeSetting& setting) {
   ensure(works != probe.work.end(), "a probe of nobody");
   const Problem problem = problem_of({&probe, 1}, setting);
   const ProbeGraph graph = graph_of({&probe, 1}, problem);
-  RankProgram program(setting, problem, graph,
-                      Rank(static_cast<int>(works - probe.work.begin())));
+  RankProgram program(setting, problem, graph, Rank(static_cast<int>(works - probe.work.begin())));
   (void)program.add(probe, 0);
   ProbeMemory memory;
   for (const Buffer& buffer : program.finish().buffers) {

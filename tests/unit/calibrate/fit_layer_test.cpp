@@ -5,6 +5,7 @@
 #include "tests/support/catch.hpp"
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,15 +47,16 @@ Series timed(std::string what, double bytes, double seconds) {
           .block = std::nullopt};
 }
 
-/// 20 us + products at 80 % + 4 bytes of each number of A at 2 GB/s, of B at 1 GB/s.
-std::vector<Series> gemms(GemmKind kind, std::size_t count) {
+/// 20 us + products at 80 % + 4 bytes of each number of A at 2 GB/s, as often as there are blocks
+/// of columns, of B at 1 GB/s.
+std::vector<Series> gemms(GemmKind kind, std::size_t count, std::int64_t block = 1 << 20) {
   std::vector<Series> series;
   for (const auto& [m, n, k] : std::span(shapes).first(count)) {
     const GemmShape shape{.m = m, .n = n, .k = k};
     const auto bytes = [](std::int64_t numbers) { return 4.0 * static_cast<double>(numbers); };
     Series s = timed("gemm", 0,
-                     20e-6 + shape.flops().value() / (0.8 * peak) + bytes(m * k) / 2e9 +
-                         bytes(k * n) / 1e9);
+                     20e-6 + shape.flops().value() / (0.8 * peak) +
+                         bytes(m * k * ((n + block - 1) / block)) / 2e9 + bytes(k * n) / 1e9);
     s.gemm = GemmBlock{.kind = kind, .shape = shape, .dtype = DType::fp32};
     series.push_back(std::move(s));
   }
@@ -78,6 +80,20 @@ TEST_CASE("GEMM fits give startup, efficiency and the matrices' rates back") {
   CHECK(g.rates[1].value == Approx(1e9).epsilon(0.01));
   CHECK((g.rates[2].value == 0 || g.rates[2].value > 1e11));  // C costs nothing
   CHECK(g.efficiency.samples == 70);
+}
+
+TEST_CASE("what is touched once for each block of columns is told from what is touched once") {
+  constexpr std::int64_t block = 512;
+  const auto series = gemms(GemmKind::forward, shapes.size(), block);
+  const auto fit = calibrate::fit_layer(series, core(), DType::fp32, block);
+  const auto& g = fit.gemms.at(GemmKind::forward);
+  CHECK(g.efficiency.value == Approx(0.8).epsilon(0.01));
+  CHECK(g.rates[0].value == Approx(2e9).epsilon(0.01));
+  const Json json = calibrate::fitted_layer(fit, Numbers("2026-01-31"));
+  GpuSpec gpu = core();
+  gpu.generation.layer = read_layer_kernels(JsonView(json, "layer"));
+  CHECK(time_of(gpu, {.m = 2048, .n = 2048, .k = 2048}).count() ==
+        Approx(series.back().seconds.front()).epsilon(0.02));
 }
 
 TEST_CASE("GEMMs of another type do not count") {
@@ -109,7 +125,8 @@ TEST_CASE("row-wise fits give startup and rate back, and what was not timed is l
   CHECK(norm.rate.value == Approx(4e9).epsilon(0.01));
 }
 
-TEST_CASE("what is fitted is written and read: GEMMs and functions as timed, the optimizer as a sum") {
+TEST_CASE(
+    "what is fitted is written and read: GEMMs and functions as timed, the optimizer as a sum") {
   std::vector<Series> series = gemms(GemmKind::forward, shapes.size());
   for (const double bytes : {3e5, 2.4e6, 2e7}) {
     series.push_back(timed("add", bytes, 1e-6 + bytes / 8e9));

@@ -21,16 +21,15 @@ Json number(double value, std::string_view unit) {
 
 /// 10 us + products at half the peak + A at 1 GB/s; norms of 2 us + bytes at 4 GB/s.
 Json timed() {
-  return layer_kernels_json(
-      {.gemms = {{.kind = GemmKind::weight_gradient,
-                  .startup = number(10, "us"),
-                  .efficiency = number(0.5, "fraction"),
-                  .a = number(1, "GB/s"),
-                  .b = {},
-                  .c = {}}},
-       .rows = {{{.function = LayerFunction::rms_norm, .backward = true},
-                 {.startup = number(2, "us"), .rate = number(4, "GB/s")}}},
-       .optimizer = std::nullopt});
+  return layer_kernels_json({.gemms = {{.kind = GemmKind::weight_gradient,
+                                        .startup = number(10, "us"),
+                                        .efficiency = number(0.5, "fraction"),
+                                        .a = number(1, "GB/s"),
+                                        .b = {},
+                                        .c = {}}},
+                             .rows = {{{.function = LayerFunction::rms_norm, .backward = true},
+                                       {.startup = number(2, "us"), .rate = number(4, "GB/s")}}},
+                             .optimizer = std::nullopt});
 }
 
 GpuSpec h100() {
@@ -38,8 +37,7 @@ GpuSpec h100() {
   return catalog.gpu("h100", "test");
 }
 
-Seconds time_of(const GpuSpec& gpu, GemmKind kind, std::int64_t m, std::int64_t n,
-                std::int64_t k) {
+Seconds time_of(const GpuSpec& gpu, GemmKind kind, std::int64_t m, std::int64_t n, std::int64_t k) {
   const KernelCost cost(gpu, gpu.generation.attention);
   return cost.gemm({.m = m, .n = n, .k = k, .kind = kind}, DType::bf16);
 }

@@ -120,14 +120,14 @@ TEST_CASE("a layer's kernels are those that the host is timed with, as far as th
 TEST_CASE("GEMMs are timed from few rows to square ones, of every kind, where operands have room") {
   const Crew crew{.works = {true}, .active = 1};
   std::size_t before = 0;
-  for (const std::int64_t largest : {std::int64_t{1}, std::int64_t{1} << 16, std::int64_t{16} << 20}) {
+  for (const std::int64_t largest :
+       {std::int64_t{1}, std::int64_t{1} << 16, std::int64_t{16} << 20}) {
     const std::vector<Probe> probes = gemm_probes(DType::fp32, crew, largest);
     CHECK(probes.size() % 3 == 0);
     CHECK(probes.size() > before);
     before = probes.size();
-    CHECK(std::ranges::is_sorted(probes, {}, [](const Probe& probe) {
-      return probe.series.gemm->shape.flops().value();
-    }));
+    CHECK(std::ranges::is_sorted(
+        probes, {}, [](const Probe& probe) { return probe.series.gemm->shape.flops().value(); }));
     for (const Probe& probe : probes) {
       const LayerKernel kernel = kernel_of(*probe.series.gemm);
       CHECK((largest == 1 || std::ranges::all_of(kernel.reads, [&](const LayerOperand& operand) {

@@ -43,7 +43,6 @@ TEST_CASE("a GEMM's series survives being written and read, and another kind is 
   Json json = to_json(s);
   CHECK(read_series(JsonView(json, "test")).gemm == s.gemm);
   json["gemm"]["kind"] = "backward";
-  CHECK_THAT(
-      spp::test::message_of<InputError>([&] { (void)read_series(JsonView(json, "test")); }),
-      Catch::Matchers::ContainsSubstring("gemm.kind: 'backward' is none of forward"));
+  CHECK_THAT(spp::test::message_of<InputError>([&] { (void)read_series(JsonView(json, "test")); }),
+             Catch::Matchers::ContainsSubstring("gemm.kind: 'backward' is none of forward"));
 }
