@@ -40,8 +40,11 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
 
 Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
                           const LayerQuestion& question, const EvaluationOptions& options) {
-  // Its kernels are as attention's alone; its ranks have the machine to themselves.
-  AttentionQuestion attention = attention_question(request, plan, question.problem.mask);
+  // Its kernels are as attention's alone; its ranks have the machine to themselves, so none of it
+  // is taken away for others.
+  Request whole = request;
+  whole.cluster = nullptr;
+  AttentionQuestion attention = attention_question(whole, plan, question.problem.mask);
   attention.request.cluster = request.cluster;
   const Evaluator evaluator(attention.request);
   Evaluation e;

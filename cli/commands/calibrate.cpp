@@ -51,7 +51,7 @@ constexpr std::array calibrate_options{
     Option{"seq", "N,…", "their tokens over all ranks: 4096 or 4K,8K (default: 4K)"},
     Option{"mask", "causal|full|window:W", "which keys a query sees (default: causal)"},
     Option{"budget", "SECONDS",
-           "time for all suites, about (default: 240, on GPUs 300: kernels are compiled by shape)"},
+           "time for all suites, about (default: 300, on GPUs 360: kernels are compiled by shape)"},
     timeout_option,
     Option{"name", "NAME", "of the machine in the profile (default: this host's name)"},
     Option{"topology", "NAME|FILE",
@@ -215,7 +215,7 @@ Request read_request(const Arguments& arguments) {
     r.lengths.push_back(parse_tokens(length, "--seq"));
   }
   r.problem.seq = r.lengths.front();
-  r.budget = Seconds(seconds(arguments, "budget", r.device == Device::cpu ? "240" : "300"));
+  r.budget = Seconds(seconds(arguments, "budget", r.device == Device::cpu ? "300" : "360"));
   r.timeout = timeout_of(arguments);
   r.name = arguments.get("name", host_name());
   r.topology = arguments.get("topology", "");

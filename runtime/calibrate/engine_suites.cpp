@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
+#include <numeric>
 
 namespace spp::runtime {
 namespace {
@@ -22,13 +24,13 @@ std::vector<Series> series_of(std::span<const Probe> probes) {
 
 /// In one schedule; those that alone are too large for memory are left out.
 std::vector<Series> together(const Instrument& instrument, std::vector<Probe> probes,
-                             Samples samples, Seconds budget) {
+                             Samples samples) {
   std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
   while (!probes.empty() && !instrument.fits(probes)) {
     probes.pop_back();
   }
   if (!probes.empty()) {
-    (void)instrument.time(probes, samples, budget);
+    (void)instrument.time(probes, samples, instrument.left());
   }
   return series_of(probes);
 }
@@ -47,47 +49,68 @@ std::vector<Probe> elementwise_probes(const Instrument& instrument, const Engine
   return probes;
 }
 
-/// Row-wise functions on one rank of a device, whose ranks share its memory in a plan as the
-/// simulator lets them; then GEMMs by rising FLOPs on all that have SMs of their own, group by
-/// group while there is time.
-std::vector<Series> layer_series(const Instrument& instrument, const EngineBench& bench) {
-  constexpr std::int64_t operands = 4;  // times the largest message
-  constexpr double growth = 64;         // of FLOPs in a group
+/// Probes that work more and more, and by whose work their time can be foretold.
+struct Rising {
+  std::vector<Probe> probes;
+  std::function<double(const Probe&)> work;  // of all ops of a sample
+  double growth = 1;                         // at most, from the first of a schedule to the last
+};
+
+/// In one schedule after another while `budget` lasts; the first whatever it takes.
+std::vector<Series> one_after_the_other(const Instrument& instrument, const EngineBench& bench,
+                                        Rising rising, Seconds budget) {
   constexpr double executions = 1 + 7;  // the least
-  std::vector<Series> series =
-      together(instrument, row_probes(bench.shape, instrument.crew(1), bench.largest),
-               Samples::each, instrument.left() * 0.3);
-  std::vector<Probe> probes = gemm_probes(
-      bench.shape.dtype, bench.split_devices ? instrument.everybody() : instrument.crew(1),
-      operands * bench.largest);
+  auto& [probes, work, growth] = rising;
   std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
-  const auto flops = [](std::span<const Probe> some) {
-    double sum = 0;
-    for (const Probe& probe : some) {
-      const FlopCount own = probe.series.gemm->shape.flops();
-      sum += own.value() * times_of(own);
-    }
-    return sum;
+  const auto sum = [&](std::span<const Probe> some) {
+    return std::transform_reduce(some.begin(), some.end(), 0.0, std::plus<>(), work);
   };
-  double of_flop = 0;  // seconds, of the last group
+  const Seconds after = instrument.left() - budget;
+  std::vector<Series> series;
+  double of_work = 0;  // seconds, of the last schedule
   for (std::size_t at = 0; at < probes.size();) {
     std::size_t end = at + 1;
     while (end < probes.size() && instrument.fits({probes.data() + at, end + 1 - at}) &&
-           flops({&probes[end], 1}) <= growth * flops({&probes[at], 1})) {
+           work(probes[end]) <= growth * work(probes[at])) {
       ++end;
     }
     const std::span<Probe> group{probes.data() + at, end - at};
-    const Seconds left = instrument.left();
-    const double own = flops(group);
-    if (at > 0 && of_flop * own * executions > left.count()) {
+    const Seconds left = instrument.left() - after;
+    const double own = sum(group);
+    if (at > 0 && of_work * own * executions > left.count()) {
       break;
     }
-    const double part = own / flops({probes.data() + at, probes.size() - at});
+    const double part = own / sum({probes.data() + at, probes.size() - at});
     const Course course = instrument.time(group, Samples::each, left * part);
-    of_flop = all_gather_numbers(bench.transport, {course.once.count()})[0][0] / own;
+    of_work = all_gather_numbers(bench.transport, {course.once.count()})[0][0] / own;
     std::ranges::move(series_of(group), std::back_inserter(series));
     at = end;
   }
+  return series;
+}
+
+/// Row-wise functions on one rank of a device, since the simulator lets its ranks share its memory;
+/// GEMMs on all that have SMs of their own.
+std::vector<Series> layer_series(const Instrument& instrument, const EngineBench& bench) {
+  constexpr std::int64_t operands = 4;  // of GEMMs, times the largest message
+  constexpr double row_part = 0.3;      // of the budget
+  const Rising rows{.probes = row_probes(bench.shape, instrument.crew(1), bench.largest),
+                    .work = [](const Probe& probe) { return probe.series.size; },
+                    .growth = 4};
+  const Rising gemms{
+      .probes = gemm_probes(bench.shape.dtype,
+                            bench.split_devices ? instrument.everybody() : instrument.crew(1),
+                            operands * bench.largest),
+      .work =
+          [](const Probe& probe) {
+            const FlopCount own = probe.series.gemm->shape.flops();
+            return own.value() * times_of(own);
+          },
+      .growth = 16};
+  std::vector<Series> series =
+      one_after_the_other(instrument, bench, rows, instrument.left() * row_part);
+  std::ranges::move(one_after_the_other(instrument, bench, gemms, instrument.left()),
+                    std::back_inserter(series));
   return series;
 }
 
@@ -282,16 +305,13 @@ std::vector<Series> engine_suite(const std::string& suite, const EngineBench& be
                                  const std::vector<AttentionBlock>& blocks) {
   const Instrument instrument(bench);
   if (suite == "links") {
-    return together(instrument, link_probes(bench.layout, bench.largest), Samples::slowest,
-                    instrument.left());
+    return together(instrument, link_probes(bench.layout, bench.largest), Samples::slowest);
   }
   if (suite == "collectives") {
-    return together(instrument, collective_probes(bench.layout, bench.largest), Samples::slowest,
-                    instrument.left());
+    return together(instrument, collective_probes(bench.layout, bench.largest), Samples::slowest);
   }
   if (suite == "elementwise") {
-    return together(instrument, elementwise_probes(instrument, bench), Samples::each,
-                    instrument.left());
+    return together(instrument, elementwise_probes(instrument, bench), Samples::each);
   }
   if (suite == "layer") {
     return layer_series(instrument, bench);

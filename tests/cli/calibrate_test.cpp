@@ -148,8 +148,8 @@ TEST_CASE("a calibration times a layer's kernels, and a layer and a step are pre
   REQUIRE(simulated.code == 0);
   CHECK_THAT(simulated.err, !ContainsSubstring("has no GEMMs"));
   const Json answer = spp::parse_json(simulated.out, "stdout");
-  CHECK(answer.at("predicted").at("parts_s").at("gemm").get<double>() > 0);
-  CHECK(answer.at("predicted").at("parts_s").at("elementwise").get<double>() > 0);
+  CHECK(answer.at("predicted").at("parts_s").at("gemm_s").get<double>() > 0);
+  CHECK(answer.at("predicted").at("parts_s").at("small_kernels_s").get<double>() > 0);
   const auto planned = sp_plan("plan" + work);
   INFO(planned.err);
   CHECK(planned.code == 0);
