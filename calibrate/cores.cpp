@@ -74,14 +74,22 @@ Json core(const ProfileInput& input, const std::vector<Series>& series, const Nu
   }
   const AttentionKernelSpec kernel = kernel_of(input, series);
   const FittedAttention attention = fit_attention(series, kernel, gpu, input.dtype);
+  // oneDNN's registers, or an AMX unit's, hold 16 rows by 16 columns, and our blocks over its
+  // products have 512 columns and sum up 512 numbers; the reference cuts nothing.
+  const bool onednn = input.kernels == "onednn";
+  const int gemm_tile = onednn ? 16 : 1;
+  const int gemm_block = onednn ? 512 : 0;
+  gpu.generation.gemm_tile.value = gemm_tile;
   return gpu_json(
       {.name = gpu.name,
-       .generation = fitted_generation({.name = "cpu",
-                                        .attention = fitted_attention(kernel, attention, numbers),
-                                        .gemm = assumed_gemm(64, numbers),
-                                        .group = Json(),
-                                        .kernel = kernel},
-                                       memory, numbers),
+       .generation = fitted_generation(
+           {.name = "cpu",
+            .attention = fitted_attention(kernel, attention, numbers),
+            .gemm = assumed_gemm(gemm_tile, numbers),
+            .group = Json(),
+            .layer = fitted_layer(fit_layer(series, gpu, input.dtype, gemm_block), numbers),
+            .kernel = kernel},
+           memory, numbers),
        .compute_capability = 0,
        .sms = numbers.counted(1, "a rank is a thread"),
        .matrix_rate = peaks_json(peaks, numbers),

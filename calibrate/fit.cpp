@@ -244,6 +244,15 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
     t.samples.at(static_cast<std::size_t>(kind)) = count(list);
     t.rate.value = std::max(t.rate.value, best_rate(segments, list));
   };
+  /// A ring takes each of its steps twice: sums go round, then results.
+  const auto set_all_reduce = [&](const std::vector<const Series*>& list) {
+    if (!list.empty()) {
+      const auto at = static_cast<std::size_t>(CommKind::all_reduce);
+      t.segments.at(at) = segments_of(list, 2 * t.hop.value, own_hops, sharing.own_copy / 2);
+      slow_down(t.segments.at(at), 1 / slowdown(list, t, sharing, alone));
+      t.samples.at(at) = count(list);
+    }
+  };
   // Ranks that share a GPU are slowed down by it in a ring: what one reaches alone is a pair's.
   set(CommKind::send_recv, sharing.ranks_per_gpu > 1 && !pair.empty() ? pair : ring, false);
   if (const auto pairs = select(series, "links", "pairs", scope); !pairs.empty()) {
@@ -269,6 +278,9 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
       t.rate.value = nominal;
     }
   }
+  if (!inter) {
+    set_all_reduce(collectives_of(series, CommKind::all_reduce, scope, sharing));
+  }
   if (t.rate.value <= 0) {  // too small messages to see a rate
     for (const Series* s : ring) {
       t.rate.value = std::max(t.rate.value, s->size / median_of(s->seconds));
@@ -282,9 +294,10 @@ std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,
 std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series) {
   std::map<DType, Fitted> peaks;
   for (const Series& s : series) {
-    if (s.block && !s.seconds.empty()) {
-      Fitted& peak = peaks[s.block->dtype];
-      const double rate = flops_of(*s.block).value() / median_of(s.seconds);
+    if ((s.block || s.gemm) && !s.seconds.empty()) {
+      Fitted& peak = peaks[s.block ? s.block->dtype : s.gemm->dtype];
+      const FlopCount flops = s.block ? flops_of(*s.block) : s.gemm->shape.flops();
+      const double rate = flops.value() / median_of(s.seconds);
       peak.value = std::max(peak.value, peak_margin * rate);
       peak.spread = std::max(peak.spread, std::min(0.2, spread_of(s.seconds)));
       peak.samples += static_cast<std::int64_t>(s.seconds.size());
@@ -396,6 +409,9 @@ FittedMemory fit_memory(const std::vector<Series>& series) {
   double best = 0;
   std::int64_t samples = 0;
   for (const Series& s : series) {
+    if (s.suite == "layer" && !s.gemm && !s.seconds.empty()) {  // no kernel is faster than memory
+      best = std::max(best, s.size / median_of(s.seconds));
+    }
     if (s.suite == "elementwise" && s.size > 0 && !s.seconds.empty()) {
       const double median = median_of(s.seconds);
       observations.push_back({.x = {s.size}, .seconds = median});

@@ -68,7 +68,8 @@ struct FittedMemory {
 };
 FittedMemory fit_memory(const std::vector<Series>& series);
 
-/// Peak by dtype, which no measured kernel exceeds: 1.1 times the fastest. Empty without samples.
+/// Peak by dtype, which no measured kernel or GEMM exceeds: 1.1 times the fastest. Empty without
+/// samples.
 std::map<DType, Fitted> fit_peaks(const std::vector<Series>& series);
 
 }  // namespace spp::calibrate

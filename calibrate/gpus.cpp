@@ -221,17 +221,20 @@ Json gpu_of(const ProfileInput& input, const std::vector<Series>& series, const 
   }
   const FittedAttention attention = fit_attention(series, kernel, gpu, input.dtype);
   const Json whole = input.catalog->generation_document(generation.name);
+  constexpr int usual_tile = 128;
+  gpu.generation.gemm_tile.value = peaks.nominal ? generation.gemm_tile.value : usual_tile;
   // With other ranks the blocks were timed while all GPUs worked.
   const bool alone = input.calibration.hosts.per_node * input.calibration.hosts.nodes() == 1;
   return gpu_json(
       {.name = gpu.name,
-       .generation =
-           fitted_generation({.name = generation.name,
-                              .attention = fitted_attention(kernel, attention, numbers),
-                              .gemm = peaks.nominal ? gemm_of(whole) : assumed_gemm(128, numbers),
-                              .group = alone ? group_of(whole) : Json(),
-                              .kernel = kernel},
-                             memory, numbers),
+       .generation = fitted_generation(
+           {.name = generation.name,
+            .attention = fitted_attention(kernel, attention, numbers),
+            .gemm = peaks.nominal ? gemm_of(whole) : assumed_gemm(usual_tile, numbers),
+            .group = alone ? group_of(whole) : Json(),
+            .layer = fitted_layer(fit_layer(series, gpu, input.dtype), numbers),
+            .kernel = kernel},
+           memory, numbers),
        .compute_capability = device.compute_capability,
        .sms = numbers.counted(device.multiprocessors, "SMs of a rank"),
        .matrix_rate = peaks.json,

@@ -118,6 +118,11 @@ Json whole_transport(const FittedTransport& t, TransportWords words, const Numbe
         segments_json(t, kind, t.rate.value, numbers);
   }
   json.hop_latency = hop_json(t, numbers);
+  if (!t.segments.at(static_cast<std::size_t>(CommKind::all_reduce)).empty()) {
+    json.all_reduce = rings_json(
+        segments_json(t, CommKind::all_reduce, t.rate.value, numbers), hop_json(t, numbers),
+        numbers.quantity(1, "fraction", "no trees across nodes: rings of this runtime", 0));
+  }
   if (!t.all_to_all_by_ranks.empty()) {
     json.all_to_all_by_ranks = factors_json(t, numbers);
   }
@@ -205,6 +210,7 @@ Json fitted_generation(GenerationParts parts, const FittedMemory& memory, const 
        .gemm = std::move(parts.gemm),
        .memory_efficiency = numbers.fitted(memory.efficiency, 1, "fraction",
                                            "merge, accumulate, cast, copy, row_dot together"),
+       .layer = std::move(parts.layer),
        .launch = numbers.fitted(memory.launch, 1e6, "us", "an op of the executor"),
        .group = std::move(parts.group)});
 }
@@ -220,7 +226,7 @@ Json peaks_json(const std::map<DType, Fitted>& peaks, const Numbers& numbers) {
   Json rates = Json::object();
   for (const auto& [dtype, peak] : peaks) {
     rates[std::string(to_string(dtype))] =
-        numbers.fitted(peak, 1e-9, "GFLOP/s", "1.1 times the fastest attention kernel");
+        numbers.fitted(peak, 1e-9, "GFLOP/s", "1.1 times the fastest kernel");
   }
   return rates;
 }

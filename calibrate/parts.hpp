@@ -2,6 +2,7 @@
 #pragma once
 
 #include "calibrate/fit.hpp"
+#include "calibrate/fit_layer.hpp"
 #include "machine/machine_write.hpp"
 
 #include <map>
@@ -35,7 +36,7 @@ Json fitted_attention(const AttentionKernelSpec& kernel, const FittedAttention& 
 /// A whole generation. `gemm` and `group`: as generations have them.
 struct GenerationParts {
   std::string name;
-  Json attention, gemm, group;
+  Json attention, gemm, group, layer;
   const AttentionKernelSpec& kernel;
 };
 Json fitted_generation(GenerationParts parts, const FittedMemory& memory, const Numbers& numbers);

@@ -8,6 +8,7 @@
 
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
 
@@ -93,6 +94,8 @@ Json profile_document(const ProfileInput& input) {
   const std::vector<Series> raw = raw_series(input.calibration);
   const std::vector<Series> series = at_one_pace(raw);
   const std::vector<MeasuredAttention> pace = attention_of(series, "pace");
+  const bool has_layer = std::ranges::any_of(
+      series, [](const Series& s) { return s.suite == "layer" && s.what == "add"; });
   return profile_json(
       {.name = input.name,
        .environment = environment_of(input),
@@ -100,7 +103,11 @@ Json profile_document(const ProfileInput& input) {
        .machine = input.device ? machine_of_gpus(input, numbers) : machine_of_cores(input, numbers),
        .attention = attention_of(series, "attention"),
        .pace = pace.empty() ? std::nullopt : std::optional(pace.front()),
-       .samples = samples_json(raw)});
+       .samples = samples_json(raw),
+       .note = has_layer
+                   ? "the optimizer's pass over weights, gradients and moments was not timed: "
+                     "it is taken for as many bytes of a sum of two tensors (add)"
+                   : ""});
 }
 
 }  // namespace spp::calibrate

@@ -124,6 +124,35 @@ Table small_kernels(const std::vector<Series>& series) {
   return table;
 }
 
+/// The usual and the fastest GEMM of each kind, and row-wise functions by bytes touched.
+Table layer_kernels(const std::vector<Series>& series) {
+  Table table;
+  table.rows.push_back({"  kernel", "timed", "smallest", "largest", "median", "best", "spread"});
+  table.right = {false, true, true, true, true, true, true};
+  std::map<std::string, std::vector<const Series*>> kernels;
+  for (const Series& s : series) {
+    if (s.suite == "layer" && !s.seconds.empty()) {
+      kernels[s.gemm ? fmt::format("gemm {}", to_string(s.gemm->kind)) : s.what].push_back(&s);
+    }
+  }
+  for (const auto& [name, list] : kernels) {
+    std::vector<double> times;
+    std::vector<double> rates;
+    std::vector<double> spreads;
+    for (const Series* s : list) {
+      times.push_back(median_of(s->seconds));
+      rates.push_back((s->gemm ? s->gemm->shape.flops().value() : s->size) / times.back());
+      spreads.push_back(spread_of(s->seconds));
+    }
+    const std::string_view unit = list.front()->gemm ? "FLOP/s" : "B/s";
+    table.rows.push_back({"  " + name, fmt::format("{}", list.size()),
+                          human(Seconds(std::ranges::min(times))),
+                          human(Seconds(std::ranges::max(times))), rate(median_of(rates), unit),
+                          rate(std::ranges::max(rates), unit), percent(median_of(spreads))});
+  }
+  return table;
+}
+
 }  // namespace
 
 std::string profile_table(const Json& profile, const calibrate::ProfileInput& input, bool color) {
@@ -140,6 +169,7 @@ std::string profile_table(const Json& profile, const calibrate::ProfileInput& in
   print(text, "Messages: time of the smallest, rate by size", messages(series), style);
   print(text, "Attention blocks of plans", attention(series), style);
   print(text, "Kernels around them", small_kernels(series), style);
+  print(text, "Kernels of a layer", layer_kernels(series), style);
   std::int64_t unsteady = 0;
   for (const Series& s : series) {
     unsteady += spread_of(s.seconds) > noisy ? 1 : 0;

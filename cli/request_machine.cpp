@@ -297,6 +297,12 @@ void Reader::list_constants(const MachineSpec& machine) {
           "(calibrate without --suite)",
           args_.get("profile", "")));
     }
+    if (generation.layer.empty() && request().whole_step() && job_.profile->from_calibration()) {
+      job_.warnings.push_back(fmt::format(
+          "{}: has no GEMMs and row-wise kernels of layers: their times are not measured but "
+          "assumed ('sp-plan calibrate' measures them)",
+          args_.get("profile", "")));
+    }
     return;
   }
   assume("kernels",

@@ -87,6 +87,30 @@ double multiplying_plainly(double tile, std::span<const std::int64_t> rows, cons
   return std::ceil(tiles / sms) * 2 * tile * tile * static_cast<double>(work.k) / rates.flops;
 }
 
+/// As timed on this machine. Groups without rows read no weights.
+Seconds measured_time(const GpuSpec& gpu, const MeasuredGemmSpec& spec,
+                      std::span<const std::int64_t> rows, const GemmWork& work, DType dtype) {
+  const auto sms = static_cast<double>(gpu.sms.value);
+  const auto m = static_cast<double>(total_of(rows));
+  const auto n = static_cast<double>(work.n);
+  const auto k = static_cast<double>(work.k);
+  const auto groups = static_cast<double>(std::ssize(rows) - std::ranges::count(rows, 0));
+  const auto element = static_cast<double>(size_of(dtype));
+  const auto times = [&](double count) {
+    return spec.block ? std::ceil(count / static_cast<double>(spec.block->value)) : 1.0;
+  };
+  const auto moved = [&](double elements, const std::optional<Sourced<Bandwidth>>& rate) {
+    return rate ? elements * element / rate->value.value() : 0.0;
+  };
+  const Rates rates{.flops =
+                        matrix_rate(gpu, dtype, gpu.name).value() * spec.efficiency.value / sms};
+  return spec.startup.value +
+         Seconds(multiplying_plainly(static_cast<double>(gpu.generation.gemm_tile.value), rows,
+                                     work, sms, rates) +
+                 moved(m * k * times(n), spec.a) + moved(groups * k * n, spec.b) +
+                 moved(m * n * times(k), spec.c));
+}
+
 const GemmFormatSpec& format_of(const GpuSpec& gpu, GemmFormat format) {
   const auto& formats = gpu.generation.gemm_formats;
   const auto at = formats.find(format);
@@ -127,6 +151,10 @@ FlopRate matrix_rate(const GpuSpec& gpu, GemmFormat format, DType dtype, std::st
 Seconds gemm_time(const GpuSpec& gpu, std::span<const std::int64_t> rows, const GemmWork& work,
                   DType dtype) {
   const GenerationSpec& generation = gpu.generation;
+  if (const auto timed = generation.layer.gemms.find(work.kind);
+      timed != generation.layer.gemms.end() && work.format == GemmFormat::plain) {
+    return measured_time(gpu, timed->second, rows, work, dtype);
+  }
   const auto& spec = generation.gemm_tiles;
   const auto m = static_cast<double>(total_of(rows));
   const auto n = static_cast<double>(work.n);

@@ -22,6 +22,9 @@
 // A grouped GEMM is one launch: the tiles of all its groups, `grouped` of the efficiency,
 // `grouped_memory` of the memory's rate.
 //
+// Of a kind that a calibration timed on this machine (layer_kernels.hpp) its own constants count,
+// whatever tiles the generation has.
+//
 // It never falls as m, n or k grow, and never beats the peak.
 #pragma once
 
@@ -38,6 +41,7 @@ namespace spp {
 struct GemmWork {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t groups = 1;
+  GemmKind kind = GemmKind::forward;
   GemmFormat format = GemmFormat::plain;
   bool quantised = false;  // A comes in that format already: another kernel rounded it on the way
 };

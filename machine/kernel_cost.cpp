@@ -210,6 +210,38 @@ Seconds KernelCost::memory_bound(Bytes touched) const {
   return touched / (gpu_->memory_bandwidth.value * gpu_->generation.memory_efficiency.value);
 }
 
+Seconds KernelCost::row_kernel(const RowFunction& function, Bytes touched) const {
+  const auto& timed = gpu_->generation.layer.rows;
+  const auto at = timed.find(function);
+  return at == timed.end() ? memory_bound(touched)
+                           : at->second.startup.value + touched / at->second.rate.value;
+}
+
+Seconds KernelCost::optimizer(Bytes touched) const {
+  const auto& timed = gpu_->generation.layer.optimizer;
+  return timed ? timed->startup.value + touched / timed->rate.value : memory_bound(touched);
+}
+
+double KernelCost::gemm_spread() const {
+  const auto& timed = gpu_->generation.layer.gemms;
+  if (timed.empty()) {
+    return gpu_->generation.gemm_efficiency.spread;
+  }
+  double spread = 0;
+  for (const auto& [kind, gemm] : timed) {
+    spread = std::max(spread, gemm.efficiency.spread);
+  }
+  return spread;
+}
+
+double KernelCost::streaming_spread() const {
+  double spread = gpu_->generation.memory_efficiency.spread;
+  for (const auto& [function, stream] : gpu_->generation.layer.rows) {
+    spread = std::max(spread, stream.rate.spread);
+  }
+  return spread;
+}
+
 Seconds KernelCost::gemm(const GemmWork& work, DType dtype) const {
   ensure(work.groups >= 1, "a GEMM has one group at least");
   std::vector<std::int64_t> rows(static_cast<std::size_t>(work.groups), work.m / work.groups);
@@ -292,7 +324,7 @@ Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
           [&](const LinearBackward&) { return beside(Phase::backward, at_best(Phase::backward)); },
           [&](const Gemm& op) {
             const GemmShape shape = gemm_shape(op, shapes);
-            return gemm({.m = shape.m, .n = shape.n, .k = shape.k}, problem.dtype);
+            return gemm({.m = shape.m, .n = shape.n, .k = shape.k, .kind = op.kind}, problem.dtype);
           },
           [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
       kernel);

@@ -5,6 +5,7 @@
 #include "base/json.hpp"
 #include "base/units.hpp"
 #include "machine/gemm_format.hpp"
+#include "machine/layer_kernels.hpp"
 #include "schedule/measure.hpp"
 #include "schedule/problem.hpp"
 
@@ -180,6 +181,7 @@ struct GenerationSpec {
   /// Part of its rate alone that a GEMM keeps inside a training step. None: all.
   std::optional<Sourced<double>> gemm_training;
   std::optional<ExpertLayerSpec> expert_layer;
+  LayerKernelsSpec layer;                              // as timed here; published ones: none
   Sourced<double> memory_efficiency;                   // of elementwise kernels
   Sourced<Seconds> launch;                             // host cost of one kernel
   std::map<std::string, AttentionKernelSpec> kernels;  // alternatives by name: "FA2", "cuDNN 9"

@@ -588,7 +588,8 @@ void read_gemm(const JsonView& gemm, GenerationSpec& g) {
 GenerationSpec read_generation(const JsonView& document) {
   expect_format(document, "sp-plan/generation");
   document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
-                       "experts", "linear", "elementwise", "launch", "kernels", "group", "note"});
+                       "experts", "linear", "elementwise", "layer", "launch", "kernels", "group",
+                       "note"});
   GenerationSpec g;
   g.name = name_in(document, "name");
   g.attention = read_attention(document.at("attention"), name_in(document, "kernel"));
@@ -604,6 +605,9 @@ GenerationSpec read_generation(const JsonView& document) {
   const JsonView elementwise = document.at("elementwise");
   elementwise.allow_only({"memory_efficiency"});
   g.memory_efficiency = read_fraction(elementwise.at("memory_efficiency"));
+  if (const auto layer = document.find("layer")) {
+    g.layer = read_layer_kernels(*layer);
+  }
   g.launch = read_seconds(document.at("launch"));
   if (const auto kernels = document.find("kernels")) {
     for (const auto& [kernel, ignored] : kernels->value().items()) {

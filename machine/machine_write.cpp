@@ -31,6 +31,12 @@ Json factor_json(Json ranks, Json factor) {
   return {{"ranks", std::move(ranks)}, {"factor", std::move(factor)}};
 }
 
+Json rings_json(Json segments, Json hop_latency, Json tree_scaling) {
+  return {{"ring", std::move(segments)},
+          {"hop_latency", std::move(hop_latency)},
+          {"tree_scaling", std::move(tree_scaling)}};
+}
+
 void put_numbers(Json& transport, TransportNumbers numbers) {
   for (const auto& [kind, key] :
        {std::pair{CommKind::send_recv, "p2p"}, std::pair{CommKind::all_to_all, "all_to_all"},
@@ -40,6 +46,7 @@ void put_numbers(Json& transport, TransportNumbers numbers) {
   }
   put(transport, "hop_latency", std::move(numbers.hop_latency));
   put(transport, "all_to_all_by_ranks", std::move(numbers.all_to_all_by_ranks));
+  put(transport, "all_reduce", std::move(numbers.all_reduce));
   if (!numbers.fitted_at.is_null()) {
     transport.erase("most");  // its segments are what this network's NICs reach
   }
@@ -96,6 +103,7 @@ Json generation_json(GenerationNumbers numbers) {
   json["attention"] = std::move(numbers.attention);
   json["gemm"] = std::move(numbers.gemm);
   json["elementwise"] = {{"memory_efficiency", std::move(numbers.memory_efficiency)}};
+  put(json, "layer", std::move(numbers.layer));
   json["launch"] = std::move(numbers.launch);
   put(json, "group", std::move(numbers.group));
   return json;

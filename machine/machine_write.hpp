@@ -20,12 +20,14 @@ struct SegmentNumbers {
   Json latency, fraction;
 };
 Json segment_json(SegmentNumbers numbers);
+/// `all_reduce` inside a node: in rings.
+Json rings_json(Json segments, Json hop_latency, Json tree_scaling);
 /// An entry of `all_to_all_by_ranks`.
 Json factor_json(Json ranks, Json factor);
 
 struct TransportNumbers {
   std::array<Json, comm_kinds> segments;  // by CommKind: lists of segment_json; all_reduce: null
-  Json hop_latency, all_to_all_by_ranks, fitted_at, cpu_share, sms;
+  Json hop_latency, all_to_all_by_ranks, all_reduce, fitted_at, cpu_share, sms;
 };
 /// In place of what `transport` says of these.
 void put_numbers(Json& transport, TransportNumbers numbers);
@@ -58,7 +60,7 @@ Json gemm_json(GemmNumbers numbers);
 
 struct GenerationNumbers {
   std::string name, kernel;
-  Json attention, gemm, memory_efficiency, launch, group;
+  Json attention, gemm, memory_efficiency, layer, launch, group;
 };
 Json generation_json(GenerationNumbers numbers);
 /// What documents of generations say, as it stands there; `group`: null if it does not.

@@ -41,7 +41,8 @@ struct ProfileParts {
   Json machine;                              // whole (MachineDocument)
   std::vector<MeasuredAttention> attention;  // by the machine's kernels
   std::optional<MeasuredAttention> pace;
-  Json samples;  // raw
+  Json samples;      // raw
+  std::string note;  // for people; "": none
 };
 /// "sp-plan/profile", of this moment.
 Json profile_json(ProfileParts parts);

@@ -43,6 +43,9 @@ Json profile_json(ProfileParts parts) {
   json["machine"] = std::move(parts.machine);
   json["other"] = Json::array();
   json["samples"] = std::move(parts.samples);
+  if (!parts.note.empty()) {
+    json["note"] = std::move(parts.note);
+  }
   return json;
 }
 

@@ -106,8 +106,8 @@ Evaluator::Evaluator(const Request& request)
       needs(Phase::backward)
           ? std::max(forward, kernels_.attention_spread(request.problem, Phase::backward))
           : forward;
-  spreads_[index(Component::elementwise)] = gpu.generation.memory_efficiency.spread;
-  spreads_[index(Component::gemm)] = gpu.generation.gemm_efficiency.spread;
+  spreads_[index(Component::elementwise)] = kernels_.streaming_spread();
+  spreads_[index(Component::gemm)] = kernels_.gemm_spread();
   spreads_[index(Component::intra_comm)] = spread_of(cluster.transport(sim::Scope::intra));
   spreads_[index(Component::inter_comm)] =
       cluster.nodes() > 1 ? spread_of(cluster.transport(sim::Scope::inter)) : 0;
@@ -322,7 +322,7 @@ sim::Simulation Evaluator::simulate(const Schedule& schedule, const SequencePlan
   sim::SimulationCosts costs = costs_of(plan, schedule.phase);
   costs.kernel = [alone = std::move(costs.kernel), &in_step](const Kernel& kernel,
                                                              const Shapes& shapes) {
-    return in_step(kernel, alone(kernel, shapes));
+    return in_step(kernel, shapes, alone(kernel, shapes));
   };
   const sim::Folding folding = fold(schedule, plan, options.fold);
   return sim::simulate(schedule, placement, costs,

@@ -52,7 +52,7 @@ class Evaluator {
                               const sim::Folding& folding) const;
 
   /// What a kernel that takes so long alone takes in the step around it.
-  using InStep = std::function<Seconds(const Kernel&, Seconds)>;
+  using InStep = std::function<Seconds(const Kernel&, const Shapes&, Seconds)>;
   /// A schedule around the attention of `plan`, whatever else it computes. options.watch must not
   /// give up.
   [[nodiscard]] sim::Simulation simulate(const Schedule& schedule, const SequencePlan& plan,

@@ -120,10 +120,13 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
 
 namespace {
 
-/// Its kernels are as attention's alone; its ranks have the machine to themselves.
+/// Its kernels are as attention's alone; its ranks have the machine to themselves, so none of it
+/// is taken away for others.
 AttentionQuestion attention_of(const Request& request, const StepPlan& plan,
                                const LayerQuestion& question) {
-  AttentionQuestion attention = attention_question(request, plan, question.problem.mask);
+  Request whole = request;
+  whole.cluster = nullptr;
+  AttentionQuestion attention = attention_question(whole, plan, question.problem.mask);
   attention.request.cluster = request.cluster;
   return attention;
 }
@@ -154,7 +157,7 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
   Prediction& p = e.candidate.predicted;
   const StepPractice& practice = practice_of(request);
   const KernelCost& kernels = evaluator.kernels();
-  const auto in_step = [&](const Kernel& kernel, Seconds alone) {
+  const auto in_step = [&](const Kernel& kernel, const Shapes& shapes, Seconds alone) {
     if (std::holds_alternative<Gemm>(kernel)) {
       return alone * kernels.gemm_in_training();
     }
@@ -164,7 +167,13 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     }
     const LayerFunction function = question.graph.graph.definition(row->definition).function;
     if (function == LayerFunction::adam) {
-      return alone * practice.optimizer.value + kernels.launch();
+      return kernels.optimizer(touched_bytes(kernel, shapes)) * practice.optimizer.value +
+             kernels.launch();
+    }
+    const RowFunction timed{.function = function,
+                            .backward = row->backward && function != LayerFunction::add};
+    if (kernels.times(timed)) {  // its launch among it
+      return kernels.row_kernel(timed, touched_bytes(kernel, shapes));
     }
     const bool apart = function == LayerFunction::split_heads && practice.position.value > 0;
     return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();

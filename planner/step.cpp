@@ -224,12 +224,11 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
     e.cost.parts[StepPart::launch] += (practice_.crowded_slowdown.value - 1) * e.cost.parts.total();
   }
 
-  const GenerationSpec& generation = kernels_.gpu().generation;
   const StepSeconds& parts = e.cost.parts;
   const auto part = [&](StepPart p, double relative) { return std::pow(parts[p] * relative, 2); };
   constexpr double transfers = 0.2;  // of collectives among others
   double variance = part(StepPart::attention, spread) +
-                    part(StepPart::gemm, generation.gemm_efficiency.spread) +
+                    part(StepPart::gemm, kernels_.gemm_spread()) +
                     part(StepPart::elementwise, practice_.elementwise.spread) +
                     part(StepPart::optimizer, practice_.optimizer.spread) +
                     part(StepPart::launch, practice_.host_kernel.spread);
@@ -241,11 +240,11 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   e.low = std::max(Seconds(0), e.step() - off);
   e.high = e.step() + off;
   e.spreads[place(Component::attention)] = spread;
-  e.spreads[place(Component::gemm)] = generation.gemm_efficiency.spread;
+  e.spreads[place(Component::gemm)] = kernels_.gemm_spread();
   e.spreads[place(Component::elementwise)] = practice_.elementwise.spread;
   e.spreads[place(Component::launch)] = practice_.host_kernel.spread;
   e.spreads[place(Component::intra_comm)] = e.spreads[place(Component::inter_comm)] = transfers;
-  e.spreads[place(Component::bubble)] = generation.gemm_efficiency.spread;
+  e.spreads[place(Component::bubble)] = kernels_.gemm_spread();
   return e;
 }
 

@@ -22,8 +22,11 @@
 #include "schedule/measure.hpp"
 #include "schedule/timeline.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 
 namespace spp::runtime {
@@ -191,11 +194,19 @@ void run_words(const OpPlace& at, const RowKernel& op, Target&& target) {
                        .rate = static_cast<float>(d.constant)});
 }
 
+/// A row-wise function on rows in memory, in the order that the op has them.
+struct RowCall {
+  const Definition& definition;
+  bool backward = false;
+  TokenSet tokens;  // as positions
+  std::span<const Rows> reads, writes;
+};
+
 template <class Target>
-void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
-  const Definition& d = at.schedule.graph.definition(op.definition);
-  const auto in = [&](std::size_t i) { return at.rows(op.reads.ids()[i]); };
-  const auto out = [&](std::size_t i) { return at.rows(op.writes.ids()[i]); };
+void run_row_call(const RowCall& op, Target&& target) {
+  const Definition& d = op.definition;
+  const auto in = [&](std::size_t i) { return op.reads[i]; };
+  const auto out = [&](std::size_t i) { return op.writes[i]; };
   const auto norm = [&] {
     const Rows x = in(0);
     return NormArgs{
@@ -219,20 +230,18 @@ void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
       return op.backward ? target.layer_norm_backward(norm_backward())
                          : target.layer_norm(norm(), epsilon);
     case LayerFunction::split_heads:
-      return op.backward ? target.join_heads(
-                               SplitHeadsArgs{.qkv = out(0),
-                                              .q = in(0),
-                                              .k = in(1),
-                                              .v = in(2),
-                                              .positions = at.schedule.problem.local(op.tokens),
-                                              .theta = d.constant})
-                         : target.split_heads(
-                               SplitHeadsArgs{.qkv = in(0),
-                                              .q = out(0),
-                                              .k = out(1),
-                                              .v = out(2),
-                                              .positions = at.schedule.problem.local(op.tokens),
-                                              .theta = d.constant});
+      return op.backward ? target.join_heads(SplitHeadsArgs{.qkv = out(0),
+                                                            .q = in(0),
+                                                            .k = in(1),
+                                                            .v = in(2),
+                                                            .positions = op.tokens,
+                                                            .theta = d.constant})
+                         : target.split_heads(SplitHeadsArgs{.qkv = in(0),
+                                                             .q = out(0),
+                                                             .k = out(1),
+                                                             .v = out(2),
+                                                             .positions = op.tokens,
+                                                             .theta = d.constant});
     case LayerFunction::swiglu:
       return op.backward
                  ? target.swiglu_backward(SwigluBackwardArgs{
@@ -246,11 +255,30 @@ void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
     case LayerFunction::word_sums:
     case LayerFunction::word_loss:
     case LayerFunction::adam:
-      return run_words(at, op, target);
     case LayerFunction::linear:
       break;
   }
-  throw InternalError("a product is no row-wise function");
+  throw InternalError("no row-wise function of a layer");
+}
+
+template <class Target>
+void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
+  const Definition& d = at.schedule.graph.definition(op.definition);
+  if (d.function >= LayerFunction::embedding) {
+    return run_words(at, op, target);
+  }
+  std::array<Rows, 8> reads;
+  std::array<Rows, 8> writes;
+  const auto rows = [&](const BufferList& ids, std::array<Rows, 8>& into) {
+    std::ranges::transform(ids, into.begin(), [&](BufferId id) { return at.rows(id); });
+    return std::span<const Rows>(into).first(ids.ids().size());
+  };
+  run_row_call({.definition = d,
+                .backward = op.backward,
+                .tokens = at.schedule.problem.local(op.tokens),
+                .reads = rows(op.reads, reads),
+                .writes = rows(op.writes, writes)},
+               target);
 }
 
 /// `kernel` is at.stored.op.

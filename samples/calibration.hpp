@@ -53,8 +53,8 @@ struct DeviceReport {
 /// 13000 is "13.0".
 std::string cuda_version(int number);
 
-inline constexpr std::array<std::string_view, 4> calibration_suites{"links", "collectives",
-                                                                    "attention", "elementwise"};
+inline constexpr std::array<std::string_view, 5> calibration_suites{
+    "links", "collectives", "attention", "elementwise", "layer"};
 
 struct Calibration {
   bool complete = false;  // on the process of rank 0; others know nothing

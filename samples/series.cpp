@@ -31,6 +31,30 @@ AttentionBlock read_block(const JsonView& view) {
           .dtype = word("dtype", parse_dtype)};
 }
 
+Json gemm_json(const GemmBlock& g) {
+  return {{"kind", to_string(g.kind)},
+          {"dtype", to_string(g.dtype)},
+          {"m", g.shape.m},
+          {"n", g.shape.n},
+          {"k", g.shape.k}};
+}
+
+GemmBlock read_gemm(const JsonView& view) {
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  const JsonView word = view.at("kind");
+  const JsonView dtype = view.at("dtype");
+  const auto count = [&](std::string_view key) { return view.at(key).integer(1, most); };
+  for (const GemmKind kind :
+       {GemmKind::forward, GemmKind::input_gradient, GemmKind::weight_gradient}) {
+    if (word.string() == to_string(kind)) {
+      return {.kind = kind,
+              .shape = {.m = count("m"), .n = count("n"), .k = count("k")},
+              .dtype = parse_dtype(dtype.string(), dtype.where())};
+    }
+  }
+  word.fail(fmt::format("'{}' is none of forward, input_gradient, weight_gradient", word.string()));
+}
+
 }  // namespace
 
 FlopCount flops_of(const AttentionBlock& b) {
@@ -48,6 +72,9 @@ Json to_json(const Series& s) {
   if (s.block) {
     json["block"] = block_json(*s.block);
   }
+  if (s.gemm) {
+    json["gemm"] = gemm_json(*s.gemm);
+  }
   return json;
 }
 
@@ -62,7 +89,7 @@ Json samples_json(const std::vector<Series>& series) {
 Series read_series(const JsonView& view) {
   constexpr std::int64_t most_ranks = 1 << 20;
   view.allow_only(
-      {"suite", "what", "scope", "ranks", "active", "bytes", "seconds", "pace", "block"});
+      {"suite", "what", "scope", "ranks", "active", "bytes", "seconds", "pace", "block", "gemm"});
   Series s;
   s.suite = view.at("suite").string();
   s.what = view.at("what").string();
@@ -83,6 +110,9 @@ Series read_series(const JsonView& view) {
   }
   if (const auto block = view.find("block")) {
     s.block = read_block(*block);
+  }
+  if (const auto gemm = view.find("gemm")) {
+    s.gemm = read_gemm(*gemm);
   }
   return s;
 }

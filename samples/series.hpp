@@ -27,6 +27,15 @@ struct AttentionBlock {
 /// FLOPs of the pairs that the mask allows: 4 (backward 10) * head_dim a pair and head.
 FlopCount flops_of(const AttentionBlock& block);
 
+/// A GEMM of a layer as a plan runs it (schedule/op.hpp). The gradient of a weight is fp32, all
+/// else of `dtype`.
+struct GemmBlock {
+  GemmKind kind = GemmKind::forward;
+  GemmShape shape;
+  DType dtype = DType::fp32;
+  friend bool operator==(const GemmBlock&, const GemmBlock&) = default;
+};
+
 /// Raw samples of one thing.
 struct Series {
   std::string suite;            // "links", …
@@ -34,10 +43,12 @@ struct Series {
   std::string scope;            // "intra", "inter"; "" if no message is sent
   int ranks = 1;                // of a group
   int active = 1;               // ranks at work at the same time; kernels: of a host, or a device
-  double size = 0;              // bytes: sent by a rank, or touched; 0 for attention
+  double size = 0;              // bytes: sent by a rank, or touched; 0 for attention and `op`
   std::vector<double> seconds;  // by sample: of one repetition
   std::vector<double> pace;     // by sample: of the pace block (pace.hpp) meanwhile; or empty
   std::optional<AttentionBlock> block;
+  // NOLINTNEXTLINE(readability-redundant-member-init): without, g++ wants it in every initialiser
+  std::optional<GemmBlock> gemm = {};
 };
 
 Json to_json(const Series& series);

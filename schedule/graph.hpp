@@ -28,6 +28,7 @@
 
 namespace spp {
 
+/// From `embedding` on: what a step has beside its layers.
 enum class LayerFunction : std::uint8_t {
   linear,       // y = x w, or x w + b
   rms_norm,     // y = x / rms(x) * gain, and 1/rms      (Zhang and Sennrich, arXiv:1910.07467)

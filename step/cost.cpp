@@ -409,7 +409,7 @@ class StepClock {
     constexpr std::int64_t adam = 16 + 12 + 2;
     constexpr std::int64_t zeroing = 4;
     const Bytes touched(updated * (norm + adam) + gradients * zeroing);
-    return (request_.kernels->memory_bound(touched).count() * practice_.optimizer.value +
+    return (request_.kernels->optimizer(touched).count() * practice_.optimizer.value +
             3 * request_.kernels->launch().count()) *
            costs_.crowd;
   }

@@ -4,9 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace spp {
 namespace {
+
+GemmKind kind_of(const LayerOp& op) {
+  return op.role == KernelRole::input_gradient    ? GemmKind::input_gradient
+         : op.role == KernelRole::weight_gradient ? GemmKind::weight_gradient
+                                                  : GemmKind::forward;
+}
 
 /// What eager code does in several kernels, in fp32.
 bool in_position(std::string_view name) {
@@ -46,10 +53,15 @@ class PassClock {
  private:
   // ---- alone
   double time_of(const LayerOp& op, const GemmShape& gemm) const {
-    return gemm_time(op, {.m = gemm.m, .n = gemm.n, .k = gemm.k}) + added_up(op, gemm.m * gemm.n);
+    return gemm_time(op, {.m = gemm.m, .n = gemm.n, .k = gemm.k, .kind = kind_of(op)}) +
+           added_up(op, gemm.m * gemm.n);
   }
   double time_of(const LayerOp& op, const GroupedGemm& gemm) const {
-    return gemm_time(op, {.m = gemm.rows, .n = gemm.n, .k = gemm.k, .groups = gemm.groups}) +
+    return gemm_time(op, {.m = gemm.rows,
+                          .n = gemm.n,
+                          .k = gemm.k,
+                          .groups = gemm.groups,
+                          .kind = kind_of(op)}) +
            added_up(op, gemm.n * gemm.k * gemm.groups);
   }
   /// Gradients of weights are added to what other micro-batches gave: read and written.
@@ -69,11 +81,24 @@ class PassClock {
   }
   double time_of(const LayerOp& op, const MemoryBound& kernel) const {
     const StepPractice& practice = *costs_.practice;
+    if (const auto timed = timed_as(op, kernel)) {
+      return costs_.kernels->row_kernel(*timed, kernel.touched).count() * costs_.crowd;
+    }
     const bool apart = practice.position.value > 0 && in_position(op.name);
     return (costs_.kernels->memory_bound(kernel.touched).count() *
                 (apart ? practice.position : practice.elementwise).value +
             costs_.kernels->launch().count()) *
            costs_.crowd;
+  }
+  /// As which a calibration of this machine timed it.
+  [[nodiscard]] std::optional<RowFunction> timed_as(const LayerOp& op,
+                                                    const MemoryBound& kernel) const {
+    if (!kernel.function) {
+      return std::nullopt;
+    }
+    const RowFunction function{.function = *kernel.function,
+                               .backward = op.role == KernelRole::backward};
+    return costs_.kernels->times(function) ? std::optional(function) : std::nullopt;
   }
   double time_of(const LayerOp& /*op*/, const CrossAttention& cross) const {
     return costs_.kernels

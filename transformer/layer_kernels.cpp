@@ -76,7 +76,7 @@ class OpWriter {
     move_rows(op, KernelRole::forward, work.direction == RouteDirection::dispatch);
   }
   void forward(const TensorOp& op, const RowWise& work) {
-    memory_bound(op.name, KernelRole::forward, read(op) + shapes_.bytes(op.writes));
+    memory_bound(op.name, KernelRole::forward, read(op) + shapes_.bytes(op.writes), work.function);
     for (int i = 0; i < work.reduced && shapes_.local().split.tensor > 1; ++i) {
       transfer(op, KernelRole::forward, CommKind::all_reduce, Bytes(4) * shapes_.rows(op.reads[0]));
     }
@@ -110,7 +110,7 @@ class OpWriter {
   void backward(const TensorOp& op, const RowWise& work) {
     if (work.gradient == RowGradient::computed) {
       memory_bound(op.name, KernelRole::backward,
-                   gradient_bytes(op.writes) + shapes_.bytes(op.keeps) + read(op));
+                   gradient_bytes(op.writes) + shapes_.bytes(op.keeps) + read(op), work.function);
     }
     if (work.gradient != RowGradient::none) {
       sum_partial_gradients(op, false);
@@ -136,7 +136,7 @@ class OpWriter {
         continue;
       }
       if (partial_[id.index()]++ > 0) {
-        memory_bound(shapes_.ops().at(id).name, KernelRole::sum, shapes_.all_bytes(op, id) * 3);
+        sum(id, shapes_.all_bytes(op, id));
       }
       if (--partial_left_[id.index()] == 0) {
         const bool rows = shapes_.gathers(op, id);
@@ -154,7 +154,7 @@ class OpWriter {
     for (const LayerTensorId id : op.reads) {
       const bool unfinished = shapes_.partial_gradient(op, id) && partial_left_[id.index()] > 0;
       if (!unfinished && seen_[id.index()]++ > 0) {
-        memory_bound(shapes_.ops().at(id).name, KernelRole::sum, shapes_.bytes(id) * 3);
+        sum(id, shapes_.bytes(id));
       }
     }
   }
@@ -181,8 +181,15 @@ class OpWriter {
     }
     ops_.push_back({.name = op.name, .role = role, .work = GemmShape{.m = m, .n = n, .k = k}});
   }
-  void memory_bound(std::string_view name, KernelRole role, Bytes touched) {
-    ops_.push_back({.name = name, .role = role, .work = MemoryBound{.touched = touched}});
+  void memory_bound(std::string_view name, KernelRole role, Bytes touched,
+                    std::optional<LayerFunction> function = std::nullopt) {
+    ops_.push_back({.name = name,
+                    .role = role,
+                    .work = MemoryBound{.touched = touched, .function = function}});
+  }
+  /// Of two gradients of a tensor of `bytes`.
+  void sum(LayerTensorId id, Bytes bytes) {
+    memory_bound(shapes_.ops().at(id).name, KernelRole::sum, bytes * 3, LayerFunction::add);
   }
   void transfer(const TensorOp& op, KernelRole role, CommKind kind, Bytes bytes,
                 bool beside = false) {

@@ -16,6 +16,7 @@
 #include "transformer/recompute.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,9 +34,11 @@ struct GroupedGemm {
                      static_cast<double>(k));
   }
 };
-/// Bytes read and written. What it computes is not counted.
+/// Bytes read and written. What it computes is not counted; `function`: it is named where a
+/// schedule could compute it (graph.hpp).
 struct MemoryBound {
   Bytes touched{};
+  std::optional<LayerFunction> function = std::nullopt;
   [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
 };
 /// Attention from tokens of the rank to keys that lie on it, too, all pairs: to the text, which is

@@ -41,7 +41,7 @@ constexpr std::array calibrate_options{
            "under a launcher: all)"},
     ranks_per_gpu_option,
     emulate_link_option,
-    Option{"suite", "links,collectives,attention,elementwise",
+    Option{"suite", "links,collectives,attention,elementwise,layer",
            "what to measure (default: all of it)"},
     kernels_option,
     Option{"dtype", "bf16|fp16|fp32", "of attention (default: bf16)"},
@@ -51,7 +51,7 @@ constexpr std::array calibrate_options{
     Option{"seq", "N,…", "their tokens over all ranks: 4096 or 4K,8K (default: 4K)"},
     Option{"mask", "causal|full|window:W", "which keys a query sees (default: causal)"},
     Option{"budget", "SECONDS",
-           "time for all suites, about (default: 240, on GPUs 300: kernels are compiled by shape)"},
+           "time for all suites, about (default: 300, on GPUs 360: kernels are compiled by shape)"},
     timeout_option,
     Option{"name", "NAME", "of the machine in the profile (default: this host's name)"},
     Option{"topology", "NAME|FILE",
@@ -215,7 +215,7 @@ Request read_request(const Arguments& arguments) {
     r.lengths.push_back(parse_tokens(length, "--seq"));
   }
   r.problem.seq = r.lengths.front();
-  r.budget = Seconds(seconds(arguments, "budget", r.device == Device::cpu ? "240" : "300"));
+  r.budget = Seconds(seconds(arguments, "budget", r.device == Device::cpu ? "300" : "360"));
   r.timeout = timeout_of(arguments);
   r.name = arguments.get("name", host_name());
   r.topology = arguments.get("topology", "");
@@ -400,7 +400,8 @@ extern const Command calibrate{
     .summary = "measure this machine and write the profile that --profile reads",
     .description =
         "Measures messages between ranks, collectives, the attention blocks that plans of a shape "
-        "run, and the kernels around them, with the transports and kernels that 'run' uses; fits "
+        "run, the kernels around them, and those of a layer (GEMMs, norms, heads, activations, "
+        "sums), with the transports and kernels that 'run' uses; fits "
         "the constants of the cost model to them, and writes both to a profile. Ranks are threads "
         "of this process, which may share a GPU, or the processes that mpirun, srun or torchrun "
         "started, as many on every host. "

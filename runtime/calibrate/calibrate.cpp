@@ -30,7 +30,7 @@ Hosts emulated(const Hosts& real, int ranks, int per_node) {
 
 /// Part of the budget.
 double weight_of(std::string_view suite) {
-  return suite == "attention" ? 4 : suite == "collectives" ? 2 : 1;
+  return suite == "attention" ? 4 : suite == "collectives" || suite == "layer" ? 2 : 1;
 }
 
 std::vector<Series> host_suite(const std::string& suite, const Bench& bench,
@@ -43,6 +43,9 @@ std::vector<Series> host_suite(const std::string& suite, const Bench& bench,
   }
   if (suite == "attention") {
     return attention_suite(bench, *request.kernels, request.blocks);
+  }
+  if (suite == "layer") {
+    return layer_suite(bench, *request.kernels, request.shape);
   }
   ensure(suite == "elementwise", "an unknown suite");
   return elementwise_suite(bench, *request.kernels, request.shape);

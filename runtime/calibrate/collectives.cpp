@@ -50,6 +50,10 @@ class Collectives {
     if (what == CommKind::all_gather) {
       return all_gather(bench_.transport, tag, group, send.front(), std::move(receive));
     }
+    if (what == CommKind::all_reduce) {
+      return all_reduce(bench_.transport, tag, group, std::move(send), std::move(receive),
+                        DType::fp32);
+    }
     return reduce_scatter(bench_.transport, tag, group, std::move(send), DType::fp32,
                           receive.front(), DType::fp32);
   }

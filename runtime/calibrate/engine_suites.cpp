@@ -3,10 +3,13 @@
 #include "base/error.hpp"
 #include "base/median.hpp"
 #include "runtime/calibrate/instrument.hpp"
+#include "runtime/calibrate/layer_probes.hpp"
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
+#include <numeric>
 
 namespace spp::runtime {
 namespace {
@@ -44,6 +47,71 @@ std::vector<Probe> elementwise_probes(const Instrument& instrument, const Engine
     add(kernel_probes(bench.shape, instrument.crew(1), bench.largest));
   }
   return probes;
+}
+
+/// Probes that work more and more, and by whose work their time can be foretold.
+struct Rising {
+  std::vector<Probe> probes;
+  std::function<double(const Probe&)> work;  // of all ops of a sample
+  double growth = 1;                         // at most, from the first of a schedule to the last
+};
+
+/// In one schedule after another while `budget` lasts; the first whatever it takes.
+std::vector<Series> one_after_the_other(const Instrument& instrument, const EngineBench& bench,
+                                        Rising rising, Seconds budget) {
+  constexpr double executions = 1 + 7;  // the least
+  auto& [probes, work, growth] = rising;
+  std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
+  const auto sum = [&](std::span<const Probe> some) {
+    return std::transform_reduce(some.begin(), some.end(), 0.0, std::plus<>(), work);
+  };
+  const Seconds after = instrument.left() - budget;
+  std::vector<Series> series;
+  double of_work = 0;  // seconds, of the last schedule
+  for (std::size_t at = 0; at < probes.size();) {
+    std::size_t end = at + 1;
+    while (end < probes.size() && instrument.fits({probes.data() + at, end + 1 - at}) &&
+           work(probes[end]) <= growth * work(probes[at])) {
+      ++end;
+    }
+    const std::span<Probe> group{probes.data() + at, end - at};
+    const Seconds left = instrument.left() - after;
+    const double own = sum(group);
+    if (at > 0 && of_work * own * executions > left.count()) {
+      break;
+    }
+    const double part = own / sum({probes.data() + at, probes.size() - at});
+    const Course course = instrument.time(group, Samples::each, left * part);
+    of_work = all_gather_numbers(bench.transport, {course.once.count()})[0][0] / own;
+    std::ranges::move(series_of(group), std::back_inserter(series));
+    at = end;
+  }
+  return series;
+}
+
+/// Row-wise functions on one rank of a device, since the simulator lets its ranks share its memory;
+/// GEMMs on all that have SMs of their own.
+std::vector<Series> layer_series(const Instrument& instrument, const EngineBench& bench) {
+  constexpr std::int64_t operands = 4;  // of GEMMs, times the largest message
+  constexpr double row_part = 0.3;      // of the budget
+  const Rising rows{.probes = row_probes(bench.shape, instrument.crew(1), bench.largest),
+                    .work = [](const Probe& probe) { return probe.series.size; },
+                    .growth = 4};
+  const Rising gemms{
+      .probes = gemm_probes(bench.shape.dtype,
+                            bench.split_devices ? instrument.everybody() : instrument.crew(1),
+                            operands * bench.largest),
+      .work =
+          [](const Probe& probe) {
+            const FlopCount own = probe.series.gemm->shape.flops();
+            return own.value() * times_of(own);
+          },
+      .growth = 16};
+  std::vector<Series> series =
+      one_after_the_other(instrument, bench, rows, instrument.left() * row_part);
+  std::ranges::move(one_after_the_other(instrument, bench, gemms, instrument.left()),
+                    std::back_inserter(series));
+  return series;
 }
 
 /// Blocks of attention, by rising FLOPs, as many as go into the budget.
@@ -142,7 +210,8 @@ class Attention {
   static double work_of(const Probe& probe) {
     const int executions =
         1 + std::max(2, (Patient{}.least + probe.series.active - 1) / probe.series.active);
-    return flops_of(*probe.series.block).value() * times_of(*probe.series.block) * executions;
+    return flops_of(*probe.series.block).value() * times_of(flops_of(*probe.series.block)) *
+           executions;
   }
   /// All that it takes to measure a block, if it goes as the last ones did. Larger ones go faster
   /// by FLOP, so rather too much.
@@ -210,7 +279,7 @@ class Attention {
     for (const Probe& probe : probes) {
       const AttentionBlock& block = *probe.series.block;
       const double own = std::max(1.0, flops_of(block).value());  // 0 if the mask hides all keys
-      flops += own * times_of(block);
+      flops += own * times_of(flops_of(block));
       const double seconds = median_of(probe.series.seconds) / own;
       best_of_flop_ = best_of_flop_ > 0 ? std::min(best_of_flop_, seconds) : seconds;
       series_.push_back(probe.series);
@@ -243,6 +312,9 @@ std::vector<Series> engine_suite(const std::string& suite, const EngineBench& be
   }
   if (suite == "elementwise") {
     return together(instrument, elementwise_probes(instrument, bench), Samples::each);
+  }
+  if (suite == "layer") {
+    return layer_series(instrument, bench);
   }
   ensure(suite == "attention", "an unknown suite");
   Attention attention(bench, instrument);

@@ -29,6 +29,7 @@ struct EngineBench {
 /// "attention": the blocks on all ranks, or where these take turns on a device, on one, which has
 /// it for itself; `peak`: 128 wide heads, all keys seen, so large that more
 /// makes it no faster or takes too long; of every type that the engines can do.
+/// "layer": row-wise functions on one rank of each device, GEMMs on those of attention.
 /// What has no room in memory is left out, the largest first; where the budget does not suffice for
 /// all blocks, evenly spread ones are measured.
 /// All ranks together, all get the samples.

@@ -2,6 +2,7 @@
 #include "runtime/calibrate/probe_schedule.hpp"
 
 #include "base/error.hpp"
+#include "runtime/calibrate/probe_graph.hpp"
 #include "schedule/builder.hpp"
 
 #include <algorithm>
@@ -45,10 +46,13 @@ bool is_quiet(const Work& work) { return std::holds_alternative<std::monostate>(
 /// One rank's program, probe by probe.
 class RankProgram {
  public:
-  RankProgram(const ProbeSetting& setting, const Problem& problem, Rank rank)
-      : setting_(setting), problem_(problem), rank_(rank), builder_(problem, rank) {}
+  RankProgram(const ProbeSetting& setting, const Problem& problem, const ProbeGraph& graph,
+              Rank rank)
+      : setting_(setting), problem_(problem), graph_(graph), rank_(rank), builder_(problem, rank) {}
 
-  TimedOps add(const Probe& probe) {
+  /// `number`: of the probe in the graph.
+  TimedOps add(const Probe& probe, std::size_t number) {
+    place_ = graph_.places[number];
     const bool message = is_message(probe);
     stream_ = message ? message_stream : compute_stream;
     const RankGroup together = message ? all() : on_device();
@@ -223,6 +227,14 @@ class RankProgram {
                         .to_tokens = all_tokens,
                         .to_heads = first_heads(1)};
     }
+    if (work.kind == CommKind::all_reduce) {
+      return Collective{.kind = CollectiveKind::all_reduce,
+                        .group = group,
+                        .from = filled("from", all_tokens),
+                        .to = numbers("to", n * group.size),
+                        .to_tokens = all_tokens,
+                        .to_heads = first_heads(1)};
+    }
     ensure(work.kind == CommKind::reduce_scatter, "an unknown collective");
     return Collective{.kind = CollectiveKind::reduce_scatter,
                       .group = group,
@@ -259,7 +271,7 @@ class RankProgram {
     };
     const std::int64_t bytes = (b.q.count() * b.q_heads + b.k.count() * b.kv_heads) * b.batch *
                                b.head_dim * size_of(b.dtype) * (forward ? 2 : 4);
-    Prepared p{.copies = {}, .times = times_of(b)};
+    Prepared p{.copies = {}, .times = times_of(flops_of(b))};
     for (int i = copies_of(bytes, p.times); i > 0; --i) {
       if (forward) {
         p.copies.emplace_back(AttentionForward{.q = copy_of_q(Tensor::q),
@@ -349,6 +361,51 @@ class RankProgram {
     throw InternalError("an unknown kernel");
   }
 
+  Prepared prepare(const GemmBlock& gemm) {
+    return prepare(gemm, kernel_of(gemm), times_of(gemm.shape.flops()));
+  }
+  Prepared prepare(const RowWork& work) {
+    return prepare(work, kernel_of(work, problem_), times_in_sample);
+  }
+  template <class LayerWork>
+  Prepared prepare(const LayerWork& work, const LayerKernel& kernel, int times) {
+    BufferList sources;
+    for (const LayerOperand& operand : kernel.reads) {
+      sources.push_back(operand_buffer(operand, BufferRole::input));
+      inputs_.push_back(
+          {.buffer = *std::prev(sources.end()), .middle = operand.middle, .reach = operand.reach});
+    }
+    Prepared p{.copies = {}, .times = times};
+    for (int i = copies_of(kernel.touched(), p.times); i > 0; --i) {
+      BufferList reads;
+      BufferList writes;
+      for (std::size_t k = 0; k < kernel.reads.size(); ++k) {
+        reads.push_back(operand_buffer(kernel.reads[k], BufferRole::scratch));
+        emit(Copy{.kind = CopyKind::cast, .from = sources.ids()[k], .to = reads.ids()[k]});
+      }
+      for (const LayerOperand& operand : kernel.writes) {
+        writes.push_back(operand_buffer(operand, BufferRole::scratch));
+      }
+      p.copies.push_back(
+          layer_op(work, place_.definition, reads, writes, first_tokens(kernel.tokens)));
+    }
+    return p;
+  }
+  BufferId operand_buffer(const LayerOperand& operand, BufferRole role) {
+    const TensorRef ref = placed(operand.ref, place_);
+    const bool input = role == BufferRole::input;
+    return builder_.push({.name = "operand",
+                          .tensor = ref.tensor,
+                          .role = role,
+                          .dtype = operand.dtype,
+                          .tokens = operand.rows,
+                          .heads = operand.heads,
+                          .tile = input ? first_tokens(operand.rows) : TokenSet(),
+                          .head_range = input ? first_heads(operand.heads) : HeadRange(),
+                          .width = operand.width,
+                          .label = ref.label});
+  }
+
   /// What an op takes that does next to nothing: on the host, and on devices where the host is
   /// ahead.
   Prepared prepare(const EmptyOpWork&) {
@@ -360,6 +417,8 @@ class RankProgram {
 
   const ProbeSetting& setting_;
   Problem problem_;
+  const ProbeGraph& graph_;
+  GraphPlace place_;  // of the probe that is added
   Rank rank_;
   ProgramBuilder builder_;
   StreamId stream_;
@@ -395,9 +454,8 @@ Problem problem_of(const AttentionBlock& block) {
           .dtype = block.dtype};
 }
 
-int times_of(const AttentionBlock& block) {
-  const double flops = flops_of(block).value();
-  return flops < 1e10 ? times_in_sample : flops < 1e12 ? times_in_sample / 2 : 1;
+int times_of(FlopCount flops) {
+  return flops.value() < 1e10 ? times_in_sample : flops.value() < 1e12 ? times_in_sample / 2 : 1;
 }
 
 ProbeSchedule schedule_of(std::span<const Probe> probes, const ProbeSetting& setting) {
@@ -406,12 +464,14 @@ ProbeSchedule schedule_of(std::span<const Probe> probes, const ProbeSetting& set
   schedule.problem = schedule.requested = problem_of(probes, setting);
   schedule.mesh = Mesh({{.name = "ranks", .size = setting.ranks}});
   schedule.streams = {"compute", "messages"};
+  const ProbeGraph graph = graph_of(probes, schedule.problem);
+  schedule.graph = graph.graph;
   std::vector<Program> programs;
   for (int r = 0; r < setting.ranks; ++r) {
-    RankProgram program(setting, schedule.problem, Rank(r));
+    RankProgram program(setting, schedule.problem, graph, Rank(r));
     auto& timed = result.timed.emplace_back();
-    for (const Probe& probe : probes) {
-      timed.push_back(program.add(probe));
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      timed.push_back(program.add(probes[i], i));
     }
     result.inputs.push_back(program.inputs());
     programs.push_back(program.finish());
@@ -424,8 +484,9 @@ ProbeMemory memory_of(const Probe& probe, const ProbeSetting& setting) {
   const auto works = std::ranges::find_if_not(probe.work, is_quiet);
   ensure(works != probe.work.end(), "a probe of nobody");
   const Problem problem = problem_of({&probe, 1}, setting);
-  RankProgram program(setting, problem, Rank(static_cast<int>(works - probe.work.begin())));
-  (void)program.add(probe);
+  const ProbeGraph graph = graph_of({&probe, 1}, problem);
+  RankProgram program(setting, problem, graph, Rank(static_cast<int>(works - probe.work.begin())));
+  (void)program.add(probe, 0);
   ProbeMemory memory;
   for (const Buffer& buffer : program.finish().buffers) {
     (buffer.role == BufferRole::input ? memory.inputs : memory.scratch) += bytes_of(buffer);

@@ -59,7 +59,7 @@ ProbeMemory memory_of(const Probe& probe, const ProbeSetting& setting);
 
 /// That a block is part of.
 Problem problem_of(const AttentionBlock& block);
-/// How often a block of attention is run in a sample.
-int times_of(const AttentionBlock& block);
+/// How often a kernel that computes so much is run in a sample.
+int times_of(FlopCount flops);
 
 }  // namespace spp::runtime

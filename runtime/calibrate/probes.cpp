@@ -107,10 +107,14 @@ std::vector<Probe> collective_probes(const Layout& layout, std::int64_t largest)
   }
   std::vector<Probe> probes;
   for (const Kind& kind : kinds) {
-    for (const CommKind what :
-         {CommKind::all_to_all, CommKind::all_gather, CommKind::reduce_scatter}) {
+    for (const CommKind what : {CommKind::all_to_all, CommKind::all_gather,
+                                CommKind::reduce_scatter, CommKind::all_reduce}) {
+      if (what == CommKind::all_reduce && kind.scope == "inter") {
+        continue;
+      }
       for (const std::int64_t bytes : message_sizes(largest)) {
-        const int peers = kind.size - 1;
+        // A part goes to each peer; of an all-reduce as a summand, and again as a sum.
+        const int peers = (kind.size - 1) * (what == CommKind::all_reduce ? 2 : 1);
         const std::int64_t part = std::max<std::int64_t>(4, bytes / peers / 4 * 4);
         Probe& probe = probes.emplace_back(
             Probe{.series = labels("collectives", std::string(to_string(what)), layout.ranks),

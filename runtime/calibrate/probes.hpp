@@ -1,9 +1,11 @@
 // What a calibration times, said once for both instruments: the host's own calls (links.cpp,
-// collectives.cpp, attention.cpp, elementwise.cpp) and ops on engines (engine_suites.cpp).
+// collectives.cpp, attention.cpp, elementwise.cpp, layer.cpp) and ops on engines
+// (engine_suites.cpp).
 #pragma once
 
 #include "runtime/calibrate/measure.hpp"
 #include "schedule/measure.hpp"
+#include "schedule/row_function.hpp"
 
 #include <variant>
 #include <vector>
@@ -27,12 +29,19 @@ struct KernelWork {
   Kernel kernel = Kernel::merge;
   std::int64_t rows = 0;
 };
+/// A row-wise function of a layer over rows of `width` numbers (of split_heads: of the shape's
+/// heads).
+struct RowWork {
+  RowFunction function;
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+};
 /// Ops that do next to nothing.
 struct EmptyOpWork {};
 
 /// What a rank does; monostate: it waits for the others.
 using Work = std::variant<std::monostate, ExchangeWork, CollectiveWork, AttentionBlock, KernelWork,
-                          EmptyOpWork>;
+                          GemmBlock, RowWork, EmptyOpWork>;
 
 struct Probe {
   Series series;           // its labels; samples are still to come

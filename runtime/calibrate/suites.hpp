@@ -21,9 +21,11 @@ namespace spp::runtime {
 ///             and compute attention; the pace is noted beside it
 std::vector<Series> links_suite(const Bench& bench, const AttentionBackend& kernels, DType dtype);
 
-/// all_to_all, all_gather, reduce_scatter (collectives.cpp): in groups of neighbours of every
-/// divisor of a node's ranks and in groups across nodes, all groups of a kind at the same time, as
-/// the dimensions of a mesh use them. `size`: bytes that a rank sends in the call.
+/// all_to_all, all_gather, reduce_scatter, all_reduce (collectives.cpp): in groups of neighbours of
+/// every divisor of a node's ranks and in groups across nodes, all groups of a kind at the same
+/// time, as the dimensions of a mesh use them. `size`: bytes that a rank sends in the call.
+/// all_reduce inside nodes only: across them the model puts it together of the two that it is made
+/// of (sim/all_reduce.hpp).
 std::vector<Series> collectives_suite(const Bench& bench);
 
 /// Attention kernels (attention.cpp), on as many ranks of a host as have a core of their own, since
@@ -42,6 +44,15 @@ std::vector<Series> attention_suite(const Bench& bench, const AttentionBackend& 
 /// beside all but `op`.
 std::vector<Series> elementwise_suite(const Bench& bench, const AttentionBackend& kernels,
                                       const Problem& shape);
+
+/// The kernels of a layer beside attention (layer.cpp), as those around it; the pace is noted
+/// beside all.
+///   gemm       forward and both gradients, of shapes with few and many rows, narrow, square and
+///              wide, as many as go into the budget by rising FLOPs
+///   rms_norm, rms_norm_backward, layer_norm, …   row-wise functions, by bytes touched
+/// Of `shape`: heads, head_dim and dtype.
+std::vector<Series> layer_suite(const Bench& bench, const AttentionBackend& kernels,
+                                const Problem& shape);
 
 /// Whether this rank has a core of its own while the ranks behind it wait.
 inline bool has_core(const Bench& bench) { return bench.place < bench.cores; }

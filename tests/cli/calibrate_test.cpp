@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -112,6 +113,87 @@ TEST_CASE("an interrupted calibration keeps what was measured, and says so") {
   CHECK(profile.at("samples").size() == 1);
   CHECK(profile.at("machine").at("gpu").at("generation").at("launch").at("value") == 125000.0);
   CHECK_FALSE(std::filesystem::exists(left));
+}
+
+TEST_CASE("a calibration times a layer's kernels, and a layer and a step are predicted with them") {
+  const spp::test::TempDir dir;
+  const std::string file = (dir.path() / "profile.json").string();
+  const auto r = sp_plan(one_rank + "--suite layer,elementwise --budget 0.5 --quiet -o " + file);
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const Json profile = spp::read_json(file);
+  std::set<std::string> gemms;
+  std::set<std::string> rows;
+  for (const Json& series : profile.at("samples")) {
+    CHECK(series.at("seconds").size() >= 7);
+    CHECK((series.at("what") == "op" || series.at("pace").size() == series.at("seconds").size()));
+    if (series.contains("gemm")) {
+      gemms.insert(series.at("gemm").at("kind").get<std::string>());
+    } else if (series.at("suite") == "layer") {
+      rows.insert(series.at("what").get<std::string>());
+    }
+  }
+  CHECK(gemms == std::set<std::string>{"forward", "input_gradient", "weight_gradient"});
+  CHECK(rows.size() == 11);
+  const Json& layer = profile.at("machine").at("gpu").at("generation").at("layer");
+  CHECK(layer.at("gemm").size() == gemms.size());
+  CHECK(layer.at("rows").size() == rows.size());
+  CHECK_THAT(profile.at("note").get<std::string>(), ContainsSubstring("optimizer"));
+
+  const std::string model = "tests/support/data/tiny-llama.json";
+  const std::string work =
+      fmt::format(" --model {} --seq 64 --dtype fp32 --profile {} --json", model, file);
+  const auto simulated = sp_plan("simulate --scope layer" + work);
+  INFO(simulated.err);
+  REQUIRE(simulated.code == 0);
+  CHECK_THAT(simulated.err, !ContainsSubstring("has no GEMMs"));
+  const Json answer = spp::parse_json(simulated.out, "stdout");
+  CHECK(answer.at("predicted").at("parts_s").at("gemm_s").get<double>() > 0);
+  CHECK(answer.at("predicted").at("parts_s").at("small_kernels_s").get<double>() > 0);
+  const auto planned = sp_plan("plan" + work);
+  INFO(planned.err);
+  CHECK(planned.code == 0);
+}
+
+TEST_CASE("a profile without a layer's kernels says what is assumed and how to measure it") {
+  const spp::test::TempDir dir;
+  const std::string file = (dir.path() / "profile.json").string();
+  const auto r = sp_plan(one_suite + file + " --budget 0.2");
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  const std::string model = "tests/support/data/tiny-llama.json";
+  const auto simulated = sp_plan(fmt::format(
+      "simulate --scope layer --model {} --seq 64 --dtype fp32 --profile {}", model, file));
+  INFO(simulated.err);
+  REQUIRE(simulated.code == 0);
+  CHECK_THAT(simulated.err,
+             ContainsSubstring("profile.json: has no GEMMs and row-wise kernels of layers: their "
+                               "times are not measured but assumed ('sp-plan calibrate' measures "
+                               "them)\n"));
+}
+
+TEST_CASE("an interrupted calibration keeps a layer's series") {
+  const spp::test::TempDir dir;
+  const auto file = dir.path() / "profile.json";
+  Json left = interrupt(file);
+  left["suites"]["layer"] = Json::array(
+      {{{"suite", "layer"},
+        {"what", "gemm"},
+        {"scope", ""},
+        {"ranks", 1},
+        {"active", 1},
+        {"bytes", 768},
+        {"seconds", {0.25, 0.25, 0.25}},
+        {"gemm", {{"kind", "forward"}, {"dtype", "fp32"}, {"m", 8}, {"n", 8}, {"k", 8}}}}});
+  (void)dir.write("profile.json.partial", left.dump());
+  const auto r =
+      sp_plan(one_rank + "--suite elementwise,layer --quiet --budget 30 -o " + file.string());
+  INFO(r.err);
+  REQUIRE(r.code == 0);
+  CHECK_THAT(r.err, ContainsSubstring(": elementwise, layer\n"));
+  const Json profile = spp::read_json(file);
+  REQUIRE(profile.at("samples").size() == 2);
+  CHECK(profile.at("samples").at(1) == left["suites"]["layer"][0]);
 }
 
 TEST_CASE("a calibration that Ctrl-C ends says where it goes on") {

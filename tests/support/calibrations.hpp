@@ -37,7 +37,7 @@ inline runtime::CalibrationRequest small_calibration(int ranks) {
       request.blocks.push_back(small_block(phase, tokens, DType::bf16));
     }
   }
-  request.suites = {"links", "collectives", "attention", "elementwise"};
+  request.suites = {"links", "collectives", "attention", "elementwise", "layer"};
   request.budget = Seconds(0.1);
   request.largest_message = 1 << 12;
   request.cold = 1 << 10;

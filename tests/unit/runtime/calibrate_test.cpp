@@ -150,7 +150,7 @@ TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   request.ranks = 2;
   request.shape = problem;
   request.blocks = cli::blocks_of_plans(problem, 2);
-  request.suites = {"links", "collectives", "attention", "elementwise"};
+  request.suites = {"links", "collectives", "attention", "elementwise", "layer"};
   request.budget = Seconds(0.5);
   request.largest_message = 1 << 16;
   input.calibration = runtime::calibrate(request);
@@ -164,6 +164,11 @@ TEST_CASE("a short calibration of two threads gives a profile to plan with") {
   REQUIRE(profile.machine.gpu.pace.has_value());
   CHECK(profile.machine.gpu.pace->q == pace_block(problem.dtype).q);
   CHECK(profile.machine.host.has_value());
+  CHECK(profile.machine.intra.all_reduce_inside.has_value());
+  const LayerKernelsSpec& layer = profile.machine.gpu.generation.layer;
+  CHECK(layer.gemms.size() == 3);
+  CHECK(layer.rows.size() == row_functions().size());
+  CHECK(layer.optimizer.has_value());
 
   const sim::Cluster cluster(profile.machine, 1, 2);
   Request plan_request;

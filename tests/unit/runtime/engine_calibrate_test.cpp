@@ -1,5 +1,6 @@
 // Calibration through engines: the host's engine stands for any. That GPUs' go the same way is
 // shown in tests/device/.
+#include "runtime/calibrate/layer_probes.hpp"
 #include "runtime/calibrate/probe_schedule.hpp"
 #include "runtime/host_engine.hpp"
 #include "tests/support/calibrations.hpp"
@@ -49,6 +50,19 @@ TEST_CASE("every suite gives series, whatever the number of ranks") {
     for (const char* what : {"merge", "accumulate", "cast", "copy", "row_dot", "op"}) {
       CHECK(kernels[what] == 1);
     }
+    std::set<GemmKind> gemms;
+    std::map<std::string, int> rows;
+    for (const Series& s : calibration.series.at("layer")) {
+      if (s.gemm) {
+        gemms.insert(s.gemm->kind);
+      } else {
+        ++rows[s.what];
+      }
+    }
+    CHECK(gemms.size() == 3);
+    for (const RowFunction& function : row_functions()) {
+      CHECK(rows[to_string(function)] == 1);
+    }
   }
 }
 
@@ -81,6 +95,45 @@ TEST_CASE("all blocks are measured where there is time") {
   for (const AttentionBlock& block : request.blocks) {
     CHECK(std::ranges::any_of(calibration.series.at("attention"),
                               [&](const Series& s) { return s.block == block; }));
+  }
+}
+
+TEST_CASE("a layer's kernels are those that the host is timed with, as far as there is time") {
+  CalibrationRequest request = small_calibration(1);
+  request.suites = {"layer"};
+  request.budget = Seconds(1);
+  const auto kernels = [](const Calibration& calibration) {
+    std::set<std::tuple<std::string, double, std::string>> all;
+    for (const Series& s : calibration.series.at("layer")) {
+      all.emplace(s.what, s.size, s.gemm ? to_json(s).at("gemm").dump() : "");
+    }
+    return all;
+  };
+  const auto of_engine = kernels(calibrate_engine(request));
+  request.kernels = &reference();
+  const auto of_host = kernels(runtime::calibrate(request));
+  // Engines take larger operands, the host the smallest of all: what both have, they have alike.
+  CHECK(of_host.size() >= 3 + row_functions().size());
+  CHECK(std::ranges::includes(of_engine, of_host));
+}
+
+TEST_CASE("GEMMs are timed from few rows to square ones, of every kind, where operands have room") {
+  const Crew crew{.works = {true}, .active = 1};
+  std::size_t before = 0;
+  for (const std::int64_t largest :
+       {std::int64_t{1}, std::int64_t{1} << 16, std::int64_t{16} << 20}) {
+    const std::vector<Probe> probes = gemm_probes(DType::fp32, crew, largest);
+    CHECK(probes.size() % 3 == 0);
+    CHECK(probes.size() > before);
+    before = probes.size();
+    CHECK(std::ranges::is_sorted(
+        probes, {}, [](const Probe& probe) { return probe.series.gemm->shape.flops().value(); }));
+    for (const Probe& probe : probes) {
+      const LayerKernel kernel = kernel_of(*probe.series.gemm);
+      CHECK((largest == 1 || std::ranges::all_of(kernel.reads, [&](const LayerOperand& operand) {
+               return operand.bytes() <= largest;
+             })));
+    }
   }
 }
 
@@ -126,6 +179,9 @@ TEST_CASE("sizes of probes are the bytes that ops of their schedule move") {
   std::ranges::move(collective_probes({.ranks = 4, .per_node = 2}, request.largest_message),
                     std::back_inserter(probes));
   std::ranges::move(kernel_probes(request.shape, crew), std::back_inserter(probes));
+  std::ranges::move(row_probes(request.shape, crew, request.largest_message),
+                    std::back_inserter(probes));
+  std::ranges::move(gemm_probes(DType::bf16, crew, 1 << 16), std::back_inserter(probes));
   const ProbeSchedule planned = schedule_of(
       probes, {.shape = request.shape, .ranks = 4, .ranks_per_device = 4, .cold = request.cold});
   const std::vector<StoredProgram> programs = store(planned.schedule);

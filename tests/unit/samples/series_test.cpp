@@ -1,5 +1,6 @@
 #include "samples/series.hpp"
 
+#include "base/error.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace spp;
@@ -26,4 +27,22 @@ TEST_CASE("a series survives being written and read") {
   CHECK(back.what == s.what);
   CHECK(back.seconds == s.seconds);
   CHECK(back.block == s.block);
+}
+
+TEST_CASE("a GEMM's series survives being written and read, and another kind is refused") {
+  Series s{.suite = "layer",
+           .what = "gemm",
+           .scope = "",
+           .ranks = 1,
+           .active = 2,
+           .size = 4096,
+           .seconds = std::vector<double>(7, 1e-3)};
+  s.gemm = GemmBlock{.kind = GemmKind::weight_gradient,
+                     .shape = {.m = 64, .n = 32, .k = 16},
+                     .dtype = DType::bf16};
+  Json json = to_json(s);
+  CHECK(read_series(JsonView(json, "test")).gemm == s.gemm);
+  json["gemm"]["kind"] = "backward";
+  CHECK_THAT(spp::test::message_of<InputError>([&] { (void)read_series(JsonView(json, "test")); }),
+             Catch::Matchers::ContainsSubstring("gemm.kind: 'backward' is none of forward"));
 }

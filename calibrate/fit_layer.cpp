@@ -1,0 +1,149 @@
+#include "calibrate/fit_layer.hpp"
+
+#include "base/fit.hpp"
+#include "base/median.hpp"
+#include "machine/gemm_cost.hpp"
+#include "samples/statistics.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace spp::calibrate {
+namespace {
+
+constexpr double least_seconds = 1e-9;
+constexpr Fitted assumed_startup{.value = 1e-6, .spread = 0.5, .samples = 0};
+constexpr double assumed_spread = 0.3;
+/// Shapes from which on as many constants are told apart: a startup, then what each matrix costs
+/// beside the products. Fewer would make a fit exact and say nothing.
+constexpr std::size_t shapes_for_startup = 4;
+constexpr std::size_t shapes_for_all = 8;
+
+Fitted fitted(double value, double spread, std::int64_t samples) {
+  return {.value = value, .spread = spread, .samples = samples};
+}
+
+/// Seconds of the products alone, at the peak.
+double ideal_time(const GemmBlock& gemm, GpuSpec gpu) {
+  const Sourced<double> all{.value = 1, .spread = 0, .source = ""};
+  gpu.generation.layer.gemms[gemm.kind] = {
+      .startup = {}, .efficiency = all, .a = {}, .b = {}, .c = {}};
+  const GemmWork work{.m = gemm.shape.m, .n = gemm.shape.n, .k = gemm.shape.k, .kind = gemm.kind};
+  return gemm_time(gpu, std::array{work.m}, work, gemm.dtype).count();
+}
+
+/// t = startup + ideal / efficiency + bytes of A, B and C over their rates, as often as they are
+/// touched.
+FittedLayer::Gemm fit_gemms(const std::vector<const Series*>& list, const GpuSpec& gpu,
+                            std::int64_t block) {
+  const bool startup = list.size() >= shapes_for_startup;
+  const bool all = list.size() >= shapes_for_all;
+  std::vector<Observation> observations;
+  std::int64_t samples = 0;
+  for (const Series* s : list) {
+    const auto& [m, n, k] = s->gemm->shape;
+    const auto bytes = [&](std::int64_t rows, std::int64_t columns, std::int64_t cut = 0) {
+      const std::int64_t times = block > 0 && cut > 0 ? (cut + block - 1) / block : 1;
+      return all ? static_cast<double>(rows * columns * times * size_of(s->gemm->dtype)) : 0.0;
+    };
+    const double median = median_of(s->seconds);
+    observations.push_back(
+        {.x = {startup ? 1.0 : 0.0, ideal_time(*s->gemm, gpu), bytes(m, k, n), bytes(k, n),
+               bytes(m, n, k)},
+         .seconds = std::max(least_seconds, startup ? median : median - assumed_startup.value)});
+    samples += std::ssize(s->seconds);
+  }
+  const LinearFit fit = fit_nonnegative(observations);
+  const double spread = std::clamp(
+      std::max(fit.spread, assumed_spread / static_cast<double>(list.size())), 0.01, 2.0);
+  const auto& c = fit.coefficients;
+  FittedLayer::Gemm g{.block = block};
+  g.startup = startup ? fitted(std::max(least_seconds, c[0]), spread, samples) : assumed_startup;
+  g.efficiency = fitted(c[1] > 0 ? std::clamp(1 / c[1], 0.01, 1.0) : 1, spread, samples);
+  for (std::size_t i = 0; i < g.rates.size(); ++i) {
+    g.rates[i] = fitted(c[i + 2] > 0 ? 1 / c[i + 2] : 0, spread, samples);
+  }
+  return g;
+}
+
+FittedLayer::Stream fit_stream(const std::vector<const Series*>& list) {
+  std::vector<Sample> line;
+  std::vector<double> spreads;
+  std::int64_t samples = 0;
+  double best = 0;
+  for (const Series* s : list) {
+    const double median = std::max(least_seconds, median_of(s->seconds));
+    line.push_back({.x = s->size, .seconds = median});
+    spreads.push_back(spread_of(s->seconds));
+    samples += std::ssize(s->seconds);
+    best = std::max(best, s->size / median);
+  }
+  const LineFit fit = fit_line(line);
+  const double spread = std::clamp(std::max(fit.spread, median_of(spreads)), 0.005, 2.0);
+  const bool sloped = fit.per_unit > 0 && line.size() > 1;
+  return {.startup = fitted(std::max(least_seconds, sloped ? fit.latency : 0.0), spread, samples),
+          .rate = fitted(sloped ? 1 / fit.per_unit : best, spread, samples)};
+}
+
+}  // namespace
+
+FittedLayer fit_layer(const std::vector<Series>& series, const GpuSpec& gpu, DType dtype,
+                      std::int64_t block) {
+  std::map<GemmKind, std::vector<const Series*>> gemms;
+  std::map<RowFunction, std::vector<const Series*>> rows;
+  for (const Series& s : series) {
+    if (s.suite != "layer" || s.seconds.empty()) {
+      continue;
+    }
+    if (s.gemm) {
+      if (s.gemm->dtype == dtype) {
+        gemms[s.gemm->kind].push_back(&s);
+      }
+    } else if (const auto function = row_function_called(s.what)) {
+      rows[*function].push_back(&s);
+    }
+  }
+  FittedLayer layer;
+  for (const auto& [kind, list] : gemms) {
+    layer.gemms.emplace(kind, fit_gemms(list, gpu, block));
+  }
+  for (const auto& [function, list] : rows) {
+    layer.rows.emplace(function, fit_stream(list));
+  }
+  return layer;
+}
+
+Json fitted_layer(const FittedLayer& layer, const Numbers& numbers) {
+  LayerKernelNumbers json;
+  for (const auto& [kind, gemm] : layer.gemms) {
+    const std::string what = fmt::format("{} GEMMs", to_string(kind));
+    const auto rate = [&](std::size_t matrix) {
+      const Fitted& f = gemm.rates.at(matrix);
+      return f.value > 0 ? numbers.fitted(f, 1e-9, "GB/s", what) : Json();
+    };
+    json.gemms.push_back(
+        {.kind = kind,
+         .startup = numbers.fitted(gemm.startup, 1e6, "us", what),
+         .efficiency = numbers.fitted(gemm.efficiency, 1, "fraction", what + ", of matrix_rate"),
+         .a = rate(0),
+         .b = rate(1),
+         .c = rate(2),
+         .block = gemm.block > 0 ? numbers.counted(gemm.block, "blocks of the kernels", "rows")
+                                 : Json()});
+  }
+  for (const auto& [function, stream] : layer.rows) {
+    json.rows[function] = {
+        .startup = numbers.fitted(stream.startup, 1e6, "us", to_string(function)),
+        .rate = numbers.fitted(stream.rate, 1e-9, "GB/s", to_string(function))};
+  }
+  if (const auto sum = layer.rows.find({.function = LayerFunction::add}); sum != layer.rows.end()) {
+    const std::string source = "derived: no optimizer was timed; as many bytes in a sum (add)";
+    const auto& [startup, rate] = sum->second;
+    json.optimizer = {
+        .startup = numbers.quantity(startup.value * 1e6, "us", source, startup.spread),
+        .rate = numbers.quantity(rate.value * 1e-9, "GB/s", source, rate.spread)};
+  }
+  return layer_kernels_json(std::move(json));
+}
+
+}  // namespace spp::calibrate
