@@ -141,12 +141,13 @@ class StepMemory {
     const double tensors = bytes.total().as_double();
     double beside = practice_.slack.value * tensors;
     if (ends && request_.kind == StepKind::train) {  // no message parts forward and backward
-      // Who lacks memory waits.
-      beside += std::clamp(usable() - tensors, 0.0, practice_.held_sums.value * most.sums);
+      beside += practice_.held_sums.value * most.sums;
     }
-    bytes.allocator = capped(beside);
-    bytes.process =
-        practice_.context.value + practice_.communicator.value * communicators() + bytes.allocator;
+    bytes.process = practice_.context.value + practice_.communicator.value * communicators();
+    // An allocator that finds no more gives fragments back, and waits for transfers.
+    const Bytes left = request_.cluster->machine().gpu.memory.value - bytes.total();
+    bytes.allocator = std::min(capped(beside), std::max(left, Bytes(0)));
+    bytes.process += bytes.allocator;
     return bytes;
   }
 
@@ -188,12 +189,6 @@ class StepMemory {
       add(last_of(*request_.model, request_.kind));
     }
     return 2 * real_of(std::accumulate(shapes.begin(), shapes.end(), std::int64_t{0}));
-  }
-
-  /// Bytes of a GPU that tensors can take.
-  [[nodiscard]] double usable() const {
-    const GpuSpec& gpu = request_.cluster->machine().gpu;
-    return gpu.memory.value.as_double() * gpu.memory_usable.value;
   }
 
   [[nodiscard]] std::int64_t most_layers_kept() const {
