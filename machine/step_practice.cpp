@@ -63,6 +63,7 @@ constexpr std::array numbers{
     NumberKey{"state_update", &StepPractice::state_update, most_bytes},
     NumberKey{"position_working", &StepPractice::position_working, most_bytes},
     NumberKey{"held_sums", &StepPractice::held_sums, 1},
+    NumberKey{"stage_buffers", &StepPractice::stage_buffers, most_factor},
     NumberKey{"kept_outputs", &StepPractice::kept_outputs, 1},
     NumberKey{"dummy_gradients", &StepPractice::dummy_gradients, 1},
     NumberKey{"logit_bytes", &StepPractice::logit_bytes, most_bytes},
@@ -141,6 +142,7 @@ StepPractice made_default() {
   p.state_update = number(0, 0, "fused optimizers work in place");
   p.position_working = number(0, 0, "fused: no copies");
   p.held_sums = number(0, 0, "what the allocator counts as used ends with its tensor");
+  p.stage_buffers = number(0, 0, "activations are allocated when they are computed");
   p.kept_outputs = number(0, 0, "Megatron-Core schedules.py: deallocate_pipeline_outputs");
   p.dummy_gradients = number(0, 0, "gradients are those that are added up");
   p.state_optimizer = number(12, 0, "fp32 master, m, v (arXiv:1910.02054, section 3.1)");

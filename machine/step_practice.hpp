@@ -83,8 +83,10 @@ struct StepPractice {
   Sourced<double> position_working;  // bytes of a number of Q that lie beside while RoPE runs
   Sourced<double> held_sums;  // 1: whole sums that tensor ranks scatter stay for a forward of the
                               // last stage's layers: the host, ahead, has not seen transfers end
-  Sourced<double> kept_outputs;     // 1: stages keep what each micro-batch left with until the step
-                                    // ends, and have room for all that they receive
+  Sourced<double> kept_outputs;   // 1: stages keep what each micro-batch left with until the step
+                                  // ends, and have room for all that they receive
+  Sourced<double> stage_buffers;  // micro-batches that stages but the last have room for, for each
+                                  // stage of the pipeline; 0: those on their way
   Sourced<double> dummy_gradients;  // 1: GEMMs that add to gradients themselves leave a 16 bit one
                                     // of each shape of weight
   Sourced<double> narrow_kept;  // 1: GEMMs of fewer bits keep their inputs as they multiplied them

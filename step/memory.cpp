@@ -127,7 +127,10 @@ class StepMemory {
                             practice_.logit_part.value);
     }
     if (request_.kind == StepKind::train) {
-      double held = most_in_flight(rank, kept);
+      const double room = practice_.stage_buffers.value * plan_.pipeline;
+      double held = room > 0 && plan_.pipeline > 1 && !ends
+                        ? room * std::accumulate(kept.begin(), kept.end(), 0.0)
+                        : most_in_flight(rank, kept);
       if (moves_activations(plan_.offload)) {
         const double moving = 2 * real_of(most_layers_kept());  // one in use, one on its way
         held = plan_.offloaded * moving + (1 - plan_.offloaded) * held;

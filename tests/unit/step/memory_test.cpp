@@ -285,3 +285,16 @@ TEST_CASE("RoPE in wide numbers shows in a prefill's peak") {
   tiny.practice.position_working.value = 64;
   CHECK(tiny.memory(ring_of_4(0)).at(0).activations > fused);
 }
+
+TEST_CASE("planned memory has room for more micro-batches than are on their way") {
+  TinyStep tiny;
+  const StepPlan plan{.pipeline = 2, .micro_batch = 1, .micro_batches = 4};
+  const std::vector<MemoryBytes> on_their_way = tiny.memory(plan);
+  tiny.practice.stage_buffers.value = 2;
+  const std::vector<MemoryBytes> planned = tiny.memory(plan);
+  // Four instead of two of what the first stage keeps of one: a layer and the embedding.
+  const double more = (planned[0].activations - on_their_way[0].activations).as_double();
+  const TensorOps ops = layer_of(tiny.model);
+  CHECK(more >= 2 * kept_bytes(ops, {.tokens = 12}, plan.recompute).as_double());
+  CHECK(planned[1].activations == on_their_way[1].activations);
+}
