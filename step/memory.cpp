@@ -137,7 +137,9 @@ class StepMemory {
       }
       bytes.activations = capped(held + most.working);
       bytes.communication += capped(practice_.kept_outputs.value * outputs_of(rank));
-      bytes.gradients += capped(practice_.dummy_gradients.value * dummies(ends));
+      if (practice_.dummy_gradients.value > 0) {
+        bytes.gradients += capped(dummies(ends));
+      }
     } else {
       bytes.activations = capped(most.forward + most.cached);
     }
