@@ -115,7 +115,7 @@ class StepMemory {
     std::vector<double> kept;
     bool ends = false;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
-      const Stage& stage = stages_[static_cast<std::size_t>(c * plan_.pipeline + rank)];
+      const Stage& stage = stage_of(rank, c);
       kept.push_back(kept_by(stage, most));
       ends = ends || stage.ends;
     }
@@ -156,6 +156,11 @@ class StepMemory {
     return bytes;
   }
 
+  [[nodiscard]] const Stage& stage_of(int rank, int chunk) const {
+    return stages_[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(plan_.pipeline) +
+                   static_cast<std::size_t>(rank)];
+  }
+
   /// What all micro-batches leave the rank's stages with, and room for what they and their
   /// gradients come with (torch.distributed.pipelining stage.py: output_chunks, args_recv_info).
   [[nodiscard]] double outputs_of(int rank) const {
@@ -167,7 +172,7 @@ class StepMemory {
         rows * real_of(request_.model->hidden) / (plan_.tensor_sequence ? plan_.tensor : 1);
     double bytes = 0;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
-      const Stage& stage = stages_[static_cast<std::size_t>(c * plan_.pipeline + rank)];
+      const Stage& stage = stage_of(rank, c);
       bytes += stage.embeds ? 0 : hidden;
       bytes += stage.ends ? rows * vocabulary_part() : 2 * hidden;
     }
