@@ -71,13 +71,24 @@ struct StepPractice {
   Sourced<double> gradient_bytes;   // as gradients travel
   Sourced<double> state_parameter;  // held: 2 in 16 bits
   Sourced<double> state_gradient;   // held beside
+  Sourced<double> bf16_gradient;    // held beside that in bf16 alone: a sum in fp32
   Sourced<double> state_optimizer;  // held and cut by ZeRO 1: master, moments
+  Sourced<double> state_update;     // of the same part, copies that the update works on
 
   // ---- memory
   Sourced<double> logit_bytes;  // at the peak, of a logit
   Sourced<double> logit_part;   // of a micro-batch's logits that exist at once: chunked losses
   Sourced<double> mlp_part;     // of a micro-batch's rows inside an MLP at once: tiled MLPs
   Sourced<double> kept;  // activations that wait for the backward, over those of fused kernels
+  Sourced<double> position_working;  // bytes of a number of Q that lie beside while RoPE runs
+  Sourced<double> held_sums;  // 1: whole sums that tensor ranks scatter stay for a forward of the
+                              // last stage's layers: the host, ahead, has not seen transfers end
+  Sourced<double> kept_outputs;   // 1: stages keep what each micro-batch left with until the step
+                                  // ends, and have room for all that they receive
+  Sourced<double> stage_buffers;  // micro-batches that stages but the last have room for, for each
+                                  // stage of the pipeline; 0: those on their way
+  Sourced<double> dummy_gradients;  // 1: GEMMs that add to gradients themselves leave a 16 bit one
+                                    // of each shape of weight
   Sourced<double> narrow_kept;  // 1: GEMMs of fewer bits keep their inputs as they multiplied them
   Sourced<double> slack;        // of what is allocated, that the allocator holds beside
   Sourced<double> crowded;  // part of a GPU's usable memory beyond which the allocator frees its
@@ -99,6 +110,9 @@ struct StepPractice {
   Sourced<double> virtual_stages;  // of a rank, where they interleave; 0: a layer each
   Sourced<double> stage_micro_batches;  // micro-batches for each virtual stage; 0: not known
 };
+
+/// Bytes of a weight's gradients that a rank adds up.
+double added_gradient(const StepPractice& practice, bool bf16);
 
 /// What a file does not say.
 const StepPractice& default_practice();

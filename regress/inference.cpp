@@ -152,6 +152,11 @@ class InferenceReader {
     passes(family);
   }
 
+  /// Wan's models that begin from an image.
+  [[nodiscard]] bool of_image(const DiffusionFamily& family) const {
+    return family.name == "Wan" && contains(p_.task, "I2V");
+  }
+
   void passes(const DiffusionFamily* family) {
     const bool guided = p_.cfg > 1 || (family != nullptr && family->guided);
     const int sequences = guided ? std::max(1, 2 / p_.cfg) : 1;
@@ -165,6 +170,12 @@ class InferenceReader {
       result_.encoder = family->encoder;
       result_.text_tokens = static_cast<double>(family->text_tokens * (guided ? 2 : 1));
       result_.encoder_part = result_.plan.zero == 3 ? 1.0 / p_.world : 1.0;
+      if (of_image(*family)) {
+        // model.py WanI2VCrossAttention: k_img and v_img; clip.py: XLM-RoBERTa large, ViT-H/14.
+        const Model& m = result_.model;
+        result_.image = 2.0 * static_cast<double>(m.hidden * m.hidden * m.layers);
+        result_.image_encoder = 1.19e9;
+      }
     }
     if (p_.call == "step" || p_.call.empty()) {
       return;
@@ -173,7 +184,7 @@ class InferenceReader {
     if (p_.steps) {
       steps = *p_.steps;
     } else {
-      if (family != nullptr && family->name == "Wan" && contains(p_.task, "I2V")) {
+      if (family != nullptr && of_image(*family)) {
         steps = 40;  // wan/image2video.py
       }
       assume("steps", fmt::format("{}", steps));
@@ -208,8 +219,9 @@ Bytes outside_bytes(const InferencePoint& point) {
   constexpr double bytes_a_weight = 2;
   // Wan2.1's table: what is left of peaks of 14B at 77 and 1.3B at 34 million pixels on many GPUs.
   constexpr double bytes_a_pixel = 260;
-  return Bytes(std::llround(bytes_a_weight * point.encoder * point.encoder_part +
-                            bytes_a_pixel * point.pixels));
+  const double split = (point.encoder + point.image) * point.encoder_part;
+  return Bytes(
+      std::llround(bytes_a_weight * (split + point.image_encoder) + bytes_a_pixel * point.pixels));
 }
 
 Seconds outside_passes(const InferencePoint& point, const GpuSpec& gpu,

@@ -32,6 +32,8 @@ struct InferencePoint {
   double pixels = 0;                // decoded
   double encoder = 0;               // weights of the text encoder
   double encoder_part = 1;          // of them on one GPU
+  double image = 0;                 // weights with which layers attend to an image, split alike
+  double image_encoder = 0;         // weights of its encoder, whole on every GPU
   double text_tokens = 0;           // encoded
   bool compiled = false;            // by torch.compile
   std::vector<Assumption> assumed;
@@ -42,7 +44,7 @@ InferencePoint inference_point(const Point& point, const Request& request);
 /// Whether the source says that torch.compile ran.
 bool says_compiled(const Point& point);
 
-/// What one GPU holds beside the model: text encoders, and what decoding pixels takes.
+/// What one GPU holds beside the model: encoders, and what decoding pixels takes.
 Bytes outside_bytes(const InferencePoint& point);
 
 /// What a whole call takes beside its passes.

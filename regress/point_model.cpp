@@ -14,13 +14,17 @@ constexpr std::int64_t usual_vocabulary = 50304;
 using Assume = std::function<void(std::string what, std::string value)>;
 
 /// Stated, or said by the activation's name; else the usual: GPT's MLPs are four times as wide
-/// and have no gate.
+/// and have no gate; experts in every layer (Mixtral, Qwen3, gpt-oss) have one.
 bool gated(const Point& p, const Model& m, const Assume& assume) {
   if (p.gated) {
     return *p.gated;
   }
   if (!p.mlp.empty()) {
     return p.mlp.find("glu") != std::string::npos;
+  }
+  if (p.experts.value_or(1) > 1 && !p.ffn) {
+    assume("gated", "yes, as in Mixtral");
+    return true;
   }
   const bool gate = m.ffn != 4 * m.hidden;
   assume("gated", gate ? "yes, as the MLP is not 4 x hidden wide" : "no, as in GPT");
@@ -35,6 +39,17 @@ int usual_kv_heads(const Point& p, const Assume& assume) {
   }
   assume("kv_heads", fmt::format("{}", groups));
   return groups;
+}
+
+/// gpt-oss by its config.json: windows in every other layer, from the first on; biases, sinks.
+void as_gpt_oss(Model& m) {
+  m.attention_bias = m.output_bias = true;
+  m.experts.router_bias = m.experts.bias = true;
+  m.attention_sinks = true;
+  m.narrow_mask = {.kind = MaskKind::window, .window = 128};
+  for (std::int64_t i = 0; i < m.layers; ++i) {
+    m.narrow_layers.push_back(i % 2 == 0);
+  }
 }
 
 }  // namespace
@@ -69,6 +84,10 @@ Model stated_model(const Point& p, const Mask& mask, std::vector<Assumption>& as
                  .shared_ffn = p.shared_expert_ffn.value_or(p.shared_experts.value_or(0) *
                                                             p.moe_ffn.value_or(m.ffn)),
                  .dense_layers = p.dense_layers.value_or(0)};
+  }
+  if (p.model.find("gpt-oss") != std::string::npos) {
+    as_gpt_oss(m);
+    assume("model", "as gpt-oss: windows of 128 tokens in every other layer");
   }
   if (p.kv_lora_rank) {
     const auto rope = static_cast<int>(p.qk_rope_head_dim.value_or(64));

@@ -185,18 +185,47 @@ Request request_of(const Point& p, const sim::Cluster& cluster, const StackSpec&
   return request;
 }
 
+/// What a figure of memory counts: all of the process, what the allocator has taken, what tensors
+/// take of that.
+enum class PrintedMemory : std::uint8_t { process, allocator, tensors };
+
+/// What a source's notes say of it, else what its software prints.
+PrintedMemory printed_memory(const CorpusFile& file, const StepPractice& practice) {
+  if (contains(file.notes, "nvidia-smi")) {
+    return PrintedMemory::process;
+  }
+  for (const std::string_view words :
+       {"max-allocated", "maximum allocated", "peak allocated", "is allocated memory"}) {
+    if (contains(file.notes, words)) {
+      return PrintedMemory::tensors;
+    }
+  }
+  return practice.process_reported.value > 0 ? PrintedMemory::process : PrintedMemory::allocator;
+}
+
+double printed(PrintedMemory what, const MemoryBytes& bytes) {
+  switch (what) {
+    case PrintedMemory::process:
+      return bytes.total().as_double();
+    case PrintedMemory::allocator:
+      return (bytes.tensors() + bytes.allocator).as_double();
+    case PrintedMemory::tensors:
+      return bytes.tensors().as_double();
+  }
+  throw InternalError("no such PrintedMemory");
+}
+
 /// The step in the metric of the point, with its 80 % interval.
 PointPrediction training_answer(const Point& p, const Request& request,
-                                const StackSpec::Counting& counting, const StepEvaluation& e) {
+                                const StackSpec::Counting& counting, PrintedMemory said,
+                                const StepEvaluation& e) {
   PointPrediction result;
   result.oom = !e.fits;
   if (p.metric == Metric::memory) {
     const StepPractice& practice = request.stack->step;
     const MemoryBytes bytes =
         practice.first_stage_reported.value > 0 ? e.memory.front() : fullest(e.memory);
-    result.predicted = practice.process_reported.value > 0
-                           ? bytes.total().as_double()
-                           : (1 + practice.slack.value) * bytes.tensors().as_double();
+    result.predicted = printed(said, bytes);
     return result;
   }
   const bool again = counting.recomputed && e.plan.recompute.kind != Recompute::none;
@@ -400,7 +429,8 @@ PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
     Request call = request;
     call.problem = attention_problem(request, point.plan, request.problem.mask);
     point.plan.attention = default_plan(call);
-    return training_answer(p, request, counting, first_that_fits(evaluator, point, request));
+    return training_answer(p, request, counting, printed_memory(file, request.stack->step),
+                           first_that_fits(evaluator, point, request));
   } catch (const InputError& refused) {
     return no(refused.what());
   }
@@ -624,6 +654,15 @@ bool counts_on_device(const CorpusFile& file, const Point& p) {
   return contains(p.dispatcher, "HybridEP") || contains(file.notes, "capacity factor");
 }
 
+/// Tokens beyond a capacity are dropped: an all-to-all of known sizes, once for each expert, that
+/// nothing hides (Megatron-Bridge training/utils/moe_token_drop.py asserts that dispatcher).
+StepPractice dropping_tokens(StepPractice practice) {
+  practice = counting_on_device(std::move(practice));
+  practice.once_per_node.value = 0;
+  practice.expert_hidden.value = 0;
+  return practice;
+}
+
 }  // namespace
 
 /// Whose words a source has in this text, the longest of them; nullptr: nobody's.
@@ -717,16 +756,27 @@ const StackSpec& Predictor::as_run(const StackSpec& stack, const CorpusFile& fil
                                    const Point& point) {
   const bool fused = point.phase == "inference" && says_compiled(point);
   const bool counted = counts_on_device(file, point);
-  if (!fused && !counted) {
+  const bool dropped = contains(point.variant, "tokendrop");
+  const int pieces = contains(point.features, "async TP") ? point.tp : 1;
+  if (!fused && !counted && !dropped && pieces == 1) {
     return stack;
   }
   const auto [at, fresh] = stacks_.try_emplace(
-      fmt::format("{}{}{}", stack.name, fused ? ", compiled" : "", counted ? ", counted" : ""),
+      fmt::format("{}{}{}{}, {} pieces", stack.name, fused ? ", compiled" : "",
+                  counted ? ", counted" : "", dropped ? ", dropped" : "", pieces),
       stack);
   if (fresh) {
     at->second = fused ? compiled(stack) : stack;
     if (counted) {
       at->second.step = counting_on_device(at->second.step);
+    }
+    if (dropped) {
+      at->second.step = dropping_tokens(at->second.step);
+    }
+    if (pieces > 1) {
+      // A piece a rank, of which the first has no GEMM before it (PyTorch
+      // torch/distributed/_symmetric_memory: _pipelined_multi_all_gather_and_consume).
+      at->second.step.tensor_hidden.value = 1 - 1.0 / pieces;
     }
   }
   return at->second;

@@ -40,6 +40,34 @@ std::string why_not_training(const Point& p) {
   return "";
 }
 
+/// "selective: moe_act, layernorm": modules by Megatron-Core's names (transformer_config.py).
+ModuleSet named_modules(std::string_view said) {
+  struct Named {
+    std::string_view name;
+    RecomputeModule module;
+  };
+  constexpr std::array known{Named{"core_attn", RecomputeModule::core_attention},
+                             Named{"layernorm", RecomputeModule::norms},
+                             Named{"moe_act", RecomputeModule::activation},
+                             Named{"mlp", RecomputeModule::mlp},
+                             Named{"moe", RecomputeModule::moe},
+                             Named{"mla_up_proj", RecomputeModule::mla_up},
+                             Named{"shared_experts", RecomputeModule::shared_experts}};
+  ModuleSet modules;
+  const std::size_t colon = said.find(':');
+  std::string_view rest = colon == std::string_view::npos ? "" : said.substr(colon + 1);
+  while (!rest.empty()) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(" ,"), rest.size()));
+    const std::string_view word = rest.substr(0, rest.find_first_of(" ,"));
+    const auto named = std::ranges::find(known, word, &Named::name);
+    if (named != known.end()) {
+      modules.insert(named->module);
+    }
+    rest.remove_prefix(word.size());
+  }
+  return modules;
+}
+
 class PointReader {
  public:
   PointReader(const Point& point, const Request& request)
@@ -84,7 +112,7 @@ class PointReader {
     } else if (contains(p_.features, "optimizer offload") || p_.offload == "optimizer") {
       plan.offload = Offload::optimizer;
     } else if (contains(p_.features, "offload") || contains(p_.system, "offload") ||
-               p_.offload.starts_with("0.")) {
+               p_.offload == "activations" || p_.offload.starts_with("0.")) {
       plan.offload = Offload::activations;
       if (p_.offload.starts_with("0.")) {
         plan.offloaded = std::clamp(parse_double(p_.offload, "offload"), 0.0, 1.0);
@@ -167,7 +195,10 @@ class PointReader {
 
   GemmFormat format() const {
     const std::string_view dtype = p_.dtype;
-    return contains(dtype, "mxfp8")   ? GemmFormat::mxfp8
+    // A scale a row: what is quantised along both axes, and slower kernels, take the gain (torchao
+    // float8/README.md: a tenth where one scale a tensor gains a quarter).
+    return contains(dtype, "rowwise") ? GemmFormat::plain
+           : contains(dtype, "mxfp8") ? GemmFormat::mxfp8
            : contains(dtype, "nvfp4") ? GemmFormat::nvfp4
            : contains(dtype, "fp8")   ? GemmFormat::fp8
                                       : GemmFormat::plain;
@@ -184,6 +215,8 @@ class PointReader {
       result_.recompute = {of(Recompute::full)};
     } else if (said == "none") {
       result_.recompute = {of(Recompute::none)};
+    } else if (const ModuleSet modules = named_modules(said); !modules.empty()) {
+      result_.recompute = {{.kind = Recompute::selective, .modules = modules}};
     } else if (contains(said, "selective") || contains(said, "op")) {
       result_.recompute = {selective};
     } else if (contains(said, "full")) {

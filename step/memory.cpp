@@ -6,6 +6,8 @@
 #include "transformer/activations.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 namespace spp {
 namespace {
@@ -17,7 +19,7 @@ Bytes capped(double bytes) {
 }
 
 struct LayerMemory {
-  double kept = 0, working = 0, forward = 0, cached = 0;
+  double kept = 0, working = 0, forward = 0, cached = 0, sums = 0;
   HeldWeights weights;
 };
 
@@ -57,16 +59,20 @@ class StepMemory {
     const ActivationBytes bytes = activation_bytes(ops, local_, recompute, practice_);
     return {.kept = bytes.kept,
             .working = bytes.working,
-            .forward = forward_bytes(ops, local_).as_double(),
+            .forward = forward_bytes(ops, local_, practice_.position_working.value).as_double(),
             .cached = cached_bytes(ops, local_).as_double(),
+            .sums = scattered_sums(ops, local_).as_double(),
             .weights = held_weights(ops, plan_.split())};
   }
 
-  /// What a chunk keeps of a micro-batch; adds its weights and its largest layers to `most`.
+  /// What a chunk keeps of a micro-batch; adds its weights, and its largest layers or sums, to
+  /// `most`.
   double kept_by(const Stage& stage, LayerMemory& most) const {
     double kept = 0;
+    double sums = 0;
     const auto add = [&](const LayerMemory& layer) {
       kept += layer.kept;
+      sums += layer.sums;
       most.working = std::max(most.working, layer.working);
       most.forward = std::max(most.forward, layer.forward);
       most.cached += layer.cached;
@@ -84,6 +90,7 @@ class StepMemory {
       last.kept -= logits_kept();
       add(last);
     }
+    most.sums = std::max(most.sums, sums);
     return kept;
   }
 
@@ -108,7 +115,7 @@ class StepMemory {
     std::vector<double> kept;
     bool ends = false;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
-      const Stage& stage = stages_[static_cast<std::size_t>(c * plan_.pipeline + rank)];
+      const Stage& stage = stage_of(rank, c);
       kept.push_back(kept_by(stage, most));
       ends = ends || stage.ends;
     }
@@ -120,19 +127,78 @@ class StepMemory {
                             practice_.logit_part.value);
     }
     if (request_.kind == StepKind::train) {
-      double held = most_in_flight(rank, kept);
+      const double room = practice_.stage_buffers.value * plan_.pipeline;
+      double held = room > 0 && plan_.pipeline > 1 && !ends
+                        ? room * std::accumulate(kept.begin(), kept.end(), 0.0)
+                        : most_in_flight(rank, kept);
       if (moves_activations(plan_.offload)) {
         const double moving = 2 * real_of(most_layers_kept());  // one in use, one on its way
         held = plan_.offloaded * moving + (1 - plan_.offloaded) * held;
       }
       bytes.activations = capped(held + most.working);
+      bytes.communication += capped(practice_.kept_outputs.value * outputs_of(rank));
+      if (practice_.dummy_gradients.value > 0) {
+        bytes.gradients += capped(dummies(ends));
+      }
     } else {
       bytes.activations = capped(most.forward + most.cached);
     }
-    const double slack = practice_.slack.value * bytes.total().as_double();
-    bytes.process =
-        practice_.context.value + practice_.communicator.value * communicators() + capped(slack);
+    const double tensors = bytes.total().as_double();
+    double beside = practice_.slack.value * tensors;
+    if (ends && request_.kind == StepKind::train) {  // no message parts forward and backward
+      beside += practice_.held_sums.value * most.sums;
+    }
+    bytes.process = practice_.context.value + practice_.communicator.value * communicators();
+    // An allocator that finds no more gives fragments back, and waits for transfers.
+    const Bytes left = request_.cluster->machine().gpu.memory.value - bytes.total();
+    bytes.allocator = std::min(capped(beside), std::max(left, Bytes(0)));
+    bytes.process += bytes.allocator;
     return bytes;
+  }
+
+  [[nodiscard]] const Stage& stage_of(int rank, int chunk) const {
+    return stages_[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(plan_.pipeline) +
+                   static_cast<std::size_t>(rank)];
+  }
+
+  /// What all micro-batches leave the rank's stages with, and room for what they and their
+  /// gradients come with (torch.distributed.pipelining stage.py: output_chunks, args_recv_info).
+  [[nodiscard]] double outputs_of(int rank) const {
+    if (plan_.pipeline == 1) {
+      return 0;
+    }
+    const double rows = real_of(local_.rows()) * static_cast<double>(size_of(request_.dtype));
+    const double hidden =
+        rows * real_of(request_.model->hidden) / (plan_.tensor_sequence ? plan_.tensor : 1);
+    double bytes = 0;
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      const Stage& stage = stage_of(rank, c);
+      bytes += stage.embeds ? 0 : hidden;
+      bytes += stage.ends ? rows * vocabulary_part() : 2 * hidden;
+    }
+    return real_of(plan_.micro_batches) * bytes;
+  }
+
+  /// Bytes of a 16 bit gradient of each shape of weight; of experts, of one.
+  [[nodiscard]] double dummies(bool ends) const {
+    std::set<std::int64_t> shapes;
+    const auto add = [&](const TensorOps& ops) {
+      for (const TensorOp& op : ops.ops) {
+        const auto* linear = std::get_if<Linear>(&op.work);
+        if (linear != nullptr) {
+          const std::int64_t all = weights_of(op, ops, plan_.split());
+          const std::int64_t here = std::max<std::int64_t>(1, linear->experts / plan_.expert);
+          shapes.insert(linear->experts > 0 ? all / here : all);
+        }
+      }
+    };
+    for (const LayerRun& run : layer_runs(*request_.model)) {
+      add(run.ops);
+    }
+    if (ends) {
+      add(last_of(*request_.model, request_.kind));
+    }
+    return 2 * real_of(std::accumulate(shapes.begin(), shapes.end(), std::int64_t{0}));
   }
 
   [[nodiscard]] std::int64_t most_layers_kept() const {
@@ -176,11 +242,13 @@ class StepMemory {
     }
     // Under a pipeline micro-batches' gradients add up whole.
     const bool cut = plan_.zero >= 2 && plan_.pipeline == 1;
-    bytes.gradients = capped((cut ? part : whole) * practice_.state_gradient.value);
-    bytes.optimizer =
-        moves_optimizer(plan_.offload)
-            ? Bytes(0)
-            : capped((plan_.zero >= 1 ? part : whole) * practice_.state_optimizer.value);
+    bytes.gradients =
+        capped((cut ? part : whole) * added_gradient(practice_, request_.dtype == DType::bf16));
+    const double updated = plan_.zero >= 1 ? part : whole;
+    if (!moves_optimizer(plan_.offload)) {
+      bytes.optimizer = capped(updated * practice_.state_optimizer.value);
+      bytes.communication += capped(updated * practice_.state_update.value);
+    }
     if (plan_.zero >= 2 && shards > 1) {  // whole gradients of a layer until reduced
       bytes.communication += capped(largest * practice_.gradient_bytes.value);
     }

@@ -23,7 +23,8 @@ struct MemoryBytes {
   Bytes attention_buffers{};  // of the schedule, beyond the activations
   Bytes communication{};      // gathered weights, gradients on their way
   Bytes logits{};
-  Bytes process{};  // context, communication library, workspaces, what the allocator holds beside
+  Bytes process{};    // context, communication library, workspaces, what the allocator holds beside
+  Bytes allocator{};  // of that, the last: fragments, and what waits for transfers to be seen done
   [[nodiscard]] Bytes total() const {
     return parameters + gradients + optimizer + activations + attention_buffers + communication +
            logits + process;

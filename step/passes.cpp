@@ -69,7 +69,8 @@ class PassClock {
     if (op.role != KernelRole::weight_gradient) {
       return 0;
     }
-    const double bytes = 2 * costs_.practice->state_gradient.value * static_cast<double>(weights);
+    const double held = added_gradient(*costs_.practice, costs_.dtype == DType::bf16);
+    const double bytes = 2 * held * static_cast<double>(weights);
     return costs_.kernels->memory_bound(Bytes(std::llround(bytes))).count() * costs_.crowd;
   }
   double gemm_time(const LayerOp& op, GemmWork work) const {

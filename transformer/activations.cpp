@@ -287,7 +287,18 @@ Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
   return bytes.tokens + bytes.text + most_gradients(shapes);
 }
 
-Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local) {
+Bytes scattered_sums(const TensorOps& ops, const LocalTokens& local) {
+  const LocalShapes shapes(ops, local);
+  Bytes sum{};
+  for (const TensorOp& op : ops.ops) {
+    if (shapes.partial_sum(op) && shapes.sequence_parallel()) {
+      sum += shapes.all_bytes(op, op.writes[0]);
+    }
+  }
+  return sum;
+}
+
+Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local, double position_working) {
   const LocalShapes shapes(ops, local);
   std::vector<std::size_t> last(ops.tensors.size(), ops.ops.size());  // that reads the tensor
   std::vector<bool> written(ops.tensors.size(), false);
@@ -323,6 +334,11 @@ Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local) {
       alive.add(id);
     }
     alive.brief(gathered_forward(shapes, ops.ops[i]));
+    if (ops.ops[i].name == "rope") {
+      const double numbers = shapes.bytes(ops.ops[i].writes[0]).as_double() /
+                             static_cast<double>(size_of(local.dtype));
+      alive.brief(Bytes(std::llround(position_working * numbers)));
+    }
     if (!in_place(shapes, ops.ops[i])) {
       drop_last_read();
     }

@@ -20,8 +20,11 @@ Bytes kept_bytes(const TensorOps& ops, const LocalTokens& local,
 /// gradients and of gathered tensors at once.
 Bytes working_bytes(const TensorOps& ops, const LocalTokens& local,
                     const Recomputation& recomputation);
-/// The most bytes at once in a forward that keeps nothing.
-Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local);
+/// The most bytes at once in a forward that keeps nothing. `position_working`: bytes of a number of
+/// Q that RoPE has beside.
+Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local, double position_working = 0);
+/// Of all rows of what row-parallel GEMMs give before it is scattered.
+Bytes scattered_sums(const TensorOps& ops, const LocalTokens& local);
 /// What attention of later tokens reads: K and V as they stand in attention, or the latent that
 /// they are made from, which every rank of a tensor-parallel group has.
 Bytes cached_bytes(const TensorOps& ops, const LocalTokens& local);

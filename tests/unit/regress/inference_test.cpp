@@ -136,3 +136,22 @@ TEST_CASE("a prefill goes through the stages of a pipeline one after the other")
   CHECK(*said[1].predicted < 1.1 * *said[0].predicted);
   CHECK_THAT(said[2].reason, ContainsSubstring("decoding is not modelled"));
 }
+
+TEST_CASE("Wan's models that begin from an image hold more weights, and that image's encoder") {
+  Json document = flux_corpus(R"([{"seq": 75600, "world": 8, "ulysses": 8, "ring": 1, "task": "T2V",
+      "metric": "memory_bytes", "value": 3e10}])");
+  document["workload"].update(Json{{"model", "Wan2.1 14B"},
+                                   {"layers", 40},
+                                   {"hidden", 5120},
+                                   {"q_heads", 40},
+                                   {"kv_heads", 40},
+                                   {"ffn", 13824},
+                                   {"call", "video"},
+                                   {"zero", 3}});
+  document["workload"].erase("blocks");
+  const double text = *predicted(document)[0].predicted;
+  document["points"][0]["task"] = "I2V";
+  // An eighth of two matrices in each of 40 layers; 1.19 billion weights whole.
+  const double more = 2 * (2.0 * 5120 * 5120 * 40 / 8 + 1.19e9);
+  CHECK(*predicted(document)[0].predicted - text == Approx(more).epsilon(1e-6));
+}

@@ -186,3 +186,113 @@ TEST_CASE("recipes are taken to recompute as few layers as fit, others all or no
   document["source"]["title"] = "Megatron-LM";
   CHECK(step("unknown") == step("full"));
 }
+
+namespace {
+
+/// A step of a small model of experts on two nodes.
+Json experts_corpus() {
+  return Json::parse(R"({
+    "format": "sp-plan/corpus", "format_version": "1.0", "name": "example",
+    "source": {"title": "Megatron-Bridge", "authors": "a", "year": 2026, "id": "i", "where": "w"},
+    "trust": "table", "noise": 0.03,
+    "machine": {"gpu": "h100-80g-sxm", "gpus_per_node": 8, "nodes": 2, "intra": {"kind": "nvlink4"},
+                "inter": {"kind": "ib", "per_node_Gbps": 3200, "nics_per_node": 8}},
+    "stack": "megatron-te",
+    "workload": {"scope": "model", "model": "qwen3-moe", "layers": 8, "hidden": 2048, "q_heads": 32, "kv_heads": 4,
+                 "head_dim": 128, "moe_ffn": 768, "experts": 128, "experts_per_token": 8, "vocab": 151936,
+                 "batch": 64, "mask": "causal", "dtype": "bf16", "phase": "train", "recompute": "none"},
+    "points": [{"seq": 4096, "world": 16, "tp": 1, "pp": 1, "cp": 1, "dp": 16, "ep": 16, "micro_batch": 1,
+                "metric": "time_s", "value": 1.0}]
+  })");
+}
+
+}  // namespace
+
+TEST_CASE("experts in every layer have a gate unless the source denies it") {
+  Json document = experts_corpus();
+  const double assumed = *predict(document)[0].predicted;
+  document["workload"]["gated"] = true;
+  CHECK(*predict(document)[0].predicted == assumed);
+  document["workload"]["gated"] = false;
+  CHECK(*predict(document)[0].predicted < assumed);
+}
+
+TEST_CASE("every other layer of gpt-oss sees a window") {
+  Json document = experts_corpus();
+  document["points"][0]["seq"] = 32768;
+  const double causal = *predict(document)[0].predicted;
+  document["workload"]["model"] = "gpt-oss-20b";
+  CHECK(*predict(document)[0].predicted < causal);
+}
+
+TEST_CASE("who drops tokens waits for no counts, and sends each copy by itself") {
+  Json document = experts_corpus();
+  document["machine"]["nodes"] = 1;
+  document["points"][0].update(Json{{"world", 8}, {"dp", 8}, {"ep", 8}});
+  const double dropless = *predict(document)[0].predicted;
+  document["points"][0]["variant"] = "tokendrop";
+  CHECK(*predict(document)[0].predicted < dropless);
+}
+
+TEST_CASE("modules that a source names are those that run again") {
+  Json document = experts_corpus();
+  document["points"][0]["metric"] = "memory_bytes";
+  const auto memory = [&](const char* recompute) {
+    document["workload"]["recompute"] = recompute;
+    return *predict(document)[0].predicted;
+  };
+  const double none = memory("none");
+  CHECK(memory("selective: moe_act") < none);
+  CHECK(memory("selective: layernorm, moe_act") < memory("selective: moe_act"));
+  CHECK(memory("selective: moe") < memory("selective: layernorm, moe_act"));
+}
+
+TEST_CASE("memory is what a source's notes say it counts") {
+  Json document = experts_corpus();
+  document["points"][0]["metric"] = "memory_bytes";
+  const auto memory = [&](const char* notes) {
+    document["notes"] = notes;
+    return *predict(document)[0].predicted;
+  };
+  CHECK(memory("Memory is from nvidia-smi.") == memory(""));
+  CHECK(memory("Peak is allocated memory.") < memory(""));
+  CHECK(memory("Memory = maximum of mem-max-allocated-bytes.") ==
+        memory("Peak is allocated memory."));
+}
+
+TEST_CASE("inputs of layers that lie in the host's memory are not on the GPU") {
+  Json document = experts_corpus();
+  document["points"][0]["metric"] = "memory_bytes";
+  const double here = *predict(document)[0].predicted;
+  document["workload"]["offload"] = "activations";
+  CHECK(*predict(document)[0].predicted < here);
+}
+
+TEST_CASE("transfers in pieces hide all but the first, and a scale a row is worth no faster GEMM") {
+  Json document = experts_corpus();
+  document["source"]["title"] = "a table";
+  document["stack"] = "torchtitan";
+  document["workload"].erase("experts");
+  document["workload"].update(Json{{"ffn", 8192}, {"model", "llama"}});
+  document["points"][0] = Json{{"seq", 8192},
+                               {"world", 8},
+                               {"tp", 8},
+                               {"dp", 1},
+                               {"ulysses", 1},
+                               {"ring", 1},
+                               {"micro_batch", 8},
+                               {"batch", 8},
+                               {"metric", "time_s"},
+                               {"value", 1.0},
+                               {"features", "compile, vanilla TP"}};
+  document["machine"]["nodes"] = 1;
+  const auto step = [&](const char* features, const char* dtype) {
+    document["points"][0]["features"] = features;
+    document["points"][0]["dtype"] = dtype;
+    return *predict(document)[0].predicted;
+  };
+  const double plain = step("compile, vanilla TP", "bf16");
+  CHECK(step("compile, async TP", "bf16") < plain);
+  CHECK(step("compile, vanilla TP", "fp8-tensorwise") < plain);
+  CHECK(step("compile, vanilla TP", "fp8-rowwise") == plain);
+}

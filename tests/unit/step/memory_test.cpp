@@ -220,3 +220,81 @@ TEST_CASE("of activations that are offloaded in part the rest is held") {
   plan.offloaded = 0.5;
   CHECK(held() == (all + none) / 2);
 }
+
+TEST_CASE("gradients in bf16 have a sum beside them, where a stack adds them up so") {
+  TinyStep tiny;
+  tiny.practice.state_gradient.value = 2;
+  tiny.practice.bf16_gradient.value = 4;
+  CHECK(tiny.memory(ring_of_4(0)).at(0).gradients == Bytes(weights * (2 + 4)));
+  tiny.request.dtype = DType::fp16;
+  CHECK(tiny.memory(ring_of_4(0)).at(0).gradients == Bytes(weights * 2));
+}
+
+TEST_CASE("an update that copies its part of the gradients has room for them") {
+  TinyStep tiny;
+  tiny.practice.state_update.value = 6;
+  CHECK(tiny.memory(ring_of_4(1)).at(0).communication == Bytes(mine * 6));
+  StepPlan offloaded = ring_of_4(1);
+  offloaded.offload = Offload::optimizer;
+  CHECK(tiny.memory(offloaded).at(0).communication == Bytes(0));
+}
+
+TEST_CASE("stages that keep what they gave have room for all that they receive") {
+  // 12 tokens, 8 wide, in 2 bytes, of 4 micro-batches: hidden states leave the first stage and
+  // their gradients come; hidden states come to the last, and 10 logits a token stay.
+  TinyStep tiny;
+  tiny.practice.kept_outputs.value = 1;
+  const StepPlan plan{.pipeline = 2, .micro_batch = 1, .micro_batches = 4};
+  const std::vector<MemoryBytes> stages = tiny.memory(plan);
+  CHECK(stages[0].communication == Bytes(4 * 2 * (12 * 8 * 2)));
+  CHECK(stages[1].communication == Bytes(4 * (12 * 8 * 2 + 12 * words * 2)));
+  CHECK(tiny.memory({.micro_batch = 1}).at(0).communication == Bytes(0));
+}
+
+TEST_CASE("a gradient of each shape of weight stays, not of each layer") {
+  TinyStep tiny;
+  const Bytes without = tiny.memory({.micro_batch = 1}).at(0).gradients;
+  tiny.practice.dummy_gradients.value = 1;
+  const Bytes of_two = tiny.memory({.micro_batch = 1}).at(0).gradients - without;
+  CHECK(of_two > Bytes(0));
+  tiny.model.layers = 4;
+  CHECK(tiny.memory({.micro_batch = 1}).at(0).gradients - Bytes(4 * (weights + 2 * layer)) ==
+        of_two);
+}
+
+TEST_CASE("sums that wait for their transfers are the allocator's, and never crowd a plan out") {
+  // Two a layer, of 12 rows, 8 wide, in 2 bytes, over two layers.
+  TinyStep tiny;
+  const StepPlan plan{.tensor = 2, .micro_batch = 1};
+  const MemoryBytes before = tiny.memory(plan).at(0);
+  tiny.practice.held_sums.value = 1;
+  const MemoryBytes after = tiny.memory(plan).at(0);
+  CHECK(after.allocator - before.allocator == Bytes(2 * 2 * 12 * 8 * 2 + 12 * 8 * 2));
+  CHECK(after.process - before.process == after.allocator - before.allocator);
+  CHECK(after.tensors() == before.tensors());
+  // Stages wait for messages between forward and backward: all but the last.
+  const StepPlan stages{.tensor = 2, .pipeline = 2, .micro_batch = 1, .micro_batches = 4};
+  CHECK(tiny.memory(stages)[0].allocator == Bytes(0));
+  CHECK(tiny.memory(stages)[1].allocator > Bytes(0));
+}
+
+TEST_CASE("RoPE in wide numbers shows in a prefill's peak") {
+  TinyStep tiny;
+  tiny.request.kind = StepKind::prefill;
+  const Bytes fused = tiny.memory(ring_of_4(0)).at(0).activations;
+  tiny.practice.position_working.value = 64;
+  CHECK(tiny.memory(ring_of_4(0)).at(0).activations > fused);
+}
+
+TEST_CASE("planned memory has room for more micro-batches than are on their way") {
+  TinyStep tiny;
+  const StepPlan plan{.pipeline = 2, .micro_batch = 1, .micro_batches = 4};
+  const std::vector<MemoryBytes> on_their_way = tiny.memory(plan);
+  tiny.practice.stage_buffers.value = 2;
+  const std::vector<MemoryBytes> planned = tiny.memory(plan);
+  // Four instead of two of what the first stage keeps of one: a layer and the embedding.
+  const double more = (planned[0].activations - on_their_way[0].activations).as_double();
+  const TensorOps ops = layer_of(tiny.model);
+  CHECK(more >= 2 * kept_bytes(ops, {.tokens = 12}, plan.recompute).as_double());
+  CHECK(planned[1].activations == on_their_way[1].activations);
+}
