@@ -2,6 +2,8 @@
 
 #include "base/suggest.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <string>
 #include <utility>

@@ -150,6 +150,23 @@ TEST_CASE("a calibration times a layer's kernels, and a layer and a step are pre
   const Json answer = spp::parse_json(simulated.out, "stdout");
   CHECK(answer.at("predicted").at("parts_s").at("gemm_s").get<double>() > 0);
   CHECK(answer.at("predicted").at("parts_s").at("small_kernels_s").get<double>() > 0);
+  // What was timed is what is predicted with.
+  Json slower = profile;
+  Json& kernels = slower["machine"]["gpu"]["generation"]["layer"];
+  for (Json* list : {&kernels["gemm"], &kernels["rows"]}) {
+    for (Json& kernel : *list) {
+      kernel["startup"]["value"] = 1e5;  // us
+    }
+  }
+  const std::string slow_file = dir.write("slower.json", slower.dump()).string();
+  const auto slow = sp_plan(
+      fmt::format("simulate --scope layer --model {} --seq 64 --dtype fp32 --profile {} --json",
+                  model, slow_file));
+  INFO(slow.err);
+  REQUIRE(slow.code == 0);
+  const Json parts = spp::parse_json(slow.out, "stdout").at("predicted").at("parts_s");
+  CHECK(parts.at("gemm_s").get<double>() > 12 * 0.1);  // four matrices, three products of each
+  CHECK(parts.at("small_kernels_s").get<double>() > 12 * 0.1);
   const auto planned = sp_plan("plan" + work);
   INFO(planned.err);
   CHECK(planned.code == 0);
@@ -170,6 +187,20 @@ TEST_CASE("a profile without a layer's kernels says what is assumed and how to m
              ContainsSubstring("profile.json: has no GEMMs and row-wise kernels of layers: their "
                                "times are not measured but assumed ('sp-plan calibrate' measures "
                                "them)\n"));
+}
+
+TEST_CASE("a layer of tensor ranks is predicted on CPU ranks, which a step is not") {
+  const std::string work =
+      " --model tests/support/data/tiny-llama.json --seq 64 --dtype fp32 --tp 2 --ulysses 2 "
+      "--profile tests/support/data/cpu-2x2.json --json";
+  const auto layer = sp_plan("simulate --scope layer" + work);
+  INFO(layer.err);
+  REQUIRE(layer.code == 0);
+  const Json answer = spp::parse_json(layer.out, "stdout");
+  CHECK(answer.at("ranks") == 4);
+  CHECK(answer.at("predicted").at("parts_s").at("gemm_s").get<double>() > 0);
+  CHECK_THAT(sp_plan("simulate" + work).err,
+             ContainsSubstring("ranks that share cores or a GPU run one sequence-parallel group"));
 }
 
 TEST_CASE("an interrupted calibration keeps a layer's series") {
