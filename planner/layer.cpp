@@ -2,7 +2,6 @@
 
 #include "base/error.hpp"
 #include "planner/evaluator.hpp"
-#include "planner/step.hpp"
 
 #include <cmath>
 
@@ -38,14 +37,18 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
   return question;
 }
 
-Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
-                          const LayerQuestion& question, const EvaluationOptions& options) {
-  // Its kernels are as attention's alone; its ranks have the machine to themselves, so none of it
-  // is taken away for others.
+AttentionQuestion layer_attention(const Request& request, const StepPlan& plan, const Mask& mask) {
   Request whole = request;
   whole.cluster = nullptr;
-  AttentionQuestion attention = attention_question(whole, plan, question.problem.mask);
-  attention.request.cluster = request.cluster;
+  AttentionQuestion question = attention_question(whole, plan, mask);
+  question.request.cluster = request.cluster;
+  return question;
+}
+
+Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
+                          const LayerQuestion& question, const EvaluationOptions& options) {
+  // Its kernels are as attention's alone.
+  const AttentionQuestion attention = layer_attention(request, plan, question.problem.mask);
   const Evaluator evaluator(attention.request);
   Evaluation e;
   e.candidate.plan = plan;

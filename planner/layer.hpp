@@ -3,6 +3,7 @@
 #pragma once
 
 #include "planner/plan.hpp"
+#include "planner/step.hpp"
 #include "step/layer_schedule.hpp"
 
 #include <string>
@@ -25,6 +26,10 @@ struct LayerQuestion {
 
 /// The request asks for a whole step. InputError("--scope") if no schedule holds such a layer.
 LayerQuestion layer_question(const Request& request, const StepPlan& plan);
+
+/// Attention of one tensor rank's heads inside a layer, whose ranks have the machine to themselves:
+/// none of it is taken away for other tensor ranks.
+AttentionQuestion layer_attention(const Request& request, const StepPlan& plan, const Mask& mask);
 
 /// Simulates the layer's phases, with no rank standing for others. The interval is of the parts'
 /// spreads, as of any prediction. The request has a cluster. InputError if nobody knows the GEMMs
