@@ -2,7 +2,6 @@
 
 #include "base/error.hpp"
 #include "planner/evaluator.hpp"
-#include "planner/step.hpp"
 #include "sim/demand.hpp"
 
 #include <algorithm>
@@ -118,24 +117,17 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
   return question;
 }
 
-namespace {
-
-/// Its kernels are as attention's alone; its ranks have the machine to themselves, so none of it
-/// is taken away for others.
-AttentionQuestion attention_of(const Request& request, const StepPlan& plan,
-                               const LayerQuestion& question) {
+AttentionQuestion layer_attention(const Request& request, const StepPlan& plan, const Mask& mask) {
   Request whole = request;
   whole.cluster = nullptr;
-  AttentionQuestion attention = attention_question(whole, plan, question.problem.mask);
-  attention.request.cluster = request.cluster;
-  return attention;
+  AttentionQuestion question = attention_question(whole, plan, mask);
+  question.request.cluster = request.cluster;
+  return question;
 }
-
-}  // namespace
 
 Effort effort_of(const Request& request, const StepPlan& plan, const LayerQuestion& question,
                  const EvaluationOptions& options) {
-  const AttentionQuestion attention = attention_of(request, plan, question);
+  const AttentionQuestion attention = layer_attention(request, plan, question.problem.mask);
   const Evaluator evaluator(attention.request);
   Effort effort;
   for (const Phase phase : question.phases) {
@@ -150,7 +142,7 @@ Effort effort_of(const Request& request, const StepPlan& plan, const LayerQuesti
 
 Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
                           const LayerQuestion& question, const EvaluationOptions& options) {
-  const AttentionQuestion attention = attention_of(request, plan, question);
+  const AttentionQuestion attention = layer_attention(request, plan, question.problem.mask);
   const Evaluator evaluator(attention.request);
   Evaluation e;
   e.candidate.plan = plan;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "planner/plan.hpp"
+#include "planner/step.hpp"
 #include "step/layer_schedule.hpp"
 
 #include <cstdint>
@@ -35,6 +36,10 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan);
 
 /// The request asks for training. InputError("--scope") if no schedule holds such a step.
 LayerQuestion step_question(const Request& request, const StepPlan& plan);
+
+/// Attention of one tensor rank's heads inside a layer, whose ranks have the machine to themselves:
+/// none of it is taken away for other tensor ranks.
+AttentionQuestion layer_attention(const Request& request, const StepPlan& plan, const Mask& mask);
 
 /// What evaluate_layer takes. The request has a cluster.
 Effort effort_of(const Request& request, const StepPlan& plan, const LayerQuestion& question,

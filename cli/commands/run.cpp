@@ -215,8 +215,10 @@ void run_command(const Arguments& given, Output& output) {
   Job job = read_job(arguments, MachineNeed::optional);
   output.warn(job.warnings);
   const StepPlan step = read_plan(job);
-  AttentionQuestion question = attention_question(job.request, step, job.request.problem.mask);
   const std::optional<LayerQuestion> layer = asked_layer(arguments, job, step);
+  const Mask& mask = job.request.problem.mask;
+  const AttentionQuestion question = layer ? layer_attention(job.request, step, mask)
+                                           : attention_question(job.request, step, mask);
   if (layer) {
     output.warn(layer->notes);
     std::ranges::copy(layer->notes, std::back_inserter(warnings));
