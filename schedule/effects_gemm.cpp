@@ -63,6 +63,10 @@ void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
 }
 
 void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
+  if (!op.bias.empty()) {
+    site.stop("has a bias, which no gradient of an input has");
+    return;
+  }
   const TensorRef x = work.definition.reads.front();
   const TensorRef d_y = gradient_of(work.index, work.definition.writes.front());
   const TensorRef d_x = gradient_of(work.index, x);

@@ -12,11 +12,17 @@ struct Operands {
   std::vector<TensorRef> reads, writes;
 };
 
-/// log_sum, from the sums that a definition writes.
-TensorRef log_sum_of(const Graph& graph, const GraphIndex& index, const Definition& word_sums) {
-  const std::vector<Use>& uses = index.uses_of(word_sums.writes.front());
-  return uses.empty() ? word_sums.writes.front()
-                      : graph.definition(uses.front().definition).writes[1];
+/// log_sum, from the sums that a definition writes; these themselves if nothing makes a loss of
+/// them.
+TensorRef log_sum_of(const GraphWork& work) {
+  const TensorRef sums = work.definition.writes.front();
+  for (const Use& use : work.index.uses_of(sums)) {
+    const Definition& d = work.graph.definition(use.definition);
+    if (d.function == LayerFunction::word_loss) {
+      return d.writes[1];
+    }
+  }
+  return sums;
 }
 
 Operands operands_of(const GraphWork& work, bool backward) {
@@ -50,7 +56,7 @@ Operands operands_of(const GraphWork& work, bool backward) {
       return {.reads = {d.reads[0], param, gradient(d.writes[0])},
               .writes = {{Tensor::d_param, d.param}}};
     case LayerFunction::word_sums:
-      return {.reads = {d.reads[0], d.reads[1], log_sum_of(graph, index, d)},
+      return {.reads = {d.reads[0], d.reads[1], log_sum_of(work)},
               .writes = {gradient(d.reads[0])}};
     case LayerFunction::add:  // of the input whose gradient it is, which the op's buffer tells
     case LayerFunction::linear:

@@ -175,6 +175,9 @@ namespace {
 /// Of what has a row for each token these, and of a table as many; a norm's parameter whole. The
 /// gradient of a table is cleared, then added to. An update names rows of its parameter.
 Bytes row_kernel_bytes(const RowKernel& op, const Shapes& shapes) {
+  if (op.reads.empty()) {
+    return Bytes(0);  // no function does: not proven
+  }
   const auto buffer = [&](BufferId id) -> const Buffer& { return shapes.buffers[id.index()]; };
   const Buffer& first = buffer(op.reads.ids()[0]);
   const bool is_update = is_param(first.tensor);

@@ -134,6 +134,15 @@ TEST_CASE("a bias is added once, and its gradient is of all tokens") {
                  },
                  [](Gemm& o) { o.bias = {}; })),
              Contains("d_param") || Contains("d_w_"));
+  BufferList other;
+  CHECK_THAT(refuted(changed<Gemm>(
+                 layer.build(Phase::backward),
+                 [&](const Gemm& o, const std::vector<Buffer>&) {
+                   other = o.kind == GemmKind::weight_gradient ? o.bias : other;
+                   return o.kind == GemmKind::input_gradient && !other.empty();
+                 },
+                 [&](Gemm& o) { o.bias = other; })),
+             Contains("no gradient of an input has"));
 }
 
 TEST_CASE("wrong layers are refused with a counter-example") {
