@@ -103,7 +103,8 @@ struct Grid {
       return static_cast<double>(tiles) * ranks;
     }
     // A home is an atom; two, if the grain cuts it in its middle.
-    const std::int64_t chunks = s.grain.tokens > 0 ? s.problem.all_tokens() / s.grain.tokens : 1;
+    const std::int64_t chunks =
+        s.grain.tokens > 0 ? std::max<std::int64_t>(1, s.problem.all_tokens() / s.grain.tokens) : 1;
     return ranks + (ranks % chunks != 0 ? static_cast<double>(chunks) / 2 : 0.0);
   }
 };

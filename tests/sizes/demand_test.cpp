@@ -77,6 +77,14 @@ TEST_CASE("the demand of a million ranks is told without walking them") {
   CHECK(proof_memory(schedule).as_double() > 1.7e13);
 }
 
+TEST_CASE("a grain that is longer than the sequence cuts nothing") {
+  const Problem problem{.seq = 64, .q_heads = 4, .kv_heads = 4, .head_dim = 8};
+  Schedule schedule = strategies::by_name("ring", "test")
+                          .build(problem, {.strategy = "ring", .ring = 4}, Phase::forward, {});
+  schedule.grain.tokens = 4095;
+  CHECK(token_atoms_of(schedule) >= 4);
+}
+
 TEST_CASE("a proof tells how many ops it has seen of how many, and ends when nobody waits") {
   const SequencePlan plan{
       .strategy = "zigzag-ring", .ulysses = 1, .ring = 64, .layout = Layout::zigzag};
