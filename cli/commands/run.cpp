@@ -337,8 +337,7 @@ extern const Command run{
     .summary = "execute a plan for real, check it, and hold it against its prediction",
     .description =
         "Runs one attention call, or one layer or a whole training step of a model (--scope), "
-        "forward "
-        "and backward, with real messages and real kernels, on "
+        "forward and backward, with real messages and real kernels, on "
         "CPUs or on GPUs: ranks are threads of this process, which may share a GPU, or the "
         "processes that mpirun or srun started. The schedule is the one that simulate simulates. "
         "With a machine (--profile, --topology) the prediction "
@@ -352,8 +351,7 @@ extern const Command run{
         "sp-plan run --plan plan.json --check --trace measured.json\n"
         "sp-plan run --model config.json --seq 1K --dtype fp32 --tp 2 --ulysses 2 --scope layer "
         "--check\n"
-        "sp-plan run --model config.json --seq 512 --dtype fp32 --tp 2 --dp 2 --zero 1 --scope "
-        "step "
+        "sp-plan run --model config.json --seq 512 --dtype fp32 --tp 2 --dp 2 --scope step "
         "--check\n"
         "mpirun -np 4 sp-plan run --heads 8 --head-dim 64 --seq 8K --dtype fp32 --ring 4 --check\n"
         "sp-plan run --device cuda --heads 32 --kv-heads 8 --seq 32K --ulysses 2 --ring 4 --check",
