@@ -80,7 +80,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                                               request.model->name));
     }
   }
-  if (plan.recompute.kind == Recompute::full) {
+  if (plan.recompute.kind != Recompute::none) {
     question.notes.emplace_back(
         "the schedule keeps all activations: nothing is computed again, whatever --recompute says");
   }
