@@ -57,25 +57,6 @@ LinearShape linear_of(GemmKind kind, const GemmShape& gemm) {
   throw InternalError("unknown kind of GEMM");
 }
 
-Series labels(std::string what, int active) {
-  return {.suite = "layer",
-          .what = std::move(what),
-          .scope = "",
-          .ranks = 1,
-          .active = active,
-          .size = 0,
-          .seconds = {},
-          .block = std::nullopt};
-}
-
-Probe probe_of(Series series, const Work& work, const Crew& crew) {
-  Probe probe{.series = std::move(series), .work = std::vector<Work>(crew.works.size())};
-  for (std::size_t r = 0; r < probe.work.size(); ++r) {
-    probe.work[r] = crew.works[r] ? work : Work();
-  }
-  return probe;
-}
-
 /// Writes down the operands of one row-wise function.
 class RowOperands {
  public:
@@ -275,10 +256,10 @@ std::vector<Probe> gemm_probes(DType dtype, const Crew& crew, std::int64_t large
                                             }) &&
                         kernel.writes.front().bytes() <= largest;
       if (fits || &linear == linear_shapes.data()) {
-        Series series = labels("gemm", crew.active);
+        Series series = probe_labels("layer", "gemm", crew.active);
         series.size = static_cast<double>(kernel.touched());
         series.gemm = gemm;
-        probes.push_back(probe_of(std::move(series), gemm, crew));
+        probes.push_back({.series = std::move(series), .work = everybodys(gemm, crew)});
       }
     }
   }
@@ -297,9 +278,9 @@ std::vector<Probe> row_probes(const Problem& shape, const Crew& crew, std::int64
       const RowWork work{.function = function,
                          .rows = std::max<std::int64_t>(1, bytes / (4 * width)),
                          .width = width};
-      Series series = labels(to_string(function), crew.active);
+      Series series = probe_labels("layer", to_string(function), crew.active);
       series.size = static_cast<double>(kernel_of(work, shape).touched());
-      probes.push_back(probe_of(std::move(series), work, crew));
+      probes.push_back({.series = std::move(series), .work = everybodys(work, crew)});
     }
   }
   return probes;

@@ -6,9 +6,7 @@
 #include <utility>
 
 namespace spp::runtime {
-namespace {
-
-Series labels(std::string suite, std::string what, int active) {
+Series probe_labels(std::string suite, std::string what, int active) {
   return {.suite = std::move(suite),
           .what = std::move(what),
           .scope = "",
@@ -19,7 +17,6 @@ Series labels(std::string suite, std::string what, int active) {
           .block = std::nullopt};
 }
 
-/// The same on every rank that works.
 std::vector<Work> everybodys(const Work& work, const Crew& crew) {
   std::vector<Work> all(crew.works.size());
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -27,8 +24,6 @@ std::vector<Work> everybodys(const Work& work, const Crew& crew) {
   }
   return all;
 }
-
-}  // namespace
 
 std::vector<Probe> link_probes(const Layout& layout, std::int64_t largest) {
   std::vector<Probe> probes;
@@ -40,8 +35,8 @@ std::vector<Probe> link_probes(const Layout& layout, std::int64_t largest) {
   };
   const auto add = [&](const Kind& kind, const std::function<Work(int rank)>& neighbours) {
     for (const std::int64_t bytes : message_sizes(largest)) {
-      Probe& probe =
-          probes.emplace_back(Probe{.series = labels("links", kind.what, kind.active), .work = {}});
+      Probe& probe = probes.emplace_back(
+          Probe{.series = probe_labels("links", kind.what, kind.active), .work = {}});
       probe.series.scope = kind.scope;
       probe.series.ranks = kind.ranks;
       probe.series.size = static_cast<double>(bytes);
@@ -117,7 +112,7 @@ std::vector<Probe> collective_probes(const Layout& layout, std::int64_t largest)
         const int peers = (kind.size - 1) * (what == CommKind::all_reduce ? 2 : 1);
         const std::int64_t part = std::max<std::int64_t>(4, bytes / peers / 4 * 4);
         Probe& probe = probes.emplace_back(
-            Probe{.series = labels("collectives", std::string(to_string(what)), layout.ranks),
+            Probe{.series = probe_labels("collectives", std::string(to_string(what)), layout.ranks),
                   .work = {}});
         probe.series.scope = kind.scope;
         probe.series.ranks = kind.size;
@@ -140,8 +135,8 @@ std::vector<Probe> attention_probes(std::vector<AttentionBlock> blocks, const st
   std::ranges::stable_sort(blocks, {}, flops_of);
   std::vector<Probe> probes;
   for (const AttentionBlock& block : blocks) {
-    Probe& probe = probes.emplace_back(
-        Probe{.series = labels("attention", what, crew.active), .work = everybodys(block, crew)});
+    Probe& probe = probes.emplace_back(Probe{.series = probe_labels("attention", what, crew.active),
+                                             .work = everybodys(block, crew)});
     probe.series.block = block;
   }
   return probes;
@@ -190,7 +185,7 @@ std::vector<Probe> kernel_probes(const Problem& shape, const Crew& crew, std::in
                            Kind{"row_dot", Kernel::row_dot, 2 * rows + statistics}};
     for (const Kind& kind : kinds) {
       Probe& probe = probes.emplace_back(
-          Probe{.series = labels("elementwise", kind.what, crew.active),
+          Probe{.series = probe_labels("elementwise", kind.what, crew.active),
                 .work = everybodys(KernelWork{.kernel = kind.kernel, .rows = n}, crew)});
       probe.series.size = static_cast<double>(kind.touched);
     }
@@ -199,7 +194,7 @@ std::vector<Probe> kernel_probes(const Problem& shape, const Crew& crew, std::in
 }
 
 Probe empty_op_probe(const Crew& crew) {
-  return {.series = labels("elementwise", "op", crew.active),
+  return {.series = probe_labels("elementwise", "op", crew.active),
           .work = everybodys(EmptyOpWork(), crew)};
 }
 

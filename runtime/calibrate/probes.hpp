@@ -61,6 +61,11 @@ struct Crew {
   int active = 1;           // those that share cores, or a device
 };
 
+/// Of one rank, nothing timed yet; `active`: how many work at once.
+Series probe_labels(std::string suite, std::string what, int active);
+/// The same on every rank that works.
+std::vector<Work> everybodys(const Work& work, const Crew& crew);
+
 /// See links_suite().
 std::vector<Probe> link_probes(const Layout& layout, std::int64_t largest);
 /// See collectives_suite().
