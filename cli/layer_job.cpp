@@ -36,6 +36,9 @@ std::optional<LayerQuestion> asked_layer(const Arguments& arguments, const Job& 
 
 std::string layer_name(const StepPlan& plan, const LayerQuestion& question) {
   std::string name;
+  if (question.plan.pipeline.stages > 1) {
+    name += fmt::format("PP {} x ", question.plan.pipeline.stages);
+  }
   if (question.plan.replicas > 1) {
     name += fmt::format("DP {} x ", question.plan.replicas);
   }

@@ -13,15 +13,15 @@ inline constexpr Option scope_option{
     "scope", "attention|layer|step",
     "attention of one tensor rank's heads, or with a model one layer over its tensor and sequence "
     "ranks: matrices, norms, attention and what travels between them; or a whole training step "
-    "over "
-    "these and the data-parallel replicas, from words to updated parameters (default: attention)"};
+    "over these, the data-parallel replicas and the stages of a pipeline, from words to updated "
+    "parameters (default: attention)"};
 
 /// The layer, or the step, that was asked for; nothing where attention was. InputError: another
 /// word, or a question that has no layer.
 std::optional<LayerQuestion> asked_layer(const Arguments& arguments, const Job& job,
                                          const StepPlan& plan);
 
-/// "TP 2 x usp U=2 R=2", of a step "DP 2 x …": the plan, for people.
+/// "TP 2 x usp U=2 R=2", of a step "PP 2 x DP 2 x …": the plan, for people.
 std::string layer_name(const StepPlan& plan, const LayerQuestion& question);
 
 /// What `simulate --scope layer`, or step, found: document and table.

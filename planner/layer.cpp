@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "planner/evaluator.hpp"
 #include "sim/demand.hpp"
+#include "step/stages.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -28,15 +29,8 @@ void expect_scheduled(const Request& request, const StepPlan& plan, std::string_
 
 /// What of a step's plan no schedule holds yet; "" if it holds all.
 std::string why_not_scheduled(const StepPlan& plan) {
-  if (plan.pipeline > 1) {
-    return "a pipeline";
-  }
   if (plan.expert > 1) {
     return "expert parallelism";
-  }
-  if (plan.micro_batches > 1) {
-    return fmt::format("{} micro-batches one after the other: one of {} sequences is",
-                       plan.micro_batches, plan.micro_batch);
   }
   if (plan.zero > 0 && plan.shards() != plan.replicas()) {
     return "shards over some of the replicas";
@@ -45,6 +39,15 @@ std::string why_not_scheduled(const StepPlan& plan) {
     return "offload";
   }
   return "";
+}
+
+/// Units of the step's graph on each virtual stage: embedding, layers, loss head.
+std::vector<int> units_of(const Model& model, const StepPlan& plan, const StepPractice& practice) {
+  std::vector<int> units;
+  for (const Stage& stage : stages_of(model, plan, practice.even_stages.value > 0)) {
+    units.push_back(static_cast<int>(stage.layers) + (stage.embeds ? 1 : 0) + (stage.ends ? 1 : 0));
+  }
+  return units;
 }
 
 }  // namespace
@@ -62,17 +65,27 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
     throw InputError("--scope", fmt::format("no schedule of a step holds {} yet", left_out));
   }
   const std::vector<LayerRun> runs = layer_runs(*request.model);
-  LayerQuestion question{.step = true,
-                         .phases = {Phase::step},
-                         .graph = step_graph(*request.model, plan.tensor, update_rate),
-                         .problem = request.problem,
-                         .plan = {.attention = plan.attention,
-                                  .tensor = plan.tensor,
-                                  .zero = plan.zero == 2 ? 1 : plan.zero,  // with one micro-batch
-                                  .replicas = plan.data},
-                         .build = request.build,
-                         .notes = {},
-                         .layers = request.model->layers};
+  const StepPractice& practice = practice_of(request);
+  const std::string order = plan.pipeline > 1 ? plan.order : "1f1b";
+  LayerQuestion question{
+      .step = true,
+      .phases = {Phase::step},
+      .graph = step_graph(*request.model, plan.tensor, update_rate),
+      .problem = request.problem,
+      .plan = {.attention = plan.attention,
+               .tensor = plan.tensor,
+               .zero = plan.zero,
+               .replicas = plan.data,
+               .pipeline = {.stages = plan.pipeline,
+                            .chunks = plan.virtual_stages,
+                            .micro_batches = static_cast<int>(plan.micro_batches)},
+               .order = order,
+               .units = units_of(*request.model, plan, practice),
+               .messages_overlap = pipelines::by_name(order, "--pipeline").overlaps &&
+                                   practice.messages_hidden.value > 0},
+      .build = request.build,
+      .notes = {},
+      .layers = request.model->layers};
   for (const LayerRun& run : runs) {
     if (run.mask != runs.front().mask) {
       throw InputError("--scope", fmt::format("no schedule of a step holds layers that attend in "

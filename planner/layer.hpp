@@ -1,6 +1,6 @@
 // One layer of a model, as a plan of a step splits it over its tensor and sequence ranks, or the
-// whole step over these and its data-parallel replicas: the schedules, and what they take on a
-// machine.
+// whole step over these, its data-parallel replicas and the stages of its pipeline: the schedules,
+// and what they take on a machine.
 #pragma once
 
 #include "planner/plan.hpp"

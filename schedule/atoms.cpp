@@ -144,10 +144,10 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
   }
   std::ranges::sort(tokens_);
   const auto crosses = [&](const TokenRange& atom) {
-    return !schedule.problem.in_one_replica(TokenSet(atom), {});
+    return !schedule.problem.in_one_micro_batch(TokenSet(atom), {});
   };
   if (const auto atom = std::ranges::find_if(tokens_, crosses); atom != tokens_.end()) {
-    flaw_ = fmt::format("tokens {} are of several replicas", to_string(TokenSet(*atom)));
+    flaw_ = fmt::format("tokens {} are of several micro-batches", to_string(TokenSet(*atom)));
   }
   if (total != schedule.problem.all_tokens()) {
     flaw_ = fmt::format(
@@ -170,7 +170,7 @@ void AtomGrid::allow_pairs(const Problem& problem) {
   const auto pairs_of = [&](const TokenRange& q, const TokenRange& k) {
     const TokenSet queries(q);
     const TokenSet keys(k);
-    return problem.in_one_replica(queries, keys)
+    return problem.in_one_micro_batch(queries, keys)
                ? allowed_pairs(problem.local(queries), problem.local(keys), problem.mask)
                : 0;
   };

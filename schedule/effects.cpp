@@ -102,12 +102,12 @@ std::optional<HeadAtoms> attended_heads(const Site& site, HeadRange heads, HeadR
   return kv;
 }
 
-bool within_replica(const Site& site, const TokenSet& queries, const TokenSet& keys) {
+bool within_micro_batch(const Site& site, const TokenSet& queries, const TokenSet& keys) {
   const Problem& problem = site.ledger->problem;
-  if (problem.replicas == 1 || problem.in_one_replica(queries, keys)) {
+  if (problem.micro_batches == 1 || problem.in_one_micro_batch(queries, keys)) {
     return true;
   }
-  site.stop(fmt::format("attention of several replicas: query tokens {}, key tokens {}",
+  site.stop(fmt::format("attention of several micro-batches: query tokens {}, key tokens {}",
                         to_string(queries), to_string(keys)));
   return false;
 }

@@ -160,13 +160,13 @@ struct Block {
   std::span<const int> queries, keys;
   HeadAtoms heads, kv_heads;
 };
-/// Stops if tokens are of several replicas.
-bool within_replica(const Site& site, const TokenSet& queries, const TokenSet& keys);
+/// Stops if tokens are of several micro-batches.
+bool within_micro_batch(const Site& site, const TokenSet& queries, const TokenSet& keys);
 /// Stops and gives nothing if the query heads do not attend to the KV heads.
 std::optional<HeadAtoms> attended_heads(const Site& site, HeadRange heads, HeadRange kv_heads);
 template <class Op>
 std::optional<Block> named_block(const Site& site, const Op& op) {
-  if (!within_replica(site, op.q_tokens, op.k_tokens)) {
+  if (!within_micro_batch(site, op.q_tokens, op.k_tokens)) {
     return {};
   }
   const auto* queries = named_tokens(site, op.q_tokens);

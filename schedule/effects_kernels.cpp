@@ -194,7 +194,7 @@ void apply(const Site& site, const Rescale& op) {
 
 void apply(const Site& site, const Accumulate& op) {
   const TensorRef tensor = site.buffer(op.part).ref();
-  const auto* tile = named_tokens(site, op.tokens);
+  const auto* tile = named_rows(site, op.tokens, tensor);
   if (tile == nullptr || !readable(site, op.part, tensor) ||
       (!op.initial && !readable(site, op.sum, tensor))) {
     return;

@@ -111,7 +111,7 @@ std::optional<Contents> softmax_of(const Site& site, BufferId id, Tensor from, T
 }  // namespace
 
 void apply(const Site& site, const Softmax& op) {
-  if (named_tokens(site, op.tokens) == nullptr || !within_replica(site, op.tokens, {})) {
+  if (named_tokens(site, op.tokens) == nullptr || !within_micro_batch(site, op.tokens, {})) {
     return;
   }
   if (op.tokens.count() != site.buffer(op.scores).tokens) {
@@ -176,7 +176,7 @@ namespace {
 template <class Linear>
 std::optional<Block> linear_block(const Site& site, const Linear& op) {
   const auto* tokens =
-      computes(site, AttentionFunction::linear) && within_replica(site, op.tokens, {})
+      computes(site, AttentionFunction::linear) && within_micro_batch(site, op.tokens, {})
           ? named_tokens(site, op.tokens)
           : nullptr;
   const auto heads = tokens != nullptr ? named_heads(site, op.heads, Tensor::q) : std::nullopt;

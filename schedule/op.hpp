@@ -213,8 +213,8 @@ struct Rescale {
   friend bool operator==(const Rescale&, const Rescale&) = default;
 };
 
-/// sum += part, for the tile of `part` (`tokens`, which may be part of the sum's); fp32
-/// accumulation. `initial`: the sum was empty, the part is just converted.
+/// sum += part, for the tile of `part` (`tokens`, which may be part of the sum's; of a parameter's
+/// gradient its rows); fp32 accumulation. `initial`: the sum was empty, the part is just converted.
 struct Accumulate {
   BufferId sum, part;
   TokenSet tokens;

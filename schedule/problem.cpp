@@ -119,7 +119,7 @@ Mask parse_mask(std::string_view text, std::string_view where) {
   throw InputError(where, fmt::format("unknown mask '{}'{}", text, did_you_mean(text, names)));
 }
 
-bool Problem::in_one_replica(const TokenSet& tokens, const TokenSet& others) const {
+bool Problem::in_one_micro_batch(const TokenSet& tokens, const TokenSet& others) const {
   const std::int64_t first = tokens.empty() ? 0 : tokens.ranges()[0].begin / seq;
   const auto stays = [&](const TokenRange& range) {
     return range.begin / seq == first && range.last() / seq == first;

@@ -37,14 +37,14 @@ struct Problem {
   Mask mask{};
   DType dtype = DType::bf16;
   AttentionFunction function = AttentionFunction::softmax;
-  /// Data-parallel replicas: groups of ranks that each have sequences of their own. Tokens of
-  /// replica r are numbered from r * seq on; attention stays within one.
-  int replicas = 1;
+  /// Of a step, over all data-parallel replicas: each has sequences of its own. Tokens of
+  /// micro-batch m are numbered from m * seq on; attention stays within one.
+  int micro_batches = 1;
 
-  [[nodiscard]] std::int64_t all_tokens() const { return seq * replicas; }
-  /// They are tokens of one replica, and so are the others.
-  [[nodiscard]] bool in_one_replica(const TokenSet& tokens, const TokenSet& others) const;
-  /// Numbered within their replica.
+  [[nodiscard]] std::int64_t all_tokens() const { return seq * micro_batches; }
+  /// They are tokens of one micro-batch, and so are the others.
+  [[nodiscard]] bool in_one_micro_batch(const TokenSet& tokens, const TokenSet& others) const;
+  /// Numbered within their micro-batch.
   [[nodiscard]] TokenSet local(const TokenSet& tokens) const;
   [[nodiscard]] int group_size() const { return q_heads / kv_heads; }
   friend bool operator==(const Problem&, const Problem&) = default;

@@ -23,7 +23,8 @@ concept Is = std::same_as<std::remove_const_t<T>, Body>;
 // Limits of what is read: far above any real plan, low enough that sizes cannot overflow.
 constexpr std::int64_t most_tokens = std::int64_t{1} << 31;
 constexpr std::int64_t most_ranks = 1'000'000;
-constexpr std::int64_t most_buffers = 1'000'000;  // of one rank
+constexpr std::int64_t most_micro_batches = 1'000'000;  // of all replicas
+constexpr std::int64_t most_buffers = 1'000'000;        // of one rank
 constexpr std::int64_t most_heads = 1 << 16;
 constexpr std::int64_t most_streams = 64;
 constexpr std::int64_t most_words = std::int64_t{1} << 24;
@@ -50,11 +51,11 @@ void fields(auto& a, Is<Problem> auto& p) {
   a("dtype", p.dtype);
   bool linear = p.function == AttentionFunction::linear;
   a("linear", linear);
-  int replicas = p.replicas == 1 ? 0 : p.replicas;
-  a.unless_zero("replicas", replicas, most_ranks);
+  int micro_batches = p.micro_batches == 1 ? 0 : p.micro_batches;
+  a.unless_zero("micro_batches", micro_batches, most_micro_batches);
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(p)>>) {
     p.function = linear ? AttentionFunction::linear : AttentionFunction::softmax;
-    p.replicas = replicas == 0 ? 1 : replicas;
+    p.micro_batches = micro_batches == 0 ? 1 : micro_batches;
   }
 }
 

@@ -66,7 +66,7 @@ class Parser {
 
   Schedule parse() {
     header();
-    most_rows_ = schedule_.problem.seq;
+    most_rows_ = schedule_.problem.all_tokens();
     while (next_line()) {
       if (!graph_line()) {
         program_line();
@@ -200,6 +200,9 @@ class Parser {
           static_cast<double>(value.batch) * value.q_heads * static_cast<double>(value.head_dim);
       if (width > text::most_width) {
         fail("batch * q_heads * head_dim is too large (at most {})", text::most_width);
+      }
+      if (value.all_tokens() > text::most_tokens) {
+        fail("seq * micro_batches is too large (at most {})", text::most_tokens);
       }
     }
   }

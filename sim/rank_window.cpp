@@ -5,11 +5,14 @@
 
 namespace spp::sim {
 
-RankWindow::RankWindow(Program program)
-    : cursor_(std::move(program)), uses_(cursor_.buffers().size()) {}
+RankWindow::RankWindow(Program program, int most_unstarted)
+    : cursor_(std::move(program)),
+      uses_(cursor_.buffers().size()),
+      most_unstarted_(most_unstarted) {}
 
 Slot* RankWindow::fetch(const Op*& op) {
-  if (ended_ || unstarted_ == lookahead || unfinished_ == std::numeric_limits<SlotMask>::max()) {
+  if (ended_ || unstarted_ == most_unstarted_ ||
+      unfinished_ == std::numeric_limits<SlotMask>::max()) {
     return nullptr;
   }
   op = cursor_.next();

@@ -53,8 +53,14 @@ class RankWindow {
   /// stream at most, do not count: a long transfer does not stop the host. Small, so that the
   /// windows of a big world stay in the cache.
   static constexpr int lookahead = 16;
+  /// Of a layer, or a step: parameters and gradients queue up on streams of their own, which on a
+  /// GPU stops the host after a thousand of them.
+  static constexpr int lookahead_of_step = 48;
+  static int lookahead_of(const Schedule& schedule) {
+    return schedule.graph.empty() ? lookahead : lookahead_of_step;
+  }
 
-  explicit RankWindow(Program program);
+  explicit RankWindow(Program program, int most_unstarted = lookahead);
 
   /// Takes the next op of the program into the window; nullptr when the window is full or the
   /// program at its end. `op` is the op itself, valid until the next call. References to slots are
@@ -94,7 +100,7 @@ class RankWindow {
   std::vector<BufferUse> uses_;
   std::vector<Stream> streams_;
   SlotMask unfinished_ = 0;  // slots in use
-  int unstarted_ = 0;
+  int unstarted_ = 0, most_unstarted_;
   std::int64_t fetched_ = 0;
   bool ended_ = false;
 };

@@ -17,6 +17,8 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
+constexpr StreamId compute_stream{0};  // of all kernels
+
 enum class TimerKind : std::uint8_t { host_issued, op_ends, flows_start, port_narrows };
 
 struct Timer {
@@ -101,6 +103,7 @@ struct RankState {
   bool queued = false;
   double host = 0;          // when it is done issuing what was fetched
   double compute_free = 0;  // when the compute stream's last kernel ended
+  double transfer_end = 0;  // and the last transfer on it
   int communicating = 0;
   double communicating_since = 0, communicating_total = 0;
   double sm_taken = 0;
@@ -111,7 +114,8 @@ struct RankState {
   Exposed last_comm;
   std::int64_t last_comm_op = -1;  // -1: none yet
 
-  explicit RankState(Rank r, Program program) : rank(r), window(std::move(program)) {}
+  RankState(Rank r, Program program, int lookahead)
+      : rank(r), window(std::move(program), lookahead) {}
 };
 
 class Engine {
@@ -172,7 +176,7 @@ class Engine {
     link_ids_.assign(placement_.cluster().links().size(), LinkId());
     ranks_.reserve(folding_.representatives().size());
     for (const Rank rank : folding_.representatives()) {
-      ranks_.emplace_back(rank, schedule_.program(rank));
+      ranks_.emplace_back(rank, schedule_.program(rank), RankWindow::lookahead_of(schedule_));
       RankState& r = ranks_.back();
       r.device = network_.add_link(1.0);
       if (costs_.beside_kernels < 1) {
@@ -685,6 +689,9 @@ class Engine {
     if (--r.communicating == 0) {
       r.communicating_total += now_ - r.communicating_since;
     }
+    if (slot.stream == compute_stream) {
+      r.transfer_end = now_;
+    }
     take_sms(r, -costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
     r.last_comm = {.kind = slot.comm,
                    .stream = slot.stream,
@@ -710,7 +717,9 @@ class Engine {
     if (wait <= 0) {
       return;
     }
-    if (slot.ready_by < 0 || slot.issued >= slot.ready || slot.ready <= r.compute_free) {
+    // Behind a transfer on the kernels' own stream, or one that gives what the kernel reads.
+    const double ready = std::max(slot.ready, r.transfer_end);
+    if (slot.issued >= ready || ready <= r.compute_free) {
       r.launch_bound += wait;
       return;
     }

@@ -59,6 +59,7 @@ class StepClock {
         shape_{.stages = plan.pipeline,
                .chunks = plan.virtual_stages,
                .micro_batches = static_cast<int>(plan.micro_batches)},
+        order_(pipelines::by_name(plan.pipeline > 1 ? plan.order : "1f1b", "pipeline")),
         stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0)) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
     ensure(attention.size() == runs.size(), "an attention cost for each kind of layer");
@@ -81,9 +82,7 @@ class StepClock {
       return prefill();
     }
     timeline_ = timeline;
-    const Pipeline& order =
-        pipelines::by_name(plan_.pipeline > 1 ? plan_.order : "1f1b", "pipeline");
-    const PipelineWalk walked = walk(order, shape_, times());
+    const PipelineWalk walked = walk(order_, shape_, times());
     ensure(walked.stuck.empty(), "a pipeline that deadlocks");
     for (int r = 0; r < plan_.pipeline; ++r) {
       finish(r, walked.ranks[static_cast<std::size_t>(r)]);
@@ -216,7 +215,7 @@ class StepClock {
 
   PipelineTimes times() {
     PipelineTimes times{.message = message_time() + practice_.host_message.value.count(),
-                        .overlap = plan_.virtual_stages > 1 && practice_.messages_hidden.value > 0};
+                        .overlap = order_.overlaps && practice_.messages_hidden.value > 0};
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const double backward = backward_[s].total();
       const double weights = std::min(backward, backward_[s].weight_gradients);
@@ -473,6 +472,7 @@ class StepClock {
   double host_rate_;  // bytes a second
   LocalTokens local_;
   PipelineShape shape_;
+  const Pipeline& order_;
   std::vector<Stage> stages_;
   std::vector<LayerCost> kinds_;
   LayerCost first_, last_;

@@ -1,6 +1,7 @@
 #include "step/layer_schedule.hpp"
 
 #include "parallel/attention/compose.hpp"
+#include "parallel/pipeline/walk.hpp"
 #include "step/layer_program.hpp"
 
 #include <algorithm>
@@ -12,12 +13,12 @@
 namespace spp {
 namespace {
 
-/// Attention of one tensor rank's heads, in one replica.
+/// Attention of one tensor rank's heads, in one micro-batch.
 Problem local_problem(const Problem& all, const LayerPlan& plan) {
   Problem local = all;
   local.q_heads /= plan.tensor;
   local.kv_heads /= plan.tensor;
-  local.replicas = 1;
+  local.micro_batches = 1;
   return local;
 }
 
@@ -26,7 +27,7 @@ Problem padded_layer(const Problem& requested, const LayerPlan& plan) {
   Problem padded = requested;
   const std::int64_t unit = unit_of(plan.attention) * plan.tensor;
   padded.seq = (requested.seq + unit - 1) / unit * unit;
-  padded.replicas = plan.replicas;
+  padded.micro_batches = plan.replicas * plan.micro_batches();
   return padded;
 }
 
@@ -35,7 +36,7 @@ std::string why_not_reduced(const LayerGraph& layer, const LayerPlan& plan) {
   const std::vector<ParamUse> uses = param_uses(layer);
   for (std::size_t label = 0; label < uses.size(); ++label) {
     const Param& param = layer.graph.params[label];
-    const int ranks = uses[label].of_norm ? plan.ranks() : plan.attention.ranks() * plan.replicas;
+    const int ranks = plan.stage_ranks() / (uses[label].of_norm ? 1 : plan.tensor);
     if (param.part_rows() % ranks != 0) {
       return fmt::format(
           "the {} rows of {} do not divide over the {} ranks that sum up its gradient",
@@ -67,6 +68,27 @@ std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPla
   return symmetry;
 }
 
+/// Those of the layer behind attention's.
+LayerStreams name_streams(const LayerPlan& plan, std::vector<std::string>& names) {
+  LayerStreams streams;
+  names.insert(names.end(), {"tensor", "weights"});
+  const auto add = [&](std::string name) {
+    names.push_back(std::move(name));
+    return StreamId(names.size() - 1);
+  };
+  if (plan.zero == 3) {
+    streams.parameters = add("parameters");
+  }
+  const bool apart = plan.pipeline.stages > 1 && plan.messages_overlap;
+  for (const auto& [direction, called] : {std::pair(0, "activations"), std::pair(1, "gradients")}) {
+    for (const int odd : {0, 1}) {
+      streams.messages[direction][odd] =
+          apart ? add(fmt::format("{}_{}", called, odd == 0 ? "even" : "odd")) : streams.compute;
+    }
+  }
+  return streams;
+}
+
 }  // namespace
 
 std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan) {
@@ -85,9 +107,10 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
   if (plan.attention.layout == Layout::document_zigzag) {
     return "the document-zigzag layout pads documents, and a layer's tokens are not padded so";
   }
-  if (plan.replicas > 1 && padded_layer(problem, plan).seq != problem.seq) {
+  const Problem padded = padded_layer(problem, plan);
+  if (padded.micro_batches > 1 && padded.seq != problem.seq) {
     return fmt::format(
-        "sequences of {} tokens are padded over {} ranks, which only one replica may be",
+        "sequences of {} tokens are padded over {} ranks, which only one micro-batch may be",
         problem.seq, plan.model_ranks());
   }
   const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
@@ -104,8 +127,7 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
       }
     }
   }
-  const Problem all = padded_layer(problem, plan);
-  const WhyNot attention = why_not(strategy, local_problem(all, plan), plan.attention);
+  const WhyNot attention = why_not(strategy, local_problem(padded, plan), plan.attention);
   return attention.legal() ? why_not_reduced(layer, plan) : attention.detail;
 }
 
@@ -118,6 +140,10 @@ std::string why_not_step(const LayerGraph& step, const Problem& problem, const L
   const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
   if (!strategy.backward) {
     return fmt::format("{} has no backward", plan.attention.strategy);
+  }
+  if (std::string order = why_not(pipelines::by_name(plan.order, "--pipeline"), plan.pipeline);
+      !order.empty()) {
+    return order;
   }
   const Problem local = local_problem(padded_layer(problem, plan), plan);
   const Schedule forward = strategy.build(local, plan.attention, Phase::forward, options);
@@ -151,11 +177,15 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
       .forward = attention(Phase::forward),
       .backward = attention(Phase::backward),
       .split = HeadSplit(all, plan.tensor * plan.attention.ulysses, plan.attention.heads),
-      .kept = {}});
+      .kept = {},
+      .stages = stage_parts(layer, plan),
+      .steps = {},
+      .streams = {}});
   if (phase == Phase::step) {
     std::string lacking;
     parts->kept = kept_by(*parts->forward, *parts->backward, lacking);
     ensure(lacking.empty(), "attention's backward lacks what its forward had");
+    parts->steps = with_messages(pipelines::by_name(plan.order, "--pipeline"), plan.pipeline);
   }
   const Schedule& inner = parts->attention();
   ensure(inner.problem == local_problem(all, plan), "attention pads what is padded");
@@ -165,7 +195,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   Schedule s;
   s.problem = all;
   s.requested = problem;
-  s.requested.replicas = plan.replicas;
+  s.requested.micro_batches = all.micro_batches;
   s.graph = layer.graph;
   s.phase = phase;
   std::vector<MeshAxis> axes{{.name = "tensor", .size = plan.tensor}};
@@ -174,16 +204,16 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   if (plan.replicas > 1) {
     axes.push_back({.name = "data", .size = plan.replicas});
   }
+  if (plan.pipeline.stages > 1) {
+    axes.push_back({.name = "pipeline", .size = plan.pipeline.stages});
+  }
   s.mesh = Mesh(std::move(axes));
   s.symmetry = symmetry_of(inner, plan);
   s.grain = inner.grain;
   s.grain.heads = parts->split;
   s.streams = inner.streams;
-  ensure(s.streams.size() == layer_streams_first, "attention's streams are others");
-  s.streams.insert(s.streams.end(), {"tensor", "weights"});
-  if (plan.zero == 3) {
-    s.streams.emplace_back("parameters");
-  }
+  ensure(s.streams.size() == LayerStreams::first, "attention's streams are others");
+  parts->streams = name_streams(plan, s.streams);
   s.program = [parts = std::shared_ptr<const LayerParts>(std::move(parts))](Rank rank) {
     return layer_program(*parts, rank);
   };

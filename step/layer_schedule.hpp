@@ -4,9 +4,9 @@
 // attention alone is.
 //
 // Ranks: tensor is the innermost axis, attention's own axes follow, then data-parallel replicas,
-// whose ranks do the same with other tokens. A rank of tensor index t holds the t-th part of its
-// sequence rank's tokens between the matrices, and heads and inner columns t of all of that
-// sequence rank's tokens inside of them:
+// whose ranks do the same with other tokens, then the stages of a pipeline, whose ranks do other
+// layers. A rank of tensor index t holds the t-th part of its sequence rank's tokens between the
+// matrices, and heads and inner columns t of all of that sequence rank's tokens inside of them:
 //
 //   norm -> gather -> qkv -> heads -> attention over the sequence ranks -> out -> reduce-scatter ->
 //   + norm -> gather -> gate, up -> activation -> down -> reduce-scatter -> +
@@ -22,15 +22,21 @@
 // part each rank knows three numbers a token, which are reduce-scattered as well; each token's
 // log-sum is gathered for the gradient (Megatron-LM all-reduces the three one by one).
 //
+// A step has one micro-batch after the other: gradients of parameters are sums over all of them.
+// Stages send each other what a layer hands to the next, each tensor rank its part of the rows, and
+// the gradients of it back, in the order of a pipeline schedule (parallel/pipeline).
+//
 // transformer/layer_kernels.hpp lists the same kernels and transfers in closed form; tests hold the
 // schedule against that list.
 #pragma once
 
 #include "parallel/attention/strategy.hpp"
+#include "parallel/pipeline/pipeline.hpp"
 #include "schedule/schedule.hpp"
 #include "step/layer_graph.hpp"
 
 #include <string>
+#include <vector>
 
 namespace spp {
 
@@ -38,15 +44,24 @@ struct LayerPlan {
   SequencePlan attention;  // of one tensor rank's heads
   int tensor = 1;
   /// Of a step, where the ranks that sum a parameter's gradient up have its update: 0: each all of
-  /// it; 1: each a shard, gradients are reduce-scattered and updated parameters gathered
-  /// (Rajbhandari et al., arXiv:1910.02054, P_os+g; Megatron's distributed optimizer); 3: each
-  /// holds only a shard of the parameter, which is gathered before each layer's forward and
-  /// backward while the layer before computes (P_os+g+p; FSDP, arXiv:2304.11277). Every parameter
-  /// travels by itself.
+  /// it; 1: each a shard, gradients are reduce-scattered behind the last micro-batch and updated
+  /// parameters gathered (Rajbhandari et al., arXiv:1910.02054, P_os; Megatron's distributed
+  /// optimizer); 2: the same, the gradients of every micro-batch by themselves, so that only
+  /// shards of the sums are kept (P_os+g); 3: each holds only a shard of the parameter, too, which
+  /// is gathered before each layer's forward and backward while the layer before computes
+  /// (P_os+g+p; FSDP, arXiv:2304.11277), in a pipeline once a step. Every parameter travels by
+  /// itself.
   int zero = 0;
-  int replicas = 1;  // data-parallel: the outermost axis, each with sequences of its own
+  int replicas = 1;  // data-parallel, each with sequences of its own
+  /// Of a step: stages, and the micro-batches of each replica. One stage has them one by one.
+  PipelineShape pipeline{};
+  std::string order = "1f1b";     // of their work, a name of pipelines::all()
+  std::vector<int> units{};       // of the graph, on each virtual stage; of one: may be left out
+  bool messages_overlap = false;  // stages go on while what they send travels
   [[nodiscard]] int model_ranks() const { return tensor * attention.ranks(); }  // of one replica
-  [[nodiscard]] int ranks() const { return model_ranks() * replicas; }
+  [[nodiscard]] int stage_ranks() const { return model_ranks() * replicas; }
+  [[nodiscard]] int ranks() const { return stage_ranks() * pipeline.stages; }
+  [[nodiscard]] int micro_batches() const { return pipeline.micro_batches; }  // of a replica
 };
 
 /// "" if such a layer can be scheduled, else why not. `problem`: attention of all heads, as

@@ -58,6 +58,7 @@ extern const Pipeline interleaved{
     .title = "1F1B with virtual stages",
     .paper = "arXiv:2104.04473",
     .chunks = true,
+    .overlaps = true,  // overlap_p2p_communication
     .why_not = legal,
     .order = order,
 };

@@ -42,7 +42,8 @@ struct Pipeline {
   std::string_view name;   // "1f1b"
   std::string_view title;  // "one forward, one backward"
   std::string_view paper;
-  bool chunks = false;  // whether a rank may hold several
+  bool chunks = false;    // whether a rank may hold several
+  bool overlaps = false;  // ranks go on while messages travel, where a stack can
   /// What only this order demands; "" if legal.
   std::string (*why_not)(const PipelineShape&);
   /// All of a rank's work, first to last.

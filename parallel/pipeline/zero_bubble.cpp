@@ -40,6 +40,7 @@ extern const Pipeline zero_bubble{
     .name = "zero-bubble",
     .title = "ZB-H1: weight gradients fill the bubble",
     .paper = "arXiv:2401.10241",
+    .overlaps = true,  // torch.distributed.pipelining waits for what it sent at the end
     .why_not = legal,
     .order = order,
 };

@@ -41,7 +41,7 @@ double gelu_slope(double x) {
 /// fp32 copies of heads, as attention's oracle reads them.
 struct Heads {
   std::vector<float> storage;
-  Rows first;  // of replica 0
+  Rows first;  // of micro-batch 0
 
   Heads(const std::vector<double>& from, const Problem& problem, int heads)
       : storage(from.begin(), from.end()),
@@ -51,21 +51,22 @@ struct Heads {
               .batch = problem.batch,
               .heads = heads,
               .width = problem.head_dim} {}
-  [[nodiscard]] Rows rows(int replica) const {
+  [[nodiscard]] Rows rows(int micro_batch) const {
     Rows rows = first;
-    rows.data += replica * first.bytes();
+    rows.data += micro_batch * first.bytes();
     return rows;
   }
 };
 
-/// What one replica has of all.
-std::span<double> part_of(std::vector<double>& all, int replica, int replicas) {
-  const std::size_t size = all.size() / static_cast<std::size_t>(replicas);
-  return std::span(all).subspan(static_cast<std::size_t>(replica) * size, size);
+/// What one micro-batch has of all.
+std::span<double> part_of(std::vector<double>& all, int micro_batch, int micro_batches) {
+  const std::size_t size = all.size() / static_cast<std::size_t>(micro_batches);
+  return std::span(all).subspan(static_cast<std::size_t>(micro_batch) * size, size);
 }
-std::span<const double> part_of(const std::vector<double>& all, int replica, int replicas) {
-  const std::size_t size = all.size() / static_cast<std::size_t>(replicas);
-  return std::span(all).subspan(static_cast<std::size_t>(replica) * size, size);
+std::span<const double> part_of(const std::vector<double>& all, int micro_batch,
+                                int micro_batches) {
+  const std::size_t size = all.size() / static_cast<std::size_t>(micro_batches);
+  return std::span(all).subspan(static_cast<std::size_t>(micro_batch) * size, size);
 }
 
 }  // namespace
@@ -421,14 +422,14 @@ void LayerOracle::attend(int label) {
   std::vector<double>& out = make({Tensor::out, label});
   std::vector<double>& lse = tensors_[{Tensor::lse, label}];
   lse.resize(index_of(rows() * problem_.q_heads));
-  for (int r = 0; r < problem_.replicas; ++r) {
+  for (int r = 0; r < problem_.micro_batches; ++r) {
     reference_forward(
         {.q = q.rows(r),
          .k = k.rows(r),
          .v = v.rows(r),
          .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
-         .out = part_of(out, r, problem_.replicas),
-         .lse = part_of(lse, r, problem_.replicas)},
+         .out = part_of(out, r, problem_.micro_batches),
+         .lse = part_of(lse, r, problem_.micro_batches)},
         poll_);
   }
 }
@@ -440,20 +441,21 @@ void LayerOracle::attend_back(int label) {
   const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads);
   const Heads d_out(at({Tensor::d_out, label}), problem_, problem_.q_heads);
   const auto of = [&](Tensor tensor, int r) {
-    return part_of(make({tensor, label}), r, problem_.replicas);
+    return part_of(make({tensor, label}), r, problem_.micro_batches);
   };
   std::vector<double> delta(index_of(rows() * problem_.q_heads));
-  for (int r = 0; r < problem_.replicas; ++r) {
-    const std::span<double> delta_of_replica = part_of(delta, r, problem_.replicas);
-    reference_row_dot(d_out.rows(r), of(Tensor::out, r), delta_of_replica);
+  for (int r = 0; r < problem_.micro_batches; ++r) {
+    const std::span<double> delta_of_one = part_of(delta, r, problem_.micro_batches);
+    reference_row_dot(d_out.rows(r), of(Tensor::out, r), delta_of_one);
     reference_backward(
         {.q = q.rows(r),
          .k = k.rows(r),
          .v = v.rows(r),
          .d_out = d_out.rows(r),
          .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
-         .lse = part_of(std::as_const(tensors_.at({Tensor::lse, label})), r, problem_.replicas),
-         .delta = delta_of_replica,
+         .lse =
+             part_of(std::as_const(tensors_.at({Tensor::lse, label})), r, problem_.micro_batches),
+         .delta = delta_of_one,
          .d_q = of(Tensor::d_q, r),
          .d_k = of(Tensor::d_k, r),
          .d_v = of(Tensor::d_v, r)},

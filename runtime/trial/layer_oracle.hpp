@@ -15,9 +15,9 @@
 
 namespace spp::runtime {
 
-/// Tensors whole, of all replicas' tokens that are no padding: values and their gradients [tokens,
-/// batch, width], q, out and lse [tokens, batch, heads, …], parameters and their gradients [rows,
-/// columns].
+/// Tensors whole, of all micro-batches' tokens that are no padding: values and their gradients
+/// [tokens, batch, width], q, out and lse [tokens, batch, heads, …], parameters and their gradients
+/// [rows, columns].
 class LayerOracle {
  public:
   /// The schedule needs a graph. Of a backward and a step gradients, too; of a step the parameters

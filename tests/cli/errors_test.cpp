@@ -70,8 +70,11 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
        "no schedule of a layer holds 'logits': the embedding's table once more (tied embeddings)"},
       {"verify --model llama-3.1-8b --seq 4K --tp 2 --phase prefill --scope step",
        "--scope: a step is one of training"},
-      {"verify --model llama-3.1-8b --seq 4K --gpus 4 --pp 2 --scope step",
-       "no schedule of a step holds a pipeline yet"},
+      {"verify --model mixtral-8x7b --seq 4K --gpus 4 --ep 2 --scope step",
+       "no schedule of a step holds expert parallelism yet"},
+      {"verify --model llama-3.1-8b --seq 4K --gpus 4 --pp 4 --virtual-stages 2 --global-batch 6 "
+       "--pipeline interleaved --scope step",
+       "interleaving takes a multiple of 4 micro-batches"},
       {"verify --model qwen3-8b --seq 4K --tp 2 --scope step",
        "a step of qwen3-8b cannot be scheduled: no schedule of a layer holds 'qk norm'"},
       {"verify --schedule nothing.txt --scope layer", "--scope: given together with --schedule"},

@@ -1,5 +1,7 @@
 #include "tests/conformance/layer_cases.hpp"
 
+#include "parallel/attention/compose.hpp"
+
 namespace spp::test {
 
 Model LayerCase::model(std::int64_t layers) const {
@@ -57,25 +59,74 @@ LayerPlan StepCase::plan() const {
   LayerPlan plan = layer.plan();
   plan.zero = zero;
   plan.replicas = replicas;
+  plan.pipeline = pipeline;
+  plan.order = order;
+  plan.messages_overlap = messages_overlap;
+  // Embedding and head beside the first and the last layer.
+  const int stages = pipeline.virtual_stages();
+  for (int s = 0; s < stages; ++s) {
+    const int of_layers = (s + 1) * layers() / stages - s * layers() / stages;
+    plan.units.push_back(of_layers + (s == 0 ? 1 : 0) + (s + 1 == stages ? 1 : 0));
+  }
   return plan;
 }
 
 std::string StepCase::text() const {
-  return fmt::format("{} | step, {} replicas, ZeRO {}{}", layer.text(), replicas, zero,
+  return fmt::format("{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}", layer.text(),
+                     replicas, zero, order, pipeline.stages, pipeline.chunks,
+                     pipeline.micro_batches, messages_overlap ? ", messages overlap" : "",
                      updates ? "" : ", no updates");
 }
+
+namespace {
+
+struct Order {
+  PipelineShape shape;
+  std::string name = "1f1b";
+};
+
+/// In turns.
+Order order_of(int number) {
+  switch (number % 6) {
+    case 1:
+      return {.shape = {.micro_batches = 3}};
+    case 2:
+      return {.shape = {.stages = 2, .micro_batches = 3}};
+    case 3:
+      return {.shape = {.stages = 2, .micro_batches = 2}, .name = "gpipe"};
+    case 4:
+      return {.shape = {.stages = 3, .micro_batches = 4}, .name = "zero-bubble"};
+    case 5:
+      return {.shape = {.stages = 2, .chunks = 2, .micro_batches = 4}, .name = "interleaved"};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
 
 std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
   std::vector<StepCase> result;
   int i = 0;
   for (const LayerCase& layer : layer_cases(sequence, tensor, most)) {
-    const StepCase step{.layer = layer,
-                        .zero = i % 3 == 2 ? 3 : i % 3,
-                        .replicas = 1 + i % 2,
-                        .updates = i % 5 != 3};
+    const Order order = order_of(i);
+    StepCase step{.layer = layer,
+                  .zero = i % 4,
+                  .replicas = 1 + (i + i / 4) % 2,
+                  .updates = i % 5 != 3,
+                  .pipeline = order.shape,
+                  .order = order.name,
+                  .messages_overlap = i % 7 > 3};
+    Problem& problem = step.layer.attention.problem;
+    if (step.replicas * order.shape.micro_batches > 1) {  // which may not be padded
+      const std::int64_t unit = unit_of(layer.attention.plan) * tensor;
+      problem.seq = (problem.seq + unit - 1) / unit * unit;
+    }
+    if (order.shape.virtual_stages() > 2) {  // as many layers, of few columns: they amplify errors
+      problem.dtype = DType::fp32;
+    }
     ++i;
-    if (why_not_step(step.graph(), layer.attention.problem, step.plan(), layer.attention.options)
-            .empty()) {
+    if (why_not_step(step.graph(), problem, step.plan(), layer.attention.options).empty()) {
       result.push_back(step);
     }
   }

@@ -26,16 +26,21 @@ struct LayerCase {
 /// A zigzag ring of two in tensor-parallel groups of two; gated.
 LayerCase small_layer(DType dtype = DType::bf16);
 
-/// A step of two such layers.
+/// A step of two such layers, or of one for each virtual stage.
 struct StepCase {
   LayerCase layer;
   int zero = 0;
   int replicas = 1;
   bool updates = true;
+  PipelineShape pipeline{};
+  std::string order = "1f1b";
+  bool messages_overlap = false;
 
   [[nodiscard]] LayerPlan plan() const;
+  [[nodiscard]] int layers() const { return std::max(2, pipeline.virtual_stages()); }
+  [[nodiscard]] Model model() const { return layer.model(layers()); }
   [[nodiscard]] LayerGraph graph() const {
-    return step_graph(layer.model(2), layer.tensor, updates ? 0.01 : 0);
+    return step_graph(model(), layer.tensor, updates ? 0.01 : 0);
   }
   [[nodiscard]] Schedule build() const {
     return layer_schedule(graph(), layer.attention.problem, plan(), Phase::step,

@@ -163,6 +163,81 @@ TEST_CASE("wrong steps are refused with a counter-example") {
              Contains("as k.1"));
 }
 
+/// Two stages, three micro-batches.
+StepCase small_pipeline() {
+  StepCase step{.layer = small_layer(), .pipeline = {.stages = 2, .micro_batches = 3}};
+  step.layer.attention.problem.seq = 16;
+  return step;
+}
+
+/// The first op of kind T for which `wanted` holds; or the end.
+template <class T, class Wanted>
+auto first_of(const OpList& ops, const std::vector<Buffer>& buffers, Wanted wanted) {
+  return std::ranges::find_if(ops, [&](const Op& op) {
+    const T* found = op_if<T>(op.body);
+    return found != nullptr && wanted(*found, buffers);
+  });
+}
+
+TEST_CASE("wrong pipelines are refused with a counter-example") {
+  using Catch::Matchers::Contains;
+  const StepCase step = small_pipeline();
+  REQUIRE_THAT(prove(step.build()).counter_example, Catch::Matchers::Equals(""));
+  const auto of = [](const BufferList& list, const std::vector<Buffer>& buffers, Tensor tensor) {
+    return !list.empty() && buffers[list.begin()->index()].tensor == tensor;
+  };
+  const auto sends = [&](const Exchange& o, const std::vector<Buffer>& buffers) {
+    return of(o.send, buffers, Tensor::value);
+  };
+  const auto receives_gradient = [&](const Exchange& o, const std::vector<Buffer>& buffers) {
+    return of(o.receive, buffers, Tensor::d_value);
+  };
+  // The first stage waits for a gradient before it has sent what it is of.
+  CHECK_THAT(refuted(reordered(step.build(),
+                               [&](OpList& ops, const std::vector<Buffer>& buffers) {
+                                 const auto to = first_of<Exchange>(ops, buffers, sends);
+                                 const auto from =
+                                     first_of<Exchange>(ops, buffers, receives_gradient);
+                                 if (to != ops.end()) {
+                                   std::rotate(ops.begin() + (to - ops.begin()),
+                                               ops.begin() + (from - ops.begin()),
+                                               ops.begin() + (from - ops.begin()) + 1);
+                                 }
+                               })),
+             Contains("deadlock"));
+  // Micro-batches that change places on the way.
+  CHECK_THAT(refuted(reordered(step.build(),
+                               [&](OpList& ops, const std::vector<Buffer>& buffers) {
+                                 std::vector<Exchange*> come;
+                                 for (Op& op : ops) {
+                                   auto* exchange = op_if<Exchange>(op.body);
+                                   if (exchange != nullptr &&
+                                       of(exchange->receive, buffers, Tensor::value)) {
+                                     come.push_back(exchange);
+                                   }
+                                 }
+                                 if (come.size() > 1) {
+                                   std::swap(come[0]->receive, come[1]->receive);
+                                 }
+                               })),
+             Contains("nothing was written to") || Contains("tokens"));
+  // A micro-batch that a parameter's gradient lacks, and one that it has twice.
+  const auto adds = [](const Gemm& o, const std::vector<Buffer>&) {
+    return o.kind == GemmKind::weight_gradient && !o.initial;
+  };
+  CHECK_THAT(refuted(reordered(step.build(),
+                               [&](OpList& ops, const std::vector<Buffer>& buffers) {
+                                 ops.erase(first_of<Gemm>(ops, buffers, adds));
+                               })),
+             Contains("updates by part of a gradient") && Contains("lacks tokens"));
+  CHECK_THAT(refuted(reordered(step.build(),
+                               [&](OpList& ops, const std::vector<Buffer>& buffers) {
+                                 const auto at = first_of<Gemm>(ops, buffers, adds);
+                                 ops.insert(at, Op(*at));
+                               })),
+             Contains("twice"));
+}
+
 TEST_CASE("a step over 2 x 2 ranks is the schedule of its golden text") {
   const StepCase step{
       .layer = {.attention = {.problem = {.seq = 16, .q_heads = 2, .kv_heads = 2, .head_dim = 8},
@@ -183,7 +258,7 @@ TEST_CASE("a step has the model's parameters") {
   for (const Param& param : step.graph().graph.params) {
     parameters += param.rows * param.columns;
   }
-  CHECK(parameters == step.layer.model(2).parameters());
+  CHECK(parameters == step.model().parameters());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "base/error.hpp"
+#include "parallel/pipeline/messages.hpp"
 #include "parallel/pipeline/walk.hpp"
 #include "tests/support/catch.hpp"
 
@@ -146,4 +147,95 @@ TEST_CASE("pipelines that cannot be are refused with a reason") {
   CHECK_THAT(why_not(pipelines::by_name("1f1b", "test"), {.stages = 2, .chunks = 2}),
              ContainsSubstring("1f1b gives a rank one stage"));
   CHECK_THROWS_AS(pipelines::by_name("1f2b", "--pipeline"), InputError);
+}
+
+namespace {
+
+/// Ranks that do one step after the other, a message blocking both of its ends; who is stuck at
+/// what, or "".
+std::string blocked(const std::vector<std::vector<StageStep>>& programs) {
+  std::vector<std::size_t> next(programs.size(), 0);
+  const auto at = [&](std::size_t rank) {
+    return next[rank] < programs[rank].size() ? &programs[rank][next[rank]] : nullptr;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+      const StageStep* step = at(rank);
+      if (step == nullptr) {
+        continue;
+      }
+      if (step->kind != StageStepKind::work) {
+        const auto peer = static_cast<std::size_t>(step->peer);
+        const StageStep* other = at(peer);
+        if (other == nullptr || other->kind == StageStepKind::work || other->op != step->op ||
+            other->kind == step->kind || other->peer != static_cast<int>(rank)) {
+          continue;
+        }
+        ++next[peer];
+      }
+      ++next[rank];
+      moved = true;
+    }
+  }
+  for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+    if (const StageStep* step = at(rank)) {
+      return std::to_string(rank) + " at " + to_string(*step, 2);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("messages of a pipeline may block, and each comes before what it is for") {
+  for (const Pipeline* pipeline : pipelines::all()) {
+    for (int stages = 1; stages <= 6; ++stages) {
+      for (int chunks = 1; chunks <= 3; ++chunks) {
+        for (int micro_batches = 1; micro_batches <= 13; ++micro_batches) {
+          const PipelineShape shape{
+              .stages = stages, .chunks = chunks, .micro_batches = micro_batches};
+          if (!why_not(*pipeline, shape).empty()) {
+            continue;
+          }
+          INFO(pipeline->name << " p=" << stages << " v=" << chunks << " m=" << micro_batches);
+          const auto programs = with_messages(*pipeline, shape);
+          REQUIRE(blocked(programs).empty());
+          for (int rank = 0; rank < stages; ++rank) {
+            std::vector<StageOp> work;
+            std::size_t sent = 0, received = 0;
+            for (const StageStep& step : programs[static_cast<std::size_t>(rank)]) {
+              sent += step.kind == StageStepKind::send ? 1 : 0;
+              received += step.kind == StageStepKind::receive ? 1 : 0;
+              if (step.kind == StageStepKind::work) {
+                work.push_back(step.op);
+              }
+            }
+            REQUIRE(work == pipeline->order(shape, rank));
+            // Every virtual stage but the first and the last hands on and back.
+            const auto edges = [&](int from) {
+              int count = 0;
+              for (int chunk = 0; chunk < chunks; ++chunk) {
+                const int stage = shape.virtual_stage(rank, chunk);
+                count += stages > 1 && stage != from ? micro_batches : 0;
+              }
+              return static_cast<std::size_t>(count);
+            };
+            REQUIRE(sent == edges(shape.virtual_stages() - 1) + edges(0));
+            REQUIRE(received == sent);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("steps of a pipeline in words") {
+  const auto programs =
+      with_messages(pipelines::by_name("1f1b", "test"), {.stages = 2, .micro_batches = 2});
+  std::string text;
+  for (const StageStep& step : programs[0]) {
+    text += (text.empty() ? "" : "; ") + to_string(step, 1);
+  }
+  CHECK(text == "F0; send F0 to 1; F1; send F1 to 1; receive B0 from 1; B0; receive B1 from 1; B1");
 }

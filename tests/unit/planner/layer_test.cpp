@@ -115,6 +115,35 @@ TEST_CASE("a step that is simulated op by op takes nearly what its parts cost") 
   }
 }
 
+TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cost") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 4);
+  struct Order {
+    std::string name;
+    int stages = 1, chunks = 1, zero = 1;
+  };
+  for (const Order& order :
+       {Order{.name = "1f1b", .zero = 2}, Order{.name = "1f1b", .stages = 4},
+        Order{.name = "gpipe", .stages = 2}, Order{.name = "interleaved", .stages = 4, .chunks = 2},
+        Order{.name = "zero-bubble", .stages = 4}}) {
+    StepPlan plan = plan_of(8, 1);
+    plan.pipeline = order.stages;
+    plan.virtual_stages = order.chunks;
+    plan.order = order.name;
+    plan.data = 4 / order.stages;
+    plan.micro_batches = 16 / plan.data;
+    plan.zero = order.zero;
+    Request request = train(cluster, "llama-3.1-8b", plan);
+    request.memory = Bytes(720'000'000'000);
+    const Evaluation step = evaluate_layer(request, plan, step_question(request, plan),
+                                           {.fold = true, .timeline = false, .steps = false});
+    const Prediction cost = evaluate(request, plan).candidate.predicted;
+    INFO(order.name << " over " << order.stages);
+    // Transfers of tensor ranks overlap here, which the cost adds up.
+    CHECK(step.candidate.predicted.step.count() == Approx(cost.step.count()).epsilon(0.12));
+    CHECK(step.candidate.predicted.step < cost.step);
+  }
+}
+
 TEST_CASE("what no schedule of a step holds is refused") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
   StepPlan plan = plan_of(2, 4);
@@ -125,8 +154,7 @@ TEST_CASE("what no schedule of a step holds is refused") {
     return test::message_of<InputError>([&] { (void)step_question(request, other); });
   };
   using Catch::Matchers::Contains;
-  CHECK_THAT(why([](StepPlan& p) { p.pipeline = 2; }), Contains("a pipeline"));
-  CHECK_THAT(why([](StepPlan& p) { p.micro_batches = 2; }), Contains("micro-batches"));
+  CHECK_THAT(why([](StepPlan& p) { p.expert = 2; }), Contains("expert parallelism"));
   CHECK_THAT(why([](StepPlan& p) {
                p.zero = 3;
                p.zero_group = 2;

@@ -1,0 +1,132 @@
+#include "step/layer_parts.hpp"
+
+#include "base/error.hpp"
+#include "schedule/storage.hpp"
+
+#include <algorithm>
+
+namespace spp {
+
+std::vector<ParamUse> param_uses(const LayerGraph& layer) {
+  std::vector<ParamUse> uses(layer.graph.params.size());
+  for (std::size_t i = 0; i < layer.graph.definitions.size(); ++i) {
+    const Definition& d = layer.graph.definitions[i];
+    const bool of_norm =
+        d.function == LayerFunction::rms_norm || d.function == LayerFunction::layer_norm;
+    for (const int param : {d.param, d.bias}) {
+      if (param >= 0 && d.function != LayerFunction::adam) {
+        uses[static_cast<std::size_t>(param)] = {.unit = layer.units[i], .of_norm = of_norm};
+      }
+    }
+  }
+  return uses;
+}
+
+std::vector<StagePart> stage_parts(const LayerGraph& layer, const LayerPlan& plan) {
+  const std::vector<Definition>& definitions = layer.graph.definitions;
+  const auto updates = std::ranges::find(definitions, LayerFunction::adam, &Definition::function);
+  const auto work = static_cast<std::size_t>(updates - definitions.begin());
+  const int units = work == 0 ? 0 : layer.units[work - 1] + 1;
+  const std::vector<int> counts = plan.units.empty() ? std::vector{units} : plan.units;
+  std::vector<StagePart> parts;
+  int unit = 0;
+  for (const int count : counts) {
+    StagePart part{.first_unit = unit, .end_unit = unit + count, .leaving = {}};
+    const auto of = [&](int wanted) {
+      const auto end = layer.units.begin() + static_cast<std::ptrdiff_t>(work);
+      return static_cast<int>(std::lower_bound(layer.units.begin(), end, wanted) -
+                              layer.units.begin());
+    };
+    part.first_definition = of(part.first_unit);
+    part.end_definition = of(part.end_unit);
+    parts.push_back(part);
+    unit += count;
+  }
+  ensure(unit == units && std::ssize(parts) == plan.pipeline.virtual_stages(),
+         "stages of other units than the graph has");
+  for (int label = 0; label < std::ssize(layer.graph.values); ++label) {
+    const TensorRef ref{Tensor::value, label};
+    const int writer = layer.graph.writer_of(ref);
+    const std::vector<Use> uses = layer.graph.uses_of(ref);
+    if (writer < 0 || uses.empty()) {
+      continue;
+    }
+    for (StagePart& part : parts) {
+      if (writer < part.end_definition && uses.back().definition >= part.end_definition) {
+        part.leaving.push_back(ref);
+      }
+    }
+  }
+  return parts;
+}
+
+LayerRank::LayerRank(const LayerParts& parts, Rank r)
+    : rank(r),
+      tensor(parts.plan.tensor),
+      index(r.value % parts.plan.tensor),
+      stage_ranks(parts.plan.stage_ranks()) {
+  const int model_ranks = parts.plan.model_ranks();
+  replica = r.value % stage_ranks / model_ranks;
+  stage = r.value / stage_ranks;
+  of_attention = Rank(r.value % model_ranks / tensor);
+  const int first = stage * stage_ranks;
+  tensor_group = {.first = r.value - index, .stride = 1, .size = tensor};
+  same_tensor = {.first = first + index, .stride = tensor, .size = stage_ranks / tensor};
+  of_stage = {.first = first, .stride = 1, .size = stage_ranks};
+}
+
+namespace {
+
+bool is_same(const Buffer& kept, const Buffer& input) {
+  return kept.tensor == input.tensor && kept.dtype == input.dtype;
+}
+
+/// Given to the forward, or its result; -1: neither.
+int declared(const std::vector<Buffer>& forward, const Buffer& input) {
+  const auto at = std::ranges::find_if(forward, [&](const Buffer& buffer) {
+    return buffer.role != BufferRole::scratch && is_same(buffer, input) &&
+           buffer.tile == input.tile && buffer.head_range == input.head_range;
+  });
+  return at == forward.end() ? -1 : static_cast<int>(at - forward.begin());
+}
+
+int left_over(const StoredProgram& forward, const Buffer& input) {
+  const StoredContent wanted{{.tokens = TokenList(input.tile), .heads = input.head_range}};
+  for (std::size_t b = 0; b < forward.buffers.size(); ++b) {
+    if (forward.buffers[b].role == BufferRole::scratch && is_same(forward.buffers[b], input) &&
+        forward.contents[b] == wanted) {
+      return static_cast<int>(b);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::vector<KeptBuffers> kept_by(const Schedule& forward, const Schedule& backward,
+                                 std::string& lacking) {
+  std::vector<KeptBuffers> kept;
+  std::vector<StoredProgram> stored;  // only where it is asked for
+  for (int rank = 0; rank < forward.mesh.size(); ++rank) {
+    const std::vector<Buffer> before = forward.program(Rank(rank)).buffers;
+    KeptBuffers& of_rank = kept.emplace_back();
+    for (const Buffer& buffer : backward.program(Rank(rank)).buffers) {
+      const bool is_kept = buffer.role == BufferRole::input && buffer.tensor != Tensor::d_out;
+      of_rank.push_back(is_kept ? declared(before, buffer) : -1);
+      if (!is_kept || of_rank.back() >= 0) {
+        continue;
+      }
+      if (stored.empty()) {
+        stored = store(forward);
+      }
+      of_rank.back() = left_over(stored[static_cast<std::size_t>(rank)], buffer);
+      if (of_rank.back() < 0) {
+        lacking = to_string(buffer.tensor);
+        return {};
+      }
+    }
+  }
+  return kept;
+}
+
+}  // namespace spp

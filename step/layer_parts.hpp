@@ -1,0 +1,92 @@
+// What all ranks' programs of a layer, or of a step, have in common (layer_schedule.hpp), and where
+// one of the ranks stands among them.
+#pragma once
+
+#include "parallel/pipeline/messages.hpp"
+#include "step/layer_schedule.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+/// By buffer of attention's backward: the buffer of its forward that this is; of others -1.
+using KeptBuffers = std::vector<int>;
+
+/// What of its forward attention's backward reads: given to it, its results, and what it holds in
+/// the end besides (heads that an all-to-all brought). By rank. `lacking`: a tensor that is not
+/// there in the same tokens and heads; then it is not whole.
+std::vector<KeptBuffers> kept_by(const Schedule& forward, const Schedule& backward,
+                                 std::string& lacking);
+
+/// Where a parameter is used.
+struct ParamUse {
+  int unit = 0;
+  bool of_norm = false;  // whose rows are cut between tensor ranks, too
+};
+std::vector<ParamUse> param_uses(const LayerGraph& layer);
+
+/// A virtual stage of a pipeline.
+struct StagePart {
+  int first_unit = 0, end_unit = 0;
+  int first_definition = 0, end_definition = 0;
+  std::vector<TensorRef> leaving;  // values that the next one, or one behind it, reads
+};
+/// InternalError if the plan's units are others than the layer's. A layer is one stage.
+std::vector<StagePart> stage_parts(const LayerGraph& layer, const LayerPlan& plan);
+
+/// Attention's come first.
+struct LayerStreams {
+  static constexpr std::size_t first = 6;
+  StreamId compute{0};
+  StreamId tensor{first}, weights{first + 1};
+  StreamId parameters;  // in shards; none if nothing is
+  /// Of what the stages of a pipeline send each other, forward and back, from even and from odd
+  /// ones: a rank's messages of one direction come and go on different ones.
+  StreamId messages[2][2];
+};
+
+struct LayerParts {
+  LayerGraph layer;
+  GraphIndex index;            // of its graph
+  std::vector<ParamUse> uses;  // by parameter
+  LayerPlan plan;
+  Phase phase = Phase::forward;
+  Problem problem;                  // padded, all heads
+  std::optional<Schedule> forward;  // attention of one tensor rank's heads, of the phases there
+  std::optional<Schedule> backward;
+  HeadSplit split;                            // of all heads
+  std::vector<KeptBuffers> kept;              // of a step, by attention's rank
+  std::vector<StagePart> stages;              // virtual ones
+  std::vector<std::vector<StageStep>> steps;  // of a step, by stage of the pipeline
+  LayerStreams streams;
+
+  [[nodiscard]] const Schedule& attention() const { return forward ? *forward : *backward; }
+  [[nodiscard]] bool is_step() const { return phase == Phase::step; }
+};
+
+/// A rank, and whom it meets.
+struct LayerRank {
+  LayerRank(const LayerParts& parts, Rank rank);
+
+  Rank rank;
+  int tensor = 1, index = 0;  // tensor ranks, and which of them
+  int replica = 0, stage = 0;
+  Rank of_attention;
+  RankGroup tensor_group;  // parts of the same rows
+  RankGroup same_tensor;   // the same parameters, other tokens
+  RankGroup of_stage;      // the same norms' parameters, other tokens
+  int stage_ranks = 1;
+
+  /// The rank that does the same at another stage.
+  [[nodiscard]] Rank at_stage(int other) const {
+    return Rank(rank.value + (other - stage) * stage_ranks);
+  }
+  /// Of heads, the rank's tensor part.
+  [[nodiscard]] HeadRange mine(int heads) const {
+    return {.begin = index * heads / tensor, .end = (index + 1) * heads / tensor};
+  }
+};
+
+}  // namespace spp

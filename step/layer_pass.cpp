@@ -1,0 +1,502 @@
+// One class, hence one file: forward and backward place the same tensors.
+#include "step/layer_pass.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+constexpr HeadRange whole_row{.begin = 0, .end = 1};
+
+}  // namespace
+
+AttentionPrograms::AttentionPrograms(const LayerParts& parts, const LayerRank& at) {
+  if (parts.forward) {
+    forward = parts.forward->program(at.of_attention);
+  }
+  if (parts.backward) {
+    backward = parts.backward->program(at.of_attention);
+  }
+  const std::vector<Buffer>& buffers = parts.forward ? forward.buffers : backward.buffers;
+  const Tensor held = parts.forward ? Tensor::q : Tensor::d_q;
+  const auto queries = std::ranges::find_if(buffers, [&](const Buffer& buffer) {
+    return buffer.tensor == held && buffer.role != BufferRole::scratch;
+  });
+  ensure(queries != buffers.end(), "attention without queries");
+  home = queries->tile;
+}
+
+LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
+                     const AttentionPrograms& attention, RankWeights& weights,
+                     ProgramBuilder& program, int number)
+    : parts_(parts),
+      graph_(parts.layer.graph),
+      index_(parts.index),
+      at_(at),
+      attention_(attention),
+      weights_(weights),
+      b_(program),
+      streams_(parts.streams),
+      part_{.begin = at.index, .end = at.index + 1},
+      q_heads_(at.mine(parts.problem.q_heads)),
+      kv_heads_(at.mine(parts.problem.kv_heads)) {
+  const int micro_batches = parts.plan.micro_batches();
+  const std::int64_t before = (at.replica * micro_batches + number) * parts.problem.seq;
+  prefix_ = micro_batches > 1 ? fmt::format("m{}.", number) : "";
+  home_ = attention.home.shifted(before);
+  own_ = home_.part(at.index, at.tensor);
+  place_ = {.first = at.rank.value - at.of_attention.value * at.tensor,
+            .stride = at.tensor,
+            .split = parts.split,
+            .first_part = at.index * parts.plan.attention.ulysses,
+            .q_heads = q_heads_.begin,
+            .kv_heads = kv_heads_.begin,
+            .tokens = before,
+            .known = {},
+            .inner = is_step()};
+  for (const Definition& d : graph_.definitions) {
+    note_kept(d);
+  }
+}
+
+void LayerPass::forward(int definition) {
+  const Definition& d = graph_.definition(definition);
+  switch (d.function) {
+    case LayerFunction::linear:
+      return multiply(definition, d);
+    case LayerFunction::split_heads: {
+      const int label = d.writes[0].label;
+      row_kernel(definition, d,
+                 {result_heads({Tensor::q, label}, "q"), result_heads({Tensor::k, label}, "k"),
+                  result_heads({Tensor::v, label}, "v")});
+      return attend(label);
+    }
+    case LayerFunction::embedding:
+      return sum_parts({.definition = definition,
+                        .reads = {value(d.reads[0]), weights_.parameter(d.param)},
+                        .writes = {},
+                        .tokens = {}},
+                       d.writes[0]);
+    case LayerFunction::word_sums:
+      return sum_parts({.definition = definition,
+                        .reads = {value(d.reads[0]), value(d.reads[1])},
+                        .writes = {},
+                        .tokens = {}},
+                       d.writes[0]);
+    case LayerFunction::rms_norm:
+    case LayerFunction::layer_norm:
+    case LayerFunction::swiglu:
+    case LayerFunction::gelu:
+    case LayerFunction::add:
+    case LayerFunction::word_loss: {
+      std::vector<BufferId> results;
+      for (const TensorRef ref : d.writes) {
+        results.push_back(result(ref));
+      }
+      return row_kernel(definition, d, results);
+    }
+    case LayerFunction::adam:
+      return;  // at the end, of all micro-batches
+  }
+}
+
+void LayerPass::backward(int definition, bool weights_later) {
+  if (!is_back_) {
+    gathered_.clear();  // gathered again, not kept
+  }
+  is_back_ = true;
+  puts_off_ = weights_later;
+  const Definition& d = graph_.definition(definition);
+  switch (d.function) {
+    case LayerFunction::linear:
+      return multiply_back(definition, d);
+    case LayerFunction::add:
+      return remember(definition, d);
+    case LayerFunction::split_heads:
+      return join(definition, d);
+    case LayerFunction::rms_norm:
+    case LayerFunction::layer_norm:
+      return norm_back(definition, d);
+    case LayerFunction::swiglu:
+    case LayerFunction::gelu:
+      return activation_back(definition, d);
+    case LayerFunction::embedding:
+      return look_up_back(definition, d);
+    case LayerFunction::word_sums:
+      return sum_words_back(definition, d);
+    case LayerFunction::word_loss:  // its gradient is a constant
+    case LayerFunction::adam:
+      return;
+  }
+}
+
+void LayerPass::give_weights() {
+  for (const std::function<void()>& give : weights_later_) {
+    give();
+  }
+  weights_later_.clear();
+}
+
+// ---- where things are
+
+HeadRange LayerPass::columns(TensorRef ref) const { return is_wide(ref) ? part_ : whole_row; }
+
+std::string LayerPass::of_layer(TensorRef ref) const {
+  return prefix_ + (index_.attentions() > 1 ? fmt::format("l{}.", ref.label) : "");
+}
+
+/// Values that the backward reads.
+void LayerPass::note_kept(const Definition& d) {
+  switch (d.function) {
+    case LayerFunction::rms_norm:
+    case LayerFunction::layer_norm:
+      kept_.insert({d.reads[0], d.writes[1]});
+      break;
+    case LayerFunction::linear:
+    case LayerFunction::swiglu:
+    case LayerFunction::gelu:
+      kept_.insert(d.reads.begin(), d.reads.end());
+      break;
+    case LayerFunction::split_heads:
+    case LayerFunction::add:
+    case LayerFunction::embedding:
+    case LayerFunction::word_sums:
+    case LayerFunction::word_loss:
+    case LayerFunction::adam:
+      break;
+  }
+}
+
+/// A value of the forward on this rank: written before, or an input.
+BufferId LayerPass::value(TensorRef ref) {
+  const auto [at, is_new] = held_.try_emplace(ref);
+  if (is_new) {
+    at->second = ref.tensor == Tensor::out ? b_.input(prefix_ + "attended", ref, home_, q_heads_)
+                                           : b_.input(name(ref), ref, tokens(ref), columns(ref));
+  }
+  return at->second;
+}
+
+/// Room for a value that the forward writes. A step keeps nothing but its ends.
+BufferId LayerPass::result(TensorRef ref) {
+  const bool ends = index_.uses_of(ref).empty();
+  const bool stays = is_step()
+                         ? ends && graph_.definition(index_.writer_of(ref)).writes.front() == ref
+                         : ends || kept_.contains(ref);
+  return held_[ref] = stays ? b_.output(name(ref), ref, tokens(ref), columns(ref))
+                            : b_.scratch(name(ref), ref, tokens(ref).count(), columns(ref).count());
+}
+
+/// The same of attention's tensors.
+BufferId LayerPass::result_heads(TensorRef ref, const std::string& called) {
+  return is_step() ? inner_heads(ref, called)
+                   : held_[ref] = b_.output(called, ref, home_, heads(ref.tensor));
+}
+
+BufferId LayerPass::inner_heads(TensorRef ref, const std::string& called) {
+  return held_[ref] =
+             b_.scratch(of_layer(ref) + called, ref, home_.count(), heads(ref.tensor).count());
+}
+
+BufferId LayerPass::received(TensorRef ref) {
+  const std::string called = ref.tensor == Tensor::d_value ? gradient_name(ref) : name(ref);
+  return held_[ref] = b_.scratch(called, ref, tokens(ref).count(), columns(ref).count());
+}
+
+/// All of the sequence rank's tokens of what each tensor rank has a part of; once.
+BufferId LayerPass::gathered(TensorRef ref, BufferId own) {
+  if (at_.tensor == 1) {
+    return own;
+  }
+  const auto [at, is_new] = gathered_.try_emplace(ref);
+  if (is_new) {
+    const std::string called = ref.tensor == Tensor::d_value ? gradient_name(ref) : name(ref);
+    const bool again = is_step() && !gathered_before_.insert(ref).second;
+    at->second =
+        b_.scratch(called + (again ? "_gathered_again" : "_gathered"), ref, home_.count(), 1);
+    b_.op(streams_.tensor, Collective{.kind = CollectiveKind::all_gather,
+                                      .group = at_.tensor_group,
+                                      .from = own,
+                                      .to = at->second,
+                                      .deal = TokenDeal{},
+                                      .to_tokens = home_,
+                                      .to_heads = whole_row});
+  }
+  return at->second;
+}
+
+/// Sums over the tensor ranks, to each its tokens.
+void LayerPass::scatter(BufferId partial, BufferId own) {
+  b_.op(streams_.tensor, Collective{.kind = CollectiveKind::reduce_scatter,
+                                    .group = at_.tensor_group,
+                                    .from = partial,
+                                    .to = own,
+                                    .deal = TokenDeal{},
+                                    .to_tokens = own_,
+                                    .to_heads = whole_row});
+}
+
+// ---- forward
+
+void LayerPass::multiply(int number, const Definition& d) {
+  const TensorRef x = d.reads[0];
+  const TensorRef y = d.writes[0];
+  const bool sums = graph_.param(d.param).row_parts > 1;
+  const BufferId in = is_wide_operand(x) ? value(x) : gathered(x, value(x));
+  const BufferId weight = weights_.parameter(d.param);
+  const BufferId to = result(y);
+  const BufferId product = sums ? b_.scratch(name(y) + "_partial", y, home_.count(), 1) : to;
+  Gemm op{.kind = GemmKind::forward,
+          .definition = number,
+          .a = in,
+          .b = weight,
+          .c = product,
+          .tokens = home_};
+  if (d.bias >= 0 && (!sums || at_.index == 0)) {  // once into a sum
+    op.bias = {weights_.parameter(d.bias)};
+  }
+  b_.op(streams_.compute, op);
+  if (sums) {
+    scatter(product, to);
+  }
+}
+
+/// Each rank of a table's, or of the logits', parts its sum; then the sum of these for each one's
+/// tokens.
+void LayerPass::sum_parts(RowKernel op, TensorRef y) {
+  const BufferId to = result(y);
+  const bool sums = at_.tensor > 1;
+  const BufferId partial = sums ? b_.scratch(name(y) + "_partial", y, home_.count(), 1) : to;
+  op.writes = {partial};
+  op.tokens = home_;
+  op.part = at_.index;
+  b_.op(streams_.compute, op);
+  if (sums) {
+    scatter(partial, to);
+  }
+}
+
+void LayerPass::row_kernel(int number, const Definition& d, const std::vector<BufferId>& results) {
+  RowKernel op{.definition = number, .reads = {}, .writes = {}, .tokens = tokens(d.reads[0])};
+  for (const TensorRef ref : d.reads) {
+    op.reads.push_back(value(ref));
+  }
+  if (d.param >= 0) {
+    op.reads.push_back(weights_.parameter(d.param));
+  }
+  for (const BufferId id : results) {
+    op.writes.push_back(id);
+  }
+  b_.op(streams_.compute, op);
+}
+
+void LayerPass::attend(int label) {
+  const TensorRef out{Tensor::out, label};
+  result_heads(out, "attended");
+  place_.attention = label;
+  place_.known = [&](const Buffer& buffer) {
+    const bool is_ours = buffer.role == BufferRole::input || buffer.tensor == Tensor::out;
+    return is_ours ? held_.at({buffer.tensor, label}) : BufferId();
+  };
+  kept_of_attention_[label] =
+      transplant(b_, attention_.forward, place_, of_layer(out) + "attention_");
+}
+
+// ---- backward
+
+/// The complete gradient of a value, computed before; of the layer's output: an input.
+BufferId LayerPass::gradient(TensorRef x) {
+  const TensorRef ref = gradient_ref(x);
+  const auto [at, is_new] = held_.try_emplace(ref);
+  if (is_new) {
+    ensure(index_.uses_of({Tensor::value, ref.label}).empty(), "a gradient is read too early");
+    at->second = b_.input(gradient_name(ref), ref, tokens(ref), columns(ref));
+  }
+  return at->second;
+}
+
+/// Room for a gradient that is computed here.
+BufferId LayerPass::new_gradient(TensorRef x) {
+  const TensorRef ref = gradient_ref(x);
+  const bool leaves = index_.writer_of({Tensor::value, ref.label}) < 0;
+  const auto [at, is_new] = held_.try_emplace(ref);
+  ensure(is_new, "a gradient is computed twice");
+  at->second = leaves
+                   ? b_.output(gradient_name(ref), ref, tokens(ref), columns(ref))
+                   : b_.scratch(gradient_name(ref), ref, tokens(ref).count(), columns(ref).count());
+  return at->second;
+}
+
+void LayerPass::multiply_back(int number, const Definition& d) {
+  const TensorRef x = d.reads[0];
+  const TensorRef y = d.writes[0];
+  const bool row_parallel = is_wide_operand(x);
+  const BufferId d_y = row_parallel ? gathered(gradient_ref(y), gradient(y)) : gradient(y);
+  const BufferId in = row_parallel ? value(x) : gathered(x, value(x));
+  const BufferId weight = weights_.parameter(d.param);
+  if (row_parallel) {
+    give_input(number, d_y, weight,
+               x.tensor == Tensor::out ? inner_heads({Tensor::d_out, x.label}, "d_attended")
+                                       : new_gradient(x),
+               true);
+  } else {
+    give_partial(number, x, d_y, weight);
+  }
+  const auto give_weight = [this, number, in, d_y, param = d.param, bias = d.bias] {
+    const RankWeights::Room room = weights_.open(param, true);
+    Gemm op{.kind = GemmKind::weight_gradient,
+            .definition = number,
+            .a = in,
+            .b = d_y,
+            .c = room.buffer,
+            .tokens = home_,
+            .initial = room.initial};
+    RankWeights::Room of_bias;
+    if (bias >= 0) {
+      of_bias = weights_.open(bias, false);
+      op.bias = {of_bias.buffer};
+    }
+    b_.op(streams_.compute, op);
+    weights_.close(param, room);
+    if (bias >= 0) {
+      weights_.close(bias, of_bias);
+    }
+  };
+  if (puts_off_) {
+    weights_later_.emplace_back(give_weight);
+  } else {
+    give_weight();
+  }
+}
+
+void LayerPass::give_input(int number, BufferId d_y, BufferId weight, BufferId d_x, bool initial) {
+  b_.op(streams_.compute, Gemm{.kind = GemmKind::input_gradient,
+                               .definition = number,
+                               .a = d_y,
+                               .b = weight,
+                               .c = d_x,
+                               .tokens = home_,
+                               .initial = initial});
+}
+
+/// A part of the gradient of what column-parallel matrices read: summed over them, then over the
+/// tensor ranks.
+void LayerPass::give_partial(int number, TensorRef x, BufferId d_y, BufferId weight) {
+  const auto [at, is_new] = partial_.try_emplace(x);
+  if (is_new) {
+    at->second = at_.tensor == 1
+                     ? new_gradient(x)
+                     : b_.scratch(gradient_name(x) + "_partial", gradient_ref(x), home_.count(), 1);
+  }
+  give_input(number, d_y, weight, at->second, is_new);
+  const bool last = index_.uses_of(x).front().definition == number;
+  if (last && at_.tensor > 1) {
+    scatter(at->second, new_gradient(x));
+  }
+}
+
+/// A sum gives its gradient to both of its inputs: nothing to do for one that has no other; the
+/// others get it when theirs is there.
+void LayerPass::remember(int number, const Definition& d) {
+  for (const TensorRef x : d.reads) {
+    if (gradient_ref(x) != gradient_ref(d.writes[0])) {
+      passed_on_[gradient_ref(x)].push_back(number);
+    }
+  }
+}
+
+void LayerPass::norm_back(int number, const Definition& d) {
+  const TensorRef x = d.reads[0];
+  const BufferId d_y = gradient(d.writes[0]);
+  const BufferId d_x = new_gradient(x);
+  const RankWeights::Room gain = weights_.open(d.param, false);
+  b_.op(streams_.compute,
+        RowKernel{.definition = number,
+                  .backward = true,
+                  .reads = {value(x), weights_.parameter(d.param), value(d.writes[1]), d_y},
+                  .writes = {d_x, gain.buffer},
+                  .tokens = own_});
+  for (const int sum : passed_on_[gradient_ref(x)]) {
+    b_.op(streams_.compute, RowKernel{.definition = sum,
+                                      .backward = true,
+                                      .reads = {gradient(graph_.definition(sum).writes[0]), d_x},
+                                      .writes = {d_x},
+                                      .tokens = own_});
+  }
+  weights_.close(d.param, gain);
+}
+
+void LayerPass::activation_back(int number, const Definition& d) {
+  RowKernel op{.definition = number,
+               .backward = true,
+               .reads = {},
+               .writes = {},
+               .tokens = tokens(d.reads[0])};
+  for (const TensorRef x : d.reads) {
+    op.reads.push_back(value(x));
+  }
+  op.reads.push_back(gradient(d.writes[0]));
+  for (const TensorRef x : d.reads) {
+    op.writes.push_back(new_gradient(x));
+  }
+  b_.op(streams_.compute, op);
+}
+
+void LayerPass::look_up_back(int number, const Definition& d) {
+  const TensorRef x = d.writes[0];
+  const RankWeights::Room table = weights_.open(d.param, false);
+  b_.op(streams_.compute, RowKernel{.definition = number,
+                                    .backward = true,
+                                    .reads = {value(d.reads[0]), weights_.parameter(d.param),
+                                              gathered(gradient_ref(x), gradient(x))},
+                                    .writes = {table.buffer},
+                                    .tokens = home_,
+                                    .part = at_.index});
+  weights_.close(d.param, table);
+}
+
+void LayerPass::sum_words_back(int number, const Definition& d) {
+  const TensorRef sums = d.writes[0];
+  const TensorRef log_sum = graph_.definition(index_.uses_of(sums).front().definition).writes[1];
+  b_.op(streams_.compute, RowKernel{.definition = number,
+                                    .backward = true,
+                                    .reads = {value(d.reads[0]), value(d.reads[1]),
+                                              gathered(log_sum, value(log_sum))},
+                                    .writes = {new_gradient(d.reads[0])},
+                                    .tokens = home_,
+                                    .part = at_.index});
+}
+
+/// What attention's backward reads: its own in a step what the forward left.
+BufferId LayerPass::known_backward(const Buffer& buffer, int label) {
+  const TensorRef ref{buffer.tensor, label};
+  if (buffer.role == BufferRole::output || buffer.tensor == Tensor::d_out) {
+    return held_.at(ref);
+  }
+  if (is_step()) {
+    const auto index = static_cast<std::size_t>(&buffer - attention_.backward.buffers.data());
+    const int kept = parts_.kept[at_.of_attention.index()][index];
+    return kept_of_attention_.at(label)[static_cast<std::size_t>(kept)];
+  }
+  const bool is_whole = buffer.tensor == Tensor::out &&
+                        buffer.tile.shifted(place_.tokens) == home_ &&
+                        buffer.heads == q_heads_.count();
+  return is_whole ? value(ref) : BufferId();
+}
+
+/// Through attention, and back into the row that q, k and v were split from.
+void LayerPass::join(int number, const Definition& d) {
+  const int label = d.writes[0].label;
+  RowKernel op{.definition = number, .backward = true, .reads = {}, .writes = {}, .tokens = home_};
+  for (const Tensor tensor : {Tensor::d_q, Tensor::d_k, Tensor::d_v}) {
+    op.reads.push_back(inner_heads({tensor, label}, std::string(to_string(tensor))));
+  }
+  place_.attention = label;
+  place_.known = [&](const Buffer& buffer) { return known_backward(buffer, label); };
+  transplant(b_, attention_.backward, place_,
+             of_layer({Tensor::q, label}) + (is_step() ? "attention_back_" : "attention_"));
+  op.writes.push_back(new_gradient(d.reads[0]));
+  b_.op(streams_.compute, op);
+}
+
+}  // namespace spp

@@ -1,0 +1,118 @@
+// One micro-batch's way through a rank's layers, forward and back: where its values and their
+// gradients are, and the kernels and transfers that make them.
+#pragma once
+
+#include "schedule/transplant.hpp"
+#include "step/rank_weights.hpp"
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace spp {
+
+/// A rank's programs of attention; of a phase that there is not: empty.
+struct AttentionPrograms {
+  AttentionPrograms(const LayerParts& parts, const LayerRank& at);
+  Program forward, backward;
+  TokenSet home;  // tokens of the rank's queries, within a micro-batch
+};
+
+class LayerPass {
+ public:
+  /// Micro-batch `number` of the rank's replica.
+  LayerPass(const LayerParts& parts, const LayerRank& at, const AttentionPrograms& attention,
+            RankWeights& weights, ProgramBuilder& program, int number);
+
+  void forward(int definition);
+  /// `weights_later`: what gives gradients of parameters and nothing else is left for
+  /// give_weights().
+  void backward(int definition, bool weights_later);
+  void give_weights();
+
+  /// A value, or the gradient of one, that another stage waits for.
+  [[nodiscard]] BufferId sent(TensorRef ref) const { return held_.at(ref); }
+  /// Room for one that comes from there.
+  BufferId received(TensorRef ref);
+  /// The gradient that is also this value's.
+  [[nodiscard]] TensorRef gradient_ref(TensorRef x) const {
+    return {Tensor::d_value, index_.gradient_of(x.label)};
+  }
+
+ private:
+  // Where things are.
+  [[nodiscard]] bool is_step() const { return parts_.is_step(); }
+  [[nodiscard]] Cut cut(TensorRef ref) const {
+    return parts_.layer.cuts[static_cast<std::size_t>(ref.label)];
+  }
+  [[nodiscard]] bool is_wide(TensorRef ref) const { return cut(ref) == Cut::width; }
+  [[nodiscard]] bool is_wide_operand(TensorRef x) const {
+    return x.tensor == Tensor::out || is_wide(x);
+  }
+  [[nodiscard]] const TokenSet& tokens(TensorRef ref) const {
+    return cut(ref) == Cut::rows ? own_ : home_;
+  }
+  [[nodiscard]] HeadRange columns(TensorRef ref) const;
+  [[nodiscard]] HeadRange heads(Tensor tensor) const {
+    return is_kv(tensor) ? kv_heads_ : q_heads_;
+  }
+  [[nodiscard]] std::string name(TensorRef ref) const {
+    return prefix_ + graph_.value(ref.label).name;
+  }
+  [[nodiscard]] std::string gradient_name(TensorRef ref) const {
+    return prefix_ + "d_" + graph_.value(ref.label).name;
+  }
+  /// Names of one layer's tensors, where there are several.
+  [[nodiscard]] std::string of_layer(TensorRef ref) const;
+  void note_kept(const Definition& d);
+
+  BufferId value(TensorRef ref);
+  BufferId result(TensorRef ref);
+  BufferId result_heads(TensorRef ref, const std::string& called);
+  BufferId inner_heads(TensorRef ref, const std::string& called);
+  BufferId gradient(TensorRef x);
+  BufferId new_gradient(TensorRef x);
+  BufferId gathered(TensorRef ref, BufferId own);
+  void scatter(BufferId partial, BufferId own);
+
+  // Forward.
+  void multiply(int number, const Definition& d);
+  void sum_parts(RowKernel op, TensorRef y);
+  void row_kernel(int number, const Definition& d, const std::vector<BufferId>& results);
+  void attend(int label);
+
+  // Backward.
+  void multiply_back(int number, const Definition& d);
+  void give_input(int number, BufferId d_y, BufferId weight, BufferId d_x, bool initial);
+  void give_partial(int number, TensorRef x, BufferId d_y, BufferId weight);
+  void remember(int number, const Definition& d);
+  void norm_back(int number, const Definition& d);
+  void activation_back(int number, const Definition& d);
+  void look_up_back(int number, const Definition& d);
+  void sum_words_back(int number, const Definition& d);
+  void join(int number, const Definition& d);
+  [[nodiscard]] BufferId known_backward(const Buffer& buffer, int label);
+
+  const LayerParts& parts_;
+  const Graph& graph_;
+  const GraphIndex& index_;
+  const LayerRank& at_;
+  const AttentionPrograms& attention_;
+  RankWeights& weights_;
+  ProgramBuilder& b_;
+  LayerStreams streams_;
+  std::string prefix_;  // of names
+  TokenSet home_, own_;
+  HeadRange part_, q_heads_, kv_heads_;
+  Transplant place_;
+  std::set<TensorRef> kept_, gathered_before_;
+  std::map<int, std::vector<BufferId>> kept_of_attention_;  // by attention: its forward's buffers
+  std::map<TensorRef, BufferId> held_, gathered_, partial_;
+  std::map<TensorRef, std::vector<int>> passed_on_;  // sums, by what they give their gradient to
+  std::vector<std::function<void()>> weights_later_;
+  bool is_back_ = false, puts_off_ = false;
+};
+
+}  // namespace spp

@@ -1,0 +1,206 @@
+#include "step/rank_weights.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace spp {
+
+TokenSet RankWeights::rows_of(int label) const {
+  const Param& param = graph_.param(label);
+  const std::int64_t rows = param.part_rows();
+  return TokenSet({.begin = param.row_parts > 1 ? at_.index * rows : 0, .count = rows});
+}
+
+HeadRange RankWeights::columns_of(int label) const {
+  return graph_.param(label).column_parts > 1 ? HeadRange{.begin = at_.index, .end = at_.index + 1}
+                                              : HeadRange{.begin = 0, .end = 1};
+}
+
+TokenSet RankWeights::shard_of(int label) const {
+  const RankGroup& others = summed_over(label);
+  const TokenSet rows = rows_of(label);
+  return is_sharded(label) ? rows.part(others.index_of(at_.rank), others.size) : rows;
+}
+
+bool RankWeights::holds(int unit) const {
+  const PipelineShape& shape = parts_.plan.pipeline;
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+    const StagePart& part =
+        parts_.stages[static_cast<std::size_t>(shape.virtual_stage(at_.stage, chunk))];
+    if (unit >= part.first_unit && unit < part.end_unit) {
+      return true;
+    }
+  }
+  return false;
+}
+
+BufferId RankWeights::scratch(const std::string& name, Tensor tensor, int label,
+                              const TokenSet& rows) {
+  const int before = named_[name]++;
+  return b_.scratch(before == 0 ? name : fmt::format("{}_{}", name, before + 1), {tensor, label},
+                    rows.count(), 1);
+}
+
+// ---- parameters
+
+BufferId RankWeights::held_parameter(int label) {
+  const auto [at, is_new] = held_.try_emplace(label);
+  if (is_new) {
+    const std::string called = "w_" + graph_.param(label).name;
+    const TensorRef ref{Tensor::param, label};
+    at->second = is_updated(label)
+                     ? b_.state(called, ref, is_gathered(label) ? shard_of(label) : rows_of(label),
+                                columns_of(label))
+                     : b_.input(called, ref, rows_of(label), columns_of(label));
+  }
+  return at->second;
+}
+
+void RankWeights::enter(int unit, int step) {
+  if (parts_.plan.zero != 3 || !parts_.is_step() || (unit == unit_ && step == way_)) {
+    return;
+  }
+  if (unit != unit_ && parts_.plan.pipeline.stages == 1) {
+    std::erase_if(full_, [&](const auto& known) { return use_of(known.first).unit == unit_; });
+  }
+  unit_ = unit;
+  way_ = step;
+  for (const int wanted : {unit, unit + step}) {
+    for (int label = 0; holds(wanted) && label < std::ssize(graph_.params); ++label) {
+      if (use_of(label).unit == wanted && is_gathered(label) && !full_.contains(label)) {
+        gather(label);
+      }
+    }
+  }
+}
+
+void RankWeights::gather(int label) {
+  const std::string called = "w_" + graph_.param(label).name;
+  const TokenSet rows = rows_of(label);
+  const BufferId sent = scratch(called + "_sent", Tensor::param, label, shard_of(label));
+  const BufferId full = scratch(called + "_full", Tensor::param, label, rows);
+  b_.op(parts_.streams.compute,
+        Copy{.kind = CopyKind::cast, .from = held_parameter(label), .to = sent});
+  b_.op(parts_.streams.parameters, Collective{.kind = CollectiveKind::all_gather,
+                                              .group = summed_over(label),
+                                              .from = sent,
+                                              .to = full,
+                                              .deal = TokenDeal{},
+                                              .to_tokens = rows,
+                                              .to_heads = columns_of(label)});
+  full_[label] = full;
+}
+
+// ---- gradients
+
+RankWeights::Room RankWeights::open(int label, bool adds) {
+  const std::string called = "d_w_" + graph_.param(label).name;
+  const TokenSet rows = rows_of(label);
+  Gradient& gradient = gradients_[label];
+  add_waiting(label);
+  if (is_reduced_each_time(label)) {
+    return {.buffer = scratch(called + "_own", Tensor::d_param, label, rows)};
+  }
+  if (gradient.given == 0) {
+    gradient.sum = summed_over(label).size == 1
+                       ? finished_gradient(label, rows)
+                       : scratch(called + "_own", Tensor::d_param, label, rows);
+    return {.buffer = gradient.sum};
+  }
+  return adds ? Room{.buffer = gradient.sum, .initial = false}
+              : Room{.buffer = scratch(called + "_part", Tensor::d_param, label, rows)};
+}
+
+void RankWeights::close(int label, const Room& room) {
+  Gradient& gradient = gradients_[label];
+  ++gradient.given;
+  const TokenSet rows = shard_of(label);
+  if (is_reduced_each_time(label)) {
+    if (gradient.given == 1) {
+      gradient.sum = finished_gradient(label, rows);
+      reduce(label, room.buffer, gradient.sum);
+      return;
+    }
+    gradient.waiting =
+        scratch("d_w_" + graph_.param(label).name + "_part", Tensor::d_param, label, rows);
+    reduce(label, room.buffer, gradient.waiting);
+    return;
+  }
+  if (room.buffer != gradient.sum) {
+    b_.op(parts_.streams.compute,
+          Accumulate{.sum = gradient.sum, .part = room.buffer, .tokens = rows_of(label)});
+  }
+  if (gradient.given == parts_.plan.micro_batches() && summed_over(label).size > 1) {
+    reduce(label, gradient.sum, finished_gradient(label, rows));
+  }
+}
+
+void RankWeights::add_waiting(int label) {
+  Gradient& gradient = gradients_[label];
+  if (gradient.waiting.valid()) {
+    b_.op(parts_.streams.compute, Accumulate{.sum = gradient.sum,
+                                             .part = std::exchange(gradient.waiting, {}),
+                                             .tokens = shard_of(label)});
+  }
+}
+
+BufferId RankWeights::finished_gradient(int label, const TokenSet& rows) {
+  const TensorRef ref{Tensor::d_param, label};
+  const std::string called = "d_w_" + graph_.param(label).name;
+  return finished_[label] = is_updated(label) ? b_.scratch(called, ref, rows.count(), 1)
+                                              : b_.output(called, ref, rows, columns_of(label));
+}
+
+void RankWeights::reduce(int label, BufferId from, BufferId to) {
+  b_.op(parts_.streams.weights,
+        Collective{
+            .kind = is_sharded(label) ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+            .group = summed_over(label),
+            .from = from,
+            .to = to,
+            .deal = TokenDeal{},
+            .to_tokens = shard_of(label),
+            .to_heads = columns_of(label)});
+}
+
+// ---- updates
+
+void RankWeights::update() {
+  for (int i = 0; i < std::ssize(graph_.definitions); ++i) {
+    const Definition& d = graph_.definition(i);
+    if (d.function == LayerFunction::adam && holds(use_of(d.param).unit)) {
+      update(i, d.param);
+    }
+  }
+}
+
+void RankWeights::update(int number, int label) {
+  const Param& param = graph_.param(label);
+  const TokenSet rows = shard_of(label);
+  const HeadRange columns = columns_of(label);
+  const TensorRef ref{Tensor::param, label};
+  add_waiting(label);
+  const bool shared_out = is_sharded(label) && summed_over(label).size > 1 && !is_gathered(label);
+  RowKernel op{.definition = number, .reads = {finished_.at(label)}, .writes = {}, .tokens = rows};
+  for (const Tensor kept : {Tensor::master, Tensor::first_moment, Tensor::second_moment}) {
+    const BufferId id =
+        b_.state(std::string(to_string(kept)) + "_" + param.name, {kept, label}, rows, columns);
+    op.reads.push_back(id);
+    op.writes.push_back(id);
+  }
+  const BufferId next = shared_out ? b_.scratch("w_" + param.name + "_next", ref, rows.count(), 1)
+                                   : held_parameter(label);
+  op.writes.push_back(next);
+  b_.op(parts_.streams.compute, op);
+  if (shared_out) {
+    b_.op(parts_.streams.weights, Collective{.kind = CollectiveKind::all_gather,
+                                             .group = summed_over(label),
+                                             .from = next,
+                                             .to = held_parameter(label),
+                                             .deal = TokenDeal{},
+                                             .to_tokens = rows_of(label),
+                                             .to_heads = columns});
+  }
+}
+
+}  // namespace spp

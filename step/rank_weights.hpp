@@ -1,0 +1,98 @@
+// A rank's parameters in a layer, or a step: where kernels find them, where their gradients are
+// summed up, and the updates.
+#pragma once
+
+#include "schedule/builder.hpp"
+#include "step/layer_parts.hpp"
+
+#include <map>
+#include <string>
+
+namespace spp {
+
+class RankWeights {
+ public:
+  RankWeights(const LayerParts& parts, const LayerRank& at, ProgramBuilder& program)
+      : parts_(parts), graph_(parts.layer.graph), at_(at), b_(program) {}
+
+  /// Work on a unit begins, on the way `step` (1 forward, -1 backward): its parameters are there,
+  /// those of the next unit begin to travel, those of the last one are let go. Under a pipeline
+  /// nothing is let go: each stage gathers its parameters once.
+  void enter(int unit, int step);
+  /// As a kernel reads it.
+  BufferId parameter(int label) {
+    return is_gathered(label) ? full_.at(label) : held_parameter(label);
+  }
+
+  /// Where a kernel writes what a micro-batch gives to a parameter's gradient.
+  struct Room {
+    BufferId buffer;
+    bool initial = true;  // else it is added to what others have given
+  };
+  /// `adds`: the kernel can add.
+  Room open(int label, bool adds);
+  /// The kernel has written: sums it up, over the ranks that have other tokens when all
+  /// micro-batches have given, or each time where they keep shards of the sums (ZeRO stage 2).
+  void close(int label, const Room& room);
+
+  /// All that the rank has an update of.
+  void update();
+
+ private:
+  struct Gradient {
+    BufferId sum;      // of this rank's tokens; a shard of all ranks' where each time is reduced
+    BufferId waiting;  // such a shard that is on its way, to be added
+    int given = 0;     // micro-batches
+  };
+
+  /// What the rank keeps of it: all that its tensor index has, or a shard.
+  BufferId held_parameter(int label);
+  [[nodiscard]] TokenSet rows_of(int label) const;
+  [[nodiscard]] HeadRange columns_of(int label) const;
+  /// Rows whose update is this rank's.
+  [[nodiscard]] TokenSet shard_of(int label) const;
+  /// Gathered from all ranks' shards for each use (ZeRO stage 3; FSDP).
+  [[nodiscard]] bool is_gathered(int label) const {
+    return parts_.plan.zero == 3 && is_sharded(label) && summed_over(label).size > 1;
+  }
+  [[nodiscard]] bool is_sharded(int label) const {
+    return parts_.plan.zero > 0 && is_updated(label);
+  }
+  [[nodiscard]] bool is_reduced_each_time(int label) const {
+    return parts_.plan.zero >= 2 && is_sharded(label) && summed_over(label).size > 1;
+  }
+  [[nodiscard]] bool is_updated(int label) const {
+    return parts_.is_step() && parts_.index.update_of(label) >= 0;
+  }
+  /// Who sums its gradient up: ranks that have other tokens.
+  [[nodiscard]] const RankGroup& summed_over(int label) const {
+    return use_of(label).of_norm ? at_.of_stage : at_.same_tensor;
+  }
+  [[nodiscard]] const ParamUse& use_of(int label) const {
+    return parts_.uses[static_cast<std::size_t>(label)];
+  }
+  [[nodiscard]] bool holds(int unit) const;
+
+  /// The shard is copied to where it is sent from in between the kernels, as FSDP does; so it does
+  /// not travel earlier.
+  void gather(int label);
+  /// The kernel that adds a shard waits for its transfer: not before it must.
+  void add_waiting(int label);
+  /// An update reads it here; else it is what the program is for.
+  BufferId finished_gradient(int label, const TokenSet& rows);
+  void reduce(int label, BufferId from, BufferId to);
+  void update(int number, int label);
+  [[nodiscard]] BufferId scratch(const std::string& name, Tensor tensor, int label,
+                                 const TokenSet& rows);
+
+  const LayerParts& parts_;
+  const Graph& graph_;
+  const LayerRank& at_;
+  ProgramBuilder& b_;
+  std::map<int, BufferId> held_, full_, finished_;  // by parameter; gathered now; its gradient
+  std::map<int, Gradient> gradients_;
+  std::map<std::string, int> named_;  // how often
+  int unit_ = -1, way_ = 0;
+};
+
+}  // namespace spp
