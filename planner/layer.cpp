@@ -79,6 +79,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                .pipeline = {.stages = plan.pipeline,
                             .chunks = plan.virtual_stages,
                             .micro_batches = static_cast<int>(plan.micro_batches)},
+               .recompute = plan.recompute.kind == Recompute::full,
                .order = order,
                .units = units_of(*request.model, plan, practice),
                .messages_overlap = pipelines::by_name(order, "--pipeline").overlaps &&
@@ -93,9 +94,10 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                                               request.model->name));
     }
   }
-  if (plan.recompute.kind != Recompute::none) {
+  if (plan.recompute.kind == Recompute::selective) {
     question.notes.emplace_back(
-        "the schedule keeps all activations: nothing is computed again, whatever --recompute says");
+        "the schedule keeps all activations: none of a layer's modules is computed again by "
+        "itself");
   }
   question.problem.mask.kind = runs.front().mask.kind;
   question.problem.mask.window = runs.front().mask.window;

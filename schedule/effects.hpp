@@ -71,8 +71,9 @@ struct Ledger {
   Ledger(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
       : grid(schedule, tiles),
         problem(schedule.problem),
-        forward(static_cast<std::size_t>(schedule.graph.attentions()), Meetings(grid)),
-        backward(forward) {}
+        forward(static_cast<std::size_t>(schedule.graph.attentions()),
+                Meetings(grid, schedule.recomputes ? 2 : 1)),
+        backward(forward.size(), Meetings(grid)) {}
   Ledger(const Ledger&) = delete;  // the meetings look at the grid
   Ledger& operator=(const Ledger&) = delete;
   ~Ledger() = default;

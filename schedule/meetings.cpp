@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <tuple>
 
 namespace spp {
@@ -44,22 +45,27 @@ std::string text_of(std::string_view what, const Blocks& blocks, const AtomGrid&
 
 std::size_t Meetings::index(const Cell& query, int keys) const {
   const auto tokens = static_cast<std::size_t>(grid_->token_atoms());
-  return (static_cast<std::size_t>(query.heads) * tokens + static_cast<std::size_t>(query.tokens)) *
-             tokens +
-         static_cast<std::size_t>(keys);
+  const std::size_t cell =
+      (static_cast<std::size_t>(query.heads) * tokens + static_cast<std::size_t>(query.tokens)) *
+          tokens +
+      static_cast<std::size_t>(keys);
+  return cell * static_cast<std::size_t>(times_);
 }
 
 void Meetings::meet(const Cell& query, int keys, Rank rank) {
   ++count_;
   if (by_.empty()) {
     const auto tokens = static_cast<std::size_t>(grid_->token_atoms());
-    by_.resize(static_cast<std::size_t>(grid_->query_atoms()) * tokens * tokens, -1);
+    by_.resize(static_cast<std::size_t>(grid_->query_atoms()) * tokens * tokens *
+                   static_cast<std::size_t>(times_),
+               -1);
   }
-  std::int32_t& by = by_[index(query, keys)];
-  if (by >= 0) {
-    doubles_.push_back({.query = query, .keys = keys, .first = by, .second = rank.value});
+  const std::span<std::int32_t> by(by_.data() + index(query, keys),
+                                   static_cast<std::size_t>(times_));
+  if (const auto free = std::ranges::find(by, -1); free != by.end()) {
+    *free = rank.value;
   } else {
-    by = rank.value;
+    doubles_.push_back({.query = query, .keys = keys, .first = by[0], .second = rank.value});
   }
 }
 
@@ -83,12 +89,17 @@ std::string Meetings::met_twice() const {
 }
 
 std::string Meetings::never_met() const {
+  std::string text = met_less_than(1, "Never met");
+  return text.empty() && times_ > 1 ? met_less_than(times_, "Not computed again") : text;
+}
+
+std::string Meetings::met_less_than(int times, std::string_view what) const {
   Blocks blocks;
   for (int h = 0; h < grid_->query_atoms(); ++h) {
     for (int q = 0; q < grid_->token_atoms(); ++q) {
       std::vector<int> keys;
       for (int k = 0; k < grid_->token_atoms(); ++k) {
-        if (grid_->allowed(q, k) && !met({.tokens = q, .heads = h}, k)) {
+        if (grid_->allowed(q, k) && !met({.tokens = q, .heads = h}, k, times)) {
           keys.push_back(k);
         }
       }
@@ -97,7 +108,7 @@ std::string Meetings::never_met() const {
       }
     }
   }
-  return text_of("Never met", blocks, *grid_);
+  return text_of(what, blocks, *grid_);
 }
 
 }  // namespace spp

@@ -5,18 +5,20 @@
 
 namespace spp {
 
-/// Memory: 4 bytes for each (query atom, key atom, head atom), from the first meeting on.
+/// Memory: 4 bytes for each (query atom, key atom, head atom) and time, from the first meeting on.
 class Meetings {
  public:
-  explicit Meetings(const AtomGrid& grid) : grid_(&grid) {}
+  /// `times`: that each pair has to meet, more than once where a step computes forwards again.
+  explicit Meetings(const AtomGrid& grid, int times = 1) : grid_(&grid), times_(times) {}
 
   void meet(const Cell& query, int keys, Rank rank);
   /// Cells met, each time counted.
   [[nodiscard]] std::int64_t count() const { return count_; }
 
-  /// "Met twice: query tokens … and key tokens … (heads …) by rank 0 and rank 1; …"; "" if none.
+  /// "Met twice: query tokens … and key tokens … (heads …) by rank 0 and rank 1; …", which is once
+  /// too often; "" if none.
   [[nodiscard]] std::string met_twice() const;
-  /// "Never met: query tokens … and key tokens … (heads …); …"; "" if none.
+  /// "Never met: query tokens … and key tokens … (heads …); …", or not often enough; "" if none.
   [[nodiscard]] std::string never_met() const;
 
  private:
@@ -27,13 +29,16 @@ class Meetings {
     std::int32_t second = -1;
   };
   [[nodiscard]] std::size_t index(const Cell& query, int keys) const;
-  [[nodiscard]] bool met(const Cell& query, int keys) const {
-    return !by_.empty() && by_[index(query, keys)] >= 0;
+  /// So many times.
+  [[nodiscard]] bool met(const Cell& query, int keys, int times) const {
+    return !by_.empty() && by_[index(query, keys) + static_cast<std::size_t>(times - 1)] >= 0;
   }
+  [[nodiscard]] std::string met_less_than(int times, std::string_view what) const;
 
   const AtomGrid* grid_;
-  std::vector<std::int32_t>
-      by_;  // [head atom][query atom][key atom] -> rank, -1 if not met; empty: nothing was
+  int times_;
+  std::vector<std::int32_t> by_;  // [head atom][query atom][key atom][time] -> rank, -1 if not met;
+                                  // empty: nothing was
   std::vector<Double> doubles_;
   std::int64_t count_ = 0;
 };

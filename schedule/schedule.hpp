@@ -71,6 +71,7 @@ struct Schedule {
   Problem requested;  // before padding
   Graph graph;        // empty: attention alone
   Phase phase = Phase::forward;
+  bool recomputes = false;  // a step whose backward computes all attention's forward once more
   Mesh mesh;
   Grain grain;
   std::vector<std::string> streams;  // names; stream 0 is "compute"

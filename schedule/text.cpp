@@ -103,7 +103,8 @@ class TextWriter {
     append("sp-plan/schedule 2.0\n");
     line_of("problem", schedule_.problem);
     line_of("requested", schedule_.requested);
-    append("phase {}\nmesh", to_string(schedule_.phase));
+    append("phase {}{}\nmesh", to_string(schedule_.phase),
+           schedule_.recomputes ? " recompute" : "");
     for (const MeshAxis& axis : schedule_.mesh.axes()) {
       require_name(axis.name);
       append(" {}={}", axis.name, axis.size);

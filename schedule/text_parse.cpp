@@ -160,8 +160,12 @@ class Parser {
     header_line("requested");
     header_fields(schedule_.requested);
     header_line("phase");
-    expect_words(2, "phase fwd|bwd");
+    schedule_.recomputes = words_.size() > 2 && words_[2] == "recompute";
+    expect_words(schedule_.recomputes ? 3 : 2, "phase fwd|bwd|step [recompute]");
     schedule_.phase = parse_phase(words_[1], where_);
+    if (schedule_.recomputes && schedule_.phase != Phase::step) {
+      fail("a step computes again, no {}", in_quotes(words_[1]));
+    }
     header_line("mesh");
     mesh();
     header_line("grain");

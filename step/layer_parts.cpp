@@ -60,6 +60,17 @@ std::vector<StagePart> stage_parts(const LayerGraph& layer, const LayerPlan& pla
   return parts;
 }
 
+std::vector<bool> computed_again(const LayerGraph& layer, const LayerPlan& plan) {
+  std::vector<bool> again(layer.units.empty() ? 0
+                                              : static_cast<std::size_t>(layer.units.back()) + 1);
+  for (std::size_t i = 0; plan.recompute && i < layer.units.size(); ++i) {
+    if (layer.graph.definitions[i].function == LayerFunction::split_heads) {
+      again[static_cast<std::size_t>(layer.units[i])] = true;
+    }
+  }
+  return again;
+}
+
 LayerRank::LayerRank(const LayerParts& parts, Rank r)
     : rank(r),
       tensor(parts.plan.tensor),

@@ -36,6 +36,9 @@ struct StagePart {
 /// InternalError if the plan's units are others than the layer's. A layer is one stage.
 std::vector<StagePart> stage_parts(const LayerGraph& layer, const LayerPlan& plan);
 
+/// Units, layers all of them, that a backward computes again. By unit.
+std::vector<bool> computed_again(const LayerGraph& layer, const LayerPlan& plan);
+
 /// Attention's come first.
 struct LayerStreams {
   static constexpr std::size_t first = 6;
@@ -59,6 +62,7 @@ struct LayerParts {
   HeadSplit split;                            // of all heads
   std::vector<KeptBuffers> kept;              // of a step, by attention's rank
   std::vector<StagePart> stages;              // virtual ones
+  std::vector<bool> computed_again;           // by unit
   std::vector<std::vector<StageStep>> steps;  // of a step, by stage of the pipeline
   LayerStreams streams;
 

@@ -100,11 +100,24 @@ void LayerPass::forward(int definition) {
   }
 }
 
-void LayerPass::backward(int definition, bool weights_later) {
-  if (!is_back_) {
-    gathered_.clear();  // gathered again, not kept
+void LayerPass::forward_again(int definition) {
+  const std::string names = prefix_;
+  prefix_ += "again_";
+  turn(Way::again);
+  forward(definition);
+  prefix_ = names;
+}
+
+/// What was gathered on the way before is gathered again, not kept.
+void LayerPass::turn(Way way) {
+  if (way != way_) {
+    gathered_.clear();
   }
-  is_back_ = true;
+  way_ = way;
+}
+
+void LayerPass::backward(int definition, bool weights_later) {
+  turn(Way::back);
   puts_off_ = weights_later;
   const Definition& d = graph_.definition(definition);
   switch (d.function) {

@@ -5,6 +5,7 @@
 #include "schedule/transplant.hpp"
 #include "step/rank_weights.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -27,6 +28,8 @@ class LayerPass {
             RankWeights& weights, ProgramBuilder& program, int number);
 
   void forward(int definition);
+  /// The backward reads what this gives instead.
+  void forward_again(int definition);
   /// `weights_later`: what gives gradients of parameters and nothing else is left for
   /// give_weights().
   void backward(int definition, bool weights_later);
@@ -42,6 +45,9 @@ class LayerPass {
   }
 
  private:
+  enum class Way : std::uint8_t { there, again, back };
+  void turn(Way way);
+
   // Where things are.
   [[nodiscard]] bool is_step() const { return parts_.is_step(); }
   [[nodiscard]] Cut cut(TensorRef ref) const {
@@ -112,7 +118,8 @@ class LayerPass {
   std::map<TensorRef, BufferId> held_, gathered_, partial_;
   std::map<TensorRef, std::vector<int>> passed_on_;  // sums, by what they give their gradient to
   std::vector<std::function<void()>> weights_later_;
-  bool is_back_ = false, puts_off_ = false;
+  Way way_ = Way::there;
+  bool puts_off_ = false;
 };
 
 }  // namespace spp

@@ -2,6 +2,7 @@
 
 #include "step/layer_pass.hpp"
 
+#include <algorithm>
 #include <vector>
 
 namespace spp {
@@ -45,9 +46,7 @@ class LayerProgram {
   void work(const StageOp& op) {
     const StagePart& part = parts_.stages[static_cast<std::size_t>(
         parts_.plan.pipeline.virtual_stage(at_.stage, op.chunk))];
-    const auto enter = [&](int definition, int step) {
-      weights_.enter(parts_.layer.units[static_cast<std::size_t>(definition)], step);
-    };
+    const auto enter = [&](int definition, int step) { weights_.enter(unit_of(definition), step); };
     switch (op.work) {
       case StageWork::forward:
         for (int i = part.first_definition; i < part.end_definition; ++i) {
@@ -59,6 +58,9 @@ class LayerProgram {
       case StageWork::input_gradient:
         for (int i = part.end_definition; i-- > part.first_definition;) {
           enter(i, -1);
+          if (i + 1 == part.end_definition || unit_of(i + 1) != unit_of(i)) {
+            compute_again(pass(op), unit_of(i));
+          }
           pass(op).backward(i, op.work == StageWork::input_gradient);
         }
         return;
@@ -66,6 +68,20 @@ class LayerProgram {
         pass(op).give_weights();
         return;
     }
+  }
+
+  /// A unit's forward from its input.
+  void compute_again(LayerPass& micro_batch, int unit) {
+    if (!parts_.computed_again[static_cast<std::size_t>(unit)]) {
+      return;
+    }
+    const auto [first, last] = std::ranges::equal_range(parts_.layer.units, unit);
+    for (auto at = first; at != last; ++at) {
+      micro_batch.forward_again(static_cast<int>(at - parts_.layer.units.begin()));
+    }
+  }
+  [[nodiscard]] int unit_of(int definition) const {
+    return parts_.layer.units[static_cast<std::size_t>(definition)];
   }
 
   /// Values of a forward go to the next virtual stage, gradients of those that came from the stage

@@ -179,6 +179,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
       .split = HeadSplit(all, plan.tensor * plan.attention.ulysses, plan.attention.heads),
       .kept = {},
       .stages = stage_parts(layer, plan),
+      .computed_again = computed_again(layer, plan),
       .steps = {},
       .streams = {}});
   if (phase == Phase::step) {
@@ -198,6 +199,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.requested.micro_batches = all.micro_batches;
   s.graph = layer.graph;
   s.phase = phase;
+  s.recomputes = phase == Phase::step && plan.recompute;
   std::vector<MeshAxis> axes{{.name = "tensor", .size = plan.tensor}};
   const auto of_attention = inner.mesh.axes();
   axes.insert(axes.end(), of_attention.begin(), of_attention.end());

@@ -55,6 +55,9 @@ struct LayerPlan {
   int replicas = 1;  // data-parallel, each with sequences of its own
   /// Of a step: stages, and the micro-batches of each replica. One stage has them one by one.
   PipelineShape pipeline{};
+  /// Every layer's forward is computed again in front of its backward, from its input; of the
+  /// first forward nothing else is kept.
+  bool recompute = false;
   std::string order = "1f1b";     // of their work, a name of pipelines::all()
   std::vector<int> units{};       // of the graph, on each virtual stage; of one: may be left out
   bool messages_overlap = false;  // stages go on while what they send travels

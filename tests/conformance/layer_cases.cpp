@@ -62,6 +62,7 @@ LayerPlan StepCase::plan() const {
   plan.pipeline = pipeline;
   plan.order = order;
   plan.messages_overlap = messages_overlap;
+  plan.recompute = recompute;
   // Embedding and head beside the first and the last layer.
   const int stages = pipeline.virtual_stages();
   for (int s = 0; s < stages; ++s) {
@@ -72,10 +73,10 @@ LayerPlan StepCase::plan() const {
 }
 
 std::string StepCase::text() const {
-  return fmt::format("{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}", layer.text(),
+  return fmt::format("{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}", layer.text(),
                      replicas, zero, order, pipeline.stages, pipeline.chunks,
                      pipeline.micro_batches, messages_overlap ? ", messages overlap" : "",
-                     updates ? "" : ", no updates");
+                     recompute ? ", computes again" : "", updates ? "" : ", no updates");
 }
 
 namespace {
@@ -116,7 +117,8 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
                   .updates = i % 5 != 3,
                   .pipeline = order.shape,
                   .order = order.name,
-                  .messages_overlap = i % 7 > 3};
+                  .messages_overlap = i % 7 > 3,
+                  .recompute = i % 5 == 2 || i % 7 == 1};
     Problem& problem = step.layer.attention.problem;
     if (step.replicas * order.shape.micro_batches > 1) {  // which may not be padded
       const std::int64_t unit = unit_of(layer.attention.plan) * tensor;

@@ -35,6 +35,7 @@ struct StepCase {
   PipelineShape pipeline{};
   std::string order = "1f1b";
   bool messages_overlap = false;
+  bool recompute = false;
 
   [[nodiscard]] LayerPlan plan() const;
   [[nodiscard]] int layers() const { return std::max(2, pipeline.virtual_stages()); }

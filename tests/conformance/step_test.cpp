@@ -1,6 +1,7 @@
 // Whole steps: two layers with their attention of every strategy, words before and a loss behind
 // them, and the update of every parameter: proven, stored, written and read again.
 #include "base/error.hpp"
+#include "schedule/arena.hpp"
 #include "schedule/coverage.hpp"
 #include "schedule/storage.hpp"
 #include "schedule/text.hpp"
@@ -236,6 +237,29 @@ TEST_CASE("wrong pipelines are refused with a counter-example") {
                                  ops.insert(at, Op(*at));
                                })),
              Contains("twice"));
+}
+
+TEST_CASE("a step that computes its layers again holds less, and must compute all of them") {
+  StepCase step = small_pipeline();
+  step.layer.attention.problem.seq = 64;
+  const auto held = [&] {
+    std::int64_t most = 0;
+    const Schedule schedule = step.build();
+    for (int rank = 0; rank < schedule.mesh.size(); ++rank) {
+      most = std::max(most, plan_arena(schedule.program(Rank(rank))).size.value());
+    }
+    return most;
+  };
+  const std::int64_t all_kept = held();
+  step.recompute = true;
+  CHECK(static_cast<double>(held()) < 0.85 * static_cast<double>(all_kept));
+  Schedule once = step.build();
+  once.recomputes = false;
+  CHECK_THAT(refuted(once), Catch::Matchers::Contains("Met twice"));
+  step.recompute = false;
+  once = step.build();
+  once.recomputes = true;
+  CHECK_THAT(refuted(once), Catch::Matchers::Contains("Not computed again"));
 }
 
 TEST_CASE("a step over 2 x 2 ranks is the schedule of its golden text") {

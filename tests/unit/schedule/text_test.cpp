@@ -425,6 +425,8 @@ TEST_CASE("absurd sizes are refused before anything is allocated") {
              ContainsSubstring("batch * q_heads * head_dim is too large"));
   CHECK_THAT(complaint(" batch=1", "0000000 micro_batches=1000000 batch=1"),
              ContainsSubstring("seq * micro_batches is too large"));
+  CHECK_THAT(complaint("phase fwd", "phase fwd recompute"),
+             ContainsSubstring("a step computes again, no 'fwd'"));
 }
 
 TEST_CASE("a text that stops early names what is missing") {
