@@ -124,6 +124,7 @@ Json call_json(const sim::Simulation& s, Phase phase, const std::vector<std::str
           {"gemm_s", s.breakdown.gemm.count()},
           {"other_kernels_s", s.breakdown.other_kernels.count()},
           {"exposed_comm_s", s.breakdown.exposed.count()},
+          {"imbalance_s", s.breakdown.imbalance.count()},
           {"hidden_comm_s", s.breakdown.hidden.count()},
           {"launch_bound_s", s.breakdown.launch_bound.count()},
           {"comm_bytes_per_rank", by_kind(s.sent)},

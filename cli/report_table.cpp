@@ -45,6 +45,7 @@ std::string call_text(const sim::Simulation& s, std::string_view what, Phase pha
                                                          {"matrix products", b.gemm},
                                                          {"small kernels", b.other_kernels},
                                                          {"exposed communication", b.exposed},
+                                                         {"waiting for busy ranks", b.imbalance},
                                                          {"waiting for the host", b.launch_bound},
                                                          {"(hidden communication)", b.hidden}}) {
     if (name != "matrix products" || seconds > Seconds(0)) {

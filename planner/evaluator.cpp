@@ -112,6 +112,7 @@ Evaluator::Evaluator(const Request& request)
   spreads_[index(Component::inter_comm)] =
       cluster.nodes() > 1 ? spread_of(cluster.transport(sim::Scope::inter)) : 0;
   spreads_[index(Component::launch)] = gpu.generation.launch.spread;
+  spreads_[index(Component::bubble)] = spreads_[index(Component::attention)];
 }
 
 Seconds Evaluator::lone_kernel(const Kernel& kernel, const Shapes& shapes) const {
@@ -365,6 +366,7 @@ void Evaluator::add_attention(Prediction& p, const sim::Simulation& s,
   p.parts[index(Component::attention)] += s.breakdown.attention.count();
   p.parts[index(Component::elementwise)] += s.breakdown.other_kernels.count();
   p.parts[index(Component::launch)] += s.breakdown.launch_bound.count();
+  p.parts[index(Component::bubble)] += s.breakdown.imbalance.count();
   double named = 0;
   for (const sim::Bottleneck& b : s.bottlenecks) {
     named += b.exposed.count();
@@ -376,6 +378,7 @@ void Evaluator::add_attention(Prediction& p, const sim::Simulation& s,
   p.parts_s[StepPart::elementwise] += s.breakdown.other_kernels.count();
   p.parts_s[StepPart::launch] += s.breakdown.launch_bound.count();
   p.parts_s[StepPart::cp] += s.breakdown.exposed.count();
+  p.parts_s[StepPart::bubble] += s.breakdown.imbalance.count();
   p.attention += s.makespan;
   p.exposed += s.breakdown.exposed;
   p.hidden += s.breakdown.hidden;
@@ -407,7 +410,8 @@ void Evaluator::fill_prediction(Evaluation& e, const SequencePlan& plan, const S
   }
   p.low = std::max(Seconds(0), p.step - Seconds(std::sqrt(variance)));
   p.high = p.step + Seconds(std::sqrt(variance));
-  p.compute = p.step - p.exposed - Seconds(p.parts[index(Component::launch)]);
+  p.compute = p.step - p.exposed - Seconds(p.parts[index(Component::launch)]) -
+              Seconds(p.parts[index(Component::bubble)]);
   fill_rates(p, plan);
 }
 

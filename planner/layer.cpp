@@ -194,6 +194,7 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     parts[static_cast<std::size_t>(Component::gemm)] = b.gemm.count();
     parts[static_cast<std::size_t>(Component::elementwise)] = b.other_kernels.count();
     parts[static_cast<std::size_t>(Component::launch)] = b.launch_bound.count();
+    parts[static_cast<std::size_t>(Component::bubble)] = b.imbalance.count();
     for (const sim::Bottleneck& bottleneck : s.bottlenecks) {
       parts[static_cast<std::size_t>(
           bottleneck.scope == sim::Scope::inter ? Component::inter_comm : Component::intra_comm)] +=

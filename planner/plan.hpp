@@ -136,7 +136,7 @@ enum class Component : std::uint8_t {
   intra_comm,
   inter_comm,
   launch,
-  bubble  // of a pipeline
+  bubble  // idle for ranks that still compute: of a pipeline, or that have more to do
 };
 constexpr std::size_t components = 7;
 std::string_view to_string(Component);

@@ -23,7 +23,7 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
   const sim::Breakdown& b = simulation->breakdown;
   return {.kernels = b.attention,
           .small = b.other_kernels,
-          .exposed = b.exposed,
+          .exposed = b.exposed + b.imbalance,  // whatever attention's ranks wait for
           .hidden = b.hidden,
           .issue = b.issue,
           .sent = sent_in(*simulation)};

@@ -24,7 +24,7 @@ Slot* RankWindow::fetch(const Op*& op) {
   s.started = s.host_timer = s.streams = false;
   s.waits_for = s.successors = 0;
   s.parts = 0;
-  s.ready = 0;
+  s.ready = s.met = 0;
   s.ready_by = s.next_in_stream = -1;
   s.position = fetched_++;
   s.stream = op->stream;

@@ -43,6 +43,7 @@ struct Slot {
   Rank slow_from, slow_to;  // its last message
   double slow_rate = 0;
   Rank last_peer;          // that kept it waiting
+  double met = 0;          // until when it waited for a rank that still computed
   std::int64_t bytes = 0;  // sent, or touched by a kernel (timeline only)
   double flops = 0;        // timeline only
 };

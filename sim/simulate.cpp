@@ -107,7 +107,9 @@ struct RankState {
   int communicating = 0;
   double communicating_since = 0, communicating_total = 0;
   double sm_taken = 0;
-  double attention = 0, gemm = 0, other_kernels = 0, exposed = 0, launch_bound = 0, end = 0;
+  double attention = 0, gemm = 0, other_kernels = 0, exposed = 0, imbalance = 0, launch_bound = 0;
+  double end = 0;
+  double busy_peers = 0;  // until when its communications so far had waited for them (Slot::met)
   std::vector<std::array<Bytes, comm_kinds>> sent;  // by stream
   std::vector<Exposed> exposed_by;
   std::vector<Wait> waits;
@@ -365,14 +367,15 @@ class Engine {
         channel.send = {.rank = index, .op = slot.id};
         channel.sending = true;
       } else {
-        meet({.rank = index, .op = slot.id},
-             {.rank = receiver, .op = std::exchange(channel.receive, -1)}, r.rank);
+        const OpOfRank here{.rank = index, .op = slot.id};
+        meet(here, {.rank = receiver, .op = std::exchange(channel.receive, -1)}, here);
       }
     }
     if (slot.from.valid()) {
       Channel& channel = channel_of(index, slot.from, slot.stream);
       if (std::exchange(channel.sending, false)) {
-        meet(channel.send, {.rank = index, .op = slot.id}, r.rank);
+        const OpOfRank here{.rank = index, .op = slot.id};
+        meet(channel.send, here, here);
       } else {
         channel.receive = slot.id;
       }
@@ -387,10 +390,20 @@ class Engine {
                                 : channels.emplace_back(Channel{.from = from, .stream = stream});
   }
 
+  /// Until when others waited for a rank that still computed: it comes now, right behind one of its
+  /// kernels. Had it waited for a transfer itself, they waited for that.
+  [[nodiscard]] double computed_until(int late) const {
+    return ranks_[static_cast<std::size_t>(late)].compute_free == now_ ? now_ : 0;
+  }
+
   /// Both sides of a message are there; `late` came second.
-  void meet(OpOfRank send, OpOfRank receive, Rank late) {
+  void meet(OpOfRank send, OpOfRank receive, OpOfRank late) {
     Slot& from = slot_of(send);
-    slot_of(receive).last_peer = from.last_peer = late;
+    Slot& to = slot_of(receive);
+    to.last_peer = from.last_peer = ranks_[static_cast<std::size_t>(late.rank)].rank;
+    const double until = computed_until(late.rank);
+    from.met = std::max(from.met, until);
+    to.met = std::max(to.met, until);
     ensure(!from.lowered.flows.empty(), "a message without a flow");
     const double latency = from.lowered.flows[0].latency;
     const Timer timer{.kind = TimerKind::flows_start,
@@ -437,6 +450,7 @@ class Engine {
     for (const OpOfRank& arrived : c.arrived) {
       Slot& member = slot_of(arrived);
       member.last_peer = ranks_[static_cast<std::size_t>(index)].rank;
+      member.met = computed_until(index);
       c.outstanding += static_cast<std::int64_t>(member.lowered.flows.size());
     }
     if (c.outstanding == 0) {
@@ -701,6 +715,7 @@ class Engine {
                    .rate = slot.slow_rate,
                    .algorithm = slot.lowered.algorithm};
     r.last_comm_op = slot.position;
+    r.busy_peers = std::max(r.busy_peers, slot.met);
   }
 
   void take_sms(RankState& r, double share) {
@@ -723,16 +738,25 @@ class Engine {
       r.launch_bound += wait;
       return;
     }
-    r.exposed += wait;
     // The dependency's slot may have been reused; the last communication of the rank is that op.
-    add_exposed(r, wait);
+    const double exposed = add_wait(r, wait);
     if (options_.steps) {
       r.waits.push_back({.op = slot.position,
                          .waited_for = slot.ready_by,
                          .kind = r.last_comm.kind,
                          .stream = r.last_comm.stream,
-                         .seconds = Seconds(wait)});
+                         .seconds = Seconds(exposed)});
     }
+  }
+
+  /// Of the seconds since the last kernel, what was waited for a rank that still computed, and for
+  /// communication; gives the latter.
+  double add_wait(RankState& r, double wait) const {
+    const double imbalance = std::clamp(r.busy_peers - r.compute_free, 0.0, wait);
+    r.imbalance += imbalance;
+    r.exposed += wait - imbalance;
+    add_exposed(r, wait - imbalance);
+    return wait - imbalance;
   }
 
   static void add_exposed(RankState& r, double wait) {
@@ -761,25 +785,26 @@ class Engine {
     }
     RankState& c = *critical;
     if (c.end > c.compute_free && c.last_comm_op >= 0) {  // communication after the last kernel
-      add_exposed(c, c.end - c.compute_free);
-      c.exposed += c.end - c.compute_free;
+      const double exposed = add_wait(c, c.end - c.compute_free);
       if (options_.steps) {
         c.waits.push_back({.op = c.window.fetched(),
                            .waited_for = c.last_comm_op,
                            .kind = c.last_comm.kind,
                            .stream = c.last_comm.stream,
-                           .seconds = Seconds(c.end - c.compute_free)});
+                           .seconds = Seconds(exposed)});
       }
     }
     s.makespan = Seconds(c.end);
     s.critical = c.rank;
-    s.breakdown = {.attention = Seconds(c.attention),
-                   .gemm = Seconds(c.gemm),
-                   .other_kernels = Seconds(c.other_kernels),
-                   .exposed = Seconds(c.exposed),
-                   .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed)),
-                   .launch_bound = Seconds(c.launch_bound),
-                   .issue = Seconds(c.host)};
+    s.breakdown = {
+        .attention = Seconds(c.attention),
+        .gemm = Seconds(c.gemm),
+        .other_kernels = Seconds(c.other_kernels),
+        .exposed = Seconds(c.exposed),
+        .imbalance = Seconds(c.imbalance),
+        .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed - c.imbalance)),
+        .launch_bound = Seconds(c.launch_bound),
+        .issue = Seconds(c.host)};
     for (const auto& stream : c.sent) {
       for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
         s.sent[kind] += stream[kind];

@@ -60,7 +60,7 @@ struct SimulationOptions {
   Watch watch{};              // told ops of the simulated ranks
 };
 
-/// A kernel that waited for communication.
+/// A kernel that waited for communication, without what its peers still computed.
 struct Wait {
   std::int64_t op = 0;  // position of the op that waited
   std::int64_t waited_for = 0;
@@ -80,12 +80,13 @@ struct Bottleneck {
   std::string algorithm;
 };
 
-/// Of the rank that ends last. compute + exposed + launch_bound = makespan.
+/// Of the rank that ends last. Kernels + exposed + imbalance + launch_bound = makespan.
 struct Breakdown {
   Seconds attention{};  // attention kernels
   Seconds gemm{};       // products of linear layers
   Seconds other_kernels{};
   Seconds exposed{};       // compute stream idle for communication
+  Seconds imbalance{};     // compute stream idle for a rank that still computed
   Seconds hidden{};        // communication time behind kernels
   Seconds launch_bound{};  // compute stream idle for the host
   Seconds issue{};         // that the host takes for all ops

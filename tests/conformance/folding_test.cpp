@@ -126,6 +126,7 @@ void check_schedule(const Schedule& schedule, const World& world, Count& count) 
   check_same(few.breakdown.attention, all.breakdown.attention, scale);
   check_same(few.breakdown.other_kernels, all.breakdown.other_kernels, scale);
   check_same(few.breakdown.exposed, all.breakdown.exposed, scale);
+  check_same(few.breakdown.imbalance, all.breakdown.imbalance, scale);
   check_same(few.breakdown.hidden, all.breakdown.hidden, scale);
   check_same(few.breakdown.launch_bound, all.breakdown.launch_bound, scale);
   CHECK(few.ops * few.folded == all.ops);

@@ -100,6 +100,33 @@ TEST_CASE("nothing flows before the later side is there, and the timeline names 
   CHECK(end_ms(result, 1, 1) == Approx(6).epsilon(1e-12));
   CHECK(event(result, 0, 0).waited_for_rank == Rank(1));
   CHECK(event(result, 1, 1).waited_for == 0);
+  REQUIRE(result.critical == Rank(0));
+  CHECK(result.breakdown.imbalance.count() == Approx(5e-3).epsilon(1e-12));
+  CHECK(result.breakdown.exposed.count() == Approx(1e-3).epsilon(1e-12));
+}
+
+// Rank 2 hands on what it gets from rank 1, which computes for 5 ms: rank 3 waits for rank 2, which
+// waits for a message. Only who is waited for directly counts.
+TEST_CASE("a late rank that waited for a message itself is communication, not imbalance") {
+  const Schedule s = test::hand_made(4, problem, [](ProgramBuilder& b) {
+    const int rank = b.rank().value;
+    const BufferId held = scratch(b, "held");
+    if (rank == 1) {
+      b.op(compute_stream, copy(scratch(b, "source", 5 * block), held));
+      b.op(first_stream, Exchange{.to = Rank(2), .from = {}, .send = {held}, .receive = {}});
+    } else if (rank == 2) {
+      b.op(first_stream, Exchange{.to = {}, .from = Rank(1), .send = {}, .receive = {held}});
+      b.op(first_stream, Exchange{.to = Rank(3), .from = {}, .send = {held}, .receive = {}});
+    } else if (rank == 3) {
+      b.op(first_stream, Exchange{.to = {}, .from = Rank(2), .send = {}, .receive = {held}});
+      b.op(compute_stream, copy(held, scratch(b, "result")));
+    }
+  });
+  const Simulation result = run({.ranks = 4}, s, a_block_a_ms());
+  REQUIRE(result.critical == Rank(3));
+  CHECK(result.breakdown.other_kernels.count() == Approx(1e-3).epsilon(1e-12));
+  CHECK(result.breakdown.imbalance.count() == Approx(0).margin(1e-15));
+  CHECK(result.breakdown.exposed.count() == Approx(7e-3).epsilon(1e-12));
 }
 
 // Transfer 1, compute 3. Exchange i receives into the buffer that kernel i-1 reads: it begins with
@@ -300,7 +327,7 @@ TEST_CASE("compute, exposed and launch-bound time add up to the makespan") {
       costs.host.fill(ms(launch));
       const Simulation r = run({.ranks = 4, .latency = Seconds(3e-6)}, s, costs);
       const Breakdown& b = r.breakdown;
-      CHECK((b.attention + b.other_kernels + b.exposed + b.launch_bound).count() ==
+      CHECK((b.attention + b.other_kernels + b.exposed + b.imbalance + b.launch_bound).count() ==
             Approx(r.makespan.count()).epsilon(1e-12));
     }
   }
