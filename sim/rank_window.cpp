@@ -44,7 +44,7 @@ Slot* RankWindow::fetch(const Op*& op) {
   return &s;
 }
 
-/// The lowest free slot. Buffers forget the op that was there.
+/// The lowest free slot.
 Slot& RankWindow::free_slot() {
   const SlotId id = std::countr_one(unfinished_);
   if (id == static_cast<SlotId>(slots_.size())) {
@@ -53,25 +53,36 @@ Slot& RankWindow::free_slot() {
     }
     slots_.emplace_back().id = id;
   }
-  for (BufferUse& use : uses_) {
-    use.writer &= ~bit(id);
-    use.readers &= ~bit(id);
-  }
   return slot(id);
+}
+
+/// A buffer's use that an op adds to, without the ops whose slots have others by now.
+RankWindow::BufferUse& RankWindow::use_of(BufferId id, std::int64_t position) {
+  BufferUse& use = uses_[id.index()];
+  for (SlotMask left = use.writer | use.readers; left != 0; left &= left - 1) {
+    const SlotId holder = std::countr_zero(left);
+    if (slot(holder).position > use.touched) {
+      use.writer &= ~bit(holder);
+      use.readers &= ~bit(holder);
+    }
+  }
+  use.touched = position;
+  return use;
 }
 
 void RankWindow::depend_on_buffers(const OpBody& body, Slot& s, SlotMask self) {
   const Access access = access_of(body);
   SlotMask on = 0;
   for (const BufferId id : access.reads()) {
-    BufferUse& use = uses_[id.index()];
+    BufferUse& use = use_of(id, s.position);
     on |= use.writer;
     use.readers |= self;
   }
   for (const BufferId id : access.writes()) {
-    BufferUse& use = uses_[id.index()];
+    BufferUse& use = use_of(id, s.position);
     on |= use.writer | use.readers;
-    use = {.writer = self, .readers = 0};
+    use.writer = self;
+    use.readers = 0;
   }
   // Ops of the same stream are in order anyhow.
   s.waits_for = on & unfinished_ & ~streams_[s.stream.index()].ops;

@@ -85,8 +85,10 @@ class RankWindow {
 
  private:
   struct BufferUse {
-    SlotMask writer = 0;   // the last one
-    SlotMask readers = 0;  // since then
+    SlotMask writer = 0;       // the last one
+    SlotMask readers = 0;      // since then
+    std::int64_t touched = 0;  // position of the last op that it has: later ones in these slots
+                               // are others
   };
   struct Stream {
     SlotId head = -1, tail = -1;
@@ -94,6 +96,7 @@ class RankWindow {
   };
   static SlotMask bit(SlotId id) { return SlotMask{1} << static_cast<unsigned>(id); }
   Slot& free_slot();
+  BufferUse& use_of(BufferId id, std::int64_t position);
   void depend_on_buffers(const OpBody& body, Slot& slot, SlotMask self);
 
   ProgramCursor cursor_;

@@ -22,6 +22,16 @@ std::vector<ParamUse> param_uses(const LayerGraph& layer) {
   return uses;
 }
 
+std::vector<std::vector<int>> params_of_units(const LayerGraph& layer) {
+  std::vector<std::vector<int>> params(
+      layer.units.empty() ? 0 : static_cast<std::size_t>(layer.units.back()) + 1);
+  const std::vector<ParamUse> uses = param_uses(layer);
+  for (std::size_t label = 0; label < uses.size(); ++label) {
+    params[static_cast<std::size_t>(uses[label].unit)].push_back(static_cast<int>(label));
+  }
+  return params;
+}
+
 std::vector<StagePart> stage_parts(const LayerGraph& layer, const LayerPlan& plan) {
   const std::vector<Definition>& definitions = layer.graph.definitions;
   const auto updates = std::ranges::find(definitions, LayerFunction::adam, &Definition::function);
@@ -44,10 +54,11 @@ std::vector<StagePart> stage_parts(const LayerGraph& layer, const LayerPlan& pla
   }
   ensure(unit == units && std::ssize(parts) == plan.pipeline.virtual_stages(),
          "stages of other units than the graph has");
+  const GraphIndex index(layer.graph);
   for (int label = 0; label < std::ssize(layer.graph.values); ++label) {
     const TensorRef ref{Tensor::value, label};
-    const int writer = layer.graph.writer_of(ref);
-    const std::vector<Use> uses = layer.graph.uses_of(ref);
+    const int writer = index.writer_of(ref);
+    const std::vector<Use>& uses = index.uses_of(ref);
     if (writer < 0 || uses.empty()) {
       continue;
     }

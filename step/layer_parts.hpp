@@ -26,6 +26,8 @@ struct ParamUse {
   bool of_norm = false;  // whose rows are cut between tensor ranks, too
 };
 std::vector<ParamUse> param_uses(const LayerGraph& layer);
+/// The same by unit.
+std::vector<std::vector<int>> params_of_units(const LayerGraph& layer);
 
 /// A virtual stage of a pipeline.
 struct StagePart {
@@ -52,8 +54,9 @@ struct LayerStreams {
 
 struct LayerParts {
   LayerGraph layer;
-  GraphIndex index;            // of its graph
-  std::vector<ParamUse> uses;  // by parameter
+  GraphIndex index;                      // of its graph
+  std::vector<ParamUse> uses;            // by parameter
+  std::vector<std::vector<int>> params;  // by unit: used there
   LayerPlan plan;
   Phase phase = Phase::forward;
   Problem problem;                  // padded, all heads

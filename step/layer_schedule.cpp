@@ -171,6 +171,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
       .layer = layer,
       .index = GraphIndex(layer.graph),
       .uses = param_uses(layer),
+      .params = params_of_units(layer),
       .plan = plan,
       .phase = phase,
       .problem = all,

@@ -66,8 +66,11 @@ void RankWeights::enter(int unit, int step) {
   unit_ = unit;
   way_ = step;
   for (const int wanted : {unit, unit + step}) {
-    for (int label = 0; holds(wanted) && label < std::ssize(graph_.params); ++label) {
-      if (use_of(label).unit == wanted && is_gathered(label) && !full_.contains(label)) {
+    if (!holds(wanted)) {
+      continue;
+    }
+    for (const int label : parts_.params[static_cast<std::size_t>(wanted)]) {
+      if (is_gathered(label) && !full_.contains(label)) {
         gather(label);
       }
     }

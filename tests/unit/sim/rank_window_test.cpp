@@ -52,6 +52,42 @@ TEST_CASE("an op waits for the last writer of what it reads") {
   CHECK(w.slot(1).ready_by == 0);
 }
 
+TEST_CASE("ops wait for each other wherever they stand in a program, and in whose place") {
+  Written program;
+  for (int i = 0; i < 3; ++i) {
+    program.copy(compute, 0, 1);
+  }
+  RankWindow w = program.copy(compute, 0, 2).copy(other, 2, 3).copy(compute, 3, 2).window();
+  fetch_all(w);
+  CHECK(w.slot(4).waits_for != 0);  // for the copy that writes what it reads
+  CHECK(w.slot(5).waits_for != 0);  // for the one that still reads what it writes
+  for (int i = 0; i < 4; ++i) {
+    w.finish(i, i);
+  }
+  CHECK(w.slot(4).waits_for == 0);
+  CHECK(w.slot(5).waits_for != 0);
+  w.finish(4, 4);
+  CHECK(w.slot(5).waits_for == 0);
+}
+
+TEST_CASE("an op does not wait for another that stands where one ended that it would wait for") {
+  Written program;
+  program.copy(compute, 0, 1);
+  for (int i = 1; i < RankWindow::lookahead; ++i) {
+    program.copy(compute, 0, 2);
+  }
+  RankWindow w = program.copy(compute, 0, 2).copy(other, 1, 3).window();
+  fetch_all(w);
+  w.start(0);
+  w.finish(0, 1);
+  fetch_all(w);  // one more, in the place of the first
+  w.start(1);
+  w.finish(1, 2);
+  fetch_all(w);
+  REQUIRE(w.fetched() == RankWindow::lookahead + 2);
+  CHECK(w.slot(w.head(other.index())).waits_for == 0);
+}
+
 TEST_CASE("an op waits for the readers of what it writes, all of them") {
   RankWindow w = Written().copy(compute, 0, 1).copy(compute, 0, 2).copy(other, 3, 0).window();
   fetch_all(w);
