@@ -16,13 +16,6 @@ struct Heads {
   int q, kv;
 };
 
-// Debug builds (the sanitizers' preset) are some twenty times slower and take a smaller sample.
-#ifdef NDEBUG
-constexpr std::size_t thinning = 1;
-#else
-constexpr std::size_t thinning = 8;
-#endif
-
 /// Indices of `count` of `size` elements, spread evenly: steps of the golden ratio.
 std::vector<std::size_t> spread(std::size_t size, std::size_t count) {
   auto step = static_cast<std::size_t>(static_cast<double>(size) * 0.6180339887) | 1U;

@@ -10,6 +10,13 @@
 
 namespace spp::test {
 
+/// Debug builds (the sanitizers' preset) are some twenty times slower: they take one of so many.
+#ifdef NDEBUG
+inline constexpr std::size_t thinning = 1;
+#else
+inline constexpr std::size_t thinning = 8;
+#endif
+
 struct Case {
   Problem problem;
   SequencePlan plan;

@@ -55,6 +55,16 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
   return result;
 }
 
+Model StepCase::model() const {
+  Model model = layer.model(layers());
+  if (replicas > 2) {  // over which gradients have to divide, too
+    model.hidden *= replicas;
+    model.ffn *= replicas;
+    model.vocab *= replicas;
+  }
+  return model;
+}
+
 LayerPlan StepCase::plan() const {
   LayerPlan plan = layer.plan();
   plan.zero = zero;

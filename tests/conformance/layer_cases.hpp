@@ -39,7 +39,7 @@ struct StepCase {
 
   [[nodiscard]] LayerPlan plan() const;
   [[nodiscard]] int layers() const { return std::max(2, pipeline.virtual_stages()); }
-  [[nodiscard]] Model model() const { return layer.model(layers()); }
+  [[nodiscard]] Model model() const;
   [[nodiscard]] LayerGraph graph() const {
     return step_graph(model(), layer.tensor, updates ? 0.01 : 0);
   }

@@ -180,6 +180,49 @@ auto first_of(const OpList& ops, const std::vector<Buffer>& buffers, Wanted want
   });
 }
 
+TEST_CASE("steps over every combination of axes are proven") {
+  constexpr int most_ranks = 32;
+  const std::array<std::string, 3> orders{"1f1b", "gpipe", "zero-bubble"};
+  int number = 0;
+  int proven = 0;
+  for (const int tensor : {1, 2, 3, 4}) {
+    for (const int sequence : {1, 2, 3, 4}) {
+      for (const int data : {1, 2, 3, 4}) {
+        for (const int stages : {1, 2, 3, 4}) {
+          ++number;
+          if (tensor * sequence * data * stages > most_ranks ||
+              number % static_cast<int>(test::thinning) != 0) {
+            continue;
+          }
+          StepCase step{.layer = small_layer(),
+                        .zero = number % 4,
+                        .replicas = data,
+                        .pipeline = {.stages = stages, .micro_batches = 1 + number % 3},
+                        .order = orders[static_cast<std::size_t>(number) % 3],
+                        .messages_overlap = number % 2 == 0,
+                        .recompute = number % 5 == 0};
+          step.layer.tensor = tensor;
+          Problem& problem = step.layer.attention.problem;
+          problem.seq = 288;
+          problem.q_heads = problem.kv_heads = 144;
+          problem.head_dim = 12;
+          SequencePlan& plan = step.layer.attention.plan;
+          plan = number % 2 == 0 || sequence == 1
+                     ? SequencePlan{.strategy = "ulysses", .ulysses = sequence}
+                     : SequencePlan{
+                           .strategy = "zigzag-ring", .ring = sequence, .layout = Layout::zigzag};
+          INFO(step.text());
+          REQUIRE_THAT(why_not_step(step.graph(), problem, step.plan(), {}),
+                       Catch::Matchers::Equals(""));
+          REQUIRE_THAT(prove(step.build()).counter_example, Catch::Matchers::Equals(""));
+          ++proven;
+        }
+      }
+    }
+  }
+  CHECK(proven > 140 / static_cast<int>(test::thinning));
+}
+
 TEST_CASE("wrong pipelines are refused with a counter-example") {
   using Catch::Matchers::Contains;
   const StepCase step = small_pipeline();
