@@ -36,7 +36,10 @@ std::string call_text(const sim::Simulation& s, std::string_view what, Phase pha
   const sim::Breakdown& b = s.breakdown;
   const double total = std::max(s.makespan.count(), 1e-30);
   std::string text =
-      "\n" + style.bold(fmt::format("{}, {}: {}", what, to_string(phase), human(s.makespan))) +
+      "\n" +
+      style.bold(fmt::format("{}{}: {}", what,
+                             phase == Phase::step ? "" : fmt::format(", {}", to_string(phase)),
+                             human(s.makespan))) +
       fmt::format(" on rank {}, the last one\n", s.critical.value);
   Table table;
   table.right = {false, true, true};

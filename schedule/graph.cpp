@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <set>
 #include <span>
 
@@ -74,15 +75,24 @@ int Graph::writer_of(TensorRef ref) const {
   return -1;
 }
 
+namespace {
+
+/// A definition reads a value that the others of `uses` read before it.
+void add_use(std::vector<Use>& uses, const Graph& graph, int definition) {
+  const Definition& d = graph.definition(definition);
+  uses.push_back(
+      {.definition = definition,
+       .first = uses.empty() ? 0 : uses.back().first + uses.back().count,
+       .count = d.function == LayerFunction::linear ? graph.param(d.param).column_parts : 1});
+}
+
+}  // namespace
+
 std::vector<Use> Graph::uses_of(TensorRef ref) const {
   std::vector<Use> uses;
-  int next = 0;
-  for (std::size_t i = 0; i < definitions.size(); ++i) {
-    const Definition& d = definitions[i];
-    if (std::ranges::find(d.reads, ref) != d.reads.end()) {
-      const int count = d.function == LayerFunction::linear ? param(d.param).column_parts : 1;
-      uses.push_back({.definition = static_cast<int>(i), .first = next, .count = count});
-      next += count;
+  for (int i = 0; i < std::ssize(definitions); ++i) {
+    if (std::ranges::find(definition(i).reads, ref) != definition(i).reads.end()) {
+      add_use(uses, *this, i);
     }
   }
   return uses;
@@ -103,21 +113,33 @@ GraphIndex::GraphIndex(const Graph& graph)
     return ref.tensor == Tensor::value ? values_[static_cast<std::size_t>(ref.label)]
                                        : others_[ref];
   };
-  for (std::size_t i = 0; i < graph.definitions.size(); ++i) {
-    for (const TensorRef ref : graph.definitions[i].writes) {
-      known(ref).writer = static_cast<int>(i);
+  gradients_.resize(graph.values.size());
+  std::iota(gradients_.begin(), gradients_.end(), 0);
+  updates_.resize(graph.params.size(), -1);
+  const auto count = static_cast<int>(graph.definitions.size());
+  for (int i = 0; i < count; ++i) {
+    const Definition& d = graph.definition(i);
+    for (const TensorRef ref : d.writes) {
+      known(ref).writer = i;
     }
-    for (const TensorRef ref : graph.definitions[i].reads) {
-      if (known(ref).uses.empty()) {
-        known(ref).uses = graph.uses_of(ref);
+    for (const TensorRef ref : d.reads) {
+      std::vector<Use>& uses = known(ref).uses;
+      if (uses.empty() || uses.back().definition != i) {  // once, if it reads it twice
+        add_use(uses, graph, i);
       }
     }
+    if (d.function == LayerFunction::adam) {
+      updates_[static_cast<std::size_t>(d.param)] = i;
+    }
   }
-  for (int label = 0; label < std::ssize(graph.values); ++label) {
-    gradients_.push_back(graph.gradient_of(label));
-  }
-  for (int label = 0; label < std::ssize(graph.params); ++label) {
-    updates_.push_back(graph.update_of(label));
+  for (int i = count; i-- > 0;) {  // what reads a sum stands behind it
+    const Definition& d = graph.definition(i);
+    for (const TensorRef ref : d.reads) {
+      if (d.function == LayerFunction::add && of(ref).uses.size() == 1) {
+        gradients_[static_cast<std::size_t>(ref.label)] =
+            gradients_[static_cast<std::size_t>(d.writes.front().label)];
+      }
+    }
   }
 }
 

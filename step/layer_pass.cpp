@@ -54,8 +54,8 @@ LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
             .tokens = before,
             .known = {},
             .inner = is_step()};
-  for (const Definition& d : graph_.definitions) {
-    note_kept(d);
+  for (std::size_t i = 0; !is_step() && i < graph_.definitions.size(); ++i) {
+    note_kept(graph_.definitions[i]);
   }
 }
 
@@ -158,7 +158,7 @@ std::string LayerPass::of_layer(TensorRef ref) const {
   return prefix_ + (index_.attentions() > 1 ? fmt::format("l{}.", ref.label) : "");
 }
 
-/// Values that the backward reads.
+/// Values that the backward of a layer by itself reads.
 void LayerPass::note_kept(const Definition& d) {
   switch (d.function) {
     case LayerFunction::rms_norm:
