@@ -84,6 +84,12 @@ class OpWriter {
   void forward(const TensorOp& op, const AttentionCall& call) {
     attention(op, call, Phase::forward);
   }
+  void forward(const TensorOp& op, const ShortConvolution& /*work*/) {
+    convolution(op, KernelRole::forward, Phase::forward);
+  }
+  void forward(const TensorOp& op, const ScanCall& call) {
+    scan(op, call, KernelRole::forward, Phase::forward);
+  }
   void forward(const TensorOp& op, const Lookup& /*work*/) {
     memory_bound(op.name, KernelRole::forward, shapes_.bytes(op.reads) + all_written(op));
   }
@@ -119,6 +125,12 @@ class OpWriter {
   void backward(const TensorOp& op, const AttentionCall& call) {
     attention(op, call, Phase::backward);
     sum_partial_gradients(op, false);
+  }
+  void backward(const TensorOp& op, const ShortConvolution& /*work*/) {
+    convolution(op, KernelRole::backward, Phase::backward);
+  }
+  void backward(const TensorOp& op, const ScanCall& call) {
+    scan(op, call, KernelRole::backward, Phase::backward);
   }
   void backward(const TensorOp& op, const Lookup& /*work*/) {
     // Reads dY, reads and writes as many rows of the table's fp32 gradient.
@@ -242,6 +254,22 @@ class OpWriter {
     ops_.push_back(result);
   }
 
+  void convolution(const TensorOp& op, KernelRole role, Phase phase) {
+    ConvolutionKernel kernel{
+        .tokens = shapes_.local().tokens, .batch = shapes_.local().batch, .phase = phase};
+    for (const LayerTensorId id : op.writes) {
+      kernel.channels += shapes_.width(id);
+    }
+    ops_.push_back({.name = op.name, .role = role, .work = kernel});
+  }
+  void scan(const TensorOp& op, const ScanCall& call, KernelRole role, Phase phase) {
+    ops_.push_back(
+        {.name = op.name,
+         .role = role,
+         .work = ScanKernel{
+             .scan = shapes_.heads(call.scan), .tokens = shapes_.local().rows(), .phase = phase}});
+  }
+
   [[nodiscard]] CommKind sum_over_ranks() const {
     return shapes_.sequence_parallel() ? CommKind::reduce_scatter : CommKind::all_reduce;
   }
@@ -305,6 +333,11 @@ FlopCount CrossAttention::flops() const {
   return FlopCount(flops_per_pair(phase, call.head_dim, call.v_dim()) *
                    static_cast<double>(queries) * static_cast<double>(keys) * call.q_heads *
                    static_cast<double>(batch));
+}
+
+FlopCount ScanKernel::flops() const {
+  const double times = phase == Phase::backward ? 2 : 1;
+  return times * forward_flops(scan, static_cast<double>(tokens));
 }
 
 std::string_view to_string(LayerAxis axis) {
