@@ -6,6 +6,7 @@
 #include "parallel/pipeline/pipeline.hpp"
 #include "planner/evaluator.hpp"
 #include "planner/framework.hpp"
+#include "step/linear_attention.hpp"
 #include "step/links.hpp"
 #include "step/stages.hpp"
 #include "transformer/activations.hpp"
@@ -55,7 +56,7 @@ class Space {
         runs_(layer_runs(model_)),
         train_(request.phase == StepPhase::train) {
     for (const LayerRun& run : runs_) {
-      own_mask_ += run.mask.kind == MaskKind::window ? 0 : run.layers;
+      own_mask_ += !run.attends || run.mask.kind == MaskKind::window ? 0 : run.layers;
     }
   }
 
@@ -192,7 +193,9 @@ class Space {
       point.virtual_stages = chunks;
       for (const std::string_view order : orders(point)) {
         point.order = order;
-        const StepPlan plan = plan_of(request_, point, {.ring = point.sequence}, 0);
+        const Layout layout = request_.fixed.layout.value_or(Layout::contiguous);
+        const StepPlan plan =
+            plan_of(request_, point, {.ring = point.sequence, .layout = layout}, 0);
         if (const StepRule rule = why_not(model_, plan, request_.problem.seq); !rule.legal()) {
           reject(point, rule);
         } else {
@@ -484,6 +487,10 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
 AttentionQuestion attention_of(const Request& request, const StepPoint& point) {
   AttentionQuestion question = attention_question(
       request, plan_of(request, point, {.ring = point.sequence}, 0), request.problem.mask);
+  if (request.model->linear && !question.request.fixed.layout &&
+      !splits_linear_heads(*request.model, point.tensor, point.sequence)) {
+    question.request.fixed.layout = Layout::contiguous;  // of which alone states are handed on
+  }
   const bool all = point.sequence == request.gpus;
   if (!all && !question.request.fixed.rank_order) {
     question.request.fixed.rank_order = RankOrder::block;  // of one axis among others
