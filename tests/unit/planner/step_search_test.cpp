@@ -119,8 +119,9 @@ TEST_CASE("a hybrid model's plans follow its linear attention's heads and order 
 
 TEST_CASE("a GPU of which nobody says how it runs linear attention is refused by name") {
   const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-2-v100", "test");
-  const sim::Cluster cluster(spec, 1, 8);
-  const Request request = step_request(cluster, "qwen3.5-27b", 8192);
+  const sim::Cluster cluster(spec, 1, 16);
+  Request request = step_request(cluster, "qwen3.5-27b", 8192);
+  request.problem.dtype = DType::fp16;
   CHECK_THAT(message_of<InputError>([&] { (void)plan(request); }),
              ContainsSubstring("does not say how linear attention runs (key 'linear')"));
 }
