@@ -100,7 +100,7 @@ void Reader::model(const std::string& name) {
         "linear attention",
         "between sequence ranks heads by all-to-all or gathered states, the faster one; costed in "
         "closed form, not simulated; backward 3 times the chunked kernels' forward",
-        "Megatron-Core, flash-linear-attention, LASP-2 (step/linear_attention.hpp)");
+        "Megatron-Core, flash-linear-attention, LASP-2: docs/cost-model.md");
   }
   if (document != nullptr) {
     resolve_given("model", *document);

@@ -397,6 +397,7 @@ class Space {
         r.plan.tensor = point.tensor;
         list(std::move(r));
       }
+      say_why_contiguous(point);
       const Evaluator evaluator(question.request);
       double least = std::numeric_limits<double>::infinity();
       for (const SequencePlan& p : legal) {
@@ -409,6 +410,16 @@ class Space {
   }
 
   // ---- rules
+  /// What linear attention leaves out, where attention_of() has the search go by it.
+  void say_why_contiguous(const StepPoint& point) {
+    const StepPlan zigzag =
+        plan_of(request_, point,
+                {.strategy = "zigzag-ring", .ring = point.sequence, .layout = Layout::zigzag}, 0);
+    if (const StepRule rule = why_not_linear(model_, zigzag);
+        rule.rule == "linear" && !request_.fixed.layout) {
+      list({.plan = zigzag, .rule = rule.rule, .detail = rule.detail});
+    }
+  }
   void reject(const StepPoint& point, const StepRule& rule) {
     list({.plan = plan_of(request_, point, {.ring = point.sequence}, 0),
           .rule = rule.rule,

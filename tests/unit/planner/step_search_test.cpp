@@ -106,6 +106,7 @@ TEST_CASE("a hybrid model's plans follow its linear attention's heads and order 
       CHECK(said);
     }
   }
+  CHECK(std::ranges::any_of(result.rejected, [](const Rejected& r) { return r.rule == "linear"; }));
   // 16 key heads over 32 ranks: states, which zigzag tokens cannot hand on.
   request.step.tensor = 1;
   request.step.data = 1;
