@@ -5,17 +5,16 @@
 //   heads   an all-to-all brings each rank all tokens of its part of the heads, behind the
 //           projection and in front of the convolution; another one takes the output back:
 //           Megatron-Core for Mamba2 (megatron/core/ssm/mamba_context_parallel.py 00caa53af) and
-//           for gated DeltaNet (gated_delta_net.py, pull request 2642). Heads divide over the
+//           for gated DeltaNet (gated_delta_net.py, since Core 0.17). Heads divide over the
 //           ranks; fewer groups of Mamba2 are copied. Whatever order attention keeps tokens in is
 //           undone and made again: each tensor is copied once.
-//   states  each rank finds what its tokens do to a state: the state that they end with, and for
-//   the
-//           delta rule the matrix of key_dim^2 numbers that they multiply one with. All ranks
+//   states  each rank finds what its tokens do to a state: the one that they end with, and for
+//           the delta rule the matrix of key_dim^2 numbers that they multiply one with. All ranks
 //           gather these, in fp32, and begin with the state that those in front of them lead to;
 //           backward likewise from behind: LASP-2 (arXiv:2502.07563) without gates,
 //           flash-linear-attention's KCP (fla/ops/cp/KCP.md) and Megatron-Core's chunkwise context
 //           parallelism (megatron/core/ssm/context_parallel/chunkwise.py 96b463c89) with them. A
-//           rank's tokens stand together. The convolution needs the last tokens of the rank in
+//           rank's tokens stand together. The convolution needs the last ones of the rank in
 //           front.
 // The faster one is taken. Transfers lie between kernels that need them: nothing hides them.
 #pragma once
