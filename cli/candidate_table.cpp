@@ -296,7 +296,9 @@ CandidateTable candidate_table(const std::vector<TableRow>& rows, const Request&
   if (bars) {  // unless a name is cut for it
     std::vector<Filled> beside = texts;
     bars = !fit(beside, wish.width - shortest_bar - 2);
-    texts = bars ? std::move(beside) : std::move(texts);
+    if (bars) {
+      texts = std::move(beside);
+    }
   }
   fit(texts, wish.width);
   table.words = words_of_plans(rows);

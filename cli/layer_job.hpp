@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cli/request.hpp"
+#include "cli/style.hpp"
 #include "planner/layer.hpp"
 
 #include <optional>

@@ -95,6 +95,13 @@ void Reader::model(const std::string& name) {
     assume("model", line,
            document != nullptr ? "--model" : shown_path(library.file_of(name, "--model")));
   }
+  if (m.linear) {
+    assume(
+        "linear attention",
+        "between sequence ranks heads by all-to-all or gathered states, the faster one; costed in "
+        "closed form, not simulated; backward 3 times the chunked kernels' forward",
+        "Megatron-Core, flash-linear-attention, LASP-2: docs/cost-model.md");
+  }
   if (document != nullptr) {
     resolve_given("model", *document);
   }
@@ -208,11 +215,11 @@ void Reader::documents() {
   if (!text) {
     return;
   }
-  if (request().model && (request().model->diffusion.frames > 0 ||
+  if (request().model && (request().model->diffusion.frames > 0 || request().model->linear ||
                           std::ranges::any_of(layer_runs(*request().model), [](const LayerRun& r) {
                             return r.mask.kind == MaskKind::window;
                           }))) {
-    not_available("--documents", "packing for models with windows or frames");
+    not_available("--documents", "packing for models with windows, frames or linear attention");
   }
   if (LengthDistribution::is_meant(*text)) {
     return drawn_documents(*text);

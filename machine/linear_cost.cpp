@@ -20,6 +20,8 @@ constexpr double l2_full = 0.85;
 constexpr double l2_gone = 1.35;
 /// Times its size that an L2 takes off what a row of kernels moves (L40S, Triton).
 constexpr double l2_reread = 2;
+/// Relative, of kernels that no table is of (Mamba2).
+constexpr double unmeasured_spread = 0.4;
 
 double as_double(std::int64_t n) { return static_cast<double>(n); }
 
@@ -42,11 +44,15 @@ Seconds chunked_time(const GpuSpec& gpu, const LinearSpec& spec, double bytes, d
          Seconds(std::hypot(by_sms(gpu, spec, bytes), by_memory(gpu, spec, missed)));
 }
 
-/// FLOPs of a chunk of one value head: products of keys and queries with keys, W and U, the state's
-/// part in U, in the output and its update, the output.
-double delta_flops(double key_dim, double value_dim) {
-  return 2 * delta_chunk * delta_chunk * (3 * key_dim + 2 * value_dim) +
-         6 * delta_chunk * key_dim * value_dim;
+/// FLOPs of a chunk of one value head.
+double delta_flops(std::int64_t key_dim, std::int64_t value_dim) {
+  const StateScan head{.key_dim = static_cast<int>(key_dim),
+                       .value_dim = static_cast<int>(value_dim)};
+  return forward_flops(head, delta_chunk).value();
+}
+
+Seconds again_backward(const LinearSpec& spec, Phase phase, Seconds forward) {
+  return phase == Phase::backward ? spec.chunked.backward.value * forward : forward;
 }
 
 Seconds not_beyond_peak(const GpuSpec& gpu, Seconds time, double flops, DType dtype) {
@@ -55,31 +61,10 @@ Seconds not_beyond_peak(const GpuSpec& gpu, Seconds time, double flops, DType dt
 
 }  // namespace
 
-LinearSpec read_linear(const JsonView& generation) {
-  const auto view = generation.find("linear");
-  if (!view) {
-    generation.fail("does not say how linear attention runs (key 'linear')");
-  }
-  view->allow_only({"of_sm", "memory", "l2_of_sm", "startup", "chunked", "fused"});
-  const JsonView chunked = view->at("chunked");
-  chunked.allow_only({"startup", "step"});
-  LinearSpec spec{.of_sm = read_bandwidth(view->at("of_sm")),
-                  .memory = read_fraction(view->at("memory")),
-                  .l2_of_sm = read_bytes(view->at("l2_of_sm")),
-                  .startup = read_seconds(view->at("startup")),
-                  .chunked = {.startup = read_seconds(chunked.at("startup")),
-                              .step = read_seconds(chunked.at("step"))},
-                  .fused = std::nullopt};
-  if (const auto fused = view->find("fused")) {
-    fused->allow_only({"item", "step"});
-    spec.fused = {.item = read_seconds(fused->at("item")), .step = read_seconds(fused->at("step"))};
-  }
-  return spec;
-}
-
 Seconds convolution_time(const GpuSpec& gpu, const LinearSpec& spec, const ConvolutionWork& work) {
-  const double bytes =
-      2 * bytes_16_bits * as_double(work.seq) * as_double(work.batch) * as_double(work.channels);
+  const double tensors = work.phase == Phase::backward ? 3 : 2;
+  const double bytes = tensors * bytes_16_bits * as_double(work.seq) * as_double(work.batch) *
+                       as_double(work.channels);
   const double missed =
       std::clamp((bytes / l2_of(gpu, spec) - l2_full) / (l2_gone - l2_full), 0.0, 1.0);
   return spec.startup.value +
@@ -105,20 +90,23 @@ Seconds gated_delta_time(const GpuSpec& gpu, const LinearSpec& spec, const Gated
   const double chunks = std::ceil(as_double(work.seq) / delta_chunk);
   const double items = as_double(work.batch) * as_double(work.value_heads);
   const double tokens = as_double(work.seq) * as_double(work.batch);
-  const double flops = delta_flops(as_double(work.key_dim), as_double(work.value_dim));
+  const double flops = delta_flops(work.key_dim, work.value_dim);
   const double all_flops = flops * items * as_double(work.seq) / delta_chunk;
   if (!work.fused) {
     const double bytes =
         tokens * as_double(work.value_heads) * gated_delta_bytes(work.key_dim, work.value_dim);
-    return not_beyond_peak(gpu, chunked_time(gpu, spec, bytes, chunks), all_flops, dtype);
+    return again_backward(
+        spec, work.phase,
+        not_beyond_peak(gpu, chunked_time(gpu, spec, bytes, chunks), all_flops, dtype));
   }
+  ensure(work.phase == Phase::forward, "a fused kernel of the forward");
   if (!spec.fused) {
     throw InputError(gpu.name,
                      fmt::format("generation '{}' does not say how a fused gated delta rule runs",
                                  gpu.generation.name));
   }
-  const double width = as_double(usual_width);
-  const double step = spec.fused->step.value.count() * flops / delta_flops(width, width);
+  const double step =
+      spec.fused->step.value.count() * flops / delta_flops(usual_width, usual_width);
   const double busy = std::ceil(items / as_double(gpu.sms.value)) *
                       (spec.fused->item.value.count() + chunks * step);
   const double key = as_double(work.key_heads) * as_double(work.key_dim);
@@ -145,11 +133,76 @@ Seconds mamba_time(const GpuSpec& gpu, const LinearSpec& spec, const MambaWork& 
   const double group = 2 * b + bytes_fp32 * chunk;
   const double tokens = as_double(work.seq) * as_double(work.batch);
   const double bytes = tokens * (as_double(work.heads) * head + as_double(work.groups) * group);
-  const double width = as_double(work.head_dim);
-  const double d_state = as_double(work.d_state);
-  const double flops = tokens * (as_double(work.heads) * (4 * width * d_state + chunk * width) +
-                                 as_double(work.groups) * chunk * d_state);
-  return not_beyond_peak(gpu, chunked_time(gpu, spec, bytes, steps), flops, dtype);
+  const StateScan scan{.rule = StateRule::mamba2,
+                       .key_heads = static_cast<int>(work.groups),
+                       .key_dim = static_cast<int>(work.d_state),
+                       .value_heads = static_cast<int>(work.heads),
+                       .value_dim = static_cast<int>(work.head_dim),
+                       .chunk = static_cast<int>(work.chunk)};
+  return again_backward(spec, work.phase,
+                        not_beyond_peak(gpu, chunked_time(gpu, spec, bytes, steps),
+                                        forward_flops(scan, tokens).value(), dtype));
+}
+
+const LinearSpec& linear_spec_of(const GpuSpec& gpu) {
+  if (!gpu.generation.linear) {
+    throw InputError(gpu.name, fmt::format("generation '{}' does not say how linear attention runs "
+                                           "(key 'linear')",
+                                           gpu.generation.name));
+  }
+  return *gpu.generation.linear;
+}
+
+namespace {
+
+bool runs_fused(const LinearSpec& spec, const ScanWork& work) {
+  return work.fused && spec.fused && work.phase == Phase::forward &&
+         work.scan.rule == StateRule::gated_delta;
+}
+
+}  // namespace
+
+Seconds scan_time(const GpuSpec& gpu, const ScanWork& work, DType dtype) {
+  const LinearSpec& spec = linear_spec_of(gpu);
+  const StateScan& scan = work.scan;
+  if (scan.rule == StateRule::mamba2) {
+    return mamba_time(gpu, spec,
+                      {.seq = work.seq,
+                       .batch = work.batch,
+                       .heads = scan.value_heads,
+                       .head_dim = scan.value_dim,
+                       .d_state = scan.key_dim,
+                       .groups = scan.key_heads,
+                       .chunk = scan.chunk,
+                       .phase = work.phase},
+                      dtype);
+  }
+  return gated_delta_time(gpu, spec,
+                          {.seq = work.seq,
+                           .batch = work.batch,
+                           .key_heads = scan.key_heads,
+                           .key_dim = scan.key_dim,
+                           .value_heads = scan.value_heads,
+                           .value_dim = scan.value_dim,
+                           .fused = runs_fused(spec, work),
+                           .phase = work.phase},
+                          dtype);
+}
+
+Seconds summary_time(const GpuSpec& gpu, const ScanWork& work) {
+  const double chunks = std::ceil(as_double(work.seq) / work.scan.chunk);
+  return work.scan.rule == StateRule::mamba2 ? Seconds(0)
+                                             : chunks * linear_spec_of(gpu).chunked.summary.value;
+}
+
+double scan_spread(const GpuSpec& gpu, const ScanWork& work) {
+  const LinearSpec& spec = linear_spec_of(gpu);
+  if (runs_fused(spec, work)) {
+    return spec.fused->step.spread;
+  }
+  const bool measured = work.scan.rule == StateRule::gated_delta;
+  return std::hypot(measured ? spec.chunked.step.spread : unmeasured_spread,
+                    work.phase == Phase::backward ? spec.chunked.backward.spread : 0.0);
 }
 
 }  // namespace spp

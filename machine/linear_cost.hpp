@@ -21,42 +21,28 @@
 //                   busy = ceil(batch * heads / sms) * (item + chunks * step)
 //                 `step` for keys and values of 128, and by FLOPs for others
 //
+// Backwards the chunked kernels take `backward` times as long: they compute the forward's states
+// again, and from these the gradients (flash-linear-attention). Tokens whose state comes from other
+// ranks take `summary` a chunk besides, forward and backward: kernels that go through the chunks
+// twice, for the state that a rank ends with if it began with none, and for the matrix that it
+// multiplies a state with (fla/ops/cp/KCP.md). A convolution reads three tensors backward, not two.
+//
 // Nothing is faster than its FLOPs at the matrix units' peak, or grows shorter with a longer
 // sequence, more of them, or more heads.
 #pragma once
 
-#include "base/json.hpp"
 #include "machine/machine.hpp"
+#include "schedule/problem.hpp"
+#include "schedule/state_scan.hpp"
 
 #include <cstdint>
-#include <optional>
 
 namespace spp {
-
-/// `linear` of a generation. Plans have no such layers, so it is read where it is asked for.
-struct LinearSpec {
-  Sourced<Bandwidth> of_sm;  // that one SM reads and writes
-  Sourced<double> memory;    // part of the memory's rate
-  Sourced<Bytes> l2_of_sm;   // an SM's part of the L2
-  Sourced<Seconds> startup;  // of one kernel
-  struct Chunked {
-    Sourced<Seconds> startup;  // of its kernels together
-    Sourced<Seconds> step;     // a chunk
-  };
-  struct Fused {
-    Sourced<Seconds> item;  // start and end of a head of a sequence
-    Sourced<Seconds> step;  // a chunk
-  };
-  Chunked chunked;
-  std::optional<Fused> fused;  // none: nobody measured such a kernel
-};
-
-/// Of a generation's document. InputError names the key; or says that there is none. Strict.
-LinearSpec read_linear(const JsonView& generation);
 
 /// A width-`d_conv` causal convolution over `channels` channels, in 16 bits.
 struct ConvolutionWork {
   std::int64_t seq = 0, batch = 1, channels = 0;
+  Phase phase = Phase::forward;
 };
 Seconds convolution_time(const GpuSpec& gpu, const LinearSpec& spec, const ConvolutionWork& work);
 
@@ -65,7 +51,8 @@ struct GatedDeltaWork {
   std::int64_t seq = 0, batch = 1;
   std::int64_t key_heads = 1, key_dim = 128;
   std::int64_t value_heads = 1, value_dim = 128;
-  bool fused = false;
+  bool fused = false;  // forward alone
+  Phase phase = Phase::forward;
 };
 /// InputError(gpu) if it is to be fused, but nobody knows how this generation does that.
 Seconds gated_delta_time(const GpuSpec& gpu, const LinearSpec& spec, const GatedDeltaWork& work,
@@ -78,8 +65,27 @@ double gated_delta_bytes(std::int64_t key_dim, std::int64_t value_dim);
 struct MambaWork {
   std::int64_t seq = 0, batch = 1;
   std::int64_t heads = 1, head_dim = 64, d_state = 128, groups = 1, chunk = 256;
+  Phase phase = Phase::forward;
 };
 /// Its chunked kernels. No table of them was at hand: the constants are those of the delta rule.
 Seconds mamba_time(const GpuSpec& gpu, const LinearSpec& spec, const MambaWork& work, DType dtype);
+
+/// Of a scan over sequences of `seq` tokens. gated_delta: chunked, or, if `fused` and the
+/// generation has such a kernel, fused. InputError(gpu) if the generation does not say how linear
+/// attention runs.
+struct ScanWork {
+  StateScan scan;  // heads of this rank
+  std::int64_t seq = 0, batch = 1;
+  bool fused = false;
+  Phase phase = Phase::forward;
+};
+Seconds scan_time(const GpuSpec& gpu, const ScanWork& work, DType dtype);
+/// What it takes besides where states come from other ranks. mamba2: nothing, its kernels find each
+/// chunk's state before they pass states on.
+Seconds summary_time(const GpuSpec& gpu, const ScanWork& work);
+/// Relative spread of these.
+double scan_spread(const GpuSpec& gpu, const ScanWork& work);
+/// `linear` of the GPU's generation, else InputError(gpu).
+const LinearSpec& linear_spec_of(const GpuSpec& gpu);
 
 }  // namespace spp

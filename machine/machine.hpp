@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "machine/gemm_format.hpp"
 #include "machine/layer_kernels.hpp"
+#include "machine/linear_spec.hpp"
 #include "schedule/measure.hpp"
 #include "schedule/problem.hpp"
 
@@ -181,6 +182,7 @@ struct GenerationSpec {
   /// Part of its rate alone that a GEMM keeps inside a training step. None: all.
   std::optional<Sourced<double>> gemm_training;
   std::optional<ExpertLayerSpec> expert_layer;
+  std::optional<LinearSpec> linear;                    // none: nobody knows how it runs that
   LayerKernelsSpec layer;                              // as timed here; published ones: none
   Sourced<double> memory_efficiency;                   // of elementwise kernels
   Sourced<Seconds> launch;                             // host cost of one kernel

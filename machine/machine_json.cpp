@@ -4,7 +4,6 @@
 
 #include "base/error.hpp"
 #include "base/suggest.hpp"
-#include "machine/linear_cost.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -600,7 +599,7 @@ GenerationSpec read_generation(const JsonView& document) {
                       .traffic = read_fraction(experts->at("traffic"), 8)};
   }
   if (document.find("linear")) {
-    (void)read_linear(document);  // kept by nobody yet (machine/linear_cost.hpp), but right
+    g.linear = read_linear(document);
   }
   const JsonView elementwise = document.at("elementwise");
   elementwise.allow_only({"memory_efficiency"});

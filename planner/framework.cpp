@@ -250,6 +250,14 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                             f.trains ? "trains" : "runs inference only", to_string(request.phase)),
                 f.checked));
   }
+  if (request.model && request.model->linear) {
+    reasons.push_back(
+        because("linear",
+                fmt::format("the text written for {} has no layers of linear attention, "
+                            "and {} has them",
+                            f.name, request.model->name),
+                f.checked));
+  }
   if (!f.masks.has(request.problem.mask.kind)) {
     reasons.push_back(because("mask",
                               fmt::format("{} has no {} mask", f.name,

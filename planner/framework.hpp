@@ -62,9 +62,10 @@ struct Snippet {
 
 /// What of a plan a framework cannot run, and who says so.
 struct Cannot {
-  std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
-                     // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
-                     // "phase", "zero", "recompute"; of a step: "tensor", "pipeline", "expert"
+  std::string
+      rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
+             // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
+             // "phase", "linear", "zero", "recompute"; of a step: "tensor", "pipeline", "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
   std::string source;
 };
@@ -137,8 +138,8 @@ const Framework& by_name(std::string_view name, std::string_view where);
 /// fewest. Empty: it can.
 std::vector<Cannot> cannot(const Framework& framework, const SequencePlan& plan,
                            const Problem& problem, const AttentionTraits& traits = {});
-/// What it cannot whatever the plan: the phase and the mask, and with no way out the request's ZeRO
-/// stage and recomputation.
+/// What it cannot whatever the plan: the phase, the mask, layers of linear attention, and with no
+/// way out the request's ZeRO stage and recomputation.
 std::vector<Cannot> cannot(const Framework& framework, const Request& request);
 /// Both, and the candidate's ZeRO stage and recomputation.
 std::vector<Cannot> cannot(const Framework& framework, const Request& request,

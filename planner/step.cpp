@@ -3,6 +3,7 @@
 
 #include "planner/evaluator.hpp"
 #include "sim/thinned.hpp"
+#include "step/linear_attention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -152,10 +153,38 @@ const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const 
   return at != calls_.end() ? at->second : calls_.emplace(key, simulate(plan, mask)).first->second;
 }
 
+const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
+  const std::string key = key_of(plan, {});
+  if (const auto at = linear_calls_.find(key); at != linear_calls_.end()) {
+    return at->second;
+  }
+  const sim::Cluster ranks = sim::thinned(*request_.cluster, plan.tensor, plan.sequence());
+  const StepRequest step = step_of(plan);
+  LinearCost found = linear_attention_cost(
+      *request_.model, {.seq = step.seq, .dtype = step.dtype, .kind = step.kind}, plan, kernels_,
+      ranks);
+  Call call{.cost = std::move(found.cost),
+            .spread = found.spread,
+            .across = ranks.nodes() > 1 ? 1.0 : 0.0,
+            .bound_by = "transfers of linear attention",
+            .lowering = {}};
+  if (plan.sequence() > 1) {
+    call.lowering.push_back(fmt::format("linear attention: {}", to_string(found.split)));
+  }
+  return linear_calls_.emplace(key, std::move(call)).first->second;
+}
+
+const StepEvaluator::Call* StepEvaluator::call_of(const StepPlan& plan, const LayerRun& run) {
+  return run.attends                         ? &attention(plan, mask_of(run, request_))
+         : run.blocks.mixer == Mixer::linear ? &linear(plan)
+                                             : nullptr;
+}
+
 std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
   std::vector<AttentionCost> costs;
   for (const LayerRun& run : layer_runs(*request_.model)) {
-    costs.push_back(run.attends ? attention(plan, mask_of(run, request_)).cost : AttentionCost{});
+    const Call* call = call_of(plan, run);
+    costs.push_back(call != nullptr ? call->cost : AttentionCost{});
   }
   return costs;
 }
@@ -198,12 +227,12 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   std::vector<AttentionCost> costs;
   double spread = 0;
   for (const LayerRun& run : layer_runs(*request_.model)) {
-    if (!run.attends) {
-      costs.emplace_back();
+    const Call* found = call_of(plan, run);
+    costs.push_back(found != nullptr ? found->cost : AttentionCost{});
+    if (found == nullptr) {
       continue;
     }
-    const Call& call = attention(plan, mask_of(run, request_));
-    costs.push_back(call.cost);
+    const Call& call = *found;
     spread = std::max(spread, call.spread);
     if (call.across >= e.across) {
       e.across = call.across;

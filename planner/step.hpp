@@ -57,6 +57,9 @@ class StepEvaluator {
     std::vector<std::string> lowering;
   };
   [[nodiscard]] const Call& attention(const StepPlan& plan, const Mask& mask);
+  [[nodiscard]] const Call& linear(const StepPlan& plan);
+  /// What lets tokens of a kind of layers see each other; nullptr: nothing.
+  [[nodiscard]] const Call* call_of(const StepPlan& plan, const LayerRun& run);
   [[nodiscard]] Call simulate(const StepPlan& plan, const Mask& mask) const;
   [[nodiscard]] std::vector<AttentionCost> costs_of(const StepPlan& plan);
   [[nodiscard]] StepRequest step_of(const StepPlan& plan) const;
@@ -65,7 +68,7 @@ class StepEvaluator {
   const Request& request_;
   const StepPractice& practice_;
   KernelCost kernels_;
-  std::map<std::string, Call> calls_;
+  std::map<std::string, Call> calls_, linear_calls_;
 };
 
 /// The problem of one tensor rank's attention call.

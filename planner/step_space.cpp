@@ -6,6 +6,7 @@
 #include "parallel/pipeline/pipeline.hpp"
 #include "planner/evaluator.hpp"
 #include "planner/framework.hpp"
+#include "step/linear_attention.hpp"
 #include "step/links.hpp"
 #include "step/stages.hpp"
 #include "transformer/activations.hpp"
@@ -55,7 +56,7 @@ class Space {
         runs_(layer_runs(model_)),
         train_(request.phase == StepPhase::train) {
     for (const LayerRun& run : runs_) {
-      own_mask_ += run.mask.kind == MaskKind::window ? 0 : run.layers;
+      own_mask_ += !run.attends || run.mask.kind == MaskKind::window ? 0 : run.layers;
     }
   }
 
@@ -192,7 +193,9 @@ class Space {
       point.virtual_stages = chunks;
       for (const std::string_view order : orders(point)) {
         point.order = order;
-        const StepPlan plan = plan_of(request_, point, {.ring = point.sequence}, 0);
+        const Layout layout = request_.fixed.layout.value_or(Layout::contiguous);
+        const StepPlan plan =
+            plan_of(request_, point, {.ring = point.sequence, .layout = layout}, 0);
         if (const StepRule rule = why_not(model_, plan, request_.problem.seq); !rule.legal()) {
           reject(point, rule);
         } else {
@@ -394,6 +397,7 @@ class Space {
         r.plan.tensor = point.tensor;
         list(std::move(r));
       }
+      say_why_contiguous(point);
       const Evaluator evaluator(question.request);
       double least = std::numeric_limits<double>::infinity();
       for (const SequencePlan& p : legal) {
@@ -406,6 +410,16 @@ class Space {
   }
 
   // ---- rules
+  /// What linear attention leaves out, where attention_of() has the search go by it.
+  void say_why_contiguous(const StepPoint& point) {
+    const StepPlan zigzag =
+        plan_of(request_, point,
+                {.strategy = "zigzag-ring", .ring = point.sequence, .layout = Layout::zigzag}, 0);
+    if (const StepRule rule = why_not_linear(model_, zigzag);
+        rule.rule == "linear" && !request_.fixed.layout) {
+      list({.plan = zigzag, .rule = rule.rule, .detail = rule.detail});
+    }
+  }
   void reject(const StepPoint& point, const StepRule& rule) {
     list({.plan = plan_of(request_, point, {.ring = point.sequence}, 0),
           .rule = rule.rule,
@@ -484,6 +498,10 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
 AttentionQuestion attention_of(const Request& request, const StepPoint& point) {
   AttentionQuestion question = attention_question(
       request, plan_of(request, point, {.ring = point.sequence}, 0), request.problem.mask);
+  if (request.model->linear && !question.request.fixed.layout &&
+      !splits_linear_heads(*request.model, point.tensor, point.sequence)) {
+    question.request.fixed.layout = Layout::contiguous;  // of which alone states are handed on
+  }
   const bool all = point.sequence == request.gpus;
   if (!all && !question.request.fixed.rank_order) {
     question.request.fixed.rank_order = RankOrder::block;  // of one axis among others

@@ -489,7 +489,7 @@ PointPrediction Predictor::kernel_of_op(const Point& p, const GpuSpec& gpu,
   try {
     const std::string_view family = family_of_op(p.op);
     if (family == "linear") {
-      const KernelAnswer said = linear_answer(p, gpu, linear_of(gpu.generation.name));
+      const KernelAnswer said = linear_answer(p, gpu, linear_spec_of(gpu));
       return answer(p, said.time.count(), said.spread);
     }
     // A latent block's format is that of its GEMMs, not of attention.
@@ -732,16 +732,6 @@ const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p
     }
   }
   return *at->second;
-}
-
-const LinearSpec& Predictor::linear_of(const std::string& generation) {
-  auto at = linear_.find(generation);
-  if (at == linear_.end()) {
-    const Json document = catalog_.generation_document(generation);
-    const JsonView view(document, fmt::format("generation '{}'", generation));
-    at = linear_.emplace(generation, read_linear(view)).first;
-  }
-  return at->second;
 }
 
 const StackSpec& Predictor::stack_of(const std::string& name, std::string_view where) {

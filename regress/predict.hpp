@@ -56,15 +56,13 @@ class Predictor {
   double spread_of_packing(const Point& point);
   const sim::Cluster& cluster_of(const CorpusFile& file, const Point& point);
   const StackSpec& stack_of(const std::string& name, std::string_view where);
-  const LinearSpec& linear_of(const std::string& generation);
   /// The stack as a step of the point was run.
   const StackSpec& as_run(const StackSpec& stack, const CorpusFile& file, const Point& point);
 
   Catalog catalog_;
   std::map<std::string, std::unique_ptr<sim::Cluster>> clusters_;
   std::map<std::string, StackSpec> stacks_;
-  std::map<std::string, LinearSpec> linear_;  // by generation
-  std::vector<KnownBy> words_;                // by which stacks are recognised
+  std::vector<KnownBy> words_;  // by which stacks are recognised
   std::vector<Assumption> assumptions_;
 };
 

@@ -200,6 +200,9 @@ class GraphWriter {
     return "";
   }
   static std::string add(const TensorOp&, const ExpertRoute&) { return "experts"; }
+  static std::string add(const TensorOp& op, const ShortConvolution&) { return named_as(op); }
+  static std::string add(const TensorOp& op, const ScanCall&) { return named_as(op); }
+  static std::string named_as(const TensorOp& op) { return fmt::format("a {}", op.name); }
 
   /// What was written, or the layer's input.
   std::optional<TensorRef> read(LayerTensorId id) {

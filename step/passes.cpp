@@ -1,6 +1,7 @@
 #include "step/passes.hpp"
 
 #include "base/error.hpp"
+#include "machine/linear_cost.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -116,6 +117,17 @@ class PassClock {
            costs_.crowd;
   }
   static double time_of(const LayerOp& /*op*/, const SelfAttention& /*call*/) { return 0; }
+  static double time_of(const LayerOp& /*op*/, const ScanKernel& /*scan*/) { return 0; }
+  double time_of(const LayerOp& /*op*/, const ConvolutionKernel& kernel) const {
+    const GpuSpec& gpu = costs_.kernels->gpu();
+    return convolution_time(gpu, linear_spec_of(gpu),
+                            {.seq = kernel.tokens,
+                             .batch = kernel.batch,
+                             .channels = kernel.channels,
+                             .phase = kernel.phase})
+               .count() *
+           costs_.crowd;
+  }
   double time_of(const LayerOp& /*op*/, const LayerTransfer& transfer) const {
     return costs_.links->collective(axis_of(transfer.axis), transfer.kind, moved(transfer)).count();
   }
@@ -156,14 +168,24 @@ class PassClock {
     pass_.parts[StepPart::elementwise] += times_[i];
     launched();
   }
+  void add(std::span<const LayerOp> /*ops*/, std::size_t i, const ConvolutionKernel& /*work*/) {
+    pass_.parts[StepPart::elementwise] += times_[i];
+    launched();
+  }
   void add(std::span<const LayerOp> /*ops*/, std::size_t i, const CrossAttention& /*work*/) {
     pass_.parts[StepPart::attention] += times_[i];
     launched();
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t /*i*/, const SelfAttention& call) {
+    add_attention(call.phase);
+  }
+  void add(std::span<const LayerOp> /*ops*/, std::size_t /*i*/, const ScanKernel& scan) {
+    add_attention(scan.phase);
+  }
+  void add_attention(Phase phase) {
     ensure(attention_ != nullptr, "a layer with attention needs its cost");
     const AttentionCost::Pass& cost =
-        call.phase == Phase::forward ? attention_->forward : attention_->backward;
+        phase == Phase::forward ? attention_->forward : attention_->backward;
     pass_.parts[StepPart::attention] += cost.kernels.count();
     pass_.parts[StepPart::elementwise] += cost.small.count();
     pass_.parts[StepPart::cp] += cost.exposed.count();

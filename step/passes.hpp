@@ -50,7 +50,7 @@ class StepSeconds {
 };
 
 /// One attention call of a layer on this rank, its transfers included: what its schedule takes in
-/// simulation.
+/// simulation; of linear attention what linear_attention.hpp says.
 struct AttentionCost {
   struct Pass {
     Seconds kernels{}, small{}, exposed{}, hidden{};

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/named.hpp"
 #include "parallel/pipeline/pipeline.hpp"
+#include "step/linear_attention.hpp"
 
 #include <array>
 #include <cstdlib>
@@ -98,6 +99,9 @@ Offload parse_offload(std::string_view text, std::string_view where) {
 
 StepRule why_not(const Model& model, const StepPlan& plan, std::int64_t seq) {
   if (StepRule rule = tensor_rule(model, plan, seq); !rule.legal()) {
+    return rule;
+  }
+  if (StepRule rule = why_not_linear(model, plan); !rule.legal()) {
     return rule;
   }
   if (StepRule rule = expert_rule(model, plan); !rule.legal()) {

@@ -49,10 +49,26 @@ std::vector<std::int64_t> balanced(std::int64_t layers, std::int64_t stages, dou
   return dealt;
 }
 
-/// Forward FLOPs of the loss head over those of a layer, without attention.
+/// Forward FLOPs of a layer, without attention: of the last kind; of a hybrid model the mean.
+double layer_flops(const Model& model, const LocalTokens& tokens) {
+  const std::vector<LayerRun> runs = layer_runs(model);
+  const auto of = [&](const LayerRun& run) {
+    return flops_of(forward_ops(run.ops, tokens)).value();
+  };
+  if (model.blocks.empty()) {
+    return of(runs.back());
+  }
+  double all = 0;
+  for (const LayerRun& run : runs) {
+    all += real_of(run.layers) * of(run);
+  }
+  return all / real_of(model.layers);
+}
+
+/// Forward FLOPs of the loss head over those of a layer.
 double head_in_layers(const Model& model) {
   const LocalTokens one{.tokens = 1};
-  const double layer = flops_of(forward_ops(layer_runs(model).back().ops, one)).value();
+  const double layer = layer_flops(model, one);
   const double head = flops_of(forward_ops(last_of(model, StepKind::train), one)).value();
   return layer > 0 ? head / layer : 0;
 }

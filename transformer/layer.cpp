@@ -12,7 +12,7 @@ namespace {
 
 /// What layers of a model differ in.
 struct LayerKind {
-  bool experts = false;
+  LayerBlocks blocks;
   bool narrow = false;  // its attention sees a window or a chunk
   bool two_streams = false, between_frames = false, skips = false;
   friend bool operator==(const LayerKind&, const LayerKind&) = default;
@@ -21,7 +21,8 @@ struct LayerKind {
 LayerKind kind_at(const Model& model, std::int64_t layer) {
   const auto i = static_cast<std::size_t>(layer);
   const DiffusionBlocks& d = model.diffusion;
-  return {.experts = model.experts.routes(layer),
+  const LayerBlocks usual{.feed = model.experts.routes(layer) ? Feed::experts : Feed::mlp};
+  return {.blocks = model.blocks.empty() ? usual : model.blocks[i],
           .narrow = i < model.narrow_layers.size() && model.narrow_layers[i],
           .two_streams = layer < d.two_streams,
           .between_frames = d.frames > 0 && layer % 2 == 1,
@@ -39,6 +40,17 @@ std::vector<LayerKind> kinds_of(const Model& model) {
   return kinds;
 }
 
+/// Tokens among each other.
+LayerTensorId mixed(const Model& model, const LayerKind& kind, ListWriter& list, LayerTensorId x) {
+  if (kind.blocks.mixer == Mixer::linear) {
+    return linear_attention(model, list, x);
+  }
+  x = model.latent.kv_rank > 0 ? latent_attention(model, list, x)
+      : kind.between_frames    ? frame_attention(model, list, x)
+                               : self_attention(model, list, x);
+  return model.cross_tokens > 0 && !kind.between_frames ? cross_attention(model, list, x) : x;
+}
+
 LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list, LayerTensorId x) {
   if (kind.skips) {
     x = long_skip(model, list, x);
@@ -47,13 +59,18 @@ LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list,
     return parallel_layer(model, list, x);
   }
   modulation(model, list, "modulation", model.diffusion.modulation_vectors);
-  x = model.latent.kv_rank > 0 ? latent_attention(model, list, x)
-      : kind.between_frames    ? frame_attention(model, list, x)
-                               : self_attention(model, list, x);
-  if (model.cross_tokens > 0 && !kind.between_frames) {
-    x = cross_attention(model, list, x);
+  if (kind.blocks.mixer != Mixer::none) {
+    x = mixed(model, kind, list, x);
   }
-  return kind.experts ? experts(model, list, x) : mlp(model, list, x);
+  switch (kind.blocks.feed) {
+    case Feed::mlp:
+      return mlp(model, list, x);
+    case Feed::experts:
+      return experts(model, list, x);
+    case Feed::none:
+      return x;
+  }
+  throw InternalError("no such Feed");
 }
 
 TensorOps ops_of(const Model& model, const LayerKind& kind) {
@@ -134,7 +151,8 @@ std::vector<LayerRun> layer_runs(const Model& model) {
   for (const LayerKind& kind : kinds) {
     runs.push_back({.ops = ops_of(model, kind),
                     .mask = kind.narrow ? model.narrow_mask : model.mask,
-                    .attends = !kind.between_frames});
+                    .attends = kind.blocks.mixer == Mixer::attention && !kind.between_frames,
+                    .blocks = kind.blocks});
   }
   for (std::int64_t i = 0; i < model.layers; ++i) {
     const auto at = std::find(kinds.begin(), kinds.end(), kind_at(model, i));

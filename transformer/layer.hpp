@@ -14,6 +14,8 @@
 //   a row-wise   operation (norm, RoPE, activation) is bound by memory: forward it touches what it
 //                reads and writes; backward the gradients of both, and what it keeps.
 //   a sum        passes its gradient on: no kernel.
+//   a scan       of linear attention keeps what it reads, and of each chunk what its kernels need
+//                again; states are computed again (flash-linear-attention, mamba_ssm).
 //   attention    keeps Q, K, V, its output and the LSE (FlashAttention, arXiv:2205.14135); on the
 //                sequence itself its kernels are a schedule's, on a text they are here.
 //   A tensor that n operations read has n gradients, which are added up by n - 1 kernels. So a
@@ -138,6 +140,20 @@ struct AttentionCall {
   [[nodiscard]] bool over_sequence() const { return keys == Rows::tokens && among == 0; }
 };
 
+/// A causal convolution of each channel over the last `kernel` tokens, and an activation; reads and
+/// writes the same widths. Its backward computes the activation's input again.
+struct ShortConvolution {
+  int kernel = 4;
+  bool bias = false;
+};
+
+/// Linear attention's way through the sequence: reads queries, keys, values and gates, writes the
+/// output. Over tokens that several ranks may hold (step/linear_attention.hpp).
+struct ScanCall {
+  StateScan scan;
+  std::int64_t weights = 0;  // of its gates and its skip connection
+};
+
 /// A row of a table [words, width] for each token. The gradients of the table are fp32. Of a table
 /// cut by words each rank looks all tokens up, those of other ranks' words are 0.
 struct Lookup {
@@ -154,7 +170,8 @@ struct ExpertRoute {
 
 struct TensorOp {
   std::string_view name;
-  std::variant<Linear, RowWise, AttentionCall, Lookup, ExpertRoute> work;
+  std::variant<Linear, RowWise, AttentionCall, ShortConvolution, ScanCall, Lookup, ExpertRoute>
+      work;
   LayerTensors reads, writes, keeps;
   std::int64_t statistics = 0;  // fp32 numbers a row kept besides: 1/rms, LSE
   ModuleSet modules;            // that it is part of, for recomputation
@@ -163,9 +180,11 @@ struct TensorOp {
 struct TensorOps {
   std::vector<LayerTensor> tensors;  // by LayerTensorId
   std::vector<TensorOp> ops;
-  LayerTensors results;          // read behind this list: their gradients come from there
-  LayerTensors kept_behind;      // kept by what reads them there, which no list describes
-  LayerTensors cached;           // that attention of later tokens reads: K and V, or their latent
+  LayerTensors results;      // read behind this list: their gradients come from there
+  LayerTensors kept_behind;  // kept by what reads them there, which no list describes
+  /// That later tokens read: attention K and V, or their latent; linear attention its state and the
+  /// last tokens before its convolution.
+  LayerTensors cached;
   std::int64_t text_tokens = 0;  // of a sequence
   int experts_per_token = 0;
 
@@ -178,6 +197,7 @@ struct LayerRun {
   std::int64_t layers = 0;
   Mask mask{};          // of the attention over the sequence
   bool attends = true;  // over the sequence
+  LayerBlocks blocks{};
 };
 /// The kinds of a model's layers, in the order in which the first of each comes: dense before
 /// experts, sliding and full attention as they take turns.

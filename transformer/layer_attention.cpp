@@ -72,14 +72,21 @@ LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTens
   LayerTensorId q = list.tensor(heads_tensor("q", model.q_heads, model.head_dim));
   LayerTensorId k = list.tensor(heads_tensor("k", model.kv_heads, model.head_dim));
   const LayerTensorId v = list.tensor(heads_tensor("v", model.kv_heads, model.head_dim));
-  list.add({.name = "qkv",
-            .work = Linear{.in = model.hidden,
-                           .out = model.q_width() + 2 * model.kv_width(),
-                           .shard = Shard::columns,
-                           .bias = model.attention_bias},
-            .reads = {y},
-            .writes = {q, k, v},
-            .keeps = {y}});
+  TensorOp qkv{.name = "qkv",
+               .work = Linear{.in = model.hidden,
+                              .out = model.q_width() + 2 * model.kv_width(),
+                              .shard = Shard::columns,
+                              .bias = model.attention_bias},
+               .reads = {y},
+               .writes = {q, k, v},
+               .keeps = {y}};
+  LayerTensorId gate;
+  if (model.attention_gate) {
+    gate = list.tensor(heads_tensor("attention gate", model.q_heads, model.head_dim));
+    std::get<Linear>(qkv.work).out += model.q_width();
+    qkv.writes.push_back(gate);
+  }
+  list.add(qkv);
   norm_heads(model, list, "qk norm", q, k);
   if (model.rope) {
     place(list, q, k);
@@ -88,6 +95,15 @@ LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTens
     list.cache({k, v});
   }
   y = list.attention("attention", call, {q, k, v});
+  if (model.attention_gate) {
+    const LayerTensorId gated = list.like("gated attention", y);
+    list.add({.name = "gated attention",
+              .work = RowWise{},
+              .reads = {y, gate},
+              .writes = {gated},
+              .keeps = {y, gate}});
+    y = gated;
+  }
   y = attention_output(model, list, y);
   if (model.branch_norms) {
     y = list.norm("branch norm 1", y, model);

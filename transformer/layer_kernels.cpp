@@ -1,8 +1,5 @@
 #include "transformer/layer_kernels.hpp"
 
-#include "base/error.hpp"
-#include "schedule/measure.hpp"
-
 #include <ranges>
 #include <utility>
 
@@ -84,6 +81,12 @@ class OpWriter {
   void forward(const TensorOp& op, const AttentionCall& call) {
     attention(op, call, Phase::forward);
   }
+  void forward(const TensorOp& op, const ShortConvolution& /*work*/) {
+    convolution(op, KernelRole::forward, Phase::forward);
+  }
+  void forward(const TensorOp& op, const ScanCall& call) {
+    scan(op, call, KernelRole::forward, Phase::forward);
+  }
   void forward(const TensorOp& op, const Lookup& /*work*/) {
     memory_bound(op.name, KernelRole::forward, shapes_.bytes(op.reads) + all_written(op));
   }
@@ -119,6 +122,12 @@ class OpWriter {
   void backward(const TensorOp& op, const AttentionCall& call) {
     attention(op, call, Phase::backward);
     sum_partial_gradients(op, false);
+  }
+  void backward(const TensorOp& op, const ShortConvolution& /*work*/) {
+    convolution(op, KernelRole::backward, Phase::backward);
+  }
+  void backward(const TensorOp& op, const ScanCall& call) {
+    scan(op, call, KernelRole::backward, Phase::backward);
   }
   void backward(const TensorOp& op, const Lookup& /*work*/) {
     // Reads dY, reads and writes as many rows of the table's fp32 gradient.
@@ -242,6 +251,22 @@ class OpWriter {
     ops_.push_back(result);
   }
 
+  void convolution(const TensorOp& op, KernelRole role, Phase phase) {
+    ConvolutionKernel kernel{
+        .tokens = shapes_.local().tokens, .batch = shapes_.local().batch, .phase = phase};
+    for (const LayerTensorId id : op.writes) {
+      kernel.channels += shapes_.width(id);
+    }
+    ops_.push_back({.name = op.name, .role = role, .work = kernel});
+  }
+  void scan(const TensorOp& op, const ScanCall& call, KernelRole role, Phase phase) {
+    ops_.push_back(
+        {.name = op.name,
+         .role = role,
+         .work = ScanKernel{
+             .scan = shapes_.heads(call.scan), .tokens = shapes_.local().rows(), .phase = phase}});
+  }
+
   [[nodiscard]] CommKind sum_over_ranks() const {
     return shapes_.sequence_parallel() ? CommKind::reduce_scatter : CommKind::all_reduce;
   }
@@ -301,44 +326,6 @@ std::vector<bool> all_but_every_other_gemm(const TensorOps& ops) {
 
 }  // namespace
 
-FlopCount CrossAttention::flops() const {
-  return FlopCount(flops_per_pair(phase, call.head_dim, call.v_dim()) *
-                   static_cast<double>(queries) * static_cast<double>(keys) * call.q_heads *
-                   static_cast<double>(batch));
-}
-
-std::string_view to_string(LayerAxis axis) {
-  switch (axis) {
-    case LayerAxis::tensor:
-      return "tensor";
-    case LayerAxis::expert:
-      return "expert";
-    case LayerAxis::expert_tensor:
-      return "expert_tensor";
-  }
-  throw InternalError("no such LayerAxis");
-}
-
-std::string to_string(const LayerOp& op) {
-  const auto* transfer = std::get_if<LayerTransfer>(&op.work);
-  const std::string what = transfer == nullptr ? "" : fmt::format(" {}", to_string(transfer->kind));
-  switch (op.role) {
-    case KernelRole::forward:
-      return fmt::format("{}{}", op.name, what);
-    case KernelRole::backward:
-      return fmt::format("d {}{}", op.name, what);
-    case KernelRole::input_gradient:
-      return fmt::format("d {} input{}", op.name, what);
-    case KernelRole::weight_gradient:
-      return fmt::format("d {} weight{}", op.name, what);
-    case KernelRole::bias_gradient:
-      return fmt::format("d {} bias{}", op.name, what);
-    case KernelRole::sum:
-      return fmt::format("d {} sum{}", op.name, what);
-  }
-  throw InternalError("no such KernelRole");
-}
-
 std::vector<LayerOp> forward_ops(const TensorOps& ops, const LocalTokens& local) {
   return recomputed_ops(ops, local, {.kind = Recompute::full});
 }
@@ -378,14 +365,6 @@ std::vector<LayerOp> recomputed_ops(const TensorOps& ops, const LocalTokens& loc
     }
   }
   return writer.take();
-}
-
-FlopCount flops_of(std::span<const LayerOp> ops) {
-  FlopCount total{};
-  for (const LayerOp& op : ops) {
-    total += std::visit([](const auto& work) { return work.flops(); }, op.work);
-  }
-  return total;
 }
 
 }  // namespace spp

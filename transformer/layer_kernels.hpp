@@ -57,6 +57,23 @@ struct SelfAttention {
   [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
 };
 
+/// The short convolution in front of linear attention. What it computes is not counted.
+struct ConvolutionKernel {
+  std::int64_t tokens = 0, batch = 1;  // of a sequence, sequences
+  std::int64_t channels = 0;
+  Phase phase = Phase::forward;
+  [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
+};
+/// Where linear attention carries its state through the rank's tokens. Its time and transfers are
+/// step/linear_attention.hpp's.
+struct ScanKernel {
+  StateScan scan;           // heads of this rank
+  std::int64_t tokens = 0;  // of all sequences
+  Phase phase = Phase::forward;
+  /// Backward each product has two gradients.
+  [[nodiscard]] FlopCount flops() const;
+};
+
 enum class LayerAxis : std::uint8_t { tensor, expert, expert_tensor };
 std::string_view to_string(LayerAxis);
 
@@ -83,7 +100,8 @@ enum class KernelRole : std::uint8_t {
 struct LayerOp {
   std::string_view name;  // of its operation
   KernelRole role = KernelRole::forward;
-  std::variant<GemmShape, GroupedGemm, MemoryBound, CrossAttention, SelfAttention, LayerTransfer>
+  std::variant<GemmShape, GroupedGemm, MemoryBound, CrossAttention, SelfAttention,
+               ConvolutionKernel, ScanKernel, LayerTransfer>
       work;
   bool beside = false;  // a transfer that runs beside the next GEMM
 };

@@ -33,8 +33,9 @@ LayerTensorId received(ListWriter& list, std::string_view name, std::int64_t wid
   return list.tensor({.name = name, .width = width, .rows = Rows::received, .cut = cut});
 }
 
-/// Scores of all experts in fp32, the best few of each token, and a copy of it for each of them.
-Routed route(const Model& model, ListWriter& list, LayerTensorId y) {
+/// Scores of all experts in fp32, made from y; the best few of each token, and a copy of x for each
+/// of them.
+Routed route(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorId x) {
   const Experts& e = model.experts;
   const ModuleSet moe{RecomputeModule::moe};
   const LayerTensorId scores = list.tensor({.name = "router", .width = e.count, .fp32 = true});
@@ -52,11 +53,11 @@ Routed route(const Model& model, ListWriter& list, LayerTensorId y) {
             .keeps = {scores},
             .modules = moe});
   const Routed routed{
-      .tokens = list.tensor({.name = "permute", .width = model.hidden, .rows = Rows::routed}),
+      .tokens = list.tensor({.name = "permute", .width = list.at(x).width, .rows = Rows::routed}),
       .weights = list.tensor({.name = "weights", .width = 1, .rows = Rows::routed, .fp32 = true})};
   list.add({.name = "permute",
             .work = RowWise{},
-            .reads = {y, best},
+            .reads = {x, best},
             .writes = {routed.tokens, routed.weights},
             .modules = moe});
   return routed;
@@ -67,7 +68,8 @@ Routed route(const Model& model, ListWriter& list, LayerTensorId y) {
 LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed& routed) {
   const Experts& e = model.experts;
   const ModuleSet moe{RecomputeModule::moe};
-  const LayerTensorId tokens = received(list, "dispatch", model.hidden, Cut::whole);
+  const std::int64_t width = list.at(routed.tokens).width;
+  const LayerTensorId tokens = received(list, "dispatch", width, Cut::whole);
   const LayerTensorId weights = list.tensor(
       {.name = "weights", .width = 1, .rows = Rows::received, .cut = Cut::whole, .fp32 = true});
   list.add({.name = "dispatch",
@@ -82,7 +84,7 @@ LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed
         received(list, i == 0 && matrices == 2 ? "experts gate" : "experts up", e.ffn, Cut::width));
   }
   list.add({.name = "experts up",
-            .work = Linear{.in = model.hidden,
+            .work = Linear{.in = width,
                            .out = matrices * e.ffn,
                            .shard = Shard::columns,
                            .bias = e.bias,
@@ -93,28 +95,41 @@ LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed
             .modules = moe});
   inner.push_back(weights);
   const LayerTensorId product = list.activation("experts activation", inner, moe);
-  const LayerTensorId out = received(list, "experts down", model.hidden, Cut::whole);
-  list.add({.name = "experts down",
-            .work = Linear{.in = e.ffn,
-                           .out = model.hidden,
-                           .shard = Shard::rows,
-                           .bias = e.bias,
-                           .experts = e.count},
-            .reads = {product},
-            .writes = {out},
-            .keeps = {product},
-            .modules = moe});
-  const LayerTensorId back =
-      list.tensor({.name = "combine", .width = model.hidden, .rows = Rows::routed});
+  const LayerTensorId out = received(list, "experts down", width, Cut::whole);
+  list.add(
+      {.name = "experts down",
+       .work =
+           Linear{
+               .in = e.ffn, .out = width, .shard = Shard::rows, .bias = e.bias, .experts = e.count},
+       .reads = {product},
+       .writes = {out},
+       .keeps = {product},
+       .modules = moe});
+  const LayerTensorId back = list.tensor({.name = "combine", .width = width, .rows = Rows::routed});
   list.add({.name = "combine",
             .work = ExpertRoute{.direction = RouteDirection::combine},
             .reads = {out},
             .writes = {back},
             .modules = moe});
-  const LayerTensorId y = list.tensor("unpermute", model.hidden);
+  const LayerTensorId y = list.tensor("unpermute", width);
   list.add(
       {.name = "unpermute", .work = RowWise{}, .reads = {back}, .writes = {y}, .modules = moe});
   return y;
+}
+
+/// x * sigmoid(y w), a number a token.
+LayerTensorId gated_by_one(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorId x) {
+  const ModuleSet shared{RecomputeModule::moe, RecomputeModule::shared_experts};
+  const LayerTensorId gate =
+      list.linear("shared expert gate", y, {.in = model.hidden, .out = 1}, shared);
+  const LayerTensorId gated = list.like("gated shared", x);
+  list.add({.name = "gated shared",
+            .work = RowWise{},
+            .reads = {x, gate},
+            .writes = {gated},
+            .keeps = {x, gate},
+            .modules = shared});
+  return gated;
 }
 
 }  // namespace
@@ -150,7 +165,20 @@ LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
                      .down = "shared down"},
                     {RecomputeModule::moe, RecomputeModule::shared_experts});
   }
-  LayerTensorId y = through_experts(model, list, route(model, list, normed));
+  if (e.shared_gate) {
+    shared = gated_by_one(model, list, normed, shared);
+  }
+  // Latents are made, and brought back, on the rank that has the token.
+  LayerTensorId y = normed;
+  if (e.latent > 0) {
+    y = list.linear("latent down", y, {.in = model.hidden, .out = e.latent, .bias = model.mlp_bias},
+                    {RecomputeModule::moe});
+  }
+  y = through_experts(model, list, route(model, list, normed, y));
+  if (e.latent > 0) {
+    y = list.linear("latent up", y, {.in = e.latent, .out = model.hidden, .bias = model.mlp_bias},
+                    {RecomputeModule::moe});
+  }
   if (shared.valid()) {
     y = list.residual("shared sum", y, shared);
   }

@@ -99,6 +99,13 @@ std::int64_t LocalShapes::experts(std::int64_t all) const {
   return part_of(all, local_->split.expert);
 }
 
+StateScan LocalShapes::heads(const StateScan& scan) const {
+  StateScan mine = scan;
+  mine.key_heads = static_cast<int>(part_of(scan.key_heads, local_->split.tensor));
+  mine.value_heads = static_cast<int>(part_of(scan.value_heads, local_->split.tensor));
+  return mine;
+}
+
 bool LocalShapes::exchanges() const {
   return local_->split.expert > 1 || local_->split.expert_tensor > 1;
 }
@@ -140,6 +147,12 @@ std::int64_t weights_of(const TensorOp& op, const TensorOps& ops, const LayerSpl
     std::int64_t operator()(const RowWise& row_wise) const { return row_wise.weights; }
     std::int64_t operator()(const AttentionCall& call) const {
       return call.sinks ? part_of(call.q_heads, split->tensor) : 0;
+    }
+    std::int64_t operator()(const ShortConvolution& convolution) const {
+      return width(op->writes) * (convolution.kernel + (convolution.bias ? 1 : 0));
+    }
+    std::int64_t operator()(const ScanCall& call) const {
+      return part_of(call.weights, split->tensor);
     }
     std::int64_t operator()(const ExpertRoute& /*exchange*/) const { return 0; }
     std::int64_t operator()(const Lookup& lookup) const {

@@ -67,6 +67,7 @@ class LocalShapes {
   /// What attention, norms keep besides.
   [[nodiscard]] Bytes statistics(const TensorOp& op) const;
   [[nodiscard]] AttentionCall heads(const AttentionCall& call) const;
+  [[nodiscard]] StateScan heads(const StateScan& scan) const;
 
   /// Reads all rows of what each rank has a part of.
   [[nodiscard]] bool gathers(const TensorOp& op, LayerTensorId read) const;

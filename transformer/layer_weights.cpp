@@ -1,19 +1,36 @@
 // What a model weighs: all of it, what a token meets, kind by kind of its layers.
+#include "base/error.hpp"
 #include "schedule/problem.hpp"
 #include "transformer/layer.hpp"
 
-#include <algorithm>
 #include <variant>
 
 namespace spp {
 namespace {
 
-/// The kind of attention that a mask makes, in the words of published configurations.
-std::string_view kind_word(const LayerRun& run) {
-  return !run.attends                        ? "frame attention"
-         : run.mask.kind == MaskKind::window ? "sliding attention"
-         : !run.mask.document_ends.empty()   ? "chunked attention"
-                                             : "full attention";
+std::int64_t experts_of(const TensorOp& op) {
+  const auto* linear = std::get_if<Linear>(&op.work);
+  return linear != nullptr ? linear->experts : 0;
+}
+
+/// What a layer is called, in the words of published configurations; of attention by its mask.
+std::string_view kind_word(const Model& model, const LayerRun& run) {
+  switch (run.blocks.mixer) {
+    case Mixer::linear:
+      return model.linear->scan.rule == StateRule::mamba2 ? "Mamba2" : "linear attention";
+    case Mixer::none:
+      return run.blocks.feed == Feed::experts ? "experts" : "MLP";
+    case Mixer::attention:
+      return !run.attends                        ? "frame attention"
+             : run.mask.kind == MaskKind::window ? "sliding attention"
+             : !run.mask.document_ends.empty()   ? "chunked attention"
+                                                 : "full attention";
+  }
+  throw InternalError("no such Mixer");
+}
+
+std::string_view mlp_word(Feed feed) {
+  return feed == Feed::experts ? "experts" : feed == Feed::mlp ? "dense" : "none";
 }
 
 std::string_view attention_word(const Model& model, const LayerRun& run) {
@@ -23,15 +40,6 @@ std::string_view attention_word(const Model& model, const LayerRun& run) {
     }
   }
   return "none";
-}
-
-std::int64_t experts_of(const TensorOp& op) {
-  const auto* linear = std::get_if<Linear>(&op.work);
-  return linear != nullptr ? linear->experts : 0;
-}
-
-bool has_experts(const TensorOps& ops) {
-  return std::ranges::any_of(ops.ops, [](const TensorOp& op) { return experts_of(op) > 0; });
 }
 
 }  // namespace
@@ -57,10 +65,10 @@ std::vector<LayerWeights> layer_weights(const Model& model) {
   std::vector<LayerWeights> kinds;
   for (const LayerRun& run : layer_runs(model)) {
     kinds.push_back({.layers = run.layers,
-                     .kind = std::string(kind_word(run)),
+                     .kind = std::string(kind_word(model, run)),
                      .attention = std::string(attention_word(model, run)),
-                     .mask = to_string(run.mask),
-                     .mlp = has_experts(run.ops) ? "experts" : "dense",
+                     .mask = run.blocks.mixer == Mixer::attention ? to_string(run.mask) : "none",
+                     .mlp = std::string(mlp_word(run.blocks.feed)),
                      .parameters = weights_of(run.ops),
                      .active = active_weights_of(run.ops)});
   }

@@ -58,6 +58,8 @@ LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId
 /// Among the tokens of one place in all frames.
 LayerTensorId frame_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensorId x);
+/// Gated DeltaNet or Mamba2 (Model::linear).
+LayerTensorId linear_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId cross_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x);

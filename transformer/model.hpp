@@ -2,16 +2,19 @@
 // models/*.json or from a published config.json.
 //
 // A model is `layers` layers: norm, attention, norm, MLP or experts, on a residual stream `hidden`
-// wide. What does not fit that picture (state-space layers, sparse attention) is recognised and
-// named in `not_costed`, never guessed; of such a model there may be weights alone, `counted`. What
+// wide; of a hybrid one some have linear attention instead, or one of these parts alone. What does
+// not fit that picture (sparse attention, attention of two shapes) is recognised and named in
+// `not_costed`, never guessed; of such a model there may be weights alone, `counted`. What
 // a config does not say and the reader filled in stands in `assumed`.
 #pragma once
 
 #include "base/json.hpp"
+#include "schedule/state_scan.hpp"
 #include "schedule/tokens.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +33,8 @@ struct Experts {
   std::int64_t shared_ffn = 0;    // all shared ones together
   std::int64_t dense_layers = 0;  // first layers, which have an MLP
   std::int64_t every = 1;         // of the layers behind: in each so many-th of all only
+  std::int64_t latent = 0;   // above 0: routed tokens are brought down to so many numbers, and back
+  bool shared_gate = false;  // what the shared ones give is gated, by a number a token
   bool router_bias = false;
   bool bias = false;  // of the experts' matrices
   /// The layer, counted from 0, has experts.
@@ -45,6 +50,25 @@ struct Latent {
   std::int64_t kv_rank = 0;  // 0: no latent attention
   int nope_dim = 0, rope_dim = 0, value_dim = 0;
   friend bool operator==(const Latent&, const Latent&) = default;
+};
+
+/// Layers of linear attention: a short convolution over what their projection gives, a state that
+/// is carried through the sequence, a gated norm (gated DeltaNet, Mamba2).
+struct LinearLayers {
+  StateScan scan{};
+  int conv_kernel = 4;  // tokens that the convolution sees
+  bool conv_bias = false;
+  bool bias = false;  // of the projections
+  friend bool operator==(const LinearLayers&, const LinearLayers&) = default;
+};
+
+/// What a layer of a hybrid model consists of, each part behind its own norm.
+enum class Mixer : std::uint8_t { attention, linear, none };
+enum class Feed : std::uint8_t { mlp, experts, none };
+struct LayerBlocks {
+  Mixer mixer = Mixer::attention;
+  Feed feed = Feed::mlp;
+  friend bool operator==(const LayerBlocks&, const LayerBlocks&) = default;
 };
 
 /// What makes a transformer one of diffusion: how text and the step's conditioning meet the tokens.
@@ -93,14 +117,17 @@ struct Model {
   int head_dim = 0;  // of Q and K
   Latent latent{};
   Experts experts{};
-  std::int64_t ffn = 0;          // inner width of the MLP
-  bool gated_mlp = true;         // gate, up, down; else up, down
-  std::int64_t vocab = 0;        // 0: dit
-  bool tied_embeddings = false;  // the loss head is the embedding
-  bool attention_bias = false;   // of Q, K, V
-  bool output_bias = false;      // of the attention's output projection
+  std::optional<LinearLayers> linear;  // of hybrid models
+  std::vector<LayerBlocks> blocks;     // by layer; empty: attention, then an MLP or experts
+  std::int64_t ffn = 0;                // inner width of the MLP
+  bool gated_mlp = true;               // gate, up, down; else up, down
+  std::int64_t vocab = 0;              // 0: dit
+  bool tied_embeddings = false;        // the loss head is the embedding
+  bool attention_bias = false;         // of Q, K, V
+  bool output_bias = false;            // of the attention's output projection
   bool mlp_bias = false;
   bool norm_bias = false;
+  bool attention_gate = false;      // its output is gated, number by number, from its input
   bool qk_norm = false;             // Q and K are normed head by head
   bool branch_norms = false;        // what attention and MLP give back is normed too
   bool rope = true;                 // positions are turned into Q and K; else added at the start

@@ -29,11 +29,11 @@ struct Family {
   /// Each so many-th layer sees everything, the others a chunk or the config's window; 0: not said.
   std::int64_t full_every = 0;
   std::int64_t chunk = 0;
-  /// Of layers that are never costed: what they have, whose defaults hold, who counts their
-  /// weights.
+  std::string_view config_class;  // whose defaults hold
+  /// Of layers that are never costed: what they have, who counts their weights.
   std::string_view not_costed;
-  std::string_view config_class;
   CountLayers count = nullptr;
+  ReadHybrid hybrid = nullptr;  // of layers of several kinds that are costed
 };
 
 /// By model_type; one that is not in the table is like Llama, which Model::assumed then says.

@@ -246,7 +246,14 @@ std::vector<std::string> reasons_against(const JsonView& config,
                                          const Family& family, Model& model, bool varying) {
   std::vector<std::string> reasons;
   read_experts(config, family, model, reasons);
-  mixed_layers(config, wrapper, family, model, reasons);
+  if (family.hybrid == nullptr) {
+    mixed_layers(config, wrapper, family, model, reasons);
+  } else if (auto reason = family.hybrid({.config = config,
+                                          .wrapper = wrapper,
+                                          .config_class = family.config_class,
+                                          .model = model})) {
+    reasons.push_back(std::move(*reason));
+  }
   if (varying || find_any(config, {"num_global_key_value_heads", "global_head_dim"})) {
     reasons.emplace_back("attention of different shape from layer to layer");
   }
@@ -282,6 +289,8 @@ void count_weights(const JsonView& config, const std::optional<JsonView>& wrappe
     model.extra_parameters = 0;
   }
   model.experts = {};
+  model.linear.reset();
+  model.blocks.clear();
   model.narrow_layers.clear();
 }
 

@@ -1,10 +1,10 @@
 // Nemotron-H (arXiv:2504.03624) and Nemotron 3: each layer is one thing behind one norm, Mamba2
-// (arXiv:2405.21060), attention, an MLP without a gate, or experts of such.
+// (arXiv:2405.21060), attention without positions, an MLP without a gate, or experts of such, on
+// tokens or on latents of them. Names are those of transformers' NemotronHConfig.
 #include "base/error.hpp"
 #include "transformer/model_read.hpp"
 #include "transformer/model_read_weights.hpp"
 
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,40 +13,25 @@
 namespace spp::model_keys {
 namespace {
 
-/// NemotronHMamba2Mixer, with its norm before.
-std::int64_t mamba2(const Published& p) {
-  const std::int64_t heads = p.number("mamba_num_heads", 128, most_heads);
-  const std::int64_t inner = heads * p.number("mamba_head_dim", 64, most_head_dim);
-  const std::int64_t state = p.number("ssm_state_size", 128, most_head_dim);
-  const std::int64_t mixed = inner + 2 * p.number("n_groups", 8, most_heads) * state;
-  const std::int64_t kernel = p.number("conv_kernel", 4, most_head_dim);
-  const std::int64_t conv_bias = p.flag("use_conv_bias", true) ? 1 : 0;
-  const std::int64_t bias = flag(p.config, "use_bias") ? 1 : 0;
-  const std::int64_t h = p.model.hidden;
-  return h                                       // norm of the block
-         + (h + bias) * (inner + mixed + heads)  // in_proj
-         + mixed * (kernel + conv_bias)          // conv1d
-         + 3 * heads                             // A_log, D, dt_bias
-         + inner                                 // norm
-         + (inner + bias) * h;                   // out_proj
-}
-
-/// NemotronHMoE, with its norm before: experts on tokens, or on latents of them (moe_latent_size).
-PartWeights expert_block(const Published& p) {
-  const Experts& e = p.model.experts;
-  const std::int64_t h = p.model.hidden;
-  const std::int64_t shared = p.number("moe_shared_expert_intermediate_size", 7688, most_ffn);
-  const auto latent = p.config.find("moe_latent_size");
-  const std::int64_t in = latent ? latent->integer(1, most_width) : h;
-  const std::int64_t expert = 2 * in * e.ffn;  // up_proj, down_proj
-  const std::int64_t bias = p.model.mlp_bias ? 1 : 0;
-  const std::int64_t all = h                                         // norm of the block
-                           + (h + 1) * e.count                       // gate, its correction
-                           + expert * e.count                        // experts
-                           + 2 * h * shared + bias * (h + shared)    // shared_experts
-                           + (latent ? 2 * h * in + bias * (h + in)  // fc1_, fc2_latent_proj
-                                     : 0);
-  return {.parameters = all, .active = all - expert * (e.count - e.per_token)};
+LinearLayers mamba2(const Published& p) {
+  const auto number = [&](std::string_view key, std::int64_t otherwise, std::int64_t max) {
+    return static_cast<int>(p.number(key, otherwise, max));
+  };
+  LinearLayers linear{.scan = {.rule = StateRule::mamba2}};
+  StateScan& scan = linear.scan;
+  scan.value_heads = number("mamba_num_heads", 128, most_heads);
+  scan.value_dim = number("mamba_head_dim", 64, most_head_dim);
+  scan.key_dim = number("ssm_state_size", 128, most_head_dim);
+  scan.key_heads = number("n_groups", 8, most_heads);
+  scan.chunk = number("chunk_size", 128, most_head_dim);
+  linear.conv_kernel = number("conv_kernel", 4, most_head_dim);
+  linear.conv_bias = p.flag("use_conv_bias", true);
+  linear.bias = flag(p.config, "use_bias");
+  if (scan.value_heads % scan.key_heads != 0) {
+    p.config.fail(fmt::format("n_groups: {} do not divide the {} of mamba_num_heads",
+                              scan.key_heads, scan.value_heads));
+  }
+  return linear;
 }
 
 std::string_view kind_of_letter(char letter) {
@@ -76,50 +61,47 @@ std::vector<std::string> block_kinds(const Published& p) {
   return kinds;
 }
 
-std::optional<LayerWeights> block_of_kind(const Published& p, const std::string& kind) {
-  const Model& m = p.model;
+std::optional<LayerBlocks> blocks_of(const Model& model, const std::string& kind) {
   if (kind == "linear_attention" || kind == "mamba") {
-    const std::int64_t all = mamba2(p);
-    return LayerWeights{.kind = "Mamba2", .parameters = all, .active = all};
+    return LayerBlocks{.mixer = Mixer::linear, .feed = Feed::none};
   }
   if (kind == "full_attention" || kind == "attention") {
-    const PartWeights part = part_weights(m, self_attention);
-    return LayerWeights{.kind = "full attention",
-                        .attention = std::string(heads_word(m.q_heads, m.kv_heads)),
-                        .mask = "causal",
-                        .parameters = part.parameters,
-                        .active = part.active};
+    return LayerBlocks{.mixer = Mixer::attention, .feed = Feed::none};
   }
   if (kind == "mlp") {
-    const PartWeights part = part_weights(m, mlp);
-    return LayerWeights{
-        .kind = "MLP", .mlp = "dense", .parameters = part.parameters, .active = part.active};
+    return LayerBlocks{.mixer = Mixer::none, .feed = Feed::mlp};
   }
-  if (kind == "moe" && m.experts.count > 0) {
-    const PartWeights part = expert_block(p);
-    return LayerWeights{
-        .kind = "experts", .mlp = "experts", .parameters = part.parameters, .active = part.active};
+  if (kind == "moe" && model.experts.count > 0) {
+    return LayerBlocks{.mixer = Mixer::none, .feed = Feed::experts};
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-std::vector<LayerWeights> count_one_by_one(const Published& p) {
-  std::vector<LayerWeights> kinds;
-  std::map<std::string, LayerWeights> known;  // each kind is read once
-  for (const std::string& kind : block_kinds(p)) {
-    auto at = known.find(kind);
-    if (at == known.end()) {
-      const auto layer = block_of_kind(p, kind);
-      if (!layer) {
-        return {};
-      }
-      at = known.emplace(kind, *layer).first;
-    }
-    add_layer(kinds, at->second);
+std::optional<std::string> read_one_by_one(const Published& p) {
+  Model& m = p.model;
+  const std::vector<std::string> kinds = block_kinds(p);
+  if (kinds.empty()) {
+    return "a mix of layers of which nothing says the order (no hybrid_override_pattern)";
   }
-  return kinds;
+  for (const std::string& kind : kinds) {
+    const auto blocks = blocks_of(m, kind);
+    if (!blocks) {
+      return "a mix of layers with some of a kind that is not known";
+    }
+    m.blocks.push_back(*blocks);
+  }
+  if (m.experts.count > 0) {
+    m.experts.shared_ffn = p.number("moe_shared_expert_intermediate_size", 7688, most_ffn);
+    m.experts.shared = 1;
+    if (const auto latent = p.config.find("moe_latent_size")) {
+      m.experts.latent = latent->integer(1, most_width);
+    }
+  }
+  m.linear = mamba2(p);
+  m.rope = false;
+  return std::nullopt;
 }
 
 }  // namespace spp::model_keys

@@ -1,6 +1,6 @@
 // Qwen3-Next and Qwen3.5: most layers have gated DeltaNet (arXiv:2412.06464), a linear attention,
 // the others attention with a gate on its output; behind both an MLP, or experts with one that is
-// shared and gated.
+// shared and gated. Names are those of transformers' <Model>GatedDeltaNet.
 #include "transformer/model_read.hpp"
 #include "transformer/model_read_weights.hpp"
 
@@ -10,41 +10,23 @@
 namespace spp::model_keys {
 namespace {
 
-/// <Model>GatedDeltaNet, with its norm before.
-std::int64_t delta_net(const Published& p) {
-  const std::int64_t k_heads = p.number("linear_num_key_heads", 16, most_heads);
-  const std::int64_t v_heads = p.number("linear_num_value_heads", 32, most_heads);
-  const std::int64_t keys = k_heads * p.number("linear_key_head_dim", 128, most_head_dim);
-  const std::int64_t v_dim = p.number("linear_value_head_dim", 128, most_head_dim);
-  const std::int64_t values = v_heads * v_dim;
-  const std::int64_t kernel = p.number("linear_conv_kernel_dim", 4, most_head_dim);
-  const std::int64_t h = p.model.hidden;
-  return h                               // input_layernorm
-         + h * (2 * keys + 2 * values)   // in_proj_qkvz; in Qwen3.5 in_proj_qkv, in_proj_z
-         + h * 2 * v_heads               // in_proj_ba; in_proj_b, in_proj_a
-         + (2 * keys + values) * kernel  // conv1d, without bias
-         + 2 * v_heads                   // A_log, dt_bias
-         + v_dim                         // norm
-         + values * h;                   // out_proj
-}
-
-/// The second half of q_proj.
-std::int64_t output_gate(const Model& model) {
-  return model.q_width() * (model.hidden + (model.attention_bias ? 1 : 0));
-}
-
-PartWeights behind_attention(const Published& p) {
-  if (p.model.experts.count == 0) {
-    return part_weights(p.model, mlp);
+LinearLayers delta_net(const Published& p) {
+  const auto number = [&](std::string_view key, std::int64_t otherwise, std::int64_t max) {
+    return static_cast<int>(p.number(key, otherwise, max));
+  };
+  LinearLayers linear;
+  StateScan& scan = linear.scan;
+  scan.key_heads = number("linear_num_key_heads", 16, most_heads);
+  scan.value_heads = number("linear_num_value_heads", 32, most_heads);
+  scan.key_dim = number("linear_key_head_dim", 128, most_head_dim);
+  scan.value_dim = number("linear_value_head_dim", 128, most_head_dim);
+  linear.conv_kernel = number("linear_conv_kernel_dim", 4, most_head_dim);
+  if (scan.value_heads % scan.key_heads != 0) {
+    p.config.fail(
+        fmt::format("linear_num_key_heads: {} do not divide the {} of linear_num_value_heads",
+                    scan.key_heads, scan.value_heads));
   }
-  Model with_shared = p.model;
-  Experts& e = with_shared.experts;
-  e.shared = 1;
-  e.shared_ffn = p.number("shared_expert_intermediate_size", 512, most_ffn);
-  PartWeights part = part_weights(with_shared, spp::experts);
-  part.parameters += p.model.hidden;  // shared_expert_gate
-  part.active += p.model.hidden;
-  return part;
+  return linear;
 }
 
 std::vector<std::string> delta_kinds(const Published& p) {
@@ -57,28 +39,24 @@ std::vector<std::string> delta_kinds(const Published& p) {
 
 }  // namespace
 
-std::vector<LayerWeights> count_gated_delta(const Published& p) {
-  const Model& m = p.model;
-  const std::vector<std::string> order = delta_kinds(p);
-  const PartWeights rest = behind_attention(p);
-  const std::int64_t linear = delta_net(p);
-  const std::int64_t full = part_weights(m, self_attention).parameters + output_gate(m);
-  std::vector<LayerWeights> kinds;
-  for (const std::string& kind : order) {
-    const bool attends = kind == "full_attention";
-    if (!attends && kind != "linear_attention") {
-      return {};
+std::optional<std::string> read_gated_delta(const Published& p) {
+  Model& m = p.model;
+  for (const std::string& kind : delta_kinds(p)) {
+    if (kind != "full_attention" && kind != "linear_attention") {
+      return fmt::format("a mix of layers with {}", kind);
     }
-    const std::int64_t mixer = attends ? full : linear;
-    add_layer(kinds,
-              {.kind = attends ? "full attention" : "linear attention",
-               .attention = std::string(attends ? heads_word(m.q_heads, m.kv_heads) : "none"),
-               .mask = attends ? "causal" : "none",
-               .mlp = m.experts.count > 0 ? "experts" : "dense",
-               .parameters = mixer + rest.parameters,
-               .active = mixer + rest.active});
+    const auto layer = static_cast<std::int64_t>(m.blocks.size());
+    m.blocks.push_back({.mixer = kind == "full_attention" ? Mixer::attention : Mixer::linear,
+                        .feed = m.experts.routes(layer) ? Feed::experts : Feed::mlp});
   }
-  return kinds;
+  if (m.experts.count > 0) {
+    m.experts.shared = 1;
+    m.experts.shared_ffn = p.number("shared_expert_intermediate_size", 512, most_ffn);
+    m.experts.shared_gate = true;
+  }
+  m.linear = delta_net(p);
+  m.attention_gate = true;
+  return std::nullopt;
 }
 
 }  // namespace spp::model_keys

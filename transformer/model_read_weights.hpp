@@ -1,5 +1,6 @@
-// Inside of read_model: architectures of layers that no list of operations describes (layer.hpp),
-// so that they are not costed. Their weights are counted tensor by tensor, as the modelling code of
+// Inside of read_model: architectures that are one maker's. Hybrid models are read by a function
+// each. Of layers that no list of operations describes (layer.hpp), so that they are not costed,
+// the weights are counted tensor by tensor, as the modelling code of
 // Hugging Face transformers creates them (src/transformers/models/<model_type>/modeling_*.py),
 // with that code's names in comments. Counted are the decoder's: no encoders of images or sound, no
 // layers that predict further tokens, no tables of token ids.
@@ -47,8 +48,12 @@ using CountLayers = std::vector<LayerWeights> (*)(const Published&);
 std::vector<LayerWeights> count_sparse_latent(const Published&);  // DeepSeek-V3.2
 std::vector<LayerWeights> count_compressed(const Published&);     // DeepSeek-V4
 std::vector<LayerWeights> count_two_shapes(const Published&);     // Gemma 4
-std::vector<LayerWeights> count_gated_delta(const Published&);    // Qwen3-Next, Qwen3.5
-std::vector<LayerWeights> count_one_by_one(const Published&);     // Nemotron-H, Nemotron 3
+
+/// Fills in what the layers of a hybrid model are; a reason where its config does not say that.
+using ReadHybrid = std::optional<std::string> (*)(const Published&);
+
+std::optional<std::string> read_gated_delta(const Published&);  // Qwen3-Next, Qwen3.5
+std::optional<std::string> read_one_by_one(const Published&);   // Nemotron-H, Nemotron 3
 
 /// One more layer: beside those of its kind, or the first of it.
 void add_layer(std::vector<LayerWeights>& kinds, LayerWeights layer);

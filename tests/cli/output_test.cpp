@@ -386,7 +386,7 @@ TEST_CASE("an imported model is a model") {
   CHECK(card["parameters"] == json_of(sp_plan("model show " + config.string()))["parameters"]);
 }
 
-TEST_CASE("a model that cannot be planned for is imported with weights, kinds and assumptions") {
+TEST_CASE("a hybrid model is imported with weights, kinds and assumptions") {
   const TempDir dir;
   const auto config = dir.write("config.json", R"({"model_type": "qwen3_5", "text_config": {
     "model_type": "qwen3_5_text", "hidden_size": 256, "num_attention_heads": 4, "head_dim": 64,
@@ -406,11 +406,18 @@ TEST_CASE("a model that cannot be planned for is imported with weights, kinds an
   // 6 * 134,184 + 2 * 262,272 + 8 * 393,728 + 2 * 1000*256 + 256.
   const Json card = json_of(sp_plan("model show " + file));
   CHECK(card["parameters"] == 4'991'728);
-  CHECK(card["available"] == false);
-  const Result plan = sp_plan("plan --model " + file + " --seq 4K --topology dgx-h100");
-  CHECK(plan.code == 2);
-  CHECK_THAT(plan.err, ContainsSubstring("is not available yet: a mix of layers (full attention "
-                                         "every 4 layers) is not costed yet"));
+  CHECK(card["available"] == true);
+  const std::string work = " --model " + file + " --seq 4K --topology dgx-h100";
+  const Json plan = json_of(sp_plan("plan --json" + work));
+  CHECK(plan["candidates"].size() > 1);
+  const Result layer = sp_plan("simulate --scope layer --ulysses 2 --gpus 2" + work);
+  check_refused(layer, 2, "");
+  CHECK_THAT(layer.err, ContainsSubstring("short convolution") || ContainsSubstring("linear"));
+  const Result documents = sp_plan("plan --documents 2K,2K" + work);
+  check_refused(documents, 2, "linear attention");
+  const Result exported = sp_plan("plan --framework megatron" + work);
+  CHECK(exported.code == 3);
+  CHECK_THAT(exported.out + exported.err, ContainsSubstring("has no layers of linear attention"));
 }
 
 TEST_CASE("GEMMs in eight bits are faster where the GPU has them, and refused where it has not") {

@@ -127,6 +127,7 @@ with tempfile.TemporaryDirectory() as folder:
     for model in ("llama-3.1-8b", "mixtral-8x7b", "hunyuanvideo", "qwen3.5-27b", "nemotron-3-nano-30b-a3b", "deepseek-v4-flash"):
         check(f"model show {model}")
     check("plan --model llama-3.1-8b --seq 64K --topology dgx-h100 --framework megatron --emit torchtitan")
+    check("plan --model qwen3.5-27b --seq 64K --topology dgx-h100 --nodes 2 --global-batch 4")
     check("plan --heads 32 --kv-heads 4 --seq 64K --topology dgx-h100 --emit deepspeed")
     check("plan --heads 28 --kv-heads 4 --seq 64K --topology dgx-h100 --emit deepspeed", code=3)
     check("export --list")

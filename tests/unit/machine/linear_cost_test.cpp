@@ -120,6 +120,44 @@ TEST_CASE("linear attention never grows shorter, nor faster than the peak or the
   }
 }
 
+TEST_CASE("backwards a scan takes a stated multiple, a convolution reads a third tensor") {
+  for (const auto& [gpu, spec] : linear_gpus()) {
+    INFO(gpu.name);
+    GatedDeltaWork delta{.seq = 8192, .key_heads = 16, .value_heads = 48};
+    MambaWork mamba{.seq = 8192, .heads = 64, .groups = 8};
+    ConvolutionWork convolution{.seq = 1 << 20, .channels = 8192};
+    const std::array forward{gated_delta_time(gpu, spec, delta, DType::fp16),
+                             mamba_time(gpu, spec, mamba, DType::fp16)};
+    const Seconds once = convolution_time(gpu, spec, convolution) - spec.startup.value;
+    delta.phase = mamba.phase = convolution.phase = Phase::backward;
+    const double times = spec.chunked.backward.value;
+    CHECK(gated_delta_time(gpu, spec, delta, DType::fp16).count() ==
+          Approx(times * forward[0].count()));
+    CHECK(mamba_time(gpu, spec, mamba, DType::fp16).count() == Approx(times * forward[1].count()));
+    CHECK((convolution_time(gpu, spec, convolution) - spec.startup.value).count() ==
+          Approx(1.5 * once.count()));
+  }
+}
+
+TEST_CASE("a scan is timed by its rule, and states of other ranks ask for a summary") {
+  const auto [gpu, spec] = linear_gpu("h100-80g-sxm");
+  const StateScan heads{.key_heads = 16, .key_dim = 128, .value_heads = 48, .value_dim = 128};
+  ScanWork work{.scan = heads, .seq = 8192};
+  const GatedDeltaWork delta{.seq = 8192, .key_heads = 16, .value_heads = 48};
+  CHECK(scan_time(gpu, work, DType::bf16) == gated_delta_time(gpu, spec, delta, DType::bf16));
+  CHECK(summary_time(gpu, work).count() == Approx(128 * spec.chunked.summary.value.count()));
+  work.fused = true;
+  CHECK(scan_time(gpu, work, DType::bf16) < gated_delta_time(gpu, spec, delta, DType::bf16));
+  const double fused = scan_spread(gpu, work);
+  work.phase = Phase::backward;  // no such kernel goes backwards
+  CHECK(scan_time(gpu, work, DType::bf16).count() ==
+        Approx(spec.chunked.backward.value *
+               gated_delta_time(gpu, spec, delta, DType::bf16).count()));
+  CHECK(fused < scan_spread(gpu, work));
+  work.scan.rule = StateRule::mamba2;
+  CHECK(summary_time(gpu, work) == Seconds(0));
+}
+
 TEST_CASE("a generation says rightly how linear attention runs, or not at all") {
   Json document = hopper_linear();
   CHECK(read_linear(JsonView(document, "hopper.json")).fused.has_value());
@@ -127,6 +165,12 @@ TEST_CASE("a generation says rightly how linear attention runs, or not at all") 
   CHECK_THROWS_WITH(read_linear(JsonView(document, "hopper.json")),
                     ContainsSubstring("hopper.json: linear.chunked") &&
                         ContainsSubstring("did you mean 'step'?"));
+  document = hopper_linear();
+  document["linear"]["chunked"].erase("backward");  // as profiles of before have it
+  document["linear"]["chunked"].erase("summary");
+  const LinearSpec before = read_linear(JsonView(document, "hopper.json"));
+  CHECK(before.chunked.backward.value == 3);
+  CHECK(before.chunked.summary.value.count() == Approx(4.8e-6));
   document = hopper_linear();
   document["linear"]["memory"]["value"] = 1.2;
   CHECK_THROWS_WITH(read_linear(JsonView(document, "hopper.json")),

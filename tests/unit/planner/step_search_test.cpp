@@ -36,12 +36,8 @@ Request step_request(const sim::Cluster& cluster, std::string_view model, std::i
   return r;
 }
 
-}  // namespace
-
-TEST_CASE("the fastest plan is, to half a per cent, the fastest of all that the space has") {
-  const sim::Cluster cluster = h100_nodes(1);
-  Request request = step_request(cluster, "llama-3.1-8b", 32768);
-  request.step.global_batch = 8;
+/// No bound lies above its plans, and what the search finds is nearly the fastest of all.
+void check_search(const Request& request) {
   const PlanResult result = plan(request);
   REQUIRE_FALSE(result.candidates.empty());
   Seconds found = result.candidates[0].predicted.step;
@@ -74,6 +70,61 @@ TEST_CASE("the fastest plan is, to half a per cent, the fastest of all that the 
     }
   }
   CHECK(found.count() <= fastest * 1.005);  // less decides nothing
+}
+
+}  // namespace
+
+TEST_CASE("the fastest plan is, to half a per cent, the fastest of all that the space has") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "llama-3.1-8b", 32768);
+  request.step.global_batch = 8;
+  check_search(request);
+}
+
+TEST_CASE("the fastest plan of a hybrid model is that of all, too") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "qwen3.5-27b", 32768);
+  request.model->layers = 16;
+  request.model->blocks.resize(16);
+  request.step.global_batch = 8;
+  check_search(request);
+}
+
+TEST_CASE("a hybrid model's plans follow its linear attention's heads and order of tokens") {
+  const sim::Cluster cluster = h100_nodes(4);
+  Request request = step_request(cluster, "qwen3.5-27b", 131072);
+  request.step.global_batch = 16;
+  const PlanResult result = plan(request);
+  REQUIRE(result.any_fits);
+  REQUIRE_FALSE(result.candidates.empty());
+  for (const Candidate& c : result.candidates) {
+    CHECK(why_not(*request.model, c.plan, request.problem.seq).legal());
+    if (c.plan.sequence() > 1 && c.simulated) {
+      const bool said = std::ranges::any_of(c.lowering, [](const std::string& word) {
+        return word == "linear attention: heads" || word == "linear attention: states";
+      });
+      CHECK(said);
+    }
+  }
+  CHECK(std::ranges::any_of(result.rejected, [](const Rejected& r) { return r.rule == "linear"; }));
+  // 16 key heads over 32 ranks: states, which zigzag tokens cannot hand on.
+  request.step.tensor = 1;
+  request.step.data = 1;
+  request.step.pipeline = 1;
+  request.fixed.layout = Layout::zigzag;
+  const PlanResult zigzag = plan(request);
+  CHECK(zigzag.candidates.empty());
+  REQUIRE_FALSE(zigzag.rejected.empty());
+  CHECK(zigzag.rejected.front().rule == "linear");
+}
+
+TEST_CASE("a GPU of which nobody says how it runs linear attention is refused by name") {
+  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-2-v100", "test");
+  const sim::Cluster cluster(spec, 1, 16);
+  Request request = step_request(cluster, "qwen3.5-27b", 8192);
+  request.problem.dtype = DType::fp16;
+  CHECK_THAT(message_of<InputError>([&] { (void)plan(request); }),
+             ContainsSubstring("does not say how linear attention runs (key 'linear')"));
 }
 
 TEST_CASE("degrees multiply up to the GPUs, micro-batches to the global batch") {

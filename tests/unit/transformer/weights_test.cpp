@@ -1,5 +1,5 @@
-// Weights of architectures that are not costed: sums by hand over the tensors of transformers'
-// modelling code, and what is published of whole checkpoints.
+// Weights of hybrid models, and of architectures that are not costed: sums by hand over the tensors
+// of transformers' modelling code, and what is published of whole checkpoints.
 #include "base/error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
@@ -194,8 +194,8 @@ TEST_CASE("Qwen3.5-27B weighs 26.9 * 10^9") {
   CHECK(model.parameters() == 26'895'998'464);
   CHECK(model.active_parameters() == model.parameters());
   CHECK(kinds_text(model) == "48 linear attention, 16 full attention");
-  CHECK(model.counted[0].attention == "none");
-  CHECK(model.counted[1].attention == "GQA");
+  CHECK(layer_weights(model)[0].attention == "none");
+  CHECK(layer_weights(model)[1].attention == "GQA");
   CHECK(model.assumed == Lines{defaults_of("Qwen3_5TextConfig", "linear_conv_kernel_dim 4")});
 }
 
@@ -243,9 +243,10 @@ TEST_CASE(
   CHECK(static_cast<double>(model.active_parameters() - model.table_parameters()) ==
         Catch::Approx(3.2e9).epsilon(0.01));
   CHECK(kinds_text(model) == "23 Mamba2, 23 experts, 6 full attention");
-  CHECK(model.counted[0].mlp == "none");
-  CHECK(model.counted[1].attention == "none");
-  CHECK(model.assumed == Lines{defaults_of("NemotronHConfig", "conv_kernel 4"),
+  CHECK(layer_weights(model)[0].mlp == "none");
+  CHECK(layer_weights(model)[1].attention == "none");
+  CHECK(model.assumed == Lines{defaults_of("NemotronHConfig", "chunk_size 128"),
+                               defaults_of("NemotronHConfig", "conv_kernel 4"),
                                defaults_of("NemotronHConfig", "use_conv_bias true")});
 }
 
@@ -274,7 +275,11 @@ TEST_CASE("Nemotron's layers are read from letters and from lists, experts on la
         letters.parameters());
   CHECK(three(R"(, "layer_types": ["linear_attention", "moe", "full_attention"])").parameters() ==
         letters.parameters());
+  CHECK(letters.not_costed.empty());
   CHECK(three("").parameters() == 0);
+  CHECK(three("").not_costed ==
+        "a mix of layers of which nothing says the order (no hybrid_override_pattern) is not "
+        "costed yet");
   CHECK(three(R"(, "hybrid_override_pattern": "ME?")").parameters() == 0);
   CHECK(message_of<InputError>([&] { (void)three(R"(, "hybrid_override_pattern": "ME")"); }) ==
         "config.json: hybrid_override_pattern: 2 kinds for 3 layers");
@@ -291,8 +296,6 @@ TEST_CASE("Nemotron's layers are read from letters and from lists, experts on la
 }
 
 TEST_CASE("architectures of such layers are refused whatever their config leaves out") {
-  CHECK(patched("qwen3.5-27b", R"({"full_attention_interval": null})").not_costed ==
-        "linear attention is not costed yet");
   CHECK(patched("deepseek-v3.2", R"({"index_topk": null})").not_costed ==
         "sparse attention is not costed yet");
   CHECK(patched("deepseek-v3.2", R"({"index_topk": null})").parameters() ==

@@ -1,0 +1,59 @@
+// What an op of a layer is called, and how much it computes.
+#include "base/error.hpp"
+#include "schedule/measure.hpp"
+#include "transformer/layer_kernels.hpp"
+
+namespace spp {
+
+FlopCount CrossAttention::flops() const {
+  return FlopCount(flops_per_pair(phase, call.head_dim, call.v_dim()) *
+                   static_cast<double>(queries) * static_cast<double>(keys) * call.q_heads *
+                   static_cast<double>(batch));
+}
+
+FlopCount ScanKernel::flops() const {
+  const double times = phase == Phase::backward ? 2 : 1;
+  return times * forward_flops(scan, static_cast<double>(tokens));
+}
+
+std::string_view to_string(LayerAxis axis) {
+  switch (axis) {
+    case LayerAxis::tensor:
+      return "tensor";
+    case LayerAxis::expert:
+      return "expert";
+    case LayerAxis::expert_tensor:
+      return "expert_tensor";
+  }
+  throw InternalError("no such LayerAxis");
+}
+
+std::string to_string(const LayerOp& op) {
+  const auto* transfer = std::get_if<LayerTransfer>(&op.work);
+  const std::string what = transfer == nullptr ? "" : fmt::format(" {}", to_string(transfer->kind));
+  switch (op.role) {
+    case KernelRole::forward:
+      return fmt::format("{}{}", op.name, what);
+    case KernelRole::backward:
+      return fmt::format("d {}{}", op.name, what);
+    case KernelRole::input_gradient:
+      return fmt::format("d {} input{}", op.name, what);
+    case KernelRole::weight_gradient:
+      return fmt::format("d {} weight{}", op.name, what);
+    case KernelRole::bias_gradient:
+      return fmt::format("d {} bias{}", op.name, what);
+    case KernelRole::sum:
+      return fmt::format("d {} sum{}", op.name, what);
+  }
+  throw InternalError("no such KernelRole");
+}
+
+FlopCount flops_of(std::span<const LayerOp> ops) {
+  FlopCount total{};
+  for (const LayerOp& op : ops) {
+    total += std::visit([](const auto& work) { return work.flops(); }, op.work);
+  }
+  return total;
+}
+
+}  // namespace spp
