@@ -2,8 +2,8 @@
 // a training step.
 #pragma once
 
+#include "cli/output.hpp"
 #include "cli/request.hpp"
-#include "cli/style.hpp"
 #include "planner/layer.hpp"
 
 #include <optional>
