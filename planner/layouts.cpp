@@ -41,7 +41,7 @@ bool can_run(const Request& request, const Problem& problem, const SequencePlan&
 /// By ring rank; StarTrail: by team.
 std::vector<std::int64_t> pairs_of(const Problem& problem, const SequencePlan& plan) {
   const Problem whole = padded(problem, plan);
-  const AttentionMesh mesh(plan);
+  const AttentionMesh mesh(plan, whole);
   const TokenSet all({.begin = 0, .count = whole.seq});
   std::vector<std::int64_t> pairs;
   for (int team = 0; team < mesh.teams(); ++team) {

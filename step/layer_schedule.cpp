@@ -82,8 +82,9 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
     return fmt::format("heads are dealt out {}, which the layer's matrices are not",
                        to_string(heads));
   }
-  if (plan.attention.layout == Layout::document_zigzag) {
-    return "the document-zigzag layout pads documents, and a layer's tokens are not padded so";
+  if (deals_documents(plan.attention.layout)) {
+    return fmt::format("the {} layout pads documents, and a layer's tokens are not padded so",
+                       to_string(plan.attention.layout));
   }
   if (plan.replicas > 1 && padded_layer(problem, plan).seq != problem.seq) {
     return fmt::format(
