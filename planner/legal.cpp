@@ -76,9 +76,18 @@ std::vector<ParameterValues> own_values(const Strategy& s, const Request& reques
 
 /// Layouts worth trying: under the full mask all do the same work, so the first one stands for
 /// them.
-std::vector<Layout> layouts(const Strategy& s, const Request& request) {
+std::vector<Layout> layouts(const Strategy& s, const Request& request, int ring) {
   if (request.fixed.layout) {
     return {*request.fixed.layout};
+  }
+  if (s.for_sparse_masks) {
+    // Under a window all contiguous chunks have the same work. Of balanced ones nearly every rank
+    // needs some of every other: a longer ring has more messages than a search has time for.
+    constexpr int longest = 16;
+    const Mask& mask = request.problem.mask;
+    const bool uneven = mask.kind != MaskKind::window || !mask.document_ends.empty();
+    return uneven && ring <= longest ? std::vector{Layout::balanced, Layout::contiguous}
+                                     : std::vector{Layout::contiguous};
   }
   if (request.problem.mask == Mask{.kind = MaskKind::full}) {  // documents balance differently
     return {std::ranges::find(s.layouts, Layout::contiguous) != s.layouts.end() ? Layout::contiguous
@@ -107,7 +116,7 @@ class Collector {
     }
     for (const ParameterValues& own : own_values(s, request_, ring)) {
       for (const HeadPolicy heads : policies(request_, ulysses)) {
-        for (const Layout layout : layouts(s, request_)) {
+        for (const Layout layout : layouts(s, request_, ring)) {
           try_orders(s, {.strategy = std::string(s.name),
                          .ulysses = ulysses,
                          .ring = ring,

@@ -302,8 +302,8 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
   request.phase = step_phase(p);
   if (p.packs() && p.ring > 1 && p.ring_kind == RingKind::p2p) {
     // Rings of packed sequences cut each document (TransformerEngine, ring-flash-attention).
-    request.fixed.layout = p.layout == Layout::contiguous ? Layout::document_contiguous
-                                                          : Layout::document_zigzag;
+    request.fixed.layout =
+        p.layout == Layout::contiguous ? Layout::document_contiguous : Layout::document_zigzag;
   }
   try {
     double seconds = 0;

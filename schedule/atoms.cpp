@@ -30,8 +30,8 @@ void cut_inside(TokenRange range, std::span<const std::int64_t> cuts,
   pieces.insert(range);
 }
 
-/// `range`, cut where it crosses a multiple of the grain's tokens (0: whole), too. What crosses more
-/// than one is made up of others.
+/// `range`, cut where it crosses a multiple of the grain's tokens (0: whole), too. What crosses
+/// more than one is made up of others.
 void cut(const TokenRange& range, const Grain& grain, std::set<TokenRange>& pieces) {
   const bool can = grain.tokens > 0 && range.stride == 1;
   const std::int64_t first = can ? grain.tokens - range.begin % grain.tokens : range.count;

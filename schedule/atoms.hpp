@@ -148,10 +148,10 @@ class AtomGrid {
   std::vector<HeadRange> q_heads_;
   std::vector<HeadRange> kv_heads_;
   int replicas_ = 1;
-  std::vector<bool> allowed_, all_allowed_;                             // [query atom][key atom]
-  std::vector<AtomSet> keys_of_queries_;                                // [query atom]
-  std::vector<AtomSet> contributors_of_key_;                            // [key atom]
-  std::vector<AtomSet> keys_of_slots_;                                  // [slot]
+  std::vector<bool> allowed_, all_allowed_;            // [query atom][key atom]
+  std::vector<AtomSet> keys_of_queries_;               // [query atom]
+  std::vector<AtomSet> contributors_of_key_;           // [key atom]
+  std::vector<AtomSet> keys_of_slots_;                 // [slot]
   mutable std::map<TokenSet, std::vector<int>> sets_;  // known token sets
   mutable std::map<TokenSet, std::vector<int>> slots_;
   Graph graph_;

@@ -2,9 +2,9 @@
 // (arXiv:2505.13211, section 4.2; its MinHeapDispatchAlg), for any mask.
 //
 // The sequence is cut into chunks_of_rank chunks for every rank. Those with most allowed (query,
-// key) pairs go first, each to the rank with least work that has room for another: so all ranks hold
-// as many tokens as others, and nearly as much work. What decides is the mask alone, so every rank
-// finds the same by itself.
+// key) pairs go first, each to the rank with least work that has room for another: so all ranks
+// hold as many tokens as others, and nearly as much work. What decides is the mask alone, so every
+// rank finds the same by itself.
 #pragma once
 
 #include "schedule/problem.hpp"

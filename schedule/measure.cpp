@@ -270,8 +270,7 @@ Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
                  [&](const Fill& o) { return tile(o.buffer, o.tokens); },
                  [&](const Copy& o) {
                    return o.of_some() ? tile(o.from, o.tokens) +
-                                            tile(o.to, o.tokens) *
-                                                (o.kind == CopyKind::add ? 2 : 1)
+                                            tile(o.to, o.tokens) * (o.kind == CopyKind::add ? 2 : 1)
                                       : whole(o.from) + whole(o.to);
                  },
                  [&](const Gemm& o) {

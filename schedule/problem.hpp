@@ -52,8 +52,8 @@ struct Problem {
 
 /// Which tokens a ring rank (or StarTrail team) holds. `document_zigzag` and `document_contiguous`
 /// are zigzag and contiguous over packed documents that are dealt out in pieces (Mask::pieces): of
-/// every document its own two, or its own one. `balanced`: as many small chunks as others, so chosen
-/// that all ranks have nearly the same work (schedule/balanced.hpp).
+/// every document its own two, or its own one. `balanced`: as many small chunks as others, so
+/// chosen that all ranks have nearly the same work (schedule/balanced.hpp).
 enum class Layout : std::uint8_t {
   contiguous,
   zigzag,
@@ -72,8 +72,8 @@ constexpr Layout chunk_layout(Layout layout) {
 constexpr bool deals_documents(Layout layout) { return chunk_layout(layout) != layout; }
 
 /// Tokens of chunk `index` of `chunks` under a layout that the mask does not decide (balanced).
-/// zigzag: chunks index and 2*chunks-1-index of 2*chunks equal ones; striped: every chunks-th token.
-/// `seq` must divide.
+/// zigzag: chunks index and 2*chunks-1-index of 2*chunks equal ones; striped: every chunks-th
+/// token. `seq` must divide.
 TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks);
 
 /// How Ulysses deals heads out when they do not simply divide.

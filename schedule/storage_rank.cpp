@@ -149,8 +149,7 @@ StoredContent RankStore::copied(const Copy& op) const {
     case CopyKind::deal: {
       TokenList chunks;
       const std::int64_t first = piece(op.from).tokens.ranges().front().begin;
-      const std::vector<TokenSet> dealt =
-          chunks_of(schedule_->problem, op.layout, op.chunks);
+      const std::vector<TokenSet> dealt = chunks_of(schedule_->problem, op.layout, op.chunks);
       for (int i = 0; i < op.chunks; ++i) {
         chunks.append(TokenList(dealt[static_cast<std::size_t>(i)].shifted(first)));
       }

@@ -118,6 +118,29 @@ std::strong_ordering operator<=>(const TokenSet& a, const TokenSet& b) {
                                                 b.ranges().begin(), b.ranges().end());
 }
 
+namespace {
+
+std::vector<RangeInDocuments> in_documents(const TokenSet& tokens, const Mask& mask) {
+  std::vector<RangeInDocuments> result;
+  result.reserve(tokens.ranges().size());
+  for (const TokenRange& range : tokens.ranges()) {
+    result.emplace_back(range, mask);
+  }
+  return result;
+}
+
+std::int64_t pairs_of_documents(const RangeInDocuments& queries, const RangeInDocuments& keys,
+                                const Mask& mask) {
+  std::int64_t pairs = 0;
+  const std::size_t last = std::min(queries.last(), keys.last());
+  for (std::size_t d = std::max(queries.first(), keys.first()); d <= last; ++d) {
+    pairs += pairs_by_kind(queries.of(d), keys.of(d), mask);
+  }
+  return pairs;
+}
+
+}  // namespace
+
 std::int64_t TokenSet::count() const {
   std::int64_t total = 0;
   for (const TokenRange& r : ranges()) {
@@ -299,17 +322,21 @@ std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, co
       return pairs;
     }
   }
-  const RangeInDocuments q(queries, mask);
-  const RangeInDocuments k(keys, mask);
-  const std::size_t last = std::min(q.last(), k.last());
-  for (std::size_t d = std::max(q.first(), k.first()); d <= last; ++d) {
-    pairs += pairs_by_kind(q.of(d), k.of(d), mask);
-  }
-  return pairs;
+  return pairs_of_documents(RangeInDocuments(queries, mask), RangeInDocuments(keys, mask), mask);
 }
 
 std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const Mask& mask) {
   std::int64_t total = 0;
+  if (!mask.document_ends.empty() && mask.pieces == 1) {
+    // Of many ranges most have no document in common: where each lies is found once.
+    const std::vector<RangeInDocuments> all_keys = in_documents(keys, mask);
+    for (const RangeInDocuments& q : in_documents(queries, mask)) {
+      for (const RangeInDocuments& k : all_keys) {
+        total += pairs_of_documents(q, k, mask);
+      }
+    }
+    return total;
+  }
   for (const TokenRange& q : queries.ranges()) {
     for (const TokenRange& k : keys.ranges()) {
       total += allowed_pairs(q, k, mask);

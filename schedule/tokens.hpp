@@ -1,9 +1,9 @@
 // Which tokens: strided ranges of positions in the (padded) sequence, and how many (query, key)
 // pairs of two such sets a mask allows.
 //
-// A contiguous chunk is one strided range, a zigzag chunk is two, a striped chunk is one with stride
-// R, a balanced chunk several. A TokenSet is such ranges *in the order in which the rank stores
-// them*.
+// A contiguous chunk is one strided range, a zigzag chunk is two, a striped chunk is one with
+// stride R, a balanced chunk several. A TokenSet is such ranges *in the order in which the rank
+// stores them*.
 #pragma once
 
 #include <array>
@@ -67,7 +67,8 @@ class TokenSet {
 
   std::array<TokenRange, 2> few_{};
   std::size_t size_ = 0;
-  std::shared_ptr<std::vector<TokenRange>> many_;  // all of them, from the third on; copied on write
+  std::shared_ptr<std::vector<TokenRange>>
+      many_;  // all of them, from the third on; copied on write
 };
 
 /// "0:1024", "0:64+448:64", striped "3:128/8" (begin:count/stride); "-" when empty.

@@ -14,7 +14,8 @@
 
 namespace spp {
 
-/// `calls` communication ops of one kind along one axis on every rank; where ranks differ, on rank 0.
+/// `calls` communication ops of one kind along one axis on every rank; where ranks differ, on rank
+/// 0.
 struct CommTerm {
   CommKind kind = CommKind::send_recv;
   Axis axis = Axis::ring;  // whose groups (or neighbours) communicate

@@ -130,8 +130,7 @@ class Caster {
   void add(std::vector<Arrived>& returned, KeyBuffers to) {
     for (const Arrived& one : std::exchange(returned, {})) {
       for (const auto& [part, sum] : {std::pair(one.at.k, to.k), std::pair(one.at.v, to.v)}) {
-        b_.op(compute,
-              Copy{.kind = CopyKind::add, .from = part, .to = sum, .tokens = one.tokens});
+        b_.op(compute, Copy{.kind = CopyKind::add, .from = part, .to = sum, .tokens = one.tokens});
       }
     }
   }
@@ -288,8 +287,8 @@ void cast_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreConte
 
 Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
                const BuildOptions& options) {
-  Schedule s = compose(problem, plan, phase, options,
-                       {.forward = cast_forward, .backward = cast_backward});
+  Schedule s =
+      compose(problem, plan, phase, options, {.forward = cast_forward, .backward = cast_backward});
   s.grain.cuts = cuts_of(s.problem, AttentionMesh(plan, s.problem));
   return s;
 }

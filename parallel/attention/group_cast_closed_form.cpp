@@ -82,9 +82,8 @@ class Counts {
     return kernels;
   }
   [[nodiscard]] std::int64_t exchanges(int rank) const {
-    return std::ranges::count_if(std::views::iota(1, ring_), [&](int d) {
-      return from(rank, d) > 0 || to(rank, d) > 0;
-    });
+    return std::ranges::count_if(std::views::iota(1, ring_),
+                                 [&](int d) { return from(rank, d) > 0 || to(rank, d) > 0; });
   }
 
  private:
@@ -291,8 +290,7 @@ ClosedForm group_cast_form(const Problem& requested, const SequencePlan& plan, P
     most_pairs = std::max(most_pairs, allowed_pairs(counts.parts(r).own(), all, s.problem.mask));
     form.attention_calls = std::max(form.attention_calls, counts.kernels(r));
     Walk walk(s, counts, r, phase);
-    scratch =
-        std::max(scratch, phase == Phase::forward ? walk.forward() : walk.backward());
+    scratch = std::max(scratch, phase == Phase::forward ? walk.forward() : walk.backward());
   }
   form.busiest_flops = s.flops(most_pairs, s.split.q(0).count(), phase);
   form.calls_of_busiest = false;

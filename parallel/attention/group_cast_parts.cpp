@@ -5,11 +5,13 @@
 namespace spp {
 
 namespace parameters {
-extern const Parameter overlap{.name = "overlap",
-                              .symbol = "O",
-                              .letter = "N",
-                              .words = "overlap degree",
-                              .help = "stages of a group-cast, each behind the kernel of another; N divides R"};
+extern const Parameter overlap{
+    .name = "overlap",
+    .symbol = "O",
+    .letter = "N",
+    .words = "overlap degree",
+    .help = "stages of a group-cast, each behind the kernel of another; N divides R",
+    .most_tried = 2};
 }
 
 namespace strategies::group_cast {

@@ -16,9 +16,9 @@ constexpr std::array<Named<Axis>, 3> axes{
     {{Axis::ulysses, "ulysses"}, {Axis::team, "team"}, {Axis::ring, "ring"}}};
 
 std::int64_t chunks_a_rank(Layout layout) {
-  return layout == Layout::balanced                 ? chunks_of_rank
+  return layout == Layout::balanced               ? chunks_of_rank
          : chunk_layout(layout) == Layout::zigzag ? 2
-                                                    : 1;
+                                                  : 1;
 }
 
 std::int64_t rounded_up(std::int64_t tokens, std::int64_t unit) {
@@ -50,9 +50,7 @@ std::string to_string(const std::array<Axis, 3>& order) {
   return fmt::format("{},{},{}", to_string(order[0]), to_string(order[1]), to_string(order[2]));
 }
 
-std::int64_t unit_of(const SequencePlan& plan) {
-  return plan.ranks() * chunks_a_rank(plan.layout);
-}
+std::int64_t unit_of(const SequencePlan& plan) { return plan.ranks() * chunks_a_rank(plan.layout); }
 
 Problem dealt(const Problem& problem, const SequencePlan& plan) {
   if (!deals_documents(plan.layout) || problem.mask.pieces > 1) {

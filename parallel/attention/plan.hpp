@@ -41,8 +41,8 @@ std::string to_string(const std::array<Axis, 3>& order);
 /// documents out likewise of every document.
 std::int64_t unit_of(const SequencePlan& plan);
 
-/// The problem as `plan` deals it out: itself; layouts that deal documents out: each document padded
-/// to a multiple of unit_of(), with tokens like others, and cut into one piece for each team
+/// The problem as `plan` deals it out: itself; layouts that deal documents out: each document
+/// padded to a multiple of unit_of(), with tokens like others, and cut into one piece for each team
 /// (document-zigzag: two). Dealt out already: itself.
 Problem dealt(const Problem& problem, const SequencePlan& plan);
 

@@ -17,8 +17,7 @@ std::int64_t reach_of(const Mask& mask, std::int64_t chunk) {
 /// Ring blocks that the rank with most cannot skip.
 std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
   const bool windowed = s.problem.mask.kind == MaskKind::window;
-  if (!s.problem.mask.document_ends.empty() &&
-      (windowed || !deals_documents(plan.layout))) {
+  if (!s.problem.mask.document_ends.empty() && (windowed || !deals_documents(plan.layout))) {
     return 1;  // blocks without a common document are skipped: a lower bound
   }
   if (!windowed) {
@@ -111,8 +110,7 @@ ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
   const TokenSet all({.begin = 0, .count = s.problem.seq});
   // With packed documents any rank may be the busiest: no less than the mean. Dealt out in pieces,
   // each of them is like a sequence of its own.
-  const bool uniform =
-      s.problem.mask.document_ends.empty() || deals_documents(plan.layout);
+  const bool uniform = s.problem.mask.document_ends.empty() || deals_documents(plan.layout);
   std::int64_t pairs = 0;
   if (plan.layout == Layout::balanced) {
     for (const TokenSet& chunks : balanced_chunks(s.problem, plan.ring)) {
