@@ -25,9 +25,10 @@ void Reader::degrees() {
   }
   if (const auto v = args_.find("layout")) {
     f.layout = parse_layout(*v, "--layout");
-    if (*f.layout == Layout::document_zigzag && request().problem.mask.document_ends.empty()) {
+    if (deals_documents(*f.layout) && request().problem.mask.document_ends.empty()) {
       throw InputError("--layout",
-                       "document-zigzag deals out packed documents; --documents says which");
+                       fmt::format("{} deals out packed documents; --documents says which",
+                                   to_string(*f.layout)));
     }
   }
   if (const auto v = args_.find("order")) {

@@ -22,7 +22,30 @@ std::pair<std::int64_t, std::int64_t> bounds(const TokenSet& set) {
   return b;
 }
 
+/// FNV-1a.
+class Hash {
+ public:
+  void add(std::int64_t value) {
+    hash_ = (hash_ ^ static_cast<std::uint64_t>(value)) * 1099511628211ULL;
+  }
+  [[nodiscard]] std::int64_t value() const { return static_cast<std::int64_t>(hash_ >> 2U); }
+
+ private:
+  std::uint64_t hash_ = 14695981039346656037ULL;
+};
+
 void add_tokens(AttentionKey& key, std::size_t& at, const TokenSet& tokens, std::int64_t shift) {
+  if (tokens.ranges().size() > 2) {  // more than a key has room for
+    Hash hash;
+    for (const TokenRange& r : tokens.ranges()) {
+      hash.add(r.begin - shift);
+      hash.add(r.count);
+      hash.add(r.stride);
+    }
+    key.at(at++) = hash.value();
+    key.at(at++) = -static_cast<std::int64_t>(tokens.ranges().size());
+    return;
+  }
   for (const TokenRange& r : tokens.ranges()) {
     key.at(at++) = r.begin - shift;
     key.at(at++) = r.count;
@@ -85,7 +108,7 @@ std::array<TokenSet, 2> with_chunks_renamed(const AttentionShape& shape) {
                                       ? chunk - chunks.front()
                                       : std::ranges::lower_bound(chunks, chunk) - chunks.begin();
       part.begin += (number - chunk) * size;
-      set = set.empty() ? TokenSet(part) : TokenSet(set.ranges()[0], part);
+      set.append(part);
     }
     return set;
   };
@@ -95,25 +118,22 @@ std::array<TokenSet, 2> with_chunks_renamed(const AttentionShape& shape) {
              : std::array{renamed(sides[0]), renamed(sides[1])};
 }
 
-/// Of the documents that a block has, as places in it: FNV-1a. Blocks with the same are the same.
+/// Of the documents that a block has, as places in it. Blocks with the same are the same.
 std::int64_t hash_of_documents(const AttentionShape& shape, std::int64_t shift) {
   const Mask& mask = shape.mask;
   const std::int64_t last = std::max(bounds(shape.q).second, bounds(shape.k).second);
-  std::uint64_t hash = 14695981039346656037ULL;
-  const auto add = [&hash](std::int64_t value) {
-    hash = (hash ^ static_cast<std::uint64_t>(value)) * 1099511628211ULL;
-  };
+  Hash hash;
   if (mask.pieces > 1) {
-    add(mask.pieces);
-    std::ranges::for_each(mask.document_ends, add);
+    hash.add(mask.pieces);
+    std::ranges::for_each(mask.document_ends, [&](std::int64_t end) { hash.add(end); });
   } else {
     for (const std::int64_t end : mask.document_ends) {
       if (end > shift && end <= last) {
-        add(end - shift);
+        hash.add(end - shift);
       }
     }
   }
-  return static_cast<std::int64_t>(hash >> 2U) + 16;  // no MaskKind
+  return hash.value() + 16;  // no MaskKind
 }
 
 }  // namespace

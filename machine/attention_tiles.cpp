@@ -3,7 +3,6 @@
 #include "schedule/documents.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -114,12 +113,7 @@ void add_rows(const Tiling& tiling, const TokenRange& rows, std::span<const Toke
   work.longest = std::max(work.longest, longest);
 }
 
-/// Ranges of rows or columns, at most two.
-struct Parts {
-  std::array<TokenRange, 2> ranges{};
-  std::size_t count = 0;
-  [[nodiscard]] std::span<const TokenRange> all() const { return {ranges.data(), count}; }
-};
+using Parts = std::vector<TokenRange>;
 
 /// Rows or columns of a block, document by document.
 class Side {
@@ -134,14 +128,18 @@ class Side {
   /// No other document has any.
   [[nodiscard]] std::size_t first() const { return first_; }
   [[nodiscard]] std::size_t last() const { return last_; }
-  [[nodiscard]] Parts of(std::size_t document) const {
-    Parts parts;
+  [[nodiscard]] std::span<const RangeInDocuments> ranges() const { return ranges_; }
+  /// Replaces `parts` by the ranges that a document has here.
+  void of(std::size_t document, Parts& parts) const {
+    parts.clear();
     for (const RangeInDocuments& range : ranges_) {
+      if (document < range.first() || document > range.last()) {
+        continue;
+      }
       if (const TokenRange part = range.of(document); part.count > 0) {
-        parts.ranges.at(parts.count++) = part;
+        parts.push_back(part);
       }
     }
-    return parts;
   }
 
  private:
@@ -152,29 +150,35 @@ class Side {
 /// Parts one after the other, as a kernel's rows or columns.
 class Joined {
  public:
-  Joined(const Parts& parts, bool forward) : count_(parts.count) {
-    for (std::size_t i = 0; i < count_; ++i) {
+  /// Of another document; the memory stays.
+  void assign(const Parts& parts, bool forward) {
+    lines_.clear();
+    count_ = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
       // Mirrored, the last comes first.
-      lines_.at(i) = forward ? line(parts.ranges.at(i)) : mirrored(parts.ranges.at(count_ - 1 - i));
+      lines_.push_back(forward ? line(parts[i]) : mirrored(parts[parts.size() - 1 - i]));
+      count_ += lines_.back().count;
     }
   }
-  [[nodiscard]] double count() const { return lines_[0].count + lines_[1].count; }
+  [[nodiscard]] double count() const { return count_; }
   [[nodiscard]] double at(double i) const {
-    const bool in_first = i < lines_[0].count;
-    const Line& l = in_first ? lines_[0] : lines_[1];
-    return l.begin + (in_first ? i : i - lines_[0].count) * l.stride;
+    auto l = lines_.begin();
+    for (; i >= l->count; ++l) {
+      i -= l->count;
+    }
+    return l->begin + i * l->stride;
   }
   [[nodiscard]] double up_to(double x) const {
     double sum = 0;
-    for (std::size_t i = 0; i < count_; ++i) {
-      sum += std::clamp(lines_.at(i).up_to(x), 0.0, lines_.at(i).count);
+    for (const Line& l : lines_) {
+      sum += std::clamp(l.up_to(x), 0.0, l.count);
     }
     return sum;
   }
 
  private:
-  std::array<Line, 2> lines_{};
-  std::size_t count_ = 0;
+  std::vector<Line> lines_;
+  double count_ = 0;
 };
 
 /// A document whose pieces lie one after the other, tile by tile.
@@ -209,19 +213,31 @@ Work packed_work(const Tiling& tiling, const TokenSet& rows, const TokenSet& col
   Work work;
   const Side row_side(rows, *tiling.mask);
   const Side column_side(columns, *tiling.mask);
+  const std::size_t first = std::max(row_side.first(), column_side.first());
   const std::size_t last = std::min(row_side.last(), column_side.last());
-  for (std::size_t d = std::max(row_side.first(), column_side.first()); d <= last; ++d) {
-    const Parts own = row_side.of(d);
-    const Parts seen = column_side.of(d);
-    if (own.count == 0 || seen.count == 0) {
-      continue;
+  Parts own;
+  Parts seen;
+  Joined joined_rows;
+  Joined joined_columns;
+  for (std::size_t d = first; tiling.mask->pieces > 1 && d <= last; ++d) {
+    row_side.of(d, own);
+    column_side.of(d, seen);
+    if (!own.empty() && !seen.empty()) {
+      joined_rows.assign(own, forward);
+      joined_columns.assign(seen, forward);
+      add_pieces(tiling, joined_rows, joined_columns, work);
     }
-    if (tiling.mask->pieces > 1) {
-      add_pieces(tiling, Joined(own, forward), Joined(seen, forward), work);
-      continue;
-    }
-    for (const TokenRange& range : own.all()) {
-      add_rows(tiling, range, seen.all(), forward, work);
+  }
+  if (tiling.mask->pieces > 1) {
+    return work;
+  }
+  // Of many ranges each has few documents.
+  for (const RangeInDocuments& row : row_side.ranges()) {
+    for (std::size_t d = std::max(first, row.first()); d <= std::min(last, row.last()); ++d) {
+      column_side.of(d, seen);
+      if (const TokenRange part = row.of(d); part.count > 0 && !seen.empty()) {
+        add_rows(tiling, part, seen, forward, work);
+      }
     }
   }
   return work;

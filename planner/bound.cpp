@@ -136,8 +136,7 @@ double BoundModel::attention_call(const ClosedForm& form, const SequencePlan& pl
                                   Phase phase) const {
   const auto at = static_cast<std::size_t>(phase);
   double kernels = form.busiest_flops.value() / flop_rate_[at];
-  if (balanced_mask_ ||
-      plan.layout != Layout::contiguous) {  // else the busiest rank may have fewer calls
+  if (form.calls_of_busiest && (balanced_mask_ || plan.layout != Layout::contiguous)) {
     kernels += static_cast<double>(form.attention_calls) * startup_[at];
   }
   return attention_call(form, plan, phase, {.kernels = kernels, .core = kernels});

@@ -67,7 +67,7 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
                               way.source));
   }
   const auto layouts = packed && !way.packed.empty() ? way.packed : way.layouts;
-  if (plan.layout == Layout::document_zigzag && layouts.empty()) {
+  if (deals_documents(plan.layout) && layouts.empty()) {
     lacks("layout", "layout that cuts each document");
   }
   if ((problem.mask.kind != MaskKind::full || packed) && !layouts.empty() && plan.ranks() > 1 &&
@@ -84,7 +84,7 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
                                           f.name, to_string(way.inner), way.name),
                               way.source));
   }
-  if (way.unit > 0 && plan.ranks() > 1 && plan.layout != Layout::document_zigzag &&
+  if (way.unit > 0 && plan.ranks() > 1 && !deals_documents(plan.layout) &&
       problem.seq % (std::int64_t{way.unit} * plan.ranks()) != 0) {
     reasons.push_back(
         because("sequence",

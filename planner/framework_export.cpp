@@ -71,7 +71,7 @@ std::optional<Candidate> nearest(const Framework& f, const Request& request, con
 
 /// Who cuts and pads each document is the caller's data pipeline, whatever the framework.
 void note_documents(Snippet& snippet, const Launch& launch) {
-  if (launch.attention.layout != Layout::document_zigzag) {
+  if (!deals_documents(launch.attention.layout)) {
     return;
   }
   const int ranks = launch.context();

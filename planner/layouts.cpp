@@ -11,8 +11,8 @@
 namespace spp {
 namespace {
 
-constexpr std::array compared{Layout::document_zigzag, Layout::zigzag, Layout::striped,
-                              Layout::contiguous};
+constexpr std::array compared{Layout::balanced, Layout::document_zigzag, Layout::zigzag,
+                              Layout::striped, Layout::contiguous};
 
 bool takes(const Strategy& strategy, Layout layout) {
   return std::ranges::find(strategy.layouts, layout) != strategy.layouts.end();
@@ -25,7 +25,8 @@ SequencePlan with_layout(SequencePlan plan, Layout layout) {
     return plan;
   }
   plan.own = {};
-  plan.strategy = plan.ulysses > 1                         ? "usp"
+  plan.strategy = layout == Layout::balanced               ? "group-cast"
+                  : plan.ulysses > 1                       ? "usp"
                   : chunk_layout(layout) == Layout::zigzag ? "zigzag-ring"
                   : layout == Layout::striped              ? "striped-ring"
                                                            : "ring";
@@ -41,7 +42,7 @@ bool can_run(const Request& request, const Problem& problem, const SequencePlan&
 /// By ring rank; StarTrail: by team.
 std::vector<std::int64_t> pairs_of(const Problem& problem, const SequencePlan& plan) {
   const Problem whole = padded(problem, plan);
-  const AttentionMesh mesh(plan);
+  const AttentionMesh mesh(plan, whole);
   const TokenSet all({.begin = 0, .count = whole.seq});
   std::vector<std::int64_t> pairs;
   for (int team = 0; team < mesh.teams(); ++team) {

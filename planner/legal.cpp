@@ -76,9 +76,18 @@ std::vector<ParameterValues> own_values(const Strategy& s, const Request& reques
 
 /// Layouts worth trying: under the full mask all do the same work, so the first one stands for
 /// them.
-std::vector<Layout> layouts(const Strategy& s, const Request& request) {
+std::vector<Layout> layouts(const Strategy& s, const Request& request, int ring) {
   if (request.fixed.layout) {
     return {*request.fixed.layout};
+  }
+  if (s.for_sparse_masks) {
+    // Under a window all contiguous chunks have the same work. Of balanced ones nearly every rank
+    // needs some of every other: a longer ring has more messages than a search has time for.
+    constexpr int longest = 16;
+    const Mask& mask = request.problem.mask;
+    const bool uneven = mask.kind != MaskKind::window || !mask.document_ends.empty();
+    return uneven && ring <= longest ? std::vector{Layout::balanced, Layout::contiguous}
+                                     : std::vector{Layout::contiguous};
   }
   if (request.problem.mask == Mask{.kind = MaskKind::full}) {  // documents balance differently
     return {std::ranges::find(s.layouts, Layout::contiguous) != s.layouts.end() ? Layout::contiguous
@@ -86,7 +95,7 @@ std::vector<Layout> layouts(const Strategy& s, const Request& request) {
   }
   std::vector<Layout> result(s.layouts.begin(), s.layouts.end());
   if (request.problem.mask.document_ends.empty()) {
-    std::erase(result, Layout::document_zigzag);
+    std::erase_if(result, deals_documents);
   }
   return result;
 }
@@ -107,7 +116,7 @@ class Collector {
     }
     for (const ParameterValues& own : own_values(s, request_, ring)) {
       for (const HeadPolicy heads : policies(request_, ulysses)) {
-        for (const Layout layout : layouts(s, request_)) {
+        for (const Layout layout : layouts(s, request_, ring)) {
           try_orders(s, {.strategy = std::string(s.name),
                          .ulysses = ulysses,
                          .ring = ring,
@@ -227,6 +236,12 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
     if (request.fixed.strategy && s->name != *request.fixed.strategy) {
       continue;
     }
+    // Where every rank needs nearly all keys, others do as well; only who asked for it is told.
+    const Mask& mask = request.problem.mask;
+    const bool dense = mask.document_ends.empty() && mask.kind != MaskKind::window;
+    if (!request.fixed.strategy && s->for_sparse_masks && dense) {
+      continue;
+    }
     // What splits another attention is no plan for this one; only who asked for it is told.
     if (!request.fixed.strategy && s->function != request.problem.function) {
       continue;
@@ -301,8 +316,9 @@ SequencePlan default_plan(const Request& request) {
   }
   const Strategy& s = strategies::by_name(plan.strategy, "--strategy");
   const Layout preferred = causal ? Layout::zigzag : Layout::contiguous;
-  plan.layout = f.layout.value_or(
-      std::ranges::find(s.layouts, preferred) != s.layouts.end() ? preferred : s.layouts[0]);
+  const bool has_preferred =
+      !s.for_sparse_masks && std::ranges::find(s.layouts, preferred) != s.layouts.end();
+  plan.layout = f.layout.value_or(has_preferred ? preferred : s.layouts[0]);
   plan.heads = policies(request, plan.ulysses).front();
   plan.order = f.order.value_or(plan.order);
   plan.rank_order = f.rank_order.value_or(plan.rank_order);

@@ -53,7 +53,7 @@ int complexity(const StepPlan& step) {
          count(step.recompute.kind != Recompute::none) + count(step.zero > 1) +
          count(p.ulysses > 1) + count(p.ring > 1) + 2 * static_cast<int>(p.own.values().size()) +
          count(p.heads != HeadPolicy::divide) + count(p.rank_order != RankOrder::block) +
-         count(p.layout == Layout::striped || p.layout == Layout::document_zigzag);
+         count(p.layout != Layout::contiguous && p.layout != Layout::zigzag);
 }
 
 /// Seconds squared, of the difference of two plans: a block that both run moves both, others err

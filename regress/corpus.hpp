@@ -31,7 +31,7 @@ std::string_view to_string(Metric);
 enum class PointMask : std::uint8_t { causal, full, varlen_causal, varlen_full };
 
 /// How the ring dimension moves its data.
-enum class RingKind : std::uint8_t { p2p, all_gather, pass_q };
+enum class RingKind : std::uint8_t { p2p, all_gather, pass_q, group_cast };
 
 /// Which machine; what a source does not say is missing here.
 struct CorpusMachine {

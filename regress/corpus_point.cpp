@@ -82,8 +82,11 @@ constexpr std::array<std::pair<std::string_view, PointMask>, 4> masks{
      {"full", PointMask::full},
      {"varlen-causal", PointMask::varlen_causal},
      {"varlen-full", PointMask::varlen_full}}};
-constexpr std::array<std::pair<std::string_view, RingKind>, 3> ring_kinds{
-    {{"p2p", RingKind::p2p}, {"allgather", RingKind::all_gather}, {"pass-q", RingKind::pass_q}}};
+constexpr std::array<std::pair<std::string_view, RingKind>, 4> ring_kinds{
+    {{"p2p", RingKind::p2p},
+     {"allgather", RingKind::all_gather},
+     {"pass-q", RingKind::pass_q},
+     {"group-cast", RingKind::group_cast}}};
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> phases{
     {{"fwd", "fwd"},
      {"bwd", "bwd"},

@@ -156,6 +156,8 @@ FixedChoices choices_of(const Point& p) {
   f.layout = p.layout;
   if (p.ring_kind == RingKind::all_gather && p.ring.value_or(1) > 1) {
     f.strategy = "all-gather";
+  } else if (p.ring_kind == RingKind::group_cast && p.ring.value_or(1) > 1) {
+    f.strategy = "group-cast";
   } else if (p.double_ring && p.ring.value_or(1) > 1) {
     const int node = p.machine.gpus_per_node / p.ulysses.value_or(1);
     const int window = p.inner.value_or(std::clamp(node, 1, *p.ring));
@@ -300,10 +302,8 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
   request.phase = step_phase(p);
   if (p.packs() && p.ring > 1 && p.ring_kind == RingKind::p2p) {
     // Rings of packed sequences cut each document (TransformerEngine, ring-flash-attention).
-    if (p.layout == Layout::contiguous) {
-      return no("contiguous chunks of every packed document are no layout here");
-    }
-    request.fixed.layout = Layout::document_zigzag;
+    request.fixed.layout =
+        p.layout == Layout::contiguous ? Layout::document_contiguous : Layout::document_zigzag;
   }
   try {
     double seconds = 0;

@@ -19,17 +19,28 @@ bool lies_in(const TokenRange& atom, const TokenRange& range) {
          (atom.count == 1 || atom.stride % range.stride == 0);
 }
 
-/// `range`, cut where it crosses a multiple of `grain` (0: whole), into `pieces`. What crosses more
-/// than one is made up of others.
-void cut(const TokenRange& range, std::int64_t grain, std::set<TokenRange>& pieces) {
-  const bool can = grain > 0 && range.stride == 1;
-  const std::int64_t first = can ? grain - range.begin % grain : range.count;
-  if (range.count <= first || range.count - first > grain) {
-    pieces.insert(range);
+/// `range`, cut where the grain says inside it, into `pieces`.
+void cut_inside(TokenRange range, std::span<const std::int64_t> cuts,
+                std::set<TokenRange>& pieces) {
+  for (auto at = std::ranges::upper_bound(cuts, range.begin);
+       range.stride == 1 && at != cuts.end() && *at <= range.last(); ++at) {
+    pieces.insert({.begin = range.begin, .count = *at - range.begin});
+    range = {.begin = *at, .count = range.last() + 1 - *at};
+  }
+  pieces.insert(range);
+}
+
+/// `range`, cut where it crosses a multiple of the grain's tokens (0: whole), too. What crosses
+/// more than one is made up of others.
+void cut(const TokenRange& range, const Grain& grain, std::set<TokenRange>& pieces) {
+  const bool can = grain.tokens > 0 && range.stride == 1;
+  const std::int64_t first = can ? grain.tokens - range.begin % grain.tokens : range.count;
+  if (range.count <= first || range.count - first > grain.tokens) {
+    cut_inside(range, grain.cuts, pieces);
     return;
   }
-  pieces.insert({.begin = range.begin, .count = first});
-  pieces.insert({.begin = range.begin + first, .count = range.count - first});
+  cut_inside({.begin = range.begin, .count = first}, grain.cuts, pieces);
+  cut_inside({.begin = range.begin + first, .count = range.count - first}, grain.cuts, pieces);
 }
 
 std::string text_of(HeadRange heads, bool kv) {
@@ -126,7 +137,7 @@ void AtomGrid::cut_tokens(const Schedule& schedule,
     for (const Buffer& buffer : rank) {
       const bool of_tokens = !is_state(buffer.tensor) && !is_param(buffer.tensor);
       for (const TokenRange& range : of_tokens ? buffer.tile.ranges() : no_ranges) {
-        cut(range, schedule.grain.tokens, ranges);
+        cut(range, schedule.grain, ranges);
       }
     }
   }
@@ -217,9 +228,7 @@ void AtomGrid::hand_out_states(const Schedule& schedule) {
 }
 
 const std::vector<int>* AtomGrid::tokens(const TokenSet& set) const {
-  std::array<TokenRange, 2> key{};
-  std::ranges::copy(set.ranges(), key.begin());
-  const auto [it, is_new] = sets_.try_emplace(key);
+  const auto [it, is_new] = sets_.try_emplace(set);
   std::vector<int>& atoms = it->second;
   if (is_new) {
     std::int64_t found = 0;
@@ -238,9 +247,7 @@ const std::vector<int>* AtomGrid::tokens(const TokenSet& set) const {
 }
 
 const std::vector<int>* AtomGrid::slots(const TokenSet& set) const {
-  std::array<TokenRange, 2> key{};
-  std::ranges::copy(set.ranges(), key.begin());
-  const auto [it, is_new] = slots_.try_emplace(key);
+  const auto [it, is_new] = slots_.try_emplace(set);
   const auto known = std::ssize(keys_of_slots_);
   if (is_new && set.count() <= known) {
     for (const TokenRange& range : set.ranges()) {

@@ -4,7 +4,7 @@
 //
 //  token atom  the smallest ranges among the tiles of inputs and outputs that ranks declare, cut at
 //              the schedule's grain, too (zigzag: the two halves of the middle rank continue each
-//              other)
+//              other; slices of tiles that only some ranks need)
 //  query atom  the query heads of one part of the grain
 //  KV atom     the KV heads of one part; replicated KV heads serve `replicas` query atoms
 //
@@ -148,12 +148,12 @@ class AtomGrid {
   std::vector<HeadRange> q_heads_;
   std::vector<HeadRange> kv_heads_;
   int replicas_ = 1;
-  std::vector<bool> allowed_, all_allowed_;                             // [query atom][key atom]
-  std::vector<AtomSet> keys_of_queries_;                                // [query atom]
-  std::vector<AtomSet> contributors_of_key_;                            // [key atom]
-  std::vector<AtomSet> keys_of_slots_;                                  // [slot]
-  mutable std::map<std::array<TokenRange, 2>, std::vector<int>> sets_;  // known token sets
-  mutable std::map<std::array<TokenRange, 2>, std::vector<int>> slots_;
+  std::vector<bool> allowed_, all_allowed_;            // [query atom][key atom]
+  std::vector<AtomSet> keys_of_queries_;               // [query atom]
+  std::vector<AtomSet> contributors_of_key_;           // [key atom]
+  std::vector<AtomSet> keys_of_slots_;                 // [slot]
+  mutable std::map<TokenSet, std::vector<int>> sets_;  // known token sets
+  mutable std::map<TokenSet, std::vector<int>> slots_;
   Graph graph_;
   GraphIndex index_;
   std::vector<AtomSet> of_values_, of_gradients_;  // complete, by label

@@ -99,13 +99,14 @@ struct Grid {
         }
       }
     });
+    const auto cuts = static_cast<double>(s.grain.cuts.size());
     if (tiles > 2) {
-      return static_cast<double>(tiles) * ranks;
+      return static_cast<double>(tiles) * ranks + cuts;
     }
     // A home is an atom; two, if the grain cuts it in its middle.
     const std::int64_t chunks =
         s.grain.tokens > 0 ? std::max<std::int64_t>(1, s.problem.all_tokens() / s.grain.tokens) : 1;
-    return ranks + (ranks % chunks != 0 ? static_cast<double>(chunks) / 2 : 0.0);
+    return ranks + (ranks % chunks != 0 ? static_cast<double>(chunks) / 2 : 0.0) + cuts;
   }
 };
 

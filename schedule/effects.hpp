@@ -18,7 +18,8 @@
 //  rescale         normaliser of own out = the disjoint union over the gathered lse
 //  accumulate      a disjoint union; out only with equal normalisers
 //  fill            no contribution yet
-//  copy            unchanged; fold: disjoint union of the pieces of a cell
+//  copy            unchanged; fold: disjoint union of the pieces of a cell; take: as accumulate
+//                  initial, add: as accumulate
 //  gemm            the row parts of the parameter that are there (forward), a disjoint union of
 //                  what its column parts (input gradient) or tokens (weight gradient) give; of
 //                  operands that are complete
@@ -30,7 +31,7 @@
 //
 // A kernel writes tile by tile: pieces of the same cells are replaced, others stay while the buffer
 // has room for them, else the buffer was reused and they are gone. A transfer or a copy replaces
-// the whole content.
+// the whole content, but for those of some rows (take, add), which are written as a tile.
 #pragma once
 
 #include "schedule/contents.hpp"

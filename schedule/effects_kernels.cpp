@@ -56,6 +56,32 @@ std::string quoted(const Site& site, BufferId id) {
   return fmt::format("'{}'", site.buffer(id).name);
 }
 
+/// sum += part on `tile`, or sum = part.
+void write_sums(const Site& site, const Accumulate& op, std::span<const int> tile) {
+  const TensorRef tensor = site.buffer(op.part).ref();
+  Contents sums;
+  for (const Piece* part : pieces_in(site, op.part, tile)) {
+    if (op.initial) {
+      sums.add(*part);
+      continue;
+    }
+    const Piece* old = only_piece(site, op.sum, part->cell);
+    if (old == nullptr) {
+      return;
+    }
+    if (old->normaliser != part->normaliser) {
+      site.stop(fmt::format("adds {} of {} to {}, but they are normalised over different keys",
+                            quoted(site, op.part), site.grid().cell_text(tensor, part->cell),
+                            quoted(site, op.sum)));
+      return;
+    }
+    Piece sum = *old;
+    unite(site, tensor, sum, *part, quoted(site, op.part), quoted(site, op.sum));
+    sums.add(std::move(sum));
+  }
+  write(site, op.sum, tensor, std::move(sums));
+}
+
 }  // namespace
 
 void apply(const Site& site, const AttentionForward& op) {
@@ -199,27 +225,7 @@ void apply(const Site& site, const Accumulate& op) {
       (!op.initial && !readable(site, op.sum, tensor))) {
     return;
   }
-  Contents sums;
-  for (const Piece* part : pieces_in(site, op.part, *tile)) {
-    if (op.initial) {
-      sums.add(*part);
-      continue;
-    }
-    const Piece* old = only_piece(site, op.sum, part->cell);
-    if (old == nullptr) {
-      return;
-    }
-    if (old->normaliser != part->normaliser) {
-      site.stop(fmt::format("adds {} of {} to {}, but they are normalised over different keys",
-                            quoted(site, op.part), site.grid().cell_text(tensor, part->cell),
-                            quoted(site, op.sum)));
-      return;
-    }
-    Piece sum = *old;
-    unite(site, tensor, sum, *part, quoted(site, op.part), quoted(site, op.sum));
-    sums.add(std::move(sum));
-  }
-  write(site, op.sum, tensor, std::move(sums));
+  write_sums(site, op, *tile);
 }
 
 void apply(const Site& site, const Fill& op) {
@@ -267,16 +273,45 @@ void apply(const Site& site, const Fill& op) {
   write(site, op.buffer, tensor, std::move(neutral));
 }
 
-void apply(const Site& site, const Copy& op) {
+namespace {
+
+/// Every copy needs this of its buffers.
+bool copies_alike(const Site& site, const Copy& op) {
   const TensorRef tensor = site.buffer(op.from).ref();
   if (!readable(site, op.from, tensor)) {
-    return;
+    return false;
   }
   if (site.buffer(op.to).ref() != tensor) {
     site.stop(fmt::format("copies {} to '{}', a buffer of {}", site.name(tensor),
                           site.buffer(op.to).name, site.name(site.buffer(op.to).ref())));
+    return false;
+  }
+  return true;
+}
+
+/// Rows of one, beside those of the other or added to them: what an accumulation does where both
+/// lie together.
+void copy_some(const Site& site, const Copy& op) {
+  const TensorRef tensor = site.buffer(op.from).ref();
+  const bool sums = op.kind == CopyKind::add;
+  const auto* tile = named_rows(site, op.tokens, tensor);
+  if (tile == nullptr || (sums && !readable(site, op.to, tensor))) {
     return;
   }
+  write_sums(site, {.sum = op.to, .part = op.from, .tokens = op.tokens, .initial = !sums}, *tile);
+}
+
+}  // namespace
+
+void apply(const Site& site, const Copy& op) {
+  if (!copies_alike(site, op)) {
+    return;
+  }
+  if (op.of_some()) {
+    copy_some(site, op);
+    return;
+  }
+  const TensorRef tensor = site.buffer(op.from).ref();
   if (op.kind != CopyKind::fold) {
     overwrite(site, op.to, site.content(op.from));
     return;

@@ -223,9 +223,13 @@ void apply(const Site& site, const MakeState& op) {
       computes(site, AttentionFunction::linear) ? roles_of(site, op.to, known) : nullptr;
   const auto* tokens = roles != nullptr ? named_tokens(site, op.tokens) : nullptr;
   const auto heads = tokens != nullptr ? named_heads(site, op.heads, roles->first) : std::nullopt;
-  const auto kv_heads = heads ? named_heads(site, op.kv_heads, roles->to) : std::nullopt;
+  const auto named = heads ? named_heads(site, op.kv_heads, roles->to) : std::nullopt;
+  if (!named) {
+    return;
+  }
+  const HeadAtoms kv_heads = *named;
   const TokenSet slot({.begin = op.slot, .count = 1});
-  if (!kv_heads || !holds(site, op.rows, roles->first, *tokens, *heads) ||
+  if (!holds(site, op.rows, roles->first, *tokens, *heads) ||
       !holds(site, op.values, roles->second, *tokens, *heads) ||
       named_rows(site, slot, roles->to) == nullptr) {
     return;
@@ -233,7 +237,7 @@ void apply(const Site& site, const MakeState& op) {
   const AtomGrid& grid = site.grid();
   const bool of_keys = roles->to == Tensor::state;
   Contents states;
-  for (int kv = kv_heads->begin; kv < kv_heads->end; ++kv) {
+  for (int kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
     Piece state{.cell = {.tokens = static_cast<int>(op.slot), .heads = kv},
                 .contributions = {},
                 .normaliser = {}};

@@ -268,7 +268,11 @@ Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
                    return tile(o.part, o.tokens) + tile(o.sum, o.tokens) * (o.initial ? 1 : 2);
                  },
                  [&](const Fill& o) { return tile(o.buffer, o.tokens); },
-                 [&](const Copy& o) { return whole(o.from) + whole(o.to); },
+                 [&](const Copy& o) {
+                   return o.of_some() ? tile(o.from, o.tokens) +
+                                            tile(o.to, o.tokens) * (o.kind == CopyKind::add ? 2 : 1)
+                                      : whole(o.from) + whole(o.to);
+                 },
                  [&](const Gemm& o) {
                    return rows_of(o.a, o.tokens) + rows_of(o.b, o.tokens) +
                           rows_of(o.c, o.tokens) * (o.initial ? 1 : 2);

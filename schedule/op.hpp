@@ -237,17 +237,22 @@ enum class CopyKind : std::uint8_t {
   cast,     // to another dtype
   reorder,  // tokens into sequence order
   deal,     // tokens from sequence order into the chunks of a layout
+  take,     // some rows, beside what the target holds
+  add,      // some rows, to the target's sums of their tokens
   fold      // sum the copies of replicated KV heads (gradients), on the way out of an all-to-all
 };
 std::string_view to_string(CopyKind);
 
-/// A copy kernel: every element of `from` is read and lands in `to`.
+/// A copy kernel: every element of `from` is read and lands in `to`; of `take` and `add` those of
+/// `tokens`, which need not lie together in the one or the other.
 struct Copy {
+  [[nodiscard]] bool of_some() const { return kind == CopyKind::take || kind == CopyKind::add; }
   CopyKind kind = CopyKind::cast;
   BufferId from, to;
   // Of `deal`: the chunks that tokens in sequence order are put into, one after the other.
   Layout layout = Layout::contiguous;
   int chunks = 1;
+  TokenSet tokens = {};  // of `take` and `add`
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 

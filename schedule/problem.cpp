@@ -17,10 +17,13 @@ constexpr std::array<Named<DType>, 3> dtypes{
     {{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
 constexpr std::array<Named<Phase>, 3> phases{
     {{Phase::forward, "fwd"}, {Phase::backward, "bwd"}, {Phase::step, "step"}}};
-constexpr std::array<Named<Layout>, 4> layouts{{{Layout::contiguous, "contiguous"},
-                                                {Layout::zigzag, "zigzag"},
-                                                {Layout::striped, "striped"},
-                                                {Layout::document_zigzag, "document-zigzag"}}};
+constexpr std::array<Named<Layout>, 6> layouts{
+    {{Layout::contiguous, "contiguous"},
+     {Layout::zigzag, "zigzag"},
+     {Layout::striped, "striped"},
+     {Layout::document_zigzag, "document-zigzag"},
+     {Layout::document_contiguous, "document-contiguous"},
+     {Layout::balanced, "balanced"}}};
 constexpr std::array<Named<HeadPolicy>, 4> policies{{{HeadPolicy::divide, "divide"},
                                                      {HeadPolicy::replicate, "replicate"},
                                                      {HeadPolicy::pad, "pad"},
@@ -136,6 +139,7 @@ TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks) {
   const std::int64_t size = seq / chunks;
   switch (layout) {
     case Layout::contiguous:
+    case Layout::document_contiguous:
       return TokenSet({.begin = index * size, .count = size});
     case Layout::striped:
       return TokenSet({.begin = index, .count = size, .stride = chunks});
@@ -145,8 +149,10 @@ TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks) {
       return {{.begin = index * half, .count = half},
               {.begin = (2 * chunks - 1 - index) * half, .count = half}};
     }
+    case Layout::balanced:
+      break;  // balanced_chunks()
   }
-  throw InternalError("unknown layout");
+  throw InternalError("a layout whose chunks the length alone does not tell");
 }
 
 HeadSplit::HeadSplit(const Problem& problem, int parts, HeadPolicy policy)

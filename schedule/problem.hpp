@@ -50,16 +50,30 @@ struct Problem {
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-/// Which tokens a ring rank (or StarTrail team) holds. `document_zigzag` is zigzag over packed
-/// documents that are dealt out in pieces (Mask::pieces): of every document its own two.
-enum class Layout : std::uint8_t { contiguous, zigzag, striped, document_zigzag };
-/// How chunks of the sequence go to ranks: `document_zigzag` as zigzag.
+/// Which tokens a ring rank (or StarTrail team) holds. `document_zigzag` and `document_contiguous`
+/// are zigzag and contiguous over packed documents that are dealt out in pieces (Mask::pieces): of
+/// every document its own two, or its own one. `balanced`: as many small chunks as others, so
+/// chosen that all ranks have nearly the same work (schedule/balanced.hpp).
+enum class Layout : std::uint8_t {
+  contiguous,
+  zigzag,
+  striped,
+  document_zigzag,
+  document_contiguous,
+  balanced
+};
+/// How chunks of the sequence go to ranks: of documents dealt out, as of a sequence.
 constexpr Layout chunk_layout(Layout layout) {
-  return layout == Layout::document_zigzag ? Layout::zigzag : layout;
+  return layout == Layout::document_zigzag       ? Layout::zigzag
+         : layout == Layout::document_contiguous ? Layout::contiguous
+                                                 : layout;
 }
+/// Every packed document is dealt out to all ranks alike.
+constexpr bool deals_documents(Layout layout) { return chunk_layout(layout) != layout; }
 
-/// Tokens of chunk `index` of `chunks` under a layout. zigzag: chunks index and 2*chunks-1-index of
-/// 2*chunks equal ones; striped: every chunks-th token. `seq` must divide.
+/// Tokens of chunk `index` of `chunks` under a layout that the mask does not decide (balanced).
+/// zigzag: chunks index and 2*chunks-1-index of 2*chunks equal ones; striped: every chunks-th
+/// token. `seq` must divide.
 TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks);
 
 /// How Ulysses deals heads out when they do not simply divide.

@@ -58,6 +58,9 @@ struct Grain {
   /// Tokens are cut where the tiles that ranks declare begin and end, and at multiples of this; 0:
   /// nowhere else.
   std::int64_t tokens = 0;
+  /// And before each of these, rising: where what is moved or computed begins or ends inside a
+  /// tile.
+  std::vector<std::int64_t> cuts = {};
   HeadSplit heads;
   /// Slots of states: slot s of `slots` is of the s-th of so many equal parts of the sequence. 0:
   /// no states.

@@ -1,5 +1,7 @@
 #include "schedule/storage_rank.hpp"
 
+#include "schedule/balanced.hpp"
+
 #include <algorithm>
 #include <numeric>
 
@@ -147,20 +149,64 @@ StoredContent RankStore::copied(const Copy& op) const {
     case CopyKind::deal: {
       TokenList chunks;
       const std::int64_t first = piece(op.from).tokens.ranges().front().begin;
+      const std::vector<TokenSet> dealt = chunks_of(schedule_->problem, op.layout, op.chunks);
       for (int i = 0; i < op.chunks; ++i) {
-        const TokenSet chunk = chunk_tokens(schedule_->problem.seq, op.layout, i, op.chunks);
-        chunks.append(TokenList(chunk.shifted(first)));
+        chunks.append(TokenList(dealt[static_cast<std::size_t>(i)].shifted(first)));
       }
       return {{.tokens = chunks, .heads = piece(op.from).heads}};
     }
+    case CopyKind::take:
+    case CopyKind::add:
+      break;  // copy_some()
   }
   throw InternalError("unknown kind of copy");
 }
 
 void RankStore::apply(const Copy& op, StoredOp& stored) {
+  if (op.of_some()) {
+    copy_some(op, stored);
+    return;
+  }
   const StoredContent to = copied(op);
   add_moves(contents_[op.from.index()], to, stored);
   overwrite(op.to, to);
+}
+
+void RankStore::copy_some(const Copy& op, StoredOp& stored) {
+  const StoredPiece source = piece(op.from);
+  if (op.kind == CopyKind::take) {
+    write(op.to, TokenList(op.tokens), source.heads);
+  }
+  const StoredPiece& target = piece(op.to);
+  expect(source.heads == target.heads, "copies rows to other heads");
+  std::int64_t moved = 0;
+  for (const TokenRange& wanted : op.tokens.ranges()) {
+    std::int64_t from_row = 0;
+    for (const TokenRange& a : source.tokens.ranges()) {
+      const TokenRange here = common(wanted, a);
+      std::int64_t to_row = 0;
+      for (const TokenRange& b : target.tokens.ranges()) {
+        const TokenRange both = here.count > 0 ? common(here, b) : TokenRange{};
+        if (both.count > 0) {
+          const int heads = source.heads.count();
+          stored.moves.push_back(
+              {.from = {.begin = cells(from_row + (both.begin - a.begin) / a.stride, heads),
+                        .row_heads = heads,
+                        .row_step = both.stride / a.stride},
+               .to = {.begin = cells(to_row + (both.begin - b.begin) / b.stride, heads),
+                      .row_heads = heads,
+                      .row_step = both.stride / b.stride},
+               .rows = both.count,
+               .heads = heads,
+               .add = op.kind == CopyKind::add});
+          moved += both.count;
+        }
+        to_row += b.count;
+      }
+      from_row += a.count;
+    }
+  }
+  expect(moved == op.tokens.count(), "copies rows that are not there");
 }
 
 void RankStore::add_moves(const StoredContent& from, const StoredContent& to,

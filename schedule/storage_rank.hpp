@@ -79,6 +79,7 @@ class RankStore {
   [[nodiscard]] std::int64_t cells(BufferId id, const StoredPiece& p) const {
     return cells(id, p.tokens.count(), p.heads.count());
   }
+  void copy_some(const Copy& op, StoredOp& stored);
   void add_moves(const StoredContent& from, const StoredContent& to, StoredOp& stored) const;
   void scatter_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
   void gather_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);

@@ -2,6 +2,8 @@
 
 #include "schedule/text_fields.hpp"
 
+#include <fmt/ranges.h>
+
 #include <iterator>
 #include <ostream>
 #include <sstream>
@@ -72,6 +74,11 @@ class FieldWriter {
   void unless_zero(std::string_view key, std::int64_t value, std::int64_t /*max*/) {
     if (value != 0) {
       put(key, value);
+    }
+  }
+  void unless_empty(std::string_view key, const std::vector<std::int64_t>& places) {
+    if (!places.empty()) {
+      put(key, fmt::format("{}", fmt::join(places, "+")));
     }
   }
   template <class T>  // masks, orders and enumerators

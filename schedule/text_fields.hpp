@@ -61,6 +61,7 @@ void fields(auto& a, Is<Problem> auto& p) {
 
 void fields(auto& a, Is<Grain> auto& g) {
   a("tokens", g.tokens, 0, most_tokens);
+  a.unless_empty("cuts", g.cuts);
   int parts = g.heads.parts();
   a("parts", parts, 1, most_ranks);
   a("heads", g.heads, parts);
@@ -241,6 +242,9 @@ void fields(auto& a, Is<Copy> auto& o) {
   if (o.kind == CopyKind::deal) {
     a("layout", o.layout);
     a("chunks", o.chunks, 1, most_ranks);
+  }
+  if (o.of_some()) {
+    a("tokens", o.tokens);
   }
 }
 

@@ -129,6 +129,15 @@ class FieldReader {
   void operator()(std::string_view key, int& value, std::int64_t min, std::int64_t max) {
     value = static_cast<int>(number(get(key), min, max));
   }
+  /// Places in the sequence, rising.
+  void unless_empty(std::string_view key, std::vector<std::int64_t>& places) {
+    const Word* word = find(key, true);
+    for (const std::string_view place :
+         word == nullptr ? std::vector<std::string_view>() : split(word->value, '+')) {
+      const std::int64_t least = places.empty() ? 1 : places.back() + 1;
+      places.push_back(number(place, least, context_.most_rows));
+    }
+  }
   template <std::integral T>
   void unless_zero(std::string_view key, T& value, std::int64_t max) {
     const Word* word = find(key, true);
@@ -136,7 +145,7 @@ class FieldReader {
   }
   void operator()(std::string_view key, CopyKind& kind) {
     using enum CopyKind;
-    kind = pick(get(key), {pack, unpack, cast, reorder, deal, fold}, where_);
+    kind = pick(get(key), {pack, unpack, cast, reorder, deal, take, add, fold}, where_);
   }
   void operator()(std::string_view key, GemmKind& kind) {
     using enum GemmKind;

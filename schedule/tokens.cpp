@@ -109,6 +109,38 @@ std::int64_t pairs_by_kind(const TokenRange& queries, const TokenRange& keys, co
 
 }  // namespace
 
+bool operator==(const TokenSet& a, const TokenSet& b) {
+  return std::ranges::equal(a.ranges(), b.ranges());
+}
+
+std::strong_ordering operator<=>(const TokenSet& a, const TokenSet& b) {
+  return std::lexicographical_compare_three_way(a.ranges().begin(), a.ranges().end(),
+                                                b.ranges().begin(), b.ranges().end());
+}
+
+namespace {
+
+std::vector<RangeInDocuments> in_documents(const TokenSet& tokens, const Mask& mask) {
+  std::vector<RangeInDocuments> result;
+  result.reserve(tokens.ranges().size());
+  for (const TokenRange& range : tokens.ranges()) {
+    result.emplace_back(range, mask);
+  }
+  return result;
+}
+
+std::int64_t pairs_of_documents(const RangeInDocuments& queries, const RangeInDocuments& keys,
+                                const Mask& mask) {
+  std::int64_t pairs = 0;
+  const std::size_t last = std::min(queries.last(), keys.last());
+  for (std::size_t d = std::max(queries.first(), keys.first()); d <= last; ++d) {
+    pairs += pairs_by_kind(queries.of(d), keys.of(d), mask);
+  }
+  return pairs;
+}
+
+}  // namespace
+
 std::int64_t TokenSet::count() const {
   std::int64_t total = 0;
   for (const TokenRange& r : ranges()) {
@@ -136,22 +168,41 @@ void TokenSet::append(TokenRange range) {
     range.stride = 1;
   }
   if (size_ > 0) {
-    TokenRange& last = ranges_.at(size_ - 1);
+    const TokenRange& before = ranges().back();
     const bool continues =
-        last.stride == range.stride && range.begin == last.begin + last.count * last.stride;
+        before.stride == range.stride && range.begin == before.begin + before.count * before.stride;
     if (continues) {
-      last.count += range.count;
+      last().count += range.count;
       return;
     }
   }
-  ensure(size_ < ranges_.size(), "a token set of more than two ranges");
-  ranges_.at(size_++) = range;
+  if (size_ < few_.size()) {
+    few_.at(size_) = range;
+  } else {
+    // Sets share what they do not change; the one that grows has its own.
+    if (!many_ || many_.use_count() > 1) {
+      many_ = std::make_shared<std::vector<TokenRange>>(ranges().begin(), ranges().end());
+    }
+    many_->push_back(range);
+  }
+  ++size_;
+}
+
+TokenRange& TokenSet::last() {
+  if (!many_) {
+    return few_.at(size_ - 1);
+  }
+  if (many_.use_count() > 1) {
+    many_ = std::make_shared<std::vector<TokenRange>>(*many_);
+  }
+  return many_->back();
 }
 
 TokenSet TokenSet::shifted(std::int64_t by) const {
-  TokenSet moved = *this;
-  for (TokenRange& range : std::span(moved.ranges_).first(size_)) {
+  TokenSet moved;
+  for (TokenRange range : ranges()) {
     range.begin += by;
+    moved.append(range);
   }
   return moved;
 }
@@ -191,27 +242,18 @@ TokenSet parse_token_set(std::string_view text, std::string_view where) {
   if (text == "-") {
     return {};
   }
-  std::array<TokenRange, 2> ranges{};
-  const auto pieces = split(text, '+');
-  if (pieces.size() > ranges.size()) {
-    throw InputError(where, fmt::format("'{}' has more than two token ranges", text));
-  }
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const auto colon = split(pieces[i], ':');
-    if (colon.size() != 2) {
-      throw InputError(where,
-                       fmt::format("'{}' is not a token range begin:count[/stride]", pieces[i]));
+  TokenSet tokens;
+  for (const std::string_view piece : split(text, '+')) {
+    const auto colon = split(piece, ':');
+    const auto slash = split(colon.back(), '/');
+    if (colon.size() != 2 || slash.size() > 2) {
+      throw InputError(where, fmt::format("'{}' is not a token range begin:count[/stride]", piece));
     }
-    const auto slash = split(colon[1], '/');
-    ranges.at(i) = {.begin = parse_int(colon[0], where, 0, most),
-                    .count = parse_int(slash[0], where, 1, most),
-                    .stride = slash.size() == 2 ? parse_int(slash[1], where, 1, most) : 1};
-    if (slash.size() > 2) {
-      throw InputError(where,
-                       fmt::format("'{}' is not a token range begin:count[/stride]", pieces[i]));
-    }
+    tokens.append({.begin = parse_int(colon[0], where, 0, most),
+                   .count = parse_int(slash[0], where, 1, most),
+                   .stride = slash.size() == 2 ? parse_int(slash[1], where, 1, most) : 1});
   }
-  return {ranges[0], ranges[1]};
+  return tokens;
 }
 
 Interval positions_in(const TokenRange& range, const Interval& tokens) {
@@ -280,17 +322,21 @@ std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, co
       return pairs;
     }
   }
-  const RangeInDocuments q(queries, mask);
-  const RangeInDocuments k(keys, mask);
-  const std::size_t last = std::min(q.last(), k.last());
-  for (std::size_t d = std::max(q.first(), k.first()); d <= last; ++d) {
-    pairs += pairs_by_kind(q.of(d), k.of(d), mask);
-  }
-  return pairs;
+  return pairs_of_documents(RangeInDocuments(queries, mask), RangeInDocuments(keys, mask), mask);
 }
 
 std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const Mask& mask) {
   std::int64_t total = 0;
+  if (!mask.document_ends.empty() && mask.pieces == 1) {
+    // Of many ranges most have no document in common: where each lies is found once.
+    const std::vector<RangeInDocuments> all_keys = in_documents(keys, mask);
+    for (const RangeInDocuments& q : in_documents(queries, mask)) {
+      for (const RangeInDocuments& k : all_keys) {
+        total += pairs_of_documents(q, k, mask);
+      }
+    }
+    return total;
+  }
   for (const TokenRange& q : queries.ranges()) {
     for (const TokenRange& k : keys.ranges()) {
       total += allowed_pairs(q, k, mask);

@@ -1,14 +1,15 @@
 // Which tokens: strided ranges of positions in the (padded) sequence, and how many (query, key)
 // pairs of two such sets a mask allows.
 //
-// Every strategy of this project keeps on a rank at most two strided ranges of the sequence:
-// a contiguous chunk is one range, a zigzag chunk is two, a striped chunk is one with stride R.
-// A TokenSet is such a pair of ranges *in the order in which the rank stores them*.
+// A contiguous chunk is one strided range, a zigzag chunk is two, a striped chunk is one with
+// stride R, a balanced chunk several. A TokenSet is such ranges *in the order in which the rank
+// stores them*.
 #pragma once
 
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,8 +30,8 @@ struct TokenRange {
   friend constexpr auto operator<=>(const TokenRange&, const TokenRange&) = default;
 };
 
-/// At most two ranges, in storage order. Empty ranges are never kept; ranges of one stride that
-/// continue each other are joined.
+/// Ranges in storage order. Empty ranges are never kept; ranges of one stride that continue each
+/// other are joined. Two need no memory of their own, as most sets have no more.
 class TokenSet {
  public:
   TokenSet() = default;
@@ -40,9 +41,13 @@ class TokenSet {
     append(second);
   }
 
+  void append(TokenRange range);
+
   [[nodiscard]] std::int64_t count() const;
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] std::span<const TokenRange> ranges() const { return {ranges_.data(), size_}; }
+  [[nodiscard]] std::span<const TokenRange> ranges() const {
+    return many_ ? std::span<const TokenRange>(*many_) : std::span(few_.data(), size_);
+  }
   [[nodiscard]] bool contains(std::int64_t token) const { return position_of(token) >= 0; }
   /// Where `token` is stored; -1 if it is not in the set.
   [[nodiscard]] std::int64_t position_of(std::int64_t token) const;
@@ -54,13 +59,16 @@ class TokenSet {
   /// Part `index` of `parts` equal parts by storage position; count() must divide by `parts`.
   [[nodiscard]] TokenSet part(std::int64_t index, std::int64_t parts) const;
 
-  friend bool operator==(const TokenSet&, const TokenSet&) = default;
+  friend bool operator==(const TokenSet& a, const TokenSet& b);
+  friend std::strong_ordering operator<=>(const TokenSet& a, const TokenSet& b);
 
  private:
-  void append(TokenRange range);
+  [[nodiscard]] TokenRange& last();
 
-  std::array<TokenRange, 2> ranges_{};
+  std::array<TokenRange, 2> few_{};
   std::size_t size_ = 0;
+  std::shared_ptr<std::vector<TokenRange>>
+      many_;  // all of them, from the third on; copied on write
 };
 
 /// "0:1024", "0:64+448:64", striped "3:128/8" (begin:count/stride); "-" when empty.

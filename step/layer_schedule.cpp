@@ -68,6 +68,17 @@ std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPla
   return symmetry;
 }
 
+/// Where one micro-batch's tokens are cut, every one's are.
+std::vector<std::int64_t> cuts_of_all(const std::vector<std::int64_t>& of_one, const Problem& all) {
+  std::vector<std::int64_t> cuts;
+  for (int m = 0; m < all.micro_batches; ++m) {
+    for (const std::int64_t cut : of_one) {
+      cuts.push_back(m * all.seq + cut);
+    }
+  }
+  return cuts;
+}
+
 /// Those of the layer behind attention's.
 LayerStreams name_streams(const LayerPlan& plan, std::vector<std::string>& names) {
   LayerStreams streams;
@@ -104,8 +115,9 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
     return fmt::format("heads are dealt out {}, which the layer's matrices are not",
                        to_string(heads));
   }
-  if (plan.attention.layout == Layout::document_zigzag) {
-    return "the document-zigzag layout pads documents, and a layer's tokens are not padded so";
+  if (deals_documents(plan.attention.layout)) {
+    return fmt::format("the {} layout pads documents, and a layer's tokens are not padded so",
+                       to_string(plan.attention.layout));
   }
   const Problem padded = padded_layer(problem, plan);
   if (padded.micro_batches > 1 && padded.seq != problem.seq) {
@@ -214,6 +226,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.symmetry = symmetry_of(inner, plan);
   s.grain = inner.grain;
   s.grain.heads = parts->split;
+  s.grain.cuts = cuts_of_all(inner.grain.cuts, all);
   s.streams = inner.streams;
   ensure(s.streams.size() == LayerStreams::first, "attention's streams are others");
   parts->streams = name_streams(plan, s.streams);

@@ -7,8 +7,9 @@
 //
 //   R = 4, zigzag:  rank 1 holds chunks 1 and 6 of 8;  chunk 1 x keys 0..1,  chunk 6 x keys 0..6
 //
-// Not with document-zigzag: in sequence order the pieces of a document do not lie together, as
-// these kernels want them.
+// Layouts that deal documents out are the same, a piece of every document for a token: "sequence
+// order" is then the order of the pieces, and a chunk's prefix all earlier pieces. Balanced chunks
+// (WLB-LLM's per-document sharding, MagiAttention's dispatch) are up to eight calls a rank.
 //
 // Combines with Ulysses (the gather then runs over the ring dimension on this rank's heads).
 //
@@ -18,6 +19,7 @@
 #include "parallel/attention/compose.hpp"
 #include "parallel/attention/sizes.hpp"
 #include "parallel/attention/strategy.hpp"
+#include "schedule/balanced.hpp"
 
 #include <algorithm>
 #include <array>
@@ -34,15 +36,30 @@ Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
     return frame * 2 + own.lse + kv * 4 + s.wide(kv) * 2;
   }
   const Bytes kernel = frame * 2 + kv * 2;
-  return plan.layout == Layout::contiguous ? kernel : std::max(kernel, frame + kv * 3);
+  return chunk_layout(plan.layout) == Layout::contiguous ? kernel
+                                                         : std::max(kernel, frame + kv * 3);
+}
+
+/// Chunks of the rank with most that do not continue each other.
+std::int64_t calls_of(const Sizes& s, const SequencePlan& plan) {
+  if (s.problem.mask.kind == MaskKind::full) {
+    return 1;
+  }
+  std::int64_t most = chunk_layout(plan.layout) == Layout::zigzag ? 2 : 1;
+  if (plan.layout == Layout::balanced) {
+    for (const TokenSet& chunks : balanced_chunks(s.problem, plan.ring)) {
+      most = std::max<std::int64_t>(most, std::ssize(chunks.ranges()));
+    }
+  }
+  return most;
 }
 
 ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
                        const BuildOptions& options) {
   const Sizes s(requested, plan, options);
   ClosedForm form = ring_form(s, plan, phase);
-  form.attention_calls =
-      s.problem.mask.kind != MaskKind::full && plan.layout == Layout::zigzag ? 2 : 1;
+  form.attention_calls = calls_of(s, plan);
+  form.calls_of_busiest = plan.layout != Layout::balanced;
   const std::int64_t copies = std::int64_t{plan.ring} * (plan.ring - 1);
   const Bytes kv = s.all_parts(s.ring).kv * 2 * copies;
   form.add({.kind = CommKind::all_gather,
@@ -102,7 +119,7 @@ BufferId gather(ProgramBuilder& b, const RankGroup& ring, const CoreContext& c, 
                                .to = received,
                                .to_tokens = TokenSet({.begin = 0, .count = seq}),
                                .to_heads = c.kv_heads});
-  if (c.plan.layout == Layout::contiguous || c.plan.ring == 1) {
+  if (chunk_layout(c.plan.layout) == Layout::contiguous || c.plan.ring == 1) {
     return received;
   }
   const BufferId ordered = b.scratch(name + "_all", tensor, seq, c.kv_heads.count());
@@ -116,7 +133,7 @@ void scatter(ProgramBuilder& b, const RankGroup& ring, const CoreContext& c, Ten
   const std::string name(to_string(tensor));
   const DType wide = c.options.gradient;
   BufferId chunks = sum;
-  if (c.plan.layout != Layout::contiguous) {
+  if (chunk_layout(c.plan.layout) != Layout::contiguous) {
     chunks = b.scratch(name + "_chunks", tensor, b.problem().seq, c.kv_heads.count(), wide);
     b.op(compute, Copy{.kind = CopyKind::deal,
                        .from = sum,
@@ -198,7 +215,8 @@ Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
                  {.forward = gather_forward, .backward = gather_backward, .ring_symmetric = true});
 }
 
-constexpr std::array layouts{Layout::zigzag, Layout::contiguous};
+constexpr std::array layouts{Layout::zigzag, Layout::contiguous, Layout::document_zigzag,
+                             Layout::document_contiguous, Layout::balanced};
 
 }  // namespace
 

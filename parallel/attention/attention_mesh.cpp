@@ -1,6 +1,7 @@
 #include "parallel/attention/attention_mesh.hpp"
 
 #include "base/error.hpp"
+#include "schedule/balanced.hpp"
 
 namespace spp {
 namespace {
@@ -50,6 +51,13 @@ AttentionMesh::AttentionMesh(const SequencePlan& plan) : plan_(plan) {
   group_ = axis_of(mesh_, "group");
 }
 
+AttentionMesh::AttentionMesh(const SequencePlan& plan, const Problem& padded)
+    : AttentionMesh(plan) {
+  if (plan.layout == Layout::balanced) {
+    balanced_ = std::make_shared<const std::vector<TokenSet>>(balanced_chunks(padded, teams()));
+  }
+}
+
 Coordinates AttentionMesh::at(Rank rank) const {
   return {.ulysses = mesh_.coordinate(rank, ulysses_),
           .member = mesh_.coordinate(rank, team_),
@@ -88,7 +96,8 @@ RankGroup AttentionMesh::group(Rank rank, Axis axis) const {
 }
 
 TokenSet AttentionMesh::team_tokens(std::int64_t seq, int team) const {
-  return chunk_tokens(seq, plan_.layout, team, teams());
+  return balanced_ ? (*balanced_)[static_cast<std::size_t>(team)]
+                   : chunk_tokens(seq, plan_.layout, team, teams());
 }
 
 TokenSet AttentionMesh::ring_tokens(std::int64_t seq, Rank rank) const {

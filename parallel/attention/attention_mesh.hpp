@@ -18,6 +18,9 @@
 #include "parallel/attention/plan.hpp"
 #include "schedule/mesh.hpp"
 
+#include <memory>
+#include <vector>
+
 namespace spp {
 
 namespace parameters {
@@ -39,6 +42,9 @@ class AttentionMesh {
  public:
   /// The plan must be legal: U, R, C >= 1 and C*C divides R.
   explicit AttentionMesh(const SequencePlan& plan);
+  /// The same for one problem, padded: knows who holds which tokens of layouts that the mask
+  /// decides, too.
+  AttentionMesh(const SequencePlan& plan, const Problem& padded);
 
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
   [[nodiscard]] int size() const { return mesh_.size(); }
@@ -80,6 +86,7 @@ class AttentionMesh {
  private:
   SequencePlan plan_;
   Mesh mesh_;
+  std::shared_ptr<const std::vector<TokenSet>> balanced_;      // tokens of each team, if they are
   std::size_t ulysses_ = 0, team_ = 0, ring_ = 0, group_ = 0;  // axes of the mesh
 };
 

@@ -14,7 +14,8 @@
 
 namespace spp {
 
-/// `calls` communication ops of one kind along one axis on every rank.
+/// `calls` communication ops of one kind along one axis on every rank; where ranks differ, on rank
+/// 0.
 struct CommTerm {
   CommKind kind = CommKind::send_recv;
   Axis axis = Axis::ring;  // whose groups (or neighbours) communicate
@@ -31,12 +32,13 @@ struct ClosedForm {
   FlopCount flops;                   // of all ranks, exact under the mask
   FlopCount busiest_flops;           // of the rank with most
   std::int64_t attention_calls = 0;  // kernels on the rank with most
+  bool calls_of_busiest = true;      // the rank with most FLOPs has as many
   Bytes peak_buffers;                // Arena::peak_live of the rank with most (schedule/arena)
   bool exchange_first = false;       // an exchange comes before all kernels of attention
   bool exchange_last = false;        // one comes behind them
 
   void add(const CommTerm& term) {
-    if (term.calls > 0 && term.group_size > 1) {
+    if ((term.calls > 0 || term.total > Bytes(0)) && term.group_size > 1) {
       terms.at(static_cast<std::size_t>(term_count++)) = term;
     }
   }

@@ -132,7 +132,7 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   s.requested = dealt(requested, plan);
   s.problem = padded(requested, plan);
   s.phase = phase;
-  const AttentionMesh ranks(plan);
+  const AttentionMesh ranks(plan, s.problem);
   s.mesh = ranks.mesh();
   s.streams = {"compute", "ulysses", "ring", "gradient", "team", "outer"};
   const HeadSplit split(s.problem, plan.ulysses, plan.heads);
@@ -146,11 +146,11 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
     s.symmetry.push_back({.axis = "ulysses", .under = AxisMoves::permutations});
   }
   // Where documents lie differently on every rank, no two are alike.
-  const bool uniform =
-      s.problem.mask.document_ends.empty() || plan.layout == Layout::document_zigzag;
+  const bool uniform = (s.problem.mask.document_ends.empty() || deals_documents(plan.layout)) &&
+                       plan.layout != Layout::balanced;
   if (cores.ring_symmetric && uniform && s.problem.mask.kind == MaskKind::full) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::rotations});
-  } else if (cores.ring_alike && plan.layout != Layout::contiguous && uniform &&
+  } else if (cores.ring_alike && chunk_layout(plan.layout) != Layout::contiguous && uniform &&
              s.problem.mask.kind == MaskKind::causal) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::alike});
   }
@@ -186,7 +186,7 @@ Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask,
     TokenSet kept;
     for (const TokenRange& range : tokens.ranges()) {
       if (needed(range)) {
-        kept = kept.empty() ? TokenSet(range) : TokenSet(kept.ranges()[0], range);
+        kept.append(range);
       }
     }
     return kept;

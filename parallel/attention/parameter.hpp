@@ -15,17 +15,19 @@
 namespace spp {
 
 struct Parameter {
-  std::string_view name;    // of the option, the JSON key and the rule: "team"
-  std::string_view symbol;  // before its value in a plan's short name: "C"
-  std::string_view letter;  // in the option's help: "C"
-  std::string_view words;   // in messages: "team size"
-  std::string_view help;    // of the option: "StarTrail team size; C*C divides R"
-  bool squared = false;     // its square divides the ring degree, else it does
+  std::string_view name;     // of the option, the JSON key and the rule: "team"
+  std::string_view symbol;   // before its value in a plan's short name: "C"
+  std::string_view letter;   // in the option's help: "C"
+  std::string_view words;    // in messages: "team size"
+  std::string_view help;     // of the option: "StarTrail team size; C*C divides R"
+  bool squared = false;      // its square divides the ring degree, else it does
+  int most_tried = 1 << 20;  // by a search; who asks for more gets it
 
   /// "" if `value` can split `n` ranks, else why not, with `what` those are: "3 does not divide the
   /// ring degree 8".
   [[nodiscard]] std::string why_not(int value, std::string_view what, std::int64_t n) const;
-  /// Values above 1 and below `ring` that can split a ring of so many ranks.
+  /// Values above 1 and below `ring` that can split a ring of so many ranks, as far as a search
+  /// tries them.
   [[nodiscard]] std::vector<int> choices(int ring) const;
 };
 

@@ -4,6 +4,7 @@
 #include "base/named.hpp"
 #include "base/parse.hpp"
 #include "parallel/attention/attention_mesh.hpp"
+#include "schedule/balanced.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -13,6 +14,12 @@ namespace {
 
 constexpr std::array<Named<Axis>, 3> axes{
     {{Axis::ulysses, "ulysses"}, {Axis::team, "team"}, {Axis::ring, "ring"}}};
+
+std::int64_t chunks_a_rank(Layout layout) {
+  return layout == Layout::balanced               ? chunks_of_rank
+         : chunk_layout(layout) == Layout::zigzag ? 2
+                                                  : 1;
+}
 
 std::int64_t rounded_up(std::int64_t tokens, std::int64_t unit) {
   return (tokens + unit - 1) / unit * unit;
@@ -43,17 +50,15 @@ std::string to_string(const std::array<Axis, 3>& order) {
   return fmt::format("{},{},{}", to_string(order[0]), to_string(order[1]), to_string(order[2]));
 }
 
-std::int64_t unit_of(const SequencePlan& plan) {
-  return std::int64_t{plan.ranks()} * (chunk_layout(plan.layout) == Layout::zigzag ? 2 : 1);
-}
+std::int64_t unit_of(const SequencePlan& plan) { return plan.ranks() * chunks_a_rank(plan.layout); }
 
 Problem dealt(const Problem& problem, const SequencePlan& plan) {
-  if (plan.layout != Layout::document_zigzag || problem.mask.pieces > 1) {
+  if (!deals_documents(plan.layout) || problem.mask.pieces > 1) {
     return problem;
   }
   Problem result = problem;
   Mask& mask = result.mask;
-  mask.pieces = 2 * std::int64_t{plan.ring / plan.own[parameters::team]};
+  mask.pieces = chunks_a_rank(plan.layout) * (plan.ring / plan.own[parameters::team]);
   mask.document_ends.clear();
   std::int64_t begin = 0;
   std::int64_t piece_end = 0;

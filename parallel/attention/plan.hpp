@@ -37,12 +37,13 @@ std::array<Axis, 3> parse_order(std::string_view, std::string_view where);
 std::string to_string(const std::array<Axis, 3>& order);
 
 /// What `plan` needs the length of a sequence to be a multiple of: contiguous and striped P tokens,
-/// zigzag 2P (two equal chunks on every rank), document-zigzag likewise of every document.
+/// zigzag 2P (two equal chunks on every rank), balanced 8P (chunks_of_rank); layouts that deal
+/// documents out likewise of every document.
 std::int64_t unit_of(const SequencePlan& plan);
 
-/// The problem as `plan` deals it out: itself; document-zigzag: each document padded to a multiple
-/// of 2P tokens, which are tokens like others, and cut into two pieces for each team. Dealt out
-/// already: itself.
+/// The problem as `plan` deals it out: itself; layouts that deal documents out: each document
+/// padded to a multiple of unit_of(), with tokens like others, and cut into one piece for each team
+/// (document-zigzag: two). Dealt out already: itself.
 Problem dealt(const Problem& problem, const SequencePlan& plan);
 
 /// The problem as it is dealt out, padded so that `plan` divides it: the sequence to unit_of(),

@@ -17,7 +17,7 @@
 namespace spp::strategies::ring {
 namespace {
 
-constexpr std::array layouts{Layout::contiguous};
+constexpr std::array layouts{Layout::contiguous, Layout::document_contiguous};
 
 }  // namespace
 

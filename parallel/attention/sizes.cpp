@@ -1,6 +1,7 @@
 #include "parallel/attention/sizes.hpp"
 
 #include "parallel/attention/attention_mesh.hpp"
+#include "schedule/balanced.hpp"
 #include "schedule/measure.hpp"
 
 #include <algorithm>
@@ -16,8 +17,7 @@ std::int64_t reach_of(const Mask& mask, std::int64_t chunk) {
 /// Ring blocks that the rank with most cannot skip.
 std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
   const bool windowed = s.problem.mask.kind == MaskKind::window;
-  if (!s.problem.mask.document_ends.empty() &&
-      (windowed || plan.layout != Layout::document_zigzag)) {
+  if (!s.problem.mask.document_ends.empty() && (windowed || !deals_documents(plan.layout))) {
     return 1;  // blocks without a common document are skipped: a lower bound
   }
   if (!windowed) {
@@ -26,12 +26,15 @@ std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
   const Mask& mask = s.problem.mask;
   switch (plan.layout) {
     case Layout::contiguous:
+    case Layout::document_contiguous:
       return std::min<std::int64_t>(plan.ring, 1 + reach_of(mask, s.ring));
     case Layout::zigzag:
     case Layout::document_zigzag:  // both ways along the ring: chunks r, 2R-1-r look at lower ones
       return std::min<std::int64_t>(plan.ring, 1 + 2 * reach_of(mask, s.ring / 2));
     case Layout::striped:  // the rank `distance` before holds the keys `distance` before
       return std::min<std::int64_t>(plan.ring, mask.window);
+    case Layout::balanced:  // its chunks go to no ring in turn
+      return 1;
   }
   throw InternalError("unknown layout");
 }
@@ -105,13 +108,20 @@ ClosedForm frame_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
 ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
   ClosedForm form = frame_form(s, plan, phase);
   const TokenSet all({.begin = 0, .count = s.problem.seq});
-  const TokenSet last = chunk_tokens(s.problem.seq, plan.layout, plan.ring - 1, plan.ring);
   // With packed documents any rank may be the busiest: no less than the mean. Dealt out in pieces,
   // each of them is like a sequence of its own.
-  const bool uniform =
-      s.problem.mask.document_ends.empty() || plan.layout == Layout::document_zigzag;
-  const std::int64_t pairs = uniform ? allowed_pairs(last, all, s.problem.mask)
-                                     : allowed_pairs(all, all, s.problem.mask) / plan.ring;
+  const bool uniform = s.problem.mask.document_ends.empty() || deals_documents(plan.layout);
+  std::int64_t pairs = 0;
+  if (plan.layout == Layout::balanced) {
+    for (const TokenSet& chunks : balanced_chunks(s.problem, plan.ring)) {
+      pairs = std::max(pairs, allowed_pairs(chunks, all, s.problem.mask));
+    }
+  } else if (uniform) {
+    const TokenSet last = chunk_tokens(s.problem.seq, plan.layout, plan.ring - 1, plan.ring);
+    pairs = allowed_pairs(last, all, s.problem.mask);
+  } else {
+    pairs = allowed_pairs(all, all, s.problem.mask) / plan.ring;
+  }
   form.busiest_flops = s.flops(pairs, s.split.q(0).count(), phase);
   form.attention_calls = needed_blocks(s, plan);
   return form;

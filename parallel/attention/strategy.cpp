@@ -49,10 +49,10 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
     return {"layout",
             fmt::format("{} does not use the {} layout", strategy.name, to_string(plan.layout))};
   }
-  if (plan.layout == Layout::document_zigzag && problem.mask.document_ends.empty()) {
-    return {"layout",
-            "the document-zigzag layout deals out packed documents (--documents), and "
-            "there are none"};
+  if (deals_documents(plan.layout) && problem.mask.document_ends.empty()) {
+    return {"layout", fmt::format("the {} layout deals out packed documents (--documents), and "
+                                  "there are none",
+                                  to_string(plan.layout))};
   }
   if (const std::string heads = HeadSplit::why_not(problem, plan.ulysses, plan.heads);
       !heads.empty()) {

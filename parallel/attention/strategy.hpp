@@ -33,6 +33,9 @@ struct Strategy {
   AttentionFunction function = AttentionFunction::softmax;
   /// False: inference only; `build` and `closed_form` are never asked for the backward phase.
   bool backward = true;
+  /// Made for masks under which ranks need few of the others' keys: packed documents, windows. A
+  /// search tries it there; elsewhere who names it gets it.
+  bool for_sparse_masks = false;
 };
 
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.

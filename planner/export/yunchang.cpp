@@ -18,12 +18,15 @@ constexpr std::array<Way, 5> ways{
 std::string_view ring_of(Layout layout) {
   switch (layout) {
     case Layout::contiguous:
+    case Layout::document_contiguous:
       return "basic";
     case Layout::zigzag:
     case Layout::document_zigzag:
       return "zigzag";
     case Layout::striped:
       return "strip";
+    case Layout::balanced:
+      break;  // of no ring
   }
   throw InternalError("unknown layout");
 }

@@ -44,7 +44,7 @@ TokenSet sampled(const TokenSet& tile, std::int64_t step, std::int64_t seq) {
     const TokenRange some{.begin = range.begin,
                           .count = (range.count + step - 1) / step,
                           .stride = range.stride * step};
-    result = result.empty() ? TokenSet(some) : TokenSet(result.ranges()[0], some);
+    result.append(some);
   }
   return result;
 }

@@ -46,8 +46,11 @@ void Comparison::compare(const std::string& tensor, const ComparedBuffer& of, Ra
 CheckReport Comparison::report(Transport& transport, double limit, double part) const {
   Json mine = Json::object();
   for (const auto& [tensor, e] : extremes_) {
-    mine[tensor] = {
-        {"error", e.error}, {"scale", e.scale}, {"compared", e.compared}, {"worst", e.worst}};
+    mine[tensor] = {{"error", e.error},
+                    {"scale", e.scale},
+                    {"compared", e.compared},
+                    {"worst", e.worst},
+                    {"limit", limit}};
   }
   CheckReport report{.tensors = {}, .part = part};
   std::map<std::string, Extreme> all;
@@ -62,6 +65,7 @@ CheckReport Comparison::report(Transport& transport, double limit, double part) 
       }
       sum.scale = std::max(sum.scale, e["scale"].get<double>());
       sum.compared += e["compared"].get<std::int64_t>();
+      limit = std::max(limit, e["limit"].get<double>());
     }
   }
   for (const auto& [tensor, e] : all) {

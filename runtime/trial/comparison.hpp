@@ -46,7 +46,8 @@ class Comparison {
   /// Some tokens and heads of a buffer of this rank, under the name of its tensor.
   void compare(const std::string& tensor, const ComparedBuffer& of, Rank rank,
                const TokenSet& tokens, HeadRange heads, const Expected& expected);
-  /// Over all ranks, which all call it. Errors are in units of the tensor's largest value.
+  /// Over all ranks, which all call it. Errors are in units of the tensor's largest value. `limit`:
+  /// of what this rank does; ranks may round differently, and the coarsest counts.
   CheckReport report(Transport& transport, double limit, double part) const;
 
  private:

@@ -31,7 +31,7 @@ TokenSet real_tokens(const TokenSet& tile, std::int64_t seq) {
     range.count =
         range.begin >= seq ? 0 : std::min(range.count, (seq - 1 - range.begin) / range.stride + 1);
     if (range.count > 0) {
-      result = result.empty() ? TokenSet(range) : TokenSet(result.ranges()[0], range);
+      result.append(range);
     }
   }
   return result;

@@ -273,8 +273,8 @@ TEST_CASE("a wrong degree is refused with one line that names the place") {
       {"plan --heads 8 --seq 4K --layout document-zigzag --topology dgx-h100",
        "--layout: document-zigzag deals out packed documents; --documents says which"},
       {"verify --heads 8 --seq 4K --documents 4000,96 --layout document-zigzag --strategy "
-       "all-gather --ring 4",
-       "--layout: all-gather U1xR4 document-zigzag is not legal: all-gather does not use"},
+       "striped-ring --ring 4",
+       "--layout: striped-ring U1xR4 document-zigzag is not legal: striped-ring does not use"},
       {"verify --heads 8 --seq 4K --layout zigzga --ring 4", "--layout: unknown value 'zigzga'"},
       {"verify --heads 8 --seq 4K --ring 4 --order ring,ring",
        "--order: axis 'ring' is named twice"},

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <span>
 
 namespace spp::test {
@@ -70,11 +70,11 @@ std::vector<Problem> problems(int ranks) {
 namespace {
 
 std::vector<Case> cases_of(int ranks, std::size_t most, std::span<const Problem> problems,
-                           std::optional<Layout> layout) {
+                           const std::function<bool(const SequencePlan&)>& wanted) {
   std::map<std::string, std::vector<Case>> by_strategy;
   for (const Problem& problem : problems) {
     for (const SequencePlan& plan : legal_plans(ranks, problem)) {
-      if (layout.value_or(plan.layout) != plan.layout) {
+      if (!wanted(plan)) {
         continue;
       }
       const Strategy& strategy = strategies::by_name(plan.strategy, "cases");
@@ -100,7 +100,12 @@ std::vector<Case> cases_of(int ranks, std::size_t most, std::span<const Problem>
 }  // namespace
 
 std::vector<Case> cases(int ranks, std::size_t most) {
-  return cases_of(ranks, most, problems(ranks), std::nullopt);
+  return cases_of(ranks, most, problems(ranks), [](const SequencePlan&) { return true; });
+}
+
+bool made_for_documents(const SequencePlan& plan) {
+  return deals_documents(plan.layout) ||
+         strategies::by_name(plan.strategy, "cases").for_sparse_masks;
 }
 
 std::vector<Case> document_cases(int ranks, std::size_t most) {
@@ -108,7 +113,7 @@ std::vector<Case> document_cases(int ranks, std::size_t most) {
   for (Problem& p : packed) {
     p.mask.document_ends = {p.seq / 3, p.seq / 3 + 1, p.seq - 1, p.seq};
   }
-  return cases_of(ranks, most, packed, Layout::document_zigzag);
+  return cases_of(ranks, most, packed, made_for_documents);
 }
 
 std::vector<Case> all_cases(int ranks, std::size_t most) {

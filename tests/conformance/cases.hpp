@@ -42,8 +42,10 @@ std::vector<Problem> problems(int ranks);
 /// evenly over all there are.
 std::vector<Case> cases(int ranks, std::size_t most);
 
-/// The same of packed documents, odd lengths and one of a single token among them, under the layout
-/// that deals out each.
+/// Its layout deals out each of the packed documents, or its strategy is for sparse masks.
+bool made_for_documents(const SequencePlan& plan);
+
+/// The same of packed documents, odd lengths and one of a single token among them, of such plans.
 std::vector<Case> document_cases(int ranks, std::size_t most);
 
 /// Both.

@@ -57,7 +57,7 @@ TEST_CASE("legal plans are proven for packed documents") {
   }
 }
 
-TEST_CASE("legal plans are proven for packed documents that are dealt out in pieces") {
+TEST_CASE("plans that are made for packed documents are proven for them") {
   const auto check = [](std::span<const int> worlds, std::size_t most) {
     for (const int ranks : worlds) {
       for (Case c : test::document_cases(ranks, most)) {

@@ -38,7 +38,8 @@ std::vector<std::array<Axis, 3>> orders(const SequencePlan& plan) {
 void add_variants(const Strategy& strategy, const Problem& problem, SequencePlan plan,
                   std::vector<SequencePlan>& plans) {
   for (const Layout layout :
-       {Layout::contiguous, Layout::zigzag, Layout::striped, Layout::document_zigzag}) {
+       {Layout::contiguous, Layout::zigzag, Layout::striped, Layout::document_zigzag,
+        Layout::document_contiguous, Layout::balanced}) {
     for (const HeadPolicy heads :
          {HeadPolicy::divide, HeadPolicy::replicate, HeadPolicy::pad, HeadPolicy::uneven}) {
       plan.layout = layout;

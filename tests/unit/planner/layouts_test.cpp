@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 using namespace spp;
 using Catch::Approx;
@@ -46,7 +47,7 @@ TEST_CASE("layouts of packed documents are compared by work, padding and time") 
   const PlanResult result = plan(request);
   REQUIRE(result.any_fits);
   const std::vector<LayoutWork> layouts = compare_layouts(request, result);
-  REQUIRE(layouts.size() == 4);
+  REQUIRE(layouts.size() == 5);
   CHECK(std::ranges::is_sorted(layouts, {}, [](const LayoutWork& w) { return *w.step; }));
   CHECK(gain_of(layouts).value() == Approx(*layouts[1].step / *layouts[0].step - 1));
 
@@ -59,6 +60,9 @@ TEST_CASE("layouts of packed documents are compared by work, padding and time") 
   const LayoutWork& contiguous = of(layouts, Layout::contiguous);
   CHECK(contiguous.imbalance > 0.5);
   CHECK(contiguous.plan.attention.strategy == "ring");
+  const LayoutWork& balanced = of(layouts, Layout::balanced);
+  CHECK(balanced.imbalance < 0.05);
+  CHECK(balanced.plan.attention.strategy == "group-cast");
   // The real pairs, however they are dealt out.
   const TokenRange all{.begin = 0, .count = request.problem.seq};
   CHECK(std::accumulate(contiguous.pairs.begin(), contiguous.pairs.end(), std::int64_t{0}) ==
@@ -88,7 +92,50 @@ TEST_CASE("a search over packed documents considers document-zigzag, one without
   for (const std::string_view strategy : {"zigzag-ring", "usp", "startrail", "double-ring"}) {
     CHECK(has(plans, strategy));
   }
-  CHECK_FALSE(has(plans, "all-gather"));
+  CHECK_FALSE(has(plans, "ring"));
   request.problem.mask.document_ends.clear();
   CHECK_FALSE(has(legal_plans(request, nullptr), "usp"));
+}
+
+TEST_CASE("a search tries group-cast where masks hide most, who names it gets it anywhere") {
+  const sim::Cluster cluster = one_node();
+  const auto layouts_tried = [](const Request& request) {
+    std::set<Layout> layouts;
+    for (const SequencePlan& p : legal_plans(request, nullptr)) {
+      if (p.strategy == "group-cast") {
+        layouts.insert(p.layout);
+      }
+    }
+    return layouts;
+  };
+  Request request = packed(cluster, {1000, 8192});
+  CHECK(layouts_tried(request) == std::set{Layout::balanced, Layout::contiguous});
+  request.problem.mask = {.kind = MaskKind::window, .window = 512};
+  CHECK(layouts_tried(request) == std::set{Layout::contiguous});
+  request.problem.mask = {.kind = MaskKind::causal};
+  CHECK(layouts_tried(request).empty());
+  request.fixed.strategy = "group-cast";
+  CHECK_FALSE(layouts_tried(request).empty());
+  CHECK(default_plan(request).layout == Layout::balanced);
+}
+
+TEST_CASE("over contiguous chunks a group-cast moves less than all-gather, of a window its halo") {
+  const Problem problem{.seq = 8192,
+                        .q_heads = 8,
+                        .kv_heads = 8,
+                        .head_dim = 64,
+                        .mask = {.kind = MaskKind::window, .window = 257}};
+  const auto sent = [&](std::string_view strategy) {
+    const SequencePlan plan{.strategy = std::string(strategy), .ring = 8};
+    Bytes total;
+    for (const CommTerm& term : strategies::by_name(strategy, "test")
+                                    .closed_form(problem, plan, Phase::forward, {})
+                                    .comm()) {
+      total += term.total;
+    }
+    return total.value();
+  };
+  // 256 keys and values before each of seven chunks, 8 heads of 64 in 2 bytes.
+  CHECK(sent("group-cast") == 7 * 256 * 2 * 8 * 64 * 2);
+  CHECK(sent("all-gather") == 8 * 7 * 1024 * 2 * 8 * 64 * 2);
 }

@@ -10,7 +10,7 @@ TokenSet needed(const TokenSet& tokens, auto allowed) {
   TokenSet kept;
   for (const TokenRange& range : tokens.ranges()) {
     if (allowed(TokenSet(range))) {
-      kept = kept.empty() ? TokenSet(range) : TokenSet(kept.ranges()[0], range);
+      kept.append(range);
     }
   }
   return kept;

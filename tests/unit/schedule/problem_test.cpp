@@ -106,8 +106,8 @@ TEST_CASE("words of a problem are read back") {
   for (const Phase v : {Phase::forward, Phase::backward}) {
     CHECK(parse_phase(to_string(v), "x") == v);
   }
-  for (const Layout v :
-       {Layout::contiguous, Layout::zigzag, Layout::striped, Layout::document_zigzag}) {
+  for (const Layout v : {Layout::contiguous, Layout::zigzag, Layout::striped,
+                         Layout::document_zigzag, Layout::document_contiguous, Layout::balanced}) {
     CHECK(parse_layout(to_string(v), "x") == v);
   }
   for (const HeadPolicy v :

@@ -182,6 +182,9 @@ Schedule one_of_each() {
          {CopyKind::pack, CopyKind::unpack, CopyKind::cast, CopyKind::reorder, CopyKind::fold}) {
       b.op(compute, Copy{.kind = kind, .from = x, .to = y});
     }
+    for (const CopyKind kind : {CopyKind::take, CopyKind::add}) {
+      b.op(compute, Copy{.kind = kind, .from = x, .to = y, .tokens = tile});
+    }
     b.op(StreamId(2), Exchange{.to = Rank(3), .from = Rank(5), .send = {x, y}, .receive = {z}});
     b.op(StreamId(2), Exchange{.to = Rank(3), .from = {}, .send = {x}, .receive = {}});
     b.op(StreamId(2), Exchange{.to = {}, .from = Rank(3), .send = {}, .receive = {x}});
