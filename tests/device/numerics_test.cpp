@@ -28,6 +28,16 @@ runtime::TrialResult run(const Wanted& c, const DeviceOptions& options, int iter
 
 constexpr std::size_t most_cases = 6;  // of each strategy
 
+/// Without those whose keys come in more runs than a device's kernel knows, which it refuses in one
+/// line (seen_rows.hpp): group-casts, and keys gathered from many pieces of documents.
+std::vector<Case> known(std::vector<Case> all) {
+  std::erase_if(all, [](const Case& c) {
+    return strategies::by_name(c.plan.strategy, "test").for_sparse_masks ||
+           (c.plan.strategy == "all-gather" && deals_documents(c.plan.layout));
+  });
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("every strategy computes on a device what one device computes") {
@@ -35,7 +45,7 @@ TEST_CASE("every strategy computes on a device what one device computes") {
   for (const std::string& kernels : runtime::device::kernel_names()) {
     std::set<std::string> reasons;
     for (const int ranks : {1, 2, 4, 8}) {
-      for (const Case& c : cases(ranks, most_cases)) {
+      for (const Case& c : known(cases(ranks, most_cases))) {
         if (c.phase == Phase::backward) {
           continue;  // both phases run together
         }
@@ -63,7 +73,7 @@ TEST_CASE("every strategy computes on a device what one device computes") {
 
 TEST_CASE("packed documents see only themselves on a device, too") {
   SPP_NEED_DEVICE();
-  for (Case c : cases(4, most_cases)) {
+  for (Case c : known(cases(4, most_cases))) {
     const std::int64_t seq = c.problem.seq;
     c.problem.mask.document_ends = {seq / 4, seq / 4 + 1, seq - 3, seq};
     if (c.phase == Phase::backward || c.problem.mask.kind == MaskKind::window || !c.legal()) {
@@ -77,7 +87,7 @@ TEST_CASE("packed documents see only themselves on a device, too") {
 TEST_CASE("documents that are dealt out in pieces see only themselves on a device, too") {
   SPP_NEED_DEVICE();
   for (const int ranks : {3, 4}) {
-    for (const Case& c : document_cases(ranks, most_cases)) {
+    for (const Case& c : known(document_cases(ranks, most_cases))) {
       if (c.phase == Phase::forward) {
         INFO(c.text());
         CHECK(failures(run(c, {.kernels = "reference"})) == "");
@@ -93,6 +103,9 @@ TEST_CASE("whole layers compute on a device what one device computes") {
     for (const int tensor : {1, 2}) {
       for (const int sequence : {1, 2, 4}) {
         for (const LayerCase& c : layer_cases(sequence, tensor, 2)) {
+          if (strategies::by_name(c.attention.plan.strategy, "test").for_sparse_masks) {
+            continue;
+          }
           const DeviceOptions options{.kernels = kernels};
           std::vector<std::string> none;
           try {
@@ -134,7 +147,7 @@ TEST_CASE("whole steps leave on a device what one device leaves") {
 
 TEST_CASE("two runs on a device give the same errors to the last bit") {
   SPP_NEED_DEVICE();
-  for (const Case& c : cases(4, 2)) {
+  for (const Case& c : known(cases(4, 2))) {
     if (c.phase == Phase::backward) {
       continue;
     }
@@ -159,7 +172,7 @@ TEST_CASE("two runs on a device give the same errors to the last bit") {
 
 TEST_CASE("emulated links hold transfers up for as long as they would have taken") {
   SPP_NEED_DEVICE();
-  for (const Case& c : cases(4, 1)) {
+  for (const Case& c : known(cases(4, 1))) {
     if (c.phase == Phase::backward) {
       continue;
     }
@@ -182,7 +195,7 @@ TEST_CASE("emulated links hold transfers up for as long as they would have taken
 
 TEST_CASE("a timeline is in order and within the time of the run") {
   SPP_NEED_DEVICE();
-  const Case c = cases(4, 1).front();
+  const Case c = known(cases(4, 1)).front();
   const runtime::TrialResult result = run(c, {.kernels = "reference"});
   const Seconds elapsed = result.forward->samples.front();
   for (const TimelineEvent& e : result.forward->timeline.events) {
