@@ -87,34 +87,28 @@ void norm_backward(const NormBackwardArgs& args, std::byte* room, cudaStream_t s
   });
 }
 
-Positions positions_of(const TokenSet& tokens) {
-  Positions positions;
-  std::size_t i = 0;
-  for (const TokenRange& range : tokens.ranges()) {
-    positions.first = i == 0 ? range.count : positions.first;
-    positions.begin[i] = range.begin;
-    positions.stride[i] = range.stride;
-    ++i;
-  }
-  return positions;
-}
-
 void rotate(const HeadMove& heads, const SplitHeadsArgs& args, cudaStream_t stream) {
   const auto& [part, from, to, sign] = heads;
   const auto index_of = [width = std::int64_t{part.width}](const Box& box) {
     return BoxIndex{.row_elements = box.row_heads * width, .row_step = box.row_step};
   };
-  for_each(stream, part.count * (part.width / 2),
-           RotateOp{.from = {.data = from.data, .dtype = from.dtype},
-                    .to = {.data = to.data, .dtype = to.dtype},
-                    .from_box = index_of(from),
-                    .to_box = index_of(to),
-                    .positions = positions_of(args.positions),
-                    .batch = part.batch,
-                    .heads = part.heads,
-                    .width = part.width,
-                    .log2_theta = std::log2(args.theta),
-                    .sign = sign});
+  std::int64_t rows_before = 0;
+  for (const TokenRange& range : args.positions.ranges()) {
+    for_each(stream, range.count * (part.width / 2),
+             RotateOp{.from = {.data = from.data, .dtype = from.dtype},
+                      .to = {.data = to.data, .dtype = to.dtype},
+                      .from_box = index_of(from),
+                      .to_box = index_of(to),
+                      .rows_before = rows_before,
+                      .first_position = range.begin,
+                      .stride = range.stride,
+                      .batch = part.batch,
+                      .heads = part.heads,
+                      .width = part.width,
+                      .log2_theta = std::log2(args.theta),
+                      .sign = sign});
+    rows_before += range.count;
+  }
 }
 
 void bring(const std::array<HeadMove, 3>& moves, const SplitHeadsArgs& args, cudaStream_t stream) {

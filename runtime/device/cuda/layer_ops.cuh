@@ -199,35 +199,27 @@ struct NormWeightOp {
   }
 };
 
-/// The positions of rows: a TokenSet.
-struct Positions {
-  std::int64_t first = 0;  // rows of the first range
-  std::int64_t begin[2] = {}, stride[2] = {};
-
-  SPP_HOST_DEVICE std::int64_t at(std::int64_t row) const {
-    return row < first ? begin[0] + row * stride[0] : begin[1] + (row - first) * stride[1];
-  }
-};
-
-/// Op i: a pair of all heads of a row. Its angle in fp64, up to whole turns: a position times a
-/// frequency needs its digits.
+/// Op i: a pair of all heads of a row, of one range of tokens. Its angle in fp64, up to whole
+/// turns: a position times a frequency needs its digits.
 struct RotateOp {
   static constexpr const char* name = "rotate kernel";
   Numbers from, to;
   BoxIndex from_box, to_box;
-  Positions positions;
+  std::int64_t rows_before = 0, first_position = 0, stride = 1;  // of the range
   std::int64_t batch = 1, heads = 1, width = 2;
   double log2_theta = 0;
   int sign = 1;  // -1: back
 
   SPP_HOST_DEVICE void operator()(std::int64_t i) const {
     const std::int64_t half = width / 2;
-    const std::int64_t row = divided(i, half);
-    const std::int64_t pair = i - row * half;
+    const std::int64_t in_range = divided(i, half);
+    const std::int64_t pair = i - in_range * half;
+    const std::int64_t row = rows_before + in_range;
     const double frequency =
         std::exp2(-2 * static_cast<double>(pair) / static_cast<double>(width) * log2_theta);
     constexpr double turn = 6.283185307179586;
-    const double turns = static_cast<double>(positions.at(row)) * frequency / turn;
+    const auto position = static_cast<double>(first_position + in_range * stride);
+    const double turns = position * frequency / turn;
     const auto angle = static_cast<float>((turns - std::floor(turns + 0.5)) * turn);
     const float c = std::cos(angle);
     const float s = static_cast<float>(sign) * std::sin(angle);
