@@ -94,8 +94,10 @@ std::vector<Layout> layouts(const Strategy& s, const Request& request, int ring)
                                                                                 : s.layouts[0]};
   }
   std::vector<Layout> result(s.layouts.begin(), s.layouts.end());
-  if (request.problem.mask.document_ends.empty()) {
-    std::erase_if(result, deals_documents);
+  if (request.problem.mask.document_ends.empty()) {  // zigzag chunks have the same work
+    std::erase_if(result, [](Layout layout) {
+      return deals_documents(layout) || layout == Layout::balanced;
+    });
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include "tests/conformance/trials.hpp"
 #include "tests/device/device.hpp"
 #include "tests/device/host_cuda.hpp"
+#include "tests/device/known_cases.hpp"
 #include "tests/support/calibrations.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/patience.hpp"
@@ -46,7 +47,7 @@ Outcome run(TrialRequest request, const std::string& kernels, Seconds timeout = 
 
 /// Both phases, so without those of the backward alone.
 std::vector<Case> trials(int ranks, std::size_t most) {
-  std::vector<Case> all = cases(ranks, most);
+  std::vector<Case> all = known(cases(ranks, most));
   std::erase_if(all, [](const Case& c) { return c.phase == Phase::backward; });
   return all;
 }

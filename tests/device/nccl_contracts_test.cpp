@@ -4,6 +4,7 @@
 #include "tests/conformance/trials.hpp"
 #include "tests/device/device.hpp"
 #include "tests/device/host_cuda.hpp"
+#include "tests/device/known_cases.hpp"
 #include "tests/support/calibrations.hpp"
 #include "tests/support/catch.hpp"
 
@@ -17,7 +18,7 @@ using namespace spp::test;
 TEST_CASE("ops over NCCL start no threads, and nothing waits for a device on their way") {
   const int threads = host::seen().group_threads;
   const int late = host::seen().late_calls;
-  for (const Case& c : cases(4, 2)) {
+  for (const Case& c : known(cases(4, 2))) {
     if (c.phase == Phase::backward) {
       continue;
     }
@@ -36,7 +37,7 @@ TEST_CASE("ops over NCCL start no threads, and nothing waits for a device on the
 TEST_CASE("elapsed time over NCCL has nothing of what hosts do") {
   TrialRequest request;
   std::size_t ops = 0;
-  for (const Case& c : cases(4, 2)) {
+  for (const Case& c : known(cases(4, 2))) {
     TrialRequest other = trial_of(c);
     const std::size_t of_other = ops_of(other.forward->program(Rank(0))).size();
     // No more than stay behind the gate at the start.
@@ -85,7 +86,7 @@ TEST_CASE("memory that NCCL takes counts: what fits with it runs, and less is re
   // As an all-to-all of 8 H100 takes it: 7 peers, both ways, 3.28 GB (NVIDIA/nccl issue 1685).
   constexpr std::size_t channels_of_a_way = std::size_t{32} * 7 << 20;
   const host::With channels(host::settings().nccl_channels, channels_of_a_way);
-  for (const Case& c : cases(4, 1)) {
+  for (const Case& c : known(cases(4, 1))) {
     if (c.phase == Phase::backward || !c.strategy().backward) {
       continue;
     }
@@ -122,7 +123,7 @@ TEST_CASE("memory that NCCL takes counts: what fits with it runs, and less is re
 
 TEST_CASE("an all-to-all wants memory for every peer, a ring for its neighbours") {
   Case c;
-  for (const Case& other : cases(8, 2)) {
+  for (const Case& other : known(cases(8, 2))) {
     if (other.strategy().name == "ulysses" && other.phase != Phase::backward) {
       c = other;
     }

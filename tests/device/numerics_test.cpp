@@ -4,6 +4,7 @@
 #include "runtime/device/device.hpp"
 #include "tests/conformance/layer_trials.hpp"
 #include "tests/device/device.hpp"
+#include "tests/device/known_cases.hpp"
 #include "tests/support/all_reduce.hpp"
 #include "tests/support/catch.hpp"
 
@@ -27,16 +28,6 @@ runtime::TrialResult run(const Wanted& c, const DeviceOptions& options, int iter
 }
 
 constexpr std::size_t most_cases = 6;  // of each strategy
-
-/// Without those whose keys come in more runs than a device's kernel knows, which it refuses in one
-/// line (seen_rows.hpp): group-casts, and keys gathered from many pieces of documents.
-std::vector<Case> known(std::vector<Case> all) {
-  std::erase_if(all, [](const Case& c) {
-    return strategies::by_name(c.plan.strategy, "test").for_sparse_masks ||
-           (c.plan.strategy == "all-gather" && deals_documents(c.plan.layout));
-  });
-  return all;
-}
 
 }  // namespace
 
@@ -103,7 +94,7 @@ TEST_CASE("whole layers compute on a device what one device computes") {
     for (const int tensor : {1, 2}) {
       for (const int sequence : {1, 2, 4}) {
         for (const LayerCase& c : layer_cases(sequence, tensor, 2)) {
-          if (strategies::by_name(c.attention.plan.strategy, "test").for_sparse_masks) {
+          if (!is_known_to_devices(c.attention.plan)) {
             continue;
           }
           const DeviceOptions options{.kernels = kernels};
@@ -133,6 +124,9 @@ TEST_CASE("whole steps leave on a device what one device leaves") {
   for (const int tensor : {1, 2}) {
     for (const int sequence : {1, 2, 4}) {
       for (const StepCase& c : step_cases(sequence, tensor, 1)) {
+        if (!is_known_to_devices(c.layer.attention.plan)) {
+          continue;
+        }
         INFO(c.text());
         const runtime::TrialResult result = run(c, {.kernels = "reference"}, 3);
         REQUIRE(result.complete);
