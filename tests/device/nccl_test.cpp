@@ -1,7 +1,7 @@
 // Every strategy over NCCL: on a GPU with as many ranks as there are GPUs, and on the host
 // (host_nccl.cpp), where there are as many as we like.
 #include "runtime/device/cuda/nccl_library.hpp"
-#include "tests/conformance/trials.hpp"
+#include "tests/conformance/layer_trials.hpp"
 #include "tests/device/device.hpp"
 #include "tests/device/known_cases.hpp"
 #include "tests/support/all_reduce.hpp"
@@ -32,6 +32,30 @@ TEST_CASE("every strategy computes over NCCL what one device computes") {
           *request.transport);
       request.engines = engines.get();
       CHECK(failures(runtime::run_trial(request)) == "");
+    }
+  }
+}
+
+TEST_CASE("whole steps over NCCL leave what one device leaves") {
+  SPP_NEED_DEVICE();
+  if (const std::string why_not = runtime::device::why_not_nccl(); !why_not.empty()) {
+    SPP_SKIP(why_not);
+  }
+  for (const int tensor : {1, 2}) {
+    for (const int sequence : {1, 2}) {
+      for (const StepCase& c : step_cases(sequence, tensor, 1)) {
+        const int ranks = c.plan().ranks();
+        if (!is_known_to_devices(c.layer.attention.plan) || ranks > runtime::cuda::device_count()) {
+          continue;
+        }
+        INFO(c.text());
+        runtime::TrialRequest request = trial_of(c);
+        const auto engines = runtime::device::make_engines(
+            {.communication = runtime::device::Communication::nccl, .kernels = "reference"}, ranks,
+            *request.transport);
+        request.engines = engines.get();
+        CHECK(failures(runtime::run_trial(request)) == "");
+      }
     }
   }
 }
