@@ -127,10 +127,10 @@ TEST_CASE("over contiguous chunks a group-cast moves less than all-gather, of a 
                         .mask = {.kind = MaskKind::window, .window = 257}};
   const auto sent = [&](std::string_view strategy) {
     const SequencePlan plan{.strategy = std::string(strategy), .ring = 8};
+    const ClosedForm form =
+        strategies::by_name(strategy, "test").closed_form(problem, plan, Phase::forward, {});
     Bytes total;
-    for (const CommTerm& term : strategies::by_name(strategy, "test")
-                                    .closed_form(problem, plan, Phase::forward, {})
-                                    .comm()) {
+    for (const CommTerm& term : form.comm()) {
       total += term.total;
     }
     return total.value();
