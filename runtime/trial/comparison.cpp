@@ -32,9 +32,13 @@ void Comparison::compare(const std::string& tensor, const ComparedBuffer& of, Ra
             // NaN compares false with everything: it must win.
             if (!(error <= extreme.error) && !std::isnan(extreme.error)) {
               extreme.error = error;
-              extreme.worst = fmt::format(
-                  "rank {}, batch {}, token {}, head {}, dim {}: {:.6g} instead of {:.6g}",
-                  rank.value, b, range.at(i), h, d, got, wanted);
+              extreme.worst = {.rank = rank.value,
+                               .batch = b,
+                               .token = range.at(i),
+                               .head = h,
+                               .dim = d,
+                               .got = got,
+                               .wanted = wanted};
             }
           }
         }
@@ -43,21 +47,35 @@ void Comparison::compare(const std::string& tensor, const ComparedBuffer& of, Ra
   }
 }
 
+std::string Comparison::Worst::text() const {
+  return fmt::format("rank {}, batch {}, token {}, head {}, dim {}: {:.6g} instead of {:.6g}", rank,
+                     batch, token, head, dim, got, wanted);
+}
+
 CheckReport Comparison::report(Transport& transport, double limit, double part) const {
   Json mine = Json::object();
   for (const auto& [tensor, e] : extremes_) {
     mine[tensor] = {{"error", e.error},
                     {"scale", e.scale},
                     {"compared", e.compared},
-                    {"worst", e.worst},
+                    {"worst", e.compared > 0 ? e.worst.text() : ""},
                     {"limit", limit}};
   }
   CheckReport report{.tensors = {}, .part = part};
-  std::map<std::string, Extreme> all;
-  for (const std::string& text : transport.all_gather_text(mine.dump())) {
+  const std::vector<std::string> texts = transport.all_gather_text(mine.dump());
+  if (transport.rank().value != 0) {
+    return report;
+  }
+  struct Sum {
+    double error = 0, scale = 0;
+    std::int64_t compared = 0;
+    std::string worst;
+  };
+  std::map<std::string, Sum> all;
+  for (const std::string& text : texts) {
     const Json theirs = parse_json(text, "a rank's comparison");
     for (const auto& [tensor, e] : theirs.items()) {
-      Extreme& sum = all[tensor];
+      Sum& sum = all[tensor];
       const double error = e["error"].is_null() ? NAN : e["error"].get<double>();
       if (!(error <= sum.error)) {
         sum.error = error;

@@ -46,15 +46,23 @@ class Comparison {
   /// Some tokens and heads of a buffer of this rank, under the name of its tensor.
   void compare(const std::string& tensor, const ComparedBuffer& of, Rank rank,
                const TokenSet& tokens, HeadRange heads, const Expected& expected);
-  /// Over all ranks, which all call it. Errors are in units of the tensor's largest value. `limit`:
-  /// of what this rank does; ranks may round differently, and the coarsest counts.
+  /// Over all ranks, which all call it; rank 0 is told of the tensors. Errors are in units of the
+  /// tensor's largest value. `limit`: of what this rank does; ranks may round differently, and the
+  /// coarsest counts.
   CheckReport report(Transport& transport, double limit, double part) const;
 
  private:
+  struct Worst {
+    int rank = 0;
+    std::int64_t batch = 0, token = 0;
+    int head = 0, dim = 0;
+    double got = 0, wanted = 0;
+    [[nodiscard]] std::string text() const;
+  };
   struct Extreme {
     double error = 0, scale = 0;
     std::int64_t compared = 0;
-    std::string worst;
+    Worst worst;
   };
   std::map<std::string, Extreme> extremes_;
 };

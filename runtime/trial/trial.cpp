@@ -367,6 +367,7 @@ class Trial {
     }
   }
 
+  /// Whole on rank 0 alone.
   static PhaseResult collect(Transport& transport, const PhaseRun& run,
                              const std::vector<std::string>& streams) {
     PhaseResult result;
@@ -393,14 +394,19 @@ class Trial {
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return result.samples[i]; });
     const Execution& middle = run.runs[order[(order.size() - 1) / 2]];
     result.timeline.streams = streams;
-    for (const std::string& text :
-         transport.all_gather_text(bytes_of_vector(packed(middle.timeline.events)))) {
+    const std::vector<std::string> events =
+        transport.all_gather_text(bytes_of_vector(packed(middle.timeline.events)));
+    const std::vector<std::array<Bytes, comm_kinds>> mine_sent{middle.sent};
+    const std::vector<std::string> sent = transport.all_gather_text(bytes_of_vector(mine_sent));
+    if (transport.rank().value != 0) {
+      return result;
+    }
+    for (const std::string& text : events) {
       for (const PackedEvent& event : vector_of_bytes<PackedEvent>(text)) {
         result.timeline.events.push_back(unpacked(event));
       }
     }
-    const std::vector<std::array<Bytes, comm_kinds>> sent{middle.sent};
-    for (const std::string& text : transport.all_gather_text(bytes_of_vector(sent))) {
+    for (const std::string& text : sent) {
       result.sent.push_back(vector_of_bytes<std::array<Bytes, comm_kinds>>(text).front());
     }
     return result;

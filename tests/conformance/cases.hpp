@@ -48,6 +48,17 @@ bool made_for_documents(const SequencePlan& plan);
 /// The same of packed documents, odd lengths and one of a single token among them, of such plans.
 std::vector<Case> document_cases(int ranks, std::size_t most);
 
+/// Takes one of so many, the first of them first: for loops over many cases that are alike.
+class OneIn {
+ public:
+  explicit OneIn(int count) : count_(count) {}
+  [[nodiscard]] bool takes() { return seen_++ % count_ == 0; }
+
+ private:
+  int count_;
+  int seen_ = 0;
+};
+
 /// Both.
 std::vector<Case> all_cases(int ranks, std::size_t most);
 

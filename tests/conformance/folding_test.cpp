@@ -175,7 +175,7 @@ TEST_CASE("a folded simulation of documents that are dealt out equals the unfold
 
 TEST_CASE("a folded simulation equals the unfolded one on 64 ranks") {
   Count count;
-  for (const Case& c : test::cases(64, 2)) {
+  for (const Case& c : test::cases(64, 1)) {
     for (const World& world : worlds(64)) {
       INFO(c.text() << " | " << world.name);
       check_case(c, world, count);
@@ -185,10 +185,14 @@ TEST_CASE("a folded simulation equals the unfolded one on 64 ranks") {
 
 TEST_CASE("a folded simulation of whole steps equals the unfolded one") {
   Count count;
+  test::OneIn third(3);
   for (const int tensor : {1, 2}) {
     for (const int sequence : {1, 2, 4}) {
-      for (test::StepCase c : test::step_cases(sequence, tensor, 3)) {
+      for (const test::StepCase& c : test::step_cases(sequence, tensor, 3)) {
         for (const World& world : worlds(c.plan().ranks())) {
+          if (!third.takes()) {
+            continue;
+          }
           INFO(c.text() << " | " << world.name);
           check_schedule(c.build(), world, count);
         }
@@ -201,11 +205,12 @@ TEST_CASE("a folded simulation of whole steps equals the unfolded one") {
 // What waits for whom at the turns of rings through all ranks differs a little.
 TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does") {
   int folded = 0;
+  test::OneIn third(3);
   for (const int tensor : {2, 4}) {
     for (const int sequence : {1, 2, 4}) {
       for (const test::StepCase& c : test::step_cases(sequence, tensor, 3)) {
         for (const World& world : worlds(c.plan().ranks())) {
-          if (world.machine.cpu_share > 0) {
+          if (world.machine.cpu_share > 0 || !third.takes()) {
             continue;  // ranks that share cores wait for each other in other ways
           }
           INFO(c.text() << " | " << world.name);
@@ -226,7 +231,7 @@ TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does")
       }
     }
   }
-  CHECK(folded > 30);
+  CHECK(folded > 10);
 }
 
 TEST_CASE("two simulations of one schedule are the same, bit for bit") {

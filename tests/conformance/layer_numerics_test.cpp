@@ -9,8 +9,7 @@ using namespace spp::test;
 
 namespace {
 
-template <class Case>
-runtime::TrialResult run(const Case& c, const runtime::AttentionBackend& kernels) {
+runtime::TrialResult run(const LayerCase& c, const runtime::AttentionBackend& kernels) {
   runtime::TrialRequest request = trial_of(c);
   request.kernels = &kernels;
   return run_trial(request);
@@ -38,28 +37,6 @@ TEST_CASE("layers compute what one device computes") {
     }
   }
   CHECK(count > 40);
-}
-
-TEST_CASE("steps leave what one device leaves") {
-  int count = 0;
-  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
-    for (const int tensor : {1, 2, 4}) {
-      for (const int sequence : {1, 2, 3}) {
-        for (const StepCase& c :
-             step_cases(sequence, tensor, kernels->name == "reference" ? 2 : 1)) {
-          if (!kernels->why_not(c.layer.attention.problem.dtype).empty()) {
-            continue;
-          }
-          INFO(kernels->name << ", " << c.text());
-          const runtime::TrialResult result = run(c, *kernels);
-          REQUIRE(result.complete);
-          CHECK(failures(result) == "");
-          ++count;
-        }
-      }
-    }
-  }
-  CHECK(count > 10);
 }
 
 TEST_CASE("a wrong product is found") {

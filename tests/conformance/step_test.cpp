@@ -47,7 +47,7 @@ std::set<std::string> softmax_strategies() {
 TEST_CASE("steps are proven") {
   int proven = 0;
   std::set<std::string> strategies;
-  for_each_step(4, [&](const StepCase& c) {
+  for_each_step(2, [&](const StepCase& c) {
     REQUIRE_THAT(prove(c.build()).counter_example, Catch::Matchers::Equals(""));
     strategies.insert(c.layer.attention.plan.strategy);
     ++proven;
@@ -68,7 +68,11 @@ TEST_CASE("a step with biases is proven under every way of sharding") {
 }
 
 TEST_CASE("steps can be stored, and their text form is the step") {
-  for_each_step(1, [](const StepCase& c) {
+  test::OneIn half(2);
+  for_each_step(1, [&](const StepCase& c) {
+    if (!half.takes()) {
+      return;
+    }
     const Schedule schedule = c.build();
     REQUIRE(std::ssize(store(schedule)) == schedule.mesh.size());
     const std::string text = to_text(schedule);

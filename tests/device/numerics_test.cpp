@@ -121,10 +121,11 @@ TEST_CASE("whole layers compute on a device what one device computes") {
 TEST_CASE("whole steps leave on a device what one device leaves") {
   SPP_NEED_DEVICE();
   int count = 0;
+  OneIn third(3);
   for (const int tensor : {1, 2}) {
     for (const int sequence : {1, 2, 4}) {
       for (const StepCase& c : step_cases(sequence, tensor, 1)) {
-        if (!is_known_to_devices(c.layer.attention.plan)) {
+        if (!is_known_to_devices(c.layer.attention.plan) || !third.takes()) {
           continue;
         }
         INFO(c.text());

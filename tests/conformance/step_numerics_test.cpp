@@ -1,0 +1,32 @@
+// Whole steps, run for real on threads: losses and updated parameters are what one device computes
+// in fp64.
+#include "tests/conformance/layer_trials.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace spp;
+using namespace spp::test;
+
+TEST_CASE("steps leave what one device leaves") {
+  int count = 0;
+  OneIn third(3);
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    for (const int tensor : {1, 2, 4}) {
+      for (const int sequence : {1, 2, 3}) {
+        for (const StepCase& c :
+             step_cases(sequence, tensor, kernels->name == "reference" ? 2 : 1)) {
+          if (!third.takes() || !kernels->why_not(c.layer.attention.problem.dtype).empty()) {
+            continue;
+          }
+          INFO(kernels->name << ", " << c.text());
+          runtime::TrialRequest request = trial_of(c);
+          request.kernels = kernels;
+          const runtime::TrialResult result = run_trial(request);
+          REQUIRE(result.complete);
+          CHECK(failures(result) == "");
+          ++count;
+        }
+      }
+    }
+  }
+  CHECK(count > 10);
+}
