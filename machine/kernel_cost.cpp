@@ -324,7 +324,12 @@ Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
           [&](const LinearBackward&) { return beside(Phase::backward, at_best(Phase::backward)); },
           [&](const Gemm& op) {
             const GemmShape shape = gemm_shape(op, shapes);
-            return gemm({.m = shape.m, .n = shape.n, .k = shape.k, .kind = op.kind}, problem.dtype);
+            return gemm({.m = shape.m,
+                         .n = shape.n,
+                         .k = shape.k,
+                         .groups = std::max(op.experts, 1),
+                         .kind = op.kind},
+                        problem.dtype);
           },
           [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
       kernel);

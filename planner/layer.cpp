@@ -29,8 +29,8 @@ void expect_scheduled(const Request& request, const StepPlan& plan, std::string_
 
 /// What of a step's plan no schedule holds yet; "" if it holds all.
 std::string why_not_scheduled(const StepPlan& plan) {
-  if (plan.expert > 1) {
-    return "expert parallelism";
+  if (plan.expert_tensor > 1) {
+    return "tensor parallelism in experts";
   }
   if (plan.zero > 0 && plan.shards() != plan.replicas()) {
     return "shards over some of the replicas";
@@ -70,7 +70,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
   LayerQuestion question{
       .step = true,
       .phases = {Phase::step},
-      .graph = step_graph(*request.model, plan.tensor, update_rate),
+      .graph = step_graph(*request.model, plan.tensor, update_rate, plan.expert),
       .problem = request.problem,
       .plan = {.attention = plan.attention,
                .tensor = plan.tensor,
@@ -80,6 +80,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                             .chunks = plan.virtual_stages,
                             .micro_batches = static_cast<int>(plan.micro_batches)},
                .recompute = plan.recompute.kind == Recompute::full,
+               .expert = plan.expert,
                .order = order,
                .units = units_of(*request.model, plan, practice),
                .messages_overlap = pipelines::by_name(order, "--pipeline").overlaps &&
@@ -127,6 +128,10 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
   question.problem.mask.kind = first.mask.kind;
   question.problem.mask.window = first.mask.window;
   question.problem.batch = plan.micro_batch;
+  if (!question.graph.graph.routing.empty()) {
+    throw InputError("--scope",
+                     "layers with experts are scheduled in whole steps only: give --scope step");
+  }
   expect_scheduled(request, plan, "a layer",
                    why_not_layer(question.graph, question.problem, question.plan));
   return question;

@@ -3,6 +3,7 @@
 
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
+#include "runtime/kernels/experts.hpp"
 #include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/products.hpp"
 #include "runtime/kernels/words.hpp"
@@ -110,6 +111,12 @@ struct HostKernels {
   template <class... Args>
   static void add(const Args&... args) {
     runtime::add(args...);
+  }
+  static void route(const RouteArgs& args) { runtime::route(args); }
+  static void route_backward(const RouteBackwardArgs& args) { runtime::route_backward(args); }
+  static void expert_swiglu(const ExpertSwigluArgs& args) { runtime::expert_swiglu(args); }
+  static void expert_swiglu_backward(const ExpertSwigluBackwardArgs& args) {
+    runtime::expert_swiglu_backward(args);
   }
   static void embedding(const EmbeddingArgs& args) { runtime::embedding(args); }
   static void embedding_backward(const EmbeddingBackwardArgs& args) {

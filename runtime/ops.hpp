@@ -6,8 +6,8 @@
 //                      linear_backward, make_state, sum_states, apply_state
 //                      (runtime/kernels/products.hpp) and row_dot, merge, rescale, accumulate,
 //                      fill, move (runtime/kernels/elementwise.hpp), gemm and the functions of
-//                      runtime/kernels/layer.hpp and words.hpp, with the arguments that these have
-//                      there, polls left out
+//                      runtime/kernels/layer.hpp, experts.hpp and words.hpp, with the arguments
+//                      that these have there, polls left out
 //   run_transfer       target has exchange(parts), all_to_all(group, parts), all_gather(group,
 //                      parts), reduce_scatter(group, parts), all_reduce(group, parts)
 #pragma once
@@ -15,6 +15,7 @@
 #include "runtime/comm/collectives.hpp"
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
+#include "runtime/kernels/experts.hpp"
 #include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/products.hpp"
 #include "runtime/kernels/words.hpp"
@@ -142,6 +143,40 @@ inline GemmArgs arguments_of(const OpPlace& at, const Gemm& op) {
           .add = !op.initial};
 }
 
+/// Rows [first, first + count).
+inline Rows rows_of(Rows all, std::int64_t first, std::int64_t count) {
+  all.data += all.bytes() / std::max<std::int64_t>(all.count, 1) * first;
+  all.count = count;
+  return all;
+}
+
+/// f(args) of the op's product; of experts for each run of rows that one of them gets, by its
+/// matrix. No two runs give the same rows, and gradients of a matrix are added up.
+template <class F>
+void for_each_product(const OpPlace& at, const Gemm& op, F f) {
+  const GemmArgs all = arguments_of(at, op);
+  if (op.experts == 0) {
+    return f(all);
+  }
+  const bool of_weight = op.kind == GemmKind::weight_gradient;
+  const std::int64_t rows = (of_weight ? all.c : all.b).count / op.experts;
+  std::vector<bool> begun(static_cast<std::size_t>(op.experts), !op.initial);
+  for (const ExpertRun& run : at.stored.runs) {
+    GemmArgs args = all;
+    args.a = rows_of(all.a, run.begin, run.count);
+    if (of_weight) {
+      args.b = rows_of(all.b, run.begin, run.count);
+      args.c = rows_of(all.c, run.expert * rows, rows);
+      args.add = begun[static_cast<std::size_t>(run.expert)];
+      begun[static_cast<std::size_t>(run.expert)] = true;
+    } else {
+      args.b = rows_of(all.b, run.expert * rows, rows);
+      args.c = rows_of(all.c, run.begin, run.count);
+    }
+    f(args);
+  }
+}
+
 /// The column of the first of these keys in a row of pairs.
 inline std::int64_t first_of(const TokenSet& keys, const Problem& problem) {
   return problem.local(keys).ranges()[0].begin;
@@ -199,6 +234,7 @@ struct RowCall {
   const Definition& definition;
   bool backward = false;
   TokenSet tokens;  // as positions
+  Routing routing;
   std::span<const Rows> reads, writes;
 };
 
@@ -251,11 +287,32 @@ void run_row_call(const RowCall& op, Target&& target) {
       return op.backward ? target.gelu_backward(in(0), in(1), out(0)) : target.gelu(in(0), out(0));
     case LayerFunction::add:
       return target.add(in(0), in(1), out(0));
+    case LayerFunction::route:
+      return op.backward ? target.route_backward(RouteBackwardArgs{.weights = in(0),
+                                                                   .d_weights = in(1),
+                                                                   .d_scores = out(0),
+                                                                   .tokens = op.tokens,
+                                                                   .routing = op.routing})
+                         : target.route(RouteArgs{.scores = in(0),
+                                                  .weights = out(0),
+                                                  .tokens = op.tokens,
+                                                  .routing = op.routing});
+    case LayerFunction::expert_swiglu:
+      return op.backward
+                 ? target.expert_swiglu_backward(ExpertSwigluBackwardArgs{.gate_up = in(0),
+                                                                          .weights = in(1),
+                                                                          .d_a = in(2),
+                                                                          .d_gate_up = out(0),
+                                                                          .d_weights = out(1)})
+                 : target.expert_swiglu(
+                       ExpertSwigluArgs{.gate_up = in(0), .weights = in(1), .a = out(0)});
     case LayerFunction::embedding:
     case LayerFunction::word_sums:
     case LayerFunction::word_loss:
     case LayerFunction::adam:
     case LayerFunction::linear:
+    case LayerFunction::dispatch:
+    case LayerFunction::combine:
       break;
   }
   throw InternalError("no row-wise function of a layer");
@@ -264,7 +321,7 @@ void run_row_call(const RowCall& op, Target&& target) {
 template <class Target>
 void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
   const Definition& d = at.schedule.graph.definition(op.definition);
-  if (d.function >= LayerFunction::embedding) {
+  if (d.function >= LayerFunction::embedding && d.function <= LayerFunction::adam) {
     return run_words(at, op, target);
   }
   std::array<Rows, 8> reads;
@@ -276,6 +333,7 @@ void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
   run_row_call({.definition = d,
                 .backward = op.backward,
                 .tokens = at.schedule.problem.local(op.tokens),
+                .routing = at.schedule.graph.routing,
                 .reads = rows(op.reads, reads),
                 .writes = rows(op.writes, writes)},
                target);
@@ -345,7 +403,7 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
             target.fill(rows(op.buffer), lse ? -std::numeric_limits<float>::infinity() : 0.0F);
           },
           [&](const Gemm& op) {
-            target.gemm(arguments_of(at, op));
+            for_each_product(at, op, [&](const GemmArgs& args) { target.gemm(args); });
             for (const BufferId bias : op.bias) {
               if (op.kind == GemmKind::weight_gradient) {
                 target.bias_gradient(rows(op.b), rows(bias));

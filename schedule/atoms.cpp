@@ -126,6 +126,7 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
     index_ = GraphIndex(graph_);
     cut_params(tiles);
     sum_up_graph();
+    route_tokens();
     know_attentions(tiles);
   }
 }
@@ -300,8 +301,14 @@ const AtomSet& AtomGrid::complete(TensorRef ref, const Cell& cell) const {
       return of_values_[at(ref.label)];
     case Tensor::d_value:
       return of_gradients_[at(ref.label)];
-    case Tensor::d_param:
+    case Tensor::d_param: {
+      const Param& param = graph_.param(ref.label);
+      if (param.experts > 0) {
+        return of_experts_[at(
+            static_cast<int>(row_cuts_[at(ref.label)][at(cell.tokens)] / param.part_rows()))];
+      }
       return all_tokens_;
+    }
     case Tensor::state:
       return keys_of_slots_[at(cell.tokens)];
     case Tensor::scores:

@@ -92,6 +92,11 @@ class AtomGrid {
   /// Row atoms of a parameter that lie in one of its row parts: [first, last).
   [[nodiscard]] HeadAtoms rows_of_part(int param, int part) const;
 
+  /// The group of experts that a slot of these tokens goes to.
+  [[nodiscard]] int group_of(int token_atom, int slot) const {
+    return graph_.routing.group_of(tokens_[at(token_atom)].begin, slot);
+  }
+
   /// The mask allows at least one pair of these atoms.
   [[nodiscard]] bool allowed(int queries, int keys) const {
     return allowed_[at(queries) * tokens_.size() + at(keys)];
@@ -141,6 +146,7 @@ class AtomGrid {
   void hand_out_states(const Schedule& schedule);
   void cut_params(std::span<const std::span<const Buffer>> tiles);
   void sum_up_graph();
+  void route_tokens();
   void know_attentions(std::span<const std::span<const Buffer>> tiles);
 
   std::string flaw_;
@@ -158,6 +164,7 @@ class AtomGrid {
   GraphIndex index_;
   std::vector<AtomSet> of_values_, of_gradients_;  // complete, by label
   AtomSet all_tokens_, updated_;
+  std::vector<AtomSet> of_experts_;  // by group: the tokens that go there
   std::vector<std::vector<std::int64_t>>
       row_cuts_;  // of parameters: where atoms begin, and the end
   mutable std::map<std::array<std::int64_t, 3>, std::vector<int>> param_rows_;

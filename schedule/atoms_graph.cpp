@@ -64,6 +64,25 @@ void AtomGrid::sum_up_graph() {
   }
 }
 
+void AtomGrid::route_tokens() {
+  const Routing& routing = graph_.routing;
+  of_experts_.resize(routing.empty() ? 0 : at(routing.groups));
+  for (int t = 0; !routing.empty() && t < token_atoms(); ++t) {
+    const TokenRange& range = tokens_[at(t)];
+    for (int slot = 0; slot < routing.chosen; ++slot) {
+      const int group = routing.group_of(range.begin, slot);
+      of_experts_[at(group)].insert(at(t));
+      const bool all = routing.groups <= routing.chosen ||
+                       routing.routed(TokenSet(range), group).count() == range.count;
+      if (!all) {
+        flaw_ = fmt::format("tokens {} go to several groups of experts, and are cut for none",
+                            to_string(TokenSet(range)));
+        return;
+      }
+    }
+  }
+}
+
 int AtomGrid::head_atoms(TensorRef ref) const {
   if (is_value(ref.tensor)) {
     return graph_.value(ref.label).parts;

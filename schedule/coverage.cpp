@@ -277,8 +277,8 @@ bool Walk::well_formed(const Site& s, const Collective& op) {
                        group.size, group.first, group.stride));
     return false;
   }
-  if (std::holds_alternative<HeadDeal>(op.deal) != (op.kind == CollectiveKind::all_to_all)) {
-    s.stop("an all_to_all deals heads, other collectives deal tokens");
+  if (std::holds_alternative<TokenDeal>(op.deal) == (op.kind == CollectiveKind::all_to_all)) {
+    s.stop("an all_to_all deals heads or experts' slots, other collectives deal tokens");
     return false;
   }
   return true;

@@ -1,6 +1,8 @@
 // Effects of a graph's linear layers.
 #include "schedule/effects_graph.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -39,6 +41,91 @@ std::optional<BufferId> bias_of(const Site& site, const Gemm& op, const GraphWor
     }
   }
   return id;
+}
+
+/// The groups of experts whose matrices multiply the slots that a buffer holds of these tokens;
+/// each has all of a token's slots that go there. Else stops.
+std::optional<std::vector<int>> groups_met(const Site& site, BufferId id, const GraphWork& work) {
+  const AtomGrid& grid = site.grid();
+  const std::vector<int> held = parts_held(site, id, work.tokens);
+  std::vector<int> groups;
+  for (const int t : work.tokens) {
+    for (int slot = 0; slot < work.graph.routing.chosen; ++slot) {
+      const int group = grid.group_of(t, slot);
+      const bool is_held = std::ranges::find(held, slot) != held.end();
+      const bool met = std::ranges::find(groups, group) != groups.end();
+      if (is_held && !met) {
+        groups.push_back(group);
+      }
+    }
+  }
+  for (const int t : work.tokens) {
+    for (int slot = 0; slot < work.graph.routing.chosen; ++slot) {
+      const bool met = std::ranges::find(groups, grid.group_of(t, slot)) != groups.end();
+      if (met != (std::ranges::find(held, slot) != held.end())) {
+        site.stop(fmt::format("'{}' has other slots of tokens {} than go to its experts",
+                              site.buffer(id).name, grid.tokens_text(std::vector{t})));
+        return {};
+      }
+    }
+  }
+  std::ranges::sort(groups);
+  return groups;
+}
+
+/// Each slot with its own expert's matrix.
+void multiply_experts(const Site& site, const Gemm& op, const GraphWork& work) {
+  const int label = work.definition.param;
+  const TensorRef x = work.definition.reads.front();
+  const TensorRef y = work.definition.writes.front();
+  const TensorRef d_y = gradient_of(work.index, y);
+  const bool is_forward = op.kind == GemmKind::forward;
+  const TensorRef operand = op.kind == GemmKind::input_gradient ? d_y : x;
+  if (!op.bias.empty() ||
+      op.experts != work.graph.param(label).experts / work.graph.routing.groups) {
+    site.stop("multiplies by other matrices than those of a group of experts");
+    return;
+  }
+  if (!readable(site, op.a, operand)) {
+    return;
+  }
+  const std::vector<int> slots = parts_held(site, op.a, work.tokens);
+  const auto groups = groups_met(site, op.a, work);
+  if (!groups || !operands(site, op.a, operand, work, slots, work.graph.routing.chosen)) {
+    return;
+  }
+  if (op.kind == GemmKind::weight_gradient) {
+    if (!operands(site, op.b, d_y, work, slots, work.graph.routing.chosen)) {
+      return;
+    }
+    Contents products;
+    for (const int group : *groups) {
+      add_block(site, products, label, group, 0, work.tokens);
+    }
+    sum_up(site, op.c, {Tensor::d_param, label}, std::move(products), op.initial, op.b);
+    return;
+  }
+  const auto blocks = blocks_of(site, op.b, label);
+  if (!blocks) {
+    return;
+  }
+  if (blocks->rows != *groups) {
+    site.stop(fmt::format("multiplies slots of experts {} by matrices of {}",
+                          fmt::join(*groups, ", "), fmt::join(blocks->rows, ", ")));
+    return;
+  }
+  AtomSet met;
+  if (!is_forward) {
+    met.insert(static_cast<std::size_t>(use_of(work.index, x, op.definition).first));
+  }
+  Contents products;
+  for (const int t : work.tokens) {
+    for (const int slot : slots) {
+      products.add({.cell = {.tokens = t, .heads = slot}, .contributions = met, .normaliser = {}});
+    }
+  }
+  sum_up(site, op.c, is_forward ? y : gradient_of(work.index, x), std::move(products), op.initial,
+         op.b);
 }
 
 void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
@@ -161,6 +248,13 @@ void apply(const Site& site, const Gemm& op) {
   if (work->definition.function != LayerFunction::linear) {
     site.stop(fmt::format("definition {} is {}, not linear", op.definition,
                           to_string(work->definition.function)));
+    return;
+  }
+  if (work->graph.is_of_experts(work->definition)) {
+    return multiply_experts(site, op, *work);
+  }
+  if (op.experts > 0) {
+    site.stop(fmt::format("definition {} has no experts", op.definition));
     return;
   }
   switch (op.kind) {

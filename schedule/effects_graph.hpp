@@ -48,6 +48,9 @@ void add_block(const Site& site, Contents& gradients, int label, int part, int c
 /// Products of these tokens' rows with such blocks: the sum over their row parts.
 Contents row_products(const ParamBlocks& blocks, std::span<const int> tokens);
 
+/// Between a value and its slots (Copy).
+void copy_slots(const Site& site, const Copy& op);
+
 /// An update of a parameter: named by its rows, not by tokens.
 void update(const Site& site, const RowKernel& op, int label);
 

@@ -1,4 +1,4 @@
-#include "schedule/effects.hpp"
+#include "schedule/effects_graph.hpp"
 
 namespace spp {
 namespace {
@@ -304,6 +304,9 @@ void copy_some(const Site& site, const Copy& op) {
 }  // namespace
 
 void apply(const Site& site, const Copy& op) {
+  if (op.of_slots() && site.buffer(op.from).ref() != site.buffer(op.to).ref()) {
+    return copy_slots(site, op);
+  }
   if (!copies_alike(site, op)) {
     return;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace spp {
 namespace {
@@ -58,6 +59,14 @@ Operands operands_of(const GraphWork& work, bool backward) {
     case LayerFunction::word_sums:
       return {.reads = {d.reads[0], d.reads[1], log_sum_of(work)},
               .writes = {gradient(d.reads[0])}};
+    case LayerFunction::route:
+      return {.reads = {d.writes[0], gradient(d.writes[0])}, .writes = {gradient(d.reads[0])}};
+    case LayerFunction::expert_swiglu:
+      return {.reads = {d.reads[0], d.reads[1], gradient(d.writes[0])},
+              .writes = {gradient(d.reads[0]), gradient(d.reads[1])}};
+    case LayerFunction::dispatch:  // copies
+    case LayerFunction::combine:
+      break;
     case LayerFunction::add:  // of the input whose gradient it is, which the op's buffer tells
     case LayerFunction::linear:
     case LayerFunction::word_loss:  // its gradient is a constant, which word_sums knows
@@ -157,8 +166,13 @@ Contents given_to(const Site& site, TensorRef ref, const GraphWork& work, const 
     }
   }
   const bool whole = is_value(ref.tensor) && work.graph.value(ref.label).parts == 1;
+  std::vector<int> parts = whole ? std::vector<int>{0} : by.parts;
+  if (work.definition.function == LayerFunction::route && !whole) {  // of whole scores, all slots
+    parts.resize(static_cast<std::size_t>(work.graph.routing.chosen));
+    std::iota(parts.begin(), parts.end(), 0);
+  }
   for (const int t : work.tokens) {
-    for (const int part : whole ? std::vector<int>{0} : by.parts) {
+    for (const int part : parts) {
       const HeadAtoms atoms = atoms_of_part(site, ref, part, by.of_parts);
       for (int h = atoms.begin; h < atoms.end; ++h) {
         result.add({.cell = {.tokens = t, .heads = h}, .contributions = met, .normaliser = {}});
@@ -235,6 +249,10 @@ void apply(const Site& site, const RowKernel& op) {
   const Definition& d = work->definition;
   if (d.function == LayerFunction::linear) {
     site.stop(fmt::format("definition {} is linear, a product", op.definition));
+    return;
+  }
+  if (op.slots != (d.function == LayerFunction::expert_swiglu)) {
+    site.stop("expert_swiglu works on slots, no other function does");
     return;
   }
   if (d.function == LayerFunction::add && op.backward) {

@@ -119,8 +119,18 @@ void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const
   overwrite_all(sites, ops, std::move(received));
 }
 
+/// Tokens x heads, or x slots, that the ops' shapes let one member send another.
+std::int64_t dealt(const Deal& deal, int from, int to) {
+  if (const auto* experts = std::get_if<ExpertDeal>(&deal)) {
+    return experts->cells;
+  }
+  const HeadDeal& heads = std::get<HeadDeal>(deal);
+  const int owner = heads.direction == HeadDirection::scatter_heads ? to : from;
+  return heads.tokens * heads.heads(owner).count();
+}
+
 /// Every member gets, of what its op names, all members' pieces.
-void hand_out_heads(std::span<const Site> sites, std::span<const Collective* const> ops) {
+void hand_out(std::span<const Site> sites, std::span<const Collective* const> ops) {
   if (!comparable(sites, ops)) {
     return;
   }
@@ -128,7 +138,6 @@ void hand_out_heads(std::span<const Site> sites, std::span<const Collective* con
   std::vector<Contents> received(sites.size());
   for (std::size_t j = 0; j < sites.size(); ++j) {
     const Collective& op = *ops[j];
-    const HeadDeal& deal = std::get<HeadDeal>(op.deal);
     const auto part = part_of(sites[j], op);
     if (!part) {
       return;
@@ -141,12 +150,11 @@ void hand_out_heads(std::span<const Site> sites, std::span<const Collective* con
           volume += sites[i].grid().volume(tensor, piece.cell);
         }
       }
-      const int owner = static_cast<int>(deal.direction == HeadDirection::scatter_heads ? j : i);
-      const HeadRange heads = deal.heads(owner);
-      if (volume != deal.tokens * heads.count()) {
-        sites[j].stop(fmt::format(
-            "receives {} (tokens x heads) from rank {}, but the op's shape says {} x {}", volume,
-            sites[i].rank.value, deal.tokens, heads.count()));
+      const std::int64_t said = dealt(op.deal, static_cast<int>(i), static_cast<int>(j));
+      if (volume != said) {
+        sites[j].stop(
+            fmt::format("receives {} (tokens x heads) from rank {}, but the op's shape says {}",
+                        volume, sites[i].rank.value, said));
         return;
       }
     }
@@ -237,7 +245,7 @@ void deliver(const Site& sender, const Exchange& sent, const Site& receiver,
 void meet(std::span<const Site> sites, std::span<const Collective* const> ops) {
   switch (ops.front()->kind) {
     case CollectiveKind::all_to_all:
-      return hand_out_heads(sites, ops);
+      return hand_out(sites, ops);
     case CollectiveKind::all_gather:
       return gather(sites, ops);
     case CollectiveKind::all_reduce:

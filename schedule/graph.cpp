@@ -12,8 +12,9 @@ namespace spp {
 
 std::string_view to_string(LayerFunction function) {
   constexpr std::array<std::string_view, layer_functions> names{
-      "linear", "rms_norm",  "layer_norm", "split_heads", "swiglu", "gelu",
-      "add",    "embedding", "word_sums",  "word_loss",   "adam"};
+      "linear", "rms_norm", "layer_norm", "split_heads",   "swiglu",
+      "gelu",   "add",      "embedding",  "word_sums",     "word_loss",
+      "adam",   "route",    "dispatch",   "expert_swiglu", "combine"};
   return names.at(static_cast<std::size_t>(function));
 }
 
@@ -49,6 +50,7 @@ int Graph::update_of(int param) const {
 int Graph::sum_parts(const Definition& d) const {
   switch (d.function) {
     case LayerFunction::linear:
+      return is_of_experts(d) ? 0 : param(d.param).row_parts;
     case LayerFunction::embedding:
       return param(d.param).row_parts;
     case LayerFunction::word_sums:
@@ -61,6 +63,10 @@ int Graph::sum_parts(const Definition& d) const {
     case LayerFunction::add:
     case LayerFunction::word_loss:
     case LayerFunction::adam:
+    case LayerFunction::route:
+    case LayerFunction::dispatch:
+    case LayerFunction::expert_swiglu:
+    case LayerFunction::combine:
       return 0;
   }
   throw InternalError("unknown function of a layer");
@@ -182,6 +188,12 @@ Form form_of(LayerFunction function) {
       return {.reads = 2, .writes = 2};
     case LayerFunction::adam:
       return {.reads = 0, .writes = 0, .param = true};
+    case LayerFunction::route:
+    case LayerFunction::dispatch:
+    case LayerFunction::combine:
+      return {};
+    case LayerFunction::expert_swiglu:
+      return {.reads = 2};
   }
   throw InternalError("unknown function of a layer");
 }
@@ -218,6 +230,49 @@ bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& at
          graph.value(d.reads.front().label).width == attention.q_width + 2 * attention.kv_width &&
          d.writes ==
              std::vector<TensorRef>{{Tensor::q, label}, {Tensor::k, label}, {Tensor::v, label}};
+}
+
+/// A row for every slot of a token, of so many elements.
+bool is_of_slots(const Graph& graph, TensorRef ref, std::int64_t width) {
+  return is_value(ref.tensor) && graph.value(ref.label).parts == graph.routing.chosen &&
+         graph.value(ref.label).width == graph.routing.chosen * width;
+}
+
+/// The same of the experts' parameter.
+bool experts_fit(const Graph& graph, const Definition& d) {
+  const Param& w = graph.param(d.param);
+  const Routing& routing = graph.routing;
+  return w.experts == routing.experts && w.rows % w.experts == 0 && w.column_parts == 1 &&
+         w.row_parts == routing.groups && d.bias < 0 &&
+         is_of_slots(graph, d.reads.front(), w.rows / w.experts) &&
+         is_of_slots(graph, d.writes.front(), w.columns);
+}
+
+/// What is routed, and what becomes of it.
+bool routed_fits(const Graph& graph, const Definition& d) {
+  if (graph.routing.empty()) {
+    return false;
+  }
+  const Value& x = graph.value(d.reads.front().label);
+  const Value& y = graph.value(d.writes.front().label);
+  switch (d.function) {
+    case LayerFunction::route:
+      return x.parts == 1 && x.width == graph.routing.experts && y.fp32 &&
+             is_of_slots(graph, d.writes.front(), 1);
+    case LayerFunction::dispatch:
+      return x.parts == 1 && is_of_slots(graph, d.writes.front(), x.width);
+    case LayerFunction::combine:
+      return y.parts == 1 && is_of_slots(graph, d.reads.front(), y.width);
+    case LayerFunction::expert_swiglu: {
+      const int writer = graph.writer_of(d.reads[1]);
+      return writer >= 0 && graph.definition(writer).function == LayerFunction::route &&
+             x.width % (2 * std::int64_t{graph.routing.chosen}) == 0 &&
+             is_of_slots(graph, d.reads[0], x.part_width()) &&
+             is_of_slots(graph, d.writes.front(), x.part_width() / 2);
+    }
+    default:
+      throw InternalError("a function that routes nothing");
+  }
 }
 
 /// One number a row, whole.
@@ -292,7 +347,16 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
       std::ranges::all_of(d.reads, is_a_value) && std::ranges::all_of(d.writes, is_a_value);
   switch (d.function) {
     case LayerFunction::linear:
-      return linear_fits(graph, d, attention) ? "" : "its parameter has another shape";
+      return (graph.is_of_experts(d) ? experts_fit(graph, d) : linear_fits(graph, d, attention))
+                 ? ""
+                 : "its parameter has another shape";
+    case LayerFunction::route:
+    case LayerFunction::dispatch:
+    case LayerFunction::combine:
+    case LayerFunction::expert_swiglu:
+      return of_values && routed_fits(graph, d) ? ""
+                                                : "tokens have other slots for experts than the "
+                                                  "routing says, or weights are not its own";
     case LayerFunction::split_heads:
       return split_fits(graph, d, attention) ? ""
                                              : "a row of values becomes all q, k and v of the next "

@@ -18,6 +18,7 @@
 #pragma once
 
 #include "base/units.hpp"
+#include "schedule/routing.hpp"
 #include "schedule/tensor.hpp"
 
 #include <cstdint>
@@ -40,9 +41,14 @@ enum class LayerFunction : std::uint8_t {
   embedding,    // x = table's row of each word; of none (-1): 0
   word_sums,    // of a part of the logits: maximum, sum of exp(logit - maximum), target's logit
   word_loss,    // from all parts: -log softmax(logits)[target], of no target (-1): 0; and log_sum
-  adam          // the parameter's next values     (arXiv:1412.6980, in the form of 1711.05101)
+  adam,         // the parameter's next values     (arXiv:1412.6980, in the form of 1711.05101)
+  // Of experts, which tokens are routed to (routing.hpp):
+  route,          // weights = softmax over the scores of a token's own experts, a slot each
+  dispatch,       // every slot of y = x
+  expert_swiglu,  // of each slot: a = weight * silu(gate) * up, of its row [gate | up]
+  combine         // y = sum over the slots of x
 };
-constexpr std::size_t layer_functions = 11;
+constexpr std::size_t layer_functions = 15;
 std::string_view to_string(LayerFunction);
 
 /// The three products of a linear layer y = x w.
@@ -78,11 +84,17 @@ struct Param {
   std::string name;
   std::int64_t rows = 0, columns = 1;
   int row_parts = 1, column_parts = 1;  // divide them
+  /// So many matrices one below the other, a token's slot times that of its expert; the row parts
+  /// are the groups of experts. 0: one matrix, for all tokens.
+  int experts = 0;
   [[nodiscard]] std::int64_t part_rows() const { return rows / row_parts; }
   [[nodiscard]] std::int64_t part_columns() const { return columns / column_parts; }
   friend bool operator==(const Param&, const Param&) = default;
 };
 
+/// route: {scores} -> {weights}; dispatch, combine: {x} -> {y}; expert_swiglu: {gate_up, weights}
+/// -> {a}. What lies between dispatch and combine has a part for every slot of a token.
+///
 /// linear: {x} -> {y}; norms: {x} -> {y, statistics}; split_heads: {qkv} -> {q, k, v}; swiglu:
 /// {gate, up} -> {a}; gelu: {h} -> {a}; add: {x, y} -> {z}; embedding: {words} -> {x}; word_sums:
 /// {logits, targets} -> {sums}; word_loss: {sums, targets} -> {loss, log_sum}; adam: {} -> {}.
@@ -112,6 +124,7 @@ struct Graph {
   std::vector<Value> values;
   std::vector<Param> params;
   std::vector<Definition> definitions;
+  Routing routing;
 
   [[nodiscard]] bool empty() const { return definitions.empty(); }
   /// One without a graph.
@@ -136,6 +149,10 @@ struct Graph {
   [[nodiscard]] int gradient_of(int label) const;
   /// The update of a parameter; -1: it has none.
   [[nodiscard]] int update_of(int param) const;
+  /// A product of each slot with its expert's matrix.
+  [[nodiscard]] bool is_of_experts(const Definition& d) const {
+    return d.param >= 0 && param(d.param).experts > 0 && d.function == LayerFunction::linear;
+  }
   /// Row parts that what a definition writes is a sum over; 0: it is no sum.
   [[nodiscard]] int sum_parts(const Definition& d) const;
   /// All that is added up: row parts, then the bias.

@@ -75,6 +75,12 @@ Bytes sent_bytes_to(const Collective& op, int peer, const Shapes& shapes) {
   if (peer == self) {
     return Bytes(0);
   }
+  if (const auto* experts = std::get_if<ExpertDeal>(&op.deal)) {
+    Buffer part = shapes.buffers[op.from.index()];
+    part.tokens = experts->cells;
+    part.heads = 1;
+    return bytes_of(part);
+  }
   // The part of `to`-shaped data that goes to one peer: its heads of my tokens, or my heads of its
   // tokens.
   const HeadDeal& deal = std::get<HeadDeal>(op.deal);
@@ -157,7 +163,8 @@ GemmShape gemm_shape(const Gemm& op, const Shapes& shapes) {
     const Buffer& buffer = shapes.buffers[id.index()];
     return buffer.heads * buffer.width;
   };
-  const std::int64_t rows = op.tokens.count() * shapes.buffers[op.a.index()].batch;
+  const Buffer& of_rows = shapes.buffers[op.a.index()];
+  const std::int64_t rows = (op.experts > 0 ? of_rows.tokens : op.tokens.count()) * of_rows.batch;
   if (op.kind == GemmKind::weight_gradient) {
     return {.m = columns(op.a), .n = columns(op.b), .k = rows};
   }
@@ -172,8 +179,9 @@ FlopCount kernel_flops(const Kernel& kernel, const Shapes& shapes) {
 
 namespace {
 
-/// Of what has a row for each token these, and of a table as many; a norm's parameter whole. The
-/// gradient of a table is cleared, then added to. An update names rows of its parameter.
+/// Of what has a row for each token these, of its slots all, and of a table as many; a norm's
+/// parameter whole. The gradient of a table is cleared, then added to. An update names rows of its
+/// parameter.
 Bytes row_kernel_bytes(const RowKernel& op, const Shapes& shapes) {
   if (op.reads.empty()) {
     return Bytes(0);  // no function does: not proven
@@ -182,7 +190,8 @@ Bytes row_kernel_bytes(const RowKernel& op, const Shapes& shapes) {
   const Buffer& first = buffer(op.reads.ids()[0]);
   const bool is_update = is_param(first.tensor);
   const auto rows = [&](BufferId id) {
-    return size_of_tile(shapes, id, op.tokens.count() * first.batch) / buffer(id).batch;
+    return op.slots ? size_at(shapes, id)
+                    : size_of_tile(shapes, id, op.tokens.count() * first.batch) / buffer(id).batch;
   };
   const auto is_norms = [&](BufferId id) {
     return is_param(buffer(id).tensor) && buffer(id).heads * buffer(id).width == 1;
@@ -274,6 +283,9 @@ Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
                                       : whole(o.from) + whole(o.to);
                  },
                  [&](const Gemm& o) {
+                   if (o.experts > 0) {  // buffers of slots hold nothing else
+                     return whole(o.a) + whole(o.b) + whole(o.c) * (o.initial ? 1 : 2);
+                   }
                    return rows_of(o.a, o.tokens) + rows_of(o.b, o.tokens) +
                           rows_of(o.c, o.tokens) * (o.initial ? 1 : 2);
                  },

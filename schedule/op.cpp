@@ -46,8 +46,8 @@ std::string_view to_string(BufferRole r) {
 }
 
 std::string_view to_string(CopyKind k) {
-  constexpr std::array<std::string_view, 8> names{"pack", "unpack", "cast", "reorder",
-                                                  "deal", "take",   "add",  "fold"};
+  constexpr std::array<std::string_view, 10> names{"pack", "unpack", "cast", "reorder",  "deal",
+                                                   "take", "add",    "fold", "dispatch", "combine"};
   return names.at(static_cast<std::size_t>(k));
 }
 

@@ -232,27 +232,34 @@ struct Fill {
 };
 
 enum class CopyKind : std::uint8_t {
-  pack,     // into the send order of an all-to-all
-  unpack,   // out of the receive order of an all-to-all
-  cast,     // to another dtype
-  reorder,  // tokens into sequence order
-  deal,     // tokens from sequence order into the chunks of a layout
-  take,     // some rows, beside what the target holds
-  add,      // some rows, to the target's sums of their tokens
-  fold      // sum the copies of replicated KV heads (gradients), on the way out of an all-to-all
+  pack,      // into the send order of an all-to-all
+  unpack,    // out of the receive order of an all-to-all
+  cast,      // to another dtype
+  reorder,   // tokens into sequence order
+  deal,      // tokens from sequence order into the chunks of a layout
+  take,      // some rows, beside what the target holds
+  add,       // some rows, to the target's sums of their tokens
+  fold,      // sum the copies of replicated KV heads (gradients), on the way out of an all-to-all
+  dispatch,  // tokens, or what their slots have, into the slots in the order of their experts
+  combine    // out of that order: the sum over a token's slots, or what its slots have
 };
 std::string_view to_string(CopyKind);
 
 /// A copy kernel: every element of `from` is read and lands in `to`; of `take` and `add` those of
-/// `tokens`, which need not lie together in the one or the other.
+/// `tokens`, which need not lie together in the one or the other. `dispatch` and `combine` stand
+/// for the graph's functions of these names, and for their gradients, which are each other: between
+/// a value and its slots. Between two buffers of one tensor they move what slots have.
 struct Copy {
   [[nodiscard]] bool of_some() const { return kind == CopyKind::take || kind == CopyKind::add; }
+  [[nodiscard]] bool of_slots() const {
+    return kind == CopyKind::dispatch || kind == CopyKind::combine;
+  }
   CopyKind kind = CopyKind::cast;
   BufferId from, to;
   // Of `deal`: the chunks that tokens in sequence order are put into, one after the other.
   Layout layout = Layout::contiguous;
   int chunks = 1;
-  TokenSet tokens = {};  // of `take` and `add`
+  TokenSet tokens = {};  // of `take` and `add`; of `dispatch` and `combine`, the rank's own
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 
@@ -267,6 +274,7 @@ struct Gemm {
   BufferList bias{};
   TokenSet tokens;
   bool initial = true;
+  int experts = 0;  // whose matrices, one below the other, each multiplies its slots; 0: none
   friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 
@@ -280,6 +288,8 @@ struct Gemm {
 ///   add          d_z, d_x -> d_x: what others have given an input of the sum, and what it gives
 ///   embedding    words, table, d_x -> d_table; of the table only its rows' numbers are read
 ///   word_sums    logits, targets, log_sum -> d_logits of the mean loss; word_loss has none
+///   route        weights, d_weights -> d_scores
+///   expert_swiglu  gate_up, weights, d_a -> d_gate_up, d_weights
 /// An update (adam) has no backward: d_parameter, master, moments -> master, moments, parameter;
 /// `tokens` are rows of the parameter.
 struct RowKernel {
@@ -287,7 +297,8 @@ struct RowKernel {
   bool backward = false;
   BufferList reads, writes;
   TokenSet tokens;
-  int part = 0;  // of an embedding's table, or of the logits of word_sums: which it works on
+  int part = 0;        // of an embedding's table, or of the logits of word_sums: which it works on
+  bool slots = false;  // its buffers hold slots of the tokens, in the order of their experts
   friend bool operator==(const RowKernel&, const RowKernel&) = default;
 };
 
@@ -340,10 +351,20 @@ struct HeadDeal {
   friend bool operator==(const HeadDeal&, const HeadDeal&) = default;
 };
 
-/// How a collective hands out parts.
-using Deal = std::variant<TokenDeal, HeadDeal>;
+/// Parts are what tokens bring to groups of experts, one of which each member has, by group index.
+/// Each rank brings its own tokens' slots in the order of their experts and leaves with what all
+/// bring to its own; or back.
+struct ExpertDeal {
+  bool back = false;
+  std::int64_t cells = 0;  // tokens x slots between two members
+  friend bool operator==(const ExpertDeal&, const ExpertDeal&) = default;
+};
 
-/// All ranks of `group` meet. An all-to-all deals heads, all others deal tokens.
+/// How a collective hands out parts.
+using Deal = std::variant<TokenDeal, HeadDeal, ExpertDeal>;
+
+/// All ranks of `group` meet. An all-to-all deals heads, or slots to experts; all others deal
+/// tokens.
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_gather;
   RankGroup group;

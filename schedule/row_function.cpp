@@ -20,7 +20,7 @@ std::vector<RowFunction> row_functions() {
   for (std::size_t i = 0; i < layer_functions; ++i) {
     const auto function = static_cast<LayerFunction>(i);
     if (function == LayerFunction::linear || function >= LayerFunction::embedding) {
-      continue;  // a product, and what a step has beside its layers
+      continue;  // a product, what a step has beside its layers, and what is routed
     }
     all.push_back({.function = function});
     if (function != LayerFunction::add) {

@@ -9,7 +9,9 @@
 //
 // Storage (docs/schedule.md). A buffer is a sequence of pieces, each dense
 // [rows, batch, heads, width], a row a token. Nearly all buffers are one piece; around the
-// all-to-all of Ulysses there is one piece for every peer's heads. Positions count cells:
+// all-to-all of Ulysses there is one piece for every peer's heads. Slots of tokens lie by group of
+// experts, in each of these by slot: a piece for each slot, all cells of which are rows; what came
+// from several ranks, rank by rank. Positions count cells:
 // one cell is `width` elements of one (row, batch, head).
 //
 // A kernel that writes a tile writes it where its tokens lie already, behind what is there if it is
@@ -61,6 +63,13 @@ struct CellMove {
   bool add = false;  // to what is there (fold)
 };
 
+/// Rows of a buffer of slots, one after the other, that one expert gets.
+struct ExpertRun {
+  int expert = 0;  // of those that the op multiplies by
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
 struct StoredOp {
   Op op;
   std::vector<RowSpan> rows;        // kernels other than copies: of every buffer they touch
@@ -68,6 +77,7 @@ struct StoredOp {
   std::vector<CellSpan> sends;      // collectives: of `from`, by group index
   std::vector<CellSpan> receives;   // collectives: of `to`, by group index (reduce_scatter: one)
   std::vector<std::int32_t> waits;  // earlier ops of this rank on other streams
+  std::vector<ExpertRun> runs{};    // products of experts: of `a`, or of `a` and `b`, in order
   /// Rows of one of the op's buffers.
   [[nodiscard]] const RowSpan& rows_of(BufferId id) const;
 };

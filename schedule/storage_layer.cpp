@@ -15,6 +15,9 @@ HeadRange heads_of_columns(std::int64_t begin, std::int64_t count, std::int64_t 
 }  // namespace
 
 void RankStore::apply(const Gemm& op, StoredOp& stored) {
+  if (op.experts > 0) {
+    return multiply_experts(op, stored);
+  }
   const auto columns = [&](BufferId id) { return piece(id).heads.count() * buffer(id).width; };
   const auto tokens_of = [&](BufferId id) { return find(id, op.tokens, piece(id).heads); };
   if (op.kind == GemmKind::weight_gradient) {
@@ -48,6 +51,18 @@ void RankStore::apply(const RowKernel& op, StoredOp& stored) {
   const Definition& d = schedule_->graph.definition(op.definition);
   if (d.function == LayerFunction::adam) {
     return update(op, stored);
+  }
+  if (op.slots) {
+    const StoredContent content = contents_[op.reads.ids()[0].index()];
+    for (const BufferId id : op.reads) {
+      expect(contents_[id.index()] == content, "slots lie in different orders");
+      stored.rows.push_back(all_cells(id));
+    }
+    for (const BufferId id : op.writes) {
+      overwrite(id, content);
+      stored.rows.push_back(all_cells(id));
+    }
+    return;
   }
   const auto has_rows = [&](BufferId id) {
     return std::ranges::find(stored.rows, id, &RowSpan::buffer) != stored.rows.end();

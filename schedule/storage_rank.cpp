@@ -157,7 +157,9 @@ StoredContent RankStore::copied(const Copy& op) const {
     }
     case CopyKind::take:
     case CopyKind::add:
-      break;  // copy_some()
+    case CopyKind::dispatch:
+    case CopyKind::combine:
+      break;  // copy_some(), copy_slots()
   }
   throw InternalError("unknown kind of copy");
 }
@@ -165,6 +167,10 @@ StoredContent RankStore::copied(const Copy& op) const {
 void RankStore::apply(const Copy& op, StoredOp& stored) {
   if (op.of_some()) {
     copy_some(op, stored);
+    return;
+  }
+  if (op.of_slots()) {
+    copy_slots(op, stored);
     return;
   }
   const StoredContent to = copied(op);
@@ -261,6 +267,9 @@ void RankStore::apply(const Collective& op, std::span<const Contribution> member
                       StoredOp& stored) {
   switch (op.kind) {
     case CollectiveKind::all_to_all:
+      if (const auto* experts = std::get_if<ExpertDeal>(&op.deal)) {
+        return experts->back ? from_experts(op, members, stored) : to_experts(op, members, stored);
+      }
       return std::get<HeadDeal>(op.deal).direction == HeadDirection::scatter_heads
                  ? scatter_heads(op, members, stored)
                  : gather_heads(op, members, stored);

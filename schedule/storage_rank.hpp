@@ -80,6 +80,12 @@ class RankStore {
     return cells(id, p.tokens.count(), p.heads.count());
   }
   void copy_some(const Copy& op, StoredOp& stored);
+  void copy_slots(const Copy& op, StoredOp& stored);
+  void to_experts(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
+  void from_experts(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
+  void multiply_experts(const Gemm& op, StoredOp& stored);
+  /// All cells of a buffer of slots, as rows.
+  [[nodiscard]] RowSpan all_cells(BufferId id) const;
   void add_moves(const StoredContent& from, const StoredContent& to, StoredOp& stored) const;
   void scatter_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
   void gather_heads(const Collective& op, std::span<const Contribution> members, StoredOp& stored);

@@ -166,6 +166,9 @@ class TextWriter {
       }
       return text;
     };
+    if (!graph.routing.empty()) {
+      line_of("routing", graph.routing);
+    }
     for (const Value& value : graph.values) {
       require_name(value.name);
       line_of("value " + value.name, value);

@@ -27,6 +27,7 @@ constexpr std::int64_t most_micro_batches = 1'000'000;  // of all replicas
 constexpr std::int64_t most_buffers = 1'000'000;        // of one rank
 constexpr std::int64_t most_heads = 1 << 16;
 constexpr std::int64_t most_streams = 64;
+constexpr std::int64_t most_experts = 1 << 16;
 constexpr std::int64_t most_words = std::int64_t{1} << 24;
 constexpr std::int64_t most_definitions = 4096;             // of a graph
 constexpr std::int64_t most_width = std::int64_t{1} << 29;  // batch * heads * head_dim
@@ -80,6 +81,14 @@ void fields(auto& a, Is<Param> auto& p) {
   a("columns", p.columns, 1, most_width);
   a("row_parts", p.row_parts, 1, most_ranks);
   a("column_parts", p.column_parts, 1, most_ranks);
+  a.unless_zero("experts", p.experts, most_experts);
+}
+
+void fields(auto& a, Is<Routing> auto& r) {
+  a("experts", r.experts, 1, most_experts);
+  a("chosen", r.chosen, 1, most_experts);
+  a("groups", r.groups, 1, most_ranks);
+  a("period", r.period, 1, most_tokens);
 }
 
 // ---- kernels ------------------------------------------------------------------------------------
@@ -243,7 +252,7 @@ void fields(auto& a, Is<Copy> auto& o) {
     a("layout", o.layout);
     a("chunks", o.chunks, 1, most_ranks);
   }
-  if (o.of_some()) {
+  if (o.of_some() || o.of_slots()) {
     a("tokens", o.tokens);
   }
 }
@@ -257,6 +266,7 @@ void fields(auto& a, Is<Gemm> auto& o) {
   a("bias", o.bias);
   a("tokens", o.tokens);
   a("initial", o.initial);
+  a.unless_zero("experts", o.experts, most_experts);
 }
 
 void fields(auto& a, Is<RowKernel> auto& o) {
@@ -266,6 +276,7 @@ void fields(auto& a, Is<RowKernel> auto& o) {
   a("writes", o.writes);
   a("tokens", o.tokens);
   a.unless_zero("part", o.part, most_ranks);
+  a("slots", o.slots);
 }
 
 // ---- transfers ----------------------------------------------------------------------------------
@@ -279,6 +290,17 @@ void fields(auto& a, Is<Exchange> auto& o) {
 
 void fields(auto& a, Is<Collective> auto& o) {
   a("group", o.group);
+  bool to_experts = std::holds_alternative<ExpertDeal>(o.deal);
+  a("experts", to_experts);
+  if constexpr (!std::is_const_v<std::remove_reference_t<decltype(o)>>) {
+    if (to_experts && !std::holds_alternative<ExpertDeal>(o.deal)) {
+      o.deal = ExpertDeal{};
+    }
+  }
+  if (auto* experts = std::get_if<ExpertDeal>(&o.deal)) {
+    a("back", experts->back);
+    a("cells", experts->cells, 0, most_tokens);
+  }
   auto* heads = std::get_if<HeadDeal>(&o.deal);
   if (heads != nullptr) {
     a("kind", heads->direction);

@@ -188,7 +188,7 @@ class Parser {
   template <class T>
   void header_fields(T& value) {
     const Context context{.problem = schedule_.problem,
-                          .most_rows = schedule_.problem.seq,
+                          .most_rows = schedule_.problem.all_tokens(),
                           .ranks = 0,
                           .rank = {},
                           .buffers = program_.buffers,
@@ -279,9 +279,13 @@ class Parser {
   /// False if the line is none of a graph, which stands before the first rank.
   bool graph_line() {
     const std::string_view word = words_[0];
-    const bool known = word == "value" || word == "param" || word == "define";
+    const bool known = word == "value" || word == "param" || word == "define" || word == "routing";
     if (!known || rank_.valid()) {
       return false;
+    }
+    if (word == "routing") {
+      routing();
+      return true;
     }
     if (words_.size() < 3) {
       fail("expected '{} {} field=value …'", word, word == "define" ? "FUNCTION" : "NAME");
@@ -298,13 +302,28 @@ class Parser {
     } else {
       Param param{.name = graph_name(schedule_.graph.params)};
       graph_fields(param);
-      if (param.rows % param.row_parts != 0 || param.columns % param.column_parts != 0) {
-        fail("its parts do not divide its rows or columns");
+      if (param.rows % param.row_parts != 0 || param.columns % param.column_parts != 0 ||
+          (param.experts > 0 && param.rows % param.experts != 0)) {
+        fail("its parts or experts do not divide its rows or columns");
       }
       most_rows_ = std::max(most_rows_, param.rows);
       schedule_.graph.params.push_back(std::move(param));
     }
     return true;
+  }
+
+  void routing() {
+    Routing& r = schedule_.graph.routing;
+    if (!schedule_.graph.values.empty() || !r.empty()) {
+      fail("'routing' stands once, before values and parameters");
+    }
+    header_fields(r);
+    if (r.experts % r.chosen != 0 || r.experts % r.groups != 0 ||
+        (r.chosen % r.groups != 0 && r.groups % r.chosen != 0) || r.period % r.classes() != 0) {
+      fail(
+          "chosen and groups divide experts, one of them the other, and experts / chosen divides "
+          "the period");
+    }
   }
 
   template <class T>
@@ -365,7 +384,7 @@ class Parser {
     using enum LayerFunction;
     return pick(name,
                 {linear, rms_norm, layer_norm, split_heads, swiglu, gelu, add, embedding, word_sums,
-                 word_loss, adam},
+                 word_loss, adam, route, dispatch, expert_swiglu, combine},
                 where_);
   }
 

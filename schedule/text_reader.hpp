@@ -145,7 +145,8 @@ class FieldReader {
   }
   void operator()(std::string_view key, CopyKind& kind) {
     using enum CopyKind;
-    kind = pick(get(key), {pack, unpack, cast, reorder, deal, take, add, fold}, where_);
+    kind = pick(get(key), {pack, unpack, cast, reorder, deal, take, add, fold, dispatch, combine},
+                where_);
   }
   void operator()(std::string_view key, GemmKind& kind) {
     using enum GemmKind;

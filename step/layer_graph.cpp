@@ -21,7 +21,7 @@ std::string word_of(std::string_view name) {
 
 class GraphWriter {
  public:
-  explicit GraphWriter(int tensor) : tensor_(tensor) {}
+  GraphWriter(int tensor, int expert_groups) : tensor_(tensor), expert_groups_(expert_groups) {}
 
   /// Operations up to number `count`; names begin with `prefix`. `input`: what the list reads
   /// without having written it; else a value of its own. False: no schedule holds it.
@@ -77,10 +77,11 @@ class GraphWriter {
 
  private:
   std::string add(const TensorOp& op, const Linear& linear) {
-    if (linear.experts > 0 || linear.tied || linear.shard == Shard::none) {
-      return linear.experts > 0 ? "experts"
-             : linear.tied      ? "the embedding's table once more (tied embeddings)"
-                                : "a matrix that is whole on every rank";
+    if (linear.tied) {
+      return "the embedding's table once more (tied embeddings)";
+    }
+    if (linear.experts > 0) {
+      return add_experts(op, linear);
     }
     const bool columns = linear.shard == Shard::columns;
     const std::optional<TensorRef> x = read(op.reads[0]);
@@ -90,11 +91,14 @@ class GraphWriter {
     result_.graph.params.push_back({.name = named(op.name),
                                     .rows = linear.in,
                                     .columns = linear.out,
-                                    .row_parts = columns ? 1 : tensor_,
+                                    .row_parts = linear.shard == Shard::rows ? tensor_ : 1,
                                     .column_parts = columns ? tensor_ : 1});
     const bool heads = op.writes.size() == 3;
     const TensorRef y = heads ? value(op.name, linear.out, columns ? Cut::width : Cut::rows)
                               : written(op.writes[0]);
+    if (linear.shard == Shard::none) {  // scores of experts are products in the step's type
+      result_.graph.values.back().fp32 = false;
+    }
     Definition product{
         .function = LayerFunction::linear, .reads = {*x}, .writes = {y}, .param = last_param()};
     if (linear.bias) {
@@ -114,6 +118,68 @@ class GraphWriter {
       places_[op.writes[2]] = of(Tensor::v);
     }
     return "";
+  }
+
+  /// A matrix for each expert; gate and up are one.
+  std::string add_experts(const TensorOp& op, const Linear& linear) {
+    const std::optional<TensorRef> x = read(op.reads[0]);
+    if (!x || linear.bias) {
+      return linear.bias ? "a bias of experts" : "a product of another form";
+    }
+    result_.graph.params.push_back({.name = named(op.name),
+                                    .rows = linear.experts * linear.in,
+                                    .columns = linear.out,
+                                    .row_parts = expert_groups_,
+                                    .experts = static_cast<int>(linear.experts)});
+    const TensorRef y = slots(op.name, linear.out);
+    define(
+        {.function = LayerFunction::linear, .reads = {*x}, .writes = {y}, .param = last_param()});
+    for (const LayerTensorId id : op.writes) {
+      places_[id] = y;
+    }
+    return "";
+  }
+
+  /// Which experts a token has, and its way to them and back.
+  std::string add_routed(const TensorOp& op, LayerFunction function,
+                         const std::vector<TensorRef>& reads) {
+    Routing& routing = result_.graph.routing;
+    switch (function) {
+      case LayerFunction::route: {
+        const auto experts = static_cast<int>(ops_->at(op.reads[0]).width);
+        const Routing wanted{.experts = experts,
+                             .chosen = ops_->experts_per_token,
+                             .groups = expert_groups_,
+                             .period = experts / ops_->experts_per_token};
+        if (experts % wanted.chosen != 0 || (!routing.empty() && routing != wanted)) {
+          return fmt::format("{} of {} experts, which are no equal parts of them", wanted.chosen,
+                             experts);
+        }
+        routing = wanted;
+        const TensorRef weights = slots("expert weights", 1, true);
+        define({.function = function, .reads = {reads[0]}, .writes = {weights}});
+        places_[op.writes[0]] = weights;
+        return "";
+      }
+      case LayerFunction::dispatch: {
+        const TensorRef x = reads[0];
+        const TensorRef y = slots(op.name, result_.graph.value(x.label).width);
+        define({.function = function, .reads = {x}, .writes = {y}});
+        places_[op.writes[0]] = y;
+        places_[op.writes[1]] = reads[1];
+        return "";
+      }
+      case LayerFunction::expert_swiglu: {
+        const TensorRef gate_up = reads.front();
+        const TensorRef a = slots(op.name, result_.graph.value(gate_up.label).part_width() / 2);
+        define({.function = function, .reads = {gate_up, reads.back()}, .writes = {a}});
+        places_[op.writes[0]] = a;
+        return "";
+      }
+      default:  // combine
+        define({.function = function, .reads = {reads[0]}, .writes = {written(op.writes[0])}});
+        return "";
+    }
   }
 
   std::string add(const TensorOp& op, const RowWise& rows) {
@@ -150,6 +216,11 @@ class GraphWriter {
       case LayerFunction::add:
         define({.function = *rows.function, .reads = reads, .writes = {written(op.writes[0])}});
         return "";
+      case LayerFunction::route:
+      case LayerFunction::dispatch:
+      case LayerFunction::expert_swiglu:
+      case LayerFunction::combine:
+        return add_routed(op, *rows.function, reads);
       case LayerFunction::linear:
       case LayerFunction::embedding:
       case LayerFunction::word_sums:
@@ -199,7 +270,13 @@ class GraphWriter {
             .param = last_param()});
     return "";
   }
-  static std::string add(const TensorOp&, const ExpertRoute&) { return "experts"; }
+  /// The schedule's transfers: the graph knows no ranks.
+  std::string add(const TensorOp& op, const ExpertRoute&) {
+    for (std::size_t i = 0; i < op.reads.size(); ++i) {
+      places_[op.writes[i]] = places_.at(op.reads[i]);
+    }
+    return "";
+  }
   static std::string add(const TensorOp& op, const ShortConvolution&) { return named_as(op); }
   static std::string add(const TensorOp& op, const ScanCall&) { return named_as(op); }
   static std::string named_as(const TensorOp& op) { return fmt::format("a {}", op.name); }
@@ -232,6 +309,13 @@ class GraphWriter {
     result_.cuts.push_back(cut);
     return {Tensor::value, static_cast<int>(result_.graph.values.size()) - 1};
   }
+  /// So many elements for each slot of a token.
+  TensorRef slots(std::string_view name, std::int64_t width, bool fp32 = false) {
+    const int chosen = result_.graph.routing.chosen;
+    const TensorRef ref = value(name, chosen * width, Cut::rows, fp32);
+    result_.graph.values.back().parts = chosen;
+    return ref;
+  }
   /// Numbers of words, on every rank.
   TensorRef words_value(std::string_view name, std::int64_t words) {
     const TensorRef ref = value(name, 1, Cut::whole, true);
@@ -247,7 +331,7 @@ class GraphWriter {
     result_.units.push_back(unit_);
   }
 
-  int tensor_;
+  int tensor_, expert_groups_;
   const TensorOps* ops_ = nullptr;
   std::string prefix_;
   std::optional<TensorRef> input_;
@@ -259,14 +343,14 @@ class GraphWriter {
 
 }  // namespace
 
-LayerGraph layer_graph(const TensorOps& ops, int tensor) {
-  GraphWriter writer(tensor);
+LayerGraph layer_graph(const TensorOps& ops, int tensor, int expert_groups) {
+  GraphWriter writer(tensor, expert_groups);
   writer.append(ops);
   return writer.take();
 }
 
-LayerGraph step_graph(const Model& model, int tensor, double rate) {
-  GraphWriter writer(tensor);
+LayerGraph step_graph(const Model& model, int tensor, double rate, int expert_groups) {
+  GraphWriter writer(tensor, expert_groups);
   const TensorOps first = first_of(model);
   if (first.ops.empty()) {
     return {.graph = {}, .cuts = {}, .units = {}, .why_not = "a model without words, or none yet"};

@@ -18,13 +18,14 @@ struct LayerGraph {
   std::string why_not;  // what of it no schedule holds yet; empty: nothing
 };
 
-/// Column-parallel matrices in `tensor` column parts, row-parallel ones in as many row parts.
+/// Column-parallel matrices in `tensor` column parts, row-parallel ones in as many row parts; those
+/// of experts in `expert_groups`. The period of a routing is for the schedule to say.
 /// Constants that time does not depend on are common ones: epsilon 1e-5, rotation base 10000.
-LayerGraph layer_graph(const TensorOps& ops, int tensor);
+LayerGraph layer_graph(const TensorOps& ops, int tensor, int expert_groups = 1);
 
 /// Of a model of words: embedding, all layers one after the other, final norm, loss head and
 /// cross-entropy, each cut likewise (the tables by words), and an update of every parameter at this
 /// rate; 0: none. The cross-entropy's kernels are word_sums and word_loss, whatever the list has.
-LayerGraph step_graph(const Model& model, int tensor, double rate);
+LayerGraph step_graph(const Model& model, int tensor, double rate, int expert_groups = 1);
 
 }  // namespace spp

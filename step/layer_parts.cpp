@@ -11,15 +11,42 @@ std::vector<ParamUse> param_uses(const LayerGraph& layer) {
   std::vector<ParamUse> uses(layer.graph.params.size());
   for (std::size_t i = 0; i < layer.graph.definitions.size(); ++i) {
     const Definition& d = layer.graph.definitions[i];
-    const bool of_norm =
-        d.function == LayerFunction::rms_norm || d.function == LayerFunction::layer_norm;
+    const bool of_norm = d.function == LayerFunction::rms_norm ||
+                         d.function == LayerFunction::layer_norm || is_whole(layer, d);
+    const bool of_experts = layer.graph.is_of_experts(d);
     for (const int param : {d.param, d.bias}) {
       if (param >= 0 && d.function != LayerFunction::adam) {
-        uses[static_cast<std::size_t>(param)] = {.unit = layer.units[i], .of_norm = of_norm};
+        uses[static_cast<std::size_t>(param)] = {
+            .unit = layer.units[i], .of_norm = of_norm, .of_experts = of_experts};
       }
     }
   }
   return uses;
+}
+
+bool is_whole(const LayerGraph& layer, const Definition& d) {
+  const auto is_cut_by_rows = [&](TensorRef ref) {
+    return is_value(ref.tensor) && layer.cuts[static_cast<std::size_t>(ref.label)] == Cut::rows;
+  };
+  return d.function == LayerFunction::linear && !layer.graph.is_of_experts(d) &&
+         is_cut_by_rows(d.reads.front()) && is_cut_by_rows(d.writes.front());
+}
+
+TokenSet home_of(const std::vector<Buffer>& buffers, Phase phase) {
+  const Tensor held = phase == Phase::forward ? Tensor::q : Tensor::d_q;
+  const auto queries = std::ranges::find_if(buffers, [&](const Buffer& buffer) {
+    return buffer.tensor == held && buffer.role != BufferRole::scratch;
+  });
+  ensure(queries != buffers.end(), "attention without queries");
+  return queries->tile;
+}
+
+std::vector<TokenSet> homes_of(const Schedule& attention) {
+  std::vector<TokenSet> homes;
+  for (int rank = 0; rank < attention.mesh.size(); ++rank) {
+    homes.push_back(home_of(attention.program(Rank(rank)).buffers, attention.phase));
+  }
+  return homes;
 }
 
 std::vector<std::vector<int>> params_of_units(const LayerGraph& layer) {
@@ -95,6 +122,10 @@ LayerRank::LayerRank(const LayerParts& parts, Rank r)
   tensor_group = {.first = r.value - index, .stride = 1, .size = tensor};
   same_tensor = {.first = first + index, .stride = tensor, .size = stage_ranks / tensor};
   of_stage = {.first = first, .stride = 1, .size = stage_ranks};
+  const int groups = parts.plan.expert;
+  expert = (r.value - first) % groups;
+  expert_group = {.first = r.value - expert, .stride = 1, .size = groups};
+  same_experts = {.first = first + expert, .stride = groups, .size = stage_ranks / groups};
 }
 
 namespace {

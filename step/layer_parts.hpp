@@ -23,7 +23,8 @@ std::vector<KeptBuffers> kept_by(const Schedule& forward, const Schedule& backwa
 /// Where a parameter is used.
 struct ParamUse {
   int unit = 0;
-  bool of_norm = false;  // whose rows are cut between tensor ranks, too
+  bool of_norm = false;  // whose rows are cut between tensor ranks, too; or a matrix of such rows
+  bool of_experts = false;
 };
 std::vector<ParamUse> param_uses(const LayerGraph& layer);
 /// The same by unit.
@@ -37,6 +38,13 @@ struct StagePart {
 };
 /// InternalError if the plan's units are others than the layer's. A layer is one stage.
 std::vector<StagePart> stage_parts(const LayerGraph& layer, const LayerPlan& plan);
+
+/// Whether a linear layer's matrix is whole on every rank, each multiplying its own rows.
+bool is_whole(const LayerGraph& layer, const Definition& d);
+
+/// Tokens of the queries that a rank of attention holds, and all ranks.
+TokenSet home_of(const std::vector<Buffer>& buffers, Phase phase);
+std::vector<TokenSet> homes_of(const Schedule& attention);
 
 /// Units, layers all of them, that a backward computes again. By unit.
 std::vector<bool> computed_again(const LayerGraph& layer, const LayerPlan& plan);
@@ -67,6 +75,7 @@ struct LayerParts {
   std::vector<StagePart> stages;              // virtual ones
   std::vector<bool> computed_again;           // by unit
   std::vector<std::vector<StageStep>> steps;  // of a step, by stage of the pipeline
+  std::vector<TokenSet> homes;                // of a model with experts, by attention's rank
   LayerStreams streams;
 
   [[nodiscard]] const Schedule& attention() const { return forward ? *forward : *backward; }
@@ -84,6 +93,9 @@ struct LayerRank {
   RankGroup tensor_group;  // parts of the same rows
   RankGroup same_tensor;   // the same parameters, other tokens
   RankGroup of_stage;      // the same norms' parameters, other tokens
+  int expert = 0;          // its group of experts
+  RankGroup expert_group;  // one rank of each group
+  RankGroup same_experts;
   int stage_ranks = 1;
 
   /// The rank that does the same at another stage.

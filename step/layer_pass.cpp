@@ -17,13 +17,8 @@ AttentionPrograms::AttentionPrograms(const LayerParts& parts, const LayerRank& a
   if (parts.backward) {
     backward = parts.backward->program(at.of_attention);
   }
-  const std::vector<Buffer>& buffers = parts.forward ? forward.buffers : backward.buffers;
-  const Tensor held = parts.forward ? Tensor::q : Tensor::d_q;
-  const auto queries = std::ranges::find_if(buffers, [&](const Buffer& buffer) {
-    return buffer.tensor == held && buffer.role != BufferRole::scratch;
-  });
-  ensure(queries != buffers.end(), "attention without queries");
-  home = queries->tile;
+  home = parts.forward ? home_of(forward.buffers, Phase::forward)
+                       : home_of(backward.buffers, Phase::backward);
 }
 
 LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
@@ -54,6 +49,18 @@ LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
             .tokens = before,
             .known = {},
             .inner = is_step()};
+  if (!graph_.routing.empty()) {
+    const Routing& routing = graph_.routing;
+    slots_ = routing.slots_of(at.expert);
+    for (int i = 0; i < at.expert_group.size; ++i) {
+      const LayerRank other(parts, at.expert_group.rank(i));
+      const std::int64_t first = (other.replica * micro_batches + number) * parts.problem.seq;
+      const TokenSet own = parts.homes[other.of_attention.index()].part(other.index, other.tensor);
+      for (const TokenRange& range : routing.routed(own.shifted(first), at.expert).ranges()) {
+        routed_.append(range);
+      }
+    }
+  }
   for (std::size_t i = 0; !is_step() && i < graph_.definitions.size(); ++i) {
     note_kept(graph_.definitions[i]);
   }
@@ -63,7 +70,16 @@ void LayerPass::forward(int definition) {
   const Definition& d = graph_.definition(definition);
   switch (d.function) {
     case LayerFunction::linear:
-      return multiply(definition, d);
+      return graph_.is_of_experts(d) ? multiply_slots(definition, d) : multiply(definition, d);
+    case LayerFunction::route:
+      return route(definition, d);
+    case LayerFunction::dispatch:
+      held_[d.writes[0]] = to_experts(d.writes[0], value(d.reads[0]), name(d.writes[0]));
+      return;
+    case LayerFunction::expert_swiglu:
+      return activate_slots(definition, d);
+    case LayerFunction::combine:
+      return from_experts(d.reads[0], value(d.reads[0]), result(d.writes[0]));
     case LayerFunction::split_heads: {
       const int label = d.writes[0].label;
       row_kernel(definition, d,
@@ -122,7 +138,20 @@ void LayerPass::backward(int definition, bool weights_later) {
   const Definition& d = graph_.definition(definition);
   switch (d.function) {
     case LayerFunction::linear:
-      return multiply_back(definition, d);
+      return graph_.is_of_experts(d) ? multiply_slots_back(definition, d)
+                                     : multiply_back(definition, d);
+    case LayerFunction::route:
+      return route_back(definition, d);
+    case LayerFunction::dispatch:
+      return from_experts(gradient_ref(d.writes[0]), gradient(d.writes[0]),
+                          new_gradient(d.reads[0]));
+    case LayerFunction::expert_swiglu:
+      return activate_slots_back(definition, d);
+    case LayerFunction::combine: {
+      const TensorRef ref = gradient_ref(d.reads[0]);
+      held_[ref] = to_experts(ref, gradient(d.writes[0]), gradient_name(d.reads[0]));
+      return;
+    }
     case LayerFunction::add:
       return remember(definition, d);
     case LayerFunction::split_heads:
@@ -152,7 +181,9 @@ void LayerPass::give_weights() {
 
 // ---- where things are
 
-HeadRange LayerPass::columns(TensorRef ref) const { return is_wide(ref) ? part_ : whole_row; }
+HeadRange LayerPass::columns(TensorRef ref) const {
+  return is_wide(ref) ? part_ : HeadRange{.begin = 0, .end = graph_.value(ref.label).parts};
+}
 
 std::string LayerPass::of_layer(TensorRef ref) const {
   return prefix_ + (index_.attentions() > 1 ? fmt::format("l{}.", ref.label) : "");
@@ -170,6 +201,10 @@ void LayerPass::note_kept(const Definition& d) {
     case LayerFunction::gelu:
       kept_.insert(d.reads.begin(), d.reads.end());
       break;
+    case LayerFunction::expert_swiglu:
+    case LayerFunction::route:
+    case LayerFunction::dispatch:
+    case LayerFunction::combine:  // of a step alone
     case LayerFunction::split_heads:
     case LayerFunction::add:
     case LayerFunction::embedding:
@@ -255,7 +290,8 @@ void LayerPass::multiply(int number, const Definition& d) {
   const TensorRef x = d.reads[0];
   const TensorRef y = d.writes[0];
   const bool sums = graph_.param(d.param).row_parts > 1;
-  const BufferId in = is_wide_operand(x) ? value(x) : gathered(x, value(x));
+  const bool whole = is_whole(parts_.layer, d);
+  const BufferId in = whole || is_wide_operand(x) ? value(x) : gathered(x, value(x));
   const BufferId weight = weights_.parameter(d.param);
   const BufferId to = result(y);
   const BufferId product = sums ? b_.scratch(name(y) + "_partial", y, home_.count(), 1) : to;
@@ -264,7 +300,7 @@ void LayerPass::multiply(int number, const Definition& d) {
           .a = in,
           .b = weight,
           .c = product,
-          .tokens = home_};
+          .tokens = whole ? own_ : home_};
   if (d.bias >= 0 && (!sums || at_.index == 0)) {  // once into a sum
     op.bias = {weights_.parameter(d.bias)};
   }
@@ -343,27 +379,32 @@ BufferId LayerPass::new_gradient(TensorRef x) {
 void LayerPass::multiply_back(int number, const Definition& d) {
   const TensorRef x = d.reads[0];
   const TensorRef y = d.writes[0];
+  const bool whole = is_whole(parts_.layer, d);
   const bool row_parallel = is_wide_operand(x);
   const BufferId d_y = row_parallel ? gathered(gradient_ref(y), gradient(y)) : gradient(y);
-  const BufferId in = row_parallel ? value(x) : gathered(x, value(x));
+  const BufferId in = whole || row_parallel ? value(x) : gathered(x, value(x));
   const BufferId weight = weights_.parameter(d.param);
-  if (row_parallel) {
-    give_input(number, d_y, weight,
+  if (whole) {
+    const bool is_new = !held_.contains(gradient_ref(x));
+    give_input({.definition = number, .a = d_y, .b = weight, .tokens = own_, .initial = is_new},
+               is_new ? new_gradient(x) : gradient(x));
+  } else if (row_parallel) {
+    give_input({.definition = number, .a = d_y, .b = weight, .tokens = home_},
                x.tensor == Tensor::out ? inner_heads({Tensor::d_out, x.label}, "d_attended")
-                                       : new_gradient(x),
-               true);
+                                       : new_gradient(x));
   } else {
     give_partial(number, x, d_y, weight);
   }
-  const auto give_weight = [this, number, in, d_y, param = d.param, bias = d.bias] {
+  give_weight(d, {.definition = number, .a = in, .b = d_y, .tokens = whole ? own_ : home_});
+}
+
+/// Now, or with what is put off. Gemm: but for its kind and result.
+void LayerPass::give_weight(const Definition& d, Gemm op) {
+  const auto give = [this, op, param = d.param, bias = d.bias]() mutable {
     const RankWeights::Room room = weights_.open(param, true);
-    Gemm op{.kind = GemmKind::weight_gradient,
-            .definition = number,
-            .a = in,
-            .b = d_y,
-            .c = room.buffer,
-            .tokens = home_,
-            .initial = room.initial};
+    op.kind = GemmKind::weight_gradient;
+    op.c = room.buffer;
+    op.initial = room.initial;
     RankWeights::Room of_bias;
     if (bias >= 0) {
       of_bias = weights_.open(bias, false);
@@ -376,36 +417,50 @@ void LayerPass::multiply_back(int number, const Definition& d) {
     }
   };
   if (puts_off_) {
-    weights_later_.emplace_back(give_weight);
+    weights_later_.emplace_back(give);
   } else {
-    give_weight();
+    auto now = give;
+    now();
   }
 }
 
-void LayerPass::give_input(int number, BufferId d_y, BufferId weight, BufferId d_x, bool initial) {
-  b_.op(streams_.compute, Gemm{.kind = GemmKind::input_gradient,
-                               .definition = number,
-                               .a = d_y,
-                               .b = weight,
-                               .c = d_x,
-                               .tokens = home_,
-                               .initial = initial});
+void LayerPass::give_input(Gemm op, BufferId d_x) {
+  op.kind = GemmKind::input_gradient;
+  op.c = d_x;
+  b_.op(streams_.compute, op);
 }
 
 /// A part of the gradient of what column-parallel matrices read: summed over them, then over the
 /// tensor ranks.
 void LayerPass::give_partial(int number, TensorRef x, BufferId d_y, BufferId weight) {
+  // Experts may have given theirs: they read the same rows.
+  const auto known = held_.find(gradient_ref(x));
+  const BufferId given = known == held_.end() ? BufferId() : known->second;
   const auto [at, is_new] = partial_.try_emplace(x);
   if (is_new) {
-    at->second = at_.tensor == 1
-                     ? new_gradient(x)
-                     : b_.scratch(gradient_name(x) + "_partial", gradient_ref(x), home_.count(), 1);
+    at->second = at_.tensor > 1
+                     ? b_.scratch(gradient_name(x) + "_partial", gradient_ref(x), home_.count(), 1)
+                 : given.valid() ? given
+                                 : new_gradient(x);
   }
-  give_input(number, d_y, weight, at->second, is_new);
-  const bool last = index_.uses_of(x).front().definition == number;
-  if (last && at_.tensor > 1) {
+  const bool initial = is_new && (at_.tensor > 1 || !given.valid());
+  give_input({.definition = number, .a = d_y, .b = weight, .tokens = home_, .initial = initial},
+             at->second);
+  const auto uses = index_.uses_of(x);
+  const auto first = std::ranges::find_if(uses, [&](const Use& use) {
+    const Definition& d = graph_.definition(use.definition);
+    return d.function == LayerFunction::linear && !is_whole(parts_.layer, d);
+  });
+  if (first->definition != number || at_.tensor == 1) {
+    return;
+  }
+  if (!given.valid()) {
     scatter(at->second, new_gradient(x));
+    return;
   }
+  const BufferId part = b_.scratch(gradient_name(x) + "_part", gradient_ref(x), own_.count(), 1);
+  scatter(at->second, part);
+  b_.op(streams_.compute, Accumulate{.sum = given, .part = part, .tokens = own_});
 }
 
 /// A sum gives its gradient to both of its inputs: nothing to do for one that has no other; the

@@ -91,7 +91,8 @@ class LayerPass {
 
   // Backward.
   void multiply_back(int number, const Definition& d);
-  void give_input(int number, BufferId d_y, BufferId weight, BufferId d_x, bool initial);
+  void give_input(Gemm op, BufferId d_x);
+  void give_weight(const Definition& d, Gemm op);
   void give_partial(int number, TensorRef x, BufferId d_y, BufferId weight);
   void remember(int number, const Definition& d);
   void norm_back(int number, const Definition& d);
@@ -100,6 +101,19 @@ class LayerPass {
   void sum_words_back(int number, const Definition& d);
   void join(int number, const Definition& d);
   [[nodiscard]] BufferId known_backward(const Buffer& buffer, int label);
+
+  // To experts and back (layer_experts.cpp).
+  [[nodiscard]] std::int64_t slot_rows() const { return own_.count() * graph_.routing.chosen; }
+  BufferId slots(TensorRef ref, const std::string& called);
+  BufferId to_experts(TensorRef ref, BufferId from, const std::string& called);
+  void from_experts(TensorRef ref, BufferId there, BufferId to);
+  [[nodiscard]] Gemm product_of_slots(int number, BufferId a, BufferId b) const;
+  void route(int number, const Definition& d);
+  void route_back(int number, const Definition& d);
+  void multiply_slots(int number, const Definition& d);
+  void multiply_slots_back(int number, const Definition& d);
+  void activate_slots(int number, const Definition& d);
+  void activate_slots_back(int number, const Definition& d);
 
   const LayerParts& parts_;
   const Graph& graph_;
@@ -112,10 +126,13 @@ class LayerPass {
   std::string prefix_;  // of names
   TokenSet home_, own_;
   HeadRange part_, q_heads_, kv_heads_;
+  TokenSet routed_;  // that come to the rank's experts
+  HeadRange slots_;  // in which they do
   Transplant place_;
   std::set<TensorRef> kept_, gathered_before_;
   std::map<int, std::vector<BufferId>> kept_of_attention_;  // by attention: its forward's buffers
   std::map<TensorRef, BufferId> held_, gathered_, partial_;
+  std::map<TensorRef, BufferId> weights_there_;  // experts' weights and their gradients, with them
   std::map<TensorRef, std::vector<int>> passed_on_;  // sums, by what they give their gradient to
   std::vector<std::function<void()>> weights_later_;
   Way way_ = Way::there;

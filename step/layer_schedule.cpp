@@ -36,7 +36,9 @@ std::string why_not_reduced(const LayerGraph& layer, const LayerPlan& plan) {
   const std::vector<ParamUse> uses = param_uses(layer);
   for (std::size_t label = 0; label < uses.size(); ++label) {
     const Param& param = layer.graph.params[label];
-    const int ranks = plan.stage_ranks() / (uses[label].of_norm ? 1 : plan.tensor);
+    const int ranks = plan.stage_ranks() / (uses[label].of_experts ? plan.expert
+                                            : uses[label].of_norm  ? 1
+                                                                   : plan.tensor);
     if (param.part_rows() % ranks != 0) {
       return fmt::format(
           "the {} rows of {} do not divide over the {} ranks that sum up its gradient",
@@ -46,11 +48,70 @@ std::string why_not_reduced(const LayerGraph& layer, const LayerPlan& plan) {
   return "";
 }
 
+/// Own tokens of all ranks of a replica, in one micro-batch.
+std::vector<TokenSet> own_tokens(const std::vector<TokenSet>& homes, int tensor) {
+  std::vector<TokenSet> own;
+  for (const TokenSet& home : homes) {
+    for (int index = 0; index < tensor; ++index) {
+      own.push_back(home.part(index, tensor));
+    }
+  }
+  return own;
+}
+
+/// "" if all groups of experts get as many tokens of every rank.
+std::string why_not_routed(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan) {
+  const Routing& routing = layer.graph.routing;
+  if (routing.empty()) {
+    return plan.expert > 1 ? "an expert degree of a model without experts" : "";
+  }
+  if (plan.stage_ranks() % plan.expert != 0 || routing.experts % plan.expert != 0) {
+    return fmt::format("an expert degree of {} does not divide {} ranks of a stage and {} experts",
+                       plan.expert, plan.stage_ranks(), routing.experts);
+  }
+  if (routing.chosen % plan.expert != 0 && plan.expert % routing.chosen != 0) {
+    return fmt::format("of an expert degree of {} and {} experts a token none divides the other",
+                       plan.expert, routing.chosen);
+  }
+  const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
+  const Schedule attention = strategy.build(local_problem(padded_layer(problem, plan), plan),
+                                            plan.attention, Phase::forward, {});
+  const std::vector<TokenSet> own = own_tokens(homes_of(attention), plan.tensor);
+  if (period_of(own, routing.classes()) == 0) {
+    return fmt::format("a rank's {} tokens do not divide among {} experts of a slot",
+                       own.front().count(), routing.classes());
+  }
+  const bool is_strided = std::ranges::any_of(
+      own, [](const TokenSet& tokens) { return tokens.ranges().front().stride > 1; });
+  return is_strided && plan.expert > routing.chosen
+             ? fmt::format("tokens of the {} layout are not cut between groups of experts",
+                           to_string(plan.attention.layout))
+             : "";
+}
+
+/// Where tokens of one group of experts end, in one micro-batch.
+void cut_by_experts(const Routing& routing, std::int64_t seq, std::vector<std::int64_t>& cuts) {
+  const int runs = routing.groups / std::min(routing.groups, routing.chosen);
+  const std::int64_t run = routing.period / runs;
+  for (std::int64_t at = run; runs > 1 && at < seq; at += run) {
+    cuts.push_back(at);
+  }
+  std::ranges::sort(cuts);
+  const auto again = std::ranges::unique(cuts);
+  cuts.erase(again.begin(), again.end());
+}
+
 /// Rings that sum parameters' gradients up go through all axes: only the outermost one's rotations
 /// turn them onto themselves. Tensor ranks do the same with other heads, but for the turns of the
 /// rings for norms, which carry little.
 std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPlan& plan) {
   std::vector<SymmetricAxis> symmetry;
+  if (plan.expert > 1) {  // a group's ranks do not lie alike on the axes that it goes through
+    if (plan.replicas > 1 && plan.model_ranks() % plan.expert == 0) {
+      symmetry.push_back({.axis = "data", .under = AxisMoves::rotations});
+    }
+    return symmetry;
+  }
   if (plan.replicas > 1) {
     symmetry.push_back({.axis = "data", .under = AxisMoves::rotations});
   } else {
@@ -140,7 +201,11 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
     }
   }
   const WhyNot attention = why_not(strategy, local_problem(padded, plan), plan.attention);
-  return attention.legal() ? why_not_reduced(layer, plan) : attention.detail;
+  if (!attention.legal()) {
+    return attention.detail;
+  }
+  std::string routed = why_not_routed(layer, problem, plan);
+  return routed.empty() ? why_not_reduced(layer, plan) : routed;
 }
 
 std::string why_not_step(const LayerGraph& step, const Problem& problem, const LayerPlan& plan,
@@ -194,7 +259,14 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
       .stages = stage_parts(layer, plan),
       .computed_again = computed_again(layer, plan),
       .steps = {},
+      .homes = {},
       .streams = {}});
+  Routing& routing = parts->layer.graph.routing;
+  if (!routing.empty()) {
+    parts->homes = homes_of(parts->attention());
+    routing.period = period_of(own_tokens(parts->homes, plan.tensor), routing.classes());
+    ensure(routing.period > 0 && routing.groups == plan.expert, "a routing of another plan");
+  }
   if (phase == Phase::step) {
     std::string lacking;
     parts->kept = kept_by(*parts->forward, *parts->backward, lacking);
@@ -210,7 +282,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.problem = all;
   s.requested = problem;
   s.requested.micro_batches = all.micro_batches;
-  s.graph = layer.graph;
+  s.graph = parts->layer.graph;
   s.phase = phase;
   s.recomputes = phase == Phase::step && plan.recompute;
   std::vector<MeshAxis> axes{{.name = "tensor", .size = plan.tensor}};
@@ -226,7 +298,11 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.symmetry = symmetry_of(inner, plan);
   s.grain = inner.grain;
   s.grain.heads = parts->split;
-  s.grain.cuts = cuts_of_all(inner.grain.cuts, all);
+  std::vector<std::int64_t> cuts = inner.grain.cuts;
+  if (!routing.empty()) {
+    cut_by_experts(routing, all.seq, cuts);
+  }
+  s.grain.cuts = cuts_of_all(cuts, all);
   s.streams = inner.streams;
   ensure(s.streams.size() == LayerStreams::first, "attention's streams are others");
   parts->streams = name_streams(plan, s.streams);

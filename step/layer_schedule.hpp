@@ -26,6 +26,10 @@
 // Stages send each other what a layer hands to the next, each tensor rank its part of the rows, and
 // the gradients of it back, in the order of a pipeline schedule (parallel/pipeline).
 //
+// Experts: each token's router scores, then its row once for each of its experts, in their order,
+// on their way to the ranks that have them (routing.hpp), and back into a sum; backward likewise.
+// Weights travel with the rows and are multiplied in with the activation, as in Megatron-Core.
+//
 // transformer/layer_kernels.hpp lists the same kernels and transfers in closed form; tests hold the
 // schedule against that list.
 #pragma once
@@ -58,6 +62,9 @@ struct LayerPlan {
   /// Every layer's forward is computed again in front of its backward, from its input; of the
   /// first forward nothing else is kept.
   bool recompute = false;
+  /// Groups of experts, each on one of so many ranks in a row, whatever axes these go through
+  /// (Megatron-Core's parallel folding, arXiv:2504.14960, without tensor parallelism in experts).
+  int expert = 1;
   std::string order = "1f1b";     // of their work, a name of pipelines::all()
   std::vector<int> units{};       // of the graph, on each virtual stage; of one: may be left out
   bool messages_overlap = false;  // stages go on while what they send travels

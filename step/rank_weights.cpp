@@ -8,7 +8,8 @@ namespace spp {
 TokenSet RankWeights::rows_of(int label) const {
   const Param& param = graph_.param(label);
   const std::int64_t rows = param.part_rows();
-  return TokenSet({.begin = param.row_parts > 1 ? at_.index * rows : 0, .count = rows});
+  const int part = use_of(label).of_experts ? at_.expert : param.row_parts > 1 ? at_.index : 0;
+  return TokenSet({.begin = part * rows, .count = rows});
 }
 
 HeadRange RankWeights::columns_of(int label) const {

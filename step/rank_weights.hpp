@@ -66,7 +66,9 @@ class RankWeights {
   }
   /// Who sums its gradient up: ranks that have other tokens.
   [[nodiscard]] const RankGroup& summed_over(int label) const {
-    return use_of(label).of_norm ? at_.of_stage : at_.same_tensor;
+    return use_of(label).of_experts ? at_.same_experts
+           : use_of(label).of_norm  ? at_.of_stage
+                                    : at_.same_tensor;
   }
   [[nodiscard]] const ParamUse& use_of(int label) const {
     return parts_.uses[static_cast<std::size_t>(label)];

@@ -47,7 +47,7 @@ Routed route(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorI
             .modules = moe});
   const LayerTensorId best = list.tensor({.name = "top k", .width = e.per_token, .fp32 = true});
   list.add({.name = "top k",
-            .work = RowWise{},
+            .work = RowWise{.function = LayerFunction::route},
             .reads = {scores},
             .writes = {best},
             .keeps = {scores},
@@ -56,7 +56,7 @@ Routed route(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorI
       .tokens = list.tensor({.name = "permute", .width = list.at(x).width, .rows = Rows::routed}),
       .weights = list.tensor({.name = "weights", .width = 1, .rows = Rows::routed, .fp32 = true})};
   list.add({.name = "permute",
-            .work = RowWise{},
+            .work = RowWise{.function = LayerFunction::dispatch},
             .reads = {x, best},
             .writes = {routed.tokens, routed.weights},
             .modules = moe});
@@ -94,7 +94,9 @@ LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed
             .keeps = {tokens},
             .modules = moe});
   inner.push_back(weights);
-  const LayerTensorId product = list.activation("experts activation", inner, moe);
+  const LayerTensorId product =
+      list.activation("experts activation", inner, moe,
+                      model.gated_mlp ? std::optional(LayerFunction::expert_swiglu) : std::nullopt);
   const LayerTensorId out = received(list, "experts down", width, Cut::whole);
   list.add(
       {.name = "experts down",
@@ -112,8 +114,11 @@ LayerTensorId through_experts(const Model& model, ListWriter& list, const Routed
             .writes = {back},
             .modules = moe});
   const LayerTensorId y = list.tensor("unpermute", width);
-  list.add(
-      {.name = "unpermute", .work = RowWise{}, .reads = {back}, .writes = {y}, .modules = moe});
+  list.add({.name = "unpermute",
+            .work = RowWise{.function = LayerFunction::combine},
+            .reads = {back},
+            .writes = {y},
+            .modules = moe});
   return y;
 }
 

@@ -60,11 +60,12 @@ LayerTensorId ListWriter::scaled(std::string_view name, LayerTensorId x, ModuleS
   return y;
 }
 
-LayerTensorId ListWriter::activation(std::string_view name, LayerTensors inner, ModuleSet modules) {
+LayerTensorId ListWriter::activation(std::string_view name, LayerTensors inner, ModuleSet modules,
+                                     std::optional<LayerFunction> function) {
   const LayerTensorId y = like(name, inner[0]);
   modules.insert(RecomputeModule::activation);
   add({.name = name,
-       .work = RowWise{.function = inner.size() == 2 ? LayerFunction::swiglu : LayerFunction::gelu},
+       .work = RowWise{.function = function},
        .reads = inner,
        .writes = {y},
        .keeps = inner,

@@ -35,7 +35,13 @@ class ListWriter {
   /// sequence (modulation()).
   LayerTensorId scaled(std::string_view name, LayerTensorId x, ModuleSet modules);
   /// y = activation(inner...), as wide as one of them.
-  LayerTensorId activation(std::string_view name, LayerTensors inner, ModuleSet modules);
+  LayerTensorId activation(std::string_view name, LayerTensors inner, ModuleSet modules,
+                           std::optional<LayerFunction> function);
+  /// Of gate and up, or of one alone.
+  LayerTensorId activation(std::string_view name, LayerTensors inner, ModuleSet modules) {
+    return activation(name, inner, modules,
+                      inner.size() == 2 ? LayerFunction::swiglu : LayerFunction::gelu);
+  }
   LayerTensorId residual(std::string_view name, LayerTensorId x, LayerTensorId branch);
   /// One tensor of the rows, or of the widths, of several: copied together.
   LayerTensorId joined(LayerTensor whole, LayerTensors parts);

@@ -90,6 +90,10 @@ class RowOperands {
       case LayerFunction::word_sums:
       case LayerFunction::word_loss:
       case LayerFunction::adam:
+      case LayerFunction::route:
+      case LayerFunction::dispatch:
+      case LayerFunction::expert_swiglu:
+      case LayerFunction::combine:
         throw InternalError("no row-wise function of a layer");
     }
     kernel_.graph.definitions.push_back(std::move(definition_));

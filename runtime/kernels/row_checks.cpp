@@ -98,6 +98,21 @@ void ensure_word_loss(const WordLossArgs& args, Caller at) {
   ensure_number(args.log_sum, args.sums, at);
 }
 
+void ensure_route(const Rows& scores, const Rows& weights, const TokenSet& tokens,
+                  const Routing& routing, Caller at) {
+  ensure(matrix_columns(scores) == routing.experts && matrix_columns(weights) == routing.chosen &&
+             matrix_rows(scores) == matrix_rows(weights) && scores.count == tokens.count() &&
+             weights.dtype == DType::fp32,
+         "scores and weights of other tokens or experts", at);
+}
+
+void ensure_expert_swiglu(const Rows& gate_up, const Rows& weights, const Rows& a, Caller at) {
+  ensure(matrix_columns(gate_up) == 2 * matrix_columns(a) && matrix_columns(weights) == 1 &&
+             matrix_rows(gate_up) == matrix_rows(a) && matrix_rows(weights) == matrix_rows(a) &&
+             weights.dtype == DType::fp32,
+         "an expert's rows of different shapes", at);
+}
+
 void ensure_adam(const AdamArgs& args, Caller at) {
   for (const Rows* rows : {&args.master, &args.first, &args.second}) {
     ensure_alike(args.gradient, *rows, at);

@@ -4,6 +4,7 @@
 
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
+#include "runtime/kernels/experts.hpp"
 #include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/words.hpp"
 
@@ -43,6 +44,12 @@ void ensure_embedding_backward(const EmbeddingBackwardArgs& args, Caller at = Ca
 void ensure_word_sums(const WordSumsArgs& args, Caller at = Caller::current());
 void ensure_word_sums_backward(const WordSumsBackwardArgs& args, Caller at = Caller::current());
 void ensure_word_loss(const WordLossArgs& args, Caller at = Caller::current());
+/// A score for each expert, an fp32 weight for each slot, of so many tokens.
+void ensure_route(const Rows& scores, const Rows& weights, const TokenSet& tokens,
+                  const Routing& routing, Caller at = Caller::current());
+/// gate_up is twice as wide as a; a weight in fp32 for each row.
+void ensure_expert_swiglu(const Rows& gate_up, const Rows& weights, const Rows& a,
+                          Caller at = Caller::current());
 /// All of one shape; what an update keeps is in fp32.
 void ensure_adam(const AdamArgs& args, Caller at = Caller::current());
 

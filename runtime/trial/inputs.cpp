@@ -102,7 +102,8 @@ float InputData::value(TensorRef ref, std::int64_t batch, std::int64_t row,
   }
   const bool is_table =
       user != graph.definitions.end() && user->function == LayerFunction::embedding;
-  return is_table ? u : u * std::sqrt(3.0F / static_cast<float>(param.rows));
+  const auto rows = static_cast<float>(param.rows / std::max(param.experts, 1));
+  return is_table ? u : u * std::sqrt(3.0F / rows);
 }
 
 void InputData::fill_ref(TensorRef ref, const TokenSet& tokens, HeadRange heads,

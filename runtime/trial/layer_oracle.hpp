@@ -45,6 +45,10 @@ class LayerOracle {
   void sum_words_back(const Definition& d);
   void lose(const Definition& d);
   void update(const Definition& d);
+  void route(const Definition& d, bool backward);
+  void spread(const Definition& d, bool backward);
+  void activate_experts(const Definition& d, bool backward);
+  void multiply_experts(const Definition& d, bool backward);
   void multiply(const Definition& d);
   void multiply_back(const Definition& d);
   void norm(const Definition& d);

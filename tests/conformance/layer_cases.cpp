@@ -57,6 +57,7 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
 
 Model StepCase::model() const {
   Model model = layer.model(layers());
+  model.experts = experts;
   if (replicas > 2) {  // over which gradients have to divide, too
     model.hidden *= replicas;
     model.ffn *= replicas;
@@ -73,6 +74,7 @@ LayerPlan StepCase::plan() const {
   plan.order = order;
   plan.messages_overlap = messages_overlap;
   plan.recompute = recompute;
+  plan.expert = expert_groups;
   // Embedding and head beside the first and the last layer.
   const int stages = pipeline.virtual_stages();
   for (int s = 0; s < stages; ++s) {
@@ -83,10 +85,14 @@ LayerPlan StepCase::plan() const {
 }
 
 std::string StepCase::text() const {
-  return fmt::format("{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}", layer.text(),
+  return fmt::format("{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}{}", layer.text(),
                      replicas, zero, order, pipeline.stages, pipeline.chunks,
                      pipeline.micro_batches, messages_overlap ? ", messages overlap" : "",
-                     recompute ? ", computes again" : "", updates ? "" : ", no updates");
+                     recompute ? ", computes again" : "", updates ? "" : ", no updates",
+                     experts.count > 0
+                         ? fmt::format(", {} of {} experts in {} groups", experts.per_token,
+                                       experts.count, expert_groups)
+                         : "");
 }
 
 namespace {
@@ -142,6 +148,39 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
       result.push_back(step);
     }
   }
+  return result;
+}
+
+std::vector<StepCase> expert_cases() {
+  std::vector<StepCase> result;
+  const auto add = [&](SequencePlan attention, int tensor, int groups,
+                       Experts experts) -> StepCase& {
+    StepCase step{.layer = small_layer(DType::fp32), .experts = experts, .expert_groups = groups};
+    step.layer.tensor = tensor;
+    const int heads = attention.ring == 3 ? 3 : 2;  // gradients divide over the ranks
+    step.layer.attention.problem.q_heads = 2 * heads * tensor;
+    step.layer.attention.problem.kv_heads = heads * tensor;
+    step.layer.attention.problem.seq = 48;
+    step.layer.attention.plan = std::move(attention);
+    return result.emplace_back(std::move(step));
+  };
+  const SequencePlan zigzag{.strategy = "zigzag-ring", .ring = 2, .layout = Layout::zigzag};
+  const SequencePlan ulysses{.strategy = "ulysses", .ulysses = 2};
+  add(zigzag, 2, 4, {.count = 8, .per_token = 2, .ffn = 6}).zero = 1;
+  add(zigzag, 1, 2, {.count = 4, .per_token = 2, .ffn = 6, .shared_ffn = 4, .dense_layers = 1});
+  add(zigzag, 2, 1, {.count = 4, .per_token = 2, .ffn = 6, .shared_ffn = 4}).recompute = true;
+  add(ulysses, 2, 8, {.count = 8, .per_token = 2, .ffn = 6}).zero = 3;
+  add(ulysses, 1, 4, {.count = 8, .per_token = 1, .ffn = 6}).zero = 2;
+  add(ulysses, 1, 2, {.count = 8, .per_token = 4, .ffn = 6}).updates = false;
+  add({.strategy = "ring", .ring = 3}, 1, 3, {.count = 6, .per_token = 3, .ffn = 6});
+  add(zigzag, 2, 4, {.count = 8, .per_token = 2, .ffn = 6, .shared_ffn = 4}).pipeline = {
+      .stages = 2, .micro_batches = 2};
+  for (const std::size_t of_two : {0, 3, 4}) {
+    result[of_two].replicas = 2;
+  }
+  result[4].pipeline.micro_batches = 3;
+  result[7].order = "zero-bubble";
+  result[0].layer.attention.problem.batch = 2;
   return result;
 }
 

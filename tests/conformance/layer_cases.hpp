@@ -36,12 +36,14 @@ struct StepCase {
   std::string order = "1f1b";
   bool messages_overlap = false;
   bool recompute = false;
+  Experts experts{};
+  int expert_groups = 1;
 
   [[nodiscard]] LayerPlan plan() const;
   [[nodiscard]] int layers() const { return std::max(2, pipeline.virtual_stages()); }
   [[nodiscard]] Model model() const;
   [[nodiscard]] LayerGraph graph() const {
-    return step_graph(model(), layer.tensor, updates ? 0.01 : 0);
+    return step_graph(model(), layer.tensor, updates ? 0.01 : 0, expert_groups);
   }
   [[nodiscard]] Schedule build() const {
     return layer_schedule(graph(), layer.attention.problem, plan(), Phase::step,
@@ -52,6 +54,10 @@ struct StepCase {
 
 /// Legal ones, of layers that may be in one, sharded and not.
 std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most);
+
+/// Legal ones with experts: on fewer, as many and more ranks than a token has, beside shared ones
+/// and dense layers, through all axes.
+std::vector<StepCase> expert_cases();
 
 /// Legal ones with a backward, over `sequence` ranks of `tensor` each; at most `most` of each
 /// strategy.

@@ -62,6 +62,10 @@ struct Both {
   }
 };
 
+/// Sides of it.
+inline constexpr auto host_of = [](Both& tensor) { return tensor.host.rows(); };
+inline constexpr auto device_of = [](Both& tensor) { return tensor.device.rows(); };
+
 }  // namespace spp::test
 
 /// Leaves the test case where there is no device.

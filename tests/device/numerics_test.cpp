@@ -140,6 +140,21 @@ TEST_CASE("whole steps leave on a device what one device leaves") {
   CHECK(count > 10);
 }
 
+TEST_CASE("steps with experts leave on a device what one device leaves") {
+  SPP_NEED_DEVICE();
+  OneIn half(2);
+  for (const StepCase& c : expert_cases()) {
+    if (!half.takes()) {
+      continue;
+    }
+    INFO(c.text());
+    const runtime::TrialResult result = run(c, {.kernels = "reference"}, 2);
+    REQUIRE(result.complete);
+    REQUIRE(result.refused == "");
+    CHECK(failures(result) == "");
+  }
+}
+
 TEST_CASE("two runs on a device give the same errors to the last bit") {
   SPP_NEED_DEVICE();
   for (const Case& c : known(cases(4, 2))) {

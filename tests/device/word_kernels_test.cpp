@@ -25,9 +25,6 @@ void set_words(Both& tensor, std::int64_t words, std::mt19937& random) {
   tensor.device.send();
 }
 
-const auto host_of = [](Both& tensor) { return tensor.host.rows(); };
-const auto device_of = [](Both& tensor) { return tensor.device.rows(); };
-
 }  // namespace
 
 TEST_CASE("a device's embedding and its gradient are the host's") {

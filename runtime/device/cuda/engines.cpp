@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "runtime/device/cuda/cuda_engine.hpp"
+#include "runtime/device/cuda/expert_kernels.hpp"
 #include "runtime/device/cuda/kernels.hpp"
 #include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/nccl.hpp"
@@ -220,6 +221,7 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
   load_kernels();
   load_layer_kernels();
   load_product_kernels();
+  load_expert_kernels();
   load_word_kernels();
   if (!threads_) {
     describe(device);

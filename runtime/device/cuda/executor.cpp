@@ -1,6 +1,7 @@
 // One class, hence one file.
 #include "runtime/device/cuda/executor.hpp"
 
+#include "runtime/device/cuda/expert_kernels.hpp"
 #include "runtime/device/cuda/kernels.hpp"
 #include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/product_kernels.hpp"
@@ -111,6 +112,12 @@ struct DeviceKernels {
   }
   void swiglu_backward(const SwigluBackwardArgs& args) const {
     cuda::swiglu_backward(args, stream);
+  }
+  void route(const RouteArgs& args) const { cuda::route(args, stream); }
+  void route_backward(const RouteBackwardArgs& args) const { cuda::route_backward(args, stream); }
+  void expert_swiglu(const ExpertSwigluArgs& args) const { cuda::expert_swiglu(args, stream); }
+  void expert_swiglu_backward(const ExpertSwigluBackwardArgs& args) const {
+    cuda::expert_swiglu_backward(args, stream);
   }
   template <class... Args>
   void gelu(const Args&... args) const {
@@ -232,7 +239,8 @@ void DeviceExecutor::prepare() {
     } else if (const auto* backward = op_if<AttentionBackward>(stored.op.body)) {
       attention(id).prepare(arguments_of(place, *backward), stream);
     } else if (const auto* gemm = op_if<Gemm>(stored.op.body)) {
-      attention(id).prepare(arguments_of(place, *gemm), stream);
+      for_each_product(place, *gemm,
+                       [&](const GemmArgs& args) { attention(id).prepare(args, stream); });
     } else {
       make_room(i, place, stream);
     }

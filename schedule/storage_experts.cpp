@@ -1,0 +1,165 @@
+// The rows of tokens' slots, on their way to experts, there, and back.
+#include "schedule/storage_rank.hpp"
+
+#include <algorithm>
+#include <span>
+
+namespace spp {
+namespace {
+
+/// A token's slots in the order of their experts: by group, in each by slot.
+StoredContent by_expert(const Routing& routing, const TokenSet& tokens) {
+  StoredContent content;
+  for (int group = 0; group < routing.groups; ++group) {
+    const TokenList routed(routing.routed(tokens, group));
+    const HeadRange slots = routing.slots_of(group);
+    for (int slot = slots.begin; slot < slots.end; ++slot) {
+      content.push_back({.tokens = routed, .heads = {.begin = slot, .end = slot + 1}});
+    }
+  }
+  return content;
+}
+
+/// Rows that each expert of a group gets of such content.
+std::vector<ExpertRun> runs_of(const Routing& routing, const StoredContent& content) {
+  std::vector<ExpertRun> runs;
+  std::int64_t row = 0;
+  for (const StoredPiece& piece : content) {
+    for (const TokenRange& range : piece.tokens.ranges()) {
+      for (std::int64_t i = 0; i < range.count; ++i, ++row) {
+        const int expert = routing.expert_of(range.at(i), piece.heads.begin) % routing.of_group();
+        if (!runs.empty() && runs.back().expert == expert) {
+          ++runs.back().count;
+        } else {
+          runs.push_back({.expert = expert, .begin = row, .count = 1});
+        }
+      }
+    }
+  }
+  return runs;
+}
+
+}  // namespace
+
+RowSpan RankStore::all_cells(BufferId id) const {
+  RowSpan span{.buffer = id};
+  for (const StoredPiece& piece : contents_[id.index()]) {
+    expect(piece.heads.count() == 1, "slots do not lie one by one");
+    span.count += piece.tokens.count();
+  }
+  return span;
+}
+
+void RankStore::copy_slots(const Copy& op, StoredOp& stored) {
+  const StoredContent slots = by_expert(schedule_->graph.routing, op.tokens);
+  const bool spreads = op.kind == CopyKind::dispatch;
+  const bool is_same = buffer(op.from).ref() == buffer(op.to).ref();
+  const StoredPiece row{
+      .tokens = TokenList(op.tokens),
+      .heads = {.begin = 0, .end = is_same ? schedule_->graph.routing.chosen : 1}};
+  expect(contents_[op.from.index()] == (spreads ? StoredContent{row} : slots),
+         "slots or tokens lie in another order");
+  std::int64_t first = 0;  // cell of a piece
+  for (const StoredPiece& piece : slots) {
+    const int slot = piece.heads.begin;
+    std::int64_t of_piece = 0;
+    for (const TokenRange& range : piece.tokens.ranges()) {
+      std::int64_t of_row = 0;
+      for (const TokenRange& held : row.tokens.ranges()) {
+        // What is routed is cut from what is held, in order.
+        const std::int64_t begin =
+            held.contains(range.begin) ? (range.begin - held.begin) / held.stride : held.count;
+        if (begin < held.count) {
+          const std::int64_t count = std::min(range.count, held.count - begin);
+          expect(count == range.count && (count == 1 || range.stride % held.stride == 0),
+                 "slots of several ranges of tokens");
+          const CellBox of_slots{
+              .begin = first + cells(of_piece, 1), .row_heads = 1, .row_step = 1};
+          const CellBox of_tokens{
+              .begin = cells(of_row + begin, row.heads.count()) + (is_same ? slot : 0),
+              .row_heads = row.heads.count(),
+              .row_step = count == 1 ? 1 : range.stride / held.stride};
+          stored.moves.push_back({.from = spreads ? of_tokens : of_slots,
+                                  .to = spreads ? of_slots : of_tokens,
+                                  .rows = count,
+                                  .heads = 1,
+                                  .add = !spreads && !is_same && slot > 0});
+        }
+        of_row += held.count;
+      }
+      of_piece += range.count;
+    }
+    first += cells(piece);
+  }
+  overwrite(op.to, spreads ? slots : StoredContent{row});
+}
+
+void RankStore::to_experts(const Collective& op, std::span<const Contribution> members,
+                           StoredOp& stored) {
+  const Routing& routing = schedule_->graph.routing;
+  const std::int64_t part = std::get<ExpertDeal>(op.deal).cells * buffer(op.from).batch;
+  const int own = op.group.index_of(rank_);
+  StoredContent received;
+  for (int i = 0; i < op.group.size; ++i) {
+    stored.sends.push_back({.begin = i * part, .count = part});
+    stored.receives.push_back({.begin = i * part, .count = part});
+    std::size_t at = 0;  // of the member's pieces: those of this rank's group
+    for (int group = 0; group < own; ++group) {
+      at += static_cast<std::size_t>(routing.slots_of(group).count());
+    }
+    std::int64_t brought = 0;
+    for (int slot = 0; slot < routing.slots_of(own).count(); ++slot, ++at) {
+      const StoredPiece& piece = members[static_cast<std::size_t>(i)].from.at(at);
+      received.push_back(piece);
+      brought += cells(piece);
+    }
+    expect(brought == part, "a member brings another number of slots");
+  }
+  overwrite(op.to, std::move(received));
+}
+
+void RankStore::from_experts(const Collective& op, std::span<const Contribution> members,
+                             StoredOp& stored) {
+  const Routing& routing = schedule_->graph.routing;
+  const std::int64_t part = std::get<ExpertDeal>(op.deal).cells * buffer(op.from).batch;
+  const auto own = static_cast<std::size_t>(op.group.index_of(rank_));
+  StoredContent received;
+  for (int i = 0; i < op.group.size; ++i) {
+    stored.sends.push_back({.begin = i * part, .count = part});
+    stored.receives.push_back({.begin = i * part, .count = part});
+    const auto slots = static_cast<std::size_t>(routing.slots_of(i).count());
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      received.push_back(members[static_cast<std::size_t>(i)].from.at(own * slots + slot));
+    }
+  }
+  expect(received == by_expert(routing, op.to_tokens), "slots come back in another order");
+  overwrite(op.to, std::move(received));
+}
+
+void RankStore::multiply_experts(const Gemm& op, StoredOp& stored) {
+  const Routing& routing = schedule_->graph.routing;
+  const StoredContent content = contents_[op.a.index()];
+  stored.runs = runs_of(routing, content);
+  if (op.kind == GemmKind::weight_gradient) {
+    expect(contents_[op.b.index()] == content, "slots lie in different orders");
+    const int group = routing.group_of(content.front().tokens.ranges().front().begin,
+                                       content.front().heads.begin);
+    const std::int64_t rows = buffer(op.a).width * routing.of_group();
+    std::vector<bool> met(static_cast<std::size_t>(routing.of_group()));
+    for (const ExpertRun& run : stored.runs) {
+      met[static_cast<std::size_t>(run.expert)] = true;
+    }
+    expect(std::ranges::find(met, false) == met.end(), "an expert gets no tokens");
+    stored.rows = {all_cells(op.a), all_cells(op.b),
+                   target(op.c, TokenSet({.begin = group * rows, .count = rows}),
+                          {.begin = 0, .end = 1}, op.initial)};
+    return;
+  }
+  if (op.initial) {
+    overwrite(op.c, content);
+  }
+  expect(contents_[op.c.index()] == content, "slots lie in different orders");
+  stored.rows = {all_cells(op.a), all_rows(op.b), all_cells(op.c)};
+}
+
+}  // namespace spp
