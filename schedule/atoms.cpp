@@ -119,7 +119,8 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
   const std::string flaw =
       flaw_of(graph_, {.head_parts = query_atoms(),
                        .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
-                       .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim});
+                       .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
+                       .head_dim = problem.head_dim});
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
   } else {
@@ -301,7 +302,7 @@ const AtomSet& AtomGrid::complete(TensorRef ref, const Cell& cell) const {
     case Tensor::d_value:
       return of_gradients_[at(ref.label)];
     case Tensor::d_param:
-      return all_tokens_;
+      return of_params_[at(ref.label)];
     case Tensor::state:
       return keys_of_slots_[at(cell.tokens)];
     case Tensor::scores:
@@ -397,7 +398,7 @@ std::string AtomGrid::contributions_text(TensorRef ref, const Cell& cell,
     return text;
   }
   if (ref.tensor == Tensor::d_param) {
-    return fmt::format("tokens {}", tokens_text(members));
+    return param_contributions_text(ref.label, members);
   }
   if (is_updated(ref.tensor)) {
     return "the update";

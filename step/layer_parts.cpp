@@ -11,8 +11,9 @@ std::vector<ParamUse> param_uses(const LayerGraph& layer) {
   std::vector<ParamUse> uses(layer.graph.params.size());
   for (std::size_t i = 0; i < layer.graph.definitions.size(); ++i) {
     const Definition& d = layer.graph.definitions[i];
-    const bool of_norm =
-        d.function == LayerFunction::rms_norm || d.function == LayerFunction::layer_norm;
+    const bool of_norm = d.function == LayerFunction::rms_norm ||
+                         d.function == LayerFunction::layer_norm ||
+                         d.function == LayerFunction::split_heads;
     for (const int param : {d.param, d.bias}) {
       if (param >= 0 && d.function != LayerFunction::adam) {
         uses[static_cast<std::size_t>(param)] = {.unit = layer.units[i], .of_norm = of_norm};

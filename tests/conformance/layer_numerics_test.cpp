@@ -20,6 +20,7 @@ runtime::TrialResult run(const Case& c, const runtime::AttentionBackend& kernels
 
 TEST_CASE("layers compute what one device computes") {
   int count = 0;
+  int normed = 0;
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     for (const int tensor : {1, 2, 3}) {
       for (const int sequence : {1, 2, 3, 4}) {
@@ -33,15 +34,18 @@ TEST_CASE("layers compute what one device computes") {
           REQUIRE(result.complete);
           CHECK(failures(result) == "");
           ++count;
+          normed += c.head_norms ? 1 : 0;
         }
       }
     }
   }
   CHECK(count > 40);
+  CHECK(normed > 15);
 }
 
 TEST_CASE("steps leave what one device leaves") {
   int count = 0;
+  int normed = 0;
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     for (const int tensor : {1, 2, 4}) {
       for (const int sequence : {1, 2, 3}) {
@@ -55,11 +59,13 @@ TEST_CASE("steps leave what one device leaves") {
           REQUIRE(result.complete);
           CHECK(failures(result) == "");
           ++count;
+          normed += c.layer.head_norms ? 1 : 0;
         }
       }
     }
   }
   CHECK(count > 10);
+  CHECK(normed > 4);
 }
 
 TEST_CASE("a wrong product is found") {
