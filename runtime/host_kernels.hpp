@@ -94,7 +94,7 @@ struct HostKernels {
     runtime::layer_norm_backward(args);
   }
   static void split_heads(const SplitHeadsArgs& args) { runtime::split_heads(args); }
-  static void join_heads(const SplitHeadsArgs& args) { runtime::join_heads(args); }
+  static void join_heads(const JoinHeadsArgs& args) { runtime::join_heads(args); }
   template <class... Args>
   static void swiglu(const Args&... args) {
     runtime::swiglu(args...);

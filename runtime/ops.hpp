@@ -257,6 +257,35 @@ void run_row_call(const RowCall& op, Target&& target) {
                             .d_x = out(0),
                             .d_weight = norm_weights(out(1), x.width)};
   };
+  const bool norms_heads = d.function == LayerFunction::split_heads && d.param >= 0;
+  const auto split_heads = [&] {
+    SplitHeadsArgs args{.qkv = in(0),
+                        .q = out(0),
+                        .k = out(1),
+                        .v = out(2),
+                        .positions = op.tokens,
+                        .theta = d.constant,
+                        .epsilon = static_cast<float>(d.epsilon)};
+    if (norms_heads) {
+      args.gain = norm_weights(in(1), args.q.width);
+    }
+    return args;
+  };
+  const auto joined_heads = [&] {
+    JoinHeadsArgs args{.heads = {.qkv = out(0),
+                                 .q = in(0),
+                                 .k = in(1),
+                                 .v = in(2),
+                                 .positions = op.tokens,
+                                 .theta = d.constant,
+                                 .epsilon = static_cast<float>(d.epsilon)}};
+    if (norms_heads) {
+      args.x = in(3);
+      args.heads.gain = norm_weights(in(4), args.heads.q.width);
+      args.d_gain = norm_weights(out(1), args.heads.q.width);
+    }
+    return args;
+  };
   const auto epsilon = static_cast<float>(d.constant);
   switch (d.function) {
     case LayerFunction::rms_norm:
@@ -266,18 +295,7 @@ void run_row_call(const RowCall& op, Target&& target) {
       return op.backward ? target.layer_norm_backward(norm_backward())
                          : target.layer_norm(norm(), epsilon);
     case LayerFunction::split_heads:
-      return op.backward ? target.join_heads(SplitHeadsArgs{.qkv = out(0),
-                                                            .q = in(0),
-                                                            .k = in(1),
-                                                            .v = in(2),
-                                                            .positions = op.tokens,
-                                                            .theta = d.constant})
-                         : target.split_heads(SplitHeadsArgs{.qkv = in(0),
-                                                             .q = out(0),
-                                                             .k = out(1),
-                                                             .v = out(2),
-                                                             .positions = op.tokens,
-                                                             .theta = d.constant});
+      return op.backward ? target.join_heads(joined_heads()) : target.split_heads(split_heads());
     case LayerFunction::swiglu:
       return op.backward
                  ? target.swiglu_backward(SwigluBackwardArgs{

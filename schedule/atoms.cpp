@@ -119,7 +119,8 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
   const std::string flaw =
       flaw_of(graph_, {.head_parts = query_atoms(),
                        .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
-                       .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim});
+                       .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
+                       .head_dim = problem.head_dim});
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
   } else {
@@ -307,7 +308,7 @@ const AtomSet& AtomGrid::complete(TensorRef ref, const Cell& cell) const {
         return of_experts_[at(
             static_cast<int>(row_cuts_[at(ref.label)][at(cell.tokens)] / param.part_rows()))];
       }
-      return all_tokens_;
+      return of_params_[at(ref.label)];
     }
     case Tensor::state:
       return keys_of_slots_[at(cell.tokens)];
@@ -404,7 +405,7 @@ std::string AtomGrid::contributions_text(TensorRef ref, const Cell& cell,
     return text;
   }
   if (ref.tensor == Tensor::d_param) {
-    return fmt::format("tokens {}", tokens_text(members));
+    return param_contributions_text(ref.label, members);
   }
   if (is_updated(ref.tensor)) {
     return "the update";

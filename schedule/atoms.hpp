@@ -114,6 +114,11 @@ class AtomGrid {
     return {.tokens = static_cast<int>(number % tokens_.size()),
             .heads = kv_atom * replicas_ + static_cast<int>(number / tokens_.size())};
   }
+  /// Number by which a parameter's gradient remembers what it has of tokens by one of the numbers
+  /// of its uses (graph.hpp).
+  [[nodiscard]] std::size_t contributor(int token_atom, int use) const {
+    return at(use) * tokens_.size() + at(token_atom);
+  }
   /// All contributions that a cell of `tensor` can have: the keys that its queries may see; for d_k
   /// and d_v the query cells that may see its keys; none for q, k, v, d_out and delta. A state that
   /// is handed to the part of its slot holds the keys that all queries of the part may see, whole
@@ -133,7 +138,7 @@ class AtomGrid {
   /// "tokens 0:64 (part 1 of 2)", "rows 0:64, column part 1 of 2".
   [[nodiscard]] std::string cell_text(TensorRef ref, const Cell& cell) const;
   /// Contributions of a cell: "key tokens 0:64", "query tokens 0:64 (heads 0:8)", "row parts 1 of
-  /// 2", "gate's column part 0".
+  /// 2", "gate's column part 0", "tokens 0:64 (part 1 of 2)".
   [[nodiscard]] std::string contributions_text(TensorRef ref, const Cell& cell,
                                                const AtomSet& set) const;
 
@@ -147,6 +152,7 @@ class AtomGrid {
   void cut_params(std::span<const std::span<const Buffer>> tiles);
   void sum_up_graph();
   void route_tokens();
+  [[nodiscard]] std::string param_contributions_text(int param, std::span<const int> members) const;
   void know_attentions(std::span<const std::span<const Buffer>> tiles);
 
   std::string flaw_;
@@ -163,8 +169,9 @@ class AtomGrid {
   Graph graph_;
   GraphIndex index_;
   std::vector<AtomSet> of_values_, of_gradients_;  // complete, by label
-  AtomSet all_tokens_, updated_;
-  std::vector<AtomSet> of_experts_;  // by group: the tokens that go there
+  std::vector<AtomSet> of_experts_;                // by group: the tokens that go there
+  std::vector<AtomSet> of_params_;                 // gradients, by label
+  AtomSet updated_;
   std::vector<std::vector<std::int64_t>>
       row_cuts_;  // of parameters: where atoms begin, and the end
   mutable std::map<std::array<std::int64_t, 3>, std::vector<int>> param_rows_;

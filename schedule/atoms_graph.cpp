@@ -53,7 +53,6 @@ void AtomGrid::sum_up_graph() {
     }
     return set;
   };
-  all_tokens_ = first(token_atoms());
   updated_ = first(1);
   for (int label = 0; label < std::ssize(graph_.values); ++label) {
     const TensorRef ref{Tensor::value, label};
@@ -62,6 +61,30 @@ void AtomGrid::sum_up_graph() {
     const std::vector<Use>& uses = index_.uses_of(ref);
     of_gradients_.push_back(first(uses.empty() ? 0 : uses.back().first + uses.back().count));
   }
+  for (int label = 0; label < std::ssize(graph_.params); ++label) {
+    const std::vector<Use>& uses = index_.uses_of_param(label);
+    const int numbers = uses.empty() ? 1 : uses.back().first + uses.back().count;
+    of_params_.push_back(first(numbers * token_atoms()));
+  }
+}
+
+std::string AtomGrid::param_contributions_text(int param, std::span<const int> members) const {
+  std::string text;
+  for (const Use& use : index_.uses_of_param(param)) {
+    for (int part = 0; part < use.count; ++part) {
+      std::vector<int> tokens;
+      for (const int member : members) {
+        if (member / token_atoms() == use.first + part) {
+          tokens.push_back(member % token_atoms());
+        }
+      }
+      if (!tokens.empty()) {
+        text += fmt::format("{}tokens {}", text.empty() ? "" : ", ", tokens_text(tokens));
+        text += use.count > 1 ? fmt::format(" (part {} of {})", part, use.count) : "";
+      }
+    }
+  }
+  return text;
 }
 
 void AtomGrid::route_tokens() {

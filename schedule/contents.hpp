@@ -17,7 +17,7 @@ namespace spp {
 ///  d_k, d_v, d_state   the query cells met or summed up so far (AtomGrid::contributor)
 ///  value               the row parts of the parameter summed up, if a linear layer writes it
 ///  d_value             what definitions that read it have given (Use)
-///  d_param             the token atoms summed up
+///  d_param             the token atoms summed up, by use (AtomGrid::contributor)
 /// `normaliser`, of out and weights: the key atoms whose softmax sum the cell was divided by. Of
 /// out that is its own contributions, until a Rescale prepares a sum over a team, or weights are
 /// applied; nothing under linear attention. Only cells of equal normaliser add.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -99,8 +100,9 @@ void multiply_experts(const Site& site, const Gemm& op, const GraphWork& work) {
       return;
     }
     Contents products;
+    const std::array by{use_of_param(work.index, label, op.definition)};
     for (const int group : *groups) {
-      add_block(site, products, label, group, 0, work.tokens);
+      add_block(site, products, label, group, 0, work.tokens, by);
     }
     sum_up(site, op.c, {Tensor::d_param, label}, std::move(products), op.initial, op.b);
     return;
@@ -218,10 +220,11 @@ void multiply_for_weight(const Site& site, const Gemm& op, const GraphWork& work
       !operands(site, op.b, d_y, work, columns, w.column_parts)) {
     return;
   }
+  const std::array by{use_of_param(work.index, work.definition.param, op.definition)};
   Contents products;
   for (const int row : rows) {
     for (const int column : columns) {
-      add_block(site, products, work.definition.param, row, column, work.tokens);
+      add_block(site, products, work.definition.param, row, column, work.tokens, by);
     }
   }
   sum_up(site, op.c, {Tensor::d_param, work.definition.param}, std::move(products), op.initial,
@@ -230,9 +233,10 @@ void multiply_for_weight(const Site& site, const Gemm& op, const GraphWork& work
     return;
   }
   if (const auto bias = bias_of(site, op, work, columns)) {
+    const std::array by_bias{use_of_param(work.index, work.definition.bias, op.definition)};
     Contents gradients;
     for (const int column : columns) {
-      add_block(site, gradients, work.definition.bias, column, 0, work.tokens);
+      add_block(site, gradients, work.definition.bias, column, 0, work.tokens, by_bias);
     }
     write(site, *bias, TensorRef{Tensor::d_param, work.definition.bias}, std::move(gradients));
   }

@@ -82,6 +82,15 @@ Use use_of(const GraphIndex& index, TensorRef value, int definition) {
   throw InternalError("a definition does not use what it reads");
 }
 
+int use_of_param(const GraphIndex& index, int param, int definition) {
+  for (const Use& use : index.uses_of_param(param)) {
+    if (use.definition == definition) {
+      return use.first;
+    }
+  }
+  throw InternalError("a definition does not use its parameter");
+}
+
 void sum_up(const Site& site, BufferId id, TensorRef tensor, Contents added, bool initial,
             BufferId from) {
   for (Piece& piece : added.change_all()) {
@@ -141,10 +150,12 @@ std::optional<ParamBlocks> blocks_of(const Site& site, BufferId id, int label) {
 }
 
 void add_block(const Site& site, Contents& gradients, int label, int part, int column,
-               std::span<const int> tokens) {
+               std::span<const int> tokens, std::span<const int> numbers) {
   AtomSet met;
-  for (const int t : tokens) {
-    met.insert(static_cast<std::size_t>(t));
+  for (const int number : numbers) {
+    for (const int t : tokens) {
+      met.insert(site.grid().contributor(t, number));
+    }
   }
   const HeadAtoms rows = site.grid().rows_of_part(label, part);
   for (int row = rows.begin; row < rows.end; ++row) {

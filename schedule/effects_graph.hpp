@@ -42,9 +42,11 @@ struct ParamBlocks {
 std::optional<ParamBlocks> blocks_of(const Site& site, BufferId id, int label);
 /// Column parts that a buffer of a parameter has something of, in its first row.
 std::vector<int> column_parts_held(const Site& site, BufferId id);
-/// What these tokens give the gradient of one block of a parameter.
+/// What these tokens give the gradient of one block of a parameter, by these numbers of its uses.
 void add_block(const Site& site, Contents& gradients, int label, int part, int column,
-               std::span<const int> tokens);
+               std::span<const int> tokens, std::span<const int> numbers);
+/// Numbers of what a definition gives the gradient of a parameter: of its first part.
+int use_of_param(const GraphIndex& index, int param, int definition);
 /// Products of these tokens' rows with such blocks: the sum over their row parts.
 Contents row_products(const ParamBlocks& blocks, std::span<const int> tokens);
 

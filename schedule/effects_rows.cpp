@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 
 namespace spp {
@@ -45,8 +46,13 @@ Operands operands_of(const GraphWork& work, bool backward) {
               .writes = {gradient(d.reads[0]), {Tensor::d_param, d.param}}};
     case LayerFunction::split_heads: {
       const int label = d.writes.front().label;
-      return {.reads = {{Tensor::d_q, label}, {Tensor::d_k, label}, {Tensor::d_v, label}},
-              .writes = {gradient(d.reads[0])}};
+      Operands all{.reads = {{Tensor::d_q, label}, {Tensor::d_k, label}, {Tensor::d_v, label}},
+                   .writes = {gradient(d.reads[0])}};
+      if (has_param) {
+        all.reads.insert(all.reads.end(), {d.reads[0], param});
+        all.writes.emplace_back(Tensor::d_param, d.param);
+      }
+      return all;
     }
     case LayerFunction::swiglu:
       return {.reads = {d.reads[0], d.reads[1], gradient(d.writes[0])},
@@ -139,20 +145,28 @@ std::vector<int> parts_of(const Site& site, const RowKernel& op, const GraphWork
 }
 
 /// How an op works: on these parts of a row; with these row parts of a parameter, or of logits; and
-/// by which number a gradient remembers it.
+/// by which number a value's gradient remembers it.
 struct Given {
   std::vector<int> parts;
   int of_parts = 1;
   std::vector<int> rows;
   int use = 0;
+  int definition = 0;
 };
 
 /// What a row-wise op gives a tensor, for its tokens and parts.
 Contents given_to(const Site& site, TensorRef ref, const GraphWork& work, const Given& by) {
   Contents result;
   if (ref.tensor == Tensor::d_param) {
+    const int first = use_of_param(work.index, ref.label, by.definition);
+    std::vector<int> numbers{first};
+    if (work.definition.function == LayerFunction::split_heads) {
+      numbers.clear();
+      std::ranges::transform(by.parts, std::back_inserter(numbers),
+                             [&](int part) { return first + part; });
+    }
     for (const int row : by.rows) {
-      add_block(site, result, ref.label, row, 0, work.tokens);
+      add_block(site, result, ref.label, row, 0, work.tokens, numbers);
     }
     return result;
   }
@@ -311,7 +325,11 @@ void apply(const Site& site, const RowKernel& op) {
             : 0;
     write(site, writes[i], ref,
           given_to(site, ref, *work,
-                   {.parts = parts, .of_parts = of_parts, .rows = rows, .use = use}));
+                   {.parts = parts,
+                    .of_parts = of_parts,
+                    .rows = rows,
+                    .use = use,
+                    .definition = op.definition}));
   }
 }
 

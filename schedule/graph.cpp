@@ -122,6 +122,7 @@ GraphIndex::GraphIndex(const Graph& graph)
   gradients_.resize(graph.values.size());
   std::iota(gradients_.begin(), gradients_.end(), 0);
   updates_.resize(graph.params.size(), -1);
+  uses_of_params_.resize(graph.params.size());
   const auto count = static_cast<int>(graph.definitions.size());
   for (int i = 0; i < count; ++i) {
     const Definition& d = graph.definition(i);
@@ -136,6 +137,17 @@ GraphIndex::GraphIndex(const Graph& graph)
     }
     if (d.function == LayerFunction::adam) {
       updates_[static_cast<std::size_t>(d.param)] = i;
+      continue;
+    }
+    for (const int param : {d.param, d.bias}) {
+      if (param >= 0) {
+        std::vector<Use>& uses = uses_of_params_[static_cast<std::size_t>(param)];
+        uses.push_back({.definition = i,
+                        .first = uses.empty() ? 0 : uses.back().first + uses.back().count,
+                        .count = d.function == LayerFunction::split_heads
+                                     ? graph.value(d.reads.front().label).parts
+                                     : 1});
+      }
     }
   }
   for (int i = count; i-- > 0;) {  // what reads a sum stands behind it
@@ -160,10 +172,10 @@ const GraphIndex::Known& GraphIndex::of(TensorRef ref) const {
 
 namespace {
 
-/// How many tensors a definition reads and writes, and whether it has a parameter.
+/// How many tensors a definition reads and writes, and whether it has a parameter, or may have one.
 struct Form {
   std::size_t reads = 1, writes = 1;
-  bool param = false;
+  bool param = false, may_have_param = param;
 };
 
 Form form_of(LayerFunction function) {
@@ -174,7 +186,7 @@ Form form_of(LayerFunction function) {
     case LayerFunction::layer_norm:
       return {.writes = 2, .param = true};
     case LayerFunction::split_heads:
-      return {.writes = 3};
+      return {.writes = 3, .may_have_param = true};
     case LayerFunction::swiglu:
     case LayerFunction::add:
       return {.reads = 2};
@@ -220,12 +232,19 @@ bool linear_fits(const Graph& graph, const Definition& d, const AttentionRows& a
                    attention.head_parts % w.row_parts == 0 && attention.q_width == w.rows;
 }
 
+/// Of one q head, then of one k head.
+bool are_gains(const Param& gains, const AttentionRows& attention) {
+  return gains.rows == 2 * attention.head_dim && gains.columns == 1 && gains.row_parts == 1 &&
+         gains.column_parts == 1;
+}
+
 bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& attention) {
   const auto before = std::ranges::count_if(
       std::span(graph.definitions.data(), &d),
       [](const Definition& other) { return other.function == LayerFunction::split_heads; });
   const int label = static_cast<int>(before);
   return is_value(d.reads.front().tensor) &&
+         (d.param < 0 || are_gains(graph.param(d.param), attention)) &&
          attention.head_parts % graph.value(d.reads.front().label).parts == 0 &&
          graph.value(d.reads.front().label).width == attention.q_width + 2 * attention.kv_width &&
          d.writes ==
@@ -338,7 +357,7 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
            (ref.tensor == Tensor::value && ref.label >= 0 && ref.label < std::ssize(graph.values));
   };
   if (d.reads.size() != form.reads || d.writes.size() != form.writes ||
-      form.param != (d.param >= 0) || d.param >= std::ssize(graph.params) ||
+      (d.param >= 0 ? !form.may_have_param : form.param) || d.param >= std::ssize(graph.params) ||
       d.bias >= std::ssize(graph.params) || (d.bias >= 0 && d.function != LayerFunction::linear) ||
       !std::ranges::all_of(d.reads, known) || !std::ranges::all_of(d.writes, known)) {
     return "reads, writes or parameter are not those of its function";
@@ -360,7 +379,8 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
     case LayerFunction::split_heads:
       return split_fits(graph, d, attention) ? ""
                                              : "a row of values becomes all q, k and v of the next "
-                                               "attention";
+                                               "attention, normed by the gains of one q head and "
+                                               "of one k head if by any";
     case LayerFunction::embedding:
       return of_values && embedding_fits(graph, d)
                  ? ""

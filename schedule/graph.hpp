@@ -10,7 +10,8 @@
 //   y     is the sum over the row parts of w          (row-parallel: several ranks have one each),
 //         and of b, if there is one, added once
 //   d_x   is the sum over the column parts of w, and over all definitions that read x
-//   d_w   is the sum over all tokens, as is d_b
+//   d_w   is the sum over all tokens, as is d_b; of gains of heads (split_heads) over all tokens
+//         and the parts of the row, each of which has some of the heads
 //
 // so "every contribution exactly once" is proven of each as it is of keys under attention.
 //
@@ -35,6 +36,7 @@ enum class LayerFunction : std::uint8_t {
   rms_norm,     // y = x / rms(x) * gain, and 1/rms      (Zhang and Sennrich, arXiv:1910.07467)
   layer_norm,   // y = (x - mean) / sigma * gain + bias, and mean, 1/sigma    (arXiv:1607.06450)
   split_heads,  // q, k, v = parts of a row [q | k | v]; q and k are rotated    (arXiv:2104.09864)
+                // and may be normed before, head by head          (Qwen3, arXiv:2505.09388)
   swiglu,       // a = silu(gate) * up                                       (arXiv:2002.05202)
   gelu,         // a = gelu(h), its tanh form                                (arXiv:1606.08415)
   add,          // z = x + y
@@ -79,7 +81,8 @@ struct Value {
   friend bool operator==(const Value&, const Value&) = default;
 };
 
-/// A norm's gain and bias stand one below the other in a single column.
+/// A norm's gain and bias stand one below the other in a single column, as do the gains of q's and
+/// of k's heads.
 struct Param {
   std::string name;
   std::int64_t rows = 0, columns = 1;
@@ -105,15 +108,17 @@ struct Param {
 struct Definition {
   LayerFunction function = LayerFunction::linear;
   std::vector<TensorRef> reads, writes;
-  int param = -1;       // of linear layers, norms, embeddings and updates
+  int param = -1;       // of linear layers, norms, embeddings and updates; of split_heads: gains
+                        // of one q head and of one k head, where it norms them
   int bias = -1;        // of a linear layer that has one: [columns, 1], cut as the columns are
   double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none; rate of
                         // an update
+  double epsilon = 0;   // of split_heads that norms q and k: y = x / sqrt(mean(x^2) + epsilon) gain
   friend bool operator==(const Definition&, const Definition&) = default;
 };
 
-/// A definition that reads a value, and the numbers by which the value's gradient remembers what it
-/// has of it: [first, first + count).
+/// A definition that reads a value or a parameter, and the numbers by which its gradient remembers
+/// what it has of it: [first, first + count).
 struct Use {
   int definition = 0;
   int first = 0;
@@ -175,6 +180,11 @@ class GraphIndex {
     return gradients_[static_cast<std::size_t>(label)];
   }
   [[nodiscard]] int update_of(int param) const { return updates_[static_cast<std::size_t>(param)]; }
+  /// All whose backward gives a parameter's gradient something, of each token: one number; of
+  /// split_heads one for each part of its row.
+  [[nodiscard]] const std::vector<Use>& uses_of_param(int param) const {
+    return uses_of_params_[static_cast<std::size_t>(param)];
+  }
   [[nodiscard]] int attentions() const { return attentions_; }
 
  private:
@@ -187,14 +197,16 @@ class GraphIndex {
   std::vector<Known> values_;          // by label
   std::map<TensorRef, Known> others_;  // attention's
   std::vector<int> gradients_, updates_;
+  std::vector<std::vector<Use>> uses_of_params_;
   int attentions_ = 1;
 };
 
-/// What a graph's definitions meet of attention: parts that heads are dealt out in, and the width
-/// of all query heads and of all KV heads.
+/// What a graph's definitions meet of attention: parts that heads are dealt out in, the width of
+/// all query heads and of all KV heads, and of one.
 struct AttentionRows {
   int head_parts = 1;
   std::int64_t q_width = 0, kv_width = 0;
+  std::int64_t head_dim = 0;
 };
 /// "" if definitions name values and parameters that are there, in shapes that belong together,
 /// each value is written once, and before it is read; else why not. Definitions before `first` are

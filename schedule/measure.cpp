@@ -181,7 +181,8 @@ namespace {
 
 /// Of what has a row for each token these, of its slots all, and of a table as many; a norm's
 /// parameter whole. The gradient of a table is cleared, then added to. An update names rows of its
-/// parameter.
+/// parameter. The backward of norms of heads reads of the packed row what was normed: q and k, not
+/// v.
 Bytes row_kernel_bytes(const RowKernel& op, const Shapes& shapes) {
   if (op.reads.empty()) {
     return Bytes(0);  // no function does: not proven
@@ -199,6 +200,9 @@ Bytes row_kernel_bytes(const RowKernel& op, const Shapes& shapes) {
   Bytes total{};
   for (const BufferId id : op.reads) {
     total += !is_update && is_norms(id) ? size_at(shapes, id) : rows(id);
+    if (first.tensor == Tensor::d_q && buffer(id).tensor == Tensor::value) {
+      total -= rows(op.reads.ids()[2]);
+    }
   }
   for (const BufferId id : op.writes) {
     const bool is_table = is_param(buffer(id).tensor) && !is_update;

@@ -282,7 +282,8 @@ struct Gemm {
 /// the buffers hold. Forward: reads what the definition reads, then its parameter; writes what it
 /// writes. Backward:
 ///   norms        x, parameter, statistics, d_y -> d_x, d_parameter
-///   split_heads  d_q, d_k, d_v -> d_qkv
+///   split_heads  d_q, d_k, d_v -> d_qkv; where q and k are normed:
+///                d_q, d_k, d_v, qkv, parameter -> d_qkv, d_parameter
 ///   swiglu       gate, up, d_a -> d_gate, d_up
 ///   gelu         h, d_a -> d_h
 ///   add          d_z, d_x -> d_x: what others have given an input of the sum, and what it gives

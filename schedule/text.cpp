@@ -189,6 +189,9 @@ class TextWriter {
       if (d.constant != 0) {
         append(" constant={}", d.constant);
       }
+      if (d.epsilon != 0) {
+        append(" epsilon={}", d.epsilon);
+      }
       append("\n");
     }
   }

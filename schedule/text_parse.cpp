@@ -362,6 +362,9 @@ class Parser {
     if (const std::string_view constant = reader.optional("constant"); !constant.empty()) {
       d.constant = parse_double(constant, where_);
     }
+    if (const std::string_view epsilon = reader.optional("epsilon"); !epsilon.empty()) {
+      d.epsilon = parse_double(epsilon, where_);
+    }
     reader.finish();
     if (std::ssize(schedule_.graph.definitions) == text::most_definitions) {
       fail("more than {} definitions", text::most_definitions);
@@ -369,12 +372,12 @@ class Parser {
     schedule_.graph.definitions.push_back(std::move(d));
     // Heads are dealt out as the grain says; what is wrong must not be met by those who walk it.
     const Problem& problem = schedule_.problem;
-    const std::string flaw =
-        flaw_of(schedule_.graph,
-                {.head_parts = schedule_.grain.heads.parts(),
-                 .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
-                 .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim},
-                schedule_.graph.definitions.size() - 1);
+    const std::string flaw = flaw_of(schedule_.graph,
+                                     {.head_parts = schedule_.grain.heads.parts(),
+                                      .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
+                                      .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
+                                      .head_dim = problem.head_dim},
+                                     schedule_.graph.definitions.size() - 1);
     if (!flaw.empty()) {
       fail("{}", flaw);
     }

@@ -199,6 +199,9 @@ class GraphWriter {
         return rotate(op, reads);
       case LayerFunction::rms_norm:
       case LayerFunction::layer_norm: {
+        if (reads.size() > 1) {
+          return norm_heads(op, rows, reads);
+        }
         result_.graph.params.push_back({.name = named(op.name), .rows = rows.weights});
         const bool mean = rows.function == LayerFunction::layer_norm;
         const TensorRef y = written(op.writes[0]);
@@ -231,16 +234,37 @@ class GraphWriter {
     throw InternalError("no row-wise function of a layer");
   }
 
+  /// Of q and k, where heads were split.
+  std::string norm_heads(const TensorOp& op, const RowWise& rows,
+                         const std::vector<TensorRef>& reads) {
+    Definition* split = splits_heads(reads);
+    if (split == nullptr || split->constant != 0) {
+      return "norms of other heads than q's and k's before they are turned";
+    }
+    result_.graph.params.push_back({.name = named(op.name), .rows = rows.weights});
+    split->param = last_param();
+    split->epsilon = epsilon;
+    places_[op.writes[0]] = of(Tensor::q);
+    places_[op.writes[1]] = of(Tensor::k);
+    return "";
+  }
+
+  /// What made this layer's q and k; nothing if these are other tensors.
+  Definition* splits_heads(const std::vector<TensorRef>& reads) {
+    if (reads != std::vector<TensorRef>{of(Tensor::q), of(Tensor::k)}) {
+      return nullptr;
+    }
+    const int split = result_.graph.writer_of(reads.front());
+    return split < 0 ? nullptr : &result_.graph.definitions[static_cast<std::size_t>(split)];
+  }
+
   /// q and k, where heads were split.
   std::string rotate(const TensorOp& op, const std::vector<TensorRef>& reads) {
-    if (reads != std::vector<TensorRef>{of(Tensor::q), of(Tensor::k)}) {
+    Definition* split = splits_heads(reads);
+    if (split == nullptr) {
       return "positions of other tensors than q and k";
     }
-    for (Definition& d : result_.graph.definitions) {
-      if (d.function == LayerFunction::split_heads) {
-        d.constant = rotation_base;
-      }
-    }
+    split->constant = rotation_base;
     places_[op.writes[0]] = of(Tensor::q);
     places_[op.writes[1]] = of(Tensor::k);
     return "";

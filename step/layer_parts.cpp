@@ -12,7 +12,8 @@ std::vector<ParamUse> param_uses(const LayerGraph& layer) {
   for (std::size_t i = 0; i < layer.graph.definitions.size(); ++i) {
     const Definition& d = layer.graph.definitions[i];
     const bool of_norm = d.function == LayerFunction::rms_norm ||
-                         d.function == LayerFunction::layer_norm || is_whole(layer, d);
+                         d.function == LayerFunction::layer_norm ||
+                         d.function == LayerFunction::split_heads || is_whole(layer, d);
     const bool of_experts = layer.graph.is_of_experts(d);
     for (const int param : {d.param, d.bias}) {
       if (param >= 0 && d.function != LayerFunction::adam) {

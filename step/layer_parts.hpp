@@ -23,7 +23,8 @@ std::vector<KeptBuffers> kept_by(const Schedule& forward, const Schedule& backwa
 /// Where a parameter is used.
 struct ParamUse {
   int unit = 0;
-  bool of_norm = false;  // whose rows are cut between tensor ranks, too; or a matrix of such rows
+  /// Whose rows, or heads, are cut between tensor ranks, too; or a matrix of such rows.
+  bool of_norm = false;
   bool of_experts = false;
 };
 std::vector<ParamUse> param_uses(const LayerGraph& layer);

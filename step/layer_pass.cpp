@@ -206,6 +206,10 @@ void LayerPass::note_kept(const Definition& d) {
     case LayerFunction::dispatch:
     case LayerFunction::combine:  // of a step alone
     case LayerFunction::split_heads:
+      if (d.param >= 0) {  // 1/rms of a head is computed again from it
+        kept_.insert(d.reads[0]);
+      }
+      break;
     case LayerFunction::add:
     case LayerFunction::embedding:
     case LayerFunction::word_sums:
@@ -564,7 +568,16 @@ void LayerPass::join(int number, const Definition& d) {
   transplant(b_, attention_.backward, place_,
              of_layer({Tensor::q, label}) + (is_step() ? "attention_back_" : "attention_"));
   op.writes.push_back(new_gradient(d.reads[0]));
+  if (d.param < 0) {
+    b_.op(streams_.compute, op);
+    return;
+  }
+  const RankWeights::Room gains = weights_.open(d.param, false);
+  op.reads.push_back(value(d.reads[0]));
+  op.reads.push_back(weights_.parameter(d.param));
+  op.writes.push_back(gains.buffer);
   b_.op(streams_.compute, op);
+  weights_.close(d.param, gains);
 }
 
 }  // namespace spp

@@ -39,7 +39,9 @@ void norm_heads(const Model& model, ListWriter& list, std::string_view name, Lay
   if (model.qk_norm) {
     of_both(list,
             {.name = name,
-             .work = RowWise{.weights = 2 * std::int64_t{model.head_dim}, .in_place = true}},
+             .work = RowWise{.function = LayerFunction::rms_norm,
+                             .weights = 2 * std::int64_t{model.head_dim},
+                             .in_place = true}},
             q, k, true);
   }
 }

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -186,35 +187,85 @@ class Rotation {
   std::vector<float> cos_, sin_;
 };
 
-void rotate(const HeadMove& heads, const TokenSet& positions, double theta) {
-  const auto& [part, from, to, sign] = heads;
-  Rotation rotation(part.width, theta, sign);
-  std::vector<float> head = floats(part.width);
-  const auto place = [width = part.width](const Box& box, std::int64_t row, int h) {
-    return box.data + (row * box.row_heads + h) * width * size_of(box.dtype);
-  };
-  std::int64_t row = 0;
-  for (const TokenRange& range : positions.ranges()) {
-    for (std::int64_t i = 0; i < range.count; ++i) {
-      rotation.turn_to(range.at(i));
-      for (std::int64_t b = 0; b < part.batch; ++b, ++row) {
-        for (int h = 0; h < part.heads; ++h) {
-          to_floats(from.dtype, place(from, row, h), head);
-          rotation.apply(head);
-          from_floats(to.dtype, head, place(to, row, h));
+/// Norms and rotations of heads, one after the other.
+class HeadPass {
+ public:
+  HeadPass(const HeadMove& heads, double theta, float epsilon)
+      : heads_(heads),
+        epsilon_(epsilon),
+        head_(floats(heads.part.width)),
+        x_(head_),
+        gain_(head_),
+        d_gain_(head_),
+        no_bias_(head_),
+        d_bias_(head_) {
+    if (heads.sign != 0) {
+      rotation_.emplace(heads.part.width, theta, heads.sign);
+    }
+    if (heads.norms()) {
+      read(heads.gain, 0, 0, gain_);
+    }
+  }
+
+  void run(const TokenSet& positions) {
+    std::int64_t row = 0;
+    for (const TokenRange& range : positions.ranges()) {
+      for (std::int64_t i = 0; i < range.count; ++i) {
+        if (rotation_) {
+          rotation_->turn_to(range.at(i));
+        }
+        for (std::int64_t b = 0; b < heads_.part.batch; ++b, ++row) {
+          for (int h = 0; h < heads_.part.heads; ++h) {
+            bring(row, h);
+          }
         }
       }
     }
+    if (heads_.d_gain.count > 0) {
+      write(d_gain_, heads_.d_gain, 0, 0);
+    }
   }
-}
+
+ private:
+  [[nodiscard]] std::byte* place(const Box& box, std::int64_t row, int h) const {
+    return box.data + (row * box.row_heads + h) * heads_.part.width * size_of(box.dtype);
+  }
+  /// Forward normed, then turned; back turned, then through the norm.
+  void bring(std::int64_t row, int h) {
+    const std::int64_t n = heads_.part.width;
+    const bool back = heads_.d_gain.count > 0;
+    to_floats(heads_.from.dtype, place(heads_.from, row, h), head_);
+    if (heads_.norms() && !back) {
+      const Statistics s = statistics_of(head_.data(), n, epsilon_, Centring::none);
+      normalise(head_.data(), s, gain_.data(), no_bias_.data(), n);
+    }
+    if (rotation_) {
+      rotation_->apply(head_);
+    }
+    if (back) {
+      to_floats(heads_.normed.dtype, place(heads_.normed, row, h), x_);
+      const Statistics s = statistics_of(x_.data(), n, epsilon_, Centring::none);
+      const GradientSums sums = gradient_sums(x_.data(), head_.data(), s, gain_.data(),
+                                              d_gain_.data(), d_bias_.data(), n);
+      to_gradient(x_.data(), head_.data(), {.g_z = sums.g_z / static_cast<float>(n)}, s.r,
+                  gain_.data(), n);
+    }
+    from_floats(heads_.to.dtype, back ? x_ : head_, place(heads_.to, row, h));
+  }
+
+  const HeadMove& heads_;
+  float epsilon_;
+  std::optional<Rotation> rotation_;
+  std::vector<float> head_, x_, gain_, d_gain_, no_bias_, d_bias_;
+};
 
 void bring(const std::array<HeadMove, 3>& moves, const SplitHeadsArgs& args) {
   for (const HeadMove& heads : moves) {
-    const auto& [part, from, to, sign] = heads;
-    if (sign != 0) {
-      rotate(heads, args.positions, args.theta);
+    const auto& part = heads.part;
+    if (heads.sign != 0 || heads.norms()) {
+      HeadPass(heads, args.theta, args.epsilon).run(args.positions);
     } else {
-      move(from, to, part.count, part.batch, part.heads, part.width, false);
+      move(heads.from, heads.to, part.count, part.batch, part.heads, part.width, false);
     }
   }
 }
@@ -267,7 +318,7 @@ void rms_norm_backward(const NormBackwardArgs& args) { norm_backward(args, Centr
 void layer_norm_backward(const NormBackwardArgs& args) { norm_backward(args, Centring::mean); }
 
 void split_heads(const SplitHeadsArgs& args) { bring(moves_to_split(args), args); }
-void join_heads(const SplitHeadsArgs& args) { bring(moves_to_join(args), args); }
+void join_heads(const JoinHeadsArgs& args) { bring(moves_to_join(args), args.heads); }
 
 void swiglu(const Rows& gate, const Rows& up, const Rows& a) {
   ensure_alike(gate, up);

@@ -59,15 +59,24 @@ void layer_norm_backward(const NormBackwardArgs& args);
 /// A rank's part of a fused projection, qkv [n, b, 1, (Hq + 2 Hkv) d] = [q | k | v], and its heads
 /// q [n, b, Hq, d], k, v [n, b, Hkv, d]. `positions`: row i is its i-th token, in storage order.
 /// Rotary embedding (Su et al., arXiv:2104.09864, eq. 34, in pairs (i, i + d/2), as LLaMA has them)
-/// of q and k by the angle position * theta^(-2i/d); theta 0: none.
+/// of q and k by the angle position * theta^(-2i/d); theta 0: none. With `gain` [2, 1, 1, d], of q
+/// and of k, each of their heads is normed before: y = x r gain, r = 1 / sqrt(mean(x^2) + epsilon).
 struct SplitHeadsArgs {
   Rows qkv, q, k, v;
   TokenSet positions;
   double theta = 0;
+  Rows gain{};  // no rows: heads are not normed
+  float epsilon = 0;
 };
 void split_heads(const SplitHeadsArgs& args);
-/// The backward: gradients of q and k, rotated back, and of v become that of qkv.
-void join_heads(const SplitHeadsArgs& args);
+/// The backward: gradients of q and k, rotated back, and of v become that of qkv. Through norms,
+/// with g = gain d_y, z = x r, and r computed again from the row `x` that was split, like qkv:
+///   d_x = r (g - z mean(g z)),   d_gain = sum over rows and heads of d_y z, overwritten
+struct JoinHeadsArgs {
+  SplitHeadsArgs heads;
+  Rows x{}, d_gain{};  // like qkv; like gain
+};
+void join_heads(const JoinHeadsArgs& args);
 
 /// a = silu(gate) up.
 void swiglu(const Rows& gate, const Rows& up, const Rows& a);

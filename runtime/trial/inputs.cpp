@@ -100,6 +100,9 @@ float InputData::value(TensorRef ref, std::int64_t batch, std::int64_t row,
     const bool gain = row < graph.value(user->reads.front().label).width;
     return gain ? 1 + u / 4 : u / 4;
   }
+  if (user != graph.definitions.end() && user->function == LayerFunction::split_heads) {
+    return 1 + u / 4;
+  }
   const bool is_table =
       user != graph.definitions.end() && user->function == LayerFunction::embedding;
   const auto rows = static_cast<float>(param.rows / std::max(param.experts, 1));

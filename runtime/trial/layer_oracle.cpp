@@ -501,6 +501,58 @@ void LayerOracle::norm_back(const Definition& d) {
   }
 }
 
+namespace {
+
+/// 1/rms of a head.
+double inverse_of(std::span<const double> head, double epsilon) {
+  double square = 0;
+  for (const double x : head) {
+    square += x * x / static_cast<double>(head.size());
+  }
+  return 1 / std::sqrt(square + epsilon);
+}
+
+/// A head by its position, pairs (i, i + half).
+void turn(std::vector<double>& head, double position, double base) {
+  const std::size_t half = head.size() / 2;
+  for (std::size_t i = 0; i < half; ++i) {
+    const double angle =
+        position * std::pow(base, -static_cast<double>(i) / static_cast<double>(half));
+    const double low = head[i];
+    const double high = head[i + half];
+    head[i] = low * std::cos(angle) - high * std::sin(angle);
+    head[i + half] = high * std::cos(angle) + low * std::sin(angle);
+  }
+}
+
+}  // namespace
+
+/// With the gains from row `gain` on.
+void LayerOracle::norm_head(const Definition& d, std::vector<double>& head, std::int64_t gain) {
+  const double inverse = inverse_of(head, d.epsilon);
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    head[i] *= inverse * at({Tensor::param, d.param})[index_of(gain) + i];
+  }
+}
+
+/// The gradient of the normed head becomes that of `x`.
+void LayerOracle::norm_head_back(const Definition& d, std::vector<double>& head, const double* x,
+                                 std::int64_t gain) {
+  const std::size_t n = head.size();
+  const double inverse = inverse_of({x, n}, d.epsilon);
+  const auto& gains = at({Tensor::param, d.param});
+  std::vector<double>& d_gains = make({Tensor::d_param, d.param});
+  double of_products = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    d_gains[index_of(gain) + i] += head[i] * x[i] * inverse;
+    head[i] *= gains[index_of(gain) + i];
+    of_products += head[i] * x[i] * inverse / static_cast<double>(n);
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    head[i] = inverse * (head[i] - x[i] * inverse * of_products);
+  }
+}
+
 /// q, k and v of a row that consists of parts [q | k | v]; backward: the row's gradient of theirs.
 void LayerOracle::split(const Definition& d, bool backward) {
   const TensorRef row_ref = backward ? TensorRef(Tensor::d_value, d.reads[0].label) : d.reads[0];
@@ -518,28 +570,27 @@ void LayerOracle::split(const Definition& d, bool backward) {
     const std::int64_t first = is_q ? 0 : tensor == Tensor::k ? q_heads : q_heads + kv_heads;
     const std::int64_t all = of_part * value.parts;
     const bool turns = tensor != Tensor::v && d.constant > 0;
+    const bool norms = tensor != Tensor::v && d.param >= 0;
+    const std::int64_t gain = is_q ? 0 : dim;  // its first row
+    std::vector<double> head(index_of(dim));
     for (std::int64_t r = 0; r < rows(); ++r) {
       for (std::int64_t h = 0; h < all; ++h) {
-        double* in_row = &row[index_of(r * value.width + h / of_part * value.part_width() +
-                                       (first + h % of_part) * dim)];
+        const std::int64_t place =
+            r * value.width + h / of_part * value.part_width() + (first + h % of_part) * dim;
+        double* in_row = &row[index_of(place)];
         double* in_heads = &heads[index_of((r * all + h) * dim)];
-        for (std::int64_t i = 0; i < (turns ? dim / 2 : dim); ++i) {
-          if (!turns) {
-            (backward ? in_row : in_heads)[i] = (backward ? in_heads : in_row)[i];
-            continue;
-          }
-          const auto position = static_cast<double>(r / problem_.batch % problem_.seq);
-          const double angle =
-              position *
-              std::pow(d.constant, -2 * static_cast<double>(i) / static_cast<double>(dim)) *
-              (backward ? -1 : 1);
-          const double* from = backward ? in_heads : in_row;
-          double* to = backward ? in_row : in_heads;
-          const double low = from[i];
-          const double high = from[i + dim / 2];
-          to[i] = low * std::cos(angle) - high * std::sin(angle);
-          to[i + dim / 2] = high * std::cos(angle) + low * std::sin(angle);
+        std::copy_n(backward ? in_heads : in_row, dim, head.begin());
+        if (norms && !backward) {
+          norm_head(d, head, gain);
         }
+        if (turns) {
+          const auto position = static_cast<double>(r / problem_.batch % problem_.seq);
+          turn(head, backward ? -position : position, d.constant);
+        }
+        if (norms && backward) {
+          norm_head_back(d, head, &at(d.reads[0])[index_of(place)], gain);
+        }
+        std::ranges::copy(head, backward ? in_row : in_heads);
       }
     }
   }

@@ -54,6 +54,9 @@ class LayerOracle {
   void norm(const Definition& d);
   void norm_back(const Definition& d);
   void split(const Definition& d, bool backward);
+  void norm_head(const Definition& d, std::vector<double>& head, std::int64_t gain);
+  void norm_head_back(const Definition& d, std::vector<double>& head, const double* x,
+                      std::int64_t gain);
 
   Problem problem_;  // as requested
   const Graph& graph_;

@@ -75,8 +75,8 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
       {"verify --model llama-3.1-8b --seq 4K --gpus 4 --pp 4 --virtual-stages 2 --global-batch 6 "
        "--pipeline interleaved --scope step",
        "interleaving takes a multiple of 4 micro-batches"},
-      {"verify --model qwen3-8b --seq 4K --tp 2 --scope step",
-       "a step of qwen3-8b cannot be scheduled: no schedule of a layer holds 'qk norm'"},
+      {"verify --model nemotron-h-56b --seq 4K --tp 2 --scope step",
+       "a step of nemotron-h-56b cannot be scheduled: no schedule of a layer holds 'linear in'"},
       {"verify --schedule nothing.txt --scope layer", "--scope: given together with --schedule"},
       {"run --heads 8 --seq 1K --comm ring", "--comm: unknown transport 'ring'"},
       {"run --heads 8 --seq 1K --comm nccl",

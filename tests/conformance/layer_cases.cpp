@@ -16,6 +16,7 @@ Model LayerCase::model(std::int64_t layers) const {
   model.ffn = 6 * ranks;
   model.gated_mlp = gated;
   model.norm_bias = !gated;
+  model.qk_norm = head_norms;
   model.attention_bias = !gated;
   model.output_bias = !gated;
   model.mlp_bias = !gated;
@@ -24,7 +25,8 @@ Model LayerCase::model(std::int64_t layers) const {
 }
 
 std::string LayerCase::text() const {
-  return fmt::format("{} | tensor {} {}", attention.text(), tensor, gated ? "gated" : "plain");
+  return fmt::format("{} | tensor {} {}{}", attention.text(), tensor, gated ? "gated" : "plain",
+                     head_norms ? ", heads normed" : "");
 }
 
 LayerCase small_layer(DType dtype) {
@@ -47,10 +49,15 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
     c.problem.q_heads *= tensor;
     c.problem.kv_heads *= tensor;
     // What was divided stays divided, what was replicated stays so.
-    const LayerCase layer{.attention = c, .tensor = tensor, .gated = result.size() % 3 != 0};
-    if (c.strategy().backward && why_not_layer(layer.graph(), c.problem, layer.plan()).empty()) {
-      result.push_back(layer);
+    LayerCase layer{.attention = c, .tensor = tensor, .gated = result.size() % 3 != 0};
+    if (!c.strategy().backward || !why_not_layer(layer.graph(), c.problem, layer.plan()).empty()) {
+      continue;
     }
+    // Not where their gains do not divide over all ranks.
+    layer.head_norms = result.size() % 2 == 0;
+    layer.head_norms =
+        layer.head_norms && why_not_layer(layer.graph(), c.problem, layer.plan()).empty();
+    result.push_back(layer);
   }
   return result;
 }
@@ -144,6 +151,8 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
       problem.dtype = DType::fp32;
     }
     ++i;
+    const auto gains = std::int64_t{2} * problem.head_dim;
+    step.layer.head_norms = layer.head_norms && gains % step.plan().stage_ranks() == 0;
     if (why_not_step(step.graph(), problem, step.plan(), layer.attention.options).empty()) {
       result.push_back(step);
     }

@@ -1,5 +1,5 @@
 // Whole layers that the conformance tests run over: the attention of cases.hpp, within
-// tensor-parallel groups, gated and not, with either norm.
+// tensor-parallel groups, gated and not, with either norm, heads normed and not.
 #pragma once
 
 #include "step/layer_schedule.hpp"
@@ -10,7 +10,8 @@ namespace spp::test {
 struct LayerCase {
   Case attention;  // its problem has all heads, its plan splits those of one tensor rank
   int tensor = 1;
-  bool gated = true;  // RMSNorm and SwiGLU; else LayerNorm and GELU
+  bool gated = true;        // RMSNorm and SwiGLU; else LayerNorm and GELU
+  bool head_norms = false;  // of Q and K
 
   [[nodiscard]] LayerPlan plan() const { return {.attention = attention.plan, .tensor = tensor}; }
   /// Of so many such layers, and with words.

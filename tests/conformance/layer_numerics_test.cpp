@@ -19,6 +19,7 @@ runtime::TrialResult run(const LayerCase& c, const runtime::AttentionBackend& ke
 
 TEST_CASE("layers compute what one device computes") {
   int count = 0;
+  int normed = 0;
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     for (const int tensor : {1, 2, 3}) {
       for (const int sequence : {1, 2, 3, 4}) {
@@ -32,11 +33,13 @@ TEST_CASE("layers compute what one device computes") {
           REQUIRE(result.complete);
           CHECK(failures(result) == "");
           ++count;
+          normed += c.head_norms ? 1 : 0;
         }
       }
     }
   }
   CHECK(count > 40);
+  CHECK(normed > 15);
 }
 
 TEST_CASE("a wrong product is found") {

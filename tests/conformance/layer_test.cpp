@@ -38,11 +38,14 @@ void for_each_layer(std::size_t most, F f) {
 
 TEST_CASE("layers are proven") {
   int proven = 0;
+  int normed = 0;
   for_each_layer(8, [&](const LayerCase& c, Phase phase) {
     REQUIRE_THAT(prove(c.build(phase)).counter_example, Catch::Matchers::Equals(""));
     ++proven;
+    normed += c.head_norms ? 1 : 0;
   });
   CHECK(proven > 100);
+  CHECK(normed > 40);
 }
 
 TEST_CASE("layers can be stored") {
@@ -74,15 +77,16 @@ TEST_CASE("a layer over 2 x 2 ranks is the schedule of its golden text") {
 
 TEST_CASE("a graph whose definitions do not fit is refused, and so is its text") {
   using Catch::Matchers::Contains;
-  const AttentionRows attention{.head_parts = 2, .q_width = 32, .kv_width = 16};
-  const Graph good = small_layer().graph().graph;
+  const AttentionRows attention{.head_parts = 2, .q_width = 32, .kv_width = 16, .head_dim = 16};
+  LayerCase layer = small_layer();
   const auto flaw = [&](auto change) {
-    Graph graph = good;
+    Graph graph = layer.graph().graph;
     change(graph);
     const Problem& p = small_layer().attention.problem;
     return flaw_of(graph, {.head_parts = small_layer().build(Phase::forward).grain.heads.parts(),
                            .q_width = std::int64_t{p.q_heads} * p.head_dim,
-                           .kv_width = std::int64_t{p.kv_heads} * p.head_dim});
+                           .kv_width = std::int64_t{p.kv_heads} * p.head_dim,
+                           .head_dim = p.head_dim});
   };
   CHECK(flaw([](Graph&) {}).empty());
   CHECK(flaw_of({}, attention).empty());
@@ -93,6 +97,13 @@ TEST_CASE("a graph whose definitions do not fit is refused, and so is its text")
   CHECK_THAT(flaw([](Graph& g) { g.definitions.push_back(g.definitions[0]); }),
              Contains("a second time"));
   CHECK_THAT(flaw([](Graph& g) { g.definitions[0].param = -1; }), Contains("not those of"));
+  layer.head_norms = true;
+  CHECK(flaw([](Graph&) {}).empty());
+  const auto gains = [](Graph& g) -> Param& {
+    return *std::ranges::find(g.params, "qk_norm", &Param::name);
+  };
+  CHECK_THAT(flaw([&](Graph& g) { gains(g).rows /= 2; }), Contains("gains of one q head"));
+  CHECK_THAT(flaw([&](Graph& g) { gains(g).row_parts = 2; }), Contains("gains of one q head"));
   std::string text = to_text(small_layer().build(Phase::forward));
   const std::string line = "define rms_norm reads=value.input";
   REQUIRE(text.find(line) != std::string::npos);
@@ -196,6 +207,46 @@ TEST_CASE("wrong layers are refused with a counter-example") {
                  },
                  [](RowKernel& o) { o.reads = {o.writes.ids()[0], o.writes.ids()[0]}; })),
              Contains("as"));
+}
+
+TEST_CASE("gains of heads have the gradient of all heads of all tokens") {
+  using Catch::Matchers::Contains;
+  LayerCase layer = small_layer();
+  layer.head_norms = true;
+  const Schedule backward = layer.build(Phase::backward);
+  REQUIRE_THAT(prove(backward).counter_example, Catch::Matchers::Equals(""));
+  const Graph& graph = backward.graph;
+  const auto of_gains = [&](const Collective& o, const std::vector<Buffer>& buffers) {
+    const Buffer& to = buffers[o.to.index()];
+    return to.tensor == Tensor::d_param && graph.param(to.label).name == "qk_norm";
+  };
+  // Summed up over the ranks that hold other tokens of the same heads.
+  Schedule of_own_heads = backward;
+  of_own_heads.program = [program = backward.program, of_gains](Rank rank) {
+    return changed<Collective>(program(rank), of_gains, [&](Collective& o) {
+      o.group = {.first = rank.value % 2, .stride = 2, .size = 2};
+    });
+  };
+  CHECK_THAT(refuted(of_own_heads), Contains("d_param.qk_norm") &&
+                                        Contains("lacks the contribution of tokens") &&
+                                        Contains("(part 1 of 2)"));
+  const auto joins = [&](const RowKernel& o, const std::vector<Buffer>&) {
+    return o.backward && graph.definition(o.definition).function == LayerFunction::split_heads;
+  };
+  // Without what was normed; through the norm of what something else was made from.
+  CHECK_THAT(refuted(changed<RowKernel>(backward, joins,
+                                        [](RowKernel& o) {
+                                          const auto reads = o.reads.ids();
+                                          o.reads = {reads[0], reads[1], reads[2], reads[4]};
+                                        })),
+             Contains("has other operands than split_heads backward"));
+  CHECK_THAT(refuted(changed<RowKernel>(backward, joins,
+                                        [](RowKernel& o) {
+                                          const auto reads = o.reads.ids();
+                                          o.reads = {reads[0], reads[1], reads[2],
+                                                     o.writes.ids()[0], reads[4]};
+                                        })),
+             Contains("value.qkv"));
 }
 
 TEST_CASE("a layer's schedule has the products and transfers of its list of operations") {

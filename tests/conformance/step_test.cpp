@@ -67,6 +67,21 @@ TEST_CASE("a step with biases is proven under every way of sharding") {
   }
 }
 
+TEST_CASE("a step with norms of heads is proven under every way of sharding, and in a pipeline") {
+  for (const int zero : {0, 1, 2, 3}) {
+    StepCase step{.layer = small_layer(),
+                  .zero = zero,
+                  .replicas = 2,
+                  .pipeline = {.stages = 2, .micro_batches = 2},
+                  .order = zero == 0 ? "zero-bubble" : "1f1b",
+                  .recompute = zero == 3};
+    step.layer.attention.problem.seq = 16;
+    step.layer.head_norms = true;
+    REQUIRE(why_not_step(step.graph(), step.layer.attention.problem, step.plan(), {}) == "");
+    CHECK_THAT(prove(step.build()).counter_example, Catch::Matchers::Equals(""));
+  }
+}
+
 TEST_CASE("steps can be stored, and their text form is the step") {
   test::OneIn half(2);
   for_each_step(1, [&](const StepCase& c) {

@@ -9,26 +9,30 @@
 
 namespace spp::test {
 
-/// The first op of kind T for which `wanted` holds, changed on every rank.
+/// The first op of kind T for which `wanted` holds, changed.
+template <class T, class Wanted, class Change>
+Program changed(Program program, Wanted wanted, Change change) {
+  OpList all = ops_of(program);
+  bool done = false;
+  for (Op& op : all) {
+    T* found = op_if<T>(op.body);
+    if (found != nullptr && !done && wanted(*found, program.buffers)) {
+      change(*found);
+      done = true;
+    }
+  }
+  REQUIRE(done);
+  program.loops = {{.trips = 1, .body = [all](std::int64_t, OpList& ops) {
+                      ops.insert(ops.end(), all.begin(), all.end());
+                    }}};
+  return program;
+}
+
+/// On every rank.
 template <class T, class Wanted, class Change>
 Schedule changed(Schedule schedule, Wanted wanted, Change change) {
   schedule.program = [program = schedule.program, wanted, change](Rank rank) {
-    Program result = program(rank);
-    const std::vector<Buffer> buffers = result.buffers;
-    OpList all = ops_of(result);
-    bool done = false;
-    for (Op& op : all) {
-      T* found = op_if<T>(op.body);
-      if (found != nullptr && !done && wanted(*found, buffers)) {
-        change(*found);
-        done = true;
-      }
-    }
-    REQUIRE(done);
-    result.loops = {{.trips = 1, .body = [all](std::int64_t, OpList& ops) {
-                       ops.insert(ops.end(), all.begin(), all.end());
-                     }}};
-    return result;
+    return changed<T>(program(rank), wanted, change);
   };
   return schedule;
 }

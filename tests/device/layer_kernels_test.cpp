@@ -252,9 +252,63 @@ TEST_CASE("a device's heads are split, turned and joined as the host's") {
   q.check(apart);
   k.check(apart);
   v.check(apart);
-  join_heads(args(here));
-  cuda::join_heads(args(there), stream.get());
+  join_heads({.heads = args(here)});
+  cuda::join_heads({.heads = args(there)}, nullptr, stream.get());
   qkv.check(packed);
+}
+
+TEST_CASE("a device's heads are normed, and gradients brought back through it, as the host's") {
+  SPP_NEED_DEVICE();
+  const cuda::Stream stream(0);
+  std::mt19937 random(26);
+  const auto [packed, apart, of_gradient] =
+      GENERATE(table<DType, DType, DType>({{DType::fp32, DType::fp32, DType::fp32},
+                                           {DType::bf16, DType::bf16, DType::fp32},
+                                           {DType::fp16, DType::fp32, DType::fp16}}));
+  const double theta = GENERATE(0.0, 10000.0);
+  const int dim = GENERATE(16, 6);
+  // Several slices of tokens, the last one not full; no rows.
+  const TokenSet positions =
+      GENERATE(TokenSet({.begin = 3, .count = 2}, {.begin = 1001, .count = 75}), TokenSet(),
+               TokenSet({.begin = 1, .count = 4, .stride = 3}));
+  const std::int64_t n = positions.count();
+  Both x(packed, {n, 2, 1, 7 * dim}, random, stream);
+  Both d_x(packed, {n, 2, 1, 7 * dim}, random, stream);
+  Both q(apart, {n, 2, 3, dim}, random, stream);
+  Both k(apart, {n, 2, 2, dim}, random, stream);
+  Both v(apart, {n, 2, 2, dim}, random, stream);
+  Both gain(packed, {2, 1, 1, dim}, random, stream);
+  Both d_gain(of_gradient, {2, 1, 1, dim}, random, stream);
+  const auto args = [&](auto side, Both& row) {
+    return SplitHeadsArgs{.qkv = side(row),
+                          .q = side(q),
+                          .k = side(k),
+                          .v = side(v),
+                          .positions = positions,
+                          .theta = theta,
+                          .gain = side(gain),
+                          .epsilon = 1e-3F};
+  };
+  const auto here = [](Both& tensor) { return tensor.host.rows(); };
+  const auto there = [](Both& tensor) { return tensor.device.rows(); };
+  const auto back = [&](auto side) {
+    return JoinHeadsArgs{.heads = args(side, d_x), .x = side(x), .d_gain = side(d_gain)};
+  };
+  split_heads(args(here, x));
+  cuda::split_heads(args(there, x), stream.get());
+  q.check(apart);
+  k.check(apart);
+  v.check(apart);
+  const cuda::DeviceBuffer room(
+      static_cast<std::size_t>(cuda::join_heads_bytes(q.device.rows(), k.device.rows())));
+  join_heads(back(here));
+  cuda::join_heads(back(there), room.data(), stream.get());
+  d_x.check(packed);
+  d_gain.check(of_gradient);
+  const std::vector<double> once = d_gain.host.values();
+  cuda::join_heads(back(there), room.data(), stream.get());
+  d_gain.device.fetch();
+  CHECK(d_gain.host.values() == once);
 }
 
 TEST_CASE("a device's activations and additions are the host's") {

@@ -105,7 +105,7 @@ struct DeviceKernels {
     cuda::layer_norm_backward(args, room, stream);
   }
   void split_heads(const SplitHeadsArgs& args) const { cuda::split_heads(args, stream); }
-  void join_heads(const SplitHeadsArgs& args) const { cuda::join_heads(args, stream); }
+  void join_heads(const JoinHeadsArgs& args) const { cuda::join_heads(args, room, stream); }
   template <class... Args>
   void swiglu(const Args&... args) const {
     cuda::swiglu(args..., stream);

@@ -1,3 +1,4 @@
+#include "runtime/device/cuda/head_ops.cuh"
 #include "runtime/device/cuda/kernels.hpp"
 #include "runtime/device/cuda/launch.cuh"
 #include "runtime/device/cuda/layer_kernels.hpp"
@@ -45,6 +46,20 @@ Slices slices_of(std::int64_t rows) {
   return {.count = count, .rows = (rows + count - 1) / count};
 }
 
+/// `sums` [slices, like `to`].
+void sum_slices(const float* sums, std::int64_t slices, const Rows& to, cudaStream_t stream) {
+  std::vector<const std::byte*> parts;
+  for (std::int64_t i = 0; i < slices; ++i) {
+    parts.push_back(reinterpret_cast<const std::byte*>(sums + i * to.elements()));
+  }
+  sum({.parts = parts,
+       .from = DType::fp32,
+       .to = to.data,
+       .to_type = to.dtype,
+       .count = to.elements()},
+      stream);
+}
+
 /// Before d_x is written, which may be d_y or x.
 template <bool Centred>
 void weight_gradient(const NormBackwardArgs& args, std::byte* room, cudaStream_t stream) {
@@ -58,16 +73,7 @@ void weight_gradient(const NormBackwardArgs& args, std::byte* room, cudaStream_t
                                  .rows = matrix_rows(args.x),
                                  .columns = columns,
                                  .slice = slices.rows});
-  std::vector<const std::byte*> parts;
-  for (std::int64_t i = 0; i < slices.count; ++i) {
-    parts.push_back(room + i * args.weight.elements() * size_of(DType::fp32));
-  }
-  sum({.parts = parts,
-       .from = DType::fp32,
-       .to = args.d_weight.data,
-       .to_type = args.d_weight.dtype,
-       .count = args.d_weight.elements()},
-      stream);
+  sum_slices(reinterpret_cast<const float*>(room), slices.count, args.d_weight, stream);
 }
 
 template <bool Centred>
@@ -87,33 +93,103 @@ void norm_backward(const NormBackwardArgs& args, std::byte* room, cudaStream_t s
   });
 }
 
-void rotate(const HeadMove& heads, const SplitHeadsArgs& args, cudaStream_t stream) {
-  const auto& [part, from, to, sign] = heads;
-  const auto index_of = [width = std::int64_t{part.width}](const Box& box) {
-    return BoxIndex{.row_elements = box.row_heads * width, .row_step = box.row_step};
-  };
-  std::int64_t rows_before = 0;
+BoxIndex index_of(const Box& box, std::int64_t width) {
+  return {.row_elements = box.row_heads * width, .row_step = box.row_step};
+}
+Numbers numbers_in(const Box& box) { return {.data = box.data, .dtype = box.dtype}; }
+
+/// f(heads, tokens) for each range of tokens.
+template <class F>
+void for_each_range(const HeadMove& move, const SplitHeadsArgs& args, const F& f) {
+  HeadsOfRange heads{.turns = {.width = move.part.width,
+                               .log2_theta = args.theta > 0 ? std::log2(args.theta) : 0,
+                               .sign = move.sign},
+                     .turned = move.sign != 0,
+                     .batch = move.part.batch,
+                     .heads = move.part.heads};
   for (const TokenRange& range : args.positions.ranges()) {
-    for_each(stream, range.count * (part.width / 2),
-             RotateOp{.from = {.data = from.data, .dtype = from.dtype},
-                      .to = {.data = to.data, .dtype = to.dtype},
-                      .from_box = index_of(from),
-                      .to_box = index_of(to),
-                      .rows_before = rows_before,
-                      .first_position = range.begin,
-                      .stride = range.stride,
-                      .batch = part.batch,
-                      .heads = part.heads,
-                      .width = part.width,
-                      .log2_theta = std::log2(args.theta),
-                      .sign = sign});
-    rows_before += range.count;
+    heads.turns.first_position = range.begin;
+    heads.turns.stride = range.stride;
+    f(heads, range.count);
+    heads.rows_before += range.count;
   }
 }
 
-void bring(const std::array<HeadMove, 3>& moves, const SplitHeadsArgs& args, cudaStream_t stream) {
+void rotate(const HeadMove& move, const SplitHeadsArgs& args, cudaStream_t stream) {
+  const std::int64_t width = move.part.width;
+  for_each_range(move, args, [&](const HeadsOfRange& heads, std::int64_t tokens) {
+    for_each(stream, tokens * heads.pieces(),
+             RotateOp{.from = numbers_in(move.from),
+                      .to = numbers_in(move.to),
+                      .from_box = index_of(move.from, width),
+                      .to_box = index_of(move.to, width),
+                      .turns = heads.turns,
+                      .rows_before = heads.rows_before,
+                      .batch = heads.batch,
+                      .heads = heads.heads});
+  });
+}
+
+void norm_heads(const HeadMove& move, const SplitHeadsArgs& args, cudaStream_t stream) {
+  const std::int64_t width = move.part.width;
+  for_each_range(move, args, [&](const HeadsOfRange& heads, std::int64_t tokens) {
+    for_passes(stream, tokens * heads.batch * heads.heads, heads.pieces(),
+               NormHeadsOp{.heads = heads,
+                           .from = numbers_in(move.from),
+                           .to = numbers_in(move.to),
+                           .gain = numbers_of(move.gain),
+                           .from_box = index_of(move.from, width),
+                           .to_box = index_of(move.to, width),
+                           .epsilon = args.epsilon});
+  });
+}
+
+/// In `room`: sums over slices of tokens, then 1/rms of each head.
+void norm_heads_backward(const HeadMove& move, const SplitHeadsArgs& args, std::byte* room,
+                         cudaStream_t stream) {
+  if (move.part.count == 0) {
+    return fill(move.d_gain, 0, stream);
+  }
+  const std::int64_t width = move.part.width;
+  const Slices slices = slices_of(move.part.count);
+  auto* sums = reinterpret_cast<float*>(room);
+  float* inverses = sums + slices.count * width;
+  for_each_range(move, args, [&](const HeadsOfRange& heads, std::int64_t tokens) {
+    float* of_range = inverses + heads.rows_before * heads.batch * heads.heads;
+    for_passes(stream, tokens * heads.batch * heads.heads, heads.pieces(),
+               NormHeadsBackwardOp{.heads = heads,
+                                   .from = numbers_in(move.from),
+                                   .x = numbers_in(move.normed),
+                                   .to = numbers_in(move.to),
+                                   .gain = numbers_of(move.gain),
+                                   .from_box = index_of(move.from, width),
+                                   .x_box = index_of(move.normed, width),
+                                   .to_box = index_of(move.to, width),
+                                   .inverses = of_range,
+                                   .epsilon = args.epsilon});
+    for_each(stream, slices.count * width,
+             HeadGainsOp{.heads = heads,
+                         .from = numbers_in(move.from),
+                         .x = numbers_in(move.normed),
+                         .from_box = index_of(move.from, width),
+                         .x_box = index_of(move.normed, width),
+                         .inverses = of_range,
+                         .sums = sums,
+                         .tokens = tokens,
+                         .slice = (tokens + slices.count - 1) / slices.count,
+                         .add = heads.rows_before > 0});
+  });
+  sum_slices(sums, slices.count, move.d_gain, stream);
+}
+
+void bring(const std::array<HeadMove, 3>& moves, const SplitHeadsArgs& args, std::byte* room,
+           cudaStream_t stream) {
   for (const HeadMove& heads : moves) {
-    if (heads.sign != 0) {
+    if (heads.d_gain.count > 0) {
+      norm_heads_backward(heads, args, room, stream);
+    } else if (heads.norms()) {
+      norm_heads(heads, args, stream);
+    } else if (heads.sign != 0) {
       rotate(heads, args, stream);
     } else {
       move(heads.from, heads.to, heads.part.count, heads.part.batch, heads.part.heads,
@@ -183,10 +259,16 @@ void layer_norm_backward(const NormBackwardArgs& args, std::byte* room, cudaStre
 }
 
 void split_heads(const SplitHeadsArgs& args, cudaStream_t stream) {
-  bring(moves_to_split(args), args, stream);
+  bring(moves_to_split(args), args, nullptr, stream);
 }
-void join_heads(const SplitHeadsArgs& args, cudaStream_t stream) {
-  bring(moves_to_join(args), args, stream);
+std::int64_t join_heads_bytes(const Rows& q, const Rows& k) {
+  const auto of = [](const Rows& part) {
+    return slices_of(part.count).count * part.width + matrix_rows(part) * part.heads;
+  };
+  return std::max(of(q), of(k)) * size_of(DType::fp32);
+}
+void join_heads(const JoinHeadsArgs& args, std::byte* room, cudaStream_t stream) {
+  bring(moves_to_join(args), args.heads, room, stream);
 }
 
 void swiglu(const Rows& gate, const Rows& up, const Rows& a, cudaStream_t stream) {
@@ -253,6 +335,9 @@ void load_layer_kernels() {
   load_each<NormWeightOp<false>>();
   load_each<NormWeightOp<true>>();
   load_each<RotateOp>();
+  load_passes<NormHeadsOp>();
+  load_passes<NormHeadsBackwardOp>();
+  load_each<HeadGainsOp>();
 }
 
 }  // namespace spp::runtime::cuda

@@ -27,7 +27,10 @@ void rms_norm_backward(const NormBackwardArgs& args, std::byte* room, cudaStream
 void layer_norm_backward(const NormBackwardArgs& args, std::byte* room, cudaStream_t stream);
 
 void split_heads(const SplitHeadsArgs& args, cudaStream_t stream);
-void join_heads(const SplitHeadsArgs& args, cudaStream_t stream);
+/// What the backward through norms of heads keeps beside them, on a float's boundary.
+std::int64_t join_heads_bytes(const Rows& q, const Rows& k);
+/// `room`: where heads are normed.
+void join_heads(const JoinHeadsArgs& args, std::byte* room, cudaStream_t stream);
 
 void swiglu(const Rows& gate, const Rows& up, const Rows& a, cudaStream_t stream);
 void swiglu_backward(const SwigluBackwardArgs& args, cudaStream_t stream);

@@ -199,43 +199,6 @@ struct NormWeightOp {
   }
 };
 
-/// Op i: a pair of all heads of a row, of one range of tokens. Its angle in fp64, up to whole
-/// turns: a position times a frequency needs its digits.
-struct RotateOp {
-  static constexpr const char* name = "rotate kernel";
-  Numbers from, to;
-  BoxIndex from_box, to_box;
-  std::int64_t rows_before = 0, first_position = 0, stride = 1;  // of the range
-  std::int64_t batch = 1, heads = 1, width = 2;
-  double log2_theta = 0;
-  int sign = 1;  // -1: back
-
-  SPP_HOST_DEVICE void operator()(std::int64_t i) const {
-    const std::int64_t half = width / 2;
-    const std::int64_t in_range = divided(i, half);
-    const std::int64_t pair = i - in_range * half;
-    const std::int64_t row = rows_before + in_range;
-    const double frequency =
-        std::exp2(-2 * static_cast<double>(pair) / static_cast<double>(width) * log2_theta);
-    constexpr double turn = 6.283185307179586;
-    const auto position = static_cast<double>(first_position + in_range * stride);
-    const double turns = position * frequency / turn;
-    const auto angle = static_cast<float>((turns - std::floor(turns + 0.5)) * turn);
-    const float c = std::cos(angle);
-    const float s = static_cast<float>(sign) * std::sin(angle);
-    for (std::int64_t b = 0; b < batch; ++b) {
-      for (std::int64_t h = 0; h < heads; ++h) {
-        const std::int64_t source = from_box.of(row, b, batch, h * width + pair);
-        const std::int64_t target = to_box.of(row, b, batch, h * width + pair);
-        const float x = read_one(from, source);
-        const float y = read_one(from, source + half);
-        write_one(to, target, x * c - y * s);
-        write_one(to, target + half, y * c + x * s);
-      }
-    }
-  }
-};
-
 template <int N>
 struct SwigluOp {
   static constexpr const char* name = "swiglu kernel";

@@ -128,10 +128,12 @@ Bytes sums_workspace(const StoredOp& stored, const Buffer& from) {
   return Bytes(cells * from.width * size_of(from.dtype));
 }
 
-/// Of a norm's backward; 0 of other functions.
+/// Of a norm's backward, also of heads; 0 of other functions.
 Bytes norm_room(const RowKernel& op, const Schedule& schedule, std::span<const Buffer> buffers) {
-  const LayerFunction function = schedule.graph.definition(op.definition).function;
-  if (function != LayerFunction::rms_norm && function != LayerFunction::layer_norm) {
+  const Definition& d = schedule.graph.definition(op.definition);
+  const bool of_heads = d.function == LayerFunction::split_heads && d.param >= 0;
+  if (!of_heads && d.function != LayerFunction::rms_norm &&
+      d.function != LayerFunction::layer_norm) {
     return Bytes(0);
   }
   const auto rows = [&](BufferId id, std::int64_t count) {
@@ -142,6 +144,10 @@ Bytes norm_room(const RowKernel& op, const Schedule& schedule, std::span<const B
                 .heads = buffer.heads,
                 .width = static_cast<int>(buffer.width)};
   };
+  if (of_heads) {
+    return Bytes(join_heads_bytes(rows(op.reads.ids()[0], op.tokens.count()),
+                                  rows(op.reads.ids()[1], op.tokens.count())));
+  }
   const BufferId x = op.reads.ids()[0];
   const BufferId weight = op.reads.ids()[1];
   return Bytes(norm_backward_bytes(

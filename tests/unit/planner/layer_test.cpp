@@ -81,6 +81,23 @@ TEST_CASE("one more layer costs a step what the layer takes") {
   CHECK(layer.tensor == Approx(step.tensor).epsilon(0.1));
 }
 
+TEST_CASE("a layer whose heads are normed is split, normed and turned in one kernel") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  const StepPlan plan = plan_of(8, 1);
+  const Request request = train(cluster, "qwen3-32b", plan);
+  const LayerTimes step = of_one_more(request, plan);
+  const LayerTimes layer = simulated(request, plan);
+  CHECK(layer.attention == Approx(step.attention).epsilon(1e-9));
+  CHECK(layer.gemm == Approx(step.gemm).epsilon(0.01));
+  // The list has a kernel for norms and one for rotations, each way.
+  CHECK(layer.elementwise < step.elementwise);
+  CHECK(layer.elementwise == Approx(step.elementwise).epsilon(0.4));
+  // The norms' own share is no more than that of two such kernels.
+  Request plain = request;
+  plain.model->qk_norm = false;
+  CHECK(layer.elementwise > simulated(plain, plan).elementwise);
+}
+
 TEST_CASE("what overlaps in a layer is near to what a step's cost says of it") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
   for (const StepPlan& plan : {plan_of(2, 4), plan_of(1, 8)}) {

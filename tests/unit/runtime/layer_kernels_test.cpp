@@ -198,8 +198,22 @@ struct Heads {
   Values q, k, v;
 };
 
-/// `theta` 0: no rotation.
-Heads heads_of(const Values& qkv, const TokenSet& positions, std::int64_t batch, double theta) {
+constexpr float head_epsilon = 1.0F / 128;
+
+/// A head by its gain.
+void norm_head(Values& head, const double* gain) {
+  double square = 0;
+  for (const double x : head) {
+    square += x * x / dim;
+  }
+  for (int i = 0; i < dim; ++i) {
+    at(head, i) *= gain[i] / std::sqrt(square + head_epsilon);
+  }
+}
+
+/// `theta` 0: no rotation. `gains` [2, dim], of q and k: heads are normed before.
+Heads heads_of(const Values& qkv, const TokenSet& positions, std::int64_t batch, double theta,
+               const Values& gains = {}) {
   Heads result;
   constexpr int all = q_heads + 2 * kv_heads;
   std::int64_t row = 0;
@@ -208,6 +222,9 @@ Heads heads_of(const Values& qkv, const TokenSet& positions, std::int64_t batch,
       const auto position = static_cast<double>(range.at(t / batch));
       for (int h = 0; h < all; ++h) {
         Values head(qkv.begin() + (row * all + h) * dim, qkv.begin() + (row * all + h + 1) * dim);
+        if (!gains.empty() && h < q_heads + kv_heads) {
+          norm_head(head, &gains[h < q_heads ? 0 : dim]);
+        }
         const bool turned = theta > 0 && h < q_heads + kv_heads;
         for (int i = 0; i < dim / 2 && turned; ++i) {
           const double angle = position * std::pow(theta, -2.0 * i / dim);
@@ -258,7 +275,7 @@ TEST_CASE("heads are split and turned by their positions, and their gradients jo
   }
   HostTensor d_qkv(packed, {n, batch, 1, (q_heads + 2 * kv_heads) * dim});
   args.qkv = d_qkv.rows();
-  join_heads(args);
+  join_heads({.heads = args});
   Values weights = q.values();
   for (HostTensor* part : {&k, &v}) {
     const Values more = part->values();
@@ -271,6 +288,57 @@ TEST_CASE("heads are split and turned by their positions, and their gradients jo
     return heads.q;
   };
   check_near(d_qkv, gradient(all_heads, qkv.values(), weights), 16);
+}
+
+TEST_CASE("heads are normed before they are turned, and gradients go back through both") {
+  const DType type = GENERATE(DType::fp32, DType::bf16);
+  const double theta = GENERATE(0.0, 10000.0);
+  const TokenSet positions({.begin = 3, .count = 2}, {.begin = 101, .count = 3});
+  const std::int64_t n = positions.count();
+  constexpr std::int64_t batch = 2;
+  std::mt19937 random(10);
+  HostTensor qkv = random_tensor(type, {n, batch, 1, (q_heads + 2 * kv_heads) * dim}, random);
+  HostTensor gain = random_tensor(type, {2, 1, 1, dim}, random);
+  HostTensor q(type, {n, batch, q_heads, dim});
+  HostTensor k(type, {n, batch, kv_heads, dim});
+  HostTensor v(type, {n, batch, kv_heads, dim});
+  SplitHeadsArgs args{.qkv = qkv.rows(),
+                      .q = q.rows(),
+                      .k = k.rows(),
+                      .v = v.rows(),
+                      .positions = positions,
+                      .theta = theta,
+                      .gain = gain.rows(),
+                      .epsilon = head_epsilon};
+  split_heads(args);
+  const Values gains = gain.values();
+  const Heads truth = heads_of(qkv.values(), positions, batch, theta, gains);
+  check_near(q, truth.q, 16);
+  check_near(k, truth.k, 16);
+  check_near(v, truth.v, 0);
+
+  Values weights;
+  for (HostTensor* part : {&q, &k, &v}) {
+    part->randomize(random);
+    const Values more = part->values();
+    weights.insert(weights.end(), more.begin(), more.end());
+  }
+  HostTensor d_qkv(type, {n, batch, 1, (q_heads + 2 * kv_heads) * dim});
+  HostTensor d_gain(DType::fp32, {2, 1, 1, dim});
+  args.qkv = d_qkv.rows();
+  join_heads({.heads = args, .x = qkv.rows(), .d_gain = d_gain.rows()});
+  const auto all_heads = [&](const Values& x, const Values& by) {
+    Heads heads = heads_of(x, positions, batch, theta, by);
+    heads.q.insert(heads.q.end(), heads.k.begin(), heads.k.end());
+    heads.q.insert(heads.q.end(), heads.v.begin(), heads.v.end());
+    return heads.q;
+  };
+  check_near(d_qkv,
+             gradient([&](const Values& x) { return all_heads(x, gains); }, qkv.values(), weights),
+             64);
+  check_near(
+      d_gain,
+      gradient([&](const Values& by) { return all_heads(qkv.values(), by); }, gains, weights), 64);
 }
 
 TEST_CASE("heads of other rows, or an odd number of elements to turn, are refused") {
@@ -288,7 +356,15 @@ TEST_CASE("heads of other rows, or an odd number of elements to turn, are refuse
   args.theta = 0;
   CHECK_NOTHROW(split_heads(args));
   args.positions = TokenSet({.begin = 0, .count = 3});
-  CHECK_THROWS_AS(join_heads(args), InternalError);
+  CHECK_THROWS_AS(join_heads({.heads = args}), InternalError);
+  args.positions = TokenSet({.begin = 0, .count = 2});
+  HostTensor gain(DType::fp32, {2, 1, 1, 2});
+  args.gain = gain.rows();
+  CHECK_THROWS_AS(split_heads(args), InternalError);
+  HostTensor gains(DType::fp32, {2, 1, 1, 3});
+  args.gain = gains.rows();
+  CHECK_NOTHROW(split_heads(args));
+  CHECK_THROWS_AS(join_heads({.heads = args}), InternalError);  // through norms of what?
 }
 
 // Activations.
