@@ -100,6 +100,15 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
         "the schedule keeps all activations: none of a layer's modules is computed again by "
         "itself");
   }
+  if (!question.graph.graph.routing.empty()) {
+    question.notes.push_back(
+        fmt::format("every expert gets as many tokens, and which is known before: {}",
+                    practice.host_counts.value.count() > 0
+                        ? fmt::format("the {:.2g} ms for which a device waits until the host knows "
+                                      "their counts, at each exchange, are left out",
+                                      practice.host_counts.value.count() * 1e3)
+                        : "imbalance is left out"));
+  }
   question.problem.mask.kind = runs.front().mask.kind;
   question.problem.mask.window = runs.front().mask.window;
   question.problem.batch = plan.micro_batch;

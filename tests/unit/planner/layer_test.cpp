@@ -165,6 +165,33 @@ TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cos
   }
 }
 
+// What a cost adds besides, the simulation leaves out: waits of the host for counts of tokens, and
+// gradients of weights that are read and written once more, which are many beside few tokens each.
+TEST_CASE("a step with experts that is simulated op by op takes no more than its parts cost") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 2);
+  for (const auto& [tensor, expert] : {std::pair(2, 8), std::pair(4, 4), std::pair(1, 2)}) {
+    StepPlan plan = plan_of(tensor, 1);
+    plan.data = 16 / tensor;
+    plan.expert = expert;
+    plan.zero = 1;
+    Request request = train(cluster, "mixtral-8x7b", plan);
+    request.problem.seq = 8192;
+    request.memory = Bytes(720'000'000'000);
+    const LayerQuestion question = step_question(request, plan);
+    CHECK(question.notes.size() == 1);
+    const Evaluation step =
+        evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
+    const Prediction cost = evaluate(request, plan).candidate.predicted;
+    INFO("TP " << tensor << ", EP " << expert);
+    const sim::Breakdown& b = step.forward->breakdown;
+    CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.05));
+    CHECK(b.gemm.count() == Approx(cost.parts_s[StepPart::gemm]).epsilon(0.25));
+    const double without_host = cost.step.count() - cost.parts_s[StepPart::launch];
+    CHECK(step.candidate.predicted.step.count() - b.launch_bound.count() < without_host);
+    CHECK(step.candidate.predicted.step.count() - b.launch_bound.count() > 0.65 * without_host);
+  }
+}
+
 TEST_CASE("what no schedule of a step holds is refused") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
   StepPlan plan = plan_of(2, 4);
@@ -175,7 +202,9 @@ TEST_CASE("what no schedule of a step holds is refused") {
     return test::message_of<InputError>([&] { (void)step_question(request, other); });
   };
   using Catch::Matchers::Contains;
-  CHECK_THAT(why([](StepPlan& p) { p.expert = 2; }), Contains("expert parallelism"));
+  CHECK_THAT(why([](StepPlan& p) { p.expert_tensor = 2; }),
+             Contains("tensor parallelism in experts"));
+  CHECK_THAT(why([](StepPlan& p) { p.expert = 2; }), Contains("a model without experts"));
   CHECK_THAT(why([](StepPlan& p) {
                p.zero = 3;
                p.zero_group = 2;
