@@ -77,10 +77,11 @@ class GraphWriter {
 
  private:
   std::string add(const TensorOp& op, const Linear& linear) {
-    if (linear.experts > 0 || linear.tied || linear.shard == Shard::none) {
-      return linear.experts > 0 ? "experts"
-             : linear.tied      ? "the embedding's table once more (tied embeddings)"
-                                : "a matrix that is whole on every rank";
+    if (linear.experts > 0 || linear.shard == Shard::none) {
+      return linear.experts > 0 ? "experts" : "a matrix that is whole on every rank";
+    }
+    if (linear.tied) {
+      return multiply_by_table(op, linear);
     }
     const bool columns = linear.shard == Shard::columns;
     const std::optional<TensorRef> x = read(op.reads[0]);
@@ -113,6 +114,22 @@ class GraphWriter {
       places_[op.writes[1]] = of(Tensor::k);
       places_[op.writes[2]] = of(Tensor::v);
     }
+    return "";
+  }
+
+  /// By the embedding's table, transposed: its parts of words are parts of y.
+  std::string multiply_by_table(const TensorOp& op, const Linear& linear) {
+    const std::optional<TensorRef> x = read(op.reads[0]);
+    const bool fits =
+        table_ >= 0 && x && linear.shard == Shard::columns && !linear.bias && op.writes.size() == 1;
+    if (!fits) {
+      return "a table that no embedding of this graph has";
+    }
+    define({.function = LayerFunction::linear,
+            .reads = {*x},
+            .writes = {written(op.writes[0])},
+            .param = table_,
+            .transposed = true});
     return "";
   }
 
@@ -216,11 +233,12 @@ class GraphWriter {
     const std::int64_t width = ops_->at(op.writes[0]).width;
     result_.graph.params.push_back(
         {.name = named(op.name), .rows = lookup.words, .columns = width, .row_parts = tensor_});
+    table_ = last_param();
     const TensorRef words = words_value("words", lookup.words);
     define({.function = LayerFunction::embedding,
             .reads = {words},
             .writes = {written(op.writes[0])},
-            .param = last_param()});
+            .param = table_});
     return "";
   }
   static std::string add(const TensorOp&, const ExpertRoute&) { return "experts"; }
@@ -276,6 +294,7 @@ class GraphWriter {
   std::string prefix_;
   std::optional<TensorRef> input_;
   int attention_ = 0;
+  int table_ = -1;  // the embedding's
   int unit_ = -1;
   LayerGraph result_;
   std::map<LayerTensorId, TensorRef> places_;

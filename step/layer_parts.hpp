@@ -22,8 +22,8 @@ std::vector<KeptBuffers> kept_by(const Schedule& forward, const Schedule& backwa
 
 /// Where a parameter is used.
 struct ParamUse {
-  int unit = 0;
-  bool of_norm = false;  // whose rows, or heads, are cut between tensor ranks, too
+  std::vector<int> units{};  // rising; two of an embedding's table that is the loss head, too
+  bool of_norm = false;      // whose rows, or heads, are cut between tensor ranks, too
 };
 std::vector<ParamUse> param_uses(const LayerGraph& layer);
 /// The same by unit.

@@ -258,7 +258,7 @@ void LayerPass::scatter(BufferId partial, BufferId own) {
 void LayerPass::multiply(int number, const Definition& d) {
   const TensorRef x = d.reads[0];
   const TensorRef y = d.writes[0];
-  const bool sums = graph_.param(d.param).row_parts > 1;
+  const bool sums = graph_.sum_parts(d) > 1;
   const BufferId in = is_wide_operand(x) ? value(x) : gathered(x, value(x));
   const BufferId weight = weights_.parameter(d.param);
   const BufferId to = result(y);

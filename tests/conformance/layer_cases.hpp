@@ -37,6 +37,7 @@ struct StepCase {
   std::string order = "1f1b";
   bool messages_overlap = false;
   bool recompute = false;
+  bool tied = false;  // the loss head is the embedding's table
 
   [[nodiscard]] LayerPlan plan() const;
   [[nodiscard]] int layers() const { return std::max(2, pipeline.virtual_stages()); }

@@ -46,6 +46,7 @@ TEST_CASE("layers compute what one device computes") {
 TEST_CASE("steps leave what one device leaves") {
   int count = 0;
   int normed = 0;
+  int tied = 0;
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     for (const int tensor : {1, 2, 4}) {
       for (const int sequence : {1, 2, 3}) {
@@ -60,12 +61,14 @@ TEST_CASE("steps leave what one device leaves") {
           CHECK(failures(result) == "");
           ++count;
           normed += c.layer.head_norms ? 1 : 0;
+          tied += c.tied && c.pipeline.stages > 1 ? 1 : 0;
         }
       }
     }
   }
   CHECK(count > 10);
   CHECK(normed > 4);
+  CHECK(tied > 4);  // in pipelines
 }
 
 TEST_CASE("a wrong product is found") {
