@@ -135,12 +135,22 @@ inline AttentionBackwardArgs arguments_of(const OpPlace& at, const AttentionBack
           .visible = at.visible(op)};
 }
 
+/// Of a transposed layer y = x w^T is the product that its kind is of y' = x' w for another one:
+/// y of x is d_x' of d_y', d_x of d_y is y' of x', and d_w = d_y^T x is d_w of x' = d_y.
 inline GemmArgs arguments_of(const OpPlace& at, const Gemm& op) {
-  return {.a = at.rows(op.a),
-          .b = at.rows(op.b),
-          .c = at.rows(op.c),
-          .kind = op.kind,
-          .add = !op.initial};
+  GemmArgs args{.a = at.rows(op.a),
+                .b = at.rows(op.b),
+                .c = at.rows(op.c),
+                .kind = op.kind,
+                .add = !op.initial};
+  if (at.schedule.graph.definition(op.definition).transposed) {
+    if (op.kind == GemmKind::weight_gradient) {
+      std::swap(args.a, args.b);
+    } else {
+      args.kind = op.kind == GemmKind::forward ? GemmKind::input_gradient : GemmKind::forward;
+    }
+  }
+  return args;
 }
 
 /// Rows [first, first + count).

@@ -69,8 +69,10 @@ void AtomGrid::sum_up_graph() {
 }
 
 std::string AtomGrid::param_contributions_text(int param, std::span<const int> members) const {
+  const std::vector<Use>& uses = index_.uses_of_param(param);
   std::string text;
-  for (const Use& use : index_.uses_of_param(param)) {
+  for (const Use& use : uses) {
+    const Definition& d = graph_.definition(use.definition);
     for (int part = 0; part < use.count; ++part) {
       std::vector<int> tokens;
       for (const int member : members) {
@@ -81,6 +83,9 @@ std::string AtomGrid::param_contributions_text(int param, std::span<const int> m
       if (!tokens.empty()) {
         text += fmt::format("{}tokens {}", text.empty() ? "" : ", ", tokens_text(tokens));
         text += use.count > 1 ? fmt::format(" (part {} of {})", part, use.count) : "";
+        text += uses.size() > 1 ? fmt::format(" ({} of {})", to_string(d.function),
+                                              graph_.name(d.writes.front()))
+                                : "";
       }
     }
   }

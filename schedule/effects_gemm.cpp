@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace spp {
@@ -20,6 +21,22 @@ bool operands(const Site& site, BufferId id, TensorRef tensor, const GraphWork& 
     }
   }
   return true;
+}
+
+/// The blocks of a parameter that an op multiplies by: `rows` by parts of x, `columns` by those of
+/// y. Else stops.
+std::optional<ParamBlocks> blocks_of_product(const Site& site, const Gemm& op,
+                                             const GraphWork& work) {
+  std::optional<ParamBlocks> blocks = blocks_of(site, op.b, work.definition.param);
+  if (blocks && work.definition.transposed) {
+    std::swap(blocks->rows, blocks->columns);
+  }
+  return blocks;
+}
+
+/// Parts of y's row.
+int written_parts(const GraphWork& work) {
+  return work.graph.value(work.definition.writes.front().label).parts;
 }
 
 /// Whether the op's one bias is there, for the columns that it works on; else stops.
@@ -133,9 +150,9 @@ void multiply_experts(const Site& site, const Gemm& op, const GraphWork& work) {
 void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
   const TensorRef x = work.definition.reads.front();
   const TensorRef y = work.definition.writes.front();
-  const Param& w = work.graph.param(work.definition.param);
-  const auto blocks = blocks_of(site, op.b, work.definition.param);
-  if (!blocks || !operands(site, op.a, x, work, blocks->rows, w.row_parts)) {
+  const int parts = work.graph.sum_parts(work.definition);
+  const auto blocks = blocks_of_product(site, op, work);
+  if (!blocks || !operands(site, op.a, x, work, blocks->rows, parts)) {
     return;
   }
   Contents products = row_products(*blocks, work.tokens);
@@ -145,7 +162,7 @@ void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
       return;
     }
     for (Piece& product : products.change_all()) {
-      product.contributions.insert(static_cast<std::size_t>(w.row_parts));
+      product.contributions.insert(static_cast<std::size_t>(parts));
     }
   }
   sum_up(site, op.c, y, std::move(products), op.initial, op.b);
@@ -159,9 +176,9 @@ void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
   const TensorRef x = work.definition.reads.front();
   const TensorRef d_y = gradient_of(work.index, work.definition.writes.front());
   const TensorRef d_x = gradient_of(work.index, x);
-  const Param& w = work.graph.param(work.definition.param);
-  const auto blocks = blocks_of(site, op.b, work.definition.param);
-  if (!blocks || !operands(site, op.a, d_y, work, blocks->columns, w.column_parts)) {
+  const int parts = work.graph.sum_parts(work.definition);
+  const auto blocks = blocks_of_product(site, op, work);
+  if (!blocks || !operands(site, op.a, d_y, work, blocks->columns, written_parts(work))) {
     return;
   }
   AtomSet met;
@@ -170,15 +187,16 @@ void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
     for (const int part : blocks->columns) {
       met.insert(static_cast<std::size_t>(use.first + part));
     }
-  } else if (std::ssize(blocks->columns) != w.column_parts) {
+  } else if (std::ssize(blocks->columns) != written_parts(work)) {
     site.stop(fmt::format("gives d_out {} of {} column parts of {}, which nothing adds up",
-                          blocks->columns.size(), w.column_parts, w.name));
+                          blocks->columns.size(), written_parts(work),
+                          work.graph.param(work.definition.param).name));
     return;
   }
   Contents products;
   for (const int t : work.tokens) {
     for (const int part : blocks->rows) {
-      const HeadAtoms atoms = atoms_of_part(site, d_x, part, w.row_parts);
+      const HeadAtoms atoms = atoms_of_part(site, d_x, part, parts);
       for (int h = atoms.begin; h < atoms.end; ++h) {
         products.add({.cell = {.tokens = t, .heads = h}, .contributions = met, .normaliser = {}});
       }
@@ -187,8 +205,8 @@ void multiply_back(const Site& site, const Gemm& op, const GraphWork& work) {
   sum_up(site, op.c, d_x, std::move(products), op.initial, op.b);
 }
 
-/// Row parts of the parameter that an operand's buffer has, of the first of its tokens.
-std::vector<int> row_parts_held(const Site& site, const Gemm& op, const GraphWork& work) {
+/// Parts of x's row that an operand's buffer has, of the first of its tokens.
+std::vector<int> read_parts_held(const Site& site, const Gemm& op, const GraphWork& work) {
   const TensorRef x = work.definition.reads.front();
   const int parts = work.graph.sum_parts(work.definition);
   const std::vector<int> held = parts_held(site, op.a, work.tokens);
@@ -205,26 +223,27 @@ std::vector<int> row_parts_held(const Site& site, const Gemm& op, const GraphWor
 void multiply_for_weight(const Site& site, const Gemm& op, const GraphWork& work) {
   const TensorRef x = work.definition.reads.front();
   const TensorRef d_y = gradient_of(work.index, work.definition.writes.front());
-  const Param& w = work.graph.param(work.definition.param);
   if (!readable(site, op.a, x) || !readable(site, op.b, d_y)) {
     return;
   }
-  const std::vector<int> rows = row_parts_held(site, op, work);
+  const std::vector<int> rows = read_parts_held(site, op, work);
   const std::vector<int> columns = parts_held(site, op.b, work.tokens);
   if (rows.empty() || columns.empty()) {
     site.stop(fmt::format("finds no tokens {} in '{}' or '{}'", to_string(op.tokens),
                           site.buffer(op.a).name, site.buffer(op.b).name));
     return;
   }
-  if (!operands(site, op.a, x, work, rows, w.row_parts) ||
-      !operands(site, op.b, d_y, work, columns, w.column_parts)) {
+  if (!operands(site, op.a, x, work, rows, work.graph.sum_parts(work.definition)) ||
+      !operands(site, op.b, d_y, work, columns, written_parts(work))) {
     return;
   }
+  const bool transposed = work.definition.transposed;
   const std::array by{use_of_param(work.index, work.definition.param, op.definition)};
   Contents products;
   for (const int row : rows) {
     for (const int column : columns) {
-      add_block(site, products, work.definition.param, row, column, work.tokens, by);
+      add_block(site, products, work.definition.param, transposed ? column : row,
+                transposed ? row : column, work.tokens, by);
     }
   }
   sum_up(site, op.c, {Tensor::d_param, work.definition.param}, std::move(products), op.initial,

@@ -2,6 +2,7 @@
 #include "schedule/measure.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -119,14 +120,14 @@ void sum_and_keep(std::span<const Site> sites, std::span<const Collective* const
   overwrite_all(sites, ops, std::move(received));
 }
 
-/// Tokens x heads, or x slots, that the ops' shapes let one member send another.
-std::int64_t dealt(const Deal& deal, int from, int to) {
+/// Tokens and heads of each that the ops' shapes let one member send another; slots are tokens.
+std::pair<std::int64_t, int> dealt(const Deal& deal, int from, int to) {
   if (const auto* experts = std::get_if<ExpertDeal>(&deal)) {
-    return experts->cells;
+    return {experts->cells, 1};
   }
   const HeadDeal& heads = std::get<HeadDeal>(deal);
   const int owner = heads.direction == HeadDirection::scatter_heads ? to : from;
-  return heads.tokens * heads.heads(owner).count();
+  return {heads.tokens, heads.heads(owner).count()};
 }
 
 /// Every member gets, of what its op names, all members' pieces.
@@ -150,11 +151,11 @@ void hand_out(std::span<const Site> sites, std::span<const Collective* const> op
           volume += sites[i].grid().volume(tensor, piece.cell);
         }
       }
-      const std::int64_t said = dealt(op.deal, static_cast<int>(i), static_cast<int>(j));
-      if (volume != said) {
-        sites[j].stop(
-            fmt::format("receives {} (tokens x heads) from rank {}, but the op's shape says {}",
-                        volume, sites[i].rank.value, said));
+      const auto [tokens, heads] = dealt(op.deal, static_cast<int>(i), static_cast<int>(j));
+      if (volume != tokens * heads) {
+        sites[j].stop(fmt::format(
+            "receives {} (tokens x heads) from rank {}, but the op's shape says {} x {}", volume,
+            sites[i].rank.value, tokens, heads));
         return;
       }
     }

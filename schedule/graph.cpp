@@ -50,7 +50,9 @@ int Graph::update_of(int param) const {
 int Graph::sum_parts(const Definition& d) const {
   switch (d.function) {
     case LayerFunction::linear:
-      return is_of_experts(d) ? 0 : param(d.param).row_parts;
+      return is_of_experts(d) ? 0
+             : d.transposed   ? param(d.param).column_parts
+                              : param(d.param).row_parts;
     case LayerFunction::embedding:
       return param(d.param).row_parts;
     case LayerFunction::word_sums:
@@ -83,13 +85,18 @@ int Graph::writer_of(TensorRef ref) const {
 
 namespace {
 
+/// Parts of what a linear layer writes.
+int written_parts(const Graph& graph, const Definition& d) {
+  const Param& w = graph.param(d.param);
+  return d.transposed ? w.row_parts : w.column_parts;
+}
+
 /// A definition reads a value that the others of `uses` read before it.
 void add_use(std::vector<Use>& uses, const Graph& graph, int definition) {
   const Definition& d = graph.definition(definition);
-  uses.push_back(
-      {.definition = definition,
-       .first = uses.empty() ? 0 : uses.back().first + uses.back().count,
-       .count = d.function == LayerFunction::linear ? graph.param(d.param).column_parts : 1});
+  uses.push_back({.definition = definition,
+                  .first = uses.empty() ? 0 : uses.back().first + uses.back().count,
+                  .count = d.function == LayerFunction::linear ? written_parts(graph, d) : 1});
 }
 
 }  // namespace
@@ -215,21 +222,25 @@ bool linear_fits(const Graph& graph, const Definition& d, const AttentionRows& a
   const Param& w = graph.param(d.param);
   const TensorRef x = d.reads.front();
   const TensorRef y = d.writes.front();
-  if (!is_value(y.tensor) || graph.value(y.label).parts != w.column_parts ||
-      graph.value(y.label).width != w.columns) {
+  const std::int64_t in = d.transposed ? w.columns : w.rows;
+  const std::int64_t out = d.transposed ? w.rows : w.columns;
+  const int in_parts = graph.sum_parts(d);
+  const int out_parts = written_parts(graph, d);
+  if (!is_value(y.tensor) || graph.value(y.label).parts != out_parts ||
+      graph.value(y.label).width != out) {
     return false;
   }
   if (d.bias >= 0) {
     const Param& b = graph.param(d.bias);
-    if (b.rows != w.columns || b.columns != 1 || b.row_parts != w.column_parts ||
+    if (d.transposed || b.rows != out || b.columns != 1 || b.row_parts != out_parts ||
         b.column_parts != 1) {
       return false;
     }
   }
   return is_value(x.tensor)
-             ? graph.value(x.label).parts == w.row_parts && graph.value(x.label).width == w.rows
+             ? graph.value(x.label).parts == in_parts && graph.value(x.label).width == in
              : x.tensor == Tensor::out && x.label >= 0 && x.label < graph.attentions() &&
-                   attention.head_parts % w.row_parts == 0 && attention.q_width == w.rows;
+                   attention.head_parts % in_parts == 0 && attention.q_width == in;
 }
 
 /// Of one q head, then of one k head.
@@ -358,7 +369,8 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
   };
   if (d.reads.size() != form.reads || d.writes.size() != form.writes ||
       (d.param >= 0 ? !form.may_have_param : form.param) || d.param >= std::ssize(graph.params) ||
-      d.bias >= std::ssize(graph.params) || (d.bias >= 0 && d.function != LayerFunction::linear) ||
+      (d.transposed && d.function != LayerFunction::linear) || d.bias >= std::ssize(graph.params) ||
+      (d.bias >= 0 && d.function != LayerFunction::linear) ||
       !std::ranges::all_of(d.reads, known) || !std::ranges::all_of(d.writes, known)) {
     return "reads, writes or parameter are not those of its function";
   }

@@ -113,7 +113,8 @@ struct Definition {
   int bias = -1;        // of a linear layer that has one: [columns, 1], cut as the columns are
   double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none; rate of
                         // an update
-  double epsilon = 0;   // of split_heads that norms q and k: y = x / sqrt(mean(x^2) + epsilon) gain
+  bool transposed = false;  // a linear layer's y = x w^T, without a bias
+  double epsilon = 0;  // of split_heads that norms q and k: y = x / sqrt(mean(x^2) + epsilon) gain
   friend bool operator==(const Definition&, const Definition&) = default;
 };
 

@@ -18,13 +18,16 @@ void RankStore::apply(const Gemm& op, StoredOp& stored) {
   if (op.experts > 0) {
     return multiply_experts(op, stored);
   }
+  const bool transposed = schedule_->graph.definition(op.definition).transposed;
   const auto columns = [&](BufferId id) { return piece(id).heads.count() * buffer(id).width; };
   const auto tokens_of = [&](BufferId id) { return find(id, op.tokens, piece(id).heads); };
   if (op.kind == GemmKind::weight_gradient) {
-    const HeadRange in = piece(op.a).heads;
-    const TokenSet rows({.begin = in.begin * buffer(op.a).width, .count = columns(op.a)});
+    const BufferId by_row = transposed ? op.b : op.a;
+    const BufferId by_column = transposed ? op.a : op.b;
+    const HeadRange in = piece(by_row).heads;
+    const TokenSet rows({.begin = in.begin * buffer(by_row).width, .count = columns(by_row)});
     stored.rows = {tokens_of(op.a), tokens_of(op.b),
-                   target(op.c, rows, piece(op.b).heads, op.initial)};
+                   target(op.c, rows, piece(by_column).heads, op.initial)};
     for (const BufferId bias : op.bias) {
       const std::int64_t columns_of_part = buffer(op.b).width;
       const TokenSet own(
@@ -36,7 +39,7 @@ void RankStore::apply(const Gemm& op, StoredOp& stored) {
   const StoredPiece weight = piece(op.b);
   const TokenRange rows = weight.tokens.ranges().front();
   expect(weight.tokens.ranges().size() == 1, "rows of a parameter do not lie together");
-  const bool forward = op.kind == GemmKind::forward;
+  const bool forward = (op.kind == GemmKind::forward) != transposed;  // a row is added up
   expect(columns(op.a) == (forward ? rows.count : columns(op.b)),
          "an operand's row is not what the parameter takes");
   const HeadRange heads =

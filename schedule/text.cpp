@@ -186,6 +186,9 @@ class TextWriter {
       if (d.bias >= 0) {
         append(" bias={}", graph.param(d.bias).name);
       }
+      if (d.transposed) {
+        append(" transposed");
+      }
       if (d.constant != 0) {
         append(" constant={}", d.constant);
       }

@@ -359,6 +359,7 @@ class Parser {
     if (const std::string_view name = reader.optional("bias"); !name.empty()) {
       d.bias = tensor("param." + std::string(name)).label;
     }
+    reader("transposed", d.transposed);
     if (const std::string_view constant = reader.optional("constant"); !constant.empty()) {
       d.constant = parse_double(constant, where_);
     }

@@ -77,11 +77,11 @@ class GraphWriter {
 
  private:
   std::string add(const TensorOp& op, const Linear& linear) {
-    if (linear.tied) {
-      return "the embedding's table once more (tied embeddings)";
-    }
     if (linear.experts > 0) {
       return add_experts(op, linear);
+    }
+    if (linear.tied) {
+      return multiply_by_table(op, linear);
     }
     const bool columns = linear.shard == Shard::columns;
     const std::optional<TensorRef> x = read(op.reads[0]);
@@ -117,6 +117,22 @@ class GraphWriter {
       places_[op.writes[1]] = of(Tensor::k);
       places_[op.writes[2]] = of(Tensor::v);
     }
+    return "";
+  }
+
+  /// By the embedding's table, transposed: its parts of words are parts of y.
+  std::string multiply_by_table(const TensorOp& op, const Linear& linear) {
+    const std::optional<TensorRef> x = read(op.reads[0]);
+    const bool fits =
+        table_ >= 0 && x && linear.shard == Shard::columns && !linear.bias && op.writes.size() == 1;
+    if (!fits) {
+      return "a table that no embedding of this graph has";
+    }
+    define({.function = LayerFunction::linear,
+            .reads = {*x},
+            .writes = {written(op.writes[0])},
+            .param = table_,
+            .transposed = true});
     return "";
   }
 
@@ -287,11 +303,12 @@ class GraphWriter {
     const std::int64_t width = ops_->at(op.writes[0]).width;
     result_.graph.params.push_back(
         {.name = named(op.name), .rows = lookup.words, .columns = width, .row_parts = tensor_});
+    table_ = last_param();
     const TensorRef words = words_value("words", lookup.words);
     define({.function = LayerFunction::embedding,
             .reads = {words},
             .writes = {written(op.writes[0])},
-            .param = last_param()});
+            .param = table_});
     return "";
   }
   /// The schedule's transfers: the graph knows no ranks.
@@ -360,6 +377,7 @@ class GraphWriter {
   std::string prefix_;
   std::optional<TensorRef> input_;
   int attention_ = 0;
+  int table_ = -1;  // the embedding's
   int unit_ = -1;
   LayerGraph result_;
   std::map<LayerTensorId, TensorRef> places_;

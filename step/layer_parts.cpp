@@ -17,8 +17,10 @@ std::vector<ParamUse> param_uses(const LayerGraph& layer) {
     const bool of_experts = layer.graph.is_of_experts(d);
     for (const int param : {d.param, d.bias}) {
       if (param >= 0 && d.function != LayerFunction::adam) {
-        uses[static_cast<std::size_t>(param)] = {
-            .unit = layer.units[i], .of_norm = of_norm, .of_experts = of_experts};
+        ParamUse& use = uses[static_cast<std::size_t>(param)];
+        use.units.push_back(layer.units[i]);
+        use.of_norm = of_norm;
+        use.of_experts = of_experts;
       }
     }
   }
@@ -55,7 +57,9 @@ std::vector<std::vector<int>> params_of_units(const LayerGraph& layer) {
       layer.units.empty() ? 0 : static_cast<std::size_t>(layer.units.back()) + 1);
   const std::vector<ParamUse> uses = param_uses(layer);
   for (std::size_t label = 0; label < uses.size(); ++label) {
-    params[static_cast<std::size_t>(uses[label].unit)].push_back(static_cast<int>(label));
+    for (const int unit : uses[label].units) {
+      params[static_cast<std::size_t>(unit)].push_back(static_cast<int>(label));
+    }
   }
   return params;
 }

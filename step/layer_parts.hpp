@@ -22,7 +22,7 @@ std::vector<KeptBuffers> kept_by(const Schedule& forward, const Schedule& backwa
 
 /// Where a parameter is used.
 struct ParamUse {
-  int unit = 0;
+  std::vector<int> units{};  // rising; two of an embedding's table that is the loss head, too
   /// Whose rows, or heads, are cut between tensor ranks, too; or a matrix of such rows.
   bool of_norm = false;
   bool of_experts = false;

@@ -293,7 +293,7 @@ void LayerPass::scatter(BufferId partial, BufferId own) {
 void LayerPass::multiply(int number, const Definition& d) {
   const TensorRef x = d.reads[0];
   const TensorRef y = d.writes[0];
-  const bool sums = graph_.param(d.param).row_parts > 1;
+  const bool sums = graph_.sum_parts(d) > 1;
   const bool whole = is_whole(parts_.layer, d);
   const BufferId in = whole || is_wide_operand(x) ? value(x) : gathered(x, value(x));
   const BufferId weight = weights_.parameter(d.param);

@@ -31,7 +31,7 @@ Problem padded_layer(const Problem& requested, const LayerPlan& plan) {
   return padded;
 }
 
-/// Parts that an all-reduce of a parameter's gradient cuts it into.
+/// All-reduces of parameters' gradients cut them into equal parts.
 std::string why_not_reduced(const LayerGraph& layer, const LayerPlan& plan) {
   const std::vector<ParamUse> uses = param_uses(layer);
   for (std::size_t label = 0; label < uses.size(); ++label) {
@@ -43,6 +43,11 @@ std::string why_not_reduced(const LayerGraph& layer, const LayerPlan& plan) {
       return fmt::format(
           "the {} rows of {} do not divide over the {} ranks that sum up its gradient",
           param.part_rows(), param.name, ranks);
+    }
+    const std::int64_t summed = param.part_rows() / (plan.zero > 0 ? ranks : 1);
+    if (uses[label].units.size() > 1 && plan.pipeline.stages > 1 && summed % 2 != 0) {
+      return fmt::format("{} rows of {} do not divide over the two stages that have it", summed,
+                         param.name);
     }
   }
   return "";

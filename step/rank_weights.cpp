@@ -35,6 +35,25 @@ bool RankWeights::holds(int unit) const {
   return false;
 }
 
+int RankWeights::uses_here(int label) const {
+  return static_cast<int>(
+      std::ranges::count_if(use_of(label).units, [&](int unit) { return holds(unit); }));
+}
+
+int RankWeights::stage_of(int unit) const {
+  const auto part = std::ranges::find_if(
+      parts_.stages, [&](const StagePart& stage) { return unit < stage.end_unit; });
+  return static_cast<int>(part - parts_.stages.begin()) % parts_.plan.pipeline.stages;
+}
+
+RankGroup RankWeights::between_stages(int label) const {
+  const int first = stage_of(use_of(label).units.front());
+  const int last = stage_of(use_of(label).units.back());
+  return {.first = at_.at_stage(first).value,
+          .stride = std::max(1, (last - first) * at_.stage_ranks),
+          .size = first == last ? 1 : 2};
+}
+
 BufferId RankWeights::scratch(const std::string& name, Tensor tensor, int label,
                               const TokenSet& rows) {
   const int before = named_[name]++;
@@ -62,7 +81,9 @@ void RankWeights::enter(int unit, int step) {
     return;
   }
   if (unit != unit_ && parts_.plan.pipeline.stages == 1) {
-    std::erase_if(full_, [&](const auto& known) { return use_of(known.first).unit == unit_; });
+    std::erase_if(full_, [&](const auto& known) {
+      return std::ranges::find(use_of(known.first).units, unit_) != use_of(known.first).units.end();
+    });
   }
   unit_ = unit;
   way_ = step;
@@ -107,7 +128,7 @@ RankWeights::Room RankWeights::open(int label, bool adds) {
   }
   if (gradient.given == 0) {
     gradient.sum = summed_over(label).size == 1
-                       ? finished_gradient(label, rows)
+                       ? sum_of_stage(label, rows)
                        : scratch(called + "_own", Tensor::d_param, label, rows);
     return {.buffer = gradient.sum};
   }
@@ -121,7 +142,7 @@ void RankWeights::close(int label, const Room& room) {
   const TokenSet rows = shard_of(label);
   if (is_reduced_each_time(label)) {
     if (gradient.given == 1) {
-      gradient.sum = finished_gradient(label, rows);
+      gradient.sum = sum_of_stage(label, rows);
       reduce(label, room.buffer, gradient.sum);
       return;
     }
@@ -134,8 +155,9 @@ void RankWeights::close(int label, const Room& room) {
     b_.op(parts_.streams.compute,
           Accumulate{.sum = gradient.sum, .part = room.buffer, .tokens = rows_of(label)});
   }
-  if (gradient.given == parts_.plan.micro_batches() && summed_over(label).size > 1) {
-    reduce(label, gradient.sum, finished_gradient(label, rows));
+  const bool all = gradient.given == parts_.plan.micro_batches() * uses_here(label);
+  if (all && summed_over(label).size > 1) {
+    reduce(label, gradient.sum, sum_of_stage(label, rows));
   }
 }
 
@@ -146,6 +168,14 @@ void RankWeights::add_waiting(int label) {
                                              .part = std::exchange(gradient.waiting, {}),
                                              .tokens = shard_of(label)});
   }
+}
+
+BufferId RankWeights::sum_of_stage(int label, const TokenSet& rows) {
+  if (between_stages(label).size == 1) {
+    return finished_gradient(label, rows);
+  }
+  return gradients_[label].of_stage =
+             scratch("d_w_" + graph_.param(label).name + "_of_stage", Tensor::d_param, label, rows);
 }
 
 BufferId RankWeights::finished_gradient(int label, const TokenSet& rows) {
@@ -169,10 +199,27 @@ void RankWeights::reduce(int label, BufferId from, BufferId to) {
 
 // ---- updates
 
+void RankWeights::sum_over_stages(int label) {
+  add_waiting(label);
+  const TokenSet rows = shard_of(label);
+  b_.op(parts_.streams.weights, Collective{.kind = CollectiveKind::all_reduce,
+                                           .group = between_stages(label),
+                                           .from = gradients_[label].of_stage,
+                                           .to = finished_gradient(label, rows),
+                                           .deal = TokenDeal{},
+                                           .to_tokens = rows,
+                                           .to_heads = columns_of(label)});
+}
+
 void RankWeights::update() {
+  for (const auto& [label, gradient] : gradients_) {
+    if (gradient.of_stage.valid()) {
+      sum_over_stages(label);
+    }
+  }
   for (int i = 0; i < std::ssize(graph_.definitions); ++i) {
     const Definition& d = graph_.definition(i);
-    if (d.function == LayerFunction::adam && holds(use_of(d.param).unit)) {
+    if (d.function == LayerFunction::adam && uses_here(d.param) > 0) {
       update(i, d.param);
     }
   }

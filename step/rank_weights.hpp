@@ -35,14 +35,18 @@ class RankWeights {
   /// micro-batches have given, or each time where they keep shards of the sums (ZeRO stage 2).
   void close(int label, const Room& room);
 
-  /// All that the rank has an update of.
+  /// Sums up what several stages give: the gradient of an embedding's table that is the loss head,
+  /// too, all-reduced between the first stage and the last one once each has its own
+  /// (_allreduce_word_embedding_grads in Megatron-Core's distributed/finalize_model_grads.py). Then
+  /// all that the rank has an update of.
   void update();
 
  private:
   struct Gradient {
-    BufferId sum;      // of this rank's tokens; a shard of all ranks' where each time is reduced
-    BufferId waiting;  // such a shard that is on its way, to be added
-    int given = 0;     // micro-batches
+    BufferId sum;       // of this rank's tokens; a shard of all ranks' where each time is reduced
+    BufferId waiting;   // such a shard that is on its way, to be added
+    BufferId of_stage;  // the sum of this stage's, where another stage has one, too
+    int given = 0;      // by micro-batches, once for each use
   };
 
   /// What the rank keeps of it: all that its tensor index has, or a shard.
@@ -74,15 +78,23 @@ class RankWeights {
     return parts_.uses[static_cast<std::size_t>(label)];
   }
   [[nodiscard]] bool holds(int unit) const;
+  /// Of those that use it, how many this rank works on.
+  [[nodiscard]] int uses_here(int label) const;
+  /// This rank and the one that does the same at the other stage that uses it; of one: 1.
+  [[nodiscard]] RankGroup between_stages(int label) const;
+  [[nodiscard]] int stage_of(int unit) const;
 
   /// The shard is copied to where it is sent from in between the kernels, as FSDP does; so it does
   /// not travel earlier.
   void gather(int label);
   /// The kernel that adds a shard waits for its transfer: not before it must.
   void add_waiting(int label);
+  /// Where the sum over this stage's ranks goes.
+  BufferId sum_of_stage(int label, const TokenSet& rows);
   /// An update reads it here; else it is what the program is for.
   BufferId finished_gradient(int label, const TokenSet& rows);
   void reduce(int label, BufferId from, BufferId to);
+  void sum_over_stages(int label);
   void update(int number, int label);
   [[nodiscard]] BufferId scratch(const std::string& name, Tensor tensor, int label,
                                  const TokenSet& rows);

@@ -383,22 +383,40 @@ void LayerOracle::multiply_experts(const Definition& d, bool backward) {
   }
 }
 
+namespace {
+
+/// Of a linear layer: what it reads and writes in a row, and where w has what both share.
+struct LinearLayer {
+  std::int64_t in = 0, out = 0;
+  bool transposed = false;
+
+  LinearLayer(const Param& w, const Definition& d)
+      : in(d.transposed ? w.columns : w.rows),
+        out(d.transposed ? w.rows : w.columns),
+        transposed(d.transposed) {}
+  [[nodiscard]] std::size_t place(std::int64_t k, std::int64_t n) const {
+    return index_of(transposed ? n * in + k : k * out + n);
+  }
+};
+
+}  // namespace
+
 void LayerOracle::multiply(const Definition& d) {
   if (graph_.is_of_experts(d)) {
     return multiply_experts(d, false);
   }
-  const Param& w = graph_.param(d.param);
+  const LinearLayer w(graph_.param(d.param), d);
   const auto& x = at(d.reads[0]);
   const auto& weight = at({Tensor::param, d.param});
   std::vector<double>& y = make(d.writes[0]);
   for (std::int64_t r = 0; r < rows(); ++r) {
-    for (std::int64_t n = 0; d.bias >= 0 && n < w.columns; ++n) {
-      y[index_of(r * w.columns + n)] = at({Tensor::param, d.bias})[index_of(n)];
+    for (std::int64_t n = 0; d.bias >= 0 && n < w.out; ++n) {
+      y[index_of(r * w.out + n)] = at({Tensor::param, d.bias})[index_of(n)];
     }
-    for (std::int64_t k = 0; k < w.rows; ++k) {
-      const double factor = x[index_of(r * w.rows + k)];
-      for (std::int64_t n = 0; n < w.columns; ++n) {
-        y[index_of(r * w.columns + n)] += factor * weight[index_of(k * w.columns + n)];
+    for (std::int64_t k = 0; k < w.in; ++k) {
+      const double factor = x[index_of(r * w.in + k)];
+      for (std::int64_t n = 0; n < w.out; ++n) {
+        y[index_of(r * w.out + n)] += factor * weight[w.place(k, n)];
       }
     }
   }
@@ -408,7 +426,7 @@ void LayerOracle::multiply_back(const Definition& d) {
   if (graph_.is_of_experts(d)) {
     return multiply_experts(d, true);
   }
-  const Param& w = graph_.param(d.param);
+  const LinearLayer w(graph_.param(d.param), d);
   const TensorRef input = d.reads[0];
   const auto& x = at(input);
   const auto& weight = at({Tensor::param, d.param});
@@ -419,20 +437,20 @@ void LayerOracle::multiply_back(const Definition& d) {
   std::vector<double>& d_w = make({Tensor::d_param, d.param});
   for (std::int64_t r = 0; d.bias >= 0 && r < rows(); ++r) {
     std::vector<double>& d_b = make({Tensor::d_param, d.bias});
-    for (std::int64_t n = 0; n < w.columns; ++n) {
-      d_b[index_of(n)] += d_y[index_of(r * w.columns + n)];
+    for (std::int64_t n = 0; n < w.out; ++n) {
+      d_b[index_of(n)] += d_y[index_of(r * w.out + n)];
     }
   }
   for (std::int64_t r = 0; r < rows(); ++r) {
-    for (std::int64_t k = 0; k < w.rows; ++k) {
+    for (std::int64_t k = 0; k < w.in; ++k) {
       double sum = 0;
-      const double factor = x[index_of(r * w.rows + k)];
-      for (std::int64_t n = 0; n < w.columns; ++n) {
-        const double slope = d_y[index_of(r * w.columns + n)];
-        sum += slope * weight[index_of(k * w.columns + n)];
-        d_w[index_of(k * w.columns + n)] += factor * slope;
+      const double factor = x[index_of(r * w.in + k)];
+      for (std::int64_t n = 0; n < w.out; ++n) {
+        const double slope = d_y[index_of(r * w.out + n)];
+        sum += slope * weight[w.place(k, n)];
+        d_w[w.place(k, n)] += factor * slope;
       }
-      d_x[index_of(r * w.rows + k)] += sum;
+      d_x[index_of(r * w.in + k)] += sum;
     }
   }
 }

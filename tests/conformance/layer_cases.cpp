@@ -65,6 +65,7 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
 Model StepCase::model() const {
   Model model = layer.model(layers());
   model.experts = experts;
+  model.tied_embeddings = tied;
   if (replicas > 2) {  // over which gradients have to divide, too
     model.hidden *= replicas;
     model.ffn *= replicas;
@@ -92,14 +93,14 @@ LayerPlan StepCase::plan() const {
 }
 
 std::string StepCase::text() const {
-  return fmt::format("{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}{}", layer.text(),
-                     replicas, zero, order, pipeline.stages, pipeline.chunks,
-                     pipeline.micro_batches, messages_overlap ? ", messages overlap" : "",
-                     recompute ? ", computes again" : "", updates ? "" : ", no updates",
-                     experts.count > 0
-                         ? fmt::format(", {} of {} experts in {} groups", experts.per_token,
-                                       experts.count, expert_groups)
-                         : "");
+  return fmt::format(
+      "{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}{}{}", layer.text(), replicas, zero,
+      order, pipeline.stages, pipeline.chunks, pipeline.micro_batches,
+      messages_overlap ? ", messages overlap" : "", recompute ? ", computes again" : "",
+      updates ? "" : ", no updates", tied ? ", tied" : "",
+      experts.count > 0 ? fmt::format(", {} of {} experts in {} groups", experts.per_token,
+                                      experts.count, expert_groups)
+                        : "");
 }
 
 namespace {
@@ -141,7 +142,8 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
                   .pipeline = order.shape,
                   .order = order.name,
                   .messages_overlap = i % 7 > 3,
-                  .recompute = i % 5 == 2 || i % 7 == 1};
+                  .recompute = i % 5 == 2 || i % 7 == 1,
+                  .tied = i % 3 != 1};
     Problem& problem = step.layer.attention.problem;
     if (step.replicas * order.shape.micro_batches > 1) {  // which may not be padded
       const std::int64_t unit = unit_of(layer.attention.plan) * tensor;

@@ -39,6 +39,7 @@ struct StepCase {
   bool recompute = false;
   Experts experts{};
   int expert_groups = 1;
+  bool tied = false;  // the loss head is the embedding's table
 
   [[nodiscard]] LayerPlan plan() const;
   [[nodiscard]] int layers() const { return std::max(2, pipeline.virtual_stages()); }

@@ -29,6 +29,7 @@ TEST_CASE("steps with experts leave what one device leaves") {
 TEST_CASE("steps leave what one device leaves") {
   int count = 0;
   int normed = 0;
+  int tied = 0;
   OneIn third(3);
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     for (const int tensor : {1, 2, 4}) {
@@ -46,10 +47,12 @@ TEST_CASE("steps leave what one device leaves") {
           CHECK(failures(result) == "");
           ++count;
           normed += c.layer.head_norms ? 1 : 0;
+          tied += c.tied && c.pipeline.stages > 1 ? 1 : 0;
         }
       }
     }
   }
   CHECK(count > 10);
   CHECK(normed > 2);
+  CHECK(tied > 1);  // in pipelines
 }

@@ -67,6 +67,32 @@ TEST_CASE("a step with biases is proven under every way of sharding") {
   }
 }
 
+TEST_CASE(
+    "a step with tied embeddings is proven under every way of sharding, and in any pipeline") {
+  struct Order {
+    std::string name;
+    PipelineShape shape;
+  };
+  for (const Order& order :
+       {Order{"1f1b", {.micro_batches = 2}}, Order{"1f1b", {.stages = 2, .micro_batches = 2}},
+        Order{"zero-bubble", {.stages = 3, .micro_batches = 3}},
+        Order{"interleaved", {.stages = 2, .chunks = 2, .micro_batches = 4}}}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      StepCase step{.layer = small_layer(),
+                    .zero = zero,
+                    .replicas = 2,
+                    .updates = zero != 2 || order.shape.stages != 3,
+                    .pipeline = order.shape,
+                    .order = order.name,
+                    .tied = true};
+      step.layer.attention.problem.seq = 16;
+      INFO(step.text());
+      REQUIRE(why_not_step(step.graph(), step.layer.attention.problem, step.plan(), {}) == "");
+      CHECK_THAT(prove(step.build()).counter_example, Catch::Matchers::Equals(""));
+    }
+  }
+}
+
 TEST_CASE("a step with norms of heads is proven under every way of sharding, and in a pipeline") {
   for (const int zero : {0, 1, 2, 3}) {
     StepCase step{.layer = small_layer(),
@@ -299,6 +325,48 @@ TEST_CASE("wrong pipelines are refused with a counter-example") {
                                  ops.insert(at, Op(*at));
                                })),
              Contains("twice"));
+}
+
+TEST_CASE("a table that is the loss head, too, lacks what neither of its uses gives") {
+  using Catch::Matchers::Contains;
+  StepCase step{.layer = small_layer(), .tied = true};
+  const auto of_table = [](const Buffer& buffer) {
+    return buffer.tensor == Tensor::d_param && buffer.name.starts_with("d_w_embedding");
+  };
+  // What words give is not added to what logits give.
+  CHECK_THAT(refuted(reordered(step.build(),
+                               [&](OpList& ops, const std::vector<Buffer>& buffers) {
+                                 ops.erase(first_of<Accumulate>(
+                                     ops, buffers,
+                                     [&](const Accumulate& o, const std::vector<Buffer>& all) {
+                                       return of_table(all[o.sum.index()]);
+                                     }));
+                               })),
+             Contains("updates by part of a gradient: embedding") &&
+                 Contains("(embedding of value.embedding)"));
+  // Each stage updates its table by what it gives alone.
+  step = small_pipeline();
+  step.tied = true;
+  CHECK_THAT(
+      refuted(reordered(step.build(),
+                        [&](OpList& ops, const std::vector<Buffer>& buffers) {
+                          const auto sum = first_of<Collective>(
+                              ops, buffers,
+                              [&](const Collective& o, const std::vector<Buffer>& all) {
+                                return all[o.from.index()].name == "d_w_embedding_of_stage";
+                              });
+                          const auto [from, to] = std::pair(op_if<Collective>(sum->body)->from,
+                                                            op_if<Collective>(sum->body)->to);
+                          for (Op& op : ops) {
+                            auto* row = op_if<RowKernel>(op.body);
+                            if (row != nullptr && row->reads.ids()[0] == to) {
+                              const auto reads = row->reads.ids();
+                              row->reads = {from, reads[1], reads[2], reads[3]};
+                            }
+                          }
+                        })),
+      Contains("updates by part of a gradient: embedding") &&
+          (Contains("(linear of value.logits)") || Contains("(embedding of value.embedding)")));
 }
 
 TEST_CASE("a step that computes its layers again holds less, and must compute all of them") {

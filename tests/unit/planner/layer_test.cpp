@@ -138,13 +138,15 @@ TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cos
     std::string name;
     int stages = 1, chunks = 1, zero = 1;
     Recompute recompute = Recompute::none;
+    bool tied = false;  // embeddings
   };
   for (const Order& order :
        {Order{.name = "1f1b", .zero = 2}, Order{.name = "1f1b", .stages = 4},
         Order{.name = "gpipe", .stages = 2}, Order{.name = "interleaved", .stages = 4, .chunks = 2},
         Order{.name = "zero-bubble", .stages = 4},
         Order{.name = "1f1b", .stages = 2, .recompute = Recompute::full},
-        Order{.name = "1f1b", .zero = 3, .recompute = Recompute::full}}) {
+        Order{.name = "1f1b", .zero = 3, .recompute = Recompute::full},
+        Order{.name = "1f1b", .stages = 2, .tied = true}}) {
     StepPlan plan = plan_of(8, 1);
     plan.pipeline = order.stages;
     plan.virtual_stages = order.chunks;
@@ -154,11 +156,12 @@ TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cos
     plan.zero = order.zero;
     plan.recompute.kind = order.recompute;
     Request request = train(cluster, "llama-3.1-8b", plan);
+    request.model->tied_embeddings = order.tied;
     request.memory = Bytes(720'000'000'000);
     const Evaluation step = evaluate_layer(request, plan, step_question(request, plan),
                                            {.fold = true, .timeline = false, .steps = false});
     const Prediction cost = evaluate(request, plan).candidate.predicted;
-    INFO(order.name << " over " << order.stages);
+    INFO(order.name << " over " << order.stages << (order.tied ? ", tied" : ""));
     // Transfers of tensor ranks overlap here, which the cost adds up.
     CHECK(step.candidate.predicted.step.count() == Approx(cost.step.count()).epsilon(0.14));
     CHECK(step.candidate.predicted.step < cost.step);
