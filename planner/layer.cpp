@@ -79,7 +79,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                .pipeline = {.stages = plan.pipeline,
                             .chunks = plan.virtual_stages,
                             .micro_batches = static_cast<int>(plan.micro_batches)},
-               .recompute = plan.recompute.kind == Recompute::full,
+               .recompute = plan.recompute,
                .expert = plan.expert,
                .order = order,
                .units = units_of(*request.model, plan, practice),
@@ -95,10 +95,12 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                                               request.model->name));
     }
   }
-  if (plan.recompute.kind == Recompute::selective) {
+  const ModuleSet policies{RecomputeModule::every_second_gemm, RecomputeModule::all_but_attention};
+  if (plan.recompute.kind == Recompute::selective &&
+      !plan.recompute.modules.common(policies).empty()) {
     question.notes.emplace_back(
-        "the schedule keeps all activations: none of a layer's modules is computed again by "
-        "itself");
+        "the schedule keeps what every_second_gemm and all_but_attention drop: of a layer it "
+        "computes modules again, not what a policy chooses");
   }
   if (!question.graph.graph.routing.empty()) {
     question.notes.push_back(

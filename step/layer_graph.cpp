@@ -33,12 +33,14 @@ class GraphWriter {
     input_ = input;
     places_.clear();
     for (const TensorOp& op : std::span(ops.ops).first(std::min(count, ops.ops.size()))) {
+      modules_ = op.modules;
       const std::string reason =
           std::visit([&](const auto& work) { return add(op, work); }, op.work);
       if (!reason.empty()) {
         result_ = {.graph = {},
                    .cuts = {},
                    .units = {},
+                   .modules = {},
                    .why_not = fmt::format("'{}': {}", op.name, reason)};
         return false;
       }
@@ -53,6 +55,7 @@ class GraphWriter {
 
   /// From logits to a loss.
   void lose(TensorRef logits, std::int64_t words) {
+    modules_ = {};
     prefix_ = "";
     const TensorRef targets = words_value("targets", words);
     const TensorRef sums = value("word_sums", 3 * std::int64_t{tensor_}, Cut::rows, true);
@@ -64,6 +67,7 @@ class GraphWriter {
             .writes = {loss, log_sum}});
   }
   void update_all(double rate) {
+    modules_ = {};
     for (int label = 0; label < std::ssize(result_.graph.params); ++label) {
       define({.function = LayerFunction::adam,
               .reads = {},
@@ -294,6 +298,12 @@ class GraphWriter {
       return "attention that no schedule of this layer computes";
     }
     places_[op.writes[0]] = of(Tensor::out);
+    for (std::size_t i = 0; i < result_.graph.definitions.size(); ++i) {
+      const Definition& d = result_.graph.definitions[i];
+      if (d.function == LayerFunction::split_heads && d.writes[0].label == attention_) {
+        result_.modules[i] = op.modules;  // attention is computed with its heads
+      }
+    }
     return "";
   }
   std::string add(const TensorOp& op, const Lookup& lookup) {
@@ -370,6 +380,7 @@ class GraphWriter {
   void define(Definition d) {
     result_.graph.definitions.push_back(std::move(d));
     result_.units.push_back(unit_);
+    result_.modules.push_back(modules_);
   }
 
   int tensor_, expert_groups_;
@@ -379,6 +390,7 @@ class GraphWriter {
   int attention_ = 0;
   int table_ = -1;  // the embedding's
   int unit_ = -1;
+  ModuleSet modules_;  // of the operation that is added
   LayerGraph result_;
   std::map<LayerTensorId, TensorRef> places_;
 };
@@ -395,7 +407,11 @@ LayerGraph step_graph(const Model& model, int tensor, double rate, int expert_gr
   GraphWriter writer(tensor, expert_groups);
   const TensorOps first = first_of(model);
   if (first.ops.empty()) {
-    return {.graph = {}, .cuts = {}, .units = {}, .why_not = "a model without words, or none yet"};
+    return {.graph = {},
+            .cuts = {},
+            .units = {},
+            .modules = {},
+            .why_not = "a model without words, or none yet"};
   }
   if (!writer.append(first)) {
     return writer.take();

@@ -14,8 +14,9 @@ struct LayerGraph {
   Graph graph;
   std::vector<Cut> cuts;  // by value: how the ranks of a group hold it
   std::vector<int>
-      units;            // by definition, rising: whose parameters are gathered together, a layer's
-  std::string why_not;  // what of it no schedule holds yet; empty: nothing
+      units;  // by definition, rising: whose parameters are gathered together, a layer's
+  std::vector<ModuleSet> modules;  // by definition: that it is part of, for recomputation
+  std::string why_not;             // what of it no schedule holds yet; empty: nothing
 };
 
 /// Column-parallel matrices in `tensor` column parts, row-parallel ones in as many row parts; those

@@ -103,15 +103,84 @@ std::vector<StagePart> stage_parts(const LayerGraph& layer, const LayerPlan& pla
   return parts;
 }
 
-std::vector<bool> computed_again(const LayerGraph& layer, const LayerPlan& plan) {
-  std::vector<bool> again(layer.units.empty() ? 0
-                                              : static_cast<std::size_t>(layer.units.back()) + 1);
-  for (std::size_t i = 0; plan.recompute && i < layer.units.size(); ++i) {
-    if (layer.graph.definitions[i].function == LayerFunction::split_heads) {
-      again[static_cast<std::size_t>(layer.units[i])] = true;
+namespace {
+
+/// Its backward reads values that a forward has written.
+bool backward_reads(LayerFunction function) {
+  switch (function) {
+    case LayerFunction::add:
+    case LayerFunction::dispatch:
+    case LayerFunction::combine:
+    case LayerFunction::word_loss:
+    case LayerFunction::adam:
+      return false;
+    case LayerFunction::linear:
+    case LayerFunction::rms_norm:
+    case LayerFunction::layer_norm:
+    case LayerFunction::split_heads:
+    case LayerFunction::swiglu:
+    case LayerFunction::gelu:
+    case LayerFunction::embedding:
+    case LayerFunction::word_sums:
+    case LayerFunction::route:
+    case LayerFunction::expert_swiglu:
+      return true;
+  }
+  throw InternalError("unknown function of a layer");
+}
+
+/// The last definition whose backward reads what one of [first, end) writes; its own attention's
+/// tensors are read by a definition that splits heads.
+int last_reader(const Graph& graph, const GraphIndex& index, int first, int end) {
+  int last = -1;
+  for (int i = first; i < end; ++i) {
+    if (graph.definition(i).function == LayerFunction::split_heads ||
+        graph.definition(i).function == LayerFunction::route) {
+      last = std::max(last, i);
+    }
+    for (const TensorRef written : graph.definition(i).writes) {
+      for (const Use& use : index.uses_of(written)) {
+        if (backward_reads(graph.definition(use.definition).function)) {
+          last = std::max(last, use.definition);
+        }
+      }
     }
   }
-  return again;
+  return last;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> computed_again(const LayerGraph& layer, const LayerPlan& plan) {
+  const auto count = static_cast<int>(layer.units.size());
+  const auto unit = [&](int i) { return layer.units[static_cast<std::size_t>(i)]; };
+  const bool whole = plan.recompute.kind == Recompute::full;
+  std::vector<bool> is_layer(count == 0 ? 0 : static_cast<std::size_t>(layer.units.back()) + 1);
+  for (int i = 0; i < count; ++i) {
+    if (layer.graph.definition(i).function == LayerFunction::split_heads) {
+      is_layer[static_cast<std::size_t>(unit(i))] = true;
+    }
+  }
+  const auto again = [&](int i) {
+    return is_layer[static_cast<std::size_t>(unit(i))] &&
+           (whole ||
+            (plan.recompute.kind == Recompute::selective &&
+             !layer.modules[static_cast<std::size_t>(i)].common(plan.recompute.modules).empty()));
+  };
+  const GraphIndex index(layer.graph);
+  std::vector<std::vector<int>> result(static_cast<std::size_t>(count));
+  for (int first = 0; first < count;) {
+    int end = first;
+    while (end < count && unit(end) == unit(first) && again(end)) {
+      ++end;
+    }
+    const int before = whole ? end - 1 : last_reader(layer.graph, index, first, end);
+    for (int i = first; i < end && before >= 0; ++i) {
+      result[static_cast<std::size_t>(before)].push_back(i);
+    }
+    first = std::max(end, first + 1);
+  }
+  return result;
 }
 
 LayerRank::LayerRank(const LayerParts& parts, Rank r)

@@ -47,8 +47,10 @@ bool is_whole(const LayerGraph& layer, const Definition& d);
 TokenSet home_of(const std::vector<Buffer>& buffers, Phase phase);
 std::vector<TokenSet> homes_of(const Schedule& attention);
 
-/// Units, layers all of them, that a backward computes again. By unit.
-std::vector<bool> computed_again(const LayerGraph& layer, const LayerPlan& plan);
+/// By definition: those that are computed again, rising, in front of its backward. Of whole layers
+/// everything when its backward begins; of some modules each run of neighbours in front of the
+/// first backward that reads what one of them writes.
+std::vector<std::vector<int>> computed_again(const LayerGraph& layer, const LayerPlan& plan);
 
 /// Attention's come first.
 struct LayerStreams {
@@ -71,10 +73,10 @@ struct LayerParts {
   Problem problem;                  // padded, all heads
   std::optional<Schedule> forward;  // attention of one tensor rank's heads, of the phases there
   std::optional<Schedule> backward;
-  HeadSplit split;                            // of all heads
-  std::vector<KeptBuffers> kept;              // of a step, by attention's rank
-  std::vector<StagePart> stages;              // virtual ones
-  std::vector<bool> computed_again;           // by unit
+  HeadSplit split;                // of all heads
+  std::vector<KeptBuffers> kept;  // of a step, by attention's rank
+  std::vector<StagePart> stages;  // virtual ones
+  std::vector<std::vector<int>> computed_again;
   std::vector<std::vector<StageStep>> steps;  // of a step, by stage of the pipeline
   std::vector<TokenSet> homes;                // of a model with experts, by attention's rank
   LayerStreams streams;

@@ -119,21 +119,19 @@ void LayerPass::forward(int definition) {
 void LayerPass::forward_again(int definition) {
   const std::string names = prefix_;
   prefix_ += "again_";
-  turn(Way::again);
-  forward(definition);
+  way_ = Way::again;
+  const Definition& d = graph_.definition(definition);
+  const bool apart = parts_.plan.recompute.kind == Recompute::selective;
+  if (apart && d.function == LayerFunction::split_heads) {  // its heads were kept
+    attend(d.writes[0].label);
+  } else {
+    forward(definition);
+  }
   prefix_ = names;
 }
 
-/// What was gathered on the way before is gathered again, not kept.
-void LayerPass::turn(Way way) {
-  if (way != way_) {
-    gathered_.clear();
-  }
-  way_ = way;
-}
-
 void LayerPass::backward(int definition, bool weights_later) {
-  turn(Way::back);
+  way_ = Way::back;
   puts_off_ = weights_later;
   const Definition& d = graph_.definition(definition);
   switch (d.function) {
@@ -260,7 +258,7 @@ BufferId LayerPass::gathered(TensorRef ref, BufferId own) {
   if (at_.tensor == 1) {
     return own;
   }
-  const auto [at, is_new] = gathered_.try_emplace(ref);
+  const auto [at, is_new] = gathered_[static_cast<std::size_t>(way_)].try_emplace(ref);
   if (is_new) {
     const std::string called = ref.tensor == Tensor::d_value ? gradient_name(ref) : name(ref);
     const bool again = is_step() && !gathered_before_.insert(ref).second;

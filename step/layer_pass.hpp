@@ -5,6 +5,7 @@
 #include "schedule/transplant.hpp"
 #include "step/rank_weights.hpp"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -46,7 +47,6 @@ class LayerPass {
 
  private:
   enum class Way : std::uint8_t { there, again, back };
-  void turn(Way way);
 
   // Where things are.
   [[nodiscard]] bool is_step() const { return parts_.is_step(); }
@@ -131,7 +131,8 @@ class LayerPass {
   Transplant place_;
   std::set<TensorRef> kept_, gathered_before_;
   std::map<int, std::vector<BufferId>> kept_of_attention_;  // by attention: its forward's buffers
-  std::map<TensorRef, BufferId> held_, gathered_, partial_;
+  std::map<TensorRef, BufferId> held_, partial_;
+  std::array<std::map<TensorRef, BufferId>, 3> gathered_;  // by way: not kept for the next
   std::map<TensorRef, BufferId> weights_there_;  // experts' weights and their gradients, with them
   std::map<TensorRef, std::vector<int>> passed_on_;  // sums, by what they give their gradient to
   std::vector<std::function<void()>> weights_later_;

@@ -58,8 +58,8 @@ class LayerProgram {
       case StageWork::input_gradient:
         for (int i = part.end_definition; i-- > part.first_definition;) {
           enter(i, -1);
-          if (i + 1 == part.end_definition || unit_of(i + 1) != unit_of(i)) {
-            compute_again(pass(op), unit_of(i));
+          for (const int again : parts_.computed_again[static_cast<std::size_t>(i)]) {
+            pass(op).forward_again(again);
           }
           pass(op).backward(i, op.work == StageWork::input_gradient);
         }
@@ -70,16 +70,6 @@ class LayerProgram {
     }
   }
 
-  /// A unit's forward from its input.
-  void compute_again(LayerPass& micro_batch, int unit) {
-    if (!parts_.computed_again[static_cast<std::size_t>(unit)]) {
-      return;
-    }
-    const auto [first, last] = std::ranges::equal_range(parts_.layer.units, unit);
-    for (auto at = first; at != last; ++at) {
-      micro_batch.forward_again(static_cast<int>(at - parts_.layer.units.begin()));
-    }
-  }
   [[nodiscard]] int unit_of(int definition) const {
     return parts_.layer.units[static_cast<std::size_t>(definition)];
   }

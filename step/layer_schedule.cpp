@@ -289,7 +289,12 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   s.requested.micro_batches = all.micro_batches;
   s.graph = parts->layer.graph;
   s.phase = phase;
-  s.recomputes = phase == Phase::step && plan.recompute;
+  s.recomputes = phase == Phase::step &&
+                 std::ranges::any_of(parts->computed_again, [&](const std::vector<int>& again) {
+                   return std::ranges::any_of(again, [&](int i) {
+                     return layer.graph.definition(i).function == LayerFunction::split_heads;
+                   });
+                 });
   std::vector<MeshAxis> axes{{.name = "tensor", .size = plan.tensor}};
   const auto of_attention = inner.mesh.axes();
   axes.insert(axes.end(), of_attention.begin(), of_attention.end());

@@ -59,9 +59,10 @@ struct LayerPlan {
   int replicas = 1;  // data-parallel, each with sequences of its own
   /// Of a step: stages, and the micro-batches of each replica. One stage has them one by one.
   PipelineShape pipeline{};
-  /// Every layer's forward is computed again in front of its backward, from its input; of the
-  /// first forward nothing else is kept.
-  bool recompute = false;
+  /// Of every layer, in front of its backward: all of the forward, from the layer's input, of which
+  /// nothing else was kept; or modules, from what was kept of their inputs. Policies, which are no
+  /// part of a layer (every_second_gemm, all_but_attention), compute nothing again here.
+  Recomputation recompute{};
   /// Groups of experts, each on one of so many ranks in a row, whatever axes these go through
   /// (Megatron-Core's parallel folding, arXiv:2504.14960, without tensor parallelism in experts).
   int expert = 1;

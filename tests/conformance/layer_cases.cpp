@@ -96,7 +96,8 @@ std::string StepCase::text() const {
   return fmt::format(
       "{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}{}{}", layer.text(), replicas, zero,
       order, pipeline.stages, pipeline.chunks, pipeline.micro_batches,
-      messages_overlap ? ", messages overlap" : "", recompute ? ", computes again" : "",
+      messages_overlap ? ", messages overlap" : "",
+      recompute.kind != Recompute::none ? ", computes again " + to_string(recompute) : "",
       updates ? "" : ", no updates", tied ? ", tied" : "",
       experts.count > 0 ? fmt::format(", {} of {} experts in {} groups", experts.per_token,
                                       experts.count, expert_groups)
@@ -109,6 +110,20 @@ struct Order {
   PipelineShape shape;
   std::string name = "1f1b";
 };
+
+/// Whole layers, or modules, in turns.
+Recomputation recomputed(int number) {
+  if (number % 5 == 2 || number % 7 == 1) {
+    return {.kind = Recompute::full};
+  }
+  using enum RecomputeModule;
+  return number % 3 == 0 ? Recomputation{.kind = Recompute::selective}
+         : number % 4 == 3
+             ? Recomputation{.kind = Recompute::selective, .modules = {core_attention}}
+         : number % 5 == 4
+             ? Recomputation{.kind = Recompute::selective, .modules = {mlp, norms, core_attention}}
+             : Recomputation{};
+}
 
 /// In turns.
 Order order_of(int number) {
@@ -142,7 +157,7 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
                   .pipeline = order.shape,
                   .order = order.name,
                   .messages_overlap = i % 7 > 3,
-                  .recompute = i % 5 == 2 || i % 7 == 1,
+                  .recompute = recomputed(i),
                   .tied = i % 3 != 1};
     Problem& problem = step.layer.attention.problem;
     if (step.replicas * order.shape.micro_batches > 1) {  // which may not be padded
@@ -179,7 +194,8 @@ std::vector<StepCase> expert_cases() {
   const SequencePlan ulysses{.strategy = "ulysses", .ulysses = 2};
   add(zigzag, 2, 4, {.count = 8, .per_token = 2, .ffn = 6}).zero = 1;
   add(zigzag, 1, 2, {.count = 4, .per_token = 2, .ffn = 6, .shared_ffn = 4, .dense_layers = 1});
-  add(zigzag, 2, 1, {.count = 4, .per_token = 2, .ffn = 6, .shared_ffn = 4}).recompute = true;
+  add(zigzag, 2, 1, {.count = 4, .per_token = 2, .ffn = 6, .shared_ffn = 4}).recompute.kind =
+      Recompute::full;
   add(ulysses, 2, 8, {.count = 8, .per_token = 2, .ffn = 6}).zero = 3;
   add(ulysses, 1, 4, {.count = 8, .per_token = 1, .ffn = 6}).zero = 2;
   add(ulysses, 1, 2, {.count = 8, .per_token = 4, .ffn = 6}).updates = false;
@@ -190,6 +206,10 @@ std::vector<StepCase> expert_cases() {
     result[of_two].replicas = 2;
   }
   result[4].pipeline.micro_batches = 3;
+  using enum RecomputeModule;
+  result[0].recompute = {.kind = Recompute::selective, .modules = {moe, norms}};
+  result[1].recompute = {.kind = Recompute::selective, .modules = {activation, shared_experts}};
+  result[7].recompute = {.kind = Recompute::selective, .modules = {moe, core_attention}};
   result[7].order = "zero-bubble";
   result[0].layer.attention.problem.batch = 2;
   return result;

@@ -36,7 +36,7 @@ struct StepCase {
   PipelineShape pipeline{};
   std::string order = "1f1b";
   bool messages_overlap = false;
-  bool recompute = false;
+  Recomputation recompute{};
   Experts experts{};
   int expert_groups = 1;
   bool tied = false;  // the loss head is the embedding's table

@@ -100,7 +100,7 @@ TEST_CASE("a step with norms of heads is proven under every way of sharding, and
                   .replicas = 2,
                   .pipeline = {.stages = 2, .micro_batches = 2},
                   .order = zero == 0 ? "zero-bubble" : "1f1b",
-                  .recompute = zero == 3};
+                  .recompute = {.kind = zero == 3 ? Recompute::full : Recompute::none}};
     step.layer.attention.problem.seq = 16;
     step.layer.head_norms = true;
     REQUIRE(why_not_step(step.graph(), step.layer.attention.problem, step.plan(), {}) == "");
@@ -245,7 +245,7 @@ TEST_CASE("steps over every combination of axes are proven") {
                         .pipeline = {.stages = stages, .micro_batches = 1 + number % 3},
                         .order = orders[static_cast<std::size_t>(number) % 3],
                         .messages_overlap = number % 2 == 0,
-                        .recompute = number % 5 == 0};
+                        .recompute = {.kind = number % 5 == 0 ? Recompute::full : Recompute::none}};
           step.layer.tensor = tensor;
           Problem& problem = step.layer.attention.problem;
           problem.seq = 288;
@@ -381,12 +381,17 @@ TEST_CASE("a step that computes its layers again holds less, and must compute al
     return most;
   };
   const std::int64_t all_kept = held();
-  step.recompute = true;
+  step.recompute.kind = Recompute::selective;
+  const std::int64_t without_modules = held();
+  CHECK(without_modules < all_kept);
+  CHECK_THAT(prove(step.build()).counter_example, Catch::Matchers::Equals(""));
+  step.recompute.kind = Recompute::full;
+  CHECK(held() < without_modules);
   CHECK(static_cast<double>(held()) < 0.85 * static_cast<double>(all_kept));
   Schedule once = step.build();
   once.recomputes = false;
   CHECK_THAT(refuted(once), Catch::Matchers::Contains("Met twice"));
-  step.recompute = false;
+  step.recompute.kind = Recompute::none;
   once = step.build();
   once.recomputes = true;
   CHECK_THAT(refuted(once), Catch::Matchers::Contains("Not computed again"));

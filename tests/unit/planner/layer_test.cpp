@@ -145,6 +145,7 @@ TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cos
         Order{.name = "gpipe", .stages = 2}, Order{.name = "interleaved", .stages = 4, .chunks = 2},
         Order{.name = "zero-bubble", .stages = 4},
         Order{.name = "1f1b", .stages = 2, .recompute = Recompute::full},
+        Order{.name = "1f1b", .stages = 2, .recompute = Recompute::selective},
         Order{.name = "1f1b", .zero = 3, .recompute = Recompute::full},
         Order{.name = "1f1b", .stages = 2, .tied = true}}) {
     StepPlan plan = plan_of(8, 1);
