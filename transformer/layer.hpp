@@ -118,7 +118,7 @@ struct Linear {
 enum class RowGradient : std::uint8_t { computed, passed_on, none };
 
 /// Row by row, bound by memory. `function`: what it computes, where a schedule can (graph.hpp); of
-/// what turns positions into q and k, split_heads.
+/// what turns positions into q and k, split_heads; of their norms, head by head, rms_norm.
 struct RowWise {
   std::optional<LayerFunction> function = std::nullopt;
   std::int64_t weights = 0;

@@ -97,6 +97,8 @@ TEST_CASE("a graph whose definitions do not fit is refused, and so is its text")
   CHECK_THAT(flaw([](Graph& g) { g.definitions.push_back(g.definitions[0]); }),
              Contains("a second time"));
   CHECK_THAT(flaw([](Graph& g) { g.definitions[0].param = -1; }), Contains("not those of"));
+  CHECK_THAT(flaw([](Graph& g) { g.definitions[0].transposed = true; }), Contains("not those of"));
+  CHECK_THAT(flaw([](Graph& g) { g.definitions[1].transposed = true; }), Contains("another shape"));
   layer.head_norms = true;
   CHECK(flaw([](Graph&) {}).empty());
   const auto gains = [](Graph& g) -> Param& {

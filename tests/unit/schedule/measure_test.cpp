@@ -202,6 +202,34 @@ TEST_CASE("a merge reads the part, and reads and writes the accumulator") {
   CHECK(b.touched(op) == part + sum);
 }
 
+TEST_CASE("the gradient of heads that are normed reads what was normed, which v is not") {
+  Bench b;
+  const auto of_graph = [&](Tensor tensor, std::int64_t tokens, std::int64_t width, DType dtype) {
+    const BufferId id = b.q();
+    Buffer& buffer = b.buffers[id.index()];
+    buffer.tensor = tensor;
+    buffer.dtype = dtype;
+    buffer.tokens = tokens;
+    buffer.heads = 1;
+    buffer.width = width;
+    buffer.batch = is_param(tensor) ? 1 : b.problem.batch;
+    return id;
+  };
+  constexpr std::int64_t width = (8 + 2 * 4) * 16;
+  RowKernel op{
+      .backward = true,
+      .reads = {b.add(Tensor::d_q, 256, 8, DType::bf16), b.add(Tensor::d_k, 256, 4, DType::bf16),
+                b.add(Tensor::d_v, 256, 4, DType::bf16)},
+      .writes = {of_graph(Tensor::d_value, 256, width, DType::bf16)},
+      .tokens = TokenSet({.begin = 0, .count = 256})};
+  constexpr std::int64_t row = q_tile + 2 * kv_tile;
+  CHECK(b.touched(op) == 2 * row);
+  op.reads.push_back(of_graph(Tensor::value, 256, width, DType::bf16));
+  op.reads.push_back(of_graph(Tensor::param, 2 * 16, 1, DType::bf16));
+  op.writes.push_back(of_graph(Tensor::d_param, 2 * 16, 1, DType::fp32));
+  CHECK(b.touched(op) == 2 * row + q_tile + kv_tile + 2 * 16 * (2 + 4));
+}
+
 TEST_CASE("a copy reads one buffer and writes the other") {
   Bench b;
   CHECK(b.touched(Copy{.from = b.kv(), .to = b.add(Tensor::k, 256, 4, DType::fp32)}) ==
