@@ -5,6 +5,7 @@
 #include "tests/conformance/layer_cases.hpp"
 #include "tests/conformance/wrong.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 
 namespace spp {
 namespace {
@@ -105,6 +106,23 @@ TEST_CASE("experts that cannot be dealt out are refused by the rule that they br
   CHECK_THAT(reason(), Contains("no equal parts"));
   step.experts = {};
   CHECK_THAT(reason(), Contains("a model without experts"));
+}
+
+TEST_CASE("a step with experts over 4 ranks is the schedule of its golden text") {
+  const StepCase step{
+      .layer = {.attention = {.problem = {.seq = 16, .q_heads = 2, .kv_heads = 2, .head_dim = 8},
+                              .plan = {.strategy = "ulysses"},
+                              .phase = Phase::forward,
+                              .options = {}},
+                .tensor = 2},
+      .zero = 1,
+      .replicas = 2,
+      .recompute = {.kind = Recompute::selective},
+      .experts = {.count = 4, .per_token = 2, .ffn = 4},
+      .expert_groups = 4};
+  const std::array first{Rank(0)};  // the others differ in experts, heads, tokens and peers
+  CHECK(to_text(step.build(), first) ==
+        test::read_text(test::source_path("tests/golden/experts_of_four.txt")));
 }
 
 TEST_CASE("a routing gives every expert as many tokens of every rank") {

@@ -230,13 +230,13 @@ TEST_CASE("steps over every combination of axes are proven") {
   const std::array<std::string, 3> orders{"1f1b", "gpipe", "zero-bubble"};
   int number = 0;
   int proven = 0;
+  test::OneIn some(static_cast<int>(test::thinning));
   for (const int tensor : {1, 2, 3, 4}) {
     for (const int sequence : {1, 2, 3, 4}) {
       for (const int data : {1, 2, 3, 4}) {
         for (const int stages : {1, 2, 3, 4}) {
           ++number;
-          if (tensor * sequence * data * stages > most_ranks ||
-              number % static_cast<int>(test::thinning) != 0) {
+          if (tensor * sequence * data * stages > most_ranks || !some.takes()) {
             continue;
           }
           StepCase step{.layer = small_layer(),

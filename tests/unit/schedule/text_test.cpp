@@ -43,6 +43,7 @@ Schedule one_of_each() {
                     {.name = "z", .width = 48, .parts = 2}};
   s.graph.params = {{.name = "gain", .rows = 24},
                     {.name = "wide", .rows = 24, .columns = 48, .column_parts = 2}};
+  s.graph.routing = {.experts = 8, .chosen = 2, .groups = 4, .period = 16};
   const TensorRef value_x{Tensor::value, 0};
   const TensorRef value_y{Tensor::value, 1};
   s.graph.definitions = {{.function = LayerFunction::rms_norm,
@@ -182,12 +183,24 @@ Schedule one_of_each() {
          {CopyKind::pack, CopyKind::unpack, CopyKind::cast, CopyKind::reorder, CopyKind::fold}) {
       b.op(compute, Copy{.kind = kind, .from = x, .to = y});
     }
-    for (const CopyKind kind : {CopyKind::take, CopyKind::add}) {
+    for (const CopyKind kind :
+         {CopyKind::take, CopyKind::add, CopyKind::dispatch, CopyKind::combine}) {
       b.op(compute, Copy{.kind = kind, .from = x, .to = y, .tokens = tile});
     }
     b.op(StreamId(2), Exchange{.to = Rank(3), .from = Rank(5), .send = {x, y}, .receive = {z}});
     b.op(StreamId(2), Exchange{.to = Rank(3), .from = {}, .send = {x}, .receive = {}});
     b.op(StreamId(2), Exchange{.to = {}, .from = Rank(3), .send = {}, .receive = {x}});
+    b.op(compute, Gemm{.definition = 1, .a = x, .b = y, .c = z, .tokens = tile, .experts = 2});
+    b.op(compute, RowKernel{.definition = 0, .reads = {x}, .writes = {y}, .slots = true});
+    for (const bool back : {false, true}) {
+      b.op(ulysses, Collective{.kind = CollectiveKind::all_to_all,
+                               .group = group,
+                               .from = x,
+                               .to = y,
+                               .deal = ExpertDeal{.back = back, .cells = 4},
+                               .to_tokens = tile,
+                               .to_heads = heads});
+    }
     for (const bool kv : {false, true}) {
       b.op(ulysses, Collective{.kind = CollectiveKind::all_to_all,
                                .group = group,
