@@ -103,13 +103,13 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
         "computes modules again, not what a policy chooses");
   }
   if (!question.graph.graph.routing.empty()) {
+    const double counts = practice.host_counts.value.count() * 1e3;
     question.notes.push_back(
-        fmt::format("every expert gets as many tokens, and which is known before: {}",
-                    practice.host_counts.value.count() > 0
-                        ? fmt::format("the {:.2g} ms for which a device waits until the host knows "
-                                      "their counts, at each exchange, are left out",
-                                      practice.host_counts.value.count() * 1e3)
-                        : "imbalance is left out"));
+        "every expert gets as many tokens, and which is known before: imbalance is left out" +
+        (counts > 0 ? fmt::format(", as are {:.2g} ms at each exchange for which a device waits "
+                                  "until the host knows their counts",
+                                  counts)
+                    : ""));
   }
   question.problem.mask.kind = runs.front().mask.kind;
   question.problem.mask.window = runs.front().mask.window;

@@ -1,3 +1,5 @@
+// What a graph says of its tensors, and what is wrong with one: both go through the functions one
+// by one, and share how a linear layer's parts lie.
 #include "schedule/graph.hpp"
 
 #include "base/error.hpp"

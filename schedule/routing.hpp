@@ -1,8 +1,8 @@
 // Which tokens go to which experts. A schedule is of any step, so its routing is none that a router
-// has learned: every expert gets as many tokens, as under the options by which frameworks measure
-// (torchtitan's round robin of `debug.moe_force_load_balance`, Megatron-Core's
-// `--moe-router-force-load-balancing`). What is moved and multiplied depends on how many tokens go
-// where, not on which. The weights of a token's experts are the router's own.
+// has learned: every expert gets as many tokens, as under torchtitan's round robin
+// (`debug.moe_force_load_balance`); Megatron-Core's `--moe-router-force-load-balancing` draws
+// experts at random, which is as even on average. What is moved and multiplied depends on how many
+// tokens go where, not on which. The weights of a token's experts are the router's own.
 //
 // A token has `chosen` experts, one in each of as many equal parts of all of them, its *slots*: in
 // slot j expert j * classes + class, classes = experts / chosen. Its class depends on where it

@@ -1,3 +1,4 @@
+// One class, hence one file: every kind of operation writes into the same graph.
 #include "step/layer_graph.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// One class, hence one file: forward and backward place the same tensors.
+// One class, in one file but for experts (layer_experts.cpp): forward and backward place the same
+// tensors.
 #include "step/layer_pass.hpp"
 
 #include <algorithm>
@@ -402,17 +403,18 @@ void LayerPass::multiply_back(int number, const Definition& d) {
 
 /// Now, or with what is put off. Gemm: but for its kind and result.
 void LayerPass::give_weight(const Definition& d, Gemm op) {
-  const auto give = [this, op, param = d.param, bias = d.bias]() mutable {
+  op.kind = GemmKind::weight_gradient;
+  const auto give = [this, op, param = d.param, bias = d.bias] {
     const RankWeights::Room room = weights_.open(param, true);
-    op.kind = GemmKind::weight_gradient;
-    op.c = room.buffer;
-    op.initial = room.initial;
+    Gemm product = op;
+    product.c = room.buffer;
+    product.initial = room.initial;
     RankWeights::Room of_bias;
     if (bias >= 0) {
       of_bias = weights_.open(bias, false);
-      op.bias = {of_bias.buffer};
+      product.bias = {of_bias.buffer};
     }
-    b_.op(streams_.compute, op);
+    b_.op(streams_.compute, product);
     weights_.close(param, room);
     if (bias >= 0) {
       weights_.close(bias, of_bias);
@@ -421,8 +423,7 @@ void LayerPass::give_weight(const Definition& d, Gemm op) {
   if (puts_off_) {
     weights_later_.emplace_back(give);
   } else {
-    auto now = give;
-    now();
+    give();
   }
 }
 

@@ -270,6 +270,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   if (!routing.empty()) {
     parts->homes = homes_of(parts->attention());
     routing.period = period_of(own_tokens(parts->homes, plan.tensor), routing.classes());
+    ensure(phase == Phase::step, "a layer with experts by itself");
     ensure(routing.period > 0 && routing.groups == plan.expert, "a routing of another plan");
   }
   if (phase == Phase::step) {

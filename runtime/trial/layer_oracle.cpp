@@ -1,4 +1,5 @@
-// One class, hence one file.
+// One class, in one file but for experts (layer_oracle_experts.cpp): every function of a graph
+// stands beside its gradient.
 #include "runtime/trial/layer_oracle.hpp"
 
 #include "base/error.hpp"

@@ -6,6 +6,19 @@
 using namespace spp;
 using namespace spp::test;
 
+namespace {
+
+void check(const StepCase& c, const runtime::AttentionBackend& kernels) {
+  INFO(kernels.name << ", " << c.text());
+  runtime::TrialRequest request = trial_of(c);
+  request.kernels = &kernels;
+  const runtime::TrialResult result = run_trial(request);
+  REQUIRE(result.complete);
+  CHECK(failures(result) == "");
+}
+
+}  // namespace
+
 TEST_CASE("steps with experts leave what one device leaves") {
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     int number = 0;
@@ -16,12 +29,7 @@ TEST_CASE("steps with experts leave what one device leaves") {
       if (!kernels->why_not(c.layer.attention.problem.dtype).empty()) {
         continue;
       }
-      INFO(kernels->name << ", " << c.text());
-      runtime::TrialRequest request = trial_of(c);
-      request.kernels = kernels;
-      const runtime::TrialResult result = run_trial(request);
-      REQUIRE(result.complete);
-      CHECK(failures(result) == "");
+      check(c, *kernels);
     }
   }
 }
@@ -39,12 +47,7 @@ TEST_CASE("steps leave what one device leaves") {
           if (!third.takes() || !kernels->why_not(c.layer.attention.problem.dtype).empty()) {
             continue;
           }
-          INFO(kernels->name << ", " << c.text());
-          runtime::TrialRequest request = trial_of(c);
-          request.kernels = kernels;
-          const runtime::TrialResult result = run_trial(request);
-          REQUIRE(result.complete);
-          CHECK(failures(result) == "");
+          check(c, *kernels);
           ++count;
           normed += c.layer.head_norms ? 1 : 0;
           tied += c.tied && c.pipeline.stages > 1 ? 1 : 0;
