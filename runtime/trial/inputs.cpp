@@ -19,8 +19,8 @@ std::uint64_t mixed(std::uint64_t x) {
 }
 
 /// In [-1, 1), of a place: 24 bits, exact in a float.
-float uniform(std::uint64_t place, std::uint64_t key) {
-  const auto bits = static_cast<std::int64_t>(mixed(place ^ mixed(key)) >> 40U);
+float uniform(std::uint64_t place, std::uint64_t mixed_key) {
+  const auto bits = static_cast<std::int64_t>(mixed(place ^ mixed_key) >> 40U);
   return static_cast<float>(bits - (1 << 23)) / static_cast<float>(1 << 23);
 }
 
@@ -61,52 +61,60 @@ float InputData::value(Tensor tensor, std::int64_t batch, std::int64_t token, in
       static_cast<std::uint64_t>(token);
   place = place * 65536 + static_cast<std::uint64_t>(head);
   place = place * 4096 + static_cast<std::uint64_t>(dim);
-  return uniform(place, seed * 16 + static_cast<std::uint64_t>(tensor));
+  return uniform(place, mixed(seed * 16 + static_cast<std::uint64_t>(tensor)));
 }
 
-float InputData::value(TensorRef ref, std::int64_t batch, std::int64_t row,
-                       std::int64_t column) const {
-  const bool of_tokens = is_value(ref.tensor);
-  const std::int64_t words = of_tokens ? graph.value(ref.label).words : 0;
-  if (of_tokens && row >= requested.all_tokens()) {
-    return words > 0 ? -1 : 0;
-  }
-  if (ref.tensor == Tensor::master) {
-    return value({Tensor::param, ref.label}, batch, row, column);
-  }
-  const std::int64_t line = of_tokens ? batch * requested.all_tokens() + row : row;
-  const std::uint64_t place =
-      (static_cast<std::uint64_t>(line) << 32U) + static_cast<std::uint64_t>(column);
-  const std::uint64_t key = (seed * 64 + static_cast<std::uint64_t>(ref.tensor)) * 4096 +
-                            static_cast<std::uint64_t>(ref.label);
-  const float u = uniform(place, key);
-  if (words > 0) {
-    const auto all = static_cast<float>(words);
-    return std::min(std::floor((u + 1) / 2 * all), all - 1);
-  }
-  if (of_tokens) {
-    return u;
+TensorData::TensorData(const InputData& data, TensorRef ref) {
+  const Graph& graph = data.graph;
+  const Problem& requested = data.requested;
+  const bool is_master = ref.tensor == Tensor::master;
+  const Tensor tensor = is_master ? Tensor::param : ref.tensor;
+  of_tokens_ = is_value(tensor);
+  tokens_ = requested.all_tokens();
+  key_ = mixed((data.seed * 64 + static_cast<std::uint64_t>(tensor)) * 4096 +
+               static_cast<std::uint64_t>(ref.label));
+  if (of_tokens_) {
+    words_ = graph.value(ref.label).words;
+    return;
   }
   const float slope = 1 / static_cast<float>(requested.all_tokens() * requested.batch);
-  if (ref.tensor == Tensor::first_moment) {
-    return u * slope;
+  if (tensor == Tensor::first_moment) {
+    below_.scale = slope;
+    return;
   }
-  if (ref.tensor == Tensor::second_moment) {
-    return (1 + u / 2) * slope * slope;
+  if (tensor == Tensor::second_moment) {
+    below_ = {.middle = 1, .reach = 0.5F, .scale = slope * slope};
+    return;
   }
   const Param& param = graph.param(ref.label);
   const auto user = std::ranges::find(graph.definitions, ref.label, &Definition::param);
-  if (user != graph.definitions.end() && is_norm(user->function)) {
-    const bool gain = row < graph.value(user->reads.front().label).width;
-    return gain ? 1 + u / 4 : u / 4;
+  const auto function = user == graph.definitions.end() ? LayerFunction::linear : user->function;
+  constexpr Numbers gain{.middle = 1, .reach = 0.25F};
+  if (is_norm(function)) {
+    rows_below_ = graph.value(user->reads.front().label).width;
+    below_ = gain;
+    above_.reach = 0.25F;
+  } else if (function == LayerFunction::split_heads) {
+    below_ = gain;
+  } else if (function != LayerFunction::embedding) {
+    const auto rows = static_cast<float>(param.rows / std::max(param.experts, 1));
+    below_.scale = std::sqrt(3.0F / rows);
   }
-  if (user != graph.definitions.end() && user->function == LayerFunction::split_heads) {
-    return 1 + u / 4;
+}
+
+float TensorData::operator()(std::int64_t batch, std::int64_t row, std::int64_t column) const {
+  if (of_tokens_ && row >= tokens_) {
+    return words_ > 0 ? -1 : 0;
   }
-  const bool is_table =
-      user != graph.definitions.end() && user->function == LayerFunction::embedding;
-  const auto rows = static_cast<float>(param.rows / std::max(param.experts, 1));
-  return is_table ? u : u * std::sqrt(3.0F / rows);
+  const std::int64_t line = of_tokens_ ? batch * tokens_ + row : row;
+  const float u =
+      uniform((static_cast<std::uint64_t>(line) << 32U) + static_cast<std::uint64_t>(column), key_);
+  if (words_ > 0) {
+    const auto all = static_cast<float>(words_);
+    return std::min(std::floor((u + 1) / 2 * all), all - 1);
+  }
+  const Numbers& numbers = row < rows_below_ ? below_ : above_;
+  return (numbers.middle + u * numbers.reach) * numbers.scale;
 }
 
 void InputData::fill_ref(TensorRef ref, const TokenSet& tokens, HeadRange heads,
@@ -114,8 +122,9 @@ void InputData::fill_ref(TensorRef ref, const TokenSet& tokens, HeadRange heads,
   if (!is_of_graph(ref.tensor)) {
     return fill(ref.tensor, tokens, heads, rows);
   }
+  const TensorData data(*this, ref);
   fill_rows(tokens, heads, rows, [&](std::int64_t batch, std::int64_t token, int head, int dim) {
-    return value(ref, batch, token, std::int64_t{head} * rows.width + dim);
+    return data(batch, token, std::int64_t{head} * rows.width + dim);
   });
 }
 

@@ -6,6 +6,9 @@
 #include "schedule/graph.hpp"
 #include "schedule/op.hpp"
 
+#include <cstdint>
+#include <limits>
+
 namespace spp::runtime {
 
 /// Elements are uniform in [-1, 1), rounded to the storage type; tokens and heads that were padded
@@ -24,9 +27,26 @@ struct InputData {
   void fill(Tensor tensor, const TokenSet& tokens, HeadRange heads, const Rows& rows) const;
   /// The same of any tensor; of a parameter, row i is the i-th of `tokens`.
   void fill_ref(TensorRef ref, const TokenSet& tokens, HeadRange heads, const Rows& rows) const;
-  /// Of a value or its gradient, a parameter: `column` of a whole row.
-  [[nodiscard]] float value(TensorRef ref, std::int64_t batch, std::int64_t row,
-                            std::int64_t column) const;
+};
+
+/// Elements of one tensor of the graph: a value or its gradient, a parameter, what an optimizer
+/// keeps of it. What does not depend on the place is worked out once.
+class TensorData {
+ public:
+  TensorData(const InputData& data, TensorRef ref);
+  /// `column` of a whole row.
+  [[nodiscard]] float operator()(std::int64_t batch, std::int64_t row, std::int64_t column) const;
+
+ private:
+  /// Uniform in middle ± reach, times scale.
+  struct Numbers {
+    float middle = 0, reach = 1, scale = 1;
+  };
+  std::uint64_t key_ = 0;
+  bool of_tokens_ = false;
+  std::int64_t tokens_ = 0, words_ = 0;
+  std::int64_t rows_below_ = std::numeric_limits<std::int64_t>::max();
+  Numbers below_, above_;  // of rows below `rows_below_`, of the others
 };
 
 }  // namespace spp::runtime

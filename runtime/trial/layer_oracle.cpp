@@ -139,11 +139,11 @@ void LayerOracle::fill(TensorRef ref) {
   const std::int64_t columns = of_tokens ? width(ref) : graph_.param(ref.label).columns;
   const std::int64_t batch = of_tokens ? problem_.batch : 1;
   const bool exact = of_tokens ? graph_.value(ref.label).fp32 : ref.tensor != Tensor::param;
+  const TensorData data(data_, ref);
   for (std::size_t i = 0; i < tensor.size(); ++i) {
     const auto line = static_cast<std::int64_t>(i) / columns;
-    tensor[i] = rounded(
-        data_.value(ref, line % batch, line / batch, static_cast<std::int64_t>(i) % columns),
-        exact ? DType::fp32 : problem_.dtype);
+    tensor[i] = rounded(data(line % batch, line / batch, static_cast<std::int64_t>(i) % columns),
+                        exact ? DType::fp32 : problem_.dtype);
   }
 }
 

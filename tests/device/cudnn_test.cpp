@@ -23,6 +23,11 @@ TEST_CASE("cuDNN's attention on a device is the oracle's") {
   if (const std::string why_not = sdpa_why_not(); !why_not.empty()) {
     SPP_SKIP(why_not);
   }
+  // Blocks here have few keys, of which some versions give no right gradients.
+  if (const std::string why_not = sdpa_why_not({.q_rows = 24, .k_rows = 24}, Phase::backward);
+      !why_not.empty()) {
+    SPP_SKIP(why_not);
+  }
   const cuda::Stream stream(0);
   const auto kernels = cuda::device_attention::by_name("cudnn", "test").make(nullptr);
   const DType type = GENERATE(DType::bf16, DType::fp16);

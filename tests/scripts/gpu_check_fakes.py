@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-TENSORS = {"fwd": ("lse", "out"), "bwd": ("d_k", "d_q", "d_v")}
+TENSORS = {"fwd": ("lse", "out"), "bwd": ("d_k", "d_q", "d_v"), "step": ("param.l0.qkv",)}
 STRATEGIES = (("ulysses", 0, "contiguous"), ("usp", 2, "contiguous"), ("zigzag-ring", 1, "zigzag"),
               ("ring", 1, "contiguous"))
 GARBAGE = b"\xff\xfe{\"format\": \"sp-plan/run\", \x00 }{]\n" * 3
@@ -60,9 +60,10 @@ def answer(name, argv, env, cwd, now=None):
 
 
 def shape_of(o):
-    return {"seq": int(o.get("--seq", 64)), "heads": int(o["--heads"]), "kv_heads": int(o["--kv-heads"]),
-            "head_dim": int(o["--head-dim"]), "batch": int(o.get("--batch", 1)), "mask": o.get("--mask", "causal"),
-            "dtype": o["--dtype"], "phase": o.get("--phase", "fwd+bwd")}
+    heads, head_dim = (8, 64) if "--model" in o else (int(o["--heads"]), int(o["--head-dim"]))
+    return {"seq": int(o.get("--seq", 64)), "heads": heads, "kv_heads": int(o.get("--kv-heads", heads)),
+            "head_dim": head_dim, "batch": int(o.get("--batch", 1)), "mask": o.get("--mask", "causal"),
+            "dtype": o["--dtype"], "phase": "step" if o.get("--scope") == "step" else o.get("--phase", "fwd+bwd")}
 
 
 def plan_of(o):
@@ -203,7 +204,8 @@ class Samples(Hangs):
 
 def torch(argv, _env, _cwd, _mode, _now):
     if len(argv) > 2:
-        points = [{"seq": seq, "mask": mask, "fwd_s": 0.001, "bwd_s": 0.0011} for seq, mask in json.loads(argv[2])[4]]
+        asked, took = json.loads(argv[2])[-1], {"fwd_s": 0.001, "bwd_s": 0.0011}  # layers of lengths, or attention
+        points = [{"seq": p} | took if isinstance(p, int) else {"seq": p[0], "mask": p[1]} | took for p in asked]
         lines = [{"torch": "2.11.0", "cudnn": 91900, "cuda": "13.0", "gpu": "NVIDIA H200"}, *points]
         return 0, "\n".join(map(json.dumps, lines)).encode(), ""
     return 0, b'{"torch": "2.11.0", "cuda": "13.0", "cudnn": 91900, "nccl": [2, 28, 9], "gpus": 1, "folder": "/opt/torch"}\n', ""

@@ -43,4 +43,8 @@ with tempfile.TemporaryDirectory(prefix="gpu-check-stand-in-") as name:
     expect(any(e["kind"] == "run" and e["run"]["predicted"] for e in records["calibration"]["entries"]),
            "nothing was predicted")
     expect(pathlib.Path(f"{report}.tar.gz").exists(), "no archive")
+    told = subprocess.run([sys.executable, str(root / "scripts/gpu-check"), "--stand-in", "--program", program,
+                           "--tests", build, "--part", "steps", "--only", "environment,layers,training-steps,over-nccl,layer-times",
+                           "--out", str(report), "--budget", "900"], capture_output=True, text=True, check=False)
+    expect(told.returncode == 0, f"exit code {told.returncode} of the part of steps")
     print(f"{sum(len(r['entries']) for r in records.values())} runs, {len(skipped)} steps skipped with their reasons")

@@ -496,6 +496,24 @@ class TheSecondPart(unittest.TestCase):
         self.assertIn("killed by SIGKILL", world.records()["calibrations"]["why"])
 
 
+class ThePartOfSteps(unittest.TestCase):
+    def test_runs_layers_and_steps_and_holds_their_times_against_predictions(self):
+        world = World(self)
+        self.assertEqual(world.visit("--part", "steps"), 0)
+        records = world.records()
+        names = {step.name for _, step in PARTS["steps"][0]}
+        self.assertEqual({n: (r["status"], r["why"]) for n, r in records.items()}, {n: ("good", "") for n in names})
+        self.assertEqual({e["scope"] for e in records["training-steps"]["entries"]}, {"step"})
+        self.assertIn("predicted +2.0 %", world.readme())
+        self.assertIn("| PyTorch | good |", world.readme())
+        self.assertNotIn("## Predicted and measured", world.readme(), "that is of attention calls")
+
+    def test_says_which_step_is_wrong(self):
+        world = World(self, {"GPU_CHECK_FAKE": "over-nccl=fail"})
+        self.assertEqual(world.visit("--part", "steps"), 4)
+        self.assertIn("it failed on purpose", world.records()["over-nccl"]["why"])
+
+
 class ANode(unittest.TestCase):
     def node(self, *words, here=TOOLS, **env):
         world = World(self, {"GPU_CHECK_GPUS": "8", **env}, here)

@@ -9,9 +9,10 @@ MEDIAN_ERROR, MAPE, REGRET, TORCH_RATIO = 0.05, 0.08, 0.02, 0.98
 
 
 def predicted(records):
-    """Runs that a prediction stands beside, of all steps."""
+    """Attention calls that a prediction stands beside, of all steps."""
     return [e for r in records for e in r["entries"]
-            if e.get("kind") == "run" and e.get("run") and e["run"]["predicted"] and e["run"]["step_s"] > 0]
+            if e.get("kind") == "run" and e.get("run") and e["run"]["predicted"] and e["run"]["step_s"] > 0
+            and e.get("scope", "attention") == "attention"]
 
 
 def error_of(entry):

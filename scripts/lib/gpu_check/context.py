@@ -196,10 +196,11 @@ class Context:
         return command.home_removed(text)
 
     def sp_run(self, key, shape, words=(), *, kernels, ranks=1, check=True, iters=3, warmup=1, env=None,
-               phase=None, comm="inproc", analyse=None, said=None):
+               phase=None, comm="inproc", analyse=None, said=None, patience=1):
         """A run of sp-plan as an entry; None, and named as left out, when there is no time for it.
 
         `analyse`: what to make of the measured timeline's events. `said`: a line about a good run.
+        `patience`: for large work, whose numbers the host makes: so many times as long as other runs.
         """
         if (entry := self.known(key)) is not None:
             return entry
@@ -208,7 +209,7 @@ class Context:
         line = [self.program, "run", "--device", "cuda", "--comm", comm, "--kernels", kernels, *shape.words(),
                 *([] if "--plan" in words else ["--gpus", ranks]), *(["--phase", phase] if phase else []),
                 "--iters", iters, "--warmup", warmup, *(["--check"] if check else []),
-                "--timeout", self.visit.patience, "--json", *words]
+                "--timeout", self.visit.patience * patience, "--json", *words]
         name = file_name(key)
         trace_file = self.logs / f"{name}.trace.json"
         if analyse:
@@ -216,7 +217,7 @@ class Context:
         log = self.logs / f"{name}.cudnn.log"
         variables = self.one_gpu() if comm == "inproc" else {}
         variables |= {"CUDNN_LOGLEVEL_DBG": 2, "CUDNN_LOGDEST_DBG": log} if kernels == "cudnn" else {}
-        limit = min(self.left(), self.visit.longest)
+        limit = min(self.left(), self.visit.longest * patience)
         try:
             ran = self.run(line, name, limit, variables | (env or {}), self.launch)
         except NoTime:
@@ -225,7 +226,7 @@ class Context:
         if self.cut_off(ran[0], limit):
             self.left_out(f"{key}: cut off")
             return None
-        entry = self.entry_of(key, ran, line, env or {})
+        entry = self.entry_of(key, ran, line, env or {}) | {"scope": shape.scope}
         entry["logs"] = self.kept_logs(log)
         if entry["run"] is None and kernels == "cudnn" and self.left() > self.visit.least:
             self.ask_cudnn(entry, line, log, env or {})

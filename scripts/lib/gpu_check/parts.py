@@ -1,6 +1,6 @@
 """Which steps there are, in the order in which they teach most; and what each rests on."""
 
-from gpu_check import correctness, environment, node, plans, sharing, talking, times
+from gpu_check import correctness, environment, node, plans, sharing, talking, times, training
 from gpu_check.visit import Step
 
 GPU = ("sp-plan runs on a GPU",)
@@ -63,6 +63,18 @@ SECOND = (
          no_stand_in="the build's tests have sanitizers of their own"),
 )
 
+CUDNN_STEPS = ("cudnn-numbers", "cudnn-on-shares")
+STEPS = (
+    Step("layers", "Whether whole layers give one device's numbers, forward and backward.", 40, training.layers, GPU,
+         "the reference's kernels"),
+    Step("training-steps", "Whether a training step leaves one device's parameters: TP, DP, ZeRO, pipelines, experts.", 50,
+         training.training_steps, GPU, "none: they run the reference's attention"),
+    Step("over-nccl", "The same between processes over NCCL: on a GPU each, or on one as pretended hosts.", 60,
+         training.over_nccl, GPU, "none: they run the reference's attention", **NCCL),
+    Step("layer-times", "What layers and a step of a large model take, beside the catalog's prediction and a calibration's.", 240,
+         training.layer_times, GPU, "the reference's kernels"),
+)
+
 LAUNCHED = (*GPU, "ranks are launched")
 NODE = (
     ENVIRONMENT,
@@ -92,5 +104,8 @@ NODE = (
 PARTS = {
     "first": ([(i + 1, step) for i, step in enumerate(FIRST)], 480),
     "second": ([(i + 20 if i else 1, step) for i, step in enumerate(SECOND)], 540),
+    # What they rest on has the number that it has in the first part, which may have found it already.
+    "steps": ([(1, ENVIRONMENT), *((i + 1, step) for i, step in enumerate(FIRST) if step.name in CUDNN_STEPS),
+               *((i + 61, step) for i, step in enumerate(STEPS))], 480),
     "node": ([(i + 40 if i else 1, step) for i, step in enumerate(NODE)], 1500),
 }

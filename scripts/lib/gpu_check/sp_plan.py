@@ -20,6 +20,7 @@ class Shape:
     mask: str = "causal"
     batch: int = 1
     documents: str = ""
+    scope = "attention"
 
     def words(self):
         words = ["--heads", self.heads, "--kv-heads", self.kv_heads, "--head-dim", self.head_dim,
@@ -84,7 +85,7 @@ def kept(document):
     """
     phases = {}
     for name, phase in document["phases"].items():
-        phases[name] = {key: phase[key] for key in ("median_s", "samples_s", "attention_s",
+        phases[name] = {key: phase[key] for key in ("median_s", "samples_s", "attention_s", "gemm_s",
                                                     "other_kernels_s", "exposed_s", "kinds")}
         phases[name]["check"] = phase["check"]
         phases[name]["predicted_s"] = phase.get("predicted_s")

@@ -100,6 +100,17 @@ def rates_of(ctx, points):
     ctx.record["data"]["clock_samples"] = len(samples)
 
 
+def json_lines(text):
+    """The JSON objects that a program printed, a line each."""
+    lines = []
+    for line in text.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:  # cut off in the middle, or somebody's warning
+            continue
+    return [line for line in lines if isinstance(line, dict)]
+
+
 def torch(ctx, shape, points):
     if not ctx.fact("PyTorch sees a GPU"):
         ctx.note(f"not beside PyTorch: {ctx.visit.fact('PyTorch sees a GPU')['why']}")
@@ -114,13 +125,7 @@ def torch(ctx, shape, points):
     # Not by its name: Python would look for torch's own imports in its folder first.
     program = pathlib.Path(__file__).with_name("sdpa.py").read_text()
     ran = ctx.run([ctx.args.python, "-c", program, work], "torch", ctx.left())[0]
-    lines = []
-    for line in ran.out.splitlines():
-        try:
-            lines.append(json.loads(line))
-        except ValueError:  # cut off in the middle, or somebody's warning
-            continue
-    lines = [line for line in lines if isinstance(line, dict)]
+    lines = json_lines(ran.out)
     here = [line for line in lines if "seq" in line]
     entry = {"key": key, "kind": "torch", "failed": None, "seconds": ran.seconds, "between": [begin, time.time()],
              "versions": next((line for line in lines if "torch" in line), {}), "points": here}
