@@ -55,7 +55,7 @@ AttentionShape shape_of_kernel(const auto& op, Phase phase, const Problem& probl
           .kv_heads = op.kv_heads.count(),
           .head_dim = problem.head_dim,
           .batch = problem.batch,
-          .mask = problem.mask,
+          .mask = problem.mask_of(mask_number(op)),
           .dtype = problem.dtype,
           .phase = phase};
 }

@@ -50,6 +50,20 @@ std::vector<int> units_of(const Model& model, const StepPlan& plan, const StepPr
   return units;
 }
 
+/// The model's masks, over the request's documents.
+void see_by(Problem& problem, const std::vector<Mask>& masks) {
+  const Mask asked = problem.mask;
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    if (!masks[i].document_ends.empty()) {
+      throw InputError("--scope",
+                       "no schedule of a layer holds attention to chunks of its own yet");
+    }
+    Mask& mask = i == 0 ? problem.mask : problem.other_masks.emplace_back(asked);
+    mask.kind = masks[i].kind;
+    mask.window = masks[i].window;
+  }
+}
+
 }  // namespace
 
 std::string LayerQuestion::subject() const {
@@ -88,13 +102,6 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
       .build = request.build,
       .notes = {},
       .layers = request.model->layers};
-  for (const LayerRun& run : runs) {
-    if (run.mask != runs.front().mask) {
-      throw InputError("--scope", fmt::format("no schedule of a step holds layers that attend in "
-                                              "different ways, as those of {}",
-                                              request.model->name));
-    }
-  }
   const ModuleSet policies{RecomputeModule::every_second_gemm, RecomputeModule::all_but_attention};
   if (plan.recompute.kind == Recompute::selective &&
       !plan.recompute.modules.common(policies).empty()) {
@@ -111,8 +118,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                                   counts)
                     : ""));
   }
-  question.problem.mask.kind = runs.front().mask.kind;
-  question.problem.mask.window = runs.front().mask.window;
+  see_by(question.problem, question.graph.masks);
   question.problem.batch = plan.micro_batch;
   expect_scheduled(request, plan, "a step",
                    why_not_step(question.graph, question.problem, question.plan, question.build));
@@ -136,8 +142,7 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
                     "has {} of {}",
                     request.model->name, runs.size(), first.layers, request.model->layers));
   }
-  question.problem.mask.kind = first.mask.kind;
-  question.problem.mask.window = first.mask.window;
+  see_by(question.problem, {first.mask});
   question.problem.batch = plan.micro_batch;
   if (!question.graph.graph.routing.empty()) {
     throw InputError("--scope",

@@ -73,14 +73,14 @@ struct OpPlace {
   [[nodiscard]] Visibility visible(const Attention& op) const {
     return {.q_tokens = schedule.problem.local(op.q_tokens),
             .k_tokens = schedule.problem.local(op.k_tokens),
-            .mask = schedule.problem.mask,
+            .mask = schedule.problem.mask_of(op.mask),
             .seq = schedule.requested.seq};
   }
   /// Of whole rows.
   [[nodiscard]] Visibility visible(const Softmax& op) const {
     return {.q_tokens = schedule.problem.local(op.tokens),
             .k_tokens = TokenSet({.begin = 0, .count = schedule.problem.seq}),
-            .mask = schedule.problem.mask,
+            .mask = schedule.problem.mask_of(op.mask),
             .seq = schedule.requested.seq};
   }
   /// Of softmax: 1 / sqrt(head_dim).

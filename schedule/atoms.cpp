@@ -113,14 +113,17 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
     : graph_(schedule.graph) {
   cut_tokens(schedule, tiles);
   cut_heads(schedule.grain.heads);
-  allow_pairs(schedule.problem);
+  for (int mask = 0; mask < schedule.problem.masks(); ++mask) {
+    allow_pairs(schedule.problem, schedule.problem.mask_of(mask));
+  }
   hand_out_states(schedule);
   const Problem& problem = schedule.problem;
   const std::string flaw =
       flaw_of(graph_, {.head_parts = query_atoms(),
                        .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
                        .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
-                       .head_dim = problem.head_dim});
+                       .head_dim = problem.head_dim,
+                       .masks = problem.masks()});
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
   } else {
@@ -179,29 +182,31 @@ void AtomGrid::cut_heads(const HeadSplit& split) {
   }
 }
 
-void AtomGrid::allow_pairs(const Problem& problem) {
+void AtomGrid::allow_pairs(const Problem& problem, const Mask& mask) {
   const auto pairs_of = [&](const TokenRange& q, const TokenRange& k) {
     const TokenSet queries(q);
     const TokenSet keys(k);
     return problem.in_one_micro_batch(queries, keys)
-               ? allowed_pairs(problem.local(queries), problem.local(keys), problem.mask)
+               ? allowed_pairs(problem.local(queries), problem.local(keys), mask)
                : 0;
   };
-  allowed_.resize(tokens_.size() * tokens_.size());
-  all_allowed_.resize(allowed_.size());
-  keys_of_queries_.resize(tokens_.size());
-  contributors_of_key_.resize(tokens_.size());
+  Seen& seen = seen_.emplace_back();
+  seen.allowed.resize(tokens_.size() * tokens_.size());
+  seen.all_allowed.resize(seen.allowed.size());
+  seen.keys_of_queries.resize(tokens_.size());
+  seen.contributors_of_key.resize(tokens_.size());
   for (std::size_t q = 0; q < tokens_.size(); ++q) {
     for (std::size_t k = 0; k < tokens_.size(); ++k) {
       const std::int64_t pairs = pairs_of(tokens_[q], tokens_[k]);
       if (pairs == 0) {
         continue;
       }
-      allowed_[q * tokens_.size() + k] = true;
-      all_allowed_[q * tokens_.size() + k] = pairs == tokens_[q].count * tokens_[k].count;
-      keys_of_queries_[q].insert(k);
+      seen.allowed[q * tokens_.size() + k] = true;
+      seen.all_allowed[q * tokens_.size() + k] = pairs == tokens_[q].count * tokens_[k].count;
+      seen.keys_of_queries[q].insert(k);
       for (int h = 0; h < replicas_; ++h) {
-        contributors_of_key_[k].insert(contributor({.tokens = static_cast<int>(q), .heads = h}));
+        seen.contributors_of_key[k].insert(
+            contributor({.tokens = static_cast<int>(q), .heads = h}));
       }
     }
   }
@@ -221,7 +226,7 @@ void AtomGrid::hand_out_states(const Schedule& schedule) {
     AtomSet& keys = keys_of_slots_.emplace_back();
     for (std::size_t k = 0; k < tokens_.size(); ++k) {
       const bool seen = std::ranges::all_of(
-          queries, [&](std::size_t q) { return all_allowed_[q * tokens_.size() + k]; });
+          queries, [&](std::size_t q) { return seen_[0].all_allowed[q * tokens_.size() + k]; });
       if (seen) {
         keys.insert(k);
       }
@@ -284,10 +289,10 @@ const AtomSet& AtomGrid::complete(TensorRef ref, const Cell& cell) const {
     case Tensor::d_q:
     case Tensor::weights:
     case Tensor::d_scores:
-      return keys_of_queries_[at(cell.tokens)];
+      return seen_by(ref.label).keys_of_queries[at(cell.tokens)];
     case Tensor::d_k:
     case Tensor::d_v:
-      return contributors_of_key_[at(cell.tokens)];
+      return seen_by(ref.label).contributors_of_key[at(cell.tokens)];
     case Tensor::q:
     case Tensor::k:
     case Tensor::v:

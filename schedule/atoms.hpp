@@ -97,13 +97,13 @@ class AtomGrid {
     return graph_.routing.group_of(tokens_[at(token_atom)].begin, slot);
   }
 
-  /// The mask allows at least one pair of these atoms.
-  [[nodiscard]] bool allowed(int queries, int keys) const {
-    return allowed_[at(queries) * tokens_.size() + at(keys)];
+  /// The attention's mask allows at least one pair of these atoms.
+  [[nodiscard]] bool allowed(int attention, int queries, int keys) const {
+    return seen_by(attention).allowed[at(queries) * tokens_.size() + at(keys)];
   }
-  /// The mask allows all pairs of these atoms.
-  [[nodiscard]] bool all_allowed(int queries, int keys) const {
-    return all_allowed_[at(queries) * tokens_.size() + at(keys)];
+  /// It allows all pairs of these atoms.
+  [[nodiscard]] bool all_allowed(int attention, int queries, int keys) const {
+    return seen_by(attention).all_allowed[at(queries) * tokens_.size() + at(keys)];
   }
   /// Number by which a d_k or d_v cell remembers the contribution of a query cell.
   [[nodiscard]] std::size_t contributor(const Cell& query) const {
@@ -143,11 +143,20 @@ class AtomGrid {
                                                const AtomSet& set) const;
 
  private:
+  /// What a mask allows.
+  struct Seen {
+    std::vector<bool> allowed, all_allowed;    // [query atom][key atom]
+    std::vector<AtomSet> keys_of_queries;      // [query atom]
+    std::vector<AtomSet> contributors_of_key;  // [key atom]
+  };
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] int kv_atoms() const { return static_cast<int>(kv_heads_.size()); }
   void cut_tokens(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles);
   void cut_heads(const HeadSplit& split);
-  void allow_pairs(const Problem& problem);
+  void allow_pairs(const Problem& problem, const Mask& mask);
+  [[nodiscard]] const Seen& seen_by(int attention) const {
+    return seen_[at(index_.mask_of(attention))];
+  }
   void hand_out_states(const Schedule& schedule);
   void cut_params(std::span<const std::span<const Buffer>> tiles);
   void sum_up_graph();
@@ -160,9 +169,7 @@ class AtomGrid {
   std::vector<HeadRange> q_heads_;
   std::vector<HeadRange> kv_heads_;
   int replicas_ = 1;
-  std::vector<bool> allowed_, all_allowed_;            // [query atom][key atom]
-  std::vector<AtomSet> keys_of_queries_;               // [query atom]
-  std::vector<AtomSet> contributors_of_key_;           // [key atom]
+  std::vector<Seen> seen_;                             // by mask
   std::vector<AtomSet> keys_of_slots_;                 // [slot]
   mutable std::map<TokenSet, std::vector<int>> sets_;  // known token sets
   mutable std::map<TokenSet, std::vector<int>> slots_;

@@ -116,7 +116,7 @@ std::optional<Block> seen_block(const Site& site, const Block& block, const Toke
                                 const TokenSet& keys) {
   for (const int q : block.queries) {
     for (const int k : block.keys) {
-      if (site.grid().allowed(q, k)) {
+      if (site.grid().allowed(site.attention, q, k)) {
         return block;
       }
     }
@@ -151,13 +151,27 @@ bool computes(const Site& site, AttentionFunction function) {
   return false;
 }
 
+bool sees_by(const Site& site, int mask) {
+  const int own = site.grid().index().mask_of(site.attention);
+  if (mask == own) {
+    return true;
+  }
+  const Problem& problem = site.ledger->problem;
+  const auto text = [&](int number) {
+    return number >= 0 && number < problem.masks() ? to_string(problem.mask_of(number))
+                                                   : fmt::format("mask {}", number);
+  };
+  site.stop(fmt::format("sees by {}, but its attention by {}", text(mask), text(own)));
+  return false;
+}
+
 Contents query_sums(const Site& site, const Block& block, Phase phase) {
   Meetings& meetings = site.meetings(phase);
   Contents sums;
   for (const int q : block.queries) {
     AtomSet met;
     for (const int k : block.keys) {
-      if (site.grid().allowed(q, k)) {
+      if (site.grid().allowed(site.attention, q, k)) {
         met.insert(static_cast<std::size_t>(k));
       }
     }
@@ -172,14 +186,15 @@ Contents query_sums(const Site& site, const Block& block, Phase phase) {
   return sums;
 }
 
-Contents key_gradients(const AtomGrid& grid, const Block& block) {
+Contents key_gradients(const Site& site, const Block& block) {
+  const AtomGrid& grid = site.grid();
   Contents gradients;
   for (const int k : block.keys) {
     for (int kv = block.kv_heads.begin; kv < block.kv_heads.end; ++kv) {
       AtomSet met;
       for (int h = block.heads.begin; h < block.heads.end; ++h) {
         for (const int q : block.queries) {
-          if (grid.kv_of(h) == kv && grid.allowed(q, k)) {
+          if (grid.kv_of(h) == kv && grid.allowed(site.attention, q, k)) {
             met.insert(grid.contributor({.tokens = q, .heads = h}));
           }
         }

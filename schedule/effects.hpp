@@ -70,11 +70,12 @@ class Findings {
 /// What all ranks of a proof share.
 struct Ledger {
   Ledger(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
-      : grid(schedule, tiles),
-        problem(schedule.problem),
-        forward(static_cast<std::size_t>(schedule.graph.attentions()),
-                Meetings(grid, schedule.recomputes ? 2 : 1)),
-        backward(forward.size(), Meetings(grid)) {}
+      : grid(schedule, tiles), problem(schedule.problem) {
+    for (int attention = 0; attention < schedule.graph.attentions(); ++attention) {
+      forward.emplace_back(grid, attention, schedule.recomputes ? 2 : 1);
+      backward.emplace_back(grid, attention, 1);
+    }
+  }
   Ledger(const Ledger&) = delete;  // the meetings look at the grid
   Ledger& operator=(const Ledger&) = delete;
   ~Ledger() = default;
@@ -188,8 +189,10 @@ bool holds(const Site& site, BufferId id, Tensor tensor, std::span<const int> ro
            HeadAtoms heads);
 /// The problem's attention is this; else stops.
 bool computes(const Site& site, AttentionFunction function);
+/// Its attention's mask is this one of the problem's; else stops.
+bool sees_by(const Site& site, int mask);
 /// d_k or d_v of a block: what its queries contribute to each cell of its keys.
-Contents key_gradients(const AtomGrid& grid, const Block& block);
+Contents key_gradients(const Site& site, const Block& block);
 /// out or d_q of a block: the keys that each cell of its queries may see, noted as met.
 Contents query_sums(const Site& site, const Block& block, Phase phase);
 /// Writes tile by tile (see above).

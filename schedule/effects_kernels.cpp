@@ -6,8 +6,9 @@ namespace {
 /// The tile of an attention kernel.
 template <class Attention>
 std::optional<Block> block_of(const Site& site, const Attention& op) {
-  const auto block =
-      computes(site, AttentionFunction::softmax) ? named_block(site, op) : std::nullopt;
+  const auto block = computes(site, AttentionFunction::softmax) && sees_by(site, op.mask)
+                         ? named_block(site, op)
+                         : std::nullopt;
   return block ? seen_block(site, *block, op.q_tokens, op.k_tokens) : std::nullopt;
 }
 
@@ -40,7 +41,8 @@ bool global_lse(const Site& site, BufferId lse, const Block& block) {
       if (piece == nullptr) {
         return false;
       }
-      const AtomSet missing = grid.complete(Tensor::lse, piece->cell).minus(piece->contributions);
+      const AtomSet missing =
+          grid.complete(site.own(Tensor::lse), piece->cell).minus(piece->contributions);
       if (!missing.empty()) {
         site.stop(fmt::format("backward with a local LSE: '{}' of {} lacks {}",
                               site.buffer(lse).name, grid.cell_text(Tensor::lse, piece->cell),
@@ -110,7 +112,7 @@ void apply(const Site& site, const AttentionBackward& op) {
       !readable(site, op.lse, Tensor::lse) || !global_lse(site, op.lse, *block)) {
     return;
   }
-  Contents d_kv = key_gradients(site.grid(), *block);
+  Contents d_kv = key_gradients(site, *block);
   write(site, op.d_q, Tensor::d_q, query_sums(site, *block, Phase::backward));
   write(site, op.d_k, Tensor::d_k, d_kv);
   write(site, op.d_v, Tensor::d_v, std::move(d_kv));
@@ -127,7 +129,7 @@ void apply(const Site& site, const RowDot& op) {
     if (out == nullptr || only_piece(site, op.d_out, d_out.cell) == nullptr) {
       return;
     }
-    const AtomSet& all = grid.complete(Tensor::out, out->cell);
+    const AtomSet& all = grid.complete(site.own(Tensor::out), out->cell);
     if (out->contributions != all || out->normaliser != all) {
       site.stop(fmt::format(
           "delta of an incomplete output: {} of {} lacks {}", quoted(site, op.out),

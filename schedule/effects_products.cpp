@@ -51,7 +51,7 @@ bool over_all_keys(const Site& site, BufferId id, Tensor tensor, const Block& bl
     return false;
   }
   for (const Piece& piece : site.content(id).all()) {
-    if (piece.contributions != site.grid().complete(tensor, piece.cell)) {
+    if (piece.contributions != site.grid().complete(site.own(tensor), piece.cell)) {
       site.stop(fmt::format("'{}' of {} was not taken over all keys", site.buffer(id).name,
                             site.grid().cell_text(tensor, piece.cell)));
       return false;
@@ -95,7 +95,7 @@ std::optional<Contents> softmax_of(const Site& site, BufferId id, Tensor from, T
   const AtomGrid& grid = site.grid();
   Contents result;
   for (const Piece& piece : site.content(id).all()) {
-    const AtomSet& all = grid.complete(to, piece.cell);
+    const AtomSet& all = grid.complete(site.own(to), piece.cell);
     const AtomSet missing = all.minus(piece.contributions);
     if (!missing.empty()) {
       site.stop(fmt::format("softmax over part of a row: '{}' of {} lacks {}", site.buffer(id).name,
@@ -111,7 +111,8 @@ std::optional<Contents> softmax_of(const Site& site, BufferId id, Tensor from, T
 }  // namespace
 
 void apply(const Site& site, const Softmax& op) {
-  if (named_tokens(site, op.tokens) == nullptr || !within_micro_batch(site, op.tokens, {})) {
+  if (named_tokens(site, op.tokens) == nullptr || !within_micro_batch(site, op.tokens, {}) ||
+      !sees_by(site, op.mask)) {
     return;
   }
   if (op.tokens.count() != site.buffer(op.scores).tokens) {
@@ -167,7 +168,7 @@ void apply(const Site& site, const WeighBack& op) {
       !holds(site, op.rows, roles->second, block->queries, block->heads)) {
     return;
   }
-  write(site, op.to, roles->to, key_gradients(site.grid(), *block));
+  write(site, op.to, roles->to, key_gradients(site, *block));
 }
 
 namespace {
@@ -210,7 +211,7 @@ void apply(const Site& site, const LinearBackward& op) {
   if (!block || !holds(site, op.d_out, Tensor::d_out, block->queries, block->heads)) {
     return;
   }
-  Contents d_kv = key_gradients(site.grid(), *block);
+  Contents d_kv = key_gradients(site, *block);
   write(site, op.d_q, Tensor::d_q, query_sums(site, *block, Phase::backward));
   write(site, op.d_k, Tensor::d_k, d_kv);
   write(site, op.d_v, Tensor::d_v, std::move(d_kv));
@@ -308,7 +309,7 @@ bool all_allowed(const Site& site, Tensor to, const Cell& cell, const Piece& sta
         of_keys ? number : grid.contributing(cell.heads, static_cast<std::size_t>(number)).tokens;
     const int query = of_keys ? cell.tokens : other;
     const int key = of_keys ? other : cell.tokens;
-    if (!grid.all_allowed(query, key)) {
+    if (!grid.all_allowed(site.attention, query, key)) {
       site.stop(
           fmt::format("applies a state with {} tokens {} to {}, which the mask forbids in part",
                       of_keys ? "key" : "query", grid.tokens_text(std::span(&other, 1)),

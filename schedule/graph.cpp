@@ -138,6 +138,9 @@ GraphIndex::GraphIndex(const Graph& graph)
     for (const TensorRef ref : d.writes) {
       known(ref).writer = i;
     }
+    if (d.function == LayerFunction::split_heads) {
+      masks_.push_back(d.mask);
+    }
     for (const TensorRef ref : d.reads) {
       std::vector<Use>& uses = known(ref).uses;
       if (uses.empty() || uses.back().definition != i) {  // once, if it reads it twice
@@ -372,7 +375,8 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
   if (d.reads.size() != form.reads || d.writes.size() != form.writes ||
       (d.param >= 0 ? !form.may_have_param : form.param) || d.param >= std::ssize(graph.params) ||
       (d.transposed && d.function != LayerFunction::linear) || d.bias >= std::ssize(graph.params) ||
-      (d.bias >= 0 && d.function != LayerFunction::linear) ||
+      (d.bias >= 0 && d.function != LayerFunction::linear) || d.mask < 0 ||
+      d.mask >= (d.function == LayerFunction::split_heads ? attention.masks : 1) ||
       !std::ranges::all_of(d.reads, known) || !std::ranges::all_of(d.writes, known)) {
     return "reads, writes or parameter are not those of its function";
   }

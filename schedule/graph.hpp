@@ -114,6 +114,7 @@ struct Definition {
   double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none; rate of
                         // an update
   bool transposed = false;  // a linear layer's y = x w^T, without a bias
+  int mask = 0;             // of split_heads: of the problem's, by which its attention sees
   double epsilon = 0;  // of split_heads that norms q and k: y = x / sqrt(mean(x^2) + epsilon) gain
   friend bool operator==(const Definition&, const Definition&) = default;
 };
@@ -187,6 +188,10 @@ class GraphIndex {
     return uses_of_params_[static_cast<std::size_t>(param)];
   }
   [[nodiscard]] int attentions() const { return attentions_; }
+  /// Of the problem's, the mask by which an attention sees.
+  [[nodiscard]] int mask_of(int attention) const {
+    return masks_.empty() ? 0 : masks_[static_cast<std::size_t>(attention)];
+  }
 
  private:
   struct Known {
@@ -199,15 +204,17 @@ class GraphIndex {
   std::map<TensorRef, Known> others_;  // attention's
   std::vector<int> gradients_, updates_;
   std::vector<std::vector<Use>> uses_of_params_;
+  std::vector<int> masks_;  // by attention of a graph
   int attentions_ = 1;
 };
 
 /// What a graph's definitions meet of attention: parts that heads are dealt out in, the width of
-/// all query heads and of all KV heads, and of one.
+/// all query heads and of all KV heads, and of one; its masks.
 struct AttentionRows {
   int head_parts = 1;
   std::int64_t q_width = 0, kv_width = 0;
   std::int64_t head_dim = 0;
+  int masks = 1;  // of the problem
 };
 /// "" if definitions name values and parameters that are there, in shapes that belong together,
 /// each value is written once, and before it is read; else why not. Definitions before `first` are

@@ -37,11 +37,12 @@ FlopCount state_flops(const Rows& o, const Problem& p) {
                    o.heads.count() * static_cast<double>(p.batch));
 }
 
-FlopCount matmul_flops(const TokenSet& q, const TokenSet& k, HeadRange heads, const Problem& p,
-                       Phase phase) {
+template <class Attention>
+FlopCount matmul_flops(const Attention& o, const Problem& p, Phase phase) {
   const double per_pair = flops_per_pair(phase, p.head_dim, p.head_dim);
-  const auto pairs = static_cast<double>(allowed_pairs(p.local(q), p.local(k), p.mask));
-  return FlopCount(per_pair * pairs * heads.count() * static_cast<double>(p.batch));
+  const auto pairs = static_cast<double>(
+      allowed_pairs(p.local(o.q_tokens), p.local(o.k_tokens), p.mask_of(o.mask)));
+  return FlopCount(per_pair * pairs * o.heads.count() * static_cast<double>(p.batch));
 }
 
 }  // namespace
@@ -131,30 +132,27 @@ FlopCount attention_flops(const Kernel& kernel, const Problem& problem) {
   };
   const FlopCount none(0);
   return std::visit(
-      Overloaded{[&](const AttentionForward& o) {
-                   return matmul_flops(o.q_tokens, o.k_tokens, o.heads, problem, Phase::forward);
-                 },
-                 [&](const AttentionBackward& o) {
-                   return matmul_flops(o.q_tokens, o.k_tokens, o.heads, problem, Phase::backward);
-                 },
-                 [&](const Scores& o) { return dense_flops(o, problem); },
-                 [&](const Weigh& o) { return dense_flops(o, problem); },
-                 [&](const WeighBack& o) { return dense_flops(o, problem); },
-                 [&](const LinearForward& o) { return linear(o, Phase::forward); },
-                 [&](const LinearBackward& o) { return linear(o, Phase::backward); },
-                 [&](const MakeState& o) { return state_flops(o, problem); },
-                 [&](const ApplyState& o) { return state_flops(o, problem); },
-                 [&](const Softmax&) { return none; },
-                 [&](const SoftmaxBackward&) { return none; },
-                 [&](const SumStates&) { return none; },
-                 [&](const RowDot&) { return none; },
-                 [&](const Merge&) { return none; },
-                 [&](const Rescale&) { return none; },
-                 [&](const Accumulate&) { return none; },
-                 [&](const Fill&) { return none; },
-                 [&](const Copy&) { return none; },
-                 [&](const Gemm&) { return none; },
-                 [&](const RowKernel&) { return none; }},
+      Overloaded{
+          [&](const AttentionForward& o) { return matmul_flops(o, problem, Phase::forward); },
+          [&](const AttentionBackward& o) { return matmul_flops(o, problem, Phase::backward); },
+          [&](const Scores& o) { return dense_flops(o, problem); },
+          [&](const Weigh& o) { return dense_flops(o, problem); },
+          [&](const WeighBack& o) { return dense_flops(o, problem); },
+          [&](const LinearForward& o) { return linear(o, Phase::forward); },
+          [&](const LinearBackward& o) { return linear(o, Phase::backward); },
+          [&](const MakeState& o) { return state_flops(o, problem); },
+          [&](const ApplyState& o) { return state_flops(o, problem); },
+          [&](const Softmax&) { return none; },
+          [&](const SoftmaxBackward&) { return none; },
+          [&](const SumStates&) { return none; },
+          [&](const RowDot&) { return none; },
+          [&](const Merge&) { return none; },
+          [&](const Rescale&) { return none; },
+          [&](const Accumulate&) { return none; },
+          [&](const Fill&) { return none; },
+          [&](const Copy&) { return none; },
+          [&](const Gemm&) { return none; },
+          [&](const RowKernel&) { return none; }},
       kernel);
 }
 

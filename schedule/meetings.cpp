@@ -99,7 +99,7 @@ std::string Meetings::met_less_than(int times, std::string_view what) const {
     for (int q = 0; q < grid_->token_atoms(); ++q) {
       std::vector<int> keys;
       for (int k = 0; k < grid_->token_atoms(); ++k) {
-        if (grid_->allowed(q, k) && !met({.tokens = q, .heads = h}, k, times)) {
+        if (grid_->allowed(attention_, q, k) && !met({.tokens = q, .heads = h}, k, times)) {
           keys.push_back(k);
         }
       }

@@ -9,7 +9,8 @@ namespace spp {
 class Meetings {
  public:
   /// `times`: that each pair has to meet, more than once where a step computes forwards again.
-  explicit Meetings(const AtomGrid& grid, int times = 1) : grid_(&grid), times_(times) {}
+  Meetings(const AtomGrid& grid, int attention, int times)
+      : grid_(&grid), attention_(attention), times_(times) {}
 
   void meet(const Cell& query, int keys, Rank rank);
   /// Cells met, each time counted.
@@ -36,6 +37,7 @@ class Meetings {
   [[nodiscard]] std::string met_less_than(int times, std::string_view what) const;
 
   const AtomGrid* grid_;
+  int attention_;
   int times_;
   std::vector<std::int32_t> by_;  // [head atom][query atom][key atom][time] -> rank, -1 if not met;
                                   // empty: nothing was

@@ -85,11 +85,13 @@ class BufferList {
 // -------------------------------------------------------------------------------------
 
 /// One attention kernel: queries `q_tokens` of buffer q against keys `k_tokens` of k and v, as far
-/// as the mask allows; writes normalised out and natural-log lse of just this block.
+/// as the mask (of the problem's, number `mask`) allows; writes normalised out and natural-log lse
+/// of just this block.
 struct AttentionForward {
   BufferId q, k, v, out, lse;
   TokenSet q_tokens, k_tokens;
   HeadRange heads, kv_heads;
+  int mask = 0;
   friend bool operator==(const AttentionForward&, const AttentionForward&) = default;
 };
 
@@ -99,6 +101,7 @@ struct AttentionBackward {
   BufferId q, k, v, d_out, lse, delta, d_q, d_k, d_v;
   TokenSet q_tokens, k_tokens;
   HeadRange heads, kv_heads;
+  int mask = 0;
   friend bool operator==(const AttentionBackward&, const AttentionBackward&) = default;
 };
 
@@ -116,6 +119,7 @@ struct Scores {
 struct Softmax {
   BufferId scores, weights;
   TokenSet tokens;  // the rows
+  int mask = 0;
   friend bool operator==(const Softmax&, const Softmax&) = default;
 };
 
@@ -431,6 +435,15 @@ OpBody blank_op(OpKind kind);
 inline std::string_view name_of(const OpBody& body) { return to_string(kind_of(body)); }
 inline bool is_transfer(const OpBody& body) { return std::holds_alternative<Transfer>(body); }
 
+/// Of the problem's, the mask by which an op sees; 0 of those that see nothing, too.
+template <class Body>
+int mask_number(const Body& op) {
+  if constexpr (requires { op.mask; }) {
+    return op.mask;
+  } else {
+    return 0;
+  }
+}
 /// The op as T (AttentionForward, Exchange, …); nullptr if it is another.
 template <class T>
 const T* op_if(const OpBody& body) {

@@ -35,6 +35,8 @@ struct Problem {
   int kv_heads = 1;  // divides q_heads (GQA; 1 = MQA; q_heads = MHA)
   int head_dim = 128;
   Mask mask{};
+  /// Of a layer's or a step's attentions that see otherwise: numbers 1 and on; `mask` is number 0.
+  std::vector<Mask> other_masks{};
   DType dtype = DType::bf16;
   AttentionFunction function = AttentionFunction::softmax;
   /// Of a step, over all data-parallel replicas: each has sequences of its own. Tokens of
@@ -46,6 +48,10 @@ struct Problem {
   [[nodiscard]] bool in_one_micro_batch(const TokenSet& tokens, const TokenSet& others) const;
   /// Numbered within their micro-batch.
   [[nodiscard]] TokenSet local(const TokenSet& tokens) const;
+  [[nodiscard]] int masks() const { return 1 + static_cast<int>(other_masks.size()); }
+  [[nodiscard]] const Mask& mask_of(int number) const {
+    return number == 0 ? mask : other_masks[static_cast<std::size_t>(number - 1)];
+  }
   [[nodiscard]] int group_size() const { return q_heads / kv_heads; }
   friend bool operator==(const Problem&, const Problem&) = default;
 };

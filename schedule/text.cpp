@@ -81,6 +81,15 @@ class FieldWriter {
       put(key, fmt::format("{}", fmt::join(places, "+")));
     }
   }
+  void unless_none(std::string_view key, const std::vector<Mask>& masks) {
+    std::string all;
+    for (const Mask& mask : masks) {
+      all += (all.empty() ? "" : ";") + to_string(mask);
+    }
+    if (!all.empty()) {
+      put(key, all);
+    }
+  }
   template <class T>  // masks, orders and enumerators
     requires requires(const T& value) { to_string(value); }
   void operator()(std::string_view key, const T& value) {
@@ -188,6 +197,9 @@ class TextWriter {
       }
       if (d.transposed) {
         append(" transposed");
+      }
+      if (d.mask != 0) {
+        append(" mask={}", d.mask);
       }
       if (d.constant != 0) {
         append(" constant={}", d.constant);

@@ -29,6 +29,7 @@ constexpr std::int64_t most_heads = 1 << 16;
 constexpr std::int64_t most_streams = 64;
 constexpr std::int64_t most_experts = 1 << 16;
 constexpr std::int64_t most_words = std::int64_t{1} << 24;
+constexpr std::int64_t most_masks = 16;                     // of a problem
 constexpr std::int64_t most_definitions = 4096;             // of a graph
 constexpr std::int64_t most_width = std::int64_t{1} << 29;  // batch * heads * head_dim
 
@@ -49,6 +50,7 @@ void fields(auto& a, Is<Problem> auto& p) {
   a("kv_heads", p.kv_heads, 1, most_heads);
   a("head_dim", p.head_dim, 1, 1 << 16);
   a("mask", p.mask);
+  a.unless_none("other_masks", p.other_masks);
   a("dtype", p.dtype);
   bool linear = p.function == AttentionFunction::linear;
   a("linear", linear);
@@ -108,6 +110,7 @@ void fields(auto& a, Is<AttentionForward> auto& o) {
   a("out", o.out);
   a("lse", o.lse);
   block_fields(a, o);
+  a.unless_zero("mask", o.mask, most_masks);
 }
 
 void fields(auto& a, Is<AttentionBackward> auto& o) {
@@ -121,6 +124,7 @@ void fields(auto& a, Is<AttentionBackward> auto& o) {
   a("d_k", o.d_k);
   a("d_v", o.d_v);
   block_fields(a, o);
+  a.unless_zero("mask", o.mask, most_masks);
 }
 
 void fields(auto& a, Is<Scores> auto& o) {
@@ -135,6 +139,7 @@ void fields(auto& a, Is<Softmax> auto& o) {
   a("scores", o.scores);
   a("weights", o.weights);
   a("tokens", o.tokens);
+  a.unless_zero("mask", o.mask, most_masks);
 }
 
 void fields(auto& a, Is<SoftmaxBackward> auto& o) {

@@ -360,6 +360,7 @@ class Parser {
       d.bias = tensor("param." + std::string(name)).label;
     }
     reader("transposed", d.transposed);
+    reader.unless_zero("mask", d.mask, text::most_masks);
     if (const std::string_view constant = reader.optional("constant"); !constant.empty()) {
       d.constant = parse_double(constant, where_);
     }
@@ -377,7 +378,8 @@ class Parser {
                                      {.head_parts = schedule_.grain.heads.parts(),
                                       .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
                                       .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
-                                      .head_dim = problem.head_dim},
+                                      .head_dim = problem.head_dim,
+                                      .masks = problem.masks()},
                                      schedule_.graph.definitions.size() - 1);
     if (!flaw.empty()) {
       fail("{}", flaw);
@@ -601,6 +603,10 @@ class Parser {
     if (definition >= std::ssize(schedule_.graph.definitions)) {
       fail("definition={} is none of the graph's {}", definition,
            schedule_.graph.definitions.size());
+    }
+    if (const int mask = visit_op([](const auto& o) { return mask_number(o); }, op.body);
+        mask >= schedule_.problem.masks()) {
+      fail("mask={} is none of the problem's {}", mask, schedule_.problem.masks());
     }
     stage_.ops.push_back(op);
   }

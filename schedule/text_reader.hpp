@@ -138,6 +138,16 @@ class FieldReader {
       places.push_back(number(place, least, context_.most_rows));
     }
   }
+  void unless_none(std::string_view key, std::vector<Mask>& masks) {
+    const Word* word = find(key, true);
+    for (const std::string_view mask :
+         word == nullptr ? std::vector<std::string_view>() : split(word->value, ';')) {
+      masks.push_back(parse_mask(mask, where_));
+    }
+    if (std::ssize(masks) > most_masks) {
+      fail("{} has more than {} masks", key, most_masks);
+    }
+  }
   template <std::integral T>
   void unless_zero(std::string_view key, T& value, std::int64_t max) {
     const Word* word = find(key, true);

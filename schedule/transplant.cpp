@@ -47,7 +47,9 @@ class Mover {
   // What has the same meaning everywhere: kinds, numbers, flags.
   void operator()(std::string_view, const auto&) const {}
   void operator()(std::string_view, const auto&, std::int64_t, std::int64_t) const {}
-  void unless_zero(std::string_view, const auto&, std::int64_t) const {}
+  void unless_zero(std::string_view key, auto& number, std::int64_t) const {
+    number = key == "mask" ? place_.mask : number;
+  }
 
   [[nodiscard]] HeadRange moved(HeadRange heads, bool kv) const {
     const int by = kv ? place_.kv_heads : place_.q_heads;

@@ -18,6 +18,7 @@ struct Transplant {
   int q_heads = 0;            // before the schedule's first one
   int kv_heads = 0;
   int attention = 0;        // of the larger schedule's, that this one is
+  int mask = 0;             // of the larger problem's, that this one's is
   std::int64_t tokens = 0;  // before the schedule's first one
   /// The larger program's buffer that an input or output is; invalid: none, it becomes one of its
   /// own.

@@ -24,6 +24,15 @@ class GraphWriter {
  public:
   GraphWriter(int tensor, int expert_groups) : tensor_(tensor), expert_groups_(expert_groups) {}
 
+  /// Attentions of what is appended from now on see by this mask.
+  void see_by(const Mask& mask) {
+    std::vector<Mask>& masks = result_.masks;
+    const auto at = std::ranges::find(masks, mask);
+    mask_ = static_cast<int>(at - masks.begin());
+    if (at == masks.end()) {
+      masks.push_back(mask);
+    }
+  }
   /// Operations up to number `count`; names begin with `prefix`. `input`: what the list reads
   /// without having written it; else a value of its own. False: no schedule holds it.
   bool append(const TensorOps& ops, const std::string& prefix = "",
@@ -42,6 +51,7 @@ class GraphWriter {
                    .cuts = {},
                    .units = {},
                    .modules = {},
+                   .masks = {},
                    .why_not = fmt::format("'{}': {}", op.name, reason)};
         return false;
       }
@@ -117,7 +127,8 @@ class GraphWriter {
       attention_ = result_.graph.attentions();
       define({.function = LayerFunction::split_heads,
               .reads = {y},
-              .writes = {of(Tensor::q), of(Tensor::k), of(Tensor::v)}});
+              .writes = {of(Tensor::q), of(Tensor::k), of(Tensor::v)},
+              .mask = mask_});
       places_[op.writes[0]] = of(Tensor::q);
       places_[op.writes[1]] = of(Tensor::k);
       places_[op.writes[2]] = of(Tensor::v);
@@ -292,7 +303,10 @@ class GraphWriter {
   }
 
   std::string add(const TensorOp& op, const AttentionCall& call) {
-    const bool plain = call.over_sequence() && !call.sinks && call.v_dim() == call.head_dim &&
+    if (call.sinks) {
+      return "attention sinks";
+    }
+    const bool plain = call.over_sequence() && call.v_dim() == call.head_dim &&
                        op.reads.size() == 3 && op.writes.size() == 1;
     if (!plain || read(op.reads[0]) != of(Tensor::q) || read(op.reads[1]) != of(Tensor::k) ||
         read(op.reads[2]) != of(Tensor::v)) {
@@ -388,7 +402,7 @@ class GraphWriter {
   const TensorOps* ops_ = nullptr;
   std::string prefix_;
   std::optional<TensorRef> input_;
-  int attention_ = 0;
+  int attention_ = 0, mask_ = 0;
   int table_ = -1;  // the embedding's
   int unit_ = -1;
   ModuleSet modules_;  // of the operation that is added
@@ -412,6 +426,7 @@ LayerGraph step_graph(const Model& model, int tensor, double rate, int expert_gr
             .cuts = {},
             .units = {},
             .modules = {},
+            .masks = {},
             .why_not = "a model without words, or none yet"};
   }
   if (!writer.append(first)) {
@@ -420,8 +435,11 @@ LayerGraph step_graph(const Model& model, int tensor, double rate, int expert_gr
   const std::vector<LayerRun> runs = layer_runs(model);
   TensorRef stream = writer.result();
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    const TensorOps& ops = runs[kind_of_layer(model, i)].ops;
-    if (!writer.append(ops, fmt::format("l{}.", i), stream)) {
+    const LayerRun& run = runs[kind_of_layer(model, i)];
+    if (run.attends) {
+      writer.see_by(run.mask);
+    }
+    if (!writer.append(run.ops, fmt::format("l{}.", i), stream)) {
       return writer.take();
     }
     stream = writer.result();

@@ -63,6 +63,14 @@ struct LayerStreams {
   StreamId messages[2][2];
 };
 
+/// Attention of one tensor rank's heads by one mask, of the phases there are.
+struct AttentionParts {
+  std::optional<Schedule> forward, backward;
+  std::vector<KeptBuffers> kept;  // of a step, by attention's rank
+
+  [[nodiscard]] const Schedule& any() const { return forward ? *forward : *backward; }
+};
+
 struct LayerParts {
   LayerGraph layer;
   GraphIndex index;                      // of its graph
@@ -70,18 +78,15 @@ struct LayerParts {
   std::vector<std::vector<int>> params;  // by unit: used there
   LayerPlan plan;
   Phase phase = Phase::forward;
-  Problem problem;                  // padded, all heads
-  std::optional<Schedule> forward;  // attention of one tensor rank's heads, of the phases there
-  std::optional<Schedule> backward;
-  HeadSplit split;                // of all heads
-  std::vector<KeptBuffers> kept;  // of a step, by attention's rank
-  std::vector<StagePart> stages;  // virtual ones
+  Problem problem;                         // padded, all heads
+  std::vector<AttentionParts> attentions;  // by mask of the problem's
+  HeadSplit split;                         // of all heads
+  std::vector<StagePart> stages;           // virtual ones
   std::vector<std::vector<int>> computed_again;
   std::vector<std::vector<StageStep>> steps;  // of a step, by stage of the pipeline
   std::vector<TokenSet> homes;                // of a model with experts, by attention's rank
   LayerStreams streams;
 
-  [[nodiscard]] const Schedule& attention() const { return forward ? *forward : *backward; }
   [[nodiscard]] bool is_step() const { return phase == Phase::step; }
 };
 

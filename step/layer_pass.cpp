@@ -12,14 +12,18 @@ constexpr HeadRange whole_row{.begin = 0, .end = 1};
 }  // namespace
 
 AttentionPrograms::AttentionPrograms(const LayerParts& parts, const LayerRank& at) {
-  if (parts.forward) {
-    forward = parts.forward->program(at.of_attention);
+  for (const AttentionParts& attention : parts.attentions) {
+    Both& programs = by_mask.emplace_back();
+    if (attention.forward) {
+      programs.forward = attention.forward->program(at.of_attention);
+    }
+    if (attention.backward) {
+      programs.backward = attention.backward->program(at.of_attention);
+    }
   }
-  if (parts.backward) {
-    backward = parts.backward->program(at.of_attention);
-  }
-  home = parts.forward ? home_of(forward.buffers, Phase::forward)
-                       : home_of(backward.buffers, Phase::backward);
+  home = parts.attentions.front().forward
+             ? home_of(by_mask.front().forward.buffers, Phase::forward)
+             : home_of(by_mask.front().backward.buffers, Phase::backward);
 }
 
 LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
@@ -345,13 +349,13 @@ void LayerPass::row_kernel(int number, const Definition& d, const std::vector<Bu
 void LayerPass::attend(int label) {
   const TensorRef out{Tensor::out, label};
   result_heads(out, "attended");
-  place_.attention = label;
+  sit_at(label);
   place_.known = [&](const Buffer& buffer) {
     const bool is_ours = buffer.role == BufferRole::input || buffer.tensor == Tensor::out;
     return is_ours ? held_.at({buffer.tensor, label}) : BufferId();
   };
   kept_of_attention_[label] =
-      transplant(b_, attention_.forward, place_, of_layer(out) + "attention_");
+      transplant(b_, programs(label).forward, place_, of_layer(out) + "attention_");
 }
 
 // ---- backward
@@ -545,8 +549,8 @@ BufferId LayerPass::known_backward(const Buffer& buffer, int label) {
     return held_.at(ref);
   }
   if (is_step()) {
-    const auto index = static_cast<std::size_t>(&buffer - attention_.backward.buffers.data());
-    const int kept = parts_.kept[at_.of_attention.index()][index];
+    const auto index = static_cast<std::size_t>(&buffer - programs(label).backward.buffers.data());
+    const int kept = attention_parts(label).kept[at_.of_attention.index()][index];
     return kept_of_attention_.at(label)[static_cast<std::size_t>(kept)];
   }
   const bool is_whole = buffer.tensor == Tensor::out &&
@@ -562,9 +566,9 @@ void LayerPass::join(int number, const Definition& d) {
   for (const Tensor tensor : {Tensor::d_q, Tensor::d_k, Tensor::d_v}) {
     op.reads.push_back(inner_heads({tensor, label}, std::string(to_string(tensor))));
   }
-  place_.attention = label;
+  sit_at(label);
   place_.known = [&](const Buffer& buffer) { return known_backward(buffer, label); };
-  transplant(b_, attention_.backward, place_,
+  transplant(b_, programs(label).backward, place_,
              of_layer({Tensor::q, label}) + (is_step() ? "attention_back_" : "attention_"));
   op.writes.push_back(new_gradient(d.reads[0]));
   if (d.param < 0) {

@@ -17,8 +17,11 @@ namespace spp {
 
 /// A rank's programs of attention; of a phase that there is not: empty.
 struct AttentionPrograms {
+  struct Both {
+    Program forward, backward;
+  };
   AttentionPrograms(const LayerParts& parts, const LayerRank& at);
-  Program forward, backward;
+  std::vector<Both> by_mask;
   TokenSet home;  // tokens of the rank's queries, within a micro-batch
 };
 
@@ -73,6 +76,17 @@ class LayerPass {
   /// Names of one layer's tensors, where there are several.
   [[nodiscard]] std::string of_layer(TensorRef ref) const;
   void note_kept(const Definition& d);
+  // Of attention `label`, by its mask.
+  [[nodiscard]] const AttentionPrograms::Both& programs(int label) const {
+    return attention_.by_mask[static_cast<std::size_t>(index_.mask_of(label))];
+  }
+  [[nodiscard]] const AttentionParts& attention_parts(int label) const {
+    return parts_.attentions[static_cast<std::size_t>(index_.mask_of(label))];
+  }
+  void sit_at(int label) {
+    place_.attention = label;
+    place_.mask = index_.mask_of(label);
+  }
 
   BufferId value(TensorRef ref);
   BufferId result(TensorRef ref);

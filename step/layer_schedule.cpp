@@ -13,9 +13,11 @@
 namespace spp {
 namespace {
 
-/// Attention of one tensor rank's heads, in one micro-batch.
-Problem local_problem(const Problem& all, const LayerPlan& plan) {
+/// Attention of one tensor rank's heads by one of the masks, in one micro-batch.
+Problem local_problem(const Problem& all, const LayerPlan& plan, int mask) {
   Problem local = all;
+  local.mask = all.mask_of(mask);
+  local.other_masks.clear();
   local.q_heads /= plan.tensor;
   local.kv_heads /= plan.tensor;
   local.micro_batches = 1;
@@ -79,7 +81,7 @@ std::string why_not_routed(const LayerGraph& layer, const Problem& problem, cons
                        plan.expert, routing.chosen);
   }
   const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
-  const Schedule attention = strategy.build(local_problem(padded_layer(problem, plan), plan),
+  const Schedule attention = strategy.build(local_problem(padded_layer(problem, plan), plan, 0),
                                             plan.attention, Phase::forward, {});
   const std::vector<TokenSet> own = own_tokens(homes_of(attention), plan.tensor);
   if (period_of(own, routing.classes()) == 0) {
@@ -94,16 +96,29 @@ std::string why_not_routed(const LayerGraph& layer, const Problem& problem, cons
              : "";
 }
 
+void add_cuts(const std::vector<std::int64_t>& more, std::vector<std::int64_t>& cuts) {
+  cuts.insert(cuts.end(), more.begin(), more.end());
+  std::ranges::sort(cuts);
+  const auto again = std::ranges::unique(cuts);
+  cuts.erase(again.begin(), again.end());
+}
+
+/// Axes that are symmetric for others, too, under moves that both allow.
+void keep_common(const std::vector<SymmetricAxis>& others, std::vector<SymmetricAxis>& axes) {
+  std::erase_if(axes, [&](const SymmetricAxis& axis) {
+    return std::ranges::find(others, axis) == others.end();
+  });
+}
+
 /// Where tokens of one group of experts end, in one micro-batch.
 void cut_by_experts(const Routing& routing, std::int64_t seq, std::vector<std::int64_t>& cuts) {
   const int runs = routing.groups / std::min(routing.groups, routing.chosen);
   const std::int64_t run = routing.period / runs;
+  std::vector<std::int64_t> more;
   for (std::int64_t at = run; runs > 1 && at < seq; at += run) {
-    cuts.push_back(at);
+    more.push_back(at);
   }
-  std::ranges::sort(cuts);
-  const auto again = std::ranges::unique(cuts);
-  cuts.erase(again.begin(), again.end());
+  add_cuts(more, cuts);
 }
 
 /// Rings that sum parameters' gradients up go through all axes: only the outermost one's rotations
@@ -205,9 +220,14 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
       }
     }
   }
-  const WhyNot attention = why_not(strategy, local_problem(padded, plan), plan.attention);
-  if (!attention.legal()) {
-    return attention.detail;
+  for (int mask = 0; mask < padded.masks(); ++mask) {
+    const WhyNot attention = why_not(strategy, local_problem(padded, plan, mask), plan.attention);
+    if (!attention.legal()) {
+      return attention.detail;
+    }
+  }
+  if (padded.masks() > 1 && plan.attention.layout == Layout::balanced) {
+    return "the balanced layout deals tokens out by one mask, and layers see by several";
   }
   std::string routed = why_not_routed(layer, problem, plan);
   return routed.empty() ? why_not_reduced(layer, plan) : routed;
@@ -227,27 +247,30 @@ std::string why_not_step(const LayerGraph& step, const Problem& problem, const L
       !order.empty()) {
     return order;
   }
-  const Problem local = local_problem(padded_layer(problem, plan), plan);
-  const Schedule forward = strategy.build(local, plan.attention, Phase::forward, options);
-  const Schedule backward = strategy.build(local, plan.attention, Phase::backward, options);
-  std::string lacking;
-  (void)kept_by(forward, backward, lacking);
-  return lacking.empty() ? ""
-                         : fmt::format(
-                               "the backward of {} reads {} elsewhere than its forward "
-                               "leaves it",
-                               plan.attention.strategy, lacking);
+  const Problem padded = padded_layer(problem, plan);
+  for (int mask = 0; mask < padded.masks(); ++mask) {
+    const Problem local = local_problem(padded, plan, mask);
+    const Schedule forward = strategy.build(local, plan.attention, Phase::forward, options);
+    const Schedule backward = strategy.build(local, plan.attention, Phase::backward, options);
+    std::string lacking;
+    (void)kept_by(forward, backward, lacking);
+    if (!lacking.empty()) {
+      return fmt::format("the backward of {} reads {} elsewhere than its forward leaves it",
+                         plan.attention.strategy, lacking);
+    }
+  }
+  return "";
 }
 
 Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const LayerPlan& plan,
                         Phase phase, const BuildOptions& options) {
   const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
   const Problem all = padded_layer(problem, plan);
-  const auto attention = [&](Phase of) -> std::optional<Schedule> {
+  const auto attention = [&](int mask, Phase of) -> std::optional<Schedule> {
     if (phase != Phase::step && phase != of) {
       return std::nullopt;
     }
-    return strategy.build(local_problem(all, plan), plan.attention, of, options);
+    return strategy.build(local_problem(all, plan, mask), plan.attention, of, options);
   };
   auto parts = std::make_shared<LayerParts>(LayerParts{
       .layer = layer,
@@ -257,33 +280,50 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
       .plan = plan,
       .phase = phase,
       .problem = all,
-      .forward = attention(Phase::forward),
-      .backward = attention(Phase::backward),
+      .attentions = {},
       .split = HeadSplit(all, plan.tensor * plan.attention.ulysses, plan.attention.heads),
-      .kept = {},
       .stages = stage_parts(layer, plan),
       .computed_again = computed_again(layer, plan),
       .steps = {},
       .homes = {},
       .streams = {}});
+  for (int mask = 0; mask < all.masks(); ++mask) {
+    parts->attentions.push_back({.forward = attention(mask, Phase::forward),
+                                 .backward = attention(mask, Phase::backward),
+                                 .kept = {}});
+  }
+  const Schedule& inner = parts->attentions.front().any();
   Routing& routing = parts->layer.graph.routing;
   if (!routing.empty()) {
-    parts->homes = homes_of(parts->attention());
+    parts->homes = homes_of(inner);
     routing.period = period_of(own_tokens(parts->homes, plan.tensor), routing.classes());
     ensure(phase == Phase::step, "a layer with experts by itself");
     ensure(routing.period > 0 && routing.groups == plan.expert, "a routing of another plan");
   }
   if (phase == Phase::step) {
-    std::string lacking;
-    parts->kept = kept_by(*parts->forward, *parts->backward, lacking);
-    ensure(lacking.empty(), "attention's backward lacks what its forward had");
+    for (AttentionParts& of : parts->attentions) {
+      std::string lacking;
+      of.kept = kept_by(*of.forward, *of.backward, lacking);
+      ensure(lacking.empty(), "attention's backward lacks what its forward had");
+    }
     parts->steps = with_messages(pipelines::by_name(plan.order, "--pipeline"), plan.pipeline);
   }
-  const Schedule& inner = parts->attention();
-  ensure(inner.problem == local_problem(all, plan), "attention pads what is padded");
-  ensure(phase != Phase::step ||
-             (inner.grain == parts->backward->grain && inner.streams == parts->backward->streams),
-         "attention's two phases are cut in different ways");
+  Grain grain = inner.grain;
+  grain.cuts.clear();
+  std::vector<SymmetricAxis> symmetry = symmetry_of(inner, plan);
+  for (int mask = 0; mask < all.masks(); ++mask) {
+    for (const auto* of : {&parts->attentions[static_cast<std::size_t>(mask)].forward,
+                           &parts->attentions[static_cast<std::size_t>(mask)].backward}) {
+      if (*of) {
+        ensure((*of)->problem == local_problem(all, plan, mask), "attention pads what is padded");
+        ensure((*of)->grain.tokens == grain.tokens && (*of)->grain.slots == grain.slots &&
+                   (*of)->grain.heads == grain.heads && (*of)->streams == inner.streams,
+               "attentions of a layer are cut in different ways");
+        add_cuts((*of)->grain.cuts, grain.cuts);
+        keep_common(symmetry_of(**of, plan), symmetry);
+      }
+    }
+  }
   Schedule s;
   s.problem = all;
   s.requested = problem;
@@ -306,14 +346,13 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
     axes.push_back({.name = "pipeline", .size = plan.pipeline.stages});
   }
   s.mesh = Mesh(std::move(axes));
-  s.symmetry = symmetry_of(inner, plan);
-  s.grain = inner.grain;
+  s.symmetry = std::move(symmetry);
+  s.grain = grain;
   s.grain.heads = parts->split;
-  std::vector<std::int64_t> cuts = inner.grain.cuts;
   if (!routing.empty()) {
-    cut_by_experts(routing, all.seq, cuts);
+    cut_by_experts(routing, all.seq, grain.cuts);
   }
-  s.grain.cuts = cuts_of_all(cuts, all);
+  s.grain.cuts = cuts_of_all(grain.cuts, all);
   s.streams = inner.streams;
   ensure(s.streams.size() == LayerStreams::first, "attention's streams are others");
   parts->streams = name_streams(plan, s.streams);

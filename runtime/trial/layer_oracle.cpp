@@ -92,7 +92,11 @@ double LayerOracle::flops(const Schedule& schedule) {
 }
 
 LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, const Poll& poll)
-    : problem_(schedule.requested), graph_(schedule.graph), data_(data), poll_(poll) {
+    : problem_(schedule.requested),
+      graph_(schedule.graph),
+      index_(schedule.graph),
+      data_(data),
+      poll_(poll) {
   for (int label = 0; label < std::ssize(graph_.params); ++label) {
     fill({Tensor::param, label});
   }
@@ -510,6 +514,7 @@ void LayerOracle::split(const Definition& d, bool backward) {
 
 void LayerOracle::attend(int label) {
   const TokenSet all({.begin = 0, .count = problem_.seq});
+  const Mask& mask = problem_.mask_of(index_.mask_of(label));
   const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads);
   const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads);
   const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads);
@@ -521,7 +526,7 @@ void LayerOracle::attend(int label) {
         {.q = q.rows(r),
          .k = k.rows(r),
          .v = v.rows(r),
-         .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
+         .visible = {.q_tokens = all, .k_tokens = all, .mask = mask, .seq = problem_.seq},
          .out = part_of(out, r, problem_.micro_batches),
          .lse = part_of(lse, r, problem_.micro_batches)},
         poll_);
@@ -530,6 +535,7 @@ void LayerOracle::attend(int label) {
 
 void LayerOracle::attend_back(int label) {
   const TokenSet all({.begin = 0, .count = problem_.seq});
+  const Mask& mask = problem_.mask_of(index_.mask_of(label));
   const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads);
   const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads);
   const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads);
@@ -546,7 +552,7 @@ void LayerOracle::attend_back(int label) {
          .k = k.rows(r),
          .v = v.rows(r),
          .d_out = d_out.rows(r),
-         .visible = {.q_tokens = all, .k_tokens = all, .mask = problem_.mask, .seq = problem_.seq},
+         .visible = {.q_tokens = all, .k_tokens = all, .mask = mask, .seq = problem_.seq},
          .lse =
              part_of(std::as_const(tensors_.at({Tensor::lse, label})), r, problem_.micro_batches),
          .delta = delta_of_one,

@@ -60,6 +60,7 @@ class LayerOracle {
 
   Problem problem_;  // as requested
   const Graph& graph_;
+  GraphIndex index_;
   const InputData& data_;
   const Poll& poll_;
   std::map<TensorRef, std::vector<double>> tensors_;

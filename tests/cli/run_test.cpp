@@ -150,11 +150,13 @@ TEST_CASE("of a step the attention of one tensor rank's group runs, and that is 
   CHECK_THAT(doc["warnings"].dump(), ContainsSubstring("(2 of 32 ranks)"));
 }
 
-TEST_CASE("a layer and a step of a model with normed heads and tied embeddings are right") {
+TEST_CASE("a layer and a step with normed heads, tied embeddings and windows in turns are right") {
   const TempDir dir;
   const std::string config = dir.write("config.json", R"({"model_type": "qwen3", "hidden_size": 64,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
-    "num_hidden_layers": 2, "vocab_size": 128, "tie_word_embeddings": true})")
+    "num_hidden_layers": 2, "vocab_size": 128, "tie_word_embeddings": true,
+    "use_sliding_window": true, "sliding_window": 12,
+    "layer_types": ["full_attention", "sliding_attention"]})")
                                  .string();
   const std::string work = " --model " + config + " --seq 64 --tp 2 --ulysses 1 --ring 2";
   for (const std::string scope : {"layer", "step"}) {

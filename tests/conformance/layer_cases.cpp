@@ -62,8 +62,22 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
   return result;
 }
 
+void StepCase::look_through(std::int64_t window) {
+  Problem& problem = layer.attention.problem;
+  Mask mask = problem.mask;
+  mask.kind = MaskKind::window;
+  mask.window = window;
+  problem.other_masks = {mask};
+}
+
 Model StepCase::model() const {
   Model model = layer.model(layers());
+  if (const auto& others = layer.attention.problem.other_masks; !others.empty()) {
+    model.narrow_mask = others.front();
+    for (int i = 0; i < layers(); ++i) {
+      model.narrow_layers.push_back(i % 2 == 1);
+    }
+  }
   model.experts = experts;
   model.tied_embeddings = tied;
   if (replicas > 2) {  // over which gradients have to divide, too
@@ -94,11 +108,14 @@ LayerPlan StepCase::plan() const {
 
 std::string StepCase::text() const {
   return fmt::format(
-      "{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}{}{}", layer.text(), replicas, zero,
-      order, pipeline.stages, pipeline.chunks, pipeline.micro_batches,
+      "{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}{}{}{}", layer.text(), replicas,
+      zero, order, pipeline.stages, pipeline.chunks, pipeline.micro_batches,
       messages_overlap ? ", messages overlap" : "",
       recompute.kind != Recompute::none ? ", computes again " + to_string(recompute) : "",
       updates ? "" : ", no updates", tied ? ", tied" : "",
+      layer.attention.problem.masks() > 1
+          ? ", every second by " + to_string(layer.attention.problem.mask_of(1))
+          : "",
       experts.count > 0 ? fmt::format(", {} of {} experts in {} groups", experts.per_token,
                                       experts.count, expert_groups)
                         : "");
@@ -170,9 +187,19 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
     ++i;
     const auto gains = std::int64_t{2} * problem.head_dim;
     step.layer.head_norms = layer.head_norms && gains % step.plan().stage_ranks() == 0;
-    if (why_not_step(step.graph(), problem, step.plan(), layer.attention.options).empty()) {
-      result.push_back(step);
+    const auto legal = [&](const StepCase& c) {
+      return why_not_step(c.graph(), c.layer.attention.problem, c.plan(), layer.attention.options)
+          .empty();
+    };
+    if (!legal(step)) {
+      continue;
     }
+    if (i % 3 == 1 && problem.mask.kind == MaskKind::causal) {
+      StepCase in_turns = step;
+      in_turns.look_through(std::max<std::int64_t>(1, problem.seq / 3));
+      step = legal(in_turns) ? in_turns : step;
+    }
+    result.push_back(step);
   }
   return result;
 }

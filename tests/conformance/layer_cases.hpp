@@ -41,6 +41,9 @@ struct StepCase {
   int expert_groups = 1;
   bool tied = false;  // the loss head is the embedding's table
 
+  /// Every second layer sees a window of so many tokens.
+  void look_through(std::int64_t window);
+
   [[nodiscard]] LayerPlan plan() const;
   [[nodiscard]] int layers() const { return std::max(2, pipeline.virtual_stages()); }
   [[nodiscard]] Model model() const;

@@ -138,6 +138,39 @@ Schedule reordered(Schedule schedule, Change change) {
   return schedule;
 }
 
+TEST_CASE("layers that see by a window and by everything, in turns, are proven and written") {
+  using Catch::Matchers::Contains;
+  StepCase step{.layer = small_layer()};
+  Problem& problem = step.layer.attention.problem;
+  problem.seq = 64;
+  step.look_through(16);
+  const Schedule schedule = step.build();
+  REQUIRE_THAT(prove(schedule).counter_example, Catch::Matchers::Equals(""));
+  const std::string text = to_text(schedule);
+  CHECK(to_text(parse_schedule(text, "step.txt")) == text);
+  CHECK_THAT(text, Contains("other_masks=window:16"));
+  // Half the layers, of which a ring of two leaves out what no query sees.
+  StepCase full = step;
+  problem.other_masks.clear();
+  full.layer.attention.problem.other_masks.clear();
+  const auto pairs = [](const Schedule& s) { return prove(s).pair_blocks; };
+  CHECK(pairs(schedule) < pairs(full.build()));
+
+  CHECK_THAT(refuted(changed<AttentionForward>(
+                 schedule, [](const auto& op, const auto&) { return op.mask == 1; },
+                 [](auto& op) { op.mask = 0; })),
+             Contains("sees by causal, but its attention by window:16"));
+  for (const std::string_view line : {"define split_heads", ": attention_fwd"}) {
+    const std::size_t at = text.find(" mask=1", text.rfind(line));
+    REQUIRE(at < text.size());
+    std::string wrong = text;
+    wrong.replace(at, 7, " mask=2");
+    CHECK_THROWS_WITH(parse_schedule(wrong, "step.txt"),
+                      Contains("step.txt:") && (Contains("not those of its function") ||
+                                                Contains("mask=2 is none of the problem's 2")));
+  }
+}
+
 TEST_CASE("wrong steps are refused with a counter-example") {
   using Catch::Matchers::Contains;
   const StepCase step{.layer = small_layer(), .zero = 1, .replicas = 2};

@@ -189,7 +189,7 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
       const auto block = [&](const auto& op, Phase phase) {
         const Visibility visible{.q_tokens = schedule.problem.local(op.q_tokens),
                                  .k_tokens = schedule.problem.local(op.k_tokens),
-                                 .mask = schedule.problem.mask,
+                                 .mask = schedule.problem.mask_of(op.mask),
                                  .seq = schedule.requested.seq};
         Bytes& of_stream = most[stored.op.stream];
         of_stream = std::max(
