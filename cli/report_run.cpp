@@ -80,16 +80,17 @@ Json seconds_json(const std::vector<Seconds>& samples) {
 
 Json phase_json(const runtime::PhaseResult& phase,
                 const std::optional<sim::Simulation>* predicted) {
-  const PhaseTimes times = times_of(phase.timeline);
   const sim::Simulation* simulation =
       predicted != nullptr && predicted->has_value() ? &**predicted : nullptr;
   Json json = {{"median_s", median_of(phase.samples).count()},
                {"predicted_s", simulation != nullptr ? Json(simulation->makespan.count()) : Json()},
                {"samples_s", seconds_json(phase.samples)},
-               {"attention_s", times.attention.count()},
-               {"gemm_s", times.gemm.count()},
-               {"other_kernels_s", times.other_kernels.count()},
-               {"exposed_s", times.exposed().count()},
+               {"attention_s", phase.breakdown.attention.count()},
+               {"gemm_s", phase.breakdown.gemm.count()},
+               {"other_kernels_s", phase.breakdown.other_kernels.count()},
+               {"exposed_s", phase.breakdown.exposed.count()},
+               {"imbalance_s", phase.breakdown.imbalance.count()},
+               {"launch_bound_s", phase.breakdown.launch_bound.count()},
                {"kinds", kinds_json(phase, simulation)},
                {"check", phase.check ? check_json(*phase.check) : Json()}};
   return json;
@@ -161,37 +162,13 @@ std::string device_text(const DeviceReport& device) {
   return text;
 }
 
-PhaseTimes times_of(const Timeline& timeline) {
-  std::map<Rank, PhaseTimes> ranks;
-  for (const TimelineEvent& e : timeline.events) {
-    PhaseTimes& times = ranks[e.rank];
-    times.total = std::max(times.total, e.end);
-    if (is_attention(e.kind)) {
-      times.attention += e.end - e.begin;
-    } else if (e.kind == OpKind::gemm) {
-      times.gemm += e.end - e.begin;
-    } else if (!is_transfer(e.kind)) {
-      times.other_kernels += e.end - e.begin;
-    }
-  }
-  PhaseTimes last;
-  for (const auto& [rank, times] : ranks) {
-    last = times.total > last.total ? times : last;
-  }
-  return last;
-}
-
 MeasuredTimes measured_times(const runtime::TrialResult& trial) {
   MeasuredTimes m;
   double flops = 0;
   Seconds attention{};
   std::vector<std::array<Bytes, comm_kinds>> sent;
   for (const runtime::PhaseResult* phase : phases_of_trial(trial)) {
-    const PhaseTimes times = times_of(phase->timeline);
-    m.all.total += times.total;
-    m.all.attention += times.attention;
-    m.all.gemm += times.gemm;
-    m.all.other_kernels += times.other_kernels;
+    m.all += phase->breakdown;
     for (const TimelineEvent& e : phase->timeline.events) {
       if (is_attention(e.kind)) {
         flops += e.flops;
@@ -252,7 +229,9 @@ Json run_document(const Job& job, const RunReport& report, Seconds elapsed) {
       {"attention_s", m.all.attention.count()},
       {"gemm_s", m.all.gemm.count()},
       {"other_kernels_s", m.all.other_kernels.count()},
-      {"exposed_comm_s", m.all.exposed().count()},
+      {"exposed_comm_s", m.all.exposed.count()},
+      {"imbalance_s", m.all.imbalance.count()},
+      {"launch_bound_s", m.all.launch_bound.count()},
       {"comm_bytes_per_rank", sent},
       {"attention_gflops_per_rank", m.attention_flop_rate * 1e-9},
       {"pace_s", report.trial.pace.empty() ? Json() : Json(median_of(report.trial.pace).count())},
@@ -300,19 +279,20 @@ std::string run_table(const Job& job, const RunReport& report, const Style& styl
     table.rows.push_back(std::move(cells));
   };
   add_row({"  phase", "measured", "predicted", "error", "attention", "products", "small kernels",
-           "exposed"});
+           "exposed", "imbalance", "host"});
   const auto add = [&](const std::string& name, const std::optional<runtime::PhaseResult>& phase,
                        const std::optional<sim::Simulation>* simulation) {
     if (!phase) {
       return;
     }
-    const PhaseTimes times = times_of(phase->timeline);
+    const Breakdown& times = phase->breakdown;
     const Seconds median = median_of(phase->samples);
     const Seconds predicted =
         simulation != nullptr && simulation->has_value() ? (*simulation)->makespan : Seconds(0);
     add_row({"  " + name, human(median), predicted.count() > 0 ? human(predicted) : "-",
              ratio_text(median, predicted), human(times.attention), human(times.gemm),
-             human(times.other_kernels), human(times.exposed())});
+             human(times.other_kernels), human(times.exposed), human(times.imbalance),
+             human(times.launch_bound)});
   };
   add(report.first == Phase::step ? "step" : "forward", report.trial.forward,
       report.predicted ? &report.predicted->forward : nullptr);

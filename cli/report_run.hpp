@@ -29,20 +29,12 @@ struct RunReport {
   std::vector<std::string> warnings;
 };
 
-/// Times of one phase on the rank that ended last.
-struct PhaseTimes {
-  Seconds total{}, attention{}, gemm{}, other_kernels{};
-  /// Nothing was computed: exposed communication, and the executor itself.
-  [[nodiscard]] Seconds exposed() const { return total - attention - gemm - other_kernels; }
-};
-PhaseTimes times_of(const Timeline& timeline);
-
 /// "on 1 x NVIDIA H200, 8 ranks a GPU with 16 SMs each"
 std::string device_text(const DeviceReport& device);
 
 /// Adds up both phases.
 struct MeasuredTimes {
-  PhaseTimes all;
+  Breakdown all;
   Seconds step{}, p95{};
   double spread = 0;
   std::array<Bytes, comm_kinds> sent{};  // by the rank that sends most

@@ -33,7 +33,7 @@ std::string title_text(const Job& job, const Style& style) {
 
 std::string call_text(const sim::Simulation& s, std::string_view what, Phase phase,
                       const Style& style) {
-  const sim::Breakdown& b = s.breakdown;
+  const Breakdown& b = s.breakdown;
   const double total = std::max(s.makespan.count(), 1e-30);
   std::string text =
       "\n" +

@@ -209,7 +209,7 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
   const auto run = [&](Phase phase) {
     sim::Simulation s =
         evaluator.simulate(question.schedule(phase), plan.attention, in_step, options);
-    const sim::Breakdown& b = s.breakdown;
+    const Breakdown& b = s.breakdown;
     ComponentSeconds parts{};
     parts[static_cast<std::size_t>(Component::attention)] = b.attention.count();
     parts[static_cast<std::size_t>(Component::gemm)] = b.gemm.count();

@@ -21,12 +21,12 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
   if (!simulation) {
     return {};
   }
-  const sim::Breakdown& b = simulation->breakdown;
+  const Breakdown& b = simulation->breakdown;
   return {.kernels = b.attention,
           .small = b.other_kernels,
           .exposed = b.exposed + b.imbalance,  // whatever attention's ranks wait for
           .hidden = b.hidden,
-          .issue = b.issue,
+          .issue = simulation->issue,
           .sent = sent_in(*simulation)};
 }
 

@@ -803,8 +803,8 @@ class Engine {
         .exposed = Seconds(c.exposed),
         .imbalance = Seconds(c.imbalance),
         .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed - c.imbalance)),
-        .launch_bound = Seconds(c.launch_bound),
-        .issue = Seconds(c.host)};
+        .launch_bound = Seconds(c.launch_bound)};
+    s.issue = Seconds(c.host);
     for (const auto& stream : c.sent) {
       for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
         s.sent[kind] += stream[kind];

@@ -23,6 +23,7 @@
 
 #include "base/progress.hpp"
 #include "machine/stack.hpp"
+#include "schedule/breakdown.hpp"
 #include "schedule/timeline.hpp"
 #include "sim/folding.hpp"
 
@@ -80,24 +81,12 @@ struct Bottleneck {
   std::string algorithm;
 };
 
-/// Of the rank that ends last. Kernels + exposed + imbalance + launch_bound = makespan.
-struct Breakdown {
-  Seconds attention{};  // attention kernels
-  Seconds gemm{};       // products of linear layers
-  Seconds other_kernels{};
-  Seconds exposed{};       // compute stream idle for communication
-  Seconds imbalance{};     // compute stream idle for a rank that still computed
-  Seconds hidden{};        // communication time behind kernels
-  Seconds launch_bound{};  // compute stream idle for the host
-  Seconds issue{};         // that the host takes for all ops
-  friend bool operator==(const Breakdown&, const Breakdown&) = default;
-};
-
 struct Simulation {
   bool complete = true;  // false: stopped by stop_after or watch; nothing below means anything
   Seconds makespan{};
   Rank critical;
-  Breakdown breakdown;
+  Breakdown breakdown;  // as breakdown_of the timeline, which need not be kept for it
+  Seconds issue{};      // that the critical rank's host takes for all ops
   std::array<Bytes, comm_kinds> sent{};                // by the critical rank
   std::vector<std::array<Bytes, comm_kinds>> sent_on;  // the same, by stream
   std::vector<Bottleneck> bottlenecks;                 // by falling exposed time

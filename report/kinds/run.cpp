@@ -40,6 +40,7 @@ void add_phases(Sheet& sheet, const JsonView& document) {
     const double gemm = seconds_at(phase, "gemm_s");
     const double other = seconds_at(phase, "other_kernels_s");
     const double exposed = seconds_at(phase, "exposed_s");
+    const double imbalance = seconds_at(phase, "imbalance_s");
     Bar measured{
         .label = name + ", measured",
         .value = seconds_text(median),
@@ -47,7 +48,9 @@ void add_phases(Sheet& sheet, const JsonView& document) {
                   {"k-gemm", "matrix products", gemm},
                   {"k-elementwise", "small kernels", other},
                   {"k-cp", "exposed communication", exposed},
-                  {"k-launch", "rest", std::max(0.0, median - attention - gemm - other - exposed)}},
+                  {"k-bubble", "waiting for busy ranks", imbalance},
+                  {"k-launch", "host, and the rest",
+                   std::max(0.0, median - attention - gemm - other - exposed - imbalance)}},
         .interval = std::nullopt,
         .strong = true};
     if (const auto samples = phase.find("samples_s")) {

@@ -18,11 +18,12 @@ std::string subject(const JsonView& document) { return request_title(document.fi
 struct CallPart {
   std::string_view name, key, label;
 };
-constexpr std::array<CallPart, 5> call_parts{
+constexpr std::array<CallPart, 6> call_parts{
     {{"attention_s", "k-attention", "attention kernels"},
      {"gemm_s", "k-gemm", "matrix products"},
      {"other_kernels_s", "k-elementwise", "small kernels"},
      {"exposed_comm_s", "k-cp", "exposed communication"},
+     {"imbalance_s", "k-bubble", "waiting for busy ranks"},
      {"launch_bound_s", "k-launch", "waiting for the host"}}};
 
 void add_calls(Sheet& sheet, const JsonView& document) {

@@ -344,10 +344,10 @@ class Trial {
     std::optional<PhaseResult> f;
     std::optional<PhaseResult> b;
     if (request_.time_forward) {
-      f = collect(transport, forward, request_.forward->streams);
+      f = collect(transport, forward, request_.forward->streams, forward_);
     }
     if (request_.backward) {
-      b = collect(transport, backward, request_.backward->streams);
+      b = collect(transport, backward, request_.backward->streams, backward_);
     }
     if (transport.rank().value != 0) {
       return;
@@ -369,7 +369,8 @@ class Trial {
 
   /// Whole on rank 0 alone.
   static PhaseResult collect(Transport& transport, const PhaseRun& run,
-                             const std::vector<std::string>& streams) {
+                             const std::vector<std::string>& streams,
+                             const std::vector<StoredProgram>& programs) {
     PhaseResult result;
     result.check = run.check;
     std::vector<Seconds> mine;
@@ -406,6 +407,7 @@ class Trial {
         result.timeline.events.push_back(unpacked(event));
       }
     }
+    result.breakdown = breakdown_of(result.timeline, programs);
     for (const std::string& text : sent) {
       result.sent.push_back(vector_of_bytes<std::array<Bytes, comm_kinds>>(text).front());
     }

@@ -4,6 +4,7 @@
 #include "runtime/engine.hpp"
 #include "runtime/execute.hpp"
 #include "runtime/trial/check.hpp"
+#include "schedule/breakdown.hpp"
 
 #include <functional>
 #include <optional>
@@ -31,6 +32,7 @@ struct TrialRequest {
 /// One phase, all ranks.
 struct PhaseResult {
   Timeline timeline;             // of the iteration with the median time; all ranks
+  Breakdown breakdown;           // of this timeline
   std::vector<Seconds> samples;  // of each iteration: the slowest rank's time
   std::vector<std::array<Bytes, comm_kinds>> sent;  // by rank, in one iteration
   std::optional<CheckReport> check;

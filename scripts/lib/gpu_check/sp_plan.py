@@ -86,7 +86,8 @@ def kept(document):
     phases = {}
     for name, phase in document["phases"].items():
         phases[name] = {key: phase[key] for key in ("median_s", "samples_s", "attention_s", "gemm_s",
-                                                    "other_kernels_s", "exposed_s", "kinds")}
+                                                    "other_kernels_s", "exposed_s", "imbalance_s", "launch_bound_s",
+                                                    "kinds")}
         phases[name]["check"] = phase["check"]
         phases[name]["predicted_s"] = phase.get("predicted_s")
     request, measured = document["request"], document["measured"]

@@ -143,7 +143,7 @@ def shown_parts(entry):
     """Where the time went, beside the prediction."""
     run = entry["run"]
     parts = {name: sum(part[name] for part in run["phases"].values())
-             for name in ("attention_s", "gemm_s", "other_kernels_s", "exposed_s")}
+             for name in ("attention_s", "gemm_s", "other_kernels_s", "exposed_s", "imbalance_s", "launch_bound_s")}
     total = sum(parts.values()) or 1
     text = ", ".join(f"{name.removesuffix('_s').replace('_', ' ')} {100 * value / total:.0f} %"
                      for name, value in parts.items() if value > 0)

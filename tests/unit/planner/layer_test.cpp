@@ -47,7 +47,7 @@ LayerTimes simulated(const Request& request, const StepPlan& plan) {
                                       {.fold = false, .timeline = false, .steps = false});
   LayerTimes sum;
   for (const auto* phase : {&e.forward, &e.backward}) {
-    const sim::Breakdown& b = (*phase)->breakdown;
+    const Breakdown& b = (*phase)->breakdown;
     sum.attention += b.attention.count();
     sum.gemm += b.gemm.count();
     sum.elementwise += b.other_kernels.count();
@@ -124,7 +124,7 @@ TEST_CASE("a step that is simulated op by op takes nearly what its parts cost") 
         evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
     const Prediction cost = evaluate(request, plan).candidate.predicted;
     INFO("TP " << plan.tensor << ", Ulysses " << plan.sequence());
-    const sim::Breakdown& b = step.forward->breakdown;
+    const Breakdown& b = step.forward->breakdown;
     CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.02));
     CHECK(b.gemm.count() == Approx(cost.parts_s[StepPart::gemm]).epsilon(0.12));
     CHECK(step.candidate.predicted.step.count() == Approx(cost.step.count()).epsilon(0.12));
@@ -187,7 +187,7 @@ TEST_CASE("a step with experts that is simulated op by op takes no more than its
         evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
     const Prediction cost = evaluate(request, plan).candidate.predicted;
     INFO("TP " << tensor << ", EP " << expert);
-    const sim::Breakdown& b = step.forward->breakdown;
+    const Breakdown& b = step.forward->breakdown;
     CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.05));
     CHECK(b.gemm.count() == Approx(cost.parts_s[StepPart::gemm]).epsilon(0.25));
     const double without_host = cost.step.count() - cost.parts_s[StepPart::launch];
