@@ -136,13 +136,6 @@ Json fitted_layer(const FittedLayer& layer, const Numbers& numbers) {
         .startup = numbers.fitted(stream.startup, 1e6, "us", to_string(function)),
         .rate = numbers.fitted(stream.rate, 1e-9, "GB/s", to_string(function))};
   }
-  if (const auto sum = layer.rows.find({.function = LayerFunction::add}); sum != layer.rows.end()) {
-    const std::string source = "derived: no optimizer was timed; as many bytes in a sum (add)";
-    const auto& [startup, rate] = sum->second;
-    json.optimizer = {
-        .startup = numbers.quantity(startup.value * 1e6, "us", source, startup.spread),
-        .rate = numbers.quantity(rate.value * 1e-9, "GB/s", source, rate.spread)};
-  }
   return layer_kernels_json(std::move(json));
 }
 

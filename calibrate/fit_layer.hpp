@@ -1,5 +1,5 @@
-// Fits of a layer's kernels beside attention: samples of the suite "layer" to the constants of
-// machine/layer_kernels.hpp.
+// Fits of a layer's kernels beside attention, and of a step's beside its layers: samples of the
+// suite "layer" to the constants of machine/layer_kernels.hpp.
 #pragma once
 
 #include "base/numbers.hpp"
@@ -31,8 +31,7 @@ struct FittedLayer {
 FittedLayer fit_layer(const std::vector<Series>& series, const GpuSpec& gpu, DType dtype,
                       std::int64_t block = 0);
 
-/// As a generation has it; null if nothing was timed. The optimizer, which has no kernel here,
-/// takes the bytes it touches at the rate of a sum.
+/// As a generation has it; null if nothing was timed.
 Json fitted_layer(const FittedLayer& layer, const Numbers& numbers);
 
 }  // namespace spp::calibrate

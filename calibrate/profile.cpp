@@ -94,8 +94,6 @@ Json profile_document(const ProfileInput& input) {
   const std::vector<Series> raw = raw_series(input.calibration);
   const std::vector<Series> series = at_one_pace(raw);
   const std::vector<MeasuredAttention> pace = attention_of(series, "pace");
-  const bool has_layer = std::ranges::any_of(
-      series, [](const Series& s) { return s.suite == "layer" && s.what == "add"; });
   return profile_json(
       {.name = input.name,
        .environment = environment_of(input),
@@ -104,10 +102,7 @@ Json profile_document(const ProfileInput& input) {
        .attention = attention_of(series, "attention"),
        .pace = pace.empty() ? std::nullopt : std::optional(pace.front()),
        .samples = samples_json(raw),
-       .note = has_layer
-                   ? "the optimizer's pass over weights, gradients and moments was not timed: "
-                     "it is taken for as many bytes of a sum of two tensors (add)"
-                   : ""});
+       .note = ""});
 }
 
 }  // namespace spp::calibrate

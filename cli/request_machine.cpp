@@ -13,6 +13,19 @@
 #include <memory>
 
 namespace spp::cli {
+namespace {
+
+/// What of a layer or a step a calibration did not time; earlier versions timed layers alone.
+std::string_view kernels_assumed(const LayerKernelsSpec& timed) {
+  if (timed.empty()) {
+    return "GEMMs and row-wise kernels of layers";
+  }
+  return timed.rows.contains({.function = LayerFunction::word_sums})
+             ? ""
+             : "kernels of embedding, loss head, optimizer and experts";
+}
+
+}  // namespace
 
 void Reader::machine(MachineNeed need) {
   stack();
@@ -297,11 +310,12 @@ void Reader::list_constants(const MachineSpec& machine) {
           "(calibrate without --suite)",
           args_.get("profile", "")));
     }
-    if (generation.layer.empty() && request().whole_step() && job_.profile->from_calibration()) {
+    const std::string_view assumed = kernels_assumed(generation.layer);
+    if (!assumed.empty() && request().whole_step() && job_.profile->from_calibration()) {
       job_.warnings.push_back(fmt::format(
-          "{}: has no GEMMs and row-wise kernels of layers: their times are not measured but "
-          "assumed ('sp-plan calibrate' measures them)",
-          args_.get("profile", "")));
+          "{}: has no {}: their times are not measured but assumed ('sp-plan calibrate' measures "
+          "them)",
+          args_.get("profile", ""), assumed));
     }
     return;
   }

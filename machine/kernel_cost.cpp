@@ -217,11 +217,6 @@ Seconds KernelCost::row_kernel(const RowFunction& function, Bytes touched) const
                            : at->second.startup.value + touched / at->second.rate.value;
 }
 
-Seconds KernelCost::optimizer(Bytes touched) const {
-  const auto& timed = gpu_->generation.layer.optimizer;
-  return timed ? timed->startup.value + touched / timed->rate.value : memory_bound(touched);
-}
-
 double KernelCost::gemm_spread() const {
   const auto& timed = gpu_->generation.layer.gemms;
   if (timed.empty()) {

@@ -64,15 +64,13 @@ class KernelCost {
   }
   /// A kernel that streams `touched` bytes.
   [[nodiscard]] Seconds memory_bound(Bytes touched) const;
-  /// A row-wise kernel of a layer over `touched` bytes: as timed on this machine, else as any that
-  /// streams them.
+  /// A row-wise kernel of a layer or a step over `touched` bytes: as timed on this machine, else as
+  /// any that streams them.
   [[nodiscard]] Seconds row_kernel(const RowFunction& function, Bytes touched) const;
   /// Whether a calibration timed it.
   [[nodiscard]] bool times(const RowFunction& function) const {
     return gpu_->generation.layer.rows.contains(function);
   }
-  /// The optimizer's pass over `touched` bytes.
-  [[nodiscard]] Seconds optimizer(Bytes touched) const;
   /// Relative spread of GEMMs.
   [[nodiscard]] double gemm_spread() const;
   /// Relative spread of the kernels around attention, and of a layer's row-wise ones.

@@ -66,7 +66,7 @@ LayerKernelsSpec read_layer_kernels(const JsonView& layer) {
     }
   }
   if (const auto optimizer = layer.find("optimizer")) {
-    spec.optimizer = read_stream(*optimizer);
+    spec.rows.emplace(RowFunction{.function = LayerFunction::adam}, read_stream(*optimizer));
   }
   return spec;
 }
@@ -87,9 +87,6 @@ Json layer_kernels_json(LayerKernelNumbers numbers) {
   }
   for (auto& [function, stream] : numbers.rows) {
     json["rows"][to_string(function)] = stream_json(std::move(stream));
-  }
-  if (numbers.optimizer) {
-    json["optimizer"] = stream_json(std::move(*numbers.optimizer));
   }
   return json;
 }

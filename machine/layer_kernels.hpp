@@ -1,6 +1,6 @@
-// The kernels of a layer beside attention, as a calibration timed them on one machine: the object
-// "layer" of a generation. Generations of topologies/ have none; what is not there costs what
-// gemm_cost.hpp and the memory's rate say.
+// The kernels of a layer beside attention, and of a step beside its layers, as a calibration timed
+// them on one machine: the object "layer" of a generation. Generations of topologies/ have none;
+// what is not there costs what gemm_cost.hpp and the memory's rate say.
 //
 // A GEMM C[m,n] = A[m,k] B[k,n] of one kind (forward, and the gradients, which read one side
 // transposed) takes
@@ -39,9 +39,8 @@ struct StreamSpec {
 
 struct LayerKernelsSpec {
   std::map<GemmKind, MeasuredGemmSpec> gemms;
+  /// Profiles of earlier versions have no adam but "optimizer", which they derived of the sum.
   std::map<RowFunction, StreamSpec> rows;
-  /// The optimizer's pass over weights, gradients and moments. It has no kernel here: as the sum.
-  std::optional<StreamSpec> optimizer;
 
   [[nodiscard]] bool empty() const { return gemms.empty() && rows.empty(); }
 };
@@ -60,7 +59,6 @@ struct StreamNumbers {
 struct LayerKernelNumbers {
   std::vector<GemmKindNumbers> gemms;
   std::map<RowFunction, StreamNumbers> rows;
-  std::optional<StreamNumbers> optimizer;
 };
 /// Null if nothing was measured.
 Json layer_kernels_json(LayerKernelNumbers numbers);

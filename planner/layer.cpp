@@ -194,14 +194,13 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
       return alone;
     }
     const LayerFunction function = question.graph.graph.definition(row->definition).function;
-    if (function == LayerFunction::adam) {
-      return kernels.optimizer(touched_bytes(kernel, shapes)) * practice.optimizer.value +
-             kernels.launch();
-    }
     const RowFunction timed{.function = function,
                             .backward = row->backward && function != LayerFunction::add};
     if (kernels.times(timed)) {  // its launch among it
       return kernels.row_kernel(timed, touched_bytes(kernel, shapes));
+    }
+    if (function == LayerFunction::adam) {
+      return alone * practice.optimizer.value + kernels.launch();
     }
     const bool apart = function == LayerFunction::split_heads && practice.position.value > 0;
     return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();

@@ -199,33 +199,43 @@ inline Rows norm_weights(Rows column, std::int64_t width) {
   return column;
 }
 
+/// A row-wise function on rows in memory, in the order that the op has them.
+struct RowCall {
+  const Definition& definition;
+  bool backward = false;
+  TokenSet tokens;  // as positions; of what a step has beside its layers: none
+  Routing routing;
+  std::int64_t first = 0;  // of an embedding: the word that its table begins with
+  int part = 0;            // of word_sums, as the op has it
+  float scale = 1;         // of the loss, whose gradient word_sums gives
+  std::span<const Rows> reads, writes;
+};
+
 /// What a step has beside its layers.
+constexpr bool is_beside_layers(LayerFunction function) {
+  return function >= LayerFunction::embedding && function <= LayerFunction::adam;
+}
+
 template <class Target>
-void run_words(const OpPlace& at, const RowKernel& op, Target&& target) {
-  const Graph& graph = at.schedule.graph;
-  const Definition& d = graph.definition(op.definition);
-  const auto in = [&](std::size_t i) { return at.rows(op.reads.ids()[i]); };
-  const auto out = [&](std::size_t i) { return at.rows(op.writes.ids()[i]); };
-  const Problem& p = at.schedule.requested;
+void run_words(const RowCall& op, Target&& target) {
+  const Definition& d = op.definition;
+  const auto in = [&](std::size_t i) { return op.reads[i]; };
+  const auto out = [&](std::size_t i) { return op.writes[i]; };
   if (d.function == LayerFunction::embedding) {
-    const std::int64_t first = op.part * graph.param(d.param).part_rows();
     return op.backward ? target.embedding_backward(EmbeddingBackwardArgs{
-                             .words = in(0), .d_x = in(2), .d_table = out(0), .first = first})
+                             .words = in(0), .d_x = in(2), .d_table = out(0), .first = op.first})
                        : target.embedding(EmbeddingArgs{
-                             .words = in(0), .table = in(1), .x = out(0), .first = first});
+                             .words = in(0), .table = in(1), .x = out(0), .first = op.first});
   }
   if (d.function == LayerFunction::word_sums) {
-    return op.backward
-               ? target.word_sums_backward(WordSumsBackwardArgs{
-                     .logits = in(0),
-                     .targets = in(1),
-                     .log_sum = in(2),
-                     .d_logits = out(0),
-                     .part = op.part,
-                     .scale =
-                         1 / static_cast<float>(p.all_tokens() * p.batch)})  // of the mean loss
-               : target.word_sums(WordSumsArgs{
-                     .logits = in(0), .targets = in(1), .sums = out(0), .part = op.part});
+    return op.backward ? target.word_sums_backward(WordSumsBackwardArgs{.logits = in(0),
+                                                                        .targets = in(1),
+                                                                        .log_sum = in(2),
+                                                                        .d_logits = out(0),
+                                                                        .part = op.part,
+                                                                        .scale = op.scale})
+                       : target.word_sums(WordSumsArgs{
+                             .logits = in(0), .targets = in(1), .sums = out(0), .part = op.part});
   }
   if (d.function == LayerFunction::word_loss) {
     return target.word_loss(
@@ -239,18 +249,12 @@ void run_words(const OpPlace& at, const RowKernel& op, Target&& target) {
                        .rate = static_cast<float>(d.constant)});
 }
 
-/// A row-wise function on rows in memory, in the order that the op has them.
-struct RowCall {
-  const Definition& definition;
-  bool backward = false;
-  TokenSet tokens;  // as positions
-  Routing routing;
-  std::span<const Rows> reads, writes;
-};
-
 template <class Target>
 void run_row_call(const RowCall& op, Target&& target) {
   const Definition& d = op.definition;
+  if (is_beside_layers(d.function)) {
+    return run_words(op, target);
+  }
   const auto in = [&](std::size_t i) { return op.reads[i]; };
   const auto out = [&](std::size_t i) { return op.writes[i]; };
   const auto norm = [&] {
@@ -348,23 +352,27 @@ void run_row_call(const RowCall& op, Target&& target) {
 
 template <class Target>
 void run_row_kernel(const OpPlace& at, const RowKernel& op, Target&& target) {
-  const Definition& d = at.schedule.graph.definition(op.definition);
-  if (d.function >= LayerFunction::embedding && d.function <= LayerFunction::adam) {
-    return run_words(at, op, target);
-  }
+  const Graph& graph = at.schedule.graph;
+  const Definition& d = graph.definition(op.definition);
+  const Problem& whole = at.schedule.requested;
   std::array<Rows, 8> reads;
   std::array<Rows, 8> writes;
   const auto rows = [&](const BufferList& ids, std::array<Rows, 8>& into) {
     std::ranges::transform(ids, into.begin(), [&](BufferId id) { return at.rows(id); });
     return std::span<const Rows>(into).first(ids.ids().size());
   };
-  run_row_call({.definition = d,
-                .backward = op.backward,
-                .tokens = at.schedule.problem.local(op.tokens),
-                .routing = at.schedule.graph.routing,
-                .reads = rows(op.reads, reads),
-                .writes = rows(op.writes, writes)},
-               target);
+  run_row_call(
+      {.definition = d,
+       .backward = op.backward,
+       .tokens = is_beside_layers(d.function) ? TokenSet() : at.schedule.problem.local(op.tokens),
+       .routing = graph.routing,
+       .first =
+           d.function == LayerFunction::embedding ? op.part * graph.param(d.param).part_rows() : 0,
+       .part = op.part,
+       .scale = 1 / static_cast<float>(whole.all_tokens() * whole.batch),  // the loss is the mean
+       .reads = rows(op.reads, reads),
+       .writes = rows(op.writes, writes)},
+      target);
 }
 
 /// `kernel` is at.stored.op.

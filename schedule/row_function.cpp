@@ -19,11 +19,13 @@ std::vector<RowFunction> row_functions() {
   std::vector<RowFunction> all;
   for (std::size_t i = 0; i < layer_functions; ++i) {
     const auto function = static_cast<LayerFunction>(i);
-    if (function == LayerFunction::linear || function >= LayerFunction::embedding) {
-      continue;  // a product, what a step has beside its layers, and what is routed
+    if (function == LayerFunction::linear || function == LayerFunction::dispatch ||
+        function == LayerFunction::combine) {
+      continue;  // products and copies
     }
     all.push_back({.function = function});
-    if (function != LayerFunction::add) {
+    if (function != LayerFunction::add && function != LayerFunction::word_loss &&
+        function != LayerFunction::adam) {
       all.push_back({.function = function, .backward = true});
     }
   }

@@ -1,5 +1,5 @@
-// A row-wise function of a layer, or its gradient: what a RowKernel computes, without saying of
-// which definition. The name by which measured kernels are known.
+// A row-wise function of a layer or a step, or its gradient: what a RowKernel computes, without
+// saying of which definition. The name by which measured kernels are known.
 #pragma once
 
 #include "schedule/graph.hpp"
@@ -12,7 +12,8 @@
 
 namespace spp {
 
-/// A sum has no other kernel for gradients: it is added up by itself.
+/// A sum has no other kernel for gradients: it is added up by itself. The loss and an update have
+/// no gradient.
 struct RowFunction {
   LayerFunction function = LayerFunction::add;
   bool backward = false;

@@ -407,10 +407,16 @@ class StepClock {
     constexpr std::int64_t norm = 4;
     constexpr std::int64_t adam = 16 + 12 + 2;
     constexpr std::int64_t zeroing = 4;
-    const Bytes touched(updated * (norm + adam) + gradients * zeroing);
-    return (request_.kernels->optimizer(touched).count() * practice_.optimizer.value +
-            3 * request_.kernels->launch().count()) *
-           costs_.crowd;
+    const KernelCost& kernels = *request_.kernels;
+    const Bytes update(updated * adam);
+    const Bytes beside(updated * norm + gradients * zeroing);
+    const RowFunction timed{.function = LayerFunction::adam};
+    const Seconds time = kernels.times(timed)  // on this machine, its launch among it
+                             ? kernels.row_kernel(timed, update) + kernels.memory_bound(beside) +
+                                   2 * kernels.launch()
+                             : kernels.memory_bound(update + beside) * practice_.optimizer.value +
+                                   3 * kernels.launch();
+    return time.count() * costs_.crowd;
   }
 
   /// The norm as above; gradients go to the host, whose CPUs update what all its ranks have, and

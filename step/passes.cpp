@@ -84,7 +84,9 @@ class PassClock {
   double time_of(const LayerOp& op, const MemoryBound& kernel) const {
     const StepPractice& practice = *costs_.practice;
     if (const auto timed = timed_as(op, kernel)) {
-      return costs_.kernels->row_kernel(*timed, kernel.touched).count() * costs_.crowd;
+      return kernel.by_kernel.value() == 0
+                 ? 0
+                 : costs_.kernels->row_kernel(*timed, kernel.by_kernel).count() * costs_.crowd;
     }
     const bool apart = practice.position.value > 0 && in_position(op.name);
     return (costs_.kernels->memory_bound(kernel.touched).count() *
@@ -166,7 +168,9 @@ class PassClock {
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t i, const MemoryBound& /*work*/) {
     pass_.parts[StepPart::elementwise] += times_[i];
-    launched();
+    if (times_[i] > 0) {  // else another op's kernel has it inside
+      launched();
+    }
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t i, const ConvolutionKernel& /*work*/) {
     pass_.parts[StepPart::elementwise] += times_[i];

@@ -99,15 +99,24 @@ void loss_head(const Model& model, ListWriter& list, LayerTensorId x, StepKind s
   };
   const LayerTensorId exact = wide("logits to fp32");
   const LayerTensorId probabilities = wide("softmax");
-  list.add({.name = "logits to fp32", .work = RowWise{}, .reads = {logits}, .writes = {exact}});
+  constexpr LayerFunction sums = LayerFunction::word_sums;
+  list.add({.name = "logits to fp32",
+            .work = RowWise{.function = sums, .in_kernel = InKernel::reads},
+            .reads = {logits},
+            .writes = {exact}});
   list.add({.name = "logits max",
-            .work = RowWise{.gradient = RowGradient::none, .reduced = 1},
+            .work = RowWise{.function = sums,
+                            .gradient = RowGradient::none,
+                            .reduced = 1,
+                            .in_kernel = InKernel::inside},
             .reads = {exact}});  // writes one number a row
-  list.add({.name = "softmax",
-            .work = RowWise{.in_place = true, .reduced = 2},
-            .reads = {exact},
-            .writes = {probabilities},
-            .keeps = {probabilities}});
+  list.add(
+      {.name = "softmax",
+       .work =
+           RowWise{.function = sums, .in_place = true, .reduced = 2, .in_kernel = InKernel::inside},
+       .reads = {exact},
+       .writes = {probabilities},
+       .keeps = {probabilities}});
 }
 
 /// Invalid without words.

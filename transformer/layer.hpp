@@ -117,14 +117,20 @@ struct Linear {
 /// all inputs as it is (a sum), or there is none (a maximum that is subtracted again).
 enum class RowGradient : std::uint8_t { computed, passed_on, none };
 
+/// Where a function has one kernel (graph.hpp), but operations are counted as frameworks have them:
+/// this one is all that the kernel computes; the one that reads what the kernel reads; one inside.
+enum class InKernel : std::uint8_t { whole, reads, inside };
+
 /// Row by row, bound by memory. `function`: what it computes, where a schedule can (graph.hpp); of
-/// what turns positions into q and k, split_heads; of their norms, head by head, rms_norm.
+/// what turns positions into q and k, split_heads; of their norms, head by head, rms_norm; of the
+/// loss from logits on, word_sums.
 struct RowWise {
   std::optional<LayerFunction> function = std::nullopt;
   std::int64_t weights = 0;
   RowGradient gradient = RowGradient::computed;
   bool in_place = false;  // writes over what it reads, unless that is kept
   int reduced = 0;        // fp32 numbers a row summed over the tensor-parallel ranks, one by one
+  InKernel in_kernel = InKernel::whole;
 };
 
 /// Reads Q, K, V, writes the output (of two streams: a part of the rows each). To the tokens of the

@@ -73,7 +73,7 @@ class OpWriter {
     move_rows(op, KernelRole::forward, work.direction == RouteDirection::dispatch);
   }
   void forward(const TensorOp& op, const RowWise& work) {
-    memory_bound(op.name, KernelRole::forward, read(op) + shapes_.bytes(op.writes), work.function);
+    memory_bound(op, KernelRole::forward, read(op) + shapes_.bytes(op.writes), work);
     for (int i = 0; i < work.reduced && shapes_.local().split.tensor > 1; ++i) {
       transfer(op, KernelRole::forward, CommKind::all_reduce, Bytes(4) * shapes_.rows(op.reads[0]));
     }
@@ -88,7 +88,8 @@ class OpWriter {
     scan(op, call, KernelRole::forward, Phase::forward);
   }
   void forward(const TensorOp& op, const Lookup& /*work*/) {
-    memory_bound(op.name, KernelRole::forward, shapes_.bytes(op.reads) + all_written(op));
+    memory_bound(op.name, KernelRole::forward, shapes_.bytes(op.reads) + all_written(op),
+                 LayerFunction::embedding);
   }
 
   void backward(const TensorOp& op, const Linear& linear) {
@@ -112,8 +113,8 @@ class OpWriter {
   }
   void backward(const TensorOp& op, const RowWise& work) {
     if (work.gradient == RowGradient::computed) {
-      memory_bound(op.name, KernelRole::backward,
-                   gradient_bytes(op.writes) + shapes_.bytes(op.keeps) + read(op), work.function);
+      memory_bound(op, KernelRole::backward,
+                   gradient_bytes(op.writes) + shapes_.bytes(op.keeps) + read(op), work);
     }
     if (work.gradient != RowGradient::none) {
       sum_partial_gradients(op, false);
@@ -135,7 +136,7 @@ class OpWriter {
     for (const LayerTensorId id : op.reads) {
       bytes += Bytes(8 * shapes_.width(id)) * shapes_.rows(id);
     }
-    memory_bound(op.name, KernelRole::backward, bytes);
+    memory_bound(op.name, KernelRole::backward, bytes, LayerFunction::embedding);
   }
 
   /// The op gave its part of a gradient: once all that give one have, it is summed over the ranks.
@@ -192,9 +193,20 @@ class OpWriter {
   }
   void memory_bound(std::string_view name, KernelRole role, Bytes touched,
                     std::optional<LayerFunction> function = std::nullopt) {
-    ops_.push_back({.name = name,
-                    .role = role,
-                    .work = MemoryBound{.touched = touched, .function = function}});
+    ops_.push_back(
+        {.name = name,
+         .role = role,
+         .work = MemoryBound{.touched = touched, .function = function, .by_kernel = touched}});
+  }
+  /// A function's kernel reads what its first op does; its gradient's writes as much, too.
+  void memory_bound(const TensorOp& op, KernelRole role, Bytes touched, const RowWise& work) {
+    memory_bound(op.name, role, touched, work.function);
+    Bytes& by_kernel = std::get<MemoryBound>(ops_.back().work).by_kernel;
+    if (work.in_kernel == InKernel::reads) {
+      by_kernel = read(op) * (role == KernelRole::backward ? 2 : 1);
+    } else if (work.in_kernel == InKernel::inside) {
+      by_kernel = Bytes(0);
+    }
   }
   /// Of two gradients of a tensor of `bytes`.
   void sum(LayerTensorId id, Bytes bytes) {

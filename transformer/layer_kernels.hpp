@@ -35,10 +35,12 @@ struct GroupedGemm {
   }
 };
 /// Bytes read and written. What it computes is not counted; `function`: it is named where a
-/// schedule could compute it (graph.hpp).
+/// schedule could compute it (graph.hpp), and what the kernel that does touches is `by_kernel`; 0:
+/// that of another op has it inside.
 struct MemoryBound {
   Bytes touched{};
   std::optional<LayerFunction> function = std::nullopt;
+  Bytes by_kernel{};
   [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
 };
 /// Attention from tokens of the rank to keys that lie on it, too, all pairs: to the text, which is

@@ -401,7 +401,8 @@ extern const Command calibrate{
     .description =
         "Measures messages between ranks, collectives, the attention blocks that plans of a shape "
         "run, the kernels around them, and those of a layer (GEMMs, norms, heads, activations, "
-        "sums), with the transports and kernels that 'run' uses; fits "
+        "sums, experts) and of a step (embedding, loss, Adam), with the transports and kernels "
+        "that 'run' uses; fits "
         "the constants of the cost model to them, and writes both to a profile. Ranks are threads "
         "of this process, which may share a GPU, or the processes that mpirun, srun or torchrun "
         "started, as many on every host. "

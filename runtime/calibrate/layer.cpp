@@ -1,5 +1,6 @@
-// The kernels of a layer beside attention, on as many ranks of a host as have a core of their own;
-// operands in turn from memory larger than caches, as weights and values of a layer lie.
+// The kernels of a layer beside attention, and of a step beside its layers, on as many ranks of a
+// host as have a core of their own; operands in turn from memory larger than caches, as weights and
+// values of a layer lie.
 #include "base/error.hpp"
 #include "base/median.hpp"
 #include "runtime/calibrate/layer_probes.hpp"
@@ -10,8 +11,8 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 namespace spp::runtime {
@@ -47,31 +48,48 @@ class Layer {
  private:
   static constexpr std::int64_t pool_bytes = 128 << 20;
 
-  /// By rising work. Each gets a part of `part` of the budget, of what is left of it, by its work,
-  /// and is left out where that would not suffice if it went as the last one did; the smallest of
-  /// each kind is not.
+  /// By rising work. The smallest of each kind is timed whatever it takes; each of the others gets
+  /// a part of `part` of the budget, of what is left of it, by the time that it would take if it
+  /// went as the last of its kind did, and is left out where that would not suffice.
   void time_all(std::vector<Probe> probes, double part,
                 const std::function<double(const Probe&)>& work) {
     double of_all = 0;
     for (const Probe& probe : probes) {
       of_all += work(probe);
     }
-    double last = 0;  // seconds by work
-    std::set<std::pair<std::string, std::optional<GemmKind>>> known;
+    std::map<Kind, double> last;  // seconds by work
+    std::vector<Probe*> others;
     for (Probe& probe : probes) {
-      const Series& series = probe.series;
-      const bool must =
-          known.emplace(series.what, series.gemm ? std::optional(series.gemm->kind) : std::nullopt)
-              .second;
-      const double own = work(probe);
-      const Seconds own_part = (bench_.budget * part - elapsed()) * (own / of_all);
-      of_all -= own;
-      const Patient patient{.budget = own_part, .longest = own_part, .once = Seconds(last * own)};
-      if (must || !patient.leaves_out(patient.once.count())) {
-        time(probe, {.budget = own_part});
-        last = median_of(series_.back().seconds) / own;
+      if (!last.contains(kind_of(probe))) {
+        const double own = work(probe);
+        last[kind_of(probe)] =
+            time(probe, {.budget = (bench_.budget * part - elapsed()) * (own / of_all)}) / own;
+      } else {
+        others.push_back(&probe);
       }
     }
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      const auto expected = [&](const Probe* probe) {
+        return last.at(kind_of(*probe)) * work(*probe);
+      };
+      double left = 0;
+      for (std::size_t k = i; k < others.size(); ++k) {
+        left += expected(others[k]);
+      }
+      const Seconds once(expected(others[i]));
+      const Seconds own_part = (bench_.budget * part - elapsed()) * (once.count() / left);
+      if (!Patient{.longest = own_part}.leaves_out(once.count())) {
+        const Kind kind = kind_of(*others[i]);
+        const double own = work(*others[i]);
+        last[kind] = time(*others[i], {.budget = own_part}) / own;
+      }
+    }
+  }
+
+  using Kind = std::pair<std::string, std::optional<GemmKind>>;
+  static Kind kind_of(const Probe& probe) {
+    const Series& series = probe.series;
+    return {series.what, series.gemm ? std::optional(series.gemm->kind) : std::nullopt};
   }
 
   /// On rank 0's clock, which all go by.
@@ -80,56 +98,74 @@ class Layer {
     return Seconds(all_gather_numbers(bench_.transport, {mine.count()}).front().front());
   }
 
-  void time(Probe& probe, const Patient& patient) {
+  /// Seconds, the median.
+  double time(Probe& probe, const Patient& patient) {
     const Work& work = probe.work[bench_.transport.rank().index()];
     const bool active = !std::holds_alternative<std::monostate>(work);
     std::optional<LayerKernel> kernel;
     if (active) {
       kernel = probe.series.gemm ? kernel_of(*probe.series.gemm)
                                  : kernel_of(std::get<RowWork>(work), shape_);
+      write_words(*kernel);
     }
     probe.series.seconds =
         measure(bench_.transport, patient, Samples::each, active, [&](int repetitions) {
           for (int i = 0; i < repetitions; ++i) {
-            run(*kernel, work);
+            run(*kernel);
           }
         });
     pace_.beside(probe.series, Samples::each);
     series_.push_back(std::move(probe.series));
+    return median_of(series_.back().seconds);
   }
 
-  void run(const LayerKernel& kernel, const Work& work) {
-    const std::vector<Rows> reads = rows(kernel.reads);
-    const std::vector<Rows> writes = rows(kernel.writes);
+  void run(const LayerKernel& kernel) {
+    std::vector<Rows> reads;
+    std::vector<Rows> writes;
+    for (const LayerOperand& o : kernel.reads) {
+      reads.push_back(rows(o));
+    }
+    for (const LayerOperand& o : kernel.writes) {
+      writes.push_back(o.in_place >= 0 ? reads[static_cast<std::size_t>(o.in_place)] : rows(o));
+    }
     const HostKernels target{.attention = *kernels_, .poll = poll_};
-    if (const auto* gemm = std::get_if<GemmBlock>(&work)) {
+    if (const auto* kind = std::get_if<GemmKind>(&kernel.what)) {
       return target.gemm(
-          {.a = reads[0], .b = reads[1], .c = writes[0], .kind = gemm->kind, .add = false});
+          {.a = reads[0], .b = reads[1], .c = writes[0], .kind = *kind, .add = false});
     }
     run_row_call({.definition = kernel.graph.definition(0),
-                  .backward = std::get<RowWork>(work).function.backward,
+                  .backward = std::get<RowFunction>(kernel.what).backward,
                   .tokens = TokenSet(TokenRange{.begin = 0, .count = kernel.tokens}),
+                  .routing = kernel.graph.routing,
                   .reads = reads,
                   .writes = writes},
                  target);
   }
 
-  std::vector<Rows> rows(const std::vector<LayerOperand>& operands) {
-    std::vector<Rows> result;
-    for (const LayerOperand& o : operands) {
-      result.push_back({.data = pool_.next(o.bytes()).data(),
-                        .dtype = o.dtype,
-                        .count = o.rows,
-                        .batch = 1,
-                        .heads = o.heads,
-                        .width = static_cast<int>(o.width)});
+  Rows rows(const LayerOperand& o) {
+    const std::span<std::byte> memory = o.is_words ? std::span(words_) : pool_.next(o.bytes());
+    return {.data = memory.data(),
+            .dtype = o.dtype,
+            .count = o.rows,
+            .batch = 1,
+            .heads = o.heads,
+            .width = static_cast<int>(o.width)};
+  }
+
+  /// Where results of others have been there are no numbers of words.
+  void write_words(const LayerKernel& kernel) {
+    for (const LayerOperand& o : kernel.reads) {
+      if (o.is_words) {
+        words_.resize(static_cast<std::size_t>(o.bytes()));
+        fill_numbers(rows(o), o.middle, o.reach);
+      }
     }
-    return result;
   }
 
   const Bench& bench_;
   Problem shape_;
   Pool pool_;
+  std::vector<std::byte> words_;  // of the probe that is timed
   const std::unique_ptr<AttentionKernels> kernels_;
   Poll poll_;
   Paced pace_;

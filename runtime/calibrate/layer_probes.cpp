@@ -9,11 +9,6 @@
 namespace spp::runtime {
 namespace {
 
-constexpr double epsilon = 1e-5;  // of norms
-constexpr double theta = 10000;   // of rotations
-/// 1 / rms of the numbers that norms are given.
-constexpr float statistic = 1.7F;
-
 /// x [tokens, in] times w [in, out].
 struct LinearShape {
   std::int64_t tokens = 0, in = 0, out = 0;
@@ -57,159 +52,66 @@ LinearShape linear_of(GemmKind kind, const GemmShape& gemm) {
   throw InternalError("unknown kind of GEMM");
 }
 
-/// Writes down the operands of one row-wise function.
-class RowOperands {
- public:
-  RowOperands(const RowWork& work, const Problem& shape) : work_(work), shape_(shape) {
-    kernel_.tokens = work.rows;
-    definition_.function = work.function.function;
-  }
-
-  LayerKernel run() {
-    switch (work_.function.function) {
-      case LayerFunction::rms_norm:
-        norm(1);
-        break;
-      case LayerFunction::layer_norm:
-        norm(2);
-        break;
-      case LayerFunction::split_heads:
-        split_heads();
-        break;
-      case LayerFunction::swiglu:
-        values({"gate", "up"}, "a");
-        break;
-      case LayerFunction::gelu:
-        values({"h"}, "a");
-        break;
-      case LayerFunction::add:
-        values({"x", "y"}, "z");
-        break;
-      case LayerFunction::linear:
-      case LayerFunction::embedding:
-      case LayerFunction::word_sums:
-      case LayerFunction::word_loss:
-      case LayerFunction::adam:
-      case LayerFunction::route:
-      case LayerFunction::dispatch:
-      case LayerFunction::expert_swiglu:
-      case LayerFunction::combine:
-        throw InternalError("no row-wise function of a layer");
-    }
-    kernel_.graph.definitions.push_back(std::move(definition_));
-    return std::move(kernel_);
-  }
-
- private:
-  [[nodiscard]] bool backward() const { return work_.function.backward; }
-
-  int value(std::string name, std::int64_t width, bool fp32 = false) {
-    kernel_.graph.values.push_back({.name = std::move(name), .width = width, .fp32 = fp32});
-    return static_cast<int>(kernel_.graph.values.size()) - 1;
-  }
-  [[nodiscard]] LayerOperand of_value(int label, bool gradient = false) const {
-    const Value& value = kernel_.graph.value(label);
-    return {.ref = {gradient ? Tensor::d_value : Tensor::value, label},
-            .rows = work_.rows,
-            .width = value.width,
-            .dtype = value.fp32 ? DType::fp32 : shape_.dtype};
-  }
-  [[nodiscard]] LayerOperand of_heads(Tensor tensor, int heads) const {
-    return {.ref = tensor,
-            .rows = work_.rows,
-            .heads = heads,
-            .width = shape_.head_dim,
-            .dtype = shape_.dtype};
-  }
-
-  /// `weights`: of a column, the gain and perhaps the bias; as many statistics a row.
-  void norm(int weights) {
-    const int x = value("x", work_.width);
-    const int y = value("y", work_.width);
-    const int statistics = value("statistics", weights, true);
-    kernel_.graph.params.push_back({.name = "weight", .rows = weights * work_.width});
-    definition_.reads = {{Tensor::value, x}};
-    definition_.writes = {{Tensor::value, y}, {Tensor::value, statistics}};
-    definition_.param = 0;
-    definition_.constant = epsilon;
-    LayerOperand weight{.ref = {Tensor::param, 0},
-                        .rows = weights * work_.width,
-                        .dtype = shape_.dtype,
-                        .middle = 1,
-                        .reach = 0.1F};
-    LayerOperand known = of_value(statistics);
-    known.middle = statistic;
-    known.reach = 0.1F;
-    if (!backward()) {
-      kernel_.reads = {of_value(x), weight};
-      kernel_.writes = {of_value(y), known};
-      return;
-    }
-    kernel_.reads = {of_value(x), weight, known, of_value(y, true)};
-    weight.ref.tensor = Tensor::d_param;
-    weight.dtype = DType::fp32;
-    kernel_.writes = {of_value(x, true), weight};
-  }
-
-  void split_heads() {
-    const int kv = shape_.kv_heads;
-    const int qkv =
-        value("qkv", std::int64_t{shape_.q_heads + 2 * shape_.kv_heads} * shape_.head_dim);
-    definition_.reads = {{Tensor::value, qkv}};
-    definition_.writes = {Tensor::q, Tensor::k, Tensor::v};
-    definition_.constant = theta;
-    if (backward()) {
-      kernel_.reads = {of_heads(Tensor::d_q, shape_.q_heads), of_heads(Tensor::d_k, kv),
-                       of_heads(Tensor::d_v, kv)};
-      kernel_.writes = {of_value(qkv, true)};
-    } else {
-      kernel_.reads = {of_value(qkv)};
-      kernel_.writes = {of_heads(Tensor::q, shape_.q_heads), of_heads(Tensor::k, kv),
-                        of_heads(Tensor::v, kv)};
-    }
-  }
-
-  /// A function of values alone; its gradient reads them again, and that of the result.
-  void values(const std::vector<std::string>& read, const std::string& written) {
-    for (const std::string& name : read) {
-      definition_.reads.push_back({Tensor::value, value(name, work_.width)});
-    }
-    const int to = value(written, work_.width);
-    definition_.writes = {{Tensor::value, to}};
-    for (const TensorRef& ref : definition_.reads) {
-      kernel_.reads.push_back(of_value(ref.label));
-      if (backward()) {
-        kernel_.writes.push_back(of_value(ref.label, true));
-      }
-    }
-    if (backward()) {
-      kernel_.reads.push_back(of_value(to, true));
-    } else {
-      kernel_.writes.push_back(of_value(to));
-    }
-  }
-
-  const RowWork& work_;
-  const Problem& shape_;
-  LayerKernel kernel_;
-  Definition definition_;
-};
-
 }  // namespace
 
+Buffer LayerOperand::buffer(BufferRole role) const {
+  const bool is_input = role == BufferRole::input;
+  return {.name = "operand",
+          .tensor = ref.tensor,
+          .role = role,
+          .dtype = dtype,
+          .tokens = rows,
+          .heads = heads,
+          .tile = is_input ? TokenSet(TokenRange{.begin = 0, .count = rows}) : TokenSet(),
+          .head_range = is_input ? HeadRange{.begin = 0, .end = heads} : HeadRange(),
+          .width = width,
+          .label = ref.label};
+}
+
+OpBody LayerKernel::on(const BufferList& read, const BufferList& written, int definition) const {
+  const TokenSet all(TokenRange{.begin = 0, .count = tokens});
+  return std::visit(Overloaded{[&](GemmKind kind) -> OpBody {
+                                 return Gemm{.kind = kind,
+                                             .definition = definition,
+                                             .a = read.ids()[0],
+                                             .b = read.ids()[1],
+                                             .c = written.ids()[0],
+                                             .tokens = all};
+                               },
+                               [&](const RowFunction& function) -> OpBody {
+                                 return RowKernel{
+                                     .definition = definition,
+                                     .backward = function.backward,
+                                     .reads = read,
+                                     .writes = written,
+                                     .tokens = all,
+                                     .slots = function.function == LayerFunction::expert_swiglu};
+                               }},
+                    what);
+}
+
 std::int64_t LayerKernel::touched() const {
-  std::int64_t bytes = 0;
-  for (const auto* list : {&reads, &writes}) {
-    for (const LayerOperand& operand : *list) {
-      bytes += operand.bytes();
+  std::vector<Buffer> buffers;
+  const auto ids_of = [&](const std::vector<LayerOperand>& operands) {
+    BufferList ids;
+    for (const LayerOperand& operand : operands) {
+      ids.push_back(BufferId(buffers.size()));
+      buffers.push_back(operand.buffer(BufferRole::scratch));
     }
-  }
-  return bytes;
+    return ids;
+  };
+  const BufferList read = ids_of(reads);
+  const BufferList written = ids_of(writes);
+  const Problem problem;  // of which these kernels have nothing
+  return touched_bytes(std::get<Kernel>(on(read, written, 0)),
+                       {.problem = &problem, .buffers = buffers, .rank = Rank(0)})
+      .value();
 }
 
 LayerKernel kernel_of(const GemmBlock& gemm) {
   const LinearShape linear = linear_of(gemm.kind, gemm.shape);
   LayerKernel kernel;
+  kernel.what = gemm.kind;
   kernel.tokens = linear.tokens;
   kernel.graph.values = {{.name = "x", .width = linear.in}, {.name = "y", .width = linear.out}};
   kernel.graph.params = {{.name = "w", .rows = linear.in, .columns = linear.out}};
@@ -243,10 +145,6 @@ LayerKernel kernel_of(const GemmBlock& gemm) {
   return kernel;
 }
 
-LayerKernel kernel_of(const RowWork& work, const Problem& shape) {
-  return RowOperands(work, shape).run();
-}
-
 std::vector<Probe> gemm_probes(DType dtype, const Crew& crew, std::int64_t largest) {
   std::vector<Probe> probes;
   for (const LinearShape& linear : linear_shapes) {
@@ -275,13 +173,10 @@ std::vector<Probe> gemm_probes(DType dtype, const Crew& crew, std::int64_t large
 std::vector<Probe> row_probes(const Problem& shape, const Crew& crew, std::int64_t largest) {
   constexpr std::int64_t smallest = 256 << 10;
   constexpr std::int64_t growth = 8;
-  const std::int64_t width = std::int64_t{shape.q_heads} * shape.head_dim;
   std::vector<Probe> probes;
   for (std::int64_t bytes = smallest; bytes <= std::max(largest, smallest); bytes *= growth) {
     for (const RowFunction& function : row_functions()) {
-      const RowWork work{.function = function,
-                         .rows = std::max<std::int64_t>(1, bytes / (4 * width)),
-                         .width = width};
+      const RowWork work = work_of(function, bytes, shape);
       Series series = probe_labels("layer", to_string(function), crew.active);
       series.size = static_cast<double>(kernel_of(work, shape).touched());
       probes.push_back({.series = std::move(series), .work = everybodys(work, crew)});

@@ -49,27 +49,11 @@ ProbeGraph graph_of(std::span<const Probe> probes, const Problem& shape) {
       definition.param += definition.param >= 0 ? place.param : 0;
       graph.definitions.push_back(std::move(definition));
     }
+    if (!kernel->graph.routing.empty()) {
+      graph.routing = kernel->graph.routing;  // there is but one (row_operands.cpp)
+    }
   }
   return all;
-}
-
-OpBody layer_op(const GemmBlock& gemm, int definition, const BufferList& reads,
-                const BufferList& writes, const TokenSet& tokens) {
-  return Gemm{.kind = gemm.kind,
-              .definition = definition,
-              .a = reads.ids()[0],
-              .b = reads.ids()[1],
-              .c = writes.ids()[0],
-              .tokens = tokens};
-}
-
-OpBody layer_op(const RowWork& work, int definition, const BufferList& reads,
-                const BufferList& writes, const TokenSet& tokens) {
-  return RowKernel{.definition = definition,
-                   .backward = work.function.backward,
-                   .reads = reads,
-                   .writes = writes,
-                   .tokens = tokens};
 }
 
 }  // namespace spp::runtime

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "runtime/calibrate/layer_probes.hpp"
-#include "schedule/op.hpp"
 
 #include <span>
 #include <vector>
@@ -24,11 +23,5 @@ ProbeGraph graph_of(std::span<const Probe> probes, const Problem& shape);
 
 /// A tensor of a kernel's own graph, as the whole one calls it.
 TensorRef placed(TensorRef ref, const GraphPlace& place);
-
-/// The op that a kernel is, with its operands in their order.
-OpBody layer_op(const GemmBlock& gemm, int definition, const BufferList& reads,
-                const BufferList& writes, const TokenSet& tokens);
-OpBody layer_op(const RowWork& work, int definition, const BufferList& reads,
-                const BufferList& writes, const TokenSet& tokens);
 
 }  // namespace spp::runtime

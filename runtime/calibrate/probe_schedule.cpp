@@ -362,13 +362,12 @@ class RankProgram {
   }
 
   Prepared prepare(const GemmBlock& gemm) {
-    return prepare(gemm, kernel_of(gemm), times_of(gemm.shape.flops()));
+    return prepare(kernel_of(gemm), times_of(gemm.shape.flops()));
   }
   Prepared prepare(const RowWork& work) {
-    return prepare(work, kernel_of(work, problem_), times_in_sample);
+    return prepare(kernel_of(work, problem_), times_in_sample);
   }
-  template <class LayerWork>
-  Prepared prepare(const LayerWork& work, const LayerKernel& kernel, int times) {
+  Prepared prepare(const LayerKernel& kernel, int times) {
     BufferList sources;
     for (const LayerOperand& operand : kernel.reads) {
       sources.push_back(operand_buffer(operand, BufferRole::input));
@@ -384,26 +383,18 @@ class RankProgram {
         emit(Copy{.kind = CopyKind::cast, .from = sources.ids()[k], .to = reads.ids()[k]});
       }
       for (const LayerOperand& operand : kernel.writes) {
-        writes.push_back(operand_buffer(operand, BufferRole::scratch));
+        writes.push_back(operand.in_place >= 0
+                             ? reads.ids()[static_cast<std::size_t>(operand.in_place)]
+                             : operand_buffer(operand, BufferRole::scratch));
       }
-      p.copies.push_back(
-          layer_op(work, place_.definition, reads, writes, first_tokens(kernel.tokens)));
+      p.copies.push_back(kernel.on(reads, writes, place_.definition));
     }
     return p;
   }
   BufferId operand_buffer(const LayerOperand& operand, BufferRole role) {
-    const TensorRef ref = placed(operand.ref, place_);
-    const bool input = role == BufferRole::input;
-    return builder_.push({.name = "operand",
-                          .tensor = ref.tensor,
-                          .role = role,
-                          .dtype = operand.dtype,
-                          .tokens = operand.rows,
-                          .heads = operand.heads,
-                          .tile = input ? first_tokens(operand.rows) : TokenSet(),
-                          .head_range = input ? first_heads(operand.heads) : HeadRange(),
-                          .width = operand.width,
-                          .label = ref.label});
+    Buffer buffer = operand.buffer(role);
+    buffer.label = placed(operand.ref, place_).label;
+    return builder_.push(std::move(buffer));
   }
 
   /// What an op takes that does next to nothing: on the host, and on devices where the host is

@@ -45,11 +45,12 @@ std::vector<Series> attention_suite(const Bench& bench, const AttentionBackend& 
 std::vector<Series> elementwise_suite(const Bench& bench, const AttentionBackend& kernels,
                                       const Problem& shape);
 
-/// The kernels of a layer beside attention (layer.cpp), as those around it; the pace is noted
-/// beside all.
+/// The kernels of a layer beside attention, and of a step beside its layers (layer.cpp), as those
+/// around attention; the pace is noted beside all.
 ///   gemm       forward and both gradients, of shapes with few and many rows, narrow, square and
 ///              wide, as many as go into the budget by rising FLOPs
-///   rms_norm, rms_norm_backward, layer_norm, …   row-wise functions, by bytes touched
+///   rms_norm, rms_norm_backward, …, embedding, word_sums, adam, …   row-wise functions, by bytes
+///              touched
 /// Of `shape`: heads, head_dim and dtype.
 std::vector<Series> layer_suite(const Bench& bench, const AttentionBackend& kernels,
                                 const Problem& shape);

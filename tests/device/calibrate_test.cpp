@@ -1,5 +1,6 @@
 // Calibration of GPUs whose ranks share one, and of links that are emulated between them.
 #include "base/median.hpp"
+#include "schedule/row_function.hpp"
 #include "tests/device/device.hpp"
 #include "tests/support/calibrations.hpp"
 
@@ -36,6 +37,11 @@ TEST_CASE("a GPU that ranks share is calibrated, and its memory is free again") 
   check_samples(calibration);
   for (const std::string& suite : request.suites) {
     CHECK_FALSE(calibration.series.at(suite).empty());
+  }
+  for (const RowFunction& function : row_functions()) {
+    INFO(to_string(function));
+    CHECK(std::ranges::count(calibration.series.at("layer"), to_string(function), &Series::what) ==
+          1);
   }
   if (emulated()) {
     CHECK(cuda::memory_free(0) == free);

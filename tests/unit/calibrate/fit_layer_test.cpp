@@ -125,11 +125,12 @@ TEST_CASE("row-wise fits give startup and rate back, and what was not timed is l
   CHECK(norm.rate.value == Approx(4e9).epsilon(0.01));
 }
 
-TEST_CASE(
-    "what is fitted is written and read: GEMMs and functions as timed, the optimizer as a sum") {
+TEST_CASE("what is fitted is written and read: GEMMs, functions and the optimizer as timed") {
   std::vector<Series> series = gemms(GemmKind::forward, shapes.size());
   for (const double bytes : {3e5, 2.4e6, 2e7}) {
     series.push_back(timed("add", bytes, 1e-6 + bytes / 8e9));
+    series.push_back(timed("adam", bytes, 2e-6 + bytes / 5e9));
+    series.push_back(timed("word_sums_backward", bytes, 3e-6 + bytes / 2e9));
   }
   const Json json = calibrate::fitted_layer(calibrate::fit_layer(series, core(), DType::fp32),
                                             Numbers("2026-01-31"));
@@ -142,8 +143,13 @@ TEST_CASE(
             Approx(s.seconds.front()).epsilon(0.02));
     }
   }
-  REQUIRE(gpu.generation.layer.optimizer.has_value());
-  CHECK(gpu.generation.layer.optimizer->rate.value.value() == Approx(8e9).epsilon(0.01));
-  CHECK(gpu.generation.layer.optimizer->rate.source.starts_with("derived: no optimizer was timed"));
+  const auto& rows = gpu.generation.layer.rows;
+  REQUIRE(rows.size() == 3);
+  const StreamSpec& optimizer = rows.at({.function = LayerFunction::adam});
+  CHECK(optimizer.startup.value.count() == Approx(2e-6).epsilon(0.01));
+  CHECK(optimizer.rate.value.value() == Approx(5e9).epsilon(0.01));
+  CHECK(optimizer.rate.source.starts_with("measured"));
+  CHECK(rows.at({.function = LayerFunction::word_sums, .backward = true}).rate.value.value() ==
+        Approx(2e9).epsilon(0.01));
   CHECK(calibrate::fitted_layer({}, Numbers("2026-01-31")).is_null());
 }

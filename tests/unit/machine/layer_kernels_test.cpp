@@ -28,8 +28,7 @@ Json timed() {
                                         .b = {},
                                         .c = {}}},
                              .rows = {{{.function = LayerFunction::rms_norm, .backward = true},
-                                       {.startup = number(2, "us"), .rate = number(4, "GB/s")}}},
-                             .optimizer = std::nullopt});
+                                       {.startup = number(2, "us"), .rate = number(4, "GB/s")}}}});
 }
 
 GpuSpec h100() {
@@ -61,7 +60,7 @@ TEST_CASE("kernels of a layer survive being written and read") {
   CHECK_FALSE(gemm.b.has_value());
   CHECK(spec.rows.at({.function = LayerFunction::rms_norm, .backward = true}).rate.value.value() ==
         Approx(4e9));
-  CHECK_FALSE(spec.optimizer.has_value());
+  CHECK(spec.rows.size() == 1);
   CHECK(layer_kernels_json({}).is_null());
 }
 
@@ -119,6 +118,15 @@ TEST_CASE("a row-wise function that was timed costs what it did, others stream")
   CHECK_FALSE(cost.times(forward));
   CHECK(cost.row_kernel(backward, Bytes(4'000'000)).count() == Approx(1.002e-3));
   CHECK(cost.row_kernel(forward, Bytes(4'000'000)) == cost.memory_bound(Bytes(4'000'000)));
-  CHECK(cost.optimizer(Bytes(4'000'000)) == cost.memory_bound(Bytes(4'000'000)));
   CHECK(cost.gemm_spread() == Approx(0.1));
+}
+
+TEST_CASE("the optimizer of profiles of earlier versions is the one that they derived") {
+  Json json = timed();
+  json["optimizer"] = {{"startup", number(3, "us")}, {"rate", number(8, "GB/s")}};
+  const LayerKernelsSpec spec = read_layer_kernels(JsonView(json, "p.json"));
+  CHECK(spec.rows.at({.function = LayerFunction::adam}).rate.value.value() == Approx(8e9));
+  json["rows"]["adam"] = {{"startup", number(1, "us")}, {"rate", number(5, "GB/s")}};
+  const LayerKernelsSpec both = read_layer_kernels(JsonView(json, "p.json"));
+  CHECK(both.rows.at({.function = LayerFunction::adam}).rate.value.value() == Approx(5e9));
 }

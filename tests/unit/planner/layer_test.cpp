@@ -132,6 +132,36 @@ TEST_CASE("a step that is simulated op by op takes nearly what its parts cost") 
   }
 }
 
+TEST_CASE("a step that is simulated takes what a calibration timed for each of its own kernels") {
+  MachineSpec machine = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const StepPlan plan = plan_of(1, 1);
+  const auto others = [&] {
+    const sim::Cluster cluster(machine, 1, 1);
+    Request request = train(cluster, "llama-3.1-8b", plan);
+    request.memory = Bytes(720'000'000'000);
+    const Evaluation step = evaluate_layer(request, plan, step_question(request, plan),
+                                           {.fold = true, .timeline = false, .steps = false});
+    return step.forward->breakdown.other_kernels.count();
+  };
+  const double streamed = others();
+  auto& rows = machine.gpu.generation.layer.rows;
+  double seconds = 0;
+  // One table, one head; a weight for each product and norm of 32 layers, the last norm and both.
+  for (const auto& [function, backward, kernels] : {std::tuple{LayerFunction::embedding, false, 1},
+                                                    {LayerFunction::embedding, true, 1},
+                                                    {LayerFunction::word_sums, false, 1},
+                                                    {LayerFunction::word_sums, true, 1},
+                                                    {LayerFunction::word_loss, false, 1},
+                                                    {LayerFunction::adam, false, 32 * 7 + 3}}) {
+    rows[{.function = function, .backward = backward}] = {
+        .startup = {.value = Seconds(10), .spread = 0, .source = "test"},
+        .rate = {.value = Bandwidth(1e15), .spread = 0, .source = "test"}};
+    seconds += 10 * kernels;
+    INFO(to_string(RowFunction{.function = function, .backward = backward}));
+    CHECK(others() - streamed == Approx(seconds).epsilon(0.01));
+  }
+}
+
 TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cost") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 4);
   struct Order {

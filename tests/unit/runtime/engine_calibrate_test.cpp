@@ -137,6 +137,29 @@ TEST_CASE("GEMMs are timed from few rows to square ones, of every kind, where op
   }
 }
 
+TEST_CASE("kernels of a step look words up that are there, and update in place") {
+  const Problem shape{.q_heads = 2, .kv_heads = 2, .head_dim = 16, .dtype = DType::bf16};
+  const Crew crew{.works = {true}, .active = 1};
+  for (const Probe& probe : row_probes(shape, crew, 1 << 20)) {
+    const RowWork& work = std::get<RowWork>(probe.work.front());
+    const LayerKernel kernel = kernel_of(work, shape);
+    INFO(probe.series.what << " " << probe.series.size);
+    for (const LayerOperand& operand : kernel.reads) {
+      if (operand.is_words) {
+        CHECK(operand.dtype == DType::fp32);
+        CHECK(operand.middle - operand.reach >= 0);
+      }
+    }
+    for (const LayerOperand& operand : kernel.writes) {
+      CHECK((operand.in_place >= 0) ==
+            (work.function.function == LayerFunction::adam && operand.dtype == DType::fp32));
+      CHECK((operand.in_place < 0 ||
+             kernel.reads[static_cast<std::size_t>(operand.in_place)].ref == operand.ref));
+    }
+    CHECK(work.rows * work.width * 4 <= 1 << 18);
+  }
+}
+
 TEST_CASE("emulated nodes are nodes") {
   CalibrationRequest request = small_calibration(4);
   request.suites = {"links", "collectives"};

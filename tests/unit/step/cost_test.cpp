@@ -52,6 +52,46 @@ TEST_CASE("on one rank a step is the sum of its passes, and the optimizer") {
   }
 }
 
+TEST_CASE("what a step has beside its layers takes what a calibration timed") {
+  TinyStep tiny;
+  tiny.attention[0] = some_attention();
+  const StepPlan plan;  // 12 tokens, 10 words, 1352 weights
+  auto& rows = tiny.machine.gpu.generation.layer.rows;
+  const auto elementwise = [&](bool backward) {
+    const TensorOps ops = last_of(tiny.model, StepKind::train);
+    const LocalTokens local = local_tokens(tiny.request, plan);
+    StepLinks links(tiny.cluster, plan);
+    return pass_of(backward ? backward_ops(ops, local) : forward_ops(ops, local),
+                   {.kernels = &tiny.kernels, .practice = &tiny.practice, .links = &links}, nullptr)
+        .parts[StepPart::elementwise];
+  };
+  const auto launch = tiny.kernels.launch().count();
+  const auto streamed = [&](std::int64_t bytes) {
+    return tiny.kernels.memory_bound(Bytes(bytes)).count();
+  };
+  // Final norm; logits to fp32, their maximum, softmax; of gradients all but the maximum.
+  const double norm = streamed(12 * 8 * 2 * 2) + launch;
+  const double norm_gradient = streamed(12 * 8 * 2 * 3) + launch;
+  CHECK(elementwise(false) ==
+        Approx(norm + streamed(12 * 10 * (6 + 4 + 8)) + 3 * launch).epsilon(1e-9));
+  CHECK(elementwise(true) ==
+        Approx(norm_gradient + streamed(12 * 10 * (8 + 6)) + 2 * launch).epsilon(1e-9));
+
+  const auto timed = [](double startup, double rate) {
+    return StreamSpec{.startup = {.value = Seconds(startup), .spread = 0, .source = "test"},
+                      .rate = {.value = Bandwidth(rate), .spread = 0, .source = "test"}};
+  };
+  rows[{.function = LayerFunction::word_sums}] = timed(1, 100);
+  rows[{.function = LayerFunction::word_sums, .backward = true}] = timed(2, 200);
+  rows[{.function = LayerFunction::adam}] = timed(3, 300);
+  // One kernel reads the logits, one reads them and writes their gradient, all of 16 bits.
+  CHECK(elementwise(false) == Approx(norm + 1 + 240 / 100.0).epsilon(1e-9));
+  CHECK(elementwise(true) == Approx(norm_gradient + 2 + 480 / 200.0).epsilon(1e-9));
+  // Norm and zeroing are streamed.
+  CHECK(tiny.cost(plan).parts[StepPart::optimizer] ==
+        Approx(3 + 1352 * 30 / 300.0 + streamed(1352 * 8) + 2 * launch).epsilon(1e-9));
+}
+
 TEST_CASE("two equal stages of 1F1B wait for one micro-batch of the other") {
   TinyStep tiny;
   tiny.attention[0].forward.kernels = Seconds(1);  // all else is small
