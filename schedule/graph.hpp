@@ -203,11 +203,11 @@ class GraphIndex {
 };
 
 /// What a graph's definitions meet of attention: parts that heads are dealt out in, the width of
-/// all query heads and of all KV heads, and of one.
+/// all query heads and of all KV heads, and of one key or value.
 struct AttentionRows {
   int head_parts = 1;
   std::int64_t q_width = 0, kv_width = 0;
-  std::int64_t head_dim = 0;
+  std::int64_t head_dim = 0, value_dim = 0;
 };
 /// "" if definitions name values and parameters that are there, in shapes that belong together,
 /// each value is written once, and before it is read; else why not. Definitions before `first` are
