@@ -289,11 +289,11 @@ Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
     const Phase phase = phase_of(to, shapes);
     AttentionShape block = shape_of_kernel(op, phase, problem);
     block.mask = {.kind = MaskKind::full};
-    return beside(phase, attention(block) * (attention_flops(kernel, problem).value() /
+    return beside(phase, attention(block) * (attention_flops(kernel, shapes).value() /
                                              attention_flops_of(block).value()));
   };
   const auto at_best = [&](Phase phase) {
-    return attention_at_best(attention_flops(kernel, problem), problem, phase);
+    return attention_at_best(attention_flops(kernel, shapes), problem, phase);
   };
   // Of each head, m x n numbers that sum k.
   const auto of_state = [&](BufferId to, int heads, std::int64_t m, std::int64_t k) {

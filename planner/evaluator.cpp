@@ -140,7 +140,7 @@ Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
     if (group && plan.ranks() > 1) {
       // The busier a GPU, the nearer it is to its limit of power.
       const Seconds best =
-          kernels_.attention_at_best(attention_flops(kernel, *shapes.problem), *shapes.problem,
+          kernels_.attention_at_best(attention_flops(kernel, shapes), *shapes.problem,
                                      forward ? Phase::forward : Phase::backward);
       time += (group->value - 1) * best;
     }

@@ -117,13 +117,7 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
     allow_pairs(schedule.problem, schedule.problem.mask_of(mask));
   }
   hand_out_states(schedule);
-  const Problem& problem = schedule.problem;
-  const std::string flaw =
-      flaw_of(graph_, {.head_parts = query_atoms(),
-                       .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
-                       .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
-                       .head_dim = problem.head_dim,
-                       .masks = problem.masks()});
+  const std::string flaw = flaw_of(graph_, rows_of(schedule.problem, query_atoms()));
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
   } else {

@@ -395,6 +395,9 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
                                                 : "tokens have other slots for experts than the "
                                                   "routing says, or weights are not its own";
     case LayerFunction::split_heads:
+      if (attention.value_dim != attention.head_dim) {
+        return "values are not as wide as keys, which no layer has yet";
+      }
       return split_fits(graph, d, attention) ? ""
                                              : "a row of values becomes all q, k and v of the next "
                                                "attention, normed by the gains of one q head and "

@@ -209,11 +209,11 @@ class GraphIndex {
 };
 
 /// What a graph's definitions meet of attention: parts that heads are dealt out in, the width of
-/// all query heads and of all KV heads, and of one; its masks.
+/// all query heads and of all KV heads, and of one key or value; its masks.
 struct AttentionRows {
   int head_parts = 1;
   std::int64_t q_width = 0, kv_width = 0;
-  std::int64_t head_dim = 0;
+  std::int64_t head_dim = 0, value_dim = 0;
   int masks = 1;  // of the problem
 };
 /// "" if definitions name values and parameters that are there, in shapes that belong together,

@@ -22,12 +22,13 @@ Bytes size_of_tile(const Shapes& shapes, BufferId id, std::int64_t tokens) {
   return bytes_of(tile);
 }
 
-/// A product of every pair of a block with `width` elements.
+/// A product of every pair of a block with a row of `operand`.
 template <class Block>
-FlopCount dense_flops(const Block& o, const Problem& p) {
+FlopCount dense_flops(const Block& o, BufferId operand, const Shapes& shapes) {
+  const Buffer& rows = shapes.buffers[operand.index()];
   return FlopCount(2.0 * static_cast<double>(o.q_tokens.count()) *
-                   static_cast<double>(o.k_tokens.count()) * p.head_dim * o.heads.count() *
-                   static_cast<double>(p.batch));
+                   static_cast<double>(o.k_tokens.count()) * static_cast<double>(rows.width) *
+                   o.heads.count() * static_cast<double>(rows.batch));
 }
 
 /// A state made of rows, or rows of a state.
@@ -39,7 +40,7 @@ FlopCount state_flops(const Rows& o, const Problem& p) {
 
 template <class Attention>
 FlopCount matmul_flops(const Attention& o, const Problem& p, Phase phase) {
-  const double per_pair = flops_per_pair(phase, p.head_dim, p.head_dim);
+  const double per_pair = flops_per_pair(phase, p.head_dim, p.v_dim());
   const auto pairs = static_cast<double>(
       allowed_pairs(p.local(o.q_tokens), p.local(o.k_tokens), p.mask_of(o.mask)));
   return FlopCount(per_pair * pairs * o.heads.count() * static_cast<double>(p.batch));
@@ -125,7 +126,8 @@ double linear_flops(std::int64_t tokens, int head_dim, Phase phase) {
                                  : rows * (5.0 * head_dim + 5 * of_chunk);
 }
 
-FlopCount attention_flops(const Kernel& kernel, const Problem& problem) {
+FlopCount attention_flops(const Kernel& kernel, const Shapes& shapes) {
+  const Problem& problem = *shapes.problem;
   const auto linear = [&](const auto& o, Phase phase) {
     return FlopCount(linear_flops(o.tokens.count(), problem.head_dim, phase) * o.heads.count() *
                      static_cast<double>(problem.batch));
@@ -135,9 +137,9 @@ FlopCount attention_flops(const Kernel& kernel, const Problem& problem) {
       Overloaded{
           [&](const AttentionForward& o) { return matmul_flops(o, problem, Phase::forward); },
           [&](const AttentionBackward& o) { return matmul_flops(o, problem, Phase::backward); },
-          [&](const Scores& o) { return dense_flops(o, problem); },
-          [&](const Weigh& o) { return dense_flops(o, problem); },
-          [&](const WeighBack& o) { return dense_flops(o, problem); },
+          [&](const Scores& o) { return dense_flops(o, o.columns, shapes); },
+          [&](const Weigh& o) { return dense_flops(o, o.values, shapes); },
+          [&](const WeighBack& o) { return dense_flops(o, o.rows, shapes); },
           [&](const LinearForward& o) { return linear(o, Phase::forward); },
           [&](const LinearBackward& o) { return linear(o, Phase::backward); },
           [&](const MakeState& o) { return state_flops(o, problem); },
@@ -171,8 +173,7 @@ GemmShape gemm_shape(const Gemm& op, const Shapes& shapes) {
 
 FlopCount kernel_flops(const Kernel& kernel, const Shapes& shapes) {
   const auto* gemm = std::get_if<Gemm>(&kernel);
-  return gemm != nullptr ? gemm_shape(*gemm, shapes).flops()
-                         : attention_flops(kernel, *shapes.problem);
+  return gemm != nullptr ? gemm_shape(*gemm, shapes).flops() : attention_flops(kernel, shapes);
 }
 
 namespace {

@@ -54,7 +54,7 @@ double linear_flops(std::int64_t tokens, int head_dim, Phase phase);
 /// Matmul FLOPs of an attention kernel: exact under the mask, flops_per_pair of each pair, for one
 /// that is fused; products of whole rows of scores meet every pair of their block; linear_flops of
 /// linear attention. 0 for others.
-FlopCount attention_flops(const Kernel& kernel, const Problem& problem);
+FlopCount attention_flops(const Kernel& kernel, const Shapes& shapes);
 
 GemmShape gemm_shape(const Gemm& op, const Shapes& shapes);
 /// Matmul FLOPs of any kernel: of attention, or of a linear layer.

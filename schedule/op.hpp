@@ -4,9 +4,10 @@
 // `Transfer` without a default, so an op that it lacks does not compile.
 // One list, hence one file.
 //
-// Shapes: a buffer is a tensor tile [batch, tokens, heads, width]; width is head_dim, 1 for LSE and
-// delta, the padded sequence for what belongs to pairs, head_dim^2 for states; of what a graph
-// defines, heads are parts of a row (shape_of). See docs/schedule.md for the semantics of each op.
+// Shapes: a buffer is a tensor tile [batch, tokens, heads, width]; width is head_dim, value_dim for
+// values and outputs, 1 for LSE and delta, the padded sequence for what belongs to pairs,
+// head_dim^2 for states; of what a graph defines, heads are parts of a row (shape_of). See
+// docs/schedule.md for the semantics of each op.
 #pragma once
 
 #include "base/error.hpp"

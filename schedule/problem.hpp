@@ -26,14 +26,16 @@ enum class AttentionFunction : std::uint8_t { softmax, linear };
 /// is one: both, and the update of the parameters where the graph has one.
 enum class Phase : std::uint8_t { forward, backward, step };
 
-/// One attention call, global. Tensors are [batch, seq, heads, head_dim]; LSE is [batch, heads,
-/// seq], fp32.
+/// One attention call, global. Queries and keys are [batch, seq, heads, head_dim], values and
+/// outputs [batch, seq, heads, value_dim], narrower in multi-head latent attention (DeepSeek-V3,
+/// arXiv:2412.19437, section 2.1.1); LSE is [batch, heads, seq], fp32.
 struct Problem {
   std::int64_t seq = 0;    // tokens of one sequence, over all ranks of the group
   std::int64_t batch = 1;  // sequences worked on at once
   int q_heads = 1;
   int kv_heads = 1;  // divides q_heads (GQA; 1 = MQA; q_heads = MHA)
   int head_dim = 128;
+  int value_dim = 0;  // 0: head_dim
   Mask mask{};
   /// Of a layer's or a step's attentions that see otherwise: numbers 1 and on; `mask` is number 0.
   std::vector<Mask> other_masks{};
@@ -52,6 +54,8 @@ struct Problem {
   [[nodiscard]] const Mask& mask_of(int number) const {
     return number == 0 ? mask : other_masks[static_cast<std::size_t>(number - 1)];
   }
+  /// Width of a value's and of an output's head.
+  [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
   [[nodiscard]] int group_size() const { return q_heads / kv_heads; }
   friend bool operator==(const Problem&, const Problem&) = default;
 };

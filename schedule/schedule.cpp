@@ -10,7 +10,7 @@ std::string_view to_string(AxisMoves moves) {
 }
 
 BufferShape shape_of(Tensor tensor, const Problem& problem) {
-  const std::int64_t dim = problem.head_dim;
+  const std::int64_t dim = has_values_width(tensor) ? problem.v_dim() : problem.head_dim;
   const bool of_rows = tensor == Tensor::lse || tensor == Tensor::delta;
   const std::int64_t width = of_rows               ? 1
                              : is_of_pairs(tensor) ? problem.seq
@@ -25,6 +25,15 @@ BufferShape shape_of(TensorRef ref, const Problem& problem, const Graph& graph) 
   }
   return is_param(ref.tensor) ? BufferShape{.width = graph.param(ref.label).part_columns()}
                               : shape_of(ref.tensor, problem);
+}
+
+AttentionRows rows_of(const Problem& problem, int head_parts) {
+  return {.head_parts = head_parts,
+          .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
+          .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
+          .head_dim = problem.head_dim,
+          .value_dim = problem.v_dim(),
+          .masks = problem.masks()};
 }
 
 Bytes bytes_of(const Buffer& buffer) {

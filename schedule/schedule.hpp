@@ -90,6 +90,8 @@ struct BufferShape {
 /// Of a tensor of attention.
 BufferShape shape_of(Tensor tensor, const Problem& problem);
 BufferShape shape_of(TensorRef ref, const Problem& problem, const Graph& graph);
+/// What a graph's definitions meet of this attention.
+AttentionRows rows_of(const Problem& problem, int head_parts);
 /// Size of a buffer: batch * tokens * heads * width * element size.
 Bytes bytes_of(const Buffer& buffer);
 

@@ -61,6 +61,10 @@ constexpr bool is_kv(Tensor t) {
 constexpr bool sums_queries(Tensor t) {
   return t == Tensor::d_k || t == Tensor::d_v || t == Tensor::d_state;
 }
+/// Rows of a head are as wide as values are; of q, k and their gradients as keys are.
+constexpr bool has_values_width(Tensor t) {
+  return t == Tensor::v || t == Tensor::out || t == Tensor::d_out || t == Tensor::d_v;
+}
 std::string_view to_string(Tensor);
 
 /// A tensor; which: an index into the graph's values or parameters, or its attentions.

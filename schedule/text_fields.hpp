@@ -26,12 +26,13 @@ constexpr std::int64_t most_ranks = 1'000'000;
 constexpr std::int64_t most_micro_batches = 1'000'000;  // of all replicas
 constexpr std::int64_t most_buffers = 1'000'000;        // of one rank
 constexpr std::int64_t most_heads = 1 << 16;
+constexpr std::int64_t most_head_dim = 1 << 16;
 constexpr std::int64_t most_streams = 64;
 constexpr std::int64_t most_experts = 1 << 16;
 constexpr std::int64_t most_words = std::int64_t{1} << 24;
 constexpr std::int64_t most_masks = 16;                     // of a problem
 constexpr std::int64_t most_definitions = 4096;             // of a graph
-constexpr std::int64_t most_width = std::int64_t{1} << 29;  // batch * heads * head_dim
+constexpr std::int64_t most_width = std::int64_t{1} << 29;  // batch * heads * dim
 
 /// A name must survive as one word of the text.
 inline bool is_name(std::string_view name) {
@@ -48,7 +49,9 @@ void fields(auto& a, Is<Problem> auto& p) {
   a("batch", p.batch, 1, std::int64_t{1} << 20);
   a("q_heads", p.q_heads, 1, most_heads);
   a("kv_heads", p.kv_heads, 1, most_heads);
-  a("head_dim", p.head_dim, 1, 1 << 16);
+  a("head_dim", p.head_dim, 1, most_head_dim);
+  int value_dim = p.v_dim() == p.head_dim ? 0 : p.v_dim();
+  a.unless_zero("value_dim", value_dim, most_head_dim);
   a("mask", p.mask);
   a.unless_none("other_masks", p.other_masks);
   a("dtype", p.dtype);
@@ -59,6 +62,7 @@ void fields(auto& a, Is<Problem> auto& p) {
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(p)>>) {
     p.function = linear ? AttentionFunction::linear : AttentionFunction::softmax;
     p.micro_batches = micro_batches == 0 ? 1 : micro_batches;
+    p.value_dim = value_dim == p.head_dim ? 0 : value_dim;
   }
 }
 

@@ -200,10 +200,14 @@ class Parser {
       if (value.q_heads % value.kv_heads != 0) {
         fail("kv_heads={} does not divide q_heads={}", value.kv_heads, value.q_heads);
       }
-      const double width =
-          static_cast<double>(value.batch) * value.q_heads * static_cast<double>(value.head_dim);
+      const double width = static_cast<double>(value.batch) * value.q_heads *
+                           static_cast<double>(std::max(value.head_dim, value.v_dim()));
       if (width > text::most_width) {
-        fail("batch * q_heads * head_dim is too large (at most {})", text::most_width);
+        fail("batch * q_heads * head_dim or value_dim is too large (at most {})", text::most_width);
+      }
+      if (value.function == AttentionFunction::linear && value.v_dim() != value.head_dim) {
+        fail("value_dim={} differs from head_dim={}, which linear attention cannot have",
+             value.v_dim(), value.head_dim);
       }
       if (value.all_tokens() > text::most_tokens) {
         fail("seq * micro_batches is too large (at most {})", text::most_tokens);
@@ -373,14 +377,9 @@ class Parser {
     }
     schedule_.graph.definitions.push_back(std::move(d));
     // Heads are dealt out as the grain says; what is wrong must not be met by those who walk it.
-    const Problem& problem = schedule_.problem;
-    const std::string flaw = flaw_of(schedule_.graph,
-                                     {.head_parts = schedule_.grain.heads.parts(),
-                                      .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
-                                      .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
-                                      .head_dim = problem.head_dim,
-                                      .masks = problem.masks()},
-                                     schedule_.graph.definitions.size() - 1);
+    const std::string flaw =
+        flaw_of(schedule_.graph, rows_of(schedule_.problem, schedule_.grain.heads.parts()),
+                schedule_.graph.definitions.size() - 1);
     if (!flaw.empty()) {
       fail("{}", flaw);
     }

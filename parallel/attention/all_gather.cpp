@@ -29,15 +29,19 @@ namespace {
 
 Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
   const Tiles own = s.busiest(s.ring);
-  const Bytes kv = s.busiest(s.problem.seq).kv;
-  const Bytes frame = s.framed(own.q);
+  const Tiles all = s.busiest(s.problem.seq);
   if (phase ==
       Phase::backward) {  // at the kernel: d_out, d_q, delta, k, v, their parts, their sums
-    return frame * 2 + own.lse + kv * 4 + s.wide(kv) * 2;
+    return s.framed(own.out + own.q) + own.lse + all.kv() * 2 + s.wide(all.kv());
   }
-  const Bytes kernel = frame * 2 + kv * 2;
-  return chunk_layout(plan.layout) == Layout::contiguous ? kernel
-                                                         : std::max(kernel, frame + kv * 3);
+  const Bytes kernel = s.framed(own.q + own.out) + all.kv();
+  const Bytes gathering = s.framed(own.q + own.kv()) + all.k;
+  if (chunk_layout(plan.layout) == Layout::contiguous) {
+    return std::max(kernel, gathering);
+  }
+  // While k, or v, is put in order.
+  const Bytes ordering = std::max(s.framed(own.v) + all.k * 2, all.k + all.v * 2);
+  return std::max({kernel, gathering, s.framed(own.q) + ordering});
 }
 
 /// Chunks of the rank with most that do not continue each other.
@@ -61,7 +65,7 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
   form.attention_calls = calls_of(s, plan);
   form.calls_of_busiest = plan.layout != Layout::balanced;
   const std::int64_t copies = std::int64_t{plan.ring} * (plan.ring - 1);
-  const Bytes kv = s.all_parts(s.ring).kv * 2 * copies;
+  const Bytes kv = s.all_parts(s.ring).kv() * copies;
   form.add({.kind = CommKind::all_gather,
             .axis = Axis::ring,
             .group_size = plan.ring,
@@ -74,8 +78,8 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
               .calls = 2,
               .total = s.wide(kv)});
   }
-  form.peak_buffers =
-      s.inputs_and_outputs(phase) + s.busiest(s.ring).lse + scratch_peak(s, plan, phase);
+  form.peak_buffers = s.inputs_and_outputs(phase) + s.busiest(s.ring).lse +
+                      std::max(scratch_peak(s, plan, phase), s.frame_peak(phase));
   return form;
 }
 

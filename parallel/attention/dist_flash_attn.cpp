@@ -17,9 +17,9 @@
 // to its owner, who sums them in the gradients' dtype.
 //
 // Closed form: T = floor(R/2), H = floor((R-1)/2) steps with helpers; W = TR - T(T+1)/2 fetches of
-// keys, G = H(H+1)/2 of queries, all ranks together. Q, K = bytes of the query and KV tile, s =
-// fp32 scalars.
-//   bytes   forward 2K W + (Q + Q+s) G; backward 4K W + (2Q+2s + Q) G
+// keys, G = H(H+1)/2 of queries, all ranks together. Q, O, K = bytes of the tiles of queries, of
+// outputs, of k and v together, s = fp32 scalars.
+//   bytes   forward K W + (Q + O+s) G; backward 2K W + (Q+O+2s + Q) G
 //   FLOPs   the last rank: its own block, half masked, and T whole ones
 //   memory  the larger of a rank that works to the end and of rank 0, which helps first
 #include "parallel/attention/compose.hpp"
@@ -38,8 +38,8 @@ constexpr int helped_of(int ring) { return (ring - 1) / 2; }
 
 Bytes forward_scratch(const Tiles& own, int ring) {
   const int steps = steps_of(ring);
-  const Bytes part = own.q + own.lse;
-  const Bytes kv = own.kv * 2;
+  const Bytes part = own.out + own.lse;
+  const Bytes kv = own.kv();
   // Works to the end. From 3 steps on at the fetch of step 3: two fetched, one part, one that came
   // home. With 2 at the fetch of step 2, or at the return of step 1.
   const Bytes worker = steps >= 3   ? kv * 2 + part * 2
@@ -53,14 +53,14 @@ Bytes forward_scratch(const Tiles& own, int ring) {
 
 Bytes backward_scratch(const Tiles& own, int ring) {
   const int steps = steps_of(ring);
-  const Bytes kv = own.kv * 2;
+  const Bytes kv = own.kv();
   const Bytes part = own.q + kv;
   const Bytes home = std::max(kv, own.q);
   const Bytes worker = own.lse +  // its delta; a helper from the start has no more use for it
                        (steps >= 3   ? kv * 2 + part * 2 + home  // as forward
                         : steps == 2 ? kv * 2 + part * 2         // at the kernel of step 1
                                      : kv + part);
-  const Bytes queries = (own.q + own.lse) * 2;  // q, d_out, lse, delta
+  const Bytes queries = own.q + own.out + own.lse * 2;  // q, d_out, lse, delta
   const int helped = helped_of(ring);
   const Bytes helper = helped >= 3   ? queries * 2 + part * 2 + kv  // at the fetch of step 3
                        : helped == 2 ? queries * 2 + part * 2       // at the kernel of step 1
@@ -80,9 +80,9 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
   const std::int64_t query_fetches = helped * (helped + 1) / 2;
   const Tiles all = s.all_parts(s.ring);
   const bool forward = phase == Phase::forward;
-  const Bytes queries = forward ? all.q : (all.q + all.lse) * 2;
-  const Bytes results = forward ? all.q + all.lse : all.q;
-  const Bytes kv = all.kv * 2;
+  const Bytes queries = forward ? all.q : all.q + all.out + all.lse * 2;
+  const Bytes results = forward ? all.out + all.lse : all.q;
+  const Bytes kv = all.kv();
   const auto add = [&](std::int64_t calls, Bytes total) {
     form.add({.kind = CommKind::send_recv,
               .axis = Axis::ring,
@@ -99,8 +99,8 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
   form.attention_calls = 1 + steps;
   const Tiles own = s.busiest(s.ring);
   form.peak_buffers = s.inputs_and_outputs(phase) + own.lse +
-                      (forward ? s.fp32(own.q) + forward_scratch(own, plan.ring)
-                               : s.wide(own.q + own.kv * 2) + backward_scratch(own, plan.ring));
+                      (forward ? s.fp32(own.out) + forward_scratch(own, plan.ring)
+                               : s.wide(own.q + own.kv()) + backward_scratch(own, plan.ring));
   return form;
 }
 

@@ -41,16 +41,15 @@ namespace {
 
 Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
   const Tiles own = s.busiest(s.ring);
-  const Bytes frame = s.framed(own.q);
-  const Bytes kv = own.kv * 2;
+  const Bytes kv = own.kv();
   const int window = plan.own[parameters::window];
   const Bytes arriving = kv * ((window > 2 ? 2 : 1) + (plan.ring / window > 2 ? 2 : 1));
   if (phase == Phase::forward) {
     // In the second window; or at the first kernel: gathered k and v, both first receivers, no sum.
-    const Bytes second = arriving + s.fp32(own.q);
-    return frame + own.q + own.lse + std::max(second, s.framed(kv * 3));
+    const Bytes second = arriving + s.fp32(own.out);
+    return s.framed(own.q) + own.out + own.lse + std::max(second, s.framed(kv * 3));
   }
-  return own.lse + frame + arriving + (own.q + kv) + s.wide(own.q) + s.wide(kv) * 2;
+  return own.lse + s.framed(own.out) + arriving + (own.q + kv) + s.wide(own.q) + s.wide(kv) * 2;
 }
 
 ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
@@ -60,7 +59,7 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
   const int window = plan.own[parameters::window];
   const int windows = plan.ring / window;
   const std::int64_t inner = std::int64_t{windows} * (window - 1);
-  const Bytes kv = s.all_parts(s.ring).kv * 2 * plan.ring;  // one hop of all ranks
+  const Bytes kv = s.all_parts(s.ring).kv() * plan.ring;  // one hop of all ranks
   const auto hops = [&](int group_size, int stride, std::int64_t calls, Bytes hop) {
     form.add({.kind = CommKind::send_recv,
               .axis = Axis::ring,
@@ -75,8 +74,8 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
     hops(window, 1, inner, s.wide(kv));
     hops(windows, window, windows, s.wide(kv));
   }
-  form.peak_buffers =
-      s.inputs_and_outputs(phase) + s.busiest(s.ring).lse + scratch_peak(s, plan, phase);
+  form.peak_buffers = s.inputs_and_outputs(phase) + s.busiest(s.ring).lse +
+                      std::max(scratch_peak(s, plan, phase), s.frame_peak(phase));
   return form;
 }
 

@@ -105,14 +105,14 @@ class Walk {
     const Tiles own = s_.busiest(s_.ring);
     const bool gathered = phase == Phase::forward;  // the backward's are inputs
     q_ = scratch_.add(gathered ? s_.framed(own.q) : Bytes(0));
-    k_ = scratch_.add(gathered ? s_.framed(own.kv) : Bytes(0));
-    v_ = scratch_.add(gathered ? s_.framed(own.kv) : Bytes(0));
+    k_ = scratch_.add(gathered ? s_.framed(own.k) : Bytes(0));
+    v_ = scratch_.add(gathered ? s_.framed(own.v) : Bytes(0));
     scratch_.op({q_, k_, v_});
   }
 
   Bytes forward() {
     const Tiles own = s_.busiest(s_.ring);
-    const std::size_t out = scratch_.add(s_.framed(own.q));
+    const std::size_t out = scratch_.add(s_.framed(own.out));
     cast(0);
     cast(1);
     if (counts_.kernels(rank_) == 1) {
@@ -122,8 +122,8 @@ class Walk {
       }
       return scratch_.peak();
     }
-    const std::size_t sum = scratch_.add(s_.fp32(own.q));
-    const std::size_t part = scratch_.add(own.q + own.lse);
+    const std::size_t sum = scratch_.add(s_.fp32(own.out));
+    const std::size_t part = scratch_.add(own.out + own.lse);
     scratch_.op({q_, k_, v_, part});
     scratch_.op({sum, part});
     for (int stage = 0; stage < stages_; ++stage) {
@@ -139,10 +139,10 @@ class Walk {
 
   Bytes backward() {
     const Tiles own = s_.busiest(s_.ring);
-    const std::size_t d_out = scratch_.add(s_.framed(own.q));
+    const std::size_t d_out = scratch_.add(s_.framed(own.out));
     const std::size_t d_q = scratch_.add(s_.framed(own.q));
-    const std::size_t d_k = scratch_.add(s_.framed(own.kv));
-    const std::size_t d_v = scratch_.add(s_.framed(own.kv));
+    const std::size_t d_k = scratch_.add(s_.framed(own.k));
+    const std::size_t d_v = scratch_.add(s_.framed(own.v));
     const std::size_t delta = scratch_.add(own.lse);
     scratch_.op({d_out, delta});
     if (counts_.exchanges(rank_) == 0) {
@@ -152,11 +152,11 @@ class Walk {
     cast(0);
     cast(1);
     const std::size_t q_sum = scratch_.add(s_.wide(own.q));
-    const std::size_t k_sum = scratch_.add(s_.wide(own.kv));
-    const std::size_t v_sum = scratch_.add(s_.wide(own.kv));
+    const std::size_t k_sum = scratch_.add(s_.wide(own.k));
+    const std::size_t v_sum = scratch_.add(s_.wide(own.v));
     const std::size_t q_part = scratch_.add(own.q);
-    const std::size_t k_part = scratch_.add(own.kv);
-    const std::size_t v_part = scratch_.add(own.kv);
+    const std::size_t k_part = scratch_.add(own.k);
+    const std::size_t v_part = scratch_.add(own.v);
     scratch_.op({d_out, delta, q_part, k_part, v_part});
     scratch_.op({q_part, q_sum});
     scratch_.op({k_part, k_sum});
@@ -164,11 +164,9 @@ class Walk {
     for (int stage = 0; stage < stages_; ++stage) {
       cast(stage + 2);
       const Keys keys = join(stage);
-      Keys gradients{.tokens = keys.tokens};
+      Keys gradients;
       if (keys.tokens > 0) {
-        const Bytes kv = s_.busiest(keys.tokens).kv;
-        gradients.k = scratch_.add(kv);
-        gradients.v = scratch_.add(kv);
+        gradients = this->keys(keys.tokens);
         scratch_.op({d_out, delta, keys.k, keys.v, q_part, gradients.k, gradients.v});
         scratch_.op({q_part, q_sum});
       }
@@ -189,9 +187,9 @@ class Walk {
   };
 
   Keys keys(std::int64_t tokens, bool wide = false) {
-    const Bytes kv = s_.busiest(tokens).kv;
-    const Bytes bytes = wide ? s_.wide(kv) : kv;
-    return {.tokens = tokens, .k = scratch_.add(bytes), .v = scratch_.add(bytes)};
+    const Tiles tiles = s_.busiest(tokens);
+    const auto add = [&](Bytes bytes) { return scratch_.add(wide ? s_.wide(bytes) : bytes); };
+    return {.tokens = tokens, .k = add(tiles.k), .v = add(tiles.v)};
   }
 
   void cast(int stage) {
@@ -285,7 +283,7 @@ ClosedForm group_cast_form(const Problem& requested, const SequencePlan& plan, P
   ClosedForm form = frame_form(s, plan, phase);
   const TokenSet all({.begin = 0, .count = s.problem.seq});
   std::int64_t most_pairs = 0;
-  Bytes scratch;
+  Bytes scratch = s.frame_peak(phase);
   for (int r = 0; r < plan.ring; ++r) {
     most_pairs = std::max(most_pairs, allowed_pairs(counts.parts(r).own(), all, s.problem.mask));
     form.attention_calls = std::max(form.attention_calls, counts.kernels(r));
@@ -294,7 +292,7 @@ ClosedForm group_cast_form(const Problem& requested, const SequencePlan& plan, P
   }
   form.busiest_flops = s.flops(most_pairs, s.split.q(0).count(), phase);
   form.calls_of_busiest = false;
-  const Bytes kv = s.all_parts(counts.total()).kv * 2;
+  const Bytes kv = s.all_parts(counts.total()).kv();
   const auto exchanges = [&](Bytes total) {
     form.add({.kind = CommKind::send_recv,
               .axis = Axis::ring,

@@ -189,9 +189,9 @@ Bytes peak_of(const Sizes& s, const SequencePlan& plan, Phase phase, int place) 
   const Tiles tile = s.busiest(s.ring);
   const Tiles home = s.all_heads(s.home);
   const Bytes q = s.framed(tile.q);
-  const Bytes kv = s.framed(tile.kv);
+  const Bytes kv = s.framed(tile.v);
   if (phase == Phase::forward) {
-    const Bytes arriving = q + kv + s.framed(home.kv) + kv;  // v's all-to-all
+    const Bytes arriving = q + kv + s.framed(home.v) + kv;  // v's all-to-all
     const Bytes gathering = q + (causal || !ring ? kv * 2 : none) + made + all;
     const Bytes making = q + kv * 2 + made;
     const Bytes kernel = causal ? q * 2 + kv * 2 + (place > 0 ? all : none) : q * 2;
@@ -259,6 +259,10 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
 std::string why_not_lasp(const Problem& problem, const SequencePlan& plan) {
   if (plan.ranks() < 2) {
     return "one rank has nobody to gather from";
+  }
+  if (problem.v_dim() != problem.head_dim) {
+    return fmt::format("its states are square: values of {} beside keys of {} are not supported",
+                       problem.v_dim(), problem.head_dim);
   }
   if (problem.mask.kind == MaskKind::window) {
     return "a state does not forget the keys that leave a window";

@@ -13,12 +13,14 @@
 // it is there, R-1 matched exchanges under the kernels of the next steps, with the same bytes and
 // room for two partials instead of R. No backward (the paper's is inference, too).
 //
-// Closed form (per rank): L = N/R; Q = bytes of the query tile, s = fp32 scalars of L tokens.
-//   bytes   R-1 hops of Q, R-1 partials of Q + s
+// Closed form (per rank): L = N/R; Q, O = bytes of the tiles of queries and outputs, s = fp32
+// scalars of L tokens.
+//   bytes   R-1 hops of Q, R-1 partials of O + s
 //   FLOPs   those of a ring: under the full mask and with zigzag under the causal one a rank's keys
 //           meet as many queries as its queries meet keys
-//   memory  R > 3: 5Q + 3s + fp32 sum of out: at the return of step 1 two visitors, two partials,
-//           one that came home; R = 3: Q less, R = 2: Q + s less
+//   memory  fp32 sum of out, and R > 3: 2Q + 3(O + s): at the return of step 1 two visitors, two
+//           partials, one that came home; R = 3: one visitor less, or at the kernel of step 1 none
+//           that came home; R = 2: of either one less
 #include "parallel/attention/compose.hpp"
 #include "parallel/attention/sizes.hpp"
 #include "parallel/attention/strategy.hpp"
@@ -44,13 +46,14 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
             .axis = Axis::ring,
             .group_size = plan.ring,
             .calls = hops,
-            .total = (all.q + all.lse) * plan.ring * hops,
+            .total = (all.out + all.lse) * plan.ring * hops,
             .neighbours = false});
   const Tiles own = s.busiest(s.ring);
-  const std::int64_t visitors = std::clamp(plan.ring - 2, 0, 2);
-  const std::int64_t partials = plan.ring == 2 ? 2 : 3;  // the one that came home included
-  form.peak_buffers = s.inputs_and_outputs(phase) + own.lse + s.fp32(own.q) + own.q * visitors +
-                      (own.q + own.lse) * partials;
+  const Bytes partial = own.out + own.lse;
+  const Bytes under_way = plan.ring > 3 ? own.q * 2 + partial * 3
+                                        : own.q * (plan.ring - 2) + partial * (plan.ring - 1) +
+                                              std::max(own.q, partial);
+  form.peak_buffers = s.inputs_and_outputs(phase) + own.lse + s.fp32(own.out) + under_way;
   return form;
 }
 

@@ -158,14 +158,16 @@ void rsa_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContex
 Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
   const Tiles own = s.busiest(s.ring);
   const Bytes rows = own.q / s.problem.head_dim * s.problem.seq;  // of weights
-  const Bytes arriving = own.kv * (plan.ring > 2 ? 2 : 1);
+  const int slots = plan.ring > 2 ? 2 : 1;
   if (phase == Phase::forward) {
-    return std::max(s.fp32(rows) + arriving, arriving + s.fp32(own.q));
+    return std::max(s.fp32(rows) + own.k * slots, own.v * slots + s.fp32(own.out));
   }
-  const Bytes keys = s.wide(s.busiest(s.problem.seq).kv);
-  const Bytes mine = s.wide(own.kv);
-  return std::max({s.fp32(rows) + arriving, s.fp32(rows) + rows, rows + keys + mine,
-                   rows + arriving + s.fp32(own.q)});
+  const Tiles all = s.busiest(s.problem.seq);
+  // d_scores outlive the sum of d_v, not that of d_k.
+  const Bytes summing =
+      std::max({rows + s.wide(all.v + own.v), rows + s.wide(all.k), s.wide(all.k + own.k)});
+  return std::max({s.fp32(rows) + own.v * slots, s.fp32(rows) + rows, summing,
+                   rows + own.k * slots + s.fp32(own.q)});
 }
 
 ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase phase,
@@ -175,26 +177,26 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
   ClosedForm form = frame_form(s, plan, phase);
   const double products = forward ? 2 : 4;
   const double pairs = static_cast<double>(s.ring) * static_cast<double>(s.problem.seq);
-  form.busiest_flops = FlopCount(products * 2 * pairs * s.problem.head_dim * s.problem.q_heads *
-                                 static_cast<double>(s.problem.batch));
+  form.busiest_flops = FlopCount(products * pairs * (s.problem.head_dim + s.problem.v_dim()) *
+                                 s.problem.q_heads * static_cast<double>(s.problem.batch));
   form.flops = form.busiest_flops * plan.ring;
   form.attention_calls = std::int64_t{plan.ring} * 2 + (forward ? 0 : 2);
   const std::int64_t hops = plan.ring - 1;
-  const Bytes block = s.all_heads(s.ring).kv * plan.ring;  // one tensor's hop of all ranks
+  const Bytes kv = s.all_heads(s.ring).kv() * plan.ring;  // a hop of either, of all ranks
   form.add({.kind = CommKind::send_recv,
             .axis = Axis::ring,
             .group_size = plan.ring,
             .calls = hops * 2,
-            .total = block * 2 * hops});
+            .total = kv * hops});
   if (!forward) {
     form.add({.kind = CommKind::reduce_scatter,
               .axis = Axis::ring,
               .group_size = plan.ring,
               .calls = 2,
-              .total = s.wide(block) * 2 * hops});
+              .total = s.wide(kv) * hops});
   }
   const Bytes kept = s.busiest(s.ring).q / s.problem.head_dim * s.problem.seq;
-  form.peak_buffers = s.inputs_and_outputs(phase) - (forward ? Bytes(0) : s.busiest(s.ring).q) +
+  form.peak_buffers = s.inputs_and_outputs(phase) - (forward ? Bytes(0) : s.busiest(s.ring).out) +
                       kept + scratch_peak(s, plan, phase);
   return form;
 }

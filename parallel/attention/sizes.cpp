@@ -58,8 +58,11 @@ Sizes::Sizes(const Problem& requested, const SequencePlan& plan, const BuildOpti
 Tiles Sizes::tiles(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads) const {
   const std::int64_t rows = problem.batch * tokens;
   const std::int64_t row = std::int64_t{problem.head_dim} * size_of(problem.dtype);
+  const std::int64_t value_row = std::int64_t{problem.v_dim()} * size_of(problem.dtype);
   return {.q = Bytes(rows * q_heads * row),
-          .kv = Bytes(rows * kv_heads * row),
+          .k = Bytes(rows * kv_heads * row),
+          .v = Bytes(rows * kv_heads * value_row),
+          .out = Bytes(rows * q_heads * value_row),
           .lse = Bytes(rows * q_heads * size_of(DType::fp32))};
 }
 
@@ -78,14 +81,26 @@ Tiles Sizes::all_parts(std::int64_t tokens) const {
 Bytes Sizes::inputs_and_outputs(Phase phase) const {
   const Tiles at_home = all_heads(home);
   const Tiles own = busiest(ring);
-  return phase == Phase::forward ? at_home.q + at_home.kv * 2 + at_home.q  // q, k, v; out
-                                 : (own.q + own.kv) * 2 + at_home.q + at_home.q +
-                                       at_home.kv * 2;  // q, out, k, v, d_out; d_q, d_k, d_v
+  return phase == Phase::forward ? at_home.q + at_home.kv() + at_home.out
+                                 : own.q + own.kv() + own.out + at_home.out  // and d_out; d_q, …
+                                       + at_home.q + at_home.kv();
+}
+
+Bytes Sizes::frame_peak(Phase phase) const {
+  const Tiles at_home = all_heads(home);  // packed, or received
+  const Tiles own = busiest(ring);
+  const Tiles copies = tiles(home, problem.q_heads, problem.kv_heads * split.replicas());
+  if (phase == Phase::forward) {
+    return framed(std::max({at_home.q + own.q, own.q + at_home.k + own.k,
+                            own.q + own.k + at_home.v + own.v, own.out + at_home.out}));
+  }
+  return framed(std::max({at_home.out + own.out, own.q + own.kv() + at_home.q, own.kv() + copies.k,
+                          own.v + copies.v}));
 }
 
 FlopCount Sizes::flops(std::int64_t pairs, int heads, Phase phase) const {
-  const double per_pair = flops_per_pair(phase, problem.head_dim, problem.head_dim) *
-                          static_cast<double>(problem.batch);
+  const double per_pair =
+      flops_per_pair(phase, problem.head_dim, problem.v_dim()) * static_cast<double>(problem.batch);
   return FlopCount(static_cast<double>(pairs) * heads * per_pair);
 }
 
@@ -101,7 +116,7 @@ ClosedForm frame_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
             .axis = Axis::ulysses,
             .group_size = plan.ulysses,
             .calls = 4,
-            .total = (leaving.q + leaving.kv) * 2 * plan.ring});
+            .total = (leaving.q + leaving.kv() + leaving.out) * plan.ring});
   return form;
 }
 

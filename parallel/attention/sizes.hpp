@@ -12,9 +12,11 @@
 
 namespace spp::strategies {
 
-/// Bytes of one tensor tile with query heads, with KV heads, and of lse or delta (fp32).
+/// Bytes of one tensor tile: with query heads q or d_q, out or d_out, and lse or delta (fp32); with
+/// KV heads k or d_k, v or d_v. Values, and what is summed of them, may be narrower than keys.
 struct Tiles {
-  Bytes q, kv, lse;
+  Bytes q, k, v, out, lse;
+  [[nodiscard]] Bytes kv() const { return k + v; }
 };
 
 struct Sizes {
@@ -41,6 +43,8 @@ struct Sizes {
 
   /// Inputs and outputs of compose() on the rank with most, but for lse, which the core declares.
   [[nodiscard]] Bytes inputs_and_outputs(Phase phase) const;
+  /// Most scratch that the all-to-alls of compose() take, before and after the core.
+  [[nodiscard]] Bytes frame_peak(Phase phase) const;
   /// FLOPs of `pairs` allowed pairs on `heads` heads.
   [[nodiscard]] FlopCount flops(std::int64_t pairs, int heads, Phase phase) const;
 

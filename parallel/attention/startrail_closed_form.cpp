@@ -53,19 +53,23 @@ std::int64_t busiest_pairs(const Sizes& s, Layout layout, std::int64_t sub_ring)
 
 Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, int sub_ring, Phase phase) {
   const Tiles team = s.busiest(s.team);
-  const Bytes kv = team.kv * 2;
+  const Bytes kv = team.kv();
   const int slots = sub_ring > 1 ? 2 : 1;
   if (phase == Phase::forward) {
-    // In the sub-ring; or at the rescaling, if lse of all members outweighs what died before.
-    const Bytes rotating = kv * slots + team.q * 2 + s.fp32(team.q) + team.lse * 2;
-    const Bytes rescale = s.fp32(team.q) + team.lse * (plan.own[parameters::team] + 1) + team.q;
-    return std::max(rotating, rescale);
+    // In the sub-ring; at the rescaling, if lse of all members outweighs what died before; or,
+    // where keys are that much wider than values, at the initial exchange or the gathering of q.
+    const Bytes rotating = kv * slots + team.q + team.out + s.fp32(team.out) + team.lse * 2;
+    const Bytes rescale = s.fp32(team.out) + team.lse * (plan.own[parameters::team] + 1) + team.out;
+    const Bytes gathering = s.framed(s.busiest(s.ring).q) + kv + std::max(kv, team.q);
+    return std::max({rotating, rescale, gathering});
   }
-  const Bytes side = (team.q + team.lse) * 2;  // q, d_out, lse, delta
+  const Bytes side = team.q + team.out + team.lse * 2;  // q, d_out, lse, delta
   const Bytes parts = team.q + kv;
   const Bytes exchange = side - team.lse + side;  // lse comes from the caller
-  const Bytes rotating =
-      side * slots + kv + parts + s.wide(kv) + s.wide(team.q) * (sub_ring > 2 ? 2 : 1);
+  // Of a sub-ring of two either both query sides are there, or both d_q.
+  const Bytes d_q = s.wide(team.q);
+  const Bytes twice = sub_ring > 2 ? side + d_q : sub_ring == 2 ? std::max(side, d_q) : Bytes(0);
+  const Bytes rotating = side + d_q + twice + kv + parts + s.wide(kv);
   return std::max(exchange, rotating);
 }
 
@@ -92,18 +96,18 @@ void add_forward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int
               .total = total,
               .neighbours = t.neighbours});
   };
-  add({CommKind::all_gather, Axis::team, members}, 3, (chunk.kv * 2 + chunk.q) * gathers);
+  add({CommKind::all_gather, Axis::team, members}, 3, (chunk.kv() + chunk.q) * gathers);
   add({CommKind::all_gather, Axis::team, members}, 1, team.lse * gathers);
-  add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, team.kv * 2 * leave);
-  add({CommKind::send_recv, Axis::ring, sub_ring}, hops, team.kv * 2 * hops * plan.ring);
-  add({CommKind::reduce_scatter, Axis::team, members}, 1, chunk.q * gathers);
+  add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, team.kv() * leave);
+  add({CommKind::send_recv, Axis::ring, sub_ring}, hops, team.kv() * hops * plan.ring);
+  add({CommKind::reduce_scatter, Axis::team, members}, 1, chunk.out * gathers);
 }
 
 void add_backward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, int sub_ring) {
   const int members = plan.own[parameters::team];
   const Tiles chunk = s.all_parts(s.ring);
   const Tiles team = s.all_parts(s.team);
-  const Bytes side = (team.q + team.lse) * 2;
+  const Bytes side = team.q + team.out + team.lse * 2;
   const std::int64_t gathers = std::int64_t{plan.ring} * (members - 1);
   const std::int64_t leave = plan.ring - stay_at_first(members, sub_ring);
   const std::int64_t return_home = plan.ring - stay_at_last(members, sub_ring);
@@ -117,12 +121,12 @@ void add_backward(ClosedForm& form, const Sizes& s, const SequencePlan& plan, in
               .neighbours = t.neighbours});
   };
   add({CommKind::all_gather, Axis::team, members}, 5,
-      (chunk.q * 2 + chunk.lse + chunk.kv * 2) * gathers);
+      (chunk.q + chunk.out + chunk.lse + chunk.kv()) * gathers);
   add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, side * leave);
   add({CommKind::send_recv, Axis::ring, sub_ring}, hops, side * hops * plan.ring);
   add({CommKind::send_recv, Axis::ring, sub_ring}, hops, s.wide(team.q) * hops * plan.ring);
   add({CommKind::send_recv, Axis::ring, plan.ring, false}, 1, s.wide(team.q) * return_home);
-  add({CommKind::reduce_scatter, Axis::team, members}, 3, s.wide(chunk.q + chunk.kv * 2) * gathers);
+  add({CommKind::reduce_scatter, Axis::team, members}, 3, s.wide(chunk.q + chunk.kv()) * gathers);
 }
 
 }  // namespace
@@ -143,8 +147,8 @@ ClosedForm startrail_closed_form(const Problem& requested, const SequencePlan& p
   } else {
     add_backward(form, s, plan, sub_ring);
   }
-  form.peak_buffers =
-      s.inputs_and_outputs(phase) + s.busiest(s.team).lse + scratch_peak(s, plan, sub_ring, phase);
+  form.peak_buffers = s.inputs_and_outputs(phase) + s.busiest(s.team).lse +
+                      std::max(scratch_peak(s, plan, sub_ring, phase), s.frame_peak(phase));
   return form;
 }
 

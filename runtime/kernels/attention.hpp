@@ -33,15 +33,16 @@ struct Visibility {
   std::int64_t seq = 0;  // keys from here on are padding
 };
 
-/// q, out [Nq, B, H, D], k, v [Nk, B, Hkv, D], lse [Nq, B, H, 1] fp32. Writes out and lse.
+/// q [Nq, B, H, D], k [Nk, B, Hkv, D], v [Nk, B, Hkv, Dv], out [Nq, B, H, Dv], lse [Nq, B, H, 1]
+/// fp32. Writes out and lse.
 struct AttentionForwardArgs {
   Rows q, k, v, out, lse;
   Visibility visible;
 };
 
-/// d_out, d_q like q; d_k, d_v like k; lse and delta [Nq, B, H, 1] fp32, of *all* keys. Overwrites
-/// d_q, d_k, d_v with what this block contributes. (A query with lse -infinity contributes
-/// nothing.)
+/// d_out like out, d_q, d_k, d_v like q, k, v; lse and delta [Nq, B, H, 1] fp32, of *all* keys.
+/// Overwrites d_q, d_k, d_v with what this block contributes. (A query with lse -infinity
+/// contributes nothing.)
 struct AttentionBackwardArgs {
   Rows q, k, v, d_out, lse, delta, d_q, d_k, d_v;
   Visibility visible;

@@ -70,7 +70,8 @@ class TiledAttention {
 
   void forward(const AttentionForwardArgs& args, const Poll& poll) {
     Pacer pace(poll);
-    prepare(args.q, args.k, args.visible, forward_size);
+    prepare(args.q, args.k, args.v, args.visible, forward_size);
+    sum_width_ = value_width_;
     for_each_kv_head(args.k, [&](const HeadGroup& kv, const HeadGroup& group) {
       for (std::int64_t from = 0; from < args.q.count; from += tokens_) {
         const Interval tokens{.begin = from, .end = std::min(from + tokens_, args.q.count)};
@@ -81,10 +82,10 @@ class TiledAttention {
 
   void backward(const AttentionBackwardArgs& args, const Poll& poll) {
     Pacer pace(poll);
-    prepare(args.q, args.k, args.visible, backward_size);
-    for (Buffer<float>* whole : {&d_k_, &d_v_}) {
-      whole->resize(args.k.count * width_);
-    }
+    prepare(args.q, args.k, args.v, args.visible, backward_size);
+    sum_width_ = width_;
+    d_k_.resize(args.k.count * width_);
+    d_v_.resize(args.k.count * value_width_);
     for_each_kv_head(args.k, [&](const HeadGroup& kv, const HeadGroup& group) {
       for (std::int64_t from = 0; from < args.q.count; from += tokens_) {
         const Interval tokens{.begin = from, .end = std::min(from + tokens_, args.q.count)};
@@ -101,12 +102,14 @@ class TiledAttention {
   static constexpr TileSize slice{.rows = 64, .keys = 64};
 
   /// Sizes and workspaces of a call.
-  void prepare(const Rows& q, const Rows& k, const Visibility& visible, const TileSize& size) {
+  void prepare(const Rows& q, const Rows& k, const Rows& v, const Visibility& visible,
+               const TileSize& size) {
     ensure(visible.q_tokens.count() == q.count && visible.k_tokens.count() == k.count,
            "attention over other tokens than its rows hold");
     ensure(k.heads > 0 && q.heads % k.heads == 0, "query heads are no multiple of KV heads");
     group_ = q.heads / k.heads;
     width_ = q.width;
+    value_width_ = v.width;
     tokens_ = std::max<std::int64_t>(1, size.rows / group_);
     grain_ = {.keys = slice.keys, .queries = std::max<std::int64_t>(1, slice.rows / group_)};
     slices_ = index((size.keys + slice.keys - 1) / slice.keys);
@@ -116,8 +119,11 @@ class TiledAttention {
     seen_.emplace(visible);
     packs_.resize(tiles_.size() * (1 + slices_));
     const std::int64_t rows = tokens_ * group_;
-    for (Buffer<T>* of_rows : {&q_, &q_transposed_, &d_out_, &d_out_transposed_}) {
-      of_rows->resize(rows * width_);
+    for (Buffer<T>* of_queries : {&q_, &q_transposed_}) {
+      of_queries->resize(rows * width_);
+    }
+    for (Buffer<T>* of_outputs : {&d_out_, &d_out_transposed_}) {
+      of_outputs->resize(rows * value_width_);
     }
     for (Buffer<float>* tile : {&s_, &dp_}) {
       tile->resize(rows * size.keys);
@@ -125,11 +131,12 @@ class TiledAttention {
     for (Buffer<T>* tile : {&p_, &ds_}) {
       tile->resize(rows * size.keys);
     }
-    out_.resize(rows * width_);
+    const std::int64_t widest = std::max(width_, value_width_);
+    out_.resize(rows * widest);
     for (std::vector<float>* by_row : {&shift2_, &sum_, &delta_}) {
       by_row->resize(static_cast<std::size_t>(rows));
     }
-    keys_of_head_.resize(size.keys * width_ * 2);
+    keys_of_head_.resize(size.keys * widest * 2);
   }
 
   template <class Body>
@@ -151,14 +158,14 @@ class TiledAttention {
     if (rows.dtype == stored_as<T>) {
       return {.data = rows.data + run_of(rows, tile.row, head) * size_of(rows.dtype),
               .rows = tile.count(),
-              .columns = width_,
+              .columns = rows.width,
               .row_stride = rows.batch * rows.heads * rows.width};
     }
     gather(rows, head, {.begin = tile.row, .end = tile.row + tile.count()}, keys_of_head_.data());
     return {.data = reinterpret_cast<const std::byte*>(keys_of_head_.data()),
             .rows = tile.count(),
-            .columns = width_,
-            .row_stride = width_};
+            .columns = rows.width,
+            .row_stride = rows.width};
   }
 
   /// `piece` is one of the tile with this number.
@@ -195,7 +202,7 @@ class TiledAttention {
   /// zeros if it is the first one and not about all rows.
   bool adds_to_out(bool& started, const RowSpan& some, std::int64_t rows) {
     if (!started && some.count < rows) {
-      std::fill_n(out_.data(), rows * width_, 0.0F);
+      std::fill_n(out_.data(), rows * sum_width_, 0.0F);
       started = true;
     }
     return std::exchange(started, true);
@@ -210,9 +217,11 @@ class TiledAttention {
     return touched;
   }
   void clear_key_gradients(std::size_t tile) {
-    for (Buffer<float>* sums : {&d_k_, &d_v_}) {
-      std::fill_n(sums->data() + tiles_[tile].row * width_, tiles_[tile].count() * width_, 0.0F);
-    }
+    const auto clear = [&](Buffer<float>& sums, std::int64_t width) {
+      std::fill_n(sums.data() + tiles_[tile].row * width, tiles_[tile].count() * width, 0.0F);
+    };
+    clear(d_k_, width_);
+    clear(d_v_, value_width_);
     touched_[tile] = true;
   }
 
@@ -239,17 +248,18 @@ class TiledAttention {
                      q_.data() + some.from * width_, pack.k_transposed, s_.data());
         const bool add = adds_to_out(started, some, rows);
         softmax(piece, some, add);
-        matmuls_.run({.m = some.count, .n = width_, .k = keys, .packed = true, .add = add},
-                     p_.data(), pack.v_forward, out_.data() + some.from * width_);
+        matmuls_.run({.m = some.count, .n = value_width_, .k = keys, .packed = true, .add = add},
+                     p_.data(), pack.v_forward, out_.data() + some.from * value_width_);
         pace();
       }
     }
     if (!started) {
-      std::fill_n(out_.data(), rows * width_, 0.0F);
+      std::fill_n(out_.data(), rows * sum_width_, 0.0F);
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       const float sum = sum_[index(r)];
-      scale_row(out_.data() + r * width_, width_, sum > 0 || sum != sum ? 1 / sum : 0.0F);
+      scale_row(out_.data() + r * value_width_, value_width_,
+                sum > 0 || sum != sum ? 1 / sum : 0.0F);
       sum_[index(r)] = (shift2_[index(r)] + std::log2(sum)) * std::numbers::ln2_v<float>;
     }
     scatter(out_.data(), args.out, group, tokens);
@@ -288,7 +298,7 @@ class TiledAttention {
       const float factor = std::exp2(before - shift2);
       sum_[index(r)] *= factor;
       if (started) {
-        scale_row(out_.data() + r * width_, width_, factor);
+        scale_row(out_.data() + r * value_width_, value_width_, factor);
       }
     }
     sum_[index(r)] += tile_sum;
@@ -302,7 +312,7 @@ class TiledAttention {
     gather(args.lse, group, tokens, shift2_.data());
     gather(args.delta, group, tokens, delta_.data());
     transpose(q_.data(), rows, width_, q_transposed_.data());
-    transpose(d_out_.data(), rows, width_, d_out_transposed_.data());
+    transpose(d_out_.data(), rows, value_width_, d_out_transposed_.data());
     scale_row(shift2_.data(), rows, std::numbers::log2e_v<float>);
     bool started = false;
     for (std::size_t t = 0; t < tiles_.size(); ++t) {
@@ -310,33 +320,38 @@ class TiledAttention {
         const PackedTile& pack = packed(args.k, args.v, kv, t, piece, Phase::backward);
         const RowSpan some = rows_of(piece, tokens);
         const std::int64_t keys = piece.keys.count();
-        const std::int64_t row = some.from * width_;
-        const Product scores{.m = some.count, .n = keys, .k = width_, .packed = true};
-        matmuls_.run(scores, q_.data() + row, pack.k_transposed, s_.data());
-        matmuls_.run(scores, d_out_.data() + row, pack.v_transposed, dp_.data());
+        matmuls_.run({.m = some.count, .n = keys, .k = width_, .packed = true},
+                     q_.data() + some.from * width_, pack.k_transposed, s_.data());
+        matmuls_.run({.m = some.count, .n = keys, .k = value_width_, .packed = true},
+                     d_out_.data() + some.from * value_width_, pack.v_transposed, dp_.data());
         gradients(piece, some);
         const T* p = p_.data();
         const T* ds = ds_.data();
-        const Product of_keys{.m = width_,
-                              .n = keys,
-                              .k = some.count,
-                              .add = adds_to_keys(t, piece),
-                              .a_stride = rows,
-                              .c_stride = tiles_[t].count()};
-        const std::int64_t at = tiles_[t].row * width_ + piece.keys.row - tiles_[t].row;
-        matmuls_.run(of_keys, d_out_transposed_.data() + some.from, p, d_v_.data() + at);
-        matmuls_.run(of_keys, q_transposed_.data() + some.from, ds, d_k_.data() + at);
+        const bool add = adds_to_keys(t, piece);
+        const auto add_to_keys = [&](const T* rows_transposed, const T* of_pairs, float* sums,
+                                     std::int64_t width) {
+          matmuls_.run({.m = width,
+                        .n = keys,
+                        .k = some.count,
+                        .add = add,
+                        .a_stride = rows,
+                        .c_stride = tiles_[t].count()},
+                       rows_transposed + some.from, of_pairs,
+                       sums + tiles_[t].row * width + piece.keys.row - tiles_[t].row);
+        };
+        add_to_keys(d_out_transposed_.data(), p, d_v_.data(), value_width_);
+        add_to_keys(q_transposed_.data(), ds, d_k_.data(), width_);
         matmuls_.run({.m = some.count,
                       .n = width_,
                       .k = keys,
                       .packed = true,
                       .add = adds_to_out(started, some, rows)},
-                     ds, pack.k, out_.data() + row);
+                     ds, pack.k, out_.data() + some.from * width_);
         pace();
       }
     }
     if (!started) {
-      std::fill_n(out_.data(), rows * width_, 0.0F);
+      std::fill_n(out_.data(), rows * sum_width_, 0.0F);
     }
     scatter(out_.data(), args.d_q, group, tokens);
   }
@@ -371,9 +386,10 @@ class TiledAttention {
         clear_key_gradients(t);
       }
       for (const auto& [accumulator, to] : {std::pair(&d_k_, &args.d_k), {&d_v_, &args.d_v}}) {
-        const float* sum = accumulator->data() + tile.row * width_;
-        gradient_rows_.resize(tile.count() * width_);
-        transpose(sum, width_, tile.count(), gradient_rows_.data());
+        const std::int64_t width = to->width;
+        gradient_rows_.resize(tile.count() * width);
+        transpose(accumulator->data() + tile.row * width, width, tile.count(),
+                  gradient_rows_.data());
         scatter(gradient_rows_.data(), *to, kv, keys);
       }
     }
@@ -383,8 +399,9 @@ class TiledAttention {
 
   Matmuls matmuls_{is_float ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16};
   int group_ = 1;
-  std::int64_t width_ = 1;
-  std::int64_t tokens_ = 1;  // of a query tile
+  std::int64_t width_ = 1, value_width_ = 1;  // of queries and keys; of values and outputs
+  std::int64_t sum_width_ = 1;                // of out_
+  std::int64_t tokens_ = 1;                   // of a query tile
   Grain grain_;
   std::size_t slices_ = 1;  // of a key tile, at most
   float scale_ = 1, scale2_ = 1;

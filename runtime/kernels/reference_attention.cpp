@@ -58,6 +58,13 @@ void put(const Matrix& m, std::span<double> to, const Rows& like, Head of, std::
   }
 }
 
+/// Like q, but as wide as values.
+Rows outputs_of(const Rows& q, const Rows& v) {
+  Rows out = q;
+  out.width = v.width;
+  return out;
+}
+
 /// Rows [from, from + count) of lse or delta.
 Column column_of(std::span<const double> values, const Rows& q, Head of, std::int64_t from,
                  std::int64_t count) {
@@ -190,6 +197,7 @@ void backward_of_head(const ReferenceBackward& args, const Block& block, Head kv
 
 void reference_forward(const ReferenceForward& args, const Poll& poll) {
   const Block block(args.q, args.k, args.visible);
+  const Rows outputs = outputs_of(args.q, args.v);
   for_each_head(args.q, [&](Head head) {
     const Head kv{.batch = head.batch, .head = block.kv_head(head.head)};
     const Matrix k = matrix_of(args.k, kv, 0, args.k.count);
@@ -198,11 +206,11 @@ void reference_forward(const ReferenceForward& args, const Poll& poll) {
       const std::int64_t count = std::min(block.strip(), args.q.count - from);
       const Matrix q = matrix_of(args.q, head, from, count);
       if (args.function == AttentionFunction::linear) {
-        put(block.scores(q, k, from, 0) * v, args.out, args.q, head, from);
+        put(block.scores(q, k, from, 0) * v, args.out, outputs, head, from);
       } else {
         const Matrix s = block.scores(q, k, from);
         const Column lse = log_sum_exp(s);
-        put(probabilities(s, lse) * v, args.out, args.q, head, from);
+        put(probabilities(s, lse) * v, args.out, outputs, head, from);
         for (Index r = 0; r < count; ++r) {
           args.lse[static_cast<std::size_t>(index_of(args.q, from + r, head) / args.q.width)] =
               lse(r);

@@ -6,6 +6,8 @@
 //   backward  dP = dO V^T    dS = P (dP - delta) / sqrt(D)    delta = rowsum(dO O)
 //             dQ = dS K      dK = dS^T Q     dV = P^T dO
 //
+// D is the width of q and k, Dv that of v and out.
+//
 // Linear attention: P = S, 0 where not visible, and dS = dP / sqrt(D) where visible; no lse, no
 // delta (they are neither read nor written).
 //
@@ -24,7 +26,7 @@ namespace spp::runtime {
 struct ReferenceForward {
   Rows q, k, v;
   Visibility visible;
-  std::span<double> out, lse;  // [Nq, B, H, D] and [Nq, B, H]; overwritten
+  std::span<double> out, lse;  // [Nq, B, H, Dv] and [Nq, B, H]; overwritten
   AttentionFunction function = AttentionFunction::softmax;
 };
 void reference_forward(const ReferenceForward& args, const Poll& poll = {});
@@ -34,12 +36,12 @@ struct ReferenceBackward {
   Visibility visible;
   std::span<const double> lse, delta;  // [Nq, B, H], of *all* keys
   std::span<double> d_q;               // [Nq, B, H, D] or empty: not wanted; overwritten
-  std::span<double> d_k, d_v;          // [Nk, B, Hkv, D] or both empty
+  std::span<double> d_k, d_v;          // [Nk, B, Hkv, D] and [Nk, B, Hkv, Dv], or both empty
   AttentionFunction function = AttentionFunction::softmax;
 };
 void reference_backward(const ReferenceBackward& args, const Poll& poll = {});
 
-/// delta[n, b, h] = sum over D of d_out * out, for reference_backward.
+/// delta[n, b, h] = sum over Dv of d_out * out, for reference_backward.
 void reference_row_dot(const Rows& d_out, std::span<const double> out, std::span<double> delta);
 
 }  // namespace spp::runtime

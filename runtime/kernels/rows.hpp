@@ -18,7 +18,7 @@ struct Rows {
   std::int64_t count = 0;
   std::int64_t batch = 1;
   int heads = 1;
-  int width = 1;  // head_dim; 1 for lse and delta
+  int width = 1;  // head_dim; value_dim; 1 for lse and delta
 
   [[nodiscard]] std::int64_t elements() const { return count * batch * heads * width; }
   [[nodiscard]] std::int64_t bytes() const { return elements() * size_of(dtype); }

@@ -5,6 +5,7 @@
 #include "runtime/kernels/reference_attention.hpp"
 #include "runtime/trial/comparison.hpp"
 #include "runtime/trial/layer_check.hpp"
+#include "schedule/measure.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -18,11 +19,12 @@ struct Sample {
   std::int64_t step = 1;  // every step-th token
 };
 
-/// Comparing all takes `passes` passes of 4 seq^2 FLOPs a head and dimension.
+/// Comparing all takes `passes` forwards over all pairs.
 Sample sample_of(const Schedule& schedule, double passes, const CheckOptions& options) {
   const Problem& p = schedule.requested;
   const auto seq = static_cast<double>(p.seq);
-  const double all = passes * 4 * seq * seq * p.head_dim * p.q_heads * static_cast<double>(p.batch);
+  const double all = passes * flops_per_pair(Phase::forward, p.head_dim, p.v_dim()) * seq * seq *
+                     p.q_heads * static_cast<double>(p.batch);
   const double part = std::min(1.0, options.flops / all);
   Sample sample;
   sample.kv_heads = std::clamp(static_cast<int>(part * p.kv_heads), 1, p.kv_heads);
@@ -136,7 +138,7 @@ class Checker {
                          .count = tokens.count(),
                          .batch = schedule_.requested.batch,
                          .heads = heads.count(),
-                         .width = schedule_.requested.head_dim}};
+                         .width = static_cast<int>(shape_of(tensor, schedule_.requested).width)}};
     own.storage.resize(static_cast<std::size_t>(own.rows.bytes()));
     own.rows.data = own.storage.data();
     data_.fill(tensor, tokens, heads, own.rows);
@@ -158,8 +160,9 @@ class Checker {
   void attend(const TokenSet& tokens, HeadRange heads, std::vector<double>& out,
               std::vector<double>& lse) const {
     const OwnRows q = make(Tensor::q, tokens, heads);
-    out.resize(static_cast<std::size_t>(q.rows.elements()));
-    lse.resize(out.size() / static_cast<std::size_t>(q.rows.width));
+    const auto rows = static_cast<std::size_t>(q.rows.elements() / q.rows.width);
+    out.resize(rows * static_cast<std::size_t>(values_.rows.width));
+    lse.resize(rows);
     reference_forward({.q = q.rows,
                        .k = keys_.rows,
                        .v = values_.rows,
@@ -262,7 +265,7 @@ class Checker {
     const OwnRows k = make(Tensor::k, tokens, head);
     const OwnRows v = make(Tensor::v, tokens, head);
     std::vector<double> expected_k(static_cast<std::size_t>(k.rows.elements()));
-    std::vector<double> expected_v(expected_k.size());
+    std::vector<double> expected_v(static_cast<std::size_t>(v.rows.elements()));
     reference_backward({.q = q.rows,
                         .k = k.rows,
                         .v = v.rows,
@@ -315,7 +318,8 @@ double limit_of(const Schedule& schedule, const StoredProgram& program) {
   const auto steps = static_cast<double>(kernels + summed);
   const double storage = (4 + std::sqrt(steps)) * coarsest_roundoff(schedule, program);
   const double products =
-      (p.head_dim + 4 * std::sqrt(static_cast<double>(p.seq))) * unit_roundoff(DType::fp32);
+      (std::max(p.head_dim, p.v_dim()) + 4 * std::sqrt(static_cast<double>(p.seq))) *
+      unit_roundoff(DType::fp32);
   return (storage + products) * (schedule.phase == Phase::backward ? 2 : 1);
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 struct Heads {
   int q, kv;
+  int dim = 16, value_dim = 0;  // 0: as wide
 };
 
 /// Indices of `count` of `size` elements, spread evenly: steps of the golden ratio.
@@ -44,14 +45,15 @@ std::vector<Problem> problems(int ranks) {
                          Mask{.kind = MaskKind::window, .window = seq}};
   std::vector<Problem> result;
   for (const Heads heads :
-       {Heads{12, 12}, {12, 4}, {6, 1}, {128, 64}, {10, 5}, {64, 8}, {33, 11}}) {
+       {Heads{12, 12, 24, 16}, {12, 4}, {6, 1}, {128, 64}, {10, 5, 8, 12}, {64, 8, 2}, {33, 11}}) {
     for (const Mask& mask : masks) {
       for (const DType dtype : {DType::bf16, DType::fp32}) {
         result.push_back({.seq = seq,
                           .batch = dtype == DType::fp32 ? 1 : 2,
                           .q_heads = heads.q,
                           .kv_heads = heads.kv,
-                          .head_dim = heads.q == 64 ? 2 : 16,
+                          .head_dim = heads.dim,
+                          .value_dim = heads.value_dim,
                           .mask = mask,
                           .dtype = dtype});
       }
@@ -62,6 +64,7 @@ std::vector<Problem> problems(int ranks) {
     if (result[i].mask.kind != MaskKind::window) {
       result.push_back(result[i]);
       result.back().function = AttentionFunction::linear;
+      result.back().value_dim = 0;
     }
   }
   return result;

@@ -84,7 +84,7 @@ Sums sums_of(const Schedule& schedule) {
           }
         }
       } else {
-        flops += attention_flops(std::get<Kernel>(op->body), schedule.problem);
+        flops += attention_flops(std::get<Kernel>(op->body), shapes);
         calls += is_attention(kind_of(op->body)) ? 1 : 0;
       }
     }

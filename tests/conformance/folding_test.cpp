@@ -75,11 +75,10 @@ std::vector<World> worlds(int ranks) {
 }
 
 /// Some time per FLOP and per byte, so that kernels differ as much as their shapes do.
-SimulationCosts costs(const Problem& problem, double launch) {
+SimulationCosts costs(double launch) {
   SimulationCosts costs{.kernel =
-                            [problem](const Kernel& kernel, const Shapes& shapes) {
-                              return Seconds(1e-6 +
-                                             attention_flops(kernel, problem).value() * 3e-9 +
+                            [](const Kernel& kernel, const Shapes& shapes) {
+                              return Seconds(1e-6 + attention_flops(kernel, shapes).value() * 3e-9 +
                                              touched_bytes(kernel, shapes).as_double() * 2e-8);
                             },
                         .local_copy = Bandwidth(20e6),
@@ -133,7 +132,7 @@ void check_schedule(const Schedule& schedule, const World& world, Count& count) 
   const Cluster cluster(test::machine(world.machine), ranks / world.machine.gpus_per_node, ranks);
   const Placement placement(cluster, ranks, world.order);
   const bool launches = count.cases % 3 == 0;
-  const SimulationCosts cost = costs(schedule.problem, launches ? 4e-6 : 0.0);
+  const SimulationCosts cost = costs(launches ? 4e-6 : 0.0);
   const Simulation all = simulate(schedule, placement, cost, {.fold = false, .timeline = true});
   const Simulation few = simulate(schedule, placement, cost, {.fold = true, .timeline = true});
   const Seconds scale = all.makespan;
@@ -238,7 +237,7 @@ TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does")
                                 ranks);
           const Placement placement(cluster, ranks, world.order);
           const Folding alike = Folding::largest(schedule, placement, true);
-          const SimulationCosts cost = costs(schedule.problem, 0);
+          const SimulationCosts cost = costs(0);
           const Simulation all = simulate(schedule, placement, cost, {.fold = false});
           const Simulation few = simulate(schedule, placement, cost, {.folding = &alike});
           const double ratio = few.makespan / all.makespan;
@@ -259,7 +258,7 @@ TEST_CASE("two simulations of one schedule are the same, bit for bit") {
       const Schedule schedule = c.build();
       const Cluster cluster(test::machine(world.machine), 8 / world.machine.gpus_per_node, 8);
       const Placement placement(cluster, 8, world.order);
-      const SimulationCosts cost = costs(schedule.problem, 2e-6);
+      const SimulationCosts cost = costs(2e-6);
       const SimulationOptions options{.fold = false, .timeline = true};
       const Simulation a = simulate(schedule, placement, cost, options);
       const Simulation b = simulate(schedule, placement, cost, options);
@@ -305,7 +304,7 @@ TEST_CASE("a ring whose ranks are alike takes no less than it does, and little m
           continue;
         }
         CHECK(alike.size() > 1);
-        const SimulationCosts cost = costs(schedule.problem, 0);
+        const SimulationCosts cost = costs(0);
         const Simulation all = simulate(schedule, placement, cost, {.fold = false});
         const Simulation few = simulate(schedule, placement, cost, {.folding = &alike});
         INFO(world.name << ", " << plan.strategy << " " << to_string(phase));

@@ -77,19 +77,15 @@ TEST_CASE("a layer over 2 x 2 ranks is the schedule of its golden text") {
 
 TEST_CASE("a graph whose definitions do not fit is refused, and so is its text") {
   using Catch::Matchers::Contains;
-  const AttentionRows attention{.head_parts = 2, .q_width = 32, .kv_width = 16, .head_dim = 16};
   LayerCase layer = small_layer();
   const auto flaw = [&](auto change) {
     Graph graph = layer.graph().graph;
     change(graph);
     const Problem& p = small_layer().attention.problem;
-    return flaw_of(graph, {.head_parts = small_layer().build(Phase::forward).grain.heads.parts(),
-                           .q_width = std::int64_t{p.q_heads} * p.head_dim,
-                           .kv_width = std::int64_t{p.kv_heads} * p.head_dim,
-                           .head_dim = p.head_dim});
+    return flaw_of(graph, rows_of(p, small_layer().build(Phase::forward).grain.heads.parts()));
   };
   CHECK(flaw([](Graph&) {}).empty());
-  CHECK(flaw_of({}, attention).empty());
+  CHECK(flaw_of({}, {}).empty());
   CHECK_THAT(flaw([](Graph& g) { g.params[0].rows += 1; }), Contains("rms_norm"));
   CHECK_THAT(flaw([](Graph& g) { g.params[1].columns += 2; }), Contains("another shape"));
   CHECK_THAT(flaw([](Graph& g) { std::swap(g.definitions[0], g.definitions[1]); }),

@@ -4,6 +4,7 @@
 #include "tests/conformance/trials.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -47,6 +48,27 @@ void expect_right(std::size_t of_reference, std::size_t of_others) {
 }  // namespace
 
 TEST_CASE("every strategy computes what one device computes") { expect_right(10, 6); }
+
+TEST_CASE("values may be narrower or wider than keys, whatever the strategy") {
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    std::set<std::string> met;  // strategies, with either
+    for (const int ranks : {4, 7, 8}) {
+      for (const Case& c : cases(ranks, 200 * thinning)) {
+        const bool narrower = c.problem.v_dim() < c.problem.head_dim;
+        if (c.problem.v_dim() == c.problem.head_dim || c.phase == Phase::backward ||
+            !kernels->why_not(c.problem.dtype).empty() ||
+            !met.insert(fmt::format("{} {}", c.plan.strategy, narrower)).second) {
+          continue;
+        }
+        INFO(kernels->name << ", " << c.text());
+        CHECK(failures(run(c, *kernels)) == "");
+      }
+    }
+    const auto split_softmax =
+        std::ranges::count(strategies::all(), AttentionFunction::softmax, &Strategy::function);
+    CHECK(std::ssize(met) == 2 * split_softmax);
+  }
+}
 
 // All there are, some 7,000 with either kernels: five minutes on two cores.
 TEST_CASE("every legal plan computes what one device computes", "[.all]") {

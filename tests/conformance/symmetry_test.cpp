@@ -111,7 +111,8 @@ bool same_places(const OpBody& here, const OpBody& there, const Translation& mov
 }
 
 /// The rank's program against that of the rank `moved` takes to it: buffers, streams and kinds of
-/// ops, bytes that they send; `compare` checks two ops further.
+/// ops, bytes that they send; `compare` checks two ops further, whose buffers are of the same
+/// shapes.
 template <class Compare>
 void check_moved(const Schedule& schedule, const Translation& moved, Rank rank, Compare compare) {
   Coordinates first = moved.mesh->at(rank);
@@ -121,6 +122,7 @@ void check_moved(const Schedule& schedule, const Translation& moved, Rank rank, 
   const Program here = schedule.program(representative);
   const Program there = schedule.program(rank);
   REQUIRE(std::ranges::equal(here.buffers, there.buffers, same_size));
+  const Shapes shapes{&schedule.problem, here.buffers, representative};
   const OpList ops = ops_of(here);
   const OpList other = ops_of(there);
   REQUIRE(ops.size() == other.size());
@@ -131,17 +133,16 @@ void check_moved(const Schedule& schedule, const Translation& moved, Rank rank, 
     REQUIRE(kind_of(ops[i].body) == kind_of(other[i].body));
     if (is_transfer(ops[i].body)) {
       REQUIRE(
-          sent_bytes(std::get<Transfer>(ops[i].body),
-                     {&schedule.problem, here.buffers, representative}) ==
+          sent_bytes(std::get<Transfer>(ops[i].body), shapes) ==
           sent_bytes(std::get<Transfer>(other[i].body), {&schedule.problem, there.buffers, rank}));
     }
-    compare(ops[i].body, other[i].body);
+    compare(ops[i].body, other[i].body, shapes);
   }
 }
 
-double flops_of(const OpBody& op, const Problem& problem) {
+double flops_of(const OpBody& op, const Shapes& shapes) {
   const auto* kernel = std::get_if<Kernel>(&op);
-  return kernel != nullptr ? attention_flops(*kernel, problem).value() : 0;
+  return kernel != nullptr ? attention_flops(*kernel, shapes).value() : 0;
 }
 
 void check_rank(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) {
@@ -150,10 +151,11 @@ void check_rank(const Schedule& schedule, const AttentionMesh& mesh, Rank rank) 
                           .mesh = &mesh,
                           .ulysses = symmetric(schedule, "ulysses") ? at.ulysses : 0,
                           .position = symmetric(schedule, "ring") ? at.position : 0};
-  check_moved(schedule, moved, rank, [&](const OpBody& here, const OpBody& there) {
-    REQUIRE(same_places(here, there, moved));
-    REQUIRE(flops_of(here, schedule.problem) == flops_of(there, schedule.problem));
-  });
+  check_moved(schedule, moved, rank,
+              [&](const OpBody& here, const OpBody& there, const Shapes& shapes) {
+                REQUIRE(same_places(here, there, moved));
+                REQUIRE(flops_of(here, shapes) == flops_of(there, shapes));
+              });
 }
 
 /// Along an axis that is only alike: ops, streams, peers and messages are those of the rank at
@@ -162,15 +164,16 @@ void check_alike(const Schedule& schedule, const AttentionMesh& mesh, Rank rank)
   const Translation moved{.schedule = &schedule, .mesh = &mesh, .position = mesh.at(rank).position};
   // A block of striped chunks has its diagonal or not: of n x n pairs n(n+1)/2 or n(n-1)/2.
   const auto tokens = static_cast<double>(schedule.problem.seq / mesh.size());
-  check_moved(schedule, moved, rank, [&](const OpBody& here, const OpBody& there) {
-    if (const auto* exchange = op_if<Exchange>(here)) {
-      const auto& other = *op_if<Exchange>(there);
-      REQUIRE((moved(exchange->to) == other.to && moved(exchange->from) == other.from));
-    }
-    const double pairs = flops_of(here, schedule.problem);
-    const double others = flops_of(there, schedule.problem);
-    REQUIRE(std::abs(pairs - others) <= 2 / (tokens + 1) * std::max(pairs, others) + 1e-9);
-  });
+  check_moved(
+      schedule, moved, rank, [&](const OpBody& here, const OpBody& there, const Shapes& shapes) {
+        if (const auto* exchange = op_if<Exchange>(here)) {
+          const auto& other = *op_if<Exchange>(there);
+          REQUIRE((moved(exchange->to) == other.to && moved(exchange->from) == other.from));
+        }
+        const double pairs = flops_of(here, shapes);
+        const double others = flops_of(there, shapes);
+        REQUIRE(std::abs(pairs - others) <= 2 / (tokens + 1) * std::max(pairs, others) + 1e-9);
+      });
 }
 
 TEST_CASE("ranks along an axis that is alike have as many ops, messages and pairs") {

@@ -123,6 +123,10 @@ TEST_CASE("a strategy splits the attention that it was made for") {
   const Strategy& lasp = strategies::by_name("lasp-2", "test");
   CHECK(why_not(rotation, softmax, ring).legal());
   CHECK(why_not(lasp, linear, states).legal());
+  linear.value_dim = 64;
+  CHECK(why_not(lasp, linear, states).detail ==
+        "lasp-2: its states are square: values of 64 beside keys of 128 are not supported");
+  linear.value_dim = 0;
   CHECK(why_not(lasp, softmax, states).rule == "function");
   CHECK(why_not(rotation, linear, ring).detail ==
         "ring splits softmax attention, not linear attention");

@@ -38,6 +38,10 @@ struct Bench {
     return sent_bytes(transfer, {.problem = &problem, .buffers = buffers, .rank = Rank(rank)})
         .value();
   }
+  double flops(const Kernel& kernel) {
+    return attention_flops(kernel, {.problem = &problem, .buffers = buffers, .rank = Rank(0)})
+        .value();
+  }
   std::int64_t touched(const Kernel& kernel) {
     return touched_bytes(kernel, {.problem = &problem, .buffers = buffers, .rank = Rank(0)})
         .value();
@@ -54,6 +58,40 @@ TEST_CASE("a buffer has batch * tokens * heads * width elements") {
   CHECK(size(b.lse()) == lse_tile);
   CHECK(size(b.add(Tensor::delta, 256, 8, DType::fp32)) == lse_tile);
   CHECK(size(b.add(Tensor::d_k, 256, 4, DType::fp32)) == 2 * kv_tile);
+}
+
+TEST_CASE("values and outputs may be narrower than queries and keys") {
+  Bench b;
+  b.problem.value_dim = 8;
+  const auto size = [&](Tensor tensor, int heads) {
+    return bytes_of(b.buffers[b.add(tensor, 256, heads).index()]).value();
+  };
+  for (const Tensor of_keys : {Tensor::k, Tensor::d_k}) {
+    CHECK(size(of_keys, 4) == kv_tile);
+  }
+  for (const Tensor of_values : {Tensor::v, Tensor::d_v}) {
+    CHECK(size(of_values, 4) == kv_tile / 2);
+  }
+  CHECK(size(Tensor::q, 8) == q_tile);
+  CHECK(size(Tensor::d_q, 8) == q_tile);
+  CHECK(size(Tensor::out, 8) == q_tile / 2);
+  CHECK(size(Tensor::d_out, 8) == q_tile / 2);
+
+  const TokenSet tokens({.begin = 0, .count = 256});
+  const double pairs = 256.0 * 256 * 8 * 2;  // all, of all heads, in both sequences
+  b.problem.mask = {.kind = MaskKind::full};
+  CHECK(b.flops(AttentionForward{.q_tokens = tokens, .k_tokens = tokens, .heads = {0, 8}}) ==
+        pairs * 2 * (16 + 8));
+  CHECK(b.flops(AttentionBackward{.q_tokens = tokens, .k_tokens = tokens, .heads = {0, 8}}) ==
+        pairs * (6 * 16 + 4 * 8));
+  const auto scores = [&](Tensor columns) {
+    return b.flops(Scores{.columns = b.add(columns, 256, 4),
+                          .q_tokens = tokens,
+                          .k_tokens = tokens,
+                          .heads = {0, 8}});
+  };
+  CHECK(scores(Tensor::k) == pairs * 2 * 16);
+  CHECK(scores(Tensor::v) == pairs * 2 * 8);
 }
 
 TEST_CASE("an exchange sends its buffers, and nothing over the network to itself or nobody") {
@@ -175,7 +213,7 @@ TEST_CASE("attention counts 4 FLOPs a pair, head and dimension forward, 10 backw
     op.q_tokens = q;
     op.k_tokens = k;
     op.heads = heads;
-    return attention_flops(op, b.problem).value();
+    return b.flops(op);
   };
   CHECK(forward(second, first) == 4 * full);
   CHECK(forward(first, second) == 0);  // causal
@@ -184,8 +222,8 @@ TEST_CASE("attention counts 4 FLOPs a pair, head and dimension forward, 10 backw
   backward.q_tokens = second;
   backward.k_tokens = first;
   backward.heads = heads;
-  CHECK(attention_flops(backward, b.problem).value() == 10 * full);
-  CHECK(attention_flops(Merge{}, b.problem).value() == 0);
+  CHECK(b.flops(backward) == 10 * full);
+  CHECK(b.flops(Merge{}) == 0);
 }
 
 TEST_CASE("a merge reads the part, and reads and writes the accumulator") {

@@ -27,6 +27,7 @@ Schedule one_of_each() {
                .q_heads = 8,
                .kv_heads = 4,
                .head_dim = 16,
+               .value_dim = 8,
                .mask = {.kind = MaskKind::window, .window = 24},
                .dtype = DType::fp16};
   s.requested = s.problem;
@@ -438,11 +439,23 @@ TEST_CASE("absurd sizes are refused before anything is allocated") {
              ContainsSubstring("out of range"));
   CHECK_THAT(complaint("batch=1 q_heads=4 kv_heads=2 head_dim=8",
                        "batch=1048576 q_heads=4 kv_heads=2 head_dim=65536"),
-             ContainsSubstring("batch * q_heads * head_dim is too large"));
+             ContainsSubstring("batch * q_heads * head_dim or value_dim is too large"));
   CHECK_THAT(complaint(" batch=1", "0000000 micro_batches=1000000 batch=1"),
              ContainsSubstring("seq * micro_batches is too large"));
   CHECK_THAT(complaint("phase fwd", "phase fwd recompute"),
              ContainsSubstring("a step computes again, no 'fwd'"));
+}
+
+TEST_CASE("values as wide as keys need no width of their own, and linear attention has no other") {
+  const std::string text = to_text(ring_of_two());
+  CHECK(text.find("value_dim") == std::string::npos);
+  Schedule told = ring_of_two();
+  told.problem.value_dim = told.requested.value_dim = 8;
+  CHECK(to_text(told) == text);
+  const std::string read = broken("head_dim=8 mask", "head_dim=8 value_dim=8 mask");
+  CHECK(parse_schedule(read, "s.txt").problem == ring_of_two().problem);
+  CHECK_THAT(complaint("dtype=bf16", "value_dim=4 dtype=bf16 linear"),
+             ContainsSubstring("value_dim=4 differs from head_dim=8"));
 }
 
 TEST_CASE("a text that stops early names what is missing") {
