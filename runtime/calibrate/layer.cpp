@@ -60,13 +60,14 @@ class Layer {
     std::map<Kind, double> last;  // seconds by work
     std::vector<Probe*> others;
     for (Probe& probe : probes) {
-      if (!last.contains(kind_of(probe))) {
-        const double own = work(probe);
-        last[kind_of(probe)] =
-            time(probe, {.budget = (bench_.budget * part - elapsed()) * (own / of_all)}) / own;
-      } else {
+      const Kind kind = kind_of(probe);
+      if (last.contains(kind)) {
         others.push_back(&probe);
+        continue;
       }
+      const double own = work(probe);
+      last[kind] =
+          time(probe, {.budget = (bench_.budget * part - elapsed()) * (own / of_all)}) / own;
     }
     for (std::size_t i = 0; i < others.size(); ++i) {
       const auto expected = [&](const Probe* probe) {
