@@ -198,7 +198,8 @@ AttentionShape shape_of(const AttentionBlock& b) {
           .batch = b.batch,
           .mask = b.mask,
           .dtype = b.dtype,
-          .phase = b.phase};
+          .phase = b.phase,
+          .value_dim = b.value_dim};
 }
 
 std::optional<FittedTransport> fit_transport(const std::vector<Series>& series,

@@ -44,6 +44,7 @@ std::vector<AttentionBlock> blocks_of_plans(const Problem& problem, int ranks) {
                                    .q_heads = op.heads.count(),
                                    .kv_heads = op.kv_heads.count(),
                                    .head_dim = padded.head_dim,
+                                   .value_dim = padded.value_dim,
                                    .batch = padded.batch,
                                    .mask = padded.mask,
                                    .dtype = padded.dtype};

@@ -21,6 +21,7 @@ constexpr std::array table{
     Option{"heads", "N", "query heads of a bare attention shape (instead of --model)", work},
     Option{"kv-heads", "N", "its KV heads; they divide --heads (default: as many)", work},
     Option{"head-dim", "N", "its head dimension (default: 128)", work},
+    Option{"value-dim", "N", "that of its values and outputs (default: --head-dim)", work},
     Option{"seq", "N",
            "tokens of one sequence, over all GPUs: 4096, 32K, 1M; plan: max, the longest that fits",
            work},

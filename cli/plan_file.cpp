@@ -176,6 +176,7 @@ void adopt_request(Arguments& arguments, const JsonView& request,
       adopt_member(arguments, request, "heads", "heads");
       adopt_member(arguments, request, "kv_heads", "kv-heads");
       adopt_member(arguments, request, "head_dim", "head-dim");
+      adopt_member(arguments, request, "value_dim", "value-dim");
       adopt_member(arguments, request, "attention", "attention");
     }
     adopt_member(arguments, request, "mask", "mask");

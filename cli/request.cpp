@@ -40,13 +40,14 @@ void Reader::work() {
   mask_and_phase();
   documents();
   const Problem& p = request().problem;
+  const int widest = std::max(p.head_dim, p.v_dim());
   const double bytes =
-      4.0 * static_cast<double>(p.seq) * static_cast<double>(p.batch) * p.q_heads * p.head_dim;
+      4.0 * static_cast<double>(p.seq) * static_cast<double>(p.batch) * p.q_heads * widest;
   if (bytes > most_tensor_bytes) {
     throw InputError(
         "--batch",
         fmt::format("{} x {} tokens x {} heads x {} is too large: one tensor of {:.1g} bytes",
-                    p.batch, p.seq, p.q_heads, p.head_dim, bytes));
+                    p.batch, p.seq, p.q_heads, widest, bytes));
   }
   request().flops_convention =
       parse_flops_convention(args_.get("flops-convention", "causal-halved"), "--flops-convention");
@@ -58,6 +59,9 @@ void Reader::work() {
   resolve("heads", p.q_heads);
   resolve("kv_heads", p.kv_heads);
   resolve("head_dim", p.head_dim);
+  if (p.v_dim() != p.head_dim) {
+    resolve("value_dim", p.v_dim());
+  }
   resolve("attention", to_string(p.function));
   resolve("seq", p.seq);
   const StepChoices& step = request().step;
@@ -75,7 +79,8 @@ void Reader::attention_shape() {
     bare_shape();
     return;
   }
-  for (const std::string_view option : {"heads", "kv-heads", "head-dim", "attention"}) {
+  for (const std::string_view option :
+       {"heads", "kv-heads", "head-dim", "value-dim", "attention"}) {
     if (args_.has(option)) {
       throw InputError(fmt::format("--{}", option),
                        "given together with --model, which says it already");
@@ -109,6 +114,7 @@ void Reader::model(const std::string& name) {
   p.q_heads = m.q_heads;
   p.kv_heads = m.kv_heads;
   p.head_dim = m.head_dim;
+  p.value_dim = m.value_dim();
   p.mask = m.mask;
   request().model = std::move(m);
 }
@@ -126,10 +132,17 @@ void Reader::bare_shape() {
   p.kv_heads =
       count("kv-heads", text_or("kv-heads", "kv_heads", fmt::format("{}", *heads)), most_heads);
   p.head_dim = count("head-dim", text_or("head-dim", "head_dim", "128"), most_head_dim);
+  const int value_dim = count("value-dim", most_head_dim).value_or(p.head_dim);
+  p.value_dim = value_dim == p.head_dim ? 0 : value_dim;
   if (const auto function = args_.find("attention")) {
     p.function = parse_attention_function(*function, "--attention");
   }
   if (p.function == AttentionFunction::linear) {
+    if (p.value_dim > 0) {
+      throw InputError("--value-dim",
+                       fmt::format("linear attention has values as wide as keys ({}), not {}",
+                                   p.head_dim, p.value_dim));
+    }
     assume("linear attention",
            "without decay; kernels at the best rate of fused softmax attention, or streaming the "
            "states of chunks of 64 tokens",
@@ -276,9 +289,10 @@ void Reader::title() {
   const std::string what = fmt::format(
       "{}, {}",
       request().model ? request().model->name
-                      : fmt::format("{}attention {}/{} heads of {}",
+                      : fmt::format("{}attention {}/{} heads of {}{}",
                                     p.function == AttentionFunction::linear ? "linear " : "",
-                                    p.q_heads, p.kv_heads, p.head_dim),
+                                    p.q_heads, p.kv_heads, p.head_dim,
+                                    p.value_dim > 0 ? fmt::format(" and {}", p.value_dim) : ""),
       to_string(request().phase));
   std::string how =
       fmt::format("{}, {}, {}",

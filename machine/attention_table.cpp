@@ -57,7 +57,7 @@ std::int64_t number(auto value) { return static_cast<std::int64_t>(value); }
 
 /// Both head dims in one number.
 std::int64_t head_dims(const AttentionShape& shape) {
-  const int other = value_dim(shape) == shape.head_dim ? 0 : shape.head_dim_v;
+  const int other = shape.v_dim() == shape.head_dim ? 0 : shape.value_dim;
   return number(shape.head_dim) + (number(other) << 32);
 }
 
@@ -157,7 +157,7 @@ bool is_partly_masked(const AttentionShape& shape) {
 }
 
 double flops_per_pair(const AttentionShape& shape) {
-  return flops_per_pair(shape.phase, shape.head_dim, value_dim(shape));
+  return flops_per_pair(shape.phase, shape.head_dim, shape.v_dim());
 }
 
 FlopCount attention_flops_of(const AttentionShape& shape) {
@@ -175,7 +175,8 @@ AttentionShape shape_of(const MeasuredAttention& m) {
           .batch = m.batch,
           .mask = m.mask,
           .dtype = m.dtype,
-          .phase = m.phase};
+          .phase = m.phase,
+          .value_dim = m.value_dim};
 }
 
 AttentionKey key_of(const AttentionShape& shape) {

@@ -43,13 +43,9 @@ struct AttentionShape {
   Mask mask{};
   DType dtype = DType::bf16;
   Phase phase = Phase::forward;
-  int head_dim_v = 0;  // of values and outputs; 0: head_dim
+  int value_dim = 0;  // of values and outputs; 0: head_dim
+  [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
 };
-
-/// head_dim of values and outputs.
-constexpr int value_dim(const AttentionShape& shape) {
-  return shape.head_dim_v == 0 ? shape.head_dim : shape.head_dim_v;
-}
 
 /// Whether the mask's kind hides any pair of the block inside a document.
 bool is_partly_hidden(const AttentionShape& shape);

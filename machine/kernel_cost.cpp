@@ -57,7 +57,8 @@ AttentionShape shape_of_kernel(const auto& op, Phase phase, const Problem& probl
           .batch = problem.batch,
           .mask = problem.mask,
           .dtype = problem.dtype,
-          .phase = phase};
+          .phase = phase,
+          .value_dim = problem.value_dim};
 }
 
 }  // namespace
@@ -126,7 +127,7 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
       of_kernel *= kernel.split_rate ? kernel.split_rate->value : 1.0;
       between = 0.5;
       // Another kernel adds up the pieces, which are written and read in fp32.
-      beside += launch() + streamed(split.pieces * 8 * heads * queries * value_dim(shape));
+      beside += launch() + streamed(split.pieces * 8 * heads * queries * shape.v_dim());
     }
   }
   if (!forward) {
@@ -142,7 +143,7 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
   const double rows = masked ? tiles::unequal_rows(work, slots, between, lone)
                              : tiles::equal_rows(work.items, slots, work.total / work.items, lone);
   const FlopRate slot_rate =
-      peak(shape.dtype) * (efficiency(of_kernel, shape.head_dim, value_dim(shape)) / slots);
+      peak(shape.dtype) * (efficiency(of_kernel, shape.head_dim, shape.v_dim()) / slots);
   Seconds time = FlopCount(rows * tile * flops_per_pair(shape)) / slot_rate;
   if (gpu_->power_limit && time > gpu_->power_limit->after.value) {
     const PowerLimit& limit = *gpu_->power_limit;
@@ -173,7 +174,7 @@ Seconds KernelCost::attention_at_best(FlopCount flops, const Problem& problem, P
                                ? std::max(kernel.forward_full.value, kernel.forward_causal.value)
                                : std::max(kernel.backward_full.value, kernel.backward_causal.value);
   const Seconds least =
-      flops / (peak(problem.dtype) * efficiency(of_kernel, problem.head_dim, problem.head_dim));
+      flops / (peak(problem.dtype) * efficiency(of_kernel, problem.head_dim, problem.v_dim()));
   return least * measured_.least_ratio(phase);
 }
 

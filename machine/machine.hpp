@@ -199,6 +199,7 @@ struct MeasuredAttention {
   DType dtype = DType::bf16;
   std::int64_t batch = 1;
   int q_heads = 1, kv_heads = 1, head_dim = 128;
+  int value_dim = 0;  // 0: head_dim
   Mask mask{};
   TokenSet q, k;
   Seconds median{};

@@ -57,8 +57,8 @@ TokenSet tokens_at(const JsonView& document, std::string_view key) {
 }
 
 MeasuredAttention read_measured(const JsonView& view) {
-  view.allow_only({"kernels", "phase", "dtype", "batch", "q_heads", "kv_heads", "head_dim", "mask",
-                   "q_tokens", "k_tokens", "median_s", "spread", "n", "note"});
+  view.allow_only({"kernels", "phase", "dtype", "batch", "q_heads", "kv_heads", "head_dim",
+                   "value_dim", "mask", "q_tokens", "k_tokens", "median_s", "spread", "n", "note"});
   const auto count = [&](std::string_view key, std::int64_t most) {
     return view.at(key).integer(1, most);
   };
@@ -77,6 +77,9 @@ MeasuredAttention read_measured(const JsonView& view) {
     view.at("kv_heads").fail(fmt::format("{} does not divide q_heads {}", m.kv_heads, m.q_heads));
   }
   m.head_dim = static_cast<int>(count("head_dim", most_head_dim));
+  if (view.find("value_dim")) {
+    m.value_dim = static_cast<int>(count("value_dim", most_head_dim));
+  }
   m.mask = word("mask", parse_mask);
   m.q = tokens_at(view, "q_tokens");
   m.k = tokens_at(view, "k_tokens");

@@ -1,5 +1,6 @@
 #include "base/document.hpp"
 #include "base/numbers.hpp"
+#include "machine/attention_table.hpp"
 #include "machine/profile.hpp"
 
 #include <algorithm>
@@ -9,19 +10,23 @@ namespace spp {
 namespace {
 
 Json measured_json(const MeasuredAttention& m, const Json& kernels) {
-  return {{"kernels", kernels},
-          {"phase", to_string(m.phase)},
-          {"dtype", to_string(m.dtype)},
-          {"batch", m.batch},
-          {"q_heads", m.q_heads},
-          {"kv_heads", m.kv_heads},
-          {"head_dim", m.head_dim},
-          {"mask", to_string(m.mask)},
-          {"q_tokens", to_string(m.q)},
-          {"k_tokens", to_string(m.k)},
-          {"median_s", rounded(m.median.count())},
-          {"spread", rounded(std::clamp(m.spread, 0.0, 2.0))},
-          {"n", m.samples}};
+  Json json = {{"kernels", kernels},
+               {"phase", to_string(m.phase)},
+               {"dtype", to_string(m.dtype)},
+               {"batch", m.batch},
+               {"q_heads", m.q_heads},
+               {"kv_heads", m.kv_heads},
+               {"head_dim", m.head_dim},
+               {"mask", to_string(m.mask)},
+               {"q_tokens", to_string(m.q)},
+               {"k_tokens", to_string(m.k)},
+               {"median_s", rounded(m.median.count())},
+               {"spread", rounded(std::clamp(m.spread, 0.0, 2.0))},
+               {"n", m.samples}};
+  if (const AttentionShape shape = shape_of(m); shape.v_dim() != shape.head_dim) {
+    json["value_dim"] = shape.v_dim();
+  }
+  return json;
 }
 
 }  // namespace

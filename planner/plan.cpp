@@ -251,7 +251,7 @@ FlopCount counted_flops(const Request& request, std::int64_t batch) {
     // No convention halves documents: what they allow counts.
     const TokenRange all{.begin = 0, .count = p.seq};
     const double forwards = (forward ? 1 : 0) + (backward ? 2.5 : 0);
-    return FlopCount(flops_per_pair(Phase::forward, p.head_dim, p.head_dim) *
+    return FlopCount(flops_per_pair(Phase::forward, p.head_dim, p.v_dim()) *
                      static_cast<double>(batch) * p.q_heads *
                      static_cast<double>(allowed_pairs(all, all, p.mask)) * forwards);
   }
@@ -261,7 +261,7 @@ FlopCount counted_flops(const Request& request, std::int64_t batch) {
       .batch = batch,
       .heads = p.q_heads,
       .qk_dim = static_cast<double>(p.head_dim),
-      .v_dim = static_cast<double>(p.head_dim),
+      .v_dim = static_cast<double>(p.v_dim()),
       .halved = p.mask.kind != MaskKind::full && request.flops_convention != FlopsConvention::full,
       .forward = forward,
       .backward = backward});

@@ -71,11 +71,6 @@ Problem attention_problem(const Request& request, const StepPlan& plan, const Ma
     problem.seq = std::max<std::int64_t>(1, problem.seq / frames);
     problem.batch *= frames;
   }
-  if (request.model && request.model->latent.kv_rank > 0) {
-    // Keys are wider than values: a head as wide as both on average computes and moves as much.
-    const Latent& latent = request.model->latent;
-    problem.head_dim = (latent.nope_dim + latent.rope_dim + latent.value_dim) / 2;
-  }
   return problem;
 }
 
@@ -131,11 +126,11 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Mask& ma
   const Candidate& c = e.candidate;
   // Q, K, V (backward: the output and its gradient, too) are counted as activations.
   const Problem whole = padded(call.problem, plan.attention);
-  const std::int64_t heads =
-      (call.phase == StepPhase::forward ? 1 : 3) * std::int64_t{whole.q_heads} +
-      2 * std::int64_t{whole.kv_heads};
-  const Bytes kept(whole.seq / plan.sequence() * whole.batch * whole.head_dim *
-                   size_of(whole.dtype) * heads);
+  const int outputs = call.phase == StepPhase::forward ? 0 : 2;
+  const std::int64_t width =
+      std::int64_t{whole.q_heads} * (whole.head_dim + outputs * whole.v_dim()) +
+      std::int64_t{whole.kv_heads} * (whole.head_dim + whole.v_dim());
+  const Bytes kept(whole.seq / plan.sequence() * whole.batch * width * size_of(whole.dtype));
   const double inter = c.predicted.parts[place(Component::inter_comm)];
   const double waited = inter + c.predicted.parts[place(Component::intra_comm)];
   return {.cost = {.forward = attention_pass(e.forward),

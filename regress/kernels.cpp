@@ -150,7 +150,7 @@ KernelAnswer latent_attention(const Point& p, const KernelCost& cost) {
       .mask = {.kind = p.mask == PointMask::full ? MaskKind::full : MaskKind::causal},
       .dtype = tensors_of(p),
       .phase = Phase::forward,
-      .head_dim_v = value_dim};
+      .value_dim = value_dim};
   const std::int64_t latent =
       p.kv_lora_rank.value_or(deepseek_kv_lora) + p.qk_rope_head_dim.value_or(deepseek_rope);
   // SGLang's and vLLM's tables have the attention kernel without what makes its keys.

@@ -412,6 +412,7 @@ PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
   request.model = std::move(point.model);
   request.problem.kv_heads = request.model->kv_heads;
   request.problem.head_dim = request.model->head_dim;
+  request.problem.value_dim = request.model->value_dim();
   request.problem.batch = point.plan.global_batch();
   request.gpus = p.world / (p.tp * p.pp * p.dp);
   if (p.cp) {
@@ -455,6 +456,7 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   request.ring_prefill = point.ring;
   request.problem.kv_heads = request.model->kv_heads;
   request.problem.head_dim = request.model->head_dim;
+  request.problem.value_dim = request.model->value_dim();
   request.problem.mask = request.model->mask;
   request.problem.batch = point.plan.global_batch();
   request.gpus = p.world / (p.tp * p.pp * p.dp * p.cfg);
@@ -553,7 +555,7 @@ PointPrediction Predictor::kernel(const CorpusFile& file, const Point& p,
                         .mask = problem.mask,
                         .dtype = problem.dtype,
                         .phase = phase,
-                        .head_dim_v = p.head_dim_v.value_or(0)})
+                        .value_dim = p.head_dim_v.value_or(0)})
             .count();
       });
       spread = std::max(spread, kernels.attention_spread(problem, phase));

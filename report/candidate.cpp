@@ -405,6 +405,9 @@ std::string request_title(const std::optional<JsonView>& request) {
     text = fmt::format("attention {}/{} heads of {}", value_text(heads->value()),
                        value_text(request->at("kv_heads").value()),
                        value_text(request->at("head_dim").value()));
+    if (const auto values = request->find("value_dim")) {
+      text += fmt::format(" and {}", value_text(values->value()));
+    }
   }
   const auto word = [&](const std::string& words) { text += (text.empty() ? "" : ", ") + words; };
   if (const auto phase = request->find("phase")) {

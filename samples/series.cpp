@@ -2,15 +2,20 @@
 
 #include "base/error.hpp"
 #include "base/parse.hpp"
+#include "schedule/measure.hpp"
 
 namespace spp {
 namespace {
 
 Json block_json(const AttentionBlock& b) {
-  return {
+  Json json = {
       {"phase", to_string(b.phase)}, {"dtype", to_string(b.dtype)}, {"batch", b.batch},
       {"q_heads", b.q_heads},        {"kv_heads", b.kv_heads},      {"head_dim", b.head_dim},
       {"mask", to_string(b.mask)},   {"q_tokens", to_string(b.q)},  {"k_tokens", to_string(b.k)}};
+  if (b.v_dim() != b.head_dim) {
+    json["value_dim"] = b.v_dim();
+  }
+  return json;
 }
 
 AttentionBlock read_block(const JsonView& view) {
@@ -26,6 +31,7 @@ AttentionBlock read_block(const JsonView& view) {
           .q_heads = static_cast<int>(count("q_heads")),
           .kv_heads = static_cast<int>(count("kv_heads")),
           .head_dim = static_cast<int>(count("head_dim")),
+          .value_dim = view.find("value_dim") ? static_cast<int>(count("value_dim")) : 0,
           .batch = count("batch"),
           .mask = word("mask", parse_mask),
           .dtype = word("dtype", parse_dtype)};
@@ -59,8 +65,7 @@ GemmBlock read_gemm(const JsonView& view) {
 
 FlopCount flops_of(const AttentionBlock& b) {
   return FlopCount(static_cast<double>(allowed_pairs(b.q, b.k, b.mask)) * b.q_heads *
-                   static_cast<double>(b.batch) * b.head_dim *
-                   (b.phase == Phase::forward ? 4.0 : 10.0));
+                   static_cast<double>(b.batch) * flops_per_pair(b.phase, b.head_dim, b.v_dim()));
 }
 
 Json to_json(const Series& s) {

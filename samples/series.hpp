@@ -19,12 +19,14 @@ struct AttentionBlock {
   int q_heads = 1;
   int kv_heads = 1;
   int head_dim = 128;
+  int value_dim = 0;  // of values and outputs; 0: head_dim
   std::int64_t batch = 1;
   Mask mask{};
   DType dtype = DType::fp32;
+  [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
   friend bool operator==(const AttentionBlock&, const AttentionBlock&) = default;
 };
-/// FLOPs of the pairs that the mask allows: 4 (backward 10) * head_dim a pair and head.
+/// FLOPs of the pairs that the mask allows: flops_per_pair of each and of each head.
 FlopCount flops_of(const AttentionBlock& block);
 
 /// A GEMM of a layer as a plan runs it (schedule/op.hpp). The gradient of a weight is fp32, all

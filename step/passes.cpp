@@ -112,7 +112,8 @@ class PassClock {
                             .batch = cross.batch,
                             .mask = {.kind = MaskKind::full},
                             .dtype = costs_.dtype,
-                            .phase = cross.phase})
+                            .phase = cross.phase,
+                            .value_dim = cross.call.value_dim})
                .count() *
            costs_.crowd;
   }

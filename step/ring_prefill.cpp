@@ -28,9 +28,11 @@ AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem
   ensure(ring >= 1 && problem.seq >= ring, "a token for each rank");
   const std::int64_t fresh = problem.seq / ring;
   const std::int64_t cached = (work.cached + ring - 1) / ring;
-  const std::int64_t row = problem.head_dim * size_of(problem.dtype) * problem.batch;
-  const Bytes queries(fresh * problem.q_heads * row);
-  const Bytes keys((fresh + cached) * problem.kv_heads * row * 2);
+  const std::int64_t element = size_of(problem.dtype) * problem.batch;  // of all sequences
+  const Bytes queries(fresh * problem.q_heads * problem.head_dim * element);
+  const Bytes outputs(fresh * problem.q_heads * problem.v_dim() * element);
+  const Bytes keys((fresh + cached) * problem.kv_heads * (problem.head_dim + problem.v_dim()) *
+                   element);
   const Seconds step =
       kernels.attention({.q = TokenSet(TokenRange{.begin = 0, .count = fresh}),
                          .k = TokenSet(TokenRange{.begin = 0, .count = cached + (fresh + 1) / 2}),
@@ -39,7 +41,8 @@ AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem
                          .head_dim = problem.head_dim,
                          .batch = problem.batch,
                          .mask = {.kind = MaskKind::full},
-                         .dtype = problem.dtype});
+                         .dtype = problem.dtype,
+                         .value_dim = problem.value_dim});
   AttentionCost::Pass pass{.kernels = step * ring};
   if (stack != nullptr) {
     pass.issue = issue_time(*stack, kernels.gpu().generation, ring, work.pass_queries);
@@ -59,10 +62,10 @@ AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem
   pass.hidden = std::min(hop, step) * (ring - 1);
   pass.sent.at(StepAxis::ring, CommKind::send_recv) = message * (ring - 1);
   // A part is read, and the sum, which is written; in the end the sum becomes the output.
-  pass.small = kernels.memory_bound(queries * (5 * ring + 3));
+  pass.small = kernels.memory_bound(outputs * (5 * ring + 3));
   if (work.pass_queries) {
     const Bytes lse(fresh * problem.q_heads * problem.batch * 4);
-    const Bytes returned = (queries + lse) * (ring - 1);
+    const Bytes returned = (outputs + lse) * (ring - 1);
     const sim::Placement placement(cluster, ring, RankOrder::block);
     pass.exposed += sim::collective_time(
         CommKind::all_to_all, {.first = 0, .stride = 1, .size = ring}, returned, placement);

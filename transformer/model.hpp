@@ -147,6 +147,10 @@ struct Model {
   std::vector<LayerWeights> counted;  // then: what its layers weigh (layer_weights in layer.hpp)
   std::vector<std::string> assumed;
 
+  /// Of values and outputs; 0: head_dim.
+  [[nodiscard]] int value_dim() const {
+    return latent.kv_rank > 0 && latent.value_dim != head_dim ? latent.value_dim : 0;
+  }
   [[nodiscard]] std::int64_t q_width() const { return std::int64_t{q_heads} * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }
   /// Weights of one layer, of the last kind, without extra_parameters (layer.hpp).

@@ -48,6 +48,7 @@ constexpr std::array calibrate_options{
     Option{"heads", "N", "query heads of the plans whose blocks are measured (default: 8)"},
     Option{"kv-heads", "N", "their KV heads; they divide --heads (default: as many)"},
     Option{"head-dim", "N", "their head dimension (default: 128)"},
+    Option{"value-dim", "N", "that of their values and outputs (default: --head-dim)"},
     Option{"seq", "N,…", "their tokens over all ranks: 4096 or 4K,8K (default: 4K)"},
     Option{"mask", "causal|full|window:W", "which keys a query sees (default: causal)"},
     Option{"budget", "SECONDS",
@@ -94,6 +95,9 @@ struct Request {
                 {"mask", to_string(problem.mask)},
                 {"seq", lengths},
                 {"budget_s", budget.count()}};  // what a smaller one has left out is to be measured
+    if (problem.value_dim > 0) {
+      key["value_dim"] = problem.value_dim;
+    }
     if (engines != nullptr) {
       const DeviceReport gpus = engines->report();
       key["gpu"] = gpus.gpu;
@@ -130,6 +134,8 @@ Problem read_problem(const Arguments& arguments) {
   p.q_heads = whole(arguments, "heads", 8, 1, most_heads);
   p.kv_heads = whole(arguments, "kv-heads", p.q_heads, 1, most_heads);
   p.head_dim = whole(arguments, "head-dim", 128, 1, most_head_dim);
+  const int value_dim = whole(arguments, "value-dim", p.head_dim, 1, most_head_dim);
+  p.value_dim = value_dim == p.head_dim ? 0 : value_dim;
   if (p.q_heads % p.kv_heads != 0) {
     throw InputError("--kv-heads",
                      fmt::format("{} does not divide --heads {}", p.kv_heads, p.q_heads));
@@ -298,7 +304,7 @@ runtime::CalibrationRequest measurement(const Request& r, Checkpoint& done) {
 void read_nccl_tests(const Arguments& arguments, Output& output) {
   for (const std::string_view option :
        {"comm", "device", "gpus", "ranks-per-gpu", "emulate-link", "suite", "kernels", "dtype",
-        "heads", "kv-heads", "head-dim", "seq", "mask", "budget", "timeout"}) {
+        "heads", "kv-heads", "head-dim", "value-dim", "seq", "mask", "budget", "timeout"}) {
     if (arguments.has(option)) {
       throw InputError(fmt::format("--{}", option),
                        "given together with --nccl-tests, which measures nothing");
@@ -382,13 +388,17 @@ void calibrate_command(const Arguments& arguments, Output& output) {
   output.result(profile, [&](const Style& style) {
     return profile_table(profile, input, style.color) +
            fmt::format(
-               "\nUse it: sp-plan plan --profile {} --heads {}{} --head-dim {} --seq {} "
+               "\nUse it: sp-plan plan --profile {} --heads {}{} --head-dim {}{} --seq {} "
                "--dtype {}\n",
                request.file, request.problem.q_heads,
                request.problem.kv_heads != request.problem.q_heads
                    ? fmt::format(" --kv-heads {}", request.problem.kv_heads)
                    : "",
-               request.problem.head_dim, request.lengths.front(), to_string(request.problem.dtype));
+               request.problem.head_dim,
+               request.problem.value_dim > 0
+                   ? fmt::format(" --value-dim {}", request.problem.value_dim)
+                   : "",
+               request.lengths.front(), to_string(request.problem.dtype));
   });
   done.end();
 }

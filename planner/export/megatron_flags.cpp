@@ -158,6 +158,12 @@ void note_router(Snippet& snippet, const Launch& launch) {
   } else {
     snippet.notes.emplace_back("The base of rotary positions is your model's: add --rotary-base.");
   }
+  if (launch.model == nullptr && launch.problem.v_dim() != launch.problem.head_dim) {
+    snippet.notes.emplace_back(fmt::format(
+        "--kv-channels is of keys: only Megatron's latent attention has values of another width "
+        "({}).",
+        launch.problem.v_dim()));
+  }
 }
 
 void add_megatron_zero(Command& command, const Launch& launch) {

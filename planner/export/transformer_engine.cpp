@@ -51,6 +51,10 @@ std::string mask_type(const Launch& launch) {
 
 Snippet emit(const Launch& launch, const Way& way) {
   const Problem& p = launch.problem;
+  // Of keys, and of values where they have others.
+  const std::string channels = p.v_dim() == p.head_dim
+                                   ? fmt::format("{}", p.head_dim)
+                                   : fmt::format("({}, {})", p.head_dim, p.v_dim());
   const std::string text = fmt::format(
       "import torch\n"
       "import torch.distributed as dist\n"
@@ -67,7 +71,7 @@ Snippet emit(const Launch& launch, const Way& way) {
       "    cp_stream=torch.cuda.Stream(),\n"
       "    cp_comm_type=\"{}\",\n"
       ")\n",
-      group_text(launch.attention, way), p.q_heads, p.head_dim, p.kv_heads, mask_type(launch),
+      group_text(launch.attention, way), p.q_heads, channels, p.kv_heads, mask_type(launch),
       is_thd(launch) ? "    qkv_format=\"thd\",\n" : "",
       fmt::join(global_ranks(launch.attention), ", "), way.name);
   Snippet snippet;

@@ -66,6 +66,12 @@ void add_messages(Sheet& sheet, const std::vector<JsonView>& samples) {
   }
 }
 
+/// Of keys, and of values where they have another.
+std::string head_dims(const JsonView& block) {
+  const std::string keys = text_at(block, "head_dim");
+  return block.find("value_dim") ? fmt::format("{}:{}", keys, text_at(block, "value_dim")) : keys;
+}
+
 void add_blocks(Sheet& sheet, const JsonView& document) {
   const auto blocks = document.find("attention");
   if (!blocks || !blocks->value().is_array()) {
@@ -78,7 +84,7 @@ void add_blocks(Sheet& sheet, const JsonView& document) {
   for (const JsonView& b : blocks->elements()) {
     grid.rows.push_back({text_at(b, "kernels"), text_at(b, "phase"),
                          fmt::format("{}/{}", text_at(b, "q_heads"), text_at(b, "kv_heads")),
-                         text_at(b, "head_dim"), text_at(b, "mask"), text_at(b, "q_tokens"),
+                         head_dims(b), text_at(b, "mask"), text_at(b, "q_tokens"),
                          text_at(b, "k_tokens"),
                          seconds_text(b.at("median_s").number(0, most_seconds_read)),
                          percent(b.at("spread").number()), text_at(b, "n")});

@@ -261,7 +261,8 @@ class Attention {
     while (end < probes.size() && end - at < most_together) {
       const AttentionBlock& block = *probes[end].series.block;
       const bool alike = block.batch == first.batch && block.head_dim == first.head_dim &&
-                         block.mask == first.mask && block.dtype == first.dtype &&
+                         block.v_dim() == first.v_dim() && block.mask == first.mask &&
+                         block.dtype == first.dtype &&
                          flops_of(block).value() <= most_growth * flops_of(first).value();
       sum += expected(probes[end]);
       if (end > 0 && (sum > left || (end > at && (at == 0 || !alike)) ||

@@ -37,21 +37,23 @@ BlockOperands::BlockOperands(const AttentionBlock& b) : block_(b) {
   const auto of_q = [&](int width, DType dtype) -> Filled& {
     return tensors_.emplace_back(b.q.count(), b, b.q_heads, width, dtype);
   };
-  const auto of_k = [&]() -> Filled& {
-    return tensors_.emplace_back(b.k.count(), b, b.kv_heads, b.head_dim, b.dtype);
+  const auto of_k = [&](int width) -> Filled& {
+    return tensors_.emplace_back(b.k.count(), b, b.kv_heads, width, b.dtype);
   };
   tensors_.reserve(10);
   const auto keys = static_cast<float>(b.k.count());
   of_q(b.head_dim, b.dtype).fill(0, 1);             // q
-  of_k().fill(0, 1);                                // k
-  of_k().fill(0, 1);                                // v
+  of_k(b.head_dim).fill(0, 1);                      // k
+  of_k(b.v_dim()).fill(0, 1);                       // v
   of_q(1, DType::fp32).fill(std::log(keys), 0.1F);  // lse
-  of_q(b.head_dim, b.dtype);                        // out; backward: d_q
-  if (b.phase == Phase::backward) {
-    of_q(b.head_dim, b.dtype).fill(0, 1);  // d_out
-    of_q(1, DType::fp32).fill(0, 0.1F);    // delta
-    of_k();                                // d_k
-    of_k();                                // d_v
+  if (b.phase == Phase::forward) {
+    of_q(b.v_dim(), b.dtype);  // out
+  } else {
+    of_q(b.head_dim, b.dtype);            // d_q
+    of_q(b.v_dim(), b.dtype).fill(0, 1);  // d_out
+    of_q(1, DType::fp32).fill(0, 0.1F);   // delta
+    of_k(b.head_dim);                     // d_k
+    of_k(b.v_dim());                      // d_v
   }
   visible_ = {.q_tokens = b.q,
               .k_tokens = b.k,

@@ -250,10 +250,13 @@ class RankProgram {
     const HeadRange kv_heads = first_heads(b.kv_heads);
     const BufferId q = input("q", Tensor::q, b.q, heads, 0, 1);
     const BufferId k = input("k", Tensor::k, b.k, kv_heads, 0, 1);
+    const BufferId v = input("v", Tensor::v, b.k, kv_heads, 0, 1);
+    BufferId d_out;
     BufferId lse;
     BufferId delta;
     if (!forward) {
       const auto keys = static_cast<float>(b.k.count());
+      d_out = input("d_out", Tensor::d_out, b.q, heads, 0, 1);
       lse = input("lse", Tensor::lse, b.q, heads, std::log(keys), 0.1F);
       delta = input("delta", Tensor::delta, b.q, heads, 0, 0.1F);
     }
@@ -263,20 +266,20 @@ class RankProgram {
     const auto like_k = [&](Tensor tensor) {
       return builder_.scratch("out", tensor, b.k.count(), b.kv_heads);
     };
-    const auto copy_of_q = [&](Tensor tensor) {
-      return copied(q, tensor, b.q.count(), b.q_heads, b.dtype);
+    const auto copy_of_q = [&] { return copied(q, Tensor::q, b.q.count(), b.q_heads, b.dtype); };
+    const auto copy_of_d_out = [&] {
+      return copied(d_out, Tensor::d_out, b.q.count(), b.q_heads, b.dtype);
     };
-    const auto copy_of_k = [&](Tensor tensor) {
-      return copied(k, tensor, b.k.count(), b.kv_heads, b.dtype);
-    };
+    const auto copy_of_k = [&] { return copied(k, Tensor::k, b.k.count(), b.kv_heads, b.dtype); };
+    const auto copy_of_v = [&] { return copied(v, Tensor::v, b.k.count(), b.kv_heads, b.dtype); };
     const std::int64_t bytes = (b.q.count() * b.q_heads + b.k.count() * b.kv_heads) * b.batch *
-                               b.head_dim * size_of(b.dtype) * (forward ? 2 : 4);
+                               (b.head_dim + b.v_dim()) * size_of(b.dtype) * (forward ? 1 : 2);
     Prepared p{.copies = {}, .times = times_of(flops_of(b))};
     for (int i = copies_of(bytes, p.times); i > 0; --i) {
       if (forward) {
-        p.copies.emplace_back(AttentionForward{.q = copy_of_q(Tensor::q),
-                                               .k = copy_of_k(Tensor::k),
-                                               .v = copy_of_k(Tensor::v),
+        p.copies.emplace_back(AttentionForward{.q = copy_of_q(),
+                                               .k = copy_of_k(),
+                                               .v = copy_of_v(),
                                                .out = like_q(Tensor::out),
                                                .lse = like_q(Tensor::lse),
                                                .q_tokens = b.q,
@@ -284,10 +287,10 @@ class RankProgram {
                                                .heads = heads,
                                                .kv_heads = kv_heads});
       } else {
-        p.copies.emplace_back(AttentionBackward{.q = copy_of_q(Tensor::q),
-                                                .k = copy_of_k(Tensor::k),
-                                                .v = copy_of_k(Tensor::v),
-                                                .d_out = copy_of_q(Tensor::d_out),
+        p.copies.emplace_back(AttentionBackward{.q = copy_of_q(),
+                                                .k = copy_of_k(),
+                                                .v = copy_of_v(),
+                                                .d_out = copy_of_d_out(),
                                                 .lse = lse,
                                                 .delta = delta,
                                                 .d_q = like_q(Tensor::d_q),
@@ -450,6 +453,7 @@ Problem problem_of(const AttentionBlock& block) {
           .q_heads = block.q_heads,
           .kv_heads = block.kv_heads,
           .head_dim = block.head_dim,
+          .value_dim = block.value_dim,
           .mask = block.mask,
           .dtype = block.dtype};
 }

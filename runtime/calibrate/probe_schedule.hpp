@@ -47,7 +47,7 @@ struct ProbeSchedule {
   std::vector<std::vector<ProbeInput>> inputs;  // by rank
 };
 
-/// Blocks of attention must have one batch, head_dim, mask and dtype.
+/// Blocks of attention must have one batch, head_dim, value_dim, mask and dtype.
 ProbeSchedule schedule_of(std::span<const Probe> probes, const ProbeSetting& setting);
 
 /// Memory that a probe takes in a schedule, on a rank that works.

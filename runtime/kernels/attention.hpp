@@ -48,6 +48,15 @@ struct AttentionBackwardArgs {
   Visibility visible;
 };
 
+/// What a block reads of queries, keys and values: their shapes say what a call costs.
+struct BlockRows {
+  Rows q, k, v;
+};
+template <class Args>
+BlockRows block_rows(const Args& args) {
+  return {.q = args.q, .k = args.k, .v = args.v};
+}
+
 /// Kernels of one rank: may keep workspaces and primitives, is used by one thread.
 class AttentionKernels {
  public:

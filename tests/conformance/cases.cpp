@@ -45,7 +45,7 @@ std::vector<Problem> problems(int ranks) {
                          Mask{.kind = MaskKind::window, .window = seq}};
   std::vector<Problem> result;
   for (const Heads heads :
-       {Heads{12, 12, 24, 16}, {12, 4}, {6, 1}, {128, 64}, {10, 5, 8, 12}, {64, 8, 2}, {33, 11}}) {
+       {Heads{12, 12, 24, 16}, {12, 4}, {6, 1}, {128, 64}, {10, 5, 8, 16}, {64, 8, 2}, {33, 11}}) {
     for (const Mask& mask : masks) {
       for (const DType dtype : {DType::bf16, DType::fp32}) {
         result.push_back({.seq = seq,

@@ -45,6 +45,7 @@ LayerCase small_layer(DType dtype) {
 std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
   std::vector<LayerCase> result;
   for (Case& c : cases(sequence, most)) {
+    c.problem.value_dim = 0;  // of layers as wide as keys
     // Heads of one tensor rank were dealt out; all of them are as many more.
     c.problem.q_heads *= tensor;
     c.problem.kv_heads *= tensor;

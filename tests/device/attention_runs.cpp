@@ -21,13 +21,13 @@ std::vector<double> zeros(HostTensor& like) {
 }  // namespace
 
 std::string to_string(const AttentionCase& c) {
-  return fmt::format("{}, {}, heads {}/{}, {}, width {}", c.tokens.name, to_string(c.mask),
-                     c.q_heads, c.kv_heads, to_string(c.type), c.width);
+  return fmt::format("{}, {}, heads {}/{}, {}, widths {} and {}", c.tokens.name, to_string(c.mask),
+                     c.q_heads, c.kv_heads, to_string(c.type), c.widths.keys, c.widths.values);
 }
 
 std::vector<AttentionCase> attention_cases(const std::vector<Block>& tokens,
-                                           const std::vector<Mask>& masks, DType type, int width,
-                                           Lse lse) {
+                                           const std::vector<Mask>& masks, DType type,
+                                           HeadWidths widths, Lse lse) {
   std::vector<AttentionCase> all;
   for (const auto& [q_heads, kv_heads] : {std::pair(2, 2), std::pair(4, 2), std::pair(3, 1)}) {
     for (const Block& block : tokens) {
@@ -37,7 +37,7 @@ std::vector<AttentionCase> attention_cases(const std::vector<Block>& tokens,
                        .type = type,
                        .q_heads = q_heads,
                        .kv_heads = kv_heads,
-                       .width = width,
+                       .widths = widths,
                        .lse = lse});
       }
     }
@@ -49,14 +49,16 @@ AttentionRun run_attention(cuda::DeviceAttention& kernels, const AttentionCase& 
                            const cuda::Stream& stream, std::mt19937& random) {
   const Visibility visible{
       .q_tokens = c.tokens.queries, .k_tokens = c.tokens.keys, .mask = c.mask, .seq = seq};
-  const Shape of_q{visible.q_tokens.count(), 2, c.q_heads, c.width};
-  const Shape of_k{visible.k_tokens.count(), 2, c.kv_heads, c.width};
+  const Shape of_q{visible.q_tokens.count(), 2, c.q_heads, c.widths.keys};
+  const Shape of_k{visible.k_tokens.count(), 2, c.kv_heads, c.widths.keys};
+  const Shape of_v{visible.k_tokens.count(), 2, c.kv_heads, c.widths.values};
+  const Shape of_out{visible.q_tokens.count(), 2, c.q_heads, c.widths.values};
   const Shape of_lse{visible.q_tokens.count(), 2, c.q_heads, 1};
   HostTensor q = random_tensor(c.type, of_q, random);
   HostTensor k = random_tensor(c.type, of_k, random);
-  HostTensor v = random_tensor(c.type, of_k, random);
-  HostTensor d_out = random_tensor(c.type, of_q, random);
-  HostTensor out(c.type, of_q);
+  HostTensor v = random_tensor(c.type, of_v, random);
+  HostTensor d_out = random_tensor(c.type, of_out, random);
+  HostTensor out(c.type, of_out);
   HostTensor lse(DType::fp32, of_lse);
   std::vector<double> expected_out = zeros(out);
   std::vector<double> expected_lse = zeros(lse);
@@ -97,7 +99,7 @@ AttentionRun run_attention(cuda::DeviceAttention& kernels, const AttentionCase& 
   }
   HostTensor d_q(c.type, of_q);
   HostTensor d_k(c.type, of_k);
-  HostTensor d_v(c.type, of_k);
+  HostTensor d_v(c.type, of_v);
   run.d_q.expected = zeros(d_q);
   run.d_k.expected = zeros(d_k);
   run.d_v.expected = zeros(d_v);

@@ -17,11 +17,17 @@ enum class Lse : std::uint8_t {
   finite           // as of all keys: 0 for them
 };
 
+/// Of queries and keys, and of values and outputs.
+struct HeadWidths {
+  int keys = 1, values = 1;
+};
+
 struct AttentionCase {
   Block tokens;
   Mask mask;
   DType type = DType::fp32;
-  int q_heads = 1, kv_heads = 1, width = 1;
+  int q_heads = 1, kv_heads = 1;
+  HeadWidths widths;
   Lse lse = Lse::of_the_forward;
 };
 std::string to_string(const AttentionCase& c);
@@ -40,7 +46,7 @@ AttentionRun run_attention(runtime::cuda::DeviceAttention& kernels, const Attent
 
 /// `tokens` with every one of `masks`, and heads that are as many as KV heads, twice, three times.
 std::vector<AttentionCase> attention_cases(const std::vector<Block>& tokens,
-                                           const std::vector<Mask>& masks, DType type, int width,
-                                           Lse lse);
+                                           const std::vector<Mask>& masks, DType type,
+                                           HeadWidths widths, Lse lse);
 
 }  // namespace spp::test

@@ -31,7 +31,7 @@ TEST_CASE("cuDNN's attention on a device is the oracle's") {
   const cuda::Stream stream(0);
   const auto kernels = cuda::device_attention::by_name("cudnn", "test").make(nullptr);
   const DType type = GENERATE(DType::bf16, DType::fp16);
-  const int width = GENERATE(64, 128);
+  const auto widths = GENERATE(HeadWidths{64, 64}, HeadWidths{128, 128}, HeadWidths{192, 128});
   std::vector<Block> tokens_of_blocks = blocks();
   tokens_of_blocks.push_back({"all keys gathered",
                               TokenSet({.begin = 8, .count = 8}, {.begin = 30, .count = 8}),
@@ -40,15 +40,15 @@ TEST_CASE("cuDNN's attention on a device is the oracle's") {
   std::mt19937 random(7);
   // lse of all keys is finite: here of a query that sees none, too.
   for (const AttentionCase& c :
-       attention_cases(tokens_of_blocks, masks_of_cudnn, type, width, Lse::finite)) {
+       attention_cases(tokens_of_blocks, masks_of_cudnn, type, widths, Lse::finite)) {
     INFO(to_string(c));
     const AttentionRun run = run_attention(*kernels, c, stream, random);
     const double u = unit_of(type);
-    const double fp32 = (width + 46) * 0x1p-24;
+    const double fp32 = (widths.keys + 46) * 0x1p-24;
     CHECK(distance(run.out.values, run.out.expected) <= 2 * u);
     CHECK(distance(run.lse.values, run.lse.expected) <= 8 * fp32);
-    const double scale = 1 / std::sqrt(static_cast<double>(width));
-    const double product = emulated() ? 0 : 5 * std::sqrt(static_cast<double>(width)) / 3;
+    const double scale = 1 / std::sqrt(static_cast<double>(widths.keys));
+    const double product = emulated() ? 0 : 5 * std::sqrt(static_cast<double>(widths.values)) / 3;
     const double d_s = scale * (magnitude(run.delta) + product);
     const std::int64_t q_heads = c.q_heads / c.kv_heads;  // of a KV head
     const auto queries = static_cast<double>(c.tokens.queries.count() * q_heads);

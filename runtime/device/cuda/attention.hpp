@@ -49,12 +49,12 @@ class DeviceAttention {
 struct DeviceAttentionBackend {
   std::string_view name;   // "reference"
   std::string_view title;  // "plain loops in fp32"
-  /// "" if it can run blocks of these queries and keys with the problem's heads, type and mask on
-  /// the current device, else why not.
+  /// "" if it can run blocks of these queries and keys with the problem's heads, widths, type and
+  /// mask on the current device, else why not.
   std::string (*why_not)(const Problem& problem, const TokenSet& q, const TokenSet& k);
   /// Device memory beside its rows that a block needs, about; of blocks that why_not() has nothing
   /// against. Asks no device.
-  Bytes (*workspace)(const Rows& q, const Rows& k, const Visibility& visible, Phase phase);
+  Bytes (*workspace)(const BlockRows& rows, const Visibility& visible, Phase phase);
   /// The same of GEMMs, of any shape, on a stream.
   Bytes gemm_workspace{};
   /// Only if why_not() is "". `streams`: where its streams come from; null: the primary context.

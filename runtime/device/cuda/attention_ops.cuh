@@ -1,5 +1,6 @@
 // Attention as ops (launch.cuh): plain loops in fp32, slow and obvious, for any mask. A row is one
-// query and head (forward, dQ) or one key and KV head (dK, dV); a piece is N elements of the width.
+// query and head (forward, dQ) or one key and KV head (dK, dV); a piece is N elements of what is
+// written, as wide as keys or as values.
 // Formulas: runtime/kernels/reference_attention.hpp.
 //
 // Every piece computes the scores of its row again: nothing is shared between threads, so there is
@@ -20,10 +21,11 @@ struct SeenKeyRows {
   std::int32_t end[2] = {0, 0};
 };
 
-/// What all three ops know. Rows are [count, batch, heads, width].
+/// What all three ops know. Rows are [count, batch, heads, width], of v, out and their gradients
+/// [count, batch, heads, value_width].
 struct AttentionShape {
   std::int64_t queries = 0, keys = 0, batch = 1;
-  std::int64_t heads = 1, kv_heads = 1, width = 1;
+  std::int64_t heads = 1, kv_heads = 1, width = 1, value_width = 1;
   float scale = 1;
   const SeenKeyRows* seen = nullptr;  // by query
 
@@ -111,12 +113,12 @@ struct AttentionForwardOp {
     shape.for_each_key(state.place, [&](std::int64_t key) {
       const float p = std::exp(shape.scale * dot<N>(q, row, k, key, shape.width) - state.lse);
       float x[N];
-      read<N>(v, key * shape.width + i * N, x);
+      read<N>(v, key * shape.value_width + i * N, x);
       for (int e = 0; e < N; ++e) {
         sum[e] += p * x[e];
       }
     });
-    write<N>(out, row * shape.width + i * N, sum);
+    write<N>(out, row * shape.value_width + i * N, sum);
   }
   SPP_HOST_DEVICE void end(std::int64_t row, const State& state) const {
     write_one(lse, row, state.lse);
@@ -140,7 +142,7 @@ struct GradientInputs {
     }
     Pair result;
     result.p = std::exp(shape.scale * dot<N>(q, query, k, key, shape.width) - row_lse);
-    const float d_p = dot<N>(d_out, query, v, key, shape.width);
+    const float d_p = dot<N>(d_out, query, v, key, shape.value_width);
     result.d_s = shape.scale * result.p * (d_p - read_one(delta, query));
     return result;
   }
@@ -188,6 +190,8 @@ struct AttentionKeyGradientOp {
   SPP_HOST_DEVICE void piece(std::int64_t row, std::int64_t i, State& place) const {
     const AttentionShape& shape = in.shape;
     const std::int64_t group = shape.heads / shape.kv_heads;
+    const bool of_k = i * N < shape.width;
+    const bool of_v = i * N < shape.value_width;
     float sum_k[N] = {};
     float sum_v[N] = {};
     for (std::int64_t head = place.head * group; head < (place.head + 1) * group; ++head) {
@@ -198,18 +202,26 @@ struct AttentionKeyGradientOp {
         const std::int64_t query =
             shape.index({.row = n, .batch = place.batch, .head = head}, shape.heads);
         const GradientInputs::Pair pair = in.template pair<N>(query, row);
-        float x[N];
-        float y[N];
-        read<N>(in.q, query * shape.width + i * N, x);
-        read<N>(in.d_out, query * shape.width + i * N, y);
+        float x[N] = {};
+        float y[N] = {};
+        if (of_k) {
+          read<N>(in.q, query * shape.width + i * N, x);
+        }
+        if (of_v) {
+          read<N>(in.d_out, query * shape.value_width + i * N, y);
+        }
         for (int e = 0; e < N; ++e) {
           sum_k[e] += pair.d_s * x[e];
           sum_v[e] += pair.p * y[e];
         }
       }
     }
-    write<N>(d_k, row * shape.width + i * N, sum_k);
-    write<N>(d_v, row * shape.width + i * N, sum_v);
+    if (of_k) {
+      write<N>(d_k, row * shape.width + i * N, sum_k);
+    }
+    if (of_v) {
+      write<N>(d_v, row * shape.value_width + i * N, sum_v);
+    }
   }
   SPP_HOST_DEVICE void end(std::int64_t, const State&) const {}
 };

@@ -14,13 +14,13 @@
 namespace spp::runtime::cuda {
 namespace {
 
-Rows rows_of(const Problem& problem, const TokenSet& tokens, HeadRange heads) {
+Rows rows_of(const Problem& problem, Tensor tensor, const TokenSet& tokens, HeadRange heads) {
   return {.data = nullptr,
           .dtype = problem.dtype,
           .count = tokens.count(),
           .batch = problem.batch,
           .heads = heads.count(),
-          .width = problem.head_dim};
+          .width = static_cast<int>(shape_of(tensor, problem).width)};
 }
 
 Bytes sum_of(const std::map<StreamId, Bytes>& by_stream) {
@@ -160,7 +160,7 @@ Bytes norm_room(const RowKernel& op, const Schedule& schedule, std::span<const B
 Bytes room_of(const OpBody& body, const Schedule& schedule, std::span<const Buffer> buffers) {
   const Problem& problem = schedule.problem;
   const auto states = [&](const auto& op) {
-    return Bytes(linear_bytes(rows_of(problem, op.tokens, op.kv_heads), linear_chunk));
+    return Bytes(linear_bytes(rows_of(problem, Tensor::k, op.tokens, op.kv_heads), linear_chunk));
   };
   if (const auto* softmax = op_if<Softmax>(body)) {
     return Bytes(softmax->tokens.count() * static_cast<std::int64_t>(sizeof(SeenKeyRows)));
@@ -191,11 +191,12 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
                                  .k_tokens = schedule.problem.local(op.k_tokens),
                                  .mask = schedule.problem.mask,
                                  .seq = schedule.requested.seq};
+        const Problem& problem = schedule.problem;
+        const BlockRows rows{.q = rows_of(problem, Tensor::q, op.q_tokens, op.heads),
+                             .k = rows_of(problem, Tensor::k, op.k_tokens, op.kv_heads),
+                             .v = rows_of(problem, Tensor::v, op.k_tokens, op.kv_heads)};
         Bytes& of_stream = most[stored.op.stream];
-        of_stream = std::max(
-            of_stream, attention.workspace(rows_of(schedule.problem, op.q_tokens, op.heads),
-                                           rows_of(schedule.problem, op.k_tokens, op.kv_heads),
-                                           visible, phase));
+        of_stream = std::max(of_stream, attention.workspace(rows, visible, phase));
       };
       if (const auto* forward = op_if<AttentionForward>(stored.op.body)) {
         block(*forward, Phase::forward);

@@ -81,15 +81,15 @@ struct Layout {
   std::int64_t d_k = 0, d_v = 0, lse = 0, delta = 0, call = 0;
 };
 
-Layout layout_of(const std::vector<Section>& sections, const Rows& q, const Rows& k,
-                 SdpaDelta delta) {
-  const std::int64_t keys =
-      aligned(part_of(k, {.begin = 0, .end = most_shared_keys(sections)}).bytes());
-  const std::int64_t numbers = statistics(sections, q);
+Layout layout_of(const std::vector<Section>& sections, const BlockRows& rows, SdpaDelta delta) {
+  const Interval shared{.begin = 0, .end = most_shared_keys(sections)};
+  const std::int64_t numbers = statistics(sections, rows.q);
+  Rows out = rows.q;
+  out.width = rows.v.width;
   Layout layout;
-  layout.d_k = delta == SdpaDelta::from_out ? aligned(q.bytes()) : 0;
-  layout.d_v = layout.d_k + keys;
-  layout.lse = layout.d_v + keys;
+  layout.d_k = delta == SdpaDelta::from_out ? aligned(out.bytes()) : 0;
+  layout.d_v = layout.d_k + aligned(part_of(rows.k, shared).bytes());
+  layout.lse = layout.d_v + aligned(part_of(rows.v, shared).bytes());
   layout.delta = layout.lse + numbers;
   layout.call = layout.delta + (delta == SdpaDelta::given ? numbers : 0);
   return layout;
@@ -102,60 +102,60 @@ void expect_type_of(const Rows& q, std::initializer_list<Rows> others) {
   }
 }
 
-void expect_supported(const Rows& q, const Rows& k, const Visibility& visible) {
-  ensure(visible.q_tokens.count() == q.count && visible.k_tokens.count() == k.count,
+/// One row of each: a call of these heads and this type.
+constexpr Section one_row{.q = {.begin = 0, .end = 1}, .k = {.begin = 0, .end = 1}};
+
+void expect_supported(const BlockRows& rows, const Visibility& visible) {
+  ensure(visible.q_tokens.count() == rows.q.count && visible.k_tokens.count() == rows.k.count,
          "attention over other tokens than its rows hold");
-  if (const std::string why =
-          why_not(shape_of({.q = {.begin = 0, .end = 1}, .k = {.begin = 0, .end = 1}}, q, k));
-      !why.empty()) {
+  if (const std::string why = why_not(shape_of(one_row, rows)); !why.empty()) {
     throw InputError("attention", why);
   }
 }
 
 }  // namespace
 
-SdpaShape shape_of(const Section& section, const Rows& q, const Rows& k) {
-  return {.batch = q.batch,
+SdpaShape shape_of(const Section& section, const BlockRows& rows) {
+  return {.batch = rows.q.batch,
           .q_rows = section.q.count(),
           .k_rows = section.k.count(),
-          .q_heads = q.heads,
-          .kv_heads = k.heads,
-          .head_dim = q.width,
+          .q_heads = rows.q.heads,
+          .kv_heads = rows.k.heads,
+          .head_dim = rows.q.width,
+          .value_dim = rows.v.width == rows.q.width ? 0 : rows.v.width,
           .mask = section.mask,
-          .dtype = q.dtype};
+          .dtype = rows.q.dtype};
 }
 
-std::string cudnn_why_not(const Rows& q, const Rows& k, const Visibility& visible) {
+std::string cudnn_why_not(const BlockRows& rows, const Visibility& visible) {
   const Sections cut = sections(visible);
-  if (!cut.why_not.empty()) {
-    return cut.why_not;
-  }
-  return why_not(shape_of({.q = {.begin = 0, .end = 1}, .k = {.begin = 0, .end = 1}}, q, k));
+  return cut.why_not.empty() ? why_not(shape_of(one_row, rows)) : cut.why_not;
 }
 
-Bytes cudnn_own_workspace(const Rows& q, const Rows& k, const Visibility& visible, Phase phase) {
+Bytes cudnn_own_workspace(const BlockRows& rows, const Visibility& visible, Phase phase) {
+  const auto& [q, k, v] = rows;
   const Sections cut = sections(visible);
   if (phase == Phase::forward) {
     return Bytes(statistics(cut.list, q));
   }
-  // row_sum and d_q_sum of a call; with fewer KV heads, its plan also keeps d_k or d_v of all, as
+  // row_sum and d_q_sum of a call; with fewer KV heads, its plan also keeps d_k and d_v of all, as
   // the plans of cuDNN 9.19 for an H200 say (tests/unit/runtime/cudnn_plans_test.cpp asks them).
   std::int64_t most = 0;
   for (const Section& s : cut.list) {
     const std::int64_t of_queries = s.q.count() * q.batch * q.heads * (1 + q.width);
-    const std::int64_t of_keys = q.heads == k.heads ? 0 : s.k.count() * k.batch * q.heads * k.width;
-    most = s.seen ? std::max(most, 4 * (of_queries + of_keys)) : most;
+    const std::int64_t of_keys =
+        q.heads == k.heads ? 0 : s.k.count() * k.batch * q.heads * (k.width + v.width);
+    most = s.seen ? std::max(most, 4 * of_queries + size_of(k.dtype) * of_keys) : most;
   }
-  return Bytes(layout_of(cut.list, q, k, SdpaDelta::from_out).call + aligned(most));
+  return Bytes(layout_of(cut.list, rows, SdpaDelta::from_out).call + aligned(most));
 }
 
-std::vector<SdpaShape> CudnnAttention::shapes(const Rows& q, const Rows& k,
-                                              const Visibility& visible) {
-  expect_supported(q, k, visible);
+std::vector<SdpaShape> CudnnAttention::shapes(const BlockRows& rows, const Visibility& visible) {
+  expect_supported(rows, visible);
   std::vector<SdpaShape> all;
   for (const Section& s : cut(visible)) {
     if (s.seen) {
-      all.push_back(shape_of(s, q, k));
+      all.push_back(shape_of(s, rows));
     }
   }
   return all;
@@ -180,33 +180,33 @@ const std::vector<Section>& CudnnAttention::cut(const Visibility& visible) {
   return cuts_.emplace(key, std::move(result.list)).first->second;
 }
 
-Bytes CudnnAttention::call_workspace(const std::vector<Section>& list, const Rows& q, const Rows& k,
+Bytes CudnnAttention::call_workspace(const std::vector<Section>& list, const BlockRows& rows,
                                      Phase phase) {
   Bytes most{};
   for (const Section& s : list) {
     if (s.seen) {
-      most = std::max(most, sdpa_->workspace(shape_of(s, q, k), phase));
+      most = std::max(most, sdpa_->workspace(shape_of(s, rows), phase));
     }
   }
   return most;
 }
 
 Bytes CudnnAttention::forward_workspace(const AttentionForwardArgs& args) {
-  expect_supported(args.q, args.k, args.visible);
+  expect_supported(block_rows(args), args.visible);
   const std::vector<Section>& list = cut(args.visible);
-  return Bytes(statistics(list, args.q)) + call_workspace(list, args.q, args.k, Phase::forward);
+  return Bytes(statistics(list, args.q)) + call_workspace(list, block_rows(args), Phase::forward);
 }
 
 Bytes CudnnAttention::backward_workspace(const AttentionBackwardArgs& args) {
-  expect_supported(args.q, args.k, args.visible);
+  expect_supported(block_rows(args), args.visible);
   const std::vector<Section>& list = cut(args.visible);
-  return Bytes(layout_of(list, args.q, args.k, delta_).call) +
-         call_workspace(list, args.q, args.k, Phase::backward);
+  return Bytes(layout_of(list, block_rows(args), delta_).call) +
+         call_workspace(list, block_rows(args), Phase::backward);
 }
 
 void CudnnAttention::forward(const AttentionForwardArgs& args, std::byte* workspace,
                              CudaStream stream) {
-  expect_supported(args.q, args.k, args.visible);
+  expect_supported(block_rows(args), args.visible);
   expect_type_of(args.q, {args.k, args.v, args.out});
   const std::vector<Section>& list = cut(args.visible);
   const std::int64_t numbers = args.q.batch * args.q.heads;  // of a row
@@ -218,7 +218,7 @@ void CudnnAttention::forward(const AttentionForwardArgs& args, std::byte* worksp
       kernels_.fill(lse, -std::numeric_limits<float>::infinity(), stream);
       continue;
     }
-    sdpa_->forward(shape_of(s, args.q, args.k),
+    sdpa_->forward(shape_of(s, block_rows(args)),
                    {.q = part_of(args.q, s.q).data,
                     .k = part_of(args.k, s.k).data,
                     .v = part_of(args.v, s.k).data,
@@ -231,10 +231,10 @@ void CudnnAttention::forward(const AttentionForwardArgs& args, std::byte* worksp
 
 void CudnnAttention::backward(const AttentionBackwardArgs& args, std::byte* workspace,
                               CudaStream stream) {
-  expect_supported(args.q, args.k, args.visible);
+  expect_supported(block_rows(args), args.visible);
   expect_type_of(args.q, {args.k, args.v, args.d_out, args.d_q, args.d_k, args.d_v});
   const std::vector<Section>& list = cut(args.visible);
-  const Layout layout = layout_of(list, args.q, args.k, delta_);
+  const Layout layout = layout_of(list, block_rows(args), delta_);
   const std::int64_t numbers = args.q.batch * args.q.heads;  // of a row
   Rows out = args.d_out;
   out.data = workspace;
@@ -270,7 +270,7 @@ void CudnnAttention::backward(const AttentionBackwardArgs& args, std::byte* work
       kernels_.transpose(part_of(args.delta, s.q).data, workspace + layout.delta, s.q.count(),
                          numbers, stream);
     }
-    sdpa_->backward(shape_of(s, args.q, args.k),
+    sdpa_->backward(shape_of(s, block_rows(args)),
                     {.q = part_of(args.q, s.q).data,
                      .k = part_of(args.k, s.k).data,
                      .v = part_of(args.v, s.k).data,

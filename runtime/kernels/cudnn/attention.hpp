@@ -25,7 +25,7 @@ struct RowKernels {
   std::function<void(const Rows& rows, float value, CudaStream)> fill;
   /// sum <- sum + part, in fp32.
   std::function<void(const Rows& sum, const Rows& part, CudaStream)> accumulate;
-  /// out [n, B, H, D] <- delta / (d_out . d_out) * d_out, row by row, in fp32; 0 where d_out is 0:
+  /// out [n, B, H, Dv] <- delta / (d_out . d_out) * d_out, row by row, in fp32; 0 where d_out is 0:
   /// rows with rowsum(d_out * out) = delta. Only for SdpaDelta::from_out.
   std::function<void(const Rows& d_out, const Rows& delta, const Rows& out, CudaStream)> project;
   /// to [columns, rows] <- from [rows, columns], numbers in fp32: statistics lie one way in a
@@ -40,7 +40,7 @@ struct RowKernels {
 ///
 /// The backward. Schedules give delta, but the graph of SdpaDelta::from_out wants an `out` to sum
 /// over. Any with the right row sums will do, so it gets delta times d_out / |d_out|^2, in the
-/// type of d_out: D roundings whose errors average, less than those of the real out in that type.
+/// type of d_out: Dv roundings whose errors average, less than those of the real out in that type.
 class CudnnAttention {
  public:
   /// `delta` must be what `sdpa` was made with.
@@ -56,13 +56,13 @@ class CudnnAttention {
   void backward(const AttentionBackwardArgs& args, std::byte* workspace, CudaStream stream);
 
   /// Of the calls that a block makes.
-  std::vector<SdpaShape> shapes(const Rows& q, const Rows& k, const Visibility& visible);
+  std::vector<SdpaShape> shapes(const BlockRows& rows, const Visibility& visible);
   [[nodiscard]] const Sdpa& sdpa() const { return *sdpa_; }
 
  private:
   const std::vector<Section>& cut(const Visibility& visible);
   /// Of all calls over these sections, the most that one needs.
-  Bytes call_workspace(const std::vector<Section>& list, const Rows& q, const Rows& k, Phase phase);
+  Bytes call_workspace(const std::vector<Section>& list, const BlockRows& rows, Phase phase);
 
   std::unique_ptr<Sdpa> sdpa_;
   RowKernels kernels_;
@@ -71,13 +71,13 @@ class CudnnAttention {
 };
 
 /// "" or why cuDNN cannot do this block: its mask, its type, its heads. Needs no cuDNN.
-std::string cudnn_why_not(const Rows& q, const Rows& k, const Visibility& visible);
+std::string cudnn_why_not(const BlockRows& rows, const Visibility& visible);
 
 /// What of the workspaces can be told without cuDNN: all but what its plans ask for themselves.
 /// Of a block that cudnn_why_not has nothing against.
-Bytes cudnn_own_workspace(const Rows& q, const Rows& k, const Visibility& visible, Phase phase);
+Bytes cudnn_own_workspace(const BlockRows& rows, const Visibility& visible, Phase phase);
 
-/// A call over a section of a block whose whole rows are q and k.
-SdpaShape shape_of(const Section& section, const Rows& q, const Rows& k);
+/// A call over a section of a block with these whole rows.
+SdpaShape shape_of(const Section& section, const BlockRows& rows);
 
 }  // namespace spp::runtime

@@ -31,8 +31,11 @@ std::string_view to_string(SdpaMask mask) {
 }
 
 std::string to_string(const SdpaShape& shape) {
+  const std::string dims = shape.v_dim() == shape.head_dim
+                               ? fmt::format("{}", shape.head_dim)
+                               : fmt::format("{}:{}", shape.head_dim, shape.v_dim());
   return fmt::format("{}x{} batch={} heads={}/{}x{} {} {}", shape.q_rows, shape.k_rows, shape.batch,
-                     shape.q_heads, shape.kv_heads, shape.head_dim, to_string(shape.mask),
+                     shape.q_heads, shape.kv_heads, dims, to_string(shape.mask),
                      to_string(shape.dtype));
 }
 
@@ -40,9 +43,11 @@ std::string why_not(const SdpaShape& shape) {
   if (shape.dtype == DType::fp32) {
     return "cuDNN's attention takes bf16 and fp16, not fp32";
   }
-  if (shape.head_dim % 8 != 0 || shape.head_dim < 8 || shape.head_dim > 256) {
-    return fmt::format("cuDNN's attention takes head dimensions 8 to 256, multiples of 8, not {}",
-                       shape.head_dim);
+  for (const int dim : {shape.head_dim, shape.v_dim()}) {
+    if (dim % 8 != 0 || dim < 8 || dim > 256) {
+      return fmt::format("cuDNN's attention takes head dimensions 8 to 256, multiples of 8, not {}",
+                         dim);
+    }
   }
   if (shape.kv_heads < 1 || shape.q_heads % shape.kv_heads != 0) {
     return fmt::format("{} query heads are no multiple of {} KV heads", shape.q_heads,

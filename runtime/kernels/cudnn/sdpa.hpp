@@ -32,11 +32,11 @@ using CudaStream = CUstream_st*;
 enum class SdpaMask : std::uint8_t { none, top_left, bottom_right };
 std::string_view to_string(SdpaMask mask);
 
-/// One call. Tensors are dense rows, tokens outermost, as ../rows.hpp has them: q, out, d_out,
-/// d_q [q_rows, batch, q_heads, head_dim], k, v, d_k, d_v [k_rows, batch, kv_heads, head_dim] of
-/// `dtype`. lse and delta are not: [batch, q_heads, q_rows] fp32, dense. cudnn-frontend gives cuDNN
-/// no other layout of them (strides {heads rows, rows, 1, 1}), so nobody knows whether all engines
-/// would heed one.
+/// One call. Tensors are dense rows, tokens outermost, as ../rows.hpp has them: q, d_q [q_rows,
+/// batch, q_heads, head_dim], out, d_out [q_rows, batch, q_heads, value_dim], k, d_k [k_rows,
+/// batch, kv_heads, head_dim], v, d_v [k_rows, batch, kv_heads, value_dim] of `dtype`. lse and
+/// delta are not: [batch, q_heads, q_rows] fp32, dense. cudnn-frontend gives cuDNN no other layout
+/// of them (strides {heads rows, rows, 1, 1}), so nobody knows whether all engines would heed one.
 struct SdpaShape {
   std::int64_t batch = 1;
   std::int64_t q_rows = 0;
@@ -44,8 +44,10 @@ struct SdpaShape {
   int q_heads = 1;
   int kv_heads = 1;  // divides q_heads
   int head_dim = 128;
+  int value_dim = 0;  // 0: head_dim, and only 0 then
   SdpaMask mask = SdpaMask::none;
   DType dtype = DType::bf16;
+  [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
   friend auto operator<=>(const SdpaShape&, const SdpaShape&) = default;
 };
 std::string to_string(const SdpaShape& shape);

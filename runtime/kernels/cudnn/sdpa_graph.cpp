@@ -28,7 +28,9 @@ class Builder {
       : shape_(shape),
         io_(type_of(shape.dtype)),
         query_{shape.q_heads, shape.q_rows, shape.head_dim},
+        output_{shape.q_heads, shape.q_rows, shape.v_dim()},
         key_{shape.kv_heads, shape.k_rows, shape.head_dim},
+        value_{shape.kv_heads, shape.k_rows, shape.v_dim()},
         row_{shape.q_heads, shape.q_rows, 1} {}
 
   Graph forward() {
@@ -40,18 +42,18 @@ class Builder {
     const Tensor& log = graph_.pointwise(CUDNN_POINTWISE_LOG, sum, column());
     graph_.pointwise(CUDNN_POINTWISE_ADD, max, log, row_values(uid::lse));
     const Tensor& p = graph_.pointwise(CUDNN_POINTWISE_DIV, weights, sum, square(io_));
-    graph_.matmul(p, stored(uid::v, key_), stored(uid::out, query_));
+    graph_.matmul(p, stored(uid::v, value_), stored(uid::out, output_));
     return std::move(graph_);
   }
 
   Graph backward(const SdpaOptions& options) {
     const Tensor& q = stored(uid::q, query_);
     const Tensor& k_transposed = transposed(uid::k, key_);
-    const Tensor& d_out = stored(uid::d_out, query_);
+    const Tensor& d_out = stored(uid::d_out, output_);
     const Tensor& scale = number(uid::scale, CUDNN_DATA_FLOAT);
     const Tensor& delta =
         options.delta == SdpaDelta::from_out
-            ? row_sum(d_out, stored(uid::out, query_), dims(query_))
+            ? row_sum(d_out, stored(uid::out, output_), dims(output_))
             : row_sum(row_values(uid::delta), number(uid::one, CUDNN_DATA_FLOAT), dims(row_));
 
     // P = e^(scale Q K^T - lse), dV = P^T dO
@@ -59,14 +61,14 @@ class Builder {
     const Tensor& scaled = graph_.pointwise(CUDNN_POINTWISE_MUL, product, scale, square());
     Tensor& shifted = graph_.pointwise(CUDNN_POINTWISE_SUB, scaled, row_values(uid::lse), square());
     const Tensor& p = graph_.pointwise(CUDNN_POINTWISE_EXP, masked(shifted), square());
-    to_keys(graph_.reshape(p, square_transposed()), d_out, uid::d_v);
+    to_keys(graph_.reshape(p, square_transposed()), d_out, uid::d_v, value_);
 
     // dS = scale P (dO V^T - delta), dK = dS^T Q
-    const Tensor& d_p = graph_.matmul(d_out, transposed(uid::v, key_), square());
+    const Tensor& d_p = graph_.matmul(d_out, transposed(uid::v, value_), square());
     const Tensor& centred = graph_.pointwise(CUDNN_POINTWISE_SUB, d_p, delta, square());
     const Tensor& weighted = graph_.pointwise(CUDNN_POINTWISE_MUL, centred, p, square());
     const Tensor& d_s = graph_.pointwise(CUDNN_POINTWISE_MUL, weighted, scale, square());
-    to_keys(graph_.reshape(d_s, square_transposed()), q, uid::d_k);
+    to_keys(graph_.reshape(d_s, square_transposed()), q, uid::d_k, key_);
 
     // dQ = dS K. The faster kernel adds up over blocks of keys in fp32 memory, in any order.
     // K again, where it lies: with its own strides, as cudnn-frontend has it.
@@ -163,20 +165,20 @@ class Builder {
     return graph_.select(s, number(uid::minus_infinity, CUDNN_DATA_FLOAT), seen, square());
   }
 
-  /// to = a b, [.., k_rows, width], summed over the query heads of a KV head.
-  void to_keys(const Tensor& a, const Tensor& b, std::int64_t to) {
+  /// to = a b, of keys or of values, summed over the query heads of a KV head.
+  void to_keys(const Tensor& a, const Tensor& b, std::int64_t to, const Rect& of) {
     if (shape_.q_heads == shape_.kv_heads) {
-      graph_.matmul(a, b, stored(to, key_));
+      graph_.matmul(a, b, stored(to, of));
       return;
     }
-    const Rect all_heads{shape_.q_heads, shape_.k_rows, shape_.head_dim};
+    const Rect all_heads{shape_.q_heads, of.rows, of.width};
     const Tensor& each = graph_.matmul(a, b, graph_.inner(dims(all_heads), io_));
-    graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, each, stored(to, key_));
+    graph_.reduce(CUDNN_REDUCE_TENSOR_ADD, each, stored(to, of));
   }
 
   const SdpaShape& shape_;
   cudnnDataType_t io_;
-  Rect query_, key_, row_;
+  Rect query_, output_, key_, value_, row_;
   Graph graph_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace spp::runtime::cudnn {
 namespace {
 
@@ -9,6 +11,11 @@ namespace {
 constexpr std::int64_t key_block = 128;
 constexpr std::size_t first_with_whole_gradients = 91501;
 constexpr std::size_t first_with_masked_single_rows = 91000;
+/// A bug of Hopper's backward for "certain large head-dimension combinations" of keys and values
+/// (release notes of cudnn-frontend 1.14.1, which do not say which): from 9.11 on, until 9.13.
+constexpr std::size_t first_with_uneven_bug = 91100;
+constexpr std::size_t first_without_uneven_bug = 91300;
+constexpr int large_width = 128;
 
 }  // namespace
 
@@ -37,6 +44,14 @@ std::string version_why_not(std::size_t version, const SdpaShape& shape, Phase p
         "cuDNN {} gives wrong gradients for {} keys, which are no multiple of {} (9.15.1 mended "
         "that)",
         version_text(version), shape.k_rows, key_block);
+  }
+  if (phase == Phase::backward && shape.v_dim() != shape.head_dim &&
+      std::max(shape.head_dim, shape.v_dim()) > large_width && version >= first_with_uneven_bug &&
+      version < first_without_uneven_bug) {
+    return fmt::format(
+        "cuDNN {} has a known bug in the backward of keys of {} beside values of {} (9.13 mended "
+        "that)",
+        version_text(version), shape.head_dim, shape.v_dim());
   }
   if (shape.q_rows == 1 && shape.mask != SdpaMask::none &&
       version < first_with_masked_single_rows) {

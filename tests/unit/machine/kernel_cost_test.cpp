@@ -258,7 +258,7 @@ TEST_CASE("head dims between 64 and 128 interpolate the time of a pair") {
   const auto time = [&](int head_dim, int values = 0) {
     AttentionShape s = full(8192, 8192, 33);
     s.head_dim = head_dim;
-    s.head_dim_v = values;
+    s.value_dim = values;
     return (KernelCost(h100).attention(s) - kernel.startup.value).count();
   };
   CHECK(time(64) / time(128) == Approx(at_64 / 128));
@@ -271,7 +271,7 @@ TEST_CASE("head dims between 64 and 128 interpolate the time of a pair") {
         Approx(160 / 128.0 / (1 + (kernel.head_dim_256->value - 1) / 4)));
   AttentionShape s = full(1, 1, 1);
   s.head_dim = 192;
-  s.head_dim_v = 128;
+  s.value_dim = 128;
   CHECK(attention_flops_of(s) == FlopCount(2 * (192 + 128)));
   s.phase = Phase::backward;
   CHECK(attention_flops_of(s) == FlopCount(2 * (3 * 192 + 2 * 128)));

@@ -32,6 +32,7 @@ struct Case {
   int q_heads = 1;
   int kv_heads = 1;
   int head_dim = 64;
+  int value_dim = 64;
 };
 
 Visibility block(TokenSet q, TokenSet k, Mask mask, std::int64_t seq = 1 << 20) {
@@ -54,20 +55,24 @@ std::vector<Case> cases() {
   return {
       {"one query, one key", block(range(0, 1), range(0, 1), causal)},
       {"MHA, no multiple of a tile", block(range(0, 301), range(0, 301), causal), 2, 1, 1, 64},
-      {"more keys than a tile", block(range(7, 5), range(0, 515), full), 2, 3, 3, 128},
-      {"GQA, zigzag", block(zigzag(1, 3, 67), zigzag(0, 3, 67), causal), 1, 4, 2, 128},
+      {"more keys than a tile", block(range(7, 5), range(0, 515), full), 2, 3, 3, 128, 128},
+      {"GQA, zigzag", block(zigzag(1, 3, 67), zigzag(0, 3, 67), causal), 1, 4, 2, 128, 128},
       {"GQA, zigzag, own", block(zigzag(2, 3, 67), zigzag(2, 3, 67), causal), 2, 6, 2, 64},
-      {"MQA, striped, padded", block(range(1, 150, 4), range(3, 150, 4), causal, 590), 2, 4, 1, 40},
-      {"full, padded", block(range(0, 150), range(100, 150), full, 233), 1, 2, 1, 40},
+      {"values narrower than keys", block(range(0, 301), range(0, 301), causal), 2, 4, 2, 96, 64},
+      {"values wider than keys", block(zigzag(1, 2, 70), range(0, 280), causal, 270), 1, 4, 4, 40,
+       64},
+      {"MQA, striped, padded", block(range(1, 150, 4), range(3, 150, 4), causal, 590), 2, 4, 1, 40,
+       40},
+      {"full, padded", block(range(0, 150), range(100, 150), full, 233), 1, 2, 1, 40, 40},
       {"window", block(range(0, 400), range(0, 400), window(37)), 1, 1, 1, 64},
-      {"window of one key", block(range(0, 300), range(0, 300), window(1)), 1, 1, 1, 40},
+      {"window of one key", block(range(0, 300), range(0, 300), window(1)), 1, 1, 1, 40, 40},
       {"window, striped", block(range(2, 130, 3), range(0, 130, 3), window(64)), 2, 4, 2, 64},
       {"some rows see no key", block(range(0, 300), range(150, 200), causal), 1, 2, 1, 64},
       {"no row sees a key", block(range(0, 70), range(100, 70), causal), 2, 2, 1, 64},
       {"only padded keys", block(range(90, 20), range(100, 30), full, 100), 1, 2, 2, 64},
       {"a group larger than a tile", block(range(0, 5), range(0, 9), causal), 1, 300, 1, 64},
       {"window and padding, zigzag", block(zigzag(0, 2, 90), zigzag(1, 2, 90), window(100), 300), 2,
-       2, 1, 128},
+       2, 1, 128, 128},
   };
 }
 
@@ -78,15 +83,19 @@ struct Block {
   std::mt19937 random{20240917};
   Shape q_shape{c.visible.q_tokens.count(), c.batch, c.q_heads, c.head_dim};
   Shape k_shape{c.visible.k_tokens.count(), c.batch, c.kv_heads, c.head_dim};
+  Shape v_shape{k_shape.count, c.batch, c.kv_heads, c.value_dim};
+  Shape out_shape{q_shape.count, c.batch, c.q_heads, c.value_dim};
   Shape lse_shape{q_shape.count, c.batch, c.q_heads, 1};
   HostTensor q = random_tensor(dtype, q_shape, random);
   HostTensor k = random_tensor(dtype, k_shape, random);
-  HostTensor v = random_tensor(dtype, k_shape, random);
-  HostTensor d_out = random_tensor(dtype, q_shape, random);
+  HostTensor v = random_tensor(dtype, v_shape, random);
+  HostTensor d_out = random_tensor(dtype, out_shape, random);
 
   [[nodiscard]] double tolerance(const std::vector<double>& truth) const {
     const double u32 = 0x1p-24;
-    const double sums = 64 * u32 * std::sqrt(c.head_dim + static_cast<double>(k_shape.count));
+    const double sums =
+        64 * u32 *
+        std::sqrt(std::max(c.head_dim, c.value_dim) + static_cast<double>(k_shape.count));
     const double rounding = dtype == DType::bf16   ? 4 * unit_of(dtype)
                             : dtype == DType::fp16 ? unit_of(dtype)
                                                    : 0;
@@ -101,8 +110,8 @@ struct Forward {
 };
 
 Forward truth_forward(Block& p) {
-  Forward truth{std::vector<double>(static_cast<std::size_t>(p.q.size())), {}};
-  truth.lse.resize(truth.out.size() / static_cast<std::size_t>(p.c.head_dim));
+  Forward truth{std::vector<double>(static_cast<std::size_t>(p.d_out.size())), {}};
+  truth.lse.resize(truth.out.size() / static_cast<std::size_t>(p.c.value_dim));
   reference_forward({.q = p.q.rows(),
                      .k = p.k.rows(),
                      .v = p.v.rows(),
@@ -113,7 +122,7 @@ Forward truth_forward(Block& p) {
 }
 
 Forward run_forward(AttentionKernels& kernels, Block& p, DType out_type) {
-  HostTensor out(out_type, p.q_shape);
+  HostTensor out(out_type, p.out_shape);
   HostTensor lse(DType::fp32, p.lse_shape);
   kernels.forward({.q = p.q.rows(),
                    .k = p.k.rows(),
@@ -147,7 +156,7 @@ Gradients truth_backward(Block& p, RowSums& sums) {
   Gradients g;
   g.d_q.resize(static_cast<std::size_t>(p.q.size()));
   g.d_k.resize(static_cast<std::size_t>(p.k.size()));
-  g.d_v.resize(g.d_k.size());
+  g.d_v.resize(static_cast<std::size_t>(p.v.size()));
   const std::vector<double> lse = sums.lse.values();
   const std::vector<double> delta = sums.delta.values();
   reference_backward({.q = p.q.rows(),
@@ -166,7 +175,7 @@ Gradients truth_backward(Block& p, RowSums& sums) {
 Gradients run_backward(AttentionKernels& kernels, Block& p, RowSums& sums, DType out_type) {
   HostTensor d_q(out_type, p.q_shape);
   HostTensor d_k(out_type, p.k_shape);
-  HostTensor d_v(out_type, p.k_shape);
+  HostTensor d_v(out_type, p.v_shape);
   kernels.backward({.q = p.q.rows(),
                     .k = p.k.rows(),
                     .v = p.v.rows(),

@@ -50,8 +50,8 @@ class HostSdpa final : public Sdpa {
     HostTensor lse(DType::fp32, {shape.q_rows, shape.batch, shape.q_heads, 1});
     kernels_->forward({.q = query(shape, t.q),
                        .k = key(shape, t.k),
-                       .v = key(shape, t.v),
-                       .out = query(shape, t.out),
+                       .v = value(shape, t.v),
+                       .out = output(shape, t.out),
                        .lse = lse.rows(),
                        .visible = visibility_of(shape)},
                       {});
@@ -62,20 +62,20 @@ class HostSdpa final : public Sdpa {
     begin(shape, Phase::backward, workspace);
     HostTensor sum(DType::fp32, {shape.q_rows, shape.batch, shape.q_heads, 1});
     if (delta_ == SdpaDelta::from_out) {
-      row_dot(query(shape, t.out), query(shape, t.d_out), sum.rows());
+      row_dot(output(shape, t.out), output(shape, t.d_out), sum.rows());
     } else {
       sum = rows_first(shape, t.delta);
     }
     HostTensor lse = rows_first(shape, t.lse);
     kernels_->backward({.q = query(shape, t.q),
                         .k = key(shape, t.k),
-                        .v = key(shape, t.v),
-                        .d_out = query(shape, t.d_out),
+                        .v = value(shape, t.v),
+                        .d_out = output(shape, t.d_out),
                         .lse = lse.rows(),
                         .delta = sum.rows(),
                         .d_q = query(shape, t.d_q),
                         .d_k = key(shape, t.d_k),
-                        .d_v = key(shape, t.d_v),
+                        .d_v = value(shape, t.d_v),
                         .visible = visibility_of(shape)},
                        {});
   }
@@ -86,6 +86,12 @@ class HostSdpa final : public Sdpa {
   }
   static Rows key(const SdpaShape& s, const std::byte* data) {
     return rows_of(data, s.dtype, {s.k_rows, s.batch, s.kv_heads, s.head_dim});
+  }
+  static Rows output(const SdpaShape& s, const std::byte* data) {
+    return rows_of(data, s.dtype, {s.q_rows, s.batch, s.q_heads, s.v_dim()});
+  }
+  static Rows value(const SdpaShape& s, const std::byte* data) {
+    return rows_of(data, s.dtype, {s.k_rows, s.batch, s.kv_heads, s.v_dim()});
   }
   /// Statistics as rows have them, of those that a call has.
   static HostTensor rows_first(const SdpaShape& s, const std::byte* data) {
@@ -165,25 +171,30 @@ std::vector<Block> blocks() {
 TEST_CASE("blocks in cuDNN's calls give the numbers of the reference") {
   std::mt19937 random(11);
   const auto reference = attention_kernels::by_name("reference", "test").make();
-  for (const SdpaDelta delta : {SdpaDelta::from_out, SdpaDelta::given}) {
+  for (const auto& [delta, value_dim] : {std::pair(SdpaDelta::from_out, 16),
+                                         {SdpaDelta::given, 16},
+                                         {SdpaDelta::from_out, 8},
+                                         {SdpaDelta::from_out, 24}}) {
     for (const Block& block : blocks()) {
-      INFO(block.name);
+      INFO(block.name << ", values of " << value_dim);
       const std::int64_t nq = block.visible.q_tokens.count();
       const std::int64_t nk = block.visible.k_tokens.count();
       const DType dtype = DType::bf16;
       const test::Shape query{nq, 2, 4, 16};
       const test::Shape key{nk, 2, 2, 16};
+      const test::Shape output{nq, 2, 4, value_dim};
+      const test::Shape value{nk, 2, 2, value_dim};
       const test::Shape number{nq, 2, 4, 1};
       int calls = 0;
       CudnnAttention cudnn(std::make_unique<HostSdpa>(delta, &calls), host_row_kernels(), delta);
 
       HostTensor q = test::random_tensor(dtype, query, random);
       HostTensor k = test::random_tensor(dtype, key, random);
-      HostTensor v = test::random_tensor(dtype, key, random);
-      HostTensor d_out = test::random_tensor(dtype, query, random);
+      HostTensor v = test::random_tensor(dtype, value, random);
+      HostTensor d_out = test::random_tensor(dtype, output, random);
       HostTensor lse = test::random_tensor(DType::fp32, number, random);
       HostTensor sums = test::random_tensor(DType::fp32, number, random);
-      HostTensor out[2] = {q, q};
+      HostTensor out[2] = {d_out, d_out};
       HostTensor out_lse[2] = {lse, lse};
       HostTensor d_q[2] = {q, q};
       HostTensor d_k[2] = {k, k};
@@ -251,12 +262,15 @@ TEST_CASE("blocks that cuDNN cannot do are input errors") {
   const Rows half{.dtype = DType::bf16, .count = 4, .heads = 2, .width = 64};
   Rows wide = half;
   wide.dtype = DType::fp32;
-  CHECK(cudnn_why_not(half, half, visible).empty());
-  CHECK(cudnn_why_not(wide, wide, visible) == "cuDNN's attention takes bf16 and fp16, not fp32");
+  CHECK(cudnn_why_not({half, half, half}, visible).empty());
+  CHECK(cudnn_why_not({wide, wide, wide}, visible) ==
+        "cuDNN's attention takes bf16 and fp16, not fp32");
   Rows odd = half;
   odd.width = 60;
-  CHECK(cudnn_why_not(odd, odd, visible) ==
-        "cuDNN's attention takes head dimensions 8 to 256, multiples of 8, not 60");
+  for (const BlockRows& rows : {BlockRows{odd, odd, odd}, BlockRows{half, half, odd}}) {
+    CHECK(cudnn_why_not(rows, visible) ==
+          "cuDNN's attention takes head dimensions 8 to 256, multiples of 8, not 60");
+  }
   int calls = 0;
   CudnnAttention cudnn(std::make_unique<HostSdpa>(SdpaDelta::given, &calls), host_row_kernels(),
                        SdpaDelta::given);

@@ -72,6 +72,8 @@ class Calls {
     Rows k = q;
     k.count = op.k_tokens.count();
     k.heads = op.kv_heads.count();
+    Rows v = k;
+    v.width = problem.v_dim();
     const Sections cut = sections({.q_tokens = op.q_tokens,
                                    .k_tokens = op.k_tokens,
                                    .mask = problem.mask,
@@ -80,7 +82,7 @@ class Calls {
     std::size_t calls = 0;
     for (const Section& s : cut.list) {
       if (s.seen) {
-        const SdpaShape shape = shape_of(s, q, k);
+        const SdpaShape shape = shape_of(s, {.q = q, .k = k, .v = v});
         REQUIRE(why_not(shape).empty());
         calls_.insert({.shape = shape, .phase = phase});
         ++calls;
@@ -146,11 +148,16 @@ Bytes foreseen(const Call& call) {
   Rows k = q;
   k.count = s.k_rows;
   k.heads = s.kv_heads;
+  Rows v = k;
+  v.width = s.v_dim();
+  Rows out = q;
+  out.width = s.v_dim();
   Rows lse = q;
   lse.dtype = DType::fp32;
   lse.width = 1;
-  const Bytes all = cudnn_own_workspace(q, k, test::visibility_of(s), call.phase);
-  return all - Bytes(lse.bytes() + (call.phase == Phase::backward ? q.bytes() : 0));
+  const Bytes all =
+      cudnn_own_workspace({.q = q, .k = k, .v = v}, test::visibility_of(s), call.phase);
+  return all - Bytes(lse.bytes() + (call.phase == Phase::backward ? out.bytes() : 0));
 }
 
 std::string to_string(const Call& call) {
@@ -258,6 +265,17 @@ TEST_CASE("plans of cuDNN compile for what schedules rarely make") {
     CHECK(plan(causal, Phase::backward, 132, {.delta = SdpaDelta::given}) ==
           plan(causal, Phase::backward, 132, {}));
   }
+  SECTION("values narrower or wider than keys") {
+    for (const auto& [keys, values] : {std::pair(192, 128), {96, 64}, {64, 128}}) {
+      SdpaShape uneven = causal;
+      uneven.head_dim = keys;
+      uneven.value_dim = values;
+      for (const Phase phase : {Phase::forward, Phase::backward}) {
+        CHECK(plan(uneven, phase, 132, {}) <=
+              foreseen({.shape = uneven, .phase = phase}) + Bytes(1024));
+      }
+    }
+  }
   SECTION("head dimensions, single rows, more queries than keys") {
     SdpaShape odd = causal;
     odd.head_dim = 256;
@@ -306,6 +324,13 @@ TEST_CASE("versions of cuDNN are refused what they are known to do wrongly") {
   CHECK_FALSE(refused(90900, single, Phase::forward));
   single.mask = SdpaMask::bottom_right;
   CHECK(refused(90900, single, Phase::forward));
+  SdpaShape latent = whole;
+  latent.head_dim = 192;
+  CHECK_FALSE(refused(91200, latent, Phase::backward));
+  latent.value_dim = 128;
+  CHECK(refused(91200, latent, Phase::backward));
+  CHECK_FALSE(refused(91200, latent, Phase::forward));
+  CHECK_FALSE(refused(91300, latent, Phase::backward));
   CHECK(cudnn::version_why_not(91500, rest, Phase::backward) ==
         "cuDNN 9.15.0 gives wrong gradients for 200 keys, which are no multiple of 128 (9.15.1 "
         "mended that)");

@@ -70,13 +70,13 @@ class CudnnKernels final : public DeviceAttention {
 
   void prepare(const AttentionForwardArgs& args, cudaStream_t stream) override {
     grow(attention_.forward_workspace(args));
-    if (is_new(args.q, args.k, args.visible, Phase::forward)) {
+    if (is_new(block_rows(args), args.visible, Phase::forward)) {
       forward(args, stream);  // what is compiled may be loaded at its first launch only
     }
   }
   void prepare(const AttentionBackwardArgs& args, cudaStream_t stream) override {
     grow(attention_.backward_workspace(args));
-    if (is_new(args.q, args.k, args.visible, Phase::backward)) {
+    if (is_new(block_rows(args), args.visible, Phase::backward)) {
       backward(args, stream);
     }
   }
@@ -117,9 +117,9 @@ class CudnnKernels final : public DeviceAttention {
     }
   }
   /// Whether one of the calls that a block makes has not been prepared.
-  bool is_new(const Rows& q, const Rows& k, const Visibility& visible, Phase phase) {
+  bool is_new(const BlockRows& rows, const Visibility& visible, Phase phase) {
     bool some = false;
-    for (const SdpaShape& shape : attention_.shapes(q, k, visible)) {
+    for (const SdpaShape& shape : attention_.shapes(rows, visible)) {
       some = prepared_.insert({shape, phase}).second || some;
     }
     return some;
@@ -133,11 +133,11 @@ class CudnnKernels final : public DeviceAttention {
 };
 
 /// The version that is loaded may be known to do some calls of a block wrongly.
-std::string version_why_not(const Rows& q, const Rows& k, const Visibility& visible) {
+std::string version_why_not(const BlockRows& rows, const Visibility& visible) {
   for (const Section& section : sections(visible).list) {
     for (const Phase phase : {Phase::forward, Phase::backward}) {
       if (section.seen) {
-        if (std::string why = sdpa_why_not(shape_of(section, q, k), phase); !why.empty()) {
+        if (std::string why = sdpa_why_not(shape_of(section, rows), phase); !why.empty()) {
           return why;
         }
       }
@@ -159,14 +159,17 @@ std::string why_not(const Problem& problem, const TokenSet& q_tokens, const Toke
   Rows k = q;
   k.heads = problem.kv_heads;
   k.count = k_tokens.count();
+  Rows v = k;
+  v.width = problem.v_dim();
+  const BlockRows rows{.q = q, .k = k, .v = v};
   const Visibility visible{
       .q_tokens = q_tokens, .k_tokens = k_tokens, .mask = problem.mask, .seq = problem.seq};
-  std::string why = cudnn_why_not(q, k, visible);
-  return why.empty() ? version_why_not(q, k, visible) : why;
+  std::string why = cudnn_why_not(rows, visible);
+  return why.empty() ? version_why_not(rows, visible) : why;
 }
 
-Bytes workspace(const Rows& q, const Rows& k, const Visibility& visible, Phase phase) {
-  return cudnn_own_workspace(q, k, visible, phase);
+Bytes workspace(const BlockRows& rows, const Visibility& visible, Phase phase) {
+  return cudnn_own_workspace(rows, visible, phase);
 }
 
 std::unique_ptr<DeviceAttention> make(const StreamSource* streams) {

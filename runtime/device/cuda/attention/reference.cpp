@@ -70,8 +70,8 @@ class ReferenceAttention final : public DeviceAttention {
 
 std::string why_not(const Problem&, const TokenSet&, const TokenSet&) { return ""; }
 /// A table entry for every query row.
-Bytes workspace(const Rows& q, const Rows&, const Visibility&, Phase) {
-  return Bytes(q.count * static_cast<std::int64_t>(sizeof(SeenKeyRows)));
+Bytes workspace(const BlockRows& rows, const Visibility&, Phase) {
+  return Bytes(rows.q.count * static_cast<std::int64_t>(sizeof(SeenKeyRows)));
 }
 std::unique_ptr<DeviceAttention> make(const StreamSource*) {
   return std::make_unique<ReferenceAttention>();

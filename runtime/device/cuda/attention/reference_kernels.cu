@@ -2,6 +2,7 @@
 #include "runtime/device/cuda/launch.cuh"
 #include "runtime/kernels/row_checks.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
@@ -17,6 +18,7 @@ AttentionShape shape_of(const Args& args, const SeenKeyRows* seen) {
           .heads = args.q.heads,
           .kv_heads = args.k.heads,
           .width = args.q.width,
+          .value_width = args.v.width,
           .scale = 1 / std::sqrt(static_cast<float>(args.q.width)),
           .seen = seen};
 }
@@ -32,7 +34,7 @@ bool vectors_fit_all(std::initializer_list<Rows> all) {
 template <int N>
 void forward(const AttentionForwardArgs& args, const SeenKeyRows* seen, cudaStream_t stream) {
   const AttentionShape shape = shape_of(args, seen);
-  for_rows(stream, args.lse.elements(), shape.width / N,
+  for_rows(stream, args.lse.elements(), shape.value_width / N,
            AttentionForwardOp<N>{.shape = shape,
                                  .q = numbers_of(args.q),
                                  .k = numbers_of(args.k),
@@ -50,10 +52,10 @@ void backward(const AttentionBackwardArgs& args, const SeenKeyRows* seen, cudaSt
                           .d_out = numbers_of(args.d_out),
                           .lse = numbers_of(args.lse),
                           .delta = numbers_of(args.delta)};
-  const std::int64_t pieces = in.shape.width / N;
-  for_rows(stream, args.lse.elements(), pieces,
+  for_rows(stream, args.lse.elements(), in.shape.width / N,
            AttentionQueryGradientOp<N>{.in = in, .d_q = numbers_of(args.d_q)});
-  for_rows(stream, args.k.elements() / args.k.width, pieces,
+  for_rows(stream, args.k.elements() / args.k.width,
+           std::max(in.shape.width, in.shape.value_width) / N,
            AttentionKeyGradientOp<N>{
                .in = in, .d_k = numbers_of(args.d_k), .d_v = numbers_of(args.d_v)});
 }
