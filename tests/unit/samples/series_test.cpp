@@ -19,6 +19,7 @@ TEST_CASE("a series survives being written and read") {
                            .q_heads = 4,
                            .kv_heads = 2,
                            .head_dim = 32,
+                           .value_dim = 16,
                            .batch = 3,
                            .mask = {.kind = MaskKind::window, .window = 5},
                            .dtype = DType::bf16};
