@@ -1,3 +1,4 @@
+// One class, whose graph has a file of its own (atoms_graph.cpp).
 #include "schedule/atoms.hpp"
 
 #include <fmt/ranges.h>
