@@ -28,11 +28,18 @@ class Account {
     for (const StoredProgram& program : programs) {
       events_.emplace_back(program.ops.size(), nullptr);
     }
+    kernel_ends_.resize(programs.size());
     for (const TimelineEvent& e : timeline.events) {
       events_[e.rank.index()][static_cast<std::size_t>(e.op)] = &e;
       const bool later =
           last_ == nullptr || e.end > last_->end || (e.end == last_->end && e.rank < last_->rank);
       last_ = later ? &e : last_;
+      if (!is_transfer(e.kind)) {
+        kernel_ends_[e.rank.index()].push_back(e.end);
+      }
+    }
+    for (std::vector<Seconds>& ends : kernel_ends_) {
+      std::ranges::sort(ends);
     }
   }
 
@@ -147,10 +154,8 @@ class Account {
         break;
       }
     }
-    const auto is_kernel_until = [&](const TimelineEvent* e) {
-      return e != nullptr && !is_transfer(e->kind) && e->end == when;
-    };
-    return std::ranges::any_of(events_[transfer.rank.index()], is_kernel_until) ? when : Seconds(0);
+    return std::ranges::binary_search(kernel_ends_[transfer.rank.index()], when) ? when
+                                                                                 : Seconds(0);
   }
 
   void came(const TimelineEvent& transfer, StreamId compute) {
@@ -194,6 +199,7 @@ class Account {
 
   std::span<const StoredProgram> programs_;
   std::vector<std::vector<const TimelineEvent*>> events_;  // by rank and op
+  std::vector<std::vector<Seconds>> kernel_ends_;          // by rank, rising
   std::map<Meeting, std::vector<OpOfRank>> meetings_;
   std::vector<std::vector<const std::vector<OpOfRank>*>>
       met_in_;  // by op of the rank that ends last
