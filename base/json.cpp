@@ -1,3 +1,4 @@
+// One header in one file: parsing, views that name file and key, and what they read.
 #include "base/json.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// What pages say of a candidate, read once: parts that several kinds of documents share.
 #include "report/candidate.hpp"
 
 #include "base/human.hpp"

@@ -1,3 +1,4 @@
+// One walk through all programs at once, hence one class in one file.
 #include "schedule/coverage.hpp"
 
 #include "schedule/demand.hpp"

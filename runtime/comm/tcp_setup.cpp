@@ -1,3 +1,4 @@
+// Both sides of one handshake, which must agree word for word.
 #include "runtime/comm/tcp_setup.hpp"
 
 #include "base/error.hpp"

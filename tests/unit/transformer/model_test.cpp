@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "transformer/model.hpp"
 
 #include "base/error.hpp"
