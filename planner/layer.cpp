@@ -102,9 +102,13 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
       .build = request.build,
       .notes = {},
       .layers = request.model->layers};
+  const bool selective = plan.recompute.kind == Recompute::selective;
+  if (selective && plan.recompute.modules.contains(RecomputeModule::mla_up)) {
+    question.notes.emplace_back(
+        "the schedule keeps what mla_up drops: q, k and v, where attention's backward reads them");
+  }
   const ModuleSet policies{RecomputeModule::every_second_gemm, RecomputeModule::all_but_attention};
-  if (plan.recompute.kind == Recompute::selective &&
-      !plan.recompute.modules.common(policies).empty()) {
+  if (selective && !plan.recompute.modules.common(policies).empty()) {
     question.notes.emplace_back(
         "the schedule keeps what every_second_gemm and all_but_attention drop: of a layer it "
         "computes modules again, not what a policy chooses");

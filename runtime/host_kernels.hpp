@@ -4,6 +4,7 @@
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
 #include "runtime/kernels/experts.hpp"
+#include "runtime/kernels/latent.hpp"
 #include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/products.hpp"
 #include "runtime/kernels/words.hpp"
@@ -95,6 +96,8 @@ struct HostKernels {
   }
   static void split_heads(const SplitHeadsArgs& args) { runtime::split_heads(args); }
   static void join_heads(const JoinHeadsArgs& args) { runtime::join_heads(args); }
+  static void latent_heads(const LatentHeadsArgs& args) { runtime::latent_heads(args); }
+  static void join_latent_heads(const LatentHeadsArgs& args) { runtime::join_latent_heads(args); }
   template <class... Args>
   static void swiglu(const Args&... args) {
     runtime::swiglu(args...);

@@ -16,6 +16,8 @@
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/elementwise.hpp"
 #include "runtime/kernels/experts.hpp"
+#include "runtime/kernels/head_moves.hpp"
+#include "runtime/kernels/latent.hpp"
 #include "runtime/kernels/layer.hpp"
 #include "runtime/kernels/products.hpp"
 #include "runtime/kernels/words.hpp"
@@ -300,6 +302,16 @@ void run_row_call(const RowCall& op, Target&& target) {
     }
     return args;
   };
+  const auto latents = [&](std::span<const Rows> rows, std::span<const Rows> heads) {
+    return LatentHeadsArgs{.q_row = rows[0],
+                           .kv_row = rows[1],
+                           .position = rows[2],
+                           .q = heads[0],
+                           .k = heads[1],
+                           .v = heads[2],
+                           .positions = op.tokens,
+                           .theta = d.constant};
+  };
   const auto epsilon = static_cast<float>(d.constant);
   switch (d.function) {
     case LayerFunction::rms_norm:
@@ -309,6 +321,10 @@ void run_row_call(const RowCall& op, Target&& target) {
       return op.backward ? target.layer_norm_backward(norm_backward())
                          : target.layer_norm(norm(), epsilon);
     case LayerFunction::split_heads:
+      if (d.joins_latents()) {
+        return op.backward ? target.join_latent_heads(latents(op.writes, op.reads))
+                           : target.latent_heads(latents(op.reads, op.writes));
+      }
       return op.backward ? target.join_heads(joined_heads()) : target.split_heads(split_heads());
     case LayerFunction::swiglu:
       return op.backward
@@ -319,6 +335,16 @@ void run_row_call(const RowCall& op, Target&& target) {
       return op.backward ? target.gelu_backward(in(0), in(1), out(0)) : target.gelu(in(0), out(0));
     case LayerFunction::add:
       return target.add(in(0), in(1), out(0));
+    case LayerFunction::split: {
+      const auto moves = op.backward ? moves_of_columns(out(0), in(0), in(1))
+                                     : moves_of_columns(in(0), out(0), out(1));
+      for (const ColumnMove& column : moves) {
+        const auto& [part, in_row, alone] = column;
+        target.move(op.backward ? alone : in_row, op.backward ? in_row : alone, part.count,
+                    part.batch, part.heads, part.width, false);
+      }
+      return;
+    }
     case LayerFunction::route:
       return op.backward ? target.route_backward(RouteBackwardArgs{.weights = in(0),
                                                                    .d_weights = in(1),

@@ -47,13 +47,17 @@ Operands operands_of(const GraphWork& work, bool backward) {
     case LayerFunction::split_heads: {
       const int label = d.writes.front().label;
       Operands all{.reads = {{Tensor::d_q, label}, {Tensor::d_k, label}, {Tensor::d_v, label}},
-                   .writes = {gradient(d.reads[0])}};
+                   .writes = {}};
+      std::ranges::transform(d.reads, std::back_inserter(all.writes), gradient);
       if (has_param) {
         all.reads.insert(all.reads.end(), {d.reads[0], param});
         all.writes.emplace_back(Tensor::d_param, d.param);
       }
       return all;
     }
+    case LayerFunction::split:
+      return {.reads = {gradient(d.writes[0]), gradient(d.writes[1])},
+              .writes = {gradient(d.reads[0])}};
     case LayerFunction::swiglu:
       return {.reads = {d.reads[0], d.reads[1], gradient(d.writes[0])},
               .writes = {gradient(d.reads[0]), gradient(d.reads[1])}};
@@ -145,12 +149,12 @@ std::vector<int> parts_of(const Site& site, const RowKernel& op, const GraphWork
 }
 
 /// How an op works: on these parts of a row; with these row parts of a parameter, or of logits; and
-/// by which number a value's gradient remembers it.
+/// by which numbers a value's gradient remembers it: one, or one for each part of the row.
 struct Given {
   std::vector<int> parts;
   int of_parts = 1;
   std::vector<int> rows;
-  int use = 0;
+  Use use{};
   int definition = 0;
 };
 
@@ -172,7 +176,10 @@ Contents given_to(const Site& site, TensorRef ref, const GraphWork& work, const 
   }
   AtomSet met;
   if (ref.tensor == Tensor::d_value) {
-    met.insert(static_cast<std::size_t>(by.use));
+    const bool of_parts = by.use.count > 1;
+    for (const int part : of_parts ? by.parts : std::vector{0}) {
+      met.insert(static_cast<std::size_t>(by.use.first + part));
+    }
   }
   if (ref.tensor == Tensor::value && work.graph.sum_parts(work.definition) > 0) {
     for (const int part : by.rows) {
@@ -319,10 +326,10 @@ void apply(const Site& site, const RowKernel& op) {
   }
   for (std::size_t i = 0; i < writes.size(); ++i) {
     const TensorRef ref = all.writes[i];
-    const int use =
+    const Use use =
         ref.tensor == Tensor::d_value
-            ? use_of(work->index, d.reads[std::min(i, d.reads.size() - 1)], op.definition).first
-            : 0;
+            ? use_of(work->index, d.reads[std::min(i, d.reads.size() - 1)], op.definition)
+            : Use();
     write(site, writes[i], ref,
           given_to(site, ref, *work,
                    {.parts = parts,

@@ -14,9 +14,9 @@ namespace spp {
 
 std::string_view to_string(LayerFunction function) {
   constexpr std::array<std::string_view, layer_functions> names{
-      "linear", "rms_norm", "layer_norm", "split_heads",   "swiglu",
-      "gelu",   "add",      "embedding",  "word_sums",     "word_loss",
-      "adam",   "route",    "dispatch",   "expert_swiglu", "combine"};
+      "linear", "rms_norm", "layer_norm",    "split_heads", "swiglu",    "gelu",
+      "add",    "split",    "embedding",     "word_sums",   "word_loss", "adam",
+      "route",  "dispatch", "expert_swiglu", "combine"};
   return names.at(static_cast<std::size_t>(function));
 }
 
@@ -65,6 +65,7 @@ int Graph::sum_parts(const Definition& d) const {
     case LayerFunction::swiglu:
     case LayerFunction::gelu:
     case LayerFunction::add:
+    case LayerFunction::split:
     case LayerFunction::word_loss:
     case LayerFunction::adam:
     case LayerFunction::route:
@@ -93,12 +94,19 @@ int written_parts(const Graph& graph, const Definition& d) {
   return d.transposed ? w.row_parts : w.column_parts;
 }
 
+/// What a definition gives the gradient of a value that it reads is a sum of so many.
+int gradient_parts(const Graph& graph, const Definition& d, TensorRef ref) {
+  if (d.function == LayerFunction::linear) {
+    return written_parts(graph, d);
+  }
+  return d.joins_latents() && ref == d.reads.back() ? graph.value(d.reads.front().label).parts : 1;
+}
+
 /// A definition reads a value that the others of `uses` read before it.
-void add_use(std::vector<Use>& uses, const Graph& graph, int definition) {
-  const Definition& d = graph.definition(definition);
+void add_use(std::vector<Use>& uses, const Graph& graph, int definition, TensorRef ref) {
   uses.push_back({.definition = definition,
                   .first = uses.empty() ? 0 : uses.back().first + uses.back().count,
-                  .count = d.function == LayerFunction::linear ? written_parts(graph, d) : 1});
+                  .count = gradient_parts(graph, graph.definition(definition), ref)});
 }
 
 }  // namespace
@@ -107,7 +115,7 @@ std::vector<Use> Graph::uses_of(TensorRef ref) const {
   std::vector<Use> uses;
   for (int i = 0; i < std::ssize(definitions); ++i) {
     if (std::ranges::find(definition(i).reads, ref) != definition(i).reads.end()) {
-      add_use(uses, *this, i);
+      add_use(uses, *this, i, ref);
     }
   }
   return uses;
@@ -144,7 +152,7 @@ GraphIndex::GraphIndex(const Graph& graph)
     for (const TensorRef ref : d.reads) {
       std::vector<Use>& uses = known(ref).uses;
       if (uses.empty() || uses.back().definition != i) {  // once, if it reads it twice
-        add_use(uses, graph, i);
+        add_use(uses, graph, i, ref);
       }
     }
     if (d.function == LayerFunction::adam) {
@@ -184,9 +192,10 @@ const GraphIndex::Known& GraphIndex::of(TensorRef ref) const {
 
 namespace {
 
-/// How many tensors a definition reads and writes, and whether it has a parameter, or may have one.
+/// How many tensors a definition reads (or so many at most) and writes, and whether it has a
+/// parameter, or may have one.
 struct Form {
-  std::size_t reads = 1, writes = 1;
+  std::size_t reads = 1, writes = 1, most_reads = reads;
   bool param = false, may_have_param = param;
 };
 
@@ -198,12 +207,14 @@ Form form_of(LayerFunction function) {
     case LayerFunction::layer_norm:
       return {.writes = 2, .param = true};
     case LayerFunction::split_heads:
-      return {.writes = 3, .may_have_param = true};
+      return {.writes = 3, .most_reads = 3, .may_have_param = true};
     case LayerFunction::swiglu:
     case LayerFunction::add:
       return {.reads = 2};
     case LayerFunction::gelu:
       return {};
+    case LayerFunction::split:
+      return {.writes = 2};
     case LayerFunction::embedding:
       return {.param = true};
     case LayerFunction::word_sums:
@@ -245,7 +256,7 @@ bool linear_fits(const Graph& graph, const Definition& d, const AttentionRows& a
   return is_value(x.tensor)
              ? graph.value(x.label).parts == in_parts && graph.value(x.label).width == in
              : x.tensor == Tensor::out && x.label >= 0 && x.label < graph.attentions() &&
-                   attention.head_parts % in_parts == 0 && attention.q_width == in;
+                   attention.head_parts % in_parts == 0 && attention.out_width == in;
 }
 
 /// Of one q head, then of one k head.
@@ -254,17 +265,46 @@ bool are_gains(const Param& gains, const AttentionRows& attention) {
          gains.column_parts == 1;
 }
 
+/// q's row, the row of k's first columns and v, and k's last columns.
+bool are_latents(const Graph& graph, const Definition& d, const AttentionRows& attention) {
+  const Value& q = graph.value(d.reads[0].label);
+  const Value& kv = graph.value(d.reads[1].label);
+  const Value& position = graph.value(d.reads[2].label);
+  const std::int64_t heads = attention.q_width / attention.head_dim;
+  return attention.kv_width == attention.q_width && q.parts == kv.parts &&
+         attention.head_parts % q.parts == 0 && q.width == attention.q_width &&
+         position.parts == 1 && position.width % 2 == 0 && position.width < attention.head_dim &&
+         kv.width == heads * (attention.head_dim - position.width + attention.value_dim);
+}
+
+/// One row of all of them.
+bool is_row_of_heads(const Value& row, const AttentionRows& attention) {
+  return attention.value_dim == attention.head_dim && attention.head_parts % row.parts == 0 &&
+         row.width == attention.q_width + 2 * attention.kv_width;
+}
+
 bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& attention) {
   const auto before = std::ranges::count_if(
       std::span(graph.definitions.data(), &d),
       [](const Definition& other) { return other.function == LayerFunction::split_heads; });
   const int label = static_cast<int>(before);
-  return is_value(d.reads.front().tensor) &&
-         (d.param < 0 || are_gains(graph.param(d.param), attention)) &&
-         attention.head_parts % graph.value(d.reads.front().label).parts == 0 &&
-         graph.value(d.reads.front().label).width == attention.q_width + 2 * attention.kv_width &&
+  const bool of_values =
+      std::ranges::all_of(d.reads, [](TensorRef ref) { return ref.tensor == Tensor::value; });
+  const bool fits =
+      of_values && (d.joins_latents() ? d.param < 0 && are_latents(graph, d, attention)
+                                      : is_row_of_heads(graph.value(d.reads[0].label), attention));
+  return fits && (d.param < 0 || are_gains(graph.param(d.param), attention)) &&
          d.writes ==
              std::vector<TensorRef>{{Tensor::q, label}, {Tensor::k, label}, {Tensor::v, label}};
+}
+
+/// Whole rows, which two others are side by side.
+bool parts_fit(const Graph& graph, const Definition& d) {
+  const Value& x = graph.value(d.reads[0].label);
+  const Value& a = graph.value(d.writes[0].label);
+  const Value& b = graph.value(d.writes[1].label);
+  return x.parts == 1 && a.parts == 1 && b.parts == 1 && x.width == a.width + b.width &&
+         a.width > 0 && b.width > 0 && x.fp32 == a.fp32 && x.fp32 == b.fp32;
 }
 
 /// A row for every slot of a token, of so many elements.
@@ -372,7 +412,8 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
     return !is_of_graph(ref.tensor) ||
            (ref.tensor == Tensor::value && ref.label >= 0 && ref.label < std::ssize(graph.values));
   };
-  if (d.reads.size() != form.reads || d.writes.size() != form.writes ||
+  const bool reads_fit = d.reads.size() == form.reads || d.reads.size() == form.most_reads;
+  if (!reads_fit || d.writes.size() != form.writes ||
       (d.param >= 0 ? !form.may_have_param : form.param) || d.param >= std::ssize(graph.params) ||
       (d.transposed && d.function != LayerFunction::linear) || d.bias >= std::ssize(graph.params) ||
       (d.bias >= 0 && d.function != LayerFunction::linear) || d.mask < 0 ||
@@ -395,13 +436,15 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
                                                 : "tokens have other slots for experts than the "
                                                   "routing says, or weights are not its own";
     case LayerFunction::split_heads:
-      if (attention.value_dim != attention.head_dim) {
-        return "values are not as wide as keys, which no layer has yet";
-      }
-      return split_fits(graph, d, attention) ? ""
-                                             : "a row of values becomes all q, k and v of the next "
-                                               "attention, normed by the gains of one q head and "
-                                               "of one k head if by any";
+      return split_fits(graph, d, attention)
+                 ? ""
+                 : "a row of values, or q's, k's and v's, and the last columns of all heads of k, "
+                   "become all q, k and v of the next attention, normed by the gains of one q "
+                   "head and of one k head if by any";
+    case LayerFunction::split:
+      return of_values && parts_fit(graph, d)
+                 ? ""
+                 : "it takes a whole row to two that it is side by side";
     case LayerFunction::embedding:
       return of_values && embedding_fits(graph, d)
                  ? ""

@@ -36,10 +36,12 @@ enum class LayerFunction : std::uint8_t {
   rms_norm,     // y = x / rms(x) * gain, and 1/rms      (Zhang and Sennrich, arXiv:1910.07467)
   layer_norm,   // y = (x - mean) / sigma * gain + bias, and mean, 1/sigma    (arXiv:1607.06450)
   split_heads,  // q, k, v = parts of a row [q | k | v]; q and k are rotated    (arXiv:2104.09864)
-                // and may be normed before, head by head          (Qwen3, arXiv:2505.09388)
+                // and may be normed before, head by head          (Qwen3, arXiv:2505.09388);
+                // or parts of what latents were projected to      (DeepSeek-V2, arXiv:2405.04434)
   swiglu,       // a = silu(gate) * up                                       (arXiv:2002.05202)
   gelu,         // a = gelu(h), its tanh form                                (arXiv:1606.08415)
   add,          // z = x + y
+  split,        // a, b = the first columns of a row, and the others
   embedding,    // x = table's row of each word; of none (-1): 0
   word_sums,    // of a part of the logits: maximum, sum of exp(logit - maximum), target's logit
   word_loss,    // from all parts: -log softmax(logits)[target], of no target (-1): 0; and log_sum
@@ -50,7 +52,7 @@ enum class LayerFunction : std::uint8_t {
   expert_swiglu,  // of each slot: a = weight * silu(gate) * up, of its row [gate | up]
   combine         // y = sum over the slots of x
 };
-constexpr std::size_t layer_functions = 15;
+constexpr std::size_t layer_functions = 16;
 std::string_view to_string(LayerFunction);
 
 /// The three products of a linear layer y = x w.
@@ -99,9 +101,15 @@ struct Param {
 /// -> {a}. What lies between dispatch and combine has a part for every slot of a token.
 ///
 /// linear: {x} -> {y}; norms: {x} -> {y, statistics}; split_heads: {qkv} -> {q, k, v}; swiglu:
-/// {gate, up} -> {a}; gelu: {h} -> {a}; add: {x, y} -> {z}; embedding: {words} -> {x}; word_sums:
-/// {logits, targets} -> {sums}; word_loss: {sums, targets} -> {loss, log_sum}; adam: {} -> {}.
-/// Linear layers read values or attention's out. The n-th split_heads is that of attention n.
+/// {gate, up} -> {a}; gelu: {h} -> {a}; add: {x, y} -> {z}; split: {x} -> {a, b}; embedding:
+/// {words} -> {x}; word_sums: {logits, targets} -> {sums}; word_loss: {sums, targets} -> {loss,
+/// log_sum}; adam: {} -> {}. Linear layers read values or attention's out. The n-th split_heads is
+/// that of attention n.
+///
+/// split_heads of latent attention: {q, kv, position} -> {q, k, v}. Of each head q's row has all of
+/// q, kv's row the first columns of k and then v; the last columns of k are `position`, the same
+/// for all heads: its gradient is a sum over the parts of q's row. Just as many last columns of q
+/// and of k are rotated.
 ///
 /// An embedding is a product with rows of zeros and a one: x is a sum over the table's row parts.
 /// So is `sums`: a row of three numbers for each part of the logits, of which a part knows its own.
@@ -116,6 +124,10 @@ struct Definition {
   bool transposed = false;  // a linear layer's y = x w^T, without a bias
   int mask = 0;             // of split_heads: of the problem's, by which its attention sees
   double epsilon = 0;  // of split_heads that norms q and k: y = x / sqrt(mean(x^2) + epsilon) gain
+  /// Latent attention's heads, of split_heads.
+  [[nodiscard]] bool joins_latents() const {
+    return function == LayerFunction::split_heads && reads.size() > 1;
+  }
   friend bool operator==(const Definition&, const Definition&) = default;
 };
 
@@ -209,10 +221,10 @@ class GraphIndex {
 };
 
 /// What a graph's definitions meet of attention: parts that heads are dealt out in, the width of
-/// all query heads and of all KV heads, and of one key or value; its masks.
+/// all query heads, of all KV heads and of all heads of out, and of one key or value; its masks.
 struct AttentionRows {
   int head_parts = 1;
-  std::int64_t q_width = 0, kv_width = 0;
+  std::int64_t q_width = 0, kv_width = 0, out_width = 0;
   std::int64_t head_dim = 0, value_dim = 0;
   int masks = 1;  // of the problem
 };

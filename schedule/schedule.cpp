@@ -31,6 +31,7 @@ AttentionRows rows_of(const Problem& problem, int head_parts) {
   return {.head_parts = head_parts,
           .q_width = std::int64_t{problem.q_heads} * problem.head_dim,
           .kv_width = std::int64_t{problem.kv_heads} * problem.head_dim,
+          .out_width = std::int64_t{problem.q_heads} * problem.v_dim(),
           .head_dim = problem.head_dim,
           .value_dim = problem.v_dim(),
           .masks = problem.masks()};

@@ -388,8 +388,8 @@ class Parser {
   LayerFunction function(std::string_view name) const {
     using enum LayerFunction;
     return pick(name,
-                {linear, rms_norm, layer_norm, split_heads, swiglu, gelu, add, embedding, word_sums,
-                 word_loss, adam, route, dispatch, expert_swiglu, combine},
+                {linear, rms_norm, layer_norm, split_heads, swiglu, gelu, add, split, embedding,
+                 word_sums, word_loss, adam, route, dispatch, expert_swiglu, combine},
                 where_);
   }
 

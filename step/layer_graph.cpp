@@ -13,6 +13,13 @@ namespace {
 constexpr double epsilon = 1e-5;
 constexpr double rotation_base = 10000;
 
+/// What a schedule computes again by itself. Not latent attention's projections up: q, k and v are
+/// kept where attention's backward reads them, behind the strategy's all-to-alls.
+ModuleSet scheduled(ModuleSet modules) {
+  using enum RecomputeModule;
+  return modules.common({core_attention, norms, activation, mlp, moe, shared_experts});
+}
+
 /// "norm 1" -> "norm_1": one word of a schedule's text.
 std::string word_of(std::string_view name) {
   std::string word(name);
@@ -43,7 +50,7 @@ class GraphWriter {
     input_ = input;
     places_.clear();
     for (const TensorOp& op : std::span(ops.ops).first(std::min(count, ops.ops.size()))) {
-      modules_ = op.modules;
+      modules_ = scheduled(op.modules);
       const std::string reason =
           std::visit([&](const auto& work) { return add(op, work); }, op.work);
       if (!reason.empty()) {
@@ -100,7 +107,7 @@ class GraphWriter {
     }
     const bool columns = linear.shard == Shard::columns;
     const std::optional<TensorRef> x = read(op.reads[0]);
-    if (!x || op.reads.size() != 1 || (op.writes.size() != 1 && op.writes.size() != 3)) {
+    if (!x || op.reads.size() != 1 || op.writes.size() > 3) {
       return "a product of another form";
     }
     result_.graph.params.push_back({.name = named(op.name),
@@ -108,9 +115,9 @@ class GraphWriter {
                                     .columns = linear.out,
                                     .row_parts = linear.shard == Shard::rows ? tensor_ : 1,
                                     .column_parts = columns ? tensor_ : 1});
-    const bool heads = op.writes.size() == 3;
-    const TensorRef y = heads ? value(op.name, linear.out, columns ? Cut::width : Cut::rows)
-                              : written(op.writes[0]);
+    const bool alone = op.writes.size() == 1;
+    const TensorRef y = alone ? written(op.writes[0])
+                              : value(op.name, linear.out, columns ? Cut::width : Cut::rows);
     if (linear.shard == Shard::none) {  // scores of experts are products in the step's type
       result_.graph.values.back().fp32 = false;
     }
@@ -123,7 +130,10 @@ class GraphWriter {
       product.bias = last_param();
     }
     define(std::move(product));
-    if (heads) {
+    if (op.writes.size() == 2) {
+      columns ? join_columns(op, y) : split_columns(op, y);
+    }
+    if (op.writes.size() == 3) {
       attention_ = result_.graph.attentions();
       define({.function = LayerFunction::split_heads,
               .reads = {y},
@@ -134,6 +144,19 @@ class GraphWriter {
       places_[op.writes[2]] = of(Tensor::v);
     }
     return "";
+  }
+
+  /// Whole rows, which are read apart.
+  void split_columns(const TensorOp& op, TensorRef row) {
+    define({.function = LayerFunction::split,
+            .reads = {row},
+            .writes = {written(op.writes[0]), written(op.writes[1])}});
+  }
+  /// Of each head k's first columns and v, which latent attention's heads are made of.
+  void join_columns(const TensorOp& op, TensorRef row) {
+    places_[op.writes[0]] = row;
+    places_[op.writes[1]] = row;
+    values_of_ = op.writes[1];
   }
 
   /// By the embedding's table, transposed: its parts of words are parts of y.
@@ -257,6 +280,7 @@ class GraphWriter {
       case LayerFunction::combine:
         return add_routed(op, *rows.function, reads);
       case LayerFunction::linear:
+      case LayerFunction::split:
       case LayerFunction::embedding:
       case LayerFunction::word_sums:
       case LayerFunction::word_loss:
@@ -292,6 +316,9 @@ class GraphWriter {
 
   /// q and k, where heads were split.
   std::string rotate(const TensorOp& op, const std::vector<TensorRef>& reads) {
+    if (reads.size() == 3) {
+      return join_latents(op, reads);
+    }
     Definition* split = splits_heads(reads);
     if (split == nullptr) {
       return "positions of other tensors than q and k";
@@ -302,12 +329,25 @@ class GraphWriter {
     return "";
   }
 
+  /// q's row, k's first columns and v, and k's last columns: heads of latent attention.
+  std::string join_latents(const TensorOp& op, const std::vector<TensorRef>& reads) {
+    attention_ = result_.graph.attentions();
+    define({.function = LayerFunction::split_heads,
+            .reads = reads,
+            .writes = {of(Tensor::q), of(Tensor::k), of(Tensor::v)},
+            .constant = rotation_base,
+            .mask = mask_});
+    places_[op.writes[0]] = of(Tensor::q);
+    places_[op.writes[1]] = of(Tensor::k);
+    places_[values_of_] = of(Tensor::v);
+    return "";
+  }
+
   std::string add(const TensorOp& op, const AttentionCall& call) {
     if (call.sinks) {
       return "attention sinks";
     }
-    const bool plain = call.over_sequence() && call.v_dim() == call.head_dim &&
-                       op.reads.size() == 3 && op.writes.size() == 1;
+    const bool plain = call.over_sequence() && op.reads.size() == 3 && op.writes.size() == 1;
     if (!plain || read(op.reads[0]) != of(Tensor::q) || read(op.reads[1]) != of(Tensor::k) ||
         read(op.reads[2]) != of(Tensor::v)) {
       return "attention that no schedule of this layer computes";
@@ -403,7 +443,8 @@ class GraphWriter {
   std::string prefix_;
   std::optional<TensorRef> input_;
   int attention_ = 0, mask_ = 0;
-  int table_ = -1;  // the embedding's
+  int table_ = -1;           // the embedding's
+  LayerTensorId values_of_;  // of latent attention
   int unit_ = -1;
   ModuleSet modules_;  // of the operation that is added
   LayerGraph result_;

@@ -109,6 +109,7 @@ namespace {
 bool backward_reads(LayerFunction function) {
   switch (function) {
     case LayerFunction::add:
+    case LayerFunction::split:
     case LayerFunction::dispatch:
     case LayerFunction::combine:
     case LayerFunction::word_loss:

@@ -109,6 +109,7 @@ void LayerPass::forward(int definition) {
     case LayerFunction::swiglu:
     case LayerFunction::gelu:
     case LayerFunction::add:
+    case LayerFunction::split:
     case LayerFunction::word_loss: {
       std::vector<BufferId> results;
       for (const TensorRef ref : d.writes) {
@@ -157,6 +158,8 @@ void LayerPass::backward(int definition, bool weights_later) {
     }
     case LayerFunction::add:
       return remember(definition, d);
+    case LayerFunction::split:
+      return join_columns(definition, d);
     case LayerFunction::split_heads:
       return join(definition, d);
     case LayerFunction::rms_norm:
@@ -208,6 +211,7 @@ void LayerPass::note_kept(const Definition& d) {
     case LayerFunction::route:
     case LayerFunction::dispatch:
     case LayerFunction::combine:  // of a step alone
+    case LayerFunction::split:
     case LayerFunction::split_heads:
       if (d.param >= 0) {  // 1/rms of a head is computed again from it
         kept_.insert(d.reads[0]);
@@ -335,7 +339,8 @@ void LayerPass::sum_parts(RowKernel op, TensorRef y) {
 void LayerPass::row_kernel(int number, const Definition& d, const std::vector<BufferId>& results) {
   RowKernel op{.definition = number, .reads = {}, .writes = {}, .tokens = tokens(d.reads[0])};
   for (const TensorRef ref : d.reads) {
-    op.reads.push_back(value(ref));
+    const bool is_part = cut(ref) == Cut::rows && op.tokens != own_;
+    op.reads.push_back(is_part ? gathered(ref, value(ref)) : value(ref));
   }
   if (d.param >= 0) {
     op.reads.push_back(weights_.parameter(d.param));
@@ -517,6 +522,15 @@ void LayerPass::activation_back(int number, const Definition& d) {
   b_.op(streams_.compute, op);
 }
 
+void LayerPass::join_columns(int number, const Definition& d) {
+  RowKernel op{.definition = number, .backward = true, .reads = {}, .writes = {}, .tokens = own_};
+  for (const TensorRef y : d.writes) {
+    op.reads.push_back(gradient(y));
+  }
+  op.writes.push_back(new_gradient(d.reads[0]));
+  b_.op(streams_.compute, op);
+}
+
 void LayerPass::look_up_back(int number, const Definition& d) {
   const TensorRef x = d.writes[0];
   const RankWeights::Room table = weights_.open(d.param, false);
@@ -559,7 +573,7 @@ BufferId LayerPass::known_backward(const Buffer& buffer, int label) {
   return is_whole ? value(ref) : BufferId();
 }
 
-/// Through attention, and back into the row that q, k and v were split from.
+/// Through attention, and back into the row, or the rows, that q, k and v were split from.
 void LayerPass::join(int number, const Definition& d) {
   const int label = d.writes[0].label;
   RowKernel op{.definition = number, .backward = true, .reads = {}, .writes = {}, .tokens = home_};
@@ -570,6 +584,9 @@ void LayerPass::join(int number, const Definition& d) {
   place_.known = [&](const Buffer& buffer) { return known_backward(buffer, label); };
   transplant(b_, programs(label).backward, place_,
              of_layer({Tensor::q, label}) + (is_step() ? "attention_back_" : "attention_"));
+  if (d.joins_latents()) {
+    return join_latents(op, d);
+  }
   op.writes.push_back(new_gradient(d.reads[0]));
   if (d.param < 0) {
     b_.op(streams_.compute, op);
@@ -581,6 +598,21 @@ void LayerPass::join(int number, const Definition& d) {
   op.writes.push_back(gains.buffer);
   b_.op(streams_.compute, op);
   weights_.close(d.param, gains);
+}
+
+/// Each tensor rank has the sum over its own heads of what all heads of k have in common.
+void LayerPass::join_latents(RowKernel op, const Definition& d) {
+  const TensorRef position = d.reads[2];
+  op.writes = {new_gradient(d.reads[0]), new_gradient(d.reads[1])};
+  const BufferId sum = new_gradient(position);
+  const BufferId partial = at_.tensor == 1 ? sum
+                                           : b_.scratch(gradient_name(position) + "_partial",
+                                                        gradient_ref(position), home_.count(), 1);
+  op.writes.push_back(partial);
+  b_.op(streams_.compute, op);
+  if (at_.tensor > 1) {
+    scatter(partial, sum);
+  }
 }
 
 }  // namespace spp

@@ -111,9 +111,11 @@ class LayerPass {
   void remember(int number, const Definition& d);
   void norm_back(int number, const Definition& d);
   void activation_back(int number, const Definition& d);
+  void join_columns(int number, const Definition& d);
   void look_up_back(int number, const Definition& d);
   void sum_words_back(int number, const Definition& d);
   void join(int number, const Definition& d);
+  void join_latents(RowKernel op, const Definition& d);
   [[nodiscard]] BufferId known_backward(const Buffer& buffer, int label);
 
   // To experts and back (layer_experts.cpp).

@@ -140,7 +140,7 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
   LayerTensorId q = y;
   if (latent.q_rank > 0) {
     q = list.linear("q down", y, {.in = model.hidden, .out = latent.q_rank});
-    q = list.norm("q norm", q, latent.q_rank);
+    q = list.rms_norm("q norm", q);
   }
   q = list.linear("q up", q,
                   {.in = list.at(q).width, .out = model.q_width(), .shard = Shard::columns}, up,
@@ -152,7 +152,7 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
             .reads = {y},
             .writes = {kv, position},
             .keeps = {y}});
-  const LayerTensorId normed = list.norm("kv norm", kv, latent.kv_rank);
+  const LayerTensorId normed = list.rms_norm("kv norm", kv);
   const LayerTensorId content = list.tensor(heads_tensor("k content", n, latent.nope_dim));
   const LayerTensorId v = list.tensor(heads_tensor("v", n, latent.value_dim));
   list.add({.name = "kv up",
@@ -167,7 +167,7 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
   const LayerTensorId q_placed = list.like("rope", q);
   const LayerTensorId k = list.tensor(heads_tensor("rope", n, model.head_dim));
   list.add({.name = "rope",
-            .work = RowWise{},
+            .work = RowWise{.function = LayerFunction::split_heads},
             .reads = {q, content, position},
             .writes = {q_placed, k},
             .modules = up});

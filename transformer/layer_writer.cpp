@@ -43,6 +43,12 @@ LayerTensorId ListWriter::norm(std::string_view name, LayerTensorId x, std::int6
   return y;
 }
 
+LayerTensorId ListWriter::rms_norm(std::string_view name, LayerTensorId x) {
+  const LayerTensorId y = norm(name, x, list_.at(x).width);
+  std::get<RowWise>(list_.ops.back().work).function = LayerFunction::rms_norm;
+  return y;
+}
+
 LayerTensorId ListWriter::norm(std::string_view name, LayerTensorId x, const Model& model) {
   const LayerTensorId y = norm(name, x, norm_weights(model));
   std::get<RowWise>(list_.ops.back().work).function = norm_function(model);

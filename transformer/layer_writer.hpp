@@ -29,6 +29,8 @@ class ListWriter {
                        std::int64_t unit = 1);
   /// y = norm(x): 1/rms of each row is kept.
   LayerTensorId norm(std::string_view name, LayerTensorId x, std::int64_t weights);
+  /// An RMSNorm, with a gain for each of x's elements.
+  LayerTensorId rms_norm(std::string_view name, LayerTensorId x);
   /// Of `hidden` gains, and as many biases if it has any.
   LayerTensorId norm(std::string_view name, LayerTensorId x, const Model& model);
   /// y = x * (1 + scale) + shift, or x * gate: the vectors are the same for all tokens of a

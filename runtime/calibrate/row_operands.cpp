@@ -54,6 +54,9 @@ class RowOperands {
       case LayerFunction::add:
         values({"x", "y"}, "z");
         break;
+      case LayerFunction::split:
+        split();
+        break;
       case LayerFunction::embedding:
         embedding();
         break;
@@ -168,6 +171,19 @@ class RowOperands {
     } else {
       kernel_.writes.push_back(of_value(to));
     }
+  }
+
+  /// A row and its halves.
+  void split() {
+    const int x = value("x", work_.width);
+    const int a = value("a", work_.width / 2);
+    const int b = value("b", work_.width - work_.width / 2);
+    definition_.reads = {{Tensor::value, x}};
+    definition_.writes = {{Tensor::value, a}, {Tensor::value, b}};
+    std::vector<LayerOperand> row{of_value(x, backward())};
+    std::vector<LayerOperand> halves{of_value(a, backward()), of_value(b, backward())};
+    kernel_.reads = backward() ? halves : row;
+    kernel_.writes = backward() ? row : halves;
   }
 
   /// Numbers of words below `count`.

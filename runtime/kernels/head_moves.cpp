@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "runtime/kernels/row_checks.hpp"
 
+#include <numeric>
 #include <utility>
 
 namespace spp::runtime {
@@ -79,6 +80,24 @@ std::array<HeadMove, 3> moves_to_join(const JoinHeadsArgs& args) {
     moves[1].d_gain = row_of(args.d_gain, 1);
   }
   return moves;
+}
+
+std::array<ColumnMove, 2> moves_of_columns(const Rows& row, const Rows& a, const Rows& b) {
+  ensure(row.count == a.count && row.batch == a.batch && row.count == b.count &&
+             row.batch == b.batch && matrix_columns(row) == matrix_columns(a) + matrix_columns(b),
+         "rows that are not side by side in another");
+  const auto width = static_cast<int>(std::gcd(matrix_columns(a), matrix_columns(b)));
+  const auto in_heads = [width](Rows rows) {
+    rows.heads = static_cast<int>(matrix_columns(rows) / width);
+    rows.width = width;
+    return rows;
+  };
+  const Rows first = in_heads(a);
+  const Rows second = in_heads(b);
+  return {
+      ColumnMove{.part = first, .in_row = packed_box(row, first, 0), .alone = box_of(first)},
+      ColumnMove{
+          .part = second, .in_row = packed_box(row, second, first.heads), .alone = box_of(second)}};
 }
 
 }  // namespace spp::runtime

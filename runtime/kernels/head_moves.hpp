@@ -1,4 +1,5 @@
-// split_heads and join_heads (layer.hpp) as moves of boxes, for host and device.
+// split_heads and join_heads (layer.hpp) as moves of boxes, for host and device; and rows side by
+// side in wider ones.
 #pragma once
 
 #include "runtime/kernels/elementwise.hpp"
@@ -21,5 +22,13 @@ struct HeadMove {
 /// Of q, k and v. InternalError where rows do not belong together.
 std::array<HeadMove, 3> moves_to_split(const SplitHeadsArgs& args);
 std::array<HeadMove, 3> moves_to_join(const JoinHeadsArgs& args);
+
+/// One of two rows that a wider one has side by side.
+struct ColumnMove {
+  Rows part;  // in heads as wide as both parts and the row have whole ones
+  Box in_row, alone;
+};
+/// a [n, b, 1, A] and b [n, b, 1, B] in row [n, b, 1, A + B].
+std::array<ColumnMove, 2> moves_of_columns(const Rows& row, const Rows& a, const Rows& b);
 
 }  // namespace spp::runtime

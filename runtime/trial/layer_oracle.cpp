@@ -1,5 +1,5 @@
-// One class, in one file but for experts (layer_oracle_experts.cpp): every function of a graph
-// stands beside its gradient.
+// One class, in one file but for heads and experts (layer_oracle_heads.cpp,
+// layer_oracle_experts.cpp): every function of a graph stands beside its gradient.
 #include "runtime/trial/layer_oracle.hpp"
 
 #include "base/error.hpp"
@@ -44,14 +44,14 @@ struct Heads {
   std::vector<float> storage;
   Rows first;  // of micro-batch 0
 
-  Heads(const std::vector<double>& from, const Problem& problem, int heads)
+  Heads(const std::vector<double>& from, const Problem& problem, int heads, int width)
       : storage(from.begin(), from.end()),
         first{.data = reinterpret_cast<std::byte*>(storage.data()),
               .dtype = DType::fp32,
               .count = problem.seq,
               .batch = problem.batch,
               .heads = heads,
-              .width = problem.head_dim} {}
+              .width = width} {}
   [[nodiscard]] Rows rows(int micro_batch) const {
     Rows rows = first;
     rows.data += micro_batch * first.bytes();
@@ -86,8 +86,8 @@ double LayerOracle::flops(const Schedule& schedule) {
           2 * rows * matrices * static_cast<double>(w.rows) * static_cast<double>(w.columns);
     }
   }
-  const double attention =
-      4 * rows * static_cast<double>(p.seq) * p.head_dim * p.q_heads * schedule.graph.attentions();
+  const double attention = 2 * rows * static_cast<double>(p.seq) * (p.head_dim + p.v_dim()) *
+                           p.q_heads * schedule.graph.attentions();
   return (products + attention) * (schedule.phase == Phase::forward ? 1 : 3.5);
 }
 
@@ -121,9 +121,12 @@ LayerOracle::LayerOracle(const Schedule& schedule, const InputData& data, const 
 }
 
 std::int64_t LayerOracle::width(TensorRef ref) const {
-  return is_value(ref.tensor) ? graph_.value(ref.label).width
-         : is_kv(ref.tensor)  ? std::int64_t{problem_.kv_heads} * problem_.head_dim
-                              : std::int64_t{problem_.q_heads} * problem_.head_dim;
+  if (is_value(ref.tensor)) {
+    return graph_.value(ref.label).width;
+  }
+  const int heads = is_kv(ref.tensor) ? problem_.kv_heads : problem_.q_heads;
+  return std::int64_t{heads} *
+         (has_values_width(ref.tensor) ? problem_.v_dim() : problem_.head_dim);
 }
 
 std::vector<double>& LayerOracle::make(TensorRef ref) {
@@ -164,8 +167,10 @@ void LayerOracle::forward(const Definition& d) {
     case LayerFunction::rms_norm:
     case LayerFunction::layer_norm:
       return norm(d);
+    case LayerFunction::split:
+      return split_columns(d, false);
     case LayerFunction::split_heads:
-      split(d, false);
+      d.joins_latents() ? join_latents(d, false) : split(d, false);
       return attend(d.writes[0].label);
     case LayerFunction::embedding:
       return look_up(d);
@@ -230,7 +235,11 @@ void LayerOracle::backward(const Definition& d) {
       return norm_back(d);
     case LayerFunction::split_heads:
       attend_back(d.writes[0].label);
-      return split(d, true);
+      return d.joins_latents() ? join_latents(d, true) : split(d, true);
+    case LayerFunction::split:
+      gradient(d.writes[0]);
+      gradient(d.writes[1]);
+      return split_columns(d, true);
     case LayerFunction::embedding:
       gradient(d.writes[0]);
       return look_up_back(d);
@@ -417,107 +426,12 @@ void LayerOracle::norm_back(const Definition& d) {
   }
 }
 
-namespace {
-
-/// 1/rms of a head.
-double inverse_of(std::span<const double> head, double epsilon) {
-  double square = 0;
-  for (const double x : head) {
-    square += x * x / static_cast<double>(head.size());
-  }
-  return 1 / std::sqrt(square + epsilon);
-}
-
-/// A head by its position, pairs (i, i + half).
-void turn(std::vector<double>& head, double position, double base) {
-  const std::size_t half = head.size() / 2;
-  for (std::size_t i = 0; i < half; ++i) {
-    const double angle =
-        position * std::pow(base, -static_cast<double>(i) / static_cast<double>(half));
-    const double low = head[i];
-    const double high = head[i + half];
-    head[i] = low * std::cos(angle) - high * std::sin(angle);
-    head[i + half] = high * std::cos(angle) + low * std::sin(angle);
-  }
-}
-
-}  // namespace
-
-/// With the gains from row `gain` on.
-void LayerOracle::norm_head(const Definition& d, std::vector<double>& head, std::int64_t gain) {
-  const double inverse = inverse_of(head, d.epsilon);
-  for (std::size_t i = 0; i < head.size(); ++i) {
-    head[i] *= inverse * at({Tensor::param, d.param})[index_of(gain) + i];
-  }
-}
-
-/// The gradient of the normed head becomes that of `x`.
-void LayerOracle::norm_head_back(const Definition& d, std::vector<double>& head, const double* x,
-                                 std::int64_t gain) {
-  const std::size_t n = head.size();
-  const double inverse = inverse_of({x, n}, d.epsilon);
-  const auto& gains = at({Tensor::param, d.param});
-  std::vector<double>& d_gains = make({Tensor::d_param, d.param});
-  double of_products = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    d_gains[index_of(gain) + i] += head[i] * x[i] * inverse;
-    head[i] *= gains[index_of(gain) + i];
-    of_products += head[i] * x[i] * inverse / static_cast<double>(n);
-  }
-  for (std::size_t i = 0; i < n; ++i) {
-    head[i] = inverse * (head[i] - x[i] * inverse * of_products);
-  }
-}
-
-/// q, k and v of a row that consists of parts [q | k | v]; backward: the row's gradient of theirs.
-void LayerOracle::split(const Definition& d, bool backward) {
-  const TensorRef row_ref = backward ? TensorRef(Tensor::d_value, d.reads[0].label) : d.reads[0];
-  std::vector<double>& row = make(row_ref);
-  const Value& value = graph_.value(d.reads[0].label);
-  const std::int64_t dim = problem_.head_dim;
-  const std::int64_t q_heads = problem_.q_heads / value.parts;
-  const std::int64_t kv_heads = problem_.kv_heads / value.parts;
-  const int label = d.writes[0].label;
-  for (const Tensor tensor : {Tensor::q, Tensor::k, Tensor::v}) {
-    const bool is_q = tensor == Tensor::q;
-    const Tensor gradient = is_q ? Tensor::d_q : tensor == Tensor::k ? Tensor::d_k : Tensor::d_v;
-    std::vector<double>& heads = make({backward ? gradient : tensor, label});
-    const std::int64_t of_part = is_q ? q_heads : kv_heads;
-    const std::int64_t first = is_q ? 0 : tensor == Tensor::k ? q_heads : q_heads + kv_heads;
-    const std::int64_t all = of_part * value.parts;
-    const bool turns = tensor != Tensor::v && d.constant > 0;
-    const bool norms = tensor != Tensor::v && d.param >= 0;
-    const std::int64_t gain = is_q ? 0 : dim;  // its first row
-    std::vector<double> head(index_of(dim));
-    for (std::int64_t r = 0; r < rows(); ++r) {
-      for (std::int64_t h = 0; h < all; ++h) {
-        const std::int64_t place =
-            r * value.width + h / of_part * value.part_width() + (first + h % of_part) * dim;
-        double* in_row = &row[index_of(place)];
-        double* in_heads = &heads[index_of((r * all + h) * dim)];
-        std::copy_n(backward ? in_heads : in_row, dim, head.begin());
-        if (norms && !backward) {
-          norm_head(d, head, gain);
-        }
-        if (turns) {
-          const auto position = static_cast<double>(r / problem_.batch % problem_.seq);
-          turn(head, backward ? -position : position, d.constant);
-        }
-        if (norms && backward) {
-          norm_head_back(d, head, &at(d.reads[0])[index_of(place)], gain);
-        }
-        std::ranges::copy(head, backward ? in_row : in_heads);
-      }
-    }
-  }
-}
-
 void LayerOracle::attend(int label) {
   const TokenSet all({.begin = 0, .count = problem_.seq});
   const Mask& mask = problem_.mask_of(index_.mask_of(label));
-  const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads);
-  const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads);
-  const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads);
+  const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads, problem_.head_dim);
+  const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads, problem_.head_dim);
+  const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads, problem_.v_dim());
   std::vector<double>& out = make({Tensor::out, label});
   std::vector<double>& lse = tensors_[{Tensor::lse, label}];
   lse.resize(index_of(rows() * problem_.q_heads));
@@ -536,10 +450,10 @@ void LayerOracle::attend(int label) {
 void LayerOracle::attend_back(int label) {
   const TokenSet all({.begin = 0, .count = problem_.seq});
   const Mask& mask = problem_.mask_of(index_.mask_of(label));
-  const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads);
-  const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads);
-  const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads);
-  const Heads d_out(at({Tensor::d_out, label}), problem_, problem_.q_heads);
+  const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads, problem_.head_dim);
+  const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads, problem_.head_dim);
+  const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads, problem_.v_dim());
+  const Heads d_out(at({Tensor::d_out, label}), problem_, problem_.q_heads, problem_.v_dim());
   const auto of = [&](Tensor tensor, int r) {
     return part_of(make({tensor, label}), r, problem_.micro_batches);
   };

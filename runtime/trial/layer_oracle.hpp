@@ -54,6 +54,8 @@ class LayerOracle {
   void norm(const Definition& d);
   void norm_back(const Definition& d);
   void split(const Definition& d, bool backward);
+  void split_columns(const Definition& d, bool backward);
+  void join_latents(const Definition& d, bool backward);
   void norm_head(const Definition& d, std::vector<double>& head, std::int64_t gain);
   void norm_head_back(const Definition& d, std::vector<double>& head, const double* x,
                       std::int64_t gain);

@@ -21,12 +21,30 @@ Model LayerCase::model(std::int64_t layers) const {
   model.output_bias = !gated;
   model.mlp_bias = !gated;
   model.mask = attention.problem.mask;
+  if (latent) {
+    const int turned = model.head_dim >= 16 ? 4 : 2;
+    model.latent = {.q_rank = gated ? 2 * ranks : 0,
+                    .kv_rank = 3 * ranks,
+                    .nope_dim = model.head_dim - turned,
+                    .rope_dim = turned,
+                    .value_dim = attention.problem.v_dim()};
+  }
   return model;
+}
+
+void make_latent(LayerCase& layer) {
+  Problem& problem = layer.attention.problem;
+  problem.kv_heads = problem.q_heads;
+  problem.value_dim = problem.head_dim == 24 ? 16 : problem.head_dim / 2;
+  layer.latent = true;
+  layer.head_norms = false;
 }
 
 std::string LayerCase::text() const {
   return fmt::format("{} | tensor {} {}{}", attention.text(), tensor, gated ? "gated" : "plain",
-                     head_norms ? ", heads normed" : "");
+                     latent       ? ", of latents"
+                     : head_norms ? ", heads normed"
+                                  : "");
 }
 
 LayerCase small_layer(DType dtype) {
@@ -58,6 +76,13 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
     layer.head_norms = result.size() % 2 == 0;
     layer.head_norms =
         layer.head_norms && why_not_layer(layer.graph(), c.problem, layer.plan()).empty();
+    if (result.size() % 4 == 3 && c.problem.head_dim > 2) {
+      LayerCase of_latents = layer;
+      make_latent(of_latents);
+      const bool legal =
+          why_not_layer(of_latents.graph(), of_latents.attention.problem, layer.plan()).empty();
+      layer = legal ? of_latents : layer;
+    }
     result.push_back(layer);
   }
   return result;
@@ -85,6 +110,8 @@ Model StepCase::model() const {
     model.hidden *= replicas;
     model.ffn *= replicas;
     model.vocab *= replicas;
+    model.latent.q_rank *= replicas;
+    model.latent.kv_rank *= replicas;
   }
   return model;
 }
@@ -230,6 +257,8 @@ std::vector<StepCase> expert_cases() {
   add({.strategy = "ring", .ring = 3}, 1, 3, {.count = 6, .per_token = 3, .ffn = 6});
   add(zigzag, 2, 4, {.count = 8, .per_token = 2, .ffn = 6, .shared_ffn = 4}).pipeline = {
       .stages = 2, .micro_batches = 2};
+  add(zigzag, 2, 4, {.count = 8, .per_token = 2, .ffn = 6, .shared_ffn = 4, .dense_layers = 1});
+  make_latent(result.back().layer);
   for (const std::size_t of_two : {0, 3, 4}) {
     result[of_two].replicas = 2;
   }

@@ -1,5 +1,6 @@
 // Whole layers that the conformance tests run over: the attention of cases.hpp, within
-// tensor-parallel groups, gated and not, with either norm, heads normed and not.
+// tensor-parallel groups, gated and not, with either norm, heads normed and not, or made of
+// latents.
 #pragma once
 
 #include "step/layer_schedule.hpp"
@@ -12,6 +13,7 @@ struct LayerCase {
   int tensor = 1;
   bool gated = true;        // RMSNorm and SwiGLU; else LayerNorm and GELU
   bool head_norms = false;  // of Q and K
+  bool latent = false;      // Q's heads are made from a latent, too, where it is gated
 
   [[nodiscard]] LayerPlan plan() const { return {.attention = attention.plan, .tensor = tensor}; }
   /// Of so many such layers, and with words.
@@ -24,6 +26,8 @@ struct LayerCase {
   [[nodiscard]] std::string text() const;
 };
 
+/// Latent attention: as many heads of K, as wide as before, and values of another width.
+void make_latent(LayerCase& layer);
 /// A zigzag ring of two in tensor-parallel groups of two; gated.
 LayerCase small_layer(DType dtype = DType::bf16);
 

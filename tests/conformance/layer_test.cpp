@@ -39,11 +39,14 @@ void for_each_layer(std::size_t most, F f) {
 TEST_CASE("layers are proven") {
   int proven = 0;
   int normed = 0;
+  int latent = 0;
   for_each_layer(8, [&](const LayerCase& c, Phase phase) {
     REQUIRE_THAT(prove(c.build(phase)).counter_example, Catch::Matchers::Equals(""));
     ++proven;
     normed += c.head_norms ? 1 : 0;
+    latent += c.latent ? 1 : 0;
   });
+  CHECK(latent > 30);
   CHECK(proven > 100);
   CHECK(normed > 40);
 }
@@ -102,6 +105,28 @@ TEST_CASE("a graph whose definitions do not fit is refused, and so is its text")
   };
   CHECK_THAT(flaw([&](Graph& g) { gains(g).rows /= 2; }), Contains("gains of one q head"));
   CHECK_THAT(flaw([&](Graph& g) { gains(g).row_parts = 2; }), Contains("gains of one q head"));
+  layer.head_norms = false;
+  test::make_latent(layer);
+  const auto flaw_of_latents = [&](auto change) {
+    Graph graph = layer.graph().graph;
+    change(graph);
+    return flaw_of(
+        graph, rows_of(layer.attention.problem, layer.build(Phase::forward).grain.heads.parts()));
+  };
+  const auto value = [](Graph& g, std::string_view name) -> Value& {
+    return *std::ranges::find(g.values, name, &Value::name);
+  };
+  CHECK(flaw_of_latents([](Graph&) {}).empty());
+  CHECK_THAT(flaw_of_latents([&](Graph& g) { value(g, "k_rope").width -= 2; }),
+             Contains("two that it is side by side"));
+  CHECK_THAT(flaw_of_latents([](Graph& g) {
+               for (Definition& d : g.definitions) {
+                 if (d.joins_latents()) {
+                   std::swap(d.reads[0], d.reads[1]);
+                 }
+               }
+             }),
+             Contains("the last columns of all heads of k"));
   std::string text = to_text(small_layer().build(Phase::forward));
   const std::string line = "define rms_norm reads=value.input";
   REQUIRE(text.find(line) != std::string::npos);
@@ -245,6 +270,43 @@ TEST_CASE("gains of heads have the gradient of all heads of all tokens") {
                                                      o.writes.ids()[0], reads[4]};
                                         })),
              Contains("value.qkv"));
+}
+
+TEST_CASE("what all heads of latent attention have in common has the gradient of all of them") {
+  using Catch::Matchers::Contains;
+  LayerCase layer = small_layer();
+  test::make_latent(layer);
+  REQUIRE(layer.tensor > 1);
+  const Schedule backward = layer.build(Phase::backward);
+  REQUIRE_THAT(prove(backward).counter_example, Catch::Matchers::Equals(""));
+  const Graph& graph = backward.graph;
+  const auto joins = [&](const RowKernel& o, const std::vector<Buffer>&) {
+    return o.backward && graph.definition(o.definition).joins_latents();
+  };
+  // Each tensor rank keeps what its own heads give.
+  CHECK_THAT(refuted(changed<Collective>(
+                 backward,
+                 [&](const Collective& o, const std::vector<Buffer>& buffers) {
+                   const Buffer& to = buffers[o.to.index()];
+                   return to.tensor == Tensor::d_value && graph.value(to.label).name == "k_rope";
+                 },
+                 [](Collective& o) { o.kind = CollectiveKind::all_gather; })),
+             Contains("receives d_value.k_rope"));
+  // Rows given back in another order.
+  CHECK_THAT(refuted(changed<RowKernel>(backward, joins,
+                                        [](RowKernel& o) {
+                                          const auto writes = o.writes.ids();
+                                          o.writes = {writes[1], writes[0], writes[2]};
+                                        })),
+             Contains("writes d_value.q_up to 'd_kv_up'"));
+  // Heads of half of the tokens.
+  CHECK_THAT(refuted(changed<RowKernel>(
+                 layer.build(Phase::forward),
+                 [&](const RowKernel& o, const std::vector<Buffer>&) {
+                   return graph.definition(o.definition).joins_latents();
+                 },
+                 [](RowKernel& o) { o.tokens = o.tokens.part(0, 2); })),
+             Contains("finds no query tokens"));
 }
 
 TEST_CASE("a layer's schedule has the products and transfers of its list of operations") {

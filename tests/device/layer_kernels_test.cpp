@@ -5,6 +5,7 @@
 
 #include "runtime/device/cuda/attention.hpp"
 #include "runtime/device/cuda/cublas/gemm.hpp"
+#include "runtime/device/cuda/latent_kernels.hpp"
 #include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/cudnn/sdpa.hpp"
 #include "tests/device/device.hpp"
@@ -309,6 +310,47 @@ TEST_CASE("a device's heads are normed, and gradients brought back through it, a
   cuda::join_heads(back(there), room.data(), stream.get());
   d_gain.device.fetch();
   CHECK(d_gain.host.values() == once);
+}
+
+TEST_CASE("a device makes heads of latents, and joins their gradients, as the host") {
+  SPP_NEED_DEVICE();
+  const cuda::Stream stream(0);
+  std::mt19937 random(27);
+  const auto [in_rows, apart] = GENERATE(table<DType, DType>(
+      {{DType::fp32, DType::fp32}, {DType::bf16, DType::bf16}, {DType::fp16, DType::fp32}}));
+  const double theta = GENERATE(0.0, 10000.0);
+  const TokenSet positions =
+      GENERATE(TokenSet({.begin = 3, .count = 2}, {.begin = 1000001, .count = 3}), TokenSet(),
+               TokenSet({.begin = 1, .count = 4, .stride = 3}));
+  const std::int64_t n = positions.count();
+  Both q_row(in_rows, {n, 2, 1, 3 * 10}, random, stream);
+  Both kv_row(in_rows, {n, 2, 1, 3 * 11}, random, stream);
+  Both position(in_rows, {n, 2, 1, 4}, random, stream);
+  Both q(apart, {n, 2, 3, 10}, random, stream);
+  Both k(apart, {n, 2, 3, 10}, random, stream);
+  Both v(apart, {n, 2, 3, 5}, random, stream);
+  const auto args = [&](auto side) {
+    return LatentHeadsArgs{.q_row = side(q_row),
+                           .kv_row = side(kv_row),
+                           .position = side(position),
+                           .q = side(q),
+                           .k = side(k),
+                           .v = side(v),
+                           .positions = positions,
+                           .theta = theta};
+  };
+  const auto here = [](Both& tensor) { return tensor.host.rows(); };
+  const auto there = [](Both& tensor) { return tensor.device.rows(); };
+  latent_heads(args(here));
+  cuda::latent_heads(args(there), stream.get());
+  q.check(apart);
+  k.check(apart);
+  v.check(apart);
+  join_latent_heads(args(here));
+  cuda::join_latent_heads(args(there), stream.get());
+  q_row.check(in_rows);
+  kv_row.check(in_rows);
+  position.check(in_rows);
 }
 
 TEST_CASE("a device's activations and additions are the host's") {

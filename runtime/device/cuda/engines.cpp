@@ -4,6 +4,7 @@
 #include "runtime/device/cuda/cuda_engine.hpp"
 #include "runtime/device/cuda/expert_kernels.hpp"
 #include "runtime/device/cuda/kernels.hpp"
+#include "runtime/device/cuda/latent_kernels.hpp"
 #include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/nccl.hpp"
 #include "runtime/device/cuda/nccl_library.hpp"
@@ -220,6 +221,7 @@ std::unique_ptr<Engine> CudaEngines::make(const EngineParts& parts) {
   use_device(device);
   load_kernels();
   load_layer_kernels();
+  load_latent_kernels();
   load_product_kernels();
   load_expert_kernels();
   load_word_kernels();

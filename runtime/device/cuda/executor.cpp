@@ -3,6 +3,7 @@
 
 #include "runtime/device/cuda/expert_kernels.hpp"
 #include "runtime/device/cuda/kernels.hpp"
+#include "runtime/device/cuda/latent_kernels.hpp"
 #include "runtime/device/cuda/layer_kernels.hpp"
 #include "runtime/device/cuda/product_kernels.hpp"
 #include "runtime/device/cuda/seen_rows.hpp"
@@ -106,6 +107,10 @@ struct DeviceKernels {
   }
   void split_heads(const SplitHeadsArgs& args) const { cuda::split_heads(args, stream); }
   void join_heads(const JoinHeadsArgs& args) const { cuda::join_heads(args, room, stream); }
+  void latent_heads(const LatentHeadsArgs& args) const { cuda::latent_heads(args, stream); }
+  void join_latent_heads(const LatentHeadsArgs& args) const {
+    cuda::join_latent_heads(args, stream);
+  }
   template <class... Args>
   void swiglu(const Args&... args) const {
     cuda::swiglu(args..., stream);
