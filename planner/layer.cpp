@@ -50,17 +50,35 @@ std::vector<int> units_of(const Model& model, const StepPlan& plan, const StepPr
   return units;
 }
 
-/// The model's masks, over the request's documents.
+/// Every document, or the sequence, in chunks of so many tokens, from its first token on.
+std::vector<std::int64_t> chunk_ends(std::vector<std::int64_t> documents, std::int64_t seq,
+                                     std::int64_t tokens) {
+  if (documents.empty() || documents.back() < seq) {
+    documents.push_back(seq);
+  }
+  std::vector<std::int64_t> ends;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : documents) {
+    for (begin += tokens; begin < end; begin += tokens) {
+      ends.push_back(begin);
+    }
+    ends.push_back(end);
+    begin = end;
+  }
+  return ends;
+}
+
+/// The model's masks, over the request's documents. A model's chunks are equal.
 void see_by(Problem& problem, const std::vector<Mask>& masks) {
   const Mask asked = problem.mask;
   for (std::size_t i = 0; i < masks.size(); ++i) {
-    if (!masks[i].document_ends.empty()) {
-      throw InputError("--scope",
-                       "no schedule of a layer holds attention to chunks of its own yet");
-    }
     Mask& mask = i == 0 ? problem.mask : problem.other_masks.emplace_back(asked);
     mask.kind = masks[i].kind;
     mask.window = masks[i].window;
+    if (!masks[i].document_ends.empty()) {
+      mask.document_ends =
+          chunk_ends(asked.document_ends, problem.seq, masks[i].document_ends.front());
+    }
   }
 }
 

@@ -150,6 +150,29 @@ TEST_CASE("of a step the attention of one tensor rank's group runs, and that is 
   CHECK_THAT(doc["warnings"].dump(), ContainsSubstring("(2 of 32 ranks)"));
 }
 
+TEST_CASE("steps of latent attention and of attention to chunks are right") {
+  const TempDir dir;
+  const std::string latent = R"({"model_type": "deepseek_v3", "hidden_size": 64,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 96,
+    "num_hidden_layers": 2, "vocab_size": 128, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 1,
+    "q_lora_rank": 32, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+    "v_head_dim": 16})";
+  const std::string chunks = R"({"model_type": "llama4_text", "hidden_size": 64,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 32,
+    "intermediate_size_mlp": 96, "num_hidden_layers": 4, "vocab_size": 128,
+    "max_position_embeddings": 1024, "num_local_experts": 4, "num_experts_per_tok": 1,
+    "interleave_moe_layer_step": 2, "attention_chunk_size": 24})";
+  for (const std::string& config : {latent, chunks}) {
+    const std::string model = dir.write("config.json", config).string();
+    const Result run =
+        sp_plan("run --check --iters 1 --dtype fp32 --kernels reference --scope step --model " +
+                model + " --seq 64 --tp 2 --ulysses 1 --ring 2 --ep 2 --json");
+    INFO(run.err);
+    CHECK(run.code == 0);
+  }
+}
+
 TEST_CASE("a layer and a step with normed heads, tied embeddings and windows in turns are right") {
   const TempDir dir;
   const std::string config = dir.write("config.json", R"({"model_type": "qwen3", "hidden_size": 64,

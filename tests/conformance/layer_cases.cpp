@@ -96,6 +96,16 @@ void StepCase::look_through(std::int64_t window) {
   problem.other_masks = {mask};
 }
 
+void StepCase::look_at_chunks(std::int64_t tokens) {
+  Problem& problem = layer.attention.problem;
+  Mask mask = problem.mask;
+  for (std::int64_t end = tokens; end < problem.seq; end += tokens) {
+    mask.document_ends.push_back(end);
+  }
+  mask.document_ends.push_back(problem.seq);
+  problem.other_masks = {mask};
+}
+
 Model StepCase::model() const {
   Model model = layer.model(layers());
   if (const auto& others = layer.attention.problem.other_masks; !others.empty()) {
@@ -224,7 +234,8 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
     }
     if (i % 3 == 1 && problem.mask.kind == MaskKind::causal) {
       StepCase in_turns = step;
-      in_turns.look_through(std::max<std::int64_t>(1, problem.seq / 3));
+      const std::int64_t third = std::max<std::int64_t>(1, problem.seq / 3);
+      i % 2 == 0 ? in_turns.look_through(third) : in_turns.look_at_chunks(third);
       step = legal(in_turns) ? in_turns : step;
     }
     result.push_back(step);

@@ -47,6 +47,8 @@ struct StepCase {
 
   /// Every second layer sees a window of so many tokens.
   void look_through(std::int64_t window);
+  /// Every second layer sees chunks of so many tokens.
+  void look_at_chunks(std::int64_t tokens);
 
   [[nodiscard]] LayerPlan plan() const;
   [[nodiscard]] int layers() const { return std::max(2, pipeline.virtual_stages()); }

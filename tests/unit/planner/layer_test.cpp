@@ -21,7 +21,8 @@ Request train(const sim::Cluster& cluster, std::string_view model, const StepPla
   r.problem = {.seq = 32768,
                .q_heads = r.model->q_heads,
                .kv_heads = r.model->kv_heads,
-               .head_dim = r.model->head_dim};
+               .head_dim = r.model->head_dim,
+               .value_dim = r.model->value_dim()};
   r.phase = StepPhase::train;
   r.cluster = &cluster;
   r.gpus = plan.world();
@@ -224,6 +225,39 @@ TEST_CASE("a step with experts that is simulated op by op takes no more than its
     CHECK(step.candidate.predicted.step.count() - b.launch_bound.count() < without_host);
     CHECK(step.candidate.predicted.step.count() - b.launch_bound.count() > 0.65 * without_host);
   }
+}
+
+TEST_CASE("a step of latent attention is simulated about as its parts cost") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 2);
+  StepPlan plan = plan_of(2, 1);
+  plan.data = 8;
+  plan.expert = 8;
+  plan.zero = 1;
+  Request request = train(cluster, "deepseek-v3", plan);
+  request.problem.seq = 4096;
+  request.memory = Bytes(7'200'000'000'000);
+  const Evaluation step = evaluate_layer(request, plan, step_question(request, plan),
+                                         {.fold = true, .timeline = false, .steps = false});
+  const Prediction cost = evaluate(request, plan).candidate.predicted;
+  const Breakdown& b = step.forward->breakdown;
+  CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.05));
+  CHECK(b.gemm.count() == Approx(cost.parts_s[StepPart::gemm]).epsilon(0.25));
+}
+
+TEST_CASE("layers that see a chunk see chunks of every document") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 2);
+  StepPlan plan = plan_of(2, 4);
+  Request request = train(cluster, "llama-4-scout-17b-16e", plan);
+  request.problem.seq = 24'064;
+  const auto masks = [&] {
+    const Problem problem = step_question(request, plan).problem;
+    REQUIRE(problem.masks() == 2);
+    CHECK(problem.mask_of(1).document_ends == request.problem.mask.document_ends);
+    return problem.mask_of(0);
+  };
+  CHECK(masks().document_ends == std::vector<std::int64_t>{8192, 16'384, 24'064});
+  request.problem.mask.document_ends = {9000, 17'192, 24'064};
+  CHECK(masks().document_ends == std::vector<std::int64_t>{8192, 9000, 17'192, 24'064});
 }
 
 TEST_CASE("what no schedule of a step holds is refused") {
