@@ -107,6 +107,13 @@ void Reader::model(const std::string& name) {
         "closed form, not simulated; backward 3 times the chunked kernels' forward",
         "Megatron-Core, flash-linear-attention, LASP-2: docs/cost-model.md");
   }
+  if (m.predict_layers > 0) {
+    assume("further tokens",
+           fmt::format("training predicts {}, by a layer and a loss each, before the loss head or "
+                       "on the stage before it",
+                       m.predict_layers),
+           "arXiv:2412.19437, section 2.2; Megatron-Core's pipeline layouts");
+  }
   if (document != nullptr) {
     resolve_given("model", *document);
   }

@@ -44,7 +44,7 @@ std::string why_not_scheduled(const StepPlan& plan) {
 /// Units of the step's graph on each virtual stage: embedding, layers, loss head.
 std::vector<int> units_of(const Model& model, const StepPlan& plan, const StepPractice& practice) {
   std::vector<int> units;
-  for (const Stage& stage : stages_of(model, plan, practice.even_stages.value > 0)) {
+  for (const Stage& stage : stages_of(model, plan, practice.even_stages.value > 0, 0)) {
     units.push_back(static_cast<int>(stage.layers) + (stage.embeds ? 1 : 0) + (stage.ends ? 1 : 0));
   }
   return units;
@@ -130,6 +130,10 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
     question.notes.emplace_back(
         "the schedule keeps what every_second_gemm and all_but_attention drop: of a layer it "
         "computes modules again, not what a policy chooses");
+  }
+  if (request.model->predict_layers > 0) {
+    question.notes.emplace_back(
+        "the schedule leaves out the layers that predict further tokens, which plans count");
   }
   if (!question.graph.graph.routing.empty()) {
     const double counts = practice.host_counts.value.count() * 1e3;

@@ -89,6 +89,11 @@ Model stated_model(const Point& p, const Mask& mask, std::vector<Assumption>& as
     as_gpt_oss(m);
     assume("model", "as gpt-oss: windows of 128 tokens in every other layer");
   }
+  const bool without = p.variant.find("w/o MTP") != std::string::npos;
+  if (p.model == "deepseek-v3" && !without) {  // as its configuration says
+    m.predict_layers = 1;
+    assume("model", "a layer that predicts a further token");
+  }
   if (p.kv_lora_rank) {
     const auto rope = static_cast<int>(p.qk_rope_head_dim.value_or(64));
     const auto value = static_cast<int>(p.v_head_dim.value_or(*p.head_dim));

@@ -60,7 +60,8 @@ class StepClock {
                .chunks = plan.virtual_stages,
                .micro_batches = static_cast<int>(plan.micro_batches)},
         order_(pipelines::by_name(plan.pipeline > 1 ? plan.order : "1f1b", "pipeline")),
-        stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0)) {
+        stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0,
+                          further_predictions(*request.model, request.kind))) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
     ensure(attention.size() == runs.size(), "an attention cost for each kind of layer");
     for (std::size_t k = 0; k < runs.size(); ++k) {
@@ -73,6 +74,10 @@ class StepClock {
     }
     first_ = layer_cost(first_of(*request.model), {}, nullptr);
     last_ = layer_cost(last_of(*request.model, request.kind), {}, nullptr);
+    if (further_predictions(*request.model, request.kind) > 0) {
+      const std::size_t kind = kind_of_layer(*request.model, request.model->layers - 1);
+      predict_ = layer_cost(predict_of(*request.model), plan.recompute, &attention[kind]);
+    }
   }
 
   /// `timeline`: gets what happens when; of a training step.
@@ -125,6 +130,7 @@ class StepClock {
       // Asking takes a look at all layers.
       layers.push_back(&kinds_[kinds_.size() == 1 ? 0 : kind_of_layer(*request_.model, i)]);
     }
+    layers.insert(layers.end(), stage.predictions, &predict_);
     if (stage.ends) {
       layers.push_back(&last_);
     }
@@ -481,7 +487,7 @@ class StepClock {
   const Pipeline& order_;
   std::vector<Stage> stages_;
   std::vector<LayerCost> kinds_;
-  LayerCost first_, last_;
+  LayerCost first_, last_, predict_;
   std::vector<Pass> forward_, backward_;  // by virtual stage, of a micro-batch
   double ends_ = 0;
   StepCost cost_;

@@ -30,7 +30,8 @@ class StepMemory {
         plan_(plan),
         practice_(*request.practice),
         local_(local_tokens(request, plan)),
-        stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0)) {
+        stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0,
+                          further_predictions(*request.model, request.kind))) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
     for (const LayerRun& run : runs) {
       kinds_.push_back(of(run.ops, plan.recompute));
@@ -40,6 +41,9 @@ class StepMemory {
     last_.working = std::max(0.0, last_.working - logit_gradients_spared());
     if (plan.pipeline > 1 && request.model->tied_embeddings) {
       last_.weights.dense += first_.weights.dense;  // its own copy of the table
+    }
+    if (further_predictions(*request.model, request.kind) > 0) {
+      predict_ = of(predict_of(*request.model), plan.recompute);
     }
     for (const AttentionCost& cost : attention) {
       buffers_ = std::max(buffers_, cost.buffers);
@@ -85,6 +89,12 @@ class StepMemory {
     for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
       add(kinds_[kinds_.size() == 1 ? 0 : kind_of_layer(*request_.model, i)]);
     }
+    for (std::size_t i = 0; i < stage.predictions; ++i) {
+      LayerMemory predict = predict_;
+      predict.kept -= logits_kept();
+      predict.weights.dense += i == 0 ? tables_copied(stage) : 0;
+      add(predict);
+    }
     if (stage.ends) {
       LayerMemory last = last_;
       last.kept -= logits_kept();
@@ -94,6 +104,13 @@ class StepMemory {
     return kept;
   }
 
+  /// Tables that layers which predict further tokens use, and their stage does not have.
+  [[nodiscard]] std::int64_t tables_copied(const Stage& stage) const {
+    const bool tied = request_.model->tied_embeddings;
+    const std::int64_t table = stage.embeds || (tied && stage.ends) ? 0 : first_.weights.dense;
+    const std::int64_t head = stage.ends || tied ? 0 : last_.weights.dense;
+    return table + head;
+  }
   /// Gradients of logits that a chunked loss never holds at once.
   [[nodiscard]] double logit_gradients_spared() const {
     return (1 - practice_.logit_part.value) * static_cast<double>(size_of(request_.dtype)) *
@@ -266,7 +283,7 @@ class StepMemory {
   LocalTokens local_;
   std::vector<Stage> stages_;
   std::vector<LayerMemory> kinds_;
-  LayerMemory first_, last_;
+  LayerMemory first_, last_, predict_;
   Bytes buffers_{};
 };
 

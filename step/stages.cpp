@@ -1,6 +1,7 @@
 #include "step/stages.hpp"
 
 #include <algorithm>
+#include <span>
 
 namespace spp {
 
@@ -65,21 +66,42 @@ double layer_flops(const Model& model, const LocalTokens& tokens) {
   return all / real_of(model.layers);
 }
 
-/// Forward FLOPs of the loss head over those of a layer.
-double head_in_layers(const Model& model) {
+/// Forward FLOPs of a list over those of a layer.
+double in_layers(const Model& model, const TensorOps& ops) {
   const LocalTokens one{.tokens = 1};
   const double layer = layer_flops(model, one);
-  const double head = flops_of(forward_ops(last_of(model, StepKind::train), one)).value();
-  return layer > 0 ? head / layer : 0;
+  return layer > 0 ? flops_of(forward_ops(ops, one)).value() / layer : 0;
+}
+
+/// What the longest stage takes, in layers, if the last one has `ends` beside its own.
+double longest_of(std::span<const std::int64_t> layers, double ends) {
+  double longest = real_of(layers.back()) + ends;
+  for (const std::int64_t own : layers) {
+    longest = std::max(longest, real_of(own));
+  }
+  return longest;
 }
 
 }  // namespace
 
-std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times) {
+std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times,
+                             std::size_t predictions) {
   const std::int64_t count = std::int64_t{plan.pipeline} * plan.virtual_stages;
-  const std::vector<std::int64_t> layers =
-      even_times ? balanced(model.layers, count, head_in_layers(model))
-                 : dealt(model.layers, count);
+  const double head = in_layers(model, last_of(model, StepKind::train));
+  const double predict =
+      predictions > 0 ? static_cast<double>(predictions) * in_layers(model, predict_of(model)) : 0;
+  const bool by_time = even_times || predictions > 0;
+  std::vector<std::int64_t> layers =
+      by_time ? balanced(model.layers, count, head + predict) : dealt(model.layers, count);
+  std::size_t predicts = layers.size() - 1;
+  if (predictions > 0 && count > 2) {
+    std::vector<std::int64_t> before = balanced(model.layers, count - 1, predict);
+    if (std::max(longest_of(before, predict), head) < longest_of(layers, head + predict)) {
+      layers = std::move(before);
+      layers.push_back(0);
+      --predicts;
+    }
+  }
   std::vector<Stage> stages(static_cast<std::size_t>(count));
   std::int64_t next = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -89,6 +111,7 @@ std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even
   }
   stages.front().embeds = true;
   stages.back().ends = true;
+  stages[predicts].predictions = predictions;
   return stages;
 }
 

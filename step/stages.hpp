@@ -12,15 +12,20 @@ namespace spp {
 constexpr double real_of(std::int64_t n) { return static_cast<double>(n); }
 
 /// A virtual stage: layers from `first` on, with the embedding before the first and the loss head
-/// behind the last one.
+/// behind the last one; behind the last layer, those that predict further tokens.
 struct Stage {
   std::int64_t first = 0, layers = 0;
   bool embeds = false, ends = false;
+  std::size_t predictions = 0;
 };
 
 /// By virtual stage. `even_times`: the loss head counts with the time that it takes, else it does
-/// not (or as a layer, where the layers do not divide).
-std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times);
+/// not (or as a layer, where the layers do not divide). With so many layers that predict further
+/// tokens everything counts with its time, as Megatron-Core's layouts of such models are written by
+/// hand (DeepSeek-V3's in Megatron-Bridge: 'Et*3|(tt|)*29,m|L'); they stand with the head, or on
+/// the stage before it.
+std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times,
+                             std::size_t predictions);
 
 /// Weights on one rank: those that all `replicas()` hold, and those of experts, which fewer do.
 struct HeldWeights {

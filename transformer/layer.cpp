@@ -213,6 +213,10 @@ TensorOps predict_of(const Model& model) {
   return list.take({});
 }
 
+std::size_t further_predictions(const Model& model, StepKind step) {
+  return step == StepKind::train ? static_cast<std::size_t>(model.predict_layers) : 0;
+}
+
 TensorOps ends_of(const Model& model, StepKind step) {
   ListWriter list;
   const LayerTensorId embedded = embedding(model, list);

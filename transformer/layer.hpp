@@ -222,6 +222,8 @@ TensorOps last_of(const Model& model, StepKind step);
 /// 2.2). Table and loss head are the model's. The matrix that joins the two is taken to be whole on
 /// every rank. Not part of Model::parameters().
 TensorOps predict_of(const Model& model);
+/// How many of them a step has.
+std::size_t further_predictions(const Model& model, StepKind step);
 /// First and last in one list.
 TensorOps ends_of(const Model& model, StepKind step);
 

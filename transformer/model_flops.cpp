@@ -55,6 +55,14 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
     unmasked += of_pair * seq * seq;
   }
   around += flops_of(forward_ops(ends_of(model, work.step), all)).value();
+  if (const auto further = static_cast<double>(further_predictions(model, work.step));
+      further > 0) {
+    const TensorOps predict = predict_of(model);
+    const double of_pair = further * pair_flops(predict) * batch;
+    around += further * flops_of(forward_ops(predict, all)).value();
+    masked += of_pair * pairs;
+    unmasked += of_pair * seq * seq;
+  }
   return {.causal_halved = FlopCount(passes * (around + masked)),
           .full = FlopCount(passes * (around + unmasked)),
           .model_6n =

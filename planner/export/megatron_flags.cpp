@@ -42,6 +42,9 @@ void add_attention(Command& command, const Model& m) {
   if (m.attention_sinks) {
     command.add("--softmax-type", "learnable");
   }
+  if (m.predict_layers > 0) {
+    command.add("--mtp-num-layers", m.predict_layers);
+  }
 }
 
 void add_experts(Command& command, const Model& m) {

@@ -134,7 +134,7 @@ TEST_CASE("a calibration times a layer's kernels, and a layer and a step are pre
     }
   }
   CHECK(gemms == std::set<std::string>{"forward", "input_gradient", "weight_gradient"});
-  CHECK(rows.size() == 21);
+  CHECK(rows.size() == 23);
   CHECK(profile.at("samples").size() < 3 * (rows.size() + gemms.size()));  // the budget is small
   const Json& layer = profile.at("machine").at("gpu").at("generation").at("layer");
   CHECK(layer.at("gemm").size() == gemms.size());

@@ -169,6 +169,7 @@ TEST_CASE("Megatron's flags say what a model's experts, latents, windows and sin
                           ContainsSubstring("--expert-model-parallel-size 8"));
   const std::string deepseek = command("--model deepseek-v3 --seq 32K --tp 8 --dp 2 --ep 16");
   CHECK_THAT(deepseek, ContainsSubstring("--multi-latent-attention") &&
+                           ContainsSubstring("--mtp-num-layers 1") &&
                            ContainsSubstring("--q-lora-rank 1536") &&
                            ContainsSubstring("--qk-pos-emb-head-dim 64") &&
                            ContainsSubstring("--moe-layer-freq \"([0]*3+[1]*58)\"") &&

@@ -1,5 +1,6 @@
 #include "step/cost.hpp"
 
+#include "step/stages.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/unit/step/one_gpu.hpp"
 
@@ -50,6 +51,47 @@ TEST_CASE("on one rank a step is the sum of its passes, and the optimizer") {
   for (const Bytes sent : cost.sent.by_kind()) {
     CHECK(sent == Bytes(0));
   }
+}
+
+TEST_CASE("a layer that predicts a further token is part of a training step") {
+  TinyStep tiny;
+  tiny.attention[0] = some_attention();
+  const StepPlan plan{.micro_batch = 2, .micro_batches = 3};
+  const StepCost without = tiny.cost(plan);
+  tiny.model.predict_layers = 2;
+  const StepCost with = tiny.cost(plan);
+  // 744 weights each are updated.
+  const double updates = tiny.kernels.memory_bound(Bytes((1352 + 2 * 744) * 38)).count() -
+                         tiny.kernels.memory_bound(Bytes(1352 * 38)).count();
+  CHECK(with.total() - without.total() ==
+        Approx(3 * 2 * both(tiny, predict_of(tiny.model), plan) + updates).epsilon(1e-9));
+  tiny.request.kind = StepKind::prefill;
+  const double prefill = tiny.cost(plan).total();
+  tiny.model.predict_layers = 0;
+  CHECK(tiny.cost(plan).total() == prefill);
+}
+
+TEST_CASE("layers that predict further tokens stand before the loss head, where that is shorter") {
+  Model model = TinyStep().model;
+  model.layers = 16;
+  model.vocab = 100;  // a head of more than a layer
+  model.predict_layers = 1;
+  const auto stages = [&](int count) { return stages_of(model, {.pipeline = count}, false, 1); };
+  const auto layers_of = [](const std::vector<Stage>& all) {
+    std::vector<std::int64_t> layers;
+    for (const Stage& stage : all) {
+      layers.push_back(stage.layers);
+    }
+    return layers;
+  };
+  const std::vector<Stage> alone = stages(1);
+  CHECK((alone[0].layers == 16 && alone[0].predictions == 1 && alone[0].ends));
+  const std::vector<Stage> few = stages(2);
+  CHECK((few[1].predictions == 1 && few[1].ends && few[1].layers < few[0].layers));
+  const std::vector<Stage> many = stages(8);
+  CHECK((many[7].ends && many[7].layers == 0 && many[7].predictions == 0));
+  CHECK((many[6].predictions == 1 && many[6].layers < many[0].layers));
+  CHECK(std::ranges::max(layers_of(many)) == 3);
 }
 
 TEST_CASE("what a step has beside its layers takes what a calibration timed") {

@@ -87,6 +87,17 @@ TEST_CASE("stages hold their layers, and the first one the micro-batches on thei
   CHECK(fullest(stages).total() == std::max(stages[0].total(), stages[1].total()));
 }
 
+TEST_CASE("what predicts a further token has tables of its own where its stage has none") {
+  TinyStep tiny;
+  tiny.model.predict_layers = 1;
+  constexpr std::int64_t predict = 744;
+  CHECK(tiny.memory({.micro_batch = 1}).at(0).parameters == Bytes((weights + predict) * 2));
+  // Both layers on the first stage: the last one has head and prediction, and a copy of the table.
+  const StepPlan plan{.pipeline = 2, .micro_batch = 1, .micro_batches = 4};
+  const std::vector<MemoryBytes> stages = tiny.memory(plan);
+  CHECK((stages[0].parameters + stages[1].parameters) == Bytes((weights + predict + 80) * 2));
+}
+
 TEST_CASE("a tied table lies on the first stage and on the last") {
   TinyStep tiny;
   tiny.model.tied_embeddings = true;
