@@ -140,6 +140,7 @@ GraphIndex::GraphIndex(const Graph& graph)
     }
     if (d.function == LayerFunction::split_heads) {
       masks_.push_back(d.mask);
+      sinks_.push_back(d.sink);
     }
     for (const TensorRef ref : d.reads) {
       std::vector<Use>& uses = known(ref).uses;
@@ -151,14 +152,13 @@ GraphIndex::GraphIndex(const Graph& graph)
       updates_[static_cast<std::size_t>(d.param)] = i;
       continue;
     }
-    for (const int param : {d.param, d.bias}) {
+    for (const int param : {d.param, d.bias, d.sink}) {
       if (param >= 0) {
+        const bool of_heads = d.function == LayerFunction::split_heads && param != d.sink;
         std::vector<Use>& uses = uses_of_params_[static_cast<std::size_t>(param)];
         uses.push_back({.definition = i,
                         .first = uses.empty() ? 0 : uses.back().first + uses.back().count,
-                        .count = d.function == LayerFunction::split_heads
-                                     ? graph.value(d.reads.front().label).parts
-                                     : 1});
+                        .count = of_heads ? graph.value(d.reads.front().label).parts : 1});
       }
     }
   }
@@ -254,6 +254,12 @@ bool are_gains(const Param& gains, const AttentionRows& attention) {
          gains.column_parts == 1;
 }
 
+/// A logit of each query head, cut as the row is.
+bool are_sinks(const Param& sinks, const Value& row, const AttentionRows& attention) {
+  return sinks.rows * attention.head_dim == attention.q_width && sinks.columns == 1 &&
+         sinks.row_parts == row.parts && sinks.column_parts == 1;
+}
+
 bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& attention) {
   const auto before = std::ranges::count_if(
       std::span(graph.definitions.data(), &d),
@@ -261,6 +267,8 @@ bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& at
   const int label = static_cast<int>(before);
   return is_value(d.reads.front().tensor) &&
          (d.param < 0 || are_gains(graph.param(d.param), attention)) &&
+         (d.sink < 0 ||
+          are_sinks(graph.param(d.sink), graph.value(d.reads.front().label), attention)) &&
          attention.head_parts % graph.value(d.reads.front().label).parts == 0 &&
          graph.value(d.reads.front().label).width == attention.q_width + 2 * attention.kv_width &&
          d.writes ==
@@ -375,7 +383,8 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
   if (d.reads.size() != form.reads || d.writes.size() != form.writes ||
       (d.param >= 0 ? !form.may_have_param : form.param) || d.param >= std::ssize(graph.params) ||
       (d.transposed && d.function != LayerFunction::linear) || d.bias >= std::ssize(graph.params) ||
-      (d.bias >= 0 && d.function != LayerFunction::linear) || d.mask < 0 ||
+      (d.bias >= 0 && d.function != LayerFunction::linear) || d.sink >= std::ssize(graph.params) ||
+      (d.sink >= 0 && d.function != LayerFunction::split_heads) || d.mask < 0 ||
       d.mask >= (d.function == LayerFunction::split_heads ? attention.masks : 1) ||
       !std::ranges::all_of(d.reads, known) || !std::ranges::all_of(d.writes, known)) {
     return "reads, writes or parameter are not those of its function";
@@ -398,10 +407,15 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
       if (attention.value_dim != attention.head_dim) {
         return "values are not as wide as keys, which no layer has yet";
       }
+      if ((d.sink >= 0) != attention.sinks) {
+        return attention.sinks ? "its attention lacks the sink that the problem's has"
+                               : "its attention has a sink, and the problem's has none";
+      }
       return split_fits(graph, d, attention) ? ""
                                              : "a row of values becomes all q, k and v of the next "
                                                "attention, normed by the gains of one q head and "
-                                               "of one k head if by any";
+                                               "of one k head if by any; a sink is a logit of "
+                                               "each query head";
     case LayerFunction::embedding:
       return of_values && embedding_fits(graph, d)
                  ? ""

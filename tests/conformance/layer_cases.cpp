@@ -17,6 +17,7 @@ Model LayerCase::model(std::int64_t layers) const {
   model.gated_mlp = gated;
   model.norm_bias = !gated;
   model.qk_norm = head_norms;
+  model.attention_sinks = attention.problem.sinks;
   model.attention_bias = !gated;
   model.output_bias = !gated;
   model.mlp_bias = !gated;
@@ -25,8 +26,8 @@ Model LayerCase::model(std::int64_t layers) const {
 }
 
 std::string LayerCase::text() const {
-  return fmt::format("{} | tensor {} {}{}", attention.text(), tensor, gated ? "gated" : "plain",
-                     head_norms ? ", heads normed" : "");
+  return fmt::format("{} | tensor {} {}{}{}", attention.text(), tensor, gated ? "gated" : "plain",
+                     head_norms ? ", heads normed" : "", attention.problem.sinks ? ", sinks" : "");
 }
 
 LayerCase small_layer(DType dtype) {
@@ -58,6 +59,10 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
     layer.head_norms = result.size() % 2 == 0;
     layer.head_norms =
         layer.head_norms && why_not_layer(layer.graph(), c.problem, layer.plan()).empty();
+    // Not where a sink a head does not divide over the ranks that have other tokens.
+    Problem& problem = layer.attention.problem;
+    problem.sinks = result.size() % 3 != 2;
+    problem.sinks = problem.sinks && why_not_layer(layer.graph(), problem, layer.plan()).empty();
     result.push_back(layer);
   }
   return result;
@@ -188,6 +193,8 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
     ++i;
     const auto gains = std::int64_t{2} * problem.head_dim;
     step.layer.head_norms = layer.head_norms && gains % step.plan().stage_ranks() == 0;
+    const int others = step.plan().stage_ranks() / tensor;
+    problem.sinks = problem.sinks && problem.q_heads / tensor % others == 0;
     const auto legal = [&](const StepCase& c) {
       return why_not_step(c.graph(), c.layer.attention.problem, c.plan(), layer.attention.options)
           .empty();

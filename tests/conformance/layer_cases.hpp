@@ -1,5 +1,6 @@
 // Whole layers that the conformance tests run over: the attention of cases.hpp, within
-// tensor-parallel groups, gated and not, with either norm, heads normed and not.
+// tensor-parallel groups, gated and not, with either norm, heads normed and not, with sinks and
+// without.
 #pragma once
 
 #include "step/layer_schedule.hpp"
@@ -8,7 +9,8 @@
 namespace spp::test {
 
 struct LayerCase {
-  Case attention;  // its problem has all heads, its plan splits those of one tensor rank
+  Case attention;  // its problem has all heads, and sinks if the layer has; its plan splits those
+                   // of one tensor rank
   int tensor = 1;
   bool gated = true;        // RMSNorm and SwiGLU; else LayerNorm and GELU
   bool head_norms = false;  // of Q and K

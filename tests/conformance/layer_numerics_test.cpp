@@ -20,6 +20,7 @@ runtime::TrialResult run(const LayerCase& c, const runtime::AttentionBackend& ke
 TEST_CASE("layers compute what one device computes") {
   int count = 0;
   int normed = 0;
+  int with_sinks = 0;
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     for (const int tensor : {1, 2, 3}) {
       for (const int sequence : {1, 2, 3, 4}) {
@@ -34,12 +35,14 @@ TEST_CASE("layers compute what one device computes") {
           CHECK(failures(result) == "");
           ++count;
           normed += c.head_norms ? 1 : 0;
+          with_sinks += c.attention.problem.sinks ? 1 : 0;
         }
       }
     }
   }
   CHECK(count > 40);
   CHECK(normed > 15);
+  CHECK(with_sinks > 15);
 }
 
 TEST_CASE("a wrong product is found") {

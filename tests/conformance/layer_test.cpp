@@ -39,13 +39,16 @@ void for_each_layer(std::size_t most, F f) {
 TEST_CASE("layers are proven") {
   int proven = 0;
   int normed = 0;
+  int with_sinks = 0;
   for_each_layer(8, [&](const LayerCase& c, Phase phase) {
     REQUIRE_THAT(prove(c.build(phase)).counter_example, Catch::Matchers::Equals(""));
     ++proven;
     normed += c.head_norms ? 1 : 0;
+    with_sinks += c.attention.problem.sinks ? 1 : 0;
   });
   CHECK(proven > 100);
   CHECK(normed > 40);
+  CHECK(with_sinks > 40);
 }
 
 TEST_CASE("layers can be stored") {
