@@ -66,6 +66,10 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most);
 /// and dense layers, through all axes.
 std::vector<StepCase> expert_cases();
 
+/// Legal ones of gpt-oss's kind: sinks, a window in every second layer but where a strategy has
+/// none; each softmax strategy that trains with sinks, odd ranks among them.
+std::vector<StepCase> sink_cases();
+
 /// Legal ones with a backward, over `sequence` ranks of `tensor` each; at most `most` of each
 /// strategy.
 std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most);
