@@ -250,6 +250,7 @@ TEST_CASE("gains of heads have the gradient of all heads of all tokens") {
              Contains("value.qkv"));
 }
 
+// With sinks, too: their two kernels, which the list has inside of attention's, are neither.
 TEST_CASE("a layer's schedule has the products and transfers of its list of operations") {
   for_each_layer(2, [](const LayerCase& c, Phase phase) {
     const Schedule schedule = c.build(phase);
