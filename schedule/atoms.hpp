@@ -112,9 +112,8 @@ class AtomGrid {
   /// Number by which out and lse remember their head's sink; a key atom's is its own.
   [[nodiscard]] std::size_t sink() const { return tokens_.size(); }
   /// Row atoms of a parameter that has a row for each query head; nullptr if it lacks these.
-  [[nodiscard]] const std::vector<int>* rows_of_heads(int query_atom, int param) const {
-    const HeadRange heads = q_heads_[at(query_atom)];
-    return rows(TokenSet({.begin = heads.begin, .count = heads.count()}), {Tensor::param, param});
+  [[nodiscard]] const std::vector<int>* rows_of_query_atom(int query_atom, int param) const {
+    return rows(rows_of_heads(q_heads_[at(query_atom)]), {Tensor::param, param});
   }
   /// The query cell of a KV atom that a contributor number means.
   [[nodiscard]] Cell contributing(int kv_atom, std::size_t number) const {

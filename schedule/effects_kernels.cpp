@@ -149,7 +149,7 @@ namespace {
 
 /// The sinks of a query atom's heads, which no update has replaced yet; else stops.
 bool holds_sinks(const Site& site, BufferId id, int query_atom, int param) {
-  const auto* rows = site.grid().rows_of_heads(query_atom, param);
+  const auto* rows = site.grid().rows_of_query_atom(query_atom, param);
   if (rows == nullptr) {
     site.stop(
         fmt::format("finds no sinks of heads that {} lacks", site.name({Tensor::param, param})));
@@ -237,7 +237,7 @@ void apply(const Site& site, const SinkBackward& op) {
         !holds_sinks(site, op.sinks, cell.heads, param)) {
       return;
     }
-    for (const int logit : *grid.rows_of_heads(cell.heads, param)) {
+    for (const int logit : *grid.rows_of_query_atom(cell.heads, param)) {
       tokens[logit].insert(grid.contributor(cell.tokens, use));
     }
   }

@@ -126,6 +126,11 @@ struct HeadRange {
   friend constexpr auto operator<=>(const HeadRange&, const HeadRange&) = default;
 };
 
+/// Of a parameter that has a row for each query head.
+inline TokenSet rows_of_heads(HeadRange heads) {
+  return TokenSet({.begin = heads.begin, .count = heads.count()});
+}
+
 /// Deals the heads of one attention call out over `parts` Ulysses ranks.
 /// Padded heads are counted in q_heads()/kv_heads() and hold zeros.
 class HeadSplit {

@@ -89,12 +89,7 @@ void RankStore::apply(const RowDot& op, StoredOp& stored) {
 
 namespace {
 
-constexpr HeadRange column{.begin = 0, .end = 1};
-
-/// The rows of a parameter that has one for each head.
-TokenSet rows_of(HeadRange heads) {
-  return TokenSet({.begin = heads.begin, .count = heads.count()});
-}
+constexpr HeadRange column{.begin = 0, .end = 1};  // of a parameter that has one
 
 }  // namespace
 
@@ -102,12 +97,12 @@ TokenSet rows_of(HeadRange heads) {
 void RankStore::apply(const Sink& op, StoredOp& stored) {
   const StoredPiece out = piece(op.out);
   stored.rows = {all_rows(op.out), find(op.lse, out.tokens, out.heads),
-                 find(op.sinks, rows_of(out.heads), column), all_rows(op.lse)};
+                 find(op.sinks, rows_of_heads(out.heads), column), all_rows(op.lse)};
 }
 
 void RankStore::apply(const SinkBackward& op, StoredOp& stored) {
   const StoredPiece delta = piece(op.delta);
-  const TokenSet rows = rows_of(delta.heads);
+  const TokenSet rows = rows_of_heads(delta.heads);
   stored.rows = {find(op.lse, delta.tokens, delta.heads), all_rows(op.delta),
                  find(op.sinks, rows, column), write(op.d_sinks, TokenList(rows), column)};
 }

@@ -571,9 +571,7 @@ RankWeights::Room LayerPass::open_sinks(int label) {
   const RankWeights::Room room = weights_.open(label, false);
   if (parts_.plan.attention.ulysses > 1) {
     b_.op(streams_.compute,
-          Fill{.buffer = room.buffer,
-               .tokens = TokenSet({.begin = q_heads_.begin, .count = q_heads_.count()}),
-               .heads = whole_row});
+          Fill{.buffer = room.buffer, .tokens = rows_of_heads(q_heads_), .heads = whole_row});
   }
   return room;
 }

@@ -70,15 +70,13 @@ constexpr TensorRef sinks_of_heads{Tensor::param, 0};
 constexpr TensorRef gradient_of_sinks{Tensor::d_param, 0};
 constexpr HeadRange one_column{.begin = 0, .end = 1};
 
-TokenSet rows_of(HeadRange heads) {
-  return TokenSet({.begin = heads.begin, .count = heads.count()});
-}
-
 void attend(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& context,
             const ForwardBuffers& io, ForwardCore core) {
   const BufferId lse = core(b, mesh, context, io);
   if (b.problem().sinks) {
-    const BufferId sinks = b.input("sinks", sinks_of_heads, rows_of(context.heads), one_column);
+    ensure(lse.valid(), "a sink beside a core without lse");
+    const BufferId sinks =
+        b.input("sinks", sinks_of_heads, rows_of_heads(context.heads), one_column);
     b.op(compute, Sink{.out = io.out, .lse = lse, .sinks = sinks});
   }
 }
@@ -87,7 +85,7 @@ void attend_back(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext
                  const BackwardBuffers& io, BackwardCore core) {
   const Statistics rows = core(b, mesh, context, io);
   if (b.problem().sinks) {
-    const TokenSet own = rows_of(context.heads);
+    const TokenSet own = rows_of_heads(context.heads);
     b.op(compute, SinkBackward{.lse = rows.lse,
                                .delta = rows.delta,
                                .sinks = b.input("sinks", sinks_of_heads, own, one_column),

@@ -99,7 +99,7 @@ TEST_CASE("out has its sink once, beside every key") {
              Contains("gives 'attention_lse' of query tokens") && Contains("a second sink"));
   CHECK_THAT(refuted(changed<Sink>(forward, any, [](Sink& o) { std::swap(o.sinks, o.lse); })),
              Contains("as param.attention_sinks"));
-  // Before every key was met.
+  // The sink does not stand for a block of keys.
   LayerCase ring = test::small_layer();
   ring.attention.problem.sinks = true;
   const Schedule two_blocks = ring.build(Phase::forward);
