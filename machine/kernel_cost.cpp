@@ -35,10 +35,10 @@ double head_dim_factor(const AttentionKernelSpec& kernel, int head_dim, int valu
 
 template <class Op>
 concept Streaming =
-    std::same_as<Op, RowDot> || std::same_as<Op, Merge> || std::same_as<Op, Rescale> ||
-    std::same_as<Op, Accumulate> || std::same_as<Op, Fill> || std::same_as<Op, Copy> ||
-    std::same_as<Op, Softmax> || std::same_as<Op, SoftmaxBackward> || std::same_as<Op, SumStates> ||
-    std::same_as<Op, RowKernel>;
+    std::same_as<Op, RowDot> || std::same_as<Op, Sink> || std::same_as<Op, SinkBackward> ||
+    std::same_as<Op, Merge> || std::same_as<Op, Rescale> || std::same_as<Op, Accumulate> ||
+    std::same_as<Op, Fill> || std::same_as<Op, Copy> || std::same_as<Op, Softmax> ||
+    std::same_as<Op, SoftmaxBackward> || std::same_as<Op, SumStates> || std::same_as<Op, RowKernel>;
 
 /// A product of a backward writes a gradient.
 Phase phase_of(BufferId to, const Shapes& shapes) {

@@ -68,8 +68,10 @@ std::vector<std::int64_t> chunk_ends(std::vector<std::int64_t> documents, std::i
   return ends;
 }
 
-/// The model's masks, over the request's documents. A model's chunks are equal.
-void see_by(Problem& problem, const std::vector<Mask>& masks) {
+/// As the graph's attentions are: by the model's masks, over the request's documents, with sinks or
+/// without. A model's chunks are equal.
+void attend_as(Problem& problem, const Graph& graph, const std::vector<Mask>& masks) {
+  problem.sinks = GraphIndex(graph).sink_of(0) >= 0;
   const Mask asked = problem.mask;
   for (std::size_t i = 0; i < masks.size(); ++i) {
     Mask& mask = i == 0 ? problem.mask : problem.other_masks.emplace_back(asked);
@@ -144,7 +146,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                                   counts)
                     : ""));
   }
-  see_by(question.problem, question.graph.masks);
+  attend_as(question.problem, question.graph.graph, question.graph.masks);
   question.problem.batch = plan.micro_batch;
   expect_scheduled(request, plan, "a step",
                    why_not_step(question.graph, question.problem, question.plan, question.build));
@@ -168,7 +170,7 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
                     "has {} of {}",
                     request.model->name, runs.size(), first.layers, request.model->layers));
   }
-  see_by(question.problem, {first.mask});
+  attend_as(question.problem, question.graph.graph, {first.mask});
   question.problem.batch = plan.micro_batch;
   if (!question.graph.graph.routing.empty()) {
     throw InputError("--scope",

@@ -65,6 +65,8 @@ struct HostKernels {
   static void merge(const Args&... args) {
     runtime::merge(args...);
   }
+  static void sink(const SinkArgs& args) { runtime::sink(args); }
+  static void sink_backward(const SinkBackwardArgs& args) { runtime::sink_backward(args); }
   template <class... Args>
   static void rescale(const Args&... args) {
     runtime::rescale(args...);

@@ -4,10 +4,10 @@
 //   run_kernel         target has forward, backward (runtime/kernels/attention.hpp), scores,
 //                      softmax, softmax_backward, weigh, weigh_back, linear_forward,
 //                      linear_backward, make_state, sum_states, apply_state
-//                      (runtime/kernels/products.hpp) and row_dot, merge, rescale, accumulate,
-//                      fill, move (runtime/kernels/elementwise.hpp), gemm and the functions of
-//                      runtime/kernels/layer.hpp, experts.hpp and words.hpp, with the arguments
-//                      that these have there, polls left out
+//                      (runtime/kernels/products.hpp) and row_dot, sink, sink_backward, merge,
+//                      rescale, accumulate, fill, move (runtime/kernels/elementwise.hpp), gemm and
+//                      the functions of runtime/kernels/layer.hpp, experts.hpp and words.hpp, with
+//                      the arguments that these have there, polls left out
 //   run_transfer       target has exchange(parts), all_to_all(group, parts), all_gather(group,
 //                      parts), reduce_scatter(group, parts), all_reduce(group, parts)
 #pragma once
@@ -451,6 +451,18 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
                 StateUse{.transposed = to == Tensor::d_q || to == Tensor::d_k, .add = !op.initial});
           },
           [&](const RowDot& op) { target.row_dot(rows(op.out), rows(op.d_out), rows(op.delta)); },
+          [&](const Sink& op) {
+            target.sink(SinkArgs{.out = rows(op.out),
+                                 .lse = at.memory.rows(at.stored.rows.back()),
+                                 .sinks = rows(op.sinks),
+                                 .first = at.stored.rows_of(op.lse).begin});
+          },
+          [&](const SinkBackward& op) {
+            target.sink_backward(SinkBackwardArgs{.lse = rows(op.lse),
+                                                  .delta = rows(op.delta),
+                                                  .sinks = rows(op.sinks),
+                                                  .d_sinks = rows(op.d_sinks)});
+          },
           [&](const Merge& op) {
             target.merge(rows(op.out), rows(op.lse), rows(op.part_out), rows(op.part_lse),
                          op.initial);

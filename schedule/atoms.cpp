@@ -121,6 +121,8 @@ AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buf
   const std::string flaw = flaw_of(graph_, rows_of(schedule.problem, query_atoms()));
   if (!flaw.empty()) {
     flaw_ = "the graph cannot be computed: " + flaw;
+  } else if (graph_.empty() && schedule.problem.sinks) {
+    flaw_ = "attention by itself has no sinks: they are a parameter of a graph";
   } else {
     index_ = GraphIndex(graph_);
     cut_params(tiles);
@@ -205,6 +207,12 @@ void AtomGrid::allow_pairs(const Problem& problem, const Mask& mask) {
       }
     }
   }
+  if (problem.sinks) {
+    seen.keys_and_sink = seen.keys_of_queries;
+    for (AtomSet& met : seen.keys_and_sink) {
+      met.insert(sink());
+    }
+  }
 }
 
 void AtomGrid::hand_out_states(const Schedule& schedule) {
@@ -281,6 +289,8 @@ const AtomSet& AtomGrid::complete(TensorRef ref, const Cell& cell) const {
   switch (ref.tensor) {
     case Tensor::out:
     case Tensor::lse:
+      return index_.sink_of(ref.label) >= 0 ? seen_by(ref.label).keys_and_sink[at(cell.tokens)]
+                                            : seen_by(ref.label).keys_of_queries[at(cell.tokens)];
     case Tensor::d_q:
     case Tensor::weights:
     case Tensor::d_scores:
@@ -411,7 +421,11 @@ std::string AtomGrid::contributions_text(TensorRef ref, const Cell& cell,
     return "the update";
   }
   if (!sums_queries(ref.tensor)) {
-    return fmt::format("key tokens {}", tokens_text(members));
+    const bool has_sink = members.back() == static_cast<int>(sink());
+    const std::span keys = std::span(members).first(members.size() - (has_sink ? 1 : 0));
+    return keys.empty()
+               ? "the sink"
+               : fmt::format("key tokens {}{}", tokens_text(keys), has_sink ? " and the sink" : "");
   }
   const int sub_head = members.front() / token_atoms();  // the first query atom stands for the rest
   std::vector<int> queries;

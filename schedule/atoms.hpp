@@ -109,6 +109,12 @@ class AtomGrid {
   [[nodiscard]] std::size_t contributor(const Cell& query) const {
     return at(query.heads % replicas_) * tokens_.size() + at(query.tokens);
   }
+  /// Number by which out and lse remember their head's sink; a key atom's is its own.
+  [[nodiscard]] std::size_t sink() const { return tokens_.size(); }
+  /// Row atoms of a parameter that has a row for each query head; nullptr if it lacks these.
+  [[nodiscard]] const std::vector<int>* rows_of_query_atom(int query_atom, int param) const {
+    return rows(rows_of_heads(q_heads_[at(query_atom)]), {Tensor::param, param});
+  }
   /// The query cell of a KV atom that a contributor number means.
   [[nodiscard]] Cell contributing(int kv_atom, std::size_t number) const {
     return {.tokens = static_cast<int>(number % tokens_.size()),
@@ -119,10 +125,11 @@ class AtomGrid {
   [[nodiscard]] std::size_t contributor(int token_atom, int use) const {
     return at(use) * tokens_.size() + at(token_atom);
   }
-  /// All contributions that a cell of `tensor` can have: the keys that its queries may see; for d_k
-  /// and d_v the query cells that may see its keys; none for q, k, v, d_out and delta. A state that
-  /// is handed to the part of its slot holds the keys that all queries of the part may see, whole
-  /// atoms of them. Of what a graph defines: graph.hpp.
+  /// All contributions that a cell of `tensor` can have: the keys that its queries may see, and
+  /// for out and lse the sink, if their attention has one; for d_k and d_v the query cells that may
+  /// see its keys; none for q, k, v, d_out and delta. A state that is handed to the part of its
+  /// slot holds the keys that all queries of the part may see, whole atoms of them. Of what a graph
+  /// defines: graph.hpp.
   [[nodiscard]] const AtomSet& complete(TensorRef ref, const Cell& cell) const;
   /// What a parameter's cell holds that was updated; before that it holds nothing.
   [[nodiscard]] const AtomSet& updated() const { return updated_; }
@@ -137,8 +144,8 @@ class AtomGrid {
   /// "query tokens 0:64 (heads 0:8)", "key tokens 0:64 (KV heads 0:2)".
   /// "tokens 0:64 (part 1 of 2)", "rows 0:64, column part 1 of 2".
   [[nodiscard]] std::string cell_text(TensorRef ref, const Cell& cell) const;
-  /// Contributions of a cell: "key tokens 0:64", "query tokens 0:64 (heads 0:8)", "row parts 1 of
-  /// 2", "gate's column part 0", "tokens 0:64 (part 1 of 2)".
+  /// Contributions of a cell: "key tokens 0:64", "key tokens 0:64 and the sink", "query tokens 0:64
+  /// (heads 0:8)", "row parts 1 of 2", "gate's column part 0", "tokens 0:64 (part 1 of 2)".
   [[nodiscard]] std::string contributions_text(TensorRef ref, const Cell& cell,
                                                const AtomSet& set) const;
 
@@ -147,6 +154,7 @@ class AtomGrid {
   struct Seen {
     std::vector<bool> allowed, all_allowed;    // [query atom][key atom]
     std::vector<AtomSet> keys_of_queries;      // [query atom]
+    std::vector<AtomSet> keys_and_sink;        // [query atom], where attention has sinks
     std::vector<AtomSet> contributors_of_key;  // [key atom]
   };
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }

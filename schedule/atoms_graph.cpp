@@ -28,6 +28,14 @@ void AtomGrid::cut_params(std::span<const std::span<const Buffer>> tiles) {
       }
     }
   }
+  for (int attention = 0; attention < index_.attentions(); ++attention) {
+    const int sink = index_.sink_of(attention);
+    for (const HeadRange& heads : q_heads_) {
+      if (sink >= 0 && heads.end <= graph_.param(sink).rows) {
+        cuts[at(sink)].insert({heads.begin, heads.end});
+      }
+    }
+  }
   for (const std::set<std::int64_t>& of_param : cuts) {
     row_cuts_.emplace_back(of_param.begin(), of_param.end());
   }

@@ -14,6 +14,8 @@
 //  sum_states      the disjoint union of its slots
 //  apply_state     a disjoint union with the sum; the mask must allow all pairs that it stands for
 //  row_dot         delta of a complete out
+//  sink            one more contribution to out and lse, which have none of it yet
+//  sink_bwd        lse of all keys and the sink, delta; the tokens of every head
 //  merge           a disjoint union with the accumulator; initial: replaces it
 //  rescale         normaliser of own out = the disjoint union over the gathered lse
 //  accumulate      a disjoint union; out only with equal normalisers
@@ -127,6 +129,8 @@ void apply(const Site& site, const MakeState& op);
 void apply(const Site& site, const SumStates& op);
 void apply(const Site& site, const ApplyState& op);
 void apply(const Site& site, const RowDot& op);
+void apply(const Site& site, const Sink& op);
+void apply(const Site& site, const SinkBackward& op);
 void apply(const Site& site, const Merge& op);
 void apply(const Site& site, const Rescale& op);
 void apply(const Site& site, const Accumulate& op);

@@ -148,6 +148,7 @@ GraphIndex::GraphIndex(const Graph& graph)
     }
     if (d.function == LayerFunction::split_heads) {
       masks_.push_back(d.mask);
+      sinks_.push_back(d.sink);
     }
     for (const TensorRef ref : d.reads) {
       std::vector<Use>& uses = known(ref).uses;
@@ -159,14 +160,13 @@ GraphIndex::GraphIndex(const Graph& graph)
       updates_[static_cast<std::size_t>(d.param)] = i;
       continue;
     }
-    for (const int param : {d.param, d.bias}) {
+    for (const int param : {d.param, d.bias, d.sink}) {
       if (param >= 0) {
+        const bool of_heads = d.function == LayerFunction::split_heads && param != d.sink;
         std::vector<Use>& uses = uses_of_params_[static_cast<std::size_t>(param)];
         uses.push_back({.definition = i,
                         .first = uses.empty() ? 0 : uses.back().first + uses.back().count,
-                        .count = d.function == LayerFunction::split_heads
-                                     ? graph.value(d.reads.front().label).parts
-                                     : 1});
+                        .count = of_heads ? graph.value(d.reads.front().label).parts : 1});
       }
     }
   }
@@ -283,6 +283,12 @@ bool is_row_of_heads(const Value& row, const AttentionRows& attention) {
          row.width == attention.q_width + 2 * attention.kv_width;
 }
 
+/// A logit of each query head, cut as the row is.
+bool are_sinks(const Param& sinks, const Value& row, const AttentionRows& attention) {
+  return sinks.rows * attention.head_dim == attention.q_width && sinks.columns == 1 &&
+         sinks.row_parts == row.parts && sinks.column_parts == 1;
+}
+
 bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& attention) {
   const auto before = std::ranges::count_if(
       std::span(graph.definitions.data(), &d),
@@ -294,6 +300,7 @@ bool split_fits(const Graph& graph, const Definition& d, const AttentionRows& at
       of_values && (d.joins_latents() ? d.param < 0 && are_latents(graph, d, attention)
                                       : is_row_of_heads(graph.value(d.reads[0].label), attention));
   return fits && (d.param < 0 || are_gains(graph.param(d.param), attention)) &&
+         (d.sink < 0 || are_sinks(graph.param(d.sink), graph.value(d.reads[0].label), attention)) &&
          d.writes ==
              std::vector<TensorRef>{{Tensor::q, label}, {Tensor::k, label}, {Tensor::v, label}};
 }
@@ -416,7 +423,8 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
   if (!reads_fit || d.writes.size() != form.writes ||
       (d.param >= 0 ? !form.may_have_param : form.param) || d.param >= std::ssize(graph.params) ||
       (d.transposed && d.function != LayerFunction::linear) || d.bias >= std::ssize(graph.params) ||
-      (d.bias >= 0 && d.function != LayerFunction::linear) || d.mask < 0 ||
+      (d.bias >= 0 && d.function != LayerFunction::linear) || d.sink >= std::ssize(graph.params) ||
+      (d.sink >= 0 && d.function != LayerFunction::split_heads) || d.mask < 0 ||
       d.mask >= (d.function == LayerFunction::split_heads ? attention.masks : 1) ||
       !std::ranges::all_of(d.reads, known) || !std::ranges::all_of(d.writes, known)) {
     return "reads, writes or parameter are not those of its function";
@@ -436,11 +444,15 @@ std::string flaw_of_definition(const Graph& graph, const Definition& d,
                                                 : "tokens have other slots for experts than the "
                                                   "routing says, or weights are not its own";
     case LayerFunction::split_heads:
+      if ((d.sink >= 0) != attention.sinks) {
+        return attention.sinks ? "its attention lacks the sink that the problem's has"
+                               : "its attention has a sink, and the problem's has none";
+      }
       return split_fits(graph, d, attention)
                  ? ""
                  : "a row of values, or q's, k's and v's, and the last columns of all heads of k, "
                    "become all q, k and v of the next attention, normed by the gains of one q "
-                   "head and of one k head if by any";
+                   "head and of one k head if by any; a sink is a logit of each query head";
     case LayerFunction::split:
       return of_values && parts_fit(graph, d)
                  ? ""

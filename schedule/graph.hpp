@@ -11,7 +11,8 @@
 //         and of b, if there is one, added once
 //   d_x   is the sum over the column parts of w, and over all definitions that read x
 //   d_w   is the sum over all tokens, as is d_b; of gains of heads (split_heads) over all tokens
-//         and the parts of the row, each of which has some of the heads
+//         and the parts of the row, each of which has some of the heads; of a head's sink over all
+//         tokens
 //
 // so "every contribution exactly once" is proven of each as it is of keys under attention.
 //
@@ -84,7 +85,7 @@ struct Value {
 };
 
 /// A norm's gain and bias stand one below the other in a single column, as do the gains of q's and
-/// of k's heads.
+/// of k's heads, and the sinks of all query heads.
 struct Param {
   std::string name;
   std::int64_t rows = 0, columns = 1;
@@ -119,6 +120,8 @@ struct Definition {
   int param = -1;       // of linear layers, norms, embeddings and updates; of split_heads: gains
                         // of one q head and of one k head, where it norms them
   int bias = -1;        // of a linear layer that has one: [columns, 1], cut as the columns are
+  int sink = -1;        // of split_heads, whose attention has one: a logit of each query head,
+                        // [q_heads, 1], in as many row parts as the row has
   double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none; rate of
                         // an update
   bool transposed = false;  // a linear layer's y = x w^T, without a bias
@@ -200,6 +203,10 @@ class GraphIndex {
     return uses_of_params_[static_cast<std::size_t>(param)];
   }
   [[nodiscard]] int attentions() const { return attentions_; }
+  /// The parameter that is an attention's sink; -1: it has none.
+  [[nodiscard]] int sink_of(int attention) const {
+    return sinks_.empty() ? -1 : sinks_[static_cast<std::size_t>(attention)];
+  }
   /// Of the problem's, the mask by which an attention sees.
   [[nodiscard]] int mask_of(int attention) const {
     return masks_.empty() ? 0 : masks_[static_cast<std::size_t>(attention)];
@@ -216,17 +223,19 @@ class GraphIndex {
   std::map<TensorRef, Known> others_;  // attention's
   std::vector<int> gradients_, updates_;
   std::vector<std::vector<Use>> uses_of_params_;
-  std::vector<int> masks_;  // by attention of a graph
+  std::vector<int> masks_, sinks_;  // by attention of a graph
   int attentions_ = 1;
 };
 
 /// What a graph's definitions meet of attention: parts that heads are dealt out in, the width of
-/// all query heads, of all KV heads and of all heads of out, and of one key or value; its masks.
+/// all query heads, of all KV heads and of all heads of out, and of one key or value; its masks,
+/// and whether it has sinks.
 struct AttentionRows {
   int head_parts = 1;
   std::int64_t q_width = 0, kv_width = 0, out_width = 0;
   std::int64_t head_dim = 0, value_dim = 0;
   int masks = 1;  // of the problem
+  bool sinks = false;
 };
 /// "" if definitions name values and parameters that are there, in shapes that belong together,
 /// each value is written once, and before it is read; else why not. Definitions before `first` are

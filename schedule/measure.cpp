@@ -148,6 +148,8 @@ FlopCount attention_flops(const Kernel& kernel, const Shapes& shapes) {
           [&](const SoftmaxBackward&) { return none; },
           [&](const SumStates&) { return none; },
           [&](const RowDot&) { return none; },
+          [&](const Sink&) { return none; },
+          [&](const SinkBackward&) { return none; },
           [&](const Merge&) { return none; },
           [&](const Rescale&) { return none; },
           [&](const Accumulate&) { return none; },
@@ -267,6 +269,12 @@ Bytes touched_bytes(const Kernel& kernel, const Shapes& shapes) {
                           tile(o.to, o.tokens) * (o.initial ? 1 : 2);
                  },
                  [&](const RowDot& o) { return whole(o.out) + whole(o.d_out) + whole(o.delta); },
+                 [&](const Sink& o) { return (whole(o.out) + whole(o.lse)) * 2 + whole(o.sinks); },
+                 [&](const SinkBackward& o) {
+                   const std::int64_t tokens = shapes.buffers[o.delta.index()].tokens;
+                   return size_of_tile(shapes, o.lse, tokens) + whole(o.delta) + whole(o.sinks) +
+                          whole(o.d_sinks);
+                 },
                  [&](const Merge& o) {
                    const Bytes part = tile(o.part_out, o.tokens) + tile(o.part_lse, o.tokens);
                    const Bytes sum = tile(o.out, o.tokens) + tile(o.lse, o.tokens);

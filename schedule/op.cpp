@@ -57,11 +57,11 @@ std::string_view to_string(HeadDirection d) {
 
 std::string_view to_string(OpKind kind) {
   constexpr std::array<std::string_view, op_kinds> names{
-      "attention_fwd", "attention_bwd", "scores",     "softmax",        "softmax_bwd",
-      "weigh",         "weigh_back",    "linear_fwd", "linear_bwd",     "make_state",
-      "sum_states",    "apply_state",   "row_dot",    "merge",          "rescale",
-      "accumulate",    "fill",          "copy",       "gemm",           "row_kernel",
-      "exchange",      "all_to_all",    "all_gather", "reduce_scatter", "all_reduce"};
+      "attention_fwd", "attention_bwd",  "scores",     "softmax",    "softmax_bwd", "weigh",
+      "weigh_back",    "linear_fwd",     "linear_bwd", "make_state", "sum_states",  "apply_state",
+      "row_dot",       "sink",           "sink_bwd",   "merge",      "rescale",     "accumulate",
+      "fill",          "copy",           "gemm",       "row_kernel", "exchange",    "all_to_all",
+      "all_gather",    "reduce_scatter", "all_reduce"};
   return names.at(static_cast<std::size_t>(kind));
 }
 
@@ -79,6 +79,8 @@ OpKind kind_of(const OpBody& body) {
                              [](const SumStates&) { return OpKind::sum_states; },
                              [](const ApplyState&) { return OpKind::apply_state; },
                              [](const RowDot&) { return OpKind::row_dot; },
+                             [](const Sink&) { return OpKind::sink; },
+                             [](const SinkBackward&) { return OpKind::sink_bwd; },
                              [](const Merge&) { return OpKind::merge; },
                              [](const Rescale&) { return OpKind::rescale; },
                              [](const Accumulate&) { return OpKind::accumulate; },
@@ -123,6 +125,10 @@ OpBody blank_op(OpKind kind) {
       return ApplyState{};
     case OpKind::row_dot:
       return RowDot{};
+    case OpKind::sink:
+      return Sink{};
+    case OpKind::sink_bwd:
+      return SinkBackward{};
     case OpKind::merge:
       return Merge{};
     case OpKind::rescale:
@@ -153,48 +159,51 @@ OpBody blank_op(OpKind kind) {
 
 Access access_of(const OpBody& body) {
   AccessList list;
-  visit_op(Overloaded{
-               [&](const AttentionForward& o) { list.read({o.q, o.k, o.v}).write({o.out, o.lse}); },
-               [&](const AttentionBackward& o) {
-                 list.read({o.q, o.k, o.v, o.d_out, o.lse, o.delta}).write({o.d_q, o.d_k, o.d_v});
-               },
-               [&](const Scores& o) { list.read({o.rows, o.columns}).update({o.to}, o.initial); },
-               [&](const Softmax& o) { list.read({o.scores}).write({o.weights}); },
-               [&](const SoftmaxBackward& o) {
-                 list.read({o.weights, o.d_weights}).write({o.d_scores});
-               },
-               [&](const Weigh& o) { list.read({o.weights, o.values}).update({o.to}, o.initial); },
-               [&](const WeighBack& o) { list.read({o.weights, o.rows}).write({o.to}); },
-               [&](const LinearForward& o) { list.read({o.q, o.k, o.v}).write({o.out}); },
-               [&](const LinearBackward& o) {
-                 list.read({o.q, o.k, o.v, o.d_out}).write({o.d_q, o.d_k, o.d_v});
-               },
-               [&](const MakeState& o) { list.read({o.rows, o.values}).write({o.to}); },
-               [&](const SumStates& o) { list.read({o.from}).write({o.to}); },
-               [&](const ApplyState& o) { list.read({o.rows, o.state}).update({o.to}, o.initial); },
-               [&](const RowDot& o) { list.read({o.out, o.d_out}).write({o.delta}); },
-               [&](const Merge& o) {
-                 list.read({o.part_out, o.part_lse}).update({o.out, o.lse}, o.initial);
-               },
-               [&](const Rescale& o) {
-                 list.read({o.out, o.lse, o.gathered_lse}).write({o.scaled, o.global_lse});
-               },
-               [&](const Accumulate& o) { list.read({o.part}).update({o.sum}, o.initial); },
-               [&](const Fill& o) { list.write({o.buffer}); },
-               [&](const Copy& o) { list.read({o.from}).write({o.to}); },
-               [&](const Gemm& o) {
-                 list.read({o.a, o.b}).update({o.c}, o.initial);
-                 if (o.kind == GemmKind::weight_gradient) {
-                   list.write(o.bias.ids());
-                 } else {
-                   list.read(o.bias.ids());
-                 }
-               },
-               [&](const RowKernel& o) { list.read(o.reads.ids()).write(o.writes.ids()); },
-               [&](const Exchange& o) { list.read(o.send.ids()).write(o.receive.ids()); },
-               [&](const Collective& o) { list.read({o.from}).write({o.to}); },
-           },
-           body);
+  visit_op(
+      Overloaded{
+          [&](const AttentionForward& o) { list.read({o.q, o.k, o.v}).write({o.out, o.lse}); },
+          [&](const AttentionBackward& o) {
+            list.read({o.q, o.k, o.v, o.d_out, o.lse, o.delta}).write({o.d_q, o.d_k, o.d_v});
+          },
+          [&](const Scores& o) { list.read({o.rows, o.columns}).update({o.to}, o.initial); },
+          [&](const Softmax& o) { list.read({o.scores}).write({o.weights}); },
+          [&](const SoftmaxBackward& o) {
+            list.read({o.weights, o.d_weights}).write({o.d_scores});
+          },
+          [&](const Weigh& o) { list.read({o.weights, o.values}).update({o.to}, o.initial); },
+          [&](const WeighBack& o) { list.read({o.weights, o.rows}).write({o.to}); },
+          [&](const LinearForward& o) { list.read({o.q, o.k, o.v}).write({o.out}); },
+          [&](const LinearBackward& o) {
+            list.read({o.q, o.k, o.v, o.d_out}).write({o.d_q, o.d_k, o.d_v});
+          },
+          [&](const MakeState& o) { list.read({o.rows, o.values}).write({o.to}); },
+          [&](const SumStates& o) { list.read({o.from}).write({o.to}); },
+          [&](const ApplyState& o) { list.read({o.rows, o.state}).update({o.to}, o.initial); },
+          [&](const RowDot& o) { list.read({o.out, o.d_out}).write({o.delta}); },
+          [&](const Sink& o) { list.read({o.out, o.lse, o.sinks}).write({o.out, o.lse}); },
+          [&](const SinkBackward& o) { list.read({o.lse, o.delta, o.sinks}).write({o.d_sinks}); },
+          [&](const Merge& o) {
+            list.read({o.part_out, o.part_lse}).update({o.out, o.lse}, o.initial);
+          },
+          [&](const Rescale& o) {
+            list.read({o.out, o.lse, o.gathered_lse}).write({o.scaled, o.global_lse});
+          },
+          [&](const Accumulate& o) { list.read({o.part}).update({o.sum}, o.initial); },
+          [&](const Fill& o) { list.write({o.buffer}); },
+          [&](const Copy& o) { list.read({o.from}).write({o.to}); },
+          [&](const Gemm& o) {
+            list.read({o.a, o.b}).update({o.c}, o.initial);
+            if (o.kind == GemmKind::weight_gradient) {
+              list.write(o.bias.ids());
+            } else {
+              list.read(o.bias.ids());
+            }
+          },
+          [&](const RowKernel& o) { list.read(o.reads.ids()).write(o.writes.ids()); },
+          [&](const Exchange& o) { list.read(o.send.ids()).write(o.receive.ids()); },
+          [&](const Collective& o) { list.read({o.from}).write({o.to}); },
+      },
+      body);
   return list.result();
 }
 

@@ -200,6 +200,21 @@ struct RowDot {
   friend bool operator==(const RowDot&, const RowDot&) = default;
 };
 
+/// What a sink of each head, a logit s, makes of all rows of out and lse, which have met every key:
+/// lse' = log(e^lse + e^s), out' = e^(lse - lse') out, in place. `sinks`: the parameter, of these
+/// heads or more; lse may have tokens that out does not.
+struct Sink {
+  BufferId out, lse, sinks;
+  friend bool operator==(const Sink&, const Sink&) = default;
+};
+
+/// The sinks' gradient, of all rows of delta: d_s = -sum over them of e^(s - lse') delta, written
+/// to the rows of its heads. lse' and delta, with the sink, are what the backward of a block takes.
+struct SinkBackward {
+  BufferId lse, delta, sinks, d_sinks;
+  friend bool operator==(const SinkBackward&, const SinkBackward&) = default;
+};
+
 /// Online-softmax merge of a block's (out, lse) into accumulators; fp32 accumulation.
 /// `tokens` is the part's tile (it may be part of the accumulator's). `initial`: the accumulator
 /// was empty, the part is just converted.
@@ -228,7 +243,8 @@ struct Accumulate {
 };
 
 /// Sets a tile to the neutral element of merge and sum: zero, -infinity for lse. Where a member of
-/// a team may meet no key at all for some of its queries, accumulators start from it.
+/// a team may meet no key at all for some of its queries, accumulators start from it; so does the
+/// gradient of sinks, of which a rank gives only its own heads'.
 struct Fill {
   BufferId buffer;
   TokenSet tokens;
@@ -312,7 +328,7 @@ struct RowKernel {
 using Kernel =
     std::variant<AttentionForward, AttentionBackward, Scores, Softmax, SoftmaxBackward, Weigh,
                  WeighBack, LinearForward, LinearBackward, MakeState, SumStates, ApplyState, RowDot,
-                 Merge, Rescale, Accumulate, Fill, Copy, Gemm, RowKernel>;
+                 Sink, SinkBackward, Merge, Rescale, Accumulate, Fill, Copy, Gemm, RowKernel>;
 
 // ---- transfers
 // -----------------------------------------------------------------------------------
@@ -407,6 +423,8 @@ enum class OpKind : std::uint8_t {
   sum_states,
   apply_state,
   row_dot,
+  sink,
+  sink_bwd,
   merge,
   rescale,
   accumulate,
@@ -420,7 +438,7 @@ enum class OpKind : std::uint8_t {
   reduce_scatter,
   all_reduce
 };
-constexpr std::size_t op_kinds = 25;
+constexpr std::size_t op_kinds = 27;
 std::string_view to_string(OpKind);
 OpKind kind_of(const OpBody& body);
 /// A kernel that does attention's own matmuls.

@@ -41,6 +41,10 @@ struct Problem {
   std::vector<Mask> other_masks{};
   DType dtype = DType::bf16;
   AttentionFunction function = AttentionFunction::softmax;
+  /// Attention sinks (gpt-oss, arXiv:2508.10925): every query head has a learned logit, which takes
+  /// its share of each softmax and brings no value. A parameter of the graph's (Definition::sink):
+  /// attention by itself has none.
+  bool sinks = false;
   /// Of a step, over all data-parallel replicas: each has sequences of its own. Tokens of
   /// micro-batch m are numbered from m * seq on; attention stays within one.
   int micro_batches = 1;
@@ -121,6 +125,11 @@ struct HeadRange {
   [[nodiscard]] int count() const { return end - begin; }
   friend constexpr auto operator<=>(const HeadRange&, const HeadRange&) = default;
 };
+
+/// Of a parameter that has a row for each query head.
+inline TokenSet rows_of_heads(HeadRange heads) {
+  return TokenSet({.begin = heads.begin, .count = heads.count()});
+}
 
 /// Deals the heads of one attention call out over `parts` Ulysses ranks.
 /// Padded heads are counted in q_heads()/kv_heads() and hold zeros.

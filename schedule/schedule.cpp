@@ -34,7 +34,8 @@ AttentionRows rows_of(const Problem& problem, int head_parts) {
           .out_width = std::int64_t{problem.q_heads} * problem.v_dim(),
           .head_dim = problem.head_dim,
           .value_dim = problem.v_dim(),
-          .masks = problem.masks()};
+          .masks = problem.masks(),
+          .sinks = problem.sinks};
 }
 
 Bytes bytes_of(const Buffer& buffer) {

@@ -87,6 +87,26 @@ void RankStore::apply(const RowDot& op, StoredOp& stored) {
   stored.rows = {all_rows(op.out), all_rows(op.d_out), write(op.delta, out.tokens, out.heads)};
 }
 
+namespace {
+
+constexpr HeadRange column{.begin = 0, .end = 1};  // of a parameter that has one
+
+}  // namespace
+
+/// Rows of lse twice: those that out has, then all.
+void RankStore::apply(const Sink& op, StoredOp& stored) {
+  const StoredPiece out = piece(op.out);
+  stored.rows = {all_rows(op.out), find(op.lse, out.tokens, out.heads),
+                 find(op.sinks, rows_of_heads(out.heads), column), all_rows(op.lse)};
+}
+
+void RankStore::apply(const SinkBackward& op, StoredOp& stored) {
+  const StoredPiece delta = piece(op.delta);
+  const TokenSet rows = rows_of_heads(delta.heads);
+  stored.rows = {find(op.lse, delta.tokens, delta.heads), all_rows(op.delta),
+                 find(op.sinks, rows, column), write(op.d_sinks, TokenList(rows), column)};
+}
+
 void RankStore::apply(const Merge& op, StoredOp& stored) {
   const HeadRange heads = piece(op.part_out).heads;
   stored.rows = {target(op.out, op.tokens, heads, op.initial),

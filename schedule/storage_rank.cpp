@@ -61,9 +61,9 @@ RowSpan RankStore::all_rows(BufferId id) const {
   return {.buffer = id, .begin = 0, .count = piece(id).tokens.count()};
 }
 
-RowSpan RankStore::find(BufferId id, const TokenSet& tokens, HeadRange heads) const {
+RowSpan RankStore::find(BufferId id, const TokenList& tokens, HeadRange heads) const {
   const StoredPiece& held = piece(id);
-  const std::optional<std::int64_t> at = held.tokens.find(TokenList(tokens));
+  const std::optional<std::int64_t> at = held.tokens.find(tokens);
   if (!at || held.heads != heads) {
     fail(
         fmt::format("tokens {} of heads {}:{} do not lie together in '{}', which holds {} of {}:{}",

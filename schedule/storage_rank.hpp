@@ -35,6 +35,8 @@ class RankStore {
   void apply(const SumStates& op, StoredOp& stored);
   void apply(const ApplyState& op, StoredOp& stored);
   void apply(const RowDot& op, StoredOp& stored);
+  void apply(const Sink& op, StoredOp& stored);
+  void apply(const SinkBackward& op, StoredOp& stored);
   void apply(const Merge& op, StoredOp& stored);
   void apply(const Rescale& op, StoredOp& stored);
   void apply(const Accumulate& op, StoredOp& stored);
@@ -56,7 +58,10 @@ class RankStore {
   [[nodiscard]] const StoredPiece& piece(BufferId id) const;
   [[nodiscard]] RowSpan all_rows(BufferId id) const;
   /// Where `tokens` lie.
-  [[nodiscard]] RowSpan find(BufferId id, const TokenSet& tokens, HeadRange heads) const;
+  [[nodiscard]] RowSpan find(BufferId id, const TokenList& tokens, HeadRange heads) const;
+  [[nodiscard]] RowSpan find(BufferId id, const TokenSet& tokens, HeadRange heads) const {
+    return find(id, TokenList(tokens), heads);
+  }
   /// Where `tokens` are written; they lie there from now on.
   RowSpan write(BufferId id, const TokenList& tokens, HeadRange heads);
   /// Where a sum of `tokens` lies, which is new (`initial`) or there.

@@ -195,6 +195,9 @@ class TextWriter {
       if (d.bias >= 0) {
         append(" bias={}", graph.param(d.bias).name);
       }
+      if (d.sink >= 0) {
+        append(" sink={}", graph.param(d.sink).name);
+      }
       if (d.transposed) {
         append(" transposed");
       }

@@ -57,6 +57,7 @@ void fields(auto& a, Is<Problem> auto& p) {
   a("dtype", p.dtype);
   bool linear = p.function == AttentionFunction::linear;
   a("linear", linear);
+  a("sinks", p.sinks);
   int micro_batches = p.micro_batches == 1 ? 0 : p.micro_batches;
   a.unless_zero("micro_batches", micro_batches, most_micro_batches);
   if constexpr (!std::is_const_v<std::remove_reference_t<decltype(p)>>) {
@@ -221,6 +222,19 @@ void fields(auto& a, Is<RowDot> auto& o) {
   a("out", o.out);
   a("d_out", o.d_out);
   a("delta", o.delta);
+}
+
+void fields(auto& a, Is<Sink> auto& o) {
+  a("out", o.out);
+  a("lse", o.lse);
+  a("sinks", o.sinks);
+}
+
+void fields(auto& a, Is<SinkBackward> auto& o) {
+  a("lse", o.lse);
+  a("delta", o.delta);
+  a("sinks", o.sinks);
+  a("d_sinks", o.d_sinks);
 }
 
 void fields(auto& a, Is<Merge> auto& o) {

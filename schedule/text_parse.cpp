@@ -209,6 +209,9 @@ class Parser {
         fail("value_dim={} differs from head_dim={}, which linear attention cannot have",
              value.v_dim(), value.head_dim);
       }
+      if (value.function == AttentionFunction::linear && value.sinks) {
+        fail("sinks take their share of a softmax, which linear attention does not have");
+      }
       if (value.all_tokens() > text::most_tokens) {
         fail("seq * micro_batches is too large (at most {})", text::most_tokens);
       }
@@ -362,6 +365,9 @@ class Parser {
     }
     if (const std::string_view name = reader.optional("bias"); !name.empty()) {
       d.bias = tensor("param." + std::string(name)).label;
+    }
+    if (const std::string_view name = reader.optional("sink"); !name.empty()) {
+      d.sink = tensor("param." + std::string(name)).label;
     }
     reader("transposed", d.transposed);
     reader.unless_zero("mask", d.mask, text::most_masks);

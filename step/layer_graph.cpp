@@ -344,9 +344,6 @@ class GraphWriter {
   }
 
   std::string add(const TensorOp& op, const AttentionCall& call) {
-    if (call.sinks) {
-      return "attention sinks";
-    }
     const bool plain = call.over_sequence() && op.reads.size() == 3 && op.writes.size() == 1;
     if (!plain || read(op.reads[0]) != of(Tensor::q) || read(op.reads[1]) != of(Tensor::k) ||
         read(op.reads[2]) != of(Tensor::v)) {
@@ -359,7 +356,15 @@ class GraphWriter {
         result_.modules[i] = op.modules;  // attention is computed with its heads
       }
     }
+    if (call.sinks) {
+      add_sink(op, call);
+    }
     return "";
+  }
+  void add_sink(const TensorOp& op, const AttentionCall& call) {
+    result_.graph.params.push_back(
+        {.name = named(op.name) + "_sinks", .rows = call.q_heads, .row_parts = tensor_});
+    splits_heads({of(Tensor::q), of(Tensor::k)})->sink = last_param();
   }
   std::string add(const TensorOp& op, const Lookup& lookup) {
     if (lookup.tied) {

@@ -23,6 +23,9 @@ std::vector<ParamUse> param_uses(const LayerGraph& layer) {
         use.of_experts = of_experts;
       }
     }
+    if (d.sink >= 0) {
+      uses[static_cast<std::size_t>(d.sink)].units.push_back(layer.units[i]);
+    }
   }
   return uses;
 }

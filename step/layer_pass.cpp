@@ -356,6 +356,9 @@ void LayerPass::attend(int label) {
   result_heads(out, "attended");
   sit_at(label);
   place_.known = [&](const Buffer& buffer) {
+    if (buffer.tensor == Tensor::param) {
+      return weights_.parameter(index_.sink_of(label));
+    }
     const bool is_ours = buffer.role == BufferRole::input || buffer.tensor == Tensor::out;
     return is_ours ? held_.at({buffer.tensor, label}) : BufferId();
   };
@@ -559,6 +562,9 @@ void LayerPass::sum_words_back(int number, const Definition& d) {
 /// What attention's backward reads: its own in a step what the forward left.
 BufferId LayerPass::known_backward(const Buffer& buffer, int label) {
   const TensorRef ref{buffer.tensor, label};
+  if (buffer.tensor == Tensor::param) {
+    return weights_.parameter(index_.sink_of(label));
+  }
   if (buffer.role == BufferRole::output || buffer.tensor == Tensor::d_out) {
     return held_.at(ref);
   }
@@ -573,6 +579,17 @@ BufferId LayerPass::known_backward(const Buffer& buffer, int label) {
   return is_whole ? value(ref) : BufferId();
 }
 
+/// Room for the gradient of the tensor rank's sinks, of which attention gives the rank's own
+/// heads'.
+RankWeights::Room LayerPass::open_sinks(int label) {
+  const RankWeights::Room room = weights_.open(label, false);
+  if (parts_.plan.attention.ulysses > 1) {
+    b_.op(streams_.compute,
+          Fill{.buffer = room.buffer, .tokens = rows_of_heads(q_heads_), .heads = whole_row});
+  }
+  return room;
+}
+
 /// Through attention, and back into the row, or the rows, that q, k and v were split from.
 void LayerPass::join(int number, const Definition& d) {
   const int label = d.writes[0].label;
@@ -580,10 +597,17 @@ void LayerPass::join(int number, const Definition& d) {
   for (const Tensor tensor : {Tensor::d_q, Tensor::d_k, Tensor::d_v}) {
     op.reads.push_back(inner_heads({tensor, label}, std::string(to_string(tensor))));
   }
+  const bool has_sink = d.sink >= 0;
+  const RankWeights::Room sinks = has_sink ? open_sinks(d.sink) : RankWeights::Room();
   sit_at(label);
-  place_.known = [&](const Buffer& buffer) { return known_backward(buffer, label); };
+  place_.known = [&](const Buffer& buffer) {
+    return buffer.tensor == Tensor::d_param ? sinks.buffer : known_backward(buffer, label);
+  };
   transplant(b_, programs(label).backward, place_,
              of_layer({Tensor::q, label}) + (is_step() ? "attention_back_" : "attention_"));
+  if (has_sink) {
+    weights_.close(d.sink, sinks);
+  }
   if (d.joins_latents()) {
     return join_latents(op, d);
   }

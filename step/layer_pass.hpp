@@ -114,6 +114,7 @@ class LayerPass {
   void join_columns(int number, const Definition& d);
   void look_up_back(int number, const Definition& d);
   void sum_words_back(int number, const Definition& d);
+  [[nodiscard]] RankWeights::Room open_sinks(int label);
   void join(int number, const Definition& d);
   void join_latents(RowKernel op, const Definition& d);
   [[nodiscard]] BufferId known_backward(const Buffer& buffer, int label);

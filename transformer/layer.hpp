@@ -139,7 +139,9 @@ struct AttentionCall {
   int q_heads = 0, kv_heads = 0, head_dim = 0;
   int value_dim = 0;  // of V and the output; 0: head_dim
   Rows keys = Rows::tokens;
-  bool sinks = false;      // one learned logit a head that takes its share of the softmax
+  /// One learned logit a head that takes its share of the softmax, inside the kernel: a schedule
+  /// has small ones of their own beside it (Sink in schedule/op.hpp), which this list does not.
+  bool sinks = false;
   std::int64_t among = 0;  // 0: not so
   [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
   /// Over tokens that several ranks may hold: a schedule's.

@@ -156,8 +156,8 @@ void scatter(ProgramBuilder& b, const RankGroup& ring, const CoreContext& c, Ten
   b.op(compute, Copy{.kind = CopyKind::cast, .from = mine, .to = to});
 }
 
-void gather_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                    ForwardBuffers io) {
+BufferId gather_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                        ForwardBuffers io) {
   const RankGroup ring = mesh.ring_group(b.rank());
   const BufferId lse = b.output("lse", Tensor::lse, c.tokens, c.heads);
   const Gathered all{.k = gather(b, ring, c, Tensor::k, io.k),
@@ -173,10 +173,11 @@ void gather_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCont
                                    .heads = c.heads,
                                    .kv_heads = c.kv_heads});
   }
+  return lse;
 }
 
-void gather_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                     BackwardBuffers io) {
+Statistics gather_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                           BackwardBuffers io) {
   const RankGroup ring = mesh.ring_group(b.rank());
   const std::int64_t seq = b.problem().seq;
   const TokenSet everything({.begin = 0, .count = seq});
@@ -211,6 +212,7 @@ void gather_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCon
   }
   scatter(b, ring, c, Tensor::d_k, k_sum, io.d_k);
   scatter(b, ring, c, Tensor::d_v, v_sum, io.d_v);
+  return {.lse = lse, .delta = delta};
 }
 
 Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,

@@ -65,6 +65,34 @@ void gather_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, BufferId
        Copy{.kind = fold ? CopyKind::fold : CopyKind::unpack, .from = received, .to = home});
 }
 
+/// The sinks of the rank's heads, or their gradient, as declared: attention's only parameter.
+constexpr TensorRef sinks_of_heads{Tensor::param, 0};
+constexpr TensorRef gradient_of_sinks{Tensor::d_param, 0};
+constexpr HeadRange one_column{.begin = 0, .end = 1};
+
+void attend(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& context,
+            const ForwardBuffers& io, ForwardCore core) {
+  const BufferId lse = core(b, mesh, context, io);
+  if (b.problem().sinks) {
+    ensure(lse.valid(), "a sink beside a core without lse");
+    const BufferId sinks =
+        b.input("sinks", sinks_of_heads, rows_of_heads(context.heads), one_column);
+    b.op(compute, Sink{.out = io.out, .lse = lse, .sinks = sinks});
+  }
+}
+
+void attend_back(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& context,
+                 const BackwardBuffers& io, BackwardCore core) {
+  const Statistics rows = core(b, mesh, context, io);
+  if (b.problem().sinks) {
+    const TokenSet own = rows_of_heads(context.heads);
+    b.op(compute, SinkBackward{.lse = rows.lse,
+                               .delta = rows.delta,
+                               .sinks = b.input("sinks", sinks_of_heads, own, one_column),
+                               .d_sinks = b.output("d_sinks", gradient_of_sinks, own, one_column)});
+  }
+}
+
 void build_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& context,
                    const UlyssesFrame& f, ForwardCore core) {
   const HeadRange all_q{0, f.split.q_heads()};
@@ -75,14 +103,14 @@ void build_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreConte
   const BufferId v = b.input("v", Tensor::v, f.home, all_kv);
   const BufferId out = b.output("out", Tensor::out, f.home, all_q);
   if (f.group.size == 1) {
-    core(b, mesh, context, {.q = q, .k = k, .v = v, .out = out});
+    attend(b, mesh, context, {.q = q, .k = k, .v = v, .out = out}, core);
     return;
   }
   io.q = scatter_heads(b, f, {Tensor::q, false}, q);
   io.k = scatter_heads(b, f, {Tensor::k, true}, k);
   io.v = scatter_heads(b, f, {Tensor::v, true}, v);
   io.out = b.scratch("out_gathered", Tensor::out, f.gathered.count(), context.heads.count());
-  core(b, mesh, context, io);
+  attend(b, mesh, context, io, core);
   gather_heads(b, f, {Tensor::out, false}, io.out, out);
 }
 
@@ -106,14 +134,14 @@ void build_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCont
     io.d_q = d_q;
     io.d_k = d_k;
     io.d_v = d_v;
-    cores.backward(b, mesh, context, io);
+    attend_back(b, mesh, context, io, cores.backward);
     return;
   }
   io.d_out = scatter_heads(b, f, {Tensor::d_out, false}, d_out);
   io.d_q = b.scratch("d_q_gathered", Tensor::d_q, f.gathered.count(), context.heads.count());
   io.d_k = b.scratch("d_k_gathered", Tensor::d_k, f.gathered.count(), context.kv_heads.count());
   io.d_v = b.scratch("d_v_gathered", Tensor::d_v, f.gathered.count(), context.kv_heads.count());
-  cores.backward(b, mesh, context, io);
+  attend_back(b, mesh, context, io, cores.backward);
   gather_heads(b, f, {Tensor::d_q, false}, io.d_q, d_q);
   gather_heads(b, f, {Tensor::d_k, true}, io.d_k, d_k);
   gather_heads(b, f, {Tensor::d_v, true}, io.d_v, d_v);
@@ -154,8 +182,12 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
              s.problem.mask.kind == MaskKind::causal) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::alike});
   }
-  s.program = [problem = s.problem, plan, phase, options, cores, split, mesh = ranks](Rank rank) {
-    ProgramBuilder b(problem, rank);
+  if (s.problem.sinks) {
+    s.graph.params = {{.name = "sinks", .rows = s.problem.q_heads}};
+  }
+  s.program = [problem = s.problem, graph = s.graph, plan, phase, options, cores, split,
+               mesh = ranks](Rank rank) {
+    ProgramBuilder b(problem, rank, graph);
     const int part = mesh.at(rank).ulysses;
     const UlyssesFrame frame{.group = mesh.ulysses_group(rank),
                              .split = split,

@@ -33,7 +33,11 @@ struct CoreContext {
 };
 
 // The core declares lse itself: forward output and backward input have the same tile, and StarTrail
-// keeps it for the whole team.
+// keeps it for the whole team. It says where it is: a sink is added behind the forward (lse of all
+// keys), and its gradient taken behind the backward. Cores without statistics say nothing.
+struct Statistics {
+  BufferId lse, delta;  // delta: of the rank's tokens
+};
 struct ForwardBuffers {
   BufferId q, k, v, out;
 };
@@ -41,10 +45,11 @@ struct BackwardBuffers {
   BufferId q, k, v, out, d_out, d_q, d_k, d_v;  // out: if it is kept
 };
 
-using ForwardCore = void (*)(ProgramBuilder&, const AttentionMesh&, const CoreContext&,
-                             ForwardBuffers);
-using BackwardCore = void (*)(ProgramBuilder&, const AttentionMesh&, const CoreContext&,
-                              BackwardBuffers);
+/// Gives lse.
+using ForwardCore = BufferId (*)(ProgramBuilder&, const AttentionMesh&, const CoreContext&,
+                                 ForwardBuffers);
+using BackwardCore = Statistics (*)(ProgramBuilder&, const AttentionMesh&, const CoreContext&,
+                                    BackwardBuffers);
 
 struct Cores {
   ForwardCore forward;

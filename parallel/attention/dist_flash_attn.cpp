@@ -196,8 +196,8 @@ void fetch(const Turns& at, std::int64_t t, const Fetched& own, const Fetched& a
                 ops);
 }
 
-void balanced_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                      ForwardBuffers io) {
+BufferId balanced_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                          ForwardBuffers io) {
   const Turns at(b, mesh, c);
   const std::int64_t tokens = c.tokens.count();
   const int heads = c.heads.count();
@@ -266,6 +266,7 @@ void balanced_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCo
     merge_home(at.steps(), ops);
     ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out}});
   });
+  return lse;
 }
 
 /// d_q, d_k, d_v of one block.
@@ -273,8 +274,8 @@ struct Gradients {
   BufferId q, k, v;
 };
 
-void balanced_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                       BackwardBuffers io) {
+Statistics balanced_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                             BackwardBuffers io) {
   const Turns at(b, mesh, c);
   const std::int64_t tokens = c.tokens.count();
   const int heads = c.heads.count();
@@ -368,6 +369,7 @@ void balanced_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreC
     ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = sum.k, .to = io.d_k}});
     ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = sum.v, .to = io.d_v}});
   });
+  return {.lse = lse, .delta = delta};
 }
 
 Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,

@@ -85,8 +85,8 @@ struct KeyRoute {
 
 }  // namespace
 
-void double_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                    ForwardBuffers io) {
+BufferId double_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                        ForwardBuffers io) {
   const DType dtype = b.problem().dtype;
   const std::int64_t tokens = c.tokens.count();
   const KeyRoute route{.at = Windows(b, mesh, c),
@@ -124,10 +124,11 @@ void double_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCont
                                   .initial = step == 0}});
   });
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
+  return lse;
 }
 
-void double_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                     BackwardBuffers io) {
+Statistics double_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                           BackwardBuffers io) {
   const DType dtype = b.problem().dtype;
   const DType wide = c.options.gradient;
   const std::int64_t tokens = c.tokens.count();
@@ -199,6 +200,7 @@ void double_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCon
     ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = home.k, .to = io.d_k}});
     ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = home.v, .to = io.d_v}});
   });
+  return {.lse = lse, .delta = delta};
 }
 
 }  // namespace spp::strategies

@@ -9,9 +9,9 @@ extern const Parameter window;  // w of the double ring: ranks of an inner ring
 
 namespace spp::strategies {
 
-void double_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                    ForwardBuffers io);
-void double_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                     BackwardBuffers io);
+BufferId double_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                        ForwardBuffers io);
+Statistics double_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                           BackwardBuffers io);
 
 }  // namespace spp::strategies

@@ -168,8 +168,8 @@ class Caster {
   std::vector<std::vector<Arrived>> arrived_;  // by stage
 };
 
-void cast_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                  ForwardBuffers io) {
+BufferId cast_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                      ForwardBuffers io) {
   Caster caster(b, mesh, c, {.k = io.k, .v = io.v});
   const Parts& parts = caster.parts();
   const BufferId lse = b.output("lse", Tensor::lse, c.tokens, c.heads);
@@ -189,7 +189,7 @@ void cast_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContex
     for (int stage = 2; stage < parts.stages(); ++stage) {
       caster.cast(stage);
     }
-    return;
+    return lse;
   }
   const std::int64_t tokens = c.tokens.count();
   const BufferId sum = b.scratch("out_sum", Tensor::out, tokens, c.heads.count(), DType::fp32);
@@ -217,10 +217,11 @@ void cast_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContex
     }
   }
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
+  return lse;
 }
 
-void cast_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                   BackwardBuffers io) {
+Statistics cast_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                         BackwardBuffers io) {
   Caster caster(b, mesh, c, {.k = io.k, .v = io.v});
   const Parts& parts = caster.parts();
   const std::int64_t tokens = c.tokens.count();
@@ -242,7 +243,7 @@ void cast_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreConte
                           .kv_heads = c.kv_heads};
   if (!parts.meets_others()) {
     b.op(compute, block);
-    return;
+    return {.lse = lse, .delta = delta};
   }
   caster.cast(0);
   caster.cast(1);
@@ -283,6 +284,7 @@ void cast_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreConte
   b.op(compute, Copy{.kind = CopyKind::cast, .from = q_sum, .to = io.d_q});
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum.k, .to = io.d_k});
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum.v, .to = io.d_v});
+  return {.lse = lse, .delta = delta};
 }
 
 Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,

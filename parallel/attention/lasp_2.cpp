@@ -98,8 +98,8 @@ struct States {
   }
 };
 
-void lasp_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                  ForwardBuffers io) {
+BufferId lasp_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                      ForwardBuffers io) {
   const States s(b, mesh, c);
   const bool gathers = s.ring.size > 1 || !s.causal;
   const BufferId all = gathers ? s.gather(b, ring_stream, Tensor::state,
@@ -119,10 +119,11 @@ void lasp_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContex
     s.sum(b, all, s.before(), state);
     s.apply(b, c.heads, io.q, state, io.out);
   }
+  return {};
 }
 
-void lasp_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                   BackwardBuffers io) {
+Statistics lasp_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                         BackwardBuffers io) {
   const States s(b, mesh, c);
   const bool gathers = s.ring.size > 1 || !s.causal;
   const BufferId all = gathers ? s.gather(b, ring_stream, Tensor::d_state,
@@ -150,6 +151,7 @@ void lasp_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreConte
     s.apply(b, c.kv_heads, io.v, state, io.d_k);
     s.apply(b, c.kv_heads, io.k, state, io.d_v);
   }
+  return {};
 }
 
 /// Bytes of one state of the rank with most heads.
@@ -263,6 +265,9 @@ std::string why_not_lasp(const Problem& problem, const SequencePlan& plan) {
   if (problem.v_dim() != problem.head_dim) {
     return fmt::format("its states are square: values of {} beside keys of {} are not supported",
                        problem.v_dim(), problem.head_dim);
+  }
+  if (problem.sinks) {
+    return "attention sinks take their share of a softmax, and it has none";
   }
   if (problem.mask.kind == MaskKind::window) {
     return "a state does not forget the keys that leave a window";

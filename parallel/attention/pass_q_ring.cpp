@@ -106,7 +106,8 @@ Partial partial(ProgramBuilder& b, const CoreContext& c, std::string_view name) 
           b.scratch(fmt::format("lse_{}", name), Tensor::lse, c.tokens.count(), c.heads.count())};
 }
 
-void pass_q(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c, ForwardBuffers io) {
+BufferId pass_q(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                ForwardBuffers io) {
   const Visits at{.group = mesh.ring_group(b.rank()),
                   .ring = c.plan.ring,
                   .position = mesh.at(b.rank()).position,
@@ -183,6 +184,7 @@ void pass_q(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c, 
     merge_home(steps - 1, ops);
     ops.push_back({compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out}});
   });
+  return lse;
 }
 
 Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,

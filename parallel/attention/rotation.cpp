@@ -56,8 +56,8 @@ Slots slots(ProgramBuilder& b, const CoreContext& c, std::string_view prefix, Te
 
 }  // namespace
 
-void rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                    ForwardBuffers io) {
+BufferId rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                        ForwardBuffers io) {
   const Walk walk(b, mesh, c);
   const std::int64_t steps = walk.steps;
   const BufferId lse = b.output("lse", Tensor::lse, c.tokens, c.heads);
@@ -72,7 +72,7 @@ void rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCont
                                 .kv_heads = c.kv_heads};
   if (steps == 1) {
     b.op(compute, attend);
-    return;
+    return lse;
   }
   const Slots arriving =
       slots(b, c, "", Tensor::k, Tensor::v, b.problem().dtype, steps > 2 ? 2 : 1);
@@ -112,10 +112,11 @@ void rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCont
                                   .initial = i == 0}});
   });
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
+  return lse;
 }
 
-void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                     BackwardBuffers io) {
+Statistics rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                           BackwardBuffers io) {
   const Walk walk(b, mesh, c);
   const std::int64_t steps = walk.steps;
   const std::int64_t tokens = c.tokens.count();
@@ -137,7 +138,7 @@ void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCon
                                  .kv_heads = c.kv_heads};
   if (steps == 1) {
     b.op(compute, attend);
-    return;
+    return {.lse = lse, .delta = delta};
   }
   const DType wide = c.options.gradient;
   const Slots arriving =
@@ -202,6 +203,7 @@ void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreCon
     ops.push_back(
         {compute, Copy{.kind = CopyKind::cast, .from = travelling.v[home], .to = io.d_v}});
   });
+  return {.lse = lse, .delta = delta};
 }
 
 Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase phase,

@@ -24,10 +24,10 @@
 
 namespace spp::strategies {
 
-void rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                    ForwardBuffers io);
-void rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                     BackwardBuffers io);
+BufferId rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                        ForwardBuffers io);
+Statistics rotate_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                           BackwardBuffers io);
 
 /// The schedule of a rotation over plan.ring ranks, inside Ulysses over plan.ulysses ranks.
 Schedule build_rotation(const Problem& problem, const SequencePlan& plan, Phase phase,

@@ -102,8 +102,8 @@ void pass_sums(ProgramBuilder& b, const Round& round, const CoreContext& c, Buff
              &Weigh::values);
 }
 
-void rsa_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                 ForwardBuffers io) {
+BufferId rsa_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                     ForwardBuffers io) {
   const std::int64_t tokens = c.tokens.count();
   const BufferId weights = b.output("weights", Tensor::weights, c.tokens, c.heads);
   const BufferId scores = b.scratch("scores", Tensor::scores, tokens, c.heads.count());
@@ -112,6 +112,7 @@ void rsa_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext
   const BufferId sum = b.scratch("out_sum", Tensor::out, tokens, c.heads.count(), DType::fp32);
   pass_sums(b, Round(b, mesh, c, Tensor::v, io.v), c, weights, sum);
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.out});
+  return {};
 }
 
 /// The gradient of all keys or values from this rank's queries, summed over the ring.
@@ -139,8 +140,8 @@ void sum_back(ProgramBuilder& b, const RankGroup& ring, const CoreContext& c, Te
   b.op(compute, Copy{.kind = CopyKind::cast, .from = mine, .to = to});
 }
 
-void rsa_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                  BackwardBuffers io) {
+Statistics rsa_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                        BackwardBuffers io) {
   const RankGroup ring = mesh.ring_group(b.rank());
   const std::int64_t tokens = c.tokens.count();
   const BufferId weights = b.input("weights", Tensor::weights, c.tokens, c.heads);
@@ -153,6 +154,7 @@ void rsa_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContex
   pass_sums(b, Round(b, mesh, c, Tensor::k, io.k), c, d_scores, sum);
   b.op(compute, Copy{.kind = CopyKind::cast, .from = sum, .to = io.d_q});
   sum_back(b, ring, c, Tensor::d_k, d_scores, io.q, io.d_k);
+  return {};
 }
 
 Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
@@ -204,6 +206,9 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
 std::string why_not_rsa(const Problem& problem, const SequencePlan& plan) {
   if (plan.ring < 2) {
     return "a ring of one rank has no neighbour";
+  }
+  if (problem.sinks) {
+    return "its softmax of whole rows has no attention sinks";
   }
   // What no memory holds is not counted either: sizes stay far below 2^63 bytes.
   constexpr double most = 1e17;

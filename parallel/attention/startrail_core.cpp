@@ -65,8 +65,8 @@ BufferId gather(ProgramBuilder& b, const Place& place, std::string name, Tensor 
 
 }  // namespace
 
-void startrail_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                       ForwardBuffers io) {
+BufferId startrail_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                           ForwardBuffers io) {
   const Place place(b, mesh, c);
   const std::int64_t steps = place.sub_ring;
   const std::int64_t tokens = place.team_block.count();
@@ -145,10 +145,11 @@ void startrail_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreC
                                .to = io.out,
                                .to_tokens = c.tokens,
                                .to_heads = c.heads});
+  return lse;
 }
 
-void startrail_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                        BackwardBuffers io) {
+Statistics startrail_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                              BackwardBuffers io) {
   const Place place(b, mesh, c);
   const std::int64_t steps = place.sub_ring;
   const std::int64_t tokens = place.team_block.count();
@@ -250,6 +251,7 @@ void startrail_backward(ProgramBuilder& b, const AttentionMesh& mesh, const Core
   deliver("d_k_mine", Tensor::d_k, k_sum, io.d_k, c.kv_heads);
   deliver("d_v_mine", Tensor::d_v, v_sum, io.d_v, c.kv_heads);
   deliver("d_q_mine", Tensor::d_q, d_q[1 - last], io.d_q, c.heads);
+  return {.lse = lse_team, .delta = delta};
 }
 
 Schedule build_startrail(const Problem& problem, const SequencePlan& plan, Phase phase,

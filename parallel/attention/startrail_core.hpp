@@ -27,10 +27,10 @@ namespace spp::strategies {
 
 inline constexpr std::array startrail_parameters{&parameters::team};
 
-void startrail_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                       ForwardBuffers io);
-void startrail_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
-                        BackwardBuffers io);
+BufferId startrail_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                           ForwardBuffers io);
+Statistics startrail_backward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& c,
+                              BackwardBuffers io);
 
 /// The schedule of StarTrail over plan.ring ranks, inside Ulysses over plan.ulysses ranks.
 Schedule build_startrail(const Problem& problem, const SequencePlan& plan, Phase phase,

@@ -152,6 +152,39 @@ void merge(const Rows& out, const Rows& lse, const Rows& part_out, const Rows& p
   }
 }
 
+void sink(const SinkArgs& args) {
+  ensure_sink(args);
+  const Rows& lse = args.lse;
+  const std::int64_t of_row = lse.batch * lse.heads;
+  const std::int64_t begin = args.first * of_row;
+  const std::int64_t end = begin + args.out.count * of_row;
+  for (std::int64_t row = 0; row < lse.elements(); ++row) {
+    const float keys = load(lse.dtype, lse.data, row);
+    const float own = load(args.sinks.dtype, args.sinks.data, row % lse.heads);
+    const float larger = std::max(keys, own);
+    const float both = larger + std::log1p(std::exp(std::min(keys, own) - larger));
+    if (row >= begin && row < end) {
+      const Run to = run_of(args.out).from((row - begin) * args.out.width);
+      scale_run(std::exp(keys - both), to, to, args.out.width);
+    }
+    store(lse.dtype, lse.data, row, both);
+  }
+}
+
+void sink_backward(const SinkBackwardArgs& args) {
+  ensure_sink_backward(args);
+  const Rows& lse = args.lse;
+  for (std::int64_t h = 0; h < lse.heads; ++h) {
+    const float own = load(args.sinks.dtype, args.sinks.data, h);
+    double sum = 0;
+    for (std::int64_t row = h; row < lse.elements(); row += lse.heads) {
+      sum -= std::exp(own - load(lse.dtype, lse.data, row)) *
+             load(args.delta.dtype, args.delta.data, row);
+    }
+    store(args.d_sinks.dtype, args.d_sinks.data, h, static_cast<float>(sum));
+  }
+}
+
 void rescale(const Rows& out, const Rows& lse, const Rows& gathered, const Rows& scaled,
              const Rows& global_lse) {
   ensure_alike(out, scaled);

@@ -16,6 +16,21 @@ void row_dot(const Rows& out, const Rows& d_out, const Rows& delta);
 void merge(const Rows& out, const Rows& lse, const Rows& part_out, const Rows& part_lse,
            bool initial);
 
+/// A logit for each head, [heads] in any type, beside all rows of lse; out has those from `first`
+/// on. lse <- log(e^lse + e^sink), out <- e^(lse before - lse after) out; rows that have met no key
+/// get out 0 and lse = the sink.
+struct SinkArgs {
+  Rows out, lse, sinks;
+  std::int64_t first = 0;
+};
+void sink(const SinkArgs& args);
+
+/// d_sinks[h] = -sum over all rows of e^(sink - lse) delta, of lse with the sink, written.
+struct SinkBackwardArgs {
+  Rows lse, delta, sinks, d_sinks;
+};
+void sink_backward(const SinkBackwardArgs& args);
+
 /// global_lse = log of the sum of e^lse over the `gathered` rows of all members (members x rows,
 /// one member after the other); scaled = e^(lse - global_lse) * out, cast. Queries that no member
 /// met a key for get 0 and -infinity.

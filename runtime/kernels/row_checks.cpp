@@ -63,6 +63,20 @@ void ensure_norm_backward(const NormBackwardArgs& args, Centring centring, Calle
          "the gradient of another weight", at);
 }
 
+void ensure_sink(const SinkArgs& args, Caller at) {
+  const Rows& lse = args.lse;
+  ensure(lse.width == 1 && args.out.batch == lse.batch && args.out.heads == lse.heads &&
+             args.first + args.out.count <= lse.count && args.sinks.elements() == lse.heads,
+         "a sink of other heads, or of rows without lse", at);
+}
+
+void ensure_sink_backward(const SinkBackwardArgs& args, Caller at) {
+  ensure_alike(args.lse, args.delta, at);
+  ensure(args.lse.width == 1 && args.sinks.elements() == args.lse.heads &&
+             args.d_sinks.elements() == args.lse.heads,
+         "a sink of other heads", at);
+}
+
 void ensure_bias(const Rows& y, const Rows& bias, Caller at) {
   ensure(bias.elements() == matrix_columns(y), "a bias of other columns", at);
 }

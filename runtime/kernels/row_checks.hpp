@@ -18,6 +18,9 @@ using Caller = std::source_location;
 void ensure_alike(const Rows& a, const Rows& b, Caller at = Caller::current());
 /// `scalars` has one number where `rows` has a whole width.
 void ensure_scalars(const Rows& rows, const Rows& scalars, Caller at = Caller::current());
+/// A sink for each head, and lse for at least all rows of out.
+void ensure_sink(const SinkArgs& args, Caller at = Caller::current());
+void ensure_sink_backward(const SinkBackwardArgs& args, Caller at = Caller::current());
 /// Members of a team whose lse are in `gathered`, one after the other, by those of one of them.
 std::int64_t members_of(const Rows& gathered, const Rows& lse, Caller at = Caller::current());
 /// Boxes of `heads` heads.

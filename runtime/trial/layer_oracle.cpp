@@ -445,6 +445,36 @@ void LayerOracle::attend(int label) {
          .lse = part_of(lse, r, problem_.micro_batches)},
         poll_);
   }
+  if (index_.sink_of(label) >= 0) {
+    add_sink(label);
+  }
+}
+
+/// To a softmax over the keys: one more term of every row's normaliser.
+void LayerOracle::add_sink(int label) {
+  const auto& sinks = at({Tensor::param, index_.sink_of(label)});
+  auto& out = tensors_.at({Tensor::out, label});
+  auto& lse = tensors_.at({Tensor::lse, label});
+  const std::size_t dim = out.size() / lse.size();
+  for (std::size_t i = 0; i < lse.size(); ++i) {
+    const double keys = std::exp(lse[i]);
+    const double all = keys + std::exp(sinks[i % sinks.size()]);
+    for (std::size_t j = 0; j < dim; ++j) {
+      out[i * dim + j] *= keys / all;
+    }
+    lse[i] = std::log(all);
+  }
+}
+
+void LayerOracle::sink_back(int label, const std::vector<double>& delta) {
+  const int param = index_.sink_of(label);
+  const auto& sinks = at({Tensor::param, param});
+  const auto& lse = at({Tensor::lse, label});
+  std::vector<double>& d_sinks = make({Tensor::d_param, param});
+  for (std::size_t i = 0; i < lse.size(); ++i) {
+    const std::size_t head = i % sinks.size();
+    d_sinks[head] -= std::exp(sinks[head] - lse[i]) * delta[i];
+  }
 }
 
 void LayerOracle::attend_back(int label) {
@@ -474,6 +504,9 @@ void LayerOracle::attend_back(int label) {
          .d_k = of(Tensor::d_k, r),
          .d_v = of(Tensor::d_v, r)},
         poll_);
+  }
+  if (index_.sink_of(label) >= 0) {
+    sink_back(label, delta);
   }
 }
 

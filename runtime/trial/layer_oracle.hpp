@@ -39,6 +39,8 @@ class LayerOracle {
   void backward(const Definition& d);
   void attend(int label);
   void attend_back(int label);
+  void add_sink(int label);
+  void sink_back(int label, const std::vector<double>& delta);
   void look_up(const Definition& d);
   void look_up_back(const Definition& d);
   void sum_words(const Definition& d);

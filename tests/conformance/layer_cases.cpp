@@ -1,6 +1,7 @@
 #include "tests/conformance/layer_cases.hpp"
 
-#include "parallel/attention/compose.hpp"
+#include "parallel/attention/attention_mesh.hpp"
+#include "parallel/attention/double_ring_core.hpp"
 
 namespace spp::test {
 
@@ -17,6 +18,7 @@ Model LayerCase::model(std::int64_t layers) const {
   model.gated_mlp = gated;
   model.norm_bias = !gated;
   model.qk_norm = head_norms;
+  model.attention_sinks = attention.problem.sinks;
   model.attention_bias = !gated;
   model.output_bias = !gated;
   model.mlp_bias = !gated;
@@ -41,10 +43,11 @@ void make_latent(LayerCase& layer) {
 }
 
 std::string LayerCase::text() const {
-  return fmt::format("{} | tensor {} {}{}", attention.text(), tensor, gated ? "gated" : "plain",
+  return fmt::format("{} | tensor {} {}{}{}", attention.text(), tensor, gated ? "gated" : "plain",
                      latent       ? ", of latents"
                      : head_norms ? ", heads normed"
-                                  : "");
+                                  : "",
+                     attention.problem.sinks ? ", sinks" : "");
 }
 
 LayerCase small_layer(DType dtype) {
@@ -83,6 +86,10 @@ std::vector<LayerCase> layer_cases(int sequence, int tensor, std::size_t most) {
           why_not_layer(of_latents.graph(), of_latents.attention.problem, layer.plan()).empty();
       layer = legal ? of_latents : layer;
     }
+    // Not where a sink a head does not divide over the ranks that have other tokens.
+    Problem& problem = layer.attention.problem;
+    problem.sinks = result.size() % 3 != 2;
+    problem.sinks = problem.sinks && why_not_layer(layer.graph(), problem, layer.plan()).empty();
     result.push_back(layer);
   }
   return result;
@@ -225,6 +232,8 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
     ++i;
     const auto gains = std::int64_t{2} * problem.head_dim;
     step.layer.head_norms = layer.head_norms && gains % step.plan().stage_ranks() == 0;
+    const int others = step.plan().stage_ranks() / tensor;
+    problem.sinks = problem.sinks && problem.q_heads / tensor % others == 0;
     const auto legal = [&](const StepCase& c) {
       return why_not_step(c.graph(), c.layer.attention.problem, c.plan(), layer.attention.options)
           .empty();
@@ -280,6 +289,45 @@ std::vector<StepCase> expert_cases() {
   result[7].recompute = {.kind = Recompute::selective, .modules = {moe, core_attention}};
   result[7].order = "zero-bubble";
   result[0].layer.attention.problem.batch = 2;
+  return result;
+}
+
+std::vector<StepCase> sink_cases() {
+  std::vector<StepCase> result;
+  const auto add = [&](SequencePlan attention, int tensor, bool windows) -> StepCase& {
+    StepCase step{.layer = small_layer(DType::fp32)};
+    step.layer.tensor = tensor;
+    Problem& problem = step.layer.attention.problem;
+    const int kv_heads = attention.ring == 3 ? 3 : 2;  // gradients divide over the ranks
+    problem.q_heads = 2 * kv_heads * tensor;
+    problem.kv_heads = kv_heads * tensor;
+    problem.seq = 48;
+    problem.sinks = true;
+    step.layer.attention.plan = std::move(attention);
+    if (windows) {
+      step.look_through(11);
+    }
+    return result.emplace_back(std::move(step));
+  };
+  const SequencePlan team{.strategy = "startrail",
+                          .ring = 4,
+                          .own = {{&parameters::team, 2}},
+                          .layout = Layout::zigzag};
+  add({.strategy = "zigzag-ring", .ring = 2, .layout = Layout::zigzag}, 2, true).zero = 1;
+  add({.strategy = "ulysses", .ulysses = 2}, 2, true).zero = 3;
+  add({.strategy = "ring", .ring = 3}, 1, true).zero = 2;
+  add({.strategy = "usp", .ulysses = 2, .ring = 2, .layout = Layout::striped}, 1, false);
+  add(team, 1, false).zero = 2;
+  add({.strategy = "all-gather", .ring = 2, .layout = Layout::zigzag}, 1, true).pipeline = {
+      .stages = 2, .micro_batches = 2};
+  add({.strategy = "group-cast", .ring = 2, .layout = Layout::zigzag}, 2, true).recompute.kind =
+      Recompute::full;
+  add({.strategy = "dist-flash-attn", .ring = 3}, 1, false).pipeline.micro_batches = 2;
+  add({.strategy = "double-ring", .ring = 4, .own = {{&parameters::window, 2}}}, 1, false)
+      .recompute = {.kind = Recompute::selective, .modules = {RecomputeModule::core_attention}};
+  result[1].replicas = 2;
+  result[2].layer.attention.problem.batch = 2;
+  result[3].layer.gated = false;
   return result;
 }
 

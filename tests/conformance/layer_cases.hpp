@@ -1,6 +1,6 @@
 // Whole layers that the conformance tests run over: the attention of cases.hpp, within
 // tensor-parallel groups, gated and not, with either norm, heads normed and not, or made of
-// latents.
+// latents, with sinks and without.
 #pragma once
 
 #include "step/layer_schedule.hpp"
@@ -9,7 +9,8 @@
 namespace spp::test {
 
 struct LayerCase {
-  Case attention;  // its problem has all heads, its plan splits those of one tensor rank
+  Case attention;  // its problem has all heads, and sinks if the layer has; its plan splits those
+                   // of one tensor rank
   int tensor = 1;
   bool gated = true;        // RMSNorm and SwiGLU; else LayerNorm and GELU
   bool head_norms = false;  // of Q and K
@@ -69,6 +70,10 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most);
 /// Legal ones with experts: on fewer, as many and more ranks than a token has, beside shared ones
 /// and dense layers, through all axes.
 std::vector<StepCase> expert_cases();
+
+/// Legal ones of gpt-oss's kind: sinks, a window in every second layer but where a strategy has
+/// none; each softmax strategy that trains with sinks, odd ranks among them.
+std::vector<StepCase> sink_cases();
 
 /// Legal ones with a backward, over `sequence` ranks of `tensor` each; at most `most` of each
 /// strategy.

@@ -21,6 +21,7 @@ TEST_CASE("layers compute what one device computes") {
   int count = 0;
   int normed = 0;
   int latent = 0;
+  int with_sinks = 0;
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     for (const int tensor : {1, 2, 3}) {
       for (const int sequence : {1, 2, 3, 4}) {
@@ -36,6 +37,7 @@ TEST_CASE("layers compute what one device computes") {
           ++count;
           normed += c.head_norms ? 1 : 0;
           latent += c.latent ? 1 : 0;
+          with_sinks += c.attention.problem.sinks ? 1 : 0;
         }
       }
     }
@@ -43,6 +45,7 @@ TEST_CASE("layers compute what one device computes") {
   CHECK(count > 40);
   CHECK(normed > 15);
   CHECK(latent > 8);
+  CHECK(with_sinks > 15);
 }
 
 TEST_CASE("a wrong product is found") {

@@ -40,15 +40,18 @@ TEST_CASE("layers are proven") {
   int proven = 0;
   int normed = 0;
   int latent = 0;
+  int with_sinks = 0;
   for_each_layer(8, [&](const LayerCase& c, Phase phase) {
     REQUIRE_THAT(prove(c.build(phase)).counter_example, Catch::Matchers::Equals(""));
     ++proven;
     normed += c.head_norms ? 1 : 0;
     latent += c.latent ? 1 : 0;
+    with_sinks += c.attention.problem.sinks ? 1 : 0;
   });
   CHECK(latent > 30);
   CHECK(proven > 100);
   CHECK(normed > 40);
+  CHECK(with_sinks > 40);
 }
 
 TEST_CASE("layers can be stored") {
@@ -309,6 +312,7 @@ TEST_CASE("what all heads of latent attention have in common has the gradient of
              Contains("finds no query tokens"));
 }
 
+// With sinks, too: their two kernels, which the list has inside of attention's, are neither.
 TEST_CASE("a layer's schedule has the products and transfers of its list of operations") {
   for_each_layer(2, [](const LayerCase& c, Phase phase) {
     const Schedule schedule = c.build(phase);

@@ -34,6 +34,20 @@ TEST_CASE("steps with experts leave what one device leaves") {
   }
 }
 
+TEST_CASE("steps with sinks leave what one device leaves") {
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    int number = 0;
+    for (StepCase c : sink_cases()) {
+      if (++number % 3 == 0) {
+        c.layer.attention.problem.dtype = DType::bf16;
+      }
+      if (kernels->why_not(c.layer.attention.problem.dtype).empty()) {
+        check(c, *kernels);
+      }
+    }
+  }
+}
+
 TEST_CASE("steps leave what one device leaves") {
   int count = 0;
   int normed = 0;

@@ -119,6 +119,44 @@ TEST_CASE("a device's rescale is the host's") {
   }
 }
 
+TEST_CASE("a device's sink and its gradient are the host's") {
+  SPP_NEED_DEVICE();
+  const cuda::Stream stream(0);
+  std::mt19937 random(5);
+  const DType type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
+  for (const Shape& shape : shapes) {
+    HostTensor out = random_tensor(type, shape, random);
+    HostTensor lse(DType::fp32, {shape.count + 2, shape.batch, shape.heads, 1});
+    HostTensor sinks = random_tensor(type, {shape.heads, 1, 1, 1}, random);
+    set_lse(lse, random);
+    const OnDevice a(out, stream);
+    const OnDevice b(lse, stream);
+    const OnDevice c(sinks, stream);
+    sink({.out = out.rows(), .lse = lse.rows(), .sinks = sinks.rows(), .first = 2});
+    const std::vector<double> expected = out.values();
+    const std::vector<double> expected_lse = lse.values();
+    cuda::sink({.out = a.rows(), .lse = b.rows(), .sinks = c.rows(), .first = 2}, stream.get());
+    CHECK(distance(fetched(a, out), expected) <= tolerance(type));
+    CHECK(distance(fetched(b, lse), expected_lse) <= 500 * 2 * u32);
+
+    HostTensor delta =
+        random_tensor(DType::fp32, {lse.rows().count, shape.batch, shape.heads, 1}, random);
+    HostTensor d_sinks(DType::fp32, {shape.heads, 1, 1, 1});
+    const OnDevice d(delta, stream);
+    const OnDevice e(d_sinks, stream);
+    sink_backward({.lse = lse.rows(),
+                   .delta = delta.rows(),
+                   .sinks = sinks.rows(),
+                   .d_sinks = d_sinks.rows()});
+    const std::vector<double> gradients = d_sinks.values();
+    cuda::sink_backward(
+        {.lse = b.rows(), .delta = d.rows(), .sinks = c.rows(), .d_sinks = e.rows()}, stream.get());
+    // Terms of at most 1, whose lse has the error above, in another order.
+    const auto terms = static_cast<double>(delta.size() / shape.heads);
+    CHECK(distance(fetched(e, d_sinks), gradients) <= terms * (terms + 500 * 2) * u32);
+  }
+}
+
 TEST_CASE("a device's accumulate and fill are the host's") {
   SPP_NEED_DEVICE();
   const cuda::Stream stream(0);

@@ -155,6 +155,21 @@ TEST_CASE("steps with experts leave on a device what one device leaves") {
   }
 }
 
+TEST_CASE("steps with sinks leave on a device what one device leaves") {
+  SPP_NEED_DEVICE();
+  OneIn half(2);
+  for (const StepCase& c : sink_cases()) {
+    if (!is_known_to_devices(c.layer.attention.plan) || !half.takes()) {
+      continue;
+    }
+    INFO(c.text());
+    const runtime::TrialResult result = run(c, {.kernels = "reference"}, 2);
+    REQUIRE(result.complete);
+    REQUIRE(result.refused == "");
+    CHECK(failures(result) == "");
+  }
+}
+
 TEST_CASE("two runs on a device give the same errors to the last bit") {
   SPP_NEED_DEVICE();
   for (const Case& c : known(cases(4, 2))) {

@@ -215,6 +215,55 @@ struct MergeOp {
   }
 };
 
+/// Rows of lse; those of out are [begin_row, end_row) of them.
+template <int N>
+struct SinkOp {
+  static constexpr const char* name = "sink kernel";
+  static constexpr bool sums = false;
+  using State = MergeWeights;  // of the keys, and of the sink
+  Numbers out, lse, sinks;
+  std::int64_t width = 1;
+  std::int64_t begin_row = 0, end_row = 0;
+  int heads = 1;
+
+  SPP_HOST_DEVICE State begin(std::int64_t row) const {
+    return merge_weights(read_one(lse, row), read_one(sinks, row % heads));
+  }
+  SPP_HOST_DEVICE void piece(std::int64_t row, std::int64_t i, State& weights) const {
+    if (row < begin_row || row >= end_row) {
+      return;
+    }
+    const std::int64_t at = (row - begin_row) * width + i * N;
+    float x[N];
+    read<N>(out, at, x);
+    for (int e = 0; e < N; ++e) {
+      x[e] *= weights.ours;
+    }
+    write<N>(out, at, x);
+  }
+  SPP_HOST_DEVICE void end(std::int64_t row, const State& weights) const {
+    write_one(lse, row, weights.lse);
+  }
+};
+
+/// Row h is a head, piece i its number in row i of lse and delta.
+struct SinkBackwardOp {
+  static constexpr const char* name = "sink_bwd kernel";
+  static constexpr bool sums = true;
+  using State = float;
+  Numbers lse, delta, sinks, d_sinks;
+  int heads = 1;
+
+  SPP_HOST_DEVICE State begin(std::int64_t) const { return 0; }
+  SPP_HOST_DEVICE void piece(std::int64_t head, std::int64_t i, State& sum) const {
+    const std::int64_t at = i * heads + head;
+    sum -= std::exp(read_one(sinks, head) - read_one(lse, at)) * read_one(delta, at);
+  }
+  SPP_HOST_DEVICE void end(std::int64_t head, const State& sum) const {
+    write_one(d_sinks, head, sum);
+  }
+};
+
 template <int N>
 struct RescaleOp {
   static constexpr const char* name = "rescale kernel";

@@ -72,6 +72,8 @@ struct DeviceKernels {
   void merge(const Args&... args) const {
     cuda::merge(args..., stream);
   }
+  void sink(const SinkArgs& args) const { cuda::sink(args, stream); }
+  void sink_backward(const SinkBackwardArgs& args) const { cuda::sink_backward(args, stream); }
   template <class... Args>
   void rescale(const Args&... args) const {
     cuda::rescale(args..., stream);

@@ -104,6 +104,7 @@ void load_kernels_of() {
   load_rows<ProjectOp<N>>();
   load_rows<MergeOp<N>>();
   load_rows<RescaleOp<N>>();
+  load_rows<SinkOp<N>>();
 }
 
 }  // namespace
@@ -144,6 +145,33 @@ void merge(const Rows& out, const Rows& lse, const Rows& part_out, const Rows& p
                            .part_lse = numbers_of(part_lse),
                            .width = out.width});
   });
+}
+
+void sink(const SinkArgs& args, cudaStream_t stream) {
+  ensure_sink(args);
+  const Rows& out = args.out;
+  const std::int64_t of_row = args.lse.batch * args.lse.heads;
+  with_elements(vectors_fit(numbers_of(out), out.width), [&](auto n) {
+    constexpr int size = decltype(n)::value;
+    for_rows(stream, args.lse.elements(), out.width / size,
+             SinkOp<size>{.out = numbers_of(out),
+                          .lse = numbers_of(args.lse),
+                          .sinks = numbers_of(args.sinks),
+                          .width = out.width,
+                          .begin_row = args.first * of_row,
+                          .end_row = (args.first + out.count) * of_row,
+                          .heads = args.lse.heads});
+  });
+}
+
+void sink_backward(const SinkBackwardArgs& args, cudaStream_t stream) {
+  ensure_sink_backward(args);
+  for_rows(stream, args.lse.heads, matrix_rows(args.lse),
+           SinkBackwardOp{.lse = numbers_of(args.lse),
+                          .delta = numbers_of(args.delta),
+                          .sinks = numbers_of(args.sinks),
+                          .d_sinks = numbers_of(args.d_sinks),
+                          .heads = args.lse.heads});
 }
 
 void rescale(const Rows& out, const Rows& lse, const Rows& gathered, const Rows& scaled,
@@ -267,6 +295,7 @@ void hold_for(const std::uint32_t* flag, std::uint32_t value, Seconds patience,
 void load_kernels() {
   load_kernels_of<vector_elements>();
   load_kernels_of<1>();
+  load_rows<SinkBackwardOp>();
   load_each<TransposeOp>();
   load_each<StampOp>();
   load_each<HoldOp>();

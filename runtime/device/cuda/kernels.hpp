@@ -16,6 +16,8 @@ namespace spp::runtime::cuda {
 void row_dot(const Rows& out, const Rows& d_out, const Rows& delta, cudaStream_t stream);
 void merge(const Rows& out, const Rows& lse, const Rows& part_out, const Rows& part_lse,
            bool initial, cudaStream_t stream);
+void sink(const SinkArgs& args, cudaStream_t stream);
+void sink_backward(const SinkBackwardArgs& args, cudaStream_t stream);
 void rescale(const Rows& out, const Rows& lse, const Rows& gathered, const Rows& scaled,
              const Rows& global_lse, cudaStream_t stream);
 void accumulate(const Rows& sum, const Rows& part, bool initial, cudaStream_t stream);

@@ -130,6 +130,51 @@ TEST_CASE("rescaled outputs of all members sum to the merged output") {
   CHECK(distance(global.values(), expected_lse) <= 2 * 1001 * u32);
 }
 
+TEST_CASE("a sink takes its share of every row that lse is of") {
+  const DType type = any_type();
+  std::mt19937 random(6);
+  constexpr std::int64_t others = 4;  // numbers of lse before those of out's rows, and behind
+  HostTensor out = random_tensor(type, rows_of_numbers, random);
+  HostTensor lse(DType::fp32, {5, 2, 2, 1});
+  HostTensor sinks(type, {2, 1, 1, 1});
+  const std::vector<double> logits = {0.5, -3};
+  sinks.set(logits);
+  constexpr double none = -std::numeric_limits<double>::infinity();
+  std::vector<double> before = {0, 1, -1, 30, -200, none, 5, none, 2, 2, 500, -3};
+  before.insert(before.begin(), others, 0.5);
+  before.insert(before.end(), others, -2);
+  lse.set(before);
+  std::vector<double> expected = out.values();
+  std::vector<double> expected_lse;
+  for (std::size_t r = 0; r < before.size(); ++r) {
+    const double larger = std::max(before[r], logits[r % 2]);
+    expected_lse.push_back(
+        larger + std::log(std::exp(before[r] - larger) + std::exp(logits[r % 2] - larger)));
+    for (std::int64_t d = 0; r >= others && r < others + scalars && d < width; ++d) {
+      expected[(r - others) * width + static_cast<std::size_t>(d)] *=
+          std::exp(before[r] - expected_lse[r]);
+    }
+  }
+  sink({.out = out.rows(), .lse = lse.rows(), .sinks = sinks.rows(), .first = 1});
+  CHECK(distance(out.values(), expected) <= tolerance(type));
+  CHECK(distance(lse.values(), expected_lse) <= 500 * u32 * 2);
+
+  // Its gradient, of the rows in the middle.
+  HostTensor own(DType::fp32, rows_of_scalars);
+  HostTensor delta = random_tensor(DType::fp32, rows_of_scalars, random);
+  HostTensor d_sinks(DType::fp32, {2, 1, 1, 1});
+  std::vector<double> gradients(2);
+  for (std::int64_t r = 0; r < scalars; ++r) {
+    const auto h = static_cast<std::size_t>(r % 2);
+    own.set(r, lse.at(others + r));
+    gradients[h] -= std::exp(logits[h] - own.at(r)) * delta.at(r);
+  }
+  sink_backward(
+      {.lse = own.rows(), .delta = delta.rows(), .sinks = sinks.rows(), .d_sinks = d_sinks.rows()});
+  // Six terms of at most 1, exponents of at most 5 but where they are 0.
+  CHECK(distance(d_sinks.values(), gradients) <= 6 * 10 * u32);
+}
+
 TEST_CASE("accumulate adds, or copies the first part") {
   const DType type = any_type();
   const DType part_type = other_type();

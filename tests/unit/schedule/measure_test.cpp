@@ -240,6 +240,24 @@ TEST_CASE("a merge reads the part, and reads and writes the accumulator") {
   CHECK(b.touched(op) == part + sum);
 }
 
+TEST_CASE("a sink changes all rows of out and lse, its gradient reads those of delta") {
+  Bench b;
+  const BufferId sinks = b.lse(8);
+  const BufferId d_sinks = b.lse(8);
+  for (const auto& [id, dtype] : {std::pair(sinks, DType::bf16), std::pair(d_sinks, DType::fp32)}) {
+    Buffer& buffer = b.buffers[id.index()];
+    buffer.tensor = Tensor::param;
+    buffer.dtype = dtype;
+    buffer.heads = 1;
+    buffer.batch = 1;
+  }
+  const BufferId lse = b.lse(1024);  // of four ranks' tokens
+  CHECK(b.touched(Sink{.out = b.q(), .lse = lse, .sinks = sinks}) ==
+        2 * (q_tile + 4 * lse_tile) + 8 * 2);
+  CHECK(b.touched(SinkBackward{.lse = lse, .delta = b.lse(), .sinks = sinks, .d_sinks = d_sinks}) ==
+        2 * lse_tile + 8 * (2 + 4));
+}
+
 TEST_CASE("the gradient of heads that are normed reads what was normed, which v is not") {
   Bench b;
   const auto of_graph = [&](Tensor tensor, std::int64_t tokens, std::int64_t width, DType dtype) {

@@ -165,6 +165,8 @@ Schedule one_of_each() {
                              .kv_heads = kv_heads,
                              .initial = true});
     b.op(compute, RowDot{.out = x, .d_out = y, .delta = z});
+    b.op(compute, Sink{.out = x, .lse = y, .sinks = z});
+    b.op(compute, SinkBackward{.lse = x, .delta = y, .sinks = z, .d_sinks = x});
     b.loop(3, [=](std::int64_t i, OpList& ops) {
       if (i != 1) {
         ops.push_back({compute, Merge{.out = x,
