@@ -85,8 +85,15 @@ std::string why_not_routed(const LayerGraph& layer, const Problem& problem, cons
                                             plan.attention, Phase::forward, {});
   const std::vector<TokenSet> own = own_tokens(homes_of(attention), plan.tensor);
   if (period_of(own, routing.classes()) == 0) {
-    return fmt::format("a rank's {} tokens do not divide among {} experts of a slot",
-                       own.front().count(), routing.classes());
+    // Of each chunk of a rank as many are for every expert of a slot.
+    const int chunks = chunk_layout(plan.attention.layout) == Layout::zigzag ? 2 : 1;
+    const std::int64_t unit = std::int64_t{routing.classes()} * chunks * plan.model_ranks();
+    const std::int64_t above = (problem.seq + unit - 1) / unit * unit;
+    return fmt::format(
+        "a rank's {} tokens do not divide among {} experts of a slot; those of sequences of {}{} "
+        "tokens do",
+        own.front().count(), routing.classes(),
+        above > unit ? fmt::format("{} or ", above - unit) : "", above);
   }
   const bool is_strided = std::ranges::any_of(
       own, [](const TokenSet& tokens) { return tokens.ranges().front().stride > 1; });
