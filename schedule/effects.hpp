@@ -102,6 +102,9 @@ struct Site {
   [[nodiscard]] const AtomGrid& grid() const { return ledger->grid; }
   [[nodiscard]] const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   [[nodiscard]] std::string name(TensorRef ref) const { return grid().graph().name(ref); }
+  [[nodiscard]] std::string quoted(BufferId id) const {
+    return fmt::format("'{}'", buffer(id).name);
+  }
   [[nodiscard]] Contents& content(BufferId id) const { return contents[id.index()]; }
   /// A tensor of the kernel's attention.
   [[nodiscard]] TensorRef own(Tensor tensor) const { return {tensor, attention}; }
@@ -167,6 +170,9 @@ struct Block {
   std::span<const int> queries, keys;
   HeadAtoms heads, kv_heads;
 };
+/// lse of every query of the block covers all the keys that the mask allows, and the sink; else
+/// stops.
+bool global_lse(const Site& site, BufferId lse, const Block& block);
 /// Stops if tokens are of several micro-batches.
 bool within_micro_batch(const Site& site, const TokenSet& queries, const TokenSet& keys);
 /// Stops and gives nothing if the query heads do not attend to the KV heads.

@@ -1,8 +1,5 @@
 #include "schedule/effects_graph.hpp"
 
-#include <array>
-#include <map>
-
 namespace spp {
 namespace {
 
@@ -35,7 +32,34 @@ std::vector<const Piece*> pieces_in(const Site& site, BufferId id, std::span<con
   return result;
 }
 
-/// lse of every query of the block covers all the keys that the mask allows; else stops.
+/// sum += part on `tile`, or sum = part.
+void write_sums(const Site& site, const Accumulate& op, std::span<const int> tile) {
+  const TensorRef tensor = site.buffer(op.part).ref();
+  Contents sums;
+  for (const Piece* part : pieces_in(site, op.part, tile)) {
+    if (op.initial) {
+      sums.add(*part);
+      continue;
+    }
+    const Piece* old = only_piece(site, op.sum, part->cell);
+    if (old == nullptr) {
+      return;
+    }
+    if (old->normaliser != part->normaliser) {
+      site.stop(fmt::format("adds {} of {} to {}, but they are normalised over different keys",
+                            site.quoted(op.part), site.grid().cell_text(tensor, part->cell),
+                            site.quoted(op.sum)));
+      return;
+    }
+    Piece sum = *old;
+    unite(site, tensor, sum, *part, site.quoted(op.part), site.quoted(op.sum));
+    sums.add(std::move(sum));
+  }
+  write(site, op.sum, tensor, std::move(sums));
+}
+
+}  // namespace
+
 bool global_lse(const Site& site, BufferId lse, const Block& block) {
   const AtomGrid& grid = site.grid();
   for (const int q : block.queries) {
@@ -56,38 +80,6 @@ bool global_lse(const Site& site, BufferId lse, const Block& block) {
   }
   return true;
 }
-
-std::string quoted(const Site& site, BufferId id) {
-  return fmt::format("'{}'", site.buffer(id).name);
-}
-
-/// sum += part on `tile`, or sum = part.
-void write_sums(const Site& site, const Accumulate& op, std::span<const int> tile) {
-  const TensorRef tensor = site.buffer(op.part).ref();
-  Contents sums;
-  for (const Piece* part : pieces_in(site, op.part, tile)) {
-    if (op.initial) {
-      sums.add(*part);
-      continue;
-    }
-    const Piece* old = only_piece(site, op.sum, part->cell);
-    if (old == nullptr) {
-      return;
-    }
-    if (old->normaliser != part->normaliser) {
-      site.stop(fmt::format("adds {} of {} to {}, but they are normalised over different keys",
-                            quoted(site, op.part), site.grid().cell_text(tensor, part->cell),
-                            quoted(site, op.sum)));
-      return;
-    }
-    Piece sum = *old;
-    unite(site, tensor, sum, *part, quoted(site, op.part), quoted(site, op.sum));
-    sums.add(std::move(sum));
-  }
-  write(site, op.sum, tensor, std::move(sums));
-}
-
-}  // namespace
 
 void apply(const Site& site, const AttentionForward& op) {
   const auto block = block_of(site, op);
@@ -135,7 +127,7 @@ void apply(const Site& site, const RowDot& op) {
     const AtomSet& all = grid.complete(site.own(Tensor::out), out->cell);
     if (out->contributions != all || out->normaliser != all) {
       site.stop(fmt::format(
-          "delta of an incomplete output: {} of {} lacks {}", quoted(site, op.out),
+          "delta of an incomplete output: {} of {} lacks {}", site.quoted(op.out),
           grid.cell_text(Tensor::out, out->cell),
           grid.contributions_text(Tensor::out, out->cell, all.minus(out->contributions))));
       return;
@@ -143,110 +135,6 @@ void apply(const Site& site, const RowDot& op) {
     delta.add({.cell = out->cell, .contributions = {}, .normaliser = {}});
   }
   write(site, op.delta, Tensor::delta, std::move(delta));
-}
-
-namespace {
-
-/// The sinks of a query atom's heads, which no update has replaced yet; else stops.
-bool holds_sinks(const Site& site, BufferId id, int query_atom, int param) {
-  const auto* rows = site.grid().rows_of_query_atom(query_atom, param);
-  if (rows == nullptr) {
-    site.stop(
-        fmt::format("finds no sinks of heads that {} lacks", site.name({Tensor::param, param})));
-    return false;
-  }
-  for (const int row : *rows) {
-    const Piece* logit = only_piece(site, id, {.tokens = row, .heads = 0});
-    if (logit == nullptr) {
-      return false;
-    }
-    if (!logit->contributions.empty()) {
-      site.stop(fmt::format("reads {}, which was updated before", quoted(site, id)));
-      return false;
-    }
-  }
-  return true;
-}
-
-/// The parameter that is the sink of the op's attention; stops and gives -1 if there is none, or
-/// the buffer has another.
-int known_sink(const Site& site, BufferId sinks) {
-  const int param = site.grid().index().sink_of(site.attention);
-  if (param < 0) {
-    site.stop("works on a sink, which its attention does not have");
-    return -1;
-  }
-  return readable(site, sinks, TensorRef{Tensor::param, param}) ? param : -1;
-}
-
-}  // namespace
-
-void apply(const Site& site, const Sink& op) {
-  const int param = known_sink(site, op.sinks);
-  if (param < 0 || !readable(site, op.out, Tensor::out) || !readable(site, op.lse, Tensor::lse)) {
-    return;
-  }
-  const AtomGrid& grid = site.grid();
-  AtomSet sink;
-  sink.insert(grid.sink());
-  Contents out = site.content(op.out);
-  for (Piece& piece : out.change_all()) {
-    const Piece* lse = only_piece(site, op.lse, piece.cell);
-    if (lse == nullptr || only_piece(site, op.out, piece.cell) == nullptr) {
-      return;
-    }
-    if (piece.contributions != lse->contributions || piece.normaliser != piece.contributions) {
-      site.stop(fmt::format("{} and {} of {} do not belong together", quoted(site, op.out),
-                            quoted(site, op.lse), grid.cell_text(Tensor::out, piece.cell)));
-      return;
-    }
-    piece.contributions.unite(sink);
-    piece.normaliser.unite(sink);
-  }
-  Contents lse = site.content(op.lse);
-  for (Piece& piece : lse.change_all()) {
-    if (piece.contributions.intersects(sink)) {
-      site.stop(fmt::format("gives {} of {} a second sink", quoted(site, op.lse),
-                            grid.cell_text(Tensor::lse, piece.cell)));
-      return;
-    }
-    if (!holds_sinks(site, op.sinks, piece.cell.heads, param)) {
-      return;
-    }
-    piece.contributions.unite(sink);
-  }
-  write(site, op.out, Tensor::out, std::move(out));
-  write(site, op.lse, Tensor::lse, std::move(lse));
-}
-
-void apply(const Site& site, const SinkBackward& op) {
-  const int param = known_sink(site, op.sinks);
-  if (param < 0 || !readable(site, op.delta, Tensor::delta) ||
-      !readable(site, op.lse, Tensor::lse)) {
-    return;
-  }
-  const AtomGrid& grid = site.grid();
-  const int use = use_of_param(grid.index(), param, grid.index().writer_of(site.own(Tensor::q)));
-  std::map<int, AtomSet> tokens;  // by row of the parameter
-  for (const Piece& piece : site.content(op.delta).all()) {
-    const Cell& cell = piece.cell;
-    const std::array queries{cell.tokens};
-    const Block row{
-        .queries = queries, .keys = {}, .heads = {cell.heads, cell.heads + 1}, .kv_heads = {}};
-    if (only_piece(site, op.delta, cell) == nullptr || !global_lse(site, op.lse, row) ||
-        !holds_sinks(site, op.sinks, cell.heads, param)) {
-      return;
-    }
-    for (const int logit : *grid.rows_of_query_atom(cell.heads, param)) {
-      tokens[logit].insert(grid.contributor(cell.tokens, use));
-    }
-  }
-  Contents gradients;
-  for (auto& [logit, met] : tokens) {
-    gradients.add(
-        {.cell = {.tokens = logit, .heads = 0}, .contributions = std::move(met), .normaliser = {}});
-  }
-  write(site, op.d_sinks, TensorRef{Tensor::d_param, param}, std::move(gradients));
 }
 
 void apply(const Site& site, const Merge& op) {
@@ -266,8 +154,8 @@ void apply(const Site& site, const Merge& op) {
       return;
     }
     if (part->contributions != part_lse->contributions || part->normaliser != part->contributions) {
-      site.stop(fmt::format("{} and {} of {} do not belong together", quoted(site, op.part_out),
-                            quoted(site, op.part_lse), grid.cell_text(Tensor::out, part->cell)));
+      site.stop(fmt::format("{} and {} of {} do not belong together", site.quoted(op.part_out),
+                            site.quoted(op.part_lse), grid.cell_text(Tensor::out, part->cell)));
       return;
     }
     Piece sum = *part;
@@ -278,12 +166,12 @@ void apply(const Site& site, const Merge& op) {
         return;
       }
       if (old->contributions != old_lse->contributions || old->normaliser != old->contributions) {
-        site.stop(fmt::format("{} and {} of {} do not belong together", quoted(site, op.out),
-                              quoted(site, op.lse), grid.cell_text(Tensor::out, part->cell)));
+        site.stop(fmt::format("{} and {} of {} do not belong together", site.quoted(op.out),
+                              site.quoted(op.lse), grid.cell_text(Tensor::out, part->cell)));
         return;
       }
       sum = *old;
-      unite(site, Tensor::out, sum, *part, quoted(site, op.part_out), quoted(site, op.out));
+      unite(site, Tensor::out, sum, *part, site.quoted(op.part_out), site.quoted(op.out));
     }
     lse.add({.cell = sum.cell, .contributions = sum.contributions, .normaliser = {}});
     sum.normaliser = sum.contributions;
@@ -314,8 +202,8 @@ void apply(const Site& site, const Rescale& op) {
     }
     if (out.contributions != lse->contributions || out.normaliser != lse->contributions ||
         !own_is_there) {
-      site.stop(fmt::format("{}, {} and {} of {} do not belong together", quoted(site, op.out),
-                            quoted(site, op.lse), quoted(site, op.gathered_lse),
+      site.stop(fmt::format("{}, {} and {} of {} do not belong together", site.quoted(op.out),
+                            site.quoted(op.lse), site.quoted(op.gathered_lse),
                             grid.cell_text(Tensor::out, out.cell)));
       return;
     }
