@@ -4,6 +4,7 @@
 #include "schedule/storage.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace spp {
 
@@ -28,6 +29,21 @@ std::vector<ParamUse> param_uses(const LayerGraph& layer) {
     }
   }
   return uses;
+}
+
+int ranks_that_sum(const ParamUse& use, const LayerPlan& plan) {
+  return plan.stage_ranks() / (use.of_experts ? plan.expert : use.of_norm ? 1 : plan.tensor);
+}
+
+std::vector<int> sum_sizes(std::int64_t rows, int ranks) {
+  std::vector<int> sizes;
+  for (int left = ranks; left > 1; left /= sizes.back()) {
+    sizes.push_back(static_cast<int>(std::gcd(rows, std::int64_t{left})));
+    if (sizes.back() == 1) {
+      return {};
+    }
+  }
+  return sizes.empty() ? std::vector{1} : sizes;
 }
 
 bool is_whole(const LayerGraph& layer, const Definition& d) {

@@ -28,6 +28,12 @@ struct ParamUse {
   bool of_experts = false;
 };
 std::vector<ParamUse> param_uses(const LayerGraph& layer);
+/// How many ranks of a stage have other tokens for it.
+int ranks_that_sum(const ParamUse& use, const LayerPlan& plan);
+/// So many ranks sum up a gradient of so many rows in groups of these sizes, one after the other:
+/// an all-reduce cuts rows into a part for each member. One group where they divide; none at all if
+/// no such groups do.
+std::vector<int> sum_sizes(std::int64_t rows, int ranks);
 /// The same by unit.
 std::vector<std::vector<int>> params_of_units(const LayerGraph& layer);
 

@@ -33,20 +33,20 @@ Problem padded_layer(const Problem& requested, const LayerPlan& plan) {
   return padded;
 }
 
-/// All-reduces of parameters' gradients cut them into equal parts.
 std::string why_not_reduced(const LayerGraph& layer, const LayerPlan& plan) {
   const std::vector<ParamUse> uses = param_uses(layer);
   for (std::size_t label = 0; label < uses.size(); ++label) {
     const Param& param = layer.graph.params[label];
-    const int ranks = plan.stage_ranks() / (uses[label].of_experts ? plan.expert
-                                            : uses[label].of_norm  ? 1
-                                                                   : plan.tensor);
-    if (param.part_rows() % ranks != 0) {
+    const int ranks = ranks_that_sum(uses[label], plan);
+    const std::vector<int> sizes = sum_sizes(param.part_rows(), ranks);
+    if (sizes.empty()) {
       return fmt::format(
-          "the {} rows of {} do not divide over the {} ranks that sum up its gradient",
+          "the {} rows of {} divide neither over the {} ranks that sum up its gradient nor over "
+          "groups of them",
           param.part_rows(), param.name, ranks);
     }
-    const std::int64_t summed = param.part_rows() / (plan.zero > 0 ? ranks : 1);
+    const bool in_shards = plan.zero > 0 && sizes.size() == 1;
+    const std::int64_t summed = param.part_rows() / (in_shards ? ranks : 1);
     if (uses[label].units.size() > 1 && plan.pipeline.stages > 1 && summed % 2 != 0) {
       return fmt::format("{} rows of {} do not divide over the two stages that have it", summed,
                          param.name);
@@ -154,6 +154,18 @@ std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPla
   }
   symmetry.push_back({.axis = "tensor", .under = AxisMoves::alike});
   return symmetry;
+}
+
+/// Groups within others are not turned onto each other.
+bool sums_in_groups(const LayerParts& parts) {
+  for (std::size_t label = 0; label < parts.uses.size(); ++label) {
+    if (sum_sizes(parts.layer.graph.params[label].part_rows(),
+                  ranks_that_sum(parts.uses[label], parts.plan))
+            .size() > 1) {
+      return true;
+    }
+  }
+  return false;
 }
 
 /// Where one micro-batch's tokens are cut, every one's are.
@@ -330,6 +342,9 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
         keep_common(symmetry_of(**of, plan), symmetry);
       }
     }
+  }
+  if (phase != Phase::forward && sums_in_groups(*parts)) {
+    std::erase_if(symmetry, [](const SymmetricAxis& axis) { return axis.axis != "tensor"; });
   }
   Schedule s;
   s.problem = all;

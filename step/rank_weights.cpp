@@ -186,15 +186,39 @@ BufferId RankWeights::finished_gradient(int label, const TokenSet& rows) {
 }
 
 void RankWeights::reduce(int label, BufferId from, BufferId to) {
-  b_.op(parts_.streams.weights,
-        Collective{
-            .kind = is_sharded(label) ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-            .group = summed_over(label),
-            .from = from,
-            .to = to,
-            .deal = TokenDeal{},
-            .to_tokens = shard_of(label),
-            .to_heads = columns_of(label)});
+  const RankGroup& all = summed_over(label);
+  const auto sum = [&](CollectiveKind kind, const RankGroup& group, BufferId addend,
+                       BufferId into) {
+    b_.op(parts_.streams.weights, Collective{.kind = kind,
+                                             .group = group,
+                                             .from = addend,
+                                             .to = into,
+                                             .deal = TokenDeal{},
+                                             .to_tokens = shard_of(label),
+                                             .to_heads = columns_of(label)});
+  };
+  if (is_sharded(label)) {
+    return sum(CollectiveKind::reduce_scatter, all, from, to);
+  }
+  // Neighbours first, then one of each group of those.
+  const std::vector<int> sizes = sum_sizes_of(label);
+  const int own = all.index_of(at_.rank);
+  int summed = 1;  // ranks whose addends a rank has
+  BufferId addend = from;
+  for (const int size : sizes) {
+    const int of_both = summed * size;
+    const RankGroup group{.first = all.rank(own / of_both * of_both + own % summed).value,
+                          .stride = all.stride * summed,
+                          .size = size};
+    const BufferId into =
+        of_both == all.size
+            ? to
+            : scratch(fmt::format("d_w_{}_of_{}", graph_.param(label).name, of_both),
+                      Tensor::d_param, label, rows_of(label));
+    sum(CollectiveKind::all_reduce, group, addend, into);
+    addend = into;
+    summed = of_both;
+  }
 }
 
 // ---- updates

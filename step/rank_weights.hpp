@@ -59,8 +59,12 @@ class RankWeights {
   [[nodiscard]] bool is_gathered(int label) const {
     return parts_.plan.zero == 3 && is_sharded(label) && summed_over(label).size > 1;
   }
+  [[nodiscard]] std::vector<int> sum_sizes_of(int label) const {
+    return sum_sizes(graph_.param(label).part_rows(), summed_over(label).size);
+  }
+  /// Where its rows divide over all that sum its gradient up; else all keep all of it.
   [[nodiscard]] bool is_sharded(int label) const {
-    return parts_.plan.zero > 0 && is_updated(label);
+    return parts_.plan.zero > 0 && is_updated(label) && sum_sizes_of(label).size() == 1;
   }
   [[nodiscard]] bool is_reduced_each_time(int label) const {
     return parts_.plan.zero >= 2 && is_sharded(label) && summed_over(label).size > 1;

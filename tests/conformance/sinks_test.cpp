@@ -81,6 +81,41 @@ TEST_CASE("a step with sinks is proven under every way of sharding") {
   }
 }
 
+TEST_CASE("a gradient whose rows do not divide over all ranks is summed up in groups of them") {
+  StepCase step{.layer = test::small_layer(), .replicas = 4};
+  step.layer.attention.problem.seq = 16;
+  step.layer.attention.problem.sinks = true;  // 4 of a tensor rank, over 8 ranks
+  for (const int zero : {0, 1, 2, 3}) {
+    step.zero = zero;
+    const Schedule schedule = step.build();
+    INFO("ZeRO " << zero);
+    REQUIRE_THAT(prove(schedule).counter_example, Catch::Matchers::Equals(""));
+    std::vector<int> sizes;
+    const Program program = schedule.program(Rank(5));
+    for (const Op& op : ops_of(program)) {
+      const auto* sum = op_if<Collective>(op.body);
+      if (sum != nullptr && sum->kind == CollectiveKind::all_reduce &&
+          schedule.graph.name(program.buffers[sum->to.index()].ref()) ==
+              "d_param.l0.attention_sinks") {
+        sizes.push_back(sum->group.size);
+      }
+    }
+    CHECK(sizes == std::vector{4, 2});
+  }
+  step.zero = 0;
+  BufferId first;
+  CHECK_THAT(refuted(changed<Collective>(
+                 step.build(),
+                 [&](const Collective& o, const std::vector<Buffer>& buffers) {
+                   const bool of_sinks =
+                       buffers[o.from.index()].name.find("sinks") != std::string::npos;
+                   first = of_sinks && o.group.size == 4 ? o.from : first;
+                   return of_sinks && o.group.size == 2;
+                 },
+                 [&](Collective& o) { o.from = first; })),
+             Contains("updates by part of a gradient: l1.attention_sinks rows 0:4"));
+}
+
 TEST_CASE("a step with sinks has the model's parameters") {
   const StepCase step{.layer = over_heads()};
   std::int64_t parameters = 0;
