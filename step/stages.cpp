@@ -87,10 +87,10 @@ double longest_of(std::span<const std::int64_t> layers, double ends) {
 std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times,
                              std::size_t predictions) {
   const std::int64_t count = std::int64_t{plan.pipeline} * plan.virtual_stages;
-  const double head = in_layers(model, last_of(model, StepKind::train));
+  const bool by_time = even_times || predictions > 0;
+  const double head = by_time ? in_layers(model, last_of(model, StepKind::train)) : 0;
   const double predict =
       predictions > 0 ? static_cast<double>(predictions) * in_layers(model, predict_of(model)) : 0;
-  const bool by_time = even_times || predictions > 0;
   std::vector<std::int64_t> layers =
       by_time ? balanced(model.layers, count, head + predict) : dealt(model.layers, count);
   std::size_t predicts = layers.size() - 1;
