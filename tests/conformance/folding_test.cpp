@@ -221,7 +221,8 @@ TEST_CASE("a folded simulation of whole steps equals the unfolded one") {
   CHECK(count.folded > 10);
 }
 
-// What waits for whom at the turns of rings through all ranks differs a little.
+// What waits for whom at the turns of rings through all ranks differs a little; latent attention's
+// matrices that are whole on every tensor rank turn in them, too.
 TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does") {
   int folded = 0;
   test::OneIn third(3);
@@ -243,8 +244,8 @@ TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does")
           const Simulation all = simulate(schedule, placement, cost, {.fold = false});
           const Simulation few = simulate(schedule, placement, cost, {.folding = &alike});
           const double ratio = few.makespan / all.makespan;
-          CHECK(ratio > 0.98);
-          CHECK(ratio < 1.02);
+          const double limit = c.layer.latent ? 0.05 : 0.02;
+          CHECK(std::abs(ratio - 1) < limit);
           folded += alike.size() > 1 ? 1 : 0;
         }
       }
