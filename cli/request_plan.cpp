@@ -4,6 +4,7 @@
 #include "machine/gemm_cost.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 #include "planner/step.hpp"
+#include "step/stages.hpp"
 #include "transformer/diffusion_family.hpp"
 
 #include <algorithm>
@@ -224,16 +225,13 @@ void Reader::check_step() {
   check_layers();
 }
 
-/// Layers are dealt out to stages evenly, the model's ends counted as none, one or two of them.
 void Reader::check_layers() {
   const StepChoices& step = request().step;
   const std::int64_t layers = request().model->layers;
   const std::int64_t stages =
       std::int64_t{step.pipeline.value_or(1)} * step.virtual_stages.value_or(1);
-  const auto deals = [&](std::int64_t n) {
-    return layers % n == 0 || (layers + 1) % n == 0 || (layers + 2) % n == 0;
-  };
-  if (stages <= 1 || (stages <= layers + 2 && deals(stages))) {
+  const auto deals = [&](std::int64_t n) { return can_stage(*request().model, n); };
+  if (stages <= 1 || deals(stages)) {
     return;
   }
   std::int64_t below = std::min(stages, layers);

@@ -18,6 +18,10 @@
 namespace spp {
 namespace {
 
+/// Virtual stages of a rank in layouts that are written by hand: more than Megatron-Bridge's 2 to 4
+/// nobody has published.
+constexpr int most_by_hand = 4;
+
 constexpr std::array recomputations{Recompute::none, Recompute::selective, Recompute::full};
 
 std::vector<std::int64_t> divisors_of(std::int64_t n) {
@@ -114,9 +118,10 @@ class Space {
   void pipelines_of(int tensor, int data, int left) {
     for (const std::int64_t stages : divisors_of(left)) {
       const bool given = request_.step.pipeline.has_value();
-      const bool wanted = given ? *request_.step.pipeline == stages
-                                : stages == 1 || (train_ && !alone() &&
-                                                  has(&FrameworkAxes::pipeline) && deals(stages));
+      const bool wanted =
+          given ? *request_.step.pipeline == stages
+                : stages == 1 || (train_ && !alone() && has(&FrameworkAxes::pipeline) &&
+                                  can_stage(model_, stages));
       const auto sequence = static_cast<int>(left / stages);
       if (wanted && fits_fixed(sequence)) {
         experts_of({.tensor = tensor,
@@ -125,12 +130,6 @@ class Space {
                     .pipeline = static_cast<int>(stages)});
       }
     }
-  }
-  /// Layers, or layers with one or both ends, divide.
-  [[nodiscard]] bool deals(std::int64_t stages) const {
-    return stages <= model_.layers + 2 &&
-           (model_.layers % stages == 0 || (model_.layers + 1) % stages == 0 ||
-            (model_.layers + 2) % stages == 0);
   }
   [[nodiscard]] bool fits_fixed(int sequence) const {
     const FixedChoices& f = request_.fixed;
@@ -211,6 +210,13 @@ class Space {
     std::vector<int> result{1};
     const bool may = point.pipeline > 1 && point.micro_batches % point.pipeline == 0 &&
                      (!request_.step.order || *request_.step.order == "interleaved");
+    if (may && model_.predict_layers > 0) {  // laid out by hand
+      for (int v = 2; can_stage(model_, std::int64_t{point.pipeline} * v) && v <= most_by_hand;
+           v *= 2) {
+        result.push_back(v);
+      }
+      return result;
+    }
     const std::int64_t dealt = model_.layers % point.pipeline == 0         ? model_.layers
                                : (model_.layers + 2) % point.pipeline == 0 ? model_.layers + 2
                                                                            : model_.layers + 1;

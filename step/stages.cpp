@@ -84,6 +84,12 @@ double longest_of(std::span<const std::int64_t> layers, double ends) {
 
 }  // namespace
 
+bool can_stage(const Model& model, std::int64_t stages) {
+  const auto divides = [&](std::int64_t ends) { return (model.layers + ends) % stages == 0; };
+  return stages == 1 || (stages <= model.layers + 2 &&
+                         (model.predict_layers > 0 || divides(0) || divides(1) || divides(2)));
+}
+
 std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even_times,
                              std::size_t predictions) {
   const std::int64_t count = std::int64_t{plan.pipeline} * plan.virtual_stages;

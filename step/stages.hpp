@@ -19,6 +19,10 @@ struct Stage {
   std::size_t predictions = 0;
 };
 
+/// Whether layers are dealt out to so many virtual stages: equally, embedding and head counted as a
+/// layer each or not, as Megatron-Core does; by hand where further tokens are predicted.
+bool can_stage(const Model& model, std::int64_t stages);
+
 /// By virtual stage. `even_times`: the loss head counts with the time that it takes, else it does
 /// not (or as a layer, where the layers do not divide). With so many layers that predict further
 /// tokens everything counts with its time, as Megatron-Core's layouts of such models are written by

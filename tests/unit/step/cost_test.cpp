@@ -71,6 +71,20 @@ TEST_CASE("a layer that predicts a further token is part of a training step") {
   CHECK(tiny.cost(plan).total() == prefill);
 }
 
+TEST_CASE("layers are dealt out to stages with their ends, or by hand") {
+  Model model = TinyStep().model;
+  model.layers = 61;
+  for (const int stages : {1, 2, 3, 7, 9, 31, 61, 62, 63}) {
+    CHECK(can_stage(model, stages));
+  }
+  for (const int stages : {4, 16, 32, 64}) {
+    CHECK_FALSE(can_stage(model, stages));
+  }
+  model.predict_layers = 1;  // DeepSeek-V3's 16 x 2 stages
+  CHECK((can_stage(model, 16) && can_stage(model, 32) && can_stage(model, 63)));
+  CHECK_FALSE(can_stage(model, 64));
+}
+
 TEST_CASE("layers that predict further tokens stand before the loss head, where that is shorter") {
   Model model = TinyStep().model;
   model.layers = 16;
