@@ -23,6 +23,9 @@ Snippet emit(const Launch& launch, const Way& way) {
   if (launch.virtual_stages > 1) {
     set("model.virtual_pipeline_model_parallel_size", launch.virtual_stages);
   }
+  if (const std::string layout = layout_by_hand(launch); !layout.empty()) {
+    set("model.pipeline_model_parallel_layout", fmt::format("\"{}\"", layout));
+  }
   const CountedEnds ends = counted_ends(launch);
   if (ends.embedding) {
     set("model.account_for_embedding_in_pipeline_split", "True");

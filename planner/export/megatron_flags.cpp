@@ -1,5 +1,7 @@
 #include "planner/export/megatron_flags.hpp"
 
+#include "step/stages.hpp"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -122,7 +124,9 @@ void add_megatron_step(Command& command, const Launch& launch) {
     command.add("--sequence-parallel");
   }
   command.add("--pipeline-model-parallel-size", launch.pp);
-  if (launch.virtual_stages > 1) {
+  if (const std::string layout = layout_by_hand(launch); !layout.empty()) {
+    command.add("--pipeline-model-parallel-layout", fmt::format("\"{}\"", layout));
+  } else if (launch.virtual_stages > 1) {
     command.add("--num-virtual-stages-per-pipeline-rank", launch.virtual_stages);
   }
   const CountedEnds ends = counted_ends(launch);
@@ -142,8 +146,25 @@ void add_megatron_step(Command& command, const Launch& launch) {
   }
 }
 
+std::string layout_by_hand(const Launch& launch) {
+  if (launch.model == nullptr || launch.pp == 1 || launch.model->predict_layers == 0) {
+    return "";
+  }
+  const StepPlan plan{.pipeline = launch.pp, .virtual_stages = launch.virtual_stages};
+  std::string layout;
+  for (const Stage& stage :
+       stages_of(*launch.model, plan, false, further_predictions(*launch.model, StepKind::train))) {
+    layout += layout.empty() ? "" : "|";
+    layout += stage.embeds ? "E" : "";
+    layout += std::string(static_cast<std::size_t>(stage.layers), 't') +
+              std::string(stage.predictions, 'm');
+    layout += stage.ends ? "L" : "";
+  }
+  return layout;
+}
+
 CountedEnds counted_ends(const Launch& launch) {
-  if (launch.model == nullptr || launch.pp == 1) {
+  if (launch.model == nullptr || launch.pp == 1 || !layout_by_hand(launch).empty()) {
     return {};
   }
   const std::int64_t stages = std::int64_t{launch.pp} * launch.virtual_stages;

@@ -15,6 +15,9 @@ struct CountedEnds {
   bool embedding = false, loss = false;
 };
 CountedEnds counted_ends(const Launch& launch);
+/// Where a model's layers are laid out by hand (can_stage): each stage's, as Megatron-Core writes
+/// them (user guide, custom pipeline model parallel layout), "Ettt|tt|m|L"; else empty.
+std::string layout_by_hand(const Launch& launch);
 /// Degrees of the axes around attention, recomputation.
 void add_megatron_step(Command& command, const Launch& launch);
 /// Flags of the model that a plan does not know.

@@ -167,6 +167,10 @@ TEST_CASE("Megatron's flags say what a model's experts, latents, windows and sin
                           ContainsSubstring("--moe-router-topk 2") &&
                           ContainsSubstring("--moe-ffn-hidden-size 14336") &&
                           ContainsSubstring("--expert-model-parallel-size 8"));
+  CHECK_THAT(command("--model deepseek-v3 --seq 4K --pp 16 --virtual-stages 2 --dp 8 --ep 8 "
+                     "--global-batch 256"),
+             ContainsSubstring("--pipeline-model-parallel-layout \"Ettt|tt|") &&
+                 ContainsSubstring("|m|L\"") && !ContainsSubstring("--num-virtual-stages"));
   const std::string deepseek = command("--model deepseek-v3 --seq 32K --tp 8 --dp 2 --ep 16");
   CHECK_THAT(deepseek, ContainsSubstring("--multi-latent-attention") &&
                            ContainsSubstring("--mtp-num-layers 1") &&
