@@ -18,8 +18,8 @@
 namespace spp {
 namespace {
 
-/// Virtual stages of a rank in layouts that are written by hand: more than Megatron-Bridge's 2 to 4
-/// nobody has published.
+/// Virtual stages of a rank in layouts that are written by hand, as far as they are searched:
+/// Megatron-Bridge's of DeepSeek-V3 have 1 to 4 (reports/corpus).
 constexpr int most_by_hand = 4;
 
 constexpr std::array recomputations{Recompute::none, Recompute::selective, Recompute::full};
@@ -273,7 +273,9 @@ class Space {
         0, real_of((model_.layers - 1) / (std::int64_t{point.pipeline} * point.virtual_stages)));
     const double first =
         point.order == "zero-bubble" || !train_ ? cost.layer_forward : cost.layer_both.at(r);
-    return work + (point.pipeline - 1) * chunk * first;
+    // A layout by hand may leave its last two stages without a layer.
+    const int without = model_.predict_layers > 0 ? 2 : 0;
+    return work + std::max(0, point.pipeline - 1 - without) * chunk * first;
   }
 
   [[nodiscard]] Bytes bytes(const StepPoint& point, const StepPlan& plan,

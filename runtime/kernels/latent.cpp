@@ -40,6 +40,17 @@ struct LatentPlace {
         value(head * s.value) {}
 };
 
+/// A head of q or k, its two parts, and one of v.
+struct LatentHead {
+  std::vector<float> all, value;
+  std::span<float> content, turned;
+  explicit LatentHead(const LatentShape& s)
+      : all(floats(s.content + s.turned)),
+        value(floats(s.value)),
+        content(std::span(all).first(static_cast<std::size_t>(s.content))),
+        turned(std::span(all).last(static_cast<std::size_t>(s.turned))) {}
+};
+
 }  // namespace
 
 LatentShape shape_of_latents(const LatentHeadsArgs& args) {
@@ -62,11 +73,8 @@ LatentShape shape_of_latents(const LatentHeadsArgs& args) {
 
 void latent_heads(const LatentHeadsArgs& args) {
   const LatentShape s = shape_of_latents(args);
-  std::vector<float> head = floats(s.content + s.turned);
+  LatentHead head(s);
   std::vector<float> position = floats(s.turned);
-  std::vector<float> value = floats(s.value);
-  const std::span content = std::span(head).first(static_cast<std::size_t>(s.content));
-  const std::span turned = std::span(head).last(static_cast<std::size_t>(s.turned));
   for_each_turned(args, s.turned, 1,
                   [&](std::int64_t row, const std::optional<Rotation>& rotation) {
                     read(args.position, row, 0, position);
@@ -75,44 +83,41 @@ void latent_heads(const LatentHeadsArgs& args) {
                     }
                     for (std::int64_t h = 0; h < s.heads; ++h) {
                       const LatentPlace at(s, h);
-                      read(args.q_row, row, at.q, head);
+                      read(args.q_row, row, at.q, head.all);
                       if (rotation) {
-                        rotation->apply(turned);
+                        rotation->apply(head.turned);
                       }
-                      write(head, args.q, row, at.q);
-                      read(args.kv_row, row, at.content, content);
-                      std::ranges::copy(position, turned.begin());
-                      write(head, args.k, row, at.q);
-                      read(args.kv_row, row, at.kv_value, value);
-                      write(value, args.v, row, at.value);
+                      write(head.all, args.q, row, at.q);
+                      read(args.kv_row, row, at.content, head.content);
+                      std::ranges::copy(position, head.turned.begin());
+                      write(head.all, args.k, row, at.q);
+                      read(args.kv_row, row, at.kv_value, head.value);
+                      write(head.value, args.v, row, at.value);
                     }
                   });
 }
 
 void join_latent_heads(const LatentHeadsArgs& args) {
   const LatentShape s = shape_of_latents(args);
-  std::vector<float> head = floats(s.content + s.turned);
+  LatentHead head(s);
   std::vector<float> sum = floats(s.turned);
-  std::vector<float> value = floats(s.value);
-  const std::span content = std::span(head).first(static_cast<std::size_t>(s.content));
-  const std::span turned = std::span(head).last(static_cast<std::size_t>(s.turned));
   for_each_turned(args, s.turned, -1,
                   [&](std::int64_t row, const std::optional<Rotation>& rotation) {
                     std::ranges::fill(sum, 0.0F);
                     for (std::int64_t h = 0; h < s.heads; ++h) {
                       const LatentPlace at(s, h);
-                      read(args.q, row, at.q, head);
+                      read(args.q, row, at.q, head.all);
                       if (rotation) {
-                        rotation->apply(turned);
+                        rotation->apply(head.turned);
                       }
-                      write(head, args.q_row, row, at.q);
-                      read(args.k, row, at.q, head);
-                      write(content, args.kv_row, row, at.content);
+                      write(head.all, args.q_row, row, at.q);
+                      read(args.k, row, at.q, head.all);
+                      write(head.content, args.kv_row, row, at.content);
                       for (std::size_t i = 0; i < sum.size(); ++i) {
-                        sum[i] += turned[i];
+                        sum[i] += head.turned[i];
                       }
-                      read(args.v, row, at.value, value);
-                      write(value, args.kv_row, row, at.kv_value);
+                      read(args.v, row, at.value, head.value);
+                      write(head.value, args.kv_row, row, at.kv_value);
                     }
                     if (rotation) {  // the turn of a sum is the sum of turns
                       rotation->apply(sum);
