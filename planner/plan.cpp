@@ -140,7 +140,7 @@ Ties ties_of(const std::vector<Candidate>& list, const ComponentSeconds& spreads
   return ties;
 }
 
-/// One sentence: what the recommended plan has over the others.
+/// One sentence: what the recommended plan has over the others; empty: there are none.
 std::string reason(const std::vector<Candidate>& list, const Ties& ties,
                    const ComponentSeconds& spreads) {
   const Prediction& best = list[0].predicted;
@@ -164,7 +164,16 @@ std::string reason(const std::vector<Candidate>& list, const Ties& ties,
   if (slower != list.end()) {
     text += fmt::format("{}{}", text.empty() ? "" : "; ", advantage(list[0], *slower));
   }
-  return text.empty() ? "the only legal plan that fits" : text;
+  return text;
+}
+
+/// Where it has no other beside it.
+std::string reason_alone(std::int64_t unsettled) {
+  return unsettled == 0 ? "the only legal plan that fits"
+                        : fmt::format(
+                              "the only plan found to fit before the search ended; {} that "
+                              "may be faster were not looked at (see --budget)",
+                              unsettled);
 }
 
 }  // namespace
@@ -189,6 +198,9 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
   }
   result.ties = ties.plans;
   list[0].why = reason(list, ties, spreads);
+  if (list[0].why.empty()) {
+    list[0].why = reason_alone(result.unsettled);
+  }
   for (std::size_t i = 1; i < list.size(); ++i) {
     const double more = (list[i].predicted.step.count() / list[0].predicted.step.count() - 1) * 100;
     list[i].why = fmt::format("{:+.1f} % time against the recommended plan", more);
