@@ -1,7 +1,9 @@
 // Speed of the search over whole steps, all degrees open. Goals, on one core: 64 GPUs under 0.5 s,
-// 1,024 GPUs under 5 s. From the source folder, or with SP_PLAN_DATA set to it.
+// 1,024 GPUs under 5 s. And what one plan takes beside its attention, on which the search's budget
+// rests. From the source folder, or with SP_PLAN_DATA set to it.
 #include "machine/machine.hpp"
 #include "planner/plan.hpp"
+#include "planner/step.hpp"
 
 #include <benchmark/benchmark.h>
 
@@ -9,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -18,28 +21,43 @@ struct Question {
   std::int64_t seq, global_batch;
 };
 
-void search(benchmark::State& state, const Question& question) {
-  const char* data = std::getenv("SP_PLAN_DATA");  // NOLINT(concurrency-mt-unsafe): one thread
-  const std::filesystem::path root = data != nullptr ? data : ".";
-  const spp::MachineSpec machine = spp::Catalog(root / "topologies").machine("dgx-h100", "bench");
-  const spp::sim::Cluster cluster(machine, question.nodes, 8 * question.nodes);
+/// A question, and the cluster that it is about.
+struct Asked {
+  explicit Asked(const Question& question)
+      : root(data_folder()),
+        machine(spp::Catalog(root / "topologies").machine("dgx-h100", "bench")),
+        cluster(machine, question.nodes, 8 * question.nodes) {
+    request.model = spp::ModelLibrary(root / "models").load(question.model, "bench");
+    request.problem.seq = question.seq;
+    request.problem.q_heads = request.model->q_heads;
+    request.problem.kv_heads = request.model->kv_heads;
+    request.problem.head_dim = request.model->head_dim;
+    request.problem.value_dim = request.model->value_dim();
+    request.phase = spp::StepPhase::train;
+    request.cluster = &cluster;
+    request.gpus = cluster.gpus();
+    request.step.global_batch = question.global_batch;
+    request.most.ops = 8e6;  // as the command's default
+    request.memory = spp::Bytes(
+        std::llround(machine.gpu.memory.value.as_double() * machine.gpu.memory_usable.value));
+  }
+  static std::filesystem::path data_folder() {
+    const char* data = std::getenv("SP_PLAN_DATA");  // NOLINT(concurrency-mt-unsafe): one thread
+    return data != nullptr ? data : ".";
+  }
+  std::filesystem::path root;
+  spp::MachineSpec machine;
+  spp::sim::Cluster cluster;
   spp::Request request;
-  request.model = spp::ModelLibrary(root / "models").load(question.model, "bench");
-  request.problem = {.seq = question.seq,
-                     .q_heads = request.model->q_heads,
-                     .kv_heads = request.model->kv_heads,
-                     .head_dim = request.model->head_dim};
-  request.phase = spp::StepPhase::train;
-  request.cluster = &cluster;
-  request.gpus = cluster.gpus();
-  request.step.global_batch = question.global_batch;
-  request.most.ops = 8e6;  // as the command's default
-  request.memory = spp::Bytes(
-      std::llround(machine.gpu.memory.value.as_double() * machine.gpu.memory_usable.value));
+};
+
+void search(benchmark::State& state, const Question& question) {
+  const Asked asked(question);
   for (auto _ : state) {
-    const spp::PlanResult result = spp::plan(request);
+    const spp::PlanResult result = spp::plan(asked.request);
     state.counters["plans"] = static_cast<double>(result.searched);
     state.counters["evaluated"] = static_cast<double>(result.simulated);
+    state.counters["unsettled"] = static_cast<double>(result.unsettled);
   }
 }
 
@@ -47,10 +65,43 @@ void gpus_64(benchmark::State& state) {
   search(state, {.model = "llama-3.1-70b", .nodes = 8, .seq = 32768, .global_batch = 64});
 }
 void gpus_1024(benchmark::State& state) {
-  search(state, {.model = "llama-3.1-405b", .nodes = 128, .seq = 131072, .global_batch = 256});
+  search(state, {.model = "llama-3.1-405b", .nodes = 128, .seq = 131072, .global_batch = 512});
+}
+void gpus_1024_experts(benchmark::State& state) {
+  search(state, {.model = "deepseek-v3", .nodes = 128, .seq = 131072, .global_batch = 512});
 }
 BENCHMARK(gpus_64)->Unit(benchmark::kMillisecond);
 BENCHMARK(gpus_1024)->Unit(benchmark::kMillisecond);
+BENCHMARK(gpus_1024_experts)->Unit(benchmark::kMillisecond);
+
+/// 16 stages, so many micro-batches.
+spp::StepPlan pipelined(std::int64_t micro_batches) {
+  return {.attention = {.strategy = "ulysses", .ulysses = 2},
+          .tensor = 4,
+          .data = 8,
+          .pipeline = 16,
+          .micro_batches = micro_batches,
+          .zero = 1};
+}
+void memory_of_plan(benchmark::State& state) {
+  const Asked asked({.model = "llama-3.1-405b", .nodes = 128, .seq = 8192, .global_batch = 512});
+  const spp::StepEvaluator evaluator(asked.request);
+  const spp::StepPlan plan = pipelined(state.range(0));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(evaluator.memory_around_attention(plan));
+  }
+}
+void time_of_plan(benchmark::State& state) {
+  const Asked asked({.model = "llama-3.1-405b", .nodes = 128, .seq = 8192, .global_batch = 512});
+  spp::StepEvaluator evaluator(asked.request);
+  const spp::StepPlan plan = pipelined(state.range(0));
+  const std::vector<spp::MemoryBytes> memory = evaluator.memory(plan);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(evaluator.timed(plan, memory));
+  }
+}
+BENCHMARK(memory_of_plan)->Arg(16)->Arg(1024)->Unit(benchmark::kMicrosecond);
+BENCHMARK(time_of_plan)->Arg(16)->Arg(1024)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 

@@ -12,6 +12,12 @@ constexpr std::array phases{Phase::forward, Phase::backward};
 
 }  // namespace
 
+double Evaluator::ops_of_asking() const {
+  constexpr double of_phase = 60;
+  return of_phase * static_cast<double>(
+                        std::ranges::count_if(phases, [&](Phase phase) { return needs(phase); }));
+}
+
 double Evaluator::ops_of_walk(const SequencePlan& plan, const Strategy& strategy) const {
   constexpr double walked_ranks = 2;
   double ops = 0;

@@ -36,6 +36,8 @@ class Evaluator {
   [[nodiscard]] Candidate bounded(const SequencePlan& plan, const Strategy& strategy,
                                   double bound) const;
 
+  /// What ops_of_walk(), least_ops() and effort() each take themselves: they build schedules.
+  [[nodiscard]] double ops_of_asking() const;
   /// Ops that walked_bound() goes through.
   [[nodiscard]] double ops_of_walk(const SequencePlan& plan, const Strategy& strategy) const;
   /// Ops' worth of fold(), which looks at all ranks.

@@ -130,13 +130,14 @@ bool Search::go_on(double running) {
 
 void Search::walk(Ranked& r) {
   r.walked = true;
-  if (spend(evaluator_.ops_of_walk(r.plan, *r.strategy))) {
+  if (spend(evaluator_.ops_of_asking()) && spend(evaluator_.ops_of_walk(r.plan, *r.strategy))) {
     r.bound = std::max(r.bound, evaluator_.walked_bound(r.plan, *r.strategy));
   }
 }
 
 std::optional<sim::Folding> Search::afford(const Ranked& r) {
-  if (spent_ + evaluator_.least_ops(r.plan, *r.strategy) > request_.most.ops ||
+  if (!spend(evaluator_.ops_of_asking()) ||
+      spent_ + evaluator_.least_ops(r.plan, *r.strategy) > request_.most.ops ||
       !spend(evaluator_.ops_of_folding(r.plan))) {
     return std::nullopt;
   }

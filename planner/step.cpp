@@ -200,6 +200,10 @@ std::vector<MemoryBytes> StepEvaluator::memory(const StepPlan& plan) {
   return step_memory(step_of(plan), plan, costs_of(plan));
 }
 
+std::vector<MemoryBytes> StepEvaluator::memory_around_attention(const StepPlan& plan) const {
+  return step_memory(step_of(plan), plan, {});
+}
+
 StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
   const Model& model = *request_.model;
   if (const StepRule rule = why_not(model, plan, request_.problem.seq); !rule.legal()) {

@@ -37,6 +37,8 @@ class StepEvaluator {
   [[nodiscard]] StepEvaluation evaluate(const StepPlan& plan);
   /// Memory by stage; attention's buffers are those of the simulated call.
   [[nodiscard]] std::vector<MemoryBytes> memory(const StepPlan& plan);
+  /// Without attention's buffers, for which nothing is simulated: never more than memory().
+  [[nodiscard]] std::vector<MemoryBytes> memory_around_attention(const StepPlan& plan) const;
   /// The same as evaluate() of a plan that is legal and whose memory is known.
   [[nodiscard]] StepEvaluation timed(const StepPlan& plan, std::vector<MemoryBytes> memory);
   /// With everything that a report wants but max_seq, which takes some thirty questions of memory.

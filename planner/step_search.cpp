@@ -14,6 +14,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -61,6 +62,7 @@ class StepSearch {
 
   PlanResult run() {
     space_ = step_space(request_, evaluator_);
+    weighed_.assign(space_.points.size(), false);
     result_.rejected = std::move(space_.rejected);
     result_.searched = static_cast<std::int64_t>(space_.points.size());
     for (std::size_t i = 0; i < space_.points.size(); ++i) {
@@ -159,46 +161,71 @@ class StepSearch {
         choices.push_back({.plan = c.plan.attention, .seconds = c.predicted.step.count()});
       }
     }
-    add_leanest(point, call, choices);
+    if (!choices.empty()) {
+      add_leaner(point, call, choices);
+    }
     return choices;
   }
-  /// Of the legal plans that take less memory than all choices, the leanest, if so many ops
-  /// suffice.
-  std::optional<SequencePlan> leaner(const StepPoint& point, const Request& call,
-                                     const std::vector<Choice>& choices, double ops) const {
+  /// Of the legal plans that take less memory than all choices, the leanest that may be simulated.
+  void add_leaner(const StepPoint& point, const Request& call, std::vector<Choice>& choices) {
     const Evaluator evaluator(call);
-    const auto memory = [&](const SequencePlan& p) {
-      return evaluator.least_memory(p, strategies::by_name(p.strategy, "strategy"));
+    struct Lean {
+      SequencePlan plan;
+      const Strategy* strategy;
+      Bytes memory;
+    };
+    const auto lean = [&](const SequencePlan& p) {
+      const Strategy& strategy = strategies::by_name(p.strategy, "strategy");
+      return Lean{p, &strategy, evaluator.least_memory(p, strategy)};
     };
     Bytes least(INT64_MAX);
     for (const Choice& c : choices) {
-      least = std::min(least, memory(c.plan));
+      least = std::min(least, lean(c.plan).memory);
     }
-    std::optional<SequencePlan> leanest;
+    std::vector<Lean> leaner;
     for (const SequencePlan& p : legal_plans(call, nullptr)) {
-      if (memory(p) < least && legal_everywhere(point, p)) {
-        least = memory(p);
-        leanest = p;
+      if (Lean found = lean(p); found.memory < least && legal_everywhere(point, p)) {
+        leaner.push_back(std::move(found));
       }
     }
-    const bool affordable =
-        leanest &&
-        evaluator.least_ops(*leanest, strategies::by_name(leanest->strategy, "strategy")) <= ops;
-    return affordable ? leanest : std::nullopt;
-  }
-  void add_leanest(const StepPoint& point, const Request& call, std::vector<Choice>& choices) {
-    if (choices.empty()) {
-      return;
-    }
-    if (const auto leanest = leaner(point, call, choices, call.most.ops)) {
-      const Evaluation e = spp::evaluate(call, *leanest);
-      spent_ += e.forward ? static_cast<double>(e.forward->ops) : 0;
-      spent_ += e.backward ? static_cast<double>(e.backward->ops) : 0;
-      choices.push_back({.plan = *leanest, .seconds = e.candidate.predicted.step.count()});
+    std::ranges::stable_sort(leaner, {}, &Lean::memory);
+    constexpr std::size_t tries = 4;
+    leaner.resize(std::min(tries, leaner.size()));
+    for (const Lean& next : leaner) {
+      if (evaluator.least_ops(next.plan, *next.strategy) > call.most.ops) {
+        continue;
+      }
+      spent_ += evaluator.ops_of_folding(next.plan);
+      const sim::Folding folding = evaluator.fold(next.plan, *next.strategy, true);
+      const Effort effort = evaluator.effort(next.plan, *next.strategy, folding);
+      if (effort.ops <= call.most.ops && effort.memory <= call.most.memory) {
+        spent_ += effort.ops;
+        const auto e = evaluator.evaluate(next.plan, *next.strategy, {.folding = &folding});
+        choices.push_back({.plan = next.plan, .seconds = e->candidate.predicted.step.count()});
+        return;
+      }
     }
   }
 
+  /// Whether it does before anything is known of its attention.
+  bool fits_around_attention(std::size_t i) {
+    StepPoint& point = space_.points[i];
+    if (!weighed_[i] && ops_of(point) <= most_ops) {
+      weighed_[i] = true;
+      Bytes least(INT64_MAX);
+      for (const int zero : zero_stages(request_, point)) {
+        spent_ += ops_of_memory(point);
+        const StepPlan plan = plan_around_attention(request_, point, zero);
+        least = std::min(least, fullest(evaluator_.memory_around_attention(plan)).tensors());
+      }
+      point.memory = std::max(point.memory, least);
+    }
+    return point.memory <= request_.memory;
+  }
   void expand(const Entry& entry) {
+    if (!fits_around_attention(entry.point)) {
+      return;
+    }
     const StepPoint& point = space_.points[entry.point];
     const std::vector<Choice>& choices = choices_of(point);
     if (choices.empty()) {
@@ -208,19 +235,23 @@ class StepSearch {
       push({.point = entry.point,
             .choice = choice,
             .bound = std::max(entry.bound, point.bound_with(choice.seconds)),
-            .memory = entry.memory});
+            .memory = point.memory});
     }
   }
 
   // ---- plans
-  /// In ops: what a plan takes beside its attention.
-  [[nodiscard]] static double ops_of(const StepPoint& point) {
-    constexpr double layers = 500;
-    return layers +
-           0.3 * point.pipeline * point.virtual_stages * static_cast<double>(point.micro_batches);
+  static constexpr double most_ops = 2e6;  // of a pipeline's walk
+  /// In ops: what a plan's time takes beside its attention, and what its memory does
+  /// (bench/step_search_bench.cpp measures both).
+  [[nodiscard]] static double ops_of(const StepPoint& point) { return 320 + 0.05 * walked(point); }
+  [[nodiscard]] static double ops_of_memory(const StepPoint& point) {
+    return 60 + 0.012 * walked(point);
   }
-  /// ZeRO stages that may be the fastest of those that fit: 2 moves more than 1, and under a
-  /// pipeline so does 3. By memory: the last.
+  /// What a pipeline's ranks do for micro-batches, one direction.
+  [[nodiscard]] static double walked(const StepPoint& point) {
+    return real_of(point.micro_batches) * point.pipeline * point.virtual_stages;
+  }
+  /// With the ZeRO stage that is the fastest of those that fit.
   void evaluate(const Entry& entry) {
     const StepPoint& point = space_.points[entry.point];
     const auto shown = best_.find(key_of(plan_of(request_, point, entry.choice->plan, 0)));
@@ -228,50 +259,43 @@ class StepSearch {
         found_[shown->second].seconds() * (1 - least_gain) <= entry.bound) {
       return;  // a variant of a plan that is as fast
     }
-    constexpr double most_ops = 2e6;  // of a pipeline's walk
     if (ops_of(point) > most_ops) {
       skipped_.push_back(entry);
       return;
     }
-    std::vector<int> stages = zero_stages(request_, point);
-    if (by_memory()) {
-      stages = {stages.back()};
-    }
     evaluated_.insert(entry.point);
     result_.simulated = static_cast<std::int64_t>(evaluated_.size());
-    // The leanest first: where it does not fit, none does.
-    spent_ += ops_of(point);
-    const Bytes least =
-        fullest(evaluator_.memory(plan_of(request_, point, entry.choice->plan, stages.back())))
-            .tensors();
-    if (least > request_.memory) {
-      auto [at, fresh] = beyond_.try_emplace(entry.point, least);
-      at->second = std::min(at->second, least);
-      return;
-    }
     std::optional<Found> best;
+    Bytes least(INT64_MAX);
     bool lower_fits = false;
-    for (const int zero : stages) {
-      if (lower_fits && (zero == 2 || (zero == 3 && point.pipeline > 1))) {
-        continue;
+    for (const int zero : zero_stages(request_, point)) {
+      if (lower_fits && zero == 2 && !by_memory()) {
+        continue;  // moves more than 1
       }
       const StepPlan plan = plan_of(request_, point, entry.choice->plan, zero);
       if (!why_not(*request_.model, plan, request_.problem.seq).legal()) {
         continue;
       }
-      spent_ += ops_of(point);
+      spent_ += ops_of_memory(point);
       std::vector<MemoryBytes> memory = evaluator_.memory(plan);
-      if (fullest(memory).tensors() > request_.memory) {
+      const Bytes tensors = fullest(memory).tensors();
+      const bool leaner = tensors < least;
+      least = std::min(least, tensors);
+      if (tensors > request_.memory || (by_memory() && !leaner)) {
         continue;
       }
       lower_fits = lower_fits || zero > 0;
+      spent_ += ops_of(point);
       Found found{.evaluation = evaluator_.timed(plan, std::move(memory)), .point = entry.point};
-      if (!best || found.seconds() < best->seconds()) {
+      if (!best || by_memory() || found.seconds() < best->seconds()) {
         best = std::move(found);
       }
     }
     if (best) {
       keep(std::move(*best));
+    } else {
+      const auto [at, fresh] = beyond_.try_emplace(entry.point, least);
+      at->second = std::min(at->second, least);
     }
   }
   void keep(Found found) {
@@ -374,33 +398,41 @@ class StepSearch {
     return c;
   }
 
-  /// Points by what they need at least.
-  [[nodiscard]] std::vector<std::size_t> by_memory_order() const {
-    std::vector<std::size_t> order(space_.points.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      order[i] = i;
+  /// The few points that need least, least first.
+  [[nodiscard]] std::vector<std::size_t> leanest_points(std::size_t few) {
+    const auto more = [&](std::size_t a, std::size_t b) {
+      return std::pair(space_.points[a].memory, a) > std::pair(space_.points[b].memory, b);
+    };
+    std::vector<std::size_t> heap(space_.points.size());
+    std::iota(heap.begin(), heap.end(), std::size_t{0});
+    std::ranges::make_heap(heap, more);
+    std::vector<std::size_t> leanest;
+    while (!heap.empty() && leanest.size() < few) {
+      std::ranges::pop_heap(heap, more);
+      if (const Bytes bound = space_.points[heap.back()].memory;
+          !fits_around_attention(heap.back()) && space_.points[heap.back()].memory > bound) {
+        std::ranges::push_heap(heap, more);  // needs more than it was sorted by
+        continue;
+      }
+      leanest.push_back(heap.back());
+      heap.pop_back();
     }
-    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-      return space_.points[a].memory < space_.points[b].memory;
-    });
-    return order;
+    return leanest;
   }
   /// Where nothing was found, as nothing fits or as there was no time: of the leanest few points,
   /// with all that saves memory, the first that fits is found. Else that which needs least; nothing
   /// if they are too large to be evaluated.
   std::optional<StepEvaluation> try_leanest() {
     constexpr std::size_t few = 8;
-    constexpr double most_ops = 2e6;
+    constexpr double enough_ops = 5e5;
     std::optional<StepEvaluation> leanest;
-    const std::vector<std::size_t> order = by_memory_order();
-    for (std::size_t i = 0; i < std::min(few, order.size()); ++i) {
-      const StepPoint& point = space_.points[order[i]];
+    for (const std::size_t i : leanest_points(few)) {
+      const StepPoint& point = space_.points[i];
       std::vector<Choice> choices = choices_of(point);
       if (choices.empty()) {
-        const AttentionQuestion question = attention_of(request_, point);
-        if (const auto plan = leaner(point, question.request, {}, most_ops)) {
-          choices.push_back({.plan = *plan});
-        }
+        AttentionQuestion question = attention_of(request_, point);
+        question.request.most.ops = enough_ops;
+        add_leaner(point, question.request, choices);
       }
       for (const Choice& choice : choices) {
         const StepPlan plan =
@@ -410,10 +442,10 @@ class StepSearch {
           continue;
         }
         StepEvaluation e = evaluator_.evaluate(plan);
-        evaluated_.insert(order[i]);
+        evaluated_.insert(i);
         result_.simulated = static_cast<std::int64_t>(evaluated_.size());
         if (e.fits) {
-          keep({.evaluation = std::move(e), .point = order[i]});
+          keep({.evaluation = std::move(e), .point = i});
           return std::nullopt;
         }
         if (!leanest || fullest(e.memory).tensors() < fullest(leanest->memory).tensors()) {
@@ -434,7 +466,7 @@ class StepSearch {
   /// Nothing could be evaluated, either.
   void nothing_fits() {
     result_.any_fits = false;
-    const std::size_t least = by_memory_order().front();
+    const std::size_t least = leanest_points(1).front();
     if (auto c = bounded(Entry{.point = least,
                                .bound = space_.points[least].bound(),
                                .memory = space_.points[least].memory})) {
@@ -585,6 +617,9 @@ class StepSearch {
       if (!go_on()) {
         return;
       }
+      if (!fits_around_attention(with[i])) {
+        continue;
+      }
       const std::vector<Choice>& choices = choices_of(space_.points[with[i]]);
       if (!choices.empty()) {
         evaluate({.point = with[i], .choice = choices.front()});
@@ -597,6 +632,7 @@ class StepSearch {
   StepEvaluator evaluator_;
   StepSpace space_;
   PlanResult result_;
+  std::vector<bool> weighed_;  // points whose memory is exact around attention
   std::vector<Entry> heap_, skipped_;
   std::function<bool(const Entry&, const Entry&)> later_ = [this](const Entry& a, const Entry& b) {
     if (by_memory() && a.memory != b.memory) {

@@ -192,9 +192,7 @@ class Space {
       point.virtual_stages = chunks;
       for (const std::string_view order : orders(point)) {
         point.order = order;
-        const Layout layout = request_.fixed.layout.value_or(Layout::contiguous);
-        const StepPlan plan =
-            plan_of(request_, point, {.ring = point.sequence, .layout = layout}, 0);
+        const StepPlan plan = plan_around_attention(request_, point, 0);
         if (const StepRule rule = why_not(model_, plan, request_.problem.seq); !rule.legal()) {
           reject(point, rule);
         } else {
@@ -318,8 +316,7 @@ class Space {
              practice.logit_part.value;
     }
     constexpr double most = 1e18;
-    return practice.context.value +
-           Bytes(static_cast<std::int64_t>(std::min(most, all * (1 + practice.slack.value))));
+    return Bytes(static_cast<std::int64_t>(std::min(most, all)));
   }
 
   const LayersCost& layers_cost(const StepPoint& point, const StepPlan& plan) {
@@ -471,6 +468,8 @@ std::vector<int> zero_stages(const Request& request, const StepPoint& point) {
   std::vector<int> stages{0, 1, 2, 3};
   if (point.sequence * point.data == 1) {
     stages = {0};
+  } else if (point.pipeline > 1) {
+    stages = {0, 1};
   }
   if (const Framework* f = request.framework; f != nullptr && !f->zero.values.empty()) {
     std::erase_if(stages, [&](int zero) { return !f->zero.has(zero); });
@@ -501,6 +500,11 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
           .recompute = recomputation_of(request, point.recompute),
           .offload = given.offload.value_or(Offload::none),
           .format = given.format};
+}
+
+StepPlan plan_around_attention(const Request& request, const StepPoint& point, int zero) {
+  const Layout layout = request.fixed.layout.value_or(Layout::contiguous);
+  return plan_of(request, point, {.ring = point.sequence, .layout = layout}, zero);
 }
 
 AttentionQuestion attention_of(const Request& request, const StepPoint& point) {

@@ -33,7 +33,7 @@ struct StepPoint {
   double around = 0;     // seconds without attention, at least
   double calls = 0;      // attention calls of a rank, on average
   double attention = 0;  // seconds of one, forward and backward, at least
-  Bytes memory{};        // at least
+  Bytes memory{};        // of its tensors, at least
   [[nodiscard]] double bound() const { return bound_with(attention); }
   /// If a call takes so long. Full recomputation runs its forward again: a quarter of both or more.
   [[nodiscard]] double bound_with(double call) const {
@@ -48,10 +48,13 @@ struct StepSpace {
 
 StepSpace step_space(const Request& request, const StepEvaluator& evaluator);
 
-/// ZeRO stages that the question leaves open, lowest first.
+/// ZeRO stages that the question leaves open, lowest first. Under a pipeline 2 and 3 move more than
+/// 1 and save nothing, as micro-batches' gradients add up whole.
 std::vector<int> zero_stages(const Request& request, const StepPoint& point);
 StepPlan plan_of(const Request& request, const StepPoint& point, const SequencePlan& attention,
                  int zero);
+/// With attention as what is known around it wants it: tokens as they come.
+StepPlan plan_around_attention(const Request& request, const StepPoint& point, int zero);
 /// The question of a point's attention.
 AttentionQuestion attention_of(const Request& request, const StepPoint& point);
 

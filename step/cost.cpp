@@ -60,6 +60,7 @@ class StepClock {
                .chunks = plan.virtual_stages,
                .micro_batches = static_cast<int>(plan.micro_batches)},
         order_(pipelines::by_name(plan.pipeline > 1 ? plan.order : "1f1b", "pipeline")),
+        kind_of_layer_(kinds_of_layers(*request.model)),
         stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0,
                           further_predictions(*request.model, request.kind))) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
@@ -75,8 +76,8 @@ class StepClock {
     first_ = layer_cost(first_of(*request.model), {}, nullptr);
     last_ = layer_cost(last_of(*request.model, request.kind), {}, nullptr);
     if (further_predictions(*request.model, request.kind) > 0) {
-      const std::size_t kind = kind_of_layer(*request.model, request.model->layers - 1);
-      predict_ = layer_cost(predict_of(*request.model), plan.recompute, &attention[kind]);
+      predict_ =
+          layer_cost(predict_of(*request.model), plan.recompute, &attention[kind_of_layer_.back()]);
     }
   }
 
@@ -127,8 +128,7 @@ class StepClock {
       layers.push_back(&first_);
     }
     for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
-      // Asking takes a look at all layers.
-      layers.push_back(&kinds_[kinds_.size() == 1 ? 0 : kind_of_layer(*request_.model, i)]);
+      layers.push_back(&kinds_[kind_of_layer_[static_cast<std::size_t>(i)]]);
     }
     layers.insert(layers.end(), stage.predictions, &predict_);
     if (stage.ends) {
@@ -485,6 +485,7 @@ class StepClock {
   LocalTokens local_;
   PipelineShape shape_;
   const Pipeline& order_;
+  std::vector<std::size_t> kind_of_layer_;  // in kinds_
   std::vector<Stage> stages_;
   std::vector<LayerCost> kinds_;
   LayerCost first_, last_, predict_;

@@ -479,9 +479,10 @@ LayerGraph step_graph(const Model& model, int tensor, double rate, int expert_gr
     return writer.take();
   }
   const std::vector<LayerRun> runs = layer_runs(model);
+  const std::vector<std::size_t> kinds = kinds_of_layers(model);
   TensorRef stream = writer.result();
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    const LayerRun& run = runs[kind_of_layer(model, i)];
+    const LayerRun& run = runs[kinds[static_cast<std::size_t>(i)]];
     if (run.attends) {
       writer.see_by(run.mask);
     }

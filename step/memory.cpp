@@ -30,6 +30,7 @@ class StepMemory {
         plan_(plan),
         practice_(*request.practice),
         local_(local_tokens(request, plan)),
+        kind_of_layer_(kinds_of_layers(*request.model)),
         stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0,
                           further_predictions(*request.model, request.kind))) {
     const std::vector<LayerRun> runs = layer_runs(*request.model);
@@ -87,7 +88,7 @@ class StepMemory {
       add(first_);
     }
     for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
-      add(kinds_[kinds_.size() == 1 ? 0 : kind_of_layer(*request_.model, i)]);
+      add(kinds_[kind_of_layer_[static_cast<std::size_t>(i)]]);
     }
     for (std::size_t i = 0; i < stage.predictions; ++i) {
       LayerMemory predict = predict_;
@@ -281,6 +282,7 @@ class StepMemory {
   const StepPlan& plan_;
   const StepPractice& practice_;
   LocalTokens local_;
+  std::vector<std::size_t> kind_of_layer_;  // in kinds_
   std::vector<Stage> stages_;
   std::vector<LayerMemory> kinds_;
   LayerMemory first_, last_, predict_;

@@ -150,6 +150,16 @@ LayerTensorId head(const Model& model, ListWriter& list, LayerTensorId x, StepKi
   return {};
 }
 
+/// Where each layer's kind stands among `kinds`.
+std::vector<std::size_t> places_of(const Model& model, const std::vector<LayerKind>& kinds) {
+  std::vector<std::size_t> places;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const auto at = std::ranges::find(kinds, kind_at(model, i));
+    places.push_back(static_cast<std::size_t>(at - kinds.begin()));
+  }
+  return places;
+}
+
 LayerTensors these(LayerTensorId id) { return id.valid() ? LayerTensors{id} : LayerTensors{}; }
 
 }  // namespace
@@ -163,18 +173,14 @@ std::vector<LayerRun> layer_runs(const Model& model) {
                     .attends = kind.blocks.mixer == Mixer::attention && !kind.between_frames,
                     .blocks = kind.blocks});
   }
-  for (std::int64_t i = 0; i < model.layers; ++i) {
-    const auto at = std::find(kinds.begin(), kinds.end(), kind_at(model, i));
-    ++runs[static_cast<std::size_t>(at - kinds.begin())].layers;
+  for (const std::size_t kind : places_of(model, kinds)) {
+    ++runs[kind].layers;
   }
   return runs;
 }
 
-std::size_t kind_of_layer(const Model& model, std::int64_t layer) {
-  ensure(layer >= 0 && layer < model.layers, "a layer that the model has");
-  const std::vector<LayerKind> kinds = kinds_of(model);
-  return static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind_at(model, layer)) -
-                                  kinds.begin());
+std::vector<std::size_t> kinds_of_layers(const Model& model) {
+  return places_of(model, kinds_of(model));
 }
 
 TensorOps layer_of(const Model& model) {

@@ -210,8 +210,8 @@ struct LayerRun {
 /// The kinds of a model's layers, in the order in which the first of each comes: dense before
 /// experts, sliding and full attention as they take turns.
 std::vector<LayerRun> layer_runs(const Model& model);
-/// Which of the runs layer `layer` belongs to, of 0 to Model::layers - 1.
-std::size_t kind_of_layer(const Model& model, std::int64_t layer);
+/// Which of the runs each layer belongs to.
+std::vector<std::size_t> kinds_of_layers(const Model& model);
 /// One of Model::layers, if all are of one kind; else InputError.
 TensorOps layer_of(const Model& model);
 /// What a model has once, before its layers: the embedding; nothing without words.

@@ -65,7 +65,10 @@ void check_search(const Request& request) {
       INFO(short_name(p) << " mb " << p.micro_batch << " recompute " << to_string(p.recompute)
                          << " zero " << zero);
       CHECK(point.bound() <= e.step().count() * (1 + 1e-9));
-      CHECK(point.memory.as_double() <= fullest(e.memory).total().as_double() * 1.0001);
+      CHECK(point.memory.as_double() <= fullest(e.memory).tensors().as_double() * 1.0001);
+      const StepPlan around = plan_around_attention(request, point, zero);
+      CHECK(fullest(evaluator.memory_around_attention(around)).tensors() <=
+            fullest(e.memory).tensors());
       fastest = e.fits ? std::min(fastest, e.step().count()) : fastest;
     }
   }
@@ -233,4 +236,18 @@ TEST_CASE("groups of a step cover its ranks once, axis by axis") {
   CHECK(groups_of(p, "dp").front() == std::vector<int>{0, 8});
   CHECK(groups_of(p, "pp").front() == std::vector<int>{0, 16});
   CHECK(groups_of(p, "ep").front() == std::vector<int>{0, 1, 2, 3});
+}
+
+TEST_CASE(
+    "a small budget at 1,024 GPUs goes to plans that may fit, not to long rings of those that "
+    "cannot") {
+  const sim::Cluster cluster = h100_nodes(128);
+  Request request = step_request(cluster, "llama-3.1-405b", 131072);
+  request.step.global_batch = 512;
+  request.most.ops = 1e6;
+  const PlanResult result = plan(request);
+  REQUIRE(result.any_fits);
+  REQUIRE_FALSE(result.candidates.empty());
+  CHECK(result.candidates[0].predicted.mfu > 0.3);
+  CHECK(result.spent < 2 * request.most.ops);
 }

@@ -272,10 +272,10 @@ TEST_CASE("a layer of DeepSeek-V3 has the weights and keeps the bytes that were 
 
 TEST_CASE("layers of several kinds are found by their number") {
   const Model deepseek = published("deepseek-v3");
-  CHECK(kind_of_layer(deepseek, 0) == 0);
-  CHECK(kind_of_layer(deepseek, 2) == 0);
-  CHECK(kind_of_layer(deepseek, 3) == 1);
-  CHECK(kind_of_layer(deepseek, 60) == 1);
+  CHECK(kinds_of_layers(deepseek).at(0) == 0);
+  CHECK(kinds_of_layers(deepseek).at(2) == 0);
+  CHECK(kinds_of_layers(deepseek).at(3) == 1);
+  CHECK(kinds_of_layers(deepseek).at(60) == 1);
   CHECK(message_of<InputError>([&] { (void)layer_of(deepseek); }) ==
         "model 'deepseek-v3': has layers of 2 kinds, not of one");
 
@@ -285,8 +285,8 @@ TEST_CASE("layers of several kinds are found by their number") {
   CHECK(runs[0].layers == 12);
   CHECK(runs[0].mask == Mask{.kind = MaskKind::window, .window = 128});
   CHECK(runs[1].mask.kind == MaskKind::causal);
-  CHECK(kind_of_layer(gpt_oss, 22) == 0);
-  CHECK(kind_of_layer(gpt_oss, 23) == 1);
+  CHECK(kinds_of_layers(gpt_oss).at(22) == 0);
+  CHECK(kinds_of_layers(gpt_oss).at(23) == 1);
 
   const auto scout = layer_runs(published("llama-4-scout-17b-16e"));
   REQUIRE(scout.size() == 2);
@@ -303,8 +303,8 @@ TEST_CASE("experts stand in each so many-th layer behind the dense ones") {
   model.experts.dense_layers = 2;
   CHECK(layer_runs(model).at(0).layers == 4);
   CHECK(layer_runs(model).at(1).layers == 1);
-  CHECK(kind_of_layer(model, 3) == 1);
-  CHECK(kind_of_layer(model, 1) == 0);
+  CHECK(kinds_of_layers(model).at(3) == 1);
+  CHECK(kinds_of_layers(model).at(1) == 0);
 }
 
 TEST_CASE("of experts those count that a token is routed to") {
