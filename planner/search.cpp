@@ -101,7 +101,8 @@ class Search {
     spent_ += ops;
     return true;
   }
-  void walk(Ranked& r);
+  /// Tightens the bound; false: too much.
+  bool walk(Ranked& r);
   /// Nothing: too much.
   [[nodiscard]] std::optional<sim::Folding> afford(const Ranked& r);
   void simulate(const Ranked& r);
@@ -128,11 +129,17 @@ bool Search::go_on(double running) {
   return !given_up_;
 }
 
-void Search::walk(Ranked& r) {
-  r.walked = true;
-  if (spend(evaluator_.ops_of_asking()) && spend(evaluator_.ops_of_walk(r.plan, *r.strategy))) {
-    r.bound = std::max(r.bound, evaluator_.walked_bound(r.plan, *r.strategy));
+bool Search::walk(Ranked& r) {
+  // Each bound that a walk raises brings the next plan to the front: without an end to it, nothing
+  // might be simulated.
+  constexpr double most = 0.5;
+  if (spent_ > most * request_.most.ops || !spend(evaluator_.ops_of_asking()) ||
+      !spend(evaluator_.ops_of_walk(r.plan, *r.strategy))) {
+    return false;
   }
+  r.walked = true;
+  r.bound = std::max(r.bound, evaluator_.walked_bound(r.plan, *r.strategy));
+  return true;
 }
 
 std::optional<sim::Folding> Search::afford(const Ranked& r) {
@@ -187,12 +194,15 @@ std::vector<Candidate> Search::run() {
   std::ranges::make_heap(queue_, later);
   while (!queue_.empty() && go_on(0) && !settled(result_, request_, queue_.front())) {
     std::ranges::pop_heap(queue_, later);
-    if (Ranked& r = queue_.back(); !r.walked && request_.objective != Objective::memory) {
-      walk(r);
+    Ranked& r = queue_.back();
+    if (r.walked || request_.objective == Objective::memory) {
+      simulate(r);
+    } else if (walk(r)) {
       std::ranges::push_heap(queue_, later);
       continue;
+    } else {
+      skipped_.push_back(r);
     }
-    simulate(queue_.back());
     queue_.pop_back();
   }
   if (given_up_) {

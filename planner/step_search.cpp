@@ -122,9 +122,12 @@ class StepSearch {
   }
 
   // ---- attention
+  using Shape = std::tuple<int, int, std::int64_t, bool>;
+  [[nodiscard]] Shape shape_of(const StepPoint& point) const {
+    return {point.tensor, point.sequence, point.micro_batch, point.sequence == request_.gpus};
+  }
   const std::vector<Choice>& choices_of(const StepPoint& point) {
-    const auto [at, fresh] = choices_.try_emplace(
-        {point.tensor, point.sequence, point.micro_batch, point.sequence == request_.gpus});
+    const auto [at, fresh] = choices_.try_emplace(shape_of(point));
     if (fresh) {
       at->second = searched(point);
     }
@@ -145,7 +148,7 @@ class StepSearch {
     call.objective = Objective::time;
     call.top = 3;
     // Long rings take more than all else together: no shape takes more than its part.
-    constexpr double part = 1.0 / 16;
+    constexpr double part = 1.0 / 32;
     call.most = {.ops = part * std::max(0.0, request_.most.ops - spent_),
                  .memory = request_.most.memory};
     const PlanResult best = plan(call);
@@ -227,15 +230,22 @@ class StepSearch {
       return;
     }
     const StepPoint& point = space_.points[entry.point];
+    const bool first = !choices_.contains(shape_of(point));
     const std::vector<Choice>& choices = choices_of(point);
     if (choices.empty()) {
       skipped_.push_back(entry);
     }
-    for (const Choice& choice : choices) {
-      push({.point = entry.point,
-            .choice = choice,
-            .bound = std::max(entry.bound, point.bound_with(choice.seconds)),
-            .memory = point.memory});
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      Entry next{.point = entry.point,
+                 .choice = choices[i],
+                 .bound = std::max(entry.bound, point.bound_with(choices[i].seconds)),
+                 .memory = point.memory};
+      // Points whose attention is but bounded may stay in front until nothing is left to spend.
+      if (first && i == 0) {
+        evaluate(next);
+      } else {
+        push(std::move(next));
+      }
     }
   }
 
@@ -644,7 +654,7 @@ class StepSearch {
   std::vector<Found> found_;
   std::map<std::string, std::size_t> best_;  // by key, in found_
   std::map<std::size_t, Bytes> beyond_;      // points that did not fit, and what they need
-  std::map<std::tuple<int, int, std::int64_t, bool>, std::vector<Choice>> choices_;
+  std::map<Shape, std::vector<Choice>> choices_;
   double spent_ = 0;
   bool given_up_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -24,7 +25,8 @@ struct Meeting {
 
 class Account {
  public:
-  Account(const Timeline& timeline, std::span<const StoredProgram> programs) : programs_(programs) {
+  Account(const Timeline& timeline, std::span<const StoredProgram> programs, int lookahead)
+      : programs_(programs), lookahead_(lookahead) {
     for (const StoredProgram& program : programs) {
       events_.emplace_back(program.ops.size(), nullptr);
     }
@@ -49,6 +51,7 @@ class Account {
     }
     const Rank rank = last_->rank;
     find_meetings(rank);
+    find_room(rank);
     const StoredProgram& program = programs_[rank.index()];
     std::vector<const TimelineEvent*> transfers;  // in the order in which they end
     std::vector<const TimelineEvent*> kernels;    // in that of the program, which is the stream's
@@ -64,7 +67,8 @@ class Account {
         came(**next, kernel->stream);
       }
       const StoredOp& op = program.ops[static_cast<std::size_t>(kernel->op)];
-      wait(kernel->begin, std::max(ready(rank, op), on_stream_));
+      const Seconds room = room_[static_cast<std::size_t>(kernel->op)];
+      wait(kernel->begin, std::max({ready(rank, op), on_stream_, room}));
       work(*kernel);
     }
     for (; next != transfers.end(); ++next) {
@@ -123,6 +127,28 @@ class Account {
         if (mine.rank == rank) {
           met_in_[mine.op].push_back(&all);
         }
+      }
+    }
+  }
+
+  /// When there was room for each op of the rank: all but the last few before it had begun.
+  void find_room(Rank rank) {
+    const std::vector<const TimelineEvent*>& events = events_[rank.index()];
+    room_.assign(events.size(), Seconds());
+    std::vector<Seconds> latest;  // begins of ops so far, as a heap: the earliest in front
+    Seconds room{};
+    for (std::size_t i = 0; lookahead_ > 0 && i < events.size(); ++i) {
+      if (std::ssize(latest) == lookahead_) {
+        room = std::max(room, latest.front());
+      }
+      room_[i] = room;
+      if (events[i] != nullptr) {
+        latest.push_back(events[i]->begin);
+        std::ranges::push_heap(latest, std::greater());
+      }
+      if (std::ssize(latest) > lookahead_) {
+        std::ranges::pop_heap(latest, std::greater());
+        latest.pop_back();
       }
     }
   }
@@ -198,11 +224,13 @@ class Account {
   }
 
   std::span<const StoredProgram> programs_;
+  int lookahead_;
   std::vector<std::vector<const TimelineEvent*>> events_;  // by rank and op
   std::vector<std::vector<Seconds>> kernel_ends_;          // by rank, rising
   std::map<Meeting, std::vector<OpOfRank>> meetings_;
   std::vector<std::vector<const std::vector<OpOfRank>*>>
-      met_in_;  // by op of the rank that ends last
+      met_in_;                 // by op of the rank that ends last
+  std::vector<Seconds> room_;  // likewise
   const TimelineEvent* last_ = nullptr;
   Breakdown b_;
   Seconds free_{};        // when the last kernel ended
@@ -212,8 +240,9 @@ class Account {
 
 }  // namespace
 
-Breakdown breakdown_of(const Timeline& timeline, std::span<const StoredProgram> programs) {
-  return Account(timeline, programs).of_last();
+Breakdown breakdown_of(const Timeline& timeline, std::span<const StoredProgram> programs,
+                       int lookahead) {
+  return Account(timeline, programs, lookahead).of_last();
 }
 
 }  // namespace spp

@@ -16,7 +16,7 @@ struct Breakdown {
   Seconds exposed{};       // compute stream idle for communication
   Seconds imbalance{};     // compute stream idle for a rank that still computed
   Seconds hidden{};        // communication time behind kernels
-  Seconds launch_bound{};  // compute stream idle though all it reads was there: for the host
+  Seconds launch_bound{};  // compute stream idle though its next op could begin: for the host
   [[nodiscard]] Seconds total() const {
     return attention + gemm + other_kernels + exposed + imbalance + launch_bound;
   }
@@ -37,7 +37,10 @@ struct Breakdown {
 /// `timeline`: one run of all ranks, from time 0; `programs`: theirs, by rank. A kernel waits until
 /// what it reads is there. As far as a transfer before it waited for a rank that came later, right
 /// behind one of its kernels, that is imbalance; a rank that came later because it waited for a
-/// transfer itself makes others wait for that.
-Breakdown breakdown_of(const Timeline& timeline, std::span<const StoredProgram> programs);
+/// transfer itself makes others wait for that. So does it as far as it waits for ops before it:
+/// whoever made the timeline holds at most `lookahead` ops of a rank that have not begun; 0: any
+/// number.
+Breakdown breakdown_of(const Timeline& timeline, std::span<const StoredProgram> programs,
+                       int lookahead = 0);
 
 }  // namespace spp

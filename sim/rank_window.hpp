@@ -31,6 +31,7 @@ struct Slot {
   SlotMask waits_for = 0;     // unfinished ops it depends on
   SlotMask successors = 0;
 
+  double fetched = 0;          // when the window had room for it
   double issued = 0;           // by the host
   double ready = 0;            // when its last dependency ended
   std::int64_t ready_by = -1;  // position of that dependency

@@ -270,6 +270,7 @@ class Engine {
     tell();
     r.host += costs_.host[static_cast<std::size_t>(slot.kind)].count();
     slot.issued = r.host;
+    slot.fetched = now_;
     std::visit(Overloaded{[&](const Kernel& kernel) { prepare(r, slot, kernel); },
                           [&](const Transfer& transfer) { prepare(r, slot, transfer); }},
                op.body);
@@ -728,18 +729,19 @@ class Engine {
   }
 
   void account_wait(RankState& r, const Slot& slot) {
-    const double wait = now_ - r.compute_free;
-    if (wait <= 0) {
+    if (now_ <= r.compute_free) {
       return;
     }
-    // Behind a transfer on the kernels' own stream, or one that gives what the kernel reads.
-    const double ready = std::max(slot.ready, r.transfer_end);
-    if (slot.issued >= ready || ready <= r.compute_free) {
-      r.launch_bound += wait;
+    // Behind a transfer on the kernels' own stream, one that gives what the kernel reads, or those
+    // that filled the window; from then on for the host.
+    const double ready = std::max({slot.ready, r.transfer_end, slot.fetched});
+    const double until = std::clamp(ready, r.compute_free, now_);
+    r.launch_bound += now_ - until;
+    if (until <= r.compute_free) {
       return;
     }
     // The dependency's slot may have been reused; the last communication of the rank is that op.
-    const double exposed = add_wait(r, wait);
+    const double exposed = add_wait(r, until - r.compute_free);
     if (options_.steps) {
       r.waits.push_back({.op = slot.position,
                          .waited_for = slot.ready_by,

@@ -2,6 +2,7 @@
 // clusters whose symmetry is whole, partly broken, or none of the plan's.
 #include "schedule/breakdown.hpp"
 #include "schedule/measure.hpp"
+#include "sim/rank_window.hpp"
 #include "sim/simulate.hpp"
 #include "tests/conformance/layer_cases.hpp"
 #include "tests/support/catch.hpp"
@@ -117,7 +118,8 @@ struct Count {
 
 /// What the simulator counts on its way is what its timeline says, as a measured one would be read.
 void check_account(const Simulation& s, const Schedule& schedule) {
-  const Breakdown b = breakdown_of(s.timeline, store(schedule));
+  const Breakdown b =
+      breakdown_of(s.timeline, store(schedule), sim::RankWindow::lookahead_of(schedule));
   check_same(b.attention, s.breakdown.attention, s.makespan);
   check_same(b.gemm, s.breakdown.gemm, s.makespan);
   check_same(b.other_kernels, s.breakdown.other_kernels, s.makespan);
@@ -140,6 +142,7 @@ void check_schedule(const Schedule& schedule, const World& world, Count& count) 
   const Seconds scale = all.makespan;
   if (!launches) {  // a timeline does not say how much later than it could an op was issued
     check_account(all, schedule);
+    CHECK(all.breakdown.launch_bound == Seconds(0));  // such a host keeps nobody waiting
   }
   check_same(few.makespan, all.makespan, scale);
   check_same(few.breakdown.attention, all.breakdown.attention, scale);
