@@ -141,7 +141,8 @@ class StepSearch {
           .legal();
     });
   }
-  /// The best of the two or three best pairs of degrees, and the leanest one.
+  /// The best of the two or three best pairs of degrees, and a leaner one. Those of one micro-batch
+  /// are taken for all, each with its own time.
   std::vector<Choice> searched(const StepPoint& point) {
     AttentionQuestion question = attention_of(request_, point);
     Request& call = question.request;
@@ -151,6 +152,16 @@ class StepSearch {
     constexpr double part = 1.0 / 32;
     call.most = {.ops = part * std::max(0.0, request_.most.ops - spent_),
                  .memory = request_.most.memory};
+    std::vector<SequencePlan>& known = known_[{point.tensor, point.sequence}];
+    std::vector<Choice> choices = known.empty() ? searched(point, call) : timed(known, call);
+    if (known.empty()) {
+      for (const Choice& choice : choices) {
+        known.push_back(choice.plan);
+      }
+    }
+    return choices;
+  }
+  std::vector<Choice> searched(const StepPoint& point, const Request& call) {
     const PlanResult best = plan(call);
     spent_ += best.spent;
     std::vector<Choice> choices;
@@ -169,42 +180,60 @@ class StepSearch {
     }
     return choices;
   }
+  /// Those that may be simulated.
+  std::vector<Choice> timed(const std::vector<SequencePlan>& plans, const Request& call) {
+    const Evaluator evaluator(call);
+    std::vector<Choice> choices;
+    for (const SequencePlan& plan : plans) {
+      if (const auto seconds = simulated(plan, evaluator, call.most)) {
+        choices.push_back({.plan = plan, .seconds = *seconds});
+      }
+    }
+    return choices;
+  }
+  /// Seconds of a call; nothing: too much.
+  std::optional<double> simulated(const SequencePlan& plan, const Evaluator& evaluator,
+                                  const Effort& most) {
+    const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
+    spent_ += evaluator.ops_of_asking();
+    if (evaluator.least_ops(plan, strategy) > most.ops) {
+      return std::nullopt;
+    }
+    spent_ += evaluator.ops_of_folding(plan);
+    const sim::Folding folding = evaluator.fold(plan, strategy, true);
+    const Effort effort = evaluator.effort(plan, strategy, folding);
+    if (effort.ops > most.ops || effort.memory > most.memory) {
+      return std::nullopt;
+    }
+    spent_ += effort.ops;
+    const auto e = evaluator.evaluate(plan, strategy, {.folding = &folding});
+    return e->candidate.predicted.step.count();
+  }
   /// Of the legal plans that take less memory than all choices, the leanest that may be simulated.
   void add_leaner(const StepPoint& point, const Request& call, std::vector<Choice>& choices) {
     const Evaluator evaluator(call);
-    struct Lean {
-      SequencePlan plan;
-      const Strategy* strategy;
-      Bytes memory;
-    };
-    const auto lean = [&](const SequencePlan& p) {
-      const Strategy& strategy = strategies::by_name(p.strategy, "strategy");
-      return Lean{p, &strategy, evaluator.least_memory(p, strategy)};
+    const auto memory = [&](const SequencePlan& p) {
+      return evaluator.least_memory(p, strategies::by_name(p.strategy, "strategy"));
     };
     Bytes least(INT64_MAX);
     for (const Choice& c : choices) {
-      least = std::min(least, lean(c.plan).memory);
+      least = std::min(least, memory(c.plan));
     }
+    struct Lean {
+      SequencePlan plan;
+      Bytes memory;
+    };
     std::vector<Lean> leaner;
     for (const SequencePlan& p : legal_plans(call, nullptr)) {
-      if (Lean found = lean(p); found.memory < least && legal_everywhere(point, p)) {
-        leaner.push_back(std::move(found));
+      if (const Bytes needed = memory(p); needed < least && legal_everywhere(point, p)) {
+        leaner.push_back({p, needed});
       }
     }
     std::ranges::stable_sort(leaner, {}, &Lean::memory);
     constexpr std::size_t tries = 4;
-    leaner.resize(std::min(tries, leaner.size()));
-    for (const Lean& next : leaner) {
-      if (evaluator.least_ops(next.plan, *next.strategy) > call.most.ops) {
-        continue;
-      }
-      spent_ += evaluator.ops_of_folding(next.plan);
-      const sim::Folding folding = evaluator.fold(next.plan, *next.strategy, true);
-      const Effort effort = evaluator.effort(next.plan, *next.strategy, folding);
-      if (effort.ops <= call.most.ops && effort.memory <= call.most.memory) {
-        spent_ += effort.ops;
-        const auto e = evaluator.evaluate(next.plan, *next.strategy, {.folding = &folding});
-        choices.push_back({.plan = next.plan, .seconds = e->candidate.predicted.step.count()});
+    for (std::size_t i = 0; i < std::min(tries, leaner.size()); ++i) {
+      if (const auto seconds = simulated(leaner[i].plan, evaluator, call.most)) {
+        choices.push_back({.plan = leaner[i].plan, .seconds = *seconds});
         return;
       }
     }
@@ -330,7 +359,11 @@ class StepSearch {
     std::vector<Entry> left = std::move(skipped_);
     left.insert(left.end(), heap_.begin(), heap_.end());
     std::erase_if(left, [&](const Entry& e) { return settled(e); });
-    result_.unsettled = static_cast<std::int64_t>(left.size());
+    std::set<std::size_t> unsettled;
+    for (const Entry& e : left) {
+      unsettled.insert(e.point);
+    }
+    result_.unsettled = std::ssize(unsettled);
     std::optional<StepEvaluation> leanest;
     if (best_.empty()) {
       leanest = try_leanest();
@@ -655,6 +688,7 @@ class StepSearch {
   std::map<std::string, std::size_t> best_;  // by key, in found_
   std::map<std::size_t, Bytes> beyond_;      // points that did not fit, and what they need
   std::map<Shape, std::vector<Choice>> choices_;
+  std::map<std::pair<int, int>, std::vector<SequencePlan>> known_;  // by tensor and sequence degree
   double spent_ = 0;
   bool given_up_ = false;
 };
