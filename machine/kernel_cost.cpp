@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <concepts>
+#include <utility>
 #include <vector>
 
 namespace spp {
@@ -319,7 +320,10 @@ Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
           [&](const LinearForward&) { return beside(Phase::forward, at_best(Phase::forward)); },
           [&](const LinearBackward&) { return beside(Phase::backward, at_best(Phase::backward)); },
           [&](const Gemm& op) {
-            const GemmShape shape = gemm_shape(op, shapes);
+            GemmShape shape = gemm_shape(op, shapes);
+            if (op.experts > 0 && op.kind == GemmKind::weight_gradient) {
+              std::swap(shape.m, shape.k);  // rows are what groups share, as in a layer's list
+            }
             return gemm({.m = shape.m,
                          .n = shape.n,
                          .k = shape.k,

@@ -204,20 +204,23 @@ TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cos
 // gradients of weights that are read and written once more, which are many beside few tokens each.
 TEST_CASE("a step with experts that is simulated op by op takes no more than its parts cost") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 2);
-  for (const auto& [tensor, expert] : {std::pair(2, 8), std::pair(4, 4), std::pair(1, 2)}) {
+  using Case = std::tuple<const char*, std::int64_t, int, int>;
+  for (const auto& [model, seq, tensor, expert] :
+       {Case("mixtral-8x7b", 8192, 2, 8), Case("mixtral-8x7b", 8192, 4, 4),
+        Case("mixtral-8x7b", 8192, 1, 2), Case("qwen3-30b-a3b", 65536, 2, 1)}) {
     StepPlan plan = plan_of(tensor, 1);
     plan.data = 16 / tensor;
     plan.expert = expert;
     plan.zero = 1;
-    Request request = train(cluster, "mixtral-8x7b", plan);
-    request.problem.seq = 8192;
+    Request request = train(cluster, model, plan);
+    request.problem.seq = seq;
     request.memory = Bytes(720'000'000'000);
     const LayerQuestion question = step_question(request, plan);
     CHECK(question.notes.size() == 1);
     const Evaluation step =
         evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
     const Prediction cost = evaluate(request, plan).candidate.predicted;
-    INFO("TP " << tensor << ", EP " << expert);
+    INFO(model << ", TP " << tensor << ", EP " << expert);
     const Breakdown& b = step.forward->breakdown;
     CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.05));
     CHECK(b.gemm.count() == Approx(cost.parts_s[StepPart::gemm]).epsilon(0.25));
