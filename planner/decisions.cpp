@@ -2,6 +2,8 @@
 
 #include "base/error.hpp"
 
+#include <cmath>
+
 namespace spp {
 namespace {
 
@@ -38,7 +40,16 @@ std::string_view words_of(StepPart part) {
 std::string to_string(const Alternative& a, const Prediction& winner) {
   const std::string what = fmt::format("{} rather than {}", a.chosen, a.other);
   if (!a.best) {
-    return fmt::format("{}, which is {:.1f} GB over memory", what, a.beyond.as_double() / 1e9);
+    constexpr double little = 1e8;
+    constexpr double worth_saying = 1.1;
+    const double beyond = a.beyond.as_double();
+    const double faster = winner.step / a.bound;
+    return fmt::format("{}, which is {} over memory{}", what,
+                       beyond < little ? fmt::format("{:.0f} MB", std::ceil(beyond / 1e6))
+                                       : fmt::format("{:.1f} GB", beyond / 1e9),
+                       a.bound > Seconds(0) && faster > worth_saying
+                           ? fmt::format(" (else up to {:.2g} times as fast)", faster)
+                           : "");
   }
   const double more = (a.best->step.count() / winner.step.count() - 1) * 100;
   if (more <= 0) {

@@ -638,7 +638,10 @@ class StepSearch {
       if (axis.of(space_.points[i]) == value) {
         const auto seen = beyond_.find(i);
         const Bytes needed = seen == beyond_.end() ? space_.points[i].memory : seen->second;
-        least = std::min(least, needed);
+        if (needed < least) {
+          least = needed;
+          a.bound = Seconds(space_.points[i].bound());
+        }
       }
     }
     a.beyond = std::max(Bytes(0), least - request_.memory);

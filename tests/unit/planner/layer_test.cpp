@@ -237,7 +237,7 @@ TEST_CASE("a step of latent attention is simulated about as its parts cost") {
   plan.expert = 8;
   plan.zero = 1;
   Request request = train(cluster, "deepseek-v3", plan);
-  request.problem.seq = 4096;
+  request.problem.seq = 65536;
   request.memory = Bytes(7'200'000'000'000);
   const Evaluation step = evaluate_layer(request, plan, step_question(request, plan),
                                          {.fold = true, .timeline = false, .steps = false});

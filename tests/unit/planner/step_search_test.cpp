@@ -1,6 +1,7 @@
 // The search over whole steps against asking for every plan; the rules it keeps; its answers'
 // reasons.
 #include "machine/machine.hpp"
+#include "planner/decisions.hpp"
 #include "planner/step.hpp"
 #include "planner/step_space.hpp"
 #include "tests/support/catch.hpp"
@@ -250,4 +251,16 @@ TEST_CASE(
   REQUIRE_FALSE(result.candidates.empty());
   CHECK(result.candidates[0].predicted.mfu > 0.3);
   CHECK(result.spent < 2 * request.most.ops);
+}
+
+TEST_CASE("a degree that memory alone forbids says by how much, and what that costs") {
+  const Prediction winner{.step = Seconds(10)};
+  Alternative a{.chosen = "pipeline 1", .other = "2"};
+  a.beyond = Bytes(20'500'000);
+  a.bound = Seconds(0.25);
+  CHECK(to_string(a, winner) ==
+        "pipeline 1 rather than 2, which is 21 MB over memory (else up to 40 times as fast)");
+  a.beyond = Bytes(12'100'000'000);
+  a.bound = Seconds(11);
+  CHECK(to_string(a, winner) == "pipeline 1 rather than 2, which is 12.1 GB over memory");
 }
