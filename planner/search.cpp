@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -101,11 +102,15 @@ class Search {
     spent_ += ops;
     return true;
   }
+  /// Takes plans from the queue until none matters. Those whose bounds would be tightened beyond
+  /// `most` ops are left `waiting_`. Says whether it came on.
+  bool go_through(double most);
   /// Tightens the bound; false: too much.
-  bool walk(Ranked& r);
+  bool walk(Ranked& r, double most);
   /// Nothing: too much.
   [[nodiscard]] std::optional<sim::Folding> afford(const Ranked& r);
-  void simulate(const Ranked& r);
+  /// False: too much.
+  bool simulate(const Ranked& r);
   /// `running`: ops of the simulation that runs.
   bool go_on(double running);
   [[nodiscard]] std::vector<Candidate> best_of_skipped();
@@ -115,6 +120,7 @@ class Search {
   const Watch& watch_;
   PlanResult& result_;
   std::vector<Ranked> queue_;
+  std::vector<Ranked> waiting_;
   std::vector<Ranked> skipped_;
   double spent_ = 0;
   bool given_up_ = false;
@@ -129,11 +135,8 @@ bool Search::go_on(double running) {
   return !given_up_;
 }
 
-bool Search::walk(Ranked& r) {
-  // Each bound that a walk raises brings the next plan to the front: without an end to it, nothing
-  // might be simulated.
-  constexpr double most = 0.5;
-  if (spent_ > most * request_.most.ops || !spend(evaluator_.ops_of_asking()) ||
+bool Search::walk(Ranked& r, double most) {
+  if (spent_ > most || !spend(evaluator_.ops_of_asking()) ||
       !spend(evaluator_.ops_of_walk(r.plan, *r.strategy))) {
     return false;
   }
@@ -155,12 +158,12 @@ std::optional<sim::Folding> Search::afford(const Ranked& r) {
              : std::nullopt;
 }
 
-void Search::simulate(const Ranked& r) {
+bool Search::simulate(const Ranked& r) {
   const double before = spent_;
   const std::optional<sim::Folding> folding = afford(r);
   if (!folding) {
     skipped_.push_back(r);
-    return;
+    return false;
   }
   const double paid = spent_ - before;
   constexpr double begins = 0.1;  // of a simulation: ranks, windows, walks of what is next
@@ -185,29 +188,45 @@ void Search::simulate(const Ranked& r) {
       result_.rejected.push_back(too_large(c.plan.attention, c.predicted.memory.total(), request_));
     }
   }
+  return true;
 }
 
-std::vector<Candidate> Search::run() {
+bool Search::go_through(double most) {
   const auto later = [&](const Ranked& a, const Ranked& b) {
     return less_promising(request_, a, b);
   };
+  bool came_on = false;
   std::ranges::make_heap(queue_, later);
   while (!queue_.empty() && go_on(0) && !settled(result_, request_, queue_.front())) {
     std::ranges::pop_heap(queue_, later);
     Ranked& r = queue_.back();
     if (r.walked || request_.objective == Objective::memory) {
-      simulate(r);
-    } else if (walk(r)) {
+      came_on = simulate(r) || came_on;
+    } else if (walk(r, most)) {
+      came_on = true;
       std::ranges::push_heap(queue_, later);
       continue;
     } else {
-      skipped_.push_back(r);
+      waiting_.push_back(r);
     }
     queue_.pop_back();
   }
-  if (given_up_) {
-    skipped_.insert(skipped_.end(), queue_.begin(), queue_.end());
-  }
+  return came_on;
+}
+
+std::vector<Candidate> Search::run() {
+  // Each bound that a walk raises brings the next plan to the front: without an end to it, nothing
+  // might be simulated.
+  constexpr double walks = 0.5;  // of what is left
+  bool came_on = true;
+  do {
+    came_on = go_through(spent_ + walks * (request_.most.ops - spent_));
+    if (given_up_) {
+      skipped_.insert(skipped_.end(), queue_.begin(), queue_.end());
+    }
+    queue_ = std::exchange(waiting_, {});
+  } while (came_on && !queue_.empty() && !given_up_);
+  skipped_.insert(skipped_.end(), queue_.begin(), queue_.end());
   return best_of_skipped();
 }
 
