@@ -55,7 +55,7 @@ void op_by_op(benchmark::State& state, const Job& job) {
     const spp::LayerQuestion question = spp::step_question(request, job.plan);
     for (auto _ : state) {
       const spp::Evaluation e = spp::evaluate_layer(
-          request, job.plan, question, {.fold = true, .timeline = false, .steps = false});
+          request, job.plan, question, spp::phases_of(request, job.plan, question, true), {});
       state.counters["simulated_s"] = e.candidate.predicted.step.count();
       state.counters["ops"] = static_cast<double>(e.forward->ops);
     }

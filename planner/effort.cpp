@@ -1,6 +1,7 @@
 // What predictions take of the machine that predicts: numbers of ops and bytes, known before.
 #include "planner/evaluator.hpp"
 #include "sim/demand.hpp"
+#include "sim/rank_window.hpp"
 
 #include <algorithm>
 #include <array>
@@ -18,13 +19,22 @@ double Evaluator::ops_of_asking() const {
                         std::ranges::count_if(phases, [&](Phase phase) { return needs(phase); }));
 }
 
+const Demand& Evaluator::demand(const SequencePlan& plan, const Strategy& strategy,
+                                Phase phase) const {
+  const auto [at, fresh] = demands_.try_emplace(
+      fmt::format("{}|{}|{}", short_name(plan), to_string(plan.order), to_string(phase)));
+  if (fresh) {
+    at->second = demand_of(strategy.build(request_.problem, plan, phase, request_.build));
+  }
+  return at->second;
+}
+
 double Evaluator::ops_of_walk(const SequencePlan& plan, const Strategy& strategy) const {
   constexpr double walked_ranks = 2;
   double ops = 0;
   for (const Phase phase : phases) {
     if (needs(phase)) {
-      const Demand all = demand_of(strategy.build(request_.problem, plan, phase, request_.build));
-      ops += walked_ranks * all.ops_of_rank();
+      ops += walked_ranks * demand(plan, strategy, phase).ops_of_rank();
     }
   }
   return ops;
@@ -40,7 +50,7 @@ double Evaluator::least_ops(const SequencePlan& plan, const Strategy& strategy) 
   for (const Phase phase : phases) {
     if (needs(phase)) {
       const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
-      const Demand all = demand_of(schedule);
+      const Demand& all = demand(plan, strategy, phase);
       const bool folds = !schedule.symmetry.empty();
       ops += folds ? all.ops_of_rank() : all.ops;
     }
@@ -52,10 +62,12 @@ sim::Folding Evaluator::fold(const SequencePlan& plan, const Strategy& strategy,
                              bool fold_ranks) const {
   // Both phases have the same symmetry.
   const Phase any = needs(Phase::forward) ? Phase::forward : Phase::backward;
-  return fold(strategy.build(request_.problem, plan, any, request_.build), plan, fold_ranks);
+  return fold(strategy.build(request_.problem, plan, any, request_.build),
+              demand(plan, strategy, any), plan, fold_ranks);
 }
 
-sim::Folding Evaluator::fold(const Schedule& schedule, const SequencePlan& plan, bool fold) const {
+sim::Folding Evaluator::fold(const Schedule& schedule, const Demand& all, const SequencePlan& plan,
+                             bool fold) const {
   const sim::Placement placement(*request_.cluster, schedule.mesh.size(), plan.rank_order);
   if (!fold) {
     return sim::Folding::none(schedule, placement);
@@ -65,14 +77,14 @@ sim::Folding Evaluator::fold(const Schedule& schedule, const SequencePlan& plan,
   constexpr double few_ops = 1e5;
   constexpr double most_ops = 2e6;
   sim::Folding exact = sim::Folding::largest(schedule, placement);
-  const double of_node =
-      2.0 * request_.cluster->gpus_per_node() * demand_of(schedule).ops_of_rank();
-  if (of_node > most_ops || sim::demand_of(schedule, exact).ops <= few_ops) {
+  const int lookahead = sim::RankWindow::lookahead_of(schedule);
+  const double of_node = 2.0 * request_.cluster->gpus_per_node() * all.ops_of_rank();
+  if (of_node > most_ops || sim::demand_of(all, lookahead, exact).ops <= few_ops) {
     return exact;
   }
   sim::Folding alike = sim::Folding::largest(schedule, placement, true);
-  const sim::SimulationDemand demand = sim::demand_of(schedule, alike);
-  return demand.ops + demand.flows <= most_ops ? std::move(alike) : std::move(exact);
+  const sim::SimulationDemand few = sim::demand_of(all, lookahead, alike);
+  return few.ops + few.flows <= most_ops ? std::move(alike) : std::move(exact);
 }
 
 Effort Evaluator::effort(const SequencePlan& plan, const Strategy& strategy,
@@ -81,30 +93,32 @@ Effort Evaluator::effort(const SequencePlan& plan, const Strategy& strategy,
   Effort effort;
   for (const Phase phase : phases) {
     if (needs(phase)) {
-      const sim::SimulationDemand demand =
-          sim::demand_of(strategy.build(request_.problem, plan, phase, request_.build), folding);
-      effort.ops += demand.ops + demand.flows;
-      effort.memory = std::max(effort.memory, demand.memory);
+      const sim::SimulationDemand simulated =
+          sim::demand_of(demand(plan, strategy, phase), sim::RankWindow::lookahead, folding);
+      effort.ops += simulated.ops + simulated.flows;
+      effort.memory = std::max(effort.memory, simulated.memory);
     }
   }
   effort.memory += Bytes(folded_rank) * std::int64_t{plan.ranks()};
   return effort;
 }
 
-Watch Evaluator::watch_of(const SequencePlan& plan, const Strategy& strategy,
-                          const EvaluationOptions& options, const Findings& findings) const {
+sim::OpsWatch Evaluator::watch_of(const SequencePlan& plan, const Strategy& strategy,
+                                  const EvaluationOptions& options,
+                                  const Findings& findings) const {
   if (!options.watch) {
     return {};
   }
   double all = 0;
   for (const Phase phase : phases) {
     if (needs(phase)) {
-      const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
-      all += sim::demand_of(schedule, *findings.folding).ops;
+      all += sim::demand_of(demand(plan, strategy, phase), sim::RankWindow::lookahead,
+                            *findings.folding)
+                 .ops;
     }
   }
-  return [watch = options.watch, before = findings.ops, all](double done, double) {
-    return watch(before + done, all);
+  return [watch = options.watch, before = findings.ops, all](double ops) {
+    return watch(before + ops, all);
   };
 }
 

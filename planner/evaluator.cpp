@@ -5,6 +5,8 @@
 #include "base/error.hpp"
 #include "parallel/attention/compose.hpp"
 #include "schedule/arena.hpp"
+#include "sim/demand.hpp"
+#include "sim/rank_window.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -317,7 +319,8 @@ sim::Simulation Evaluator::run(const SequencePlan& plan, const Strategy& strateg
   return simulation;
 }
 
-sim::Simulation Evaluator::simulate(const Schedule& schedule, const SequencePlan& plan,
+sim::Simulation Evaluator::simulate(const Schedule& schedule, const Demand& all,
+                                    const sim::Folding& folding, const SequencePlan& plan,
                                     const InStep& in_step, const EvaluationOptions& options) const {
   const sim::Placement placement(*request_.cluster, schedule.mesh.size(), plan.rank_order);
   sim::SimulationCosts costs = costs_of(plan, schedule.phase);
@@ -325,12 +328,16 @@ sim::Simulation Evaluator::simulate(const Schedule& schedule, const SequencePlan
                                                              const Shapes& shapes) {
     return in_step(kernel, shapes, alone(kernel, shapes));
   };
-  const sim::Folding folding = fold(schedule, plan, options.fold);
+  sim::OpsWatch watch;
+  if (options.watch) {
+    const double of = sim::demand_of(all, sim::RankWindow::lookahead_of(schedule), folding).ops;
+    watch = [&options, of](double ops) { return options.watch(ops, of); };
+  }
   return sim::simulate(schedule, placement, costs,
                        {.folding = &folding,
                         .timeline = options.timeline,
                         .steps = options.steps,
-                        .watch = options.watch});
+                        .watch = std::move(watch)});
 }
 
 MeasuredTimes Evaluator::measured_times(const Schedule& schedule, const SequencePlan& plan,

@@ -4,11 +4,13 @@
 
 #include "planner/bound.hpp"
 #include "planner/plan.hpp"
+#include "schedule/demand.hpp"
 
 #include <array>
 #include <functional>
 #include <limits>
 #include <map>
+#include <string>
 
 namespace spp {
 
@@ -44,9 +46,9 @@ class Evaluator {
   [[nodiscard]] double ops_of_folding(const SequencePlan& plan) const;
   [[nodiscard]] sim::Folding fold(const SequencePlan& plan, const Strategy& strategy,
                                   bool fold) const;
-  /// Of any schedule whose ranks are placed as the plan's.
-  [[nodiscard]] sim::Folding fold(const Schedule& schedule, const SequencePlan& plan,
-                                  bool fold) const;
+  /// Of any schedule whose ranks are placed as the plan's. `all`: its demand.
+  [[nodiscard]] sim::Folding fold(const Schedule& schedule, const Demand& all,
+                                  const SequencePlan& plan, bool fold) const;
   /// Ops that evaluate() takes at least, whatever folds.
   [[nodiscard]] double least_ops(const SequencePlan& plan, const Strategy& strategy) const;
   /// What evaluate() takes, given the folding.
@@ -55,9 +57,10 @@ class Evaluator {
 
   /// What a kernel that takes so long alone takes in the step around it.
   using InStep = std::function<Seconds(const Kernel&, const Shapes&, Seconds)>;
-  /// A schedule around the attention of `plan`, whatever else it computes. options.watch must not
-  /// give up.
-  [[nodiscard]] sim::Simulation simulate(const Schedule& schedule, const SequencePlan& plan,
+  /// A schedule around the attention of `plan`, whatever else it computes, and its demand.
+  /// options.watch must not give up.
+  [[nodiscard]] sim::Simulation simulate(const Schedule& schedule, const Demand& all,
+                                         const sim::Folding& folding, const SequencePlan& plan,
                                          const InStep& in_step,
                                          const EvaluationOptions& options) const;
   [[nodiscard]] const KernelCost& kernels() const { return kernels_; }
@@ -76,6 +79,9 @@ class Evaluator {
   void fill_rates(Prediction& p, const SequencePlan& plan) const;
   [[nodiscard]] std::int64_t longest_that_fits(const Candidate& c, const Overlap& overlap) const;
   [[nodiscard]] bool needs(Phase phase) const;
+  /// Of a plan's schedule; asked over and over, so remembered.
+  [[nodiscard]] const Demand& demand(const SequencePlan& plan, const Strategy& strategy,
+                                     Phase phase) const;
   /// A kernel alone on the GPU.
   [[nodiscard]] Seconds lone_kernel(const Kernel& kernel, const Shapes& shapes) const;
   /// A kernel as the request's stack runs it.
@@ -97,8 +103,9 @@ class Evaluator {
     std::array<MeasuredTimes, 2> measured;  // by phase, of one call
   };
   /// Of the next phase's simulation, for whom options.watch watches all.
-  [[nodiscard]] Watch watch_of(const SequencePlan& plan, const Strategy& strategy,
-                               const EvaluationOptions& options, const Findings& findings) const;
+  [[nodiscard]] sim::OpsWatch watch_of(const SequencePlan& plan, const Strategy& strategy,
+                                       const EvaluationOptions& options,
+                                       const Findings& findings) const;
   void fill_prediction(Evaluation& evaluation, const SequencePlan& plan, const Strategy& strategy,
                        const Findings& findings) const;
   static void add_attention(Prediction& p, const sim::Simulation& simulation,
@@ -117,6 +124,7 @@ class Evaluator {
   BoundModel bounds_;
   /// Times of blocks of documents that are dealt out: each looks at all documents, few differ.
   mutable std::map<AttentionKey, Seconds> dealt_blocks_;
+  mutable std::map<std::string, Demand> demands_;  // by plan and phase
   sim::SimulationCosts costs_;
   ComponentSeconds spreads_{};
 };

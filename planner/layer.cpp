@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "planner/evaluator.hpp"
 #include "sim/demand.hpp"
+#include "sim/rank_window.hpp"
 #include "step/stages.hpp"
 
 #include <algorithm>
@@ -189,15 +190,25 @@ AttentionQuestion layer_attention(const Request& request, const StepPlan& plan, 
   return question;
 }
 
-Effort effort_of(const Request& request, const StepPlan& plan, const LayerQuestion& question,
-                 const EvaluationOptions& options) {
+std::vector<LayerPhase> phases_of(const Request& request, const StepPlan& plan,
+                                  const LayerQuestion& question, bool fold) {
   const AttentionQuestion attention = layer_attention(request, plan, question.problem.mask);
   const Evaluator evaluator(attention.request);
-  Effort effort;
+  std::vector<LayerPhase> phases;
   for (const Phase phase : question.phases) {
-    const Schedule schedule = question.schedule(phase);
+    Schedule schedule = question.schedule(phase);
+    const Demand demand = demand_of(schedule);
+    sim::Folding folding = evaluator.fold(schedule, demand, plan.attention, fold);
+    phases.push_back({std::move(schedule), demand, std::move(folding)});
+  }
+  return phases;
+}
+
+Effort effort_of(std::span<const LayerPhase> phases) {
+  Effort effort;
+  for (const LayerPhase& phase : phases) {
     const sim::SimulationDemand demand =
-        sim::demand_of(schedule, evaluator.fold(schedule, plan.attention, options.fold));
+        sim::demand_of(phase.demand, sim::RankWindow::lookahead_of(phase.schedule), phase.folding);
     effort.ops += demand.ops + demand.flows;
     effort.memory = std::max(effort.memory, demand.memory);
   }
@@ -205,7 +216,8 @@ Effort effort_of(const Request& request, const StepPlan& plan, const LayerQuesti
 }
 
 Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
-                          const LayerQuestion& question, const EvaluationOptions& options) {
+                          const LayerQuestion& question, std::span<const LayerPhase> phases,
+                          const EvaluationOptions& options) {
   const AttentionQuestion attention = layer_attention(request, plan, question.problem.mask);
   const Evaluator evaluator(attention.request);
   Evaluation e;
@@ -233,9 +245,9 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     const bool apart = function == LayerFunction::split_heads && practice.position.value > 0;
     return alone * (apart ? practice.position : practice.elementwise).value + kernels.launch();
   };
-  const auto run = [&](Phase phase) {
-    sim::Simulation s =
-        evaluator.simulate(question.schedule(phase), plan.attention, in_step, options);
+  const auto run = [&](const LayerPhase& phase) {
+    sim::Simulation s = evaluator.simulate(phase.schedule, phase.demand, phase.folding,
+                                           plan.attention, in_step, options);
     const Breakdown& b = s.breakdown;
     ComponentSeconds parts{};
     parts[static_cast<std::size_t>(Component::attention)] = b.attention.count();
@@ -258,8 +270,8 @@ Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
     p.hidden += b.hidden;
     return s;
   };
-  for (const Phase phase : question.phases) {
-    (phase == Phase::backward ? e.backward : e.forward) = run(phase);
+  for (const LayerPhase& phase : phases) {
+    (phase.schedule.phase == Phase::backward ? e.backward : e.forward) = run(phase);
   }
   double variance = 0;
   for (std::size_t i = 0; i < components; ++i) {

@@ -5,9 +5,12 @@
 
 #include "planner/plan.hpp"
 #include "planner/step.hpp"
+#include "schedule/demand.hpp"
+#include "sim/folding.hpp"
 #include "step/layer_schedule.hpp"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,14 +44,25 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan);
 /// none of it is taken away for other tensor ranks.
 AttentionQuestion layer_attention(const Request& request, const StepPlan& plan, const Mask& mask);
 
-/// What evaluate_layer takes. The request has a cluster.
-Effort effort_of(const Request& request, const StepPlan& plan, const LayerQuestion& question,
-                 const EvaluationOptions& options);
+/// A phase of a question: its schedule, what that asks of whoever goes through it, and how its
+/// ranks fold.
+struct LayerPhase {
+  Schedule schedule;
+  Demand demand;
+  sim::Folding folding;
+};
+/// One for each phase. The request has a cluster.
+std::vector<LayerPhase> phases_of(const Request& request, const StepPlan& plan,
+                                  const LayerQuestion& question, bool fold);
+
+/// What evaluate_layer takes.
+Effort effort_of(std::span<const LayerPhase> phases);
 
 /// Simulates the phases. The interval is of the parts' spreads, as of any prediction; a step's only
 /// schedule is the evaluation's `forward`. The request has a cluster. InputError if nobody knows
 /// the GEMMs of its GPU.
 Evaluation evaluate_layer(const Request& request, const StepPlan& plan,
-                          const LayerQuestion& question, const EvaluationOptions& options);
+                          const LayerQuestion& question, std::span<const LayerPhase> phases,
+                          const EvaluationOptions& options);
 
 }  // namespace spp

@@ -12,6 +12,7 @@ struct SimulationDemand {
   Bytes memory;      // without the cluster and the folding
 };
 
-SimulationDemand demand_of(const Schedule& schedule, const Folding& folding);
+/// `all`: of the schedule; `lookahead`: of its ranks' windows (rank_window.hpp).
+SimulationDemand demand_of(const Demand& all, int lookahead, const Folding& folding);
 
 }  // namespace spp::sim

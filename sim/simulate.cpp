@@ -3,7 +3,6 @@
 // hence one file: all its parts share the clock, the ranks and the network.
 #include "sim/simulate.hpp"
 
-#include "sim/demand.hpp"
 #include "sim/flow_network.hpp"
 #include "sim/rank_window.hpp"
 
@@ -258,10 +257,7 @@ class Engine {
     if (!options_.watch || ops_ % now_and_then != 0) {
       return;
     }
-    if (expected_ops_ == 0) {
-      expected_ops_ = demand_of(schedule_, folding_).ops;
-    }
-    given_up_ = given_up_ || !options_.watch(static_cast<double>(ops_), expected_ops_);
+    given_up_ = given_up_ || !options_.watch(static_cast<double>(ops_));
   }
 
   /// Resolves an op when it enters the window: its time, or its flows.
@@ -868,7 +864,6 @@ class Engine {
   std::vector<Usage> usages_;
   LastMessage last_message_;
   std::int64_t ops_ = 0, messages_ = 0;
-  double expected_ops_ = 0;
   bool given_up_ = false;
   Timeline timeline_;
 };
@@ -887,8 +882,8 @@ Simulation simulate(const Schedule& schedule, const Placement& placement,
   const Folding end = folding.from_the_end();
   SimulationOptions behind = options;
   if (options.watch) {
-    behind.watch = [&options, before = static_cast<double>(first.ops)](double done, double all) {
-      return options.watch(before + done, all);
+    behind.watch = [&options, before = static_cast<double>(first.ops)](double ops) {
+      return options.watch(before + ops);
     };
   }
   Simulation last = Engine(schedule, placement, costs, behind, end).run();

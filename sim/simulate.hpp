@@ -21,7 +21,6 @@
 // - Deterministic: events of one instant are handled in order of their creation.
 #pragma once
 
-#include "base/progress.hpp"
 #include "machine/stack.hpp"
 #include "schedule/breakdown.hpp"
 #include "schedule/timeline.hpp"
@@ -51,6 +50,10 @@ struct SimulationCosts {
       sm_share{};  // of the device, taken by communication in a scope (self, intra, inter)
 };
 
+/// Told now and then how many ops of the simulated ranks there were (demand.hpp says how many there
+/// will be). False: give up.
+using OpsWatch = std::function<bool(double ops)>;
+
 struct SimulationOptions {
   bool fold = true;                  // simulate one rank of each orbit
   const Folding* folding = nullptr;  // the orbits, if the caller has them already
@@ -58,7 +61,7 @@ struct SimulationOptions {
   bool timeline = false;      // record every op of the simulated ranks
   bool steps = false;         // record each wait of the critical rank
   double rate_staleness = 0;  // see flow_network.hpp; 0 is exact
-  Watch watch{};              // told ops of the simulated ranks
+  OpsWatch watch{};
 };
 
 /// A kernel that waited for communication, without what its peers still computed.

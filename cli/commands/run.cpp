@@ -226,8 +226,9 @@ void run_command(const Arguments& given, Output& output) {
   const std::string name = layer ? layer_name(step, *layer) : short_name(step.attention);
   std::optional<Evaluation> predicted_layer;
   if (layer && job.cluster != nullptr) {
-    predicted_layer = evaluate_layer(job.request, step, *layer,
-                                     {.fold = false, .timeline = true, .steps = false});
+    predicted_layer =
+        evaluate_layer(job.request, step, *layer, phases_of(job.request, step, *layer, false),
+                       {.fold = false, .timeline = true, .steps = false});
   }
   if (job.request.whole_step()) {
     if (std::string rest = unexecuted(step, layer); !rest.empty()) {

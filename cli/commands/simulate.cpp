@@ -154,16 +154,14 @@ void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& 
   const auto trace = arguments.find("trace");
   EvaluationOptions options{
       .fold = !trace.has_value(), .timeline = trace.has_value(), .steps = true};
-  const Effort effort = effort_of(job.request, plan, layer, options);
+  const std::vector<LayerPhase> phases = phases_of(job.request, plan, layer, options.fold);
   expect_feasible(
       arguments,
       fmt::format("the simulation of {} over {} ranks", layer.subject(), layer.plan.ranks()),
-      effort, "one of fewer ranks takes less");
-  std::vector<Schedule> schedules;
+      effort_of(phases), "one of fewer ranks takes less");
   double ops = 0;  // of all ranks
-  for (const Phase phase : layer.phases) {
-    schedules.push_back(layer.schedule(phase));
-    ops += demand_of(schedules.back()).ops;
+  for (const LayerPhase& phase : phases) {
+    ops += phase.demand.ops;
   }
   for (const std::string_view option : {"trace", "dump-schedule"}) {
     if (const auto file = arguments.find(option)) {
@@ -180,12 +178,12 @@ void simulate_layer(const Arguments& arguments, const Job& job, const StepPlan& 
   {
     Progress progress = output.progress("simulating", "ops");
     options.watch = progress.watch();
-    evaluation = evaluate_layer(job.request, plan, layer, options);
+    evaluation = evaluate_layer(job.request, plan, layer, phases, options);
   }
   if (const auto file = arguments.find("dump-schedule")) {
     std::string text;
-    for (const Schedule& schedule : schedules) {
-      text += to_text(schedule);
+    for (const LayerPhase& phase : phases) {
+      text += to_text(phase.schedule);
     }
     write_file(*file, text);
   }

@@ -5,6 +5,7 @@
 #include "schedule/coverage.hpp"
 #include "schedule/demand.hpp"
 #include "sim/demand.hpp"
+#include "sim/rank_window.hpp"
 #include "sim/simulate.hpp"
 #include "tests/conformance/cases.hpp"
 #include "tests/sizes/allocations.hpp"
@@ -73,7 +74,8 @@ TEST_CASE("a simulation takes about the memory and the ops that were told before
       const Schedule schedule = c.build();
       const sim::Placement placement(cluster, 144, RankOrder::block);
       const sim::Folding folding = sim::Folding::none(schedule, placement);
-      const sim::SimulationDemand told = sim::demand_of(schedule, folding);
+      const sim::SimulationDemand told =
+          sim::demand_of(demand_of(schedule), sim::RankWindow::lookahead_of(schedule), folding);
       const auto costs = test::every_kernel(Seconds(1e-3));
       const Allocations allocations;
       const sim::Simulation s = simulate(schedule, placement, costs, {.folding = &folding});

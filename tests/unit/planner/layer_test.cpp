@@ -43,9 +43,13 @@ LayerTimes of_one_more(Request request, const StepPlan& plan) {
           .tensor = grown(StepPart::tp)};
 }
 
+Evaluation evaluated(const Request& request, const StepPlan& plan, const LayerQuestion& question,
+                     bool fold = true) {
+  return evaluate_layer(request, plan, question, phases_of(request, plan, question, fold), {});
+}
+
 LayerTimes simulated(const Request& request, const StepPlan& plan) {
-  const Evaluation e = evaluate_layer(request, plan, layer_question(request, plan),
-                                      {.fold = false, .timeline = false, .steps = false});
+  const Evaluation e = evaluated(request, plan, layer_question(request, plan), false);
   LayerTimes sum;
   for (const auto* phase : {&e.forward, &e.backward}) {
     const Breakdown& b = (*phase)->breakdown;
@@ -121,8 +125,7 @@ TEST_CASE("a step that is simulated op by op takes nearly what its parts cost") 
     Request request = train(cluster, "llama-3.1-8b", plan);
     request.memory = Bytes(720'000'000'000);  // whether it fits is another question
     const LayerQuestion question = step_question(request, plan);
-    const Evaluation step =
-        evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
+    const Evaluation step = evaluated(request, plan, question);
     const Prediction cost = evaluate(request, plan).candidate.predicted;
     INFO("TP " << plan.tensor << ", Ulysses " << plan.sequence());
     const Breakdown& b = step.forward->breakdown;
@@ -140,8 +143,7 @@ TEST_CASE("a step that is simulated takes what a calibration timed for each of i
     const sim::Cluster cluster(machine, 1, 1);
     Request request = train(cluster, "llama-3.1-8b", plan);
     request.memory = Bytes(720'000'000'000);
-    const Evaluation step = evaluate_layer(request, plan, step_question(request, plan),
-                                           {.fold = true, .timeline = false, .steps = false});
+    const Evaluation step = evaluated(request, plan, step_question(request, plan));
     return step.forward->breakdown.other_kernels.count();
   };
   const double streamed = others();
@@ -190,8 +192,7 @@ TEST_CASE("a pipeline that is simulated op by op takes nearly what its parts cos
     Request request = train(cluster, "llama-3.1-8b", plan);
     request.model->tied_embeddings = order.tied;
     request.memory = Bytes(720'000'000'000);
-    const Evaluation step = evaluate_layer(request, plan, step_question(request, plan),
-                                           {.fold = true, .timeline = false, .steps = false});
+    const Evaluation step = evaluated(request, plan, step_question(request, plan));
     const Prediction cost = evaluate(request, plan).candidate.predicted;
     INFO(order.name << " over " << order.stages << (order.tied ? ", tied" : ""));
     // Transfers of tensor ranks overlap here, which the cost adds up.
@@ -217,8 +218,7 @@ TEST_CASE("a step with experts that is simulated op by op takes no more than its
     request.memory = Bytes(720'000'000'000);
     const LayerQuestion question = step_question(request, plan);
     CHECK(question.notes.size() == 1);
-    const Evaluation step =
-        evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
+    const Evaluation step = evaluated(request, plan, question);
     const Prediction cost = evaluate(request, plan).candidate.predicted;
     INFO(model << ", TP " << tensor << ", EP " << expert);
     const Breakdown& b = step.forward->breakdown;
@@ -239,8 +239,7 @@ TEST_CASE("a step of latent attention is simulated about as its parts cost") {
   Request request = train(cluster, "deepseek-v3", plan);
   request.problem.seq = 65536;
   request.memory = Bytes(7'200'000'000'000);
-  const Evaluation step = evaluate_layer(request, plan, step_question(request, plan),
-                                         {.fold = true, .timeline = false, .steps = false});
+  const Evaluation step = evaluated(request, plan, step_question(request, plan));
   const Prediction cost = evaluate(request, plan).candidate.predicted;
   const Breakdown& b = step.forward->breakdown;
   CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.05));
