@@ -320,12 +320,17 @@ Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
           [&](const LinearBackward&) { return beside(Phase::backward, at_best(Phase::backward)); },
           [&](const Gemm& op) {
             const GemmShape shape = gemm_shape(op, shapes);
-            return gemm({.m = shape.m,
-                         .n = shape.n,
-                         .k = shape.k,
-                         .groups = std::max(op.experts, 1),
-                         .kind = op.kind},
-                        problem.dtype);
+            const Seconds product = gemm({.m = shape.m,
+                                          .n = shape.n,
+                                          .k = shape.k,
+                                          .groups = std::max(op.experts, 1),
+                                          .kind = op.kind},
+                                         problem.dtype);
+            // A bias is added by the product; its gradient sums up the rows of d_y by itself.
+            const bool sums = op.kind == GemmKind::weight_gradient && !op.bias.empty();
+            const DType type = shapes.buffers[op.b.index()].dtype;
+            return sums ? product + memory_bound(Bytes(shape.k * shape.n * size_of(type)))
+                        : product;
           },
           [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
       kernel);
