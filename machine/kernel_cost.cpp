@@ -321,15 +321,20 @@ Seconds KernelCost::of(const Kernel& kernel, const Shapes& shapes) const {
           [&](const LinearBackward&) { return beside(Phase::backward, at_best(Phase::backward)); },
           [&](const Gemm& op) {
             GemmShape shape = gemm_shape(op, shapes);
+            // A bias is added by the product; its gradient sums up the rows of d_y by itself.
+            const bool sums = op.kind == GemmKind::weight_gradient && !op.bias.empty();
+            const DType type = shapes.buffers[op.b.index()].dtype;
+            const Seconds beside_product =
+                sums ? memory_bound(Bytes(shape.k * shape.n * size_of(type))) : Seconds(0);
             if (op.experts > 0 && op.kind == GemmKind::weight_gradient) {
               std::swap(shape.m, shape.k);  // rows are what groups share, as in a layer's list
             }
-            return gemm({.m = shape.m,
-                         .n = shape.n,
-                         .k = shape.k,
-                         .groups = std::max(op.experts, 1),
-                         .kind = op.kind},
-                        problem.dtype);
+            return beside_product + gemm({.m = shape.m,
+                                          .n = shape.n,
+                                          .k = shape.k,
+                                          .groups = std::max(op.experts, 1),
+                                          .kind = op.kind},
+                                         problem.dtype);
           },
           [&](const Streaming auto&) { return memory_bound(touched_bytes(kernel, shapes)); }},
       kernel);

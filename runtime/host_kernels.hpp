@@ -84,9 +84,10 @@ struct HostKernels {
     runtime::move(args...);
   }
   void gemm(const GemmArgs& args) const { attention.gemm(args, poll); }
-  static void add_bias(const Rows& y, const Rows& bias) { runtime::add_bias(y, bias); }
-  static void bias_gradient(const Rows& d_y, const Rows& d_bias) {
-    runtime::bias_gradient(d_y, d_bias);
+  static void add_bias(const BiasArgs& args) { runtime::add_bias(args); }
+  static void bias_gradient(const BiasGradientArgs& args) { runtime::bias_gradient(args); }
+  static void bias_weights_gradient(const BiasWeightsArgs& args) {
+    runtime::bias_weights_gradient(args);
   }
   static void rms_norm(const NormArgs& args, float epsilon) { runtime::rms_norm(args, epsilon); }
   static void rms_norm_backward(const NormBackwardArgs& args) { runtime::rms_norm_backward(args); }

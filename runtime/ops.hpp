@@ -189,6 +189,34 @@ void for_each_product(const OpPlace& at, const Gemm& op, F f) {
   }
 }
 
+/// f(args) of the op's bias, if it has one: y and bias, or their gradients, with the weights or
+/// theirs; of experts for each run of rows that one of them gets.
+template <class F>
+void for_each_bias(const OpPlace& at, const Gemm& op, F f) {
+  if (op.bias.empty()) {
+    return;
+  }
+  const BufferId y = op.kind == GemmKind::forward          ? op.c
+                     : op.kind == GemmKind::input_gradient ? op.a
+                                                           : op.b;
+  const BiasGradientArgs all{.d_y = at.rows(y), .d_bias = at.rows(op.bias.ids()[0])};
+  if (op.experts == 0) {
+    return f(all);
+  }
+  const std::int64_t numbers = all.d_bias.count / op.experts;
+  std::vector<bool> begun(static_cast<std::size_t>(op.experts));
+  for (const ExpertRun& run : at.stored.runs) {
+    BiasGradientArgs args{.d_y = rows_of(all.d_y, run.begin, run.count),
+                          .d_bias = rows_of(all.d_bias, run.expert * numbers, numbers),
+                          .add = begun[static_cast<std::size_t>(run.expert)]};
+    for (const BufferId weights : op.bias_weights) {
+      args.weights = rows_of(at.rows(weights), run.begin, run.count);
+    }
+    begun[static_cast<std::size_t>(run.expert)] = true;
+    f(args);
+  }
+}
+
 /// The column of the first of these keys in a row of pairs.
 inline std::int64_t first_of(const TokenSet& keys, const Problem& problem) {
   return problem.local(keys).ranges()[0].begin;
@@ -356,14 +384,15 @@ void run_row_call(const RowCall& op, Target&& target) {
                                                   .tokens = op.tokens,
                                                   .routing = op.routing});
     case LayerFunction::expert_swiglu:
-      return op.backward
-                 ? target.expert_swiglu_backward(ExpertSwigluBackwardArgs{.gate_up = in(0),
-                                                                          .weights = in(1),
-                                                                          .d_a = in(2),
-                                                                          .d_gate_up = out(0),
-                                                                          .d_weights = out(1)})
-                 : target.expert_swiglu(
-                       ExpertSwigluArgs{.gate_up = in(0), .weights = in(1), .a = out(0)});
+      return op.backward ? target.expert_swiglu_backward(
+                               ExpertSwigluBackwardArgs{.gate_up = in(0),
+                                                        .weights = in(1),
+                                                        .d_a = in(2),
+                                                        .d_gate_up = out(0),
+                                                        .d_weights = out(1),
+                                                        .add = op.reads.size() > 3})
+                         : target.expert_swiglu(
+                               ExpertSwigluArgs{.gate_up = in(0), .weights = in(1), .a = out(0)});
     case LayerFunction::embedding:
     case LayerFunction::word_sums:
     case LayerFunction::word_loss:
@@ -478,13 +507,18 @@ void run_kernel(const OpPlace& at, const Kernel& kernel, Target&& target) {
           },
           [&](const Gemm& op) {
             for_each_product(at, op, [&](const GemmArgs& args) { target.gemm(args); });
-            for (const BufferId bias : op.bias) {
-              if (op.kind == GemmKind::weight_gradient) {
-                target.bias_gradient(rows(op.b), rows(bias));
-              } else {
-                target.add_bias(rows(op.c), rows(bias));
+            for_each_bias(at, op, [&](const BiasGradientArgs& all) {
+              const auto& [y, bias, weights, add] = all;
+              switch (op.kind) {
+                case GemmKind::forward:
+                  return target.add_bias({.y = y, .bias = bias, .weights = weights});
+                case GemmKind::input_gradient:
+                  return target.bias_weights_gradient(
+                      {.d_y = y, .bias = bias, .d_weights = weights});
+                case GemmKind::weight_gradient:
+                  return target.bias_gradient(all);
               }
-            }
+            });
           },
           [&](const RowKernel& op) { run_row_kernel(at, op, target); },
           [&](const Copy& op) {

@@ -47,7 +47,7 @@ std::optional<BufferId> bias_of(const Site& site, const Gemm& op, const GraphWor
     site.stop("has a bias that its definition lacks, or several");
     return {};
   }
-  if (op.kind == GemmKind::forward) {
+  if (op.kind != GemmKind::weight_gradient) {
     const auto blocks = blocks_of(site, id, work.definition.bias);
     if (!blocks) {
       return {};
@@ -91,7 +91,50 @@ std::optional<std::vector<int>> groups_met(const Site& site, BufferId id, const 
   return groups;
 }
 
-/// Each slot with its own expert's matrix.
+/// Cells of these slots of the op's tokens.
+Contents of_slots(const GraphWork& work, std::span<const int> slots, const AtomSet& met) {
+  Contents cells;
+  for (const int t : work.tokens) {
+    for (const int slot : slots) {
+      cells.add({.cell = {.tokens = t, .heads = slot}, .contributions = met, .normaliser = {}});
+    }
+  }
+  return cells;
+}
+
+/// Whether the op has the bias of its experts, for these groups of them, and beside it weights
+/// where the definition says so, or neither; else stops.
+bool biases_fit(const Site& site, const Gemm& op, const GraphWork& work,
+                const std::vector<int>& groups) {
+  const bool is_weighted = work.definition.reads.size() > 1;
+  const bool has_none = op.kind == GemmKind::input_gradient && !is_weighted;
+  const std::size_t wanted = is_weighted && !op.bias.empty() ? 1 : 0;
+  if ((has_none && !op.bias.empty()) || op.bias_weights.ids().size() != wanted) {
+    site.stop("has other biases of experts, or weights of them, than its definition");
+    return false;
+  }
+  return op.bias.empty() || bias_of(site, op, work, groups).has_value();
+}
+
+/// What a weighted bias of experts has beside it: weights of these slots, which an input gradient
+/// writes those of. Stops, and says no, if they are not there.
+bool weigh_bias(const Site& site, const Gemm& op, const GraphWork& work,
+                std::span<const int> slots) {
+  if (op.bias_weights.empty()) {
+    return true;
+  }
+  const BufferId id = op.bias_weights.ids()[0];
+  const TensorRef weights = work.definition.reads.back();
+  if (op.kind != GemmKind::input_gradient) {
+    return operands(site, id, weights, work, slots, work.graph.routing.chosen);
+  }
+  AtomSet met;
+  met.insert(static_cast<std::size_t>(use_of(work.index, weights, op.definition).first));
+  write(site, id, gradient_of(work.index, weights), of_slots(work, slots, met));
+  return true;
+}
+
+/// Each slot with its own expert's matrix, and bias.
 void multiply_experts(const Site& site, const Gemm& op, const GraphWork& work) {
   const int label = work.definition.param;
   const TensorRef x = work.definition.reads.front();
@@ -99,8 +142,7 @@ void multiply_experts(const Site& site, const Gemm& op, const GraphWork& work) {
   const TensorRef d_y = gradient_of(work.index, y);
   const bool is_forward = op.kind == GemmKind::forward;
   const TensorRef operand = op.kind == GemmKind::input_gradient ? d_y : x;
-  if (!op.bias.empty() ||
-      op.experts != work.graph.param(label).experts / work.graph.routing.groups) {
+  if (op.experts != work.graph.param(label).experts / work.graph.routing.groups) {
     site.stop("multiplies by other matrices than those of a group of experts");
     return;
   }
@@ -109,19 +151,27 @@ void multiply_experts(const Site& site, const Gemm& op, const GraphWork& work) {
   }
   const std::vector<int> slots = parts_held(site, op.a, work.tokens);
   const auto groups = groups_met(site, op.a, work);
-  if (!groups || !operands(site, op.a, operand, work, slots, work.graph.routing.chosen)) {
+  if (!groups || !operands(site, op.a, operand, work, slots, work.graph.routing.chosen) ||
+      !biases_fit(site, op, work, *groups) || !weigh_bias(site, op, work, slots)) {
     return;
   }
   if (op.kind == GemmKind::weight_gradient) {
     if (!operands(site, op.b, d_y, work, slots, work.graph.routing.chosen)) {
       return;
     }
-    Contents products;
-    const std::array by{use_of_param(work.index, label, op.definition)};
-    for (const int group : *groups) {
-      add_block(site, products, label, group, 0, work.tokens, by);
+    const auto given = [&](int param) {
+      Contents gradients;
+      const std::array by{use_of_param(work.index, param, op.definition)};
+      for (const int group : *groups) {
+        add_block(site, gradients, param, group, 0, work.tokens, by);
+      }
+      return gradients;
+    };
+    sum_up(site, op.c, {Tensor::d_param, label}, given(label), op.initial, op.b);
+    for (const BufferId bias : op.bias) {
+      const int of_bias = work.definition.bias;
+      write(site, bias, TensorRef{Tensor::d_param, of_bias}, given(of_bias));
     }
-    sum_up(site, op.c, {Tensor::d_param, label}, std::move(products), op.initial, op.b);
     return;
   }
   const auto blocks = blocks_of(site, op.b, label);
@@ -136,15 +186,11 @@ void multiply_experts(const Site& site, const Gemm& op, const GraphWork& work) {
   AtomSet met;
   if (!is_forward) {
     met.insert(static_cast<std::size_t>(use_of(work.index, x, op.definition).first));
+  } else if (!op.bias.empty()) {
+    met.insert(static_cast<std::size_t>(work.graph.sum_parts(work.definition)));
   }
-  Contents products;
-  for (const int t : work.tokens) {
-    for (const int slot : slots) {
-      products.add({.cell = {.tokens = t, .heads = slot}, .contributions = met, .normaliser = {}});
-    }
-  }
-  sum_up(site, op.c, is_forward ? y : gradient_of(work.index, x), std::move(products), op.initial,
-         op.b);
+  sum_up(site, op.c, is_forward ? y : gradient_of(work.index, x), of_slots(work, slots, met),
+         op.initial, op.b);
 }
 
 void multiply(const Site& site, const Gemm& op, const GraphWork& work) {
@@ -276,7 +322,7 @@ void apply(const Site& site, const Gemm& op) {
   if (work->graph.is_of_experts(work->definition)) {
     return multiply_experts(site, op, *work);
   }
-  if (op.experts > 0) {
+  if (op.experts > 0 || !op.bias_weights.empty()) {
     site.stop(fmt::format("definition {} has no experts", op.definition));
     return;
   }

@@ -71,9 +71,16 @@ Operands operands_of(const GraphWork& work, bool backward) {
               .writes = {gradient(d.reads[0])}};
     case LayerFunction::route:
       return {.reads = {d.writes[0], gradient(d.writes[0])}, .writes = {gradient(d.reads[0])}};
-    case LayerFunction::expert_swiglu:
-      return {.reads = {d.reads[0], d.reads[1], gradient(d.writes[0])},
-              .writes = {gradient(d.reads[0]), gradient(d.reads[1])}};
+    case LayerFunction::expert_swiglu: {
+      const TensorRef d_weights = gradient(d.reads[1]);
+      Operands all{.reads = {d.reads[0], d.reads[1], gradient(d.writes[0])},
+                   .writes = {gradient(d.reads[0]), d_weights}};
+      // What reads them behind this gives them first.
+      if (&graph.definition(index.uses_of(d.reads[1]).back().definition) != &d) {
+        all.reads.push_back(d_weights);
+      }
+      return all;
+    }
     case LayerFunction::dispatch:  // copies
     case LayerFunction::combine:
       break;
@@ -302,6 +309,12 @@ void apply(const Site& site, const RowKernel& op) {
   std::vector<int> rows = d.function == LayerFunction::word_sums ? parts : std::vector<int>{0};
   for (std::size_t i = 0; i < reads.size(); ++i) {
     const TensorRef ref = all.reads[i];
+    if (std::ranges::find(all.writes, ref) != all.writes.end()) {
+      if (!readable(site, reads[i], ref)) {
+        return;
+      }
+      continue;  // a sum that it adds to
+    }
     if (is_param(ref.tensor)) {
       const auto blocks = blocks_of(site, reads[i], ref.label);
       if (!blocks) {
@@ -330,13 +343,20 @@ void apply(const Site& site, const RowKernel& op) {
         ref.tensor == Tensor::d_value
             ? use_of(work->index, d.reads[std::min(i, d.reads.size() - 1)], op.definition)
             : Use();
-    write(site, writes[i], ref,
-          given_to(site, ref, *work,
-                   {.parts = parts,
-                    .of_parts = of_parts,
-                    .rows = rows,
-                    .use = use,
-                    .definition = op.definition}));
+    const auto sum = std::ranges::find(all.reads, ref);
+    const bool adds = sum != all.reads.end();
+    if (adds && reads[static_cast<std::size_t>(sum - all.reads.begin())] != writes[i]) {
+      site.stop(fmt::format("adds to {}: reads and writes it in one place", site.name(ref)));
+      return;
+    }
+    sum_up(site, writes[i], ref,
+           given_to(site, ref, *work,
+                    {.parts = parts,
+                     .of_parts = of_parts,
+                     .rows = rows,
+                     .use = use,
+                     .definition = op.definition}),
+           !adds, reads[0]);
   }
 }
 

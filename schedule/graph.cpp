@@ -202,7 +202,7 @@ struct Form {
 Form form_of(LayerFunction function) {
   switch (function) {
     case LayerFunction::linear:
-      return {.param = true};
+      return {.most_reads = 2, .param = true};
     case LayerFunction::rms_norm:
     case LayerFunction::layer_norm:
       return {.writes = 2, .param = true};
@@ -242,14 +242,14 @@ bool linear_fits(const Graph& graph, const Definition& d, const AttentionRows& a
   const std::int64_t out = d.transposed ? w.rows : w.columns;
   const int in_parts = graph.sum_parts(d);
   const int out_parts = written_parts(graph, d);
-  if (!is_value(y.tensor) || graph.value(y.label).parts != out_parts ||
+  if (d.reads.size() > 1 || !is_value(y.tensor) || graph.value(y.label).parts != out_parts ||
       graph.value(y.label).width != out) {
     return false;
   }
   if (d.bias >= 0) {
     const Param& b = graph.param(d.bias);
     if (d.transposed || b.rows != out || b.columns != 1 || b.row_parts != out_parts ||
-        b.column_parts != 1) {
+        b.column_parts != 1 || b.experts > 0) {
       return false;
     }
   }
@@ -320,14 +320,30 @@ bool is_of_slots(const Graph& graph, TensorRef ref, std::int64_t width) {
          graph.value(ref.label).width == graph.routing.chosen * width;
 }
 
-/// The same of the experts' parameter.
+/// The router's, one of each slot.
+bool are_weights(const Graph& graph, TensorRef ref) {
+  const int writer = graph.writer_of(ref);
+  return writer >= 0 && graph.definition(writer).function == LayerFunction::route;
+}
+
+/// One of each expert, of so many numbers.
+bool are_biases(const Graph& graph, const Param& biases, std::int64_t numbers) {
+  const Routing& routing = graph.routing;
+  return biases.experts == routing.experts && biases.rows == routing.experts * numbers &&
+         biases.columns == 1 && biases.row_parts == routing.groups && biases.column_parts == 1;
+}
+
+/// The same of the experts' parameters; a bias has the weights that x has.
 bool experts_fit(const Graph& graph, const Definition& d) {
   const Param& w = graph.param(d.param);
   const Routing& routing = graph.routing;
+  const bool is_weighted = d.reads.size() > 1;
   return w.experts == routing.experts && w.rows % w.experts == 0 && w.column_parts == 1 &&
-         w.row_parts == routing.groups && d.bias < 0 &&
+         w.row_parts == routing.groups && !d.transposed &&
          is_of_slots(graph, d.reads.front(), w.rows / w.experts) &&
-         is_of_slots(graph, d.writes.front(), w.columns);
+         is_of_slots(graph, d.writes.front(), w.columns) &&
+         (d.bias < 0 ? !is_weighted : are_biases(graph, graph.param(d.bias), w.columns)) &&
+         (!is_weighted || are_weights(graph, d.reads.back()));
 }
 
 /// What is routed, and what becomes of it.
@@ -345,13 +361,11 @@ bool routed_fits(const Graph& graph, const Definition& d) {
       return x.parts == 1 && is_of_slots(graph, d.writes.front(), x.width);
     case LayerFunction::combine:
       return y.parts == 1 && is_of_slots(graph, d.reads.front(), y.width);
-    case LayerFunction::expert_swiglu: {
-      const int writer = graph.writer_of(d.reads[1]);
-      return writer >= 0 && graph.definition(writer).function == LayerFunction::route &&
+    case LayerFunction::expert_swiglu:
+      return are_weights(graph, d.reads[1]) &&
              x.width % (2 * std::int64_t{graph.routing.chosen}) == 0 &&
              is_of_slots(graph, d.reads[0], x.part_width()) &&
              is_of_slots(graph, d.writes.front(), x.part_width() / 2);
-    }
     default:
       throw InternalError("a function that routes nothing");
   }

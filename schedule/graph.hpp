@@ -8,7 +8,7 @@
 // a parameter [rows, columns] in row_parts x column_parts equal blocks. Of y = x w
 //
 //   y     is the sum over the row parts of w          (row-parallel: several ranks have one each),
-//         and of b, if there is one, added once
+//         and of b, if there is one, added once    (of experts w and b are the slot's expert's)
 //   d_x   is the sum over the column parts of w, and over all definitions that read x
 //   d_w   is the sum over all tokens, as is d_b; of gains of heads (split_heads) over all tokens
 //         and the parts of the row, each of which has some of the heads; of a head's sink over all
@@ -85,7 +85,7 @@ struct Value {
 };
 
 /// A norm's gain and bias stand one below the other in a single column, as do the gains of q's and
-/// of k's heads, and the sinks of all query heads.
+/// of k's heads, the sinks of all query heads, and the biases of all experts.
 struct Param {
   std::string name;
   std::int64_t rows = 0, columns = 1;
@@ -101,16 +101,19 @@ struct Param {
 /// route: {scores} -> {weights}; dispatch, combine: {x} -> {y}; expert_swiglu: {gate_up, weights}
 /// -> {a}. What lies between dispatch and combine has a part for every slot of a token.
 ///
-/// linear: {x} -> {y}; norms: {x} -> {y, statistics}; split_heads: {qkv} -> {q, k, v}; swiglu:
-/// {gate, up} -> {a}; gelu: {h} -> {a}; add: {x, y} -> {z}; split: {x} -> {a, b}; embedding:
-/// {words} -> {x}; word_sums: {logits, targets} -> {sums}; word_loss: {sums, targets} -> {loss,
-/// log_sum}; adam: {} -> {}. Linear layers read values or attention's out. The n-th split_heads is
-/// that of attention n.
+/// linear: {x} -> {y}, of experts also {x, weights} -> {y}; norms: {x} -> {y, statistics};
+/// split_heads: {qkv} -> {q, k, v}; swiglu: {gate, up} -> {a}; gelu: {h} -> {a}; add: {x, y} ->
+/// {z}; split: {x} -> {a, b}; embedding: {words} -> {x}; word_sums: {logits, targets} -> {sums};
+/// word_loss: {sums, targets} -> {loss, log_sum}; adam: {} -> {}. Linear layers read values or
+/// attention's out. The n-th split_heads is that of attention n.
 ///
 /// split_heads of latent attention: {q, kv, position} -> {q, k, v}. Of each head q's row has all of
 /// q, kv's row the first columns of k and then v; the last columns of k are `position`, the same
 /// for all heads: its gradient is a sum over the parts of q's row. Just as many last columns of q
 /// and of k are rotated.
+///
+/// With weights, which its x has been multiplied by (expert_swiglu), a bias of experts is, too: y =
+/// x w + weight b, of each slot. d_weight is a sum over both.
 ///
 /// An embedding is a product with rows of zeros and a one: x is a sum over the table's row parts.
 /// So is `sums`: a row of three numbers for each part of the logits, of which a part knows its own.
@@ -119,7 +122,8 @@ struct Definition {
   std::vector<TensorRef> reads, writes;
   int param = -1;       // of linear layers, norms, embeddings and updates; of split_heads: gains
                         // of one q head and of one k head, where it norms them
-  int bias = -1;        // of a linear layer that has one: [columns, 1], cut as the columns are
+  int bias = -1;        // of a linear layer that has one: [columns, 1], cut as the columns are; of
+                        // experts so many numbers for each, in the row parts of their matrices
   int sink = -1;        // of split_heads, whose attention has one: a logit of each query head,
                         // [q_heads, 1], in as many row parts as the row has
   double constant = 0;  // epsilon of a norm; base of the rotation of split_heads, 0: none; rate of

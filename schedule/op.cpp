@@ -198,6 +198,11 @@ Access access_of(const OpBody& body) {
             } else {
               list.read(o.bias.ids());
             }
+            if (o.kind == GemmKind::input_gradient) {
+              list.write(o.bias_weights.ids());
+            } else {
+              list.read(o.bias_weights.ids());
+            }
           },
           [&](const RowKernel& o) { list.read(o.reads.ids()).write(o.writes.ids()); },
           [&](const Exchange& o) { list.read(o.send.ids()).write(o.receive.ids()); },

@@ -287,12 +287,14 @@ struct Copy {
 /// A product of `definition`, a linear layer of the graph, for some tokens and the parts that the
 /// buffers hold: c = a b. `initial`: the sum was empty, else the product is added. `bias`, none or
 /// one, in the product's epilogue: the layer's, which a forward adds to c; its gradient, which a
-/// weight gradient writes: the sum of d_y over the tokens.
+/// weight gradient writes: the sum of d_y over the tokens. `bias_weights`: of each slot, by which
+/// an expert's bias is multiplied, and d_y in its gradient; an input gradient, which then reads the
+/// bias, writes theirs: the product of d_y with it.
 struct Gemm {
   GemmKind kind = GemmKind::forward;
   int definition = 0;
   BufferId a, b, c;
-  BufferList bias{};
+  BufferList bias{}, bias_weights{};
   TokenSet tokens;
   bool initial = true;
   int experts = 0;  // whose matrices, one below the other, each multiplies its slots; 0: none
@@ -311,7 +313,8 @@ struct Gemm {
 ///   embedding    words, table, d_x -> d_table; of the table only its rows' numbers are read
 ///   word_sums    logits, targets, log_sum -> d_logits of the mean loss; word_loss has none
 ///   route        weights, d_weights -> d_scores
-///   expert_swiglu  gate_up, weights, d_a -> d_gate_up, d_weights
+///   expert_swiglu  gate_up, weights, d_a -> d_gate_up, d_weights; reads d_weights, too, and adds
+///                  to them, where a weighted bias gives them before
 /// An update (adam) has no backward: d_parameter, master, moments -> master, moments, parameter;
 /// `tokens` are rows of the parameter.
 struct RowKernel {

@@ -136,6 +136,17 @@ void RankStore::from_experts(const Collective& op, std::span<const Contribution>
   overwrite(op.to, std::move(received));
 }
 
+/// Weights of the slots that an op multiplies, in their order.
+void RankStore::weigh_bias(const Gemm& op, const StoredContent& slots, StoredOp& stored) {
+  for (const BufferId id : op.bias_weights) {
+    if (op.kind == GemmKind::input_gradient) {
+      overwrite(id, slots);
+    }
+    expect(contents_[id.index()] == slots, "slots lie in different orders");
+    stored.rows.push_back(all_cells(id));
+  }
+}
+
 void RankStore::multiply_experts(const Gemm& op, StoredOp& stored) {
   const Routing& routing = schedule_->graph.routing;
   const StoredContent content = contents_[op.a.index()];
@@ -144,22 +155,33 @@ void RankStore::multiply_experts(const Gemm& op, StoredOp& stored) {
     expect(contents_[op.b.index()] == content, "slots lie in different orders");
     const int group = routing.group_of(content.front().tokens.ranges().front().begin,
                                        content.front().heads.begin);
-    const std::int64_t rows = buffer(op.a).width * routing.of_group();
+    const auto rows_of_group = [&](std::int64_t of_expert) {
+      const std::int64_t rows = of_expert * routing.of_group();
+      return TokenSet({.begin = group * rows, .count = rows});
+    };
     std::vector<bool> met(static_cast<std::size_t>(routing.of_group()));
     for (const ExpertRun& run : stored.runs) {
       met[static_cast<std::size_t>(run.expert)] = true;
     }
     expect(std::ranges::find(met, false) == met.end(), "an expert gets no tokens");
-    stored.rows = {all_cells(op.a), all_cells(op.b),
-                   target(op.c, TokenSet({.begin = group * rows, .count = rows}),
-                          {.begin = 0, .end = 1}, op.initial)};
-    return;
+    stored.rows = {
+        all_cells(op.a), all_cells(op.b),
+        target(op.c, rows_of_group(buffer(op.a).width), {.begin = 0, .end = 1}, op.initial)};
+    for (const BufferId bias : op.bias) {
+      stored.rows.push_back(
+          write(bias, TokenList(rows_of_group(buffer(op.b).width)), {.begin = 0, .end = 1}));
+    }
+    return weigh_bias(op, content, stored);
   }
   if (op.initial) {
     overwrite(op.c, content);
   }
   expect(contents_[op.c.index()] == content, "slots lie in different orders");
   stored.rows = {all_cells(op.a), all_rows(op.b), all_cells(op.c)};
+  for (const BufferId bias : op.bias) {
+    stored.rows.push_back(all_rows(bias));
+  }
+  weigh_bias(op, content, stored);
 }
 
 }  // namespace spp

@@ -89,6 +89,7 @@ class RankStore {
   void to_experts(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
   void from_experts(const Collective& op, std::span<const Contribution> members, StoredOp& stored);
   void multiply_experts(const Gemm& op, StoredOp& stored);
+  void weigh_bias(const Gemm& op, const StoredContent& slots, StoredOp& stored);
   /// All cells of a buffer of slots, as rows.
   [[nodiscard]] RowSpan all_cells(BufferId id) const;
   void add_moves(const StoredContent& from, const StoredContent& to, StoredOp& stored) const;

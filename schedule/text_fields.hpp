@@ -287,6 +287,7 @@ void fields(auto& a, Is<Gemm> auto& o) {
   a("b", o.b);
   a("c", o.c);
   a("bias", o.bias);
+  a("bias_weights", o.bias_weights);
   a("tokens", o.tokens);
   a("initial", o.initial);
   a.unless_zero("experts", o.experts, most_experts);

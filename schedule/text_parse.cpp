@@ -313,6 +313,12 @@ class Parser {
           (param.experts > 0 && param.rows % param.experts != 0)) {
         fail("its parts or experts do not divide its rows or columns");
       }
+      const Routing& routing = schedule_.graph.routing;
+      if (param.experts > 0 &&
+          (param.experts != routing.experts || param.row_parts != routing.groups)) {
+        fail("its experts and row parts are not the routing's {} and {}", routing.experts,
+             routing.empty() ? 0 : routing.groups);
+      }
       most_rows_ = std::max(most_rows_, param.rows);
       schedule_.graph.params.push_back(std::move(param));
     }

@@ -78,6 +78,12 @@ void LayerPass::multiply_slots(int number, const Definition& d) {
   const BufferId x = value(d.reads[0]);
   Gemm op = product_of_slots(number, x, weights_.parameter(d.param));
   op.kind = GemmKind::forward;
+  if (d.bias >= 0) {
+    op.bias = {weights_.parameter(d.bias)};
+  }
+  if (weighs_bias(d)) {
+    op.bias_weights = {weights_there_.at(d.reads[1])};
+  }
   op.c = held_[d.writes[0]] = slots(d.writes[0], name(d.writes[0]));
   b_.op(streams_.compute, op);
 }
@@ -86,8 +92,24 @@ void LayerPass::multiply_slots_back(int number, const Definition& d) {
   const TensorRef x = d.reads[0];
   const BufferId d_y = gradient(d.writes[0]);
   const BufferId d_x = held_[gradient_ref(x)] = slots(gradient_ref(x), gradient_name(x));
-  give_input(product_of_slots(number, d_y, weights_.parameter(d.param)), d_x);
-  give_weight(d, product_of_slots(number, value(x), d_y));
+  Gemm of_input = product_of_slots(number, d_y, weights_.parameter(d.param));
+  Gemm of_weight = product_of_slots(number, value(x), d_y);
+  if (weighs_bias(d)) {
+    of_input.bias = {weights_.parameter(d.bias)};
+    of_input.bias_weights = {gradient_there(d.reads[1])};
+    of_weight.bias_weights = {weights_there_.at(d.reads[1])};
+  }
+  give_input(of_input, d_x);
+  give_weight(d, of_weight);
+}
+
+/// Where slots are, the gradient of their weights: of a weighted bias, then of an activation.
+BufferId LayerPass::gradient_there(TensorRef weights) {
+  const auto [at, is_new] = weights_there_.try_emplace(gradient_ref(weights));
+  if (is_new) {
+    at->second = slots(gradient_ref(weights), gradient_name(weights) + "_slots");
+  }
+  return at->second;
 }
 
 void LayerPass::activate_slots(int number, const Definition& d) {
@@ -101,17 +123,19 @@ void LayerPass::activate_slots(int number, const Definition& d) {
 
 void LayerPass::activate_slots_back(int number, const Definition& d) {
   const TensorRef gate_up = gradient_ref(d.reads[0]);
-  const TensorRef weights = gradient_ref(d.reads[1]);
+  const bool adds = weights_there_.contains(gradient_ref(d.reads[1]));
   const BufferId d_gate_up = held_[gate_up] = slots(gate_up, gradient_name(d.reads[0]));
-  const BufferId d_weights = weights_there_[weights] =
-      slots(weights, gradient_name(d.reads[1]) + "_slots");
-  b_.op(streams_.compute, RowKernel{.definition = number,
-                                    .backward = true,
-                                    .reads = {value(d.reads[0]), weights_there_.at(d.reads[1]),
-                                              gradient(d.writes[0])},
-                                    .writes = {d_gate_up, d_weights},
-                                    .tokens = routed_,
-                                    .slots = true});
+  const BufferId d_weights = gradient_there(d.reads[1]);
+  RowKernel op{.definition = number,
+               .backward = true,
+               .reads = {value(d.reads[0]), weights_there_.at(d.reads[1]), gradient(d.writes[0])},
+               .writes = {d_gate_up, d_weights},
+               .tokens = routed_,
+               .slots = true};
+  if (adds) {
+    op.reads.push_back(d_weights);
+  }
+  b_.op(streams_.compute, op);
 }
 
 }  // namespace spp

@@ -175,11 +175,11 @@ class GraphWriter {
     return "";
   }
 
-  /// A matrix for each expert; gate and up are one.
+  /// A matrix for each expert, and a bias; gate and up are one.
   std::string add_experts(const TensorOp& op, const Linear& linear) {
     const std::optional<TensorRef> x = read(op.reads[0]);
-    if (!x || linear.bias) {
-      return linear.bias ? "a bias of experts" : "a product of another form";
+    if (!x) {
+      return "a product of another form";
     }
     result_.graph.params.push_back({.name = named(op.name),
                                     .rows = linear.experts * linear.in,
@@ -187,12 +187,30 @@ class GraphWriter {
                                     .row_parts = expert_groups_,
                                     .experts = static_cast<int>(linear.experts)});
     const TensorRef y = slots(op.name, linear.out);
-    define(
-        {.function = LayerFunction::linear, .reads = {*x}, .writes = {y}, .param = last_param()});
+    Definition product{
+        .function = LayerFunction::linear, .reads = {*x}, .writes = {y}, .param = last_param()};
+    if (linear.bias) {
+      add_biases(op, linear, product);
+    }
+    define(std::move(product));
     for (const LayerTensorId id : op.writes) {
       places_[id] = y;
     }
     return "";
+  }
+  /// What a weight has been multiplied with meets a bias that is, too: the sum over a token's
+  /// experts is a weighted one of all that each of them makes.
+  void add_biases(const TensorOp& op, const Linear& linear, Definition& product) {
+    result_.graph.params.push_back({.name = named(op.name) + "_bias",
+                                    .rows = linear.experts * linear.out,
+                                    .row_parts = expert_groups_,
+                                    .experts = static_cast<int>(linear.experts)});
+    product.bias = last_param();
+    const Definition& before =
+        result_.graph.definition(result_.graph.writer_of(product.reads.front()));
+    if (before.function == LayerFunction::expert_swiglu) {
+      product.reads.push_back(before.reads.back());
+    }
   }
 
   /// Which experts a token has, and its way to them and back.

@@ -61,7 +61,8 @@ LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
       const LayerRank other(parts, at.expert_group.rank(i));
       const std::int64_t first = (other.replica * micro_batches + number) * parts.problem.seq;
       const TokenSet own = parts.homes[other.of_attention.index()].part(other.index, other.tensor);
-      for (const TokenRange& range : routing.routed(own.shifted(first), at.expert).ranges()) {
+      const TokenSet brought = routing.routed(own.shifted(first), at.expert);
+      for (const TokenRange& range : brought.ranges()) {
         routed_.append(range);
       }
     }

@@ -131,6 +131,8 @@ class LayerPass {
   void multiply_slots_back(int number, const Definition& d);
   void activate_slots(int number, const Definition& d);
   void activate_slots_back(int number, const Definition& d);
+  [[nodiscard]] static bool weighs_bias(const Definition& d) { return d.reads.size() > 1; }
+  BufferId gradient_there(TensorRef weights);
 
   const LayerParts& parts_;
   const Graph& graph_;

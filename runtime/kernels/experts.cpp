@@ -104,6 +104,9 @@ void expert_swiglu_backward(const ExpertSwigluBackwardArgs& args) {
     read(args.d_a, row, 0, d);
     read(args.weights, row, 0, weight);
     float slope = 0;
+    if (args.add) {
+      read(args.d_weights, row, 0, std::span(&slope, 1));
+    }
     for (std::size_t i = 0; i < gate.size(); ++i) {
       const Activation s = silu(gate[i]);
       slope += d[i] * s.value * up[i];

@@ -34,6 +34,7 @@ void expert_swiglu(const ExpertSwigluArgs& args);
 /// d_gate_up like gate_up, d_weights like weights; d_a like a.
 struct ExpertSwigluBackwardArgs {
   Rows gate_up, weights, d_a, d_gate_up, d_weights;
+  bool add = false;  // to the d_weights that are there
 };
 void expert_swiglu_backward(const ExpertSwigluBackwardArgs& args);
 

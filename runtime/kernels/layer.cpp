@@ -238,6 +238,15 @@ void bring(const std::array<HeadMove, 3>& moves, const SplitHeadsArgs& args) {
   }
 }
 
+/// Of a row, by which a bias is multiplied.
+float weight_of(const Rows& weights, std::int64_t row) {
+  float weight = 1;
+  if (weights.count > 0) {
+    read(weights, row, 0, std::span(&weight, 1));
+  }
+  return weight;
+}
+
 }  // namespace
 
 GemmShape gemm_shape(const GemmArgs& args) {
@@ -254,30 +263,46 @@ GemmShape gemm_shape(const GemmArgs& args) {
   return shape;
 }
 
-void add_bias(const Rows& y, const Rows& bias) {
-  ensure_bias(y, bias);
-  const std::vector<float> all = numbers_of(bias);
-  std::vector<float> row = floats(matrix_columns(y));
-  for (std::int64_t i = 0; i < matrix_rows(y); ++i) {
-    read(y, i, 0, row);
+void add_bias(const BiasArgs& args) {
+  ensure_bias(args.y, args.bias, args.weights);
+  const std::vector<float> bias = numbers_of(args.bias);
+  std::vector<float> row = floats(matrix_columns(args.y));
+  for (std::int64_t i = 0; i < matrix_rows(args.y); ++i) {
+    read(args.y, i, 0, row);
+    const float weight = weight_of(args.weights, i);
     for (std::size_t e = 0; e < row.size(); ++e) {
-      row[e] += all[e];
+      row[e] += weight * bias[e];
     }
-    write(row, y, i, 0);
+    write(row, args.y, i, 0);
   }
 }
 
-void bias_gradient(const Rows& d_y, const Rows& d_bias) {
-  ensure_bias(d_y, d_bias);
-  std::vector<float> sum = floats(matrix_columns(d_y));
-  std::vector<float> row = sum;
-  for (std::int64_t i = 0; i < matrix_rows(d_y); ++i) {
-    read(d_y, i, 0, row);
+void bias_gradient(const BiasGradientArgs& args) {
+  ensure_bias(args.d_y, args.d_bias, args.weights);
+  std::vector<float> row = floats(matrix_columns(args.d_y));
+  std::vector<float> sum = args.add ? numbers_of(args.d_bias) : row;
+  for (std::int64_t i = 0; i < matrix_rows(args.d_y); ++i) {
+    read(args.d_y, i, 0, row);
+    const float weight = weight_of(args.weights, i);
     for (std::size_t e = 0; e < row.size(); ++e) {
-      sum[e] += row[e];
+      sum[e] += weight * row[e];
     }
   }
-  from_floats(d_bias.dtype, sum, d_bias.data);
+  from_floats(args.d_bias.dtype, sum, args.d_bias.data);
+}
+
+void bias_weights_gradient(const BiasWeightsArgs& args) {
+  ensure_bias(args.d_y, args.bias, args.d_weights);
+  const std::vector<float> bias = numbers_of(args.bias);
+  std::vector<float> row = floats(matrix_columns(args.d_y));
+  for (std::int64_t i = 0; i < matrix_rows(args.d_y); ++i) {
+    read(args.d_y, i, 0, row);
+    float sum = 0;
+    for (std::size_t e = 0; e < row.size(); ++e) {
+      sum += row[e] * bias[e];
+    }
+    write(std::span<const float>(&sum, 1), args.d_weights, i, 0);
+  }
 }
 
 void rms_norm(const NormArgs& args, float epsilon) { norm(args, epsilon, Centring::none); }

@@ -30,10 +30,25 @@ struct GemmArgs {
 /// c [m, n] = op(a) [m, k] op(b) [k, n].
 GemmShape gemm_shape(const GemmArgs& args);
 
-/// Each row of y + bias [K, 1]; y [n, b, heads, width], K = heads * width.
-void add_bias(const Rows& y, const Rows& bias);
-/// d_bias [K, 1], overwritten: the sum over all rows of d_y.
-void bias_gradient(const Rows& d_y, const Rows& d_bias);
+/// Each row of y + bias [K, 1], with weights [n, b, 1, 1] in fp32 of y + weight bias;
+/// y [n, b, heads, width], K = heads * width.
+struct BiasArgs {
+  Rows y, bias;
+  Rows weights{};  // no rows: 1
+};
+void add_bias(const BiasArgs& args);
+/// d_bias [K, 1]: the sum over all rows of d_y, or of weight d_y; or added to it.
+struct BiasGradientArgs {
+  Rows d_y, d_bias;
+  Rows weights{};  // no rows: 1
+  bool add = false;
+};
+void bias_gradient(const BiasGradientArgs& args);
+/// d_weights [n, b, 1, 1] in fp32, overwritten: of each row of d_y its product with bias.
+struct BiasWeightsArgs {
+  Rows d_y, bias, d_weights;
+};
+void bias_weights_gradient(const BiasWeightsArgs& args);
 
 /// x, y [n, b, heads, width], normalised over heads * width; y may be x.
 ///   rms    (Zhang, Sennrich, arXiv:1910.07467)   y = x r gain,  r = 1 / sqrt(mean(x^2) + epsilon)

@@ -77,8 +77,11 @@ void ensure_sink_backward(const SinkBackwardArgs& args, Caller at) {
          "a sink of other heads", at);
 }
 
-void ensure_bias(const Rows& y, const Rows& bias, Caller at) {
+void ensure_bias(const Rows& y, const Rows& bias, const Rows& weights, Caller at) {
   ensure(bias.elements() == matrix_columns(y), "a bias of other columns", at);
+  if (weights.count > 0) {
+    ensure_number(weights, y, at);
+  }
 }
 
 void ensure_embedding(const Rows& words, const Rows& table, const Rows& x, Caller at) {

@@ -36,8 +36,9 @@ void ensure_norm(const NormArgs& args, Centring centring, Caller at = Caller::cu
 void ensure_norm_backward(const NormBackwardArgs& args, Centring centring,
                           Caller at = Caller::current());
 
-/// One number for each column.
-void ensure_bias(const Rows& y, const Rows& bias, Caller at = Caller::current());
+/// One number for each column; weights, if there are any, one in fp32 for each row.
+void ensure_bias(const Rows& y, const Rows& bias, const Rows& weights,
+                 Caller at = Caller::current());
 
 /// Words, one of each row in fp32; a row of the table is one of x.
 void ensure_embedding(const Rows& words, const Rows& table, const Rows& x,

@@ -51,6 +51,7 @@ class LayerOracle {
   void spread(const Definition& d, bool backward);
   void activate_experts(const Definition& d, bool backward);
   void multiply_experts(const Definition& d, bool backward);
+  void add_biases(const Definition& d, bool backward);
   void multiply(const Definition& d);
   void multiply_back(const Definition& d);
   void norm(const Definition& d);

@@ -88,8 +88,40 @@ void LayerOracle::activate_experts(const Definition& d, bool backward) {
   }
 }
 
+/// Each slot's expert's bias, times the weight if it has one: in y, or what d_y gives both.
+void LayerOracle::add_biases(const Definition& d, bool backward) {
+  const Param& all = graph_.param(d.bias);
+  const std::int64_t n = all.rows / all.experts;
+  const bool is_weighted = d.reads.size() > 1;
+  const auto& bias = at({Tensor::param, d.bias});
+  std::vector<double>& y = make({backward ? Tensor::d_value : Tensor::value, d.writes[0].label});
+  double* d_bias = backward ? make({Tensor::d_param, d.bias}).data() : nullptr;
+  double* d_weights =
+      backward && is_weighted ? make({Tensor::d_value, d.reads[1].label}).data() : nullptr;
+  for (std::int64_t row = 0; row < rows() * graph_.routing.chosen; ++row) {
+    const std::int64_t token = row / graph_.routing.chosen / problem_.batch;
+    const int slot = static_cast<int>(row % graph_.routing.chosen);
+    const std::int64_t first = graph_.routing.expert_of(token, slot) * n;
+    const double weight = is_weighted ? at(d.reads[1])[at_place(row)] : 1;
+    for (std::int64_t i = 0; i < n; ++i) {
+      double& of_y = y[at_place(row * n + i)];
+      if (!backward) {
+        of_y += weight * bias[at_place(first + i)];
+        continue;
+      }
+      d_bias[first + i] += weight * of_y;
+      if (is_weighted) {
+        d_weights[row] += bias[at_place(first + i)] * of_y;
+      }
+    }
+  }
+}
+
 /// Each slot of a token by its expert's matrix: y, or what d_y gives x and the matrix.
 void LayerOracle::multiply_experts(const Definition& d, bool backward) {
+  if (d.bias >= 0) {
+    add_biases(d, backward);
+  }
   const Param& w = graph_.param(d.param);
   const std::int64_t in = w.rows / w.experts;
   const auto& x = at(d.reads[0]);

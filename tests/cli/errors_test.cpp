@@ -75,7 +75,6 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
        "interleaving takes a multiple of 4 micro-batches"},
       {"verify --model nemotron-h-56b --seq 4K --tp 2 --scope step",
        "a step of nemotron-h-56b cannot be scheduled: no schedule of a layer holds 'linear in'"},
-      {"verify --model gpt-oss-20b --seq 4K --tp 2 --scope step", "a bias of experts"},
       {"verify --schedule nothing.txt --scope layer", "--scope: given together with --schedule"},
       {"run --heads 8 --seq 1K --comm ring", "--comm: unknown transport 'ring'"},
       {"run --heads 8 --seq 1K --comm nccl",

@@ -194,22 +194,23 @@ TEST_CASE("a layer and a step with normed heads, tied embeddings and windows in 
   }
 }
 
-TEST_CASE("a step with attention sinks is proven, simulated and right") {
+TEST_CASE("a step of gpt-oss's kind is proven, simulated and right") {
   const TempDir dir;
   const std::string config =
       dir.write("config.json", R"({"model_type": "gpt_oss", "hidden_size": 64,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
     "num_hidden_layers": 2, "vocab_size": 128, "tie_word_embeddings": false, "attention_bias": true,
-    "sliding_window": 12})")
+    "num_local_experts": 8, "num_experts_per_tok": 4, "sliding_window": 12})")
           .string();
-  const std::string work = " --scope step --json --seq 64 --ulysses 2 --model " + config;
+  const std::string work = " --scope step --json --seq 64 --ulysses 2 --ep 2 --model " + config;
   for (const char* command : {"verify", "simulate --gpus 2 --gpu h100",
                               "run --check --iters 1 --dtype fp32 --kernels reference"}) {
     const Result answer = sp_plan(command + work);
     INFO(command << answer.err);
     REQUIRE(answer.code == 0);
     if (answer.out.find("\"check\"") != std::string::npos) {
-      CHECK_THAT(answer.out, ContainsSubstring("param.l1.attention_sinks"));
+      CHECK_THAT(answer.out, ContainsSubstring("param.l1.attention_sinks") &&
+                                 ContainsSubstring("param.l1.experts_down_bias"));
     }
   }
 }

@@ -1,4 +1,5 @@
 // Steps of models with experts: proven, stored, written and read again; wrong ones refused.
+#include "base/error.hpp"
 #include "schedule/coverage.hpp"
 #include "schedule/storage.hpp"
 #include "schedule/text.hpp"
@@ -6,6 +7,8 @@
 #include "tests/conformance/wrong.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
+
+#include <algorithm>
 
 namespace spp {
 namespace {
@@ -84,6 +87,153 @@ TEST_CASE("wrong ways to experts are refused with a counter-example") {
           step.build(), [](const RowKernel& o, const std::vector<Buffer>&) { return o.slots; },
           [](RowKernel& o) { o.slots = false; })),
       Contains("works on slots"));
+}
+
+/// A step whose experts have biases, and products of theirs with a weighted one, or with the other.
+struct Biased {
+  StepCase step = test::expert_cases().front();
+  Graph graph = step.graph().graph;
+
+  [[nodiscard]] auto is(GemmKind kind, bool weighted) const {
+    return [this, kind, weighted](const Gemm& o, const std::vector<Buffer>&) {
+      return o.experts > 0 && o.kind == kind &&
+             (graph.definition(o.definition).reads.size() > 1) == weighted;
+    };
+  }
+  /// What the proof says of a step with such an op changed.
+  template <class Change>
+  [[nodiscard]] std::string wrong(GemmKind kind, bool weighted, Change change) const {
+    return refuted(changed<Gemm>(step.build(), is(kind, weighted), change));
+  }
+};
+
+TEST_CASE("every slot has its expert's bias once") {
+  using Catch::Matchers::Contains;
+  const Biased biased;
+  const auto wrong = [&](bool weighted, auto change) {
+    return biased.wrong(GemmKind::forward, weighted, change);
+  };
+  CHECK_THAT(wrong(false, [](Gemm& o) { o.bias = {}; }),
+             Contains("reads 'l0.experts_up' before it is complete") && Contains("lacks the bias"));
+  CHECK_THAT(wrong(true,
+                   [](Gemm& o) {
+                     o.bias = {};
+                     o.bias_weights = {};
+                   }),
+             Contains("lacks the bias"));
+  CHECK_THAT(wrong(false, [](Gemm& o) { o.bias = {o.b}; }),
+             Contains("as param.l0.experts_up_bias"));
+  // A weighted one without weights, weights of one that has none, other numbers than weights.
+  CHECK_THAT(wrong(true, [](Gemm& o) { o.bias_weights = {}; }), Contains("or weights of them"));
+  CHECK_THAT(wrong(false, [](Gemm& o) { o.bias_weights = {o.a}; }), Contains("or weights of them"));
+  CHECK_THAT(wrong(true, [](Gemm& o) { o.bias_weights = {o.a}; }),
+             Contains("as value.l0.expert_weights"));
+  CHECK_THAT(refuted(changed<Gemm>(
+                 biased.step.build(),
+                 [](const Gemm& o, const std::vector<Buffer>&) { return o.experts == 0; },
+                 [](Gemm& o) { o.bias_weights = {o.a}; })),
+             Contains("has no experts"));
+}
+
+TEST_CASE("a bias of experts has the gradient of all their slots, and their weights that of it") {
+  using Catch::Matchers::Contains;
+  const Biased biased;
+  const auto of_weight = [&](bool weighted, auto change) {
+    return biased.wrong(GemmKind::weight_gradient, weighted, change);
+  };
+  for (const bool weighted : {false, true}) {
+    CHECK_THAT(of_weight(weighted,
+                         [](Gemm& o) {
+                           o.bias = {};
+                           o.bias_weights = {};
+                         }),
+               Contains("d_w_l1.experts_") && Contains("_bias"));
+  }
+  CHECK_THAT(of_weight(true, [](Gemm& o) { o.bias_weights = {}; }), Contains("or weights of them"));
+  const auto of_input = [&](bool weighted, auto change) {
+    return biased.wrong(GemmKind::input_gradient, weighted, change);
+  };
+  CHECK_THAT(of_input(true,
+                      [](Gemm& o) {
+                        o.bias = {};
+                        o.bias_weights = {};
+                      }),
+             Contains("reads 'd_l1.expert_weights_slots', which nothing was written to"));
+  CHECK_THAT(of_input(true, [](Gemm& o) { o.bias_weights = {}; }), Contains("or weights of them"));
+  CHECK_THAT(of_input(false, [](Gemm& o) { o.bias = {o.b}; }), Contains("or weights of them"));
+  // The activation's part of the weights' gradient replaces the bias', or is added elsewhere.
+  const auto activation = [](const RowKernel& o, const std::vector<Buffer>&) {
+    return o.slots && o.backward;
+  };
+  CHECK_THAT(refuted(changed<RowKernel>(biased.step.build(), activation,
+                                        [](RowKernel& o) {
+                                          const auto reads = o.reads.ids();
+                                          o.reads = {reads[0], reads[1], reads[2]};
+                                        })),
+             Contains("has other operands than expert_swiglu backward"));
+  CHECK_THAT(refuted(changed<RowKernel>(biased.step.build(), activation,
+                                        [](RowKernel& o) {
+                                          const auto writes = o.writes.ids();
+                                          o.writes = {writes[0], writes[0]};
+                                        })),
+             Contains("reads and writes it in one place"));
+}
+
+TEST_CASE("a graph whose experts' biases do not fit is refused, and so is its text") {
+  using Catch::Matchers::Contains;
+  const Biased biased;
+  const Schedule schedule = biased.step.build();
+  const auto flaw = [&](auto change) {
+    Graph graph = schedule.graph;
+    change(graph);
+    return flaw_of(graph, rows_of(schedule.problem, schedule.grain.heads.parts()));
+  };
+  const auto down = [](Graph& graph) -> Definition& {
+    return *std::ranges::find_if(graph.definitions, [&](const Definition& d) {
+      return graph.is_of_experts(d) && d.reads.size() > 1;
+    });
+  };
+  const auto bias = [&](Graph& graph) -> Param& {
+    return graph.params[static_cast<std::size_t>(down(graph).bias)];
+  };
+  CHECK(flaw([](Graph&) {}).empty());
+  CHECK_THAT(flaw([&](Graph& g) { bias(g).rows /= 2; }), Contains("another shape"));
+  CHECK_THAT(flaw([&](Graph& g) { bias(g).row_parts = 1; }), Contains("another shape"));
+  CHECK_THAT(flaw([&](Graph& g) { bias(g).experts = 0; }), Contains("another shape"));
+  CHECK_THAT(flaw([&](Graph& g) { down(g).bias = -1; }), Contains("another shape"));
+  CHECK_THAT(flaw([&](Graph& g) { down(g).reads[1] = down(g).reads[0]; }),
+             Contains("another shape"));
+  // Weights of what is no expert's.
+  CHECK_THAT(flaw([&](Graph& g) {
+               const TensorRef weights = down(g).reads[1];
+               for (Definition& d : g.definitions) {
+                 if (d.function == LayerFunction::linear && !g.is_of_experts(d)) {
+                   d.reads.push_back(weights);
+                 }
+               }
+             }),
+             Contains("another shape") || Contains("before it is written"));
+  std::string text = to_text(schedule);
+  const std::string line = " bias=l0.experts_down_bias";
+  REQUIRE(text.find(line) != std::string::npos);
+  CHECK_THAT(text, Contains(" bias_weights="));
+  text.erase(text.find(line), line.size());
+  const auto message = [&] {
+    return test::message_of<InputError>([&] { (void)parse_schedule(text, "step.txt"); });
+  };
+  CHECK_THAT(message(), Contains("step.txt:") && Contains("another shape"));
+  const std::string routing = text.substr(text.find("routing "));
+  text.erase(text.find(routing), routing.find('\n') + 1);
+  CHECK_THAT(message(), Contains("step.txt:") && Contains("are not the routing's 0 and 0"));
+}
+
+TEST_CASE("a step with biases of experts has the model's parameters") {
+  const Biased biased;
+  std::int64_t parameters = 0;
+  for (const Param& param : biased.graph.params) {
+    parameters += param.rows * param.columns;
+  }
+  CHECK(parameters == biased.step.model().parameters());
 }
 
 TEST_CASE("experts that cannot be dealt out are refused by the rule that they break") {

@@ -19,8 +19,8 @@ Model LayerCase::model(std::int64_t layers) const {
   model.norm_bias = !gated;
   model.qk_norm = head_norms;
   model.attention_sinks = attention.problem.sinks;
-  model.attention_bias = !gated;
-  model.output_bias = !gated;
+  model.attention_bias = !gated || biased;
+  model.output_bias = !gated || biased;
   model.mlp_bias = !gated;
   model.mask = attention.problem.mask;
   if (latent) {
@@ -282,6 +282,9 @@ std::vector<StepCase> expert_cases() {
   for (const std::size_t of_two : {0, 3, 4}) {
     result[of_two].replicas = 2;
   }
+  for (const std::size_t with_biases : {0, 2, 3, 4, 5, 6, 7}) {
+    result[with_biases].experts.bias = true;
+  }
   result[4].pipeline.micro_batches = 3;
   using enum RecomputeModule;
   result[0].recompute = {.kind = Recompute::selective, .modules = {moe, norms}};
@@ -328,6 +331,12 @@ std::vector<StepCase> sink_cases() {
   result[1].replicas = 2;
   result[2].layer.attention.problem.batch = 2;
   result[3].layer.gated = false;
+  for (const std::size_t whole : {0, 1, 5}) {
+    StepCase& step = result[whole];
+    step.layer.biased = true;
+    step.experts = {.count = 8, .per_token = 4, .ffn = 6, .router_bias = true, .bias = true};
+    step.expert_groups = step.plan().stage_ranks() / 2;
+  }
   return result;
 }
 

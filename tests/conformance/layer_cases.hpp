@@ -15,6 +15,7 @@ struct LayerCase {
   bool gated = true;        // RMSNorm and SwiGLU; else LayerNorm and GELU
   bool head_norms = false;  // of Q and K
   bool latent = false;      // Q's heads are made from a latent, too, where it is gated
+  bool biased = false;      // attention's projections, as they are where it is not gated
 
   [[nodiscard]] LayerPlan plan() const { return {.attention = attention.plan, .tensor = tensor}; }
   /// Of so many such layers, and with words.
@@ -68,11 +69,12 @@ struct StepCase {
 std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most);
 
 /// Legal ones with experts: on fewer, as many and more ranks than a token has, beside shared ones
-/// and dense layers, through all axes.
+/// and dense layers, through all axes; most with biases.
 std::vector<StepCase> expert_cases();
 
 /// Legal ones of gpt-oss's kind: sinks, a window in every second layer but where a strategy has
-/// none; each softmax strategy that trains with sinks, odd ranks among them.
+/// none; each softmax strategy that trains with sinks, odd ranks among them; some with all else
+/// that gpt-oss has, too: experts, and biases of these, the router and attention.
 std::vector<StepCase> sink_cases();
 
 /// Legal ones with a backward, over `sequence` ranks of `tensor` each; at most `most` of each

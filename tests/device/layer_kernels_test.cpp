@@ -408,10 +408,14 @@ TEST_CASE("a device adds biases, and sums their gradients up, as the host does")
   Both y(type, Shape{33, 2, 1, 19}, random, stream);
   Both bias(type, Shape{19, 1, 1, 1}, random, stream);
   Both d_bias(DType::fp32, Shape{19, 1, 1, 1}, random, stream);
-  cuda::bias_gradient(y.device.rows(), d_bias.device.rows(), stream.get());
-  cuda::add_bias(y.device.rows(), bias.device.rows(), stream.get());
-  bias_gradient(y.host.rows(), d_bias.host.rows());
-  add_bias(y.host.rows(), bias.host.rows());
+  const auto gradient = [&](auto side) {
+    return BiasGradientArgs{.d_y = side(y), .d_bias = side(d_bias)};
+  };
+  const auto sum = [&](auto side) { return BiasArgs{.y = side(y), .bias = side(bias)}; };
+  cuda::bias_gradient(gradient(device_of), stream.get());
+  cuda::add_bias(sum(device_of), stream.get());
+  bias_gradient(gradient(host_of));
+  add_bias(sum(host_of));
   y.check(type);
   d_bias.check(DType::fp32);
 }

@@ -91,9 +91,10 @@ struct DeviceKernels {
     cuda::move(args..., stream);
   }
   void gemm(const GemmArgs& args) const { attention->gemm(args, stream); }
-  void add_bias(const Rows& y, const Rows& bias) const { cuda::add_bias(y, bias, stream); }
-  void bias_gradient(const Rows& d_y, const Rows& d_bias) const {
-    cuda::bias_gradient(d_y, d_bias, stream);
+  void add_bias(const BiasArgs& args) const { cuda::add_bias(args, stream); }
+  void bias_gradient(const BiasGradientArgs& args) const { cuda::bias_gradient(args, stream); }
+  void bias_weights_gradient(const BiasWeightsArgs& args) const {
+    cuda::bias_weights_gradient(args, stream);
   }
   void rms_norm(const NormArgs& args, float epsilon) const {
     cuda::rms_norm(args, epsilon, stream);

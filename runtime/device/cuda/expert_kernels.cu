@@ -76,7 +76,8 @@ void expert_swiglu_backward(const ExpertSwigluBackwardArgs& args, cudaStream_t s
                                           .d_a = numbers_of(args.d_a),
                                           .d_gate_up = numbers_of(args.d_gate_up),
                                           .d_weights = numbers_of(args.d_weights),
-                                          .width = width});
+                                          .width = width,
+                                          .add = args.add});
   });
 }
 

@@ -101,6 +101,7 @@ struct ExpertSwigluBackwardOp {
   using State = float;
   Numbers gate_up, weights, d_a, d_gate_up, d_weights;
   std::int64_t width = 1;
+  bool add = false;
 
   SPP_HOST_DEVICE State begin(std::int64_t) const { return 0; }
   SPP_HOST_DEVICE void piece(std::int64_t row, std::int64_t i, State& sum) const {
@@ -122,7 +123,7 @@ struct ExpertSwigluBackwardOp {
     write<N>(d_gate_up, at + width, y);
   }
   SPP_HOST_DEVICE void end(std::int64_t row, const State& sum) const {
-    write_one(d_weights, row, sum);
+    write_one(d_weights, row, sum + (add ? read_one(d_weights, row) : 0));
   }
 };
 

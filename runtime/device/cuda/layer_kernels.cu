@@ -19,6 +19,10 @@ Steps steps_of(const Rows& stored, bool transposed) {
   return transposed ? Steps{.row = 1, .column = columns} : Steps{.row = columns, .column = 1};
 }
 
+BiasWeights weights_of(const Rows& rows) {
+  return {.numbers = numbers_of(rows), .there = rows.count > 0};
+}
+
 template <bool Centred>
 void norm(const NormArgs& args, float epsilon, cudaStream_t stream) {
   ensure_norm(args, Centred ? Centring::mean : Centring::none);
@@ -209,6 +213,7 @@ void load_layer_kernels_of() {
   load_each<GeluOp<N>>();
   load_each<GeluBackwardOp<N>>();
   load_each<AddOp<N>>();
+  load_rows<BiasWeightsOp<N>>();
 }
 
 }  // namespace
@@ -226,19 +231,37 @@ void gemm(const GemmArgs& args, cudaStream_t stream) {
                   .add = args.add});
 }
 
-void add_bias(const Rows& y, const Rows& bias, cudaStream_t stream) {
-  ensure_bias(y, bias);
-  for_each(stream, y.elements(),
-           AddBiasOp{.y = numbers_of(y), .bias = numbers_of(bias), .columns = matrix_columns(y)});
+void add_bias(const BiasArgs& args, cudaStream_t stream) {
+  ensure_bias(args.y, args.bias, args.weights);
+  for_each(stream, args.y.elements(),
+           AddBiasOp{.y = numbers_of(args.y),
+                     .bias = numbers_of(args.bias),
+                     .weights = weights_of(args.weights),
+                     .columns = matrix_columns(args.y)});
 }
 
-void bias_gradient(const Rows& d_y, const Rows& d_bias, cudaStream_t stream) {
-  ensure_bias(d_y, d_bias);
-  for_each(stream, matrix_columns(d_y),
-           BiasGradientOp{.d_y = numbers_of(d_y),
-                          .d_bias = numbers_of(d_bias),
-                          .rows = matrix_rows(d_y),
-                          .columns = matrix_columns(d_y)});
+void bias_gradient(const BiasGradientArgs& args, cudaStream_t stream) {
+  ensure_bias(args.d_y, args.d_bias, args.weights);
+  for_each(stream, matrix_columns(args.d_y),
+           BiasGradientOp{.d_y = numbers_of(args.d_y),
+                          .d_bias = numbers_of(args.d_bias),
+                          .weights = weights_of(args.weights),
+                          .rows = matrix_rows(args.d_y),
+                          .columns = matrix_columns(args.d_y),
+                          .add = args.add});
+}
+
+void bias_weights_gradient(const BiasWeightsArgs& args, cudaStream_t stream) {
+  ensure_bias(args.d_y, args.bias, args.d_weights);
+  const std::int64_t columns = matrix_columns(args.d_y);
+  with_vectors(columns, {args.d_y, args.bias}, [&](auto n) {
+    constexpr int size = decltype(n)::value;
+    for_rows(stream, matrix_rows(args.d_y), columns / size,
+             BiasWeightsOp<size>{.d_y = numbers_of(args.d_y),
+                                 .bias = numbers_of(args.bias),
+                                 .d_weights = numbers_of(args.d_weights),
+                                 .columns = columns});
+  });
 }
 
 void rms_norm(const NormArgs& args, float epsilon, cudaStream_t stream) {

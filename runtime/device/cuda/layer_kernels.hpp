@@ -14,8 +14,9 @@ namespace spp::runtime::cuda {
 /// Plain loops in fp32, obvious and slow, of any types: what `reference` attention is to attention.
 void gemm(const GemmArgs& args, cudaStream_t stream);
 
-void add_bias(const Rows& y, const Rows& bias, cudaStream_t stream);
-void bias_gradient(const Rows& d_y, const Rows& d_bias, cudaStream_t stream);
+void add_bias(const BiasArgs& args, cudaStream_t stream);
+void bias_gradient(const BiasGradientArgs& args, cudaStream_t stream);
+void bias_weights_gradient(const BiasWeightsArgs& args, cudaStream_t stream);
 
 void rms_norm(const NormArgs& args, float epsilon, cudaStream_t stream);
 void layer_norm(const NormArgs& args, float epsilon, cudaStream_t stream);

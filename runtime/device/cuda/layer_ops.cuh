@@ -36,14 +36,24 @@ struct GemmOp {
   }
 };
 
+/// By which a bias is multiplied, row by row; of none: 1.
+struct BiasWeights {
+  Numbers numbers;
+  bool there = false;
+
+  SPP_HOST_DEVICE float at(std::int64_t row) const { return there ? read_one(numbers, row) : 1; }
+};
+
 /// Op i: an element of y [rows, columns].
 struct AddBiasOp {
   static constexpr const char* name = "add_bias kernel";
   Numbers y, bias;
+  BiasWeights weights;
   std::int64_t columns = 1;
 
   SPP_HOST_DEVICE void operator()(std::int64_t i) const {
-    write_one(y, i, read_one(y, i) + read_one(bias, i - divided(i, columns) * columns));
+    const std::int64_t row = divided(i, columns);
+    write_one(y, i, read_one(y, i) + weights.at(row) * read_one(bias, i - row * columns));
   }
 };
 
@@ -51,14 +61,40 @@ struct AddBiasOp {
 struct BiasGradientOp {
   static constexpr const char* name = "bias_gradient kernel";
   Numbers d_y, d_bias;
+  BiasWeights weights;
   std::int64_t rows = 0, columns = 1;
+  bool add = false;
 
   SPP_HOST_DEVICE void operator()(std::int64_t i) const {
-    float sum = 0;
+    float sum = add ? read_one(d_bias, i) : 0;
     for (std::int64_t row = 0; row < rows; ++row) {
-      sum += read_one(d_y, row * columns + i);
+      sum += weights.at(row) * read_one(d_y, row * columns + i);
     }
     write_one(d_bias, i, sum);
+  }
+};
+
+/// A row of d_y [rows, columns]: its product with the bias.
+template <int N>
+struct BiasWeightsOp {
+  static constexpr const char* name = "bias_weights_gradient kernel";
+  static constexpr bool sums = true;
+  using State = float;
+  Numbers d_y, bias, d_weights;
+  std::int64_t columns = 1;
+
+  SPP_HOST_DEVICE State begin(std::int64_t) const { return 0; }
+  SPP_HOST_DEVICE void piece(std::int64_t row, std::int64_t i, State& sum) const {
+    float d[N];
+    float b[N];
+    read<N>(d_y, row * columns + i * N, d);
+    read<N>(bias, i * N, b);
+    for (int e = 0; e < N; ++e) {
+      sum += d[e] * b[e];
+    }
+  }
+  SPP_HOST_DEVICE void end(std::int64_t row, const State& sum) const {
+    write_one(d_weights, row, sum);
   }
 };
 

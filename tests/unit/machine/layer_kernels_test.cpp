@@ -121,6 +121,42 @@ TEST_CASE("a row-wise function that was timed costs what it did, others stream")
   CHECK(cost.gemm_spread() == Approx(0.1));
 }
 
+TEST_CASE("a bias is added by its product, and its gradient reads what the product reads again") {
+  const GpuSpec gpu = h100();
+  const KernelCost cost(gpu, gpu.generation.attention);
+  const Problem problem{.seq = 512, .q_heads = 1, .kv_heads = 1, .head_dim = 1};
+  const auto value = [](std::int64_t tokens, int width) {
+    Buffer buffer;
+    buffer.tensor = Tensor::value;
+    buffer.tokens = tokens;
+    buffer.heads = 1;
+    buffer.width = width;
+    return buffer;
+  };
+  const std::vector<Buffer> buffers{value(512, 256), value(512, 128), value(256, 128),
+                                    value(128, 1)};
+  const Shapes shapes{.problem = &problem, .buffers = buffers, .rank = Rank(0)};
+  const auto time = [&](GemmKind kind, BufferList bias) {
+    const BufferId x(0);
+    const BufferId y(1);
+    const BufferId w(2);
+    Gemm op{.kind = kind,
+            .a = x,
+            .b = w,
+            .c = y,
+            .bias = bias,
+            .tokens = TokenSet({.begin = 0, .count = 512})};
+    if (kind == GemmKind::weight_gradient) {
+      std::swap(op.b, op.c);
+    }
+    return cost.of(op, shapes);
+  };
+  const BufferList bias{BufferId(3)};
+  CHECK(time(GemmKind::forward, bias) == time(GemmKind::forward, {}));
+  CHECK(time(GemmKind::weight_gradient, bias) ==
+        time(GemmKind::weight_gradient, {}) + cost.memory_bound(Bytes(512 * 128 * 2)));
+}
+
 TEST_CASE("the optimizer of profiles of earlier versions is the one that they derived") {
   Json json = timed();
   json["optimizer"] = {{"startup", number(3, "us")}, {"rate", number(8, "GB/s")}};

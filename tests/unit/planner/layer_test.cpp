@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "planner/step.hpp"
+#include "schedule/coverage.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/requests.hpp"
 
@@ -240,6 +241,30 @@ TEST_CASE("a step of latent attention is simulated about as its parts cost") {
   request.problem.seq = 65536;
   request.memory = Bytes(7'200'000'000'000);
   const Evaluation step = evaluated(request, plan, step_question(request, plan));
+  const Prediction cost = evaluate(request, plan).candidate.predicted;
+  const Breakdown& b = step.forward->breakdown;
+  CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.05));
+  CHECK(b.gemm.count() == Approx(cost.parts_s[StepPart::gemm]).epsilon(0.25));
+}
+
+// Sinks, windows in turns, and biases of everything.
+TEST_CASE("a step of gpt-oss is proven, and simulated about as its parts cost") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  StepPlan plan = plan_of(1, 2);
+  plan.data = 4;
+  plan.expert = 8;
+  plan.zero = 3;
+  Request request = train(cluster, "gpt-oss-20b", plan);
+  request.problem.seq = 8192;
+  const LayerQuestion question = step_question(request, plan);
+  std::int64_t parameters = 0;
+  for (const Param& param : question.graph.graph.params) {
+    parameters += param.rows * param.columns;
+  }
+  CHECK(parameters == request.model->parameters());
+  const Evaluation step =
+      evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
+  CHECK_THAT(prove(question.schedule(Phase::step)).counter_example, Catch::Matchers::Equals(""));
   const Prediction cost = evaluate(request, plan).candidate.predicted;
   const Breakdown& b = step.forward->breakdown;
   CHECK(b.attention.count() == Approx(cost.parts_s[StepPart::attention]).epsilon(0.05));

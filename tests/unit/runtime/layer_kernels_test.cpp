@@ -475,16 +475,46 @@ TEST_CASE("a bias is added to each row, and its gradient is the sum over them") 
   HostTensor y = random_tensor(type, shape, random);
   HostTensor bias = random_tensor(type, {columns, 1, 1, 1}, random);
   HostTensor d_bias = random_tensor(DType::fp32, {columns, 1, 1, 1}, random);
-  bias_gradient(y.rows(), d_bias.rows());
+  bias_gradient({.d_y = y.rows(), .d_bias = d_bias.rows()});
   Values sums(static_cast<std::size_t>(columns));
   Values added = y.values();
   for (std::int64_t i = 0; i < std::ssize(added); ++i) {
     at(sums, i % columns) += at(added, i);
     at(added, i) += at(bias.values(), i % columns);
   }
-  add_bias(y.rows(), bias.rows());
+  add_bias({.y = y.rows(), .bias = bias.rows()});
   check_near(y, added, 2);
   check_near(d_bias, sums, static_cast<double>(shape.count * shape.batch));
   HostTensor other = random_tensor(type, {columns + 1, 1, 1, 1}, random);
-  CHECK_THROWS_AS(add_bias(y.rows(), other.rows()), InternalError);
+  CHECK_THROWS_AS(add_bias({.y = y.rows(), .bias = other.rows()}), InternalError);
+}
+
+TEST_CASE("a weighted bias is added by weight, and weights have the gradient of its product") {
+  const DType type = GENERATE(DType::fp32, DType::bf16, DType::fp16);
+  constexpr Shape shape{5, 2, 1, 7};
+  constexpr Shape numbers{5, 2, 1, 1};
+  std::mt19937 random(16);
+  HostTensor y = random_tensor(type, shape, random);
+  HostTensor bias = random_tensor(type, {7, 1, 1, 1}, random);
+  HostTensor weights = random_tensor(DType::fp32, numbers, random);
+  HostTensor d_bias = random_tensor(DType::fp32, {7, 1, 1, 1}, random);
+  HostTensor d_weights = random_tensor(DType::fp32, numbers, random);
+  Values added = y.values();
+  Values sums = d_bias.values();
+  Values products(10);
+  for (std::int64_t i = 0; i < std::ssize(added); ++i) {
+    const double weight = at(weights.values(), i / 7);
+    at(sums, i % 7) += weight * at(added, i);
+    at(products, i / 7) += at(bias.values(), i % 7) * at(added, i);
+    at(added, i) += weight * at(bias.values(), i % 7);
+  }
+  bias_gradient({.d_y = y.rows(), .d_bias = d_bias.rows(), .weights = weights.rows(), .add = true});
+  bias_weights_gradient({.d_y = y.rows(), .bias = bias.rows(), .d_weights = d_weights.rows()});
+  add_bias({.y = y.rows(), .bias = bias.rows(), .weights = weights.rows()});
+  check_near(y, added, 2);
+  check_near(d_bias, sums, 10);
+  check_near(d_weights, products, 7);
+  HostTensor other = random_tensor(DType::fp32, {4, 2, 1, 1}, random);
+  CHECK_THROWS_AS(add_bias({.y = y.rows(), .bias = bias.rows(), .weights = other.rows()}),
+                  InternalError);
 }
