@@ -262,8 +262,7 @@ TEST_CASE("a step of gpt-oss is proven, and simulated about as its parts cost") 
     parameters += param.rows * param.columns;
   }
   CHECK(parameters == request.model->parameters());
-  const Evaluation step =
-      evaluate_layer(request, plan, question, {.fold = true, .timeline = false, .steps = false});
+  const Evaluation step = evaluated(request, plan, question);
   CHECK_THAT(prove(question.schedule(Phase::step)).counter_example, Catch::Matchers::Equals(""));
   const Prediction cost = evaluate(request, plan).candidate.predicted;
   const Breakdown& b = step.forward->breakdown;
