@@ -73,6 +73,9 @@ void Reader::machine(MachineNeed need) {
                                  composed ? "for example --inter ib:8x400Gb/s"
                                           : "describe the machine with --gpu and --inter instead"));
   }
+  const auto part = of_each || nodes == 1 || gpus % nodes != 0
+                        ? std::nullopt
+                        : sim::part_of_domain(spec, gpus / nodes);
   list_constants(spec);
   request().gpus = gpus;
   if (of_each) {
@@ -83,6 +86,11 @@ void Reader::machine(MachineNeed need) {
            "--gpus and --nodes");
     job_.cluster = std::make_unique<sim::Cluster>(
         sim::thinned(sim::Cluster(std::move(spec), nodes, all), per_node / each, gpus));
+  } else if (part) {
+    assume("placement",
+           fmt::format("{} of the {} GPUs of each NVLink domain", gpus / nodes, per_node),
+           "as many of each");
+    job_.cluster = std::make_unique<sim::Cluster>(*part, nodes, gpus);
   } else {
     job_.cluster = std::make_unique<sim::Cluster>(std::move(spec), nodes, gpus);
   }

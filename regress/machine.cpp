@@ -97,8 +97,14 @@ ComposedCluster compose(const CorpusMachine& m, int world, const Catalog& catalo
   ComposedCluster result;
   const GpuSpec gpu = catalog.gpu(m.gpu, fmt::format("{}: gpu", where));
   const bool rack = gpu.nvlink_domain.has_value();
-  const int per_node = rack ? static_cast<int>(gpu.nvlink_domain->value) : m.gpus_per_node;
+  int per_node = rack ? static_cast<int>(gpu.nvlink_domain->value) : m.gpus_per_node;
   const int needed = (world + per_node - 1) / per_node;
+  if (rack && needed > 1 && world % needed == 0 && world < needed * per_node) {
+    per_node = world / needed;  // 64 of 72: degrees are powers of two
+    result.assumptions.push_back({.what = "placement",
+                                  .value = fmt::format("{} GPUs of each NVLink domain", per_node),
+                                  .source = "as many of each"});
+  }
   result.nodes = m.nodes && !rack ? *m.nodes : needed;
   if (result.nodes < needed) {
     throw InputError(where, fmt::format("world {} is more than {} nodes of {} GPUs", world,

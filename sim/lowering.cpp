@@ -90,10 +90,9 @@ void lower_direct(const RankGroup& group, Rank self, BytesTo bytes_to, const Pla
 /// their order in the group.
 struct RingPlace {
   int nodes = 1;   // that have members
-  int rings = 1;   // as many as a node has members, if every node has as many
-  int local = 0;   // my index among my node's members
-  Rank neighbour;  // the next in my node; invalid if I leave it in the only ring
-  Rank entry;      // where the ring that leaves my node with me enters the next one
+  int rings = 1;   // as many as the node with the fewest members has: each passes a NIC of its own
+  Rank neighbour;  // the next in my node
+  Rank entry;      // where the ring that leaves my node with me enters the next one; or invalid
 };
 
 RingPlace place_in(const RankGroup& group, Rank self, const Placement& placement) {
@@ -109,34 +108,38 @@ RingPlace place_in(const RankGroup& group, Rank self, const Placement& placement
     return members[static_cast<std::size_t>(node - lowest)];
   };
   const int mine = placement.node(self);
+  int local = 0;  // my index among my node's members
   for (int i = 0; i < group.size; ++i) {
     const Rank member = group.rank(i);
     if (member == self) {
-      p.local = members_of(mine);
+      local = members_of(mine);
     }
     ++members_of(placement.node(member));
   }
-  const int count = members_of(mine);
+  int fewest = members_of(mine);
   p.nodes = static_cast<int>(std::ranges::count_if(members, [](int n) { return n > 0; }));
-  const bool regular =
-      std::ranges::all_of(members, [count](int n) { return n == 0 || n == count; });
-  p.rings = p.nodes > 1 && regular ? count : 1;
+  for (const int count : members) {
+    fewest = count > 0 ? std::min(fewest, count) : fewest;
+  }
+  p.rings = p.nodes > 1 ? fewest : 1;
   int next = mine;
   do {
     next = next == highest ? lowest : next + 1;
   } while (members_of(next) == 0);
 
-  const bool leaves = p.rings == 1 && p.nodes > 1 && p.local + 1 == count;
-  const int wanted = (p.local + 1) % count;
+  // Ring k visits a node's members from local index k on, cyclically, then enters the next node at
+  // k. So I leave mine in ring local+1 at most, and in all others my next is my neighbour.
+  const int wanted = (local + 1) % members_of(mine);
+  const bool leaves = p.nodes > 1 && wanted < p.rings;
   int seen = 0;
   int seen_next = 0;
   for (int i = 0; i < group.size; ++i) {
     const Rank member = group.rank(i);
     const int node = placement.node(member);
-    if (node == mine && seen++ == wanted && !leaves) {
+    if (node == mine && seen++ == wanted) {
       p.neighbour = member;
     }
-    if (node == next && seen_next++ == wanted % p.rings) {
+    if (leaves && node == next && seen_next++ == wanted) {
       p.entry = member;
     }
   }
@@ -185,14 +188,13 @@ void lower_rings(CommKind kind, const RankGroup& group, Rank self, double sent,
     out.flows.push_back(
         {.to = to, .bytes = bytes, .rate_cap = cap, .latency = latency, .cpu = cpu});
   };
-  if (at.rings == 1) {
-    send(at.neighbour.valid() && at.neighbour != self ? at.neighbour : at.entry, sent);
-    return;
+  const int leaving = at.entry.valid() ? 1 : 0;
+  if (at.rings > leaving) {
+    send(at.neighbour, sent * (at.rings - leaving) / at.rings);
   }
-  // Ring k visits a node's members from local index k on, cyclically, then enters the next node at
-  // k. So in every ring but one my next is my local neighbour; in ring local+1 I am the exit.
-  send(at.neighbour, sent * (at.rings - 1) / at.rings);
-  send(at.entry, sent / at.rings);
+  if (leaving > 0) {
+    send(at.entry, sent / at.rings);
+  }
 }
 
 /// The fastest algorithm's bytes and time, on the edges of rings: what else shares the links.
@@ -267,7 +269,11 @@ Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
   if (group.size < 2 || sent.value() == 0) {
     return Seconds(0);
   }
-  const Rank self = group.rank(0);
+  // The last member in its node: one ring at least leaves the node with it.
+  Rank self = group.rank(0);
+  for (int i = 0; i < group.size; ++i) {
+    self = placement.node(group.rank(i)) == placement.node(self) ? group.rank(i) : self;
+  }
   LoweredComm lowered;
   lower(kind, group, self, sent, placement, lowered);
   // Members that share this rank's NIC send across at the same time.

@@ -66,4 +66,20 @@ Cluster thinned(const Cluster& cluster, int stride, int ranks) {
   return {std::move(machine), std::max(needed, 1), ranks};
 }
 
+std::optional<MachineSpec> part_of_domain(const MachineSpec& machine, int gpus) {
+  const std::int64_t all = machine.gpus_per_node.value;
+  const auto divides = [&](std::int64_t count) { return count * gpus % all == 0; };
+  if (!machine.gpu.nvlink_domain || gpus >= all || !divides(machine.sockets.value) ||
+      (machine.inter && !divides(machine.inter->nics.value))) {
+    return std::nullopt;
+  }
+  MachineSpec part = machine;
+  part.gpus_per_node.value = gpus;
+  part.sockets.value = machine.sockets.value * gpus / all;
+  if (part.inter) {
+    part.inter->nics.value = machine.inter->nics.value * gpus / all;
+  }
+  return part;
+}
+
 }  // namespace spp::sim

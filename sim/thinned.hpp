@@ -5,11 +5,17 @@
 
 #include "sim/cluster.hpp"
 
+#include <optional>
+
 namespace spp::sim {
 
 /// GPUs 0, stride, 2 stride, …: `ranks` of them. A stride that does not divide a node is taken as
 /// the next smaller one that does; one beyond a node leaves a GPU a node. InputError for machines
 /// whose ranks share cores or GPUs, unless stride is 1.
 Cluster thinned(const Cluster& cluster, int stride, int ranks);
+
+/// An NVLink domain of a rack of which a job has `gpus`, with the sockets and NICs that belong to
+/// them; nothing for other machines, or where these do not divide so.
+std::optional<MachineSpec> part_of_domain(const MachineSpec& machine, int gpus);
 
 }  // namespace spp::sim

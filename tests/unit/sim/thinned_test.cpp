@@ -59,3 +59,17 @@ TEST_CASE("a stride of one is the cluster itself") {
   CHECK(same.machine().inter->nics.value == cluster.machine().inter->nics.value);
   CHECK_THAT(network_of_a_gpu(same), WithinRel(network_of_a_gpu(cluster)));
 }
+
+TEST_CASE("a part of a rack's NVLink domain has its own sockets and cards") {
+  const Catalog catalog(test::source_path("topologies"));
+  const MachineSpec rack = catalog.machine("gb200-nvl72", "test");
+  const auto part = sim::part_of_domain(rack, 64);
+  REQUIRE(part.has_value());
+  const sim::Cluster two(*part, 2, 128);
+  CHECK(two.gpus_per_node() == 64);
+  CHECK(two.scope(63, 64) == sim::Scope::inter);
+  CHECK_THAT(network_of_a_gpu(two), WithinRel(network_of_a_gpu(whole("gb200-nvl72", 2))));
+  CHECK_FALSE(sim::part_of_domain(rack, 72).has_value());
+  CHECK_FALSE(sim::part_of_domain(rack, 63).has_value());  // of 36 sockets
+  CHECK_FALSE(sim::part_of_domain(catalog.machine("dgx-h100", "test"), 6).has_value());
+}
