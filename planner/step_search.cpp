@@ -332,7 +332,7 @@ class StepSearch {
     }
     if (best) {
       keep(std::move(*best));
-    } else {
+    } else if (least < Bytes(INT64_MAX)) {  // else none is legal
       const auto [at, fresh] = beyond_.try_emplace(entry.point, least);
       at->second = std::min(at->second, least);
     }
