@@ -71,7 +71,6 @@ class StepSearch {
         push({.point = i, .bound = point.bound(), .memory = point.memory});
       }
     }
-    reject_too_large();
     while (!heap_.empty() && go_on() && !settled(heap_.front())) {
       std::ranges::pop_heap(heap_, later_);
       const Entry entry = std::move(heap_.back());
@@ -356,6 +355,7 @@ class StepSearch {
 
   // ---- the answer
   void finish() {
+    reject_too_large();
     std::vector<Entry> left = std::move(skipped_);
     left.insert(left.end(), heap_.begin(), heap_.end());
     std::erase_if(left, [&](const Entry& e) { return settled(e); });
