@@ -1,0 +1,70 @@
+// What a training step is costed, in closed form around its attention, against what the same step
+// takes when it is simulated op by op: whatever splits its attention, also where groups have
+// unequally many of their ranks in a node.
+#include "planner/layer.hpp"
+#include "planner/step.hpp"
+#include "sim/thinned.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/requests.hpp"
+
+#include <set>
+#include <string>
+#include <utility>
+
+using namespace spp;
+
+namespace {
+
+Request train(const sim::Cluster& cluster, std::int64_t seq) {
+  Request r;
+  r.model = ModelLibrary(test::source_path("models")).load("llama-3.1-8b", "test");
+  r.model->layers = 8;
+  r.problem = {.seq = seq,
+               .q_heads = r.model->q_heads,
+               .kv_heads = r.model->kv_heads,
+               .head_dim = r.model->head_dim};
+  r.phase = StepPhase::train;
+  r.cluster = &cluster;
+  r.gpus = cluster.gpus();
+  r.memory = Bytes(720'000'000'000);
+  return r;
+}
+
+/// Two tensor ranks, and attention's.
+StepPlan around(const SequencePlan& attention, int replicas, int zero) {
+  return {.attention = attention, .tensor = 2, .data = replicas, .micro_batches = 2, .zero = zero};
+}
+
+/// Two nodes, of which a group of 16 ranks, every second one, has 10 and 6.
+sim::Cluster uneven() {
+  const MachineSpec rack = Catalog(test::source_path("topologies")).machine("gb200-nvl72", "test");
+  return {*sim::part_of_domain(rack, 20), 2, 32};
+}
+
+}  // namespace
+
+TEST_CASE("what a step is costed is about what it takes op by op, whatever splits its attention") {
+  const bool even = GENERATE(true, false);
+  const sim::Cluster cluster = even ? test::cluster_of("dgx-h100", 4) : uneven();
+  const Request request = train(cluster, 131072);
+  const int replicas = even ? 2 : 1;
+  const StepPlan first = around({.ring = 16 / replicas}, replicas, 0);
+  const AttentionQuestion question = attention_question(request, first, request.problem.mask);
+  std::set<std::pair<std::string, Layout>> met;
+  for (const SequencePlan& p : legal_plans(question.request, nullptr)) {
+    if (p.heads != HeadPolicy::divide || !met.emplace(p.strategy, p.layout).second) {
+      continue;
+    }
+    const StepPlan plan = around(p, replicas, met.size() % 2 == 0 ? 1 : 3);
+    const LayerQuestion step = step_question(request, plan);
+    const Evaluation simulated =
+        evaluate_layer(request, plan, step, phases_of(request, plan, step, true), {});
+    const double cost = evaluate(request, plan).candidate.predicted.step.count();
+    const double takes = simulated.candidate.predicted.step.count();
+    INFO(short_name(plan) << ", ZeRO " << plan.zero << ": costed " << cost << " s, takes "
+                          << takes);
+    CHECK(takes < 1.12 * cost);
+    CHECK(takes > 0.8 * cost);
+  }
+  CHECK(met.size() >= 10);
+}
