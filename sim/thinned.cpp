@@ -31,6 +31,17 @@ void thin_network(InterSpec& inter, int gpus, int share) {
   inter.gpus_per_nic.value = gpus / inter.nics.value;
 }
 
+/// Of groups of so many neighbours, filled into nodes one after the other: members in a node of the
+/// one that is cut most evenly between two; all, if none is.
+int most_evenly_cut(int members, int per_node, int nodes) {
+  int larger = members;
+  for (int n = 1; members < per_node && n < nodes; ++n) {
+    const int first = static_cast<int>(std::int64_t{per_node} * n % members);
+    larger = first > 0 ? std::min(larger, std::max(first, members - first)) : larger;
+  }
+  return larger;
+}
+
 }  // namespace
 
 Cluster thinned(const Cluster& cluster, int stride, int ranks) {
@@ -59,6 +70,11 @@ Cluster thinned(const Cluster& cluster, int stride, int ranks) {
     }
     if (machine.inter) {
       thin_network(*machine.inter, left, share);
+    }
+  }
+  if (const int cut = most_evenly_cut(ranks, left, cluster.nodes()); cut < ranks) {
+    if (std::optional<MachineSpec> part = part_of_domain(machine, cut)) {
+      return {std::move(*part), 2, ranks};
     }
   }
   const int needed = (ranks + left - 1) / left;

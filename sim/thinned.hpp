@@ -10,8 +10,10 @@
 namespace spp::sim {
 
 /// GPUs 0, stride, 2 stride, …: `ranks` of them. A stride that does not divide a node is taken as
-/// the next smaller one that does; one beyond a node leaves a GPU a node. InputError for machines
-/// whose ranks share cores or GPUs, unless stride is 1.
+/// the next smaller one that does; one beyond a node leaves a GPU a node. Where groups fit into an
+/// NVLink domain of a rack but do not divide it, some lie in two: then as one of these does, the
+/// most evenly cut one. InputError for machines whose ranks share cores or GPUs, unless stride
+/// is 1.
 Cluster thinned(const Cluster& cluster, int stride, int ranks);
 
 /// An NVLink domain of a rack of which a job has `gpus`, with the sockets and NICs that belong to

@@ -73,3 +73,15 @@ TEST_CASE("a part of a rack's NVLink domain has its own sockets and cards") {
   CHECK_FALSE(sim::part_of_domain(rack, 63).has_value());  // of 36 sockets
   CHECK_FALSE(sim::part_of_domain(catalog.machine("dgx-h100", "test"), 6).has_value());
 }
+
+TEST_CASE("groups that do not divide a rack's NVLink domain are taken as one that lies in two") {
+  const sim::Cluster racks = whole("gb200-nvl72", 2);
+  const sim::Cluster cut = sim::thinned(racks, 1, 16);  // 64 to 79
+  CHECK(cut.nodes() == 2);
+  CHECK(cut.gpus_per_node() == 8);
+  CHECK(cut.scope(7, 8) == sim::Scope::inter);
+  CHECK_THAT(network_of_a_gpu(cut), WithinRel(network_of_a_gpu(racks)));
+  CHECK(sim::thinned(racks, 1, 18).nodes() == 1);
+  CHECK(sim::thinned(racks, 2, 8).gpus_per_node() == 4);  // every second of these
+  CHECK(sim::thinned(whole("gb200-nvl72", 1), 1, 16).nodes() == 1);
+}
