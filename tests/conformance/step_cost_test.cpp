@@ -15,21 +15,6 @@ using namespace spp;
 
 namespace {
 
-Request train(const sim::Cluster& cluster, std::int64_t seq) {
-  Request r;
-  r.model = ModelLibrary(test::source_path("models")).load("llama-3.1-8b", "test");
-  r.model->layers = 8;
-  r.problem = {.seq = seq,
-               .q_heads = r.model->q_heads,
-               .kv_heads = r.model->kv_heads,
-               .head_dim = r.model->head_dim};
-  r.phase = StepPhase::train;
-  r.cluster = &cluster;
-  r.gpus = cluster.gpus();
-  r.memory = Bytes(720'000'000'000);
-  return r;
-}
-
 /// Two tensor ranks, and attention's.
 StepPlan around(const SequencePlan& attention, int replicas, int zero) {
   return {.attention = attention, .tensor = 2, .data = replicas, .micro_batches = 2, .zero = zero};
@@ -46,7 +31,9 @@ sim::Cluster uneven() {
 TEST_CASE("what a step is costed is about what it takes op by op, whatever splits its attention") {
   const bool even = GENERATE(true, false);
   const sim::Cluster cluster = even ? test::cluster_of("dgx-h100", 4) : uneven();
-  const Request request = train(cluster, 131072);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 131072);
+  request.model->layers = 8;
+  request.memory = Bytes(720'000'000'000);  // whether it fits is another question
   const int replicas = even ? 2 : 1;
   const StepPlan first = around({.ring = 16 / replicas}, replicas, 0);
   const AttentionQuestion question = attention_question(request, first, request.problem.mask);

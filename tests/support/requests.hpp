@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace spp::test {
 
@@ -25,6 +26,20 @@ inline Request bare_request(const sim::Cluster& cluster, std::int64_t seq) {
   r.cluster = &cluster;
   r.gpus = cluster.gpus();
   r.memory = Bytes(70'000'000'000);
+  return r;
+}
+
+/// A training step of a model of models/ over a whole cluster.
+inline Request step_request(const sim::Cluster& cluster, std::string_view model, std::int64_t seq) {
+  Request r = bare_request(cluster, seq);
+  r.model = ModelLibrary(source_path("models")).load(model, "test");
+  r.problem = {.seq = seq,
+               .q_heads = r.model->q_heads,
+               .kv_heads = r.model->kv_heads,
+               .head_dim = r.model->head_dim,
+               .value_dim = r.model->value_dim()};
+  r.phase = StepPhase::train;
+  r.memory = Bytes(72'000'000'000);
   return r;
 }
 

@@ -17,17 +17,8 @@ struct LayerTimes {
 };
 
 Request train(const sim::Cluster& cluster, std::string_view model, const StepPlan& plan) {
-  Request r;
-  r.model = ModelLibrary(test::source_path("models")).load(model, "test");
-  r.problem = {.seq = 32768,
-               .q_heads = r.model->q_heads,
-               .kv_heads = r.model->kv_heads,
-               .head_dim = r.model->head_dim,
-               .value_dim = r.model->value_dim()};
-  r.phase = StepPhase::train;
-  r.cluster = &cluster;
+  Request r = test::step_request(cluster, model, 32768);
   r.gpus = plan.world();
-  r.memory = Bytes(72'000'000'000);
   return r;
 }
 
@@ -231,6 +222,8 @@ TEST_CASE("a step with experts that is simulated op by op takes no more than its
   }
 }
 
+// Of a sequence so long that gradients read and written once more, which only the cost has, are
+// few.
 TEST_CASE("a step of latent attention is simulated about as its parts cost") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 2);
   StepPlan plan = plan_of(2, 1);

@@ -5,7 +5,7 @@
 #include "planner/step.hpp"
 #include "planner/step_space.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/paths.hpp"
+#include "tests/support/requests.hpp"
 
 #include <algorithm>
 #include <map>
@@ -15,26 +15,13 @@
 using namespace spp;
 using Catch::Matchers::ContainsSubstring;
 using spp::test::message_of;
+using spp::test::step_request;
 
 namespace {
 
 sim::Cluster h100_nodes(int nodes) {
   const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
   return {spec, nodes, 8 * nodes};
-}
-
-Request step_request(const sim::Cluster& cluster, std::string_view model, std::int64_t seq) {
-  Request r;
-  r.model = ModelLibrary(test::source_path("models")).load(model, "test");
-  r.problem = {.seq = seq,
-               .q_heads = r.model->q_heads,
-               .kv_heads = r.model->kv_heads,
-               .head_dim = r.model->head_dim};
-  r.phase = StepPhase::train;
-  r.cluster = &cluster;
-  r.gpus = cluster.gpus();
-  r.memory = Bytes(72'000'000'000);
-  return r;
 }
 
 /// No bound lies above its plans, and what the search finds is nearly the fastest of all.
