@@ -6,6 +6,7 @@
 #include "planner/evaluator.hpp"
 #include "planner/framework.hpp"
 #include "planner/search.hpp"
+#include "planner/step_attention.hpp"
 #include "planner/step_space.hpp"
 
 #include <algorithm>
@@ -17,23 +18,16 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <tuple>
 
 namespace spp {
 namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// A plan of attention that a point may have.
-struct Choice {
-  SequencePlan plan;
-  double seconds = 0;  // of a call, forward and backward
-};
-
 /// What is next: a point whose attention is not searched yet, or one with a plan of it.
 struct Entry {
   std::size_t point = 0;
-  std::optional<Choice> choice;
+  std::optional<AttentionChoice> choice;
   double bound = 0;
   Bytes memory{};
 };
@@ -120,124 +114,7 @@ class StepSearch {
     return (by_memory() ? next.memory.as_double() : next.bound) > limit();
   }
 
-  // ---- attention
-  using Shape = std::tuple<int, int, std::int64_t, bool>;
-  [[nodiscard]] Shape shape_of(const StepPoint& point) const {
-    return {point.tensor, point.sequence, point.micro_batch, point.sequence == request_.gpus};
-  }
-  const std::vector<Choice>& choices_of(const StepPoint& point) {
-    const auto [at, fresh] = choices_.try_emplace(shape_of(point));
-    if (fresh) {
-      at->second = searched(point);
-    }
-    return at->second;
-  }
-  [[nodiscard]] bool legal_everywhere(const StepPoint& point, const SequencePlan& plan) const {
-    const StepPlan step = plan_of(request_, point, plan, 0);
-    return std::ranges::all_of(layer_runs(*request_.model), [&](const LayerRun& run) {
-      return why_not(strategies::by_name(plan.strategy, "strategy"),
-                     attention_problem(request_, step, mask_of(run, request_)), plan)
-          .legal();
-    });
-  }
-  /// The best of the two or three best pairs of degrees, and a leaner one. Those of one micro-batch
-  /// are taken for all, each with its own time.
-  std::vector<Choice> searched(const StepPoint& point) {
-    AttentionQuestion question = attention_of(request_, point);
-    Request& call = question.request;
-    call.objective = Objective::time;
-    call.top = 3;
-    // Long rings take more than all else together: no shape takes more than its part.
-    constexpr double part = 1.0 / 32;
-    call.most = {.ops = part * std::max(0.0, request_.most.ops - spent_),
-                 .memory = request_.most.memory};
-    std::vector<SequencePlan>& known = known_[{point.tensor, point.sequence}];
-    std::vector<Choice> choices = known.empty() ? searched(point, call) : timed(known, call);
-    if (known.empty()) {
-      for (const Choice& choice : choices) {
-        known.push_back(choice.plan);
-      }
-    }
-    return choices;
-  }
-  std::vector<Choice> searched(const StepPoint& point, const Request& call) {
-    const PlanResult best = plan(call);
-    spent_ += best.spent;
-    std::vector<Choice> choices;
-    for (const Candidate& c : best.candidates) {
-      const bool other = std::ranges::none_of(choices, [&](const Choice& choice) {
-        return choice.plan.ulysses == c.plan.attention.ulysses;
-      });
-      constexpr std::size_t most = 3;
-      if (c.simulated && other && choices.size() < most &&
-          legal_everywhere(point, c.plan.attention)) {
-        choices.push_back({.plan = c.plan.attention, .seconds = c.predicted.step.count()});
-      }
-    }
-    if (!choices.empty()) {
-      add_leaner(point, call, choices);
-    }
-    return choices;
-  }
-  /// Those that may be simulated.
-  std::vector<Choice> timed(const std::vector<SequencePlan>& plans, const Request& call) {
-    const Evaluator evaluator(call);
-    std::vector<Choice> choices;
-    for (const SequencePlan& plan : plans) {
-      if (const auto seconds = simulated(plan, evaluator, call.most)) {
-        choices.push_back({.plan = plan, .seconds = *seconds});
-      }
-    }
-    return choices;
-  }
-  /// Seconds of a call; nothing: too much.
-  std::optional<double> simulated(const SequencePlan& plan, const Evaluator& evaluator,
-                                  const Effort& most) {
-    const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
-    spent_ += evaluator.ops_of_asking();
-    if (evaluator.least_ops(plan, strategy) > most.ops) {
-      return std::nullopt;
-    }
-    spent_ += evaluator.ops_of_folding(plan);
-    const sim::Folding folding = evaluator.fold(plan, strategy, true);
-    const Effort effort = evaluator.effort(plan, strategy, folding);
-    if (effort.ops > most.ops || effort.memory > most.memory) {
-      return std::nullopt;
-    }
-    spent_ += effort.ops;
-    const auto e = evaluator.evaluate(plan, strategy, {.folding = &folding});
-    return e->candidate.predicted.step.count();
-  }
-  /// Of the legal plans that take less memory than all choices, the leanest that may be simulated.
-  void add_leaner(const StepPoint& point, const Request& call, std::vector<Choice>& choices) {
-    const Evaluator evaluator(call);
-    const auto memory = [&](const SequencePlan& p) {
-      return evaluator.least_memory(p, strategies::by_name(p.strategy, "strategy"));
-    };
-    Bytes least(INT64_MAX);
-    for (const Choice& c : choices) {
-      least = std::min(least, memory(c.plan));
-    }
-    struct Lean {
-      SequencePlan plan;
-      Bytes memory;
-    };
-    std::vector<Lean> leaner;
-    for (const SequencePlan& p : legal_plans(call, nullptr)) {
-      if (const Bytes needed = memory(p); needed < least && legal_everywhere(point, p)) {
-        leaner.push_back({p, needed});
-      }
-    }
-    std::ranges::stable_sort(leaner, {}, &Lean::memory);
-    constexpr std::size_t tries = 4;
-    for (std::size_t i = 0; i < std::min(tries, leaner.size()); ++i) {
-      if (const auto seconds = simulated(leaner[i].plan, evaluator, call.most)) {
-        choices.push_back({.plan = leaner[i].plan, .seconds = *seconds});
-        return;
-      }
-    }
-  }
-
+  // ---- points
   /// Whether it does before anything is known of its attention.
   bool fits_around_attention(std::size_t i) {
     StepPoint& point = space_.points[i];
@@ -258,8 +135,8 @@ class StepSearch {
       return;
     }
     const StepPoint& point = space_.points[entry.point];
-    const bool first = !choices_.contains(shape_of(point));
-    const std::vector<Choice>& choices = choices_of(point);
+    const bool first = !attention_.knows(point);
+    const std::vector<AttentionChoice>& choices = attention_.choices_of(point);
     if (choices.empty()) {
       skipped_.push_back(entry);
     }
@@ -417,7 +294,7 @@ class StepSearch {
     } else {
       const std::vector<SequencePlan> legal = legal_plans(question.request, nullptr);
       const auto at = std::ranges::find_if(
-          legal, [&](const SequencePlan& p) { return legal_everywhere(point, p); });
+          legal, [&](const SequencePlan& p) { return attention_.legal_everywhere(point, p); });
       if (at == legal.end()) {
         return std::nullopt;
       }
@@ -471,13 +348,11 @@ class StepSearch {
     std::optional<StepEvaluation> leanest;
     for (const std::size_t i : leanest_points(few)) {
       const StepPoint& point = space_.points[i];
-      std::vector<Choice> choices = choices_of(point);
+      std::vector<AttentionChoice> choices = attention_.choices_of(point);
       if (choices.empty()) {
-        AttentionQuestion question = attention_of(request_, point);
-        question.request.most.ops = enough_ops;
-        add_leaner(point, question.request, choices);
+        choices = attention_.leanest_of(point, enough_ops);
       }
-      for (const Choice& choice : choices) {
+      for (const AttentionChoice& choice : choices) {
         const StepPlan plan =
             plan_of(request_, point, choice.plan, zero_stages(request_, point).back());
         if (ops_of(point) > most_ops ||
@@ -666,7 +541,7 @@ class StepSearch {
       if (!fits_around_attention(with[i])) {
         continue;
       }
-      const std::vector<Choice>& choices = choices_of(space_.points[with[i]]);
+      const std::vector<AttentionChoice>& choices = attention_.choices_of(space_.points[with[i]]);
       if (!choices.empty()) {
         evaluate({.point = with[i], .choice = choices.front()});
       }
@@ -690,9 +565,8 @@ class StepSearch {
   std::vector<Found> found_;
   std::map<std::string, std::size_t> best_;  // by key, in found_
   std::map<std::size_t, Bytes> beyond_;      // points that did not fit, and what they need
-  std::map<Shape, std::vector<Choice>> choices_;
-  std::map<std::pair<int, int>, std::vector<SequencePlan>> known_;  // by tensor and sequence degree
   double spent_ = 0;
+  StepAttention attention_{request_, spent_};
   bool given_up_ = false;
 };
 
