@@ -163,6 +163,8 @@ def layer_times(ctx):
                    iters=10, **many)
     ctx.sp_run(f"a step, {length(lengths[0])}, as the catalog has this GPU", work(ctx, "large", "step", lengths[0], dtype),
                catalog, iters=3, **many)
+    if not ctx.args.stand_in:
+        beside_torch(ctx, lengths, dtype)
     for n in ranks:
         words = ["--suite", "attention,elementwise,layer"] if n == 1 else []
         if not plans.calibrate(ctx, n, lengths, ctx.left() * (0.45 if n == 1 else 0.55), words):
@@ -178,8 +180,6 @@ def layer_times(ctx):
         if n == 1:
             ctx.sp_run(f"a step, {length(lengths[0])}, as calibrated", work(ctx, "large", "step", lengths[0], dtype),
                        profile, iters=3, **many)
-    if not ctx.args.stand_in:
-        beside_torch(ctx, lengths, dtype)
 
 
 def beside_torch(ctx, lengths, dtype):
