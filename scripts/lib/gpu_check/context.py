@@ -141,13 +141,17 @@ class Context:
             self.record["fell_back"].append(entry)
 
     def attention(self, shared=False, right=False):
-        """cuDNN if it runs (with `right`: gives right numbers), on all SMs or on shares of them; its
-        forward alone if only that; else the reference."""
+        """cuDNN if it runs (with `right`: gives right numbers), on all SMs or on shares of them, or if no step has
+        looked into it (--only); its forward alone if only that; else the reference."""
         where, word = " on shares" if shared else "", "is right" if right else "runs"
         forward, backward = (f"cuDNN {phase}{where} {word}" for phase in ("forward", "backward"))
         if self.visit.args.stand_in:
             return Kernels("reference")  # its cuDNN is there for numbers, and takes its time
-        if self.fact(forward) and self.fact(backward):
+        known = [self.visit.fact(name) for name in (forward, backward)]
+        if not right and "cudnn" in self.visit.back_ends and all(fact["step"] is None for fact in known):
+            self.fall_back(f"a step that looks into cuDNN{where}", f"cuDNN{where}", "no such step ran: unless it fails, it runs")
+            return Kernels("cudnn")
+        if all(fact["holds"] for fact in known):
             return Kernels("cudnn")
         missing = backward if self.fact(forward) else forward
         why = self.visit.fact(missing)["why"]
