@@ -14,6 +14,12 @@ namespace {
 constexpr double least_seconds = 1e-9;
 constexpr Fitted assumed_startup{.value = 1e-6, .spread = 0.5, .samples = 0};
 constexpr double assumed_spread = 0.3;
+/// Seconds that no call takes to begin: what takes longer is work.
+constexpr double longest_startup = 1e-4;
+/// Of GEMMs that are too small to tell; of those, an efficiency below `told_efficiency` is taken
+/// for startup.
+constexpr double usual_efficiency = 0.9;
+constexpr double told_efficiency = 0.25;
 /// Shapes from which on as many constants are told apart: a startup, then what each matrix costs
 /// beside the products. Fewer would make a fit exact and say nothing.
 constexpr std::size_t shapes_for_startup = 4;
@@ -32,11 +38,39 @@ double ideal_time(const GemmBlock& gemm, GpuSpec gpu) {
   return gemm_time(gpu, std::array{work.m}, work, gemm.dtype).count();
 }
 
+/// Of so few shapes that startup and products cannot be told apart: the largest takes all but an
+/// assumed startup for its products; but if it is short and they would be very slow, they are
+/// assumed, and the rest is startup. (16 x 16 x 16 takes 7 us on an H100 for 8 thousand FLOPs.)
+FittedLayer::Gemm fit_few_gemms(const std::vector<const Series*>& list, const GpuSpec& gpu) {
+  const auto ideal = [&](const Series* s) { return ideal_time(*s->gemm, gpu); };
+  const Series* largest = *std::ranges::max_element(list, {}, ideal);
+  std::int64_t samples = 0;
+  for (const Series* s : list) {
+    samples += std::ssize(s->seconds);
+  }
+  const double left = median_of(largest->seconds) - assumed_startup.value;
+  const double told = left > 0 ? ideal(largest) / left : 1;
+  if (told >= told_efficiency || left > longest_startup) {
+    const double spread = assumed_spread / static_cast<double>(list.size());
+    return {.startup = assumed_startup, .efficiency = fitted(std::min(told, 1.0), spread, samples)};
+  }
+  std::vector<double> rest;
+  for (const Series* s : list) {
+    rest.push_back(std::max(least_seconds, median_of(s->seconds) - ideal(s) / usual_efficiency));
+  }
+  return {.startup = fitted(median_of(rest), assumed_spread, samples),
+          .efficiency = fitted(usual_efficiency, assumed_spread, 0)};
+}
+
 /// t = startup + ideal / efficiency + bytes of A, B and C over their rates, as often as they are
 /// touched.
 FittedLayer::Gemm fit_gemms(const std::vector<const Series*>& list, const GpuSpec& gpu,
                             std::int64_t block) {
-  const bool startup = list.size() >= shapes_for_startup;
+  if (list.size() < shapes_for_startup) {
+    FittedLayer::Gemm few = fit_few_gemms(list, gpu);
+    few.block = block;
+    return few;
+  }
   const bool all = list.size() >= shapes_for_all;
   std::vector<Observation> observations;
   std::int64_t samples = 0;
@@ -46,11 +80,9 @@ FittedLayer::Gemm fit_gemms(const std::vector<const Series*>& list, const GpuSpe
       const std::int64_t times = block > 0 && cut > 0 ? (cut + block - 1) / block : 1;
       return all ? static_cast<double>(rows * columns * times * size_of(s->gemm->dtype)) : 0.0;
     };
-    const double median = median_of(s->seconds);
     observations.push_back(
-        {.x = {startup ? 1.0 : 0.0, ideal_time(*s->gemm, gpu), bytes(m, k, n), bytes(k, n),
-               bytes(m, n, k)},
-         .seconds = std::max(least_seconds, startup ? median : median - assumed_startup.value)});
+        {.x = {1.0, ideal_time(*s->gemm, gpu), bytes(m, k, n), bytes(k, n), bytes(m, n, k)},
+         .seconds = std::max(least_seconds, median_of(s->seconds))});
     samples += std::ssize(s->seconds);
   }
   const LinearFit fit = fit_nonnegative(observations);
@@ -58,7 +90,7 @@ FittedLayer::Gemm fit_gemms(const std::vector<const Series*>& list, const GpuSpe
       std::max(fit.spread, assumed_spread / static_cast<double>(list.size())), 0.01, 2.0);
   const auto& c = fit.coefficients;
   FittedLayer::Gemm g{.block = block};
-  g.startup = startup ? fitted(std::max(least_seconds, c[0]), spread, samples) : assumed_startup;
+  g.startup = fitted(std::max(least_seconds, c[0]), spread, samples);
   g.efficiency = fitted(c[1] > 0 ? std::clamp(1 / c[1], 0.01, 1.0) : 1, spread, samples);
   for (std::size_t i = 0; i < g.rates.size(); ++i) {
     g.rates[i] = fitted(c[i + 2] > 0 ? 1 / c[i + 2] : 0, spread, samples);
@@ -66,21 +98,36 @@ FittedLayer::Gemm fit_gemms(const std::vector<const Series*>& list, const GpuSpe
   return g;
 }
 
-FittedLayer::Stream fit_stream(const std::vector<const Series*>& list) {
+Sample point_of(const Series& s) {
+  return {.x = s.size, .seconds = std::max(least_seconds, median_of(s.seconds))};
+}
+
+/// `bound`: bytes a second that nothing exceeds; 0: not known. A slope above it is that of sizes
+/// whose time is startup alone, as is a single short time.
+FittedLayer::Stream fit_stream(const std::vector<const Series*>& list, double bound) {
   std::vector<Sample> line;
   std::vector<double> spreads;
   std::int64_t samples = 0;
   double best = 0;
   for (const Series* s : list) {
-    const double median = std::max(least_seconds, median_of(s->seconds));
-    line.push_back({.x = s->size, .seconds = median});
+    line.push_back(point_of(*s));
     spreads.push_back(spread_of(s->seconds));
     samples += std::ssize(s->seconds);
-    best = std::max(best, s->size / median);
+    best = std::max(best, line.back().x / line.back().seconds);
   }
   const LineFit fit = fit_line(line);
   const double spread = std::clamp(std::max(fit.spread, median_of(spreads)), 0.005, 2.0);
   const bool sloped = fit.per_unit > 0 && line.size() > 1;
+  const bool all_startup = line.size() > 1 ? !sloped || fit.per_unit * bound < 1
+                                           : line.front().seconds < longest_startup;
+  if (bound > 0 && all_startup) {
+    std::vector<double> rest;
+    for (const Sample& point : line) {
+      rest.push_back(std::max(least_seconds, point.seconds - point.x / bound));
+    }
+    return {.startup = fitted(median_of(rest), spread, samples),
+            .rate = fitted(bound, assumed_spread, 0)};
+  }
   return {.startup = fitted(std::max(least_seconds, sloped ? fit.latency : 0.0), spread, samples),
           .rate = fitted(sloped ? 1 / fit.per_unit : best, spread, samples)};
 }
@@ -107,8 +154,15 @@ FittedLayer fit_layer(const std::vector<Series>& series, const GpuSpec& gpu, DTy
   for (const auto& [kind, list] : gemms) {
     layer.gemms.emplace(kind, fit_gemms(list, gpu, block));
   }
+  double bound = gpu.memory_bandwidth.value.value();
   for (const auto& [function, list] : rows) {
-    layer.rows.emplace(function, fit_stream(list));
+    for (const Series* s : list) {
+      const Sample point = point_of(*s);
+      bound = bound > 0 ? std::max(bound, point.x / point.seconds) : bound;
+    }
+  }
+  for (const auto& [function, list] : rows) {
+    layer.rows.emplace(function, fit_stream(list, bound));
   }
   return layer;
 }

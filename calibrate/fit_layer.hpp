@@ -26,8 +26,9 @@ struct FittedLayer {
   std::map<GemmKind, Gemm> gemms;
   std::map<RowFunction, Stream> rows;
 };
-/// `gpu`: its matrix rate, its SMs and the tile of its GEMMs. GEMMs of `dtype` count. What was not
-/// timed is left out. `block`: as a library is known to cut columns and sums; 0: not known.
+/// `gpu`: its matrix rate, its SMs, the tile of its GEMMs and, of a device, its memory's bandwidth.
+/// GEMMs of `dtype` count. What was not timed is left out; what few or small sizes cannot tell is
+/// assumed (no samples). `block`: as a library is known to cut columns and sums; 0: not known.
 FittedLayer fit_layer(const std::vector<Series>& series, const GpuSpec& gpu, DType dtype,
                       std::int64_t block = 0);
 

@@ -216,6 +216,7 @@ Json gpu_of(const ProfileInput& input, const std::vector<Series>& series, const 
   GpuSpec gpu;  // as far as the fit of its kernels asks
   gpu.name = name_of(device, known);
   gpu.sms.value = device.multiprocessors;
+  gpu.memory_bandwidth.value = Bandwidth(memory.bandwidth.value);
   for (const auto& [dtype, rate] : peaks.rates) {
     gpu.matrix_rate[dtype] = {.value = rate, .spread = 0, .source = ""};
   }

@@ -56,47 +56,100 @@ struct Rising {
   double growth = 1;                         // at most, from the first of a schedule to the last
 };
 
-/// In one schedule after another while `budget` lasts; the first whatever it takes.
-std::vector<Series> one_after_the_other(const Instrument& instrument, const EngineBench& bench,
-                                        Rising rising, Seconds budget) {
-  constexpr double executions = 1 + 7;  // the least
+/// Those that go into one schedule together, in their order.
+std::vector<std::span<Probe>> groups_of(const Instrument& instrument, Rising& rising) {
   auto& [probes, work, growth] = rising;
   std::erase_if(probes, [&](const Probe& probe) { return !instrument.fits({&probe, 1}); });
-  const auto sum = [&](std::span<const Probe> some) {
-    return std::transform_reduce(some.begin(), some.end(), 0.0, std::plus<>(), work);
-  };
-  const Seconds after = instrument.left() - budget;
-  std::vector<Series> series;
-  double of_work = 0;  // seconds, of the last schedule
+  std::vector<std::span<Probe>> groups;
   for (std::size_t at = 0; at < probes.size();) {
     std::size_t end = at + 1;
     while (end < probes.size() && instrument.fits({probes.data() + at, end + 1 - at}) &&
            work(probes[end]) <= growth * work(probes[at])) {
       ++end;
     }
-    const std::span<Probe> group{probes.data() + at, end - at};
-    const Seconds left = instrument.left() - after;
-    const double own = sum(group);
-    if (at > 0 && of_work * own * executions > left.count()) {
-      break;
-    }
-    const double part = own / sum({probes.data() + at, probes.size() - at});
-    const Course course = instrument.time(group, Samples::each, left * part);
-    of_work = all_gather_numbers(bench.transport, {course.once.count()})[0][0] / own;
-    std::ranges::move(series_of(group), std::back_inserter(series));
+    groups.emplace_back(probes.data() + at, end - at);
     at = end;
   }
-  return series;
+  return groups;
 }
+
+/// While `budget` lasts: the smallest whatever they take; then the largest that are likely to fit,
+/// and again from there while larger ones do; then what is left out so far, from above. Large
+/// kernels are what layers have, and small ones alone say nothing about them.
+class WideFirst {
+ public:
+  WideFirst(const Instrument& instrument, const EngineBench& bench, Rising rising, Seconds budget)
+      : instrument_(instrument),
+        bench_(bench),
+        rising_(std::move(rising)),
+        groups_(groups_of(instrument, rising_)),
+        once_(groups_.size()),
+        after_(instrument.left() - budget) {}
+
+  std::vector<Series> run() {
+    for (std::size_t at = 0; at < groups_.size();) {
+      time(at);
+      std::size_t next = at;
+      for (std::size_t i = at + 1; i < groups_.size(); ++i) {
+        next = fits(once_[at] * (work_of(i) / work_of(at))) ? i : next;
+      }
+      if (next == at) {
+        break;
+      }
+      at = next;
+    }
+    for (std::size_t i = groups_.size(), above = i; i-- > 0;) {
+      if (once_[i] > Seconds(0)) {
+        above = i;
+      } else if (above < groups_.size() && fits(once_[above])) {
+        time(i);
+      }
+    }
+    return std::move(series_);
+  }
+
+ private:
+  [[nodiscard]] double work_of(std::size_t group) const {
+    return std::transform_reduce(groups_[group].begin(), groups_[group].end(), 0.0, std::plus<>(),
+                                 rising_.work);
+  }
+  [[nodiscard]] Seconds left() const { return instrument_.left() - after_; }
+  /// If an execution takes so long, and its setup as the last one's.
+  [[nodiscard]] bool fits(Seconds once) const {
+    constexpr double executions = 1 + 7;  // the least
+    return setup_ + once * executions <= left();
+  }
+  void time(std::size_t group) {
+    constexpr double part = 0.25;  // of what is left
+    const Course course = instrument_.time(groups_[group], Samples::each, left() * part);
+    // On rank 0's clock, since all must come to the same decisions.
+    const std::vector<double> of_first =
+        all_gather_numbers(bench_.transport, {course.setup.count(), course.once.count()})[0];
+    setup_ = Seconds(of_first[0]);
+    once_[group] = Seconds(of_first[1]);
+    std::ranges::move(series_of(groups_[group]), std::back_inserter(series_));
+  }
+
+  const Instrument& instrument_;
+  const EngineBench& bench_;
+  Rising rising_;
+  std::vector<std::span<Probe>> groups_;
+  std::vector<Seconds> once_;  // an execution of each group; 0: not timed
+  Seconds after_;              // what the budget leaves to others
+  Seconds setup_{};            // of the last schedule
+  std::vector<Series> series_;
+};
 
 /// Row-wise functions on one rank of a device, since the simulator lets its ranks share its memory;
 /// GEMMs on all that have SMs of their own.
 std::vector<Series> layer_series(const Instrument& instrument, const EngineBench& bench) {
-  constexpr std::int64_t operands = 4;  // of GEMMs, times the largest message
-  constexpr double row_part = 0.3;      // of the budget
-  const Rising rows{.probes = row_probes(bench.shape, instrument.crew(1), bench.largest),
-                    .work = [](const Probe& probe) { return probe.series.size; },
-                    .growth = 4};
+  constexpr std::int64_t operands = 4;       // of GEMMs, times the largest message
+  constexpr std::int64_t beyond_caches = 8;  // of rows, likewise
+  constexpr double row_part = 0.3;           // of the budget
+  const Rising rows{
+      .probes = row_probes(bench.shape, instrument.crew(1), beyond_caches * bench.largest),
+      .work = [](const Probe& probe) { return probe.series.size; },
+      .growth = 4};
   const Rising gemms{
       .probes = gemm_probes(bench.shape.dtype,
                             bench.split_devices ? instrument.everybody() : instrument.crew(1),
@@ -108,8 +161,8 @@ std::vector<Series> layer_series(const Instrument& instrument, const EngineBench
           },
       .growth = 16};
   std::vector<Series> series =
-      one_after_the_other(instrument, bench, rows, instrument.left() * row_part);
-  std::ranges::move(one_after_the_other(instrument, bench, gemms, instrument.left()),
+      WideFirst(instrument, bench, rows, instrument.left() * row_part).run();
+  std::ranges::move(WideFirst(instrument, bench, gemms, instrument.left()).run(),
                     std::back_inserter(series));
   return series;
 }

@@ -142,6 +142,7 @@ Course Instrument::time(std::span<Probe> probes, Samples samples, Seconds budget
   abort_on_throw(bench_.transport, [&] {
     engine->load(Phase::forward);
     (void)execute(*engine, planned.timed[self]);
+    settle(*engine, planned.timed[self], budget);
     course.setup = Clock::now() - begin;
     course.once = repeat(*engine, planned.timed[self], probes, samples, budget);
   });
@@ -166,6 +167,19 @@ std::vector<double> Instrument::execute(Engine& engine, const std::vector<TimedO
     seconds.push_back((last.end - ops[first]->begin).count() / t.times);
   }
   return seconds;
+}
+
+void Instrument::settle(Engine& engine, const std::vector<TimedOps>& timed, Seconds budget) const {
+  constexpr Seconds settling{0.25};
+  constexpr double part = 0.5;  // of the budget
+  const auto begin = Clock::now();
+  const auto elapsed = [&] {
+    const Seconds mine = Clock::now() - begin;
+    return Seconds(all_gather_numbers(bench_.transport, {mine.count()})[0][0]);
+  };
+  while (elapsed() < std::min(settling, budget * part)) {
+    (void)execute(engine, timed);
+  }
 }
 
 Seconds Instrument::repeat(Engine& engine, const std::vector<TimedOps>& timed,

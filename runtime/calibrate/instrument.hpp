@@ -41,6 +41,10 @@ class Instrument {
   [[nodiscard]] static Room room_of(const EngineBench& bench);
   /// Seconds of each probe on this rank.
   std::vector<double> execute(Engine& engine, const std::vector<TimedOps>& timed) const;
+  /// Executions that do not count, until the device goes at the pace that it keeps up: clocks sink
+  /// under load. (One attention block of 16K tokens took 3.13 ms on an H100 in its first tenth of a
+  /// second, 3.58 to 3.88 ms inside layers: reports/measured/gpu-h100-80gb-layers.)
+  void settle(Engine& engine, const std::vector<TimedOps>& timed, Seconds budget) const;
   /// Until all series agree; gives the time of an execution.
   Seconds repeat(Engine& engine, const std::vector<TimedOps>& timed, std::span<Probe> probes,
                  Samples samples, Seconds budget) const;

@@ -111,6 +111,39 @@ TEST_CASE("few GEMMs tell a rate, and that it is known badly") {
   }
 }
 
+TEST_CASE("short calls of one shape tell a startup and no rate") {
+  // As an H100 took them with 64 of its SMs (reports/measured/gpu-h100-80gb-layers).
+  GpuSpec gpu = core();
+  gpu.matrix_rate[DType::fp32].value = FlopRate(4e14);
+  gpu.memory_bandwidth.value = Bandwidth(2e12);
+  Series gemm = timed("gemm", 0, 7.7e-6);
+  gemm.gemm = GemmBlock{
+      .kind = GemmKind::forward, .shape = {.m = 16, .n = 16, .k = 16}, .dtype = DType::fp32};
+  const auto fit =
+      calibrate::fit_layer({gemm, timed("rms_norm", 270400, 23.2e-6)}, gpu, DType::fp32);
+  const auto& g = fit.gemms.at(GemmKind::forward);
+  CHECK(g.startup.value == Approx(7.7e-6).epsilon(0.05));
+  CHECK(g.efficiency.value >= 0.5);
+  CHECK(g.efficiency.samples == 0);
+  const auto& norm = fit.rows.at({.function = LayerFunction::rms_norm});
+  CHECK(norm.startup.value == Approx(23e-6).epsilon(0.05));
+  CHECK(norm.rate.value == Approx(2e12));
+  CHECK(norm.rate.samples == 0);
+}
+
+TEST_CASE("sizes that all take as long tell no rate above the memory's") {
+  GpuSpec gpu = core();
+  gpu.memory_bandwidth.value = Bandwidth(3e12);
+  const std::vector<Series> norms = {timed("rms_norm", 2.7e5, 23.1e-6),
+                                     timed("rms_norm", 2.1e6, 22.3e-6),
+                                     timed("rms_norm", 1.68e7, 23.9e-6)};
+  const auto fit =
+      calibrate::fit_layer(norms, gpu, DType::fp32).rows.at({.function = LayerFunction::rms_norm});
+  CHECK(fit.rate.value == Approx(3e12));
+  CHECK(fit.rate.samples == 0);
+  CHECK(fit.startup.value == Approx(21.6e-6).epsilon(0.05));
+}
+
 TEST_CASE("row-wise fits give startup and rate back, and what was not timed is left out") {
   std::vector<Series> series;
   for (const double bytes : {3e5, 2.4e6, 2e7}) {
