@@ -96,7 +96,7 @@ std::vector<std::string> streams_of(const Evaluation& evaluation, const Request&
                                     Phase phase) {
   const Candidate& c = evaluation.candidate;
   return c.strategy
-      ->build(attention_problem(request, c.plan, request.problem.mask), c.plan.attention, phase,
+      ->build(attention_problem(request, c.plan, request.problem), c.plan.attention, phase,
               request.build)
       .streams;
 }

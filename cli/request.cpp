@@ -222,6 +222,12 @@ void Reader::mask_and_phase() {
                      fmt::format("{} needs a --model; a bare shape has fwd, bwd or fwd+bwd",
                                  to_string(r.phase)));
   }
+  constexpr int widest = 256;
+  if (r.problem.head_dim > widest && r.problem.function == AttentionFunction::softmax) {
+    assume("attention kernels",
+           fmt::format("heads {} wide at the rate of {} wide ones", r.problem.head_dim, widest),
+           "FlashAttention 2 and 3 and cuDNN end there");
+  }
   if (whole && r.model->max_positions > 0 && r.problem.seq > r.model->max_positions) {
     assume("positions",
            fmt::format("{} tokens, beyond the {} that {} was made for", human_tokens(r.problem.seq),

@@ -320,7 +320,7 @@ void expect_legal(const Request& request, const StepPlan& plan) {
       throw InputError(option_of(rule.rule), rule.detail);
     }
   }
-  const Problem problem = attention_problem(request, plan, request.problem.mask);
+  const Problem problem = attention_problem(request, plan, request.problem);
   for (const WhyNot& reason :
        {why_not(strategy, request.phase), why_not(strategy, problem, plan.attention)}) {
     if (!reason.legal()) {

@@ -258,6 +258,13 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                             f.name, request.model->name),
                 f.checked));
   }
+  if (f.writes_heads && request.model && request.model->narrow_heads) {
+    reasons.push_back(because("heads",
+                              fmt::format("the text written for {} says one shape of heads, and "
+                                          "{} has two",
+                                          f.name, request.model->name),
+                              f.checked));
+  }
   if (!f.masks.has(request.problem.mask.kind)) {
     reasons.push_back(because("mask",
                               fmt::format("{} has no {} mask", f.name,
@@ -280,9 +287,8 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
   const StepPlan& plan = candidate.plan;
   std::vector<Cannot> reasons = cannot(f, open);
   add_axes(f, plan, reasons);
-  for (Cannot& reason :
-       cannot(f, plan.attention, attention_problem(request, plan, request.problem.mask),
-              traits_of(request))) {
+  for (Cannot& reason : cannot(f, plan.attention, attention_problem(request, plan, request.problem),
+                               traits_of(request))) {
     reasons.push_back(std::move(reason));
   }
   if (request.phase == StepPhase::train) {

@@ -121,6 +121,7 @@ struct Framework {
   Allowed<int> zero{};             // stages, in training
   Allowed<Recompute> recompute{};  // in training
   FrameworkAxes axes{};
+  bool writes_heads = false;  // the text says how many heads there are and how wide: of one shape
   bool places_ranks = false;  // the caller makes the groups: any rank order; else node by node
   /// What only this framework forbids; a `what` of "" if nothing.
   Cannot (*also)(const SequencePlan&, const Problem&) = nullptr;

@@ -110,9 +110,9 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
     }
   }
   if (result.shown) {
-    const FrameworkMatch found = match(
-        f, result.shown->plan.attention,
-        attention_problem(request, result.shown->plan, request.problem.mask), traits_of(request));
+    const FrameworkMatch found =
+        match(f, result.shown->plan.attention,
+              attention_problem(request, result.shown->plan, request.problem), traits_of(request));
     ensure(found.way != nullptr, "a plan without a way");
     Launch launch = launch_of(request, *result.shown);
     const bool says_no_step = request.phase != StepPhase::train && f.trains;

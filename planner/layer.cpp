@@ -185,7 +185,8 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
 AttentionQuestion layer_attention(const Request& request, const StepPlan& plan, const Mask& mask) {
   Request whole = request;
   whole.cluster = nullptr;
-  AttentionQuestion question = attention_question(whole, plan, mask);
+  whole.problem.mask = mask;
+  AttentionQuestion question = attention_question(whole, plan, whole.problem);
   question.request.cluster = request.cluster;
   return question;
 }

@@ -79,7 +79,7 @@ std::vector<LayoutWork> compare_layouts(const Request& request, const PlanResult
   for (const Layout layout : compared) {
     LayoutWork work{.plan = reference->plan};
     work.plan.attention = with_layout(reference->plan.attention, layout);
-    const Problem problem = attention_problem(request, work.plan, mask);
+    const Problem problem = attention_problem(request, work.plan, request.problem);
     if (!can_run(request, problem, work.plan.attention)) {
       continue;
     }

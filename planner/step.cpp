@@ -31,9 +31,10 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
 }
 
 /// All that an attention call depends on.
-std::string key_of(const StepPlan& plan, const Mask& mask) {
-  return fmt::format("{}|{}|{}|{}|{}", short_name(plan.attention), to_string(plan.attention.order),
-                     plan.tensor, plan.micro_batch, to_string(mask));
+std::string key_of(const StepPlan& plan, const Problem& whole) {
+  return fmt::format("{}|{}|{}|{}|{}|{}x{}", short_name(plan.attention),
+                     to_string(plan.attention.order), plan.tensor, plan.micro_batch,
+                     to_string(whole.mask), whole.kv_heads, whole.head_dim);
 }
 
 std::size_t place(Component c) { return static_cast<std::size_t>(c); }
@@ -56,16 +57,31 @@ Recomputation recomputation_of(const Request& request, Recompute kind) {
   return parse_recomputation(text, "stack");
 }
 
-const Mask& mask_of(const LayerRun& run, const Request& request) {
-  return run.mask.kind == MaskKind::window ? run.mask : request.problem.mask;
+Problem problem_of(const LayerRun& run, const Request& request) {
+  Problem problem = request.problem;
+  if (run.mask.kind == MaskKind::window) {
+    problem.mask = run.mask;
+  }
+  problem.kv_heads = run.heads.count;
+  problem.head_dim = run.heads.dim;
+  return problem;
 }
 
-Problem attention_problem(const Request& request, const StepPlan& plan, const Mask& mask) {
-  Problem problem = request.problem;
+SequencePlan plan_for(const Problem& whole, const Request& request, const StepPlan& plan) {
+  SequencePlan own = plan.attention;
+  const int kv_heads = std::max(1, whole.kv_heads / plan.tensor);
+  if (whole.kv_heads != request.problem.kv_heads && own.heads == HeadPolicy::replicate &&
+      kv_heads % own.ulysses == 0) {
+    own.heads = HeadPolicy::divide;
+  }
+  return own;
+}
+
+Problem attention_problem(const Request& request, const StepPlan& plan, const Problem& whole) {
+  Problem problem = whole;
   problem.batch = plan.micro_batch;
   problem.q_heads = std::max(1, problem.q_heads / plan.tensor);
   problem.kv_heads = std::max(1, problem.kv_heads / plan.tensor);
-  problem.mask = mask;
   if (request.model && request.model->diffusion.frames > 0) {
     const std::int64_t frames = request.model->diffusion.frames;
     problem.seq = std::max<std::int64_t>(1, problem.seq / frames);
@@ -85,13 +101,13 @@ AttentionTraits traits_of(const Request& request) {
 }
 
 AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
-                                     const Mask& mask) {
+                                     const Problem& whole) {
   AttentionQuestion question{.cluster = nullptr, .request = request};
   if (!request.whole_step()) {
     return question;
   }
   Request& call = question.request;
-  call.problem = attention_problem(request, plan, mask);
+  call.problem = attention_problem(request, plan, whole);
   call.traits = traits_of(request);
   call.model.reset();
   call.step = {};
@@ -110,9 +126,10 @@ StepEvaluator::StepEvaluator(const Request& request)
       practice_(practice_of(request)),
       kernels_(request.cluster->machine().gpu, attention_kernel_of(request)) {}
 
-StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Mask& mask) const {
-  const AttentionQuestion question = attention_question(request_, plan, mask);
+StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem& whole) const {
+  const AttentionQuestion question = attention_question(request_, plan, whole);
   const Request& call = question.request;
+  const SequencePlan own = plan_for(whole, request_, plan);
   if (request_.ring_prefill) {
     const Problem problem = padded(call.problem, plan.attention);
     return {.cost = {.forward = ring_prefill(*request_.ring_prefill, problem, plan.attention.ring,
@@ -122,15 +139,15 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Mask& ma
             .bound_by = "ring attention behind cached keys (closed form)",
             .lowering = {}};
   }
-  const Evaluation e = spp::evaluate(call, plan.attention);
+  const Evaluation e = spp::evaluate(call, own);
   const Candidate& c = e.candidate;
   // Q, K, V (backward: the output and its gradient, too) are counted as activations.
-  const Problem whole = padded(call.problem, plan.attention);
+  const Problem tensors = padded(call.problem, own);
   const int outputs = call.phase == StepPhase::forward ? 0 : 2;
   const std::int64_t width =
-      std::int64_t{whole.q_heads} * (whole.head_dim + outputs * whole.v_dim()) +
-      std::int64_t{whole.kv_heads} * (whole.head_dim + whole.v_dim());
-  const Bytes kept(whole.seq / plan.sequence() * whole.batch * width * size_of(whole.dtype));
+      std::int64_t{tensors.q_heads} * (tensors.head_dim + outputs * tensors.v_dim()) +
+      std::int64_t{tensors.kv_heads} * (tensors.head_dim + tensors.v_dim());
+  const Bytes kept(tensors.seq / plan.sequence() * tensors.batch * width * size_of(tensors.dtype));
   const double inter = c.predicted.parts[place(Component::inter_comm)];
   const double waited = inter + c.predicted.parts[place(Component::intra_comm)];
   return {.cost = {.forward = attention_pass(e.forward),
@@ -142,14 +159,14 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Mask& ma
           .lowering = c.lowering};
 }
 
-const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const Mask& mask) {
-  const std::string key = key_of(plan, mask);
+const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const Problem& whole) {
+  const std::string key = key_of(plan, whole);
   const auto at = calls_.find(key);
-  return at != calls_.end() ? at->second : calls_.emplace(key, simulate(plan, mask)).first->second;
+  return at != calls_.end() ? at->second : calls_.emplace(key, simulate(plan, whole)).first->second;
 }
 
 const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
-  const std::string key = key_of(plan, {});
+  const std::string key = key_of(plan, request_.problem);
   if (const auto at = linear_calls_.find(key); at != linear_calls_.end()) {
     return at->second;
   }
@@ -170,7 +187,7 @@ const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
 }
 
 const StepEvaluator::Call* StepEvaluator::call_of(const StepPlan& plan, const LayerRun& run) {
-  return run.attends                         ? &attention(plan, mask_of(run, request_))
+  return run.attends                         ? &attention(plan, problem_of(run, request_))
          : run.blocks.mixer == Mixer::linear ? &linear(plan)
                                              : nullptr;
 }
@@ -185,15 +202,14 @@ std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
 }
 
 StepRequest StepEvaluator::step_of(const StepPlan& plan) const {
-  return {
-      .model = &*request_.model,
-      .cluster = request_.cluster,
-      .kernels = &kernels_,
-      .practice = &practice_,
-      .seq = padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq *
-             std::max<std::int64_t>(1, request_.model->diffusion.frames),
-      .dtype = request_.problem.dtype,
-      .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
+  return {.model = &*request_.model,
+          .cluster = request_.cluster,
+          .kernels = &kernels_,
+          .practice = &practice_,
+          .seq = padded(attention_problem(request_, plan, request_.problem), plan.attention).seq *
+                 std::max<std::int64_t>(1, request_.model->diffusion.frames),
+          .dtype = request_.problem.dtype,
+          .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
 }
 
 std::vector<MemoryBytes> StepEvaluator::memory(const StepPlan& plan) {
@@ -348,7 +364,7 @@ std::string step_bound_by(const StepEvaluation& e) {
 Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
   Candidate c{.plan = e.plan,
               .strategy = &strategies::by_name(e.plan.attention.strategy, "--strategy")};
-  const Problem call = attention_problem(request_, e.plan, request_.problem.mask);
+  const Problem call = attention_problem(request_, e.plan, request_.problem);
   const Problem whole = padded(call, e.plan.attention);
   c.padding_tokens = whole.seq - call.seq;
   c.padding_heads = whole.q_heads - call.q_heads;
@@ -405,7 +421,7 @@ Evaluation evaluate(const Request& request, const StepPlan& plan,
     return evaluate(request, plan.attention, options);
   }
   StepEvaluator evaluator(request);
-  const AttentionQuestion question = attention_question(request, plan, request.problem.mask);
+  const AttentionQuestion question = attention_question(request, plan, request.problem);
   Evaluation e = evaluate(question.request, plan.attention, options);
   e.candidate = evaluator.candidate(evaluator.evaluate(plan));
   e.candidate.predicted.max_seq = evaluator.longest(plan);
@@ -416,7 +432,7 @@ Effort effort_of(const Request& request, const StepPlan& plan, const EvaluationO
   if (!request.whole_step()) {
     return effort_of(request, plan.attention, options);
   }
-  const AttentionQuestion question = attention_question(request, plan, request.problem.mask);
+  const AttentionQuestion question = attention_question(request, plan, request.problem);
   Effort effort = effort_of(question.request, plan.attention, options);
   constexpr double of_op = 64;      // bytes
   constexpr double questions = 40;  // of memory: the longest sequence

@@ -58,11 +58,11 @@ class StepEvaluator {
     std::string bound_by;
     std::vector<std::string> lowering;
   };
-  [[nodiscard]] const Call& attention(const StepPlan& plan, const Mask& mask);
+  [[nodiscard]] const Call& attention(const StepPlan& plan, const Problem& whole);
   [[nodiscard]] const Call& linear(const StepPlan& plan);
   /// What lets tokens of a kind of layers see each other; nullptr: nothing.
   [[nodiscard]] const Call* call_of(const StepPlan& plan, const LayerRun& run);
-  [[nodiscard]] Call simulate(const StepPlan& plan, const Mask& mask) const;
+  [[nodiscard]] Call simulate(const StepPlan& plan, const Problem& whole) const;
   [[nodiscard]] std::vector<AttentionCost> costs_of(const StepPlan& plan);
   [[nodiscard]] StepRequest step_of(const StepPlan& plan) const;
   [[nodiscard]] ComponentSeconds parts_of(const StepEvaluation& evaluation) const;
@@ -73,10 +73,15 @@ class StepEvaluator {
   std::map<std::string, Call> calls_, linear_calls_;
 };
 
-/// The problem of one tensor rank's attention call.
-Problem attention_problem(const Request& request, const StepPlan& plan, const Mask& mask);
-/// The mask of a kind of layers: its own window or chunk, else what the request says.
-const Mask& mask_of(const LayerRun& run, const Request& request);
+/// The problem of one tensor rank's attention call, of `whole`: the request's, or of a kind of
+/// layers (problem_of).
+Problem attention_problem(const Request& request, const StepPlan& plan, const Problem& whole);
+/// Attention of a kind of layers before it is split: what the request says, with the layers' own
+/// window, if they have one, and their heads.
+Problem problem_of(const LayerRun& run, const Request& request);
+/// The request's plan for such attention: KV heads that divide are not copied, though the
+/// request's own are.
+SequencePlan plan_for(const Problem& whole, const Request& request, const StepPlan& plan);
 
 /// The attention call of one tensor rank of a step as a question of its own: on every tensor-th GPU
 /// of the cluster, if there is one. Of a question that is one already, the same.
@@ -85,7 +90,7 @@ struct AttentionQuestion {
   Request request;
 };
 AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
-                                     const Mask& mask);
+                                     const Problem& whole);
 
 /// What "selective" computes again under the request's stack.
 Recomputation recomputation_of(const Request& request, Recompute kind);

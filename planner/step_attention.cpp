@@ -23,8 +23,9 @@ std::vector<AttentionChoice> StepAttention::leanest_of(const StepPoint& point, d
 bool StepAttention::legal_everywhere(const StepPoint& point, const SequencePlan& plan) const {
   const StepPlan step = plan_of(request_, point, plan, 0);
   return std::ranges::all_of(layer_runs(*request_.model), [&](const LayerRun& run) {
+    const Problem whole = problem_of(run, request_);
     return why_not(strategies::by_name(plan.strategy, "strategy"),
-                   attention_problem(request_, step, mask_of(run, request_)), plan)
+                   attention_problem(request_, step, whole), plan_for(whole, request_, step))
         .legal();
   });
 }

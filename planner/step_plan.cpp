@@ -60,7 +60,7 @@ StepPlan default_step(const Request& request) {
     plan.micro_batches = *batch / (plan.data * plan.micro_batch);
   }
   Request call = request;
-  call.problem = attention_problem(request, plan, request.problem.mask);
+  call.problem = attention_problem(request, plan, request.problem);
   call.gpus = static_cast<int>(request.gpus / others);
   plan.attention = default_plan(call);
   if (plan.sequence() != call.gpus) {

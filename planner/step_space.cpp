@@ -509,7 +509,7 @@ StepPlan plan_around_attention(const Request& request, const StepPoint& point, i
 
 AttentionQuestion attention_of(const Request& request, const StepPoint& point) {
   AttentionQuestion question = attention_question(
-      request, plan_of(request, point, {.ring = point.sequence}, 0), request.problem.mask);
+      request, plan_of(request, point, {.ring = point.sequence}, 0), request.problem);
   if (request.model->linear && !question.request.fixed.layout &&
       !splits_linear_heads(*request.model, point.tensor, point.sequence)) {
     question.request.fixed.layout = Layout::contiguous;  // of which alone states are handed on

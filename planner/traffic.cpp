@@ -58,7 +58,7 @@ struct AttentionFlow {
 class AttentionFlows {
  public:
   AttentionFlows(const Request& request, const Candidate& c)
-      : question_(attention_question(request, c.plan, request.problem.mask)),
+      : question_(attention_question(request, c.plan, request.problem)),
         plan_(c.plan.attention),
         strategy_(*c.strategy),
         placement_(*question_.request.cluster, plan_.ranks(), plan_.rank_order) {

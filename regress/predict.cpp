@@ -428,7 +428,7 @@ PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
   try {
     StepEvaluator evaluator(request);
     Request call = request;
-    call.problem = attention_problem(request, point.plan, request.problem.mask);
+    call.problem = attention_problem(request, point.plan, request.problem);
     point.plan.attention = default_plan(call);
     return training_answer(p, request, counting, printed_memory(file, request.stack->step),
                            first_that_fits(evaluator, point, request));
@@ -467,7 +467,7 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   try {
     StepEvaluator evaluator(request);
     Request call = request;
-    call.problem = attention_problem(request, point.plan, request.problem.mask);
+    call.problem = attention_problem(request, point.plan, request.problem);
     point.plan.attention = default_plan(call);
     const StepEvaluation e = evaluator.evaluate(point.plan);
     PointPrediction result;

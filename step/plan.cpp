@@ -32,10 +32,13 @@ StepRule tensor_rule(const Model& model, const StepPlan& plan, std::int64_t seq)
     return {"tensor", fmt::format("{} query heads do not split {} ways (nearest: {})",
                                   model.q_heads, t, nearest_divisor(model.q_heads, t))};
   }
-  if (model.kv_heads % t != 0 && t % model.kv_heads != 0) {
-    return {"tensor", fmt::format("{} KV heads neither split {} ways nor can each be copied to "
-                                  "equally many ranks",
-                                  model.kv_heads, t)};
+  for (const bool narrow : {false, true}) {
+    const int kv_heads = model.heads(narrow).count;
+    if (kv_heads % t != 0 && t % kv_heads != 0) {
+      return {"tensor", fmt::format("{} KV heads neither split {} ways nor can each be copied to "
+                                    "equally many ranks",
+                                    kv_heads, t)};
+    }
   }
   if (model.ffn % t != 0) {
     return {"tensor", fmt::format("an MLP {} wide does not split {} ways (nearest: {})", model.ffn,

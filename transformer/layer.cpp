@@ -47,8 +47,22 @@ LayerTensorId mixed(const Model& model, const LayerKind& kind, ListWriter& list,
   }
   x = model.latent.kv_rank > 0 ? latent_attention(model, list, x)
       : kind.between_frames    ? frame_attention(model, list, x)
-                               : self_attention(model, list, x);
+                               : self_attention(model, list, x, model.heads(kind.narrow));
   return model.cross_tokens > 0 && !kind.between_frames ? cross_attention(model, list, x) : x;
+}
+
+/// What the layer gives, times a number.
+LayerTensorId scaled_layer(const Model& model, ListWriter& list, LayerTensorId x) {
+  if (!model.layer_scale) {
+    return x;
+  }
+  const LayerTensorId y = list.like("layer scale", x);
+  list.add({.name = "layer scale",
+            .work = RowWise{.weights = 1, .in_place = true},
+            .reads = {x},
+            .writes = {y},
+            .keeps = {x}});
+  return y;
 }
 
 LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list, LayerTensorId x) {
@@ -64,11 +78,11 @@ LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list,
   }
   switch (kind.blocks.feed) {
     case Feed::mlp:
-      return mlp(model, list, x);
+      return scaled_layer(model, list, mlp(model, list, x));
     case Feed::experts:
-      return experts(model, list, x);
+      return scaled_layer(model, list, experts(model, list, x));
     case Feed::none:
-      return x;
+      return scaled_layer(model, list, x);
   }
   throw InternalError("no such Feed");
 }
@@ -170,6 +184,7 @@ std::vector<LayerRun> layer_runs(const Model& model) {
   for (const LayerKind& kind : kinds) {
     runs.push_back({.ops = ops_of(model, kind),
                     .mask = kind.narrow ? model.narrow_mask : model.mask,
+                    .heads = model.heads(kind.narrow),
                     .attends = kind.blocks.mixer == Mixer::attention && !kind.between_frames,
                     .blocks = kind.blocks});
   }

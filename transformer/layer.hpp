@@ -204,6 +204,7 @@ struct LayerRun {
   TensorOps ops;
   std::int64_t layers = 0;
   Mask mask{};          // of the attention over the sequence
+  KvHeads heads{};      // likewise
   bool attends = true;  // over the sequence
   LayerBlocks blocks{};
 };

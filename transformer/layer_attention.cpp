@@ -40,7 +40,7 @@ void norm_heads(const Model& model, ListWriter& list, std::string_view name, Lay
     of_both(list,
             {.name = name,
              .work = RowWise{.function = LayerFunction::rms_norm,
-                             .weights = 2 * std::int64_t{model.head_dim},
+                             .weights = 2 * list.at(q).unit,
                              .in_place = true}},
             q, k, true);
   }
@@ -64,31 +64,44 @@ LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensor
                       .bias = model.output_bias});
 }
 
+/// V in heads without gains.
+LayerTensorId normed_values(ListWriter& list, LayerTensorId v) {
+  const LayerTensorId normed = list.like("v norm", v);
+  list.add({.name = "v norm", .work = RowWise{}, .reads = {v}, .writes = {normed}, .keeps = {v}});
+  return normed;
+}
+
 /// x -> x + out(attention(qkv(norm(x)))), over the sequence or as `call` says.
 LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTensorId x,
-                                 AttentionCall call) {
+                                 AttentionCall call, bool v_is_k = false) {
   LayerTensorId y = list.norm("norm 1", x, model);
   if (model.kind == ModelKind::dit) {
     y = list.scaled("modulate 1", y, {RecomputeModule::norms});
   }
-  LayerTensorId q = list.tensor(heads_tensor("q", model.q_heads, model.head_dim));
-  LayerTensorId k = list.tensor(heads_tensor("k", model.kv_heads, model.head_dim));
-  const LayerTensorId v = list.tensor(heads_tensor("v", model.kv_heads, model.head_dim));
+  LayerTensorId q = list.tensor(heads_tensor("q", call.q_heads, call.head_dim));
+  LayerTensorId k = list.tensor(heads_tensor("k", call.kv_heads, call.head_dim));
+  LayerTensorId v = v_is_k ? k : list.tensor(heads_tensor("v", call.kv_heads, call.head_dim));
   TensorOp qkv{.name = "qkv",
                .work = Linear{.in = model.hidden,
-                              .out = model.q_width() + 2 * model.kv_width(),
+                              .out = list.at(q).width + (v_is_k ? 1 : 2) * list.at(k).width,
                               .shard = Shard::columns,
                               .bias = model.attention_bias},
                .reads = {y},
-               .writes = {q, k, v},
+               .writes = {q, k},
                .keeps = {y}};
+  if (!v_is_k) {
+    qkv.writes.push_back(v);
+  }
   LayerTensorId gate;
   if (model.attention_gate) {
-    gate = list.tensor(heads_tensor("attention gate", model.q_heads, model.head_dim));
-    std::get<Linear>(qkv.work).out += model.q_width();
+    gate = list.tensor(heads_tensor("attention gate", call.q_heads, call.head_dim));
+    std::get<Linear>(qkv.work).out += list.at(gate).width;
     qkv.writes.push_back(gate);
   }
   list.add(qkv);
+  if (model.v_norm) {
+    v = normed_values(list, v);
+  }
   norm_heads(model, list, "qk norm", q, k);
   if (model.rope) {
     place(list, q, k);
@@ -118,8 +131,12 @@ LayerTensorId attention_by_heads(const Model& model, ListWriter& list, LayerTens
 
 }  // namespace
 
-LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x) {
-  return attention_by_heads(model, list, x, attention_over(model, Rows::tokens));
+LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x,
+                             const KvHeads& heads) {
+  AttentionCall call = attention_over(model, Rows::tokens);
+  call.kv_heads = heads.count;
+  call.head_dim = heads.dim;
+  return attention_by_heads(model, list, x, call, heads.v_is_k);
 }
 
 LayerTensorId frame_attention(const Model& model, ListWriter& list, LayerTensorId x) {

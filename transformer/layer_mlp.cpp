@@ -157,7 +157,7 @@ LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
   return list.residual("residual 2", x, y);
 }
 
-/// x -> x + experts(norm(x)) + shared(norm(x)).
+/// x -> x + experts(norm(x)) + shared(norm(x)); with norms of their own around both.
 LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
   const Experts& e = model.experts;
   const LayerTensorId normed = list.norm("norm 2", x, model);
@@ -173,16 +173,25 @@ LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
   if (e.shared_gate) {
     shared = gated_by_one(model, list, normed, shared);
   }
-  // Latents are made, and brought back, on the rank that has the token.
+  LayerTensorId read = normed;  // by the router
   LayerTensorId y = normed;
+  if (e.own_norms) {
+    shared = list.norm("shared norm", shared, model);
+    read = list.norm("router norm", x, model.hidden + e.count);  // and a gain of each expert
+    y = list.norm("experts norm", x, model);
+  }
+  // Latents are made, and brought back, on the rank that has the token.
   if (e.latent > 0) {
     y = list.linear("latent down", y, {.in = model.hidden, .out = e.latent, .bias = model.mlp_bias},
                     {RecomputeModule::moe});
   }
-  y = through_experts(model, list, route(model, list, normed, y));
+  y = through_experts(model, list, route(model, list, read, y));
   if (e.latent > 0) {
     y = list.linear("latent up", y, {.in = e.latent, .out = model.hidden, .bias = model.mlp_bias},
                     {RecomputeModule::moe});
+  }
+  if (e.own_norms) {
+    y = list.norm("experts out norm", y, model);
   }
   if (shared.valid()) {
     y = list.residual("shared sum", y, shared);

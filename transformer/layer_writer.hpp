@@ -62,7 +62,8 @@ std::int64_t norm_weights(const Model& model);
 LayerFunction norm_function(const Model& model);
 
 /// Each takes the residual stream and gives it back, with its branch added.
-LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x);
+LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x,
+                             const KvHeads& heads);
 /// Among the tokens of one place in all frames.
 LayerTensorId frame_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensorId x);

@@ -3,7 +3,7 @@
 //
 // A model is `layers` layers: norm, attention, norm, MLP or experts, on a residual stream `hidden`
 // wide; of a hybrid one some have linear attention instead, or one of these parts alone. What does
-// not fit that picture (sparse attention, attention of two shapes) is recognised and named in
+// not fit that picture (sparse attention, K and V of another layer) is recognised and named in
 // `not_costed`, never guessed; of such a model there may be weights alone, `counted`. What
 // a config does not say and the reader filled in stands in `assumed`.
 #pragma once
@@ -37,6 +37,8 @@ struct Experts {
   bool shared_gate = false;  // what the shared ones give is gated, by a number a token
   bool router_bias = false;
   bool bias = false;  // of the experts' matrices
+  /// The shared ones and the routed ones read, and give, through norms of their own (Gemma 4).
+  bool own_norms = false;
   /// The layer, counted from 0, has experts.
   [[nodiscard]] bool routes(std::int64_t layer) const {
     return count > 0 && layer >= dense_layers && (layer + 1) % every == 0;
@@ -107,14 +109,23 @@ struct LayerWeights {
   friend bool operator==(const LayerWeights&, const LayerWeights&) = default;
 };
 
+/// Of attention, beside its queries' heads.
+struct KvHeads {
+  int count = 0;        // divides the queries'
+  int dim = 0;          // of Q and K
+  bool v_is_k = false;  // one projection gives both
+  friend bool operator==(const KvHeads&, const KvHeads&) = default;
+};
+
 struct Model {
   std::string name;
   ModelKind kind = ModelKind::llm;
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
   int q_heads = 0;
-  int kv_heads = 0;  // divides q_heads
-  int head_dim = 0;  // of Q and K
+  int kv_heads = 0;     // divides q_heads
+  int head_dim = 0;     // of Q and K
+  bool v_is_k = false;  // one projection gives both
   Latent latent{};
   Experts experts{};
   std::optional<LinearLayers> linear;  // of hybrid models
@@ -129,14 +140,17 @@ struct Model {
   bool norm_bias = false;
   bool attention_gate = false;      // its output is gated, number by number, from its input
   bool qk_norm = false;             // Q and K are normed head by head
+  bool v_norm = false;              // V, too, without gains
   bool branch_norms = false;        // what attention and MLP give back is normed too
+  bool layer_scale = false;         // what a layer gives is multiplied by a number of its own
   bool rope = true;                 // positions are turned into Q and K; else added at the start
   bool attention_sinks = false;     // a learned logit for each head
   Mask mask{};                      // causal: llm; full: dit
   Mask narrow_mask{};               // of the layers that see a window or a chunk only
   std::vector<bool> narrow_layers;  // by layer; empty: none
-  std::int64_t max_positions = 0;   // 0: not said
-  int predict_layers = 0;           // that predict further tokens in training (layer.hpp)
+  std::optional<KvHeads> narrow_heads;  // of those, where theirs are others
+  std::int64_t max_positions = 0;       // 0: not said
+  int predict_layers = 0;               // that predict further tokens in training (layer.hpp)
   /// Text tokens that each layer attends to besides (dit with cross-attention); 0: none.
   std::int64_t cross_tokens = 0;
   DiffusionBlocks diffusion{};
@@ -150,6 +164,11 @@ struct Model {
   /// Of values and outputs; 0: head_dim.
   [[nodiscard]] int value_dim() const {
     return latent.kv_rank > 0 && latent.value_dim != head_dim ? latent.value_dim : 0;
+  }
+  /// Of layers that see a part only, or of the others.
+  [[nodiscard]] KvHeads heads(bool narrow) const {
+    return narrow && narrow_heads ? *narrow_heads
+                                  : KvHeads{.count = kv_heads, .dim = head_dim, .v_is_k = v_is_k};
   }
   [[nodiscard]] std::int64_t q_width() const { return std::int64_t{q_heads} * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }

@@ -33,7 +33,7 @@ struct Family {
   /// Of layers that are never costed: what they have, who counts their weights.
   std::string_view not_costed;
   CountLayers count = nullptr;
-  ReadHybrid hybrid = nullptr;  // of layers of several kinds that are costed
+  ReadHybrid hybrid = nullptr;  // of layers of several kinds that are costed, or some of them
 };
 
 /// By model_type; one that is not in the table is like Llama, which Model::assumed then says.

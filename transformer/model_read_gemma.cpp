@@ -1,6 +1,7 @@
 // Gemma 4: layers that see a window and layers that see everything differ in the width of their
-// heads and in how many K and V there are; K may be V; the last layers may use the K and V of
-// others; the large one of experts has these beside an MLP.
+// heads and in how many K and V there are; K may be V; the large one of experts has these beside an
+// MLP. The small ones, whose last layers use the K and V of others and whose layers have tables of
+// their own, are counted, not costed. Names are those of transformers' Gemma4Text<…>.
 #include "base/error.hpp"
 #include "transformer/model_read.hpp"
 #include "transformer/model_read_weights.hpp"
@@ -49,24 +50,28 @@ std::int64_t input_of_layers(const Published& p) {
          h;  // per_layer_input_gate, per_layer_projection, post_per_layer_input_norm
 }
 
-struct HeadShape {
-  int kv_heads = 0;
-  std::int64_t head_dim = 0;
-  bool k_is_v = false;
-};
-
 /// Gemma4TextAttention.
-std::int64_t shaped_attention(const Model& m, const HeadShape& shape, bool shares_kv) {
+std::int64_t shaped_attention(const Model& m, const KvHeads& heads, bool shares_kv) {
   const auto linear = [&](std::int64_t in, std::int64_t out) {
     return in * out + (m.attention_bias ? out : 0);
   };
-  const std::int64_t q = m.q_heads * shape.head_dim;
-  std::int64_t sum = linear(m.hidden, q) + linear(q, m.hidden) + shape.head_dim;  // and q_norm
+  const std::int64_t q = std::int64_t{m.q_heads} * heads.dim;
+  std::int64_t sum = linear(m.hidden, q) + linear(q, m.hidden) + heads.dim;  // and q_norm
   if (!shares_kv) {
-    const std::int64_t projection = linear(m.hidden, shape.kv_heads * shape.head_dim);
-    sum += (shape.k_is_v ? 1 : 2) * projection + shape.head_dim;  // and k_norm; v_norm has none
+    const std::int64_t projection = linear(m.hidden, std::int64_t{heads.count} * heads.dim);
+    sum += (heads.v_is_k ? 1 : 2) * projection + heads.dim;  // and k_norm; v_norm has none
   }
   return sum;
+}
+
+/// Of the layers that see everything.
+KvHeads global_heads(const Published& p) {
+  const bool v_is_k = p.flag("attention_k_eq_v", false);
+  const auto global = p.config.find("num_global_key_value_heads");
+  return {.count = global && v_is_k ? static_cast<int>(global->integer(1, most_heads))
+                                    : p.model.kv_heads,
+          .dim = static_cast<int>(p.number("global_head_dim", 512, most_head_dim)),
+          .v_is_k = v_is_k};
 }
 
 /// By layer; as the class has it, the last sees everything.
@@ -84,15 +89,52 @@ std::vector<std::string> gemma_kinds(const Published& p) {
 
 }  // namespace
 
+std::optional<std::string> read_two_shapes(const Published& p) {
+  Model& m = p.model;
+  const auto is_zero = [&](std::string_view key, std::int64_t otherwise, std::int64_t max) {
+    const auto number = p.config.find(key);
+    return (number ? number->integer(0, max) : otherwise) == 0;
+  };
+  if (!is_zero("num_kv_shared_layers", 0, most_layers)) {
+    return "sharing of K and V between layers";
+  }
+  if (!is_zero("hidden_size_per_layer_input", 256, most_width)) {
+    return "a table of words in every layer";
+  }
+  for (const std::string& kind : gemma_kinds(p)) {
+    if (kind != "full_attention" && kind != "sliding_attention") {
+      return fmt::format("a mix of layers with {}", kind);
+    }
+    m.narrow_layers.push_back(kind == "sliding_attention");
+  }
+  m.narrow_mask = {.kind = MaskKind::window,
+                   .window = p.number("sliding_window", 512, most_tokens)};
+  m.narrow_heads = {.count = m.kv_heads, .dim = m.head_dim};
+  const KvHeads everything = global_heads(p);
+  m.kv_heads = everything.count;
+  m.head_dim = everything.dim;
+  m.v_is_k = everything.v_is_k;
+  if (m.q_heads % m.kv_heads != 0) {
+    p.config.at("num_global_key_value_heads")
+        .fail(fmt::format("{} key/value heads do not divide {} attention heads", m.kv_heads,
+                          m.q_heads));
+  }
+  m.v_norm = true;
+  m.layer_scale = true;
+  if (!p.flag("enable_moe_block", false)) {
+    m.experts = {};
+  } else {
+    m.experts.shared = 1;
+    m.experts.shared_ffn = m.ffn;
+    m.experts.own_norms = true;
+  }
+  return std::nullopt;
+}
+
 std::vector<LayerWeights> count_two_shapes(const Published& p) {
   const Model& m = p.model;
-  const bool k_is_v = p.flag("attention_k_eq_v", false);
-  const auto global = p.config.find("num_global_key_value_heads");
-  const HeadShape sliding{.kv_heads = m.kv_heads, .head_dim = m.head_dim};
-  const HeadShape everything{
-      .kv_heads = global && k_is_v ? static_cast<int>(global->integer(1, most_heads)) : m.kv_heads,
-      .head_dim = p.number("global_head_dim", 512, most_head_dim),
-      .k_is_v = k_is_v};
+  const KvHeads sliding{.count = m.kv_heads, .dim = m.head_dim};
+  const KvHeads everything = global_heads(p);
   const std::int64_t sharing = p.number("num_kv_shared_layers", 0, most_layers, 0);
   const bool wide = sharing > 0 && p.flag("use_double_wide_mlp", false);
   const PartWeights moe = experts_beside(p);
@@ -107,13 +149,13 @@ std::vector<LayerWeights> count_two_shapes(const Published& p) {
       return {};
     }
     const bool shares_kv = i >= m.layers - sharing;
-    const HeadShape& shape = all ? everything : sliding;
+    const KvHeads& shape = all ? everything : sliding;
     const std::int64_t dense = shaped_attention(m, shape, shares_kv)                 //
                                + 3 * m.hidden * m.ffn * (wide && shares_kv ? 2 : 1)  // mlp
                                + 4 * m.hidden + 1  // norms around attention and MLP, layer_scalar
                                + input;
     add_layer(kinds, {.kind = all ? "full attention" : "sliding attention",
-                      .attention = std::string(heads_word(m.q_heads, shape.kv_heads)),
+                      .attention = std::string(heads_word(m.q_heads, shape.count)),
                       .mask = all ? "causal" : fmt::format("window:{}", window),
                       .mlp = moe.parameters > 0 ? "experts" : "dense",
                       .parameters = dense + moe.parameters,

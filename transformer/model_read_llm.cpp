@@ -254,13 +254,15 @@ std::vector<std::string> reasons_against(const JsonView& config,
                                           .model = model})) {
     reasons.push_back(std::move(*reason));
   }
-  if (varying || find_any(config, {"num_global_key_value_heads", "global_head_dim"})) {
+  const bool two_shapes = family.hybrid == nullptr &&
+                          find_any(config, {"num_global_key_value_heads", "global_head_dim"});
+  if (varying || two_shapes) {
     reasons.emplace_back("attention of different shape from layer to layer");
   }
   if (flag(config, "is_encoder_decoder")) {
     reasons.emplace_back("an encoder with a decoder");
   }
-  if (reasons.empty() && family.count != nullptr) {
+  if (reasons.empty() && family.count != nullptr && family.hybrid == nullptr) {
     reasons.emplace_back(family.not_costed);
   }
   return reasons;

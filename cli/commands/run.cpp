@@ -216,9 +216,9 @@ void run_command(const Arguments& given, Output& output) {
   output.warn(job.warnings);
   const StepPlan step = read_plan(job);
   const std::optional<LayerQuestion> layer = asked_layer(arguments, job, step);
-  const Mask& mask = job.request.problem.mask;
-  const AttentionQuestion question = layer ? layer_attention(job.request, step, mask)
-                                           : attention_question(job.request, step, mask);
+  const Problem& problem = job.request.problem;
+  const AttentionQuestion question = layer ? layer_attention(job.request, step, problem.mask)
+                                           : attention_question(job.request, step, problem);
   if (layer) {
     output.warn(layer->notes);
     std::ranges::copy(layer->notes, std::back_inserter(warnings));
@@ -252,7 +252,6 @@ void run_command(const Arguments& given, Output& output) {
                    .predicted = std::nullopt,
                    .calibrated_pace = std::nullopt,
                    .warnings = std::move(warnings)};
-  const Problem& problem = job.request.problem;
   const runtime::AttentionBackend* kernels = nullptr;
   std::unique_ptr<runtime::device::DeviceEngines> engines;
   if (device == Device::cpu) {

@@ -43,7 +43,7 @@ std::int64_t op_count(const Schedule& schedule) {
 Schedule build(const Job& job, const StepPlan& plan, Phase phase) {
   const Request& request = job.request;
   return strategies::by_name(plan.attention.strategy, "--strategy")
-      .build(attention_problem(request, plan, request.problem.mask), plan.attention, phase,
+      .build(attention_problem(request, plan, request.problem), plan.attention, phase,
              request.build);
 }
 
@@ -91,8 +91,7 @@ void write_trace(const Job& job, const StepPlan& plan, const std::string& file) 
                          fmt::format("{}: {}, one step, predicted", job.title, short_name(plan))));
     return;
   }
-  const AttentionQuestion question =
-      attention_question(job.request, plan, job.request.problem.mask);
+  const AttentionQuestion question = attention_question(job.request, plan, job.request.problem);
   const Evaluation all =
       evaluate(question.request, plan.attention, {.fold = false, .timeline = true, .steps = false});
   Timeline timeline;

@@ -112,7 +112,7 @@ std::vector<Schedule> schedules_of(const Job& job, const StepPlan& plan,
                                    const std::optional<LayerQuestion>& layer) {
   const SequencePlan& attention = plan.attention;
   const Strategy& strategy = strategies::by_name(attention.strategy, "--strategy");
-  const Problem problem = attention_problem(job.request, plan, job.request.problem.mask);
+  const Problem problem = attention_problem(job.request, plan, job.request.problem);
   std::vector<Schedule> schedules;
   for (const Phase phase : layer ? layer->phases : phases_of(job.request.phase)) {
     schedules.push_back(layer ? layer->schedule(phase)

@@ -78,6 +78,7 @@ extern const Framework entry{
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = megatron_arguments},
     .axes = {.tensor = true, .pipeline = true, .expert = true},
+    .writes_heads = true,
     .emit = emit,
 };
 

@@ -36,7 +36,7 @@ TEST_CASE("what a step is costed is about what it takes op by op, whatever split
   request.memory = Bytes(720'000'000'000);  // whether it fits is another question
   const int replicas = even ? 2 : 1;
   const StepPlan first = around({.ring = 16 / replicas}, replicas, 0);
-  const AttentionQuestion question = attention_question(request, first, request.problem.mask);
+  const AttentionQuestion question = attention_question(request, first, request.problem);
   std::set<std::pair<std::string, Layout>> met;
   for (const SequencePlan& p : legal_plans(question.request, nullptr)) {
     if (p.heads != HeadPolicy::divide || !met.emplace(p.strategy, p.layout).second) {

@@ -57,9 +57,9 @@ TEST_CASE("the recommendation is legal, fits, and lies within its interval") {
   REQUIRE(result.candidates.size() == 5);
   CHECK(result.searched >= result.simulated);
   for (const Candidate& c : result.candidates) {
-    CHECK(why_not(*c.strategy, attention_problem(request, c.plan, request.problem.mask),
-                  c.plan.attention)
-              .legal());
+    CHECK(
+        why_not(*c.strategy, attention_problem(request, c.plan, request.problem), c.plan.attention)
+            .legal());
     CHECK(why_not(*request.model, c.plan, request.problem.seq).legal());
     CHECK(c.plan.world() == request.gpus);
     CHECK(p_of(c).parts_s.total() == Approx(p_of(c).step.count()).epsilon(1e-9));
@@ -447,7 +447,7 @@ TEST_CASE("attention of a bare shape keeps its head dimension, whatever lay in i
   memory.fill(std::byte{1});
   Request* request = new (memory.data()) Request;  // without braces, which would clear it
   const StepPlan plan{};
-  CHECK(attention_problem(*request, plan, request->problem.mask).head_dim == 128);
+  CHECK(attention_problem(*request, plan, request->problem).head_dim == 128);
   std::destroy_at(request);
 }
 

@@ -81,6 +81,40 @@ TEST_CASE("the fastest plan of a hybrid model is that of all, too") {
   check_search(request);
 }
 
+TEST_CASE("the fastest plan of layers with two shapes of heads is that of all, too") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "gemma-4-26b-a4b", 32768);
+  request.model->layers = 6;
+  request.model->narrow_layers.resize(6);
+  request.step.global_batch = 8;
+  check_search(request);
+}
+
+TEST_CASE("attention of layers with heads of their own is asked with these") {
+  const sim::Cluster cluster = h100_nodes(1);
+  const Request request = step_request(cluster, "gemma-4-26b-a4b", 32768);
+  const std::vector<LayerRun> runs = layer_runs(*request.model);
+  const StepPlan plan{.tensor = 4};
+  const Problem narrow = attention_problem(request, plan, problem_of(runs[0], request));
+  CHECK(narrow.mask == Mask{.kind = MaskKind::window, .window = 1024});
+  CHECK(narrow.q_heads == 4);
+  CHECK(narrow.kv_heads == 2);
+  CHECK(narrow.head_dim == 256);
+  const Problem wide = attention_problem(request, plan, problem_of(runs[1], request));
+  CHECK(wide.mask.kind == MaskKind::causal);
+  CHECK(wide.q_heads == 4);
+  CHECK(wide.kv_heads == 1);
+  CHECK(wide.head_dim == 512);
+  StepPlan whole{.data = 8, .micro_batches = 1, .zero = 3};
+  whole.attention.strategy = "ulysses";
+  StepEvaluator evaluator(request);
+  const double both = evaluator.evaluate(whole).step().count();
+  Request alike = request;
+  alike.model->narrow_heads.reset();  // of 512, all of them
+  StepEvaluator wider(alike);
+  CHECK(wider.evaluate(whole).step().count() > both);
+}
+
 TEST_CASE("a hybrid model's plans follow its linear attention's heads and order of tokens") {
   const sim::Cluster cluster = h100_nodes(4);
   Request request = step_request(cluster, "qwen3.5-27b", 131072);

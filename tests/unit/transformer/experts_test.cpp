@@ -296,6 +296,34 @@ TEST_CASE("layers of several kinds are found by their number") {
   CHECK(scout[1].mask.allows(8192, 8191));
 }
 
+TEST_CASE("layers that see a window have heads of their own, and experts stand beside an MLP") {
+  const auto runs = layer_runs(published("gemma-4-26b-a4b"));
+  REQUIRE(runs.size() == 2);
+  CHECK(runs[0].heads == KvHeads{.count = 8, .dim = 256});
+  CHECK(runs[1].heads == KvHeads{.count = 2, .dim = 512, .v_is_k = true});
+  const auto op = [&](std::size_t run, std::string_view name) {
+    const auto& ops = runs[run].ops.ops;
+    const auto at = std::ranges::find(ops, name, &TensorOp::name);
+    REQUIRE(at != ops.end());
+    return *at;
+  };
+  for (std::size_t run = 0; run < 2; ++run) {
+    const auto& call = std::get<AttentionCall>(op(run, "attention").work);
+    CHECK(call.q_heads == 16);
+    CHECK(call.kv_heads == runs[run].heads.count);
+    CHECK(call.head_dim == runs[run].heads.dim);
+    CHECK(std::get<Linear>(op(run, "out").work).in == 16 * runs[run].heads.dim);
+    CHECK(op(run, "shared sum").reads.size() == 2);
+  }
+  CHECK(std::get<Linear>(op(0, "qkv").work).out == (16 + 2 * 8) * 256);
+  CHECK(std::get<Linear>(op(1, "qkv").work).out == (16 + 2) * 512);
+  CHECK(op(1, "v norm").reads[0] == op(1, "qkv").writes[1]);
+  // Router, routed and shared experts: each reads through a norm of its own.
+  CHECK(op(0, "router").reads[0] == op(0, "router norm").writes[0]);
+  CHECK(op(0, "permute").reads[0] == op(0, "experts norm").writes[0]);
+  CHECK(op(0, "shared gate").reads[0] == op(0, "norm 2").writes[0]);
+}
+
 TEST_CASE("experts stand in each so many-th layer behind the dense ones") {
   Model model = tiny_experts();
   model.layers = 5;

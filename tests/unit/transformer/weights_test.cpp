@@ -142,7 +142,8 @@ TEST_CASE("gemma-4-26B-A4B weighs the 25.2 * 10^9 of its card, 3.8 * 10^9 active
   // llama.cpp counts 25,233,142,046 in the text model, of which 256 are RoPE's frequencies.
   CHECK(model.parameters() == 25'233'142'046 - 256);
   CHECK(kinds_text(model) == "25 sliding attention, 5 full attention");
-  CHECK(model.counted.front().mask == "window:1024");
+  CHECK(model.not_costed.empty());
+  CHECK(layer_weights(model).front().mask == "window:1024");
   CHECK(model.assumed ==
         Lines{defaults_of("Gemma4TextConfig", "full attention in every 6th layer")});
 }
@@ -160,6 +161,7 @@ TEST_CASE("Gemma 4 with tables of the layers and shared K and V weighs what is l
   CHECK(e4b.parameters() ==
         7'518'069'290 - 256 - 15 * (2 * 2560 * 512 + 256) - 3 * (2 * 2560 * 1024 + 512));
   CHECK(e4b.tied_embeddings);
+  CHECK(e4b.not_costed == "sharing of K and V between layers is not costed yet");
   std::string list;
   for (int i = 1; i <= 35; ++i) {
     list += fmt::format("{}\"{}_attention\"", i == 1 ? "" : ", ", i % 5 == 0 ? "full" : "sliding");
@@ -177,6 +179,7 @@ TEST_CASE("Gemma 4 with tables of the layers and shared K and V weighs what is l
       "num_key_value_heads": 16, "num_global_key_value_heads": 4, "head_dim": 256,
       "attention_k_eq_v": true, "vocab_size": 262144, "hidden_size_per_layer_input": 0})");
   CHECK(static_cast<double>(large.parameters()) == Catch::Approx(30.7e9).epsilon(0.001));
+  CHECK(large.not_costed.empty());
 }
 
 TEST_CASE("Qwen3.5-27B weighs 26.9 * 10^9") {
@@ -312,7 +315,8 @@ TEST_CASE("kinds of layers of our frame that no order makes are refused") {
 
 TEST_CASE("more weights than is believed are refused where they are counted, too") {
   CHECK_THAT(message_of<InputError>([] {
-               (void)patched("gemma-4-26b-a4b", R"({"hidden_size": 262144, "num_experts": 16384,
+               (void)patched("gemma-4-26b-a4b", R"({"top_k_experts": null,
+                   "hidden_size": 262144, "num_experts": 16384,
                    "moe_intermediate_size": 2097152, "num_hidden_layers": 10000})");
              }),
              EndsWith("weights are more than is believed"));
