@@ -18,18 +18,20 @@ bool takes(const Strategy& strategy, Layout layout) {
   return std::ranges::find(strategy.layouts, layout) != strategy.layouts.end();
 }
 
-/// The plan with another layout: of its own strategy, else of the plain ring that has it.
+/// The plan with another layout: of its own strategy, else of one made for documents that has it
+/// first, else of the simplest.
 SequencePlan with_layout(SequencePlan plan, Layout layout) {
   plan.layout = layout;
   if (takes(strategies::by_name(plan.strategy, "plan"), layout)) {
     return plan;
   }
   plan.own = {};
-  plan.strategy = layout == Layout::balanced               ? "group-cast"
-                  : plan.ulysses > 1                       ? "usp"
-                  : chunk_layout(layout) == Layout::zigzag ? "zigzag-ring"
-                  : layout == Layout::striped              ? "striped-ring"
-                                                           : "ring";
+  const auto made_for_it = [&](const Strategy* s) {
+    return s->for_sparse_masks && s->layouts.front() == layout;
+  };
+  const auto made = std::ranges::find_if(strategies::all(), made_for_it);
+  const Strategy* other = made != strategies::all().end() ? *made : strategies::simplest(plan);
+  plan.strategy = other != nullptr ? other->name : plan.strategy;
   return plan;
 }
 

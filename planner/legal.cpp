@@ -298,6 +298,7 @@ SequencePlan default_plan(const Request& request) {
                                                               : 1);
   plan.ring = f.ring.value_or(std::max(1, request.gpus / std::max(1, plan.ulysses)));
   const bool causal = request.problem.mask.kind != MaskKind::full;
+  const Layout preferred = causal ? Layout::zigzag : Layout::contiguous;
   if (f.strategy) {
     plan.strategy = *f.strategy;
   } else if (const Strategy* s = first_with(plan); s != nullptr) {
@@ -306,18 +307,13 @@ SequencePlan default_plan(const Request& request) {
     plan.strategy =
         (*std::ranges::find(strategies::all(), request.problem.function, &Strategy::function))
             ->name;
-  } else if (plan.ring == 1) {
-    plan.strategy = "ulysses";
-  } else if (plan.ulysses > 1) {
-    plan.strategy = "usp";
   } else {
-    const Layout layout = f.layout.value_or(causal ? Layout::zigzag : Layout::contiguous);
-    plan.strategy = chunk_layout(layout) == Layout::zigzag ? "zigzag-ring"
-                    : layout == Layout::striped            ? "striped-ring"
-                                                           : "ring";
+    plan.layout = plan.ring > 1 ? f.layout.value_or(preferred) : Layout::contiguous;
+    const Strategy* simplest = strategies::simplest(plan);
+    plan.strategy =
+        simplest != nullptr ? simplest->name : "usp";  // and why_not() says what is wrong
   }
   const Strategy& s = strategies::by_name(plan.strategy, "--strategy");
-  const Layout preferred = causal ? Layout::zigzag : Layout::contiguous;
   const bool has_preferred =
       !s.for_sparse_masks && std::ranges::find(s.layouts, preferred) != s.layouts.end();
   plan.layout = f.layout.value_or(has_preferred ? preferred : s.layouts[0]);

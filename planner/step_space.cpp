@@ -417,9 +417,9 @@ class Space {
   // ---- rules
   /// What linear attention leaves out, where attention_of() has the search go by it.
   void say_why_contiguous(const StepPoint& point) {
-    const StepPlan zigzag =
-        plan_of(request_, point,
-                {.strategy = "zigzag-ring", .ring = point.sequence, .layout = Layout::zigzag}, 0);
+    SequencePlan ring{.ring = point.sequence, .layout = Layout::zigzag};
+    ring.strategy = strategies::simplest(ring)->name;
+    const StepPlan zigzag = plan_of(request_, point, ring, 0);
     if (const StepRule rule = why_not_linear(model_, zigzag);
         rule.rule == "linear" && !request_.fixed.layout) {
       list({.plan = zigzag, .rule = rule.rule, .detail = rule.detail});

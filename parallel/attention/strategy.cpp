@@ -95,6 +95,19 @@ std::span<const Parameter* const> parameters() {
   return every;
 }
 
+const Strategy* simplest(const SequencePlan& plan, AttentionFunction function) {
+  for (const Strategy* s : all()) {
+    const bool has_degrees = plan.ring == 1
+                                 ? s->degrees.ulysses
+                                 : s->degrees.ring && (plan.ulysses == 1 || s->degrees.ulysses);
+    if (s->function == function && has_degrees &&
+        std::ranges::find(s->layouts, plan.layout) != s->layouts.end()) {
+      return s;
+    }
+  }
+  return nullptr;
+}
+
 const Strategy& by_name(std::string_view name, std::string_view where) {
   std::vector<std::string> names;
   for (const Strategy* s : all()) {

@@ -54,6 +54,10 @@ namespace strategies {
 std::span<const Strategy* const> all();
 /// What they take of their own, in their order; a name is that of one parameter.
 std::span<const Parameter* const> parameters();
+/// The simplest that can use these degrees and this layout: the first in the table's order, which
+/// is that of simplicity. Without a ring, one that splits heads. nullptr: there is none.
+const Strategy* simplest(const SequencePlan& plan,
+                         AttentionFunction function = AttentionFunction::softmax);
 /// By name; unknown names are an InputError(where) with "did you mean".
 const Strategy& by_name(std::string_view name, std::string_view where);
 }  // namespace strategies

@@ -71,6 +71,24 @@ TEST_CASE("an order may leave axes out and names none twice") {
 }
 
 // What goes round is closed forms' and proofs' to say (tests/conformance); here, that it is little.
+TEST_CASE("the simplest strategy has the degrees and the layout, in the table's order") {
+  const auto named = [](int ulysses, int ring, Layout layout) -> std::string_view {
+    const Strategy* s = strategies::simplest({.ulysses = ulysses, .ring = ring, .layout = layout});
+    return s != nullptr ? s->name : "none";
+  };
+  CHECK(named(1, 4, Layout::contiguous) == "ring");
+  CHECK(named(1, 4, Layout::document_contiguous) == "ring");
+  CHECK(named(1, 4, Layout::zigzag) == "zigzag-ring");
+  CHECK(named(1, 4, Layout::striped) == "striped-ring");
+  CHECK(named(2, 4, Layout::zigzag) == "usp");
+  CHECK(named(4, 1, Layout::contiguous) == "ulysses");
+  CHECK(named(1, 1, Layout::contiguous) == "ulysses");
+  const auto linear =
+      strategies::simplest({.ring = 4, .layout = Layout::contiguous}, AttentionFunction::linear);
+  REQUIRE(linear != nullptr);
+  CHECK(linear->function == AttentionFunction::linear);
+}
+
 TEST_CASE("a ring of contiguous chunks turns as far as a window reaches") {
   const SequencePlan plan{.strategy = "ring", .ring = 8};
   const auto hops = [&](std::int64_t window, Phase phase) {
