@@ -56,6 +56,9 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
       (traits.windows || problem.mask.kind == MaskKind::window)) {
     lacks("window", "sliding windows");
   }
+  if (plan.ranks() > 1 && traits.linear) {
+    lacks("linear", "layers of linear attention between sequence ranks");
+  }
   const bool packed = !problem.mask.document_ends.empty();
   if (plan.ranks() > 1 && way.no_documents && packed) {
     lacks("documents", "packed documents");
@@ -250,7 +253,7 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                             f.trains ? "trains" : "runs inference only", to_string(request.phase)),
                 f.checked));
   }
-  if (request.model && request.model->linear) {
+  if (request.model && request.model->linear && !f.loads_models) {
     reasons.push_back(
         because("linear",
                 fmt::format("the text written for {} has no layers of linear attention, "

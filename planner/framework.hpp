@@ -121,6 +121,9 @@ struct Framework {
   Allowed<int> zero{};             // stages, in training
   Allowed<Recompute> recompute{};  // in training
   FrameworkAxes axes{};
+  /// The text names a model, whose layers the framework knows: hybrid ones, too, but tokens of
+  /// their linear attention it does not split over ranks.
+  bool loads_models = false;
   bool writes_heads = false;  // the text says how many heads there are and how wide: of one shape
   bool places_ranks = false;  // the caller makes the groups: any rank order; else node by node
   /// What only this framework forbids; a `what` of "" if nothing.

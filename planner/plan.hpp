@@ -91,6 +91,7 @@ struct Effort {
 struct AttentionTraits {
   bool sinks = false;    // a logit of each head that takes its share of the softmax
   bool windows = false;  // layers that see a window or a chunk only
+  bool linear = false;   // layers of linear attention besides, which carry a state
 };
 
 struct Request {

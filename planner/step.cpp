@@ -97,7 +97,8 @@ AttentionTraits traits_of(const Request& request) {
   const Model& model = *request.model;
   return {
       .sinks = model.attention_sinks,
-      .windows = model.narrow_mask.kind == MaskKind::window || model.mask.kind == MaskKind::window};
+      .windows = model.narrow_mask.kind == MaskKind::window || model.mask.kind == MaskKind::window,
+      .linear = model.linear.has_value()};
 }
 
 AttentionQuestion attention_question(const Request& request, const StepPlan& plan,

@@ -115,6 +115,7 @@ extern const Framework entry{
     .zero = {.values = stages_under_ulysses, .source = accelerate_sequence_parallelism},
     .recompute = {.values = none_or_full, .source = context_parallelism},
     .axes = {.tensor = true},
+    .loads_models = true,
     .emit = emit,
 };
 

@@ -87,6 +87,7 @@ extern const Framework entry{
     .heads = {.values = strict_heads, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
     .axes = {.tensor = true, .pipeline = true, .expert = true},
+    .loads_models = true,
     .emit = emit,
 };
 

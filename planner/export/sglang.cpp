@@ -70,6 +70,7 @@ extern const Framework entry{
     .infers = true,
     .masks = {.values = causal_mask_only, .source = prefill},
     .axes = {.tensor = true, .pipeline = true, .expert = true},
+    .loads_models = true,
     .emit = emit,
 };
 

@@ -71,6 +71,7 @@ extern const Framework entry{
     .infers = true,
     .masks = {.values = causal_mask_only, .source = config},
     .axes = {.tensor = true, .pipeline = true, .expert = true, .expert_over_all = true},
+    .loads_models = true,
     .emit = emit,
 };
 

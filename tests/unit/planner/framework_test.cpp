@@ -5,6 +5,7 @@
 #include "parallel/attention/attention_mesh.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
+#include "tests/support/requests.hpp"
 
 #include <algorithm>
 #include <set>
@@ -338,6 +339,36 @@ parallelism_config:
   parallelism_config_cp_size: 16
   parallelism_config_cp_comm_strategy: alltoall
 )");
+}
+
+TEST_CASE(
+    "hybrid models go to frameworks that load them, with their linear attention in one piece") {
+  const sim::Cluster cluster = world("dgx-h100", 2);
+  Request request = test::step_request(cluster, "qwen3.5-27b", 32768);
+  request.step.global_batch = 16;
+  request.framework = &named("deepspeed");
+  const PlanResult result = plan(request);
+  REQUIRE_FALSE(result.candidates.empty());
+  for (const Candidate& c : result.candidates) {
+    CHECK(c.plan.sequence() == 1);
+  }
+  CHECK(std::ranges::any_of(result.rejected, [](const Rejected& r) {
+    return r.detail.starts_with(
+        "deepspeed has no layers of linear attention between sequence ranks");
+  }));
+  const std::vector<Cannot> written = cannot(named("megatron"), request);
+  REQUIRE_FALSE(written.empty());
+  CHECK(written.front().rule == "linear");
+  CHECK(cannot(named("deepspeed"), request).empty());
+}
+
+TEST_CASE("heads of two shapes go to frameworks whose text has none") {
+  const sim::Cluster cluster = world("dgx-h100", 2);
+  const Request request = test::step_request(cluster, "gemma-4-26b-a4b", 32768);
+  const std::vector<Cannot> written = cannot(named("megatron"), request);
+  REQUIRE_FALSE(written.empty());
+  CHECK(written.front().rule == "heads");
+  CHECK(cannot(named("accelerate"), request).empty());
 }
 
 TEST_CASE("TransformerEngine has sinks with a2a alone, windows without a ring") {
