@@ -174,7 +174,7 @@ FrameworkMatch match(const Framework& f, const SequencePlan& plan, const Problem
                      const AttentionTraits& traits) {
   FrameworkMatch best;
   for (const Way& way : f.ways) {
-    if (way.strategy != plan.strategy) {
+    if (way.strategy != plan.strategy && plan.ranks() > 1) {  // on one rank all do the same
       continue;
     }
     std::vector<Cannot> reasons = cannot(f, way, plan, problem, traits);
@@ -207,14 +207,17 @@ const Framework& by_name(std::string_view name, std::string_view where) {
 
 }  // namespace frameworks
 
+Cannot no_way(const Framework& f, std::string_view strategy) {
+  return because("framework", fmt::format("{} has no {}, but {}", f.name, strategy, ways_of(f)),
+                 f.checked);
+}
+
 std::vector<Cannot> cannot(const Framework& f, const SequencePlan& plan, const Problem& problem,
                            const AttentionTraits& traits) {
   FrameworkMatch found = match(f, plan, problem, traits);
   std::vector<Cannot> reasons = std::move(found.reasons);
   if (found.way == nullptr) {
-    reasons.push_back(
-        because("framework", fmt::format("{} has no {}, but {}", f.name, plan.strategy, ways_of(f)),
-                f.checked));
+    reasons.push_back(no_way(f, plan.strategy));
   }
   if (plan.ulysses > 1 && !f.heads.has(plan.heads)) {
     const std::string why = HeadSplit::why_not(problem, plan.ulysses, f.heads.values.front());

@@ -138,6 +138,8 @@ std::span<const Framework* const> all();
 const Framework& by_name(std::string_view name, std::string_view where);
 }  // namespace frameworks
 
+/// That a strategy is none of the framework's ways. On one rank any will do.
+Cannot no_way(const Framework& framework, std::string_view strategy);
 /// What the framework cannot run of an attention plan: the reasons against the way that has
 /// fewest. Empty: it can.
 std::vector<Cannot> cannot(const Framework& framework, const SequencePlan& plan,

@@ -137,10 +137,13 @@ class Collector {
     if (WhyNot reason = why_not(s, request_.phase); !reason.legal()) {
       return reason;
     }
+    if (request_.gpus == 1) {
+      return {};  // on one rank all do the same
+    }
     if (request_.framework != nullptr) {
       const Framework& f = *request_.framework;
       if (std::ranges::find(f.ways, s.name, &Way::strategy) == f.ways.end()) {
-        return why_not_of(cannot(f, {.strategy = std::string(s.name)}, request_.problem).front());
+        return why_not_of(no_way(f, s.name));
       }
     } else if (const StackSpec* stack = request_.stack;
                stack != nullptr && !stack->strategies.empty() &&

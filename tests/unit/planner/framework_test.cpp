@@ -362,6 +362,22 @@ TEST_CASE(
   CHECK(cannot(named("deepspeed"), request).empty());
 }
 
+TEST_CASE(
+    "a plan that splits no sequence goes to every framework, whatever it splits sequences with") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-3.1-70b", 32768);
+  request.phase = StepPhase::prefill;
+  request.step.tensor = 8;
+  for (const std::string_view name : {"vllm", "sglang"}) {
+    INFO(name);
+    request.framework = &named(name);
+    const PlanResult result = plan(request);
+    REQUIRE_FALSE(result.candidates.empty());
+    CHECK(result.candidates.front().plan.tensor == 8);
+    CHECK(result.candidates.front().plan.sequence() == 1);
+  }
+}
+
 TEST_CASE("heads of two shapes go to frameworks whose text has none") {
   const sim::Cluster cluster = world("dgx-h100", 2);
   const Request request = test::step_request(cluster, "gemma-4-26b-a4b", 32768);
