@@ -256,6 +256,13 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                             f.trains ? "trains" : "runs inference only", to_string(request.phase)),
                 f.checked));
   }
+  if (request.model && request.model->kind == ModelKind::dit && f.words_alone) {
+    reasons.push_back(because("model",
+                              fmt::format("{} is for language models, and {} is a diffusion "
+                                          "transformer",
+                                          f.name, request.model->name),
+                              f.checked));
+  }
   if (request.model && request.model->linear && !f.loads_models) {
     reasons.push_back(
         because("linear",

@@ -62,10 +62,10 @@ struct Snippet {
 
 /// What of a plan a framework cannot run, and who says so.
 struct Cannot {
-  std::string
-      rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
-             // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
-             // "phase", "linear", "zero", "recompute"; of a step: "tensor", "pipeline", "expert"
+  std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
+                     // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
+                     // "phase", "model", "linear", "zero", "recompute"; of a step: "tensor",
+                     // "pipeline", "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
   std::string source;
 };
@@ -121,6 +121,7 @@ struct Framework {
   Allowed<int> zero{};             // stages, in training
   Allowed<Recompute> recompute{};  // in training
   FrameworkAxes axes{};
+  bool words_alone = false;  // for language models, not diffusion transformers
   /// The text names a model, whose layers the framework knows: hybrid ones, too, but tokens of
   /// their linear attention it does not split over ranks.
   bool loads_models = false;

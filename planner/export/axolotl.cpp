@@ -63,6 +63,7 @@ extern const Framework entry{
     .ways = ways,
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
+    .words_alone = true,
     .loads_models = true,
     .emit = emit,
 };

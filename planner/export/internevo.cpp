@@ -80,6 +80,7 @@ extern const Framework entry{
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
     .axes = {.tensor = true, .pipeline = true},
+    .words_alone = true,
     .emit = emit,
 };
 

@@ -82,6 +82,7 @@ extern const Framework entry{
     .heads = {.values = strict_heads, .source = transformer_engine_source},
     .recompute = {.values = none_or_full, .source = megatron_arguments},
     .axes = {.tensor = true, .pipeline = true, .expert = true, .narrow_gemms = true},
+    .words_alone = true,
     .writes_heads = true,
     .emit = emit,
 };

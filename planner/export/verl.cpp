@@ -54,6 +54,7 @@ extern const Framework entry{
     .heads = {.values = divided_or_copied, .source = guide},
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
+    .words_alone = true,
     .loads_models = true,
     .emit = emit,
 };

@@ -378,6 +378,16 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("diffusion transformers do not go to frameworks for language models") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "flux.1-dev", 4608);
+  request.problem.mask = request.model->mask;
+  const std::vector<Cannot> words = cannot(named("verl"), request);
+  REQUIRE_FALSE(words.empty());
+  CHECK(words.front().rule == "model");
+  CHECK(cannot(named("accelerate"), request).empty());
+}
+
 TEST_CASE("heads of two shapes go to frameworks whose text has none") {
   const sim::Cluster cluster = world("dgx-h100", 2);
   const Request request = test::step_request(cluster, "gemma-4-26b-a4b", 32768);
