@@ -5,6 +5,8 @@
 #include "cli/human.hpp"
 #include "cli/limits.hpp"
 
+#include <algorithm>
+
 namespace spp::cli {
 
 std::string nothing_fits(const Request& request, const PlanResult& result) {
@@ -33,10 +35,13 @@ std::string no_legal_plan(const Request& request, const PlanResult& result) {
   if (result.rejected.empty()) {
     return text + ": no strategy uses these degrees";
   }
-  const Rejected& first = result.rejected.front();
-  return text + fmt::format(": {} rejected, the first ({}) because of {}: {}",
-                            result.rejected.size(), short_name(first.plan), first.rule,
-                            first.detail);
+  // That a framework lacks a strategy says less than why those that it has will not do.
+  const auto told = std::ranges::find_if(result.rejected,
+                                         [](const Rejected& r) { return r.rule != "framework"; });
+  const Rejected& one = told != result.rejected.end() ? *told : result.rejected.front();
+  return text + fmt::format(": {} rejected, {} ({}) because of {}: {}", result.rejected.size(),
+                            &one == &result.rejected.front() ? "the first" : "one of them",
+                            short_name(one.plan), one.rule, one.detail);
 }
 
 Job read_search(Arguments arguments, int top) {
