@@ -60,22 +60,22 @@ double Evaluator::least_ops(const SequencePlan& plan, const Strategy& strategy) 
 
 sim::Folding Evaluator::fold(const SequencePlan& plan, const Strategy& strategy,
                              bool fold_ranks) const {
+  // What takes seconds even if ranks of rings are alike is refused, or forced, as it is.
+  constexpr double most_ops = 2e6;
   // Both phases have the same symmetry.
   const Phase any = needs(Phase::forward) ? Phase::forward : Phase::backward;
   return fold(strategy.build(request_.problem, plan, any, request_.build),
-              demand(plan, strategy, any), plan, fold_ranks);
+              demand(plan, strategy, any), plan, fold_ranks, most_ops);
 }
 
 sim::Folding Evaluator::fold(const Schedule& schedule, const Demand& all, const SequencePlan& plan,
-                             bool fold) const {
+                             bool fold, double most_ops) const {
   const sim::Placement placement(*request_.cluster, schedule.mesh.size(), plan.rank_order);
   if (!fold) {
     return sim::Folding::none(schedule, placement);
   }
-  // A tenth of a second: what takes no longer is simulated exactly. What takes seconds even if
-  // ranks of rings are alike is refused, or forced, as it is.
+  // A tenth of a second: what takes no longer is simulated exactly.
   constexpr double few_ops = 1e5;
-  constexpr double most_ops = 2e6;
   sim::Folding exact = sim::Folding::largest(schedule, placement);
   const int lookahead = sim::RankWindow::lookahead_of(schedule);
   const double of_node = 2.0 * request_.cluster->gpus_per_node() * all.ops_of_rank();

@@ -46,9 +46,10 @@ class Evaluator {
   [[nodiscard]] double ops_of_folding(const SequencePlan& plan) const;
   [[nodiscard]] sim::Folding fold(const SequencePlan& plan, const Strategy& strategy,
                                   bool fold) const;
-  /// Of any schedule whose ranks are placed as the plan's. `all`: its demand.
+  /// Of any schedule whose ranks are placed as the plan's. `all`: its demand. Ranks that are nearly
+  /// alike (AxisMoves::alike, equal) stand for each other where that takes at most `most_ops`.
   [[nodiscard]] sim::Folding fold(const Schedule& schedule, const Demand& all,
-                                  const SequencePlan& plan, bool fold) const;
+                                  const SequencePlan& plan, bool fold, double most_ops) const;
   /// Ops that evaluate() takes at least, whatever folds.
   [[nodiscard]] double least_ops(const SequencePlan& plan, const Strategy& strategy) const;
   /// What evaluate() takes, given the folding.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace spp {
 namespace {
@@ -195,11 +196,12 @@ std::vector<LayerPhase> phases_of(const Request& request, const StepPlan& plan,
                                   const LayerQuestion& question, bool fold) {
   const AttentionQuestion attention = layer_attention(request, plan, question.problem.mask);
   const Evaluator evaluator(attention.request);
+  constexpr double most_ops = std::numeric_limits<double>::infinity();
   std::vector<LayerPhase> phases;
   for (const Phase phase : question.phases) {
     Schedule schedule = question.schedule(phase);
     const Demand demand = demand_of(schedule);
-    sim::Folding folding = evaluator.fold(schedule, demand, plan.attention, fold);
+    sim::Folding folding = evaluator.fold(schedule, demand, plan.attention, fold, most_ops);
     phases.push_back({std::move(schedule), demand, std::move(folding)});
   }
   return phases;

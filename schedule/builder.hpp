@@ -7,6 +7,7 @@
 #include "schedule/schedule.hpp"
 
 #include <concepts>
+#include <memory>
 #include <utility>
 
 namespace spp {
@@ -64,6 +65,7 @@ class ProgramBuilder {
   template <std::invocable<std::int64_t, OpList&> Body>
   void loop(std::int64_t trips, Body body) {
     if (trips > 0) {
+      end_batch();
       program_.loops.push_back({.trips = trips, .body = std::move(body)});
     }
   }
@@ -72,9 +74,13 @@ class ProgramBuilder {
   void once(Body body) {
     loop(1, [body = std::move(body)](std::int64_t, OpList& ops) { body(ops); });
   }
-  /// A single op.
+  /// A single op. Those that follow each other share a stage: a step has a million.
   void op(StreamId stream, const OpBody& body) {
-    once([op = Op{stream, body}](OpList& ops) { ops.push_back(op); });
+    constexpr std::size_t most = 64;
+    batch_.push_back({stream, body});
+    if (batch_.size() == most) {
+      end_batch();
+    }
   }
 
   [[nodiscard]] DType natural_dtype(TensorRef ref) const {
@@ -108,12 +114,26 @@ class ProgramBuilder {
     }
     throw InternalError("unknown tensor");
   }
-  [[nodiscard]] Program finish() { return std::move(program_); }
+  [[nodiscard]] Program finish() {
+    end_batch();
+    return std::move(program_);
+  }
 
  private:
   static const Graph& none() {
     static const Graph graph;
     return graph;
+  }
+  void end_batch() {
+    if (batch_.empty()) {
+      return;
+    }
+    auto batch = std::make_shared<const OpList>(batch_);
+    program_.loops.push_back(
+        {.trips = 1, .body = [batch = std::move(batch)](std::int64_t, OpList& ops) {
+           ops.insert(ops.end(), batch->begin(), batch->end());
+         }});
+    batch_.clear();
   }
   BufferId declare(std::string name, TensorRef ref, BufferRole role, DType dtype,
                    const TokenSet& tile, HeadRange heads) {
@@ -129,6 +149,7 @@ class ProgramBuilder {
   const Graph* graph_;
   Rank rank_;
   Program program_;
+  OpList batch_;  // single ops, not in the program yet
 };
 
 }  // namespace spp

@@ -5,7 +5,7 @@
 namespace spp {
 
 std::string_view to_string(AxisMoves moves) {
-  constexpr std::array<std::string_view, 3> words{"rotations", "permutations", "alike"};
+  constexpr std::array<std::string_view, 4> words{"rotations", "permutations", "alike", "equal"};
   return words.at(static_cast<std::size_t>(moves));
 }
 

@@ -40,13 +40,14 @@ struct Program {
 
 /// How the coordinate of a symmetric axis may move. `alike`: by rotations under which ops, streams,
 /// peers and messages stay, and an attention kernel its pairs but for one a query; what tokens it
-/// holds, and so the shape of its tiles, may change.
-enum class AxisMoves : std::uint8_t { rotations, permutations, alike };
+/// holds, and so the shape of its tiles, may change. `equal`: by rotations under which kernels and
+/// sizes stay; whose turn it is in rings through other axes, too, may change.
+enum class AxisMoves : std::uint8_t { rotations, permutations, alike, equal };
 std::string_view to_string(AxisMoves);
 
 /// A mesh axis along which all ranks run the same program up to the names of their peers (or
-/// nearly: `alike`), so that one of them can stand for all (sim/folding). A claim of the strategy,
-/// proven by its conformance test.
+/// nearly: `alike`, `equal`), so that one of them can stand for all (sim/folding). A claim of the
+/// strategy, proven by its conformance test.
 struct SymmetricAxis {
   std::string axis;
   AxisMoves under = AxisMoves::rotations;

@@ -277,7 +277,7 @@ class Parser {
       }
       schedule_.symmetry.push_back(
           {.axis = std::string(word.key),
-           .under = pick(word.value, {rotations, permutations, alike}, where_)});
+           .under = pick(word.value, {rotations, permutations, alike, equal}, where_)});
     }
   }
 

@@ -83,7 +83,9 @@ Folding Folding::largest(const Schedule& schedule, const Placement& placement, b
   const Mesh& mesh = schedule.mesh;
   std::vector<AxisSteps> all;
   for (const SymmetricAxis& symmetric : schedule.symmetry) {
-    if (symmetric.under == AxisMoves::alike && !alike) {
+    const bool exact =
+        symmetric.under == AxisMoves::rotations || symmetric.under == AxisMoves::permutations;
+    if (!exact && !alike) {
       continue;
     }
     const auto axis = mesh.find(symmetric.axis);

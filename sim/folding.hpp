@@ -38,7 +38,7 @@ struct AxisSteps {
   int digit = 1;
   int low = 0, high = 0;
   int anchor = 0;      // the first high digit of the representatives
-  bool alike = false;  // AxisMoves::alike
+  bool alike = false;  // AxisMoves::alike: the ends of the axis differ most
 };
 
 class Folding {

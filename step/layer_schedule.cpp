@@ -152,7 +152,7 @@ std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPla
       }
     }
   }
-  symmetry.push_back({.axis = "tensor", .under = AxisMoves::alike});
+  symmetry.push_back({.axis = "tensor", .under = AxisMoves::equal});
   return symmetry;
 }
 

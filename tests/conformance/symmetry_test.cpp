@@ -16,7 +16,7 @@ using test::Case;
 
 bool symmetric(const Schedule& schedule, std::string_view axis) {
   return std::ranges::any_of(schedule.symmetry, [&](const SymmetricAxis& s) {
-    return s.axis == axis && s.under != AxisMoves::alike;
+    return s.axis == axis && s.under != AxisMoves::alike && s.under != AxisMoves::equal;
   });
 }
 
