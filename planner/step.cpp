@@ -185,15 +185,18 @@ std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
 }
 
 StepRequest StepEvaluator::step_of(const StepPlan& plan) const {
-  return {
-      .model = &*request_.model,
-      .cluster = request_.cluster,
-      .kernels = &kernels_,
-      .practice = &practice_,
-      .seq = padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq *
-             std::max<std::int64_t>(1, request_.model->diffusion.frames),
-      .dtype = request_.problem.dtype,
-      .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
+  const std::int64_t dealt =
+      padded(attention_problem(request_, plan, request_.problem.mask), plan.attention).seq *
+      std::max<std::int64_t>(1, request_.model->diffusion.frames);
+  // Tensor ranks cut a sequence rank's tokens once more.
+  const std::int64_t unit = unit_of(plan.attention) * (plan.tensor_sequence ? plan.tensor : 1);
+  return {.model = &*request_.model,
+          .cluster = request_.cluster,
+          .kernels = &kernels_,
+          .practice = &practice_,
+          .seq = (dealt + unit - 1) / unit * unit,
+          .dtype = request_.problem.dtype,
+          .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
 }
 
 std::vector<MemoryBytes> StepEvaluator::memory(const StepPlan& plan) {
@@ -206,7 +209,7 @@ std::vector<MemoryBytes> StepEvaluator::memory_around_attention(const StepPlan& 
 
 StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
   const Model& model = *request_.model;
-  if (const StepRule rule = why_not(model, plan, request_.problem.seq); !rule.legal()) {
+  if (const StepRule rule = why_not(model, plan); !rule.legal()) {
     throw InputError("plan", fmt::format("{} (rule: {})", rule.detail, rule.rule));
   }
   if (const WhyNot reason =
@@ -350,7 +353,7 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
               .strategy = &strategies::by_name(e.plan.attention.strategy, "--strategy")};
   const Problem call = attention_problem(request_, e.plan, request_.problem.mask);
   const Problem whole = padded(call, e.plan.attention);
-  c.padding_tokens = whole.seq - call.seq;
+  c.padding_tokens = std::max<std::int64_t>(0, step_of(e.plan).seq - request_.problem.seq);
   c.padding_heads = whole.q_heads - call.q_heads;
   const StepSeconds& s = e.cost.parts;
   Prediction& p = c.predicted;

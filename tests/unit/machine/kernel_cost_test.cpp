@@ -549,6 +549,29 @@ TEST_CASE("one document that is dealt out is a sequence") {
   CHECK(attention_flops_of(dealt).value() == attention_flops_of(plain).value());
 }
 
+TEST_CASE("one document, or a window that hides nothing, is a causal block") {
+  for (const char* name : {"h100-80g-sxm", "a100-80g-sxm", "b200-180g-sxm"}) {
+    const GpuSpec spec = gpu(name);
+    const KernelCost cost(spec);
+    for (const Phase phase : {Phase::forward, Phase::backward}) {
+      AttentionShape plain = causal(10'000, 8);
+      plain.phase = phase;
+      AttentionShape packed = plain;
+      packed.mask.document_ends = {10'000};
+      AttentionShape windowed = plain;
+      windowed.mask = {.kind = MaskKind::window, .window = 10'000};
+      for (const AttentionShape& same : {packed, windowed}) {
+        CHECK(key_of(same) == key_of(plain));
+        CHECK(cost.attention(same) == cost.attention(plain));
+      }
+      windowed.mask.window = 5'000;
+      CHECK(is_cut_by_window(windowed));
+      CHECK(key_of(windowed) != key_of(plain));
+      CHECK(cost.attention(windowed) < cost.attention(plain));
+    }
+  }
+}
+
 TEST_CASE("a block inside one document costs what it costs alone") {
   const GpuSpec h100 = gpu("h100-80g-sxm");
   const AttentionShape alone = causal(4096, 8);
