@@ -115,8 +115,8 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Mask& ma
   const Request& call = question.request;
   if (request_.ring_prefill) {
     const Problem problem = padded(call.problem, plan.attention);
-    return {.cost = {.forward = ring_prefill(*request_.ring_prefill, problem, plan.attention.ring,
-                                             kernels_, *call.cluster, request_.stack)},
+    return {.cost = ring_prefill(*request_.ring_prefill, problem, plan.attention.ring, kernels_,
+                                 *call.cluster, request_.stack),
             .spread = kernels_.attention_spread(problem, Phase::forward),
             .across = call.cluster->nodes() > 1 ? 1.0 : 0.0,
             .bound_by = "ring attention behind cached keys (closed form)",
@@ -196,7 +196,8 @@ StepRequest StepEvaluator::step_of(const StepPlan& plan) const {
           .practice = &practice_,
           .seq = (dealt + unit - 1) / unit * unit,
           .dtype = request_.problem.dtype,
-          .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
+          .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
+          .cached = request_.ring_prefill ? request_.ring_prefill->cached : 0};
 }
 
 std::vector<MemoryBytes> StepEvaluator::memory(const StepPlan& plan) {

@@ -62,10 +62,12 @@ class StepMemory {
  private:
   [[nodiscard]] LayerMemory of(const TensorOps& ops, const Recomputation& recompute) const {
     const ActivationBytes bytes = activation_bytes(ops, local_, recompute, practice_);
+    LocalTokens cached = local_;
+    cached.tokens += (request_.cached + plan_.sequence() - 1) / plan_.sequence();
     return {.kept = bytes.kept,
             .working = bytes.working,
             .forward = forward_bytes(ops, local_, practice_.position_working.value).as_double(),
-            .cached = cached_bytes(ops, local_).as_double(),
+            .cached = cached_bytes(ops, cached).as_double(),
             .sums = scattered_sums(ops, local_).as_double(),
             .weights = held_weights(ops, plan_.split())};
   }

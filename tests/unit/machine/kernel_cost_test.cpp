@@ -178,6 +178,21 @@ TEST_CASE("launch orders end about where list scheduling ends") {
   }
 }
 
+TEST_CASE("queries behind a long prefix fill whole waves") {
+  // 10 tiles of queries of 16 heads behind 1,000 tiles of keys: 160 items of about one length, two
+  // of them on some of 132 slots. Graham's upper bound is a tenth above that.
+  const GpuSpec h100 = gpu("h100");
+  const AttentionKernelSpec& kernel = h100.generation.attention;
+  const std::int64_t prefix = 128'000;
+  AttentionShape chunk = causal(1280, 16);
+  chunk.q = range(prefix, 1280);
+  chunk.k = range(0, prefix + 1280);
+  const double row = 128.0 * 4 * 128 / (kernel.forward_causal.value * 989.4e12 / 132);
+  const double time = (KernelCost(h100).attention(chunk) - kernel.startup.value).count();
+  CHECK(time >= 2 * prefix * row);
+  CHECK(time <= 2.2 * prefix * row);
+}
+
 TEST_CASE("attention is never faster than the saturated kernel, and never above peak") {
   std::mt19937 random(7);
   std::vector<GpuSpec> gpus;
