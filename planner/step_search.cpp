@@ -184,8 +184,8 @@ class StepSearch {
     Bytes least(INT64_MAX);
     bool lower_fits = false;
     for (const int zero : zero_stages(request_, point)) {
-      if (lower_fits && zero == 2 && !by_memory()) {
-        continue;  // moves more than 1
+      if (lower_fits && zero == 2 && point.micro_batches > 1 && !by_memory()) {
+        continue;  // moves more than 1: the gradients of every micro-batch
       }
       if (best && request_.phase != StepPhase::train && !by_memory()) {
         break;  // weights that fit whole need not be gathered
