@@ -87,9 +87,14 @@ std::vector<CandidateColumn> plan_columns(const Request& request) {
          [](const Candidate& c) { return c.plan.micro_batch > 1 || c.plan.micro_batches > 1; },
          "batch", 0, "batch: micro-batches x sequences in each"});
   }
-  if (request.phase == StepPhase::train) {
+  const bool train = request.phase == StepPhase::train;
+  if (request.whole_step()) {
+    bool (*any)(const Candidate&) = [](const Candidate&) { return true; };
+    bool (*some)(const Candidate&) = [](const Candidate& c) { return c.plan.zero > 0; };
     columns.push_back({"ZeRO", true, [](const Candidate& c) { return degree_text(c.plan.zero); },
-                       [](const Candidate&) { return true; }, "ZeRO"});
+                       train ? any : some, "ZeRO"});
+  }
+  if (train) {
     columns.push_back(
         {"recompute", false,
          [](const Candidate& c) { return std::string(to_string(c.plan.recompute.kind)); },

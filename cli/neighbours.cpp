@@ -51,11 +51,9 @@ std::vector<std::string_view> fixed_options(const Arguments& arguments) {
 
 void add_savings(const Arguments& arguments, const Job& job, std::vector<Change>& changes) {
   const StepChoices& step = job.request.step;
-  if (job.request.phase != StepPhase::train) {
-    return;
-  }
-  const bool zero = step.zero && *step.zero < 3;
-  const bool recompute = step.recompute && *step.recompute != Recompute::full;
+  const bool zero = job.request.whole_step() && step.zero && *step.zero < 3;
+  const bool recompute =
+      job.request.phase == StepPhase::train && step.recompute && *step.recompute != Recompute::full;
   if (recompute) {
     changes.push_back({"full recomputation", arguments.with("recompute", "full")});
   }

@@ -177,12 +177,12 @@ std::string speed_text(const Prediction& p, int steps) {
                      human_count(static_cast<std::int64_t>(p.tokens_per_s)), whole);
 }
 
-/// ", ZeRO 1, full recomputation" of a train step.
+/// ", ZeRO 1, full recomputation" of a train step; of a prefill ZeRO alone, if there is any.
 std::string around_text(const Candidate& c, const Request& request) {
-  if (request.phase != StepPhase::train) {
-    return "";
-  }
   const StepPlan& plan = c.plan;
+  if (request.phase != StepPhase::train) {
+    return plan.zero > 0 ? fmt::format(", ZeRO {}", plan.zero) : "";
+  }
   std::string text;
   if (plan.micro_batches > 1 || plan.micro_batch > 1) {
     text += fmt::format(", {} micro-batches of {}", plan.micro_batches, plan.micro_batch);

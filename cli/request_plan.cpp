@@ -279,12 +279,9 @@ void Reader::check_degrees() {
       throw InputError(fmt::format("--{}", parameter->name), why);
     }
   }
-  if (f.rank_order == RankOrder::cyclic) {
-    const sim::Cluster* cluster = request().cluster;
-    if (cluster != nullptr && gpus != cluster->nodes() * cluster->gpus_per_node()) {
-      throw InputError("--rank-order",
-                       fmt::format("cyclic needs whole nodes; {} GPUs are not {} nodes of {}", gpus,
-                                   cluster->nodes(), cluster->gpus_per_node()));
+  if (f.rank_order && request().cluster != nullptr) {
+    if (const WhyNot reason = why_not(*f.rank_order, *request().cluster, gpus); !reason.legal()) {
+      throw InputError("--rank-order", reason.detail);
     }
   }
 }
@@ -298,8 +295,9 @@ std::string option_of(std::string_view rule) {
       return fmt::format("--{}", parameter->name);
     }
   }
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> options{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> options{
       {{"heads", "--ulysses"},
+       {"rank-order", "--rank-order"},
        {"layout", "--layout"},
        {"sequence", "--seq"},
        {"strategy", "--strategy"},
@@ -316,18 +314,22 @@ std::string option_of(std::string_view rule) {
 void expect_legal(const Request& request, const StepPlan& plan) {
   const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
   if (request.whole_step()) {
-    if (const StepRule rule = why_not(*request.model, plan, request.problem.seq); !rule.legal()) {
+    if (const StepRule rule = why_not(*request.model, plan); !rule.legal()) {
       throw InputError(option_of(rule.rule), rule.detail);
     }
   }
-  const Problem problem = attention_problem(request, plan, request.problem);
-  for (const WhyNot& reason :
-       {why_not(strategy, request.phase), why_not(strategy, problem, plan.attention)}) {
+  const auto expect = [&](const WhyNot& reason) {
     if (!reason.legal()) {
       throw InputError(
           option_of(reason.rule),
           fmt::format("{} is not legal: {}", short_name(plan.attention), reason.detail));
     }
+  };
+  expect(why_not(strategy, request.phase));
+  expect(why_not(strategy, attention_problem(request, plan, request.problem), plan.attention));
+  if (request.cluster != nullptr && plan.attention.rank_order != RankOrder::block) {
+    const AttentionQuestion call = attention_question(request, plan, request.problem);
+    expect(why_not(plan.attention.rank_order, *call.request.cluster, plan.sequence()));
   }
 }
 

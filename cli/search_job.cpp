@@ -21,7 +21,8 @@ std::string nothing_fits(const Request& request, const PlanResult& result) {
                         least.plan.recompute.kind == Recompute::none
                             ? "without recomputation"
                             : fmt::format("{} recomputation", to_string(least.plan.recompute.kind)))
-          : "",
+      : least.plan.zero > 0 ? fmt::format(" with ZeRO {}", least.plan.zero)
+                            : "",
       human(p.memory.tensors()), human(request.memory), human(p.memory.tensors() - request.memory));
   if (p.max_seq > 0) {
     return text +

@@ -148,8 +148,15 @@ bool is_partly_hidden(const AttentionShape& shape) {
     return shape.mask.kind == MaskKind::window ||
            chunk_of(shape.mask, k_last) >= chunk_of(shape.mask, q_first);
   }
-  return k_last > q_first ||
-         (shape.mask.kind == MaskKind::window && k_first <= q_last - shape.mask.window);
+  return k_last > q_first || is_cut_by_window(shape);
+}
+
+bool is_cut_by_window(const AttentionShape& shape) {
+  if (shape.mask.kind != MaskKind::window || shape.q.empty() || shape.k.empty()) {
+    return false;
+  }
+  return shape.mask.pieces > 1 ||
+         bounds(shape.k).first <= bounds(shape.q).second - shape.mask.window;
 }
 
 bool is_partly_masked(const AttentionShape& shape) {
@@ -182,11 +189,14 @@ AttentionShape shape_of(const MeasuredAttention& m) {
 AttentionKey key_of(const AttentionShape& shape) {
   AttentionKey key{};
   const bool masked = is_partly_masked(shape);
+  const bool cut = is_cut_by_window(shape);
+  const MaskKind kind = !masked                                       ? MaskKind::full
+                        : shape.mask.kind == MaskKind::window && !cut ? MaskKind::causal
+                                                                      : shape.mask.kind;
   std::size_t at = 0;
   for (const std::int64_t part :
        {number(shape.phase), number(shape.dtype), shape.batch, number(shape.q_heads),
-        number(shape.kv_heads), head_dims(shape), number(masked ? shape.mask.kind : MaskKind::full),
-        masked ? shape.mask.window : 0}) {
+        number(shape.kv_heads), head_dims(shape), number(kind), cut ? shape.mask.window : 0}) {
     key.at(at++) = part;
   }
   if (!masked) {

@@ -49,6 +49,10 @@ struct AttentionShape {
 
 /// Whether the mask's kind hides any pair of the block inside a document.
 bool is_partly_hidden(const AttentionShape& shape);
+/// Whether a window hides a pair of the block that a causal mask would show (documents aside);
+/// where it does not, kernels run as under a causal mask (flash_api.cpp of FlashAttention: a window
+/// as long as the keys is none).
+bool is_cut_by_window(const AttentionShape& shape);
 /// Whether the mask hides any pair of the block.
 bool is_partly_masked(const AttentionShape& shape);
 

@@ -288,8 +288,11 @@ double unequal_rows(const Work& work, double slots, double between, double lone)
   if (work.items <= slots) {
     return longest;
   }
-  const double best = std::max(work.total / slots, longest);
+  // Of evenly rising items none is shorter; those behind a long prefix are nearly alike.
+  const double shortest = 2 * work.total / work.items - work.longest;
   const double worst = (work.total + (slots - 1) * longest) / slots;
+  const double best = std::min(
+      worst, std::max({work.total / slots, longest, ceil_of(work.items / slots) * shortest}));
   return best + between * (worst - best);
 }
 

@@ -109,9 +109,9 @@ Seconds KernelCost::formula(const AttentionShape& shape) const {
   const double heads = static_cast<double>(shape.q_heads) * static_cast<double>(shape.batch);
   // A window, or the two ranges of a zigzag rank, leave items of one or two lengths instead of
   // rising ones: what an order is worth there is not known.
-  const bool packed = !shape.mask.document_ends.empty();
-  const bool rising = shape.mask.kind == MaskKind::causal && shape.q.ranges().size() == 1 &&
-                      shape.k.ranges().size() == 1 && !packed;
+  const bool packed = shape.mask.packs();
+  const bool rising = shape.mask.kind != MaskKind::full && !is_cut_by_window(shape) &&
+                      shape.q.ranges().size() == 1 && shape.k.ranges().size() == 1 && !packed;
   const ItemOrder order = !rising   ? ItemOrder::unknown
                           : forward ? kernel.forward_order
                                     : kernel.backward_order;
@@ -195,7 +195,7 @@ double KernelCost::attention_spread(const Problem& problem, Phase phase) const {
   const auto packed = [&](double spread) {
     const double by_function =
         problem.function == AttentionFunction::linear ? std::hypot(spread, of_linear) : spread;
-    return problem.mask.document_ends.empty() ? by_function : std::hypot(by_function, of_packing);
+    return problem.mask.packs() ? std::hypot(by_function, of_packing) : by_function;
   };
   if (const auto spread = measured_.spread(phase, problem.dtype, problem.head_dim)) {
     return packed(*spread);

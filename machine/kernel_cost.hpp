@@ -6,9 +6,10 @@
 // efficiency * matrix_rate / slots on 4 * head_dim FLOPs a pair (backward: 10).
 //
 //   nothing masked   all items are equal: ceil(items / slots) * item         (wave quantisation)
-//   partly masked    items differ:        between max(work / slots, longest), which dealing out the
-//                    longest first nearly reaches, and work / slots + (1 - 1/slots) * longest,
-//                    which no order exceeds (R. L. Graham, SIAM J. Appl. Math. 17, 1969). Where in
+//   partly masked    items differ:        between max(work / slots, longest, whole waves of the
+//                    shortest), which dealing out the longest first nearly reaches, and
+//                    work / slots + (1 - 1/slots) * longest, which no order exceeds (R. L. Graham,
+//                    SIAM J. Appl. Math. 17, 1969). Where in
 //                    between follows from the kernel's launch order (`forward_order`; unknown:
 //                    the middle); if items <= slots, the longest item.
 //

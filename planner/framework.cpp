@@ -128,7 +128,7 @@ std::optional<Cannot> cannot_recompute(const Framework& f, Recompute recompute) 
                  f.recompute.source);
 }
 
-/// Degrees around attention.
+/// Degrees around attention of which a framework has none.
 void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& reasons) {
   const auto refuse = [&](std::string_view rule, std::string_view what, int degree) {
     reasons.push_back(
@@ -148,6 +148,14 @@ void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& rea
   if (plan.expert > 1 && !f.axes.expert) {
     refuse("expert", "expert parallelism", plan.expert);
   }
+  if (plan.pipeline > 1 && plan.order == "zero-bubble" && !f.axes.cut_backward) {
+    reasons.push_back(
+        because("pipeline", fmt::format("{} has no zero-bubble pipeline", f.name), f.checked));
+  }
+}
+
+/// Experts over some of the ranks that a framework has them over.
+void add_experts(const Framework& f, const StepPlan& plan, std::vector<Cannot>& reasons) {
   const int all = plan.tensor * plan.attention.ranks() * plan.data;
   if (plan.expert > 1 && f.axes.expert_over_all && plan.expert != all) {
     reasons.push_back(because("expert",
@@ -156,10 +164,16 @@ void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& rea
                                           f.name, all, plan.expert),
                               f.checked));
   }
-  if (plan.pipeline > 1 && plan.order == "zero-bubble" && !f.axes.cut_backward) {
-    reasons.push_back(
-        because("pipeline", fmt::format("{} has no zero-bubble pipeline", f.name), f.checked));
-  }
+}
+
+/// As far as the degrees around attention are given.
+StepPlan given_around(const StepChoices& given) {
+  return {.tensor = given.tensor.value_or(1),
+          .data = given.data.value_or(1),
+          .guided = given.guidance != Guidance::none,
+          .expert = given.expert.value_or(1),
+          .pipeline = given.pipeline.value_or(1),
+          .order = given.order.value_or("1f1b")};
 }
 
 void add(std::vector<Cannot>& reasons, std::optional<Cannot> reason) {
@@ -284,6 +298,9 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                                           to_string(Mask{.kind = request.problem.mask.kind})),
                               f.masks.source));
   }
+  if (request.whole_step()) {
+    add_axes(f, given_around(request.step), reasons);
+  }
   if (request.phase == StepPhase::train && request.step.zero) {
     add(reasons, cannot_zero(f, *request.step.zero));
   }
@@ -294,12 +311,12 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
 }
 
 std::vector<Cannot> cannot(const Framework& f, const Request& request, const Candidate& candidate) {
-  Request open = request;  // the candidate says what the step is
-  open.step.zero.reset();
-  open.step.recompute.reset();
+  Request open = request;
+  open.step = {};  // the candidate says what the step is
   const StepPlan& plan = candidate.plan;
   std::vector<Cannot> reasons = cannot(f, open);
   add_axes(f, plan, reasons);
+  add_experts(f, plan, reasons);
   for (Cannot& reason : cannot(f, plan.attention, attention_problem(request, plan, request.problem),
                                traits_of(request))) {
     reasons.push_back(std::move(reason));

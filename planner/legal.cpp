@@ -170,12 +170,16 @@ class Collector {
     }
     const auto orders =
         request_.fixed.order ? std::vector{*request_.fixed.order} : distinct_orders(plan);
-    const bool whole_nodes =
-        request_.gpus == request_.cluster->nodes() * request_.cluster->gpus_per_node();
+    const WhyNot dealt = why_not(request_.fixed.rank_order.value_or(RankOrder::cyclic),
+                                 *request_.cluster, request_.gpus);
     std::vector<RankOrder> rank_orders{RankOrder::block};
     if (request_.fixed.rank_order) {
+      if (!dealt.legal()) {
+        reject(plan, dealt);
+        return;
+      }
       rank_orders = {*request_.fixed.rank_order};
-    } else if (whole_nodes && request_.cluster->nodes() > 1 && orders.size() == 1) {
+    } else if (dealt.legal() && request_.cluster->nodes() > 1 && orders.size() == 1) {
       rank_orders.push_back(
           RankOrder::cyclic);  // with two axes their order reaches the same mappings
     }
@@ -263,6 +267,15 @@ std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Reject
     }
   }
   return collector.take();
+}
+
+WhyNot why_not(RankOrder order, const sim::Cluster& cluster, int ranks) {
+  if (order == RankOrder::block || ranks == cluster.nodes() * cluster.gpus_per_node()) {
+    return {};
+  }
+  return {.rule = "rank-order",
+          .detail = fmt::format("cyclic needs whole nodes; {} GPUs are not {} nodes of {}", ranks,
+                                cluster.nodes(), cluster.gpus_per_node())};
 }
 
 WhyNot why_not(const Strategy& strategy, StepPhase phase) {

@@ -259,8 +259,9 @@ FlopCount counted_flops(const Request& request, std::int64_t batch) {
     return FlopCount(((forward ? of(Phase::forward) : 0) + (backward ? of(Phase::backward) : 0)) *
                      p.q_heads * static_cast<double>(batch));
   }
-  if (!p.mask.document_ends.empty() && request.flops_convention != FlopsConvention::full) {
-    // No convention halves documents: what they allow counts.
+  const bool sparse = !p.mask.document_ends.empty() || p.mask.kind == MaskKind::window;
+  if (sparse && request.flops_convention != FlopsConvention::full) {
+    // No convention halves documents or windows: what they allow counts.
     const TokenRange all{.begin = 0, .count = p.seq};
     const double forwards = (forward ? 1 : 0) + (backward ? 2.5 : 0);
     return FlopCount(flops_per_pair(Phase::forward, p.head_dim, p.v_dim()) *
@@ -321,7 +322,8 @@ Evaluation evaluate(const Request& request, const SequencePlan& plan,
                                          plan.ulysses, plan.ring, request.gpus));
   }
   for (const WhyNot& reason :
-       {why_not(strategy, request.phase), why_not(strategy, request.problem, plan)}) {
+       {why_not(strategy, request.phase), why_not(strategy, request.problem, plan),
+        why_not(plan.rank_order, *request.cluster, plan.ranks())}) {
     if (!reason.legal()) {
       throw InputError("plan", fmt::format("{} (rule: {})", reason.detail, reason.rule));
     }

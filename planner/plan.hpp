@@ -238,6 +238,8 @@ Evaluation evaluate(const Request& request, const StepPlan& plan,
 Effort effort_of(const Request& request, const StepPlan& plan,
                  const EvaluationOptions& options = {});
 
+/// Why so many ranks cannot lie on the cluster in that order.
+WhyNot why_not(RankOrder order, const sim::Cluster& cluster, int ranks);
 /// Why a strategy does not have what a question of that phase runs of attention, whatever the plan.
 WhyNot why_not(const Strategy& strategy, StepPhase phase);
 /// The plan of an attention call as one of a step: all degrees around it are 1.

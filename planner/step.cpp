@@ -133,8 +133,8 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem&
   const SequencePlan own = plan_for(whole, request_, plan);
   if (request_.ring_prefill) {
     const Problem problem = padded(call.problem, plan.attention);
-    return {.cost = {.forward = ring_prefill(*request_.ring_prefill, problem, plan.attention.ring,
-                                             kernels_, *call.cluster, request_.stack)},
+    return {.cost = ring_prefill(*request_.ring_prefill, problem, plan.attention.ring, kernels_,
+                                 *call.cluster, request_.stack),
             .spread = kernels_.attention_spread(problem, Phase::forward),
             .across = call.cluster->nodes() > 1 ? 1.0 : 0.0,
             .bound_by = "ring attention behind cached keys (closed form)",
@@ -203,14 +203,19 @@ std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
 }
 
 StepRequest StepEvaluator::step_of(const StepPlan& plan) const {
+  const std::int64_t dealt =
+      padded(attention_problem(request_, plan, request_.problem), plan.attention).seq *
+      std::max<std::int64_t>(1, request_.model->diffusion.frames);
+  // Tensor ranks cut a sequence rank's tokens once more.
+  const std::int64_t unit = unit_of(plan.attention) * (plan.tensor_sequence ? plan.tensor : 1);
   return {.model = &*request_.model,
           .cluster = request_.cluster,
           .kernels = &kernels_,
           .practice = &practice_,
-          .seq = padded(attention_problem(request_, plan, request_.problem), plan.attention).seq *
-                 std::max<std::int64_t>(1, request_.model->diffusion.frames),
+          .seq = (dealt + unit - 1) / unit * unit,
           .dtype = request_.problem.dtype,
-          .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill};
+          .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
+          .cached = request_.ring_prefill ? request_.ring_prefill->cached : 0};
 }
 
 std::vector<MemoryBytes> StepEvaluator::memory(const StepPlan& plan) {
@@ -223,7 +228,7 @@ std::vector<MemoryBytes> StepEvaluator::memory_around_attention(const StepPlan& 
 
 StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
   const Model& model = *request_.model;
-  if (const StepRule rule = why_not(model, plan, request_.problem.seq); !rule.legal()) {
+  if (const StepRule rule = why_not(model, plan); !rule.legal()) {
     throw InputError("plan", fmt::format("{} (rule: {})", rule.detail, rule.rule));
   }
   if (const WhyNot reason =
@@ -367,7 +372,7 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
               .strategy = &strategies::by_name(e.plan.attention.strategy, "--strategy")};
   const Problem call = attention_problem(request_, e.plan, request_.problem);
   const Problem whole = padded(call, e.plan.attention);
-  c.padding_tokens = whole.seq - call.seq;
+  c.padding_tokens = std::max<std::int64_t>(0, step_of(e.plan).seq - request_.problem.seq);
   c.padding_heads = whole.q_heads - call.q_heads;
   const StepSeconds& s = e.cost.parts;
   Prediction& p = c.predicted;

@@ -40,11 +40,22 @@ std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point) {
   call.most = {.ops = part * std::max(0.0, request_.most.ops - spent_),
                .memory = request_.most.memory};
   std::vector<SequencePlan>& known = known_[{point.tensor, point.sequence}];
-  std::vector<AttentionChoice> choices = known.empty() ? searched(point, call) : timed(known, call);
-  if (known.empty()) {
-    for (const AttentionChoice& choice : choices) {
-      known.push_back(choice.plan);
+  if (!known.empty()) {
+    return timed(known, call);
+  }
+  std::vector<AttentionChoice> choices = searched(point, call);
+  if (request_.model->linear && !call.fixed.layout && point.sequence > 1) {
+    // Softmax attention may like other layouts, but linear layers hand their states on where a
+    // rank's tokens stand together.
+    call.fixed.layout = Layout::contiguous;
+    for (AttentionChoice& choice : searched(point, call)) {
+      if (std::ranges::find(choices, choice.plan, &AttentionChoice::plan) == choices.end()) {
+        choices.push_back(std::move(choice));
+      }
     }
+  }
+  for (const AttentionChoice& choice : choices) {
+    known.push_back(choice.plan);
   }
   return choices;
 }

@@ -184,11 +184,14 @@ class StepSearch {
     Bytes least(INT64_MAX);
     bool lower_fits = false;
     for (const int zero : zero_stages(request_, point)) {
-      if (lower_fits && zero == 2 && !by_memory()) {
-        continue;  // moves more than 1
+      if (lower_fits && zero == 2 && point.micro_batches > 1 && !by_memory()) {
+        continue;  // moves more than 1: the gradients of every micro-batch
+      }
+      if (best && request_.phase != StepPhase::train && !by_memory()) {
+        break;  // weights that fit whole need not be gathered
       }
       const StepPlan plan = plan_of(request_, point, entry.choice->plan, zero);
-      if (!why_not(*request_.model, plan, request_.problem.seq).legal()) {
+      if (!why_not(*request_.model, plan).legal()) {
         continue;
       }
       spent_ += ops_of_memory(point);
@@ -355,8 +358,7 @@ class StepSearch {
       for (const AttentionChoice& choice : choices) {
         const StepPlan plan =
             plan_of(request_, point, choice.plan, zero_stages(request_, point).back());
-        if (ops_of(point) > most_ops ||
-            !why_not(*request_.model, plan, request_.problem.seq).legal()) {
+        if (ops_of(point) > most_ops || !why_not(*request_.model, plan).legal()) {
           continue;
         }
         StepEvaluation e = evaluator_.evaluate(plan);

@@ -193,7 +193,7 @@ class Space {
       for (const std::string_view order : orders(point)) {
         point.order = order;
         const StepPlan plan = plan_around_attention(request_, point, 0);
-        if (const StepRule rule = why_not(model_, plan, request_.problem.seq); !rule.legal()) {
+        if (const StepRule rule = why_not(model_, plan); !rule.legal()) {
           reject(point, rule);
         } else {
           recomputations_of(point, plan);
@@ -281,9 +281,7 @@ class Space {
     const StepPractice& practice = evaluator_.practice();
     const double dense = real_of(cost.weights.dense) / point.pipeline;
     const double experts = real_of(cost.weights.experts) / point.pipeline;
-    const double expert_shards =
-        std::max(1.0, real_of(plan.stage_ranks()) / (plan.expert * plan.expert_tensor));
-    const double part = dense / plan.shards() + experts / expert_shards;
+    const double part = dense / plan.shards() + experts / plan.expert_replicas();
     const double whole = dense + experts;
     const int zero = zero_stages(request_, point).back();
     double all = (zero == 3 && point.pipeline == 1 ? part : whole) * practice.state_parameter.value;
@@ -462,11 +460,14 @@ std::vector<int> zero_stages(const Request& request, const StepPoint& point) {
   if (request.step.zero) {
     return {*request.step.zero};
   }
+  const bool can_shard = plan_around_attention(request, point, 0).can_shard(*request.model);
   if (request.phase != StepPhase::train) {
-    return {0};
+    // Weights alone are there to be cut; no exporter says how servers do that.
+    const bool cut = can_shard && point.pipeline == 1 && request.framework == nullptr;
+    return cut ? std::vector{0, 3} : std::vector{0};
   }
   std::vector<int> stages{0, 1, 2, 3};
-  if (point.sequence * point.data == 1) {
+  if (!can_shard) {
     stages = {0};
   } else if (point.pipeline > 1) {
     stages = {0, 1};

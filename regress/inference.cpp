@@ -107,6 +107,10 @@ class InferenceReader {
         result_.refused = "cached keys are modelled in rings only";
         return;
       }
+      if (p_.ring.value_or(1) > 1 && result_.model.narrow_mask.kind == MaskKind::window) {
+        result_.refused = "cached keys of layers with windows are modelled on one rank alone";
+        return;
+      }
       result_.ring = RingPrefill{.cached = *p_.seq - fresh, .pass_queries = queries};
       assume("attention", "in closed form: cached keys, or queries that travel");
     }

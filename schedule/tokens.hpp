@@ -98,6 +98,9 @@ struct Mask {
   std::vector<std::int64_t> document_ends = {};
   std::int64_t pieces = 1;  // of each document; 1: not dealt out
 
+  /// Whether there are several documents: kernels for one are those of a plain sequence.
+  [[nodiscard]] bool packs() const { return document_ends.size() > 1; }
+
   /// A token's document and where it stands in it.
   struct Place {
     std::size_t document = 0;

@@ -82,7 +82,8 @@ void lower(CommKind kind, const RankGroup& group, Rank self, Bytes sent, const P
            LoweredComm& out);
 
 /// Members of the group of a collective, and the time it takes when it has the network for itself:
-/// a closed form of the same lowering. `sent` = bytes that each rank sends in the call.
+/// a closed form of the same lowering, as fast as the busiest link that its members share allows.
+/// `sent` = bytes that each rank sends in the call.
 Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
                         const Placement& placement);
 

@@ -157,10 +157,13 @@ class StepClock {
       backward.parts[StepPart::launch] += host / 2 + std::max(0.0, moved - backward.total());
       if (sharded_layers()) {
         const Sharded sharded = gather_and_reduce(work);
-        forward.parts[StepPart::dp] += sharded.forward_exposed;
-        backward.parts[StepPart::dp] += sharded.backward_exposed;
-        backward.parts[StepPart::gemm] += practice_.slowdown.value * sharded.hidden;
-        backward.hidden += sharded.hidden;
+        const auto beside = [&](double exposed, double hidden, Pass& pass) {
+          pass.parts[StepPart::dp] += exposed;
+          pass.parts[StepPart::gemm] += practice_.slowdown.value * hidden;
+          pass.hidden += hidden;
+        };
+        beside(sharded.forward_exposed, sharded.forward_hidden, forward);
+        beside(sharded.backward_exposed, sharded.backward_hidden, backward);
       }
       backward.parts[StepPart::launch] += added_on_host(stage);
       forward_.push_back(std::move(forward));
@@ -186,7 +189,7 @@ class StepClock {
 
   /// FSDP: weights come and go layer by layer in every micro-batch.
   [[nodiscard]] bool sharded_layers() const {
-    return plan_.zero == 3 && plan_.pipeline == 1 && plan_.shards() > 1;
+    return plan_.zero == 3 && plan_.pipeline == 1 && plan_.can_shard(*request_.model);
   }
 
   WeightTimes weight_times(const HeldWeights& held) {
@@ -265,6 +268,9 @@ class StepClock {
     cost_.hidden = all.hidden;
     cost_.slowest = static_cast<int>(slowest) % plan_.pipeline;
     add_sent_forward(cost_.slowest);
+    if (sharded_layers()) {
+      add_sent_gathers(held_by(cost_.slowest), real_of(plan_.micro_batches));
+    }
     cost_.parts[StepPart::pp] +=
         real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) * message_time();
     return cost_;
@@ -434,24 +440,30 @@ class StepClock {
            on_host(real_of(updated), practice_.host_update.value);
   }
 
+  void add_sent(StepAxis axis, CommKind kind, double bytes, double times) {
+    cost_.sent.at(axis, kind) += Bytes(static_cast<std::int64_t>(
+        times * links_.sent(axis, kind, Bytes(static_cast<std::int64_t>(bytes))).as_double()));
+  }
+  /// Parameters that are gathered so many times.
+  void add_sent_gathers(const HeldWeights& held, double times) {
+    const double bytes = practice_.state_parameter.value;
+    add_sent(StepAxis::weights, CommKind::all_gather, real_of(held.dense) * bytes, times);
+    add_sent(StepAxis::expert_weights, CommKind::all_gather, real_of(held.experts) * bytes, times);
+  }
+
   /// What weights and hidden states move from a rank.
   void add_sent(int rank) {
-    const auto add = [&](StepAxis axis, CommKind kind, double bytes, double times) {
-      cost_.sent.at(axis, kind) += Bytes(static_cast<std::int64_t>(
-          times * links_.sent(axis, kind, Bytes(static_cast<std::int64_t>(bytes))).as_double()));
-    };
     const HeldWeights held = held_by(rank);
     const double micro_batches = real_of(plan_.micro_batches);
     const double reductions = plan_.zero == 2 || sharded_layers() ? micro_batches : 1;
     const double gathers = sharded_layers() ? 2 * micro_batches : plan_.zero >= 1 ? 1 : 0;
     const CommKind reduction = plan_.zero >= 1 ? CommKind::reduce_scatter : CommKind::all_reduce;
-    for (const auto& [axis, weights] : {std::pair{StepAxis::weights, held.dense},
-                                        std::pair{StepAxis::expert_weights, held.experts}}) {
-      add(axis, reduction, real_of(weights) * practice_.gradient_bytes.value, reductions);
-      add(axis, CommKind::all_gather, real_of(weights) * practice_.state_parameter.value, gathers);
-    }
-    add(StepAxis::replicas, CommKind::all_reduce,
-        real_of(held.dense / plan_.shards()) * practice_.gradient_bytes.value, reductions);
+    const double bytes = practice_.gradient_bytes.value;
+    add_sent(StepAxis::weights, reduction, real_of(held.dense) * bytes, reductions);
+    add_sent(StepAxis::expert_weights, reduction, real_of(held.experts) * bytes, reductions);
+    add_sent(StepAxis::replicas, CommKind::all_reduce, real_of(held.dense / plan_.shards()) * bytes,
+             reductions);
+    add_sent_gathers(held, gathers);
     if (plan_.pipeline > 1) {  // forward to the next stage, gradients to the one before
       const bool at_end = plan_.virtual_stages == 1 && (rank == 0 || rank == plan_.pipeline - 1);
       const double messages =
@@ -459,7 +471,7 @@ class StepClock {
       cost_.sent.at(StepAxis::stages, CommKind::send_recv) +=
           Bytes(static_cast<std::int64_t>(messages * message_bytes().as_double()));
       if (gathers_messages()) {
-        add(StepAxis::tensor, CommKind::all_gather, hidden_bytes().as_double(), messages);
+        add_sent(StepAxis::tensor, CommKind::all_gather, hidden_bytes().as_double(), messages);
       }
     }
   }

@@ -28,6 +28,7 @@ struct StepRequest {
   std::int64_t seq = 0;  // tokens of a sequence, padded for the plan
   DType dtype = DType::bf16;
   StepKind kind = StepKind::train;
+  std::int64_t cached = 0;  // of a prefill: tokens in front of the sequence, with keys and values
 };
 
 /// One attention call by kind of layer, as layer_runs() numbers them.

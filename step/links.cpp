@@ -25,7 +25,7 @@ RankGroup first_group(const StepPlan& plan, StepAxis axis) {
     case StepAxis::replicas:
       return every(plan.tensor * plan.shards(), plan.replicas() / plan.shards());
     case StepAxis::expert_weights:
-      return every(experts, std::max(1, plan.stage_ranks() / experts));
+      return every(experts, plan.expert_replicas());
     case StepAxis::stages:
       return every(plan.stage_ranks(), plan.pipeline);
     case StepAxis::ulysses:

@@ -62,10 +62,12 @@ class StepMemory {
  private:
   [[nodiscard]] LayerMemory of(const TensorOps& ops, const Recomputation& recompute) const {
     const ActivationBytes bytes = activation_bytes(ops, local_, recompute, practice_);
+    LocalTokens cached = local_;
+    cached.tokens += (request_.cached + plan_.sequence() - 1) / plan_.sequence();
     return {.kept = bytes.kept,
             .working = bytes.working,
             .forward = forward_bytes(ops, local_, practice_.position_working.value).as_double(),
-            .cached = cached_bytes(ops, local_).as_double(),
+            .cached = cached_bytes(ops, cached).as_double(),
             .sums = scattered_sums(ops, local_).as_double(),
             .weights = held_weights(ops, plan_.split())};
   }
@@ -238,11 +240,9 @@ class StepMemory {
 
   void add_states(const HeldWeights& held, MemoryBytes& bytes) const {
     const double shards = real_of(plan_.shards());
-    const double expert_shards =
-        std::max(1.0, real_of(plan_.stage_ranks()) /
-                          real_of(std::int64_t{plan_.expert} * plan_.expert_tensor));
     const double whole = real_of(held.all());
-    const double part = real_of(held.dense) / shards + real_of(held.experts) / expert_shards;
+    const double part =
+        real_of(held.dense) / shards + real_of(held.experts) / real_of(plan_.expert_replicas());
     const bool gathered = plan_.zero < 3 || plan_.pipeline > 1;  // whole all through the step
     bytes.parameters = capped((gathered ? whole : part) * practice_.state_parameter.value);
     double largest = real_of(std::max(first_.weights.all(), last_.weights.all()));
@@ -251,7 +251,8 @@ class StepMemory {
       layer = std::max(layer, real_of(kind.weights.all()));
     }
     largest = std::max(largest, layer);
-    if (plan_.zero == 3 && shards > 1 && !gathered) {
+    const bool shared = plan_.can_shard(*request_.model);
+    if (plan_.zero == 3 && shared && !gathered) {
       // Gathered at once: a layer and, prefetched, the next one or a vocabulary table.
       bytes.communication += capped((layer + largest) * practice_.state_parameter.value);
     }
@@ -267,7 +268,7 @@ class StepMemory {
       bytes.optimizer = capped(updated * practice_.state_optimizer.value);
       bytes.communication += capped(updated * practice_.state_update.value);
     }
-    if (plan_.zero >= 2 && shards > 1) {  // whole gradients of a layer until reduced
+    if (plan_.zero >= 2 && shared) {  // whole gradients of a layer until reduced
       bytes.communication += capped(largest * practice_.gradient_bytes.value);
     }
   }

@@ -26,7 +26,7 @@ std::int64_t nearest_divisor(std::int64_t n, std::int64_t asked) {
   return best;
 }
 
-StepRule tensor_rule(const Model& model, const StepPlan& plan, std::int64_t seq) {
+StepRule tensor_rule(const Model& model, const StepPlan& plan) {
   const int t = plan.tensor;
   if (model.q_heads % t != 0) {
     return {"tensor", fmt::format("{} query heads do not split {} ways (nearest: {})",
@@ -43,10 +43,6 @@ StepRule tensor_rule(const Model& model, const StepPlan& plan, std::int64_t seq)
   if (model.ffn % t != 0) {
     return {"tensor", fmt::format("an MLP {} wide does not split {} ways (nearest: {})", model.ffn,
                                   t, nearest_divisor(model.ffn, t))};
-  }
-  if (t > 1 && plan.tensor_sequence && seq % (std::int64_t{t} * plan.sequence()) != 0) {
-    return {"tensor",
-            fmt::format("{} tokens do not split over {} x {} ranks", seq, t, plan.sequence())};
   }
   return {};
 }
@@ -100,8 +96,8 @@ Offload parse_offload(std::string_view text, std::string_view where) {
   return value_of(text, offload_names, where);
 }
 
-StepRule why_not(const Model& model, const StepPlan& plan, std::int64_t seq) {
-  if (StepRule rule = tensor_rule(model, plan, seq); !rule.legal()) {
+StepRule why_not(const Model& model, const StepPlan& plan) {
+  if (StepRule rule = tensor_rule(model, plan); !rule.legal()) {
     return rule;
   }
   if (StepRule rule = why_not_linear(model, plan); !rule.legal()) {

@@ -11,6 +11,7 @@
 #include "transformer/layer_kernels.hpp"
 #include "transformer/model.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -51,6 +52,14 @@ struct StepPlan {
   [[nodiscard]] int replicas() const { return sequence() * data; }
   [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
   [[nodiscard]] int stage_ranks() const { return tensor * sequence() * data; }
+  /// Ranks that hold the same experts of a stage before ZeRO, tensor ranks among them.
+  [[nodiscard]] int expert_replicas() const {
+    return std::max(1, stage_ranks() / (expert * expert_tensor));
+  }
+  /// Whether ZeRO has ranks to cut a model's states over.
+  [[nodiscard]] bool can_shard(const Model& model) const {
+    return shards() > 1 || (model.experts.count > 0 && expert_replicas() > 1);
+  }
   [[nodiscard]] int world() const { return stage_ranks() * pipeline; }
   [[nodiscard]] std::int64_t global_batch() const { return data * micro_batch * micro_batches; }
   [[nodiscard]] LayerSplit split() const {
@@ -69,6 +78,6 @@ struct StepRule {
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };
-StepRule why_not(const Model& model, const StepPlan& plan, std::int64_t seq);
+StepRule why_not(const Model& model, const StepPlan& plan);
 
 }  // namespace spp

@@ -5,6 +5,7 @@
 // strategies pass keys. Nothing proves it, and the runtime cannot execute it.
 //
 // Each of R ranks has n = N/R new tokens, balanced (zigzag), and c = C/R cached ones.
+//   own step  n queries behind c keys, under the mask
 //   a step    n queries against c + n/2 keys: of the new ones half are visible on average
 //   pass-KV   R-1 hops of K and V of c + n tokens, each behind the step in front of it
 //   pass-Q    R-1 hops of n queries, likewise; then every rank sends each other one its part of the
@@ -28,9 +29,10 @@ struct RingPrefill {
 };
 
 /// Of one rank; `problem` is that of one tensor rank's heads, its sequence the new tokens;
-/// `cluster` has the ring's ranks in order. `stack`: what becomes of messages beside its kernels.
-AttentionCost::Pass ring_prefill(const RingPrefill& work, const Problem& problem, int ring,
-                                 const KernelCost& kernels, const sim::Cluster& cluster,
-                                 const StackSpec* stack = nullptr);
+/// under a window one rank alone; `cluster` has the ring's ranks in order. `stack`: what becomes of
+/// messages beside its kernels.
+AttentionCost ring_prefill(const RingPrefill& work, const Problem& problem, int ring,
+                           const KernelCost& kernels, const sim::Cluster& cluster,
+                           const StackSpec* stack = nullptr);
 
 }  // namespace spp

@@ -20,9 +20,10 @@ Sharded gather_and_reduce(std::span<const LayerWork> layers) {
     work += layer.forward;
   }
   result.forward_exposed = ends - work;
+  result.forward_hidden = std::max(0.0, moved - result.forward_exposed);
   // Backward: the same from the last layer on, whose weights are still there; gradients go behind
   // it.
-  network = ends = work = 0;
+  network = ends = work = moved = 0;
   double there = 0;  // when the layer's weights are
   for (std::size_t i = layers.size(); i-- > 0;) {
     const LayerWork& layer = layers[i];
@@ -38,7 +39,7 @@ Sharded gather_and_reduce(std::span<const LayerWork> layers) {
     moved += layer.weights.reduce;
   }
   result.backward_exposed = std::max(ends, network) - work;
-  result.hidden = std::max(0.0, moved - result.forward_exposed - result.backward_exposed);
+  result.backward_hidden = std::max(0.0, moved - result.backward_exposed);
   return result;
 }
 

@@ -33,7 +33,7 @@ struct LayerWork {
 };
 struct Sharded {
   double forward_exposed = 0, backward_exposed = 0;
-  double hidden = 0;
+  double forward_hidden = 0, backward_hidden = 0;
 };
 /// Stage 3 over the layers of a chunk, first to last.
 Sharded gather_and_reduce(std::span<const LayerWork> layers);

@@ -285,6 +285,11 @@ TEST_CASE("a wrong degree is refused with one line that names the place") {
       {"verify --heads 8 --seq 4K --ring 4 --rank-order blok", "did you mean 'block'?"},
       {"verify --heads 8 --seq 4 --ring 4", "--seq: "},
       {"verify --heads 8 --seq 4K --ring 4 --nodes 2", "--nodes: needs a machine"},
+      {"simulate --model llama-3.1-8b --seq 4K --topology dgx-h100 --ulysses 4 --dp 2 --rank-order "
+       "cyclic",
+       "--rank-order: ulysses U4xR1 contiguous cyclic ranks is not legal: cyclic needs whole "
+       "nodes; "
+       "4 GPUs are not 1 nodes of 8"},
       {"plan --heads 8 --seq 4K --topology dgx-h100 --tp 2",
        "--tp: 2 around one attention call; a whole step of a --model has such degrees"},
       {"plan --heads 8 --seq 4K --topology dgx-h100 --dp 2", "--dp: 2 around one attention call"},

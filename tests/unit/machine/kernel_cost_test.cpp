@@ -178,6 +178,21 @@ TEST_CASE("launch orders end about where list scheduling ends") {
   }
 }
 
+TEST_CASE("queries behind a long prefix fill whole waves") {
+  // 10 tiles of queries of 16 heads behind 1,000 tiles of keys: 160 items of about one length, two
+  // of them on some of 132 slots. Graham's upper bound is a tenth above that.
+  const GpuSpec h100 = gpu("h100");
+  const AttentionKernelSpec& kernel = h100.generation.attention;
+  const std::int64_t prefix = 128'000;
+  AttentionShape chunk = causal(1280, 16);
+  chunk.q = range(prefix, 1280);
+  chunk.k = range(0, prefix + 1280);
+  const double row = 128.0 * 4 * 128 / (kernel.forward_causal.value * 989.4e12 / 132);
+  const double time = (KernelCost(h100).attention(chunk) - kernel.startup.value).count();
+  CHECK(time >= 2 * prefix * row);
+  CHECK(time <= 2.2 * prefix * row);
+}
+
 TEST_CASE("attention is never faster than the saturated kernel, and never above peak") {
   std::mt19937 random(7);
   std::vector<GpuSpec> gpus;
@@ -547,6 +562,29 @@ TEST_CASE("one document that is dealt out is a sequence") {
   dealt.mask = {.kind = MaskKind::causal, .document_ends = {512}, .pieces = 8};
   CHECK(key_of(dealt) == key_of(plain));
   CHECK(attention_flops_of(dealt).value() == attention_flops_of(plain).value());
+}
+
+TEST_CASE("one document, or a window that hides nothing, is a causal block") {
+  for (const char* name : {"h100-80g-sxm", "a100-80g-sxm", "b200-180g-sxm"}) {
+    const GpuSpec spec = gpu(name);
+    const KernelCost cost(spec);
+    for (const Phase phase : {Phase::forward, Phase::backward}) {
+      AttentionShape plain = causal(10'000, 8);
+      plain.phase = phase;
+      AttentionShape packed = plain;
+      packed.mask.document_ends = {10'000};
+      AttentionShape windowed = plain;
+      windowed.mask = {.kind = MaskKind::window, .window = 10'000};
+      for (const AttentionShape& same : {packed, windowed}) {
+        CHECK(key_of(same) == key_of(plain));
+        CHECK(cost.attention(same) == cost.attention(plain));
+      }
+      windowed.mask.window = 5'000;
+      CHECK(is_cut_by_window(windowed));
+      CHECK(key_of(windowed) != key_of(plain));
+      CHECK(cost.attention(windowed) < cost.attention(plain));
+    }
+  }
 }
 
 TEST_CASE("a block inside one document costs what it costs alone") {

@@ -250,6 +250,24 @@ TEST_CASE("a training step keeps to the ZeRO stages and recomputation of its fra
   CHECK(none.rejected[0].rule == "zero");
 }
 
+TEST_CASE("a degree that is given and that a framework lacks is no plan of it") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  Request request = test::step_request(cluster, "z-image", 8192);
+  request.phase = StepPhase::prefill;
+  request.problem.mask = request.model->mask;
+  request.framework = &frameworks::by_name("wan", "test");
+  REQUIRE_FALSE(plan(request).candidates.empty());
+  const auto rule_of = [&](const StepChoices& given) {
+    request.step = given;
+    const PlanResult result = plan(request);
+    CHECK(result.candidates.empty());
+    return result.rejected.empty() ? "" : result.rejected.front().rule;
+  };
+  CHECK(rule_of({.tensor = 2}) == "tensor");
+  CHECK(rule_of({.pipeline = 2}) == "pipeline");
+  CHECK(rule_of({.data = 2, .global_batch = 2, .guidance = Guidance::apart}) == "guidance");
+}
+
 TEST_CASE("of a plan that a framework cannot run the fastest that it can is shown, with its loss") {
   const sim::Cluster cluster = world("dgx-h100", 1);
   const Framework& deepspeed = named("deepspeed");

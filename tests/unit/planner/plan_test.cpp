@@ -60,7 +60,7 @@ TEST_CASE("the recommendation is legal, fits, and lies within its interval") {
     CHECK(
         why_not(*c.strategy, attention_problem(request, c.plan, request.problem), c.plan.attention)
             .legal());
-    CHECK(why_not(*request.model, c.plan, request.problem.seq).legal());
+    CHECK(why_not(*request.model, c.plan).legal());
     CHECK(c.plan.world() == request.gpus);
     CHECK(p_of(c).parts_s.total() == Approx(p_of(c).step.count()).epsilon(1e-9));
     CHECK(fullest(p_of(c).by_stage).total() == p_of(c).memory.total());
@@ -428,6 +428,79 @@ TEST_CASE("illegal plans are refused with the rule") {
        .layout = Layout::zigzag};
   CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, p); }),
              ContainsSubstring("team size 3"));
+}
+
+TEST_CASE("ranks are dealt out over whole nodes alone, whatever asks for it") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 2);
+  Request request = bare_request(cluster, 65536);
+  request.fixed.rank_order = RankOrder::cyclic;
+  CHECK_FALSE(legal_plans(request, nullptr).empty());
+  request.gpus = 12;
+  std::vector<Rejected> rejected;
+  CHECK(legal_plans(request, &rejected).empty());
+  REQUIRE_FALSE(rejected.empty());
+  CHECK(rejected.front().rule == "rank-order");
+  SequencePlan dealt = default_plan(request);
+  dealt.rank_order = RankOrder::cyclic;
+  CHECK_THAT(message_of<InputError>([&] { (void)evaluate(request, dealt); }),
+             ContainsSubstring("cyclic needs whole nodes"));
+  // Of a step: where the sequence's ranks are all of some nodes.
+  request = train_request(cluster, 32768);
+  request.fixed.rank_order = RankOrder::cyclic;
+  request.step.global_batch = 8;
+  const PlanResult result = plan(request);
+  REQUIRE_FALSE(result.candidates.empty());
+  for (const Candidate& c : result.candidates) {
+    CHECK(c.plan.attention.rank_order == RankOrder::cyclic);
+    CHECK(c.plan.tensor * c.plan.sequence() % 8 == 0);
+  }
+}
+
+TEST_CASE("windows and documents count what they allow, so that no kernel is above peak") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  Request request = bare_request(cluster, 65536);
+  const double causal = counted_flops(request).value();
+  request.problem.mask = {.kind = MaskKind::window, .window = 65536};
+  CHECK(counted_flops(request).value() == Approx(causal).epsilon(1e-4));  // the diagonal
+  request.problem.mask.window = 128;
+  CHECK(counted_flops(request).value() < causal / 200);
+  for (const Candidate& c : plan(request).candidates) {
+    CHECK(c.predicted.mfu < 1);
+  }
+}
+
+TEST_CASE("a prefill gathers weights that do not fit, and only these") {
+  const sim::Cluster cluster = cluster_of("8xrtx4090-pcie", 1);
+  Request request = test::step_request(cluster, "wan2.1-t2v-14b", 32768);
+  request.phase = StepPhase::prefill;
+  request.problem.mask = request.model->mask;
+  request.memory = Bytes(23'000'000'000);
+  request.top = 20;
+  const PlanResult result = plan(request);
+  REQUIRE(result.any_fits);
+  for (const Candidate& c : result.candidates) {
+    CHECK(c.plan.zero == (c.plan.tensor == 1 ? 3 : 0));  // 28 GB
+  }
+  request.step.zero = 0;
+  CHECK(result.candidates.front().predicted.step < plan(request).candidates.front().predicted.step);
+}
+
+TEST_CASE("a length that tensor ranks do not divide is padded, not refused") {
+  const Catalog catalog(test::source_path("topologies"));
+  const sim::Cluster cluster(catalog.machine("8xrtx4090-pcie", "test"), 1, 6);
+  const auto fastest = [&](std::int64_t seq) {
+    Request request = test::step_request(cluster, "flux.1-dev", seq);
+    request.phase = StepPhase::prefill;
+    request.problem.mask = request.model->mask;
+    request.memory = Bytes(23'000'000'000);
+    request.step.tensor = 2;
+    const PlanResult result = plan(request);
+    REQUIRE_FALSE(result.candidates.empty());
+    CHECK(result.candidates.front().padding_tokens == (6 - seq % 6) % 6);
+    return result.candidates.front().predicted.step;
+  };
+  CHECK(fastest(4096) <= fastest(4098));
+  CHECK(fastest(4098) <= fastest(4608));
 }
 
 TEST_CASE("a ring laid across the nodes is slower, and the search keeps it in node order") {

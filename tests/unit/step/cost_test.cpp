@@ -251,6 +251,26 @@ TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their paramete
   CHECK(cost.sent.along(StepAxis::weights) == cost.sent.by_kind());
 }
 
+TEST_CASE("a prefill under ZeRO 3 gathers its weights once a micro-batch") {
+  TinyStep tiny;
+  tiny.request.kind = StepKind::prefill;
+  const auto gathered = [&](const StepPlan& plan) {
+    return tiny.cost(plan)
+        .sent.along(StepAxis::weights)
+        .at(static_cast<std::size_t>(CommKind::all_gather));
+  };
+  CHECK(gathered({.data = 4}) == Bytes(0));
+  CHECK(gathered({.data = 4, .micro_batches = 3, .zero = 3}) == Bytes(3 * 1352 * 2 * 3 / 4));
+  // Kernels that take long hide all gathers but the first.
+  tiny.attention[0].forward.kernels = Seconds(1);
+  const StepCost cost = tiny.cost({.data = 4, .zero = 3});
+  CHECK(cost.hidden > 0);
+  CHECK(cost.parts[StepPart::dp] > 0);
+  tiny.practice.slowdown.value = 0.5;
+  CHECK(tiny.cost({.data = 4, .zero = 3}).total() ==
+        Approx(cost.total() + 0.5 * cost.hidden).epsilon(1e-12));
+}
+
 TEST_CASE("a prefill is the forward alone") {
   TinyStep tiny;
   tiny.attention[0] = some_attention();

@@ -123,6 +123,21 @@ TEST_CASE("a prefill has no gradients, and the logits of one token") {
   CHECK(bytes.logits == Bytes(2 * words * 6));
 }
 
+TEST_CASE("keys and values in front of a prefill are kept beside its own") {
+  TinyStep tiny;
+  tiny.request.kind = StepKind::prefill;
+  const auto bytes = [&](std::int64_t seq, std::int64_t cached, int ring) {
+    tiny.request.seq = seq;
+    tiny.request.cached = cached;
+    const StepPlan plan{.attention = {.strategy = "zigzag-ring", .ring = ring}};
+    return tiny.memory(plan)[0].activations;
+  };
+  const Bytes a_token = bytes(12, 1, 1) - bytes(12, 0, 1);
+  CHECK(a_token > Bytes(0));
+  CHECK(bytes(12, 36, 1) == bytes(12, 0, 1) + 36 * a_token);
+  CHECK(bytes(12, 36, 4) == bytes(12, 0, 4) + 9 * a_token);
+}
+
 TEST_CASE("the logits are there in bf16 and in fp32") {
   CHECK(with_zero(0).logits == Bytes(rows * words * (2 + 4)));
 }

@@ -15,7 +15,7 @@ struct Ring {
   Problem problem{.seq = 4096, .q_heads = 16, .kv_heads = 1, .head_dim = 128};
 
   [[nodiscard]] AttentionCost::Pass pass(const RingPrefill& work, int ranks = 4) const {
-    return ring_prefill(work, problem, ranks, kernels, cluster);
+    return ring_prefill(work, problem, ranks, kernels, cluster).forward;
   }
 };
 
@@ -25,19 +25,49 @@ Bytes sent(const AttentionCost::Pass& pass, CommKind kind) {
 
 }  // namespace
 
-TEST_CASE("without a ring the queries meet the cached keys and half of the new ones") {
+TEST_CASE("without a ring the new queries stand behind the cached keys") {
   const Ring ring;
-  const AttentionCost::Pass pass = ring.pass({.cached = 1000}, 1);
-  const Seconds kernel =
-      ring.kernels.attention({.q = TokenSet(TokenRange{.begin = 0, .count = 4096}),
-                              .k = TokenSet(TokenRange{.begin = 0, .count = 1000 + 2048}),
-                              .q_heads = 16,
-                              .kv_heads = 1,
-                              .head_dim = 128,
-                              .mask = {.kind = MaskKind::full}});
-  CHECK(pass.kernels.count() == Approx(kernel.count()));
-  CHECK(pass.exposed == Seconds(0));
-  CHECK(sent(pass, CommKind::send_recv) == Bytes(0));
+  const auto alone = [&](std::int64_t cached, const Mask& mask) {
+    return ring.kernels.attention({.q = TokenSet(TokenRange{.begin = cached, .count = 4096}),
+                                   .k = TokenSet(TokenRange{.begin = 0, .count = cached + 4096}),
+                                   .q_heads = 16,
+                                   .kv_heads = 1,
+                                   .head_dim = 128,
+                                   .mask = mask});
+  };
+  for (const std::int64_t cached : {0, 1000}) {
+    const AttentionCost::Pass pass = ring.pass({.cached = cached}, 1);
+    CHECK(pass.kernels == alone(cached, {}));
+    CHECK(pass.exposed == Seconds(0));
+    CHECK(sent(pass, CommKind::send_recv) == Bytes(0));
+  }
+  Ring windows;
+  windows.problem.mask = {.kind = MaskKind::window, .window = 128};
+  CHECK(windows.pass({.cached = 1000}, 1).kernels == alone(1000, windows.problem.mask));
+}
+
+TEST_CASE("kernels slow a hop between nodes as long as they run") {
+  const Ring one;
+  const sim::Cluster two(one.machine, 2, 16);
+  const Catalog catalog(test::source_path("topologies"));
+  const StackSpec slow = catalog.stack("ring-flash-attn", "test");
+  StackSpec fast = slow;
+  fast.network_beside_kernels.reset();
+  Problem problem = one.problem;
+  for (const std::int64_t seq : {16384, 32768, 65536, 131072, 262144}) {
+    problem.seq = seq;
+    const auto of = [&](const StackSpec& stack) {
+      return ring_prefill({.cached = 0}, problem, 16, one.kernels, two, &stack).forward;
+    };
+    const AttentionCost::Pass a = of(fast);
+    const AttentionCost::Pass b = of(slow);
+    const double alone = (a.exposed + a.hidden).count();
+    const double slowed = (b.exposed + b.hidden).count();
+    const double speed = slow.network_beside_kernels->speed_forward.value;
+    CHECK(slowed >= alone);
+    CHECK(slowed <= alone / speed);                                   // all of it
+    CHECK(slowed <= alone + (1 - speed) * b.kernels.count() + 1e-9);  // while kernels run
+  }
 }
 
 TEST_CASE("keys travel with what is cached, queries without") {
