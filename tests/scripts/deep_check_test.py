@@ -42,6 +42,15 @@ if [ "$1" = --version ]; then echo "valgrind-3.19"; exit 0; fi
 for name; do :; done
 echo "$name" >>"$LOG"
 """
+# One plan for every question; with WRONG its parts are no step.
+SP_PLAN = r"""#!/usr/bin/env python3
+import json, os, sys
+open(os.environ["LOG"], "a").write(sys.argv[1] + "\n")
+predicted = {"step_s": 2.0, "interval_s": [1.8, 2.2], "mfu": 0.4, "parts_s": {"gemm": 3.0 if "WRONG" in os.environ else 2.0},
+             "memory_bytes": {"total": 5, "parameters": 5}}
+best = {"name": "TP1", "plan": {"tp": 1, "pp": 1}, "simulated": True, "predicted": predicted}
+print(json.dumps({"best": best, "candidates": [best], "unsettled": 0, "result": best}))
+"""
 UNIT = "build/lint-units/base/CMakeFiles/spp_base.dir/Unity/unity_0_cxx.cxx"
 
 
@@ -53,7 +62,7 @@ class DeepCheck(unittest.TestCase):
         tools = pathlib.Path(folder.name) / "tools"
         self.log = pathlib.Path(folder.name) / "log"
         (self.root / "scripts/lib").mkdir(parents=True)
-        for file in ("scripts/deep-check", "scripts/lib/tools.sh"):
+        for file in ("scripts/deep-check", "scripts/lib/answers.py", "scripts/lib/tools.sh"):
             shutil.copy(source / file, self.root / file)
         self.tool(self.root / "scripts/setup", "#!/bin/sh\n")
         self.tool(tools / "ctest", CTEST)
@@ -150,6 +159,16 @@ class DeepCheck(unittest.TestCase):
         self.write("base/b.cpp", "// else\n")
         self.assertEqual(self.check("valgrind")[2], ["one"])
 
+    def test_answers_are_held_against_each_other(self):
+        self.tool(self.root / "build/ci/cli/sp-plan", SP_PLAN)
+        self.environment["SPP_DEEP_QUESTIONS"] = "2"
+        self.commit()
+        self.assertEqual(self.check("answers")[::2], (0, 8 * ["plan"] + 2 * ["simulate"]), self.said)
+        self.write("base/b.cpp", "// else\n")
+        self.environment["WRONG"] = "1"
+        self.assertEqual(self.check("answers")[0], 1)
+        self.assertIn("TP1: parts of 3.0 s make a step of 2.0 s: sp-plan plan --model", self.said)
+
     def test_only_exactly_a_commit_counts_as_passed(self):
         self.write("base/b.cpp", "// not committed\n")
         self.assertEqual(self.check("dev")[0], 0)
@@ -196,7 +215,7 @@ class DeepCheck(unittest.TestCase):
     def test_an_unknown_part_is_refused(self):
         code, _, _ = self.check("devv")
         self.assertEqual(code, 2)
-        self.assertIn("unknown part 'devv' (one of: dev, tsan, tidy, fuzz, valgrind, numerics)", self.said)
+        self.assertIn("unknown part 'devv' (one of: dev, tsan, tidy, fuzz, valgrind, numerics, answers)", self.said)
 
 
 if __name__ == "__main__":
