@@ -174,6 +174,10 @@ class StepSearch {
         found_[shown->second].seconds() * (1 - least_gain) <= entry.bound) {
       return;  // a variant of a plan that is as fast
     }
+    try_stages(entry);
+  }
+  void try_stages(const Entry& entry) {
+    const StepPoint& point = space_.points[entry.point];
     if (ops_of(point) > most_ops) {
       skipped_.push_back(entry);
       return;
@@ -493,19 +497,8 @@ class StepSearch {
   }
 
   void fill(Alternative& a, const Axis& axis, std::int64_t value) {
-    const auto best_found = [&]() -> const Found* {
-      const Found* best = nullptr;
-      for (const Found& f : found_) {
-        if (axis.of(space_.points[f.point]) == value && (!best || f.seconds() < best->seconds())) {
-          best = &f;
-        }
-      }
-      return best;
-    };
-    if (best_found() == nullptr) {
-      evaluate_best(axis, value);
-    }
-    if (const Found* best = best_found()) {
+    evaluate_best(axis, value);
+    if (const Found* best = best_with(axis, value)) {
       a.best = evaluator_.candidate(best->evaluation).predicted;
       a.best_name = short_name(best->evaluation.plan);
       return;
@@ -523,7 +516,17 @@ class StepSearch {
     }
     a.beyond = std::max(Bytes(0), least - request_.memory);
   }
-  /// The plan of the smallest bound that has the value, or one of the next ones if it does not fit.
+  [[nodiscard]] const Found* best_with(const Axis& axis, std::int64_t value) const {
+    const Found* best = nullptr;
+    for (const Found& f : found_) {
+      if (axis.of(space_.points[f.point]) == value && (!best || f.seconds() < best->seconds())) {
+        best = &f;
+      }
+    }
+    return best;
+  }
+  /// The few points of the smallest bounds that have the value, as long as one may be the fastest
+  /// of these: the search left out what is no faster than the plan that it recommends.
   void evaluate_best(const Axis& axis, std::int64_t value) {
     std::vector<std::size_t> with;
     for (std::size_t i = 0; i < space_.points.size(); ++i) {
@@ -532,20 +535,19 @@ class StepSearch {
       }
     }
     const auto bound = [&](std::size_t i) { return space_.points[i].bound(); };
-    constexpr std::size_t tries = 6;
-    std::ranges::partial_sort(
-        with, with.begin() + static_cast<std::ptrdiff_t>(std::min(tries, with.size())), {}, bound);
-    const std::size_t before = found_.size();
-    for (std::size_t i = 0; i < std::min(tries, with.size()) && found_.size() == before; ++i) {
-      if (!go_on()) {
+    constexpr std::size_t few = 4;
+    const std::size_t tries = std::min(few, with.size());
+    std::ranges::partial_sort(with, with.begin() + static_cast<std::ptrdiff_t>(tries), {}, bound);
+    for (std::size_t i = 0; i < tries && go_on(); ++i) {
+      const Found* best = best_with(axis, value);
+      if (best != nullptr && best->seconds() <= bound(with[i])) {
         return;
       }
       if (!fits_around_attention(with[i])) {
         continue;
       }
-      const std::vector<AttentionChoice>& choices = attention_.choices_of(space_.points[with[i]]);
-      if (!choices.empty()) {
-        evaluate({.point = with[i], .choice = choices.front()});
+      for (const AttentionChoice& choice : attention_.choices_of(space_.points[with[i]])) {
+        try_stages({.point = with[i], .choice = choice});
       }
     }
   }

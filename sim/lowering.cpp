@@ -220,41 +220,6 @@ void lower_all_reduce(const Collective& op, const Shapes& shapes, const Placemen
   }
 }
 
-/// Seconds in which the busiest link that GPUs of `self`'s node share (switches, bridges, sockets)
-/// passes what all members in that node send.
-double busiest_shared_link(CommKind kind, const RankGroup& group, Rank self, Bytes sent,
-                           const Placement& placement) {
-  const Cluster& cluster = placement.cluster();
-  constexpr std::array shared{LinkKind::switch_out, LinkKind::switch_in,  LinkKind::bridge_out,
-                              LinkKind::bridge_in,  LinkKind::socket_out, LinkKind::socket_in};
-  if (std::ranges::none_of(
-          shared, [&](LinkKind k) { return cluster.link(k, placement.gpu(self)).valid(); })) {
-    return 0;
-  }
-  std::map<LinkId, double> bytes;
-  LoweredComm lowered;
-  for (int i = 0; i < group.size; ++i) {
-    const Rank member = group.rank(i);
-    if (placement.node(member) != placement.node(self)) {
-      continue;
-    }
-    lower(kind, group, member, sent, placement, lowered);
-    for (const Traffic& flow : lowered.flows) {
-      const Path path = cluster.path(placement.gpu(member), placement.gpu(flow.to));
-      for (const LinkId link : path.links()) {
-        if (std::ranges::find(shared, cluster.links()[link.index()].kind) != shared.end()) {
-          bytes[link] += flow.bytes;
-        }
-      }
-    }
-  }
-  double busiest = 0;
-  for (const auto& [link, passed] : bytes) {
-    busiest = std::max(busiest, passed / cluster.links()[link.index()].capacity.value());
-  }
-  return busiest;
-}
-
 }  // namespace
 
 Placement::Placement(const Cluster& cluster, int ranks, RankOrder order)
@@ -300,6 +265,39 @@ void lower(CommKind kind, const RankGroup& group, Rank self, Bytes sent, const P
   }
 }
 
+Seconds shared_links_time(CommKind kind, const RankGroup& group, Rank self, Bytes sent,
+                          const Placement& placement) {
+  const Cluster& cluster = placement.cluster();
+  constexpr std::array shared{LinkKind::switch_out, LinkKind::switch_in,  LinkKind::bridge_out,
+                              LinkKind::bridge_in,  LinkKind::socket_out, LinkKind::socket_in};
+  if (std::ranges::none_of(
+          shared, [&](LinkKind k) { return cluster.link(k, placement.gpu(self)).valid(); })) {
+    return Seconds(0);
+  }
+  std::map<LinkId, double> bytes;
+  LoweredComm lowered;
+  for (int i = 0; i < group.size; ++i) {
+    const Rank member = group.rank(i);
+    if (placement.node(member) != placement.node(self)) {
+      continue;
+    }
+    lower(kind, group, member, sent, placement, lowered);
+    for (const Traffic& flow : lowered.flows) {
+      const Path path = cluster.path(placement.gpu(member), placement.gpu(flow.to));
+      for (const LinkId link : path.links()) {
+        if (std::ranges::find(shared, cluster.links()[link.index()].kind) != shared.end()) {
+          bytes[link] += flow.bytes;
+        }
+      }
+    }
+  }
+  double busiest = 0;
+  for (const auto& [link, passed] : bytes) {
+    busiest = std::max(busiest, passed / cluster.links()[link.index()].capacity.value());
+  }
+  return Seconds(busiest);
+}
+
 Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
                         const Placement& placement) {
   if (group.size < 2 || sent.value() == 0) {
@@ -337,7 +335,7 @@ Seconds collective_time(CommKind kind, const RankGroup& group, Bytes sent,
     (inter ? across : inside) = std::max(inter ? across : inside, flow.bytes / cap);
     latency = std::max(latency, flow.latency);
   }
-  const double shared = busiest_shared_link(kind, group, self, sent, placement);
+  const double shared = shared_links_time(kind, group, self, sent, placement).count();
   return Seconds(latency + std::max({across, inside, shared}));
 }
 

@@ -81,6 +81,11 @@ void lower(const Transfer& transfer, const Shapes& shapes, const Placement& plac
 void lower(CommKind kind, const RankGroup& group, Rank self, Bytes sent, const Placement& placement,
            LoweredComm& out);
 
+/// In which the busiest link that GPUs of `self`'s node share (switches, bridges, sockets) passes
+/// what all members in that node send.
+Seconds shared_links_time(CommKind kind, const RankGroup& group, Rank self, Bytes sent,
+                          const Placement& placement);
+
 /// Members of the group of a collective, and the time it takes when it has the network for itself:
 /// a closed form of the same lowering, as fast as the busiest link that its members share allows.
 /// `sent` = bytes that each rank sends in the call.

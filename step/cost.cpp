@@ -399,7 +399,9 @@ class StepClock {
       const std::int64_t expert_cut = plan_.zero >= 1 ? links_.size(StepAxis::expert_weights) : 1;
       const std::int64_t updated =
           (held.dense + cut - 1) / cut + (held.experts + expert_cut - 1) / expert_cut;
-      const std::int64_t gradients = plan_.zero >= 2 ? updated : held.all();
+      // Under a pipeline micro-batches' gradients add up whole.
+      const bool cut_gradients = plan_.zero >= 2 && plan_.pipeline == 1;
+      const std::int64_t gradients = cut_gradients ? updated : held.all();
       longest =
           std::max(longest, moves_optimizer(plan_.offload) ? host_optimizer_time(updated, gradients)
                                                            : optimizer_time(updated, gradients));

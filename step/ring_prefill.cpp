@@ -70,8 +70,12 @@ AttentionCost ring_prefill(const RingPrefill& work, const Problem& problem, int 
   pass.kernels += step * (ring - 1);
   const sim::Scope scope = cluster.nodes() > 1 ? sim::Scope::inter : sim::Scope::intra;
   const Bytes message = work.pass_queries ? queries : keys;
-  const Seconds alone =
-      cluster.transport(scope).time(CommKind::send_recv, message, cluster.nominal_rate(scope));
+  // All ranks send at once, to the neighbours that they have in the ring of an all-gather.
+  const RankGroup ranks{.first = 0, .stride = 1, .size = ring};
+  const sim::Placement placement(cluster, ring, RankOrder::block);
+  const Seconds alone = std::max(
+      cluster.transport(scope).time(CommKind::send_recv, message, cluster.nominal_rate(scope)),
+      sim::shared_links_time(CommKind::all_gather, ranks, Rank(0), message, placement));
   const bool beside =
       stack != nullptr && stack->network_beside_kernels && scope == sim::Scope::inter;
   const auto add_hops = [&](int hops, Seconds behind) {
@@ -88,9 +92,7 @@ AttentionCost ring_prefill(const RingPrefill& work, const Problem& problem, int 
   if (work.pass_queries) {
     const Bytes lse(fresh * problem.q_heads * problem.batch * 4);
     const Bytes returned = (outputs + lse) * (ring - 1);
-    const sim::Placement placement(cluster, ring, RankOrder::block);
-    pass.exposed += sim::collective_time(
-        CommKind::all_to_all, {.first = 0, .stride = 1, .size = ring}, returned, placement);
+    pass.exposed += sim::collective_time(CommKind::all_to_all, ranks, returned, placement);
     pass.sent.at(StepAxis::ring, CommKind::all_to_all) = returned;
   }
   return cost;

@@ -313,6 +313,31 @@ TEST_CASE(
   CHECK(result.spent < 2 * request.most.ops);
 }
 
+TEST_CASE("a decision against a degree is one against the best plan that has it") {
+  const Catalog catalog(test::source_path("topologies"));
+  const sim::Cluster cluster(catalog.machine("dgx-b200", "test"), 1, 6);
+  Request request = step_request(cluster, "qwen3-30b-a3b", 4096);
+  request.memory = Bytes(170'000'000'000);
+  request.step.global_batch = 32;
+  const PlanResult free = plan(request);
+  REQUIRE_FALSE(free.candidates.empty());
+  const Candidate& best = free.candidates.front();
+  const std::string words = "pipeline 1 rather than 2, which is ";
+  const auto said = std::ranges::find_if(
+      best.decisions, [&](const std::string& text) { return text.starts_with(words); });
+  REQUIRE(said != best.decisions.end());
+  request.step.pipeline = 2;
+  const PlanResult given = plan(request);
+  REQUIRE_FALSE(given.candidates.empty());
+  Seconds fastest = given.candidates.front().predicted.step;
+  for (const Candidate& c : given.candidates) {
+    fastest = std::min(fastest, c.predicted.step);
+  }
+  CHECK(
+      std::stod(said->substr(words.size())) ==
+      Catch::Approx(100 * (fastest / best.predicted.step - 1)).margin(0.6));  // 0.5 decides nothing
+}
+
 TEST_CASE("a degree that memory alone forbids says by how much, and what that costs") {
   const Prediction winner{.step = Seconds(10)};
   Alternative a{.chosen = "pipeline 1", .other = "2"};

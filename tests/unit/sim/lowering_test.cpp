@@ -2,6 +2,7 @@
 #include "sim/lowering.hpp"
 
 #include "tests/support/catch.hpp"
+#include "tests/support/paths.hpp"
 #include "tests/support/worlds.hpp"
 
 #include <cmath>
@@ -256,4 +257,19 @@ TEST_CASE("a direct all-to-all sends every peer what the op says, each at its sh
       }
     }
   }
+}
+
+TEST_CASE("members below one bridge share it, those that have links of their own do not") {
+  const Catalog catalog(test::source_path("topologies"));
+  const auto shared = [&](const char* machine, CommKind kind) {
+    const Cluster cluster(catalog.machine(machine, "test"), 1, 8);
+    const Placement placement(cluster, 8, RankOrder::block);
+    return shared_links_time(kind, {.first = 0, .stride = 1, .size = 4}, Rank(0), Bytes(46'000'000),
+                             placement)
+        .count();
+  };
+  // L20: four GPUs of a socket through 46 GB/s, whomever they send to.
+  CHECK(shared("8xl20-pcie", CommKind::all_gather) == Approx(4e-3));
+  CHECK(shared("8xl20-pcie", CommKind::all_to_all) == Approx(4e-3));
+  CHECK(shared("dgx-h100", CommKind::all_gather) == 0);
 }

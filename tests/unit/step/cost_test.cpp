@@ -251,6 +251,16 @@ TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their paramete
   CHECK(cost.sent.along(StepAxis::weights) == cost.sent.by_kind());
 }
 
+TEST_CASE("stages of a pipeline clear whole gradients, whatever ZeRO cuts") {
+  const TinyStep tiny;
+  const auto optimizer = [&](int stages, int zero) {
+    return tiny.cost({.data = 4, .pipeline = stages, .micro_batches = 2, .zero = zero})
+        .parts[StepPart::optimizer];
+  };
+  CHECK(optimizer(1, 3) < optimizer(1, 1));
+  CHECK(optimizer(2, 3) == optimizer(2, 1));
+}
+
 TEST_CASE("a prefill under ZeRO 3 gathers its weights once a micro-batch") {
   TinyStep tiny;
   tiny.request.kind = StepKind::prefill;

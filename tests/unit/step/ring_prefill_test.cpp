@@ -46,6 +46,18 @@ TEST_CASE("without a ring the new queries stand behind the cached keys") {
   CHECK(windows.pass({.cached = 1000}, 1).kernels == alone(1000, windows.problem.mask));
 }
 
+TEST_CASE("hops of ranks below one bridge share it") {
+  const Catalog catalog(test::source_path("topologies"));
+  const MachineSpec machine = catalog.machine("8xl20-pcie", "test");
+  const KernelCost kernels(machine.gpu, machine.gpu.generation.attention);
+  const Problem problem{.seq = 4096, .q_heads = 16, .kv_heads = 16, .head_dim = 128};
+  const AttentionCost::Pass pass =
+      ring_prefill({.cached = 0}, problem, 4, kernels, {machine, 1, 4}).forward;
+  // Each of 4 ranks sends K and V of 1024 tokens three times, through 46 GB/s.
+  const double bytes = 3.0 * 4 * 2 * 1024 * 16 * 128 * 2;
+  CHECK((pass.exposed + pass.hidden).count() >= bytes / 46e9 * (1 - 1e-9));
+}
+
 TEST_CASE("kernels slow a hop between nodes as long as they run") {
   const Ring one;
   const sim::Cluster two(one.machine, 2, 16);
