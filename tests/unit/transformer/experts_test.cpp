@@ -308,7 +308,7 @@ TEST_CASE("layers that see a window have heads of their own, and experts stand b
     return *at;
   };
   for (std::size_t run = 0; run < 2; ++run) {
-    const auto& call = std::get<AttentionCall>(op(run, "attention").work);
+    const auto call = std::get<AttentionCall>(op(run, "attention").work);
     CHECK(call.q_heads == 16);
     CHECK(call.kv_heads == runs[run].heads.count);
     CHECK(call.head_dim == runs[run].heads.dim);
