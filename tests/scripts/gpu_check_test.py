@@ -315,6 +315,12 @@ class FallBacks(unittest.TestCase):
         self.assertIn("it failed on purpose", fell_back[0]["why"])
         self.assertIn("## Fall-backs that were taken", world.readme())
 
+    def test_cudnn_that_no_step_looked_into_is_tried(self):
+        world = World(self, {})
+        world.visit("--only", "environment,rates")
+        self.assertEqual(world.kernels_of("rates"), {"cudnn"})
+        self.assertEqual(world.records()["rates"]["fell_back"][0]["taken"], "cuDNN")
+
     def test_without_cudnns_backward_its_forward_is_still_timed(self):
         world = World(self, {"GPU_CHECK_FAKE": "cudnn-numbers=backward,cudnn-on-shares=backward"})
         world.visit()

@@ -148,7 +148,10 @@ class Context:
         if self.visit.args.stand_in:
             return Kernels("reference")  # its cuDNN is there for numbers, and takes its time
         known = [self.visit.fact(name) for name in (forward, backward)]
-        if not right and "cudnn" in self.visit.back_ends and all(fact["step"] is None for fact in known):
+        alone = [self.visit.fact(f"cuDNN {phase} runs") for phase in ("forward", "backward")]
+        untried = all(fact["step"] is None for fact in known) and all(
+            fact["holds"] or fact["step"] is None for fact in alone)
+        if not right and "cudnn" in self.visit.back_ends and untried:
             self.fall_back(f"a step that looks into cuDNN{where}", f"cuDNN{where}", "no such step ran: unless it fails, it runs")
             return Kernels("cudnn")
         if all(fact["holds"] for fact in known):
