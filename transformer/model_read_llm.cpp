@@ -1,5 +1,6 @@
-// Decoders. What a config leaves to the code of its model_type: model_read_family.cpp. What layers
-// of attention and MLP or experts cannot express becomes a reason not to cost the model.
+// Decoders, whatever their layers: one reader, hence one file. What a config leaves to the code of
+// its model_type: model_read_family.cpp. What layers of attention and MLP or experts cannot express
+// becomes a reason not to cost the model.
 #include "base/error.hpp"
 #include "transformer/model_read.hpp"
 #include "transformer/model_read_family.hpp"

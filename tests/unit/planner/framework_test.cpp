@@ -1,3 +1,4 @@
+// Mirrors one header, hence one file.
 #include "planner/framework.hpp"
 
 #include "base/error.hpp"
