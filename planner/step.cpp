@@ -125,7 +125,14 @@ AttentionQuestion attention_question(const Request& request, const StepPlan& pla
 StepEvaluator::StepEvaluator(const Request& request)
     : request_(request),
       practice_(practice_of(request)),
-      kernels_(request.cluster->machine().gpu, attention_kernel_of(request)) {}
+      kernels_(request.cluster->machine().gpu, attention_kernel_of(request)),
+      common_({.model = &*request.model,
+               .cluster = request.cluster,
+               .kernels = &kernels_,
+               .practice = &practice_,
+               .dtype = request.problem.dtype,
+               .kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
+               .cached = request.ring_prefill ? request.ring_prefill->cached : 0}) {}
 
 StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem& whole) const {
   const AttentionQuestion question = attention_question(request_, plan, whole);
@@ -172,10 +179,10 @@ const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
     return at->second;
   }
   const sim::Cluster ranks = sim::thinned(*request_.cluster, plan.tensor, plan.sequence());
-  const StepRequest step = step_of(plan);
+  const StepRequest& step = common_.request();
   LinearCost found = linear_attention_cost(
-      *request_.model, {.seq = step.seq, .dtype = step.dtype, .kind = step.kind}, plan, kernels_,
-      ranks);
+      *request_.model, {.seq = padded_seq(plan), .dtype = step.dtype, .kind = step.kind}, plan,
+      kernels_, ranks);
   Call call{.cost = std::move(found.cost),
             .spread = found.spread,
             .across = ranks.nodes() > 1 ? 1.0 : 0.0,
@@ -195,35 +202,28 @@ const StepEvaluator::Call* StepEvaluator::call_of(const StepPlan& plan, const La
 
 std::vector<AttentionCost> StepEvaluator::costs_of(const StepPlan& plan) {
   std::vector<AttentionCost> costs;
-  for (const LayerRun& run : layer_runs(*request_.model)) {
+  for (const LayerRun& run : common_.layers().runs) {
     const Call* call = call_of(plan, run);
     costs.push_back(call != nullptr ? call->cost : AttentionCost{});
   }
   return costs;
 }
 
-StepRequest StepEvaluator::step_of(const StepPlan& plan) const {
+std::int64_t StepEvaluator::padded_seq(const StepPlan& plan) const {
   const std::int64_t dealt =
       padded(attention_problem(request_, plan, request_.problem), plan.attention).seq *
       std::max<std::int64_t>(1, request_.model->diffusion.frames);
   // Tensor ranks cut a sequence rank's tokens once more.
   const std::int64_t unit = unit_of(plan.attention) * (plan.tensor_sequence ? plan.tensor : 1);
-  return {.model = &*request_.model,
-          .cluster = request_.cluster,
-          .kernels = &kernels_,
-          .practice = &practice_,
-          .seq = (dealt + unit - 1) / unit * unit,
-          .dtype = request_.problem.dtype,
-          .kind = request_.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
-          .cached = request_.ring_prefill ? request_.ring_prefill->cached : 0};
+  return (dealt + unit - 1) / unit * unit;
 }
 
 std::vector<MemoryBytes> StepEvaluator::memory(const StepPlan& plan) {
-  return step_memory(step_of(plan), plan, costs_of(plan));
+  return step_memory(common_, plan, padded_seq(plan), costs_of(plan));
 }
 
-std::vector<MemoryBytes> StepEvaluator::memory_around_attention(const StepPlan& plan) const {
-  return step_memory(step_of(plan), plan, {});
+std::vector<MemoryBytes> StepEvaluator::memory_around_attention(const StepPlan& plan) {
+  return step_memory(common_, plan, padded_seq(plan), {});
 }
 
 StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
@@ -247,7 +247,7 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
   StepEvaluation e{.plan = plan, .memory = std::move(memory)};
   std::vector<AttentionCost> costs;
   double spread = 0;
-  for (const LayerRun& run : layer_runs(*request_.model)) {
+  for (const LayerRun& run : common_.layers().runs) {
     const Call* found = call_of(plan, run);
     costs.push_back(found != nullptr ? found->cost : AttentionCost{});
     if (found == nullptr) {
@@ -265,7 +265,7 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
       }
     }
   }
-  e.cost = step_cost(step_of(plan), plan, costs);
+  e.cost = step_cost(common_, plan, padded_seq(plan), costs);
   const Bytes tensors = fullest(e.memory).tensors();
   e.fits = tensors <= request_.memory;
   const double crowded = practice_.crowded.value;
@@ -299,7 +299,7 @@ StepEvaluation StepEvaluator::timed(const StepPlan& plan, std::vector<MemoryByte
 }
 
 StepTimeline StepEvaluator::timeline(const StepPlan& plan) {
-  return step_timeline(step_of(plan), plan, costs_of(plan));
+  return step_timeline(common_, plan, padded_seq(plan), costs_of(plan));
 }
 
 /// Axes count as between nodes if their groups leave one.
@@ -372,7 +372,7 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
               .strategy = &strategies::by_name(e.plan.attention.strategy, "--strategy")};
   const Problem call = attention_problem(request_, e.plan, request_.problem);
   const Problem whole = padded(call, e.plan.attention);
-  c.padding_tokens = std::max<std::int64_t>(0, step_of(e.plan).seq - request_.problem.seq);
+  c.padding_tokens = std::max<std::int64_t>(0, padded_seq(e.plan) - request_.problem.seq);
   c.padding_heads = whole.q_heads - call.q_heads;
   const StepSeconds& s = e.cost.parts;
   Prediction& p = c.predicted;
@@ -405,8 +405,7 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
 // Attention's buffers grow with the tokens of a rank.
 std::int64_t StepEvaluator::longest(const StepPlan& plan) {
   const std::vector<AttentionCost> costs = costs_of(plan);
-  StepRequest step = step_of(plan);
-  const double now = static_cast<double>(step.seq);
+  const double now = static_cast<double>(padded_seq(plan));
   const std::int64_t unit = unit_of(plan.attention) * (plan.tensor_sequence ? plan.tensor : 1);
   return longest_seq(
       [&](std::int64_t seq) {
@@ -415,8 +414,7 @@ std::int64_t StepEvaluator::longest(const StepPlan& plan) {
           cost.buffers = Bytes(std::llround(
               std::min(1e17, cost.buffers.as_double() * static_cast<double>(seq) / now)));
         }
-        step.seq = seq;
-        return fullest(step_memory(step, plan, at)).tensors();
+        return fullest(step_memory(common_, plan, seq, at)).tensors();
       },
       {.usable = request_.memory, .unit = unit});
 }

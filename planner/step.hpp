@@ -26,7 +26,7 @@ struct StepEvaluation {
   [[nodiscard]] Seconds step() const { return Seconds(cost.total()); }
 };
 
-/// Evaluates plans of one question; keeps what they have in common (attention calls).
+/// Evaluates plans of one question; keeps what they have in common.
 class StepEvaluator {
  public:
   /// `request`: train or prefill of a model on a cluster; what it fixes of plans, its batch and its
@@ -38,7 +38,7 @@ class StepEvaluator {
   /// Memory by stage; attention's buffers are those of the simulated call.
   [[nodiscard]] std::vector<MemoryBytes> memory(const StepPlan& plan);
   /// Without attention's buffers, for which nothing is simulated: never more than memory().
-  [[nodiscard]] std::vector<MemoryBytes> memory_around_attention(const StepPlan& plan) const;
+  [[nodiscard]] std::vector<MemoryBytes> memory_around_attention(const StepPlan& plan);
   /// The same as evaluate() of a plan that is legal and whose memory is known.
   [[nodiscard]] StepEvaluation timed(const StepPlan& plan, std::vector<MemoryBytes> memory);
   /// With everything that a report wants but max_seq, which takes some thirty questions of memory.
@@ -64,12 +64,14 @@ class StepEvaluator {
   [[nodiscard]] const Call* call_of(const StepPlan& plan, const LayerRun& run);
   [[nodiscard]] Call simulate(const StepPlan& plan, const Problem& whole) const;
   [[nodiscard]] std::vector<AttentionCost> costs_of(const StepPlan& plan);
-  [[nodiscard]] StepRequest step_of(const StepPlan& plan) const;
+  /// Tokens of a sequence, padded for the plan.
+  [[nodiscard]] std::int64_t padded_seq(const StepPlan& plan) const;
   [[nodiscard]] ComponentSeconds parts_of(const StepEvaluation& evaluation) const;
 
   const Request& request_;
   const StepPractice& practice_;
   KernelCost kernels_;
+  StepCommon common_;
   std::map<std::string, Call> calls_, linear_calls_;
 };
 

@@ -57,6 +57,7 @@ class Space {
       : request_(request),
         model_(*request.model),
         evaluator_(evaluator),
+        groups_(*request.cluster),
         runs_(layer_runs(model_)),
         train_(request.phase == StepPhase::train) {
     for (const LayerRun& run : runs_) {
@@ -120,7 +121,7 @@ class Space {
       const bool given = request_.step.pipeline.has_value();
       const bool wanted =
           given ? *request_.step.pipeline == stages
-                : stages == 1 || (train_ && !alone() && has(&FrameworkAxes::pipeline) &&
+                : stages == 1 || (stages_layers() && !alone() && has(&FrameworkAxes::pipeline) &&
                                   can_stage(model_, stages));
       const auto sequence = static_cast<int>(left / stages);
       if (wanted && fits_fixed(sequence)) {
@@ -131,6 +132,9 @@ class Space {
       }
     }
   }
+  /// Language models are cut into stages also where one prompt passes them alone: each stage has
+  /// fewer ranks that talk.
+  [[nodiscard]] bool stages_layers() const { return train_ || model_.kind == ModelKind::llm; }
   [[nodiscard]] bool fits_fixed(int sequence) const {
     const FixedChoices& f = request_.fixed;
     const int ulysses = f.ulysses.value_or(1);
@@ -181,7 +185,7 @@ class Space {
       }
       point.micro_batch = size;
       point.micro_batches = global ? replica / size : 1;
-      if (point.pipeline == 1 || point.micro_batches > 1 || request_.step.pipeline) {
+      if (point.pipeline == 1 || point.micro_batches > 1 || !train_ || request_.step.pipeline) {
         orders_of(point);
       }
     }
@@ -326,9 +330,9 @@ class Space {
     return at->second;
   }
 
-  [[nodiscard]] LayersCost worked_out(StepPlan plan) const {
+  [[nodiscard]] LayersCost worked_out(StepPlan plan) {
     plan.data = plan.pipeline = plan.virtual_stages = 1;  // a layer does not know of them
-    StepLinks links(*request_.cluster, plan);
+    const StepLinks links(groups_, plan);
     const PassCosts costs{.kernels = &evaluator_.kernels(),
                           .practice = &evaluator_.practice(),
                           .links = &links,
@@ -343,9 +347,8 @@ class Space {
         .dtype = request_.problem.dtype,
         .split = plan.split(),
         .joint = std::min(tokens, (joint + plan.sequence() - 1) / plan.sequence())};
-    const AttentionCost free;
     const auto time = [&](const std::vector<LayerOp>& ops) {
-      const Pass pass = pass_of(ops, costs, &free);
+      const PassTime pass = pass_around(ops, costs).pass.time;
       return pass.total() - pass.parts[StepPart::launch];  // which hides behind attention
     };
     LayersCost all;
@@ -441,6 +444,7 @@ class Space {
   const Request& request_;
   const Model& model_;
   const StepEvaluator& evaluator_;
+  GroupTimes groups_;
   std::vector<LayerRun> runs_;
   bool train_ = true;
   std::int64_t own_mask_ = 0;  // layers that attend as the request says

@@ -20,6 +20,8 @@ struct LayerCost {
   Pass forward, backward;
   HeldWeights weights;
   double moved = 0;  // seconds in which what it keeps goes to the host, and comes back
+  double forward_time = 0, backward_time = 0;
+  WeightTimes moves;  // of its weights; gathers of a sharded step alone
 };
 
 /// Bytes a second between a GPU and its host's memory, one way: of PCI Express x16 what large
@@ -29,56 +31,40 @@ double host_rate(const GpuSpec& gpu) {
   return 12.8e9 * std::pow(2, generation - 3);
 }
 
-/// What the host takes for a transfer of tensor ranks beside what it takes for any.
-Seconds tensor_host(const StepPractice& practice, const StepLinks& links, int ranks) {
-  const double further = links.nodes(StepAxis::tensor) - 1;
-  const double apart = links.nodes(StepAxis::stages) > 1 ? ranks : 0;
-  return further * practice.host_tensor_node.value + apart * practice.host_tensor_rank.value;
-}
-
 class StepClock {
  public:
-  StepClock(const StepRequest& request, const StepPlan& plan, AttentionCosts attention)
-      : request_(request),
+  StepClock(StepCommon& common, const StepPlan& plan, std::int64_t seq, AttentionCosts attention)
+      : request_(common.request()),
         plan_(plan),
-        practice_(*request.practice),
-        links_(*request.cluster, plan),
-        costs_{.kernels = request.kernels,
-               .practice = request.practice,
-               .links = &links_,
-               .dtype = request.dtype,
-               .format = plan.format,
-               .wide_attention = plan.wide_attention,
-               .tensor_host = tensor_host(practice_, links_, plan.tensor),
-               .experts_per_token = std::max(1, request.model->experts.per_token),
-               .device_counts = practice_.device_counts.value > 0 &&
-                                request.cluster->gpus_per_node() >= practice_.device_counts.value,
-               .crowd = request.cluster->ranks_per_core()},
-        host_rate_(host_rate(request.cluster->machine().gpu)),
-        local_(local_tokens(request, plan)),
+        practice_(*request_.practice),
+        links_(common.links(plan)),
+        crowd_(request_.cluster->ranks_per_core()),
+        host_rate_(host_rate(request_.cluster->machine().gpu)),
+        local_(local_tokens(request_, plan, seq)),
         shape_{.stages = plan.pipeline,
                .chunks = plan.virtual_stages,
                .micro_batches = static_cast<int>(plan.micro_batches)},
         order_(pipelines::by_name(plan.pipeline > 1 ? plan.order : "1f1b", "pipeline")),
-        kind_of_layer_(kinds_of_layers(*request.model)),
-        stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0,
-                          further_predictions(*request.model, request.kind))) {
-    const std::vector<LayerRun> runs = layer_runs(*request.model);
-    ensure(attention.size() == runs.size(), "an attention cost for each kind of layer");
-    for (std::size_t k = 0; k < runs.size(); ++k) {
-      kinds_.push_back(layer_cost(runs[k].ops, plan.recompute, &attention[k]));
+        stages_(common.stages(plan)) {
+    const ModelLayers& layers = common.layers();
+    ensure(attention.size() == layers.runs.size(), "an attention cost for each kind of layer");
+    const ByLayer<LayerPasses>& passes = common.passes(plan, local_, links_);
+    const ByLayer<HeldWeights>& weights = common.weights(plan);
+    kinds_.reserve(layers.runs.size());
+    for (std::size_t k = 0; k < layers.runs.size(); ++k) {
+      kinds_.push_back(layer_cost(passes.kinds[k], weights.kinds[k], &attention[k]));
       if (moves_activations(plan.offload)) {
-        kinds_.back().moved =
-            plan.offloaded * activation_bytes(runs[k].ops, local_, plan.recompute, practice_).kept /
-            host_rate_;
+        const ActivationBytes bytes =
+            activation_bytes(layers.runs[k].ops, local_, plan.recompute, practice_);
+        kinds_.back().moved = plan.offloaded * bytes.kept / host_rate_;
       }
     }
-    first_ = layer_cost(first_of(*request.model), {}, nullptr);
-    last_ = layer_cost(last_of(*request.model, request.kind), {}, nullptr);
-    if (further_predictions(*request.model, request.kind) > 0) {
-      predict_ =
-          layer_cost(predict_of(*request.model), plan.recompute, &attention[kind_of_layer_.back()]);
+    first_ = layer_cost(passes.first, weights.first, nullptr);
+    last_ = layer_cost(passes.last, weights.last, nullptr);
+    if (layers.predictions > 0) {
+      predict_ = layer_cost(passes.predict, weights.predict, &attention[layers.kind_of.back()]);
     }
+    line_up(layers);
   }
 
   /// `timeline`: gets what happens when; of a training step.
@@ -109,55 +95,80 @@ class StepClock {
   }
 
  private:
-  LayerCost layer_cost(const TensorOps& ops, const Recomputation& recompute,
+  LayerCost layer_cost(const LayerPasses& passes, const HeldWeights& weights,
                        const AttentionCost* attention) {
-    LayerCost cost{.forward = pass_of(forward_ops(ops, local_), costs_, attention),
-                   .weights = held_weights(ops, plan_.split())};
+    LayerCost cost{.forward = passes.forward.with(attention), .weights = weights};
+    cost.forward_time = cost.forward.time.total();
+    if (sharded_layers()) {
+      cost.moves.gather = gather(weights, 1);
+    }
     if (request_.kind == StepKind::train) {
-      cost.backward = pass_of(recomputed_ops(ops, local_, recompute), costs_, attention);
-      cost.backward.weight_gradients = 0;
-      cost.backward += pass_of(backward_ops(ops, local_), costs_, attention);
+      cost.backward = passes.again.with(attention);
+      cost.backward += passes.backward.with(attention);
+      cost.backward_time = cost.backward.time.total();
+      cost.moves.reduce = reduce(weights, plan_.zero >= 1);
     }
     return cost;
   }
 
-  /// The layers of a virtual stage, its ends among them.
-  std::vector<const LayerCost*> layers_of(const Stage& stage) const {
-    std::vector<const LayerCost*> layers;
-    if (stage.embeds) {
-      layers.push_back(&first_);
+  /// Layers that stand one behind the other and cost the same.
+  struct Run {
+    const LayerCost* layer;
+    std::int64_t layers;
+  };
+  /// All layers in the order in which a micro-batch meets them, the ends among them.
+  void line_up(const ModelLayers& layers) {
+    for (const Stage& stage : stages_) {
+      begins_.push_back(line_.size());
+      const auto add = [&](const LayerCost& layer, std::int64_t count) {
+        if (line_.size() > begins_.back() && line_.back().layer == &layer) {
+          line_.back().layers += count;
+        } else {
+          line_.push_back({.layer = &layer, .layers = count});
+        }
+      };
+      if (stage.embeds) {
+        add(first_, 1);
+      }
+      for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
+        add(kinds_[layers.kind_of[static_cast<std::size_t>(i)]], 1);
+      }
+      if (stage.predictions > 0) {
+        add(predict_, static_cast<std::int64_t>(stage.predictions));
+      }
+      if (stage.ends) {
+        add(last_, 1);
+      }
     }
-    for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
-      layers.push_back(&kinds_[kind_of_layer_[static_cast<std::size_t>(i)]]);
-    }
-    layers.insert(layers.end(), stage.predictions, &predict_);
-    if (stage.ends) {
-      layers.push_back(&last_);
-    }
-    return layers;
+    begins_.push_back(line_.size());
+  }
+  /// Those of a virtual stage.
+  [[nodiscard]] std::span<const Run> layers_of(std::size_t stage) const {
+    return std::span(line_).subspan(begins_[stage], begins_[stage + 1] - begins_[stage]);
+  }
+  [[nodiscard]] std::size_t stage_of(int rank, int chunk) const {
+    return static_cast<std::size_t>(shape_.virtual_stage(rank, chunk));
   }
 
   void chunks() {
-    for (const Stage& stage : stages_) {
-      Pass forward;
-      Pass backward;
-      std::vector<LayerWork> work;
+    forward_.reserve(stages_.size());
+    backward_.reserve(stages_.size());
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      PassTime forward;
+      PassTime backward;
       double moved = 0;
-      for (const LayerCost* layer : layers_of(stage)) {
-        forward += layer->forward;
-        backward += layer->backward;
-        moved += layer->moved;
-        work.push_back({.forward = layer->forward.total(),
-                        .backward = layer->backward.total(),
-                        .weights = weight_times(layer->weights)});
+      for (const auto& [layer, layers] : layers_of(s)) {
+        forward += real_of(layers) * layer->forward.time;
+        backward += real_of(layers) * layer->backward.time;
+        moved += real_of(layers) * layer->moved;
       }
       const double host = practice_.host_micro_batch.value.count();
       // A layer's copies run beside the next one's kernels.
       forward.parts[StepPart::launch] += host / 2 + std::max(0.0, moved - forward.total());
       backward.parts[StepPart::launch] += host / 2 + std::max(0.0, moved - backward.total());
       if (sharded_layers()) {
-        const Sharded sharded = gather_and_reduce(work);
-        const auto beside = [&](double exposed, double hidden, Pass& pass) {
+        const Sharded sharded = gather_and_reduce(work_of(s));
+        const auto beside = [&](double exposed, double hidden, PassTime& pass) {
           pass.parts[StepPart::dp] += exposed;
           pass.parts[StepPart::gemm] += practice_.slowdown.value * hidden;
           pass.hidden += hidden;
@@ -165,20 +176,30 @@ class StepClock {
         beside(sharded.forward_exposed, sharded.forward_hidden, forward);
         beside(sharded.backward_exposed, sharded.backward_hidden, backward);
       }
-      backward.parts[StepPart::launch] += added_on_host(stage);
-      forward_.push_back(std::move(forward));
-      backward_.push_back(std::move(backward));
+      backward.parts[StepPart::launch] += added_on_host(s);
+      forward_.push_back(forward);
+      backward_.push_back(backward);
     }
+  }
+  [[nodiscard]] std::vector<LayerWork> work_of(std::size_t stage) const {
+    std::vector<LayerWork> work;
+    for (const auto& [layer, layers] : layers_of(stage)) {
+      work.insert(work.end(), static_cast<std::size_t>(layers),
+                  {.forward = layer->forward_time,
+                   .backward = layer->backward_time,
+                   .weights = layer->moves});
+    }
+    return work;
   }
 
   /// Gradients that lie with an offloaded optimizer: what each micro-batch gives is added there.
-  [[nodiscard]] double added_on_host(const Stage& stage) const {
+  [[nodiscard]] double added_on_host(std::size_t stage) const {
     if (!moves_optimizer(plan_.offload) || plan_.zero < 2 || plan_.micro_batches == 1) {
       return 0;
     }
     std::int64_t weights = 0;
-    for (const LayerCost* layer : layers_of(stage)) {
-      weights += layer->weights.all();
+    for (const auto& [layer, layers] : layers_of(stage)) {
+      weights += layers * layer->weights.all();
     }
     return on_host(real_of(weights) / plan_.shards(), practice_.host_add.value);
   }
@@ -192,17 +213,14 @@ class StepClock {
     return plan_.zero == 3 && plan_.pipeline == 1 && plan_.can_shard(*request_.model);
   }
 
-  WeightTimes weight_times(const HeldWeights& held) {
-    return {.gather = gather(held, 1), .reduce = reduce(held, plan_.zero >= 1)};
-  }
-  double gather(const HeldWeights& held, double pieces) {
+  [[nodiscard]] double gather(const HeldWeights& held, double pieces) const {
     const double bytes = practice_.state_parameter.value;
     return in_pieces(StepAxis::weights, CommKind::all_gather, real_of(held.dense) * bytes, pieces) +
            in_pieces(StepAxis::expert_weights, CommKind::all_gather, real_of(held.experts) * bytes,
                      pieces);
   }
   /// Of a layer.
-  double reduce(const HeldWeights& held, bool scatter) {
+  [[nodiscard]] double reduce(const HeldWeights& held, bool scatter) const {
     const double bytes = practice_.gradient_bytes.value;
     const double bucket = practice_.gradient_bucket.value.as_double();
     const double all = real_of(held.all()) * bytes;
@@ -217,7 +235,7 @@ class StepClock {
            in_pieces(StepAxis::replicas, CommKind::all_reduce, dense / plan_.shards(), pieces);
   }
   /// Seconds of a collective in pieces, one after the other.
-  double in_pieces(StepAxis axis, CommKind kind, double bytes, double pieces) {
+  [[nodiscard]] double in_pieces(StepAxis axis, CommKind kind, double bytes, double pieces) const {
     return pieces *
            links_.collective(axis, kind, Bytes(static_cast<std::int64_t>(bytes / pieces))).count();
   }
@@ -248,7 +266,7 @@ class StepClock {
     const bool cut = plan_.tensor_sequence || gathers_messages();
     return Bytes(hidden_bytes().value() / (cut ? plan_.tensor : 1));
   }
-  double message_time() {
+  [[nodiscard]] double message_time() const {
     const Seconds gathered =
         gathers_messages()
             ? links_.collective(StepAxis::tensor, CommKind::all_gather, hidden_bytes())
@@ -257,7 +275,7 @@ class StepClock {
   }
 
   StepCost prefill() {
-    Pass all;
+    PassTime all;
     std::size_t slowest = 0;
     for (std::size_t s = 0; s < forward_.size(); ++s) {
       all += forward_[s];
@@ -276,12 +294,23 @@ class StepClock {
     return cost_;
   }
 
+  /// What a rank's layers send in all its micro-batches.
+  [[nodiscard]] SentBytes sent_by_layers(int rank) const {
+    SentBytes sent;
+    for (int c = 0; c < plan_.virtual_stages; ++c) {
+      for (const auto& [layer, layers] : layers_of(stage_of(rank, c))) {
+        sent += layers * plan_.micro_batches * layer->forward.sent;
+        sent += layers * plan_.micro_batches * layer->backward.sent;
+      }
+    }
+    return sent;
+  }
+
   /// All micro-batches through the virtual stages of a rank, and on to the next rank's.
   void add_sent_forward(int rank) {
-    const double micro_batches = real_of(plan_.micro_batches);
+    cost_.sent = sent_by_layers(rank);
     for (int c = 0; c < plan_.virtual_stages; ++c) {
-      const std::size_t s = static_cast<std::size_t>(c * plan_.pipeline + rank);
-      cost_.sent += micro_batches * forward_[s].sent;
+      const std::size_t s = stage_of(rank, c);
       if (s > 0 && gathers_messages()) {
         cost_.sent.at(StepAxis::tensor, CommKind::all_gather) +=
             Bytes(plan_.micro_batches *
@@ -296,18 +325,20 @@ class StepClock {
 
   /// The rank's gradients; keeps the rank that ends last.
   void finish(int rank, const PipelineRank& walked) {
-    std::vector<Reduction> reductions;
+    reductions_.clear();
     double all = 0;
     if (!sharded_layers()) {
-      for (const StageInterval& interval : walked.ops) {
-        add_reductions(rank, interval, reductions, all);
+      for (std::size_t i = first_giving(walked); i < walked.ops.size(); ++i) {
+        if (gives_gradients(walked.ops[i].op)) {
+          add_reductions(rank, walked.ops[i], all);
+        }
       }
     }
     const double behind = practice_.gradients_hidden.value;
     if (timeline_ != nullptr) {
-      record(rank, walked, reductions, behind > 0 ? 0 : walked.end());
+      record(rank, walked, behind > 0 ? 0 : walked.end());
     }
-    const double left = left_over(reductions, walked.end());
+    const double left = left_over(reductions_, walked.end());
     const double exposed = behind * left + (1 - behind) * all;
     const double beside = std::max(0.0, all - exposed);
     const double slowed = practice_.slowdown.value * beside;
@@ -316,62 +347,65 @@ class StepClock {
       return;
     }
     ends_ = end;
-    cost_ = {.slowest = rank};
-    Pass work;
+    PassTime work;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
-      const auto s = static_cast<std::size_t>(c * plan_.pipeline + rank);
-      work += real_of(plan_.micro_batches) * forward_[s];
-      work += real_of(plan_.micro_batches) * backward_[s];
+      work += real_of(plan_.micro_batches) * forward_[stage_of(rank, c)];
+      work += real_of(plan_.micro_batches) * backward_[stage_of(rank, c)];
     }
-    cost_.parts = work.parts;
-    cost_.hidden = work.hidden + beside;
-    cost_.sent = work.sent;
+    cost_ = {.parts = work.parts, .hidden = work.hidden + beside, .slowest = rank};
     cost_.parts[StepPart::dp] += exposed;
     cost_.parts[StepPart::gemm] += slowed;
     cost_.parts[StepPart::pp] += walked.sending;
     cost_.parts[StepPart::bubble] += std::max(0.0, walked.end() - walked.busy - walked.sending);
   }
 
-  void record(int rank, const PipelineRank& walked, std::span<const Reduction> reductions,
-              double gradients_from) {
+  void record(int rank, const PipelineRank& walked, double gradients_from) {
     const auto parts = [&](const StageOp& op) {
-      const auto s = static_cast<std::size_t>(shape_.virtual_stage(rank, op.chunk));
+      const std::size_t s = stage_of(rank, op.chunk);
       return op.work == StageWork::forward    ? forward_[s].parts
              : op.work == StageWork::backward ? backward_[s].parts
                                               : StepSeconds();
     };
     timeline_->add(shape_, rank, walked, times().message, parts);
-    timeline_->add(rank, reductions, gradients_from);
+    timeline_->add(rank, reductions_, gradients_from);
   }
   /// Gradients leave when the backward of their layer in the last micro-batch ends (stage 2: in
   /// every one).
-  void add_reductions(int rank, const StageInterval& interval, std::vector<Reduction>& reductions,
-                      double& all) {
-    const StageOp& op = interval.op;
-    const bool gives = op.work == StageWork::backward || op.work == StageWork::weight_gradient;
-    const bool last = op.micro_batch + 1 == plan_.micro_batches;
-    if (!gives || !(last || plan_.zero == 2)) {
-      return;
+  [[nodiscard]] bool gives_gradients(const StageOp& op) const {
+    return (op.work == StageWork::backward || op.work == StageWork::weight_gradient) &&
+           (op.micro_batch + 1 == plan_.micro_batches || plan_.zero == 2);
+  }
+  /// No op of a rank before this one gives any: of the last micro-batch each chunk gives once.
+  [[nodiscard]] std::size_t first_giving(const PipelineRank& walked) const {
+    std::size_t first = plan_.zero == 2 ? 0 : walked.ops.size();
+    for (int left = plan_.virtual_stages; left > 0 && first > 0;) {
+      left -= gives_gradients(walked.ops[--first].op) ? 1 : 0;
     }
-    const Stage& stage = stages_[static_cast<std::size_t>(op.chunk * plan_.pipeline + rank)];
-    const std::vector<const LayerCost*> layers = layers_of(stage);
+    return first;
+  }
+  void add_reductions(int rank, const StageInterval& interval, double& all) {
+    const std::span<const Run> layers = layers_of(stage_of(rank, interval.op.chunk));
     double total = 0;
-    for (const LayerCost* layer : layers) {
-      total += layer->backward.total();
+    for (const Run& run : layers) {
+      total += real_of(run.layers) * run.layer->backward_time;
     }
     double at = interval.begin;
     for (std::size_t i = layers.size(); i-- > 0;) {
-      at += total > 0 ? layers[i]->backward.total() / total * (interval.end - interval.begin) : 0;
-      const double seconds = reduce(layers[i]->weights, plan_.zero >= 1);
-      reductions.push_back({.ready = at, .seconds = seconds});
-      all += seconds;
+      const LayerCost& layer = *layers[i].layer;
+      const double takes =
+          total > 0 ? layer.backward_time / total * (interval.end - interval.begin) : 0;
+      for (std::int64_t left = layers[i].layers; left > 0; --left) {
+        at += takes;
+        reductions_.push_back({.ready = at, .seconds = layer.moves.reduce});
+        all += layer.moves.reduce;
+      }
     }
   }
 
   [[nodiscard]] double layers_on(int rank) const {
     double layers = 0;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
-      layers += real_of(stages_[static_cast<std::size_t>(c * plan_.pipeline + rank)].layers);
+      layers += real_of(stages_[stage_of(rank, c)].layers);
     }
     return layers;
   }
@@ -379,10 +413,9 @@ class StepClock {
   [[nodiscard]] HeldWeights held_by(int rank) const {
     HeldWeights held;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
-      for (const LayerCost* layer :
-           layers_of(stages_[static_cast<std::size_t>(c * plan_.pipeline + rank)])) {
-        held.dense += layer->weights.dense;
-        held.experts += layer->weights.experts;
+      for (const auto& [layer, layers] : layers_of(stage_of(rank, c))) {
+        held.dense += layers * layer->weights.dense;
+        held.experts += layers * layer->weights.experts;
       }
     }
     return held;
@@ -430,7 +463,7 @@ class StepClock {
                                    2 * kernels.launch()
                              : kernels.memory_bound(update + beside) * practice_.optimizer.value +
                                    3 * kernels.launch();
-    return time.count() * costs_.crowd;
+    return time.count() * crowd_;
   }
 
   /// The norm as above; gradients go to the host, whose CPUs update what all its ranks have, and
@@ -455,6 +488,7 @@ class StepClock {
 
   /// What weights and hidden states move from a rank.
   void add_sent(int rank) {
+    cost_.sent = sent_by_layers(rank);
     const HeldWeights held = held_by(rank);
     const double micro_batches = real_of(plan_.micro_batches);
     const double reductions = plan_.zero == 2 || sharded_layers() ? micro_batches : 1;
@@ -494,16 +528,18 @@ class StepClock {
   const StepPlan& plan_;
   const StepPractice& practice_;
   StepLinks links_;
-  PassCosts costs_;
+  double crowd_;      // kernels that all ranks run at once take longer by this
   double host_rate_;  // bytes a second
   LocalTokens local_;
   PipelineShape shape_;
   const Pipeline& order_;
-  std::vector<std::size_t> kind_of_layer_;  // in kinds_
-  std::vector<Stage> stages_;
+  const std::vector<Stage>& stages_;
   std::vector<LayerCost> kinds_;
   LayerCost first_, last_, predict_;
-  std::vector<Pass> forward_, backward_;  // by virtual stage, of a micro-batch
+  std::vector<Run> line_;
+  std::vector<std::size_t> begins_;           // in line_, of each virtual stage
+  std::vector<PassTime> forward_, backward_;  // by virtual stage, of a micro-batch
+  std::vector<Reduction> reductions_;         // of the rank at hand
   double ends_ = 0;
   StepCost cost_;
   StepTimeline* timeline_ = nullptr;
@@ -511,47 +547,16 @@ class StepClock {
 
 }  // namespace
 
-namespace {
-
-/// Bytes of a number in that format, with its part of the scales of a block of 32 or 16, over the
-/// two of 16 bits.
-double stored(GemmFormat format) {
-  switch (format) {
-    case GemmFormat::plain:
-      return 1;
-    case GemmFormat::fp8:
-      return 1.0 / 2;
-    case GemmFormat::mxfp8:
-      return (1 + 1.0 / 32) / 2;
-    case GemmFormat::nvfp4:
-      return (0.5 + 1.0 / 16) / 2;
-  }
-  throw InternalError("no such GemmFormat");
+StepCost step_cost(StepCommon& common, const StepPlan& plan, std::int64_t seq,
+                   AttentionCosts attention) {
+  return StepClock(common, plan, seq, attention).run();
 }
 
-}  // namespace
-
-LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan) {
-  const std::int64_t tokens = request.seq / plan.sequence();
-  const std::int64_t text = request.model->diffusion.joint_tokens;
-  return {.tokens = tokens,
-          .batch = plan.micro_batch,
-          .dtype = request.dtype,
-          .split = plan.split(),
-          .joint = std::min(tokens, (text + plan.sequence() - 1) / plan.sequence()),
-          .stored = request.practice->narrow_kept.value > 0 ? stored(plan.format) : 1,
-          .wide_attention = plan.wide_attention};
-}
-
-StepCost step_cost(const StepRequest& request, const StepPlan& plan, AttentionCosts attention) {
-  return StepClock(request, plan, attention).run();
-}
-
-StepTimeline step_timeline(const StepRequest& request, const StepPlan& plan,
+StepTimeline step_timeline(StepCommon& common, const StepPlan& plan, std::int64_t seq,
                            AttentionCosts attention) {
-  ensure(request.kind == StepKind::train, "a training step");
+  ensure(common.request().kind == StepKind::train, "a training step");
   StepTimeline timeline;
-  StepClock(request, plan, attention).run(&timeline);
+  StepClock(common, plan, seq, attention).run(&timeline);
   return timeline;
 }
 

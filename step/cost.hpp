@@ -7,29 +7,15 @@
 // and the parameters that it updated.
 #pragma once
 
-#include "sim/cluster.hpp"
+#include "step/common.hpp"
 #include "step/memory.hpp"
-#include "step/passes.hpp"
-#include "step/plan.hpp"
 #include "step/timeline.hpp"
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace spp {
-
-struct StepRequest {
-  const Model* model = nullptr;
-  const sim::Cluster* cluster = nullptr;
-  const KernelCost* kernels = nullptr;
-  const StepPractice* practice = nullptr;
-  std::int64_t seq = 0;  // tokens of a sequence, padded for the plan
-  DType dtype = DType::bf16;
-  StepKind kind = StepKind::train;
-  std::int64_t cached = 0;  // of a prefill: tokens in front of the sequence, with keys and values
-};
 
 /// One attention call by kind of layer, as layer_runs() numbers them.
 using AttentionCosts = std::span<const AttentionCost>;
@@ -42,18 +28,17 @@ struct StepCost {
   [[nodiscard]] double total() const { return parts.total(); }
 };
 
-/// What a tensor-parallel group holds of each sequence.
-LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan);
-
-/// The plan is legal (why_not). InputError if the machine cannot run it.
-StepCost step_cost(const StepRequest& request, const StepPlan& plan, AttentionCosts attention);
+/// Of sequences of `seq` tokens, padded for the plan, which is legal (why_not). InputError if the
+/// machine cannot run it.
+StepCost step_cost(StepCommon& common, const StepPlan& plan, std::int64_t seq,
+                   AttentionCosts attention);
 
 /// The same laid out in time, of a training step: it ends when the cost says.
-StepTimeline step_timeline(const StepRequest& request, const StepPlan& plan,
+StepTimeline step_timeline(StepCommon& common, const StepPlan& plan, std::int64_t seq,
                            AttentionCosts attention);
 
 /// Of each stage's fullest rank.
-std::vector<MemoryBytes> step_memory(const StepRequest& request, const StepPlan& plan,
+std::vector<MemoryBytes> step_memory(StepCommon& common, const StepPlan& plan, std::int64_t seq,
                                      AttentionCosts attention);
 /// The largest of them.
 MemoryBytes fullest(std::span<const MemoryBytes> stages);

@@ -36,8 +36,15 @@ RankGroup first_group(const StepPlan& plan, StepAxis axis) {
   throw InternalError("attention's groups are its mesh's");
 }
 
-StepLinks::StepLinks(const sim::Cluster& cluster, const StepPlan& plan) {
-  clusters_.reserve(step_axes);
+GroupTimes::View& GroupTimes::of(int stride, int size) {
+  const std::pair key(stride, size);
+  const auto at = views_.find(key);
+  return at != views_.end()
+             ? at->second
+             : views_.try_emplace(key, sim::thinned(cluster_, stride, size)).first->second;
+}
+
+StepLinks::StepLinks(GroupTimes& groups, const StepPlan& plan) {
   for (std::size_t i = 0; i < step_axes; ++i) {
     const auto axis = static_cast<StepAxis>(i);
     if (is_of_attention(axis)) {
@@ -47,8 +54,7 @@ StepLinks::StepLinks(const sim::Cluster& cluster, const StepPlan& plan) {
     Group& group = axes_[i];
     group.size = shape.size;
     if (shape.size > 1) {
-      clusters_.push_back(sim::thinned(cluster, shape.stride, shape.size));
-      group.cluster = clusters_.size() - 1;
+      group.view = &groups.of(shape.stride, shape.size);
     }
   }
 }
@@ -60,15 +66,15 @@ Bytes StepLinks::sent(StepAxis axis, CommKind kind, Bytes tensor) const {
                                          static_cast<double>(n)));
 }
 
-Seconds StepLinks::collective(StepAxis axis, CommKind kind, Bytes tensor) {
+Seconds StepLinks::collective(StepAxis axis, CommKind kind, Bytes tensor) const {
   const int n = size(axis);
   if (n == 1 || tensor <= Bytes(0)) {
     return Seconds(0);
   }
-  auto [at, fresh] = times_.try_emplace({axis, kind, tensor.value()});
+  GroupTimes::View& view = *axes_[index(axis)].view;
+  const auto [at, fresh] = view.times.try_emplace({kind, tensor.value()});
   if (fresh) {
-    const sim::Cluster& cluster = clusters_[axes_[index(axis)].cluster];
-    const sim::Placement placement(cluster, n, RankOrder::block);
+    const sim::Placement placement(view.cluster, n, RankOrder::block);
     const RankGroup group{.first = 0, .stride = 1, .size = n};
     at->second = kind == CommKind::all_reduce
                      ? sim::all_reduce_cost(tensor, group, placement).time
@@ -81,7 +87,7 @@ Seconds StepLinks::message(Bytes bytes) const {
   if (size(StepAxis::stages) == 1) {
     return Seconds(0);
   }
-  const sim::Cluster& cluster = clusters_[axes_[index(StepAxis::stages)].cluster];
+  const sim::Cluster& cluster = axes_[index(StepAxis::stages)].view->cluster;
   const sim::Scope scope = cluster.scope(0, 1);
   const double shared = scope == sim::Scope::inter ? cluster.gpus_per_nic() : 1;
   return cluster.transport(scope).time(CommKind::send_recv, bytes, cluster.nominal_rate(scope)) *
@@ -89,7 +95,7 @@ Seconds StepLinks::message(Bytes bytes) const {
 }
 
 int StepLinks::nodes(StepAxis axis) const {
-  return size(axis) > 1 ? clusters_[axes_[index(axis)].cluster].nodes() : 1;
+  return size(axis) > 1 ? axes_[index(axis)].view->cluster.nodes() : 1;
 }
 
 }  // namespace spp

@@ -7,23 +7,45 @@
 #include "step/sent.hpp"
 
 #include <array>
+#include <cstdint>
 #include <map>
-#include <tuple>
+#include <utility>
 
 namespace spp {
 
 /// Of rank 0 along an axis around attention; the other groups are moved copies of it.
 RankGroup first_group(const StepPlan& plan, StepAxis axis);
 
+/// A cluster as groups of ranks see it, and what their collectives take: each worked out once, as
+/// plans of one question have most of them in common.
+class GroupTimes {
+ public:
+  /// `cluster` must outlive this.
+  explicit GroupTimes(const sim::Cluster& cluster) : cluster_(cluster) {}
+
+  struct View {
+    sim::Cluster cluster;
+    std::map<std::pair<CommKind, std::int64_t>, Seconds> times;  // by bytes of a tensor
+  };
+  /// As `size` ranks at a stride see it; InputError if they cannot be on it (sim/thinned.hpp). It
+  /// lives as long as this.
+  View& of(int stride, int size);
+
+ private:
+  const sim::Cluster& cluster_;
+  std::map<std::pair<int, int>, View> views_;
+};
+
 /// Of the axes around attention; what moves along attention's own, its schedule says.
 class StepLinks {
  public:
-  StepLinks(const sim::Cluster& cluster, const StepPlan& plan);
+  /// `groups` must outlive this.
+  StepLinks(GroupTimes& groups, const StepPlan& plan);
 
   [[nodiscard]] int size(StepAxis axis) const { return axes_[index(axis)].size; }
   /// A collective on a tensor of so many bytes: gathered, before it is scattered, what one rank
   /// brings to an all-to-all, what is reduced.
-  [[nodiscard]] Seconds collective(StepAxis axis, CommKind kind, Bytes tensor);
+  [[nodiscard]] Seconds collective(StepAxis axis, CommKind kind, Bytes tensor) const;
   /// A message to the next stage.
   [[nodiscard]] Seconds message(Bytes bytes) const;
   /// Bytes that a rank sends to others in it.
@@ -34,13 +56,11 @@ class StepLinks {
  private:
   struct Group {
     int size = 1;
-    std::size_t cluster = 0;  // in clusters_
+    GroupTimes::View* view = nullptr;  // of more than one rank
   };
   static std::size_t index(StepAxis axis) { return static_cast<std::size_t>(axis); }
 
-  std::vector<sim::Cluster> clusters_;
   std::array<Group, step_axes> axes_{};
-  std::map<std::tuple<StepAxis, CommKind, std::int64_t>, Seconds> times_;
 };
 
 }  // namespace spp

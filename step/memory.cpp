@@ -19,33 +19,31 @@ Bytes capped(double bytes) {
 }
 
 struct LayerMemory {
-  double kept = 0, working = 0, forward = 0, cached = 0, sums = 0;
+  LayerBytes bytes;
   HeldWeights weights;
 };
 
 class StepMemory {
  public:
-  StepMemory(const StepRequest& request, const StepPlan& plan, AttentionCosts attention)
-      : request_(request),
+  StepMemory(StepCommon& common, const StepPlan& plan, std::int64_t seq, AttentionCosts attention)
+      : request_(common.request()),
+        layers_(common.layers()),
         plan_(plan),
-        practice_(*request.practice),
-        local_(local_tokens(request, plan)),
-        kind_of_layer_(kinds_of_layers(*request.model)),
-        stages_(stages_of(*request.model, plan, request.practice->even_stages.value > 0,
-                          further_predictions(*request.model, request.kind))) {
-    const std::vector<LayerRun> runs = layer_runs(*request.model);
-    for (const LayerRun& run : runs) {
-      kinds_.push_back(of(run.ops, plan.recompute));
+        practice_(*request_.practice),
+        local_(local_tokens(request_, plan, seq)),
+        stages_(common.stages(plan)) {
+    const ByLayer<LayerBytes>& bytes = common.bytes(plan, local_);
+    const ByLayer<HeldWeights>& weights = common.weights(plan);
+    for (std::size_t k = 0; k < layers_.runs.size(); ++k) {
+      kinds_.push_back({.bytes = bytes.kinds[k], .weights = weights.kinds[k]});
     }
-    first_ = of(first_of(*request.model), {});
-    last_ = of(last_of(*request.model, request.kind), {});
-    last_.working = std::max(0.0, last_.working - logit_gradients_spared());
-    if (plan.pipeline > 1 && request.model->tied_embeddings) {
+    first_ = {.bytes = bytes.first, .weights = weights.first};
+    last_ = {.bytes = bytes.last, .weights = weights.last};
+    last_.bytes.working = std::max(0.0, last_.bytes.working - logit_gradients_spared());
+    if (plan.pipeline > 1 && request_.model->tied_embeddings) {
       last_.weights.dense += first_.weights.dense;  // its own copy of the table
     }
-    if (further_predictions(*request.model, request.kind) > 0) {
-      predict_ = of(predict_of(*request.model), plan.recompute);
-    }
+    predict_ = {.bytes = bytes.predict, .weights = weights.predict};
     for (const AttentionCost& cost : attention) {
       buffers_ = std::max(buffers_, cost.buffers);
     }
@@ -60,29 +58,17 @@ class StepMemory {
   }
 
  private:
-  [[nodiscard]] LayerMemory of(const TensorOps& ops, const Recomputation& recompute) const {
-    const ActivationBytes bytes = activation_bytes(ops, local_, recompute, practice_);
-    LocalTokens cached = local_;
-    cached.tokens += (request_.cached + plan_.sequence() - 1) / plan_.sequence();
-    return {.kept = bytes.kept,
-            .working = bytes.working,
-            .forward = forward_bytes(ops, local_, practice_.position_working.value).as_double(),
-            .cached = cached_bytes(ops, cached).as_double(),
-            .sums = scattered_sums(ops, local_).as_double(),
-            .weights = held_weights(ops, plan_.split())};
-  }
-
   /// What a chunk keeps of a micro-batch; adds its weights, and its largest layers or sums, to
   /// `most`.
   double kept_by(const Stage& stage, LayerMemory& most) const {
     double kept = 0;
     double sums = 0;
     const auto add = [&](const LayerMemory& layer) {
-      kept += layer.kept;
-      sums += layer.sums;
-      most.working = std::max(most.working, layer.working);
-      most.forward = std::max(most.forward, layer.forward);
-      most.cached += layer.cached;
+      kept += layer.bytes.kept;
+      sums += layer.bytes.sums;
+      most.bytes.working = std::max(most.bytes.working, layer.bytes.working);
+      most.bytes.forward = std::max(most.bytes.forward, layer.bytes.forward);
+      most.bytes.cached += layer.bytes.cached;
       most.weights.dense += layer.weights.dense;
       most.weights.experts += layer.weights.experts;
     };
@@ -90,20 +76,20 @@ class StepMemory {
       add(first_);
     }
     for (std::int64_t i = stage.first; i < stage.first + stage.layers; ++i) {
-      add(kinds_[kind_of_layer_[static_cast<std::size_t>(i)]]);
+      add(kinds_[layers_.kind_of[static_cast<std::size_t>(i)]]);
     }
     for (std::size_t i = 0; i < stage.predictions; ++i) {
       LayerMemory predict = predict_;
-      predict.kept -= logits_kept();
+      predict.bytes.kept -= logits_kept();
       predict.weights.dense += i == 0 ? tables_copied(stage) : 0;
       add(predict);
     }
     if (stage.ends) {
       LayerMemory last = last_;
-      last.kept -= logits_kept();
+      last.bytes.kept -= logits_kept();
       add(last);
     }
-    most.sums = std::max(most.sums, sums);
+    most.bytes.sums = std::max(most.bytes.sums, sums);
     return kept;
   }
 
@@ -155,18 +141,18 @@ class StepMemory {
         const double moving = 2 * real_of(most_layers_kept());  // one in use, one on its way
         held = plan_.offloaded * moving + (1 - plan_.offloaded) * held;
       }
-      bytes.activations = capped(held + most.working);
+      bytes.activations = capped(held + most.bytes.working);
       bytes.communication += capped(practice_.kept_outputs.value * outputs_of(rank));
       if (practice_.dummy_gradients.value > 0) {
         bytes.gradients += capped(dummies(ends));
       }
     } else {
-      bytes.activations = capped(most.forward + most.cached);
+      bytes.activations = capped(most.bytes.forward + most.bytes.cached);
     }
     const double tensors = bytes.total().as_double();
     double beside = practice_.slack.value * tensors;
     if (ends && request_.kind == StepKind::train) {  // no message parts forward and backward
-      beside += practice_.held_sums.value * most.sums;
+      beside += practice_.held_sums.value * most.bytes.sums;
     }
     bytes.process = practice_.context.value + practice_.communicator.value * communicators();
     // An allocator that finds no more gives fragments back, and waits for transfers.
@@ -212,11 +198,11 @@ class StepMemory {
         }
       }
     };
-    for (const LayerRun& run : layer_runs(*request_.model)) {
+    for (const LayerRun& run : layers_.runs) {
       add(run.ops);
     }
     if (ends) {
-      add(last_of(*request_.model, request_.kind));
+      add(layers_.last);
     }
     return 2 * real_of(std::accumulate(shapes.begin(), shapes.end(), std::int64_t{0}));
   }
@@ -224,7 +210,7 @@ class StepMemory {
   [[nodiscard]] std::int64_t most_layers_kept() const {
     double most = 0;
     for (const LayerMemory& kind : kinds_) {
-      most = std::max(most, kind.kept);
+      most = std::max(most, kind.bytes.kept);
     }
     return static_cast<std::int64_t>(most);
   }
@@ -280,11 +266,11 @@ class StepMemory {
   }
 
   const StepRequest& request_;
+  const ModelLayers& layers_;
   const StepPlan& plan_;
   const StepPractice& practice_;
   LocalTokens local_;
-  std::vector<std::size_t> kind_of_layer_;  // in kinds_
-  std::vector<Stage> stages_;
+  const std::vector<Stage>& stages_;
   std::vector<LayerMemory> kinds_;
   LayerMemory first_, last_, predict_;
   Bytes buffers_{};
@@ -333,9 +319,9 @@ ActivationBytes activation_bytes(const TensorOps& ops, const LocalTokens& local,
           .working = (again ? more : 1) * working};
 }
 
-std::vector<MemoryBytes> step_memory(const StepRequest& request, const StepPlan& plan,
+std::vector<MemoryBytes> step_memory(StepCommon& common, const StepPlan& plan, std::int64_t seq,
                                      AttentionCosts attention) {
-  return StepMemory(request, plan, attention).run();
+  return StepMemory(common, plan, seq, attention).run();
 }
 
 MemoryBytes fullest(std::span<const MemoryBytes> stages) {

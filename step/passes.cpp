@@ -35,10 +35,9 @@ StepAxis axis_of(LayerAxis axis) {
 
 class PassClock {
  public:
-  PassClock(const PassCosts& costs, const AttentionCost* attention)
-      : costs_(costs), attention_(attention) {}
+  explicit PassClock(const PassCosts& costs) : costs_(costs) {}
 
-  Pass run(std::span<const LayerOp> ops) {
+  PassAround run(std::span<const LayerOp> ops) {
     times_.reserve(ops.size());
     for (const LayerOp& op : ops) {
       times_.push_back(std::visit([&](const auto& work) { return time_of(op, work); }, op.work));
@@ -46,9 +45,7 @@ class PassClock {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       std::visit([&](const auto& work) { add(ops, i, work); }, ops[i].work);
     }
-    const double busy = pass_.parts.total();
-    pass_.parts[StepPart::launch] += std::max(0.0, host_ - busy);
-    return pass_;
+    return around_;
   }
 
  private:
@@ -161,24 +158,24 @@ class PassClock {
     add_gemm(ops[i], times_[i]);
   }
   void add_gemm(const LayerOp& op, double seconds) {
-    pass_.parts[StepPart::gemm] += seconds;
+    time_.parts[StepPart::gemm] += seconds;
     if (op.role == KernelRole::weight_gradient) {
-      pass_.weight_gradients += seconds;
+      time_.weight_gradients += seconds;
     }
     launched();
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t i, const MemoryBound& /*work*/) {
-    pass_.parts[StepPart::elementwise] += times_[i];
+    time_.parts[StepPart::elementwise] += times_[i];
     if (times_[i] > 0) {  // else another op's kernel has it inside
       launched();
     }
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t i, const ConvolutionKernel& /*work*/) {
-    pass_.parts[StepPart::elementwise] += times_[i];
+    time_.parts[StepPart::elementwise] += times_[i];
     launched();
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t i, const CrossAttention& /*work*/) {
-    pass_.parts[StepPart::attention] += times_[i];
+    time_.parts[StepPart::attention] += times_[i];
     launched();
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t /*i*/, const SelfAttention& call) {
@@ -188,15 +185,7 @@ class PassClock {
     add_attention(scan.phase);
   }
   void add_attention(Phase phase) {
-    ensure(attention_ != nullptr, "a layer with attention needs its cost");
-    const AttentionCost::Pass& cost =
-        phase == Phase::forward ? attention_->forward : attention_->backward;
-    pass_.parts[StepPart::attention] += cost.kernels.count();
-    pass_.parts[StepPart::elementwise] += cost.small.count();
-    pass_.parts[StepPart::cp] += cost.exposed.count();
-    host_ += cost.issue.count();
-    pass_.hidden += cost.hidden.count();
-    pass_.sent += cost.sent;
+    ++(phase == Phase::forward ? around_.forwards : around_.backwards);
     launched();
   }
   void add(std::span<const LayerOp> ops, std::size_t i, const LayerTransfer& transfer) {
@@ -207,10 +196,11 @@ class PassClock {
                                         : costs_.practice->expert_hidden.value;
     const double cover = tensor ? neighbour(ops, i, transfer.kind) : times_[i];
     const double hidden = behind * std::min(times_[i], cover);
-    pass_.parts[tensor ? StepPart::tp : StepPart::ep] += times_[i] - hidden;
-    pass_.parts[StepPart::gemm] += costs_.practice->slowdown.value * hidden;
-    pass_.hidden += hidden;
-    pass_.sent.at(axis, transfer.kind) += costs_.links->sent(axis, transfer.kind, moved(transfer));
+    time_.parts[tensor ? StepPart::tp : StepPart::ep] += times_[i] - hidden;
+    time_.parts[StepPart::gemm] += costs_.practice->slowdown.value * hidden;
+    time_.hidden += hidden;
+    around_.pass.sent.at(axis, transfer.kind) +=
+        costs_.links->sent(axis, transfer.kind, moved(transfer));
     const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
     host_ +=
         (exchange ? costs_.practice->host_exchange : costs_.practice->host_transfer).value.count();
@@ -218,7 +208,7 @@ class PassClock {
       host_ += costs_.tensor_host.count();
     }
     if (exchange && !costs_.device_counts) {
-      pass_.parts[StepPart::launch] += costs_.practice->host_counts.value.count();
+      time_.parts[StepPart::launch] += costs_.practice->host_counts.value.count();
     }
   }
 
@@ -248,10 +238,10 @@ class PassClock {
   void launched() { host_ += costs_.practice->host_kernel.value.count(); }
 
   const PassCosts& costs_;
-  const AttentionCost* attention_;
   std::vector<double> times_;
-  double host_ = 0;
-  Pass pass_;
+  PassAround around_;
+  PassTime& time_ = around_.pass.time;
+  double& host_ = around_.host;
 };
 
 }  // namespace
@@ -278,24 +268,52 @@ StepSeconds& StepSeconds::operator+=(const StepSeconds& other) {
   return *this;
 }
 
-Pass& Pass::operator+=(const Pass& other) {
+PassTime& PassTime::operator+=(const PassTime& other) {
   parts += other.parts;
   weight_gradients += other.weight_gradients;
   hidden += other.hidden;
+  return *this;
+}
+
+PassTime operator*(double times, PassTime pass) {
+  pass.parts = times * pass.parts;
+  pass.weight_gradients *= times;
+  pass.hidden *= times;
+  return pass;
+}
+
+Pass& Pass::operator+=(const Pass& other) {
+  time += other.time;
   sent += other.sent;
   return *this;
 }
 
-Pass operator*(double times, Pass pass) {
-  pass.parts = times * pass.parts;
-  pass.weight_gradients *= times;
-  pass.hidden *= times;
-  pass.sent = times * pass.sent;
-  return pass;
+Pass PassAround::with(const AttentionCost* attention) const {
+  ensure(attention != nullptr || forwards + backwards == 0,
+         "a layer with attention needs its cost");
+  Pass result = pass;
+  StepSeconds& parts = result.time.parts;
+  double issued = host;
+  const auto add = [&](int calls, const AttentionCost::Pass& cost) {
+    for (int i = 0; i < calls; ++i) {
+      parts[StepPart::attention] += cost.kernels.count();
+      parts[StepPart::elementwise] += cost.small.count();
+      parts[StepPart::cp] += cost.exposed.count();
+      issued += cost.issue.count();
+      result.time.hidden += cost.hidden.count();
+      result.sent += cost.sent;
+    }
+  };
+  if (attention != nullptr) {
+    add(forwards, attention->forward);
+    add(backwards, attention->backward);
+  }
+  parts[StepPart::launch] += std::max(0.0, issued - parts.total());
+  return result;
 }
 
-Pass pass_of(std::span<const LayerOp> ops, const PassCosts& costs, const AttentionCost* attention) {
-  return PassClock(costs, attention).run(ops);
+PassAround pass_around(std::span<const LayerOp> ops, const PassCosts& costs) {
+  return PassClock(costs).run(ops);
 }
 
 }  // namespace spp

@@ -61,21 +61,35 @@ struct AttentionCost {
   Bytes buffers{};  // beyond Q, K, V, the output and its gradients
 };
 
-struct Pass {
+struct PassTime {
   StepSeconds parts;
   double weight_gradients = 0;  // of it: what a cut backward can put off
   double hidden = 0;            // transfers behind kernels
-  SentBytes sent;
   [[nodiscard]] double total() const { return parts.total(); }
+  PassTime& operator+=(const PassTime& other);
+  friend PassTime operator*(double times, PassTime pass);
+};
+struct Pass {
+  PassTime time;
+  SentBytes sent;
   Pass& operator+=(const Pass& other);
-  friend Pass operator*(double times, Pass pass);
+};
+
+/// A pass but for the attention over the sequence, in which plans differ that have the rest in
+/// common.
+struct PassAround {
+  Pass pass;                        // without what the host makes it wait for
+  double host = 0;                  // seconds that it takes to issue it
+  int forwards = 0, backwards = 0;  // attention calls
+  /// `attention` of the layer; nullptr where it runs nowhere.
+  [[nodiscard]] Pass with(const AttentionCost* attention) const;
 };
 
 /// What passes have in common.
 struct PassCosts {
   const KernelCost* kernels = nullptr;
   const StepPractice* practice = nullptr;
-  StepLinks* links = nullptr;
+  const StepLinks* links = nullptr;
   DType dtype = DType::bf16;
   GemmFormat format = GemmFormat::plain;  // of all GEMMs but routers' and the loss head's
   bool wide_attention = false;            // and the projections around attention
@@ -85,7 +99,6 @@ struct PassCosts {
   double crowd = 1;            // kernels that all ranks run at once take longer by this
 };
 
-/// `attention` of the layer, for the places where it runs; nullptr: there are none.
-Pass pass_of(std::span<const LayerOp> ops, const PassCosts& costs, const AttentionCost* attention);
+PassAround pass_around(std::span<const LayerOp> ops, const PassCosts& costs);
 
 }  // namespace spp

@@ -2,8 +2,6 @@
 
 #include "base/error.hpp"
 
-#include <cmath>
-
 namespace spp {
 
 std::string_view to_string(StepAxis axis) {
@@ -43,10 +41,10 @@ SentBytes& SentBytes::operator+=(const SentBytes& other) {
   return *this;
 }
 
-SentBytes operator*(double times, SentBytes sent) {
+SentBytes operator*(std::int64_t times, SentBytes sent) {
   for (SentBytes::ByKind& axis : sent.of_) {
     for (Bytes& bytes : axis) {
-      bytes = Bytes(std::llround(bytes.as_double() * times));
+      bytes = Bytes(times * bytes.value());
     }
   }
   return sent;

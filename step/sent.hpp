@@ -49,7 +49,7 @@ class SentBytes {
   /// Over all axes.
   [[nodiscard]] ByKind by_kind() const;
   SentBytes& operator+=(const SentBytes& other);
-  friend SentBytes operator*(double times, SentBytes sent);
+  friend SentBytes operator*(std::int64_t times, SentBytes sent);
 
  private:
   std::array<ByKind, step_axes> of_{};

@@ -238,6 +238,17 @@ std::size_t further_predictions(const Model& model, StepKind step) {
   return step == StepKind::train ? static_cast<std::size_t>(model.predict_layers) : 0;
 }
 
+ModelLayers::ModelLayers(const Model& model, StepKind step)
+    : runs(layer_runs(model)),
+      kind_of(kinds_of_layers(model)),
+      first(first_of(model)),
+      last(last_of(model, step)),
+      predictions(further_predictions(model, step)) {
+  if (predictions > 0) {
+    predict = predict_of(model);
+  }
+}
+
 TensorOps ends_of(const Model& model, StepKind step) {
   ListWriter list;
   const LayerTensorId embedded = embedding(model, list);

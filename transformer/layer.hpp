@@ -227,6 +227,15 @@ TensorOps last_of(const Model& model, StepKind step);
 TensorOps predict_of(const Model& model);
 /// How many of them a step has.
 std::size_t further_predictions(const Model& model, StepKind step);
+/// All lists of a step, made once for those who ask for many.
+struct ModelLayers {
+  ModelLayers(const Model& model, StepKind step);
+  std::vector<LayerRun> runs;
+  std::vector<std::size_t> kind_of;  // layer: its run
+  TensorOps first, last;
+  TensorOps predict;            // empty without predictions
+  std::size_t predictions = 0;  // further ones
+};
 /// First and last in one list.
 TensorOps ends_of(const Model& model, StepKind step);
 

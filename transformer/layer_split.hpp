@@ -19,6 +19,7 @@
 #include "schedule/problem.hpp"
 #include "transformer/layer.hpp"
 
+#include <compare>
 #include <cstdint>
 
 namespace spp {
@@ -29,7 +30,7 @@ struct LayerSplit {
   bool sequence_parallel = true;  // of a tensor-parallel group
   int expert = 1;                 // groups of experts
   int expert_tensor = 1;          // ranks that share each expert
-  friend bool operator==(const LayerSplit&, const LayerSplit&) = default;
+  friend auto operator<=>(const LayerSplit&, const LayerSplit&) = default;
 };
 
 /// The tokens of one tensor-parallel group.
@@ -45,6 +46,7 @@ struct LocalTokens {
   double stored = 1;
   bool wide_attention = false;  // but not the GEMMs around attention
   [[nodiscard]] std::int64_t rows() const { return tokens * batch; }
+  friend auto operator<=>(const LocalTokens&, const LocalTokens&) = default;
 };
 
 /// Refers to `ops` and `local`.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -70,7 +71,7 @@ class ModuleSet {
     both.bits_ = bits_ & other.bits_;
     return both;
   }
-  friend constexpr bool operator==(ModuleSet, ModuleSet) = default;
+  friend constexpr auto operator<=>(ModuleSet, ModuleSet) = default;
 
  private:
   static constexpr std::uint32_t bit(RecomputeModule module) {
@@ -85,7 +86,7 @@ inline constexpr ModuleSet usual_modules{RecomputeModule::norms, RecomputeModule
 struct Recomputation {
   Recompute kind = Recompute::none;
   ModuleSet modules = usual_modules;  // of selective
-  friend constexpr bool operator==(const Recomputation&, const Recomputation&) = default;
+  friend constexpr auto operator<=>(const Recomputation&, const Recomputation&) = default;
 };
 /// "none", "full", "selective" (of the usual modules), "selective:core_attention,mlp".
 std::string to_string(const Recomputation&);

@@ -4,7 +4,8 @@
 
 namespace spp {
 
-/// `forward(i)` and `backward(i)` append the i-th of `all`, of which `warm_up` forwards come first.
+/// `forward(i)` and `backward(i)` append the i-th of `all`, i rising, of which `warm_up` forwards
+/// come first.
 template <class Forward, class Backward>
 void alternate(int all, int warm_up, const Forward& forward, const Backward& backward) {
   for (int i = 0; i < warm_up; ++i) {

@@ -10,6 +10,7 @@ std::string legal(const PipelineShape& /*shape*/) { return ""; }
 
 std::vector<StageOp> order(const PipelineShape& shape, int /*rank*/) {
   std::vector<StageOp> ops;
+  ops.reserve(2 * static_cast<std::size_t>(shape.micro_batches));
   for (const StageWork work : {StageWork::forward, StageWork::backward}) {
     for (int m = 0; m < shape.micro_batches; ++m) {
       ops.push_back({.work = work, .micro_batch = m});

@@ -28,16 +28,31 @@ std::string legal(const PipelineShape& shape) {
   return "";
 }
 
-/// The i-th forward of a rank (i-th backward, with the chunks reversed).
-StageOp nth(const PipelineShape& shape, StageWork work, int i) {
-  const int p = shape.stages;
-  const int group = i / (p * shape.chunks);
-  const int in_group = i % (p * shape.chunks);
-  const int chunk = in_group / p;
-  return {.work = work,
-          .micro_batch = group * p + in_group % p,
-          .chunk = work == StageWork::forward ? chunk : shape.chunks - 1 - chunk};
-}
+/// The forwards of a rank one after the other (the backwards, with the chunks reversed).
+class Turns {
+ public:
+  Turns(const PipelineShape& shape, StageWork work) : shape_(shape), work_(work) {}
+  StageOp next() {
+    const StageOp op{.work = work_,
+                     .micro_batch = group_ + in_group_,
+                     .chunk = work_ == StageWork::forward ? chunk_ : shape_.chunks - 1 - chunk_};
+    if (++in_group_ == shape_.stages) {
+      in_group_ = 0;
+      ++chunk_;
+    }
+    if (chunk_ == shape_.chunks) {
+      chunk_ = 0;
+      group_ += shape_.stages;
+    }
+    return op;
+  }
+
+ private:
+  const PipelineShape& shape_;
+  StageWork work_;
+  int group_ = 0;  // its first micro-batch
+  int in_group_ = 0, chunk_ = 0;
+};
 
 std::vector<StageOp> order(const PipelineShape& shape, int rank) {
   const int all = shape.micro_batches * shape.chunks;
@@ -45,9 +60,11 @@ std::vector<StageOp> order(const PipelineShape& shape, int rank) {
       std::min(all, 2 * (shape.stages - 1 - rank) + (shape.chunks - 1) * shape.stages);
   std::vector<StageOp> ops;
   ops.reserve(2 * static_cast<std::size_t>(all));
+  Turns forwards(shape, StageWork::forward);
+  Turns backwards(shape, StageWork::backward);
   alternate(
-      all, warm_up, [&](int i) { ops.push_back(nth(shape, StageWork::forward, i)); },
-      [&](int i) { ops.push_back(nth(shape, StageWork::backward, i)); });
+      all, warm_up, [&](int /*i*/) { ops.push_back(forwards.next()); },
+      [&](int /*i*/) { ops.push_back(backwards.next()); });
   return ops;
 }
 

@@ -16,6 +16,7 @@ std::vector<StageOp> order(const PipelineShape& shape, int rank) {
   const int m = shape.micro_batches;
   const int warm_up = std::min(m, shape.stages - 1 - rank);
   std::vector<StageOp> ops;
+  ops.reserve(2 * static_cast<std::size_t>(m));
   alternate(
       m, warm_up, [&](int i) { ops.push_back({.work = StageWork::forward, .micro_batch = i}); },
       [&](int i) { ops.push_back({.work = StageWork::backward, .micro_batch = i}); });

@@ -11,18 +11,18 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-/// When each virtual stage has ended each part of each micro-batch.
+/// When each virtual stage has ended what others wait for, of each micro-batch.
 class Done {
  public:
   explicit Done(const PipelineShape& shape)
       : micro_batches_(static_cast<std::size_t>(shape.micro_batches)),
-        ends_(3 * micro_batches_ * static_cast<std::size_t>(shape.virtual_stages()), never) {}
+        ends_(2 * micro_batches_ * static_cast<std::size_t>(shape.virtual_stages()), never) {}
 
-  enum class Part : std::uint8_t { forward, input_gradient, weight_gradient };
+  enum class Part : std::uint8_t { forward, input_gradient };
   double& at(Part part, int stage, int micro_batch) {
     return ends_[(static_cast<std::size_t>(stage) * micro_batches_ +
                   static_cast<std::size_t>(micro_batch)) *
-                     3 +
+                     2 +
                  static_cast<std::size_t>(part)];
   }
 
@@ -48,12 +48,13 @@ class Walker {
 
   PipelineWalk run() {
     bool moved = true;
-    while (moved) {
+    while (moved) {  // down with the forwards, up with the gradients
       moved = false;
       for (int r = 0; r < shape_.stages; ++r) {
-        while (step(r)) {
-          moved = true;
-        }
+        moved |= advance(r);
+      }
+      for (int r = shape_.stages - 1; r-- > 0;) {
+        moved |= advance(r);
       }
     }
     for (int r = 0; r < shape_.stages && result_.stuck.empty(); ++r) {
@@ -104,39 +105,39 @@ class Walker {
                        op.micro_batch);
   }
 
-  bool step(int rank) {
+  /// As far as a rank comes; whether it came any further.
+  bool advance(int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    if (next_[r] == orders_[r].size()) {
-      return false;
-    }
-    const StageOp& op = orders_[r][next_[r]];
-    const double from = ready(op, rank);
-    if (from == never) {
-      return false;
-    }
-    ++next_[r];
-    const int stage = shape_.virtual_stage(rank, op.chunk);
-    const double takes = times_.stages[static_cast<std::size_t>(stage)].of(op.work);
-    const StageInterval interval{
-        .op = op, .begin = std::max(from, free_[r]), .end = std::max(from, free_[r]) + takes};
+    const std::vector<StageOp>& order = orders_[r];
     PipelineRank& result = result_.ranks[r];
-    result.ops.push_back(interval);
-    result.busy += takes;
-    free_[r] = interval.end;
-    if (!times_.overlap && sends(shape_, op, rank)) {
-      free_[r] += times_.message;
-      result.sending += times_.message;
+    const std::size_t first = next_[r];
+    std::size_t next = first;
+    double free = free_[r];
+    for (; next < order.size(); ++next) {
+      const StageOp& op = order[next];
+      const double from = ready(op, rank);
+      if (from == never) {
+        break;
+      }
+      const int stage = shape_.virtual_stage(rank, op.chunk);
+      const double takes = times_.stages[static_cast<std::size_t>(stage)].of(op.work);
+      const double begin = std::max(from, free);
+      free = begin + takes;
+      result.ops.push_back({.op = op, .begin = begin, .end = free});
+      result.busy += takes;
+      if (op.work == StageWork::forward) {
+        done_.at(Part::forward, stage, op.micro_batch) = free;
+      } else if (op.work != StageWork::weight_gradient) {
+        done_.at(Part::input_gradient, stage, op.micro_batch) = free;
+      }
+      if (!times_.overlap && sends(shape_, op, rank)) {
+        free += times_.message;
+        result.sending += times_.message;
+      }
     }
-    if (op.work == StageWork::forward) {
-      done_.at(Part::forward, stage, op.micro_batch) = interval.end;
-    }
-    if (op.work == StageWork::input_gradient || op.work == StageWork::backward) {
-      done_.at(Part::input_gradient, stage, op.micro_batch) = interval.end;
-    }
-    if (op.work == StageWork::weight_gradient || op.work == StageWork::backward) {
-      done_.at(Part::weight_gradient, stage, op.micro_batch) = interval.end;
-    }
-    return true;
+    next_[r] = next;
+    free_[r] = free;
+    return next > first;
   }
 
   const PipelineShape& shape_;
@@ -177,20 +178,6 @@ std::string not_once(const PipelineShape& shape, std::span<const StageOp> order,
 }
 
 }  // namespace
-
-double StageTimes::of(StageWork work) const {
-  switch (work) {
-    case StageWork::forward:
-      return forward;
-    case StageWork::backward:
-      return input_gradient + weight_gradient;
-    case StageWork::input_gradient:
-      return input_gradient;
-    case StageWork::weight_gradient:
-      return weight_gradient;
-  }
-  throw InternalError("no such StageWork");
-}
 
 double PipelineWalk::end() const {
   double last = 0;

@@ -18,7 +18,12 @@ namespace spp {
 /// parts.
 struct StageTimes {
   double forward = 1, input_gradient = 1, weight_gradient = 1;
-  [[nodiscard]] double of(StageWork work) const;
+  [[nodiscard]] double of(StageWork work) const {
+    return (work == StageWork::forward ? forward : 0) +
+           (work == StageWork::backward || work == StageWork::input_gradient ? input_gradient : 0) +
+           (work == StageWork::backward || work == StageWork::weight_gradient ? weight_gradient
+                                                                              : 0);
+  }
 };
 
 struct PipelineTimes {

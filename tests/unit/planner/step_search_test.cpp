@@ -115,6 +115,19 @@ TEST_CASE("attention of layers with heads of their own is asked with these") {
   CHECK(wider.evaluate(whole).step().count() > both);
 }
 
+TEST_CASE("a prompt goes through stages where more ranks would only talk more") {
+  const Catalog catalog(test::source_path("topologies"));
+  const sim::Cluster cluster(catalog.machine("8xl20-pcie", "test"), 1, 8);
+  Request request = step_request(cluster, "qwen3-30b-a3b", 2048);
+  request.phase = StepPhase::prefill;
+  request.memory = Bytes(44'000'000'000);
+  check_search(request);
+  const Candidate best = plan(request).candidates.front();
+  CHECK(best.plan.pipeline > 1);
+  request.step.pipeline = 1;
+  CHECK(plan(request).candidates.front().predicted.step > best.predicted.step);
+}
+
 TEST_CASE("a hybrid model's layout is searched with what its linear layers take") {
   const Catalog catalog(test::source_path("topologies"));
   const sim::Cluster cluster(catalog.machine("8xl20-pcie", "test"), 1, 2);

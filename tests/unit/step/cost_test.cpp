@@ -19,12 +19,13 @@ AttentionCost some_attention() {
 
 /// Forward and backward of a list on one rank, attention's as given.
 double both(const TinyStep& tiny, const TensorOps& ops, const StepPlan& plan) {
-  StepLinks links(tiny.cluster, plan);
+  GroupTimes groups(tiny.cluster);
+  const StepLinks links(groups, plan);
   const PassCosts costs{.kernels = &tiny.kernels, .practice = &tiny.practice, .links = &links};
-  const LocalTokens local = local_tokens(tiny.request, plan);
+  const LocalTokens local = local_tokens(tiny.request, plan, tiny.seq);
   const AttentionCost* attention = &tiny.attention[0];
-  return pass_of(forward_ops(ops, local), costs, attention).total() +
-         pass_of(backward_ops(ops, local), costs, attention).total();
+  return pass_around(forward_ops(ops, local), costs).with(attention).time.total() +
+         pass_around(backward_ops(ops, local), costs).with(attention).time.total();
 }
 
 }  // namespace
@@ -115,11 +116,12 @@ TEST_CASE("what a step has beside its layers takes what a calibration timed") {
   auto& rows = tiny.machine.gpu.generation.layer.rows;
   const auto elementwise = [&](bool backward) {
     const TensorOps ops = last_of(tiny.model, StepKind::train);
-    const LocalTokens local = local_tokens(tiny.request, plan);
-    StepLinks links(tiny.cluster, plan);
-    return pass_of(backward ? backward_ops(ops, local) : forward_ops(ops, local),
-                   {.kernels = &tiny.kernels, .practice = &tiny.practice, .links = &links}, nullptr)
-        .parts[StepPart::elementwise];
+    const LocalTokens local = local_tokens(tiny.request, plan, tiny.seq);
+    GroupTimes groups(tiny.cluster);
+    const StepLinks links(groups, plan);
+    return pass_around(backward ? backward_ops(ops, local) : forward_ops(ops, local),
+                       {.kernels = &tiny.kernels, .practice = &tiny.practice, .links = &links})
+        .pass.time.parts[StepPart::elementwise];
   };
   const auto launch = tiny.kernels.launch().count();
   const auto streamed = [&](std::int64_t bytes) {

@@ -127,7 +127,7 @@ TEST_CASE("keys and values in front of a prefill are kept beside its own") {
   TinyStep tiny;
   tiny.request.kind = StepKind::prefill;
   const auto bytes = [&](std::int64_t seq, std::int64_t cached, int ring) {
-    tiny.request.seq = seq;
+    tiny.seq = seq;
     tiny.request.cached = cached;
     const StepPlan plan{.attention = {.strategy = "zigzag-ring", .ring = ring}};
     return tiny.memory(plan)[0].activations;
@@ -208,7 +208,7 @@ TEST_CASE("the longest sequence is found in about 31 questions") {
 TEST_CASE("kernels that are not fused keep more, layers that run again only while they do") {
   TinyStep tiny;
   StepPlan plan = ring_of_4(0);
-  const LocalTokens local = local_tokens(tiny.request, plan);
+  const LocalTokens local = local_tokens(tiny.request, plan, tiny.seq);
   const TensorOps ops = layer_of(tiny.model);
   const auto bytes = [&](Recompute kind, double kept) {
     tiny.practice.kept.value = kept;

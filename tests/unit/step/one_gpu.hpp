@@ -33,14 +33,17 @@ struct TinyStep {
   sim::Cluster cluster{machine, 2, 16};
   KernelCost kernels{machine.gpu, machine.gpu.generation.attention};
   StepPractice practice = bare_practice();
-  StepRequest request{.cluster = &cluster, .kernels = &kernels, .practice = &practice, .seq = 12};
+  StepRequest request{.cluster = &cluster, .kernels = &kernels, .practice = &practice};
+  std::int64_t seq = 12;
   std::vector<AttentionCost> attention{1};
 
   [[nodiscard]] std::vector<MemoryBytes> memory(const StepPlan& plan) const {
-    return step_memory(request, plan, attention);
+    StepCommon common(request);
+    return step_memory(common, plan, seq, attention);
   }
   [[nodiscard]] StepCost cost(const StepPlan& plan) const {
-    return step_cost(request, plan, attention);
+    StepCommon common(request);
+    return step_cost(common, plan, seq, attention);
   }
 };
 

@@ -17,7 +17,8 @@ using spp::test::TinyStep;
 namespace {
 
 StepTimeline timeline_of(const TinyStep& tiny, const StepPlan& plan) {
-  return step_timeline(tiny.request, plan, tiny.attention);
+  StepCommon common(tiny.request);
+  return step_timeline(common, plan, tiny.seq, tiny.attention);
 }
 
 /// Steps of all pipelines, with and without what comes behind their passes.

@@ -1,0 +1,145 @@
+#include "step/common.hpp"
+
+#include "base/error.hpp"
+#include "step/memory.hpp"
+#include "transformer/activations.hpp"
+
+#include <algorithm>
+
+namespace spp {
+namespace {
+
+/// Bytes of a number in that format, with its part of the scales of a block of 32 or 16, over the
+/// two of 16 bits.
+double stored(GemmFormat format) {
+  switch (format) {
+    case GemmFormat::plain:
+      return 1;
+    case GemmFormat::fp8:
+      return 1.0 / 2;
+    case GemmFormat::mxfp8:
+      return (1 + 1.0 / 32) / 2;
+    case GemmFormat::nvfp4:
+      return (0.5 + 1.0 / 16) / 2;
+  }
+  throw InternalError("no such GemmFormat");
+}
+
+/// What the host takes for a transfer of tensor ranks beside what it takes for any.
+Seconds tensor_host(const StepPractice& practice, const StepLinks& links, int ranks) {
+  const double further = links.nodes(StepAxis::tensor) - 1;
+  const double apart = links.nodes(StepAxis::stages) > 1 ? ranks : 0;
+  return further * practice.host_tensor_node.value + apart * practice.host_tensor_rank.value;
+}
+
+}  // namespace
+
+LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::int64_t seq) {
+  const std::int64_t tokens = seq / plan.sequence();
+  const std::int64_t text = request.model->diffusion.joint_tokens;
+  return {.tokens = tokens,
+          .batch = plan.micro_batch,
+          .dtype = request.dtype,
+          .split = plan.split(),
+          .joint = std::min(tokens, (text + plan.sequence() - 1) / plan.sequence()),
+          .stored = request.practice->narrow_kept.value > 0 ? stored(plan.format) : 1,
+          .wide_attention = plan.wide_attention};
+}
+
+StepCommon::StepCommon(const StepRequest& request)
+    : request_(request), layers_(*request.model, request.kind), groups_(*request.cluster) {}
+
+const std::vector<Stage>& StepCommon::stages(const StepPlan& plan) {
+  const auto [at, fresh] = stages_.try_emplace({plan.pipeline, plan.virtual_stages});
+  if (fresh) {
+    at->second = stages_of(*request_.model, plan, request_.practice->even_stages.value > 0,
+                           layers_.predictions);
+  }
+  return at->second;
+}
+
+LayerPasses StepCommon::passes_of(const TensorOps& ops, const LocalTokens& local,
+                                  const Recomputation& again, const PassCosts& costs) const {
+  LayerPasses passes{.forward = pass_around(forward_ops(ops, local), costs)};
+  if (request_.kind == StepKind::train) {
+    passes.again = pass_around(recomputed_ops(ops, local, again), costs);
+    passes.again.pass.time.weight_gradients = 0;
+    passes.backward = pass_around(backward_ops(ops, local), costs);
+  }
+  return passes;
+}
+
+/// `measure`: of a list, and whether it is a layer.
+template <class T, class Measure>
+ByLayer<T> StepCommon::by_layer(const Measure& measure) const {
+  ByLayer<T> all;
+  for (const LayerRun& run : layers_.runs) {
+    all.kinds.push_back(measure(run.ops, true));
+  }
+  all.first = measure(layers_.first, false);
+  all.last = measure(layers_.last, false);
+  if (layers_.predictions > 0) {
+    all.predict = measure(layers_.predict, true);
+  }
+  return all;
+}
+
+const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const LocalTokens& local,
+                                               const StepLinks& links) {
+  const StepPractice& practice = *request_.practice;
+  const Seconds host = tensor_host(practice, links, plan.tensor);
+  const auto [at, fresh] = passes_.try_emplace({.local = local,
+                                                .recompute = plan.recompute,
+                                                .format = plan.format,
+                                                .tensor_host = host.count()});
+  if (fresh) {
+    const PassCosts costs{
+        .kernels = request_.kernels,
+        .practice = &practice,
+        .links = &links,
+        .dtype = request_.dtype,
+        .format = plan.format,
+        .wide_attention = plan.wide_attention,
+        .tensor_host = host,
+        .experts_per_token = std::max(1, request_.model->experts.per_token),
+        .device_counts = practice.device_counts.value > 0 &&
+                         request_.cluster->gpus_per_node() >= practice.device_counts.value,
+        .crowd = request_.cluster->ranks_per_core()};
+    at->second = by_layer<LayerPasses>([&](const TensorOps& ops, bool layer) {
+      return passes_of(ops, local, layer ? plan.recompute : Recomputation{}, costs);
+    });
+  }
+  return at->second;
+}
+
+const ByLayer<LayerBytes>& StepCommon::bytes(const StepPlan& plan, const LocalTokens& local) {
+  LocalTokens cached = local;
+  cached.tokens += (request_.cached + plan.sequence() - 1) / plan.sequence();
+  const auto [at, fresh] =
+      bytes_.try_emplace({.local = local, .recompute = plan.recompute, .cached = cached.tokens});
+  if (fresh) {
+    const StepPractice& practice = *request_.practice;
+    at->second = by_layer<LayerBytes>([&](const TensorOps& ops, bool layer) {
+      const ActivationBytes bytes =
+          activation_bytes(ops, local, layer ? plan.recompute : Recomputation{}, practice);
+      return LayerBytes{
+          .kept = bytes.kept,
+          .working = bytes.working,
+          .forward = forward_bytes(ops, local, practice.position_working.value).as_double(),
+          .cached = cached_bytes(ops, cached).as_double(),
+          .sums = scattered_sums(ops, local).as_double()};
+    });
+  }
+  return at->second;
+}
+
+const ByLayer<HeldWeights>& StepCommon::weights(const StepPlan& plan) {
+  const auto [at, fresh] = weights_.try_emplace(plan.split());
+  if (fresh) {
+    at->second = by_layer<HeldWeights>(
+        [&](const TensorOps& ops, bool /*layer*/) { return held_weights(ops, plan.split()); });
+  }
+  return at->second;
+}
+
+}  // namespace spp
