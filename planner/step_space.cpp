@@ -348,7 +348,7 @@ class Space {
         .split = plan.split(),
         .joint = std::min(tokens, (joint + plan.sequence() - 1) / plan.sequence())};
     const auto time = [&](const std::vector<LayerOp>& ops) {
-      const PassTime pass = pass_around(ops, costs).pass.time;
+      const PassTime pass = pass_around(ops, costs).time;
       return pass.total() - pass.parts[StepPart::launch];  // which hides behind attention
     };
     LayersCost all;

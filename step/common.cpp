@@ -63,7 +63,7 @@ LayerPasses StepCommon::passes_of(const TensorOps& ops, const LocalTokens& local
   LayerPasses passes{.forward = pass_around(forward_ops(ops, local), costs)};
   if (request_.kind == StepKind::train) {
     passes.again = pass_around(recomputed_ops(ops, local, again), costs);
-    passes.again.pass.time.weight_gradients = 0;
+    passes.again.time.weight_gradients = 0;
     passes.backward = pass_around(backward_ops(ops, local), costs);
   }
   return passes;

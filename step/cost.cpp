@@ -17,7 +17,9 @@ namespace {
 
 /// A layer of one kind, or an end of the model.
 struct LayerCost {
-  Pass forward, backward;
+  const LayerPasses* passes = nullptr;
+  const AttentionCost* attention = nullptr;
+  PassTime forward, backward;
   HeldWeights weights;
   double moved = 0;  // seconds in which what it keeps goes to the host, and comes back
   double forward_time = 0, backward_time = 0;
@@ -97,15 +99,18 @@ class StepClock {
  private:
   LayerCost layer_cost(const LayerPasses& passes, const HeldWeights& weights,
                        const AttentionCost* attention) {
-    LayerCost cost{.forward = passes.forward.with(attention), .weights = weights};
-    cost.forward_time = cost.forward.time.total();
+    LayerCost cost{.passes = &passes,
+                   .attention = attention,
+                   .forward = passes.forward.time_with(attention),
+                   .weights = weights};
+    cost.forward_time = cost.forward.total();
     if (sharded_layers()) {
       cost.moves.gather = gather(weights, 1);
     }
     if (request_.kind == StepKind::train) {
-      cost.backward = passes.again.with(attention);
-      cost.backward += passes.backward.with(attention);
-      cost.backward_time = cost.backward.time.total();
+      cost.backward = passes.again.time_with(attention);
+      cost.backward += passes.backward.time_with(attention);
+      cost.backward_time = cost.backward.total();
       cost.moves.reduce = reduce(weights, plan_.zero >= 1);
     }
     return cost;
@@ -158,8 +163,8 @@ class StepClock {
       PassTime backward;
       double moved = 0;
       for (const auto& [layer, layers] : layers_of(s)) {
-        forward += real_of(layers) * layer->forward.time;
-        backward += real_of(layers) * layer->backward.time;
+        forward += real_of(layers) * layer->forward;
+        backward += real_of(layers) * layer->backward;
         moved += real_of(layers) * layer->moved;
       }
       const double host = practice_.host_micro_batch.value.count();
@@ -299,8 +304,11 @@ class StepClock {
     SentBytes sent;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       for (const auto& [layer, layers] : layers_of(stage_of(rank, c))) {
-        sent += layers * plan_.micro_batches * layer->forward.sent;
-        sent += layers * plan_.micro_batches * layer->backward.sent;
+        const std::int64_t times = layers * plan_.micro_batches;
+        for (const PassAround* pass :
+             {&layer->passes->forward, &layer->passes->again, &layer->passes->backward}) {
+          sent += times * pass->sent_with(layer->attention);
+        }
       }
     }
     return sent;

@@ -199,7 +199,7 @@ class PassClock {
     time_.parts[tensor ? StepPart::tp : StepPart::ep] += times_[i] - hidden;
     time_.parts[StepPart::gemm] += costs_.practice->slowdown.value * hidden;
     time_.hidden += hidden;
-    around_.pass.sent.at(axis, transfer.kind) +=
+    around_.sent.at(axis, transfer.kind) +=
         costs_.links->sent(axis, transfer.kind, moved(transfer));
     const bool exchange = axis == StepAxis::expert && transfer.kind == CommKind::all_to_all;
     host_ +=
@@ -240,7 +240,7 @@ class PassClock {
   const PassCosts& costs_;
   std::vector<double> times_;
   PassAround around_;
-  PassTime& time_ = around_.pass.time;
+  PassTime& time_ = around_.time;
   double& host_ = around_.host;
 };
 
@@ -282,27 +282,18 @@ PassTime operator*(double times, PassTime pass) {
   return pass;
 }
 
-Pass& Pass::operator+=(const Pass& other) {
-  time += other.time;
-  sent += other.sent;
-  return *this;
-}
-
-Pass PassAround::with(const AttentionCost* attention) const {
+PassTime PassAround::time_with(const AttentionCost* attention) const {
   ensure(attention != nullptr || forwards + backwards == 0,
          "a layer with attention needs its cost");
-  Pass result = pass;
-  StepSeconds& parts = result.time.parts;
+  PassTime result = time;
+  StepSeconds& parts = result.parts;
   double issued = host;
   const auto add = [&](int calls, const AttentionCost::Pass& cost) {
-    for (int i = 0; i < calls; ++i) {
-      parts[StepPart::attention] += cost.kernels.count();
-      parts[StepPart::elementwise] += cost.small.count();
-      parts[StepPart::cp] += cost.exposed.count();
-      issued += cost.issue.count();
-      result.time.hidden += cost.hidden.count();
-      result.sent += cost.sent;
-    }
+    parts[StepPart::attention] += calls * cost.kernels.count();
+    parts[StepPart::elementwise] += calls * cost.small.count();
+    parts[StepPart::cp] += calls * cost.exposed.count();
+    issued += calls * cost.issue.count();
+    result.hidden += calls * cost.hidden.count();
   };
   if (attention != nullptr) {
     add(forwards, attention->forward);
@@ -310,6 +301,15 @@ Pass PassAround::with(const AttentionCost* attention) const {
   }
   parts[StepPart::launch] += std::max(0.0, issued - parts.total());
   return result;
+}
+
+SentBytes PassAround::sent_with(const AttentionCost* attention) const {
+  SentBytes all = sent;
+  if (attention != nullptr) {
+    all += forwards * attention->forward.sent;
+    all += backwards * attention->backward.sent;
+  }
+  return all;
 }
 
 PassAround pass_around(std::span<const LayerOp> ops, const PassCosts& costs) {

@@ -69,20 +69,17 @@ struct PassTime {
   PassTime& operator+=(const PassTime& other);
   friend PassTime operator*(double times, PassTime pass);
 };
-struct Pass {
-  PassTime time;
-  SentBytes sent;
-  Pass& operator+=(const Pass& other);
-};
 
 /// A pass but for the attention over the sequence, in which plans differ that have the rest in
 /// common.
 struct PassAround {
-  Pass pass;                        // without what the host makes it wait for
+  PassTime time;  // without what the host makes it wait for
+  SentBytes sent;
   double host = 0;                  // seconds that it takes to issue it
   int forwards = 0, backwards = 0;  // attention calls
   /// `attention` of the layer; nullptr where it runs nowhere.
-  [[nodiscard]] Pass with(const AttentionCost* attention) const;
+  [[nodiscard]] PassTime time_with(const AttentionCost* attention) const;
+  [[nodiscard]] SentBytes sent_with(const AttentionCost* attention) const;
 };
 
 /// What passes have in common.

@@ -24,8 +24,8 @@ double both(const TinyStep& tiny, const TensorOps& ops, const StepPlan& plan) {
   const PassCosts costs{.kernels = &tiny.kernels, .practice = &tiny.practice, .links = &links};
   const LocalTokens local = local_tokens(tiny.request, plan, tiny.seq);
   const AttentionCost* attention = &tiny.attention[0];
-  return pass_around(forward_ops(ops, local), costs).with(attention).time.total() +
-         pass_around(backward_ops(ops, local), costs).with(attention).time.total();
+  return pass_around(forward_ops(ops, local), costs).time_with(attention).total() +
+         pass_around(backward_ops(ops, local), costs).time_with(attention).total();
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ TEST_CASE("what a step has beside its layers takes what a calibration timed") {
     const StepLinks links(groups, plan);
     return pass_around(backward ? backward_ops(ops, local) : forward_ops(ops, local),
                        {.kernels = &tiny.kernels, .practice = &tiny.practice, .links = &links})
-        .pass.time.parts[StepPart::elementwise];
+        .time.parts[StepPart::elementwise];
   };
   const auto launch = tiny.kernels.launch().count();
   const auto streamed = [&](std::int64_t bytes) {
