@@ -44,8 +44,9 @@ constexpr std::array<std::string_view, components> component_names{
     "launches",
     "pipeline bubble"};
 
-/// Mechanisms that a plan needs; of two plans that tie, the one with fewer is recommended.
-int complexity(const StepPlan& step) {
+/// Mechanisms that a plan needs under a mask; of two plans that tie, the one with fewer is
+/// recommended. Where the mask gives ranks unequal work, zigzag is as usual as contiguous.
+int complexity(const StepPlan& step, const Mask& mask) {
   const auto count = [](bool used) { return used ? 1 : 0; };
   const SequencePlan& p = step.attention;
   return count(step.tensor > 1) + count(step.pipeline > 1) + count(step.virtual_stages > 1) +
@@ -53,7 +54,8 @@ int complexity(const StepPlan& step) {
          count(step.recompute.kind != Recompute::none) + count(step.zero > 1) +
          count(p.ulysses > 1) + count(p.ring > 1) + 2 * static_cast<int>(p.own.values().size()) +
          count(p.heads != HeadPolicy::divide) + count(p.rank_order != RankOrder::block) +
-         count(p.layout != Layout::contiguous && p.layout != Layout::zigzag);
+         count(p.layout != Layout::contiguous &&
+               (p.layout != Layout::zigzag || mask.kind == MaskKind::full));
 }
 
 /// Seconds squared, of the difference of two plans: a block that both run moves both, others err
@@ -121,17 +123,18 @@ struct Ties {
 };
 
 /// `list`: the fastest first.
-Ties ties_of(const std::vector<Candidate>& list, const ComponentSeconds& spreads) {
+Ties ties_of(const std::vector<Candidate>& list, const Mask& mask,
+             const ComponentSeconds& spreads) {
   Ties ties;
-  int least = complexity(list[0].plan);  // of the plans so far, ties or not
+  int least = complexity(list[0].plan, mask);  // of the plans so far, ties or not
   for (std::size_t i = 1; i < list.size(); ++i) {
-    const int mechanisms = complexity(list[i].plan);
+    const int mechanisms = complexity(list[i].plan, mask);
     if (within_reach(list[0].predicted, list[i].predicted, spreads)) {
       ++ties.plans;
       if (mechanisms < least) {
         ties.chosen = i;
         ties.simpler_ones = false;
-      } else if (mechanisms < complexity(list[ties.chosen].plan)) {
+      } else if (mechanisms < complexity(list[ties.chosen].plan, mask)) {
         ties.simpler_ones = true;
       }
     }
@@ -181,8 +184,11 @@ std::string reason_alone(std::int64_t unsettled) {
 void rank(PlanResult& result, const Request& request, const ComponentSeconds& spreads) {
   auto& list = result.candidates;
   Ties ties;
-  const auto faster = [](const Candidate& a, const Candidate& b) {
-    return a.predicted.step < b.predicted.step;
+  const Mask& mask = request.problem.mask;
+  const auto faster = [&mask](const Candidate& a, const Candidate& b) {
+    return a.predicted.step != b.predicted.step
+               ? a.predicted.step < b.predicted.step
+               : complexity(a.plan, mask) < complexity(b.plan, mask);
   };
   if (request.objective == Objective::memory) {
     std::ranges::stable_sort(list, [&](const Candidate& a, const Candidate& b) {
@@ -192,7 +198,7 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
     });
   } else {
     std::ranges::stable_sort(list, faster);
-    ties = ties_of(list, spreads);
+    ties = ties_of(list, mask, spreads);
     const auto chosen = list.begin() + static_cast<std::ptrdiff_t>(ties.chosen);
     std::rotate(list.begin(), chosen, chosen + 1);
   }

@@ -485,6 +485,16 @@ TEST_CASE("a prefill gathers weights that do not fit, and only these") {
   CHECK(result.candidates.front().predicted.step < plan(request).candidates.front().predicted.step);
 }
 
+TEST_CASE("where all ranks have the same work, tokens stay in their order") {
+  const sim::Cluster cluster = cluster_of("8xl20-pcie", 1);
+  Request request = test::step_request(cluster, "hunyuanvideo", 118'800);
+  request.phase = StepPhase::prefill;
+  request.problem.mask = request.model->mask;
+  const SequencePlan best = plan(request).candidates.front().plan.attention;
+  CHECK(best.ring > 1);
+  CHECK(best.layout == Layout::contiguous);
+}
+
 TEST_CASE("a length that tensor ranks do not divide is padded, not refused") {
   const Catalog catalog(test::source_path("topologies"));
   const sim::Cluster cluster(catalog.machine("8xrtx4090-pcie", "test"), 1, 6);
