@@ -25,6 +25,11 @@ constexpr std::array table{
     Option{"seq", "N",
            "tokens of one sequence, over all GPUs: 4096, 32K, 1M; plan: max, the longest that fits",
            work},
+    Option{"cached", "N",
+           "of a forward or a prefill: tokens in front of the sequence whose keys and values the "
+           "ranks "
+           "hold already (default: none)",
+           work},
     Option{
         "batch", "B",
         "sequences that the group works on at once, in training the micro-batch (default: 1; plan "

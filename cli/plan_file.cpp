@@ -182,7 +182,8 @@ void adopt_request(Arguments& arguments, const JsonView& request,
     adopt_member(arguments, request, "mask", "mask");
     adopt_member(arguments, request, "phase", "phase");
   }
-  for (const std::string_view option : {"seq", "batch", "dtype", "documents", "guidance"}) {
+  for (const std::string_view option :
+       {"seq", "cached", "batch", "dtype", "documents", "guidance"}) {
     adopt_member(arguments, request, option, option);
   }
   adopt_member(arguments, request, "denoising_steps", "denoising-steps");

@@ -39,15 +39,16 @@ void Reader::work() {
   request().problem.dtype = parse_dtype(text_or("dtype", "dtype", "bf16"), "--dtype");
   mask_and_phase();
   documents();
+  cached();
   const Problem& p = request().problem;
   const int widest = std::max(p.head_dim, p.v_dim());
   const double bytes =
-      4.0 * static_cast<double>(p.seq) * static_cast<double>(p.batch) * p.q_heads * widest;
+      4.0 * static_cast<double>(p.end()) * static_cast<double>(p.batch) * p.q_heads * widest;
   if (bytes > most_tensor_bytes) {
     throw InputError(
         "--batch",
         fmt::format("{} x {} tokens x {} heads x {} is too large: one tensor of {:.1g} bytes",
-                    p.batch, p.seq, p.q_heads, widest, bytes));
+                    p.batch, p.end(), p.q_heads, widest, bytes));
   }
   request().flops_convention =
       parse_flops_convention(args_.get("flops-convention", "causal-halved"), "--flops-convention");
@@ -64,6 +65,9 @@ void Reader::work() {
   }
   resolve("attention", to_string(p.function));
   resolve("seq", p.seq);
+  if (p.cached > 0) {
+    resolve("cached", p.cached);
+  }
   const StepChoices& step = request().step;
   resolve("batch", step.micro_batch ? Json(*step.micro_batch) : Json());
   resolve("global_batch", step.global_batch ? Json(*step.global_batch) : Json());
@@ -236,6 +240,29 @@ void Reader::mask_and_phase() {
   }
 }
 
+void Reader::cached() {
+  const auto text = args_.find("cached");
+  if (!text) {
+    return;
+  }
+  Request& r = request();
+  if (r.phase != StepPhase::forward && r.phase != StepPhase::prefill) {
+    throw InputError("--cached",
+                     fmt::format("keys that are cached have no gradient: of --phase fwd "
+                                 "or prefill, not {}",
+                                 to_string(r.phase)));
+  }
+  if (r.problem.function == AttentionFunction::linear ||
+      (r.model && r.model->kind == ModelKind::dit)) {
+    throw InputError("--cached",
+                     "of softmax attention in language models, which read earlier keys");
+  }
+  if (!r.problem.mask.document_ends.empty()) {
+    not_available("--cached", "packed documents behind cached keys");
+  }
+  r.problem.cached = parse_tokens(*text, "--cached");
+}
+
 void Reader::documents() {
   const auto text = args_.find("documents");
   if (!text) {
@@ -322,6 +349,9 @@ void Reader::title() {
                        job_.cluster->machine().name);
   } else {
     how += fmt::format(", over {} ranks", request().gpus);
+  }
+  if (p.cached > 0) {
+    how += fmt::format(", behind {} cached tokens", human_tokens(p.cached));
   }
   job_.title = fmt::format("{}, {} tokens, {}", what, human_tokens(p.seq), how);
   job_.at_any_length = fmt::format("{}, {}", what, how);

@@ -62,6 +62,7 @@ class Reader {
   StepPhase phase_of(const std::string& text);
   void mask_and_phase();
   void documents();
+  void cached();
   void drawn_documents(const std::string& text);
   void batch();
   void stack();

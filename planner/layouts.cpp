@@ -48,7 +48,7 @@ std::vector<std::int64_t> pairs_of(const Problem& problem, const SequencePlan& p
   const TokenSet all({.begin = 0, .count = whole.seq});
   std::vector<std::int64_t> pairs;
   for (int team = 0; team < mesh.teams(); ++team) {
-    pairs.push_back(allowed_pairs(mesh.team_tokens(whole.seq, team), all, whole.mask));
+    pairs.push_back(allowed_pairs(mesh.team_tokens(whole, team), all, whole.mask));
   }
   return pairs;
 }

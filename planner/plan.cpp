@@ -241,8 +241,9 @@ FlopCount counted_flops(const Request& request, std::int64_t batch) {
   const Problem& p = request.problem;
   if (request.model && request.whole_step()) {
     const StepKind kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill;
-    const ModelFlops flops =
-        model_flops(*request.model, {.seq = p.seq, .batch = batch, .mask = p.mask, .step = kind});
+    const ModelFlops flops = model_flops(
+        *request.model,
+        {.seq = p.seq, .batch = batch, .mask = p.mask, .step = kind, .cached = p.cached});
     switch (request.flops_convention) {
       case FlopsConvention::causal_halved:
         return flops.causal_halved;
@@ -265,18 +266,20 @@ FlopCount counted_flops(const Request& request, std::int64_t batch) {
     return FlopCount(((forward ? of(Phase::forward) : 0) + (backward ? of(Phase::backward) : 0)) *
                      p.q_heads * static_cast<double>(batch));
   }
-  const bool sparse = !p.mask.document_ends.empty() || p.mask.kind == MaskKind::window;
+  // No convention halves documents, windows or what is cached: what they allow counts.
+  const bool sparse =
+      !p.mask.document_ends.empty() || p.mask.kind == MaskKind::window || p.cached > 0;
   if (sparse && request.flops_convention != FlopsConvention::full) {
-    // No convention halves documents or windows: what they allow counts.
-    const TokenRange all{.begin = 0, .count = p.seq};
+    const TokenRange queries{.begin = p.cached, .count = p.seq};
+    const TokenRange keys{.begin = 0, .count = p.end()};
     const double forwards = (forward ? 1 : 0) + (backward ? 2.5 : 0);
     return FlopCount(flops_per_pair(Phase::forward, p.head_dim, p.v_dim()) *
                      static_cast<double>(batch) * p.q_heads *
-                     static_cast<double>(allowed_pairs(all, all, p.mask)) * forwards);
+                     static_cast<double>(allowed_pairs(queries, keys, p.mask)) * forwards);
   }
   return counted_flops(CountedCall{
       .queries = p.seq,
-      .keys = p.seq,
+      .keys = p.end(),
       .batch = batch,
       .heads = p.q_heads,
       .qk_dim = static_cast<double>(p.head_dim),

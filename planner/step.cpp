@@ -132,7 +132,7 @@ StepEvaluator::StepEvaluator(const Request& request)
                .practice = &practice_,
                .dtype = request.problem.dtype,
                .kind = request.phase == StepPhase::train ? StepKind::train : StepKind::prefill,
-               .cached = request.ring_prefill ? request.ring_prefill->cached : 0}) {}
+               .cached = request.problem.cached}) {}
 
 StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem& whole) const {
   const AttentionQuestion question = attention_question(request_, plan, whole);

@@ -76,14 +76,14 @@ struct OpPlace {
     return {.q_tokens = schedule.problem.local(op.q_tokens),
             .k_tokens = schedule.problem.local(op.k_tokens),
             .mask = schedule.problem.mask_of(op.mask),
-            .seq = schedule.requested.seq};
+            .seq = schedule.requested.end()};
   }
   /// Of whole rows.
   [[nodiscard]] Visibility visible(const Softmax& op) const {
     return {.q_tokens = schedule.problem.local(op.tokens),
-            .k_tokens = TokenSet({.begin = 0, .count = schedule.problem.seq}),
+            .k_tokens = TokenSet({.begin = 0, .count = schedule.problem.end()}),
             .mask = schedule.problem.mask_of(op.mask),
-            .seq = schedule.requested.seq};
+            .seq = schedule.requested.end()};
   }
   /// Of softmax: 1 / sqrt(head_dim).
   [[nodiscard]] float scale() const {

@@ -111,7 +111,7 @@ void AtomSet::trim() {
 }
 
 AtomGrid::AtomGrid(const Schedule& schedule, std::span<const std::span<const Buffer>> tiles)
-    : graph_(schedule.graph) {
+    : cached_(schedule.problem.cached), graph_(schedule.graph) {
   cut_tokens(schedule, tiles);
   cut_heads(schedule.grain.heads);
   for (int mask = 0; mask < schedule.problem.masks(); ++mask) {

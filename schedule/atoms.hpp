@@ -76,6 +76,8 @@ class AtomGrid {
   [[nodiscard]] int head_atoms(TensorRef ref) const;
   /// Token atoms, slots or row atoms that a tensor has.
   [[nodiscard]] int row_atoms(TensorRef ref) const;
+  /// A cell of that tensor exists: tokens that are cached have no queries.
+  [[nodiscard]] bool exists(TensorRef ref, const Cell& cell) const;
   /// The KV atom that a query atom attends to.
   [[nodiscard]] int kv_of(int query_atom) const { return query_atom / replicas_; }
 
@@ -173,6 +175,7 @@ class AtomGrid {
   void know_attentions(std::span<const std::span<const Buffer>> tiles);
 
   std::string flaw_;
+  std::int64_t cached_ = 0;         // tokens without queries
   std::vector<TokenRange> tokens_;  // ascending by begin
   std::vector<HeadRange> q_heads_;
   std::vector<HeadRange> kv_heads_;

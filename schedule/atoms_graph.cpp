@@ -135,6 +135,10 @@ int AtomGrid::row_atoms(TensorRef ref) const {
                                 : token_atoms();
 }
 
+bool AtomGrid::exists(TensorRef ref, const Cell& cell) const {
+  return is_of_graph(ref.tensor) || is_kv(ref.tensor) || tokens_[at(cell.tokens)].begin >= cached_;
+}
+
 const std::vector<int>* AtomGrid::rows(const TokenSet& set, TensorRef ref) const {
   if (!is_param(ref.tensor)) {
     return is_state(ref.tensor) ? slots(set) : tokens(set);

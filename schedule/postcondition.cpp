@@ -72,14 +72,19 @@ void check_declared(Ledger& ledger, std::span<const Home> ranks, const Demand& d
                             to_string(demand.role), grid.graph().name(demand.tensor),
                             grid.cell_text(demand.tensor, cell), by, rank.value, buffer.name));
                       }
+                      if (!grid.exists(demand.tensor, cell)) {
+                        ledger.findings.note(fmt::format(
+                            "rank {}: '{}' has {}, which is cached: it has no queries", rank.value,
+                            buffer.name, grid.cell_text(demand.tensor, cell)));
+                      }
                       by = rank.value;
                     });
   if (!any && demand.optional) {
     return;
   }
   for (std::size_t i = 0; i < owner.size(); ++i) {
-    if (owner[i] < 0) {
-      const Cell cell{.tokens = static_cast<int>(i / heads), .heads = static_cast<int>(i % heads)};
+    const Cell cell{.tokens = static_cast<int>(i / heads), .heads = static_cast<int>(i % heads)};
+    if (owner[i] < 0 && grid.exists(demand.tensor, cell)) {
       ledger.findings.note(fmt::format("no rank declares {} {} of {}", to_string(demand.role),
                                        grid.graph().name(demand.tensor),
                                        grid.cell_text(demand.tensor, cell)));

@@ -123,6 +123,9 @@ Mask parse_mask(std::string_view text, std::string_view where) {
 }
 
 bool Problem::in_one_micro_batch(const TokenSet& tokens, const TokenSet& others) const {
+  if (cached > 0) {
+    return true;  // there is one
+  }
   const std::int64_t first = tokens.empty() ? 0 : tokens.ranges()[0].begin / seq;
   const auto stays = [&](const TokenRange& range) {
     return range.begin / seq == first && range.last() / seq == first;
@@ -131,7 +134,8 @@ bool Problem::in_one_micro_batch(const TokenSet& tokens, const TokenSet& others)
 }
 
 TokenSet Problem::local(const TokenSet& tokens) const {
-  const std::int64_t first = tokens.empty() ? 0 : tokens.ranges()[0].begin / seq * seq;
+  const std::int64_t first =
+      tokens.empty() || cached > 0 ? 0 : tokens.ranges()[0].begin / seq * seq;
   return first == 0 ? tokens : tokens.shifted(-first);
 }
 
@@ -153,6 +157,19 @@ TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks) {
       break;  // balanced_chunks()
   }
   throw InternalError("a layout whose chunks the length alone does not tell");
+}
+
+TokenSet chunk_of_queries(const Problem& problem, Layout layout, int index, int chunks) {
+  return chunk_tokens(problem.seq, layout, index, chunks).shifted(problem.cached);
+}
+
+TokenSet chunk_of_keys(const Problem& problem, Layout layout, int index, int chunks) {
+  TokenSet keys =
+      problem.cached > 0 ? chunk_tokens(problem.cached, layout, index, chunks) : TokenSet();
+  for (const TokenRange& range : chunk_of_queries(problem, layout, index, chunks).ranges()) {
+    keys.append(range);
+  }
+  return keys;
 }
 
 HeadSplit::HeadSplit(const Problem& problem, int parts, HeadPolicy policy)

@@ -26,11 +26,15 @@ enum class AttentionFunction : std::uint8_t { softmax, linear };
 /// is one: both, and the update of the parameters where the graph has one.
 enum class Phase : std::uint8_t { forward, backward, step };
 
-/// One attention call, global. Queries and keys are [batch, seq, heads, head_dim], values and
+/// One attention call, global. Tokens are numbered from the cached ones on: 0 to cached - 1, then
+/// the sequence's. Queries and keys are [batch, seq, heads, head_dim], values and
 /// outputs [batch, seq, heads, value_dim], narrower in multi-head latent attention (DeepSeek-V3,
 /// arXiv:2412.19437, section 2.1.1); LSE is [batch, heads, seq], fp32.
 struct Problem {
-  std::int64_t seq = 0;    // tokens of one sequence, over all ranks of the group
+  std::int64_t seq = 0;  // tokens of one sequence, over all ranks of the group
+  /// Tokens in front of the sequence, without queries: ranks hold their keys and values already,
+  /// dealt out by the same layout (a prefill behind a cache, arXiv:2411.01783). Forward alone.
+  std::int64_t cached = 0;
   std::int64_t batch = 1;  // sequences worked on at once
   int q_heads = 1;
   int kv_heads = 1;  // divides q_heads (GQA; 1 = MQA; q_heads = MHA)
@@ -49,7 +53,9 @@ struct Problem {
   /// micro-batch m are numbered from m * seq on; attention stays within one.
   int micro_batches = 1;
 
-  [[nodiscard]] std::int64_t all_tokens() const { return seq * micro_batches; }
+  /// Behind the last token of one sequence.
+  [[nodiscard]] std::int64_t end() const { return cached + seq; }
+  [[nodiscard]] std::int64_t all_tokens() const { return cached + seq * micro_batches; }
   /// They are tokens of one micro-batch, and so are the others.
   [[nodiscard]] bool in_one_micro_batch(const TokenSet& tokens, const TokenSet& others) const;
   /// Numbered within their micro-batch.
@@ -89,6 +95,9 @@ constexpr bool deals_documents(Layout layout) { return chunk_layout(layout) != l
 /// zigzag: chunks index and 2*chunks-1-index of 2*chunks equal ones; striped: every chunks-th
 /// token. `seq` must divide.
 TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks);
+/// Those of a problem that have queries; and all, the cached ones before them.
+TokenSet chunk_of_queries(const Problem& problem, Layout layout, int index, int chunks);
+TokenSet chunk_of_keys(const Problem& problem, Layout layout, int index, int chunks);
 
 /// How Ulysses deals heads out when they do not simply divide.
 ///  divide:    U divides the KV heads

@@ -13,7 +13,7 @@ BufferShape shape_of(Tensor tensor, const Problem& problem) {
   const std::int64_t dim = has_values_width(tensor) ? problem.v_dim() : problem.head_dim;
   const bool of_rows = tensor == Tensor::lse || tensor == Tensor::delta;
   const std::int64_t width = of_rows               ? 1
-                             : is_of_pairs(tensor) ? problem.seq
+                             : is_of_pairs(tensor) ? problem.end()
                              : is_state(tensor)    ? dim * dim
                                                    : dim;
   return {.width = width, .batch = problem.batch};

@@ -46,6 +46,7 @@ inline bool is_name(std::string_view name) {
 
 void fields(auto& a, Is<Problem> auto& p) {
   a("seq", p.seq, 1, most_tokens);
+  a.unless_zero("cached", p.cached, most_tokens);
   a("batch", p.batch, 1, std::int64_t{1} << 20);
   a("q_heads", p.q_heads, 1, most_heads);
   a("kv_heads", p.kv_heads, 1, most_heads);

@@ -212,6 +212,9 @@ class Parser {
       if (value.function == AttentionFunction::linear && value.sinks) {
         fail("sinks take their share of a softmax, which linear attention does not have");
       }
+      if (value.cached > 0 && (value.micro_batches > 1 || schedule_.phase != Phase::forward)) {
+        fail("cached={}: of one forward, of which keys are cached", value.cached);
+      }
       if (value.all_tokens() > text::most_tokens) {
         fail("seq * micro_batches is too large (at most {})", text::most_tokens);
       }

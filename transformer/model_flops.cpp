@@ -20,15 +20,17 @@ double pair_flops(const TensorOps& layer) {
   return flops;
 }
 
-/// Pairs that a mask allows; of a causal one half of all.
-double allowed(const Mask& mask, std::int64_t seq) {
-  const auto all = static_cast<double>(seq) * static_cast<double>(seq);
-  return mask.kind == MaskKind::causal ? all / 2 : all;
+/// Pairs that a mask allows; of a causal one half of the sequence's own.
+double allowed(const ModelWork& work) {
+  const auto seq = static_cast<double>(work.seq);
+  return seq * static_cast<double>(work.cached) +
+         (work.mask.kind == MaskKind::causal ? seq * seq / 2 : seq * seq);
 }
 
-double exact_pairs(const Mask& mask, std::int64_t seq) {
-  const TokenRange every{.begin = 0, .count = seq};
-  return static_cast<double>(allowed_pairs(every, every, mask));
+double exact_pairs(const Mask& mask, const ModelWork& work) {
+  const TokenRange queries{.begin = work.cached, .count = work.seq};
+  const TokenRange keys{.begin = 0, .count = work.cached + work.seq};
+  return static_cast<double>(allowed_pairs(queries, keys, mask));
 }
 
 }  // namespace
@@ -37,11 +39,12 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
   const double passes = work.step == StepKind::train ? 3 : 1;
   const auto batch = static_cast<double>(work.batch);
   const auto seq = static_cast<double>(work.seq);
+  const double all_pairs = seq * static_cast<double>(work.cached + work.seq);
   const LocalTokens all{.tokens = work.seq,
                         .batch = work.batch,
                         .joint = std::min(work.seq, model.diffusion.joint_tokens)};
   const bool exact = work.mask.kind == MaskKind::window || !work.mask.document_ends.empty();
-  const double pairs = exact ? exact_pairs(work.mask, work.seq) : allowed(work.mask, work.seq);
+  const double pairs = exact ? exact_pairs(work.mask, work) : allowed(work);
   double around = 0;
   double masked = 0;
   double unmasked = 0;
@@ -51,8 +54,8 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
     const auto frames = static_cast<double>(std::max<std::int64_t>(1, model.diffusion.frames));
     const double of_pair = pair_flops(run.ops) * batch * layers / frames;
     around += layers * flops_of(forward_ops(run.ops, all)).value();
-    masked += of_pair * (run.mask == model.mask ? pairs : exact_pairs(run.mask, work.seq));
-    unmasked += of_pair * seq * seq;
+    masked += of_pair * (run.mask == model.mask ? pairs : exact_pairs(run.mask, work));
+    unmasked += of_pair * all_pairs;
   }
   around += flops_of(forward_ops(ends_of(model, work.step), all)).value();
   if (const auto further = static_cast<double>(further_predictions(model, work.step));
@@ -61,7 +64,7 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
     const double of_pair = further * pair_flops(predict) * batch;
     around += further * flops_of(forward_ops(predict, all)).value();
     masked += of_pair * pairs;
-    unmasked += of_pair * seq * seq;
+    unmasked += of_pair * all_pairs;
   }
   return {.causal_halved = FlopCount(passes * (around + masked)),
           .full = FlopCount(passes * (around + unmasked)),

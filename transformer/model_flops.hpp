@@ -16,6 +16,7 @@ struct ModelWork {
   std::int64_t batch = 1;
   Mask mask{};
   StepKind step = StepKind::train;
+  std::int64_t cached = 0;  // tokens in front, which are seen
 };
 
 /// Of all ranks together.

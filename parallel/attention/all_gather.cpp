@@ -95,7 +95,7 @@ struct Call {
 /// Causal: one call per chunk, against its prefix (with a window: against what it sees). Full: one
 /// call.
 std::vector<Call> calls(const TokenSet& tokens, const Problem& problem) {
-  const TokenSet all({.begin = 0, .count = problem.seq});
+  const TokenSet all({.begin = 0, .count = problem.end()});
   if (problem.mask.kind == MaskKind::full) {
     return {{.q = tokens, .k = all}};
   }
@@ -114,19 +114,21 @@ struct Gathered {
 /// Gathers one tensor over the ring and puts it into sequence order.
 BufferId gather(ProgramBuilder& b, const RankGroup& ring, const CoreContext& c, Tensor tensor,
                 BufferId from) {
-  const std::int64_t seq = b.problem().seq;
+  const std::int64_t all = b.problem().end();
   const std::string name(to_string(tensor));
-  const BufferId received = b.scratch(name + "_all_chunks", tensor, seq, c.kv_heads.count());
+  const BufferId received = b.scratch(name + "_all_chunks", tensor, all, c.kv_heads.count());
   b.op(ring_stream, Collective{.kind = CollectiveKind::all_gather,
                                .group = ring,
                                .from = from,
                                .to = received,
-                               .to_tokens = TokenSet({.begin = 0, .count = seq}),
+                               .to_tokens = TokenSet({.begin = 0, .count = all}),
                                .to_heads = c.kv_heads});
-  if (chunk_layout(c.plan.layout) == Layout::contiguous || c.plan.ring == 1) {
+  const bool in_order =
+      chunk_layout(c.plan.layout) == Layout::contiguous && b.problem().cached == 0;
+  if (in_order || c.plan.ring == 1) {
     return received;
   }
-  const BufferId ordered = b.scratch(name + "_all", tensor, seq, c.kv_heads.count());
+  const BufferId ordered = b.scratch(name + "_all", tensor, all, c.kv_heads.count());
   b.op(compute, Copy{.kind = CopyKind::reorder, .from = received, .to = ordered});
   return ordered;
 }
@@ -235,6 +237,7 @@ extern const Strategy entry{
     .why_not = why_not_gather,
     .build = build,
     .closed_form = closed_form,
+    .behind_cache = true,
 };
 
 }  // namespace spp::strategies::all_gather

@@ -95,18 +95,26 @@ RankGroup AttentionMesh::group(Rank rank, Axis axis) const {
   throw InternalError("unknown axis");
 }
 
-TokenSet AttentionMesh::team_tokens(std::int64_t seq, int team) const {
+TokenSet AttentionMesh::team_tokens(const Problem& problem, int team) const {
   return balanced_ ? (*balanced_)[static_cast<std::size_t>(team)]
-                   : chunk_tokens(seq, plan_.layout, team, teams());
+                   : chunk_of_queries(problem, plan_.layout, team, teams());
 }
 
-TokenSet AttentionMesh::ring_tokens(std::int64_t seq, Rank rank) const {
+TokenSet AttentionMesh::ring_tokens(const Problem& problem, Rank rank) const {
   const Coordinates c = at(rank);
-  return team_tokens(seq, team_of(c)).part(c.member, team());
+  return team_tokens(problem, team_of(c)).part(c.member, team());
 }
 
-TokenSet AttentionMesh::home_tokens(std::int64_t seq, Rank rank) const {
-  return ring_tokens(seq, rank).part(at(rank).ulysses, ulysses());
+TokenSet AttentionMesh::home_tokens(const Problem& problem, Rank rank) const {
+  return ring_tokens(problem, rank).part(at(rank).ulysses, ulysses());
+}
+
+TokenSet AttentionMesh::home_keys(const Problem& problem, Rank rank) const {
+  if (problem.cached == 0) {
+    return home_tokens(problem, rank);
+  }
+  ensure(team() == 1 && ulysses() == 1, "cached keys under a ring alone");
+  return chunk_of_keys(problem, plan_.layout, at(rank).position, ring());
 }
 
 }  // namespace spp

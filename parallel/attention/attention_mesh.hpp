@@ -75,13 +75,16 @@ class AttentionMesh {
   /// One of these.
   [[nodiscard]] RankGroup group(Rank rank, Axis axis) const;
 
-  /// Tokens that a rank holds before and after the call: its Ulysses part of its member part of its
-  /// team's chunk. `seq` is padded.
-  [[nodiscard]] TokenSet home_tokens(std::int64_t seq, Rank rank) const;
-  /// Tokens of a rank's ring part, after the Ulysses all-to-all has gathered them.
-  [[nodiscard]] TokenSet ring_tokens(std::int64_t seq, Rank rank) const;
-  /// Tokens of team T.
-  [[nodiscard]] TokenSet team_tokens(std::int64_t seq, int team) const;
+  /// Tokens whose queries a rank holds before and after the call: its Ulysses part of its member
+  /// part of its team's chunk. `problem` is padded.
+  [[nodiscard]] TokenSet home_tokens(const Problem& problem, Rank rank) const;
+  /// Those of a rank's ring part, after the Ulysses all-to-all has gathered them.
+  [[nodiscard]] TokenSet ring_tokens(const Problem& problem, Rank rank) const;
+  /// Those of team T.
+  [[nodiscard]] TokenSet team_tokens(const Problem& problem, int team) const;
+  /// Tokens whose keys a rank holds; cached ones come first, where no axis but the ring splits
+  /// tokens.
+  [[nodiscard]] TokenSet home_keys(const Problem& problem, Rank rank) const;
 
  private:
   SequencePlan plan_;

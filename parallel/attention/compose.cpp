@@ -11,6 +11,7 @@ struct UlyssesFrame {
   HeadSplit split;
   int part = 0;
   TokenSet home;
+  TokenSet home_keys;
   TokenSet gathered;
 };
 
@@ -99,8 +100,8 @@ void build_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreConte
   const HeadRange all_kv{0, f.split.kv_heads()};
   ForwardBuffers io;
   const BufferId q = b.input("q", Tensor::q, f.home, all_q);
-  const BufferId k = b.input("k", Tensor::k, f.home, all_kv);
-  const BufferId v = b.input("v", Tensor::v, f.home, all_kv);
+  const BufferId k = b.input("k", Tensor::k, f.home_keys, all_kv);
+  const BufferId v = b.input("v", Tensor::v, f.home_keys, all_kv);
   const BufferId out = b.output("out", Tensor::out, f.home, all_q);
   if (f.group.size == 1) {
     attend(b, mesh, context, {.q = q, .k = k, .v = v, .out = out}, core);
@@ -168,7 +169,20 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   s.grain.slots = cores.states ? plan.ring : 0;
   if (chunk_layout(plan.layout) ==
       Layout::zigzag) {  // also where the two chunks of a rank continue each other
-    s.grain.tokens = s.problem.seq / (2 * std::int64_t{ranks.teams()});
+    const std::int64_t chunks = 2 * std::int64_t{ranks.teams()};
+    s.grain.tokens = s.problem.cached == 0 ? s.problem.seq / chunks : 0;
+    for (std::int64_t i = 1; i < chunks && s.problem.cached > 0; ++i) {
+      s.grain.cuts.push_back(s.problem.cached / chunks * i);
+    }
+  }
+  if (s.problem.cached > 0) {
+    ensure(phase == Phase::forward, "cached keys without a gradient");
+    s.grain.cuts.push_back(s.problem.cached);
+    const std::int64_t chunk =
+        chunk_layout(plan.layout) == Layout::zigzag ? s.problem.seq / (2 * ranks.teams()) : 0;
+    for (std::int64_t begin = chunk; begin > 0 && begin < s.problem.seq; begin += chunk) {
+      s.grain.cuts.push_back(s.problem.cached + begin);
+    }
   }
   if (split.even()) {
     s.symmetry.push_back({.axis = "ulysses", .under = AxisMoves::permutations});
@@ -192,13 +206,15 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
     const UlyssesFrame frame{.group = mesh.ulysses_group(rank),
                              .split = split,
                              .part = part,
-                             .home = mesh.home_tokens(problem.seq, rank),
-                             .gathered = mesh.ring_tokens(problem.seq, rank)};
+                             .home = mesh.home_tokens(problem, rank),
+                             .home_keys = mesh.home_keys(problem, rank),
+                             .gathered = mesh.ring_tokens(problem, rank)};
     const CoreContext context{.plan = plan,
                               .options = options,
                               .heads = split.q(part),
                               .kv_heads = split.kv(part),
-                              .tokens = frame.gathered};
+                              .tokens = frame.gathered,
+                              .keys = problem.cached > 0 ? frame.home_keys : frame.gathered};
     if (phase == Phase::forward) {
       build_forward(b, mesh, context, frame, cores.forward);
     } else {

@@ -29,7 +29,8 @@ struct CoreContext {
   SequencePlan plan;
   BuildOptions options;
   HeadRange heads, kv_heads;
-  TokenSet tokens;  // ring_tokens of this rank
+  TokenSet tokens;  // ring_tokens of this rank: of its queries
+  TokenSet keys;    // the same, but for those that are cached
 };
 
 // The core declares lse itself: forward output and backward input have the same tile, and StarTrail

@@ -86,15 +86,15 @@ Parts::Parts(const Problem& padded, const AttentionMesh& mesh, const SequencePla
       ring_(plan.ring),
       position_(position),
       stages_(plan.own[parameters::overlap]),
-      own_(mesh.team_tokens(padded.seq, position)),
+      own_(mesh.team_tokens(padded, position)),
       needs_(needs_of(own_, padded)) {}
 
 TokenSet Parts::from(int distance) const {
-  return needed_of(mesh_->team_tokens(problem_->seq, position_before(distance)), needs_);
+  return needed_of(mesh_->team_tokens(*problem_, position_before(distance)), needs_);
 }
 
 TokenSet Parts::to(int distance) const {
-  const TokenSet theirs = mesh_->team_tokens(problem_->seq, position_after(distance));
+  const TokenSet theirs = mesh_->team_tokens(*problem_, position_after(distance));
   return needed_of(own_, needs_of(theirs, *problem_));
 }
 
@@ -128,7 +128,7 @@ TokenSet Parts::queries_of(const TokenSet& keys) const {
 }
 
 std::int64_t Parts::count_from(int distance) const {
-  const TokenSet theirs = mesh_->team_tokens(problem_->seq, position_before(distance));
+  const TokenSet theirs = mesh_->team_tokens(*problem_, position_before(distance));
   std::int64_t count = 0;
   find_needed(theirs, needs_, [&](std::int64_t, std::int64_t found) { count += found; });
   return count;
@@ -150,7 +150,7 @@ bool Parts::meets_others() const {
 std::vector<std::int64_t> cuts_of(const Problem& padded, const AttentionMesh& mesh) {
   std::vector<std::int64_t> cuts;
   for (int position = 0; position < mesh.ring(); ++position) {
-    for (const Interval& need : needs_of(mesh.team_tokens(padded.seq, position), padded)) {
+    for (const Interval& need : needs_of(mesh.team_tokens(padded, position), padded)) {
       cuts.push_back(need.begin);
       cuts.push_back(need.end);
     }

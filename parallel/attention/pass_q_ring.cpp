@@ -87,8 +87,8 @@ struct Visits {
   }
   [[nodiscard]] Rank peer(std::int64_t steps) const { return group.rank(before(steps)); }
   [[nodiscard]] Section block(int queries, int keys) const {
-    return needed_section(chunk_tokens(problem.seq, layout, queries, ring),
-                          chunk_tokens(problem.seq, layout, keys, ring), problem.mask, options);
+    return needed_section(chunk_of_queries(problem, layout, queries, ring),
+                          chunk_of_keys(problem, layout, keys, ring), problem.mask, options);
   }
   /// What this rank computes at step i, and what comes home from the rank that computes for it.
   [[nodiscard]] Section visiting(std::int64_t i) const { return block(before(i), position); }
@@ -209,6 +209,7 @@ extern const Strategy entry{
     .build = build,
     .closed_form = closed_form,
     .backward = false,
+    .behind_cache = true,
 };
 
 }  // namespace spp::strategies::pass_q_ring

@@ -80,9 +80,9 @@ Problem dealt(const Problem& problem, const SequencePlan& plan) {
 Problem padded(const Problem& problem, const SequencePlan& plan) {
   Problem result = dealt(problem, plan);
   result.seq = rounded_up(result.seq, unit_of(plan));
-  if (problem.mask.kind == MaskKind::window && problem.mask.window >= problem.seq) {
+  if (problem.mask.kind == MaskKind::window && problem.mask.window >= problem.end()) {
     result.mask.window =
-        result.seq;  // a window over all tokens hides none from the padding, either
+        result.end();  // a window over all tokens hides none from the padding, either
   }
   if (plan.heads == HeadPolicy::pad) {
     const HeadSplit split(problem, plan.ulysses, plan.heads);

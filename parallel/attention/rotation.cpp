@@ -30,7 +30,7 @@ struct Walk {
   }
   [[nodiscard]] TokenSet block(std::int64_t step) const {
     const auto owner = static_cast<int>((position - step % ring + ring) % ring);
-    return chunk_tokens(problem.seq, layout, owner, ring);
+    return chunk_of_keys(problem, layout, owner, ring);
   }
 };
 
@@ -44,11 +44,11 @@ Slots slots(ProgramBuilder& b, const CoreContext& c, std::string_view prefix, Te
   Slots s;
   for (int i = 0; i < 2; ++i) {
     const bool own = i < count;
-    s.k[i] = own ? b.scratch(fmt::format("{}k{}", prefix, i), k, c.tokens.count(),
-                             c.kv_heads.count(), dtype)
+    s.k[i] = own ? b.scratch(fmt::format("{}k{}", prefix, i), k, c.keys.count(), c.kv_heads.count(),
+                             dtype)
                  : s.k[0];
-    s.v[i] = own ? b.scratch(fmt::format("{}v{}", prefix, i), v, c.tokens.count(),
-                             c.kv_heads.count(), dtype)
+    s.v[i] = own ? b.scratch(fmt::format("{}v{}", prefix, i), v, c.keys.count(), c.kv_heads.count(),
+                             dtype)
                  : s.v[0];
   }
   return s;
@@ -67,7 +67,7 @@ BufferId rotate_forward(ProgramBuilder& b, const AttentionMesh& mesh, const Core
                                 .out = io.out,
                                 .lse = lse,
                                 .q_tokens = c.tokens,
-                                .k_tokens = c.tokens,
+                                .k_tokens = c.keys,
                                 .heads = c.heads,
                                 .kv_heads = c.kv_heads};
   if (steps == 1) {

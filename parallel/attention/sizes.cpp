@@ -17,6 +17,9 @@ std::int64_t reach_of(const Mask& mask, std::int64_t chunk) {
 /// Ring blocks that the rank with most cannot skip.
 std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
   const bool windowed = s.problem.mask.kind == MaskKind::window;
+  if (windowed && s.problem.cached > 0) {
+    return 1;  // a lower bound
+  }
   if (!s.problem.mask.document_ends.empty() && (windowed || !deals_documents(plan.layout))) {
     return 1;  // blocks without a common document are skipped: a lower bound
   }
@@ -42,7 +45,8 @@ std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
 }  // namespace
 
 std::int64_t rotation_steps(const Problem& padded, const SequencePlan& plan) {
-  return padded.mask.kind == MaskKind::window && plan.layout == Layout::contiguous
+  return padded.mask.kind == MaskKind::window && plan.layout == Layout::contiguous &&
+                 padded.cached == 0
              ? std::min<std::int64_t>(plan.ring, 1 + reach_of(padded.mask, padded.seq / plan.ring))
              : plan.ring;
 }
@@ -57,11 +61,12 @@ Sizes::Sizes(const Problem& requested, const SequencePlan& plan, const BuildOpti
 
 Tiles Sizes::tiles(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads) const {
   const std::int64_t rows = problem.batch * tokens;
+  const std::int64_t keys = problem.batch * (tokens * problem.end() / problem.seq);
   const std::int64_t row = std::int64_t{problem.head_dim} * size_of(problem.dtype);
   const std::int64_t value_row = std::int64_t{problem.v_dim()} * size_of(problem.dtype);
   return {.q = Bytes(rows * q_heads * row),
-          .k = Bytes(rows * kv_heads * row),
-          .v = Bytes(rows * kv_heads * value_row),
+          .k = Bytes(keys * kv_heads * row),
+          .v = Bytes(keys * kv_heads * value_row),
           .out = Bytes(rows * q_heads * value_row),
           .lse = Bytes(rows * q_heads * size_of(DType::fp32))};
 }
@@ -105,9 +110,10 @@ FlopCount Sizes::flops(std::int64_t pairs, int heads, Phase phase) const {
 }
 
 ClosedForm frame_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
-  const TokenRange all{.begin = 0, .count = s.problem.seq};
+  const TokenRange queries{.begin = s.problem.cached, .count = s.problem.seq};
+  const TokenRange keys{.begin = 0, .count = s.problem.end()};
   ClosedForm form;
-  form.flops = s.flops(allowed_pairs(all, all, s.problem.mask), s.problem.q_heads, phase);
+  form.flops = s.flops(allowed_pairs(queries, keys, s.problem.mask), s.problem.q_heads, phase);
   // In each of the R groups the home tokens of every rank meet the heads of the U-1 others: over
   // all ranks, home*(U-1) tokens of every head. Forward q, k, v, out; backward d_out, d_q, d_k,
   // d_v.
@@ -122,7 +128,7 @@ ClosedForm frame_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
 
 ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
   ClosedForm form = frame_form(s, plan, phase);
-  const TokenSet all({.begin = 0, .count = s.problem.seq});
+  const TokenSet all({.begin = 0, .count = s.problem.end()});
   // With packed documents any rank may be the busiest: no less than the mean. Dealt out in pieces,
   // each of them is like a sequence of its own.
   const bool uniform = s.problem.mask.document_ends.empty() || deals_documents(plan.layout);
@@ -132,7 +138,7 @@ ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
       pairs = std::max(pairs, allowed_pairs(chunks, all, s.problem.mask));
     }
   } else if (uniform) {
-    const TokenSet last = chunk_tokens(s.problem.seq, plan.layout, plan.ring - 1, plan.ring);
+    const TokenSet last = chunk_of_queries(s.problem, plan.layout, plan.ring - 1, plan.ring);
     pairs = allowed_pairs(last, all, s.problem.mask);
   } else {
     pairs = allowed_pairs(all, all, s.problem.mask) / plan.ring;

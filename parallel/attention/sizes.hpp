@@ -29,7 +29,8 @@ struct Sizes {
   std::int64_t ring = 0;  // tokens of one ring rank: home * U
   std::int64_t team = 0;  // tokens of a team: ring * C
 
-  /// `tokens` x the heads of the rank with most; problem.dtype.
+  /// `tokens` x the heads of the rank with most; problem.dtype. Of keys and values also their part
+  /// of the cached ones.
   [[nodiscard]] Tiles busiest(std::int64_t tokens) const;
   /// `tokens` x all heads, as a rank holds them at home.
   [[nodiscard]] Tiles all_heads(std::int64_t tokens) const;

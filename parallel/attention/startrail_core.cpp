@@ -27,7 +27,7 @@ struct Place {
     const int t = mesh.team_of(at);
     const int s_count = sub_ring;
     team = mesh.team_group(b.rank());
-    team_block = mesh.team_tokens(problem.seq, t);
+    team_block = mesh.team_tokens(problem, t);
     const RankGroup ring = mesh.ring_group(b.rank());
     next = ring.rank((position + 1) % s_count);
     previous = ring.rank((position + s_count - 1) % s_count);

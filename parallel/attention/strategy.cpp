@@ -25,6 +25,32 @@ std::string unused_degree(const Strategy& strategy, const SequencePlan& plan) {
   return "";
 }
 
+std::string why_not_behind_cache(const Strategy& strategy, const Problem& problem,
+                                 const SequencePlan& plan) {
+  if (problem.cached == 0) {
+    return "";
+  }
+  if (!strategy.behind_cache) {
+    return fmt::format("{} passes no cached keys", strategy.name);
+  }
+  if (plan.ulysses > 1) {
+    return "Ulysses ranks would hold the cached keys by heads: not supported, a ring deals them "
+           "out";
+  }
+  if (plan.layout == Layout::balanced || !problem.mask.document_ends.empty()) {
+    return "packed documents behind cached keys are not supported";
+  }
+  const std::int64_t unit = unit_of(plan);
+  if (problem.cached % unit != 0) {
+    return fmt::format(
+        "{} cached tokens are no multiple of {}, which the {} layout over {} ranks "
+        "deals out (nearest: {})",
+        problem.cached, unit, to_string(plan.layout), plan.ring,
+        (problem.cached + unit - 1) / unit * unit);
+  }
+  return "";
+}
+
 }  // namespace
 
 WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan) {
@@ -63,6 +89,9 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
   if (problem.seq < shortest) {
     return {"sequence", fmt::format("{} tokens are too few for {} ranks (at least {})", problem.seq,
                                     plan.ranks(), shortest)};
+  }
+  if (const std::string cache = why_not_behind_cache(strategy, problem, plan); !cache.empty()) {
+    return {"cached", cache};
   }
   if (std::string own = strategy.why_not(problem, plan); !own.empty()) {
     return {"strategy", fmt::format("{}: {}", strategy.name, own)};

@@ -36,12 +36,15 @@ struct Strategy {
   /// Made for masks under which ranks need few of the others' keys: packed documents, windows. A
   /// search tries it there; elsewhere who names it gets it.
   bool for_sparse_masks = false;
+  /// Its queries meet keys that are cached in front of the sequence, where no axis but a ring
+  /// splits tokens.
+  bool behind_cache = false;
 };
 
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
 struct WhyNot {
-  std::string rule;  // "function", "degrees", "heads", "layout", "sequence", "phase", "strategy", a
-                     // parameter's name
+  std::string rule;  // "function", "degrees", "heads", "layout", "sequence", "cached", "phase",
+                     // "strategy", a parameter's name
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };

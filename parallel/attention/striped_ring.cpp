@@ -29,6 +29,7 @@ extern const Strategy entry{
     .why_not = rotation_why_not,
     .build = build_rotation,
     .closed_form = rotation_closed_form,
+    .behind_cache = true,
 };
 
 }  // namespace spp::strategies::striped_ring

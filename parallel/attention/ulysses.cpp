@@ -33,6 +33,7 @@ extern const Strategy entry{
     .why_not = why_not_ulysses,
     .build = build_rotation,
     .closed_form = rotation_closed_form,
+    .behind_cache = true,
 };
 
 }  // namespace spp::strategies::ulysses

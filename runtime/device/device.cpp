@@ -49,7 +49,7 @@ std::vector<std::string> kernel_names() {
 std::string choose_kernels(const DeviceOptions& options, const Problem& problem,
                            std::vector<std::string>& passed_over) {
   // A strategy's blocks may still be such that they cannot be done, which the first call says.
-  const TokenSet all(TokenRange{.begin = 0, .count = problem.seq});
+  const TokenSet all(TokenRange{.begin = 0, .count = problem.end()});
   if (!options.kernels.empty()) {
     const auto& kernels = cuda::device_attention::by_name(options.kernels, "--kernels");
     if (const std::string why_not = kernels.why_not(problem, all, all); !why_not.empty()) {

@@ -22,8 +22,8 @@ struct Sample {
 /// Comparing all takes `passes` forwards over all pairs.
 Sample sample_of(const Schedule& schedule, double passes, const CheckOptions& options) {
   const Problem& p = schedule.requested;
-  const auto seq = static_cast<double>(p.seq);
-  const double all = passes * flops_per_pair(Phase::forward, p.head_dim, p.v_dim()) * seq * seq *
+  const double pairs = static_cast<double>(p.seq) * static_cast<double>(p.end());
+  const double all = passes * flops_per_pair(Phase::forward, p.head_dim, p.v_dim()) * pairs *
                      p.q_heads * static_cast<double>(p.batch);
   const double part = std::min(1.0, options.flops / all);
   Sample sample;
@@ -67,7 +67,7 @@ class Checker {
         memory_(memory),
         data_(data),
         sample_(sample),
-        everything_({.begin = 0, .count = schedule.requested.seq}),
+        everything_({.begin = 0, .count = schedule.requested.end()}),
         poll_([this] {
           transport_.working();
           transport_.progress();
@@ -128,7 +128,7 @@ class Checker {
     return {.q_tokens = q,
             .k_tokens = k,
             .mask = schedule_.requested.mask,
-            .seq = schedule_.requested.seq};
+            .seq = schedule_.requested.end()};
   }
 
   [[nodiscard]] OwnRows make(Tensor tensor, const TokenSet& tokens, HeadRange heads) const {
@@ -233,7 +233,7 @@ class Checker {
       }
       const HeadRange heads{.begin = std::max(buffer.head_range.begin, group(kv).begin),
                             .end = std::min(buffer.head_range.end, group(kv).end)};
-      const TokenSet tokens = sampled(buffer.tile, sample_.step, schedule_.requested.seq);
+      const TokenSet tokens = sampled(buffer.tile, sample_.step, schedule_.requested.end());
       if (heads.count() > 0 && !tokens.empty()) {
         std::vector<double> expected;
         compute(tokens, heads, expected);
@@ -256,7 +256,7 @@ class Checker {
     const BufferId d_v = find(Tensor::d_v);
     const Buffer& buffer = memory_.buffer(d_k);
     const HeadRange head{.begin = kv, .end = kv + 1};
-    const TokenSet tokens = sampled(buffer.tile, sample_.step, schedule_.requested.seq);
+    const TokenSet tokens = sampled(buffer.tile, sample_.step, schedule_.requested.end());
     if (tokens.empty() || kv < buffer.head_range.begin || kv >= buffer.head_range.end) {
       return;
     }
@@ -318,7 +318,7 @@ double limit_of(const Schedule& schedule, const StoredProgram& program) {
   const auto steps = static_cast<double>(kernels + summed);
   const double storage = (4 + std::sqrt(steps)) * coarsest_roundoff(schedule, program);
   const double products =
-      (std::max(p.head_dim, p.v_dim()) + 4 * std::sqrt(static_cast<double>(p.seq))) *
+      (std::max(p.head_dim, p.v_dim()) + 4 * std::sqrt(static_cast<double>(p.end()))) *
       unit_roundoff(DType::fp32);
   return (storage + products) * (schedule.phase == Phase::backward ? 2 : 1);
 }

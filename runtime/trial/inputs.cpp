@@ -53,11 +53,11 @@ void fill_rows(const TokenSet& tokens, HeadRange heads, const Rows& rows, Value 
 float InputData::value(Tensor tensor, std::int64_t batch, std::int64_t token, int head,
                        int dim) const {
   const bool kv = tensor == Tensor::k || tensor == Tensor::v;
-  if (token >= requested.seq || head >= (kv ? requested.kv_heads : requested.q_heads)) {
+  if (token >= requested.end() || head >= (kv ? requested.kv_heads : requested.q_heads)) {
     return 0;
   }
   std::uint64_t place =
-      static_cast<std::uint64_t>(batch) * static_cast<std::uint64_t>(requested.seq) +
+      static_cast<std::uint64_t>(batch) * static_cast<std::uint64_t>(requested.end()) +
       static_cast<std::uint64_t>(token);
   place = place * 65536 + static_cast<std::uint64_t>(head);
   place = place * 4096 + static_cast<std::uint64_t>(dim);

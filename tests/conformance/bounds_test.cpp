@@ -45,6 +45,24 @@ TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated 
   }
 }
 
+TEST_CASE("no plan behind cached keys is faster than its bounds") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 2);
+  Request request = bare_request(cluster, 16384);
+  request.phase = StepPhase::forward;
+  request.problem.mask = {.kind = GENERATE(MaskKind::causal, MaskKind::full)};
+  request.problem.cached = 98304;
+  const Evaluator evaluator(request);
+  const std::vector<SequencePlan> plans = legal_plans(request, nullptr);
+  CHECK_FALSE(plans.empty());
+  for (const SequencePlan& p : plans) {
+    const Strategy& s = strategies::by_name(p.strategy, "test");
+    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
+    INFO(short_name(p));
+    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
+    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
+  }
+}
+
 TEST_CASE("no plan of packed documents is faster than its bounds") {
   const sim::Cluster cluster = cluster_of("dgx-h100", 2);
   Request request = bare_request(cluster, 65536);

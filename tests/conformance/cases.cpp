@@ -119,9 +119,26 @@ std::vector<Case> document_cases(int ranks, std::size_t most) {
   return cases_of(ranks, most, packed, made_for_documents);
 }
 
+std::vector<Case> cached_cases(int ranks, std::size_t most) {
+  std::vector<Problem> behind;
+  for (const Problem& p : problems(ranks)) {
+    for (const std::int64_t chunks : {1, 9}) {
+      if (p.mask.kind != MaskKind::window && p.function == AttentionFunction::softmax) {
+        behind.push_back(p);
+        behind.back().cached = 2 * std::int64_t{ranks} * chunks;
+      }
+    }
+  }
+  std::vector<Case> all =
+      cases_of(ranks, 2 * most, behind, [](const SequencePlan&) { return true; });
+  std::erase_if(all, [](const Case& c) { return c.phase != Phase::forward; });
+  return all;
+}
+
 std::vector<Case> all_cases(int ranks, std::size_t most) {
   std::vector<Case> all = cases(ranks, most);
   std::ranges::move(document_cases(ranks, most), std::back_inserter(all));
+  std::ranges::move(cached_cases(ranks, most), std::back_inserter(all));
   return all;
 }
 

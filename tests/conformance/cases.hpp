@@ -48,6 +48,10 @@ bool made_for_documents(const SequencePlan& plan);
 /// The same of packed documents, odd lengths and one of a single token among them, of such plans.
 std::vector<Case> document_cases(int ranks, std::size_t most);
 
+/// Forwards behind keys that are cached, more of them than queries and fewer, of strategies that
+/// have them; no window.
+std::vector<Case> cached_cases(int ranks, std::size_t most);
+
 /// Takes one of so many, the first of them first: for loops over many cases that are alike.
 class OneIn {
  public:
@@ -59,7 +63,7 @@ class OneIn {
   int seen_ = 0;
 };
 
-/// Both.
+/// All of these.
 std::vector<Case> all_cases(int ranks, std::size_t most);
 
 /// Worlds by how much of them a test can afford.

@@ -147,6 +147,17 @@ TEST_CASE("closed forms equal the sums over the ops for what is made for documen
   }
 }
 
+TEST_CASE("closed forms equal the sums over the ops behind cached keys") {
+  for (const int ranks : test::small_worlds) {
+    for (const Case& c : test::cached_cases(ranks, 40)) {
+      INFO(c.text());
+      const Sums sums = sums_of(c.build());
+      check_closed_form(c.closed_form(), sums);
+      REQUIRE(sums.sent == sums.received);
+    }
+  }
+}
+
 TEST_CASE("all closed forms of small worlds equal the sums over the ops", "[.][exhaustive]") {
   check_closed_forms(test::small_worlds, std::numeric_limits<std::size_t>::max());
   check_closed_forms(test::middle_worlds, 3000);

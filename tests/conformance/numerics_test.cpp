@@ -107,6 +107,22 @@ TEST_CASE("packed documents that are dealt out in pieces see only themselves") {
   }
 }
 
+TEST_CASE("keys that are cached are met like the sequence's own") {
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+      for (const Case& c : cached_cases(ranks, 4)) {
+        if (!kernels->why_not(c.problem.dtype).empty()) {
+          continue;
+        }
+        INFO(kernels->name << ", " << ranks << " ranks, " << c.text());
+        const runtime::TrialResult result = run(c, *kernels);
+        REQUIRE(result.complete);
+        CHECK(failures(result) == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("a wrong number is found") {
   // The check itself: an output that one rank spoils must not pass.
   const std::vector<Case> some = cases(2, 64);  // a Debug build takes an eighth of them

@@ -74,6 +74,23 @@ TEST_CASE("plans that are made for packed documents are proven for them") {
   check(test::large_worlds, 8);
 }
 
+TEST_CASE("plans behind cached keys are proven") {
+  const auto check = [](std::span<const int> worlds, std::size_t most) {
+    for (const int ranks : worlds) {
+      for (Case c : test::cached_cases(ranks, most)) {
+        for (const bool sections : {true, false}) {
+          c.options.sections = sections;
+          INFO(c.text());
+          REQUIRE_THAT(prove(c.build()).counter_example, Catch::Matchers::Equals(""));
+        }
+      }
+    }
+  };
+  check(test::small_worlds, 40);
+  check(test::middle_worlds, 20);
+  check(test::large_worlds, 4);
+}
+
 TEST_CASE("all legal plans of small worlds are proven", "[.][exhaustive]") {
   check_proofs(test::small_worlds, std::numeric_limits<std::size_t>::max());
 }

@@ -8,7 +8,7 @@ runtime::TrialRequest trial_of(const Case& c) {
   const Strategy& strategy = c.strategy();
   runtime::TrialRequest request;
   request.forward = strategy.build(c.problem, c.plan, Phase::forward, c.options);
-  if (strategy.backward) {
+  if (strategy.backward && c.problem.cached == 0) {
     request.backward = strategy.build(c.problem, c.plan, Phase::backward, c.options);
   }
   request.transport = &runtime::transports::by_name("inproc", "test");

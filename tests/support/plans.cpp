@@ -93,7 +93,7 @@ std::string describe(const SequencePlan& plan) {
 }
 
 std::string describe(const Problem& p) {
-  return fmt::format("seq={} batch={} heads={}/{}x{} {} {} {}", p.seq, p.batch, p.q_heads,
+  return fmt::format("seq={} cached={} batch={} heads={}/{}x{} {} {} {}", p.seq, p.cached, p.batch, p.q_heads,
                      p.kv_heads, p.head_dim, to_string(p.mask), to_string(p.dtype),
                      to_string(p.function));
 }

@@ -190,7 +190,7 @@ Bytes attention_workspaces(const DeviceAttentionBackend& attention, Rank rank,
         const Visibility visible{.q_tokens = schedule.problem.local(op.q_tokens),
                                  .k_tokens = schedule.problem.local(op.k_tokens),
                                  .mask = schedule.problem.mask_of(op.mask),
-                                 .seq = schedule.requested.seq};
+                                 .seq = schedule.requested.end()};
         const Problem& problem = schedule.problem;
         const BlockRows rows{.q = rows_of(problem, Tensor::q, op.q_tokens, op.heads),
                              .k = rows_of(problem, Tensor::k, op.k_tokens, op.kv_heads),
