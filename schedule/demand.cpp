@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <vector>
 
 namespace spp {
 namespace {
@@ -46,27 +47,35 @@ int at_once(const OpBody& body) {
   return rings ? std::min(collective->group.size, 2) : collective->group.size;
 }
 
-/// Adds what one rank does, by samples of its loops. `visit` sees every sampled op.
+/// Adds what one rank does, by samples of its loops. `visit` sees every sampled op, of loops that
+/// are like each other those of the first.
 template <class Visit>
 void add_rank(Demand& demand, const Program& program, Rank rank, Visit visit) {
   OpList ops;
+  std::vector<Demand> of_loops;
+  of_loops.reserve(program.loops.size());
   for (const Loop& loop : program.loops) {
-    Demand some;
-    const std::int64_t samples = sample(loop.trips, sampled_trips, [&](std::int64_t trip) {
-      ops.clear();
-      loop.body(trip, ops);
-      some.ops += static_cast<double>(ops.size());
-      for (const Op& op : ops) {
-        some.messages += messages_of(op.body, rank);
-        demand.most_at_once = std::max(demand.most_at_once, at_once(op.body));
-        visit(op);
-      }
-    });
-    if (samples > 0) {
-      const double times = static_cast<double>(loop.trips) / static_cast<double>(samples);
-      demand.ops += times * some.ops;
-      demand.messages += times * some.messages;
+    Demand& all = of_loops.emplace_back();
+    if (loop.like != Loop::none) {
+      all = of_loops[loop.like];
+    } else {
+      const std::int64_t samples = sample(loop.trips, sampled_trips, [&](std::int64_t trip) {
+        ops.clear();
+        loop.body(trip, ops);
+        all.ops += static_cast<double>(ops.size());
+        for (const Op& op : ops) {
+          all.messages += messages_of(op.body, rank);
+          demand.most_at_once = std::max(demand.most_at_once, at_once(op.body));
+          visit(op);
+        }
+      });
+      const double times =
+          samples > 0 ? static_cast<double>(loop.trips) / static_cast<double>(samples) : 0;
+      all.ops *= times;
+      all.messages *= times;
     }
+    demand.ops += all.ops;
+    demand.messages += all.messages;
   }
   demand.buffers += static_cast<double>(program.buffers.size());
 }
