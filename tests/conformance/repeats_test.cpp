@@ -1,6 +1,7 @@
 // Micro-batches that do what another one did: a step that has them is proven like any other, and
 // what their loops are like (Loop::like) they are.
 #include "schedule/coverage.hpp"
+#include "schedule/demand.hpp"
 #include "schedule/measure.hpp"
 #include "tests/conformance/layer_cases.hpp"
 #include "tests/support/catch.hpp"
@@ -141,6 +142,31 @@ TEST_CASE("what goes to experts is repeated as it is") {
       break;
     }
   }
+}
+
+TEST_CASE("the demand of a step is what all its ranks do, though some are not asked") {
+  const StepCase step = step_of(orders[1], 1);
+  const Schedule schedule = step.build();
+  REQUIRE(schedule.mesh.size() > sampled_ranks);
+  double ops = 0;
+  double messages = 0;
+  double buffers = 0;
+  for (int rank = 0; rank < schedule.mesh.size(); ++rank) {
+    const Program program = schedule.program(Rank(rank));
+    buffers += static_cast<double>(program.buffers.size());
+    for (const Op& op : ops_of(program)) {
+      ++ops;
+      if (const auto* exchange = op_if<Exchange>(op.body)) {
+        messages += exchange->to.valid() && exchange->to != Rank(rank) ? 1 : 0;
+      } else if (const auto* collective = op_if<Collective>(op.body)) {
+        messages += collective->group.size - 1;
+      }
+    }
+  }
+  const Demand told = demand_of(schedule);
+  CHECK(told.ops == Catch::Approx(ops));
+  CHECK(told.messages == Catch::Approx(messages));
+  CHECK(told.buffers == Catch::Approx(buffers));
 }
 
 TEST_CASE("four micro-batches are all written") {
