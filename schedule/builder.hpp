@@ -7,6 +7,7 @@
 #include "schedule/schedule.hpp"
 
 #include <concepts>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -55,18 +56,47 @@ class ProgramBuilder {
   BufferId scratch(std::string name, TensorRef tensor, std::int64_t tokens, int heads) {
     return scratch(std::move(name), tensor, tokens, heads, natural_dtype(tensor));
   }
+  /// Like another of the program's, each token of its tile further by so many.
+  BufferId push_like(BufferId other, std::string name, std::int64_t tokens) {
+    const Buffer& like = buffer(other);
+    return push({.name = std::move(name),
+                 .tensor = like.tensor,
+                 .role = like.role,
+                 .dtype = like.dtype,
+                 .tokens = like.tokens,
+                 .heads = like.heads,
+                 .tile = like.tile.empty() ? TokenSet() : like.tile.shifted(tokens),
+                 .head_range = like.head_range,
+                 .width = like.width,
+                 .batch = like.batch,
+                 .label = like.label});
+  }
   /// As it is, from another program.
   BufferId push(Buffer buffer) {
     program_.buffers.push_back(std::move(buffer));
     return BufferId(program_.buffers.size() - 1);
   }
 
-  /// `trips` iterations of body(i, OpList&).
+  /// So many buffers will be declared, so that they are not moved as they grow.
+  void reserve(std::size_t buffers) { program_.buffers.reserve(buffers); }
+  [[nodiscard]] const Buffer& buffer(BufferId id) const { return program_.buffers[id.index()]; }
+
+  /// How far the program is: what follows begins a stage of its own.
+  struct Place {
+    std::size_t buffers = 0, loops = 0;
+  };
+  [[nodiscard]] Place place() {
+    end_batch();
+    return {.buffers = program_.buffers.size(), .loops = program_.loops.size()};
+  }
+  [[nodiscard]] const Loop& loop(std::size_t number) const { return program_.loops[number]; }
+
+  /// `trips` iterations of body(i, OpList&); `like` as of a Loop.
   template <std::invocable<std::int64_t, OpList&> Body>
-  void loop(std::int64_t trips, Body body) {
+  void loop(std::int64_t trips, Body body, std::size_t like = Loop::none) {
     if (trips > 0) {
       end_batch();
-      program_.loops.push_back({.trips = trips, .body = std::move(body)});
+      program_.loops.push_back({.trips = trips, .body = std::move(body), .like = like});
     }
   }
   /// A stage that runs once: body(OpList&).
@@ -75,9 +105,9 @@ class ProgramBuilder {
     loop(1, [body = std::move(body)](std::int64_t, OpList& ops) { body(ops); });
   }
   /// A single op. Those that follow each other share a stage: a step has a million.
-  void op(StreamId stream, const OpBody& body) {
+  void op(StreamId stream, OpBody body) {
     constexpr std::size_t most = 64;
-    batch_.push_back({stream, body});
+    batch_.push_back({stream, std::move(body)});
     if (batch_.size() == most) {
       end_batch();
     }
@@ -128,7 +158,8 @@ class ProgramBuilder {
     if (batch_.empty()) {
       return;
     }
-    auto batch = std::make_shared<const OpList>(batch_);
+    auto batch = std::make_shared<const OpList>(std::make_move_iterator(batch_.begin()),
+                                                std::make_move_iterator(batch_.end()));
     program_.loops.push_back(
         {.trips = 1, .body = [batch = std::move(batch)](std::int64_t, OpList& ops) {
            ops.insert(ops.end(), batch->begin(), batch->end());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <vector>
 
 namespace spp {
 namespace {
@@ -46,27 +47,67 @@ int at_once(const OpBody& body) {
   return rings ? std::min(collective->group.size, 2) : collective->group.size;
 }
 
-/// Adds what one rank does, by samples of its loops. `visit` sees every sampled op.
+/// Ranks that may differ in how much they do. Those that differ along a symmetric axis alone do
+/// not: however it moves, ops and messages stay (AxisMoves). Of a small schedule all.
+class UnlikeRanks {
+ public:
+  explicit UnlikeRanks(const Schedule& schedule) {
+    const Mesh& mesh = schedule.mesh;
+    const bool small = mesh.size() <= sampled_ranks;
+    for (std::size_t axis = 0; axis < mesh.axes().size(); ++axis) {
+      const MeshAxis& along = mesh.axes()[axis];
+      const bool alike = std::ranges::find(schedule.symmetry, along.name, &SymmetricAxis::axis) !=
+                         schedule.symmetry.end();
+      if (small || !alike) {
+        axes_.push_back({.stride = mesh.stride(axis), .size = along.size});
+        count_ *= along.size;
+      }
+    }
+  }
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] Rank operator[](std::int64_t number) const {
+    int rank = 0;
+    for (const RankGroup& axis : axes_) {
+      rank += axis.rank(static_cast<int>(number % axis.size)).value;
+      number /= axis.size;
+    }
+    return Rank(rank);
+  }
+
+ private:
+  std::vector<RankGroup> axes_;
+  std::int64_t count_ = 1;
+};
+
+/// Adds what one rank does, by samples of its loops. `visit` sees every sampled op, of loops that
+/// are like each other those of the first.
 template <class Visit>
 void add_rank(Demand& demand, const Program& program, Rank rank, Visit visit) {
   OpList ops;
+  std::vector<Demand> of_loops;
+  of_loops.reserve(program.loops.size());
   for (const Loop& loop : program.loops) {
-    Demand some;
-    const std::int64_t samples = sample(loop.trips, sampled_trips, [&](std::int64_t trip) {
-      ops.clear();
-      loop.body(trip, ops);
-      some.ops += static_cast<double>(ops.size());
-      for (const Op& op : ops) {
-        some.messages += messages_of(op.body, rank);
-        demand.most_at_once = std::max(demand.most_at_once, at_once(op.body));
-        visit(op);
-      }
-    });
-    if (samples > 0) {
-      const double times = static_cast<double>(loop.trips) / static_cast<double>(samples);
-      demand.ops += times * some.ops;
-      demand.messages += times * some.messages;
+    Demand& all = of_loops.emplace_back();
+    if (loop.like != Loop::none) {
+      all = of_loops[loop.like];
+    } else {
+      const std::int64_t samples = sample(loop.trips, sampled_trips, [&](std::int64_t trip) {
+        ops.clear();
+        loop.body(trip, ops);
+        all.ops += static_cast<double>(ops.size());
+        for (const Op& op : ops) {
+          all.messages += messages_of(op.body, rank);
+          demand.most_at_once = std::max(demand.most_at_once, at_once(op.body));
+          visit(op);
+        }
+      });
+      const double times =
+          samples > 0 ? static_cast<double>(loop.trips) / static_cast<double>(samples) : 0;
+      all.ops *= times;
+      all.messages *= times;
     }
+    demand.ops += all.ops;
+    demand.messages += all.messages;
   }
   demand.buffers += static_cast<double>(program.buffers.size());
 }
@@ -178,8 +219,9 @@ constexpr double walker_bytes = 6000;
 
 Demand demand_of(const Schedule& schedule) {
   Demand demand{.ranks = schedule.mesh.size()};
-  const std::int64_t samples = sample(demand.ranks, sampled_ranks, [&](std::int64_t r) {
-    const Rank rank(static_cast<int>(r));
+  const UnlikeRanks unlike(schedule);
+  const std::int64_t samples = sample(unlike.count(), sampled_ranks, [&](std::int64_t i) {
+    const Rank rank = unlike[i];
     add_rank(demand, schedule.program(rank), rank, [](const Op&) {});
   });
   const double times = static_cast<double>(demand.ranks) / static_cast<double>(samples);

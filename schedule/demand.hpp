@@ -1,8 +1,9 @@
 // What a schedule will ask of its executors, known before one of them begins: programs are loops,
 // so a few trips of each loop on a few ranks tell how many ops there are, without walking them.
 //
-// Exact for schedules of at most `sampled_ranks` ranks and loops of at most `sampled_trips` trips;
-// else within a third of the truth, which a test holds for all strategies.
+// Exact for schedules of at most `sampled_ranks` ranks, not counting those that only lie elsewhere
+// on a symmetric axis, and loops of at most `sampled_trips` trips; else within a third of the
+// truth, which a test holds for all strategies.
 #pragma once
 
 #include "base/units.hpp"

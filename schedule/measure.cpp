@@ -17,9 +17,8 @@ Bytes size_of_list(const Shapes& shapes, std::span<const BufferId> ids) {
 
 /// Bytes of `tokens` of a buffer that holds more.
 Bytes size_of_tile(const Shapes& shapes, BufferId id, std::int64_t tokens) {
-  Buffer tile = shapes.buffers[id.index()];
-  tile.tokens = tokens;
-  return bytes_of(tile);
+  const Buffer& buffer = shapes.buffers[id.index()];
+  return bytes_of(buffer, tokens, buffer.heads);
 }
 
 /// A product of every pair of a block with a row of `operand`.
@@ -78,19 +77,13 @@ Bytes sent_bytes_to(const Collective& op, int peer, const Shapes& shapes) {
     return Bytes(0);
   }
   if (const auto* experts = std::get_if<ExpertDeal>(&op.deal)) {
-    Buffer part = shapes.buffers[op.from.index()];
-    part.tokens = experts->cells;
-    part.heads = 1;
-    return bytes_of(part);
+    return bytes_of(shapes.buffers[op.from.index()], experts->cells, 1);
   }
   // The part of `to`-shaped data that goes to one peer: its heads of my tokens, or my heads of its
   // tokens.
   const HeadDeal& deal = std::get<HeadDeal>(op.deal);
   const int owner = deal.direction == HeadDirection::scatter_heads ? peer : self;
-  Buffer part = shapes.buffers[op.from.index()];
-  part.tokens = deal.tokens;
-  part.heads = deal.heads(owner).count();
-  return bytes_of(part);
+  return bytes_of(shapes.buffers[op.from.index()], deal.tokens, deal.heads(owner).count());
 }
 
 Bytes sent_bytes(const Transfer& transfer, const Shapes& shapes) {

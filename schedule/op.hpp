@@ -72,6 +72,7 @@ class BufferList {
     ids_.at(size_++) = id;
   }
   [[nodiscard]] std::span<const BufferId> ids() const { return {ids_.data(), size_}; }
+  [[nodiscard]] std::span<BufferId> ids() { return {ids_.data(), size_}; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] const BufferId* begin() const { return ids_.data(); }
   [[nodiscard]] const BufferId* end() const { return ids_.data() + size_; }

@@ -38,15 +38,12 @@ AttentionRows rows_of(const Problem& problem, int head_parts) {
           .sinks = problem.sinks};
 }
 
-Bytes bytes_of(const Buffer& buffer) {
-  return Bytes(buffer.batch * buffer.tokens * buffer.heads * buffer.width * size_of(buffer.dtype));
-}
-
 const Op* ProgramCursor::next() {
   while (op_ == ops_.size()) {
     while (loop_ < program_.loops.size() && trip_ == program_.loops[loop_].trips) {
       ++loop_;
       trip_ = 0;
+      in_loop_ = -1;
     }
     if (loop_ == program_.loops.size()) {
       return nullptr;
@@ -56,6 +53,7 @@ const Op* ProgramCursor::next() {
     program_.loops[loop_].body(trip_++, ops_);
   }
   ++position_;
+  ++in_loop_;
   return &ops_[op_++];
 }
 

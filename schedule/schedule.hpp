@@ -18,6 +18,7 @@
 #include "schedule/op.hpp"
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,11 @@ using OpList = std::vector<Op>;
 struct Loop {
   std::int64_t trips = 1;
   std::function<void(std::int64_t, OpList&)> body;
+  /// An earlier loop of the program that emits the same, trip for trip, but for the buffers, which
+  /// are other ones of the same sizes, and the tokens, which are further by whole micro-batches: so
+  /// its ops take as long and move as much (repeat.hpp). none: nobody says so.
+  std::size_t like = none;
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 };
 
 struct Program {
@@ -93,8 +99,14 @@ BufferShape shape_of(Tensor tensor, const Problem& problem);
 BufferShape shape_of(TensorRef ref, const Problem& problem, const Graph& graph);
 /// What a graph's definitions meet of this attention.
 AttentionRows rows_of(const Problem& problem, int head_parts);
-/// Size of a buffer: batch * tokens * heads * width * element size.
-Bytes bytes_of(const Buffer& buffer);
+/// Size of so much of a buffer's tensor: batch * tokens * heads * width * element size.
+inline Bytes bytes_of(const Buffer& buffer, std::int64_t tokens, int heads) {
+  return Bytes(buffer.batch * tokens * heads * buffer.width * size_of(buffer.dtype));
+}
+/// Size of a buffer.
+inline Bytes bytes_of(const Buffer& buffer) {
+  return bytes_of(buffer, buffer.tokens, buffer.heads);
+}
 
 /// Walks a program op by op, holding one iteration at a time.
 class ProgramCursor {
@@ -105,6 +117,10 @@ class ProgramCursor {
   const Op* next();
   /// Ops handed out so far.
   [[nodiscard]] std::int64_t position() const { return position_; }
+  /// Of the loop that the last op was of, the one that it is like (Loop::like); none.
+  [[nodiscard]] std::size_t like() const { return program_.loops[loop_].like; }
+  /// Ops of the loop before the last one.
+  [[nodiscard]] std::int64_t before_in_loop() const { return in_loop_; }
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return program_.buffers; }
 
  private:
@@ -114,6 +130,7 @@ class ProgramCursor {
   std::size_t loop_ = 0;
   std::int64_t trip_ = 0;
   std::int64_t position_ = 0;
+  std::int64_t in_loop_ = -1;
 };
 
 /// All ops of one rank; for tests, small worlds and the text form.

@@ -199,10 +199,13 @@ TokenRange& TokenSet::last() {
 }
 
 TokenSet TokenSet::shifted(std::int64_t by) const {
-  TokenSet moved;
-  for (TokenRange range : ranges()) {
+  TokenSet moved = *this;
+  if (many_) {
+    moved.many_ = std::make_shared<std::vector<TokenRange>>(*many_);
+  }
+  for (TokenRange& range :
+       moved.many_ ? std::span(*moved.many_) : std::span(moved.few_.data(), size_)) {
     range.begin += by;
-    moved.append(range);
   }
   return moved;
 }

@@ -73,6 +73,24 @@ void note_tensor(Mover& mover, const OpBody& body) {
       body);
 }
 
+/// What a program's ops are moved by.
+struct Where {
+  Transplant place;
+  std::vector<BufferId> ids;
+  std::vector<Tensor> tensors;  // of the program's buffers
+};
+
+void move(OpBody& body, const Where& where) {
+  Mover mover(where.place, where.ids, where.tensors);
+  note_tensor(mover, body);
+  auto* collective = op_if<Collective>(body);
+  if (auto* deal = collective != nullptr ? std::get_if<HeadDeal>(&collective->deal) : nullptr) {
+    deal->first += where.place.first_part;
+  }
+  std::visit([&](auto& either) { std::visit([&](auto& op) { text::fields(mover, op); }, either); },
+             body);
+}
+
 }  // namespace
 
 std::vector<BufferId> transplant(ProgramBuilder& to, const Program& program,
@@ -98,33 +116,30 @@ std::vector<BufferId> transplant(ProgramBuilder& to, const Program& program,
     }
     ids.push_back(to.push(std::move(copy)));
   }
-  struct Moved {
-    Transplant place;
-    std::vector<BufferId> ids;
-    std::vector<Tensor> tensors;
-  };
-  const auto moved = std::make_shared<Moved>(Moved{.place = place, .ids = ids, .tensors = {}});
-  moved->place.known = nullptr;  // only asked above
+  auto where = std::make_shared<Where>(Where{.place = place, .ids = ids, .tensors = {}});
+  where->place.known = nullptr;  // only asked above
   for (const Buffer& buffer : program.buffers) {
-    moved->tensors.push_back(buffer.tensor);
+    where->tensors.push_back(buffer.tensor);
   }
+  OpList single;
   for (const Loop& loop : program.loops) {
-    to.loop(loop.trips, [body = loop.body, moved](std::int64_t trip, OpList& ops) {
-      const std::size_t first = ops.size();
-      body(trip, ops);
-      for (std::size_t i = first; i < ops.size(); ++i) {
-        Mover mover(moved->place, moved->ids, moved->tensors);
-        note_tensor(mover, ops[i].body);
-        auto* collective = op_if<Collective>(ops[i].body);
-        if (auto* deal =
-                collective != nullptr ? std::get_if<HeadDeal>(&collective->deal) : nullptr) {
-          deal->first += moved->place.first_part;
+    if (loop.trips != 1) {
+      to.loop(loop.trips, [body = loop.body, where](std::int64_t trip, OpList& ops) {
+        const std::size_t first = ops.size();
+        body(trip, ops);
+        for (std::size_t i = first; i < ops.size(); ++i) {
+          move(ops[i].body, *where);
         }
-        std::visit(
-            [&](auto& either) { std::visit([&](auto& op) { text::fields(mover, op); }, either); },
-            ops[i].body);
-      }
-    });
+      });
+      continue;
+    }
+    // Among the ops around it.
+    single.clear();
+    loop.body(0, single);
+    for (Op& op : single) {
+      move(op.body, *where);
+      to.op(op.stream, std::move(op.body));
+    }
   }
   return ids;
 }

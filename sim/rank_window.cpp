@@ -32,6 +32,7 @@ Slot* RankWindow::fetch(const Op*& op) {
   s.slow_from = s.slow_to = s.last_peer = Rank();
   ++unstarted_;
   if (op->stream.index() >= streams_.size()) {
+    ensure(op->stream.index() < most_streams, "a program of too many streams");
     streams_.resize(op->stream.index() + 1);
   }
   const SlotMask self = bit(s.id);
@@ -41,6 +42,7 @@ Slot* RankWindow::fetch(const Op*& op) {
   stream.tail = s.id;
   stream.ops |= self;
   unfinished_ |= self;
+  note_ready(s);
   return &s;
 }
 
@@ -101,11 +103,16 @@ void RankWindow::finish(SlotId id, double now) {
     if (waiter.waits_for == 0) {
       waiter.ready = now;
       waiter.ready_by = s.position;
+      note_ready(waiter);
     }
   }
   Stream& stream = streams_[s.stream.index()];
   stream.ops &= ~self;
   stream.head = s.next_in_stream;
+  ready_ &= ~(std::uint64_t{1} << s.stream.index());
+  if (stream.head >= 0) {
+    note_ready(slot(stream.head));
+  }
 }
 
 }  // namespace spp::sim

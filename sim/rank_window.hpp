@@ -5,12 +5,14 @@
 #include "schedule/schedule.hpp"
 #include "sim/lowering.hpp"
 
+#include <bit>
 #include <cstdint>
 #include <vector>
 
 namespace spp::sim {
 
 enum class OpClass : std::uint8_t { kernel, attention, exchange, collective };
+constexpr bool is_kernel(OpClass op) { return op < OpClass::exchange; }
 
 /// An op's place in its rank's window while it is there; then another op's.
 using SlotId = int;
@@ -74,15 +76,27 @@ class RankWindow {
   [[nodiscard]] std::size_t streams() const { return streams_.size(); }
   /// First op of a stream that has not finished; -1 if none is in the window.
   [[nodiscard]] SlotId head(std::size_t stream) const { return streams_[stream].head; }
+  /// The first stream from this one on whose head has not started and waits for no other op;
+  /// streams() if there is none.
+  [[nodiscard]] std::size_t next_ready(std::size_t from) const {
+    const std::uint64_t left = from < most_streams ? ready_ >> from : 0;
+    return left == 0 ? streams_.size() : from + static_cast<std::size_t>(std::countr_zero(left));
+  }
   /// Marks an op as started.
   void start(SlotId id) {
     slot(id).started = true;
     --unstarted_;
+    ready_ &= ~(std::uint64_t{1} << slot(id).stream.index());
   }
   /// Marks an op as ended; the ops that waited for it are told (`waits_for`, `ready`, `ready_by`).
   void finish(SlotId id, double now);
   [[nodiscard]] bool done() const { return ended_ && unfinished_ == 0; }
   [[nodiscard]] std::span<const Buffer> buffers() const { return cursor_.buffers(); }
+  /// Of the op fetched last: the loop that its own is like, and how many ops of that are before it.
+  [[nodiscard]] std::size_t like() const { return cursor_.like(); }
+  [[nodiscard]] std::size_t before_in_loop() const {
+    return static_cast<std::size_t>(cursor_.before_in_loop());
+  }
 
  private:
   struct BufferUse {
@@ -99,12 +113,19 @@ class RankWindow {
   Slot& free_slot();
   BufferUse& use_of(BufferId id, std::int64_t position);
   void depend_on_buffers(const OpBody& body, Slot& slot, SlotMask self);
+  void note_ready(const Slot& slot) {
+    if (slot.waits_for == 0 && head(slot.stream.index()) == slot.id) {
+      ready_ |= std::uint64_t{1} << slot.stream.index();
+    }
+  }
 
+  static constexpr std::size_t most_streams = 64;
   ProgramCursor cursor_;
   std::vector<Slot> slots_;
   std::vector<BufferUse> uses_;
   std::vector<Stream> streams_;
   SlotMask unfinished_ = 0;  // slots in use
+  std::uint64_t ready_ = 0;  // streams whose head may start
   int unstarted_ = 0, most_unstarted_;
   std::int64_t fetched_ = 0;
   bool ended_ = false;

@@ -21,6 +21,8 @@ constexpr StreamId compute_stream{0};  // of all kernels
 enum class TimerKind : std::uint8_t { host_issued, op_ends, flows_start, port_narrows };
 
 struct Timer {
+  double at = 0;
+  std::uint64_t sequence = 0;  // of those at one time: in order of creation
   TimerKind kind = TimerKind::host_issued;
   int rank = 0;
   SlotId op = 0;
@@ -30,6 +32,9 @@ struct Timer {
   int collective = -1;
   double since = 0;  // port_narrows: when the kernel began
 };
+bool is_later(const Timer& a, const Timer& b) {
+  return a.at != b.at ? a.at > b.at : a.sequence > b.sequence;
+}
 
 /// A flow on its way.
 struct Message {
@@ -88,9 +93,51 @@ struct KnownRoute {
   RouteId route;
 };
 
+/// What an op is in every loop that is like one (Loop::like).
+struct KnownOp {
+  OpClass op_class = OpClass::kernel;
+  bool streams = false;
+  CommKind comm = CommKind::send_recv;
+  double seconds = 0, flops = 0;
+  std::int64_t bytes = 0;
+  Rank to, from;
+  RankGroup group;
+  LoweredComm lowered;
+
+  explicit KnownOp(const Slot& slot)
+      : op_class(slot.op_class),
+        streams(slot.streams),
+        comm(slot.comm),
+        seconds(slot.seconds),
+        flops(slot.flops),
+        bytes(slot.bytes),
+        to(slot.to),
+        from(slot.from),
+        group(slot.group) {
+    if (!is_kernel(op_class)) {
+      lowered = slot.lowered;
+    }
+  }
+  void put_into(Slot& slot) const {
+    slot.op_class = op_class;
+    slot.streams = streams;
+    slot.seconds = seconds;
+    slot.flops = flops;
+    slot.bytes = bytes;
+    if (!is_kernel(op_class)) {
+      slot.comm = comm;
+      slot.to = to;
+      slot.from = from;
+      slot.group = group;
+      slot.lowered = lowered;
+    }
+  }
+};
+
 struct RankState {
   Rank rank;
   RankWindow window;
+  std::vector<std::vector<KnownOp>> known;  // by loop that others are like
   Shapes shapes;
   RouteId device_route;
   RouteId streaming_route;  // of kernels that read and write memory that ranks share
@@ -142,14 +189,14 @@ class Engine {
     work();
     for (;;) {
       // Timers of this instant before rates are solved: once, for all that starts together.
-      while (!timers_.empty() && timers_.begin()->first <= now_) {
-        const auto due = timers_.extract(timers_.begin());
-        for (const Timer& timer : due.mapped()) {
-          fire(timer);
-          work();
-        }
+      while (!timers_.empty() && timers_.front().at <= now_) {
+        std::ranges::pop_heap(timers_, is_later);
+        const Timer due = timers_.back();
+        timers_.pop_back();
+        fire(due);
+        work();
       }
-      const double timer = timers_.empty() ? never : timers_.begin()->first;
+      const double timer = timers_.empty() ? never : timers_.front().at;
       const double next = std::min(timer, network_.next_completion().count());
       if (next == never) {
         break;
@@ -234,15 +281,10 @@ class Engine {
   }
 
   void start_ready(int index, RankState& r) {
-    for (std::size_t s = 0; s < r.window.streams(); ++s) {
+    for (std::size_t s = r.window.next_ready(0); s < r.window.streams();
+         s = r.window.next_ready(s + 1)) {
       const SlotId head = r.window.head(s);
-      if (head < 0) {
-        continue;
-      }
       Slot& slot = r.window.slot(head);
-      if (slot.started || slot.waits_for != 0) {
-        continue;
-      }
       if (slot.issued <= now_) {
         start(index, slot);
       } else if (!slot.host_timer) {
@@ -260,19 +302,41 @@ class Engine {
     given_up_ = given_up_ || !options_.watch(static_cast<double>(ops_));
   }
 
-  /// Resolves an op when it enters the window: its time, or its flows.
+  /// An op enters the window: its time, or its flows, become known.
   void prepare(RankState& r, Slot& slot, const Op& op) {
     ++ops_;
     tell();
     r.host += costs_.host[static_cast<std::size_t>(slot.kind)].count();
     slot.issued = r.host;
     slot.fetched = now_;
-    std::visit(Overloaded{[&](const Kernel& kernel) { prepare(r, slot, kernel); },
-                          [&](const Transfer& transfer) { prepare(r, slot, transfer); }},
+    if (r.window.like() == Loop::none) {
+      resolve(r, slot, op);
+    } else {
+      r.known.resize(std::max(r.known.size(), r.window.like() + 1));
+      std::vector<KnownOp>& known = r.known[r.window.like()];
+      const std::size_t i = r.window.before_in_loop();
+      if (i < known.size()) {
+        known[i].put_into(slot);
+      } else {
+        resolve(r, slot, op);
+        known.emplace_back(slot);
+      }
+    }
+    if (!is_kernel(slot.op_class)) {
+      if (slot.stream.index() >= r.sent.size()) {
+        r.sent.resize(slot.stream.index() + 1);
+      }
+      r.sent[slot.stream.index()][static_cast<std::size_t>(slot.comm)] += Bytes(slot.bytes);
+    }
+  }
+
+  void resolve(const RankState& r, Slot& slot, const Op& op) const {
+    std::visit(Overloaded{[&](const Kernel& kernel) { resolve(r, slot, kernel); },
+                          [&](const Transfer& transfer) { resolve(r, slot, transfer); }},
                op.body);
   }
 
-  void prepare(RankState& r, Slot& slot, const Kernel& kernel) {
+  void resolve(const RankState& r, Slot& slot, const Kernel& kernel) const {
     const bool attention = is_attention(slot.kind);
     slot.op_class = attention ? OpClass::attention : OpClass::kernel;
     slot.seconds = costs_.kernel(kernel, r.shapes).count();
@@ -284,14 +348,10 @@ class Engine {
     }
   }
 
-  void prepare(RankState& r, Slot& slot, const Transfer& transfer) {
+  void resolve(const RankState& r, Slot& slot, const Transfer& transfer) const {
     slot.comm = comm_kind_of(transfer);
-    const Bytes sent = sent_bytes(transfer, r.shapes);
-    slot.bytes = sent.value();
-    if (slot.stream.index() >= r.sent.size()) {
-      r.sent.resize(slot.stream.index() + 1);
-    }
-    r.sent[slot.stream.index()][static_cast<std::size_t>(slot.comm)] += sent;
+    slot.bytes = sent_bytes(transfer, r.shapes).value();
+    slot.flops = 0;
     lower(transfer, r.shapes, placement_, slot.lowered);
     if (const auto* exchange = std::get_if<Exchange>(&transfer)) {
       slot.op_class = OpClass::exchange;
@@ -317,7 +377,7 @@ class Engine {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
     r.window.start(slot.id);
     slot.begin = now_;
-    if (slot.op_class == OpClass::kernel || slot.op_class == OpClass::attention) {
+    if (is_kernel(slot.op_class)) {
       account_wait(r, slot);
       if (slot.seconds > 0) {
         network_.start({.route = slot.streams ? r.streaming_route : r.device_route,
@@ -658,7 +718,7 @@ class Engine {
   void finish(int index, Slot& slot) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
     const double took = now_ - slot.begin;
-    if (slot.op_class == OpClass::attention || slot.op_class == OpClass::kernel) {
+    if (is_kernel(slot.op_class)) {
       (slot.op_class == OpClass::attention ? r.attention
        : slot.kind == OpKind::gemm         ? r.gemm
                                            : r.other_kernels) += took;
@@ -830,7 +890,12 @@ class Engine {
     return s;
   }
 
-  void set_timer(double at, const Timer& timer) { timers_[at].push_back(timer); }
+  void set_timer(double at, Timer timer) {
+    timer.at = at;
+    timer.sequence = timers_set_++;
+    timers_.push_back(timer);
+    std::ranges::push_heap(timers_, is_later);
+  }
 
   Slot& slot_of(OpOfRank op) {
     return ranks_[static_cast<std::size_t>(op.rank)].window.slot(op.op);
@@ -853,7 +918,8 @@ class Engine {
   std::vector<RankState> ranks_;
   std::vector<LinkId> link_ids_;  // of link classes, in the network; added when first used
   std::vector<int> awake_;
-  std::map<double, std::vector<Timer>> timers_;  // by time, then in order of creation
+  std::vector<Timer> timers_;  // a heap
+  std::uint64_t timers_set_ = 0;
   std::vector<Completion> completions_;
   std::vector<Message> in_flight_;
   std::vector<std::uint64_t> free_messages_;

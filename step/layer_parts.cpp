@@ -203,6 +203,10 @@ std::vector<std::vector<int>> computed_again(const LayerGraph& layer, const Laye
   return result;
 }
 
+std::string prefix_of(const LayerPlan& plan, int micro_batch) {
+  return plan.micro_batches() > 1 ? fmt::format("m{}.", micro_batch) : "";
+}
+
 LayerRank::LayerRank(const LayerParts& parts, Rank r)
     : rank(r),
       tensor(parts.plan.tensor),

@@ -58,6 +58,9 @@ std::vector<TokenSet> homes_of(const Schedule& attention);
 /// first backward that reads what one of them writes.
 std::vector<std::vector<int>> computed_again(const LayerGraph& layer, const LayerPlan& plan);
 
+/// Names of a micro-batch's tensors begin with this.
+std::string prefix_of(const LayerPlan& plan, int micro_batch);
+
 /// Attention's come first.
 struct LayerStreams {
   static constexpr std::size_t first = 6;

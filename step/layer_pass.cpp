@@ -42,7 +42,7 @@ LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
       kv_heads_(at.mine(parts.problem.kv_heads)) {
   const int micro_batches = parts.plan.micro_batches();
   const std::int64_t before = (at.replica * micro_batches + number) * parts.problem.seq;
-  prefix_ = micro_batches > 1 ? fmt::format("m{}.", number) : "";
+  prefix_ = prefix_of(parts.plan, number);
   home_ = attention.home.shifted(before);
   own_ = home_.part(at.index, at.tensor);
   place_ = {.first = at.rank.value - at.of_attention.value * at.tensor,

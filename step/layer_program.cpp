@@ -1,8 +1,10 @@
 #include "step/layer_program.hpp"
 
 #include "step/layer_pass.hpp"
+#include "step/layer_repeats.hpp"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 namespace spp {
@@ -15,12 +17,8 @@ class LayerProgram {
         at_(parts, rank),
         b_(parts.problem, rank, parts.layer.graph),
         attention_(parts, at_),
-        weights_(parts, at_, b_) {
-    passes_.reserve(static_cast<std::size_t>(parts.plan.micro_batches()));
-    for (int m = 0; m < parts.plan.micro_batches(); ++m) {
-      passes_.emplace_back(parts, at_, attention_, weights_, b_, m);
-    }
-  }
+        weights_(parts, at_, b_),
+        repeats_(parts, at_, weights_, b_) {}
 
   Program write() {
     if (!parts_.is_step()) {
@@ -28,10 +26,10 @@ class LayerProgram {
       return b_.finish();
     }
     for (const StageStep& step : parts_.steps[static_cast<std::size_t>(at_.stage)]) {
-      if (step.kind == StageStepKind::work) {
-        work(step.op);
-      } else {
-        send_or_receive(step);
+      if (!repeats_.repeat(step)) {
+        repeats_.write(step, [&] {
+          return step.kind == StageStepKind::work ? work(step.op) : send_or_receive(step);
+        });
       }
     }
     weights_.update();
@@ -39,8 +37,10 @@ class LayerProgram {
   }
 
  private:
-  [[nodiscard]] LayerPass& pass(const StageOp& op) {
-    return passes_[static_cast<std::size_t>(op.micro_batch)];
+  LayerPass& pass(const StageOp& op) {
+    return passes_
+        .try_emplace(op.micro_batch, parts_, at_, attention_, weights_, b_, op.micro_batch)
+        .first->second;
   }
 
   void work(const StageOp& op) {
@@ -102,7 +102,8 @@ class LayerProgram {
   ProgramBuilder b_;
   AttentionPrograms attention_;
   RankWeights weights_;
-  std::vector<LayerPass> passes_;  // by micro-batch
+  StepRepeats repeats_;
+  std::map<int, LayerPass> passes_;  // by micro-batch that is written
 };
 
 }  // namespace

@@ -56,9 +56,15 @@ RankGroup RankWeights::between_stages(int label) const {
 
 BufferId RankWeights::scratch(const std::string& name, Tensor tensor, int label,
                               const TokenSet& rows) {
-  const int before = named_[name]++;
-  return b_.scratch(before == 0 ? name : fmt::format("{}_{}", name, before + 1), {tensor, label},
-                    rows.count(), 1);
+  const auto named = named_.try_emplace(name).first;
+  const BufferId id = b_.scratch(next_name(named->first), {tensor, label}, rows.count(), 1);
+  journal_.named.push_back({.buffer = id, .name = &named->first});
+  return id;
+}
+
+std::string RankWeights::next_name(const std::string& name) {
+  const int before = named_.at(name)++;
+  return before == 0 ? name : fmt::format("{}_{}", name, before + 1);
 }
 
 // ---- parameters
@@ -139,16 +145,17 @@ RankWeights::Room RankWeights::open(int label, bool adds) {
 void RankWeights::close(int label, const Room& room) {
   Gradient& gradient = gradients_[label];
   ++gradient.given;
-  const TokenSet rows = shard_of(label);
   if (is_reduced_each_time(label)) {
+    const TokenSet rows = shard_of(label);
     if (gradient.given == 1) {
       gradient.sum = sum_of_stage(label, rows);
       reduce(label, room.buffer, gradient.sum);
-      return;
+    } else {
+      gradient.waiting =
+          scratch("d_w_" + graph_.param(label).name + "_part", Tensor::d_param, label, rows);
+      reduce(label, room.buffer, gradient.waiting);
     }
-    gradient.waiting =
-        scratch("d_w_" + graph_.param(label).name + "_part", Tensor::d_param, label, rows);
-    reduce(label, room.buffer, gradient.waiting);
+    journal_.events.push_back({.label = label, .gave = true, .waiting = gradient.waiting});
     return;
   }
   if (room.buffer != gradient.sum) {
@@ -157,13 +164,15 @@ void RankWeights::close(int label, const Room& room) {
   }
   const bool all = gradient.given == parts_.plan.micro_batches() * uses_here(label);
   if (all && summed_over(label).size > 1) {
-    reduce(label, gradient.sum, sum_of_stage(label, rows));
+    reduce(label, gradient.sum, sum_of_stage(label, shard_of(label)));
   }
+  journal_.events.push_back({.label = label, .gave = true, .waiting = {}});
 }
 
 void RankWeights::add_waiting(int label) {
   Gradient& gradient = gradients_[label];
   if (gradient.waiting.valid()) {
+    journal_.events.push_back({.label = label, .gave = false, .waiting = gradient.waiting});
     b_.op(parts_.streams.compute, Accumulate{.sum = gradient.sum,
                                              .part = std::exchange(gradient.waiting, {}),
                                              .tokens = shard_of(label)});

@@ -7,6 +7,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace spp {
 
@@ -40,6 +42,32 @@ class RankWeights {
   /// (_allreduce_word_embedding_grads in Megatron-Core's distributed/finalize_model_grads.py). Then
   /// all that the rank has an update of.
   void update();
+
+  /// What a step of a micro-batch did here that another micro-batch's does again.
+  struct Journal {
+    struct Named {
+      BufferId buffer;
+      const std::string* name = nullptr;  // that several have, numbered
+    };
+    struct Event {
+      int label = 0;
+      bool gave = false;  // a micro-batch gave to its gradient; else what waited was added
+      BufferId waiting;   // before it was added, or since it was given; else none
+    };
+    std::vector<Named> named;  // by buffer, rising
+    std::vector<Event> events;
+  };
+  /// Since this was asked last.
+  [[nodiscard]] Journal take_journal() { return std::exchange(journal_, {}); }
+  /// The name of the next buffer that has this one.
+  [[nodiscard]] std::string next_name(const std::string& name);
+  /// A shard that waits is added; gives it.
+  BufferId add_again(int label) { return std::exchange(gradients_[label].waiting, {}); }
+  /// A micro-batch that is neither the first nor the last gives once more.
+  void give_again(int label, BufferId waiting) {
+    ++gradients_[label].given;
+    gradients_[label].waiting = waiting;
+  }
 
  private:
   struct Gradient {
@@ -110,6 +138,7 @@ class RankWeights {
   std::map<int, BufferId> held_, full_, finished_;  // by parameter; gathered now; its gradient
   std::map<int, Gradient> gradients_;
   std::map<std::string, int> named_;  // how often
+  Journal journal_;
   int unit_ = -1, way_ = 0;
 };
 

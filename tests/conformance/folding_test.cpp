@@ -257,6 +257,38 @@ TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does")
   CHECK(folded > 10);
 }
 
+TEST_CASE("loops that are like another are simulated as what they are, bit for bit") {
+  for (const int zero : {1, 2}) {
+    test::StepCase step{.layer = test::small_layer(),
+                        .zero = zero,
+                        .replicas = 2,
+                        .pipeline = {.stages = 2, .micro_batches = 7}};
+    step.layer.attention.problem.seq = 16;
+    const Schedule likes = step.build();
+    Schedule unlike = likes;
+    unlike.program = [&](Rank rank) {
+      Program program = likes.program(rank);
+      for (Loop& loop : program.loops) {
+        loop.like = Loop::none;
+      }
+      return program;
+    };
+    for (const World& world : worlds(likes.mesh.size())) {
+      INFO(world.name);
+      const int ranks = likes.mesh.size();
+      const Cluster cluster(test::machine(world.machine), ranks / world.machine.gpus_per_node,
+                            ranks);
+      const Placement placement(cluster, ranks, world.order);
+      const Simulation a = simulate(likes, placement, costs(2e-6), {.timeline = true});
+      const Simulation b = simulate(unlike, placement, costs(2e-6), {.timeline = true});
+      CHECK(a.makespan == b.makespan);
+      CHECK(a.breakdown == b.breakdown);
+      CHECK(a.sent_on == b.sent_on);
+      CHECK(a.timeline.events == b.timeline.events);
+    }
+  }
+}
+
 TEST_CASE("two simulations of one schedule are the same, bit for bit") {
   for (const Case& c : test::cases(8, 6)) {
     for (const World& world : worlds(8)) {

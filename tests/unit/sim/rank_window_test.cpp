@@ -52,6 +52,20 @@ TEST_CASE("an op waits for the last writer of what it reads") {
   CHECK(w.slot(1).ready_by == 0);
 }
 
+TEST_CASE("a stream is ready while its first op waits for nothing and has not started") {
+  RankWindow w = Written().copy(compute, 0, 1).copy(other, 1, 2).copy(compute, 0, 3).window();
+  fetch_all(w);
+  CHECK(w.next_ready(0) == 0);
+  CHECK(w.next_ready(1) == w.streams());  // its op waits for the first one
+  w.start(0);
+  CHECK(w.next_ready(0) == w.streams());
+  w.finish(0, 1);
+  CHECK(w.next_ready(0) == 0);
+  CHECK(w.next_ready(1) == 1);
+  w.start(2);
+  CHECK(w.next_ready(0) == 1);
+}
+
 TEST_CASE("ops wait for each other wherever they stand in a program, and in whose place") {
   Written program;
   for (int i = 0; i < 3; ++i) {
