@@ -24,9 +24,11 @@ bool lies_in(const TokenRange& atom, const TokenRange& range) {
 void cut_inside(TokenRange range, std::span<const std::int64_t> cuts,
                 std::set<TokenRange>& pieces) {
   for (auto at = std::ranges::upper_bound(cuts, range.begin);
-       range.stride == 1 && at != cuts.end() && *at <= range.last(); ++at) {
-    pieces.insert({.begin = range.begin, .count = *at - range.begin});
-    range = {.begin = *at, .count = range.last() + 1 - *at};
+       at != cuts.end() && *at <= range.last(); ++at) {
+    const std::int64_t before = (*at - range.begin + range.stride - 1) / range.stride;
+    pieces.insert({.begin = range.begin, .count = before, .stride = range.stride});
+    range.begin += before * range.stride;
+    range.count -= before;
   }
   pieces.insert(range);
 }
@@ -194,7 +196,8 @@ void AtomGrid::allow_pairs(const Problem& problem, const Mask& mask) {
   seen.contributors_of_key.resize(tokens_.size());
   for (std::size_t q = 0; q < tokens_.size(); ++q) {
     for (std::size_t k = 0; k < tokens_.size(); ++k) {
-      const std::int64_t pairs = pairs_of(tokens_[q], tokens_[k]);
+      const bool asks = tokens_[q].begin >= problem.cached;
+      const std::int64_t pairs = asks ? pairs_of(tokens_[q], tokens_[k]) : 0;
       if (pairs == 0) {
         continue;
       }

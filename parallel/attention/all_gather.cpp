@@ -27,6 +27,11 @@
 namespace spp::strategies::all_gather {
 namespace {
 
+/// What ranks hold follows each other in the sequence.
+bool in_order(const Problem& problem, const SequencePlan& plan) {
+  return chunk_layout(plan.layout) == Layout::contiguous && problem.cached == 0;
+}
+
 Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
   const Tiles own = s.busiest(s.ring);
   const Tiles all = s.busiest(s.problem.seq);
@@ -36,7 +41,7 @@ Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
   }
   const Bytes kernel = s.framed(own.q + own.out) + all.kv();
   const Bytes gathering = s.framed(own.q + own.kv()) + all.k;
-  if (chunk_layout(plan.layout) == Layout::contiguous) {
+  if (in_order(s.problem, plan)) {
     return std::max(kernel, gathering);
   }
   // While k, or v, is put in order.
@@ -123,9 +128,7 @@ BufferId gather(ProgramBuilder& b, const RankGroup& ring, const CoreContext& c, 
                                .to = received,
                                .to_tokens = TokenSet({.begin = 0, .count = all}),
                                .to_heads = c.kv_heads});
-  const bool in_order =
-      chunk_layout(c.plan.layout) == Layout::contiguous && b.problem().cached == 0;
-  if (in_order || c.plan.ring == 1) {
+  if (in_order(b.problem(), c.plan) || c.plan.ring == 1) {
     return received;
   }
   const BufferId ordered = b.scratch(name + "_all", tensor, all, c.kv_heads.count());

@@ -188,7 +188,7 @@ TEST_CASE("StarTrail without its initial exchange is refused") {
 /// own team group.
 Schedule sketch(const Schedule& sound, const AttentionMesh& mesh) {
   Schedule schedule = without_initial_exchange(sound);
-  schedule.program = [inner = schedule.program, seq = schedule.problem.seq, mesh](Rank rank) {
+  schedule.program = [inner = schedule.program, problem = schedule.problem, mesh](Rank rank) {
     Program program = inner(rank);
     for (Loop& loop : program.loops) {
       loop.body = [=, body = loop.body](std::int64_t i, OpList& ops) {
@@ -198,7 +198,7 @@ Schedule sketch(const Schedule& sound, const AttentionMesh& mesh) {
             Coordinates at = mesh.at(rank);
             const auto step = static_cast<int>(i);
             at.position = (at.position - step + mesh.sub_ring()) % mesh.sub_ring();
-            attention->k_tokens = mesh.team_tokens(seq, mesh.team_of(at));
+            attention->k_tokens = mesh.team_tokens(problem, mesh.team_of(at));
           }
         }
       };

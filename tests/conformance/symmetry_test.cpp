@@ -62,9 +62,7 @@ struct Translation {
   }
 
  private:
-  [[nodiscard]] TokenSet home(Rank rank) const {
-    return mesh->home_tokens(schedule->problem.seq, rank);
-  }
+  [[nodiscard]] TokenSet home(Rank rank) const { return mesh->home_keys(schedule->problem, rank); }
   [[nodiscard]] Rank shifted(Rank rank, int by_ulysses) const {
     Coordinates c = mesh->at(rank);
     c.ulysses = (c.ulysses + by_ulysses) % mesh->ulysses();

@@ -93,8 +93,8 @@ std::string describe(const SequencePlan& plan) {
 }
 
 std::string describe(const Problem& p) {
-  return fmt::format("seq={} cached={} batch={} heads={}/{}x{} {} {} {}", p.seq, p.cached, p.batch, p.q_heads,
-                     p.kv_heads, p.head_dim, to_string(p.mask), to_string(p.dtype),
+  return fmt::format("seq={} cached={} batch={} heads={}/{}x{} {} {} {}", p.seq, p.cached, p.batch,
+                     p.q_heads, p.kv_heads, p.head_dim, to_string(p.mask), to_string(p.dtype),
                      to_string(p.function));
 }
 

@@ -176,7 +176,7 @@ TEST_CASE("home tokens partition the sequence, whatever the layout, mesh and ord
       const std::int64_t seq = 4 * mesh.size();
       std::vector<int> holders(static_cast<std::size_t>(seq));
       for (int r = 0; r < mesh.size(); ++r) {
-        const TokenSet home = mesh.home_tokens(seq, Rank(r));
+        const TokenSet home = mesh.home_tokens({.seq = seq}, Rank(r));
         REQUIRE(home.count() == 4);
         for (std::int64_t t = 0; t < seq; ++t) {
           holders[static_cast<std::size_t>(t)] += home.contains(t) ? 1 : 0;
@@ -195,10 +195,10 @@ TEST_CASE("home tokens are parts of ring tokens, ring tokens parts of team token
       const std::int64_t seq = 4 * mesh.size();
       for (int r = 0; r < mesh.size(); ++r) {
         const Coordinates c = mesh.at(Rank(r));
-        const TokenSet team = mesh.team_tokens(seq, mesh.team_of(c));
-        const TokenSet ring = mesh.ring_tokens(seq, Rank(r));
+        const TokenSet team = mesh.team_tokens({.seq = seq}, mesh.team_of(c));
+        const TokenSet ring = mesh.ring_tokens({.seq = seq}, Rank(r));
         REQUIRE(team.part(c.member, mesh.team()) == ring);
-        REQUIRE(ring.part(c.ulysses, mesh.ulysses()) == mesh.home_tokens(seq, Rank(r)));
+        REQUIRE(ring.part(c.ulysses, mesh.ulysses()) == mesh.home_tokens({.seq = seq}, Rank(r)));
       }
     }
   }
