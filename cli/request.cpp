@@ -40,6 +40,7 @@ void Reader::work() {
   mask_and_phase();
   documents();
   cached();
+  positions();
   const Problem& p = request().problem;
   const int widest = std::max(p.head_dim, p.v_dim());
   const double bytes =
@@ -232,12 +233,6 @@ void Reader::mask_and_phase() {
            fmt::format("heads {} wide at the rate of {} wide ones", r.problem.head_dim, widest),
            "FlashAttention 2 and 3 and cuDNN end there");
   }
-  if (whole && r.model->max_positions > 0 && r.problem.seq > r.model->max_positions) {
-    assume("positions",
-           fmt::format("{} tokens, beyond the {} that {} was made for", human_tokens(r.problem.seq),
-                       human_tokens(r.model->max_positions), r.model->name),
-           "--seq");
-  }
 }
 
 void Reader::cached() {
@@ -261,6 +256,17 @@ void Reader::cached() {
     not_available("--cached", "packed documents behind cached keys");
   }
   r.problem.cached = parse_tokens(*text, "--cached");
+}
+
+void Reader::positions() {
+  const Request& r = request();
+  if (r.whole_step() && r.model->max_positions > 0 && r.problem.end() > r.model->max_positions) {
+    assume(
+        "positions",
+        fmt::format("{} tokens, beyond the {} that {} was made for", human_tokens(r.problem.end()),
+                    human_tokens(r.model->max_positions), r.model->name),
+        "--seq");
+  }
 }
 
 void Reader::documents() {

@@ -63,6 +63,7 @@ class Reader {
   void mask_and_phase();
   void documents();
   void cached();
+  void positions();
   void drawn_documents(const std::string& text);
   void batch();
   void stack();

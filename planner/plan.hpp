@@ -18,7 +18,6 @@
 #include "parallel/attention/strategy.hpp"
 #include "sim/simulate.hpp"
 #include "step/cost.hpp"
-#include "step/ring_prefill.hpp"
 #include "transformer/model.hpp"
 
 #include <array>
@@ -110,8 +109,6 @@ struct Request {
   StepChoices step;
   Bytes memory{};  // of one GPU that may be used
   BuildOptions build;
-  /// Of a prefill: its attention is that of these rings, in closed form instead of a schedule.
-  std::optional<RingPrefill> ring_prefill;
   FlopsConvention flops_convention = FlopsConvention::causal_halved;
   Objective objective = Objective::time;
   int top = 5;

@@ -138,24 +138,15 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem&
   const AttentionQuestion question = attention_question(request_, plan, whole);
   const Request& call = question.request;
   const SequencePlan own = plan_for(whole, request_, plan);
-  if (request_.ring_prefill) {
-    const Problem problem = padded(call.problem, plan.attention);
-    return {.cost = ring_prefill(*request_.ring_prefill, problem, plan.attention.ring, kernels_,
-                                 *call.cluster, request_.stack),
-            .spread = kernels_.attention_spread(problem, Phase::forward),
-            .across = call.cluster->nodes() > 1 ? 1.0 : 0.0,
-            .bound_by = "ring attention behind cached keys (closed form)",
-            .lowering = {}};
-  }
   const Evaluation e = spp::evaluate(call, own);
   const Candidate& c = e.candidate;
   // Q, K, V (backward: the output and its gradient, too) are counted as activations.
   const Problem tensors = padded(call.problem, own);
   const int outputs = call.phase == StepPhase::forward ? 0 : 2;
-  const std::int64_t width =
-      std::int64_t{tensors.q_heads} * (tensors.head_dim + outputs * tensors.v_dim()) +
-      std::int64_t{tensors.kv_heads} * (tensors.head_dim + tensors.v_dim());
-  const Bytes kept(tensors.seq / plan.sequence() * tensors.batch * width * size_of(tensors.dtype));
+  const std::int64_t queries =
+      tensors.seq * tensors.q_heads * (tensors.head_dim + outputs * tensors.v_dim());
+  const std::int64_t keys = tensors.end() * tensors.kv_heads * (tensors.head_dim + tensors.v_dim());
+  const Bytes kept((queries + keys) / plan.sequence() * tensors.batch * size_of(tensors.dtype));
   const double inter = c.predicted.parts[place(Component::inter_comm)];
   const double waited = inter + c.predicted.parts[place(Component::intra_comm)];
   return {.cost = {.forward = attention_pass(e.forward),

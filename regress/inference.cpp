@@ -93,27 +93,15 @@ class InferenceReader {
     }
   }
 
-  /// The sequence is what is new; keys in front of it, and queries that travel, are the ring's.
+  /// The sequence is what is new.
   void prefill() {
     const std::int64_t fresh = p_.new_tokens.value_or(*p_.seq);
     if (fresh > *p_.seq) {
       result_.refused = fmt::format("{} new tokens of {}", fresh, *p_.seq);
       return;
     }
-    const bool queries = p_.ring_kind == RingKind::pass_q && p_.ring.value_or(1) > 1;
     result_.seq = fresh;
-    if (fresh < *p_.seq || queries) {
-      if (p_.ulysses.value_or(1) > 1 || p_.ring_kind == RingKind::all_gather) {
-        result_.refused = "cached keys are modelled in rings only";
-        return;
-      }
-      if (p_.ring.value_or(1) > 1 && result_.model.narrow_mask.kind == MaskKind::window) {
-        result_.refused = "cached keys of layers with windows are modelled on one rank alone";
-        return;
-      }
-      result_.ring = RingPrefill{.cached = *p_.seq - fresh, .pass_queries = queries};
-      assume("attention", "in closed form: cached keys, or queries that travel");
-    }
+    result_.cached = *p_.seq - fresh;
   }
 
   /// "19 double + 38 single": the first number.

@@ -13,7 +13,6 @@
 #include "planner/plan.hpp"
 #include "regress/corpus.hpp"
 #include "step/plan.hpp"
-#include "step/ring_prefill.hpp"
 
 #include <optional>
 #include <string>
@@ -24,18 +23,18 @@ namespace spp::regress {
 struct InferencePoint {
   std::string refused;  // why it cannot be asked; else ""
   Model model;
-  StepPlan plan;                    // without attention's
-  std::int64_t seq = 0;             // tokens of a sequence that are computed, joint text among them
-  std::optional<RingPrefill> ring;  // attention that no schedule has
-  double passes = 1;                // one after the other in a call
-  bool whole_call = false;          // with what comes before and behind
-  double pixels = 0;                // decoded
-  double encoder = 0;               // weights of the text encoder
-  double encoder_part = 1;          // of them on one GPU
-  double image = 0;                 // weights with which layers attend to an image, split alike
-  double image_encoder = 0;         // weights of its encoder, whole on every GPU
-  double text_tokens = 0;           // encoded
-  bool compiled = false;            // by torch.compile
+  StepPlan plan;             // without attention's
+  std::int64_t seq = 0;      // tokens of a sequence that are computed, joint text among them
+  std::int64_t cached = 0;   // tokens in front of them, with keys and values
+  double passes = 1;         // one after the other in a call
+  bool whole_call = false;   // with what comes before and behind
+  double pixels = 0;         // decoded
+  double encoder = 0;        // weights of the text encoder
+  double encoder_part = 1;   // of them on one GPU
+  double image = 0;          // weights with which layers attend to an image, split alike
+  double image_encoder = 0;  // weights of its encoder, whole on every GPU
+  double text_tokens = 0;    // encoded
+  bool compiled = false;     // by torch.compile
   std::vector<Assumption> assumed;
 };
 

@@ -156,6 +156,8 @@ FixedChoices choices_of(const Point& p) {
   f.layout = p.layout;
   if (p.ring_kind == RingKind::all_gather && p.ring.value_or(1) > 1) {
     f.strategy = "all-gather";
+  } else if (p.ring_kind == RingKind::pass_q && p.ring.value_or(1) > 1) {
+    f.strategy = "pass-q-ring";
   } else if (p.ring_kind == RingKind::group_cast && p.ring.value_or(1) > 1) {
     f.strategy = "group-cast";
   } else if (p.double_ring && p.ring.value_or(1) > 1) {
@@ -288,9 +290,6 @@ PointPrediction Predictor::attention(const Point& p, const sim::Cluster& cluster
   if (!p.ulysses || !p.ring) {
     return no(p.beyond ? "not a plan of Ulysses x ring (beyond)"
                        : "degrees of Ulysses and ring are not stated");
-  }
-  if (p.ring_kind == RingKind::pass_q) {
-    return no("pass-Q has no strategy yet");
   }
   if (p.tp * p.dp * p.pp * p.cfg * p.pipefusion != 1) {
     return no("attention calls are predicted for one sequence-parallel group");
@@ -453,7 +452,6 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   }
   request.model = std::move(point.model);
   request.problem.seq = point.seq;
-  request.ring_prefill = point.ring;
   request.problem.kv_heads = request.model->kv_heads;
   request.problem.head_dim = request.model->head_dim;
   request.problem.value_dim = request.model->value_dim();
@@ -465,10 +463,12 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
     request.fixed.ring = *p.cp;
   }
   try {
-    StepEvaluator evaluator(request);
     Request call = request;
     call.problem = attention_problem(request, point.plan, request.problem);
     point.plan.attention = default_plan(call);
+    const std::int64_t unit = unit_of(point.plan.attention);
+    request.problem.cached = (point.cached + unit - 1) / unit * unit;
+    StepEvaluator evaluator(request);
     const StepEvaluation e = evaluator.evaluate(point.plan);
     PointPrediction result;
     result.oom = !e.fits;

@@ -126,6 +126,28 @@ TEST_CASE("a length of max of what never fits ends with 3, elsewhere it is refus
   check_refused(sp_plan("plan --seq max --tp 3 " + llama), 2, "--tp: ");
 }
 
+TEST_CASE("a prompt behind cached keys is proven and planned, and is in the plan file") {
+  const Json proof =
+      document_of(sp_plan("verify --heads 8 --kv-heads 2 --seq 1K --cached 7K --ring 4 --strategy "
+                          "pass-q-ring --phase fwd"));
+  CHECK(proof["proven"] == true);
+  const std::string prompt = "--phase prefill --seq 2K " + llama;
+  const Json alone = document_of(sp_plan("plan " + prompt));
+  const Json behind = document_of(sp_plan("plan --cached 126K " + prompt));
+  CHECK(behind["request"]["cached"] == 126 * 1024);
+  CHECK(behind["best"]["predicted"]["step_s"] > alone["best"]["predicted"]["step_s"]);
+  const auto memory = [](const Json& j) {
+    return j["best"]["predicted"]["memory_bytes"]["activations"].get<double>();
+  };
+  CHECK(memory(behind) > memory(alone));
+  TempDir folder;
+  spp::write_file(folder.path() / "plan.json", behind.dump());
+  const Json again =
+      document_of(sp_plan("simulate --plan " + (folder.path() / "plan.json").string()));
+  CHECK(again["request"]["cached"] == 126 * 1024);
+  CHECK(again["result"]["predicted"]["step_s"] == behind["best"]["predicted"]["step_s"]);
+}
+
 TEST_CASE("a phase of inference is what it means for a model, and is among the assumptions") {
   const Json prompt = document_of(sp_plan("plan --phase inference --seq 32K " + llama));
   CHECK(prompt["request"]["phase"] == "prefill");

@@ -9,8 +9,9 @@
 
 namespace spp::test {
 
-/// The reference kernels of a device know keys in two runs (seen_rows.hpp), and refuse in one line
-/// what has more: group-casts, and keys gathered from many pieces of documents.
+/// The reference kernels of a device know keys in two runs of rows (seen_rows.hpp), cuDNN's calls
+/// in one, and refuse in one line what has more: keys gathered from many pieces of documents; of
+/// cuDNN some group-casts, too.
 inline bool is_known_to_devices(const SequencePlan& plan) {
   return !strategies::by_name(plan.strategy, "test").for_sparse_masks &&
          (plan.strategy != "all-gather" || !deals_documents(plan.layout));

@@ -8,6 +8,8 @@
 #include "tests/support/all_reduce.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 using namespace spp;
@@ -36,7 +38,9 @@ TEST_CASE("every strategy computes on a device what one device computes") {
   for (const std::string& kernels : runtime::device::kernel_names()) {
     std::set<std::string> reasons;
     for (const int ranks : {1, 2, 4, 8}) {
-      for (const Case& c : known(cases(ranks, most_cases))) {
+      std::vector<Case> all = known(cases(ranks, most_cases));
+      std::ranges::move(known(cached_cases(ranks, 2)), std::back_inserter(all));
+      for (const Case& c : all) {
         if (c.phase == Phase::backward) {
           continue;  // both phases run together
         }
@@ -58,6 +62,20 @@ TEST_CASE("every strategy computes on a device what one device computes") {
     }
     for (const std::string& reason : reasons) {
       WARN("left out: " << reason);
+    }
+  }
+}
+
+TEST_CASE("group-casts compute on a device what one device computes") {
+  SPP_NEED_DEVICE();
+  for (const int ranks : {2, 4, 8}) {
+    for (const Case& c : cases(ranks, most_cases)) {
+      if (c.strategy().for_sparse_masks && c.phase == Phase::forward) {  // both run together
+        INFO(ranks << " ranks, " << c.text());
+        const runtime::TrialResult result = run(c, {.kernels = "reference"});
+        REQUIRE(result.complete);
+        CHECK(failures(result) == "");
+      }
     }
   }
 }

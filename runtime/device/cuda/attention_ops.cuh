@@ -15,7 +15,7 @@
 
 namespace spp::runtime::cuda {
 
-/// Rows of k that a query sees: one interval in each range of the keys. Empty ones are [0, 0).
+/// Rows of k that a query sees: up to two runs. Empty ones are [0, 0).
 struct SeenKeyRows {
   std::int32_t begin[2] = {0, 0};
   std::int32_t end[2] = {0, 0};

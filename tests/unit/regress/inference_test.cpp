@@ -120,7 +120,7 @@ TEST_CASE(
   REQUIRE(said[2].predicted);
   CHECK(*said[1].predicted < *said[0].predicted);
   CHECK(*said[2].predicted < *said[1].predicted);
-  CHECK_THAT(said[3].reason, ContainsSubstring("rings only"));
+  CHECK_THAT(said[3].reason, ContainsSubstring("a ring deals them out"));
   CHECK_THAT(said[4].reason, ContainsSubstring("6400 new tokens of 1000"));
 }
 

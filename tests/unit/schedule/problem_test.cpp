@@ -131,6 +131,11 @@ TEST_CASE("zigzag chunks pair the r-th with the r-th last of 2R") {
   CHECK(to_string(chunk_tokens(64, Layout::zigzag, 3, 4)) == "24:16");  // adjoining: one range
   CHECK(to_string(chunk_tokens(64, Layout::contiguous, 1, 4)) == "16:16");
   CHECK(to_string(chunk_tokens(64, Layout::striped, 1, 4)) == "1:16/4");
+  const Problem behind{.seq = 64, .cached = 32};
+  CHECK(to_string(chunk_of_queries(behind, Layout::zigzag, 1, 4)) == "40:8+80:8");
+  CHECK(to_string(chunk_of_keys(behind, Layout::zigzag, 1, 4)) == "4:4+24:4+40:8+80:8");
+  CHECK(to_string(chunk_of_keys(behind, Layout::zigzag, 0, 4)) == "0:4+28:12+88:8");
+  CHECK(behind.all_tokens() == 96);
 }
 
 TEST_CASE("a mistyped word is answered with the nearest one") {

@@ -163,7 +163,7 @@ std::string why_not(const Problem& problem, const TokenSet& q_tokens, const Toke
   v.width = problem.v_dim();
   const BlockRows rows{.q = q, .k = k, .v = v};
   const Visibility visible{
-      .q_tokens = q_tokens, .k_tokens = k_tokens, .mask = problem.mask, .seq = problem.seq};
+      .q_tokens = q_tokens, .k_tokens = k_tokens, .mask = problem.mask, .seq = problem.end()};
   std::string why = cudnn_why_not(rows, visible);
   return why.empty() ? version_why_not(rows, visible) : why;
 }
