@@ -85,9 +85,9 @@ void adopt_plan(Arguments& arguments, const JsonView& plan, bool guided) {
   plan.allow_only(known);
   arguments.set_default("strategy", plan.at("strategy").string());
   for (const std::string_view degree : degrees) {
-    if (const auto value = plan.find(degree)) {
+    if (plan.find(degree) || degree == "ulysses" || degree == "ring") {  // without one it is 1
       arguments.set_default(guided && degree == "dp" ? "cfg" : degree,
-                            fmt::format("{}", value->integer(1, most_gpus)));
+                            fmt::format("{}", degree_or(plan, degree)));
     }
   }
   adopt_step(arguments, plan, guided);
