@@ -27,8 +27,7 @@ constexpr std::array table{
            work},
     Option{"cached", "N",
            "of a forward or a prefill: tokens in front of the sequence whose keys and values the "
-           "ranks "
-           "hold already (default: none)",
+           "ranks hold already (default: none)",
            work},
     Option{
         "batch", "B",

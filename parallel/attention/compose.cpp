@@ -71,6 +71,20 @@ constexpr TensorRef sinks_of_heads{Tensor::param, 0};
 constexpr TensorRef gradient_of_sinks{Tensor::d_param, 0};
 constexpr HeadRange one_column{.begin = 0, .end = 1};
 
+/// Where the sequence begins, and its chunks of so many tokens and the cached ones', as many; 0:
+/// chunks do not continue each other.
+std::vector<std::int64_t> cuts_behind_cache(const Problem& problem, std::int64_t tokens) {
+  const std::int64_t chunks = tokens > 0 ? problem.seq / tokens : 1;
+  std::vector<std::int64_t> cuts;
+  for (std::int64_t i = 1; i <= chunks; ++i) {
+    cuts.push_back(problem.cached / chunks * i);
+  }
+  for (std::int64_t i = 1; i < chunks; ++i) {
+    cuts.push_back(problem.cached + tokens * i);
+  }
+  return cuts;
+}
+
 void attend(ProgramBuilder& b, const AttentionMesh& mesh, const CoreContext& context,
             const ForwardBuffers& io, ForwardCore core) {
   const BufferId lse = core(b, mesh, context, io);
@@ -169,20 +183,12 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   s.grain.slots = cores.states ? plan.ring : 0;
   if (chunk_layout(plan.layout) ==
       Layout::zigzag) {  // also where the two chunks of a rank continue each other
-    const std::int64_t chunks = 2 * std::int64_t{ranks.teams()};
-    s.grain.tokens = s.problem.cached == 0 ? s.problem.seq / chunks : 0;
-    for (std::int64_t i = 1; i < chunks && s.problem.cached > 0; ++i) {
-      s.grain.cuts.push_back(s.problem.cached / chunks * i);
-    }
+    s.grain.tokens = s.problem.seq / (2 * std::int64_t{ranks.teams()});
   }
   if (s.problem.cached > 0) {
     ensure(phase == Phase::forward, "cached keys without a gradient");
-    s.grain.cuts.push_back(s.problem.cached);
-    const std::int64_t chunk =
-        chunk_layout(plan.layout) == Layout::zigzag ? s.problem.seq / (2 * ranks.teams()) : 0;
-    for (std::int64_t begin = chunk; begin > 0 && begin < s.problem.seq; begin += chunk) {
-      s.grain.cuts.push_back(s.problem.cached + begin);
-    }
+    s.grain.cuts = cuts_behind_cache(s.problem, s.grain.tokens);
+    s.grain.tokens = 0;
   }
   if (split.even()) {
     s.symmetry.push_back({.axis = "ulysses", .under = AxisMoves::permutations});

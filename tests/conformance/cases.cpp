@@ -123,7 +123,7 @@ std::vector<Case> cached_cases(int ranks, std::size_t most) {
   std::vector<Problem> behind;
   for (const Problem& p : problems(ranks)) {
     for (const std::int64_t chunks : {1, 9}) {
-      if (p.mask.kind != MaskKind::window && p.function == AttentionFunction::softmax) {
+      if (p.function == AttentionFunction::softmax) {
         behind.push_back(p);
         behind.back().cached = 2 * std::int64_t{ranks} * chunks;
       }

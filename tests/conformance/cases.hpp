@@ -49,7 +49,7 @@ bool made_for_documents(const SequencePlan& plan);
 std::vector<Case> document_cases(int ranks, std::size_t most);
 
 /// Forwards behind keys that are cached, more of them than queries and fewer, of strategies that
-/// have them; no window.
+/// have them.
 std::vector<Case> cached_cases(int ranks, std::size_t most);
 
 /// Takes one of so many, the first of them first: for loops over many cases that are alike.
