@@ -468,6 +468,9 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
     point.plan.attention = default_plan(call);
     const std::int64_t unit = unit_of(point.plan.attention);
     request.problem.cached = (point.cached + unit - 1) / unit * unit;
+    if (request.problem.cached != point.cached) {
+      assume("cached tokens", "rounded up to what ranks deal out evenly");
+    }
     StepEvaluator evaluator(request);
     const StepEvaluation e = evaluator.evaluate(point.plan);
     PointPrediction result;

@@ -1,4 +1,5 @@
 // What people ran into who tried the program for the first time: each was a dead end, or misled.
+// One list of them, hence one file.
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "tests/cli/refused.hpp"

@@ -23,6 +23,19 @@ void check_proofs(std::span<const int> worlds, std::size_t most) {
   }
 }
 
+void check_with_and_without_sections(std::vector<Case> (*cases_of)(int ranks, std::size_t most),
+                                     std::span<const int> worlds, std::size_t most) {
+  for (const int ranks : worlds) {
+    for (Case c : cases_of(ranks, most)) {
+      for (const bool sections : {true, false}) {
+        c.options.sections = sections;
+        INFO(c.text());
+        REQUIRE_THAT(prove(c.build()).counter_example, Catch::Matchers::Equals(""));
+      }
+    }
+  }
+}
+
 TEST_CASE("legal plans are proven") {
   check_proofs(test::small_worlds, 400);
   check_proofs(test::middle_worlds, 100);
@@ -58,37 +71,15 @@ TEST_CASE("legal plans are proven for packed documents") {
 }
 
 TEST_CASE("plans that are made for packed documents are proven for them") {
-  const auto check = [](std::span<const int> worlds, std::size_t most) {
-    for (const int ranks : worlds) {
-      for (Case c : test::document_cases(ranks, most)) {
-        for (const bool sections : {true, false}) {
-          c.options.sections = sections;
-          INFO(c.text());
-          REQUIRE_THAT(prove(c.build()).counter_example, Catch::Matchers::Equals(""));
-        }
-      }
-    }
-  };
-  check(test::small_worlds, 60);
-  check(test::middle_worlds, 40);
-  check(test::large_worlds, 8);
+  check_with_and_without_sections(test::document_cases, test::small_worlds, 60);
+  check_with_and_without_sections(test::document_cases, test::middle_worlds, 40);
+  check_with_and_without_sections(test::document_cases, test::large_worlds, 8);
 }
 
 TEST_CASE("plans behind cached keys are proven") {
-  const auto check = [](std::span<const int> worlds, std::size_t most) {
-    for (const int ranks : worlds) {
-      for (Case c : test::cached_cases(ranks, most)) {
-        for (const bool sections : {true, false}) {
-          c.options.sections = sections;
-          INFO(c.text());
-          REQUIRE_THAT(prove(c.build()).counter_example, Catch::Matchers::Equals(""));
-        }
-      }
-    }
-  };
-  check(test::small_worlds, 40);
-  check(test::middle_worlds, 20);
-  check(test::large_worlds, 4);
+  check_with_and_without_sections(test::cached_cases, test::small_worlds, 40);
+  check_with_and_without_sections(test::cached_cases, test::middle_worlds, 20);
+  check_with_and_without_sections(test::cached_cases, test::large_worlds, 4);
 }
 
 TEST_CASE("all legal plans of small worlds are proven", "[.][exhaustive]") {
