@@ -236,13 +236,15 @@ Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask,
   if (!options.sections) {
     return allowed_pairs(q, k, mask) > 0 ? Section{.q = q, .k = k} : Section();
   }
-  const auto keep = [&](const TokenSet& tokens, auto needed) {
-    TokenSet kept;
-    for (const TokenRange& range : tokens.ranges()) {
-      if (needed(range)) {
-        kept.append(range);
-      }
+  const auto keep = [](const TokenSet& tokens, auto needed) {
+    const auto ranges = tokens.ranges();
+    const auto first = std::ranges::find_if(ranges, needed);
+    auto end = ranges.end();
+    while (end != first && !needed(*std::prev(end))) {
+      --end;
     }
+    TokenSet kept;
+    std::ranges::for_each(first, end, [&](const TokenRange& range) { kept.append(range); });
     return kept;
   };
   return {

@@ -66,9 +66,10 @@ struct Cores {
 Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase,
                  const BuildOptions& options, const Cores& cores);
 
-/// The parts of a (query, key) block that a mask needs: ranges without any allowed pair are dropped
-/// (zigzag: all queries x first half, or second half x all keys), unless the stack computes whole
-/// blocks. Both empty if nothing is allowed.
+/// The parts of a (query, key) block that a mask needs: ranges in front and behind without any
+/// allowed pair are dropped (zigzag: all queries x first half, or second half x all keys), unless
+/// the stack computes whole blocks. One between needed ones stays (a window's, of cached and other
+/// keys), since the rows that a kernel reads lie together. Both empty if nothing is allowed.
 struct Section {
   TokenSet q, k;
   [[nodiscard]] bool empty() const { return q.empty(); }
