@@ -76,7 +76,9 @@ class AtomGrid {
   [[nodiscard]] int head_atoms(TensorRef ref) const;
   /// Token atoms, slots or row atoms that a tensor has.
   [[nodiscard]] int row_atoms(TensorRef ref) const;
-  /// A cell of that tensor exists: tokens that are cached have no queries.
+  /// Tokens that are cached; such have no queries.
+  [[nodiscard]] std::int64_t cached() const { return cached_; }
+  /// A cell of that tensor exists.
   [[nodiscard]] bool exists(TensorRef ref, const Cell& cell) const;
   /// The KV atom that a query atom attends to.
   [[nodiscard]] int kv_of(int query_atom) const { return query_atom / replicas_; }

@@ -28,6 +28,13 @@ class ProgramBuilder {
   BufferId input(std::string name, TensorRef tensor, const TokenSet& tile, HeadRange heads) {
     return declare(std::move(name), tensor, BufferRole::input, natural_dtype(tensor), tile, heads);
   }
+  /// The same with room behind it for so many tokens, which the program adds: a cache.
+  BufferId input_with_room(std::string name, TensorRef tensor, const TokenSet& tile,
+                           HeadRange heads, std::int64_t room) {
+    const BufferId id = input(std::move(name), tensor, tile, heads);
+    program_.buffers[id.index()].tokens += room;
+    return id;
+  }
   /// A buffer that must hold `tile` x `heads`, complete, when the program ends.
   BufferId output(std::string name, TensorRef tensor, const TokenSet& tile, HeadRange heads) {
     return declare(std::move(name), tensor, BufferRole::output, natural_dtype(tensor), tile, heads);

@@ -41,7 +41,7 @@ std::string_view to_string(BufferRole);
 
 /// A buffer of a rank. For inputs, outputs and states `tile` and `head_range` are the contents that
 /// are there before / must be there after the program; for scratch they are unset and only the size
-/// counts.
+/// counts. An input may have more `tokens` than its tile: room behind it (a cache).
 struct Buffer {
   std::string name;
   Tensor tensor = Tensor::q;

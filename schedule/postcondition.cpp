@@ -272,8 +272,12 @@ void check_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks) {
   if (phase == Phase::backward) {
     return;  // what the forward kept may be kept where it was last
   }
-  for (const Tensor tensor : {Tensor::q, Tensor::k, Tensor::v}) {
-    check_declared(ledger, ranks, {.tensor = tensor, .role = BufferRole::input});
+  check_declared(ledger, ranks, {.tensor = Tensor::q, .role = BufferRole::input});
+  for (const Tensor tensor : {Tensor::k, Tensor::v}) {
+    // Cached heads lie where replicas of them were computed.
+    check_declared(
+        ledger, ranks,
+        {.tensor = tensor, .role = BufferRole::input, .once = ledger.grid.cached() == 0});
   }
 }
 

@@ -163,9 +163,12 @@ TokenSet chunk_of_queries(const Problem& problem, Layout layout, int index, int 
   return chunk_tokens(problem.seq, layout, index, chunks).shifted(problem.cached);
 }
 
+TokenSet chunk_of_cached(const Problem& problem, Layout layout, int index, int chunks) {
+  return problem.cached > 0 ? chunk_tokens(problem.cached, layout, index, chunks) : TokenSet();
+}
+
 TokenSet chunk_of_keys(const Problem& problem, Layout layout, int index, int chunks) {
-  TokenSet keys =
-      problem.cached > 0 ? chunk_tokens(problem.cached, layout, index, chunks) : TokenSet();
+  TokenSet keys = chunk_of_cached(problem, layout, index, chunks);
   for (const TokenRange& range : chunk_of_queries(problem, layout, index, chunks).ranges()) {
     keys.append(range);
   }

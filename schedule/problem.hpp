@@ -95,8 +95,9 @@ constexpr bool deals_documents(Layout layout) { return chunk_layout(layout) != l
 /// zigzag: chunks index and 2*chunks-1-index of 2*chunks equal ones; striped: every chunks-th
 /// token. `seq` must divide.
 TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks);
-/// Those of a problem that have queries; and all, the cached ones before them.
+/// Those of a problem that have queries; those that are cached; and all, the cached ones first.
 TokenSet chunk_of_queries(const Problem& problem, Layout layout, int index, int chunks);
+TokenSet chunk_of_cached(const Problem& problem, Layout layout, int index, int chunks);
 TokenSet chunk_of_keys(const Problem& problem, Layout layout, int index, int chunks);
 
 /// How Ulysses deals heads out when they do not simply divide.

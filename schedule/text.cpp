@@ -237,10 +237,15 @@ class TextWriter {
       if (b.role == BufferRole::scratch) {
         append(" tokens={} heads={}\n", b.tokens, b.heads);
       } else {
-        ensure(b.tokens == b.tile.count() && b.heads == b.head_range.count(),
-               "an input or output buffer that is larger or smaller than its tile");
-        append(" tile={} heads={}:{}\n", to_string(b.tile), b.head_range.begin,
-               b.head_range.count());
+        const std::int64_t room = b.tokens - b.tile.count();
+        ensure(room == 0 || (room > 0 && b.role == BufferRole::input),
+               "a buffer with a tile that is smaller, or without being an input larger");
+        ensure(b.heads == b.head_range.count(), "a buffer of other heads than its tile's");
+        append(" tile={} heads={}:{}", to_string(b.tile), b.head_range.begin, b.head_range.count());
+        if (room > 0) {
+          append(" room={}", room);
+        }
+        append("\n");
       }
     }
   }

@@ -499,6 +499,12 @@ class Parser {
       reader("heads", b.head_range);
       b.tokens = b.tile.count();
       b.heads = b.head_range.count();
+      std::int64_t room = 0;
+      reader.unless_zero("room", room, text::most_tokens);
+      if (room > 0 && b.role != BufferRole::input) {
+        fail("room={}: only an input has room behind its tile", room);
+      }
+      b.tokens += room;
     }
     reader.finish();
     declare(std::move(b));

@@ -40,12 +40,12 @@ Bytes scratch_peak(const Sizes& s, const SequencePlan& plan, Phase phase) {
     return s.framed(own.out + own.q) + own.lse + all.kv() * 2 + s.wide(all.kv());
   }
   const Bytes kernel = s.framed(own.q + own.out) + all.kv();
-  const Bytes gathering = s.framed(own.q + own.kv()) + all.k;
+  const Bytes gathering = s.framed(own.q) + s.framed_kv(own.kv()) + all.k;
   if (in_order(s.problem, plan)) {
     return std::max(kernel, gathering);
   }
   // While k, or v, is put in order.
-  const Bytes ordering = std::max(s.framed(own.v) + all.k * 2, all.k + all.v * 2);
+  const Bytes ordering = std::max(s.framed_kv(own.v) + all.k * 2, all.k + all.v * 2);
   return std::max({kernel, gathering, s.framed(own.q) + ordering});
 }
 

@@ -109,12 +109,14 @@ TokenSet AttentionMesh::home_tokens(const Problem& problem, Rank rank) const {
   return ring_tokens(problem, rank).part(at(rank).ulysses, ulysses());
 }
 
-TokenSet AttentionMesh::home_keys(const Problem& problem, Rank rank) const {
-  if (problem.cached == 0) {
-    return home_tokens(problem, rank);
-  }
-  ensure(team() == 1 && ulysses() == 1, "cached keys under a ring alone");
-  return chunk_of_keys(problem, plan_.layout, at(rank).position, ring());
+TokenSet AttentionMesh::cached_tokens(const Problem& problem, Rank rank) const {
+  ensure(problem.cached == 0 || team() == 1, "teams without cached keys");
+  return chunk_of_cached(problem, plan_.layout, at(rank).position, ring());
+}
+
+TokenSet AttentionMesh::ring_keys(const Problem& problem, Rank rank) const {
+  return problem.cached == 0 ? ring_tokens(problem, rank)
+                             : chunk_of_keys(problem, plan_.layout, at(rank).position, ring());
 }
 
 }  // namespace spp

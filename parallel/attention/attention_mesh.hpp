@@ -82,9 +82,10 @@ class AttentionMesh {
   [[nodiscard]] TokenSet ring_tokens(const Problem& problem, Rank rank) const;
   /// Those of team T.
   [[nodiscard]] TokenSet team_tokens(const Problem& problem, int team) const;
-  /// Tokens whose keys a rank holds; cached ones come first, where no axis but the ring splits
-  /// tokens.
-  [[nodiscard]] TokenSet home_keys(const Problem& problem, Rank rank) const;
+  /// Those of a rank's ring part that are cached, of which a Ulysses part holds its heads' from the
+  /// beginning on; and all whose keys the ring part has.
+  [[nodiscard]] TokenSet cached_tokens(const Problem& problem, Rank rank) const;
+  [[nodiscard]] TokenSet ring_keys(const Problem& problem, Rank rank) const;
 
  private:
   SequencePlan plan_;

@@ -11,8 +11,8 @@ struct UlyssesFrame {
   HeadSplit split;
   int part = 0;
   TokenSet home;
-  TokenSet home_keys;
   TokenSet gathered;
+  TokenSet cached;  // held by heads, as gathered ones are
 };
 
 struct Moved {
@@ -42,6 +42,18 @@ BufferId scatter_heads(ProgramBuilder& b, const UlyssesFrame& f, Moved what, Buf
                                   .to_tokens = f.gathered,
                                   .to_heads = mine});
   return gathered;
+}
+
+/// The same of keys or values, behind the cached ones, if there are any.
+BufferId scatter_keys(ProgramBuilder& b, const UlyssesFrame& f, Tensor tensor, BufferId home) {
+  const BufferId gathered = scatter_heads(b, f, {tensor, true}, home);
+  if (f.cached.empty()) {
+    return gathered;
+  }
+  const BufferId cache = b.input_with_room(std::string(to_string(tensor)) + "_cache", tensor,
+                                           f.cached, f.split.kv(f.part), f.gathered.count());
+  b.op(compute, Copy{.kind = CopyKind::take, .from = gathered, .to = cache, .tokens = f.gathered});
+  return cache;
 }
 
 /// all-to-all -> unpack: the reverse. Copies of replicated KV heads (gradients) are summed.
@@ -114,16 +126,17 @@ void build_forward(ProgramBuilder& b, const AttentionMesh& mesh, const CoreConte
   const HeadRange all_kv{0, f.split.kv_heads()};
   ForwardBuffers io;
   const BufferId q = b.input("q", Tensor::q, f.home, all_q);
-  const BufferId k = b.input("k", Tensor::k, f.home_keys, all_kv);
-  const BufferId v = b.input("v", Tensor::v, f.home_keys, all_kv);
+  const TokenSet& keys = f.group.size == 1 ? context.keys : f.home;
+  const BufferId k = b.input("k", Tensor::k, keys, all_kv);
+  const BufferId v = b.input("v", Tensor::v, keys, all_kv);
   const BufferId out = b.output("out", Tensor::out, f.home, all_q);
   if (f.group.size == 1) {
     attend(b, mesh, context, {.q = q, .k = k, .v = v, .out = out}, core);
     return;
   }
   io.q = scatter_heads(b, f, {Tensor::q, false}, q);
-  io.k = scatter_heads(b, f, {Tensor::k, true}, k);
-  io.v = scatter_heads(b, f, {Tensor::v, true}, v);
+  io.k = scatter_keys(b, f, Tensor::k, k);
+  io.v = scatter_keys(b, f, Tensor::v, v);
   io.out = b.scratch("out_gathered", Tensor::out, f.gathered.count(), context.heads.count());
   attend(b, mesh, context, io, core);
   gather_heads(b, f, {Tensor::out, false}, io.out, out);
@@ -213,14 +226,14 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
                              .split = split,
                              .part = part,
                              .home = mesh.home_tokens(problem, rank),
-                             .home_keys = mesh.home_keys(problem, rank),
-                             .gathered = mesh.ring_tokens(problem, rank)};
+                             .gathered = mesh.ring_tokens(problem, rank),
+                             .cached = mesh.cached_tokens(problem, rank)};
     const CoreContext context{.plan = plan,
                               .options = options,
                               .heads = split.q(part),
                               .kv_heads = split.kv(part),
                               .tokens = frame.gathered,
-                              .keys = problem.cached > 0 ? frame.home_keys : frame.gathered};
+                              .keys = mesh.ring_keys(problem, rank)};
     if (phase == Phase::forward) {
       build_forward(b, mesh, context, frame, cores.forward);
     } else {

@@ -2,6 +2,7 @@
 // attention over the ring dimension, for this rank's heads.
 //
 //   forward:  q,k,v (home tokens, all heads) -pack-> all-to-all -> core -> all-to-all -unpack-> out
+//             behind a cache, k and v: all-to-all -> behind the cached ones of these heads -> core
 //   backward: d_out -> all-to-all -> core -> d_q,d_k,d_v -> all-to-all -> home
 //
 // With U = 1 the core works on the inputs and outputs themselves. The forward keeps q, k, v, out

@@ -13,13 +13,13 @@ Bytes scratch_peak(const Sizes& s, std::int64_t steps, Phase phase) {
   const Bytes arriving = kv * (steps > 2 ? 2 : 1);
   if (phase == Phase::forward) {
     if (steps == 1) {
-      return s.framed(own.q + kv + own.out);  // at the kernel: q, k, v, out
+      return s.framed(own.q + own.out) + s.framed_kv(kv);  // at the kernel: q, k, v, out
     }
     // At the exchange of step 1 (of two steps: at its kernel), or, as long as the gathered k and v
     // are there and out_sum is not, at the kernel of step 0.
     const Bytes part = s.framed(own.q) + own.out + own.lse;
     const Bytes rotating = part + arriving + s.fp32(own.out);
-    return std::max(rotating, part + kv + s.framed(kv));
+    return std::max(rotating, part + kv + s.framed_kv(kv));
   }
   if (steps == 1) {
     return own.lse + s.framed(own.out + own.q + kv);  // at the kernel: delta, d_out; d_q, d_k, d_v

@@ -59,9 +59,9 @@ Sizes::Sizes(const Problem& requested, const SequencePlan& plan, const BuildOpti
       ring(home * plan.ulysses),
       team(ring * plan.own[parameters::team]) {}
 
-Tiles Sizes::tiles(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads) const {
-  const std::int64_t rows = problem.batch * tokens;
-  const std::int64_t keys = problem.batch * (tokens * problem.end() / problem.seq);
+Tiles Sizes::tiles(Rows of, std::int64_t q_heads, std::int64_t kv_heads) const {
+  const std::int64_t rows = problem.batch * of.queries;
+  const std::int64_t keys = problem.batch * of.keys;
   const std::int64_t row = std::int64_t{problem.head_dim} * size_of(problem.dtype);
   const std::int64_t value_row = std::int64_t{problem.v_dim()} * size_of(problem.dtype);
   return {.q = Bytes(rows * q_heads * row),
@@ -72,32 +72,40 @@ Tiles Sizes::tiles(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_he
 }
 
 Tiles Sizes::busiest(std::int64_t tokens) const {
-  return tiles(tokens, split.q(0).count(), split.kv(0).count());
+  return tiles(with_cached(tokens), split.q(0).count(), split.kv(0).count());
 }
 
 Tiles Sizes::all_heads(std::int64_t tokens) const {
-  return tiles(tokens, problem.q_heads, problem.kv_heads);
+  return tiles(split.parts() > 1 ? of_sequence(tokens) : with_cached(tokens), problem.q_heads,
+               problem.kv_heads);
 }
 
 Tiles Sizes::all_parts(std::int64_t tokens) const {
-  return tiles(tokens, problem.q_heads, std::int64_t{problem.kv_heads} * split.replicas());
+  return tiles(with_cached(tokens), problem.q_heads,
+               std::int64_t{problem.kv_heads} * split.replicas());
+}
+
+Tiles Sizes::dealt_parts(std::int64_t tokens) const {
+  return tiles(of_sequence(tokens), problem.q_heads,
+               std::int64_t{problem.kv_heads} * split.replicas());
 }
 
 Bytes Sizes::inputs_and_outputs(Phase phase) const {
   const Tiles at_home = all_heads(home);
   const Tiles own = busiest(ring);
-  return phase == Phase::forward ? at_home.q + at_home.kv() + at_home.out
+  const Bytes cache = problem.cached > 0 ? framed(own.kv()) : Bytes(0);
+  return phase == Phase::forward ? at_home.q + at_home.kv() + at_home.out + cache
                                  : own.q + own.kv() + own.out + at_home.out  // and d_out; d_q, …
                                        + at_home.q + at_home.kv();
 }
 
 Bytes Sizes::frame_peak(Phase phase) const {
   const Tiles at_home = all_heads(home);  // packed, or received
-  const Tiles own = busiest(ring);
-  const Tiles copies = tiles(home, problem.q_heads, problem.kv_heads * split.replicas());
+  const Tiles own = tiles(of_sequence(ring), split.q(0).count(), split.kv(0).count());
+  const Tiles copies = dealt_parts(home);
   if (phase == Phase::forward) {
     return framed(std::max({at_home.q + own.q, own.q + at_home.k + own.k,
-                            own.q + own.k + at_home.v + own.v, own.out + at_home.out}));
+                            own.q + framed_kv(own.k) + at_home.v + own.v, own.out + at_home.out}));
   }
   return framed(std::max({at_home.out + own.out, own.q + own.kv() + at_home.q, own.kv() + copies.k,
                           own.v + copies.v}));
@@ -117,7 +125,7 @@ ClosedForm frame_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
   // In each of the R groups the home tokens of every rank meet the heads of the U-1 others: over
   // all ranks, home*(U-1) tokens of every head. Forward q, k, v, out; backward d_out, d_q, d_k,
   // d_v.
-  const Tiles leaving = s.all_parts(s.home * (plan.ulysses - 1));
+  const Tiles leaving = s.dealt_parts(s.home * (plan.ulysses - 1));
   form.add({.kind = CommKind::all_to_all,
             .axis = Axis::ulysses,
             .group_size = plan.ulysses,

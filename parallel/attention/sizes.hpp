@@ -32,15 +32,22 @@ struct Sizes {
   /// `tokens` x the heads of the rank with most; problem.dtype. Of keys and values also their part
   /// of the cached ones.
   [[nodiscard]] Tiles busiest(std::int64_t tokens) const;
-  /// `tokens` x all heads, as a rank holds them at home.
+  /// `tokens` x all heads, as a rank holds them at home; of keys and values their part of the
+  /// cached ones, unless Ulysses ranks hold these by heads.
   [[nodiscard]] Tiles all_heads(std::int64_t tokens) const;
   /// `tokens` x the heads of all Ulysses parts together: replicated KV heads count once a copy.
   [[nodiscard]] Tiles all_parts(std::int64_t tokens) const;
+  /// The same without the cached ones: what the all-to-alls of compose() move.
+  [[nodiscard]] Tiles dealt_parts(std::int64_t tokens) const;
   /// The same tile in the dtype of travelling gradients, and in fp32.
   [[nodiscard]] Bytes wide(Bytes tile) const { return in(gradient, tile); }
   [[nodiscard]] Bytes fp32(Bytes tile) const { return in(DType::fp32, tile); }
   /// What is scratch only if the Ulysses frame stands around the core: else it is the caller's.
   [[nodiscard]] Bytes framed(Bytes tile) const { return split.parts() > 1 ? tile : Bytes(0); }
+  /// The same of keys or values, which then go into the cache, if there is one.
+  [[nodiscard]] Bytes framed_kv(Bytes tile) const {
+    return problem.cached > 0 ? Bytes(0) : framed(tile);
+  }
 
   /// Inputs and outputs of compose() on the rank with most, but for lse, which the core declares.
   [[nodiscard]] Bytes inputs_and_outputs(Phase phase) const;
@@ -50,7 +57,15 @@ struct Sizes {
   [[nodiscard]] FlopCount flops(std::int64_t pairs, int heads, Phase phase) const;
 
  private:
-  [[nodiscard]] Tiles tiles(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads) const;
+  struct Rows {
+    std::int64_t queries, keys;
+  };
+  /// So many tokens of the sequence, and their part of the cached ones.
+  [[nodiscard]] Rows with_cached(std::int64_t tokens) const {
+    return {.queries = tokens, .keys = tokens * problem.end() / problem.seq};
+  }
+  static Rows of_sequence(std::int64_t tokens) { return {.queries = tokens, .keys = tokens}; }
+  [[nodiscard]] Tiles tiles(Rows rows, std::int64_t q_heads, std::int64_t kv_heads) const;
   [[nodiscard]] Bytes in(DType dtype, Bytes tile) const {
     return tile / size_of(problem.dtype) * size_of(dtype);
   }

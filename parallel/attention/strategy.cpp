@@ -33,17 +33,13 @@ std::string why_not_behind_cache(const Strategy& strategy, const Problem& proble
   if (!strategy.behind_cache) {
     return fmt::format("{} passes no cached keys", strategy.name);
   }
-  if (plan.ulysses > 1) {
-    return "Ulysses ranks would hold the cached keys by heads: not supported, a ring deals them "
-           "out";
-  }
   if (plan.layout == Layout::balanced || !problem.mask.document_ends.empty()) {
     return "packed documents behind cached keys are not supported";
   }
-  const std::int64_t unit = unit_of(plan);
+  const std::int64_t unit = unit_of(plan) / plan.ulysses;  // whose ranks have their heads of all
   if (problem.cached % unit != 0) {
     return fmt::format(
-        "{} cached tokens are no multiple of {}, which the {} layout over {} ranks "
+        "{} cached tokens are no multiple of {}, which the {} layout over a ring of {} "
         "deals out (nearest: {})",
         problem.cached, unit, to_string(plan.layout), plan.ring,
         (problem.cached + unit - 1) / unit * unit);

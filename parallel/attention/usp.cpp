@@ -37,6 +37,7 @@ extern const Strategy entry{
     .why_not = why_not_usp,
     .build = build_rotation,
     .closed_form = rotation_closed_form,
+    .behind_cache = true,
 };
 
 }  // namespace spp::strategies::usp

@@ -85,7 +85,8 @@ struct PhaseOfRank {
     for (std::size_t i = 0; i < program.buffers.size(); ++i) {
       const Buffer& buffer = program.buffers[i];
       if (is_given(buffer.role) && !handed_over.contains(buffer.ref())) {
-        data.fill_ref(buffer.ref(), buffer.tile, buffer.head_range, memory.all(BufferId(i)));
+        data.fill_ref(buffer.ref(), buffer.tile, buffer.head_range,
+                      memory.rows({.buffer = BufferId(i), .count = buffer.tile.count()}));
       }
     }
   }

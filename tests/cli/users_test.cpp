@@ -132,6 +132,10 @@ TEST_CASE("a prompt behind cached keys is proven and planned, and is in the plan
       document_of(sp_plan("verify --heads 8 --kv-heads 2 --seq 1K --cached 7K --ring 4 --strategy "
                           "pass-q-ring --phase fwd"));
   CHECK(proof["proven"] == true);
+  const Json by_heads =
+      document_of(sp_plan("verify --heads 8 --kv-heads 2 --seq 1K --cached 7K --ulysses 4 --ring 2 "
+                          "--heads-policy replicate --phase fwd"));
+  CHECK(by_heads["proven"] == true);
   const std::string prompt = "--phase prefill --seq 2K " + llama;
   const Json alone = document_of(sp_plan("plan " + prompt));
   const Json behind = document_of(sp_plan("plan --cached 126K " + prompt));

@@ -30,7 +30,8 @@ struct Translation {
   [[nodiscard]] Rank operator()(Rank rank) const { return shifted(rank, ulysses); }
 
   /// Home tokens move along both axes. What the Ulysses group shares moves along the ring only, as
-  /// whole chunks (parts of chunks are needed under masks that leave no ring symmetry).
+  /// whole chunks (parts of chunks are needed under masks that leave no ring symmetry); so do
+  /// cached tokens.
   [[nodiscard]] bool maps(const TokenSet& here, const TokenSet& there) const {
     for (int r = 0; r < schedule->mesh.size(); ++r) {
       if (here == home(Rank(r)) && there == home((*this)(Rank(r)))) {
@@ -41,9 +42,9 @@ struct Translation {
       return here == there;
     }
     for (int r = 0; r < schedule->mesh.size(); ++r) {
-      const std::int64_t token = home(Rank(r)).ranges()[0].begin;
-      const std::int64_t moved_token = home(shifted(Rank(r), 0)).ranges()[0].begin;
-      if (here.contains(token) != there.contains(moved_token)) {
+      const Rank moved = shifted(Rank(r), 0);
+      if (!meet_alike(here, home(Rank(r)), there, home(moved)) ||
+          !meet_alike(here, cached(Rank(r)), there, cached(moved))) {
         return false;
       }
     }
@@ -62,7 +63,19 @@ struct Translation {
   }
 
  private:
-  [[nodiscard]] TokenSet home(Rank rank) const { return mesh->home_keys(schedule->problem, rank); }
+  /// Both sets have the first token of a chunk, or neither has it.
+  static bool meet_alike(const TokenSet& here, const TokenSet& chunk, const TokenSet& there,
+                         const TokenSet& moved) {
+    return chunk.empty() ||
+           here.contains(chunk.ranges()[0].begin) == there.contains(moved.ranges()[0].begin);
+  }
+  [[nodiscard]] TokenSet home(Rank rank) const {
+    return mesh->ulysses() > 1 ? mesh->home_tokens(schedule->problem, rank)
+                               : mesh->ring_keys(schedule->problem, rank);
+  }
+  [[nodiscard]] TokenSet cached(Rank rank) const {
+    return mesh->cached_tokens(schedule->problem, rank);
+  }
   [[nodiscard]] Rank shifted(Rank rank, int by_ulysses) const {
     Coordinates c = mesh->at(rank);
     c.ulysses = (c.ulysses + by_ulysses) % mesh->ulysses();

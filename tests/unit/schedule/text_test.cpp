@@ -442,6 +442,9 @@ TEST_CASE("absurd sizes are refused before anything is allocated") {
   CHECK_THAT(complaint("batch=1 q_heads=4 kv_heads=2 head_dim=8",
                        "batch=1048576 q_heads=4 kv_heads=2 head_dim=65536"),
              ContainsSubstring("batch * q_heads * head_dim or value_dim is too large"));
+  CHECK_THAT(complaint("buffer out out output bf16 tile=0:8 heads=0:4",
+                       "buffer out out output bf16 tile=0:8 heads=0:4 room=8"),
+             ContainsSubstring("room=8: only an input has room behind its tile"));
   CHECK_THAT(complaint(" batch=1", " cached=16 batch=1 micro_batches=2"),
              ContainsSubstring("cached=16: of one forward"));
   CHECK_THAT(complaint(" batch=1", "0000000 micro_batches=1000000 batch=1"),
