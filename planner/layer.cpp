@@ -34,9 +34,6 @@ std::string why_not_scheduled(const StepPlan& plan) {
   if (plan.expert_tensor > 1) {
     return "tensor parallelism in experts";
   }
-  if (plan.zero > 0 && plan.shards() != plan.replicas()) {
-    return "shards over some of the replicas";
-  }
   if (plan.offload != Offload::none) {
     return "offload";
   }
@@ -112,6 +109,7 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
                .tensor = plan.tensor,
                .zero = plan.zero,
                .replicas = plan.data,
+               .zero_group = plan.zero > 0 ? plan.zero_group : 0,
                .pipeline = {.stages = plan.pipeline,
                             .chunks = plan.virtual_stages,
                             .micro_batches = static_cast<int>(plan.micro_batches)},

@@ -35,6 +35,12 @@ int ranks_that_sum(const ParamUse& use, const LayerPlan& plan) {
   return plan.stage_ranks() / (use.of_experts ? plan.expert : use.of_norm ? 1 : plan.tensor);
 }
 
+int shards_of(const ParamUse& use, std::int64_t rows, const LayerPlan& plan) {
+  const int all = ranks_that_sum(use, plan);
+  const int shards = use.of_experts ? all : all * plan.shard_ranks() / plan.stage_ranks();
+  return plan.zero > 0 && rows % shards == 0 ? shards : 1;
+}
+
 std::vector<int> sum_sizes(std::int64_t rows, int ranks) {
   std::vector<int> sizes;
   for (int left = ranks; left > 1; left /= sizes.back()) {

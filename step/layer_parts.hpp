@@ -30,6 +30,8 @@ struct ParamUse {
 std::vector<ParamUse> param_uses(const LayerGraph& layer);
 /// How many ranks of a stage have other tokens for it.
 int ranks_that_sum(const ParamUse& use, const LayerPlan& plan);
+/// Over how many of them, in a row, one with so many rows is cut; 1: all have all of it.
+int shards_of(const ParamUse& use, std::int64_t rows, const LayerPlan& plan);
 /// So many ranks sum up a gradient of so many rows in groups of these sizes, one after the other:
 /// an all-reduce cuts rows into a part for each member. One group where they divide; none at all if
 /// no such groups do.

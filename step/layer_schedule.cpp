@@ -5,6 +5,7 @@
 #include "step/layer_program.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <ranges>
@@ -37,16 +38,15 @@ std::string why_not_reduced(const LayerGraph& layer, const LayerPlan& plan) {
   const std::vector<ParamUse> uses = param_uses(layer);
   for (std::size_t label = 0; label < uses.size(); ++label) {
     const Param& param = layer.graph.params[label];
-    const int ranks = ranks_that_sum(uses[label], plan);
-    const std::vector<int> sizes = sum_sizes(param.part_rows(), ranks);
-    if (sizes.empty()) {
+    const int shards = shards_of(uses[label], param.part_rows(), plan);
+    const int ranks = ranks_that_sum(uses[label], plan) / shards;
+    const std::int64_t summed = param.part_rows() / shards;
+    if (sum_sizes(summed, ranks).empty()) {
       return fmt::format(
-          "the {} rows of {} divide neither over the {} ranks that sum up its gradient nor over "
+          "the {} rows of {}{} divide neither over the {} ranks that sum up its gradient nor over "
           "groups of them",
-          param.part_rows(), param.name, ranks);
+          summed, shards > 1 ? "a shard of " : "", param.name, ranks);
     }
-    const bool in_shards = plan.zero > 0 && sizes.size() == 1;
-    const std::int64_t summed = param.part_rows() / (in_shards ? ranks : 1);
     if (uses[label].units.size() > 1 && plan.pipeline.stages > 1 && summed % 2 != 0) {
       return fmt::format("{} rows of {} do not divide over the two stages that have it", summed,
                          param.name);
@@ -128,20 +128,37 @@ void cut_by_experts(const Routing& routing, std::int64_t seq, std::vector<std::i
   add_cuts(more, cuts);
 }
 
+/// Data-parallel replicas behind the axes of one: those that shards are cut over, and copies of
+/// these, where such a group has whole replicas.
+std::vector<MeshAxis> data_axes(const LayerPlan& plan) {
+  const int copies =
+      plan.shard_ranks() % plan.model_ranks() == 0 ? plan.stage_ranks() / plan.shard_ranks() : 1;
+  std::vector<MeshAxis> axes{{.name = "data", .size = plan.replicas / copies},
+                             {.name = "copies", .size = copies}};
+  std::erase_if(axes, [](const MeshAxis& axis) { return axis.size == 1; });
+  return axes;
+}
+
 /// Rings that sum parameters' gradients up go through all axes: only the outermost one's rotations
-/// turn them onto themselves. Tensor ranks do the same with other heads, but for the turns of the
-/// rings for norms, which carry little.
+/// turn them onto themselves; those of shards and of their copies by themselves, unless a group of
+/// shards ends within a replica. Tensor ranks do the same with other heads, but for the turns of
+/// the rings for norms, which carry little.
 std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPlan& plan) {
   std::vector<SymmetricAxis> symmetry;
+  const std::vector<MeshAxis> data = data_axes(plan);
   if (plan.expert > 1) {  // a group's ranks do not lie alike on the axes that it goes through
-    if (plan.replicas > 1 && plan.model_ranks() % plan.expert == 0) {
-      symmetry.push_back({.axis = "data", .under = AxisMoves::rotations});
+    if (!data.empty() && plan.stage_ranks() / data.back().size % plan.expert == 0) {
+      symmetry.push_back({.axis = data.back().name, .under = AxisMoves::rotations});
     }
     return symmetry;
   }
-  if (plan.replicas > 1) {
-    symmetry.push_back({.axis = "data", .under = AxisMoves::rotations});
-  } else {
+  const bool turns = plan.shard_ranks() % plan.model_ranks() == 0 ||
+                     plan.model_ranks() % plan.shard_ranks() == 0;
+  if (!data.empty() && turns) {
+    for (const MeshAxis& axis : data) {
+      symmetry.push_back({.axis = axis.name, .under = AxisMoves::rotations});
+    }
+  } else if (plan.shard_ranks() == plan.stage_ranks()) {
     const auto axes = attention.mesh.axes();
     const auto outermost = std::ranges::find_if(std::views::reverse(axes),
                                                 [](const MeshAxis& axis) { return axis.size > 1; });
@@ -156,12 +173,15 @@ std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPla
   return symmetry;
 }
 
-/// Groups within others are not turned onto each other.
+/// Groups within others are not turned onto each other: but shards of copies are, whose groups are
+/// axes.
 bool sums_in_groups(const LayerParts& parts) {
   for (std::size_t label = 0; label < parts.uses.size(); ++label) {
-    if (sum_sizes(parts.layer.graph.params[label].part_rows(),
-                  ranks_that_sum(parts.uses[label], parts.plan))
-            .size() > 1) {
+    const std::int64_t rows = parts.layer.graph.params[label].part_rows();
+    const int all = ranks_that_sum(parts.uses[label], parts.plan);
+    const int shards = shards_of(parts.uses[label], rows, parts.plan);
+    const bool has_group = shards > 1 || parts.plan.shard_ranks() == parts.plan.stage_ranks();
+    if (!has_group || sum_sizes(rows / shards, all / shards).size() > 1) {
       return true;
     }
   }
@@ -361,9 +381,7 @@ Schedule layer_schedule(const LayerGraph& layer, const Problem& problem, const L
   std::vector<MeshAxis> axes{{.name = "tensor", .size = plan.tensor}};
   const auto of_attention = inner.mesh.axes();
   axes.insert(axes.end(), of_attention.begin(), of_attention.end());
-  if (plan.replicas > 1) {
-    axes.push_back({.name = "data", .size = plan.replicas});
-  }
+  std::ranges::copy(data_axes(plan), std::back_inserter(axes));
   if (plan.pipeline.stages > 1) {
     axes.push_back({.name = "pipeline", .size = plan.pipeline.stages});
   }

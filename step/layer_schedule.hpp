@@ -57,6 +57,11 @@ struct LayerPlan {
   /// itself.
   int zero = 0;
   int replicas = 1;  // data-parallel, each with sequences of its own
+  /// Of ZeRO: shards are cut over so many sequence x data ranks in a row, over which gradients are
+  /// reduce-scattered; then shards are all-reduced over the other groups of so many, each time they
+  /// are reduced (hybrid sharding: FSDP, arXiv:2304.11277, section 3.2.2). 0: over all. Experts are
+  /// cut over all that have them.
+  int zero_group = 0;
   /// Of a step: stages, and the micro-batches of each replica. One stage has them one by one.
   PipelineShape pipeline{};
   /// Of every layer, in front of its backward: all of the forward, from the layer's input, of which
@@ -71,6 +76,10 @@ struct LayerPlan {
   bool messages_overlap = false;  // stages go on while what they send travels
   [[nodiscard]] int model_ranks() const { return tensor * attention.ranks(); }  // of one replica
   [[nodiscard]] int stage_ranks() const { return model_ranks() * replicas; }
+  /// Ranks of a stage that have shards of one copy.
+  [[nodiscard]] int shard_ranks() const {
+    return zero_group > 0 ? zero_group * tensor : stage_ranks();
+  }
   [[nodiscard]] int ranks() const { return stage_ranks() * pipeline.stages; }
   [[nodiscard]] int micro_batches() const { return pipeline.micro_batches; }  // of a replica
 };

@@ -18,9 +18,26 @@ HeadRange RankWeights::columns_of(int label) const {
 }
 
 TokenSet RankWeights::shard_of(int label) const {
-  const RankGroup& others = summed_over(label);
-  const TokenSet rows = rows_of(label);
-  return is_sharded(label) ? rows.part(others.index_of(at_.rank), others.size) : rows;
+  const RankGroup others = shards(label);
+  return rows_of(label).part(others.index_of(at_.rank), others.size);
+}
+
+RankGroup RankWeights::shards(int label) const {
+  const RankGroup& all = summed_over(label);
+  const int size = is_updated(label)
+                       ? shards_of(use_of(label), graph_.param(label).part_rows(), parts_.plan)
+                       : 1;
+  const int own = all.index_of(at_.rank);
+  return {.first = all.rank(own / size * size).value, .stride = all.stride, .size = size};
+}
+
+RankGroup RankWeights::copies(int label) const {
+  const RankGroup& all = summed_over(label);
+  const int size = shards(label).size;
+  const int own = all.index_of(at_.rank);
+  return {.first = all.rank(own % size).value,
+          .stride = all.stride * size,
+          .size = all.size / size};
 }
 
 bool RankWeights::holds(int unit) const {
@@ -113,7 +130,7 @@ void RankWeights::gather(int label) {
   b_.op(parts_.streams.compute,
         Copy{.kind = CopyKind::cast, .from = held_parameter(label), .to = sent});
   b_.op(parts_.streams.parameters, Collective{.kind = CollectiveKind::all_gather,
-                                              .group = summed_over(label),
+                                              .group = shards(label),
                                               .from = sent,
                                               .to = full,
                                               .deal = TokenDeal{},
@@ -195,7 +212,6 @@ BufferId RankWeights::finished_gradient(int label, const TokenSet& rows) {
 }
 
 void RankWeights::reduce(int label, BufferId from, BufferId to) {
-  const RankGroup& all = summed_over(label);
   const auto sum = [&](CollectiveKind kind, const RankGroup& group, BufferId addend,
                        BufferId into) {
     b_.op(parts_.streams.weights, Collective{.kind = kind,
@@ -206,24 +222,32 @@ void RankWeights::reduce(int label, BufferId from, BufferId to) {
                                              .to_tokens = shard_of(label),
                                              .to_heads = columns_of(label)});
   };
-  if (is_sharded(label)) {
-    return sum(CollectiveKind::reduce_scatter, all, from, to);
+  const RankGroup scattered = shards(label);
+  const RankGroup all = copies(label);
+  const TokenSet rows = shard_of(label);
+  const auto sum_of = [&](int ranks) {  // `to` is that of all
+    return ranks == scattered.size * all.size
+               ? to
+               : scratch(fmt::format("d_w_{}_of_{}", graph_.param(label).name, ranks),
+                         Tensor::d_param, label, rows);
+  };
+  BufferId addend = from;
+  if (scattered.size > 1) {
+    addend = sum_of(scattered.size);
+    sum(CollectiveKind::reduce_scatter, scattered, from, addend);
+  }
+  if (all.size == 1) {
+    return;
   }
   // Neighbours first, then one of each group of those.
-  const std::vector<int> sizes = sum_sizes_of(label);
   const int own = all.index_of(at_.rank);
-  int summed = 1;  // ranks whose addends a rank has
-  BufferId addend = from;
-  for (const int size : sizes) {
+  int summed = 1;  // groups whose addends a rank has
+  for (const int size : sum_sizes(rows.count(), all.size)) {
     const int of_both = summed * size;
     const RankGroup group{.first = all.rank(own / of_both * of_both + own % summed).value,
                           .stride = all.stride * summed,
                           .size = size};
-    const BufferId into =
-        of_both == all.size
-            ? to
-            : scratch(fmt::format("d_w_{}_of_{}", graph_.param(label).name, of_both),
-                      Tensor::d_param, label, rows_of(label));
+    const BufferId into = sum_of(scattered.size * of_both);
     sum(CollectiveKind::all_reduce, group, addend, into);
     addend = into;
     summed = of_both;
@@ -264,7 +288,7 @@ void RankWeights::update(int number, int label) {
   const HeadRange columns = columns_of(label);
   const TensorRef ref{Tensor::param, label};
   add_waiting(label);
-  const bool shared_out = is_sharded(label) && summed_over(label).size > 1 && !is_gathered(label);
+  const bool shared_out = shards(label).size > 1 && !is_gathered(label);
   RowKernel op{.definition = number, .reads = {finished_.at(label)}, .writes = {}, .tokens = rows};
   for (const Tensor kept : {Tensor::master, Tensor::first_moment, Tensor::second_moment}) {
     const BufferId id =
@@ -278,7 +302,7 @@ void RankWeights::update(int number, int label) {
   b_.op(parts_.streams.compute, op);
   if (shared_out) {
     b_.op(parts_.streams.weights, Collective{.kind = CollectiveKind::all_gather,
-                                             .group = summed_over(label),
+                                             .group = shards(label),
                                              .from = next,
                                              .to = held_parameter(label),
                                              .deal = TokenDeal{},

@@ -85,17 +85,10 @@ class RankWeights {
   [[nodiscard]] TokenSet shard_of(int label) const;
   /// Gathered from all ranks' shards for each use (ZeRO stage 3; FSDP).
   [[nodiscard]] bool is_gathered(int label) const {
-    return parts_.plan.zero == 3 && is_sharded(label) && summed_over(label).size > 1;
-  }
-  [[nodiscard]] std::vector<int> sum_sizes_of(int label) const {
-    return sum_sizes(graph_.param(label).part_rows(), summed_over(label).size);
-  }
-  /// Where its rows divide over all that sum its gradient up; else all keep all of it.
-  [[nodiscard]] bool is_sharded(int label) const {
-    return parts_.plan.zero > 0 && is_updated(label) && sum_sizes_of(label).size() == 1;
+    return parts_.plan.zero == 3 && shards(label).size > 1;
   }
   [[nodiscard]] bool is_reduced_each_time(int label) const {
-    return parts_.plan.zero >= 2 && is_sharded(label) && summed_over(label).size > 1;
+    return parts_.plan.zero >= 2 && shards(label).size > 1;
   }
   [[nodiscard]] bool is_updated(int label) const {
     return parts_.is_step() && parts_.index.update_of(label) >= 0;
@@ -106,6 +99,10 @@ class RankWeights {
            : use_of(label).of_norm  ? at_.of_stage
                                     : at_.same_tensor;
   }
+  /// Of these, who keeps a shard each of what this rank keeps one of: this rank alone if it keeps
+  /// all of it. And those that keep the same.
+  [[nodiscard]] RankGroup shards(int label) const;
+  [[nodiscard]] RankGroup copies(int label) const;
   [[nodiscard]] const ParamUse& use_of(int label) const {
     return parts_.uses[static_cast<std::size_t>(label)];
   }

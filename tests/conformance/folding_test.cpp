@@ -224,6 +224,23 @@ TEST_CASE("a folded simulation of whole steps equals the unfolded one") {
   CHECK(count.folded > 10);
 }
 
+TEST_CASE("a folded simulation of steps whose shards have copies equals the unfolded one") {
+  Count count;
+  for (const test::StepCase& c : test::hybrid_cases()) {
+    const int group = c.plan().shard_ranks();
+    const int replica = c.plan().model_ranks();
+    if (group % replica != 0 && replica % group != 0) {
+      CHECK(c.build().symmetry == std::vector{SymmetricAxis{"tensor", AxisMoves::equal}});
+      continue;  // nothing to fold
+    }
+    for (const World& world : worlds(c.plan().ranks())) {
+      INFO(c.text() << " | " << world.name);
+      check_schedule(c.build(), world, count);
+    }
+  }
+  CHECK(count.folded > 4);
+}
+
 // What waits for whom at the turns of rings through all ranks differs a little; latent attention's
 // matrices that are whole on every tensor rank turn in them, too.
 TEST_CASE("a step whose tensor ranks are alike takes nearly as long as it does") {

@@ -137,6 +137,7 @@ LayerPlan StepCase::plan() const {
   LayerPlan plan = layer.plan();
   plan.zero = zero;
   plan.replicas = replicas;
+  plan.zero_group = zero_group;
   plan.pipeline = pipeline;
   plan.order = order;
   plan.messages_overlap = messages_overlap;
@@ -153,8 +154,8 @@ LayerPlan StepCase::plan() const {
 
 std::string StepCase::text() const {
   return fmt::format(
-      "{} | step, {} replicas, ZeRO {}, {} p={} v={} m={}{}{}{}{}{}{}", layer.text(), replicas,
-      zero, order, pipeline.stages, pipeline.chunks, pipeline.micro_batches,
+      "{} | step, {} replicas, ZeRO {}{}, {} p={} v={} m={}{}{}{}{}{}{}", layer.text(), replicas,
+      zero, zero_group > 0 ? fmt::format(" over {}", zero_group) : "", order, pipeline.stages, pipeline.chunks, pipeline.micro_batches,
       messages_overlap ? ", messages overlap" : "",
       recompute.kind != Recompute::none ? ", computes again " + to_string(recompute) : "",
       updates ? "" : ", no updates", tied ? ", tied" : "",
@@ -249,6 +250,42 @@ std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most) {
     }
     result.push_back(step);
   }
+  return result;
+}
+
+std::vector<StepCase> hybrid_cases() {
+  std::vector<StepCase> result;
+  const auto add = [&](SequencePlan attention, int tensor, int replicas, int group,
+                       int zero) -> StepCase& {
+    StepCase step{.layer = small_layer(DType::fp32),
+                  .zero = zero,
+                  .replicas = replicas,
+                  .zero_group = group};
+    step.layer.tensor = tensor;
+    Problem& problem = step.layer.attention.problem;
+    problem.q_heads = problem.kv_heads = 12;  // gradients divide over the ranks
+    problem.head_dim = 4;
+    problem.seq = 24;
+    step.layer.attention.plan = std::move(attention);
+    return result.emplace_back(std::move(step));
+  };
+  const SequencePlan zigzag{.strategy = "zigzag-ring", .ring = 2, .layout = Layout::zigzag};
+  const SequencePlan ulysses{.strategy = "ulysses", .ulysses = 2};
+  const SequencePlan usp{
+      .strategy = "usp", .ulysses = 2, .ring = 2, .layout = Layout::contiguous};
+  add(zigzag, 1, 4, 4, 3).pipeline.micro_batches = 2;
+  add(ulysses, 2, 2, 2, 2).pipeline.micro_batches = 3;
+  add(usp, 1, 1, 2, 1);
+  add(usp, 1, 2, 2, 3).recompute.kind = Recompute::full;
+  add({.strategy = "ring", .ring = 3}, 1, 2, 2, 3);
+  add({.strategy = "ulysses"}, 1, 4, 2, 1).tied = true;
+  add({.strategy = "ulysses"}, 2, 4, 1, 2);  // copies alone
+  StepCase& staged = add(zigzag, 1, 2, 2, 3);
+  staged.pipeline = {.stages = 2, .micro_batches = 2};
+  staged.tied = true;
+  StepCase& expert = add(zigzag, 1, 2, 2, 3);
+  expert.experts = {.count = 4, .per_token = 2, .ffn = 6, .shared_ffn = 4, .dense_layers = 1};
+  expert.expert_groups = 2;
   return result;
 }
 

@@ -38,6 +38,7 @@ struct StepCase {
   LayerCase layer;
   int zero = 0;
   int replicas = 1;
+  int zero_group = 0;
   bool updates = true;
   PipelineShape pipeline{};
   std::string order = "1f1b";
@@ -67,6 +68,10 @@ struct StepCase {
 
 /// Legal ones, of layers that may be in one, sharded and not.
 std::vector<StepCase> step_cases(int sequence, int tensor, std::size_t most);
+
+/// Legal ones whose shards have copies: in whole replicas, in parts of one and across two, reduced
+/// once and each time, kept and gathered, beside tensor ranks, stages and experts.
+std::vector<StepCase> hybrid_cases();
 
 /// Legal ones with experts: on fewer, as many and more ranks than a token has, beside shared ones
 /// and dense layers, through all axes; most with biases.

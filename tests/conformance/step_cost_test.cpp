@@ -59,6 +59,22 @@ TEST_CASE("what a step is costed is about what it takes op by op, whatever split
   CHECK(met.size() >= 10);
 }
 
+TEST_CASE("shards with copies are costed as long as they take op by op") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 4);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 16384);
+  request.model->layers = 8;
+  request.memory = Bytes(720'000'000'000);
+  for (const int zero : {1, 2, 3}) {
+    for (const int group : {8, 16}) {
+      check_costed(request, {.attention = {.strategy = "ulysses", .ulysses = 2},
+                             .data = 16,
+                             .micro_batches = 2,
+                             .zero = zero,
+                             .zero_group = group});
+    }
+  }
+}
+
 TEST_CASE("transfers below bridges that GPUs share are costed as slow as they are simulated") {
   const sim::Cluster cluster = test::cluster_of("8xl20-pcie", 1);
   Request request = test::step_request(cluster, "llama-3.1-8b", 4096);

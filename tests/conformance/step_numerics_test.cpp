@@ -34,6 +34,16 @@ TEST_CASE("steps with experts leave what one device leaves") {
   }
 }
 
+TEST_CASE("steps whose shards have copies leave what one device leaves") {
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    for (const StepCase& c : hybrid_cases()) {
+      if (kernels->why_not(c.layer.attention.problem.dtype).empty()) {
+        check(c, *kernels);
+      }
+    }
+  }
+}
+
 TEST_CASE("steps with sinks leave what one device leaves") {
   for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
     int number = 0;

@@ -57,6 +57,26 @@ TEST_CASE("steps are proven") {
   CHECK(std::ranges::includes(softmax_strategies(), strategies));
 }
 
+TEST_CASE("steps whose shards have copies are proven, and their text form is the step") {
+  for (const StepCase& c : test::hybrid_cases()) {
+    INFO(c.text());
+    REQUIRE(why_not_step(c.graph(), c.layer.attention.problem, c.plan(), {}) == "");
+    const Schedule schedule = c.build();
+    REQUIRE_THAT(prove(schedule).counter_example, Catch::Matchers::Equals(""));
+    REQUIRE(std::ssize(store(schedule)) == schedule.mesh.size());
+    const std::string text = to_text(schedule);
+    REQUIRE(to_text(parse_schedule(text, "step.txt")) == text);
+    // Shards of one copy alone.
+    CHECK(refuted(changed<Collective>(
+              schedule,
+              [](const Collective& o, const std::vector<Buffer>& buffers) {
+                return o.kind == CollectiveKind::all_reduce &&
+                       buffers[o.to.index()].tensor == Tensor::d_param;
+              },
+              [](Collective& o) { o.group.size = 1; })) != "");
+  }
+}
+
 TEST_CASE("a step with biases is proven under every way of sharding") {
   for (const int zero : {0, 1, 3}) {
     StepCase step{.layer = small_layer(), .zero = zero, .replicas = 2};

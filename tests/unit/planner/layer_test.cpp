@@ -292,10 +292,6 @@ TEST_CASE("what no schedule of a step holds is refused") {
   CHECK_THAT(why([](StepPlan& p) { p.expert_tensor = 2; }),
              Contains("tensor parallelism in experts"));
   CHECK_THAT(why([](StepPlan& p) { p.expert = 2; }), Contains("a model without experts"));
-  CHECK_THAT(why([](StepPlan& p) {
-               p.zero = 3;
-               p.zero_group = 2;
-             }),
-             Contains("shards over some"));
+  CHECK_THAT(why([](StepPlan& p) { p.offload = Offload::optimizer; }), Contains("offload"));
   CHECK_THAT(why([](StepPlan& p) { p.tensor = 3; }), Contains("KV heads"));
 }
