@@ -310,6 +310,34 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
   return reasons;
 }
 
+namespace {
+
+/// Shards over some of the ranks that hold the same weights.
+void add_shards(const Framework& f, const Request& request, const StepPlan& plan,
+                std::vector<Cannot>& reasons) {
+  if (plan.zero == 0 || plan.shards() == plan.replicas()) {
+    return;
+  }
+  const Way* way = match(f, plan.attention, attention_problem(request, plan, request.problem),
+                         traits_of(request))
+                       .way;
+  if (!f.axes.shard_copies || (way != nullptr && way->no_shard_copies)) {
+    reasons.push_back(because("zero",
+                              fmt::format("{} cuts shards over all {} sequence x data ranks, not "
+                                          "over {}",
+                                          f.name, plan.replicas(), plan.shards()),
+                              f.zero.source.empty() ? f.checked : f.zero.source));
+  } else if (plan.shards() % plan.sequence() != 0) {
+    reasons.push_back(because("zero",
+                              fmt::format("{} cuts shards over whole data ranks, and {} ranks are "
+                                          "no multiple of the sequence's {}",
+                                          f.name, plan.shards(), plan.sequence()),
+                              f.zero.source.empty() ? f.checked : f.zero.source));
+  }
+}
+
+}  // namespace
+
 std::vector<Cannot> cannot(const Framework& f, const Request& request, const Candidate& candidate) {
   Request open = request;
   open.step = {};  // the candidate says what the step is
@@ -323,6 +351,7 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
   }
   if (request.phase == StepPhase::train) {
     add(reasons, cannot_zero(f, plan.zero));
+    add_shards(f, request, plan, reasons);
     add(reasons, cannot_recompute(f, plan.recompute.kind));
   }
   return reasons;

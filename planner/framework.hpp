@@ -29,6 +29,7 @@ struct Launch {
   std::int64_t micro_batches = 1;
   bool tensor_sequence = true;
   int zero = 0;
+  int shard_copies = 1;  // data ranks are so many groups, each with all shards
   Recompute recompute = Recompute::none;
   Offload offload = Offload::none;
   GemmFormat format = GemmFormat::plain;
@@ -40,6 +41,8 @@ struct Launch {
   [[nodiscard]] int context() const { return attention.ranks(); }
   [[nodiscard]] int world() const { return tp * pp * dp * cfg * context(); }
   [[nodiscard]] std::int64_t global_batch() const { return problem.batch * dp * micro_batches; }
+  /// Data ranks that shards are cut over.
+  [[nodiscard]] int shard_data() const { return dp / shard_copies; }
 };
 /// Without a cluster in the request: one node with all GPUs.
 Launch launch_of(const Request& request, const Candidate& candidate);
@@ -86,6 +89,7 @@ struct Way {
   // Over several ranks its kernels take no attention sinks, no sliding windows.
   bool no_sinks = false, no_windows = false;
   bool no_documents = false;  // no packed documents either
+  bool no_shard_copies = false;
 };
 
 /// What is allowed, and who says so. Empty: anything.
@@ -105,6 +109,7 @@ struct FrameworkAxes {
   bool narrow_gemms = false;     // its text says in which format GEMMs run
   bool expert_over_all = false;  // experts are split over tensor x sequence x data, or not at all
   bool guidance = false;         // the branches of a guided denoising step on GPUs of their own
+  bool shard_copies = false;     // ZeRO's shards over some of the data ranks, the others have copies
 };
 
 struct Framework {

@@ -29,6 +29,7 @@ Launch launch_of(const Request& request, const Candidate& candidate) {
                 .micro_batches = plan.micro_batches,
                 .tensor_sequence = plan.tensor_sequence,
                 .zero = train ? plan.zero : 0,
+                .shard_copies = train && plan.zero > 0 ? plan.replicas() / plan.shards() : 1,
                 .recompute = train ? plan.recompute.kind : Recompute::none,
                 .offload = plan.offload,
                 .format = plan.format,

@@ -16,7 +16,8 @@ constexpr std::array<Way, 3> ways{{torch_ways[0],
                                    {.name = "sp_size",
                                     .strategy = "ulysses",
                                     .source = accelerate_sequence_parallelism,
-                                    .unit = 1}}};
+                                    .unit = 1,
+                                    .no_shard_copies = true}}};
 
 std::string_view precision(DType dtype) { return dtype == DType::fp32 ? "no" : to_string(dtype); }
 
@@ -41,13 +42,13 @@ std::string under_fsdp(const Launch& launch, const Way& way) {
       "  fsdp_reshard_after_forward: {}\n"
       "  fsdp_activation_checkpointing: {}\n"
       "parallelism_config:\n"
-      "  parallelism_config_dp_replicate_size: 1\n"
+      "  parallelism_config_dp_replicate_size: {}\n"
       "  parallelism_config_dp_shard_size: {}\n"
       "  parallelism_config_tp_size: {}\n"
       "  parallelism_config_cp_size: {}\n"
       "  parallelism_config_cp_comm_strategy: {}\n",
-      head(launch, "FSDP"), launch.zero == 3, launch.recompute == Recompute::full, launch.dp,
-      launch.tp, launch.context(), way.name);
+      head(launch, "FSDP"), launch.zero == 3, launch.recompute == Recompute::full,
+      launch.shard_copies, launch.shard_data(), launch.tp, launch.context(), way.name);
 }
 
 std::string under_deepspeed(const Launch& launch) {
@@ -114,7 +115,7 @@ extern const Framework entry{
     .heads = {.values = divided_or_copied, .source = accelerate_sequence_parallelism},
     .zero = {.values = stages_under_ulysses, .source = accelerate_sequence_parallelism},
     .recompute = {.values = none_or_full, .source = context_parallelism},
-    .axes = {.tensor = true},
+    .axes = {.tensor = true, .shard_copies = true},
     .loads_models = true,
     .emit = emit,
 };

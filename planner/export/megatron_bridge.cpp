@@ -55,6 +55,9 @@ Snippet emit(const Launch& launch, const Way& way) {
   set("train.global_batch_size", launch.global_batch());
   set("ddp.use_distributed_optimizer", python(launch.zero >= 1));
   set("optimizer.use_distributed_optimizer", python(launch.zero >= 1));
+  if (launch.shard_copies > 1) {
+    set("ddp.num_distributed_optimizer_instances", launch.shard_copies);
+  }
   if (launch.zero >= 2) {
     set("dist.use_megatron_fsdp", "True");
     set("ddp.use_megatron_fsdp", "True");
@@ -86,7 +89,7 @@ extern const Framework entry{
     .ways = ways,
     .heads = {.values = strict_heads, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
-    .axes = {.tensor = true, .pipeline = true, .expert = true},
+    .axes = {.tensor = true, .pipeline = true, .expert = true, .shard_copies = true},
     .loads_models = true,
     .emit = emit,
 };

@@ -200,6 +200,9 @@ void add_megatron_zero(Command& command, const Launch& launch) {
   if (launch.zero >= 1) {
     command.add("--use-distributed-optimizer");
   }
+  if (launch.shard_copies > 1) {
+    command.add("--num-distributed-optimizer-instances", launch.shard_copies);
+  }
 }
 
 }  // namespace spp::frameworks

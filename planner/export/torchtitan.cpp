@@ -1,5 +1,5 @@
 // torchtitan: context parallelism of PyTorch. FSDP shards over dp_shard x cp, always: ZeRO 3, or 2
-// where parameters stay gathered after the forward.
+// where parameters stay gathered after the forward; dp_replicate groups of data ranks have copies.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
@@ -30,8 +30,8 @@ Snippet emit(const Launch& launch, const Way& way) {
   if (launch.micro_batches > 1 && launch.pp == 1) {
     command.add("--training.global-batch-size", launch.global_batch());
   }
-  command.add("--parallelism.data-parallel-replicate-degree", 1);
-  command.add("--parallelism.data-parallel-shard-degree", launch.dp);
+  command.add("--parallelism.data-parallel-replicate-degree", launch.shard_copies);
+  command.add("--parallelism.data-parallel-shard-degree", launch.shard_data());
   command.add("--parallelism.tensor-parallel-degree", launch.tp);
   command.add("--parallelism.pipeline-parallel-degree", launch.pp);
   if (launch.pp > 1) {
@@ -70,7 +70,7 @@ extern const Framework entry{
     .ways = ways,
     .zero = {.values = stages, .source = configs},
     .recompute = {.values = none_or_full, .source = configs},
-    .axes = {.tensor = true, .pipeline = true},
+    .axes = {.tensor = true, .pipeline = true, .shard_copies = true},
     .emit = emit,
 };
 

@@ -1,5 +1,5 @@
 // verl: Ulysses under FSDP, its own implementation. KV heads that are too few are copied. FSDP
-// shards over all ranks.
+// shards over all ranks, or over fsdp_size in a row, of which the others have copies.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/deepspeed_config.hpp"
 #include "planner/export/text.hpp"
@@ -27,6 +27,9 @@ Snippet emit(const Launch& launch, const Way&) {
   set("actor_rollout_ref.actor.strategy", "fsdp2");
   set("actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", launch.context());
   set("actor_rollout_ref.actor.fsdp_config.reshard_after_forward", python(launch.zero == 3));
+  if (launch.shard_copies > 1) {
+    set("actor_rollout_ref.actor.fsdp_config.fsdp_size", launch.shard_data() * launch.context());
+  }
   set("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", launch.problem.batch);
   command.add("\"${VERL_ARGS[@]}\"");
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
@@ -54,6 +57,7 @@ extern const Framework entry{
     .heads = {.values = divided_or_copied, .source = guide},
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
+    .axes = {.shard_copies = true},
     .words_alone = true,
     .loads_models = true,
     .emit = emit,

@@ -329,6 +329,48 @@ torchrun --nproc-per-node 8 --nnodes 4 --node-rank "$NODE_RANK" --master-addr "$
 )");
 }
 
+TEST_CASE("shards that have copies are in the text, or refused") {
+  const sim::Cluster cluster = world("dgx-h100", 4);
+  Request request = request_for(named("torchtitan"), cluster, 8);
+  request.model = ModelLibrary(test::source_path("models")).load("llama-3.1-8b", "test");
+  request.phase = StepPhase::train;
+  Candidate c = candidate_of({.strategy = "zigzag-ring", .ring = 4, .layout = Layout::zigzag});
+  c.plan.data = 8;
+  c.plan.zero = 3;
+  c.plan.zero_group = 8;
+  const auto text = [&](std::string_view name) {
+    const Exported result = exported(named(name), request, c);
+    INFO(name);
+    CHECK(result.cannot.empty());
+    std::string all;
+    for (const Block& block : result.snippet.blocks) {
+      all += block.text;
+    }
+    return all;
+  };
+  CHECK_THAT(text("torchtitan"), ContainsSubstring("data-parallel-replicate-degree 4") &&
+                                     ContainsSubstring("data-parallel-shard-degree 2"));
+  CHECK_THAT(text("accelerate"), ContainsSubstring("dp_replicate_size: 4") &&
+                                     ContainsSubstring("dp_shard_size: 2"));
+  CHECK_THAT(text("megatron"), ContainsSubstring("--num-distributed-optimizer-instances 4"));
+  CHECK_THAT(text("megatron-bridge"),
+             ContainsSubstring("cfg.ddp.num_distributed_optimizer_instances = 4"));
+  const auto refused = [&](std::string_view name) {
+    const std::vector<Cannot> reasons = cannot(named(name), request, c);
+    const auto zero = std::ranges::find(reasons, "zero", &Cannot::rule);
+    return zero == reasons.end() ? "" : zero->what;
+  };
+  CHECK(refused("torchtitan") == "");
+  CHECK(refused("maxtext") ==
+        "maxtext cuts shards over all 32 sequence x data ranks, not over 8");
+  c.plan.attention = {.strategy = "ulysses", .ulysses = 4};
+  CHECK_THAT(text("verl"), ContainsSubstring("fsdp_config.fsdp_size=8"));
+  CHECK_THAT(refused("accelerate"), ContainsSubstring("not over 8"));
+  c.plan.zero_group = 2;
+  CHECK(refused("verl") ==
+        "verl cuts shards over whole data ranks, and 2 ranks are no multiple of the sequence's 4");
+}
+
 TEST_CASE("a ring under FSDP2 for Accelerate") {
   const sim::Cluster cluster = world("dgx-h100", 2);
   Request request = request_for(named("accelerate"), cluster, 8);
