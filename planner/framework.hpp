@@ -109,7 +109,7 @@ struct FrameworkAxes {
   bool narrow_gemms = false;     // its text says in which format GEMMs run
   bool expert_over_all = false;  // experts are split over tensor x sequence x data, or not at all
   bool guidance = false;         // the branches of a guided denoising step on GPUs of their own
-  bool shard_copies = false;     // ZeRO's shards over some of the data ranks, the others have copies
+  bool shard_copies = false;  // ZeRO's shards over some of the data ranks, the others have copies
 };
 
 struct Framework {

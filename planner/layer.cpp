@@ -154,9 +154,6 @@ LayerQuestion step_question(const Request& request, const StepPlan& plan) {
 }
 
 LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
-  if (request.problem.cached > 0) {
-    throw InputError("--scope", "no schedule of a layer holds cached keys yet (--cached)");
-  }
   const std::vector<LayerRun> runs = layer_runs(*request.model);
   const LayerRun& first = runs.front();
   const bool trains = request.phase == StepPhase::train;

@@ -76,8 +76,11 @@ class AtomGrid {
   [[nodiscard]] int head_atoms(TensorRef ref) const;
   /// Token atoms, slots or row atoms that a tensor has.
   [[nodiscard]] int row_atoms(TensorRef ref) const;
-  /// Tokens that are cached; such have no queries.
+  /// Tokens that are cached: they have keys and values, and nothing else.
   [[nodiscard]] std::int64_t cached() const { return cached_; }
+  [[nodiscard]] bool is_cached(const Cell& cell) const {
+    return tokens_[static_cast<std::size_t>(cell.tokens)].begin < cached_;
+  }
   /// A cell of that tensor exists.
   [[nodiscard]] bool exists(TensorRef ref, const Cell& cell) const;
   /// The KV atom that a query atom attends to.

@@ -136,7 +136,8 @@ int AtomGrid::row_atoms(TensorRef ref) const {
 }
 
 bool AtomGrid::exists(TensorRef ref, const Cell& cell) const {
-  return is_of_graph(ref.tensor) || is_kv(ref.tensor) || tokens_[at(cell.tokens)].begin >= cached_;
+  return is_param(ref.tensor) || is_state(ref.tensor) || is_kv(ref.tensor) ||
+         tokens_[at(cell.tokens)].begin >= cached_;
 }
 
 const std::vector<int>* AtomGrid::rows(const TokenSet& set, TensorRef ref) const {

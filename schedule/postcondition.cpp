@@ -48,11 +48,13 @@ void for_each_declared(Ledger& ledger, std::span<const Home> ranks, TensorRef te
 }
 
 /// All ranks together declare every cell of a tensor; `once`: no cell twice. `optional`: or none.
+/// `cached`: every cell of tokens that are cached.
 struct Demand {
   TensorRef tensor;
   BufferRole role;
   bool once = true;
   bool optional = false;
+  bool cached = false;
 };
 
 void check_declared(Ledger& ledger, std::span<const Home> ranks, const Demand& demand) {
@@ -61,30 +63,36 @@ void check_declared(Ledger& ledger, std::span<const Home> ranks, const Demand& d
   std::vector<std::int32_t> owner(static_cast<std::size_t>(grid.row_atoms(demand.tensor)) * heads,
                                   -1);
   bool any = false;
-  for_each_declared(ledger, ranks, demand.tensor, demand.role,
-                    [&](Rank rank, const Buffer& buffer, const Cell& cell) {
-                      any = true;
-                      std::int32_t& by = owner[static_cast<std::size_t>(cell.tokens) * heads +
-                                               static_cast<std::size_t>(cell.heads)];
-                      if (by >= 0 && demand.once) {
-                        ledger.findings.note(fmt::format(
-                            "{} {} of {} is declared twice: by rank {} and by rank {} ('{}')",
-                            to_string(demand.role), grid.graph().name(demand.tensor),
-                            grid.cell_text(demand.tensor, cell), by, rank.value, buffer.name));
-                      }
-                      if (!grid.exists(demand.tensor, cell)) {
-                        ledger.findings.note(fmt::format(
-                            "rank {}: '{}' has {}, which is cached: it has no queries", rank.value,
-                            buffer.name, grid.cell_text(demand.tensor, cell)));
-                      }
-                      by = rank.value;
-                    });
+  for_each_declared(
+      ledger, ranks, demand.tensor, demand.role,
+      [&](Rank rank, const Buffer& buffer, const Cell& cell) {
+        any = true;
+        std::int32_t& by = owner[static_cast<std::size_t>(cell.tokens) * heads +
+                                 static_cast<std::size_t>(cell.heads)];
+        if (by >= 0 && demand.once) {
+          ledger.findings.note(
+              fmt::format("{} {} of {} is declared twice: by rank {} and by rank {} ('{}')",
+                          to_string(demand.role), grid.graph().name(demand.tensor),
+                          grid.cell_text(demand.tensor, cell), by, rank.value, buffer.name));
+        }
+        if (!grid.exists(demand.tensor, cell)) {
+          ledger.findings.note(
+              fmt::format("rank {}: '{}' has {}, which is cached: it has no queries", rank.value,
+                          buffer.name, grid.cell_text(demand.tensor, cell)));
+        } else if (demand.cached && !grid.is_cached(cell)) {
+          ledger.findings.note(fmt::format(
+              "rank {}: '{}' is an {} and has {}, which is to be computed", rank.value, buffer.name,
+              to_string(demand.role), grid.cell_text(demand.tensor, cell)));
+        }
+        by = rank.value;
+      });
   if (!any && demand.optional) {
     return;
   }
   for (std::size_t i = 0; i < owner.size(); ++i) {
     const Cell cell{.tokens = static_cast<int>(i / heads), .heads = static_cast<int>(i % heads)};
-    if (owner[i] < 0 && grid.exists(demand.tensor, cell)) {
+    const bool wanted = demand.cached ? grid.is_cached(cell) : grid.exists(demand.tensor, cell);
+    if (owner[i] < 0 && wanted) {
       ledger.findings.note(fmt::format("no rank declares {} {} of {}", to_string(demand.role),
                                        grid.graph().name(demand.tensor),
                                        grid.cell_text(demand.tensor, cell)));
@@ -199,16 +207,17 @@ std::vector<TensorRef> end_values(const Graph& graph) {
   return result;
 }
 
-/// What a program of this phase may be given.
+/// What a program of this phase may be given. `cached`: keys and values of tokens that are, too.
 bool may_be_given(const Graph& graph, Phase phase, const Buffer& buffer,
-                  std::span<const TensorRef> given) {
+                  std::span<const TensorRef> given, bool cached) {
   if (buffer.role == BufferRole::state) {
     return phase == Phase::step && is_updated(buffer.tensor) && graph.update_of(buffer.label) >= 0;
   }
   if (phase != Phase::backward) {
     const bool replaced = phase == Phase::step && graph.update_of(buffer.label) >= 0;
-    return buffer.tensor == Tensor::param ? !replaced
-                                          : std::ranges::find(given, buffer.ref()) != given.end();
+    return is_kv(buffer.tensor)             ? cached
+           : buffer.tensor == Tensor::param ? !replaced
+                                            : std::ranges::find(given, buffer.ref()) != given.end();
   }
   return buffer.tensor == Tensor::d_value
              ? std::ranges::find(given, TensorRef{Tensor::value, buffer.label}) != given.end()
@@ -221,7 +230,8 @@ void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks
       phase == Phase::backward ? end_values(graph) : given_values(graph);
   for (const Home& home : ranks) {
     for (const Buffer& buffer : home.buffers) {
-      if (is_given(buffer.role) && !may_be_given(graph, phase, buffer, given)) {
+      if (is_given(buffer.role) &&
+          !may_be_given(graph, phase, buffer, given, ledger.grid.cached() > 0)) {
         ledger.findings.note(fmt::format("rank {}: '{}' is an {}, but {} is to be computed",
                                          home.rank.value, buffer.name, to_string(buffer.role),
                                          graph.name(buffer.ref())));
@@ -231,6 +241,14 @@ void check_graph_inputs(Ledger& ledger, Phase phase, std::span<const Home> ranks
   if (phase != Phase::backward) {
     for (const TensorRef ref : given) {
       check_declared(ledger, ranks, {.tensor = ref, .role = BufferRole::input, .once = false});
+    }
+  }
+  const int attentions = ledger.grid.cached() > 0 ? graph.attentions() : 0;
+  for (int label = 0; label < attentions; ++label) {
+    for (const Tensor tensor : {Tensor::k, Tensor::v}) {
+      check_declared(
+          ledger, ranks,
+          {.tensor = {tensor, label}, .role = BufferRole::input, .once = false, .cached = true});
     }
   }
 }

@@ -14,6 +14,19 @@ BufferId LayerPass::inner_heads(TensorRef ref, const std::string& called) {
              b_.scratch(of_layer(ref) + called, ref, home_.count(), heads(ref.tensor).count());
 }
 
+/// The same of keys or values, behind the cached ones: within attention, where Ulysses ranks hold
+/// these by heads.
+BufferId LayerPass::result_keys(TensorRef ref, const std::string& called) {
+  if (attention_.cached.empty()) {
+    return result_heads(ref, called);
+  }
+  if (parts_.plan.attention.ulysses > 1) {
+    return inner_heads(ref, called);
+  }
+  return held_[ref] = b_.input_with_room(called + "_cache", ref, attention_.cached,
+                                         heads(ref.tensor), home_.count());
+}
+
 void LayerPass::attend(int label) {
   const TensorRef out{Tensor::out, label};
   result_heads(out, "attended");
@@ -22,8 +35,9 @@ void LayerPass::attend(int label) {
     if (buffer.tensor == Tensor::param) {
       return weights_.parameter(index_.sink_of(label));
     }
+    const bool is_cache = buffer.tokens > buffer.tile.count();
     const bool is_ours = buffer.role == BufferRole::input || buffer.tensor == Tensor::out;
-    return is_ours ? held_.at({buffer.tensor, label}) : BufferId();
+    return is_ours && !is_cache ? held_.at({buffer.tensor, label}) : BufferId();
   };
   kept_of_attention_[label] =
       transplant(b_, programs(label).forward, place_, of_layer(out) + "attention_");

@@ -2,6 +2,8 @@
 // layer_experts.cpp): forward and backward place the same tensors.
 #include "step/layer_pass.hpp"
 
+#include "parallel/attention/attention_mesh.hpp"
+
 #include <algorithm>
 
 namespace spp {
@@ -24,6 +26,8 @@ AttentionPrograms::AttentionPrograms(const LayerParts& parts, const LayerRank& a
   home = parts.attentions.front().forward
              ? home_of(by_mask.front().forward.buffers, Phase::forward)
              : home_of(by_mask.front().backward.buffers, Phase::backward);
+  cached = AttentionMesh(parts.plan.attention, parts.problem)
+               .cached_tokens(parts.problem, at.of_attention);
 }
 
 LayerPass::LayerPass(const LayerParts& parts, const LayerRank& at,
@@ -89,8 +93,8 @@ void LayerPass::forward(int definition) {
     case LayerFunction::split_heads: {
       const int label = d.writes[0].label;
       row_kernel(definition, d,
-                 {result_heads({Tensor::q, label}, "q"), result_heads({Tensor::k, label}, "k"),
-                  result_heads({Tensor::v, label}, "v")});
+                 {result_heads({Tensor::q, label}, "q"), result_keys({Tensor::k, label}, "k"),
+                  result_keys({Tensor::v, label}, "v")});
       return attend(label);
     }
     case LayerFunction::embedding:

@@ -22,7 +22,8 @@ struct AttentionPrograms {
   };
   AttentionPrograms(const LayerParts& parts, const LayerRank& at);
   std::vector<Both> by_mask;
-  TokenSet home;  // tokens of the rank's queries, within a micro-batch
+  TokenSet home;    // tokens of the rank's queries, within a micro-batch
+  TokenSet cached;  // in front of the sequence, of which the rank has keys and values
 };
 
 class LayerPass {
@@ -92,6 +93,7 @@ class LayerPass {
   BufferId result(TensorRef ref);
   BufferId result_heads(TensorRef ref, const std::string& called);
   BufferId inner_heads(TensorRef ref, const std::string& called);
+  BufferId result_keys(TensorRef ref, const std::string& called);
   BufferId gradient(TensorRef x);
   BufferId new_gradient(TensorRef x);
   BufferId gathered(TensorRef ref, BufferId own);

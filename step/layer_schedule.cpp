@@ -152,8 +152,8 @@ std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPla
     }
     return symmetry;
   }
-  const bool turns = plan.shard_ranks() % plan.model_ranks() == 0 ||
-                     plan.model_ranks() % plan.shard_ranks() == 0;
+  const bool turns =
+      plan.shard_ranks() % plan.model_ranks() == 0 || plan.model_ranks() % plan.shard_ranks() == 0;
   if (!data.empty() && turns) {
     for (const MeshAxis& axis : data) {
       symmetry.push_back({.axis = axis.name, .under = AxisMoves::rotations});
@@ -277,6 +277,9 @@ std::string why_not_step(const LayerGraph& step, const Problem& problem, const L
   std::string reason = why_not_layer(step, problem, plan);
   if (!reason.empty()) {
     return reason;
+  }
+  if (problem.cached > 0) {
+    return "keys that are cached have no gradient";
   }
   const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
   if (!strategy.backward) {

@@ -75,7 +75,7 @@ CheckReport check_layer(Transport& transport, const Schedule& schedule,
         schedule.graph.name(ref), {.memory = memory, .buffer = BufferId(i)}, program.rank,
         of_param ? buffer.tile : real_tokens(buffer.tile, p.all_tokens()), buffer.head_range,
         [&](std::int64_t token, std::int64_t batch, int head, int dim) {
-          const std::int64_t line = token * buffer.batch + batch;
+          const std::int64_t line = (of_param ? token : token - p.cached) * buffer.batch + batch;
           return expected[static_cast<std::size_t>(line * row + head * buffer.width + dim)];
         });
   }

@@ -44,11 +44,13 @@ struct Heads {
   std::vector<float> storage;
   Rows first;  // of micro-batch 0
 
-  Heads(const std::vector<double>& from, const Problem& problem, int heads, int width)
+  /// `tokens`: of a micro-batch.
+  Heads(const std::vector<double>& from, const Problem& problem, std::int64_t tokens, int heads,
+        int width)
       : storage(from.begin(), from.end()),
         first{.data = reinterpret_cast<std::byte*>(storage.data()),
               .dtype = DType::fp32,
-              .count = problem.seq,
+              .count = tokens,
               .batch = problem.batch,
               .heads = heads,
               .width = width} {}
@@ -74,7 +76,7 @@ std::span<const double> part_of(const std::vector<double>& all, int micro_batch,
 
 double LayerOracle::flops(const Schedule& schedule) {
   const Problem& p = schedule.requested;
-  const auto rows = static_cast<double>(p.all_tokens() * p.batch);
+  const auto rows = static_cast<double>((p.all_tokens() - p.cached) * p.batch);
   double products = 0;
   for (const Definition& d : schedule.graph.definitions) {
     if (d.function == LayerFunction::linear) {
@@ -86,7 +88,7 @@ double LayerOracle::flops(const Schedule& schedule) {
           2 * rows * matrices * static_cast<double>(w.rows) * static_cast<double>(w.columns);
     }
   }
-  const double attention = 2 * rows * static_cast<double>(p.seq) * (p.head_dim + p.v_dim()) *
+  const double attention = 2 * rows * static_cast<double>(p.end()) * (p.head_dim + p.v_dim()) *
                            p.q_heads * schedule.graph.attentions();
   return (products + attention) * (schedule.phase == Phase::forward ? 1 : 3.5);
 }
@@ -134,10 +136,26 @@ std::vector<double>& LayerOracle::make(TensorRef ref) {
   if (tensor.empty()) {
     tensor.assign(is_param(ref.tensor)
                       ? index_of(graph_.param(ref.label).rows * graph_.param(ref.label).columns)
-                      : index_of(rows() * width(ref)),
+                      : index_of((rows() + (is_kv(ref.tensor) ? cached_rows() : 0)) * width(ref)),
                   0);
+    if (is_kv(ref.tensor) && problem_.cached > 0) {
+      fill_cached(ref);
+    }
   }
   return tensor;
+}
+
+void LayerOracle::fill_cached(TensorRef ref) {
+  std::vector<double>& tensor = tensors_.at(ref);
+  const std::int64_t dim = has_values_width(ref.tensor) ? problem_.v_dim() : problem_.head_dim;
+  for (std::int64_t i = 0; i < cached_rows() * width(ref); ++i) {
+    const std::int64_t line = i / width(ref);
+    const auto head = static_cast<int>(i % width(ref) / dim);
+    tensor[index_of(i)] =
+        rounded(data_.value(ref.tensor, line % problem_.batch, line / problem_.batch, head,
+                            static_cast<int>(i % dim)),
+                problem_.dtype);
+  }
 }
 
 void LayerOracle::fill(TensorRef ref) {
@@ -149,7 +167,8 @@ void LayerOracle::fill(TensorRef ref) {
   const TensorData data(data_, ref);
   for (std::size_t i = 0; i < tensor.size(); ++i) {
     const auto line = static_cast<std::int64_t>(i) / columns;
-    tensor[i] = rounded(data(line % batch, line / batch, static_cast<std::int64_t>(i) % columns),
+    const std::int64_t row = line / batch + (of_tokens ? problem_.cached : 0);
+    tensor[i] = rounded(data(line % batch, row, static_cast<std::int64_t>(i) % columns),
                         exact ? DType::fp32 : problem_.dtype);
   }
 }
@@ -427,23 +446,25 @@ void LayerOracle::norm_back(const Definition& d) {
 }
 
 void LayerOracle::attend(int label) {
-  const TokenSet all({.begin = 0, .count = problem_.seq});
+  const std::int64_t end = problem_.end();
+  const TokenSet queries({.begin = problem_.cached, .count = problem_.seq});
+  const TokenSet keys({.begin = 0, .count = end});
   const Mask& mask = problem_.mask_of(index_.mask_of(label));
-  const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads, problem_.head_dim);
-  const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads, problem_.head_dim);
-  const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads, problem_.v_dim());
+  const Heads q(at({Tensor::q, label}), problem_, problem_.seq, problem_.q_heads,
+                problem_.head_dim);
+  const Heads k(at({Tensor::k, label}), problem_, end, problem_.kv_heads, problem_.head_dim);
+  const Heads v(at({Tensor::v, label}), problem_, end, problem_.kv_heads, problem_.v_dim());
   std::vector<double>& out = make({Tensor::out, label});
   std::vector<double>& lse = tensors_[{Tensor::lse, label}];
   lse.resize(index_of(rows() * problem_.q_heads));
   for (int r = 0; r < problem_.micro_batches; ++r) {
-    reference_forward(
-        {.q = q.rows(r),
-         .k = k.rows(r),
-         .v = v.rows(r),
-         .visible = {.q_tokens = all, .k_tokens = all, .mask = mask, .seq = problem_.seq},
-         .out = part_of(out, r, problem_.micro_batches),
-         .lse = part_of(lse, r, problem_.micro_batches)},
-        poll_);
+    reference_forward({.q = q.rows(r),
+                       .k = k.rows(r),
+                       .v = v.rows(r),
+                       .visible = {.q_tokens = queries, .k_tokens = keys, .mask = mask, .seq = end},
+                       .out = part_of(out, r, problem_.micro_batches),
+                       .lse = part_of(lse, r, problem_.micro_batches)},
+                      poll_);
   }
   if (index_.sink_of(label) >= 0) {
     add_sink(label);
@@ -480,10 +501,11 @@ void LayerOracle::sink_back(int label, const std::vector<double>& delta) {
 void LayerOracle::attend_back(int label) {
   const TokenSet all({.begin = 0, .count = problem_.seq});
   const Mask& mask = problem_.mask_of(index_.mask_of(label));
-  const Heads q(at({Tensor::q, label}), problem_, problem_.q_heads, problem_.head_dim);
-  const Heads k(at({Tensor::k, label}), problem_, problem_.kv_heads, problem_.head_dim);
-  const Heads v(at({Tensor::v, label}), problem_, problem_.kv_heads, problem_.v_dim());
-  const Heads d_out(at({Tensor::d_out, label}), problem_, problem_.q_heads, problem_.v_dim());
+  const std::int64_t seq = problem_.seq;
+  const Heads q(at({Tensor::q, label}), problem_, seq, problem_.q_heads, problem_.head_dim);
+  const Heads k(at({Tensor::k, label}), problem_, seq, problem_.kv_heads, problem_.head_dim);
+  const Heads v(at({Tensor::v, label}), problem_, seq, problem_.kv_heads, problem_.v_dim());
+  const Heads d_out(at({Tensor::d_out, label}), problem_, seq, problem_.q_heads, problem_.v_dim());
   const auto of = [&](Tensor tensor, int r) {
     return part_of(make({tensor, label}), r, problem_.micro_batches);
   };

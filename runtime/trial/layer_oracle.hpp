@@ -17,7 +17,8 @@ namespace spp::runtime {
 
 /// Tensors whole, of all micro-batches' tokens that are no padding: values and their gradients
 /// [tokens, batch, width], q, out and lse [tokens, batch, heads, …], parameters and their gradients
-/// [rows, columns].
+/// [rows, columns]. Keys and values begin with those of tokens that are cached, which have nothing
+/// else.
 class LayerOracle {
  public:
   /// The schedule needs a graph. Of a backward and a step gradients, too; of a step the parameters
@@ -32,7 +33,17 @@ class LayerOracle {
 
  private:
   std::vector<double>& make(TensorRef ref);
-  [[nodiscard]] std::int64_t rows() const { return problem_.all_tokens() * problem_.batch; }
+  /// Of a value: tokens and batch.
+  [[nodiscard]] std::int64_t rows() const {
+    return (problem_.all_tokens() - problem_.cached) * problem_.batch;
+  }
+  /// Of keys and values in front of those.
+  [[nodiscard]] std::int64_t cached_rows() const { return problem_.cached * problem_.batch; }
+  /// A row's place in its sequence.
+  [[nodiscard]] double position_of(std::int64_t row) const {
+    return static_cast<double>(problem_.cached + row / problem_.batch % problem_.seq);
+  }
+  void fill_cached(TensorRef ref);
   [[nodiscard]] std::int64_t width(TensorRef ref) const;
   void fill(TensorRef ref);
   void forward(const Definition& d);

@@ -86,13 +86,14 @@ void LayerOracle::split(const Definition& d, bool backward) {
         const std::int64_t place =
             r * value.width + h / of_part * value.part_width() + (first + h % of_part) * dim;
         double* in_row = &row[place_of(place)];
-        double* in_heads = &heads[place_of((r * all + h) * dim)];
+        const std::int64_t row_of_heads = r + (is_q ? 0 : cached_rows());
+        double* in_heads = &heads[place_of((row_of_heads * all + h) * dim)];
         std::copy_n(backward ? in_heads : in_row, dim, head.begin());
         if (norms && !backward) {
           norm_head(d, head, gain);
         }
         if (turns) {
-          const auto position = static_cast<double>(r / problem_.batch % problem_.seq);
+          const double position = position_of(r);
           turn(head, backward ? -position : position, d.constant);
         }
         if (norms && backward) {
@@ -161,14 +162,15 @@ void LayerOracle::join_latents(const Definition& d, bool backward) {
     }
   };
   for (std::int64_t r = 0; r < rows(); ++r) {
-    const auto token = static_cast<double>(r / problem_.batch % problem_.seq);
+    const double token = position_of(r);
     for (std::int64_t h = 0; h < problem_.q_heads; ++h) {
       const std::int64_t head = r * problem_.q_heads + h;
+      const std::int64_t of_keys = head + cached_rows() * problem_.q_heads;
       const std::int64_t in_kv = head * (content + value);
       bring(q_row, head * dim, q, head * dim, dim, turned, token);
-      bring(kv_row, in_kv, k, head * dim, content, 0, token);
-      bring(position, r * turned, k, head * dim + content, turned, turned, token);
-      bring(kv_row, in_kv + content, v, head * value, value, 0, token);
+      bring(kv_row, in_kv, k, of_keys * dim, content, 0, token);
+      bring(position, r * turned, k, of_keys * dim + content, turned, turned, token);
+      bring(kv_row, in_kv + content, v, of_keys * value, value, 0, token);
     }
   }
 }

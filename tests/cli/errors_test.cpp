@@ -57,8 +57,6 @@ TEST_CASE("a wrong command is refused with one line that names the place") {
        "--cached: of softmax attention in language models"},
       {"plan --heads 8 --seq 4K --cached 4K --documents 2K,2K --phase fwd --topology dgx-h100",
        "--cached: packed documents"},
-      {"verify --model llama-3.1-8b --seq 4K --cached 4K --phase prefill --scope layer --tp 2",
-       "--scope: no schedule of a layer holds cached keys yet"},
       {"report", "report: a FILE is missing"},
       {"report /nonexistent.json", "/nonexistent.json: cannot be read"},
       {"report README.md", "README.md:1:1"},

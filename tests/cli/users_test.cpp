@@ -136,6 +136,10 @@ TEST_CASE("a prompt behind cached keys is proven and planned, and is in the plan
       document_of(sp_plan("verify --heads 8 --kv-heads 2 --seq 1K --cached 7K --ulysses 4 --ring 2 "
                           "--heads-policy replicate --phase fwd"));
   CHECK(by_heads["proven"] == true);
+  const Json layer =
+      document_of(sp_plan("verify --model llama-3.1-8b --seq 1K --cached 7K --tp 2 "
+                          "--ulysses 2 --ring 2 --phase prefill --scope layer"));
+  CHECK(layer["proven"] == true);
   const std::string prompt = "--phase prefill --seq 2K " + llama;
   const Json alone = document_of(sp_plan("plan " + prompt));
   const Json behind = document_of(sp_plan("plan --cached 126K " + prompt));

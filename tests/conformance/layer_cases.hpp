@@ -28,6 +28,9 @@ struct LayerCase {
   [[nodiscard]] std::string text() const;
 };
 
+/// Legal ones behind cached keys, of each strategy that meets such; forward alone.
+std::vector<LayerCase> layers_behind_cache();
+
 /// Latent attention: as many heads of K, as wide as before, and values of another width.
 void make_latent(LayerCase& layer);
 /// A zigzag ring of two in tensor-parallel groups of two; gated.

@@ -48,6 +48,20 @@ TEST_CASE("layers compute what one device computes") {
   CHECK(with_sinks > 15);
 }
 
+TEST_CASE("layers behind cached keys compute what one device computes") {
+  for (const runtime::AttentionBackend* kernels : runtime::attention_kernels::all()) {
+    for (const LayerCase& c : layers_behind_cache()) {
+      if (!kernels->why_not(c.attention.problem.dtype).empty()) {
+        continue;
+      }
+      INFO(kernels->name << ", " << c.text());
+      const runtime::TrialResult result = run(c, *kernels);
+      REQUIRE(result.complete);
+      CHECK(failures(result) == "");
+    }
+  }
+}
+
 TEST_CASE("a wrong product is found") {
   struct Spoiled : runtime::AttentionKernels {
     std::unique_ptr<runtime::AttentionKernels> right =

@@ -11,6 +11,7 @@
 #include "transformer/layer_kernels.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace spp {
 namespace {
@@ -52,6 +53,41 @@ TEST_CASE("layers are proven") {
   CHECK(proven > 100);
   CHECK(normed > 40);
   CHECK(with_sinks > 40);
+}
+
+TEST_CASE("layers behind cached keys are proven, and their text form is the layer") {
+  std::set<std::string> strategies;
+  for (const LayerCase& c : test::layers_behind_cache()) {
+    INFO(c.text());
+    const Schedule schedule = c.build(Phase::forward);
+    REQUIRE_THAT(prove(schedule).counter_example, Catch::Matchers::Equals(""));
+    REQUIRE(std::ssize(store(schedule)) == schedule.mesh.size());
+    const std::string text = to_text(schedule);
+    REQUIRE(to_text(parse_schedule(text, "layer.txt")) == text);
+    strategies.insert(c.attention.plan.strategy);
+  }
+  CHECK(strategies.size() >= 6 / test::thinning);
+}
+
+TEST_CASE("a layer that computes what is cached, or lacks it, is refused") {
+  LayerCase layer = small_layer();
+  layer.attention.problem.seq = 16;
+  layer.attention.problem.cached = 8;
+  const std::string text = to_text(layer.build(Phase::forward));
+  const auto refuted_with = [&](std::string_view piece, std::string_view by) {
+    std::string wrong = text;
+    const std::size_t at = wrong.find(piece);
+    REQUIRE(at < wrong.size());
+    return prove(parse_schedule(wrong.replace(at, piece.size(), by), "layer.txt")).counter_example;
+  };
+  using Catch::Matchers::Contains;
+  REQUIRE(refuted_with("rank 0", "rank 0") == "");
+  // Of one rank's cached tokens two are not there; a cache that has the sequence's own keys.
+  CHECK_THAT(refuted_with("k_cache k input bf16 tile=0:2+6:2", "k_cache k input bf16 tile=0:2"),
+             Contains("k"));
+  CHECK_THAT(refuted_with("k_cache k input bf16 tile=0:2+6:2 heads=0:2 room=8",
+                          "k_cache k input bf16 tile=0:2+6:4 heads=0:2 room=6"),
+             Contains("k"));
 }
 
 TEST_CASE("layers can be stored") {

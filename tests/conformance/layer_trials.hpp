@@ -7,11 +7,14 @@
 
 namespace spp::test {
 
-/// Both phases once, with a check; without kernels or engines, which are for the caller to choose.
+/// Both phases once, behind cached keys the forward, with a check; without kernels or engines,
+/// which are for the caller to choose.
 inline runtime::TrialRequest trial_of(const LayerCase& c) {
   runtime::TrialRequest request;
   request.forward = c.build(Phase::forward);
-  request.backward = c.build(Phase::backward);
+  if (c.attention.problem.cached == 0) {
+    request.backward = c.build(Phase::backward);
+  }
   request.transport = &runtime::transports::by_name("inproc", "test");
   request.warmup = 0;
   request.iterations = 1;

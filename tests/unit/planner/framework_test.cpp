@@ -350,8 +350,8 @@ TEST_CASE("shards that have copies are in the text, or refused") {
   };
   CHECK_THAT(text("torchtitan"), ContainsSubstring("data-parallel-replicate-degree 4") &&
                                      ContainsSubstring("data-parallel-shard-degree 2"));
-  CHECK_THAT(text("accelerate"), ContainsSubstring("dp_replicate_size: 4") &&
-                                     ContainsSubstring("dp_shard_size: 2"));
+  CHECK_THAT(text("accelerate"),
+             ContainsSubstring("dp_replicate_size: 4") && ContainsSubstring("dp_shard_size: 2"));
   CHECK_THAT(text("megatron"), ContainsSubstring("--num-distributed-optimizer-instances 4"));
   CHECK_THAT(text("megatron-bridge"),
              ContainsSubstring("cfg.ddp.num_distributed_optimizer_instances = 4"));
@@ -361,8 +361,7 @@ TEST_CASE("shards that have copies are in the text, or refused") {
     return zero == reasons.end() ? "" : zero->what;
   };
   CHECK(refused("torchtitan") == "");
-  CHECK(refused("maxtext") ==
-        "maxtext cuts shards over all 32 sequence x data ranks, not over 8");
+  CHECK(refused("maxtext") == "maxtext cuts shards over all 32 sequence x data ranks, not over 8");
   c.plan.attention = {.strategy = "ulysses", .ulysses = 4};
   CHECK_THAT(text("verl"), ContainsSubstring("fsdp_config.fsdp_size=8"));
   CHECK_THAT(refused("accelerate"), ContainsSubstring("not over 8"));
