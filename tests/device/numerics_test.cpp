@@ -135,6 +135,17 @@ TEST_CASE("whole layers compute on a device what one device computes") {
   CHECK(count > 20);
 }
 
+TEST_CASE("whole layers behind cached keys compute on a device what one device computes") {
+  SPP_NEED_DEVICE();
+  OneIn third(3);
+  for (const LayerCase& c : layers_behind_cache()) {
+    if (third.takes()) {
+      INFO(c.text());
+      CHECK(failures(run(c, {.kernels = "reference"})) == "");
+    }
+  }
+}
+
 // Three iterations each start from what the one before left; the check is of one from the inputs.
 TEST_CASE("whole steps leave on a device what one device leaves") {
   SPP_NEED_DEVICE();
