@@ -170,6 +170,10 @@ LayerQuestion layer_question(const Request& request, const StepPlan& plan) {
                     "has {} of {}",
                     request.model->name, runs.size(), first.layers, request.model->layers));
   }
+  if (request.problem.cached > 0 && request.model->latent.kv_rank > 0) {
+    question.notes.emplace_back(
+        "the schedule is given heads of the cached tokens, which plans project up from latents");
+  }
   attend_as(question.problem, question.graph.graph, {first.mask});
   question.problem.batch = plan.micro_batch;
   if (!question.graph.graph.routing.empty()) {

@@ -32,6 +32,20 @@ Seconds tensor_host(const StepPractice& practice, const StepLinks& links, int ra
   return further * practice.host_tensor_node.value + apart * practice.host_tensor_rank.value;
 }
 
+/// Tokens in front that a ring deals out to one of its ranks; Ulysses ranks have heads of all.
+std::int64_t cached_of_ring(const StepRequest& request, const StepPlan& plan) {
+  const std::int64_t ring = plan.attention.ring;
+  return (request.cached + ring - 1) / ring;
+}
+
+/// The same, counted with all heads of a tensor rank.
+std::int64_t cached_by_heads(const StepRequest& request, const StepPlan& plan) {
+  const std::int64_t heads = std::max(1, request.model->kv_heads / plan.tensor);
+  const std::int64_t ulysses = plan.attention.ulysses;
+  const std::int64_t own = (heads + ulysses - 1) / ulysses;
+  return (cached_of_ring(request, plan) * own + heads - 1) / heads;
+}
+
 }  // namespace
 
 LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::int64_t seq) {
@@ -42,6 +56,7 @@ LocalTokens local_tokens(const StepRequest& request, const StepPlan& plan, std::
           .dtype = request.dtype,
           .split = plan.split(),
           .joint = std::min(tokens, (text + plan.sequence() - 1) / plan.sequence()),
+          .cached = cached_by_heads(request, plan),
           .stored = request.practice->narrow_kept.value > 0 ? stored(plan.format) : 1,
           .wide_attention = plan.wide_attention};
 }
@@ -113,10 +128,9 @@ const ByLayer<LayerPasses>& StepCommon::passes(const StepPlan& plan, const Local
 }
 
 const ByLayer<LayerBytes>& StepCommon::bytes(const StepPlan& plan, const LocalTokens& local) {
-  LocalTokens cached = local;
-  cached.tokens += (request_.cached + plan.sequence() - 1) / plan.sequence();
+  const std::int64_t cached = cached_of_ring(request_, plan);
   const auto [at, fresh] =
-      bytes_.try_emplace({.local = local, .recompute = plan.recompute, .cached = cached.tokens});
+      bytes_.try_emplace({.local = local, .recompute = plan.recompute, .cached = cached});
   if (fresh) {
     const StepPractice& practice = *request_.practice;
     at->second = by_layer<LayerBytes>([&](const TensorOps& ops, bool layer) {
@@ -125,8 +139,10 @@ const ByLayer<LayerBytes>& StepCommon::bytes(const StepPlan& plan, const LocalTo
       return LayerBytes{
           .kept = bytes.kept,
           .working = bytes.working,
-          .forward = forward_bytes(ops, local, practice.position_working.value).as_double(),
-          .cached = cached_bytes(ops, cached).as_double(),
+          .forward = (forward_bytes(ops, local, practice.position_working.value) +
+                      projected_bytes(ops, local))
+                         .as_double(),
+          .cached = cached_bytes(ops, local, cached).as_double(),
           .sums = scattered_sums(ops, local).as_double()};
     });
   }

@@ -75,7 +75,7 @@ class StepCommon {
   struct ByteKey {
     LocalTokens local;
     Recomputation recompute;
-    std::int64_t cached = 0;  // tokens of a sequence, on a rank
+    std::int64_t cached = 0;  // tokens in front of a sequence, of a rank of its ring
     friend auto operator<=>(const ByteKey&, const ByteKey&) = default;
   };
   LayerPasses passes_of(const TensorOps& ops, const LocalTokens& local, const Recomputation& again,

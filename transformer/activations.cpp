@@ -346,11 +346,32 @@ Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local, double posit
   return alive.most().tokens + alive.most().text;
 }
 
-Bytes cached_bytes(const TensorOps& ops, const LocalTokens& local) {
-  const LocalShapes shapes(ops, local);
+Bytes cached_bytes(const TensorOps& ops, const LocalTokens& local, std::int64_t whole) {
+  LocalTokens of_heads = local;
+  of_heads.tokens += local.cached;
+  LocalTokens of_latents = local;
+  of_latents.tokens += whole;
   Bytes bytes{};
   for (const LayerTensorId id : ops.cached) {
-    bytes += shapes.all_bytes(id);
+    const bool by_heads = ops.at(id).cut == Cut::width;
+    bytes += LocalShapes(ops, by_heads ? of_heads : of_latents).all_bytes(id);
+  }
+  return bytes;
+}
+
+Bytes projected_bytes(const TensorOps& ops, const LocalTokens& local) {
+  LocalTokens cached = local;
+  cached.tokens = local.cached;
+  const LocalShapes shapes(ops, cached);
+  Bytes bytes{};
+  for (const TensorOp& op : ops.ops) {
+    const auto* call = std::get_if<AttentionCall>(&op.work);
+    if (call == nullptr || !call->over_sequence()) {
+      continue;
+    }
+    for (const LayerTensorId id : {op.reads[1], op.reads[2]}) {
+      bytes += ops.is_cached(id) ? Bytes(0) : shapes.all_bytes(id);
+    }
   }
   return bytes;
 }

@@ -26,7 +26,10 @@ Bytes forward_bytes(const TensorOps& ops, const LocalTokens& local, double posit
 /// Of all rows of what row-parallel GEMMs give before it is scattered.
 Bytes scattered_sums(const TensorOps& ops, const LocalTokens& local);
 /// What attention of later tokens reads: K and V as they stand in attention, or the latent that
-/// they are made from, which every rank of a tensor-parallel group has.
-Bytes cached_bytes(const TensorOps& ops, const LocalTokens& local);
+/// they are made from, which every rank of a tensor-parallel group has. Of `local`, and in front of
+/// it: of `whole` tokens, which all have by heads, latents.
+Bytes cached_bytes(const TensorOps& ops, const LocalTokens& local, std::int64_t whole = 0);
+/// K and V that are made from latents of the tokens in front, for attention.
+Bytes projected_bytes(const TensorOps& ops, const LocalTokens& local);
 
 }  // namespace spp

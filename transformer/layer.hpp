@@ -40,6 +40,7 @@
 #include "transformer/model.hpp"
 #include "transformer/recompute.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -197,6 +198,9 @@ struct TensorOps {
   int experts_per_token = 0;
 
   [[nodiscard]] const LayerTensor& at(LayerTensorId id) const { return tensors[id.index()]; }
+  [[nodiscard]] bool is_cached(LayerTensorId id) const {
+    return std::ranges::find(cached, id) != cached.end();
+  }
 };
 
 /// Layers of one kind. Of a model that is not_costed: nothing sensible.

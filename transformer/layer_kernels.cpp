@@ -66,7 +66,10 @@ class OpWriter {
   }
 
   void forward(const TensorOp& op, const Linear& linear) {
-    const Gemm gemm = shape_of(op, linear);
+    Gemm gemm = shape_of(op, linear);
+    if (shapes_.ops().is_cached(op.reads[0])) {
+      gemm.rows += shapes_.local().cached * shapes_.local().batch;
+    }
     write_gemm(op, KernelRole::forward, gemm.rows, gemm.out, gemm.in);
   }
   void forward(const TensorOp& op, const ExpertRoute& work) {

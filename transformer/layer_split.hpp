@@ -40,6 +40,10 @@ struct LocalTokens {
   DType dtype = DType::bf16;
   LayerSplit split{};
   std::int64_t joint = 0;    // of `tokens`: the text's (Model::diffusion)
+  /// Of a prefill: tokens in front of the sequence whose keys and values a rank has, counted with
+  /// all heads (of a part of the heads as so many fewer). From what else is cached of them, a
+  /// latent, they are projected up again.
+  std::int64_t cached = 0;
   double routed_excess = 1;  // rows that the fullest rank's experts receive, over the mean
   /// Bytes of what GEMMs keep of their inputs, over those in `dtype`: less than 1 where they keep
   /// them as they multiplied them, in fewer bits.

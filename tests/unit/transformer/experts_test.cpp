@@ -226,6 +226,19 @@ TEST_CASE("a prefill caches the latent and the part of K in position, on every r
         Bytes(2 * 2 * 8 / 2));
 }
 
+TEST_CASE("heads of tokens in front are cached, or made from latents again") {
+  const LocalTokens behind{.tokens = 1, .cached = 10};
+  CHECK(cached_bytes(layer_of(tiny_model()), behind, 40) == Bytes(2 * 8 * (1 + 10)));
+  CHECK(projected_bytes(layer_of(tiny_model()), behind) == Bytes(0));
+  // All latents, for some of the heads; 4 heads of K 3 wide, of V 2.
+  CHECK(cached_bytes(layer_of(tiny_latent()), behind, 40) == Bytes(2 * (5 + 1) * (1 + 40)));
+  CHECK(projected_bytes(layer_of(tiny_latent()), behind) == Bytes(2 * 10 * 4 * (3 + 2)));
+  LocalTokens rows = six_rows;
+  rows.cached = 10;
+  const auto ops = lines_from("kv norm", forward_ops(layer_of(tiny_latent()), rows));
+  CHECK(ops.at(1) == fmt::format("kv up {}x16x5", 6 + 10 * rows.batch));
+}
+
 TEST_CASE("latents are gathered in front of their projection up, as is the common part of K") {
   const TensorOps layer = layer_of(tiny_latent());
   const LocalTokens at = on({.tensor = 2});
