@@ -237,7 +237,7 @@ void Reader::mask_and_phase() {
 
 void Reader::cached() {
   const auto text = args_.find("cached");
-  if (!text) {
+  if (!text || *text == "0") {  // the first chunk of a prompt
     return;
   }
   Request& r = request();

@@ -185,9 +185,7 @@ class Space {
       }
       point.micro_batch = size;
       point.micro_batches = global ? replica / size : 1;
-      if (point.pipeline == 1 || point.micro_batches > 1 || !train_ || request_.step.pipeline) {
-        orders_of(point);
-      }
+      orders_of(point);
     }
   }
 

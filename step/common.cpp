@@ -136,14 +136,13 @@ const ByLayer<LayerBytes>& StepCommon::bytes(const StepPlan& plan, const LocalTo
     at->second = by_layer<LayerBytes>([&](const TensorOps& ops, bool layer) {
       const ActivationBytes bytes =
           activation_bytes(ops, local, layer ? plan.recompute : Recomputation{}, practice);
-      return LayerBytes{
-          .kept = bytes.kept,
-          .working = bytes.working,
-          .forward = (forward_bytes(ops, local, practice.position_working.value) +
-                      projected_bytes(ops, local))
-                         .as_double(),
-          .cached = cached_bytes(ops, local, cached).as_double(),
-          .sums = scattered_sums(ops, local).as_double()};
+      return LayerBytes{.kept = bytes.kept,
+                        .working = bytes.working,
+                        .forward = (forward_bytes(ops, local, practice.position_working.value) +
+                                    projected_bytes(ops, local))
+                                       .as_double(),
+                        .cached = cached_bytes(ops, local, cached).as_double(),
+                        .sums = scattered_sums(ops, local).as_double()};
     });
   }
   return at->second;

@@ -235,9 +235,14 @@ class StepClock {
                                        : 1;
     const CommKind kind = scatter ? CommKind::reduce_scatter : CommKind::all_reduce;
     const double dense = real_of(held.dense) * bytes;
-    return in_pieces(StepAxis::weights, kind, dense, pieces) +
-           in_pieces(StepAxis::expert_weights, kind, real_of(held.experts) * bytes, pieces) +
-           in_pieces(StepAxis::replicas, CommKind::all_reduce, dense / plan_.shards(), pieces);
+    const double shards =
+        in_pieces(StepAxis::weights, kind, dense, pieces) +
+        in_pieces(StepAxis::expert_weights, kind, real_of(held.experts) * bytes, pieces);
+    const double copies =
+        in_pieces(StepAxis::replicas, CommKind::all_reduce, dense / plan_.shards(), pieces);
+    // Shards of one layer are summed over their copies, on a stream of its own, while the next
+    // one's are reduced (FSDPCommContext in PyTorch's fully_shard).
+    return plan_.zero >= 2 ? std::max(shards, copies) : shards + copies;
   }
   /// Seconds of a collective in pieces, one after the other.
   [[nodiscard]] double in_pieces(StepAxis axis, CommKind kind, double bytes, double pieces) const {
@@ -499,7 +504,9 @@ class StepClock {
     cost_.sent = sent_by_layers(rank);
     const HeldWeights held = held_by(rank);
     const double micro_batches = real_of(plan_.micro_batches);
-    const double reductions = plan_.zero == 2 || sharded_layers() ? micro_batches : 1;
+    // Under a pipeline micro-batches' gradients add up whole.
+    const bool each_time = plan_.pipeline == 1 && plan_.zero >= 2;
+    const double reductions = each_time ? micro_batches : 1;
     const double gathers = sharded_layers() ? 2 * micro_batches : plan_.zero >= 1 ? 1 : 0;
     const CommKind reduction = plan_.zero >= 1 ? CommKind::reduce_scatter : CommKind::all_reduce;
     const double bytes = practice_.gradient_bytes.value;

@@ -69,6 +69,7 @@ struct LayerStreams {
   StreamId compute{0};
   StreamId tensor{first}, weights{first + 1};
   StreamId parameters;  // in shards; none if nothing is
+  StreamId copies;      // of sums that are in shards; none if these have no copies
   /// Of what the stages of a pipeline send each other, forward and back, from even and from odd
   /// ones: a rank's messages of one direction come and go on different ones.
   StreamId messages[2][2];

@@ -210,6 +210,9 @@ LayerStreams name_streams(const LayerPlan& plan, std::vector<std::string>& names
   if (plan.zero == 3) {
     streams.parameters = add("parameters");
   }
+  if (plan.shard_ranks() < plan.stage_ranks()) {
+    streams.copies = add("copies");
+  }
   const bool apart = plan.pipeline.stages > 1 && plan.messages_overlap;
   for (const auto& [direction, called] : {std::pair(0, "activations"), std::pair(1, "gradients")}) {
     for (const int odd : {0, 1}) {

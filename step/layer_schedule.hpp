@@ -51,10 +51,11 @@ struct LayerPlan {
   /// it; 1: each a shard, gradients are reduce-scattered behind the last micro-batch and updated
   /// parameters gathered (Rajbhandari et al., arXiv:1910.02054, P_os; Megatron's distributed
   /// optimizer); 2: the same, the gradients of every micro-batch by themselves, so that only
-  /// shards of the sums are kept (P_os+g); 3: each holds only a shard of the parameter, too, which
-  /// is gathered before each layer's forward and backward while the layer before computes
-  /// (P_os+g+p; FSDP, arXiv:2304.11277), in a pipeline once a step. Every parameter travels by
-  /// itself.
+  /// shards of the sums are kept (P_os+g), in a pipeline behind the last one as well (PyTorch's
+  /// pipelining reduces in its last backward alone); 3: each holds only a shard of the parameter,
+  /// too, which is gathered before each layer's forward and backward while the layer before
+  /// computes (P_os+g+p; FSDP, arXiv:2304.11277), in a pipeline once a step. Every parameter
+  /// travels by itself.
   int zero = 0;
   int replicas = 1;  // data-parallel, each with sequences of its own
   /// Of ZeRO: shards are cut over so many sequence x data ranks in a row, over which gradients are

@@ -113,7 +113,7 @@ StepRule why_not(const Model& model, const StepPlan& plan) {
     return {"zero", fmt::format("there is no ZeRO stage {}", plan.zero)};
   }
   if (plan.zero_group > 0 && plan.replicas() % plan.zero_group != 0) {
-    return {"zero",
+    return {"zero-group",
             fmt::format("groups of {} do not divide the {} ranks that hold the same weights",
                         plan.zero_group, plan.replicas())};
   }

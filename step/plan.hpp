@@ -40,7 +40,7 @@ struct StepPlan {
   std::int64_t micro_batch = 1;    // sequences
   std::int64_t micro_batches = 1;  // of a step, one after the other
   int zero = 0;                    // stage
-  int zero_group = 0;              // ranks that states are cut over; 0: all sequence x data
+  int zero_group = 0;              // ranks that ZeRO cuts over; 0: all sequence x data
   Recomputation recompute;
   Offload offload = Offload::none;
   double offloaded = 1;  // part of the activations that moves, if they do
@@ -50,7 +50,7 @@ struct StepPlan {
   [[nodiscard]] int sequence() const { return attention.ranks(); }
   /// Ranks that hold the same weights of a stage before ZeRO.
   [[nodiscard]] int replicas() const { return sequence() * data; }
-  [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
+  [[nodiscard]] int shards() const { return zero > 0 && zero_group > 0 ? zero_group : replicas(); }
   [[nodiscard]] int stage_ranks() const { return tensor * sequence() * data; }
   /// Ranks that hold the same experts of a stage before ZeRO, tensor ranks among them.
   [[nodiscard]] int expert_replicas() const {

@@ -211,15 +211,15 @@ BufferId RankWeights::finished_gradient(int label, const TokenSet& rows) {
 }
 
 void RankWeights::reduce(int label, BufferId from, BufferId to) {
-  const auto sum = [&](CollectiveKind kind, const RankGroup& group, BufferId addend,
-                       BufferId into) {
-    b_.op(parts_.streams.weights, Collective{.kind = kind,
-                                             .group = group,
-                                             .from = addend,
-                                             .to = into,
-                                             .deal = TokenDeal{},
-                                             .to_tokens = shard_of(label),
-                                             .to_heads = columns_of(label)});
+  const auto sum = [&](StreamId stream, CollectiveKind kind, const RankGroup& group,
+                       BufferId addend, BufferId into) {
+    b_.op(stream, Collective{.kind = kind,
+                             .group = group,
+                             .from = addend,
+                             .to = into,
+                             .deal = TokenDeal{},
+                             .to_tokens = shard_of(label),
+                             .to_heads = columns_of(label)});
   };
   const RankGroup scattered = shards(label);
   const RankGroup all = copies(label);
@@ -233,12 +233,14 @@ void RankWeights::reduce(int label, BufferId from, BufferId to) {
   BufferId addend = from;
   if (scattered.size > 1) {
     addend = sum_of(scattered.size);
-    sum(CollectiveKind::reduce_scatter, scattered, from, addend);
+    sum(parts_.streams.weights, CollectiveKind::reduce_scatter, scattered, from, addend);
   }
   if (all.size == 1) {
     return;
   }
-  // Neighbours first, then one of each group of those.
+  // Neighbours first, then one of each group of those. Copies beside the shards that follow, as
+  // PyTorch's fully_shard has a stream for them (FSDPCommContext).
+  const StreamId stream = scattered.size > 1 ? parts_.streams.copies : parts_.streams.weights;
   const int own = all.index_of(at_.rank);
   int summed = 1;  // groups whose addends a rank has
   for (const int size : sum_sizes(rows.count(), all.size)) {
@@ -247,7 +249,7 @@ void RankWeights::reduce(int label, BufferId from, BufferId to) {
                           .stride = all.stride * summed,
                           .size = size};
     const BufferId into = sum_of(scattered.size * of_both);
-    sum(CollectiveKind::all_reduce, group, addend, into);
+    sum(stream, CollectiveKind::all_reduce, group, addend, into);
     addend = into;
     summed = of_both;
   }

@@ -88,7 +88,7 @@ class RankWeights {
     return parts_.plan.zero == 3 && shards(label).size > 1;
   }
   [[nodiscard]] bool is_reduced_each_time(int label) const {
-    return parts_.plan.zero >= 2 && shards(label).size > 1;
+    return parts_.plan.zero >= 2 && parts_.plan.pipeline.stages == 1 && shards(label).size > 1;
   }
   [[nodiscard]] bool is_updated(int label) const {
     return parts_.is_step() && parts_.index.update_of(label) >= 0;

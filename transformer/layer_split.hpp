@@ -39,7 +39,7 @@ struct LocalTokens {
   std::int64_t batch = 1;
   DType dtype = DType::bf16;
   LayerSplit split{};
-  std::int64_t joint = 0;    // of `tokens`: the text's (Model::diffusion)
+  std::int64_t joint = 0;  // of `tokens`: the text's (Model::diffusion)
   /// Of a prefill: tokens in front of the sequence whose keys and values a rank has, counted with
   /// all heads (of a part of the heads as so many fewer). From what else is cached of them, a
   /// latent, they are projected up again.

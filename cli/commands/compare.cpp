@@ -28,7 +28,7 @@ struct Side {
 
 void add_seconds(Side& side, const JsonView& object, std::string_view prefix) {
   for (const auto& [key, value] : object.value().items()) {
-    if (key.ends_with("_s") && value.is_number()) {
+    if (key.ends_with("_s") && !key.ends_with("_per_s") && value.is_number()) {
       side.seconds[std::string(prefix) + key.substr(0, key.size() - 2)] = value.get<double>();
     }
   }

@@ -45,10 +45,21 @@ std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
 }  // namespace
 
 std::int64_t rotation_steps(const Problem& padded, const SequencePlan& plan) {
-  return padded.mask.kind == MaskKind::window && plan.layout == Layout::contiguous &&
-                 padded.cached == 0
-             ? std::min<std::int64_t>(plan.ring, 1 + reach_of(padded.mask, padded.seq / plan.ring))
-             : plan.ring;
+  if (padded.mask.kind != MaskKind::window || plan.layout != Layout::contiguous) {
+    return plan.ring;
+  }
+  const std::int64_t chunk = padded.seq / plan.ring;
+  const std::int64_t cached = padded.cached / plan.ring;
+  std::int64_t steps = std::min<std::int64_t>(plan.ring, 1 + reach_of(padded.mask, chunk));
+  // The cache ends on the last rank, one before the first. How far back each rank's first query
+  // sees into it:
+  for (std::int64_t r = 0; cached > 0 && r < plan.ring; ++r) {
+    const std::int64_t into = padded.mask.window - 1 - r * chunk;
+    if (into > 0) {
+      steps = std::max(steps, 1 + r + (into + cached - 1) / cached);
+    }
+  }
+  return std::min<std::int64_t>(plan.ring, steps);
 }
 
 Sizes::Sizes(const Problem& requested, const SequencePlan& plan, const BuildOptions& options)

@@ -42,7 +42,7 @@ std::string why_not_behind_cache(const Strategy& strategy, const Problem& proble
         "{} cached tokens are no multiple of {}, which the {} layout over a ring of {} "
         "deals out (nearest: {})",
         problem.cached, unit, to_string(plan.layout), plan.ring,
-        (problem.cached + unit - 1) / unit * unit);
+        std::max<std::int64_t>(1, (problem.cached + unit / 2) / unit) * unit);
   }
   return "";
 }

@@ -241,15 +241,17 @@ TEST_CASE("the same question has the same answer, and what is given is kept") {
   }
 }
 
-TEST_CASE("without a global batch there is one replica, and no pipeline") {
+TEST_CASE("without a global batch there is one replica of one micro-batch, in stages, too") {
   const sim::Cluster cluster = h100_nodes(1);
   const Request request = step_request(cluster, "llama-3.1-8b", 65536);
   StepEvaluator evaluator(request);
+  int stages = 1;
   for (const StepPoint& p : step_space(request, evaluator).points) {
     CHECK(p.data == 1);
-    CHECK(p.pipeline == 1);
     CHECK(p.micro_batches == 1);
+    stages = std::max(stages, p.pipeline);
   }
+  CHECK(stages == 8);
 }
 
 TEST_CASE("a search of steps that may take nothing answers with the leanest plan, and bounds") {
