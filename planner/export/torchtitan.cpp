@@ -9,6 +9,7 @@ namespace {
 constexpr std::string_view configs =
     "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/configs.py";
 constexpr std::array stages{2, 3};
+constexpr std::array orders{"1f1b"sv, "interleaved"sv, "gpipe"sv};
 constexpr std::array<Way, 4> ways{
     {torch_ways[0],
      torch_ways[1],
@@ -20,13 +21,34 @@ constexpr std::array<Way, 4> ways{
       .both = false,
       .unit = 1}}};
 
+/// Layers of a virtual stage where they are not two a rank, which interleaved schedules have
+/// unasked. Embedding and head count as a layer each (pipeline_parallel_first_stage_less_layers,
+/// _last_).
+std::int64_t layers_per_stage(const Launch& launch) {
+  const std::int64_t all = std::int64_t{launch.pp} * launch.virtual_stages;
+  return launch.model == nullptr ? 0 : (launch.model->layers + 2 + all - 1) / all;
+}
+
 Snippet emit(const Launch& launch, const Way& way) {
-  Snippet snippet;
+  const std::int64_t layers = launch.virtual_stages > 2 ? layers_per_stage(launch) : 0;
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .dtype = launch.problem.dtype != DType::fp16,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .sequence_parallel = true,
+                           .virtual_stages = launch.virtual_stages <= 2 || layers > 0,
+                           .nodes = true}};
   Command command(torchrun(launch, "-m torchtitan.train"));
   command.add("--job.config-file", "\"$CONFIG\"");
   command.add("--training.seq-len", launch.problem.seq);
   command.add("--training.local-batch-size",
               launch.pp > 1 ? launch.problem.batch * launch.micro_batches : launch.problem.batch);
+  if (launch.problem.dtype != DType::fp16) {
+    command.add("--training.mixed-precision-param", long_name(launch.problem.dtype));
+  }
   if (launch.micro_batches > 1 && launch.pp == 1) {
     command.add("--training.global-batch-size", launch.global_batch());
   }
@@ -40,6 +62,9 @@ Snippet emit(const Launch& launch, const Way& way) {
                                                                 ? "Interleaved1F1B"
                                                             : launch.order == "gpipe" ? "GPipe"
                                                                                       : "1F1B");
+    if (layers > 0) {
+      command.add("--parallelism.pipeline-parallel-layers-per-stage", layers);
+    }
   }
   command.add("--parallelism.context-parallel-degree", launch.context());
   if (launch.context() > 1) {
@@ -48,7 +73,10 @@ Snippet emit(const Launch& launch, const Way& way) {
                 launch.attention.layout == Layout::zigzag ? "headtail" : "None");
   }
   command.add("--parallelism.fsdp-reshard-after-forward", launch.zero == 2 ? "never" : "always");
-  command.add("--activation-checkpoint.mode", to_string(launch.recompute));
+  command.add("--activation-checkpoint.mode", to_string(launch.recompute.kind));
+  if (launch.recompute.kind == Recompute::selective) {
+    command.add("--activation-checkpoint.selective-ac-option", "op");
+  }
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
   snippet.environment.push_back(expandable_segments());
   snippet.notes.emplace_back(
@@ -69,8 +97,9 @@ extern const Framework entry{
     .stack = "torchtitan",
     .ways = ways,
     .zero = {.values = stages, .source = configs},
-    .recompute = {.values = none_or_full, .source = configs},
-    .axes = {.tensor = true, .pipeline = true, .shard_copies = true},
+    .recompute = {.values = any_recompute, .source = configs},
+    .modules = {RecomputeModule::every_second_gemm},
+    .axes = {.tensor = true, .pipeline = true, .orders = orders, .shard_copies = true},
     .emit = emit,
 };
 
