@@ -3,6 +3,8 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
+#include <optional>
+
 namespace spp::frameworks::torchtitan {
 namespace {
 
@@ -21,16 +23,20 @@ constexpr std::array<Way, 4> ways{
       .both = false,
       .unit = 1}}};
 
-/// Layers of a virtual stage where they are not two a rank, which interleaved schedules have
-/// unasked. Embedding and head count as a layer each (pipeline_parallel_first_stage_less_layers,
-/// _last_).
-std::int64_t layers_per_stage(const Launch& launch) {
+/// Layers of a virtual stage where there are not two to a rank, which interleaved schedules have
+/// unasked. 0: nobody has to say; nothing: torchtitan makes other stages of them.
+std::optional<std::int64_t> layers_per_stage(const Launch& launch) {
+  if (launch.virtual_stages <= 2) {
+    return 0;
+  }
   const std::int64_t all = std::int64_t{launch.pp} * launch.virtual_stages;
-  return launch.model == nullptr ? 0 : (launch.model->layers + 2 + all - 1) / all;
+  return launch.model != nullptr && launch.model->layers % all == 0
+             ? std::optional(launch.model->layers / all)
+             : std::nullopt;
 }
 
 Snippet emit(const Launch& launch, const Way& way) {
-  const std::int64_t layers = launch.virtual_stages > 2 ? layers_per_stage(launch) : 0;
+  const std::optional<std::int64_t> layers = layers_per_stage(launch);
   Snippet snippet{.says = {.seq = true,
                            .batch = true,
                            .micro_batches = true,
@@ -39,7 +45,7 @@ Snippet emit(const Launch& launch, const Way& way) {
                            .zero = true,
                            .recompute = true,
                            .sequence_parallel = true,
-                           .virtual_stages = launch.virtual_stages <= 2 || layers > 0,
+                           .virtual_stages = layers.has_value(),
                            .nodes = true}};
   Command command(torchrun(launch, "-m torchtitan.train"));
   command.add("--job.config-file", "\"$CONFIG\"");
@@ -62,8 +68,10 @@ Snippet emit(const Launch& launch, const Way& way) {
                                                                 ? "Interleaved1F1B"
                                                             : launch.order == "gpipe" ? "GPipe"
                                                                                       : "1F1B");
-    if (layers > 0) {
-      command.add("--parallelism.pipeline-parallel-layers-per-stage", layers);
+    if (layers.value_or(0) > 0) {  // embedding and head, which count as a layer each, left out
+      command.add("--parallelism.pipeline-parallel-layers-per-stage", *layers);
+      command.add("--parallelism.pipeline-parallel-first-stage-less-layers", 0);
+      command.add("--parallelism.pipeline-parallel-last-stage-less-layers", 0);
     }
   }
   command.add("--parallelism.context-parallel-degree", launch.context());

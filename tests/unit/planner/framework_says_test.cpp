@@ -129,6 +129,11 @@ constexpr Change changes[] = {
     {"type", nothing, [](Case& c) { c.request.problem.dtype = DType::fp16; }},
     {"linear attention", nothing,
      [](Case& c) { c.request.problem.function = AttentionFunction::linear; }},
+    {"nodes", nothing,
+     [](Case& c) {
+       static const sim::Cluster two = test::cluster_of("dgx-h100", 2);
+       c.request.cluster = &two;
+     }},
     {"phase", nothing,
      [](Case& c) {
        c.request.phase =

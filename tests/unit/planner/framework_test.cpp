@@ -436,7 +436,7 @@ TEST_CASE("Megatron's text says how experts are split where no rank shares them,
 
 TEST_CASE("libraries of attention make a group for each sequence where several are worked on") {
   const sim::Cluster cluster = world("dgx-h100", 1);
-  const Request request = test::step_request(cluster, "llama-3.1-8b", 65536);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 65536);
   Candidate c = candidate_of({.strategy = "zigzag-ring", .ring = 4, .layout = Layout::zigzag});
   c.plan.data = 2;
   const auto text = [&](std::string_view name) {
@@ -451,6 +451,9 @@ TEST_CASE("libraries of attention make a group for each sequence where several a
   c.plan.attention = {.strategy = "usp", .ulysses = 2, .ring = 2, .layout = Layout::zigzag};
   CHECK_THAT(text("transformer-engine"),
              ContainsSubstring("a2a_group = group_of([[0, 1], [2, 3], [4, 5], [6, 7]])"));
+  c.plan.attention = {.strategy = "ulysses", .ulysses = 4};
+  request.model->attention_sinks = true;
+  CHECK_THAT(text("transformer-engine"), ContainsSubstring("softmax_type=\"learnable\""));
 }
 
 TEST_CASE("a ring under FSDP2 for Accelerate") {
