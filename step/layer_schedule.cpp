@@ -152,8 +152,8 @@ std::vector<SymmetricAxis> symmetry_of(const Schedule& attention, const LayerPla
     }
     return symmetry;
   }
-  const bool turns = plan.shard_ranks() % plan.model_ranks() == 0 ||
-                     plan.model_ranks() % plan.shard_ranks() == 0;
+  const bool turns =
+      plan.shard_ranks() % plan.model_ranks() == 0 || plan.model_ranks() % plan.shard_ranks() == 0;
   if (!data.empty() && turns) {
     for (const MeshAxis& axis : data) {
       symmetry.push_back({.axis = axis.name, .under = AxisMoves::rotations});

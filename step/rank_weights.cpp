@@ -35,9 +35,8 @@ RankGroup RankWeights::copies(int label) const {
   const RankGroup& all = summed_over(label);
   const int size = shards(label).size;
   const int own = all.index_of(at_.rank);
-  return {.first = all.rank(own % size).value,
-          .stride = all.stride * size,
-          .size = all.size / size};
+  return {
+      .first = all.rank(own % size).value, .stride = all.stride * size, .size = all.size / size};
 }
 
 bool RankWeights::holds(int unit) const {

@@ -155,8 +155,8 @@ LayerPlan StepCase::plan() const {
 std::string StepCase::text() const {
   return fmt::format(
       "{} | step, {} replicas, ZeRO {}{}, {} p={} v={} m={}{}{}{}{}{}{}", layer.text(), replicas,
-      zero, zero_group > 0 ? fmt::format(" over {}", zero_group) : "", order, pipeline.stages, pipeline.chunks, pipeline.micro_batches,
-      messages_overlap ? ", messages overlap" : "",
+      zero, zero_group > 0 ? fmt::format(" over {}", zero_group) : "", order, pipeline.stages,
+      pipeline.chunks, pipeline.micro_batches, messages_overlap ? ", messages overlap" : "",
       recompute.kind != Recompute::none ? ", computes again " + to_string(recompute) : "",
       updates ? "" : ", no updates", tied ? ", tied" : "",
       layer.attention.problem.masks() > 1
@@ -257,10 +257,8 @@ std::vector<StepCase> hybrid_cases() {
   std::vector<StepCase> result;
   const auto add = [&](SequencePlan attention, int tensor, int replicas, int group,
                        int zero) -> StepCase& {
-    StepCase step{.layer = small_layer(DType::fp32),
-                  .zero = zero,
-                  .replicas = replicas,
-                  .zero_group = group};
+    StepCase step{
+        .layer = small_layer(DType::fp32), .zero = zero, .replicas = replicas, .zero_group = group};
     step.layer.tensor = tensor;
     Problem& problem = step.layer.attention.problem;
     problem.q_heads = problem.kv_heads = 12;  // gradients divide over the ranks
@@ -271,8 +269,7 @@ std::vector<StepCase> hybrid_cases() {
   };
   const SequencePlan zigzag{.strategy = "zigzag-ring", .ring = 2, .layout = Layout::zigzag};
   const SequencePlan ulysses{.strategy = "ulysses", .ulysses = 2};
-  const SequencePlan usp{
-      .strategy = "usp", .ulysses = 2, .ring = 2, .layout = Layout::contiguous};
+  const SequencePlan usp{.strategy = "usp", .ulysses = 2, .ring = 2, .layout = Layout::contiguous};
   add(zigzag, 1, 4, 4, 3).pipeline.micro_batches = 2;
   add(ulysses, 2, 2, 2, 2).pipeline.micro_batches = 3;
   add(usp, 1, 1, 2, 1);
