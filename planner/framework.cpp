@@ -108,9 +108,14 @@ std::string ways_of(const Framework& f) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::optional<Cannot> cannot_zero(const Framework& f, int zero) {
-  if (f.zero.has(zero)) {
+std::optional<Cannot> cannot_zero(const Framework& f, StepPhase phase, int zero) {
+  if (f.has_zero(zero, phase)) {
     return std::nullopt;
+  }
+  if (f.zero.values.empty()) {
+    return because("zero",
+                   fmt::format("{} has whole weights on every GPU, not ZeRO {}", f.name, zero),
+                   f.checked);
   }
   return because(
       "zero",
@@ -118,18 +123,25 @@ std::optional<Cannot> cannot_zero(const Framework& f, int zero) {
       f.zero.source);
 }
 
-std::optional<Cannot> cannot_recompute(const Framework& f, Recompute recompute) {
-  if (f.recompute.has(recompute)) {
+std::optional<Cannot> cannot_recompute(const Framework& f, const Recomputation& how) {
+  if (f.recomputes(how)) {
     return std::nullopt;
+  }
+  if (f.recompute.has(how.kind)) {  // not of these modules
+    return because("recompute",
+                   fmt::format("{} has no {} recomputation, but {}", f.name, to_string(how),
+                               to_string(Recomputation{.kind = how.kind, .modules = f.modules})),
+                   f.recompute.source);
   }
   return because("recompute",
                  fmt::format("{} has no {} recomputation as planned here, but {}", f.name,
-                             to_string(recompute), names_of(f.recompute.values)),
+                             to_string(how.kind), names_of(f.recompute.values)),
                  f.recompute.source);
 }
 
 /// Degrees around attention of which a framework has none.
-void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& reasons) {
+void add_axes(const Framework& f, StepPhase phase, const StepPlan& plan,
+              std::vector<Cannot>& reasons) {
   const auto refuse = [&](std::string_view rule, std::string_view what, int degree) {
     reasons.push_back(
         because(rule, fmt::format("{} has no {} here: {}", f.name, what, degree), f.checked));
@@ -140,6 +152,9 @@ void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& rea
   if (plan.pipeline > 1 && !f.axes.pipeline) {
     refuse("pipeline", "pipeline parallelism", plan.pipeline);
   }
+  if (!plan.guided && plan.data > 1 && !f.axes.data) {
+    refuse("data", "data parallelism", plan.data);
+  }
   if (plan.guided && plan.data > 1 && !f.axes.guidance) {
     reasons.push_back(because(
         "guidance", fmt::format("{} computes both branches of guidance on the same GPUs", f.name),
@@ -148,21 +163,35 @@ void add_axes(const Framework& f, const StepPlan& plan, std::vector<Cannot>& rea
   if (plan.expert > 1 && !f.axes.expert) {
     refuse("expert", "expert parallelism", plan.expert);
   }
-  if (plan.pipeline > 1 && plan.order == "zero-bubble" && !f.axes.cut_backward) {
-    reasons.push_back(
-        because("pipeline", fmt::format("{} has no zero-bubble pipeline", f.name), f.checked));
+  if (plan.expert_tensor > 1 && !f.axes.expert) {
+    refuse("expert", "tensor parallelism of experts", plan.expert_tensor);
+  }
+  if (phase == StepPhase::train && plan.pipeline > 1 && f.axes.pipeline &&
+      !f.axes.has_order(plan.order)) {
+    reasons.push_back(because("pipeline",
+                              fmt::format("{} has no {} pipeline, but {}", f.name, plan.order,
+                                          fmt::join(f.axes.orders, ", ")),
+                              f.checked));
   }
 }
 
-/// Experts over some of the ranks that a framework has them over.
-void add_experts(const Framework& f, const StepPlan& plan, std::vector<Cannot>& reasons) {
-  const int all = plan.tensor * plan.attention.ranks() * plan.data;
-  if (plan.expert > 1 && f.axes.expert_over_all && plan.expert != all) {
-    reasons.push_back(because("expert",
-                              fmt::format("{} splits experts over tensor x sequence x data ranks, "
-                                          "{} here, or not at all: not {}",
-                                          f.name, all, plan.expert),
-                              f.checked));
+/// Experts over other ranks than those that a framework splits them over.
+void add_experts(const Framework& f, const Request& request, const StepPlan& plan,
+                 std::vector<Cannot>& reasons) {
+  const int ranks = f.axes.expert_ranks_of(plan.tensor, plan.sequence(), plan.data);
+  if (request.model && request.model->experts.count > 0 && ranks > 0 &&
+      plan.expert * plan.expert_tensor != ranks) {
+    reasons.push_back(because(
+        "expert",
+        fmt::format("{} splits experts over tensor x sequence{} ranks, {} here, not over {}",
+                    f.name, f.axes.expert_ranks == ExpertRanks::stage ? " x data" : "", ranks,
+                    plan.expert * plan.expert_tensor),
+        f.checked));
+  } else if (f.axes.expert_ranks == ExpertRanks::stage && plan.expert > 1 &&
+             plan.expert_tensor > 1) {
+    reasons.push_back(
+        because("expert", fmt::format("{} splits experts whole or each of them, not both", f.name),
+                f.checked));
   }
 }
 
@@ -299,18 +328,32 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                               f.masks.source));
   }
   if (request.whole_step()) {
-    add_axes(f, given_around(request.step), reasons);
+    add_axes(f, request.phase, given_around(request.step), reasons);
   }
-  if (request.phase == StepPhase::train && request.step.zero) {
-    add(reasons, cannot_zero(f, *request.step.zero));
+  if (request.whole_step() && request.step.zero) {
+    add(reasons, cannot_zero(f, request.phase, *request.step.zero));
   }
   if (request.phase == StepPhase::train && request.step.recompute) {
-    add(reasons, cannot_recompute(f, *request.step.recompute));
+    add(reasons, cannot_recompute(f, recomputation_of(request, *request.step.recompute)));
   }
   return reasons;
 }
 
 namespace {
+
+/// Tensor ranks beside a way that has none.
+void add_tensor(const Framework& f, const Request& request, const StepPlan& plan,
+                std::vector<Cannot>& reasons) {
+  const Way* way = match(f, plan.attention, attention_problem(request, plan, request.problem),
+                         traits_of(request))
+                       .way;
+  if (plan.tensor > 1 && plan.sequence() > 1 && way != nullptr && way->no_tensor) {
+    reasons.push_back(because(
+        "tensor",
+        fmt::format("{} has no tensor parallelism beside {}: {}", f.name, way->name, plan.tensor),
+        way->source));
+  }
+}
 
 /// Shards over some of the ranks that hold the same weights.
 void add_shards(const Framework& f, const Request& request, const StepPlan& plan,
@@ -343,16 +386,19 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
   open.step = {};  // the candidate says what the step is
   const StepPlan& plan = candidate.plan;
   std::vector<Cannot> reasons = cannot(f, open);
-  add_axes(f, plan, reasons);
-  add_experts(f, plan, reasons);
+  add_axes(f, request.phase, plan, reasons);
+  add_experts(f, request, plan, reasons);
+  add_tensor(f, request, plan, reasons);
   for (Cannot& reason : cannot(f, plan.attention, attention_problem(request, plan, request.problem),
                                traits_of(request))) {
     reasons.push_back(std::move(reason));
   }
-  if (request.phase == StepPhase::train) {
-    add(reasons, cannot_zero(f, plan.zero));
+  if (request.whole_step()) {
+    add(reasons, cannot_zero(f, request.phase, plan.zero));
     add_shards(f, request, plan, reasons);
-    add(reasons, cannot_recompute(f, plan.recompute.kind));
+  }
+  if (request.phase == StepPhase::train) {
+    add(reasons, cannot_recompute(f, plan.recompute));
   }
   return reasons;
 }

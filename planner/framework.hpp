@@ -30,11 +30,14 @@ struct Launch {
   bool tensor_sequence = true;
   int zero = 0;
   int shard_copies = 1;  // data ranks are so many groups, each with all shards
-  Recompute recompute = Recompute::none;
+  Recomputation recompute;
   Offload offload = Offload::none;
+  double offloaded = 1;  // part of the activations that moves, if they do
   GemmFormat format = GemmFormat::plain;
+  bool wide_attention = false;  // the projections around attention stay in 16 bits
   StepPhase phase = StepPhase::train;
   Problem problem;               // batch: the micro-batch
+  AttentionTraits traits;        // of the model's layers
   const Model* model = nullptr;  // nothing: a bare attention shape
   int nodes = 1;
   int gpus_per_node = 1;
@@ -57,18 +60,40 @@ struct Variable {
   std::string name, value;  // no value: must not be set
   std::string why;
 };
+/// What of a launch, beside its degrees and its attention (which are said or refused), a text says,
+/// or its framework does by itself. The rest is noted where a plan has it (unsaid).
+struct Says {
+  bool seq = false;
+  bool batch = false, micro_batches = false;
+  bool dtype = false;      // any; bf16 nobody has to say
+  bool full_mask = false;  // where the framework has another one, too
+  bool window = false;     // of all layers; of some they are the model's
+  bool documents = false;  // where packed documents end
+  bool layers = false;     // what attention in the model's layers has: sinks, windows
+  bool zero = false, recompute = false;
+  bool offload_optimizer = false, offload_activations = false;
+  bool format = false;
+  // Megatron's sequence parallelism between tensor ranks, where the plan has it, and that there is
+  // none, where it does not.
+  bool sequence_parallel = false, no_sequence_parallel = false;
+  bool virtual_stages = false;
+  bool nodes = false;
+};
 struct Snippet {
   std::vector<Block> blocks;
   std::vector<Variable> environment;  // set by the first bash block, if there is one
   std::vector<std::string> notes;     // what the text does not say, a sentence each
+  Says says;
 };
+/// What of a launch a text does not say, in words: "8 micro-batches", "ZeRO 3".
+std::vector<std::string> unsaid(const Launch& launch, const Says& says);
 
 /// What of a plan a framework cannot run, and who says so.
 struct Cannot {
   std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
                      // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
                      // "phase", "model", "linear", "zero", "recompute"; of a step: "tensor",
-                     // "pipeline", "expert"
+                     // "data", "pipeline", "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
   std::string source;
 };
@@ -90,6 +115,7 @@ struct Way {
   bool no_sinks = false, no_windows = false;
   bool no_documents = false;  // no packed documents either
   bool no_shard_copies = false;
+  bool no_tensor = false;  // nor any tensor parallelism beside it
 };
 
 /// What is allowed, and who says so. Empty: anything.
@@ -102,14 +128,28 @@ struct Allowed {
   }
 };
 
-/// Degrees around attention that a framework has. Data parallelism all have.
+/// Over which ranks a framework splits experts, whole ones or parts of them; over those of a stage
+/// one or the other.
+enum class ExpertRanks : std::uint8_t { any, replica, stage };
+
+/// Degrees around attention that a framework has.
 struct FrameworkAxes {
   bool tensor = false, pipeline = false, expert = false;
-  bool cut_backward = false;     // pipelines that put weight gradients off
-  bool narrow_gemms = false;     // its text says in which format GEMMs run
-  bool expert_over_all = false;  // experts are split over tensor x sequence x data, or not at all
-  bool guidance = false;         // the branches of a guided denoising step on GPUs of their own
+  bool data = true;
+  std::span<const std::string_view> orders{};  // of micro-batches in a pipeline, in training
+  ExpertRanks expert_ranks = ExpertRanks::any;
+  bool guidance = false;      // the branches of a guided denoising step on GPUs of their own
   bool shard_copies = false;  // ZeRO's shards over some of the data ranks, the others have copies
+
+  [[nodiscard]] bool has_order(std::string_view order) const {
+    return std::ranges::find(orders, order) != orders.end();
+  }
+  /// As many as experts are split over; 0: as many as a plan likes.
+  [[nodiscard]] int expert_ranks_of(int tensor_ranks, int sequence, int data_ranks) const {
+    return expert_ranks == ExpertRanks::any
+               ? 0
+               : tensor_ranks * sequence * (expert_ranks == ExpertRanks::stage ? data_ranks : 1);
+  }
 };
 
 struct Framework {
@@ -123,8 +163,9 @@ struct Framework {
   bool trains = true, infers = false;
   Allowed<MaskKind> masks{};
   Allowed<HeadPolicy> heads{};
-  Allowed<int> zero{};             // stages, in training
+  Allowed<int> zero{};             // stages; weights alone in inference: empty is none there
   Allowed<Recompute> recompute{};  // in training
+  ModuleSet modules{};             // that selective recomputation may name
   FrameworkAxes axes{};
   bool words_alone = false;  // for language models, not diffusion transformers
   /// The text names a model, whose layers the framework knows: hybrid ones, too, but tokens of
@@ -135,6 +176,16 @@ struct Framework {
   /// What only this framework forbids; a `what` of "" if nothing.
   Cannot (*also)(const SequencePlan&, const Problem&) = nullptr;
   Snippet (*emit)(const Launch&, const Way&);
+
+  [[nodiscard]] bool has_zero(int stage, StepPhase phase) const {
+    return phase == StepPhase::train || trains
+               ? zero.has(stage)
+               : stage == 0 || (!zero.values.empty() && zero.has(stage));
+  }
+  [[nodiscard]] bool recomputes(const Recomputation& how) const {
+    return recompute.has(how.kind) &&
+           (how.kind != Recompute::selective || how.modules.common(modules) == how.modules);
+  }
 };
 
 namespace frameworks {

@@ -5,7 +5,7 @@
 #include "planner/framework_match.hpp"
 #include "planner/step.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -15,28 +15,34 @@
 namespace spp {
 
 Launch launch_of(const Request& request, const Candidate& candidate) {
-  const bool train = request.phase == StepPhase::train;
   const StepPlan& plan = candidate.plan;
-  Launch launch{.attention = plan.attention,
-                .tp = plan.tensor,
-                .pp = plan.pipeline,
-                .dp = plan.guided ? 1 : plan.data,
-                .ep = plan.expert,
-                .etp = plan.expert_tensor,
-                .cfg = plan.guided ? plan.data : 1,
-                .virtual_stages = plan.virtual_stages,
-                .order = plan.order,
-                .micro_batches = plan.micro_batches,
-                .tensor_sequence = plan.tensor_sequence,
-                .zero = train ? plan.zero : 0,
-                .shard_copies = train && plan.zero > 0 ? plan.replicas() / plan.shards() : 1,
-                .recompute = train ? plan.recompute.kind : Recompute::none,
-                .offload = plan.offload,
-                .format = plan.format,
+  // By name, all of them: what a plan says more does not compile until it is said here, too.
+  const auto& [attention, tensor, tensor_sequence, data, guided, expert, expert_tensor, pipeline,
+               virtual_stages, order, micro_batch, micro_batches, zero, zero_group, recompute,
+               offload, offloaded, format, wide_attention] = plan;
+  Launch launch{.attention = attention,
+                .tp = tensor,
+                .pp = pipeline,
+                .dp = guided ? 1 : data,
+                .ep = expert,
+                .etp = expert_tensor,
+                .cfg = guided ? data : 1,
+                .virtual_stages = virtual_stages,
+                .order = order,
+                .micro_batches = micro_batches,
+                .tensor_sequence = tensor_sequence,
+                .zero = zero,
+                .shard_copies = zero > 0 && zero_group > 0 ? plan.replicas() / zero_group : 1,
+                .recompute = request.phase == StepPhase::train ? recompute : Recomputation{},
+                .offload = offload,
+                .offloaded = offloaded,
+                .format = format,
+                .wide_attention = wide_attention,
                 .phase = request.phase,
                 .problem = request.problem,
+                .traits = traits_of(request),
                 .model = request.model ? &*request.model : nullptr};
-  launch.problem.batch = plan.micro_batch;
+  launch.problem.batch = micro_batch;
   launch.nodes = request.cluster != nullptr ? request.cluster->nodes() : 1;
   launch.gpus_per_node = request.cluster != nullptr && launch.nodes > 1
                              ? request.cluster->gpus_per_node()
@@ -116,15 +122,15 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
               attention_problem(request, result.shown->plan, request.problem), traits_of(request));
     ensure(found.way != nullptr, "a plan without a way");
     Launch launch = launch_of(request, *result.shown);
-    const bool says_no_step = request.phase != StepPhase::train && f.trains;
+    const bool says_no_step = !request.whole_step() && f.trains;
     if (says_no_step && !f.zero.has(launch.zero)) {
       launch.zero = f.zero.values.front();
     }
     result.snippet = f.emit(launch, *found.way);
     note_documents(result.snippet, launch);
-    if (launch.format != GemmFormat::plain && !f.axes.narrow_gemms) {
-      result.snippet.notes.push_back(fmt::format(
-          "GEMMs in {} are yours to switch on: this text does not.", to_string(launch.format)));
+    if (const auto rest = unsaid(launch, result.snippet.says); !rest.empty()) {
+      result.snippet.notes.push_back(
+          fmt::format("Not in this text, and yours to see to: {}.", fmt::join(rest, ", ")));
     }
     if (says_no_step) {
       result.snippet.notes.emplace_back(

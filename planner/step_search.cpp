@@ -195,7 +195,7 @@ class StepSearch {
         break;  // weights that fit whole need not be gathered
       }
       const StepPlan plan = plan_of(request_, point, entry.choice->plan, zero);
-      if (!why_not(*request_.model, plan).legal()) {
+      if (!why_not(*request_.model, plan).legal() || !runs(plan)) {
         continue;
       }
       spent_ += ops_of_memory(point);
@@ -219,6 +219,21 @@ class StepSearch {
       const auto [at, fresh] = beyond_.try_emplace(entry.point, least);
       at->second = std::min(at->second, least);
     }
+  }
+  /// Whether the framework that is asked for runs it; if not, why is listed, once.
+  [[nodiscard]] bool runs(const StepPlan& plan) {
+    if (request_.framework == nullptr) {
+      return true;
+    }
+    const std::vector<Cannot> reasons = cannot(*request_.framework, request_, {.plan = plan});
+    for (const Cannot& reason : reasons) {
+      if (refused_.insert(reason.what).second) {
+        result_.rejected.push_back({.plan = plan,
+                                    .rule = reason.rule,
+                                    .detail = fmt::format("{} ({})", reason.what, reason.source)});
+      }
+    }
+    return reasons.empty();
   }
   void keep(Found found) {
     const std::string key = key_of(found.evaluation.plan);
@@ -310,6 +325,9 @@ class StepSearch {
     Candidate c{.plan = plan_of(request_, point, attention, zero_stages(request_, point).back()),
                 .strategy = &strategies::by_name(attention.strategy, "strategy"),
                 .simulated = false};
+    if (!runs(c.plan)) {
+      return std::nullopt;
+    }
     Prediction& p = c.predicted;
     p.step = p.low = p.high = Seconds(entry.bound);
     p.parts_s[StepPart::gemm] = entry.bound;
@@ -362,7 +380,7 @@ class StepSearch {
       for (const AttentionChoice& choice : choices) {
         const StepPlan plan =
             plan_of(request_, point, choice.plan, zero_stages(request_, point).back());
-        if (ops_of(point) > most_ops || !why_not(*request_.model, plan).legal()) {
+        if (ops_of(point) > most_ops || !why_not(*request_.model, plan).legal() || !runs(plan)) {
           continue;
         }
         StepEvaluation e = evaluator_.evaluate(plan);
@@ -569,6 +587,7 @@ class StepSearch {
   std::vector<Found> found_;
   std::map<std::string, std::size_t> best_;  // by key, in found_
   std::map<std::size_t, Bytes> beyond_;      // points that did not fit, and what they need
+  std::set<std::string> refused_;            // what the framework does not run
   double spent_ = 0;
   StepAttention attention_{request_, spent_};
   bool given_up_ = false;

@@ -116,6 +116,10 @@ class Space {
     return request_.framework == nullptr || request_.framework->axes.*axis;
   }
 
+  [[nodiscard]] bool has_order(std::string_view order) const {
+    return request_.framework == nullptr || request_.framework->axes.has_order(order);
+  }
+
   void pipelines_of(int tensor, int data, int left) {
     for (const std::int64_t stages : divisors_of(left)) {
       const bool given = request_.step.pipeline.has_value();
@@ -155,9 +159,11 @@ class Space {
       });
     }
     const Framework* f = request_.framework;
-    if (f != nullptr && f->axes.expert_over_all) {
-      const std::int64_t all = std::int64_t{point.tensor} * point.sequence * point.data;
-      std::erase_if(degrees, [&](std::int64_t d) { return d > 1 && d != all; });
+    if (f != nullptr && model_.experts.count > 0) {
+      const int ranks = f->axes.expert_ranks_of(point.tensor, point.sequence, point.data);
+      std::erase_if(degrees, [&](std::int64_t d) {
+        return ranks > 0 && d * request_.step.expert_tensor.value_or(1) != ranks;
+      });
     }
     for (const std::int64_t expert : degrees) {
       point.expert = static_cast<int>(expert);
@@ -209,6 +215,7 @@ class Space {
     }
     std::vector<int> result{1};
     const bool may = point.pipeline > 1 && point.micro_batches % point.pipeline == 0 &&
+                     has_order("interleaved") &&
                      (!request_.step.order || *request_.step.order == "interleaved");
     if (may && model_.predict_layers > 0) {  // laid out by hand
       for (int v = 2; can_stage(model_, std::int64_t{point.pipeline} * v) && v <= most_by_hand;
@@ -238,8 +245,11 @@ class Space {
       return {"interleaved"};
     }
     // 1F1B holds less than GPipe at the same time; a cut backward is not everywhere.
-    return has(&FrameworkAxes::cut_backward) ? std::vector<std::string_view>{"1f1b", "zero-bubble"}
-                                             : std::vector<std::string_view>{"1f1b"};
+    std::vector<std::string_view> result{"1f1b"};
+    if (has_order("zero-bubble")) {
+      result.emplace_back("zero-bubble");
+    }
+    return result;
   }
 
   void recomputations_of(StepPoint point, const StepPlan& plan) {
@@ -251,10 +261,11 @@ class Space {
     point.attention = attention.seconds;
     point.calls = real_of(own_mask_ * point.micro_batches) / point.pipeline;
     for (const Recompute recompute : recomputations) {
-      const bool wanted = train_ ? request_.step.recompute.value_or(recompute) == recompute &&
-                                       (request_.framework == nullptr ||
-                                        request_.framework->recompute.has(recompute))
-                                 : recompute == Recompute::none;
+      const bool wanted =
+          train_ ? request_.step.recompute.value_or(recompute) == recompute &&
+                       (request_.framework == nullptr ||
+                        request_.framework->recomputes(recomputation_of(request_, recompute)))
+                 : recompute == Recompute::none;
       if (wanted) {
         point.recompute = recompute;
         point.around = seconds(point, cost);
@@ -464,8 +475,10 @@ std::vector<int> zero_stages(const Request& request, const StepPoint& point) {
   }
   const bool can_shard = plan_around_attention(request, point, 0).can_shard(*request.model);
   if (request.phase != StepPhase::train) {
-    // Weights alone are there to be cut; no exporter says how servers do that.
-    const bool cut = can_shard && point.pipeline == 1 && request.framework == nullptr;
+    // Weights alone are there to be cut.
+    const bool cut =
+        can_shard && point.pipeline == 1 &&
+        (request.framework == nullptr || request.framework->has_zero(3, request.phase));
     return cut ? std::vector{0, 3} : std::vector{0};
   }
   std::vector<int> stages{0, 1, 2, 3};

@@ -17,7 +17,8 @@ constexpr std::array<Way, 3> ways{{torch_ways[0],
                                     .strategy = "ulysses",
                                     .source = accelerate_sequence_parallelism,
                                     .unit = 1,
-                                    .no_shard_copies = true}}};
+                                    .no_shard_copies = true,
+                                    .no_tensor = true}}};
 
 std::string_view precision(DType dtype) { return dtype == DType::fp32 ? "no" : to_string(dtype); }
 
@@ -47,7 +48,7 @@ std::string under_fsdp(const Launch& launch, const Way& way) {
       "  parallelism_config_tp_size: {}\n"
       "  parallelism_config_cp_size: {}\n"
       "  parallelism_config_cp_comm_strategy: {}\n",
-      head(launch, "FSDP"), launch.zero == 3, launch.recompute == Recompute::full,
+      head(launch, "FSDP"), launch.zero == 3, launch.recompute.kind == Recompute::full,
       launch.shard_copies, launch.shard_data(), launch.tp, launch.context(), way.name);
 }
 
@@ -68,7 +69,16 @@ std::string under_deepspeed(const Launch& launch) {
 
 Snippet emit(const Launch& launch, const Way& way) {
   const bool ulysses = way.strategy == "ulysses";
-  Snippet snippet;
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .dtype = true,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .offload_optimizer = ulysses,
+                           .no_sequence_parallel = true,
+                           .nodes = true}};
   Command command("accelerate launch");
   command.add("--config_file", "accelerate.yaml");
   if (launch.nodes > 1) {
@@ -85,13 +95,16 @@ Snippet emit(const Launch& launch, const Way& way) {
                               .file = "ds_config.json",
                               .text = deepspeed_config(launch).dump(2) + "\n"});
     snippet.notes.push_back(
-        fmt::format("In TRL: SFTConfig(max_length={}, gradient_checkpointing={}).",
-                    launch.problem.seq, python(launch.recompute == Recompute::full)));
+        fmt::format("In TRL: SFTConfig(max_length={}, per_device_train_batch_size={}, "
+                    "gradient_accumulation_steps={}, gradient_checkpointing={}).",
+                    launch.problem.seq, launch.problem.batch, launch.micro_batches,
+                    python(launch.recompute.kind == Recompute::full)));
   } else {
-    snippet.notes.push_back(
-        fmt::format("In TRL: SFTConfig(max_length={}, pad_to_multiple_of={}, "
-                    "gradient_checkpointing=False): FSDP computes activations again.",
-                    launch.problem.seq, 2 * launch.context()));
+    snippet.notes.push_back(fmt::format(
+        "In TRL: SFTConfig(max_length={}, pad_to_multiple_of={}, "
+        "per_device_train_batch_size={}, gradient_accumulation_steps={}, "
+        "gradient_checkpointing=False): FSDP computes activations again.",
+        launch.problem.seq, 2 * launch.context(), launch.problem.batch, launch.micro_batches));
     snippet.notes.emplace_back(
         "The model runs scaled_dot_product_attention (attn_implementation "
         "sdpa) with a causal mask or none.");

@@ -16,13 +16,20 @@ constexpr std::array<Way, 2> ways{{{.name = "batch_ring", .strategy = "ring", .s
                                     .both = false}}};
 
 Snippet emit(const Launch& launch, const Way& way) {
-  Snippet snippet;
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .dtype = true,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .nodes = true}};
   Command command("axolotl train");
   command.add("axolotl.yaml");
+  command.add("--launcher", "torchrun").add("--");
+  command.add("--nproc-per-node", processes_per_node(launch));
   if (launch.nodes > 1) {
-    command.add("--launcher", "torchrun").add("--");
-    command.add("--nnodes", launch.nodes).add("--nproc-per-node", processes_per_node(launch));
-    command.add("--node-rank", "\"$NODE_RANK\"");
+    command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
     command.add("--master-addr", "\"$MASTER_ADDR\"").add("--master-port", 29500);
   }
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
@@ -31,7 +38,7 @@ Snippet emit(const Launch& launch, const Way& way) {
        .file = "axolotl.yaml",
        .text = fmt::format("sequence_len: {}\n"
                            "micro_batch_size: {}\n"
-                           "gradient_accumulation_steps: 1\n"
+                           "gradient_accumulation_steps: {}\n"
                            "sample_packing: {}\n"
                            "flash_attention: true\n"
                            "context_parallel_size: {}\n"
@@ -41,8 +48,9 @@ Snippet emit(const Launch& launch, const Way& way) {
                            "bf16: {}\n"
                            "fp16: {}\n"
                            "deepspeed: deepspeed_configs/zero{}.json\n",
-                           launch.problem.seq, launch.problem.batch, way.strategy == "all-gather",
-                           launch.context(), way.name, launch.recompute == Recompute::full,
+                           launch.problem.seq, launch.problem.batch, launch.micro_batches,
+                           way.strategy == "all-gather", launch.context(), way.name,
+                           launch.recompute.kind == Recompute::full,
                            launch.problem.dtype == DType::bf16, launch.problem.dtype == DType::fp16,
                            launch.zero)});
   snippet.notes.emplace_back(

@@ -46,30 +46,31 @@ Snippet emit(const Launch& launch, const Way& way) {
   for (const std::string& a : arguments) {
     list += fmt::format("        {},\n", a);
   }
-  Snippet snippet;
+  Snippet snippet{.says = {.dtype = true, .full_mask = true, .layers = true, .nodes = true}};
   snippet.blocks.push_back(
       {.language = "bash", .file = "", .text = Command(torchrun(launch, "generate.py")).text()});
   snippet.blocks.push_back(
       {.language = "python",
        .file = "generate.py",
-       .text = fmt::format(
-           "import os\n\n"
-           "import cache_dit\n"
-           "import torch\n"
-           "from cache_dit import ParallelismConfig\n"
-           "from diffusers import DiffusionPipeline\n\n"
-           "torch.distributed.init_process_group(\"nccl\")\n"
-           "device = torch.device(\"cuda\", int(os.environ[\"LOCAL_RANK\"]))\n"
-           "torch.cuda.set_device(device)\n"
-           "pipe = DiffusionPipeline.from_pretrained(os.environ[\"MODEL\"]).to(device)\n"
-           "cache_dit.enable_cache(\n"
-           "    pipe,\n"
-           "    parallelism_config=ParallelismConfig(\n"
-           "{}"
-           "    ),\n"
-           ")\n"
-           "result = pipe(os.environ[\"PROMPT\"])\n",
-           list)});
+       .text = fmt::format("import os\n\n"
+                           "import cache_dit\n"
+                           "import torch\n"
+                           "from cache_dit import ParallelismConfig\n"
+                           "from diffusers import DiffusionPipeline\n\n"
+                           "torch.distributed.init_process_group(\"nccl\")\n"
+                           "device = torch.device(\"cuda\", int(os.environ[\"LOCAL_RANK\"]))\n"
+                           "torch.cuda.set_device(device)\n"
+                           "pipe = DiffusionPipeline.from_pretrained(\n"
+                           "    os.environ[\"MODEL\"], torch_dtype=torch.{}\n"
+                           ").to(device)\n"
+                           "cache_dit.enable_cache(\n"
+                           "    pipe,\n"
+                           "    parallelism_config=ParallelismConfig(\n"
+                           "{}"
+                           "    ),\n"
+                           ")\n"
+                           "result = pipe(os.environ[\"PROMPT\"])\n",
+                           long_name(launch.problem.dtype), list)});
   snippet.notes.emplace_back(
       "MODEL and PROMPT are variables of yours; add a cache_config to cache as well.");
   note_nodes(snippet, launch);
@@ -88,6 +89,7 @@ extern const Framework entry{
     .infers = true,
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = heads, .source = guide},
+    .axes = {.data = false},
     .also = also,
     .emit = emit,
 };

@@ -8,13 +8,18 @@
 
 namespace spp::frameworks {
 
+using namespace std::string_view_literals;
+
 inline constexpr std::array zigzag_only{Layout::zigzag};
 inline constexpr std::array document_zigzag_only{Layout::document_zigzag};
+inline constexpr std::array document_contiguous_only{Layout::document_contiguous};
 inline constexpr std::array contiguous_only{Layout::contiguous};
 inline constexpr std::array strict_heads{HeadPolicy::divide};
 inline constexpr std::array full_mask_only{MaskKind::full};
 inline constexpr std::array causal_mask_only{MaskKind::causal};
 inline constexpr std::array none_or_full{Recompute::none, Recompute::full};
+inline constexpr std::array any_recompute{Recompute::none, Recompute::selective, Recompute::full};
+inline constexpr std::array plain_and_interleaved{"1f1b"sv, "interleaved"sv};
 
 inline constexpr std::string_view transformer_engine_source =
     "https://github.com/NVIDIA/TransformerEngine/blob/main/transformer_engine/pytorch/attention/"

@@ -40,13 +40,21 @@ std::string program(const Launch& launch) {
       "    mpu=mpu,\n"
       ")\n",
       launch.attention.ulysses, launch.problem.seq, launch.problem.batch,
-      launch.recompute == Recompute::full ? "model.gradient_checkpointing_enable()\n" : "");
+      launch.recompute.kind == Recompute::full ? "model.gradient_checkpointing_enable()\n" : "");
 }
 
 Snippet emit(const Launch& launch, const Way&) {
   Json config = deepspeed_config(launch);
   config["sequence_parallel_size"] = launch.attention.ulysses;
-  Snippet snippet;
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .dtype = true,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .offload_optimizer = true,
+                           .nodes = true}};
   snippet.blocks.push_back(
       {.language = "bash", .file = "", .text = Command(torchrun(launch, "train.py")).text()});
   snippet.blocks.push_back(

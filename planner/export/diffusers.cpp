@@ -41,7 +41,7 @@ Snippet emit(const Launch& launch, const Way& way) {
   } else if (anything(launch)) {
     degrees += ", ulysses_anything=True";
   }
-  Snippet snippet;
+  Snippet snippet{.says = {.dtype = true, .full_mask = true, .layers = true, .nodes = true}};
   snippet.blocks.push_back(
       {.language = "bash", .file = "", .text = Command(torchrun(launch, "generate.py")).text()});
   snippet.blocks.push_back(
@@ -54,16 +54,13 @@ Snippet emit(const Launch& launch, const Way& way) {
                            "device = torch.device(\"cuda\", int(os.environ[\"LOCAL_RANK\"]))\n"
                            "torch.cuda.set_device(device)\n"
                            "pipe = DiffusionPipeline.from_pretrained(\n"
-                           "    os.environ[\"MODEL\"], torch_dtype={}\n"
+                           "    os.environ[\"MODEL\"], torch_dtype=torch.{}\n"
                            ").to(device)\n"
                            "pipe.transformer.enable_parallelism(\n"
                            "    config=ContextParallelConfig({})\n"
                            ")\n"
                            "result = pipe(os.environ[\"PROMPT\"])\n",
-                           launch.problem.dtype == DType::bf16   ? "torch.bfloat16"
-                           : launch.problem.dtype == DType::fp16 ? "torch.float16"
-                                                                 : "torch.float32",
-                           degrees)});
+                           long_name(launch.problem.dtype), degrees)});
   snippet.notes.emplace_back("MODEL and PROMPT are variables of yours.");
   note_nodes(snippet, launch);
   return snippet;
@@ -81,6 +78,7 @@ extern const Framework entry{
     .infers = true,
     .masks = {.values = full_mask_only, .source = api},
     .heads = {.values = heads, .source = api},
+    .axes = {.data = false},
     .also = also,
     .emit = emit,
 };

@@ -10,7 +10,7 @@ constexpr std::string_view readme = "https://github.com/Tencent-Hunyuan/HunyuanV
 constexpr std::array ways = diffusion_ways(readme);
 
 Snippet emit(const Launch& launch, const Way&) {
-  Snippet snippet;
+  Snippet snippet{.says = {.full_mask = true, .layers = true, .nodes = true}};
   Command command(torchrun(launch, "sample_video.py"));
   command.add("--ulysses-degree", launch.attention.ulysses);
   command.add("--ring-degree", launch.attention.ring);
@@ -34,6 +34,7 @@ extern const Framework entry{
     .infers = true,
     .masks = {.values = full_mask_only, .source = readme},
     .heads = {.values = strict_heads, .source = readme},
+    .axes = {.data = false},
     .emit = emit,
 };
 

@@ -1,5 +1,6 @@
-// InternEvo (LoongTrain): Ulysses x double ring, sequence_2D. Under mode isp weights are sharded
-// over the same ranks (ZeRO 3) or whole with a sharded optimizer (ZeRO 1).
+// InternEvo (LoongTrain): Ulysses x double ring, sequence_2D. Mode isp has no tensor parallelism:
+// its tensor size is the sequence's. Weights are cut over ranks in a row (ZeRO 3), or whole with
+// the optimizer cut so (ZeRO 1).
 #include "parallel/attention/double_ring_core.hpp"
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
@@ -27,7 +28,17 @@ Snippet emit(const Launch& launch, const Way& way) {
   const SequencePlan& plan = launch.attention;
   const bool ulysses_first =
       plan.ulysses == 1 || plan.ring == 1 || axes_of(plan).front() == Axis::ulysses;
-  Snippet snippet;
+  const int shards = launch.context() * launch.shard_data();
+  const int optimizer_shards = launch.shard_copies == 1 ? -1 : launch.zero == 3 ? 1 : shards;
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .dtype = true,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .virtual_stages = true,
+                           .nodes = true}};
   snippet.blocks.push_back({.language = "bash",
                             .file = "",
                             .text = Command(torchrun(launch, "train.py"))
@@ -39,10 +50,10 @@ Snippet emit(const Launch& launch, const Way& way) {
        .file = "",
        .text = fmt::format(
            "# in $CONFIG\n"
-           "data.update(seq_len={}, micro_num=1, micro_bsz={})\n"
-           "model.update(checkpoint={})\n"
+           "data.update(seq_len={}, micro_num={}, micro_bsz={})\n"
+           "model.update(checkpoint={}, dtype=\"torch.{}\", num_chunks={})\n"
            "parallel = dict(\n"
-           "    zero1=dict(size=-1),\n"
+           "    zero1=dict(size={}),\n"
            "    tensor=dict(size={}, mode=\"isp\"),\n"
            "    pipeline=dict(size={}, interleaved_overlap=True),\n"
            "    weight=dict(size={}, overlap=True, memory_pool=True),\n"
@@ -54,10 +65,11 @@ Snippet emit(const Launch& launch, const Way& way) {
            "        device_placement_strategy=dict(head_first={}, interleaved=False),\n"
            "    ),\n"
            ")\n",
-           launch.problem.seq, launch.problem.batch, python(launch.recompute == Recompute::full),
-           launch.context(), launch.pp, launch.zero == 3 ? launch.context() : 1,
-           python(way.strategy != "ulysses"), plan.ulysses, plan.ring, plan.own[parameters::window],
-           python(ulysses_first))});
+           launch.problem.seq, launch.micro_batches, launch.problem.batch,
+           python(launch.recompute.kind == Recompute::full), long_name(launch.problem.dtype),
+           launch.virtual_stages, optimizer_shards, launch.context(), launch.pp,
+           launch.zero == 3 ? shards : 1, python(way.strategy != "ulysses"), plan.ulysses,
+           plan.ring, plan.own[parameters::window], python(ulysses_first))});
   snippet.notes.emplace_back(
       "CONFIG is your configuration, with data and model as in configs/7B_isp_sft.py.");
   note_nodes(snippet, launch);
@@ -79,7 +91,7 @@ extern const Framework entry{
     .heads = {.values = heads, .source = paper},
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
-    .axes = {.tensor = true, .pipeline = true},
+    .axes = {.pipeline = true, .orders = plain_and_interleaved, .shard_copies = true},
     .words_alone = true,
     .emit = emit,
 };

@@ -9,6 +9,7 @@ namespace {
 constexpr std::string_view base =
     "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml";
 constexpr std::array stages{0, 1, 3};
+constexpr std::array balanced_or_not{Layout::zigzag, Layout::contiguous};
 constexpr std::array<Way, 6> ways{
     {{.name = "all_gather",
       .strategy = "all-gather",
@@ -25,7 +26,12 @@ constexpr std::array<Way, 6> ways{
      {.name = "ring", .strategy = "zigzag-ring", .source = base, .layouts = zigzag_only, .unit = 2},
      {.name = "ring", .strategy = "ring", .source = base, .unit = 1},
      {.name = "ulysses", .strategy = "ulysses", .source = base, .unit = 1},
-     {.name = "usp", .strategy = "usp", .source = base, .inner = Inner::ulysses, .unit = 2}}};
+     {.name = "usp",
+      .strategy = "usp",
+      .source = base,
+      .layouts = balanced_or_not,
+      .inner = Inner::ulysses,
+      .unit = 2}}};
 
 std::string_view yaml(bool value) { return value ? "true" : "false"; }
 
@@ -45,7 +51,11 @@ void add_step(Command& command, const Launch& launch) {
   if (launch.zero == 1) {
     command.add("shard_optimizer_over_data=true");
   }
-  command.add(fmt::format("ici_tensor_parallelism={}", launch.tp));
+  // The axis tensor_sequence cuts tokens between GEMMs, too, as Megatron's sequence parallelism.
+  command.add(fmt::format(
+      "{}={}",
+      launch.tensor_sequence ? "ici_tensor_sequence_parallelism" : "ici_tensor_parallelism",
+      launch.tp));
   command.add(fmt::format("ici_pipeline_parallelism={}", launch.pp));
   if (launch.pp > 1) {
     command.add(fmt::format("num_pipeline_microbatches={}", launch.micro_batches));
@@ -57,14 +67,32 @@ void add_step(Command& command, const Launch& launch) {
   } else if (launch.micro_batches > 1) {
     command.add(fmt::format("gradient_accumulation_steps={}", launch.micro_batches));
   }
-  command.add(fmt::format("remat_policy={}",
-                          launch.recompute == Recompute::full ? "full" : "minimal_with_context"));
+  command.add(fmt::format("remat_policy={}", launch.recompute.kind == Recompute::full
+                                                 ? "full"
+                                                 : "minimal_with_context"));
 }
 
 Snippet emit(const Launch& launch, const Way& way) {
-  Snippet snippet;
+  const bool half = launch.problem.dtype == DType::fp16;
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .dtype = !half,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .offload_optimizer = true,
+                           .sequence_parallel = true,
+                           .no_sequence_parallel = true,
+                           .virtual_stages = launch.model != nullptr}};
   Command command("python3 -m maxtext.trainers.pre_train.train \"$CONFIG\"");
   command.add(fmt::format("max_target_length={}", launch.problem.seq));
+  if (!half) {
+    command.add(fmt::format("dtype={}", long_name(launch.problem.dtype)));
+  }
+  if (moves_optimizer(launch.offload)) {
+    command.add("optimizer_memory_host_offload=true");
+  }
   if (launch.context() > 1) {
     const bool both = way.strategy == "usp";
     command.add(fmt::format("context_parallel_strategy={}", way.name));
@@ -87,7 +115,7 @@ Snippet emit(const Launch& launch, const Way& way) {
         "Weights are cut over ici_fsdp_parallelism, and by MaxText's own rules for axes over the "
         "context ranks, too.");
   }
-  if (launch.recompute == Recompute::none) {
+  if (launch.recompute.kind == Recompute::none) {
     snippet.notes.emplace_back(
         "remat_policy=minimal_with_context keeps the most that a policy of MaxText keeps; small "
         "tensors are still computed again.");
@@ -114,7 +142,7 @@ extern const Framework entry{
     .heads = {.values = strict_heads, .source = base},
     .zero = {.values = stages, .source = base},
     .recompute = {.values = none_or_full, .source = base},
-    .axes = {.tensor = true, .pipeline = true},
+    .axes = {.tensor = true, .pipeline = true, .orders = plain_and_interleaved},
     .emit = emit,
 };
 

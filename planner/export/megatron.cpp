@@ -27,7 +27,9 @@ void add_gemm_format(Command& command, GemmFormat format) {
 }
 
 Snippet emit(const Launch& launch, const Way& way) {
-  Snippet snippet;
+  Snippet snippet{.says = megatron_says};
+  snippet.says.format = true;
+  snippet.says.offload_optimizer = can_offload_optimizer(launch);
   Command command(torchrun(launch, "pretrain_gpt.py"));
   command.add("--transformer-impl", "transformer_engine");
   add_megatron_model(command, launch);
@@ -80,11 +82,12 @@ extern const Framework entry{
     .stack = "megatron-te",
     .ways = ways,
     .heads = {.values = strict_heads, .source = transformer_engine_source},
-    .recompute = {.values = none_or_full, .source = megatron_arguments},
+    .recompute = {.values = any_recompute, .source = megatron_arguments},
+    .modules = megatron_modules,
     .axes = {.tensor = true,
              .pipeline = true,
              .expert = true,
-             .narrow_gemms = true,
+             .orders = plain_and_interleaved,
              .shard_copies = true},
     .words_alone = true,
     .writes_heads = true,

@@ -4,6 +4,8 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/megatron_flags.hpp"
 
+#include <fmt/ranges.h>
+
 namespace spp::frameworks::megatron_bridge {
 namespace {
 
@@ -12,13 +14,37 @@ constexpr std::string_view guide =
     "https://docs.nvidia.com/nemo/megatron-bridge/latest/parallelisms.html";
 constexpr std::array ways = transformer_engine_ways(Inner::ulysses);
 
+/// A recipe of megatron/bridge/training/mixed_precision.py; "" for fp32, which has none.
+std::string_view mixed_precision(DType dtype, GemmFormat format) {
+  if (dtype == DType::fp32) {
+    return "";
+  }
+  const bool half = dtype == DType::fp16;
+  switch (format) {
+    case GemmFormat::plain:
+      return half ? "fp16_mixed" : "bf16_mixed";
+    case GemmFormat::fp8:
+      return half ? "fp16_with_fp8_current_scaling_mixed" : "bf16_with_fp8_current_scaling_mixed";
+    case GemmFormat::mxfp8:
+      return half ? "fp16_with_mxfp8_mixed" : "bf16_with_mxfp8_mixed";
+    case GemmFormat::nvfp4:
+      return half ? "" : "bf16_with_nvfp4_mixed";
+  }
+  throw InternalError("unknown GEMM format");
+}
+
 Snippet emit(const Launch& launch, const Way& way) {
   std::string text = "def apply(cfg):  # a ConfigContainer, such as a recipe's\n";
   const auto set = [&](std::string_view key, const auto& value) {
     text += fmt::format("    cfg.{} = {}\n", key, value);
   };
   set("model.seq_length", launch.problem.seq);
+  const std::string_view precision = mixed_precision(launch.problem.dtype, launch.format);
+  if (!precision.empty()) {
+    set("mixed_precision", fmt::format("\"{}\"", precision));
+  }
   set("model.tensor_model_parallel_size", launch.tp);
+  set("model.sequence_parallel", python(launch.tp > 1 && launch.tensor_sequence));
   set("model.pipeline_model_parallel_size", launch.pp);
   if (launch.virtual_stages > 1) {
     set("model.virtual_pipeline_model_parallel_size", launch.virtual_stages);
@@ -33,7 +59,7 @@ Snippet emit(const Launch& launch, const Way& way) {
   if (ends.loss) {
     set("model.account_for_loss_in_pipeline_split", "True");
   }
-  if (launch.ep > 1) {
+  if (launch.model != nullptr && launch.model->experts.count > 0) {
     set("model.expert_model_parallel_size", launch.ep);
     set("model.expert_tensor_parallel_size", launch.etp);
   }
@@ -46,10 +72,14 @@ Snippet emit(const Launch& launch, const Way& way) {
         fmt::format("[{}, {}]", launch.attention.ulysses, launch.attention.ring));
     set("dist.use_decentralized_pg", "False");
   }
-  if (launch.recompute == Recompute::full) {
+  if (launch.recompute.kind == Recompute::full) {
     set("model.recompute_granularity", "\"full\"");
     set("model.recompute_method", "\"uniform\"");
     set("model.recompute_num_layers", 1);
+  } else if (launch.recompute.kind == Recompute::selective) {
+    set("model.recompute_granularity", "\"selective\"");
+    set("model.recompute_modules",
+        fmt::format("[\"{}\"]", fmt::join(megatron_names(launch.recompute.modules), "\", \"")));
   }
   set("train.micro_batch_size", launch.problem.batch);
   set("train.global_batch_size", launch.global_batch());
@@ -67,8 +97,16 @@ Snippet emit(const Launch& launch, const Way& way) {
     set("model.gradient_accumulation_fusion", "False");
     set("checkpoint.ckpt_format", "\"fsdp_dtensor\"");
   }
+  if (moves_optimizer(launch.offload) && can_offload_optimizer(launch)) {
+    set("optimizer.optimizer_cpu_offload", "True");
+    set("optimizer.optimizer_offload_fraction", "1.0");
+    set("optimizer.use_precision_aware_optimizer", "True");
+  }
   text += "    return cfg\n";
-  Snippet snippet;
+  Snippet snippet{.says = megatron_says};
+  snippet.says.window = false;  // the recipe's model has its own
+  snippet.says.dtype = snippet.says.format = !precision.empty();
+  snippet.says.offload_optimizer = can_offload_optimizer(launch);
   snippet.blocks.push_back({.language = "python", .file = "", .text = std::move(text)});
   snippet.notes.push_back(
       fmt::format("Start your recipe with: {}.", torchrun(launch, "your_recipe.py")));
@@ -88,8 +126,13 @@ extern const Framework entry{
     .stack = "nemo",
     .ways = ways,
     .heads = {.values = strict_heads, .source = guide},
-    .recompute = {.values = none_or_full, .source = guide},
-    .axes = {.tensor = true, .pipeline = true, .expert = true, .shard_copies = true},
+    .recompute = {.values = any_recompute, .source = guide},
+    .modules = megatron_modules,
+    .axes = {.tensor = true,
+             .pipeline = true,
+             .expert = true,
+             .orders = plain_and_interleaved,
+             .shard_copies = true},
     .loads_models = true,
     .emit = emit,
 };

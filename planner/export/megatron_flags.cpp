@@ -34,12 +34,9 @@ void add_attention(Command& command, const Model& m) {
     command.add("--qk-pos-emb-head-dim", m.latent.rope_dim).add("--v-head-dim", m.latent.value_dim);
   }
   const bool some = std::ranges::find(m.narrow_layers, true) != m.narrow_layers.end();
-  const Mask& narrow = some ? m.narrow_mask : m.mask;
-  if (narrow.kind == MaskKind::window) {
-    command.add("--window-size", fmt::format("{},0", narrow.window));
-    if (some) {
-      command.add("--window-attn-skip-freq", pattern_of(m.narrow_layers));
-    }
+  if (some && m.narrow_mask.kind == MaskKind::window) {
+    command.add("--window-size", fmt::format("{},0", m.narrow_mask.window));
+    command.add("--window-attn-skip-freq", pattern_of(m.narrow_layers));
   }
   if (m.attention_sinks) {
     command.add("--softmax-type", "learnable");
@@ -72,7 +69,34 @@ void add_experts(Command& command, const Model& m) {
   command.add("--moe-token-dispatcher-type", "alltoall").add("--moe-grouped-gemm");
 }
 
+/// Of all layers: a model's or a bare shape's.
+void add_window(Command& command, const Launch& launch) {
+  const bool some =
+      launch.model != nullptr &&
+      std::ranges::find(launch.model->narrow_layers, true) != launch.model->narrow_layers.end();
+  if (const Mask& mask = launch.problem.mask; !some && mask.kind == MaskKind::window) {
+    command.add("--window-size", fmt::format("{},0", mask.window));
+  }
+}
+
 }  // namespace
+
+std::vector<std::string_view> megatron_names(ModuleSet modules) {
+  constexpr std::array<std::pair<RecomputeModule, std::string_view>, 6> names{
+      {{RecomputeModule::core_attention, "core_attn"},
+       {RecomputeModule::norms, "layernorm"},
+       {RecomputeModule::mlp, "mlp"},
+       {RecomputeModule::moe, "moe"},
+       {RecomputeModule::mla_up, "mla_up_proj"},
+       {RecomputeModule::shared_experts, "shared_experts"}}};
+  std::vector<std::string_view> found;
+  for (const auto& [module, name] : names) {
+    if (modules.contains(module)) {
+      found.push_back(name);
+    }
+  }
+  return found;
+}
 
 void add_megatron_model(Command& command, const Launch& launch) {
   const Problem& p = launch.problem;
@@ -111,6 +135,7 @@ void add_megatron_model(Command& command, const Launch& launch) {
     add_attention(command, m);
     add_experts(command, m);
   }
+  add_window(command, launch);
   command.add("--seq-length", p.seq).add("--max-position-embeddings", p.seq);
   command.add("--micro-batch-size", p.batch).add("--global-batch-size", launch.global_batch());
   if (p.dtype != DType::fp32) {
@@ -136,13 +161,18 @@ void add_megatron_step(Command& command, const Launch& launch) {
   if (ends.loss) {
     command.add("--account-for-loss-in-pipeline-split");
   }
-  if (launch.ep > 1) {
+  // Without the second Megatron splits experts as it splits the rest over tensor ranks.
+  if (launch.model != nullptr && launch.model->experts.count > 0) {
     command.add("--expert-model-parallel-size", launch.ep);
     command.add("--expert-tensor-parallel-size", launch.etp);
   }
-  if (launch.recompute == Recompute::full) {
+  if (launch.recompute.kind == Recompute::full) {
     command.add("--recompute-granularity", "full").add("--recompute-method", "uniform");
     command.add("--recompute-num-layers", 1);
+  } else if (launch.recompute.kind == Recompute::selective) {
+    command.add("--recompute-granularity", "selective");
+    command.add("--recompute-modules",
+                fmt::format("{}", fmt::join(megatron_names(launch.recompute.modules), " ")));
   }
 }
 
@@ -190,6 +220,8 @@ void note_router(Snippet& snippet, const Launch& launch) {
   }
 }
 
+bool can_offload_optimizer(const Launch& launch) { return launch.zero == 1; }
+
 void add_megatron_zero(Command& command, const Launch& launch) {
   if (launch.zero >= 2) {
     command.add("--use-megatron-fsdp");
@@ -202,6 +234,10 @@ void add_megatron_zero(Command& command, const Launch& launch) {
   }
   if (launch.shard_copies > 1) {
     command.add("--num-distributed-optimizer-instances", launch.shard_copies);
+  }
+  if (moves_optimizer(launch.offload) && can_offload_optimizer(launch)) {
+    command.add("--optimizer-cpu-offload").add("--optimizer-offload-fraction", "1.0");
+    command.add("--use-precision-aware-optimizer");
   }
 }
 

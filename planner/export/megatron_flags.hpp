@@ -8,6 +8,30 @@ namespace spp::frameworks {
 inline constexpr std::string_view megatron_arguments =
     "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/arguments.py";
 
+/// Core's names (transformer_config.py, recompute_modules); moe_act, the activation of experts, not
+/// of dense MLPs, is none of ours.
+inline constexpr ModuleSet megatron_modules{RecomputeModule::core_attention,
+                                            RecomputeModule::norms,
+                                            RecomputeModule::mlp,
+                                            RecomputeModule::moe,
+                                            RecomputeModule::mla_up,
+                                            RecomputeModule::shared_experts};
+std::vector<std::string_view> megatron_names(ModuleSet modules);
+
+/// What the flags below say of any launch.
+inline constexpr Says megatron_says{.seq = true,
+                                    .batch = true,
+                                    .micro_batches = true,
+                                    .dtype = true,
+                                    .window = true,
+                                    .layers = true,
+                                    .zero = true,
+                                    .recompute = true,
+                                    .sequence_parallel = true,
+                                    .no_sequence_parallel = true,
+                                    .virtual_stages = true,
+                                    .nodes = true};
+
 /// Shape, lengths, batches, precision.
 void add_megatron_model(Command& command, const Launch& launch);
 /// What counts as a layer where layers are dealt out to pipeline stages that they do not fill.
@@ -22,7 +46,10 @@ std::string layout_by_hand(const Launch& launch);
 void add_megatron_step(Command& command, const Launch& launch);
 /// Flags of the model that a plan does not know.
 void note_router(Snippet& snippet, const Launch& launch);
-/// ZeRO 0: nothing, 1: the distributed optimizer, 2 and 3: Megatron-FSDP.
+/// Under the distributed optimizer its states can lie in the host's memory; of Megatron-FSDP none
+/// says so.
+bool can_offload_optimizer(const Launch& launch);
+/// ZeRO 0: nothing, 1: the distributed optimizer, 2 and 3: Megatron-FSDP. Where its states lie.
 void add_megatron_zero(Command& command, const Launch& launch);
 
 }  // namespace spp::frameworks

@@ -35,7 +35,10 @@ constexpr std::array<Way, 5> ways{
 
 Snippet emit(const Launch& launch, const Way& way) {
   const SequencePlan& plan = launch.attention;
-  Snippet snippet;
+  Snippet snippet{.says = megatron_says};
+  // Its mask type stands beside a ring alone.
+  snippet.says.full_mask = plan.ring > 1;
+  snippet.says.offload_optimizer = can_offload_optimizer(launch);
   Command command(torchrun(launch, "pretrain_gpt.py"));
   add_megatron_model(command, launch);
   add_megatron_step(command, launch);
@@ -76,8 +79,9 @@ extern const Framework entry{
     .ways = ways,
     .heads = {.values = strict_heads, .source = hybrid},
     .zero = {.values = stages, .source = guide},
-    .recompute = {.values = none_or_full, .source = megatron_arguments},
-    .axes = {.tensor = true, .pipeline = true, .expert = true},
+    .recompute = {.values = any_recompute, .source = megatron_arguments},
+    .modules = megatron_modules,
+    .axes = {.tensor = true, .pipeline = true, .expert = true, .orders = plain_and_interleaved},
     .writes_heads = true,
     .emit = emit,
 };

@@ -34,22 +34,29 @@ Cannot also(const SequencePlan& plan, const Problem& problem) {
 }
 
 Snippet emit(const Launch& launch, const Way&) {
-  Snippet snippet;
+  const bool offloads = moves_optimizer(launch.offload) && launch.zero >= 2;
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .dtype = true,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .offload_optimizer = offloads,
+                           .nodes = true}};
   Command command("swift sft");
   command.add("--model", "\"$MODEL\"").add("--dataset", "\"$DATASET\"");
   command.add("--max_length", launch.problem.seq);
   command.add("--per_device_train_batch_size", launch.problem.batch);
-  command.add("--gradient_accumulation_steps", 1);
+  command.add("--gradient_accumulation_steps", launch.micro_batches);
   command.add("--sequence_parallel_size", launch.context());
   command.add("--attn_impl", "flash_attn");
   if (launch.attention.ring > 1) {
     command.add("--padding_free", "true");
   }
-  command.add("--torch_dtype", launch.problem.dtype == DType::bf16   ? "bfloat16"
-                               : launch.problem.dtype == DType::fp16 ? "float16"
-                                                                     : "float32");
-  command.add("--gradient_checkpointing", launch.recompute == Recompute::full);
-  command.add("--deepspeed", fmt::format("zero{}", launch.zero));
+  command.add("--torch_dtype", long_name(launch.problem.dtype));
+  command.add("--gradient_checkpointing", launch.recompute.kind == Recompute::full);
+  command.add("--deepspeed", fmt::format("zero{}{}", launch.zero, offloads ? "_offload" : ""));
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
   snippet.environment.push_back({.name = "NPROC_PER_NODE",
                                  .value = fmt::format("{}", processes_per_node(launch)),
@@ -61,6 +68,9 @@ Snippet emit(const Launch& launch, const Way&) {
   snippet.environment.push_back(expandable_segments());
   snippet.notes.push_back(fmt::format("ms-swift makes of it Ulysses {} x ring {}.",
                                       launch.attention.ulysses, launch.attention.ring));
+  if (offloads && launch.zero == 3) {
+    snippet.notes.emplace_back("zero3_offload moves the parameters to the host's memory, too.");
+  }
   snippet.notes.emplace_back("MODEL and DATASET are yours.");
   note_nodes(snippet, launch);
   return snippet;

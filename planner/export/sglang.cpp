@@ -1,6 +1,7 @@
 // SGLang's server of language models. Prefill context parallelism deals the tokens of a prompt out
 // over attention's context ranks, which gather keys and values; they are part of --tp-size, so
-// attention is split --tp-size / --attn-cp-size ways by heads.
+// attention is split --tp-size / --attn-cp-size ways by heads. Experts are split over all of them,
+// --ep-size ways whole, the rest each of them.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
@@ -21,7 +22,12 @@ constexpr std::array<Way, 2> ways{{{.name = "zigzag",
                                     .both = false}}};
 
 Snippet emit(const Launch& launch, const Way& way) {
-  Snippet snippet;
+  Snippet snippet{.says = {.seq = true,
+                           .dtype = true,
+                           .layers = true,
+                           .format = launch.format == GemmFormat::fp8,
+                           .no_sequence_parallel = true,
+                           .nodes = true}};
   Command command("python3 -m sglang.launch_server");
   command.add("--model-path", "\"$MODEL\"");
   command.add("--tp-size", launch.tp * launch.context());
@@ -44,6 +50,10 @@ Snippet emit(const Launch& launch, const Way& way) {
     snippet.notes.emplace_back(
         "Which models take --enable-prefill-cp, and which of the two strategies, SGLang says when "
         "it starts.");
+  }
+  command.add("--dtype", long_name(launch.problem.dtype));
+  if (launch.format == GemmFormat::fp8) {
+    command.add("--quantization", "fp8");
   }
   command.add("--context-length", launch.problem.seq);
   if (launch.nodes > 1) {
@@ -69,7 +79,10 @@ extern const Framework entry{
     .trains = false,
     .infers = true,
     .masks = {.values = causal_mask_only, .source = prefill},
-    .axes = {.tensor = true, .pipeline = true, .expert = true},
+    .axes = {.tensor = true,
+             .pipeline = true,
+             .expert = true,
+             .expert_ranks = ExpertRanks::replica},
     .loads_models = true,
     .emit = emit,
 };

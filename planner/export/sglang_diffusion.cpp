@@ -10,7 +10,7 @@ constexpr std::string_view guide = "https://docs.sglang.io/docs/sglang-diffusion
 constexpr std::array ways = diffusion_ways(guide);
 
 Snippet emit(const Launch& launch, const Way&) {
-  Snippet snippet;
+  Snippet snippet{.says = {.full_mask = true, .layers = true}};
   Command command("sglang generate");
   command.add("--model-path", "\"$MODEL\"").add("--prompt", "\"$PROMPT\"");
   command.add("--num-gpus", launch.world()).add("--tp-size", launch.tp);
@@ -44,7 +44,7 @@ extern const Framework entry{
     .infers = true,
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = strict_heads, .source = guide},
-    .axes = {.tensor = true, .guidance = true},
+    .axes = {.tensor = true, .data = false, .guidance = true},
     .emit = emit,
 };
 

@@ -47,6 +47,13 @@ void note_padding(Snippet& snippet, const Launch& launch, std::string_view by) {
   }
 }
 
+std::string sequence_group(const Launch& launch, std::string_view name) {
+  return launch.dp == 1
+             ? fmt::format("{} = dist.group.WORLD\n", name)
+             : fmt::format("{}, _ = dist.new_subgroups(group_size={})  # the ranks of a sequence\n",
+                           name, launch.context());
+}
+
 std::string rank_lists(const std::vector<std::vector<int>>& groups) {
   std::vector<std::string> lists;
   lists.reserve(groups.size());
@@ -54,6 +61,10 @@ std::string rank_lists(const std::vector<std::vector<int>>& groups) {
     lists.push_back(fmt::format("[{}]", fmt::join(group, ", ")));
   }
   return fmt::format("[{}]", fmt::join(lists, ", "));
+}
+
+std::string_view long_name(DType dtype) {
+  return dtype == DType::bf16 ? "bfloat16" : dtype == DType::fp16 ? "float16" : "float32";
 }
 
 std::string_view python(bool value) { return value ? "True" : "False"; }

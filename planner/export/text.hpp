@@ -44,8 +44,14 @@ void note_nodes(Snippet& snippet, const Launch& launch);
 /// Notes that sequences are padded, if they are: by whom is the framework's to say.
 void note_padding(Snippet& snippet, const Launch& launch, std::string_view by);
 
+/// The process group of a sequence's ranks, where those of others run beside them: a line of
+/// Python.
+std::string sequence_group(const Launch& launch, std::string_view name);
+
 /// "[[0, 1], [2, 3]]", as Python and JSON write it.
 std::string rank_lists(const std::vector<std::vector<int>>& groups);
+/// "bfloat16", as PyTorch, JAX and NumPy name it.
+std::string_view long_name(DType dtype);
 /// "True" or "False".
 std::string_view python(bool value);
 

@@ -3,12 +3,15 @@
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
+#include <optional>
+
 namespace spp::frameworks::torchtitan {
 namespace {
 
 constexpr std::string_view configs =
     "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/configs.py";
 constexpr std::array stages{2, 3};
+constexpr std::array orders{"1f1b"sv, "interleaved"sv, "gpipe"sv};
 constexpr std::array<Way, 4> ways{
     {torch_ways[0],
      torch_ways[1],
@@ -20,13 +23,38 @@ constexpr std::array<Way, 4> ways{
       .both = false,
       .unit = 1}}};
 
+/// Layers of a virtual stage where there are not two to a rank, which interleaved schedules have
+/// unasked. 0: nobody has to say; nothing: torchtitan makes other stages of them.
+std::optional<std::int64_t> layers_per_stage(const Launch& launch) {
+  if (launch.virtual_stages <= 2) {
+    return 0;
+  }
+  const std::int64_t all = std::int64_t{launch.pp} * launch.virtual_stages;
+  return launch.model != nullptr && launch.model->layers % all == 0
+             ? std::optional(launch.model->layers / all)
+             : std::nullopt;
+}
+
 Snippet emit(const Launch& launch, const Way& way) {
-  Snippet snippet;
+  const std::optional<std::int64_t> layers = layers_per_stage(launch);
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .dtype = launch.problem.dtype != DType::fp16,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .sequence_parallel = true,
+                           .virtual_stages = layers.has_value(),
+                           .nodes = true}};
   Command command(torchrun(launch, "-m torchtitan.train"));
   command.add("--job.config-file", "\"$CONFIG\"");
   command.add("--training.seq-len", launch.problem.seq);
   command.add("--training.local-batch-size",
               launch.pp > 1 ? launch.problem.batch * launch.micro_batches : launch.problem.batch);
+  if (launch.problem.dtype != DType::fp16) {
+    command.add("--training.mixed-precision-param", long_name(launch.problem.dtype));
+  }
   if (launch.micro_batches > 1 && launch.pp == 1) {
     command.add("--training.global-batch-size", launch.global_batch());
   }
@@ -40,6 +68,11 @@ Snippet emit(const Launch& launch, const Way& way) {
                                                                 ? "Interleaved1F1B"
                                                             : launch.order == "gpipe" ? "GPipe"
                                                                                       : "1F1B");
+    if (layers.value_or(0) > 0) {  // embedding and head, which count as a layer each, left out
+      command.add("--parallelism.pipeline-parallel-layers-per-stage", *layers);
+      command.add("--parallelism.pipeline-parallel-first-stage-less-layers", 0);
+      command.add("--parallelism.pipeline-parallel-last-stage-less-layers", 0);
+    }
   }
   command.add("--parallelism.context-parallel-degree", launch.context());
   if (launch.context() > 1) {
@@ -48,7 +81,10 @@ Snippet emit(const Launch& launch, const Way& way) {
                 launch.attention.layout == Layout::zigzag ? "headtail" : "None");
   }
   command.add("--parallelism.fsdp-reshard-after-forward", launch.zero == 2 ? "never" : "always");
-  command.add("--activation-checkpoint.mode", to_string(launch.recompute));
+  command.add("--activation-checkpoint.mode", to_string(launch.recompute.kind));
+  if (launch.recompute.kind == Recompute::selective) {
+    command.add("--activation-checkpoint.selective-ac-option", "op");
+  }
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
   snippet.environment.push_back(expandable_segments());
   snippet.notes.emplace_back(
@@ -69,8 +105,9 @@ extern const Framework entry{
     .stack = "torchtitan",
     .ways = ways,
     .zero = {.values = stages, .source = configs},
-    .recompute = {.values = none_or_full, .source = configs},
-    .axes = {.tensor = true, .pipeline = true, .shard_copies = true},
+    .recompute = {.values = any_recompute, .source = configs},
+    .modules = {RecomputeModule::every_second_gemm},
+    .axes = {.tensor = true, .pipeline = true, .orders = orders, .shard_copies = true},
     .emit = emit,
 };
 

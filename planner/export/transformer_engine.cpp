@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 2> aliases{"te", "transformerengine"};
 constexpr std::array ways = transformer_engine_ways(Inner::any);
 
-/// By ring position, then by Ulysses place.
+/// By ring position, then by Ulysses place; of the first sequence's ranks.
 std::vector<int> global_ranks(const SequencePlan& plan) {
   const AttentionMesh mesh(plan);
   std::vector<int> ranks;
@@ -25,7 +25,21 @@ std::vector<int> global_ranks(const SequencePlan& plan) {
   return ranks;
 }
 
-std::string group_text(const SequencePlan& plan, const Way& way) {
+/// The plan's groups, and those of the other sequences' ranks behind them.
+std::vector<std::vector<int>> all_groups(const Launch& launch, Axis axis) {
+  std::vector<std::vector<int>> groups;
+  for (int d = 0; d < launch.dp; ++d) {
+    for (std::vector<int>& group : groups_of(launch.attention, axis)) {
+      for (int& rank : group) {
+        rank += d * launch.context();
+      }
+      groups.push_back(std::move(group));
+    }
+  }
+  return groups;
+}
+
+std::string group_text(const Launch& launch, const Way& way) {
   constexpr std::string_view of_ranks =
       "def group_of(groups):\n"
       "    made = [(ranks, dist.new_group(ranks)) for ranks in groups]  # collective: all of them\n"
@@ -34,19 +48,37 @@ std::string group_text(const SequencePlan& plan, const Way& way) {
     return fmt::format(
         "{}a2a_group = group_of({})\nring_group = group_of({})\n"
         "cp_group = [a2a_group, ring_group]\n",
-        of_ranks, rank_lists(groups_of(plan, Axis::ulysses)),
-        rank_lists(groups_of(plan, Axis::ring)));
+        of_ranks, rank_lists(all_groups(launch, Axis::ulysses)),
+        rank_lists(all_groups(launch, Axis::ring)));
   }
-  return "cp_group = dist.group.WORLD\n";
+  return sequence_group(launch, "cp_group");
 }
 
-/// Packed documents that are cut each are TransformerEngine's THD: their borders come with each
-/// call.
-bool is_thd(const Launch& launch) { return launch.attention.layout == Layout::document_zigzag; }
+std::string ranks_text(const Launch& launch) {
+  const std::string ranks = fmt::format("[{}]", fmt::join(global_ranks(launch.attention), ", "));
+  return launch.dp == 1 ? ranks
+                        : fmt::format("[dist.get_rank() // {0} * {0} + rank for rank in {1}]",
+                                      launch.context(), ranks);
+}
+
+/// Packed documents are TransformerEngine's THD: their borders come with each call.
+bool is_thd(const Launch& launch) { return !launch.problem.mask.document_ends.empty(); }
 
 std::string mask_type(const Launch& launch) {
   const std::string_view kind = launch.problem.mask.kind == MaskKind::full ? "no_mask" : "causal";
   return !is_thd(launch) ? std::string(kind) : kind == "no_mask" ? "padding" : "padding_causal";
+}
+
+/// What is unlike most attention: keys behind a query are one fewer than its window's.
+std::string more_of(const Launch& launch) {
+  std::string text = is_thd(launch) ? "    qkv_format=\"thd\",\n" : "";
+  if (launch.problem.mask.kind == MaskKind::window) {
+    text += fmt::format("    window_size=({}, 0),\n", launch.problem.mask.window - 1);
+  }
+  if (launch.traits.sinks) {
+    text += "    softmax_type=\"learnable\",\n";
+  }
+  return text;
 }
 
 Snippet emit(const Launch& launch, const Way& way) {
@@ -67,14 +99,17 @@ Snippet emit(const Launch& launch, const Way& way) {
       "    attn_mask_type=\"{}\",\n"
       "{}"
       "    cp_group=cp_group,\n"
-      "    cp_global_ranks=[{}],\n"
+      "    cp_global_ranks={},\n"
       "    cp_stream=torch.cuda.Stream(),\n"
       "    cp_comm_type=\"{}\",\n"
       ")\n",
-      group_text(launch.attention, way), p.q_heads, channels, p.kv_heads, mask_type(launch),
-      is_thd(launch) ? "    qkv_format=\"thd\",\n" : "",
-      fmt::join(global_ranks(launch.attention), ", "), way.name);
-  Snippet snippet;
+      group_text(launch, way), p.q_heads, channels, p.kv_heads, mask_type(launch), more_of(launch),
+      ranks_text(launch), way.name);
+  Snippet snippet{.says = {.seq = !is_thd(launch),
+                           .full_mask = true,
+                           .window = true,
+                           .documents = true,
+                           .layers = !launch.traits.windows || p.mask.kind == MaskKind::window}};
   snippet.blocks.push_back({.language = "python", .file = "", .text = text});
   snippet.notes.push_back(
       is_thd(launch)

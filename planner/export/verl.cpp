@@ -13,7 +13,14 @@ constexpr std::array<Way, 1> ways{
     {{.name = "ulysses_sequence_parallel_size", .strategy = "ulysses", .source = guide}}};
 
 Snippet emit(const Launch& launch, const Way&) {
-  Snippet snippet;
+  Snippet snippet{.says = {.seq = true,
+                           .batch = true,
+                           .micro_batches = true,
+                           .layers = true,
+                           .zero = true,
+                           .recompute = true,
+                           .offload_activations = true,
+                           .nodes = true}};
   Command command("python3 -m verl.trainer.main_ppo");
   const auto set = [&](std::string_view key, const auto& value) {
     command.add(fmt::format("{}={}", key, value));
@@ -23,13 +30,17 @@ Snippet emit(const Launch& launch, const Way&) {
   set("actor_rollout_ref.model.path", "\"$MODEL\"");
   set("actor_rollout_ref.model.use_remove_padding", python(true));
   set("actor_rollout_ref.model.enable_gradient_checkpointing",
-      python(launch.recompute == Recompute::full));
+      python(launch.recompute.kind == Recompute::full));
+  if (moves_activations(launch.offload)) {
+    set("actor_rollout_ref.model.enable_activation_offload", python(true));
+  }
   set("actor_rollout_ref.actor.strategy", "fsdp2");
   set("actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", launch.context());
   set("actor_rollout_ref.actor.fsdp_config.reshard_after_forward", python(launch.zero == 3));
   if (launch.shard_copies > 1) {
     set("actor_rollout_ref.actor.fsdp_config.fsdp_size", launch.shard_data() * launch.context());
   }
+  set("actor_rollout_ref.actor.ppo_mini_batch_size", launch.global_batch());
   set("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", launch.problem.batch);
   command.add("\"${VERL_ARGS[@]}\"");
   snippet.blocks.push_back({.language = "bash", .file = "", .text = command.text()});
@@ -40,6 +51,10 @@ Snippet emit(const Launch& launch, const Way&) {
       fmt::format("Prompt and response together have {} tokens (data.max_prompt_length, "
                   "data.max_response_length).",
                   launch.problem.seq));
+  snippet.notes.emplace_back(
+      "ppo_mini_batch_size, a step's sequences, counts prompts: divide it by rollout.n responses "
+      "to "
+      "each.");
   if (launch.nodes > 1) {
     snippet.notes.emplace_back("The nodes form one Ray cluster; start it on the first.");
   }

@@ -1,7 +1,7 @@
 // vLLM's server of language models. Prefill context parallelism splits the tokens of a prompt over
 // more ranks (tensor x pipeline x context of them); experts are split over tensor x context x data,
-// all of them or none. Decode context parallelism, which splits the cache over tensor ranks that
-// would hold copies of it, is no part of a prefill's plan and is only noted.
+// whole ones, or each of them. Decode context parallelism, which splits the cache over tensor ranks
+// that would hold copies of it, is no part of a prefill's plan and is only noted.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
@@ -22,7 +22,12 @@ int copies_of_cache(const Launch& launch) {
 }
 
 Snippet emit(const Launch& launch, const Way&) {
-  Snippet snippet;
+  Snippet snippet{.says = {.seq = true,
+                           .dtype = true,
+                           .layers = true,
+                           .format = launch.format == GemmFormat::fp8,
+                           .no_sequence_parallel = true,
+                           .nodes = true}};
   Command command("vllm serve \"$MODEL\"");
   command.add("--tensor-parallel-size", launch.tp);
   if (launch.pp > 1) {
@@ -39,6 +44,10 @@ Snippet emit(const Launch& launch, const Way&) {
   }
   if (launch.ep > 1) {
     command.add("--enable-expert-parallel");
+  }
+  command.add("--dtype", long_name(launch.problem.dtype));
+  if (launch.format == GemmFormat::fp8) {
+    command.add("--quantization", "fp8");
   }
   command.add("--max-model-len", launch.problem.seq);
   if (launch.nodes > 1) {
@@ -70,7 +79,7 @@ extern const Framework entry{
     .trains = false,
     .infers = true,
     .masks = {.values = causal_mask_only, .source = config},
-    .axes = {.tensor = true, .pipeline = true, .expert = true, .expert_over_all = true},
+    .axes = {.tensor = true, .pipeline = true, .expert = true, .expert_ranks = ExpertRanks::stage},
     .loads_models = true,
     .emit = emit,
 };

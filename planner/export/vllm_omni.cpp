@@ -14,7 +14,7 @@ constexpr std::array ways = diffusion_ways(guide);
 
 Snippet emit(const Launch& launch, const Way&) {
   const bool pads = launch.attention.heads == HeadPolicy::pad;
-  Snippet snippet;
+  Snippet snippet{.says = {.full_mask = true, .layers = true}};
   snippet.blocks.push_back(
       {.language = "python",
        .file = "",
@@ -26,11 +26,12 @@ Snippet emit(const Launch& launch, const Way&) {
                            "    parallel_config=DiffusionParallelConfig(\n"
                            "        ulysses_degree={},\n"
                            "        ring_degree={},\n"
+                           "        data_parallel_size={},\n"
                            "        cfg_parallel_size={},\n"
                            "        ulysses_mode=\"{}\",\n"
                            "    ),\n"
                            ")\n",
-                           launch.attention.ulysses, launch.attention.ring, launch.cfg,
+                           launch.attention.ulysses, launch.attention.ring, launch.dp, launch.cfg,
                            pads ? "advanced_uaa" : "strict")});
   snippet.notes.emplace_back("MODEL is a variable of yours.");
   if (pads) {

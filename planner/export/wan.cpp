@@ -1,4 +1,5 @@
-// Wan2.1's own program: xDiT's Ulysses x ring; it pads sequences to a multiple of the ranks.
+// Wan2.1's own program: xDiT's Ulysses x ring; it pads sequences to a multiple of the ranks. FSDP
+// cuts weights over them (ZeRO 3).
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
@@ -7,12 +8,15 @@ namespace {
 
 constexpr std::array<std::string_view, 1> aliases{"wan2.1"};
 constexpr std::string_view readme = "https://github.com/Wan-Video/Wan2.1";
+constexpr std::array stages{0, 3};
 constexpr std::array ways = diffusion_ways(readme);
 
 Snippet emit(const Launch& launch, const Way&) {
-  Snippet snippet;
+  Snippet snippet{.says = {.full_mask = true, .layers = true, .zero = true, .nodes = true}};
   Command command(torchrun(launch, "generate.py"));
-  command.add("--dit_fsdp").add("--t5_fsdp");
+  if (launch.zero == 3) {
+    command.add("--dit_fsdp").add("--t5_fsdp");
+  }
   command.add("--ulysses_size", launch.attention.ulysses);
   command.add("--ring_size", launch.attention.ring);
   command.add("--prompt", "\"$PROMPT\"").add("\"${WAN_ARGS[@]}\"");
@@ -36,6 +40,8 @@ extern const Framework entry{
     .infers = true,
     .masks = {.values = full_mask_only, .source = readme},
     .heads = {.values = strict_heads, .source = readme},
+    .zero = {.values = stages, .source = readme},
+    .axes = {.data = false},
     .emit = emit,
 };
 

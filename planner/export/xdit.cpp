@@ -11,13 +11,16 @@ constexpr std::string_view guide =
 constexpr std::array ways = diffusion_ways(guide);
 
 Snippet emit(const Launch& launch, const Way&) {
-  Snippet snippet;
+  Snippet snippet{.says = {.full_mask = true, .layers = true, .nodes = true}};
   Command command("xdit");
   command.add("--model", "\"$MODEL\"").add("--prompt", "\"$PROMPT\"");
   command.add("--ulysses_degree", launch.attention.ulysses);
   command.add("--ring_degree", launch.attention.ring);
   command.add("--tensor_parallel_degree", launch.tp);
   command.add("--pipefusion_parallel_degree", launch.pp);
+  if (launch.dp > 1) {
+    command.add("--data_parallel_degree", launch.dp);
+  }
   if (launch.cfg > 1) {
     command.add("--use_cfg_parallel");
   }

@@ -1,5 +1,5 @@
 // yunchang (feifeibear/long-context-attention): Ulysses x ring as a library. use_ulysses_low says
-// which axis has adjacent ranks.
+// which axis has adjacent ranks. Where packed documents end its attention is not told.
 #include "planner/export/context_parallel.hpp"
 #include "planner/export/text.hpp"
 
@@ -9,11 +9,19 @@ namespace {
 constexpr std::array<std::string_view, 2> aliases{"long-context-attention", "usp"};
 constexpr std::string_view readme = "https://github.com/feifeibear/long-context-attention";
 constexpr std::array<Way, 5> ways{
-    {{.name = "basic", .strategy = "ring", .source = readme, .unit = 1},
-     {.name = "zigzag", .strategy = "zigzag-ring", .source = readme, .unit = 2},
-     {.name = "strip", .strategy = "striped-ring", .source = readme, .unit = 1},
-     {.name = "zigzag", .strategy = "ulysses", .source = readme, .unit = 2},
-     {.name = "hybrid", .strategy = "usp", .source = readme, .unit = 2}}};
+    {{.name = "basic", .strategy = "ring", .source = readme, .unit = 1, .no_documents = true},
+     {.name = "zigzag",
+      .strategy = "zigzag-ring",
+      .source = readme,
+      .unit = 2,
+      .no_documents = true},
+     {.name = "strip",
+      .strategy = "striped-ring",
+      .source = readme,
+      .unit = 1,
+      .no_documents = true},
+     {.name = "zigzag", .strategy = "ulysses", .source = readme, .unit = 2, .no_documents = true},
+     {.name = "hybrid", .strategy = "usp", .source = readme, .unit = 2, .no_documents = true}}};
 
 std::string_view ring_of(Layout layout) {
   switch (layout) {
@@ -36,7 +44,12 @@ Snippet emit(const Launch& launch, const Way& way) {
   const std::string_view ring = way.strategy == "ulysses" ? way.name : ring_of(plan.layout);
   const bool ulysses_low =
       plan.ring == 1 || plan.ulysses == 1 || axes_of(plan).front() == Axis::ulysses;
-  Snippet snippet;
+  // Of a sequence's ranks, where others work on others.
+  const std::string rank =
+      launch.dp == 1 ? "dist.get_rank()" : fmt::format("dist.get_rank() % {}", launch.context());
+  const std::string ranks =
+      launch.dp == 1 ? "dist.get_world_size()" : fmt::format("{}", launch.context());
+  Snippet snippet{.says = {.full_mask = true}};
   snippet.blocks.push_back(
       {.language = "python",
        .file = "",
@@ -54,12 +67,12 @@ Snippet emit(const Launch& launch, const Way& way) {
            "attention = LongContextAttention(ring_impl_type=\"{}\", attn_type=AttnType.FA)\n\n\n"
            "def local_part(tensor):  # of [batch, sequence, heads, head dimension]\n"
            "    return EXTRACT_FUNC_DICT[\"{}\"](\n"
-           "        tensor, dist.get_rank(), world_size=dist.get_world_size(), rd={}, ud={}\n"
+           "        tensor, {}, world_size={}, rd={}, ud={}\n"
            "    ).detach().clone()\n\n\n"
            "def attend(q, k, v):\n"
            "    return attention(q, k, v, causal={})\n",
-           plan.ulysses, plan.ring, python(ulysses_low), ring, ring, plan.ring, plan.ulysses,
-           python(launch.problem.mask.kind != MaskKind::full))});
+           plan.ulysses, plan.ring, python(ulysses_low), ring, ring, rank, ranks, plan.ring,
+           plan.ulysses, python(launch.problem.mask.kind != MaskKind::full))});
   if (plan.rank_order == RankOrder::cyclic) {
     snippet.notes.emplace_back("Start ranks in turn over the nodes: srun --distribution=cyclic.");
   }

@@ -123,7 +123,6 @@ TEST_CASE("a stack recommends only what its framework can run") {
     const Json& plan = candidate.at("plan");
     CHECK(plan.at("layout") != "striped");
     CHECK(plan.at("heads") == "divide");
-    CHECK(plan.at("recompute") != "selective");
     CHECK((plan.at("strategy") != "all-gather" || plan.at("ulysses") == 1));
   }
   CHECK(std::ranges::any_of(doc.at("rejected"), [](const Json& r) {
@@ -182,6 +181,32 @@ TEST_CASE("Megatron's flags say what a model's experts, latents, windows and sin
   CHECK_THAT(oss, ContainsSubstring("--softmax-type learnable") &&
                       ContainsSubstring("--window-size 128,0") &&
                       ContainsSubstring("--window-attn-skip-freq \"([1,0]*12)\""));
+}
+
+TEST_CASE("what a text leaves to the user is one line, and what contradicts the plan is refused") {
+  const std::string llama8 = " --phase train --model llama-3.1-8b --seq 32K";
+  const Result rest = sp_plan(
+      "export --framework yunchang --ulysses 4 --dp 2 --global-batch 16 "
+      "--zero 1 --recompute full --dtype fp16" +
+      llama8);
+  REQUIRE(rest.code == 0);
+  CHECK(document_of(rest).at("export").at("notes").back() ==
+        "Not in this text, and yours to see to: sequences of 32768 tokens, 8 micro-batches a step, "
+        "tensors in fp16, ZeRO 1, full recomputation.");
+  const auto refusal = [](const std::string& line) {
+    return sp_plan("export --framework " + line).err;
+  };
+  CHECK_THAT(refusal("megatron --pp 4 --global-batch 16 --pipeline gpipe" + llama8),
+             ContainsSubstring("megatron has no gpipe pipeline, but 1f1b, interleaved"));
+  CHECK_THAT(refusal("accelerate --tp 2 --ulysses 4 --zero 3" + llama8),
+             ContainsSubstring("accelerate has no tensor parallelism beside sp_size: 2"));
+  CHECK_THAT(refusal("internevo --tp 2 --ulysses 4 --zero 1" + llama8),
+             ContainsSubstring("internevo has no tensor parallelism here: 2"));
+  CHECK_THAT(refusal("vllm --tp 8 --phase prefill --model mixtral-8x7b --seq 32K"),
+             ContainsSubstring("vllm splits experts over tensor x sequence x data ranks, 8 here, "
+                               "not over 1"));
+  CHECK_THAT(refusal("vllm --tp 8 --zero 3 --phase prefill --model llama-3.1-8b --seq 32K"),
+             ContainsSubstring("vllm has whole weights on every GPU, not ZeRO 3"));
 }
 
 TEST_CASE("Megatron counts embedding and head as layers where stages need it") {

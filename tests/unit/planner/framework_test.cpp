@@ -197,8 +197,8 @@ TEST_CASE("Megatron cuts each packed document, in a ring alone") {
   SequencePlan other = plan;
   other.layout = Layout::zigzag;
   CHECK(rules("megatron", other, packed) == Rules{"layout"});
-  CHECK(rules("yunchang", other, packed).empty());
-  CHECK(rules("yunchang", plan, packed) == Rules{"layout"});
+  CHECK(rules("yunchang", other, packed) == Rules{"documents"});
+  CHECK(rules("ring-flash-attention", other, packed) == Rules{"layout"});
   other = {.strategy = "usp", .ulysses = 4, .ring = 2, .layout = Layout::document_zigzag};
   CHECK(rules("megatron", other, packed).contains("documents"));
 }
@@ -368,6 +368,92 @@ TEST_CASE("shards that have copies are in the text, or refused") {
   c.plan.zero_group = 2;
   CHECK(refused("verl") ==
         "verl cuts shards over whole data ranks, and 2 ranks are no multiple of the sequence's 4");
+}
+
+TEST_CASE("of a step's batch, types and memory the texts say what the plan says") {
+  const sim::Cluster cluster = world("dgx-h100", 2);
+  const auto text = [&](std::string_view name, const Candidate& c) {
+    Request request = test::step_request(cluster, "llama-3.1-8b", 65536);
+    request.problem.mask = request.model->mask;
+    const Exported result = exported(named(name), request, c);
+    INFO(name);
+    REQUIRE(result.cannot.empty());
+    std::string all;
+    for (const Block& block : result.snippet.blocks) {
+      all += block.text;
+    }
+    return all;
+  };
+  Candidate c = candidate_of({.strategy = "ulysses", .ulysses = 4});
+  c.plan.data = 4;
+  c.plan.micro_batch = 2;
+  c.plan.micro_batches = 8;
+  c.plan.zero = 2;
+  c.plan.offload = Offload::optimizer;
+  CHECK_THAT(text("ms-swift", c), ContainsSubstring("--gradient_accumulation_steps 8") &&
+                                      ContainsSubstring("--deepspeed zero2_offload"));
+  CHECK_THAT(text("deepspeed", c),
+             ContainsSubstring("\"gradient_accumulation_steps\": 8") &&
+                 ContainsSubstring("\"offload_optimizer\": {\n      \"device\": \"cpu\""));
+  CHECK_THAT(text("verl", c), ContainsSubstring("ppo_mini_batch_size=64") &&
+                                  ContainsSubstring("ppo_micro_batch_size_per_gpu=2"));
+  c.plan.zero = 1;
+  CHECK_THAT(text("megatron", c), ContainsSubstring("--global-batch-size 64") &&
+                                      ContainsSubstring("--optimizer-cpu-offload"));
+  c.plan.zero = 3;
+  CHECK_THAT(text("internevo", c), ContainsSubstring("micro_num=8, micro_bsz=2") &&
+                                       ContainsSubstring("weight=dict(size=16,"));
+  c.plan.zero_group = 8;
+  CHECK_THAT(text("internevo", c),
+             ContainsSubstring("weight=dict(size=8,") && ContainsSubstring("zero1=dict(size=1)"));
+  c.plan.zero_group = 0;
+  c.plan.recompute = {.kind = Recompute::selective,
+                      .modules = {RecomputeModule::core_attention, RecomputeModule::norms}};
+  CHECK_THAT(text("megatron", c), ContainsSubstring("--recompute-modules core_attn layernorm"));
+  CHECK_THAT(text("megatron-bridge", c),
+             ContainsSubstring("recompute_modules = [\"core_attn\", \"layernorm\"]") &&
+                 ContainsSubstring("cfg.mixed_precision = \"bf16_mixed\""));
+  c.plan.attention = {.strategy = "zigzag-ring", .ring = 4, .layout = Layout::zigzag};
+  c.plan.recompute = {.kind = Recompute::none};
+  c.plan.tensor = 2;
+  c.plan.data = 2;
+  CHECK_THAT(text("maxtext", c), ContainsSubstring("ici_tensor_sequence_parallelism=2"));
+  c.plan.recompute = {.kind = Recompute::selective,
+                      .modules = {RecomputeModule::every_second_gemm}};
+  CHECK_THAT(text("torchtitan", c), ContainsSubstring("selective-ac-option op"));
+}
+
+TEST_CASE("Megatron's text says how experts are split where no rank shares them, too") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const Request request = test::step_request(cluster, "mixtral-8x7b", 32768);
+  Candidate c = candidate_of({});
+  c.plan.tensor = 8;
+  c.plan.zero = 1;
+  CHECK_THAT(exported(named("megatron"), request, c).snippet.blocks[0].text,
+             ContainsSubstring("--expert-model-parallel-size 1 \\\n    "
+                               "--expert-tensor-parallel-size 1"));
+}
+
+TEST_CASE("libraries of attention make a group for each sequence where several are worked on") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 65536);
+  Candidate c = candidate_of({.strategy = "zigzag-ring", .ring = 4, .layout = Layout::zigzag});
+  c.plan.data = 2;
+  const auto text = [&](std::string_view name) {
+    return exported(named(name), request, c).snippet.blocks[0].text;
+  };
+  CHECK_THAT(text("ring-flash-attention"),
+             ContainsSubstring("group, _ = dist.new_subgroups(group_size=4)"));
+  CHECK_THAT(text("yunchang"), ContainsSubstring("dist.get_rank() % 4, world_size=4"));
+  CHECK_THAT(text("transformer-engine"),
+             ContainsSubstring("cp_global_ranks=[dist.get_rank() // 4 * 4 + rank for rank in [0, "
+                               "1, 2, 3]]"));
+  c.plan.attention = {.strategy = "usp", .ulysses = 2, .ring = 2, .layout = Layout::zigzag};
+  CHECK_THAT(text("transformer-engine"),
+             ContainsSubstring("a2a_group = group_of([[0, 1], [2, 3], [4, 5], [6, 7]])"));
+  c.plan.attention = {.strategy = "ulysses", .ulysses = 4};
+  request.model->attention_sinks = true;
+  CHECK_THAT(text("transformer-engine"), ContainsSubstring("softmax_type=\"learnable\""));
 }
 
 TEST_CASE("a ring under FSDP2 for Accelerate") {
