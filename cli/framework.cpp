@@ -15,6 +15,9 @@ std::string name_of(const Candidate& c, bool train) {
   std::string text = short_name(c.plan);
   if (train) {
     text += fmt::format(", ZeRO {}", c.plan.zero);
+    if (c.plan.shards() != c.plan.replicas()) {
+      text += fmt::format(" over {}", c.plan.shards());
+    }
     if (c.plan.recompute.kind != Recompute::none) {
       text += fmt::format(", {} recomputation", to_string(c.plan.recompute.kind));
     }
@@ -23,8 +26,9 @@ std::string name_of(const Candidate& c, bool train) {
 }
 
 bool trains(const Exported& e) {
-  return std::ranges::any_of(
-      e.cannot, [](const Cannot& c) { return c.rule == "zero" || c.rule == "recompute"; });
+  return std::ranges::any_of(e.cannot, [](const Cannot& c) {
+    return c.rule == "zero" || c.rule == "zero-group" || c.rule == "recompute";
+  });
 }
 
 std::string loss_text(const std::optional<double>& loss) {

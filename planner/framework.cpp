@@ -321,6 +321,10 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                                           f.name, request.model->name),
                               f.checked));
   }
+  if (request.problem.cached > 0 && !(f.infers && f.loads_models)) {
+    reasons.push_back(because(
+        "cached", fmt::format("the text written for {} meets no cached keys", f.name), f.checked));
+  }
   if (!f.masks.has(request.problem.mask.kind)) {
     reasons.push_back(because("mask",
                               fmt::format("{} has no {} mask", f.name,
@@ -364,18 +368,25 @@ void add_shards(const Framework& f, const Request& request, const StepPlan& plan
   const Way* way = match(f, plan.attention, attention_problem(request, plan, request.problem),
                          traits_of(request))
                        .way;
+  const auto refuse = [&](std::string what) {
+    reasons.push_back(
+        because("zero-group", std::move(what), f.zero.source.empty() ? f.checked : f.zero.source));
+  };
   if (!f.axes.shard_copies || (way != nullptr && way->no_shard_copies)) {
-    reasons.push_back(because("zero",
-                              fmt::format("{} cuts shards over all {} sequence x data ranks, not "
-                                          "over {}",
-                                          f.name, plan.replicas(), plan.shards()),
-                              f.zero.source.empty() ? f.checked : f.zero.source));
+    refuse(
+        fmt::format("the text written for {} cuts shards over all {} sequence x data ranks, "
+                    "not over {}",
+                    f.name, plan.replicas(), plan.shards()));
   } else if (plan.shards() % plan.sequence() != 0) {
-    reasons.push_back(because("zero",
-                              fmt::format("{} cuts shards over whole data ranks, and {} ranks are "
-                                          "no multiple of the sequence's {}",
-                                          f.name, plan.shards(), plan.sequence()),
-                              f.zero.source.empty() ? f.checked : f.zero.source));
+    refuse(
+        fmt::format("{} cuts shards over whole data ranks, and {} ranks are no multiple of the "
+                    "sequence's {}",
+                    f.name, plan.shards(), plan.sequence()));
+  } else if (request.model && request.model->experts.count > 0) {
+    refuse(
+        fmt::format("{} cuts experts into as many copies as all other weights, and plans cut "
+                    "them over all ranks that have them",
+                    f.name));
   }
 }
 

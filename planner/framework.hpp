@@ -63,7 +63,7 @@ struct Variable {
 /// What of a launch, beside its degrees and its attention (which are said or refused), a text says,
 /// or its framework does by itself. The rest is noted where a plan has it (unsaid).
 struct Says {
-  bool seq = false;
+  bool seq = false, cached = false;
   bool batch = false, micro_batches = false;
   bool dtype = false;      // any; bf16 nobody has to say
   bool full_mask = false;  // where the framework has another one, too
@@ -92,8 +92,8 @@ std::vector<std::string> unsaid(const Launch& launch, const Says& says);
 struct Cannot {
   std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
                      // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
-                     // "phase", "model", "linear", "zero", "recompute"; of a step: "tensor",
-                     // "data", "pipeline", "expert"
+                     // "phase", "model", "linear", "cached", "zero", "zero-group", "recompute"; of
+                     // a step: "tensor", "data", "pipeline", "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
   std::string source;
 };

@@ -60,17 +60,22 @@ std::optional<Candidate> fastest(const Request& request, const Watch& watch) {
   return std::move(result.candidates.front());
 }
 
-std::optional<Candidate> nearest(const Framework& f, const Request& request, const Watch& watch) {
+/// Of steps of as many sequences as the wanted plan's.
+std::optional<Candidate> nearest(const Framework& f, const Request& request,
+                                 const Candidate& wanted, const Watch& watch) {
   if (request.cluster == nullptr) {
     return std::nullopt;
   }
   Request restricted = request;
   restricted.framework = &f;
+  if (request.phase == StepPhase::train) {
+    restricted.step.global_batch = wanted.plan.global_batch();
+  }
   std::optional<Candidate> found = fastest(restricted, watch);
   if (!found) {
     restricted.fixed = {};
     restricted.step = {.micro_batch = request.step.micro_batch,
-                       .global_batch = request.step.global_batch};
+                       .global_batch = restricted.step.global_batch};
     found = fastest(restricted, watch);
   }
   return found;
@@ -111,7 +116,7 @@ Exported exported(const Framework& f, const Request& request, const Candidate& w
   if (result.cannot.empty()) {
     result.shown = wanted;
   } else {
-    result.shown = nearest(f, request, watch);
+    result.shown = nearest(f, request, wanted, watch);
     if (result.shown && wanted.simulated && wanted.predicted.step.count() > 0) {
       result.loss = result.shown->predicted.step / wanted.predicted.step - 1;
     }

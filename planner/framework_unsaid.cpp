@@ -71,7 +71,7 @@ constexpr std::array facets{
                 fmt::format("{} documents packed into a sequence, none of which sees another",
                             l.problem.mask.document_ends.size()));
           }},
-    Facet{nullptr,
+    Facet{&Says::cached,
           [](const Launch& l) {
             return if_so(l.problem.cached > 0,
                          fmt::format("{} cached tokens in front", l.problem.cached));

@@ -23,6 +23,7 @@ constexpr std::array<Way, 2> ways{{{.name = "zigzag",
 
 Snippet emit(const Launch& launch, const Way& way) {
   Snippet snippet{.says = {.seq = true,
+                           .cached = true,
                            .dtype = true,
                            .layers = true,
                            .format = launch.format == GemmFormat::fp8,
@@ -55,7 +56,10 @@ Snippet emit(const Launch& launch, const Way& way) {
   if (launch.format == GemmFormat::fp8) {
     command.add("--quantization", "fp8");
   }
-  command.add("--context-length", launch.problem.seq);
+  command.add("--context-length", launch.problem.end());
+  if (launch.problem.cached > 0) {
+    command.add("--chunked-prefill-size", launch.problem.seq);
+  }
   if (launch.nodes > 1) {
     command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
     command.add("--dist-init-addr", "\"$MASTER_ADDR:29500\"");

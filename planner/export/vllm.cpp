@@ -23,6 +23,7 @@ int copies_of_cache(const Launch& launch) {
 
 Snippet emit(const Launch& launch, const Way&) {
   Snippet snippet{.says = {.seq = true,
+                           .cached = true,
                            .dtype = true,
                            .layers = true,
                            .format = launch.format == GemmFormat::fp8,
@@ -49,7 +50,11 @@ Snippet emit(const Launch& launch, const Way&) {
   if (launch.format == GemmFormat::fp8) {
     command.add("--quantization", "fp8");
   }
-  command.add("--max-model-len", launch.problem.seq);
+  command.add("--max-model-len", launch.problem.end());
+  if (launch.problem.cached > 0) {
+    command.add("--enable-chunked-prefill");
+    command.add("--max-num-batched-tokens", launch.problem.seq);
+  }
   if (launch.nodes > 1) {
     command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
     command.add("--master-addr", "\"$MASTER_ADDR\"");

@@ -329,6 +329,29 @@ torchrun --nproc-per-node 8 --nnodes 4 --node-rank "$NODE_RANK" --master-addr "$
 )");
 }
 
+TEST_CASE("servers know of what is cached, code around one call meets nothing of it") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = request_for(named("vllm"), cluster, 8);
+  request.model = ModelLibrary(test::source_path("models")).load("llama-3.1-8b", "test");
+  request.phase = StepPhase::prefill;
+  request.problem.seq = 8192;
+  request.problem.cached = 122880;
+  Candidate c = candidate_of({.strategy = "ulysses"});
+  c.plan.tensor = 8;
+  const auto text = [&](std::string_view name) {
+    const Exported result = exported(named(name), request, c);
+    REQUIRE(result.cannot.empty());
+    return result.snippet.blocks.front().text;
+  };
+  CHECK_THAT(text("vllm"), ContainsSubstring("--max-model-len 131072") &&
+                               ContainsSubstring("--max-num-batched-tokens 8192"));
+  CHECK_THAT(text("sglang"), ContainsSubstring("--context-length 131072") &&
+                                 ContainsSubstring("--chunked-prefill-size 8192"));
+  request.phase = StepPhase::forward;
+  const std::vector<Cannot> reasons = cannot(named("yunchang"), request);
+  CHECK(std::ranges::find(reasons, "cached", &Cannot::rule) != reasons.end());
+}
+
 TEST_CASE("shards that have copies are in the text, or refused") {
   const sim::Cluster cluster = world("dgx-h100", 4);
   Request request = request_for(named("torchtitan"), cluster, 8);
@@ -357,11 +380,15 @@ TEST_CASE("shards that have copies are in the text, or refused") {
              ContainsSubstring("cfg.ddp.num_distributed_optimizer_instances = 4"));
   const auto refused = [&](std::string_view name) {
     const std::vector<Cannot> reasons = cannot(named(name), request, c);
-    const auto zero = std::ranges::find(reasons, "zero", &Cannot::rule);
+    const auto zero = std::ranges::find(reasons, "zero-group", &Cannot::rule);
     return zero == reasons.end() ? "" : zero->what;
   };
   CHECK(refused("torchtitan") == "");
-  CHECK(refused("maxtext") == "maxtext cuts shards over all 32 sequence x data ranks, not over 8");
+  CHECK(refused("maxtext") ==
+        "the text written for maxtext cuts shards over all 32 sequence x data ranks, not over 8");
+  request.model = ModelLibrary(test::source_path("models")).load("mixtral-8x7b", "test");
+  CHECK_THAT(refused("megatron"), ContainsSubstring("cuts experts into as many copies"));
+  request.model = ModelLibrary(test::source_path("models")).load("llama-3.1-8b", "test");
   c.plan.attention = {.strategy = "ulysses", .ulysses = 4};
   CHECK_THAT(text("verl"), ContainsSubstring("fsdp_config.fsdp_size=8"));
   CHECK_THAT(refused("accelerate"), ContainsSubstring("not over 8"));
