@@ -80,7 +80,10 @@ Snippet emit(const Launch& launch, const Way& way) {
     command.add("--parallelism.context-parallel-load-balancer",
                 launch.attention.layout == Layout::zigzag ? "headtail" : "None");
   }
-  command.add("--parallelism.fsdp-reshard-after-forward", launch.zero == 2 ? "never" : "always");
+  // In a pipeline parameters stay gathered, as plans have them, by default.
+  command.add("--parallelism.fsdp-reshard-after-forward", launch.zero == 2 ? "never"
+                                                          : launch.pp > 1  ? "default"
+                                                                           : "always");
   command.add("--activation-checkpoint.mode", to_string(launch.recompute.kind));
   if (launch.recompute.kind == Recompute::selective) {
     command.add("--activation-checkpoint.selective-ac-option", "op");
