@@ -139,7 +139,7 @@ Seconds Evaluator::kernel(const Kernel& kernel, const Shapes& shapes,
   if (forward || std::holds_alternative<AttentionBackward>(kernel)) {
     const GenerationSpec& generation = kernels_.gpu().generation;
     const auto& group = forward ? generation.group_forward : generation.group_backward;
-    if (group && plan.ranks() > 1) {
+    if (group && std::max(plan.ranks(), request_.gpus_at_work) > 1) {
       // The busier a GPU, the nearer it is to its limit of power.
       const Seconds best =
           kernels_.attention_at_best(attention_flops(kernel, shapes), *shapes.problem,

@@ -103,8 +103,9 @@ struct Request {
   /// What has to run the plan: the search keeps what it can, and says by whose rule the rest is
   /// rejected. Nothing: any plan.
   const Framework* framework = nullptr;
-  int year = 0;  // that the stack's kernels are of; 0: today's
-  int gpus = 1;  // all that are used: of a call, the ranks of its sequence-parallel group
+  int year = 0;          // that the stack's kernels are of; 0: today's
+  int gpus = 1;          // all that are used: of a call, the ranks of its sequence-parallel group
+  int gpus_at_work = 1;  // of a call in a step: all of the step's, which share power and cooling
   FixedChoices fixed;
   StepChoices step;
   Bytes memory{};  // of one GPU that may be used

@@ -114,6 +114,7 @@ AttentionQuestion attention_question(const Request& request, const StepPlan& pla
   call.step = {};
   call.phase = request.phase == StepPhase::train ? StepPhase::forward_backward : StepPhase::forward;
   call.gpus = plan.sequence();
+  call.gpus_at_work = request.gpus;
   if (request.cluster != nullptr) {
     question.cluster = std::make_unique<sim::Cluster>(
         sim::thinned(*request.cluster, plan.tensor, plan.sequence()));

@@ -413,7 +413,6 @@ PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
   request.problem.head_dim = request.model->head_dim;
   request.problem.value_dim = request.model->value_dim();
   request.problem.batch = point.plan.global_batch();
-  request.gpus = p.world / (p.tp * p.pp * p.dp);
   if (p.cp) {
     request.fixed.ulysses = 1;  // the stack's default is a ring
     request.fixed.ring = p.cp;
@@ -427,6 +426,7 @@ PointPrediction Predictor::training(const CorpusFile& file, const Point& p,
   try {
     StepEvaluator evaluator(request);
     Request call = request;
+    call.gpus = p.world / (p.tp * p.pp * p.dp);
     call.problem = attention_problem(request, point.plan, request.problem);
     point.plan.attention = default_plan(call);
     return training_answer(p, request, counting, printed_memory(file, request.stack->step),
@@ -457,13 +457,13 @@ PointPrediction Predictor::inference(const Point& p, const sim::Cluster& cluster
   request.problem.value_dim = request.model->value_dim();
   request.problem.mask = request.model->mask;
   request.problem.batch = point.plan.global_batch();
-  request.gpus = p.world / (p.tp * p.pp * p.dp * p.cfg);
   if (p.cp) {
     request.fixed.ulysses = 1;  // the stack's default is a ring
     request.fixed.ring = *p.cp;
   }
   try {
     Request call = request;
+    call.gpus = p.world / (p.tp * p.pp * p.dp * p.cfg);
     call.problem = attention_problem(request, point.plan, request.problem);
     point.plan.attention = default_plan(call);
     const std::int64_t unit = unit_of(point.plan.attention);
