@@ -165,14 +165,13 @@ void RankWeights::close(int label, const Room& room) {
     const TokenSet rows = shard_of(label);
     if (gradient.given == 1) {
       gradient.sum = sum_of_stage(label, rows);
-      reduce(label, room.buffer, gradient.sum);
-    } else {
-      gradient.waiting =
-          scratch("d_w_" + graph_.param(label).name + "_part", Tensor::d_param, label, rows);
-      reduce(label, room.buffer, gradient.waiting);
     }
+    gradient.waiting =
+        scratch("d_w_" + graph_.param(label).name + "_part", Tensor::d_param, label, rows);
+    reduce(label, room.buffer, gradient.waiting);
+    on_their_way_.push_back(label);
     journal_.events.push_back({.label = label, .gave = true, .waiting = gradient.waiting});
-    return;
+    return keep_up(label);
   }
   if (room.buffer != gradient.sum) {
     b_.op(parts_.streams.compute,
@@ -189,9 +188,19 @@ void RankWeights::add_waiting(int label) {
   Gradient& gradient = gradients_[label];
   if (gradient.waiting.valid()) {
     journal_.events.push_back({.label = label, .gave = false, .waiting = gradient.waiting});
+    std::erase(on_their_way_, label);
     b_.op(parts_.streams.compute, Accumulate{.sum = gradient.sum,
                                              .part = std::exchange(gradient.waiting, {}),
-                                             .tokens = shard_of(label)});
+                                             .tokens = shard_of(label),
+                                             .initial = std::exchange(gradient.empty, false)});
+  }
+}
+
+void RankWeights::keep_up(int label) {
+  const auto unit = static_cast<std::size_t>(use_of(label).units.front());
+  const std::size_t ahead = parts_.params[unit].size();
+  while (on_their_way_.size() > ahead) {
+    add_waiting(on_their_way_.front());
   }
 }
 

@@ -62,17 +62,24 @@ class RankWeights {
   /// The name of the next buffer that has this one.
   [[nodiscard]] std::string next_name(const std::string& name);
   /// A shard that waits is added; gives it.
-  BufferId add_again(int label) { return std::exchange(gradients_[label].waiting, {}); }
+  BufferId add_again(int label) {
+    std::erase(on_their_way_, label);
+    return std::exchange(gradients_[label].waiting, {});
+  }
   /// A micro-batch that is neither the first nor the last gives once more.
   void give_again(int label, BufferId waiting) {
     ++gradients_[label].given;
     gradients_[label].waiting = waiting;
+    if (waiting.valid()) {
+      on_their_way_.push_back(label);
+    }
   }
 
  private:
   struct Gradient {
     BufferId sum;       // of this rank's tokens; a shard of all ranks' where each time is reduced
     BufferId waiting;   // such a shard that is on its way, to be added
+    bool empty = true;  // nothing has been added to `sum` where shards are
     BufferId of_stage;  // the sum of this stage's, where another stage has one, too
     int given = 0;      // by micro-batches, once for each use
   };
@@ -116,8 +123,12 @@ class RankWeights {
   /// The shard is copied to where it is sent from in between the kernels, as FSDP does; so it does
   /// not travel earlier.
   void gather(int label);
-  /// The kernel that adds a shard waits for its transfer: not before it must.
+  /// The kernel that adds a shard waits for its transfer.
   void add_waiting(int label);
+  /// Adds shards on their way, but for as many as a unit has: kernels then are no further than one
+  /// unit ahead of the transfers, and what is whole of gradients no more than two units' (PyTorch's
+  /// fully_shard waits for the last group's reduce-scatter before the next one's).
+  void keep_up(int label);
   /// Where the sum over this stage's ranks goes.
   BufferId sum_of_stage(int label, const TokenSet& rows);
   /// An update reads it here; else it is what the program is for.
@@ -134,6 +145,7 @@ class RankWeights {
   ProgramBuilder& b_;
   std::map<int, BufferId> held_, full_, finished_;  // by parameter; gathered now; its gradient
   std::map<int, Gradient> gradients_;
+  std::vector<int> on_their_way_;     // shards, in order
   std::map<std::string, int> named_;  // how often
   Journal journal_;
   int unit_ = -1, way_ = 0;

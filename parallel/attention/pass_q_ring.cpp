@@ -66,8 +66,7 @@ std::string why_not_pass_q(const Problem& problem, const SequencePlan& plan) {
            "see";
   }
   if (problem.mask.kind == MaskKind::causal && plan.layout == Layout::contiguous) {
-    return "contiguous chunks under the causal mask leave the last rank without work (zigzag "
-           "balances it)";
+    return "contiguous chunks under the causal mask give ranks unequal work (zigzag balances it)";
   }
   return "";
 }

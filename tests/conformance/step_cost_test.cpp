@@ -3,6 +3,7 @@
 // unequally many of their ranks in a node.
 #include "planner/layer.hpp"
 #include "planner/step.hpp"
+#include "schedule/arena.hpp"
 #include "sim/thinned.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/requests.hpp"
@@ -71,6 +72,28 @@ TEST_CASE("shards with copies are costed as long as they take op by op") {
                              .micro_batches = 2,
                              .zero = zero,
                              .zero_group = group});
+    }
+  }
+}
+
+TEST_CASE("what a plan counts of memory is about what lives at once in its step") {
+  const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 2048);
+  request.model->layers = 8;
+  request.memory = Bytes(720'000'000'000);
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const int micro_batches : {1, 2, 4}) {
+      const StepPlan plan{.attention = {.strategy = "ulysses"},
+                          .data = 8,
+                          .micro_batches = micro_batches,
+                          .zero = zero};
+      const Schedule step = step_question(request, plan).schedule(Phase::step);
+      const Bytes lives = plan_arena(step.program(Rank(0))).total();
+      const Bytes counted = evaluate(request, plan).candidate.predicted.memory.tensors();
+      INFO("ZeRO " << zero << ", " << micro_batches << " micro-batches: " << lives.as_double() / 1e9
+                   << " GB live, " << counted.as_double() / 1e9 << " GB counted");
+      CHECK(lives.as_double() < 1.15 * counted.as_double());
+      CHECK(lives.as_double() > 0.75 * counted.as_double());
     }
   }
 }

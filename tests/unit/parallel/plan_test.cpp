@@ -91,8 +91,9 @@ TEST_CASE("the simplest strategy has the degrees and the layout, in the table's 
 
 TEST_CASE("a ring of contiguous chunks turns as far as a window reaches") {
   const SequencePlan plan{.strategy = "ring", .ring = 8};
-  const auto hops = [&](std::int64_t window, Phase phase) {
-    const Problem problem{.seq = 128, .mask = {.kind = MaskKind::window, .window = window}};
+  const auto hops = [&](std::int64_t window, Phase phase, std::int64_t cached = 0) {
+    const Problem problem{
+        .seq = 128, .cached = cached, .mask = {.kind = MaskKind::window, .window = window}};
     const Schedule schedule = strategies::by_name("ring", "test").build(problem, plan, phase, {});
     const Program program = schedule.program(Rank(3));
     std::vector<int> targets;
@@ -107,6 +108,11 @@ TEST_CASE("a ring of contiguous chunks turns as far as a window reaches") {
   CHECK(hops(17, Phase::forward) == std::vector{4});  // a chunk has 16 tokens
   CHECK(hops(18, Phase::forward) == std::vector{4, 4});
   CHECK(hops(128, Phase::forward).size() == 7);
+  // The first rank's first query sees the end of the cache, which the last rank has.
+  CHECK(hops(17, Phase::forward, 128) == std::vector{4});
+  CHECK(hops(18, Phase::forward, 128) == std::vector{4, 4});
+  CHECK(hops(17, Phase::forward, 64) == std::vector{4, 4});  // of which a rank has 8 tokens
+  CHECK(hops(17, Phase::forward, 16).size() == 7);
   // Keys and values, gradients behind them, and those home to whose block was here last.
   CHECK(hops(18, Phase::backward) == std::vector{4, 4, 4, 4, 1});
   CHECK(hops(128, Phase::backward).back() == 4);
