@@ -346,11 +346,8 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
 namespace {
 
 /// Tensor ranks beside a way that has none.
-void add_tensor(const Framework& f, const Request& request, const StepPlan& plan,
+void add_tensor(const Framework& f, const Way* way, const StepPlan& plan,
                 std::vector<Cannot>& reasons) {
-  const Way* way = match(f, plan.attention, attention_problem(request, plan, request.problem),
-                         traits_of(request))
-                       .way;
   if (plan.tensor > 1 && plan.sequence() > 1 && way != nullptr && way->no_tensor) {
     reasons.push_back(because(
         "tensor",
@@ -360,14 +357,11 @@ void add_tensor(const Framework& f, const Request& request, const StepPlan& plan
 }
 
 /// Shards over some of the ranks that hold the same weights.
-void add_shards(const Framework& f, const Request& request, const StepPlan& plan,
+void add_shards(const Framework& f, const Way* way, const Request& request, const StepPlan& plan,
                 std::vector<Cannot>& reasons) {
   if (plan.zero == 0 || plan.shards() == plan.replicas()) {
     return;
   }
-  const Way* way = match(f, plan.attention, attention_problem(request, plan, request.problem),
-                         traits_of(request))
-                       .way;
   const auto refuse = [&](std::string what) {
     reasons.push_back(
         because("zero-group", std::move(what), f.zero.source.empty() ? f.checked : f.zero.source));
@@ -399,14 +393,16 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
   std::vector<Cannot> reasons = cannot(f, open);
   add_axes(f, request.phase, plan, reasons);
   add_experts(f, request, plan, reasons);
-  add_tensor(f, request, plan, reasons);
-  for (Cannot& reason : cannot(f, plan.attention, attention_problem(request, plan, request.problem),
-                               traits_of(request))) {
+  const Problem problem = attention_problem(request, plan, request.problem);
+  const AttentionTraits traits = traits_of(request);
+  const Way* way = match(f, plan.attention, problem, traits).way;
+  add_tensor(f, way, plan, reasons);
+  for (Cannot& reason : cannot(f, plan.attention, problem, traits)) {
     reasons.push_back(std::move(reason));
   }
   if (request.whole_step()) {
     add(reasons, cannot_zero(f, request.phase, plan.zero));
-    add_shards(f, request, plan, reasons);
+    add_shards(f, way, request, plan, reasons);
   }
   if (request.phase == StepPhase::train) {
     add(reasons, cannot_recompute(f, plan.recompute));

@@ -231,7 +231,9 @@ TEST_CASE("a folded simulation of steps whose shards have copies equals the unfo
     const int replica = c.plan().model_ranks();
     if (group % replica != 0 && replica % group != 0) {
       CHECK(c.build().symmetry == std::vector{SymmetricAxis{"tensor", AxisMoves::equal}});
-      continue;  // nothing to fold
+      // Nothing to fold. Of such steps the timeline's account counts up to 4 % more or less as
+      // imbalance than the simulator's, at instants at which ranks that wait for each other meet.
+      continue;
     }
     for (const World& world : worlds(c.plan().ranks())) {
       INFO(c.text() << " | " << world.name);
