@@ -34,6 +34,16 @@ std::optional<LayerQuestion> asked_layer(const Arguments& arguments, const Job& 
   return scope == "layer" ? layer_question(job.request, plan) : step_question(job.request, plan);
 }
 
+void expect_scheduled_attention(const Request& request) {
+  if (request.model && request.model->indexer) {
+    throw InputError("--model",
+                     fmt::format("attention of {} meets keys that an indexer picks, which no "
+                                 "schedule holds: its steps and prefills are planned and costed "
+                                 "(plan, simulate), not proven or executed",
+                                 request.model->name));
+  }
+}
+
 std::string layer_name(const StepPlan& plan, const LayerQuestion& question) {
   std::string name;
   if (question.plan.pipeline.stages > 1) {

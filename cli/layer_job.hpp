@@ -22,6 +22,9 @@ inline constexpr Option scope_option{
 std::optional<LayerQuestion> asked_layer(const Arguments& arguments, const Job& job,
                                          const StepPlan& plan);
 
+/// InputError if no schedule holds the model's attention.
+void expect_scheduled_attention(const Request& request);
+
 /// "TP 2 x usp U=2 R=2", of a step "PP 2 x DP 2 x …": the plan, for people.
 std::string layer_name(const StepPlan& plan, const LayerQuestion& question);
 

@@ -112,6 +112,14 @@ void Reader::model(const std::string& name) {
         "closed form, not simulated; backward 3 times the chunked kernels' forward",
         "Megatron-Core, flash-linear-attention, LASP-2: docs/cost-model.md");
   }
+  if (m.indexer) {
+    assume("sparse attention",
+           fmt::format("each query meets {} keys, picked among all: latents and the indexer's keys "
+                       "are gathered between sequence ranks; the indexer is whole on every tensor "
+                       "rank; kernels at published rates; costed in closed form, not simulated",
+                       m.indexer->keys),
+           "arXiv:2512.02556; docs/cost-model.md");
+  }
   if (m.predict_layers > 0) {
     assume("further tokens",
            fmt::format("training predicts {}, by a layer and a loss each, before the loss head or "
@@ -217,6 +225,18 @@ void Reader::mask_and_phase() {
     }
   }
   r.phase = phase_of(text_or("phase", "phase", r.model ? "train" : "fwd+bwd"));
+  if (r.model && r.model->indexer) {
+    if (!r.whole_step()) {
+      throw InputError("--phase",
+                       fmt::format("{} of attention to keys that an indexer picks, which "
+                                   "no schedule holds: {} has train and prefill",
+                                   to_string(r.phase), r.model->name));
+    }
+    if (r.problem.mask.kind != MaskKind::causal) {
+      throw InputError("--mask", fmt::format("{}: {}'s indexer picks among earlier keys (causal)",
+                                             to_string(r.problem.mask), r.model->name));
+    }
+  }
   if (r.model && r.model->kind == ModelKind::dit && r.phase == StepPhase::prefill) {
     assume("left out", "text encoder and VAE",
            "a prefill of a diffusion transformer is one denoising step");
@@ -275,10 +295,12 @@ void Reader::documents() {
     return;
   }
   if (request().model && (request().model->diffusion.frames > 0 || request().model->linear ||
+                          request().model->indexer ||
                           std::ranges::any_of(layer_runs(*request().model), [](const LayerRun& r) {
                             return r.mask.kind == MaskKind::window;
                           }))) {
-    not_available("--documents", "packing for models with windows, frames or linear attention");
+    not_available("--documents",
+                  "packing for models with windows, frames, sparse or linear attention");
   }
   if (LengthDistribution::is_meant(*text)) {
     return drawn_documents(*text);

@@ -7,6 +7,7 @@
 #include "machine/gemm_format.hpp"
 #include "machine/layer_kernels.hpp"
 #include "machine/linear_spec.hpp"
+#include "machine/sparse_spec.hpp"
 #include "schedule/measure.hpp"
 #include "schedule/problem.hpp"
 
@@ -183,6 +184,7 @@ struct GenerationSpec {
   std::optional<Sourced<double>> gemm_training;
   std::optional<ExpertLayerSpec> expert_layer;
   std::optional<LinearSpec> linear;                    // none: nobody knows how it runs that
+  std::optional<SparseSpec> sparse;                    // likewise
   LayerKernelsSpec layer;                              // as timed here; published ones: none
   Sourced<double> memory_efficiency;                   // of elementwise kernels
   Sourced<Seconds> launch;                             // host cost of one kernel

@@ -587,8 +587,8 @@ void read_gemm(const JsonView& gemm, GenerationSpec& g) {
 GenerationSpec read_generation(const JsonView& document) {
   expect_format(document, "sp-plan/generation");
   document.allow_only({"format", "format_version", "name", "aliases", "kernel", "attention", "gemm",
-                       "experts", "linear", "elementwise", "layer", "launch", "kernels", "group",
-                       "note"});
+                       "experts", "linear", "sparse", "elementwise", "layer", "launch", "kernels",
+                       "group", "note"});
   GenerationSpec g;
   g.name = name_in(document, "name");
   g.attention = read_attention(document.at("attention"), name_in(document, "kernel"));
@@ -600,6 +600,9 @@ GenerationSpec read_generation(const JsonView& document) {
   }
   if (document.find("linear")) {
     g.linear = read_linear(document);
+  }
+  if (document.find("sparse")) {
+    g.sparse = read_sparse(document);
   }
   const JsonView elementwise = document.at("elementwise");
   elementwise.allow_only({"memory_efficiency"});

@@ -59,6 +59,9 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
   if (plan.ranks() > 1 && traits.linear) {
     lacks("linear", "layers of linear attention between sequence ranks");
   }
+  if (plan.ranks() > 1 && traits.picks) {
+    lacks("sparse", "attention to picked keys between sequence ranks");
+  }
   const bool packed = !problem.mask.document_ends.empty();
   if (plan.ranks() > 1 && way.no_documents && packed) {
     lacks("documents", "packed documents");
@@ -306,13 +309,12 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                                           f.name, request.model->name),
                               f.checked));
   }
-  if (request.model && request.model->linear && !f.loads_models) {
-    reasons.push_back(
-        because("linear",
-                fmt::format("the text written for {} has no layers of linear attention, "
-                            "and {} has them",
-                            f.name, request.model->name),
-                f.checked));
+  if (request.model && !f.loads_models && (request.model->linear || request.model->indexer)) {
+    reasons.push_back(because(
+        request.model->linear ? "linear" : "sparse",
+        fmt::format("the text written for {} has no layers of {} attention, and {} has them",
+                    f.name, request.model->linear ? "linear" : "sparse", request.model->name),
+        f.checked));
   }
   if (f.writes_heads && request.model && request.model->narrow_heads) {
     reasons.push_back(because("heads",

@@ -164,6 +164,11 @@ class Collector {
   }
 
   void try_orders(const Strategy& s, SequencePlan plan) {
+    if (const WhyNot reason = request_.traits.picks ? why_not_picked(plan) : WhyNot{};
+        !reason.legal()) {
+      reject(plan, reason);
+      return;
+    }
     if (const WhyNot reason = why_not(s, request_.problem, plan); !reason.legal()) {
       reject(plan, reason);
       return;
@@ -317,6 +322,8 @@ SequencePlan default_plan(const Request& request) {
   const Layout preferred = causal ? Layout::zigzag : Layout::contiguous;
   if (f.strategy) {
     plan.strategy = *f.strategy;
+  } else if (request.traits.picks && request.gpus > 1) {
+    plan.strategy = strategies::gathering().name;
   } else if (const Strategy* s = first_with(plan); s != nullptr) {
     plan.strategy = s->name;
   } else if (request.problem.function != AttentionFunction::softmax) {

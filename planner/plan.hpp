@@ -91,6 +91,7 @@ struct AttentionTraits {
   bool sinks = false;    // a logit of each head that takes its share of the softmax
   bool windows = false;  // layers that see a window or a chunk only
   bool linear = false;   // layers of linear attention besides, which carry a state
+  bool picks = false;    // an indexer picks each query's keys, among all
 };
 
 struct Request {
@@ -213,7 +214,8 @@ std::string not_planned(const Model& model);
 /// One plan with everything that a report wants.
 struct Evaluation {
   Candidate candidate;
-  std::optional<sim::Simulation> forward, backward;  // of one attention call
+  /// Of one attention call; of attention that no schedule holds (Model::indexer): nothing.
+  std::optional<sim::Simulation> forward, backward;
 };
 struct EvaluationOptions {
   bool fold = true;

@@ -4,6 +4,7 @@
 #include "planner/evaluator.hpp"
 #include "sim/thinned.hpp"
 #include "step/linear_attention.hpp"
+#include "step/sparse_attention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -98,7 +99,8 @@ AttentionTraits traits_of(const Request& request) {
   return {
       .sinks = model.attention_sinks,
       .windows = model.narrow_mask.kind == MaskKind::window || model.mask.kind == MaskKind::window,
-      .linear = model.linear.has_value()};
+      .linear = model.linear.has_value(),
+      .picks = model.indexer.has_value()};
 }
 
 AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
@@ -186,9 +188,27 @@ const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
   return linear_calls_.emplace(key, std::move(call)).first->second;
 }
 
+const StepEvaluator::Call& StepEvaluator::sparse(const StepPlan& plan) {
+  const std::string key = key_of(plan, request_.problem);
+  if (const auto at = sparse_calls_.find(key); at != sparse_calls_.end()) {
+    return at->second;
+  }
+  const sim::Cluster ranks = sim::thinned(*request_.cluster, plan.tensor, plan.sequence());
+  SparseWork work{.problem = request_.problem, .kind = common_.request().kind};
+  work.problem.seq = padded_seq(plan);
+  SparseCost found = sparse_attention_cost(*request_.model, work, plan, kernels_, ranks);
+  Call call{.cost = std::move(found.cost),
+            .spread = found.spread,
+            .across = ranks.nodes() > 1 ? 1.0 : 0.0,
+            .bound_by = "gathering keys for sparse attention",
+            .lowering = {}};
+  return sparse_calls_.emplace(key, std::move(call)).first->second;
+}
+
 const StepEvaluator::Call* StepEvaluator::call_of(const StepPlan& plan, const LayerRun& run) {
   return run.attends                         ? &attention(plan, problem_of(run, request_))
          : run.blocks.mixer == Mixer::linear ? &linear(plan)
+         : run.blocks.mixer == Mixer::picked ? &sparse(plan)
                                              : nullptr;
 }
 
@@ -417,8 +437,11 @@ Evaluation evaluate(const Request& request, const StepPlan& plan,
     return evaluate(request, plan.attention, options);
   }
   StepEvaluator evaluator(request);
-  const AttentionQuestion question = attention_question(request, plan, request.problem);
-  Evaluation e = evaluate(question.request, plan.attention, options);
+  Evaluation e;
+  if (!request.model->indexer) {
+    const AttentionQuestion question = attention_question(request, plan, request.problem);
+    e = evaluate(question.request, plan.attention, options);
+  }
   e.candidate = evaluator.candidate(evaluator.evaluate(plan));
   e.candidate.predicted.max_seq = evaluator.longest(plan);
   return e;
@@ -428,8 +451,11 @@ Effort effort_of(const Request& request, const StepPlan& plan, const EvaluationO
   if (!request.whole_step()) {
     return effort_of(request, plan.attention, options);
   }
-  const AttentionQuestion question = attention_question(request, plan, request.problem);
-  Effort effort = effort_of(question.request, plan.attention, options);
+  Effort effort;
+  if (!request.model->indexer) {
+    const AttentionQuestion question = attention_question(request, plan, request.problem);
+    effort = effort_of(question.request, plan.attention, options);
+  }
   constexpr double of_op = 64;      // bytes
   constexpr double questions = 40;  // of memory: the longest sequence
   const double ops =

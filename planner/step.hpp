@@ -60,6 +60,7 @@ class StepEvaluator {
   };
   [[nodiscard]] const Call& attention(const StepPlan& plan, const Problem& whole);
   [[nodiscard]] const Call& linear(const StepPlan& plan);
+  [[nodiscard]] const Call& sparse(const StepPlan& plan);
   /// What lets tokens of a kind of layers see each other; nullptr: nothing.
   [[nodiscard]] const Call* call_of(const StepPlan& plan, const LayerRun& run);
   [[nodiscard]] Call simulate(const StepPlan& plan, const Problem& whole) const;
@@ -72,7 +73,7 @@ class StepEvaluator {
   const StepPractice& practice_;
   KernelCost kernels_;
   StepCommon common_;
-  std::map<std::string, Call> calls_, linear_calls_;
+  std::map<std::string, Call> calls_, linear_calls_, sparse_calls_;
 };
 
 /// The problem of one tensor rank's attention call, of `whole`: the request's, or of a kind of

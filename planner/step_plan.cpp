@@ -61,6 +61,7 @@ StepPlan default_step(const Request& request) {
   }
   Request call = request;
   call.problem = attention_problem(request, plan, request.problem);
+  call.traits = traits_of(request);
   call.gpus = static_cast<int>(request.gpus / others);
   plan.attention = default_plan(call);
   if (plan.sequence() != call.gpus) {

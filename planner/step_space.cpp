@@ -519,8 +519,12 @@ StepPlan plan_of(const Request& request, const StepPoint& point, const SequenceP
 }
 
 StepPlan plan_around_attention(const Request& request, const StepPoint& point, int zero) {
-  const Layout layout = request.fixed.layout.value_or(Layout::contiguous);
-  return plan_of(request, point, {.ring = point.sequence, .layout = layout}, zero);
+  SequencePlan around{.ring = point.sequence,
+                      .layout = request.fixed.layout.value_or(Layout::contiguous)};
+  if (request.model->indexer) {
+    around.strategy = strategies::gathering().name;
+  }
+  return plan_of(request, point, around, zero);
 }
 
 AttentionQuestion attention_of(const Request& request, const StepPoint& point) {

@@ -407,6 +407,7 @@ class GraphWriter {
     return "";
   }
   static std::string add(const TensorOp& op, const ShortConvolution&) { return named_as(op); }
+  static std::string add(const TensorOp& op, const PickCall&) { return named_as(op); }
   static std::string add(const TensorOp& op, const ScanCall&) { return named_as(op); }
   static std::string named_as(const TensorOp& op) { return fmt::format("a {}", op.name); }
 

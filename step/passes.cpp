@@ -117,6 +117,7 @@ class PassClock {
            costs_.crowd;
   }
   static double time_of(const LayerOp& /*op*/, const SelfAttention& /*call*/) { return 0; }
+  static double time_of(const LayerOp& /*op*/, const PickKernel& /*pick*/) { return 0; }
   static double time_of(const LayerOp& /*op*/, const ScanKernel& /*scan*/) { return 0; }
   double time_of(const LayerOp& /*op*/, const ConvolutionKernel& kernel) const {
     const GpuSpec& gpu = costs_.kernels->gpu();
@@ -180,6 +181,9 @@ class PassClock {
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t /*i*/, const SelfAttention& call) {
     add_attention(call.phase);
+  }
+  void add(std::span<const LayerOp> /*ops*/, std::size_t /*i*/, const PickKernel& /*pick*/) {
+    launched();
   }
   void add(std::span<const LayerOp> /*ops*/, std::size_t /*i*/, const ScanKernel& scan) {
     add_attention(scan.phase);

@@ -50,7 +50,8 @@ class StepSeconds {
 };
 
 /// One attention call of a layer on this rank, its transfers included: what its schedule takes in
-/// simulation; of linear attention what linear_attention.hpp says.
+/// simulation; of linear attention and of picked keys what linear_attention.hpp and
+/// sparse_attention.hpp say.
 struct AttentionCost {
   struct Pass {
     Seconds kernels{}, small{}, exposed{}, hidden{};

@@ -4,6 +4,7 @@
 #include "base/named.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 #include "step/linear_attention.hpp"
+#include "step/sparse_attention.hpp"
 
 #include <array>
 #include <cstdlib>
@@ -101,6 +102,9 @@ StepRule why_not(const Model& model, const StepPlan& plan) {
     return rule;
   }
   if (StepRule rule = why_not_linear(model, plan); !rule.legal()) {
+    return rule;
+  }
+  if (StepRule rule = why_not_sparse(model, plan); !rule.legal()) {
     return rule;
   }
   if (StepRule rule = expert_rule(model, plan); !rule.legal()) {

@@ -245,7 +245,7 @@ Bytes most_gradients(const LocalShapes& shapes) {
     const bool computed = row_wise == nullptr || row_wise->gradient == RowGradient::computed;
     LayerTensors second;
     for (const LayerTensorId id : op.reads) {
-      if (computed && !in_place(shapes, op) && compute(id)) {
+      if (computed && gives_gradient(op, id) && !in_place(shapes, op) && compute(id)) {
         second.push_back(id);
       }
     }

@@ -21,7 +21,8 @@ struct LayerKind {
 LayerKind kind_at(const Model& model, std::int64_t layer) {
   const auto i = static_cast<std::size_t>(layer);
   const DiffusionBlocks& d = model.diffusion;
-  const LayerBlocks usual{.feed = model.experts.routes(layer) ? Feed::experts : Feed::mlp};
+  const LayerBlocks usual{.mixer = model.indexer ? Mixer::picked : Mixer::attention,
+                          .feed = model.experts.routes(layer) ? Feed::experts : Feed::mlp};
   return {.blocks = model.blocks.empty() ? usual : model.blocks[i],
           .narrow = i < model.narrow_layers.size() && model.narrow_layers[i],
           .two_streams = layer < d.two_streams,
@@ -44,6 +45,9 @@ std::vector<LayerKind> kinds_of(const Model& model) {
 LayerTensorId mixed(const Model& model, const LayerKind& kind, ListWriter& list, LayerTensorId x) {
   if (kind.blocks.mixer == Mixer::linear) {
     return linear_attention(model, list, x);
+  }
+  if (kind.blocks.mixer == Mixer::picked) {
+    return picked_attention(model, list, x);
   }
   x = model.latent.kv_rank > 0 ? latent_attention(model, list, x)
       : kind.between_frames    ? frame_attention(model, list, x)

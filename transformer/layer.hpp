@@ -18,6 +18,8 @@
 //                again; states are computed again (flash-linear-attention, mamba_ssm).
 //   attention    keeps Q, K, V, its output and the LSE (FlashAttention, arXiv:2205.14135); on the
 //                sequence itself its kernels are a schedule's, on a text they are here.
+//   picked keys  keep what their scores were made of; the gradient of these is another loss's
+//                (arXiv:2512.02556, equation 4), so it ends at what the indexer reads (`detached`).
 //   A tensor that n operations read has n gradients, which are added up by n - 1 kernels. So a
 //   residual stream costs one such kernel a branch, and a gated MLP one for its two first GEMMs.
 //   A tensor is kept once, however many operations keep it, and not at all when none does.
@@ -101,8 +103,9 @@ class LayerTensors {
 };
 
 /// Which part of a matrix each rank of a tensor-parallel group has: the whole; some of its columns
-/// (column-parallel), some of its rows (row-parallel).
-enum class Shard : std::uint8_t { none, columns, rows };
+/// (column-parallel), some of its rows (row-parallel); of matrices side by side, those of its
+/// heads.
+enum class Shard : std::uint8_t { none, columns, rows, heads };
 
 /// Y[rows, out] = X[rows, in] W[in, out], with a bias in the epilogue. `tied`: W is counted
 /// elsewhere. `experts`: so many matrices, of which each row has one: a grouped GEMM.
@@ -112,6 +115,9 @@ struct Linear {
   bool bias = false;
   bool tied = false;
   std::int64_t experts = 0;  // 0: one matrix for all rows
+  /// So many matrices side by side, each from its part of X's row to its part of Y's.
+  std::int64_t heads = 1;
+  bool detached = false;  // X gets no gradient
 };
 
 /// What becomes of the gradient in a row-wise operation: a kernel computes it, it is passed on to
@@ -143,10 +149,20 @@ struct AttentionCall {
   /// One learned logit a head that takes its share of the softmax, inside the kernel: a schedule
   /// has small ones of their own beside it (Sink in schedule/op.hpp), which this list does not.
   bool sinks = false;
-  std::int64_t among = 0;  // 0: not so
+  std::int64_t among = 0;   // 0: not so
+  std::int64_t picked = 0;  // above 0: each query meets so many keys, which PickCall picked
   [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
-  /// Over tokens that several ranks may hold: a schedule's.
-  [[nodiscard]] bool over_sequence() const { return keys == Rows::tokens && among == 0; }
+  /// Over tokens that several ranks may hold, all that a mask allows: a schedule's.
+  [[nodiscard]] bool over_sequence() const {
+    return keys == Rows::tokens && among == 0 && picked == 0;
+  }
+};
+
+/// An indexer's scores, and the best keys of each query: reads queries and keys of its heads and
+/// what each head's scores weigh, writes numbers of tokens. Over tokens that several ranks may hold
+/// (step/sparse_attention.hpp).
+struct PickCall {
+  Indexer indexer;
 };
 
 /// A causal convolution of each channel over the last `kernel` tokens, and an activation; reads and
@@ -179,12 +195,16 @@ struct ExpertRoute {
 
 struct TensorOp {
   std::string_view name;
-  std::variant<Linear, RowWise, AttentionCall, ShortConvolution, ScanCall, Lookup, ExpertRoute>
+  std::variant<Linear, RowWise, AttentionCall, PickCall, ShortConvolution, ScanCall, Lookup,
+               ExpertRoute>
       work;
   LayerTensors reads, writes, keeps;
   std::int64_t statistics = 0;  // fp32 numbers a row kept besides: 1/rms, LSE
   ModuleSet modules;            // that it is part of, for recomputation
 };
+
+/// Whether its backward gives what it reads a gradient.
+bool gives_gradient(const TensorOp& op, LayerTensorId read);
 
 struct TensorOps {
   std::vector<LayerTensor> tensors;  // by LayerTensorId
@@ -209,7 +229,7 @@ struct LayerRun {
   std::int64_t layers = 0;
   Mask mask{};          // of the attention over the sequence
   KvHeads heads{};      // likewise
-  bool attends = true;  // over the sequence
+  bool attends = true;  // over the sequence, to all that the mask allows
   LayerBlocks blocks{};
 };
 /// The kinds of a model's layers, in the order in which the first of each comes: dense before

@@ -54,8 +54,6 @@ void place(ListWriter& list, LayerTensorId& q, LayerTensorId& k) {
       q, k, false);
 }
 
-namespace {
-
 LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensorId y) {
   return list.linear("out", y,
                      {.in = list.at(y).width,
@@ -63,6 +61,8 @@ LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensor
                       .shard = Shard::rows,
                       .bias = model.output_bias});
 }
+
+namespace {
 
 /// V in heads without gains.
 LayerTensorId normed_values(ListWriter& list, LayerTensorId v) {
@@ -145,23 +145,18 @@ LayerTensorId frame_attention(const Model& model, ListWriter& list, LayerTensorI
   return attention_by_heads(model, list, x, call);
 }
 
-/// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1) as it is trained: the
-/// latents are projected up to heads, nothing is absorbed (Megatron-LM d98e8a64dd,
-/// megatron/core/transformer/multi_latent_attention.py). The projections down are whole on every
-/// rank, each does its own rows.
-LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+/// The projections down are whole on every rank, each does its own rows.
+LayerTensorId query_latent(const Model& model, ListWriter& list, LayerTensorId y) {
   const Latent& latent = model.latent;
-  const ModuleSet up{RecomputeModule::mla_up};
-  const int n = model.q_heads;
-  const LayerTensorId y = list.norm("norm 1", x, model);
-  LayerTensorId q = y;
-  if (latent.q_rank > 0) {
-    q = list.linear("q down", y, {.in = model.hidden, .out = latent.q_rank});
-    q = list.rms_norm("q norm", q);
+  if (latent.q_rank == 0) {
+    return y;
   }
-  q = list.linear("q up", q,
-                  {.in = list.at(q).width, .out = model.q_width(), .shard = Shard::columns}, up,
-                  model.head_dim);
+  const LayerTensorId q = list.linear("q down", y, {.in = model.hidden, .out = latent.q_rank});
+  return list.rms_norm("q norm", q);
+}
+
+KeyLatents key_latents(const Model& model, ListWriter& list, LayerTensorId y) {
+  const Latent& latent = model.latent;
   const LayerTensorId kv = list.tensor("kv down", latent.kv_rank);
   const LayerTensorId position = list.tensor("k rope", latent.rope_dim);
   list.add({.name = "kv down",
@@ -169,26 +164,42 @@ LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensor
             .reads = {y},
             .writes = {kv, position},
             .keeps = {y}});
-  const LayerTensorId normed = list.rms_norm("kv norm", kv);
+  return {.kv = list.rms_norm("kv norm", kv), .position = position};
+}
+
+/// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1) as it is trained: the
+/// latents are projected up to heads, nothing is absorbed (Megatron-LM d98e8a64dd,
+/// megatron/core/transformer/multi_latent_attention.py).
+LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+  const Latent& latent = model.latent;
+  const ModuleSet up{RecomputeModule::mla_up};
+  const int n = model.q_heads;
+  const LayerTensorId y = list.norm("norm 1", x, model);
+  const LayerTensorId q_latent = query_latent(model, list, y);
+  const LayerTensorId q =
+      list.linear("q up", q_latent,
+                  {.in = list.at(q_latent).width, .out = model.q_width(), .shard = Shard::columns},
+                  up, model.head_dim);
+  const KeyLatents from = key_latents(model, list, y);
   const LayerTensorId content = list.tensor(heads_tensor("k content", n, latent.nope_dim));
   const LayerTensorId v = list.tensor(heads_tensor("v", n, latent.value_dim));
   list.add({.name = "kv up",
             .work = Linear{.in = latent.kv_rank,
                            .out = n * std::int64_t{latent.nope_dim + latent.value_dim},
                            .shard = Shard::columns},
-            .reads = {normed},
+            .reads = {from.kv},
             .writes = {content, v},
-            .keeps = {normed},
+            .keeps = {from.kv},
             .modules = up});
   // Every head of K has the same part in position.
   const LayerTensorId q_placed = list.like("rope", q);
   const LayerTensorId k = list.tensor(heads_tensor("rope", n, model.head_dim));
   list.add({.name = "rope",
             .work = RowWise{.function = LayerFunction::split_heads},
-            .reads = {q, content, position},
+            .reads = {q, content, from.position},
             .writes = {q_placed, k},
             .modules = up});
-  list.cache({normed, position});
+  list.cache({from.kv, from.position});
   AttentionCall call = attention_over(model, Rows::tokens);
   call.value_dim = latent.value_dim;
   const LayerTensorId attended = list.attention("attention", call, {q_placed, k, v});

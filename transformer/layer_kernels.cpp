@@ -37,7 +37,8 @@ class OpWriter {
     }
     for (const TensorOp& op : list.ops) {
       for (const LayerTensorId id : op.reads) {
-        partial_left_[id.index()] += has_gradient(op) && shapes_.partial_gradient(op, id) ? 1 : 0;
+        partial_left_[id.index()] +=
+            gives_gradient(op, id) && shapes_.partial_gradient(op, id) ? 1 : 0;
       }
     }
     for (const TensorOp& op : std::views::reverse(list.ops)) {
@@ -84,6 +85,7 @@ class OpWriter {
   void forward(const TensorOp& op, const AttentionCall& call) {
     attention(op, call, Phase::forward);
   }
+  void forward(const TensorOp& op, const PickCall& call) { pick(op, call, Phase::forward); }
   void forward(const TensorOp& op, const ShortConvolution& /*work*/) {
     convolution(op, KernelRole::forward, Phase::forward);
   }
@@ -107,8 +109,10 @@ class OpWriter {
         gathered_[id.index()] = true;
       }
     }
-    write_gemm(op, KernelRole::input_gradient, gemm.rows, gemm.in, gemm.out);
-    sum_partial_gradients(op, true);
+    if (!linear.detached) {
+      write_gemm(op, KernelRole::input_gradient, gemm.rows, gemm.in, gemm.out);
+      sum_partial_gradients(op, true);
+    }
     write_gemm(op, KernelRole::weight_gradient, gemm.in, gemm.out, gemm.rows);
   }
   void backward(const TensorOp& op, const ExpertRoute& work) {
@@ -127,6 +131,7 @@ class OpWriter {
     attention(op, call, Phase::backward);
     sum_partial_gradients(op, false);
   }
+  void backward(const TensorOp& op, const PickCall& call) { pick(op, call, Phase::backward); }
   void backward(const TensorOp& op, const ShortConvolution& /*work*/) {
     convolution(op, KernelRole::backward, Phase::backward);
   }
@@ -161,21 +166,16 @@ class OpWriter {
   }
   /// The op gave each tensor that it reads a gradient; what had one already gets the sum.
   void add_gradients(const TensorOp& op) {
-    if (!has_gradient(op)) {
-      return;
-    }
     for (const LayerTensorId id : op.reads) {
+      if (!gives_gradient(op, id)) {
+        continue;
+      }
       const bool unfinished = shapes_.partial_gradient(op, id) && partial_left_[id.index()] > 0;
       if (!unfinished && seen_[id.index()]++ > 0) {
         sum(id, shapes_.bytes(id));
       }
     }
   }
-  static bool has_gradient(const TensorOp& op) {
-    const auto* row_wise = std::get_if<RowWise>(&op.work);
-    return row_wise == nullptr || row_wise->gradient != RowGradient::none;
-  }
-
   /// One of the three GEMMs of Y[rows,out] = X[rows,in] W.
   void write_gemm(const TensorOp& op, KernelRole role, std::int64_t m, std::int64_t n,
                   std::int64_t k) {
@@ -192,7 +192,14 @@ class OpWriter {
                                           .groups = shapes_.experts(experts)}});
       return;
     }
-    ops_.push_back({.name = op.name, .role = role, .work = GemmShape{.m = m, .n = n, .k = k}});
+    ops_.push_back({.name = op.name, .role = role, .work = by_heads(op, role, {m, n, k})});
+  }
+  /// Products of all heads, side by side: as many tiles as one product of so many rows has.
+  [[nodiscard]] GemmShape by_heads(const TensorOp& op, KernelRole role, GemmShape all) const {
+    const std::int64_t heads = shapes_.heads(std::get<Linear>(op.work).heads);
+    return role == KernelRole::weight_gradient
+               ? GemmShape{.m = all.m, .n = all.n / heads, .k = all.k}
+               : GemmShape{.m = all.m * heads, .n = all.n / heads, .k = all.k / heads};
   }
   void memory_bound(std::string_view name, KernelRole role, Bytes touched,
                     std::optional<LayerFunction> function = std::nullopt) {
@@ -264,6 +271,12 @@ class OpWriter {
                                    .phase = phase};
     }
     ops_.push_back(result);
+  }
+
+  void pick(const TensorOp& op, const PickCall& call, Phase phase) {
+    ops_.push_back({.name = op.name,
+                    .role = phase == Phase::forward ? KernelRole::forward : KernelRole::backward,
+                    .work = PickKernel{.indexer = call.indexer, .phase = phase}});
   }
 
   void convolution(const TensorOp& op, KernelRole role, Phase phase) {

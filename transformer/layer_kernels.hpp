@@ -52,9 +52,18 @@ struct CrossAttention {
   Phase phase = Phase::forward;
   [[nodiscard]] FlopCount flops() const;
 };
-/// Where attention over the sequence runs. Its kernels, transfers and FLOPs are a schedule's.
+/// Where attention over the sequence runs. Its kernels, transfers and FLOPs are a schedule's; of
+/// picked keys step/sparse_attention.hpp's.
 struct SelfAttention {
   AttentionCall call;  // heads of this rank
+  Phase phase = Phase::forward;
+  [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
+};
+
+/// Where an indexer picks the keys that attention behind it meets: its time is attention's
+/// (step/sparse_attention.hpp), its FLOPs are model_flops.hpp's.
+struct PickKernel {
+  Indexer indexer;
   Phase phase = Phase::forward;
   [[nodiscard]] static FlopCount flops() { return FlopCount(0); }
 };
@@ -102,7 +111,7 @@ enum class KernelRole : std::uint8_t {
 struct LayerOp {
   std::string_view name;  // of its operation
   KernelRole role = KernelRole::forward;
-  std::variant<GemmShape, GroupedGemm, MemoryBound, CrossAttention, SelfAttention,
+  std::variant<GemmShape, GroupedGemm, MemoryBound, CrossAttention, SelfAttention, PickKernel,
                ConvolutionKernel, ScanKernel, LayerTransfer>
       work;
   bool beside = false;  // a transfer that runs beside the next GEMM

@@ -11,6 +11,15 @@ FlopCount CrossAttention::flops() const {
                    static_cast<double>(batch));
 }
 
+bool gives_gradient(const TensorOp& op, LayerTensorId read) {
+  const auto* row_wise = std::get_if<RowWise>(&op.work);
+  const auto* linear = std::get_if<Linear>(&op.work);
+  const auto* call = std::get_if<AttentionCall>(&op.work);
+  const bool number = call != nullptr && call->picked > 0 && op.reads[2] == read;
+  return (row_wise == nullptr || row_wise->gradient != RowGradient::none) &&
+         (linear == nullptr || !linear->detached) && !number;
+}
+
 FlopCount ScanKernel::flops() const {
   const double times = phase == Phase::backward ? 2 : 1;
   return times * forward_flops(scan, static_cast<double>(tokens));

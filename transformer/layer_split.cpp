@@ -88,6 +88,10 @@ Bytes LocalShapes::statistics(const TensorOp& op) const {
   return sum;
 }
 
+std::int64_t LocalShapes::heads(std::int64_t all) const {
+  return part_of(all, local_->split.tensor);
+}
+
 AttentionCall LocalShapes::heads(const AttentionCall& call) const {
   AttentionCall mine = call;
   mine.q_heads = static_cast<int>(part_of(call.q_heads, local_->split.tensor));
@@ -112,7 +116,12 @@ bool LocalShapes::exchanges() const {
 
 bool LocalShapes::gathers(const TensorOp& op, LayerTensorId read) const {
   return local_->split.sequence_parallel && ops_->at(read).cut == Cut::rows &&
-         partial_gradient(op, read);
+         (partial_gradient(op, read) || repeats(op));
+}
+
+bool LocalShapes::repeats(const TensorOp& op) const {
+  const auto* linear = std::get_if<Linear>(&op.work);
+  return local_->split.tensor > 1 && linear != nullptr && linear->detached;
 }
 
 bool LocalShapes::partial_gradient(const TensorOp& op, LayerTensorId read) const {
@@ -139,15 +148,17 @@ std::int64_t weights_of(const TensorOp& op, const TensorOps& ops, const LayerSpl
       if (linear.tied) {
         return 0;
       }
-      const std::int64_t in = linear.shard == Shard::rows ? width(op->reads) : linear.in;
+      const bool cut_in = linear.shard == Shard::rows || linear.shard == Shard::heads;
+      const std::int64_t in = cut_in ? width(op->reads) : linear.in;
       const std::int64_t out = linear.shard == Shard::columns ? width(op->writes) : linear.out;
-      const std::int64_t one = in * out + (linear.bias ? out : 0);
+      const std::int64_t one = in * (out / linear.heads) + (linear.bias ? out : 0);
       return linear.experts > 0 ? one * part_of(linear.experts, split->expert) : one;
     }
     std::int64_t operator()(const RowWise& row_wise) const { return row_wise.weights; }
     std::int64_t operator()(const AttentionCall& call) const {
       return call.sinks ? part_of(call.q_heads, split->tensor) : 0;
     }
+    std::int64_t operator()(const PickCall& /*scores*/) const { return 0; }
     std::int64_t operator()(const ShortConvolution& convolution) const {
       return width(op->writes) * (convolution.kernel + (convolution.bias ? 1 : 0));
     }

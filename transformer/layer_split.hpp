@@ -4,6 +4,8 @@
 // says (Cut); a part is rounded up to whole units and rows. From that follow
 //   a gather    where an operation reads a tensor cut by rows and writes one cut by width: each
 //               rank needs all rows. Its gradient is a sum over the ranks: reduce-scattered.
+//               Likewise where every rank computes all rows (an indexer's GEMMs, whose inputs get
+//               no gradient: Megatron-LM #2440 gathers them).
 //   a scatter   behind a row-parallel GEMM, or a table cut by words, whose results are sums over
 //               the ranks: reduce-scattered to rows, their gradients gathered again.
 // Without sequence parallelism what is cut by rows is whole on every rank: nothing is gathered, and
@@ -72,11 +74,14 @@ class LocalShapes {
   }
   /// What attention, norms keep besides.
   [[nodiscard]] Bytes statistics(const TensorOp& op) const;
+  [[nodiscard]] std::int64_t heads(std::int64_t all) const;
   [[nodiscard]] AttentionCall heads(const AttentionCall& call) const;
   [[nodiscard]] StateScan heads(const StateScan& scan) const;
 
   /// Reads all rows of what each rank has a part of.
   [[nodiscard]] bool gathers(const TensorOp& op, LayerTensorId read) const;
+  /// Every rank computes all rows of what it writes.
+  [[nodiscard]] bool repeats(const TensorOp& op) const;
   /// The gradient that it gives `read` is this rank's part of a sum.
   [[nodiscard]] bool partial_gradient(const TensorOp& op, LayerTensorId read) const;
   /// What it writes is this rank's part of a sum.

@@ -18,6 +18,8 @@ std::string_view kind_word(const Model& model, const LayerRun& run) {
   switch (run.blocks.mixer) {
     case Mixer::linear:
       return model.linear->scan.rule == StateRule::mamba2 ? "Mamba2" : "linear attention";
+    case Mixer::picked:
+      return "sparse attention";
     case Mixer::none:
       return run.blocks.feed == Feed::experts ? "experts" : "MLP";
     case Mixer::attention:
@@ -27,6 +29,13 @@ std::string_view kind_word(const Model& model, const LayerRun& run) {
                                                  : "full attention";
   }
   throw InternalError("no such Mixer");
+}
+
+std::string mask_word(const Model& model, const LayerRun& run) {
+  return run.blocks.mixer == Mixer::attention ? to_string(run.mask)
+         : run.blocks.mixer == Mixer::picked
+             ? fmt::format("{}, {} keys", to_string(run.mask), model.indexer->keys)
+             : "none";
 }
 
 std::string_view mlp_word(Feed feed) {
@@ -67,7 +76,7 @@ std::vector<LayerWeights> layer_weights(const Model& model) {
     kinds.push_back({.layers = run.layers,
                      .kind = std::string(kind_word(model, run)),
                      .attention = std::string(attention_word(model, run)),
-                     .mask = run.blocks.mixer == Mixer::attention ? to_string(run.mask) : "none",
+                     .mask = mask_word(model, run),
                      .mlp = std::string(mlp_word(run.blocks.feed)),
                      .parameters = weights_of(run.ops),
                      .active = active_weights_of(run.ops)});

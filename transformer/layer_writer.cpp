@@ -22,11 +22,14 @@ LayerTensorId ListWriter::like(std::string_view name, LayerTensorId other) {
 
 LayerTensorId ListWriter::linear(std::string_view name, LayerTensorId x, Linear to,
                                  ModuleSet modules, std::int64_t unit) {
-  const LayerTensorId y = tensor({.name = name,
-                                  .width = to.out,
-                                  .rows = list_.at(x).rows,
-                                  .cut = to.shard == Shard::columns ? Cut::width : Cut::rows,
-                                  .unit = unit});
+  const LayerTensorId y =
+      tensor({.name = name,
+              .width = to.out,
+              .rows = list_.at(x).rows,
+              .cut = to.shard == Shard::columns || to.shard == Shard::heads ? Cut::width
+                     : to.detached                                          ? Cut::whole
+                                                                            : Cut::rows,
+              .unit = unit});
   add({.name = name, .work = to, .reads = {x}, .writes = {y}, .keeps = {x}, .modules = modules});
   return y;
 }

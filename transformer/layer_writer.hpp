@@ -67,6 +67,16 @@ LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId
 /// Among the tokens of one place in all frames.
 LayerTensorId frame_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensorId x);
+/// The same to the keys that an indexer picks (Model::indexer).
+LayerTensorId picked_attention(const Model& model, ListWriter& list, LayerTensorId x);
+/// What latent attention makes of a normed stream: what Q is made from; what K and V are, and the
+/// part of K that is in position.
+LayerTensorId query_latent(const Model& model, ListWriter& list, LayerTensorId y);
+struct KeyLatents {
+  LayerTensorId kv, position;
+};
+KeyLatents key_latents(const Model& model, ListWriter& list, LayerTensorId y);
+LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensorId y);
 /// Gated DeltaNet or Mamba2 (Model::linear).
 LayerTensorId linear_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId cross_attention(const Model& model, ListWriter& list, LayerTensorId x);

@@ -3,7 +3,7 @@
 //
 // A model is `layers` layers: norm, attention, norm, MLP or experts, on a residual stream `hidden`
 // wide; of a hybrid one some have linear attention instead, or one of these parts alone. What does
-// not fit that picture (sparse attention, K and V of another layer) is recognised and named in
+// not fit that picture (compressed attention, K and V of another layer) is recognised and named in
 // `not_costed`, never guessed; of such a model there may be weights alone, `counted`. What
 // a config does not say and the reader filled in stands in `assumed`.
 #pragma once
@@ -64,8 +64,17 @@ struct LinearLayers {
   friend bool operator==(const LinearLayers&, const LinearLayers&) = default;
 };
 
-/// What a layer of a hybrid model consists of, each part behind its own norm.
-enum class Mixer : std::uint8_t { attention, linear, none };
+/// Of sparse attention: small heads of its own that score the keys a query sees; the query then
+/// meets the best few alone (DeepSeek-V3.2, arXiv:2512.02556, section 2.1). Over latents.
+struct Indexer {
+  int heads = 0, dim = 0;
+  std::int64_t keys = 0;  // that each query meets
+  friend bool operator==(const Indexer&, const Indexer&) = default;
+};
+
+/// What a layer of a hybrid model consists of, each part behind its own norm. `picked`: attention
+/// to keys that an indexer picks.
+enum class Mixer : std::uint8_t { attention, picked, linear, none };
 enum class Feed : std::uint8_t { mlp, experts, none };
 struct LayerBlocks {
   Mixer mixer = Mixer::attention;
@@ -128,6 +137,7 @@ struct Model {
   bool v_is_k = false;  // one projection gives both
   Latent latent{};
   Experts experts{};
+  std::optional<Indexer> indexer;      // of all layers
   std::optional<LinearLayers> linear;  // of hybrid models
   std::vector<LayerBlocks> blocks;     // by layer; empty: attention, then an MLP or experts
   std::int64_t ffn = 0;                // inner width of the MLP

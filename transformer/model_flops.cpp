@@ -33,6 +33,27 @@ double exact_pairs(const Mask& mask, const ModelWork& work) {
   return static_cast<double>(allowed_pairs(queries, keys, mask));
 }
 
+/// Of a layer with picked keys, of one sequence in all passes: each query's scores of the `pairs`
+/// that it may see, and attention to the keys picked by them, as many as a window of so many has.
+/// Backward both meet picked keys alone.
+double picked_flops(const TensorOps& layer, const ModelWork& work, double pairs, double passes) {
+  double flops = 0;
+  for (const TensorOp& op : layer.ops) {
+    const auto picked = [&](std::int64_t keys) {
+      return exact_pairs({.kind = MaskKind::window, .window = keys}, work);
+    };
+    if (const auto* call = std::get_if<AttentionCall>(&op.work);
+        call != nullptr && call->picked > 0) {
+      flops += passes * call->q_heads *
+               flops_per_pair(Phase::forward, call->head_dim, call->v_dim()) * picked(call->picked);
+    } else if (const auto* pick = std::get_if<PickCall>(&op.work)) {
+      const Indexer& indexer = pick->indexer;
+      flops += 2.0 * indexer.heads * indexer.dim * (pairs + (passes - 1) * picked(indexer.keys));
+    }
+  }
+  return flops;
+}
+
 }  // namespace
 
 ModelFlops model_flops(const Model& model, const ModelWork& work) {
@@ -48,6 +69,12 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
   double around = 0;
   double masked = 0;
   double unmasked = 0;
+  double picked = 0;  // of all passes
+  double picked_unmasked = 0;
+  const auto pick = [&](const TensorOps& layer, double layers) {
+    picked += layers * batch * picked_flops(layer, work, pairs, passes);
+    picked_unmasked += layers * batch * picked_flops(layer, work, all_pairs, passes);
+  };
   for (const LayerRun& run : layer_runs(model)) {
     const auto layers = static_cast<double>(run.layers);
     // Within frames: a frame's part of all pairs.
@@ -56,6 +83,7 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
     around += layers * flops_of(forward_ops(run.ops, all)).value();
     masked += of_pair * (run.mask == model.mask ? pairs : exact_pairs(run.mask, work));
     unmasked += of_pair * all_pairs;
+    pick(run.ops, layers);
   }
   around += flops_of(forward_ops(ends_of(model, work.step), all)).value();
   if (const auto further = static_cast<double>(further_predictions(model, work.step));
@@ -65,9 +93,10 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
     around += further * flops_of(forward_ops(predict, all)).value();
     masked += of_pair * pairs;
     unmasked += of_pair * all_pairs;
+    pick(predict, further);
   }
-  return {.causal_halved = FlopCount(passes * (around + masked)),
-          .full = FlopCount(passes * (around + unmasked)),
+  return {.causal_halved = FlopCount(passes * (around + masked) + picked),
+          .full = FlopCount(passes * (around + unmasked) + picked_unmasked),
           .model_6n =
               FlopCount(passes * 2 * static_cast<double>(model.active_parameters()) * seq * batch)};
 }

@@ -1,7 +1,7 @@
-// DeepSeek-V3.2 (arXiv:2512.02556): the layers of V3, with an indexer that picks the keys of each
-// query. DeepSeek-V4 (arXiv:2606.19348): queries see a window and, in most layers, compressed
-// entries of the tokens before, all of them or those that an indexer picks; residual streams are
-// several, mixed by hyper-connections.
+// DeepSeek-V3.2 (arXiv:2512.02556) and GLM-5: the layers of V3, with an indexer that picks the keys
+// of each query. DeepSeek-V4 (arXiv:2606.19348): queries see a window and, in most layers,
+// compressed entries of the tokens before, all of them or those that an indexer picks; residual
+// streams are several, mixed by hyper-connections.
 #include "base/error.hpp"
 #include "transformer/model_read.hpp"
 #include "transformer/model_read_weights.hpp"
@@ -16,36 +16,27 @@
 namespace spp::model_keys {
 namespace {
 
-struct Indexer {
-  std::int64_t heads = 0, dim = 0, keys = 0;
-};
-
 Indexer indexer_of(const Published& p, std::int64_t keys) {
-  return {.heads = p.number("index_n_heads", 64, most_heads),
-          .dim = p.number("index_head_dim", 128, most_head_dim),
+  return {.heads = static_cast<int>(p.number("index_n_heads", 64, most_heads)),
+          .dim = static_cast<int>(p.number("index_head_dim", 128, most_head_dim)),
           .keys = p.number("index_topk", keys, most_tokens)};
 }
 
 }  // namespace
 
-std::vector<LayerWeights> count_sparse_latent(const Published& p) {
-  const Model& m = p.model;
-  if (m.latent.q_rank == 0) {  // the indexer reads that latent
-    return {};
+std::optional<std::string> read_indexer(const Published& p) {
+  if (p.model.latent.q_rank == 0) {  // which the indexer reads
+    return "sparse attention without q_lora_rank";
   }
-  const Indexer indexer = indexer_of(p, 2048);
-  const std::int64_t weights = m.latent.q_rank * indexer.heads * indexer.dim  // wq_b
-                               + m.hidden * indexer.dim                       // wk
-                               + 2 * indexer.dim                              // k_norm, a LayerNorm
-                               + m.hidden * indexer.heads;                    // weights_proj
-  std::vector<LayerWeights> kinds = layer_weights(m);
-  for (LayerWeights& kind : kinds) {
-    kind.kind = "sparse attention";
-    kind.mask = fmt::format("causal, {} keys", indexer.keys);
-    kind.parameters += weights;
-    kind.active += weights;
+  if (const auto kinds = p.config.find("indexer_types")) {
+    for (const JsonView& kind : kinds->elements()) {
+      if (kind.string() != "full") {
+        return "sharing of indexers between layers";
+      }
+    }
   }
-  return kinds;
+  p.model.indexer = indexer_of(p, 2048);
+  return std::nullopt;
 }
 
 namespace {

@@ -293,6 +293,7 @@ void count_weights(const JsonView& config, const std::optional<JsonView>& wrappe
   }
   model.experts = {};
   model.linear.reset();
+  model.indexer.reset();
   model.blocks.clear();
   model.narrow_layers.clear();
 }

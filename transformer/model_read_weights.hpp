@@ -45,9 +45,8 @@ struct Published {
 /// The layers that such a config describes, kind by kind; empty where a kind is not known.
 using CountLayers = std::vector<LayerWeights> (*)(const Published&);
 
-std::vector<LayerWeights> count_sparse_latent(const Published&);  // DeepSeek-V3.2
-std::vector<LayerWeights> count_compressed(const Published&);     // DeepSeek-V4
-std::vector<LayerWeights> count_two_shapes(const Published&);     // Gemma 4 E2B, E4B
+std::vector<LayerWeights> count_compressed(const Published&);  // DeepSeek-V4
+std::vector<LayerWeights> count_two_shapes(const Published&);  // Gemma 4 E2B, E4B
 
 /// Fills in what the layers of a hybrid model are; a reason where its config does not say that.
 using ReadHybrid = std::optional<std::string> (*)(const Published&);
@@ -55,6 +54,7 @@ using ReadHybrid = std::optional<std::string> (*)(const Published&);
 std::optional<std::string> read_gated_delta(const Published&);  // Qwen3-Next, Qwen3.5
 std::optional<std::string> read_one_by_one(const Published&);   // Nemotron-H, Nemotron 3
 std::optional<std::string> read_two_shapes(const Published&);   // Gemma 4
+std::optional<std::string> read_indexer(const Published&);      // DeepSeek-V3.2, GLM-5
 
 /// One more layer: beside those of its kind, or the first of it.
 void add_layer(std::vector<LayerWeights>& kinds, LayerWeights layer);

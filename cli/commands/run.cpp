@@ -216,6 +216,9 @@ void run_command(const Arguments& given, Output& output) {
   output.warn(job.warnings);
   const StepPlan step = read_plan(job);
   const std::optional<LayerQuestion> layer = asked_layer(arguments, job, step);
+  if (!layer) {
+    expect_scheduled_attention(job.request);
+  }
   const Problem& problem = job.request.problem;
   const AttentionQuestion question = layer ? layer_attention(job.request, step, problem.mask)
                                            : attention_question(job.request, step, problem);

@@ -217,6 +217,7 @@ void simulate_command(const Arguments& given, Output& output) {
       if (option == "trace" && job.request.phase == StepPhase::train) {
         expect_few_passes(plan, where);
       } else {
+        expect_scheduled_attention(job.request);
         expect_small(job, plan, where, option == "trace" ? most_trace_ranks : most_gpus);
       }
     }

@@ -155,6 +155,9 @@ void verify_command(const Arguments& given, Output& output) {
   output.warn(job.warnings);
   const StepPlan plan = read_plan(job);
   const std::optional<LayerQuestion> layer = asked_layer(arguments, job, plan);
+  if (!layer) {
+    expect_scheduled_attention(job.request);
+  }
   output.warn(layer ? layer->notes : std::vector<std::string>());
   const Verification verification =
       verify_all(arguments, layer ? layer_name(plan, *layer) : short_name(plan),

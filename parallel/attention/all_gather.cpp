@@ -241,6 +241,7 @@ extern const Strategy entry{
     .build = build,
     .closed_form = closed_form,
     .behind_cache = true,
+    .gathers_keys = true,
 };
 
 }  // namespace spp::strategies::all_gather

@@ -103,6 +103,24 @@ WhyNot why_not(const Strategy& strategy, Phase phase) {
   return {};
 }
 
+WhyNot why_not_picked(const SequencePlan& plan) {
+  if (plan.ranks() == 1) {
+    return {};
+  }
+  if (!strategies::by_name(plan.strategy, "--strategy").gathers_keys) {
+    return {
+        "sparse",
+        fmt::format("sparse attention picks among all keys, which its sequence ranks gather; {} "
+                    "hands them on in parts",
+                    plan.strategy)};
+  }
+  return plan.ulysses == 1
+             ? WhyNot{}
+             : WhyNot{"sparse",
+                      "the keys that sparse attention picks are the same for all heads, which "
+                      "Ulysses would deal out"};
+}
+
 namespace strategies {
 
 std::span<const Parameter* const> parameters() {
@@ -118,6 +136,12 @@ std::span<const Parameter* const> parameters() {
     return found;
   }();
   return every;
+}
+
+const Strategy& gathering() {
+  const auto at = std::ranges::find_if(all(), &Strategy::gathers_keys);
+  ensure(at != all().end(), "a strategy that gathers keys");
+  return **at;
 }
 
 const Strategy* simplest(const SequencePlan& plan, AttentionFunction function) {

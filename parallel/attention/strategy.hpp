@@ -39,16 +39,21 @@ struct Strategy {
   /// Its queries meet keys that are cached in front of the sequence, where no axis but a ring
   /// splits tokens.
   bool behind_cache = false;
+  /// Without Ulysses every rank gets all keys before its queries meet any, so they can be picked
+  /// among first.
+  bool gathers_keys = false;
 };
 
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
 struct WhyNot {
   std::string rule;  // "function", "degrees", "heads", "layout", "sequence", "cached", "phase",
-                     // "strategy", a parameter's name
+                     // "strategy", "sparse", a parameter's name
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };
 WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan);
+/// Why keys cannot be picked among all before a rank's queries meet them; rule "sparse".
+WhyNot why_not_picked(const SequencePlan& plan);
 /// Why a strategy does not have a phase, whatever the plan.
 WhyNot why_not(const Strategy& strategy, Phase phase);
 
@@ -61,6 +66,8 @@ std::span<const Parameter* const> parameters();
 /// is that of simplicity. Without a ring, one that splits heads. nullptr: there is none.
 const Strategy* simplest(const SequencePlan& plan,
                          AttentionFunction function = AttentionFunction::softmax);
+/// The first that gathers keys.
+const Strategy& gathering();
 /// By name; unknown names are an InputError(where) with "did you mean".
 const Strategy& by_name(std::string_view name, std::string_view where);
 }  // namespace strategies

@@ -420,6 +420,25 @@ TEST_CASE("a hybrid model is imported with weights, kinds and assumptions") {
   CHECK_THAT(exported.out + exported.err, ContainsSubstring("has no layers of linear attention"));
 }
 
+TEST_CASE("sparse attention is planned over ranks that gather keys, and not executed") {
+  const std::string work = " --model deepseek-v3.2 --seq 32K --topology dgx-h200 --nodes 4";
+  const Json plan = json_of(sp_plan("plan --phase prefill --tp 1 --json" + work));
+  CHECK(plan["best"]["plan"]["strategy"] == "all-gather");
+  CHECK(plan["best"]["plan"]["ulysses"] == 1);
+  CHECK(plan["best"]["predicted"]["mfu"] < 1);
+  check_refused(sp_plan("simulate --strategy ring" + work), 2,
+                "--strategy: sparse attention picks among all keys, which its sequence ranks "
+                "gather; ring hands them on in parts");
+  const std::string why =
+      "--model: attention of deepseek-v3.2 meets keys that an indexer picks, which no schedule "
+      "holds";
+  check_refused(sp_plan("verify" + work), 2, why);
+  check_refused(sp_plan("run --model deepseek-v3.2 --seq 1K --gpus 2"), 2, why);
+  check_refused(sp_plan("simulate --phase prefill --dump-schedule out.txt" + work), 2, why);
+  check_refused(sp_plan("plan --phase fwd" + work), 2, "--phase: fwd of attention to keys");
+  check_refused(sp_plan("plan --mask full" + work), 2, "--mask: full: deepseek-v3.2's indexer");
+}
+
 TEST_CASE("GEMMs in eight bits are faster where the GPU has them, and refused where it has not") {
   const std::string work =
       "simulate --model llama-3.1-8b --seq 8K --dp 8 --recompute full --json --topology ";

@@ -57,12 +57,13 @@ TEST_CASE("DeepSeek-V3.2 weighs what V3 does and an indexer in each layer") {
   CHECK(model.active_parameters() == v3.active_parameters() + 61 * indexer);
   CHECK(model.parameters() == 671'877'944'064);
   CHECK(kinds_text(model) == "3 sparse attention, 58 sparse attention");
-  CHECK(model.counted.back().mask == "causal, 2048 keys");
-  CHECK(model.counted.back().attention == "MLA");
+  const LayerWeights last = layer_weights(model).back();
+  CHECK(last.mask == "causal, 2048 keys");
+  CHECK(last.attention == "MLA");
   // The checkpoint on Hugging Face has 685,355,329,792: besides the layer that predicts, with its
   // own two tables, a projection 2*7168 -> 7168 and three norms.
-  CHECK(model.parameters() + model.counted.back().parameters + 2 * model.table_parameters() +
-            2 * 7168 * 7168 + 3 * 7168 ==
+  CHECK(model.parameters() + last.parameters + 2 * model.table_parameters() + 2 * 7168 * 7168 +
+            3 * 7168 ==
         685'355'329'792);
   CHECK(model.assumed == Lines{defaults_of("DeepseekV32Config", "index_n_heads 64"),
                                defaults_of("DeepseekV32Config", "index_head_dim 128")});
@@ -298,12 +299,26 @@ TEST_CASE("Nemotron's layers are read from letters and from lists, experts on la
   CHECK(static_cast<double>(super.active_parameters()) == Catch::Approx(12e9).epsilon(0.07));
 }
 
-TEST_CASE("architectures of such layers are refused whatever their config leaves out") {
-  CHECK(patched("deepseek-v3.2", R"({"index_topk": null})").not_costed ==
-        "sparse attention is not costed yet");
-  CHECK(patched("deepseek-v3.2", R"({"index_topk": null})").parameters() ==
-        of_folder("deepseek-v3.2").parameters());
+TEST_CASE("architectures of sparse attention are known whatever their config leaves out") {
+  CHECK(patched("deepseek-v3.2", R"({"index_topk": null})").indexer ==
+        Indexer{.heads = 64, .dim = 128, .keys = 2048});
+  CHECK(patched("deepseek-v3.2", R"({"q_lora_rank": null})").not_costed ==
+        "sparse attention without q_lora_rank is not costed yet");
+  CHECK(patched("deepseek-v3.2", R"({"indexer_types": ["full", "shared"]})").not_costed ==
+        "sharing of indexers between layers is not costed yet");
   CHECK(patched("deepseek-v3.2", R"({"moe_layer_freq": 2})").parameters() == 0);
+}
+
+TEST_CASE("GLM-5 weighs the 744 * 10^9 that it is published with, 40 * 10^9 active") {
+  const Model model = from_config(R"({"model_type": "glm_moe_dsa", "hidden_size": 6144,
+      "num_attention_heads": 64, "num_key_value_heads": 64, "intermediate_size": 12288,
+      "num_hidden_layers": 78, "vocab_size": 154880, "n_routed_experts": 256,
+      "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1,
+      "first_k_dense_replace": 3, "q_lora_rank": 2048, "kv_lora_rank": 512,
+      "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "index_n_heads": 32,
+      "index_head_dim": 128, "index_topk": 2048, "tie_word_embeddings": false})");
+  CHECK(static_cast<double>(model.parameters()) == Catch::Approx(744e9).epsilon(0.005));
+  CHECK(static_cast<double>(model.active_parameters()) == Catch::Approx(40e9).epsilon(0.05));
 }
 
 TEST_CASE("kinds of layers of our frame that no order makes are refused") {
