@@ -209,7 +209,7 @@ void Reader::mask_and_phase() {
   } else {
     assume("mask", to_string(r.problem.mask), r.model ? "the model's kind" : "default");
   }
-  if (r.problem.mask.kind == MaskKind::window) {
+  if (r.problem.mask.kind == MaskKind::window && args_.has("mask")) {
     const std::int64_t window = r.problem.mask.window;
     if (r.model) {
       throw InputError("--mask",

@@ -73,9 +73,8 @@ void Reader::machine(MachineNeed need) {
                                  composed ? "for example --inter ib:8x400Gb/s"
                                           : "describe the machine with --gpu and --inter instead"));
   }
-  const auto part = of_each || nodes == 1 || gpus % nodes != 0
-                        ? std::nullopt
-                        : sim::part_of_domain(spec, gpus / nodes);
+  const bool evenly = !of_each && !spec.host && !spec.device && nodes > 1 && gpus % nodes == 0 &&
+                      gpus / nodes < per_node;
   list_constants(spec);
   request().gpus = gpus;
   if (of_each) {
@@ -86,11 +85,13 @@ void Reader::machine(MachineNeed need) {
            "--gpus and --nodes");
     job_.cluster = std::make_unique<sim::Cluster>(
         sim::thinned(sim::Cluster(std::move(spec), nodes, all), per_node / each, gpus));
-  } else if (part) {
+  } else if (evenly) {
     assume("placement",
-           fmt::format("{} of the {} GPUs of each NVLink domain", gpus / nodes, per_node),
-           "as many of each");
-    job_.cluster = std::make_unique<sim::Cluster>(*part, nodes, gpus);
+           fmt::format("{} of the {} GPUs of each {}", gpus / nodes, per_node,
+                       spec.gpu.nvlink_domain ? "NVLink domain" : "node"),
+           "as many of each, as launchers do");
+    job_.cluster = std::make_unique<sim::Cluster>(sim::evenly_filled(std::move(spec), nodes, gpus),
+                                                  nodes, gpus);
   } else {
     job_.cluster = std::make_unique<sim::Cluster>(std::move(spec), nodes, gpus);
   }

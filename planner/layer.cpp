@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "planner/evaluator.hpp"
+#include "schedule/documents.hpp"
 #include "sim/demand.hpp"
 #include "sim/rank_window.hpp"
 #include "step/stages.hpp"
@@ -47,24 +48,6 @@ std::vector<int> units_of(const Model& model, const StepPlan& plan, const StepPr
     units.push_back(static_cast<int>(stage.layers) + (stage.embeds ? 1 : 0) + (stage.ends ? 1 : 0));
   }
   return units;
-}
-
-/// Every document, or the sequence, in chunks of so many tokens, from its first token on.
-std::vector<std::int64_t> chunk_ends(std::vector<std::int64_t> documents, std::int64_t seq,
-                                     std::int64_t tokens) {
-  if (documents.empty() || documents.back() < seq) {
-    documents.push_back(seq);
-  }
-  std::vector<std::int64_t> ends;
-  std::int64_t begin = 0;
-  for (const std::int64_t end : documents) {
-    for (begin += tokens; begin < end; begin += tokens) {
-      ends.push_back(begin);
-    }
-    ends.push_back(end);
-    begin = end;
-  }
-  return ends;
 }
 
 /// As the graph's attentions are: by the model's masks, over the request's documents, with sinks or

@@ -173,6 +173,14 @@ class Collector {
       reject(plan, reason);
       return;
     }
+    for (const AttentionBeside& beside : request_.beside) {
+      if (const WhyNot reason =
+              why_not(s, beside.problem, plan_beside(beside.problem, request_.problem, plan));
+          !reason.legal()) {
+        reject(plan, reason);
+        return;
+      }
+    }
     const auto orders =
         request_.fixed.order ? std::vector{*request_.fixed.order} : distinct_orders(plan);
     const WhyNot dealt = why_not(request_.fixed.rank_order.value_or(RankOrder::cyclic),
@@ -307,6 +315,14 @@ const Strategy* first_with(const SequencePlan& plan) {
 }
 
 }  // namespace
+
+SequencePlan plan_beside(const Problem& beside, const Problem& problem, SequencePlan plan) {
+  if (beside.kv_heads != problem.kv_heads && plan.heads == HeadPolicy::replicate &&
+      beside.kv_heads % plan.ulysses == 0) {
+    plan.heads = HeadPolicy::divide;
+  }
+  return plan;
+}
 
 SequencePlan default_plan(const Request& request) {
   const FixedChoices& f = request.fixed;

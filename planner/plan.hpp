@@ -94,9 +94,16 @@ struct AttentionTraits {
   bool picks = false;    // an indexer picks each query's keys, among all
 };
 
+/// Of a call in a step: attention of layers of another kind, which the same plan splits.
+struct AttentionBeside {
+  Problem problem;
+  double calls = 1;  // for each of the request's
+};
+
 struct Request {
-  Problem problem;             // of one attention call
-  AttentionTraits traits;      // likewise; a whole step's are its model's
+  Problem problem;         // of one attention call
+  AttentionTraits traits;  // likewise; a whole step's are its model's
+  std::vector<AttentionBeside> beside;
   std::optional<Model> model;  // train and prefill need one
   StepPhase phase = StepPhase::forward_backward;
   const sim::Cluster* cluster = nullptr;
@@ -252,6 +259,10 @@ StepPlan default_step(const Request& request);
 /// The plan that `fixed` describes with defaults for the rest: strategy by degrees (usp, ulysses,
 /// zigzag-ring, startrail, …), zigzag under a causal mask, heads by what divides.
 SequencePlan default_plan(const Request& request);
+
+/// The same plan for attention of other heads in the same step: KV heads that divide are not
+/// copied, though the others' are.
+SequencePlan plan_beside(const Problem& beside, const Problem& problem, SequencePlan plan);
 
 /// All legal plans of the request; `rejected` gets the others, one per strategy, degrees and rule.
 std::vector<SequencePlan> legal_plans(const Request& request, std::vector<Rejected>* rejected);

@@ -2,6 +2,7 @@
 #include "planner/step.hpp"
 
 #include "planner/evaluator.hpp"
+#include "schedule/documents.hpp"
 #include "sim/thinned.hpp"
 #include "step/linear_attention.hpp"
 #include "step/sparse_attention.hpp"
@@ -62,20 +63,17 @@ Problem problem_of(const LayerRun& run, const Request& request) {
   Problem problem = request.problem;
   if (run.mask.kind == MaskKind::window) {
     problem.mask = run.mask;
+  } else if (!run.mask.document_ends.empty() && problem.cached > 0) {
+    // Chunks behind a cache no schedule has: a window of as many tokens is seen, up to twice as
+    // many keys.
+    problem.mask = {.kind = MaskKind::window, .window = run.mask.document_ends.front()};
+  } else if (!run.mask.document_ends.empty() && run.mask.document_ends.front() < problem.seq) {
+    problem.mask.document_ends =
+        chunk_ends(problem.mask.document_ends, problem.seq, run.mask.document_ends.front());
   }
   problem.kv_heads = run.heads.count;
   problem.head_dim = run.heads.dim;
   return problem;
-}
-
-SequencePlan plan_for(const Problem& whole, const Request& request, const StepPlan& plan) {
-  SequencePlan own = plan.attention;
-  const int kv_heads = std::max(1, whole.kv_heads / plan.tensor);
-  if (whole.kv_heads != request.problem.kv_heads && own.heads == HeadPolicy::replicate &&
-      kv_heads % own.ulysses == 0) {
-    own.heads = HeadPolicy::divide;
-  }
-  return own;
 }
 
 Problem attention_problem(const Request& request, const StepPlan& plan, const Problem& whole) {
@@ -103,6 +101,32 @@ AttentionTraits traits_of(const Request& request) {
       .picks = model.indexer.has_value()};
 }
 
+namespace {
+
+/// Attention of all layers that is not `problem`.
+std::vector<AttentionBeside> beside(const Request& request, const StepPlan& plan,
+                                    const Problem& problem) {
+  std::vector<AttentionBeside> others;
+  double own = 0;
+  for (const LayerRun& run : layer_runs(*request.model)) {
+    if (!run.attends) {
+      continue;
+    }
+    Problem other = attention_problem(request, plan, problem_of(run, request));
+    const auto known = std::ranges::find(others, other, &AttentionBeside::problem);
+    double& calls = other == problem        ? own
+                    : known != others.end() ? known->calls
+                                            : others.emplace_back(std::move(other), 0.0).calls;
+    calls += static_cast<double>(run.layers);
+  }
+  for (AttentionBeside& other : others) {
+    other.calls /= std::max(1.0, own);
+  }
+  return others;
+}
+
+}  // namespace
+
 AttentionQuestion attention_question(const Request& request, const StepPlan& plan,
                                      const Problem& whole) {
   AttentionQuestion question{.cluster = nullptr, .request = request};
@@ -112,6 +136,7 @@ AttentionQuestion attention_question(const Request& request, const StepPlan& pla
   Request& call = question.request;
   call.problem = attention_problem(request, plan, whole);
   call.traits = traits_of(request);
+  call.beside = beside(request, plan, call.problem);
   call.model.reset();
   call.step = {};
   call.phase = request.phase == StepPhase::train ? StepPhase::forward_backward : StepPhase::forward;
@@ -140,7 +165,8 @@ StepEvaluator::StepEvaluator(const Request& request)
 StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem& whole) const {
   const AttentionQuestion question = attention_question(request_, plan, whole);
   const Request& call = question.request;
-  const SequencePlan own = plan_for(whole, request_, plan);
+  const Problem asked = attention_problem(request_, plan, request_.problem);
+  const SequencePlan own = plan_beside(call.problem, asked, plan.attention);
   const Evaluation e = spp::evaluate(call, own);
   const Candidate& c = e.candidate;
   // Q, K, V (backward: the output and its gradient, too) are counted as activations.

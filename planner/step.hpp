@@ -80,12 +80,8 @@ class StepEvaluator {
 /// layers (problem_of).
 Problem attention_problem(const Request& request, const StepPlan& plan, const Problem& whole);
 /// Attention of a kind of layers before it is split: what the request says, with the layers' own
-/// window, if they have one, and their heads.
+/// window or chunks, if they have such, and their heads.
 Problem problem_of(const LayerRun& run, const Request& request);
-/// The request's plan for such attention: KV heads that divide are not copied, though the
-/// request's own are.
-SequencePlan plan_for(const Problem& whole, const Request& request, const StepPlan& plan);
-
 /// The attention call of one tensor rank of a step as a question of its own: on every tensor-th GPU
 /// of the cluster, if there is one. Of a question that is one already, the same.
 struct AttentionQuestion {

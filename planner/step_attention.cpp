@@ -16,25 +16,15 @@ std::vector<AttentionChoice> StepAttention::leanest_of(const StepPoint& point, d
   AttentionQuestion question = attention_of(request_, point);
   question.request.most.ops = ops;
   std::vector<AttentionChoice> choices;
-  add_leaner(point, question.request, choices);
+  add_leaner(question.request, choices);
   return choices;
-}
-
-bool StepAttention::legal_everywhere(const StepPoint& point, const SequencePlan& plan) const {
-  const StepPlan step = plan_of(request_, point, plan, 0);
-  return std::ranges::all_of(layer_runs(*request_.model), [&](const LayerRun& run) {
-    const Problem whole = problem_of(run, request_);
-    return why_not(strategies::by_name(plan.strategy, "strategy"),
-                   attention_problem(request_, step, whole), plan_for(whole, request_, step))
-        .legal();
-  });
 }
 
 std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point) {
   AttentionQuestion question = attention_of(request_, point);
   Request& call = question.request;
   call.objective = Objective::time;
-  call.top = 3;
+  call.top = call.beside.empty() ? 3 : 12;  // layers of other kinds may like others
   // Long rings take more than all else together: no shape takes more than its part.
   constexpr double part = 1.0 / 32;
   call.most = {.ops = part * std::max(0.0, request_.most.ops - spent_),
@@ -43,12 +33,12 @@ std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point) {
   if (!known.empty()) {
     return timed(known, call);
   }
-  std::vector<AttentionChoice> choices = searched(point, call);
+  std::vector<AttentionChoice> choices = searched(call);
   if (request_.model->linear && !call.fixed.layout && point.sequence > 1) {
     // Softmax attention may like other layouts, but linear layers hand their states on where a
     // rank's tokens stand together.
     call.fixed.layout = Layout::contiguous;
-    for (AttentionChoice& choice : searched(point, call)) {
+    for (AttentionChoice& choice : searched(call)) {
       if (std::ranges::find(choices, choice.plan, &AttentionChoice::plan) == choices.end()) {
         choices.push_back(std::move(choice));
       }
@@ -60,22 +50,42 @@ std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point) {
   return choices;
 }
 
-std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point, const Request& call) {
+std::vector<AttentionChoice> StepAttention::searched(const Request& call) {
   const PlanResult best = plan(call);
   spent_ += best.spent;
-  std::vector<AttentionChoice> choices;
+  struct Tried {
+    AttentionChoice choice;
+    double all = 0;  // seconds, with what layers of other kinds take
+  };
+  std::vector<Tried> tried;
   for (const Candidate& c : best.candidates) {
+    if (!c.simulated) {
+      continue;
+    }
+    Tried& t = tried.emplace_back(
+        AttentionChoice{.plan = c.plan.attention, .seconds = c.predicted.step.count()});
+    t.all = t.choice.seconds;
+    for (const AttentionBeside& beside : call.beside) {
+      Request other = call;
+      other.problem = beside.problem;
+      const auto seconds = simulated(plan_beside(beside.problem, call.problem, t.choice.plan),
+                                     Evaluator(other), call.most);
+      t.all += beside.calls * seconds.value_or(0);
+    }
+  }
+  std::ranges::stable_sort(tried, {}, &Tried::all);
+  std::vector<AttentionChoice> choices;
+  for (const Tried& t : tried) {
     const bool other = std::ranges::none_of(choices, [&](const AttentionChoice& choice) {
-      return choice.plan.ulysses == c.plan.attention.ulysses;
+      return choice.plan.ulysses == t.choice.plan.ulysses;
     });
     constexpr std::size_t most = 3;
-    if (c.simulated && other && choices.size() < most &&
-        legal_everywhere(point, c.plan.attention)) {
-      choices.push_back({.plan = c.plan.attention, .seconds = c.predicted.step.count()});
+    if (other && choices.size() < most) {
+      choices.push_back(t.choice);
     }
   }
   if (!choices.empty()) {
-    add_leaner(point, call, choices);
+    add_leaner(call, choices);
   }
   return choices;
 }
@@ -110,8 +120,7 @@ std::optional<double> StepAttention::simulated(const SequencePlan& plan, const E
   return e->candidate.predicted.step.count();
 }
 
-void StepAttention::add_leaner(const StepPoint& point, const Request& call,
-                               std::vector<AttentionChoice>& choices) {
+void StepAttention::add_leaner(const Request& call, std::vector<AttentionChoice>& choices) {
   const Evaluator evaluator(call);
   const auto memory = [&](const SequencePlan& p) {
     return evaluator.least_memory(p, strategies::by_name(p.strategy, "strategy"));
@@ -126,7 +135,7 @@ void StepAttention::add_leaner(const StepPoint& point, const Request& call,
   };
   std::vector<Lean> leaner;
   for (const SequencePlan& p : legal_plans(call, nullptr)) {
-    if (const Bytes needed = memory(p); needed < least && legal_everywhere(point, p)) {
+    if (const Bytes needed = memory(p); needed < least) {
       leaner.push_back({p, needed});
     }
   }

@@ -35,8 +35,6 @@ class StepAttention {
   const std::vector<AttentionChoice>& choices_of(const StepPoint& point);
   /// The leanest plan of a few that may be simulated with so many ops; or none.
   std::vector<AttentionChoice> leanest_of(const StepPoint& point, double ops);
-  /// Under the mask of each kind of layers.
-  [[nodiscard]] bool legal_everywhere(const StepPoint& point, const SequencePlan& plan) const;
 
  private:
   /// Tensor, sequence, micro-batch; whether attention has all GPUs.
@@ -45,15 +43,14 @@ class StepAttention {
     return {point.tensor, point.sequence, point.micro_batch, point.sequence == request_.gpus};
   }
   std::vector<AttentionChoice> searched(const StepPoint& point);
-  std::vector<AttentionChoice> searched(const StepPoint& point, const Request& call);
+  std::vector<AttentionChoice> searched(const Request& call);
   /// Those that may be simulated.
   std::vector<AttentionChoice> timed(const std::vector<SequencePlan>& plans, const Request& call);
   /// Seconds of a call; nothing: too much.
   std::optional<double> simulated(const SequencePlan& plan, const Evaluator& evaluator,
                                   const Effort& most);
   /// Of the legal plans that take less memory than all choices, the leanest that may be simulated.
-  void add_leaner(const StepPoint& point, const Request& call,
-                  std::vector<AttentionChoice>& choices);
+  void add_leaner(const Request& call, std::vector<AttentionChoice>& choices);
 
   const Request& request_;
   double& spent_;

@@ -315,12 +315,10 @@ class StepSearch {
       attention = entry.choice->plan;
     } else {
       const std::vector<SequencePlan> legal = legal_plans(question.request, nullptr);
-      const auto at = std::ranges::find_if(
-          legal, [&](const SequencePlan& p) { return attention_.legal_everywhere(point, p); });
-      if (at == legal.end()) {
+      if (legal.empty()) {
         return std::nullopt;
       }
-      attention = *at;
+      attention = legal.front();
     }
     Candidate c{.plan = plan_of(request_, point, attention, zero_stages(request_, point).back()),
                 .strategy = &strategies::by_name(attention.strategy, "strategy"),

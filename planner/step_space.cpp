@@ -61,7 +61,7 @@ class Space {
         runs_(layer_runs(model_)),
         train_(request.phase == StepPhase::train) {
     for (const LayerRun& run : runs_) {
-      own_mask_ += !run.attends || run.mask.kind == MaskKind::window ? 0 : run.layers;
+      own_mask_ += run.attends && run.mask == model_.mask ? run.layers : 0;
     }
   }
 

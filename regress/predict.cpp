@@ -14,6 +14,7 @@
 #include "schedule/counted_flops.hpp"
 #include "sim/all_reduce.hpp"
 #include "sim/lowering.hpp"
+#include "sim/thinned.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -730,6 +731,9 @@ const sim::Cluster& Predictor::cluster_of(const CorpusFile& file, const Point& p
   auto [at, fresh] = clusters_.try_emplace(key);
   if (fresh) {
     ComposedCluster composed = compose(m, p.world, catalog_, where, p.year);
+    if (composed.nodes > 1) {
+      composed.machine = sim::evenly_filled(std::move(composed.machine), composed.nodes, p.world);
+    }
     const int gpus = composed.nodes * static_cast<int>(composed.machine.gpus_per_node.value);
     at->second = std::make_unique<sim::Cluster>(std::move(composed.machine), composed.nodes, gpus);
     for (Assumption& a : composed.assumptions) {

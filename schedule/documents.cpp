@@ -54,6 +54,23 @@ Mask::Place Mask::place_of(std::int64_t token) const {
           .position = chunk * (document_ends[document] - begin) + offset - begin};
 }
 
+std::vector<std::int64_t> chunk_ends(std::vector<std::int64_t> documents, std::int64_t seq,
+                                     std::int64_t tokens) {
+  if (documents.empty() || documents.back() < seq) {
+    documents.push_back(seq);
+  }
+  std::vector<std::int64_t> ends;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : documents) {
+    for (begin += tokens; begin < end; begin += tokens) {
+      ends.push_back(begin);
+    }
+    ends.push_back(end);
+    begin = end;
+  }
+  return ends;
+}
+
 RangeInDocuments::RangeInDocuments(const TokenRange& range, const Mask& mask)
     : mask_(&mask), range_(range) {
   const std::int64_t size = mask.document_ends.back();

@@ -22,6 +22,11 @@ Interval document_in_chunk(const Mask& mask, std::size_t document, std::int64_t 
 /// The chunk of a token; mask.pieces behind the last one. 0 where nothing is dealt out.
 std::int64_t chunk_of(const Mask& mask, std::int64_t token);
 
+/// Every document, or the sequence, in chunks of so many tokens, from its first token on: where
+/// these end.
+std::vector<std::int64_t> chunk_ends(std::vector<std::int64_t> documents, std::int64_t seq,
+                                     std::int64_t tokens);
+
 class RangeInDocuments {
  public:
   /// `range`: not empty; of stride 1, or of one chunk (cut_at_chunks). The mask has documents.

@@ -73,13 +73,52 @@ Cluster thinned(const Cluster& cluster, int stride, int ranks) {
     }
   }
   if (const int cut = most_evenly_cut(ranks, left, cluster.nodes()); cut < ranks) {
-    if (std::optional<MachineSpec> part = part_of_domain(machine, cut)) {
-      return {std::move(*part), 2, ranks};
-    }
+    return {evenly_filled(std::move(machine), 2, 2 * cut), 2, ranks};
   }
   const int needed = (ranks + left - 1) / left;
   // A stride beyond a node leaves nodes out between the members.
   return {std::move(machine), std::max(needed, 1), ranks};
+}
+
+MachineSpec part_of_node(MachineSpec machine, int gpus) {
+  const auto all = static_cast<int>(machine.gpus_per_node.value);
+  const auto sockets = static_cast<int>(machine.sockets.value);
+  const int left = dividing(gpus, (sockets * gpus + all - 1) / all);
+  const double of_socket =
+      std::min(1.0, static_cast<double>(gpus) / left / (static_cast<double>(all) / sockets));
+  machine.gpus_per_node.value = gpus;
+  machine.sockets.value = left;
+  if (machine.gpus_per_pcie_switch) {
+    machine.gpus_per_pcie_switch->value =
+        dividing(gpus / left, static_cast<int>(machine.gpus_per_pcie_switch->value));
+  }
+  for (auto* shared : {&machine.host_bridge, &machine.socket_link}) {
+    if (*shared) {
+      (*shared)->value = Bandwidth((*shared)->value.value() * of_socket);
+    }
+  }
+  if (machine.inter) {
+    InterSpec& inter = *machine.inter;
+    const std::int64_t nics = inter.nics.value * gpus;
+    if (nics % all == 0 && (nics / all) > 0 && gpus % (nics / all) == 0) {
+      inter.nics.value = nics / all;
+    } else {
+      inter.rate_per_nic.value = Bandwidth(inter.rate().value() * gpus / all);
+      inter.nics.value = 1;
+      inter.transport.most.reset();
+    }
+    inter.gpus_per_nic.value = gpus / inter.nics.value;
+  }
+  return machine;
+}
+
+MachineSpec evenly_filled(MachineSpec machine, int nodes, int gpus) {
+  const int each = gpus / nodes;
+  if (gpus % nodes != 0 || each == machine.gpus_per_node.value) {
+    return machine;
+  }
+  std::optional<MachineSpec> part = part_of_domain(machine, each);
+  return part ? std::move(*part) : part_of_node(std::move(machine), each);
 }
 
 std::optional<MachineSpec> part_of_domain(const MachineSpec& machine, int gpus) {

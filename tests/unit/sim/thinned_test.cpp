@@ -85,3 +85,21 @@ TEST_CASE("groups that do not divide a rack's NVLink domain are taken as one tha
   CHECK(sim::thinned(racks, 2, 8).gpus_per_node() == 4);  // every second of these
   CHECK(sim::thinned(whole("gb200-nvl72", 1), 1, 16).nodes() == 1);
 }
+
+TEST_CASE("groups that do not divide a node are taken as one that lies in two") {
+  const sim::Cluster nodes = whole("dgx-h100", 3);
+  const sim::Cluster cut = sim::thinned(nodes, 1, 6);  // 6 and 7, 8 to 11
+  CHECK(cut.nodes() == 2);
+  CHECK(cut.gpus_per_node() == 4);
+  CHECK(cut.scope(3, 4) == sim::Scope::inter);
+  CHECK_THAT(network_of_a_gpu(cut), WithinRel(network_of_a_gpu(nodes)));
+  CHECK(sim::thinned(nodes, 1, 4).gpus_per_node() == 8);
+  CHECK(sim::thinned(whole("dgx-h100", 1), 1, 6).gpus_per_node() == 8);
+  CHECK(sim::thinned(nodes, 2, 3).gpus_per_node() == 2);  // every second of these
+  // A card and a bridge that GPUs share: their part of it.
+  const sim::Cluster shared =
+      sim::thinned(whole("cloud-a100-ethernet", 2), 1, 5);  // 5 to 7, 8 and 9
+  CHECK(shared.gpus_per_node() == 3);
+  CHECK_THAT(network_of_a_gpu(shared),
+             WithinRel(network_of_a_gpu(whole("cloud-a100-ethernet", 2))));
+}
