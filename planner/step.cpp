@@ -433,7 +433,7 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
   p.tflops_per_gpu =
       counted_flops(request_, batch).value() / p.step.count() / e.plan.world() / 1e12;
   p.mfu = p.tflops_per_gpu * 1e12 /
-          matrix_rate(kernels_.gpu(), request_.problem.dtype, "--dtype").value();
+          matrix_rate(kernels_.gpu(), e.plan.format, request_.problem.dtype, "--dtype").value();
   p.tokens_per_s = static_cast<double>(request_.problem.seq * batch) / p.step.count();
   c.bound_by = step_bound_by(e);
   c.lowering = e.lowering;

@@ -334,8 +334,10 @@ class StepSearch {
     p.fits = point.memory <= request_.memory;
     const std::int64_t batch = c.plan.global_batch();
     p.tflops_per_gpu = counted_flops(request_, batch).value() / entry.bound / c.plan.world() / 1e12;
-    p.mfu = p.tflops_per_gpu * 1e12 /
-            matrix_rate(evaluator_.kernels().gpu(), request_.problem.dtype, "--dtype").value();
+    p.mfu =
+        p.tflops_per_gpu * 1e12 /
+        matrix_rate(evaluator_.kernels().gpu(), c.plan.format, request_.problem.dtype, "--dtype")
+            .value();
     p.tokens_per_s = static_cast<double>(request_.problem.seq * batch) / entry.bound;
     c.bound_by = "not simulated";
     return c;

@@ -297,7 +297,12 @@ class Space {
     const double part = dense / plan.shards() + experts / plan.expert_replicas();
     const double whole = dense + experts;
     const int zero = zero_stages(request_, point).back();
-    double all = (zero == 3 && point.pipeline == 1 ? part : whole) * practice.state_parameter.value;
+    const ParameterBytes parameters = parameter_bytes(
+        cost.weights, plan.format, train_ ? StepKind::train : StepKind::prefill, practice);
+    double all = zero == 3 && point.pipeline == 1 ? parameters.dense / plan.shards() +
+                                                        parameters.experts / plan.expert_replicas()
+                                                  : parameters.all();
+    all /= point.pipeline;
     if (train_) {
       all += (zero >= 2 ? part : whole) * practice.state_gradient.value;
       all += moves_optimizer(plan.offload)
@@ -368,8 +373,7 @@ class Space {
       const double forward = time(forward_ops(ops, local));
       const double backward = train_ ? time(backward_ops(ops, local)) : 0;
       const HeldWeights weights = held_weights(ops, plan.split());
-      all.weights.dense += layers * weights.dense;
-      all.weights.experts += layers * weights.experts;
+      all.weights += layers * weights;
       all.forward += n * forward;
       all.cached += n * cached_bytes(ops, local).as_double();
       return std::pair(forward, backward);

@@ -219,10 +219,12 @@ class StepClock {
   }
 
   [[nodiscard]] double gather(const HeldWeights& held, double pieces) const {
-    const double bytes = practice_.state_parameter.value;
-    return in_pieces(StepAxis::weights, CommKind::all_gather, real_of(held.dense) * bytes, pieces) +
-           in_pieces(StepAxis::expert_weights, CommKind::all_gather, real_of(held.experts) * bytes,
-                     pieces);
+    const ParameterBytes bytes = parameters_of(held);
+    return in_pieces(StepAxis::weights, CommKind::all_gather, bytes.dense, pieces) +
+           in_pieces(StepAxis::expert_weights, CommKind::all_gather, bytes.experts, pieces);
+  }
+  [[nodiscard]] ParameterBytes parameters_of(const HeldWeights& held) const {
+    return parameter_bytes(held, plan_.format, request_.kind, practice_);
   }
   /// Of a layer.
   [[nodiscard]] double reduce(const HeldWeights& held, bool scatter) const {
@@ -427,8 +429,7 @@ class StepClock {
     HeldWeights held;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       for (const auto& [layer, layers] : layers_of(stage_of(rank, c))) {
-        held.dense += layers * layer->weights.dense;
-        held.experts += layers * layer->weights.experts;
+        held += layers * layer->weights;
       }
     }
     return held;
@@ -494,9 +495,9 @@ class StepClock {
   }
   /// Parameters that are gathered so many times.
   void add_sent_gathers(const HeldWeights& held, double times) {
-    const double bytes = practice_.state_parameter.value;
-    add_sent(StepAxis::weights, CommKind::all_gather, real_of(held.dense) * bytes, times);
-    add_sent(StepAxis::expert_weights, CommKind::all_gather, real_of(held.experts) * bytes, times);
+    const ParameterBytes bytes = parameters_of(held);
+    add_sent(StepAxis::weights, CommKind::all_gather, bytes.dense, times);
+    add_sent(StepAxis::expert_weights, CommKind::all_gather, bytes.experts, times);
   }
 
   /// What weights and hidden states move from a rank.

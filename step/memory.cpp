@@ -69,8 +69,7 @@ class StepMemory {
       most.bytes.working = std::max(most.bytes.working, layer.bytes.working);
       most.bytes.forward = std::max(most.bytes.forward, layer.bytes.forward);
       most.bytes.cached += layer.bytes.cached;
-      most.weights.dense += layer.weights.dense;
-      most.weights.experts += layer.weights.experts;
+      most.weights += layer.weights;
     };
     if (stage.embeds) {
       add(first_);
@@ -224,23 +223,34 @@ class StepMemory {
     return most_held(order.order(shape, rank), kept);
   }
 
+  [[nodiscard]] ParameterBytes parameter_bytes(const HeldWeights& held) const {
+    return spp::parameter_bytes(held, plan_.format, request_.kind, practice_);
+  }
+
   void add_states(const HeldWeights& held, MemoryBytes& bytes) const {
     const double shards = real_of(plan_.shards());
     const double whole = real_of(held.all());
     const double part =
         real_of(held.dense) / shards + real_of(held.experts) / real_of(plan_.expert_replicas());
     const bool gathered = plan_.zero < 3 || plan_.pipeline > 1;  // whole all through the step
-    bytes.parameters = capped((gathered ? whole : part) * practice_.state_parameter.value);
+    const ParameterBytes parameters = parameter_bytes(held);
+    bytes.parameters = capped(gathered ? parameters.all()
+                                       : parameters.dense / shards +
+                                             parameters.experts / real_of(plan_.expert_replicas()));
     double largest = real_of(std::max(first_.weights.all(), last_.weights.all()));
     double layer = 0;
+    double layer_bytes = 0;
     for (const LayerMemory& kind : kinds_) {
       layer = std::max(layer, real_of(kind.weights.all()));
+      layer_bytes = std::max(layer_bytes, parameter_bytes(kind.weights).all());
     }
     largest = std::max(largest, layer);
     const bool shared = plan_.can_shard(*request_.model);
     if (plan_.zero == 3 && shared && !gathered) {
       // Gathered at once: a layer and, prefetched, the next one or a vocabulary table.
-      bytes.communication += capped((layer + largest) * practice_.state_parameter.value);
+      bytes.communication +=
+          capped(layer_bytes + std::max({layer_bytes, parameter_bytes(first_.weights).all(),
+                                         parameter_bytes(last_.weights).all()}));
     }
     if (request_.kind != StepKind::train) {
       return;

@@ -126,9 +126,32 @@ HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split) {
   for (const TensorOp& op : ops.ops) {
     const auto* linear = std::get_if<Linear>(&op.work);
     const bool routed = linear != nullptr && linear->experts > 0;
-    (routed ? held.experts : held.dense) += weights_of(op, ops, split);
+    const std::int64_t weights = weights_of(op, ops, split);
+    (routed ? held.experts : held.dense) += weights;
+    held.narrow += linear != nullptr && !routed && !stays_wide(op.name, false) ? weights : 0;
   }
   return held;
+}
+
+ParameterBytes parameter_bytes(const HeldWeights& held, GemmFormat format, StepKind kind,
+                               const StepPractice& practice) {
+  const double wide = practice.state_parameter.value;
+  const auto in_format = [&] {
+    switch (format) {
+      case GemmFormat::plain:
+        return wide;
+      case GemmFormat::fp8:
+        return 1.0;
+      case GemmFormat::mxfp8:
+        return 1 + 1.0 / 32;
+      case GemmFormat::nvfp4:
+        return 0.5 + 1.0 / 16;
+    }
+    throw InternalError("no such GemmFormat");
+  };
+  const double narrow = kind == StepKind::prefill ? in_format() : wide;
+  return {.dense = real_of(held.dense - held.narrow) * wide + real_of(held.narrow) * narrow,
+          .experts = real_of(held.experts) * narrow};
 }
 
 }  // namespace spp

@@ -1,6 +1,7 @@
 // Which layers stand on which virtual stage of a pipeline, and what a rank holds of the weights.
 #pragma once
 
+#include "machine/step_practice.hpp"
 #include "step/plan.hpp"
 
 #include <cstdint>
@@ -34,8 +35,30 @@ std::vector<Stage> stages_of(const Model& model, const StepPlan& plan, bool even
 /// Weights on one rank: those that all `replicas()` hold, and those of experts, which fewer do.
 struct HeldWeights {
   std::int64_t dense = 0, experts = 0;
+  std::int64_t narrow =
+      0;  // of the dense: of GEMMs that may multiply in fewer bits; experts' all may
   [[nodiscard]] std::int64_t all() const { return dense + experts; }
+  HeldWeights& operator+=(const HeldWeights& other) {
+    dense += other.dense;
+    experts += other.experts;
+    narrow += other.narrow;
+    return *this;
+  }
+  friend HeldWeights operator*(std::int64_t times, HeldWeights held) {
+    return {.dense = times * held.dense,
+            .experts = times * held.experts,
+            .narrow = times * held.narrow};
+  }
 };
 HeldWeights held_weights(const TensorOps& ops, const LayerSplit& split);
+
+/// Bytes that parameters lie and travel in: training has them in the stack's type, a prefill those
+/// of GEMMs in the format in which they multiply, with their scales.
+struct ParameterBytes {
+  double dense = 0, experts = 0;
+  [[nodiscard]] double all() const { return dense + experts; }
+};
+ParameterBytes parameter_bytes(const HeldWeights& held, GemmFormat format, StepKind kind,
+                               const StepPractice& practice);
 
 }  // namespace spp

@@ -32,6 +32,10 @@ std::string_view kind_word(const Model& model, const LayerRun& run) {
 }
 
 std::string mask_word(const Model& model, const LayerRun& run) {
+  if (run.blocks.mixer == Mixer::attention && !run.mask.document_ends.empty()) {
+    return fmt::format("{}, chunks of {}", to_string(Mask{.kind = run.mask.kind}),
+                       run.mask.document_ends.front());
+  }
   return run.blocks.mixer == Mixer::attention ? to_string(run.mask)
          : run.blocks.mixer == Mixer::picked
              ? fmt::format("{}, {} keys", to_string(run.mask), model.indexer->keys)

@@ -26,6 +26,8 @@ struct Family {
   bool expert_bias = false;    // of the experts' matrices
   bool shared_expert = false;  // one beside the routed ones, as wide
   bool sinks = false;          // of attention: a learned logit a head
+  bool four_times = false;     // an MLP four times as wide as the stream where no width is said
+  bool encoder = false;        // its attention looks both ways
   /// Each so many-th layer sees everything, the others a chunk or the config's window; 0: not said.
   std::int64_t full_every = 0;
   std::int64_t chunk = 0;

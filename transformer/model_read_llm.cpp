@@ -48,16 +48,16 @@ std::map<std::string, std::int64_t> layer_kinds(const JsonView& config,
   return kinds;
 }
 
-/// One window for all layers; none if it is switched off or wider than the positions.
+/// Qwen2Config and Qwen3Config switch their window on, and have it from a layer on.
+bool is_qwen(const JsonView& config) {
+  const auto type = config.find("model_type");
+  return type && type->string().starts_with("qwen");
+}
+
+/// One window for all layers that have one; none if it is switched off or wider than the positions.
 std::optional<std::int64_t> active_window(const JsonView& config, const Model& model) {
   const auto window = config.find("sliding_window");
-  if (!window || window->value() == 0) {
-    return std::nullopt;
-  }
-  const auto type = config.find("model_type");
-  const bool off_by_default =
-      type && type->string().starts_with("qwen");  // Qwen2Config, Qwen3Config
-  if (!flag(config, "use_sliding_window", !off_by_default)) {
+  if (!window || window->value() == 0 || !flag(config, "use_sliding_window", !is_qwen(config))) {
     return std::nullopt;
   }
   const std::int64_t tokens = window->integer(1, most_tokens);
@@ -100,6 +100,9 @@ std::optional<std::string> narrow_layers(const JsonView& config, const Family& f
       narrow.push_back((i + 1) % every != 0);
     }
   }
+  if (list && static_cast<std::int64_t>(narrow.size()) != model.layers) {
+    list->fail(fmt::format("{} kinds for {} layers", narrow.size(), model.layers));
+  }
   const auto number = std::count(narrow.begin(), narrow.end(), true);
   std::int64_t said = 0;
   for (const auto& [kind, count] : kinds) {
@@ -110,9 +113,6 @@ std::optional<std::string> narrow_layers(const JsonView& config, const Family& f
   }
   if (number == 0) {
     return std::nullopt;
-  }
-  if (static_cast<std::int64_t>(narrow.size()) != model.layers) {
-    list->fail(fmt::format("{} kinds for {} layers", narrow.size(), model.layers));
   }
   const auto chunk = config.find("attention_chunk_size");
   if (chunk || family.chunk > 0) {
@@ -136,6 +136,27 @@ std::optional<std::string> narrow_layers(const JsonView& config, const Family& f
   }
   return std::nullopt;
 }
+
+/// All layers, or those from max_window_layers on.
+void see_window(const JsonView& config, std::int64_t window, Model& model) {
+  constexpr std::int64_t usual = 28;  // Qwen2Config
+  const auto said = config.find("max_window_layers");
+  const std::int64_t first = !is_qwen(config) ? 0 : said ? said->integer(0, most_layers) : usual;
+  const Mask mask{.kind = MaskKind::window, .window = window};
+  if (first == 0) {
+    model.mask = mask;
+  } else if (first < model.layers) {
+    model.narrow_mask = mask;
+    for (std::int64_t i = 0; i < model.layers; ++i) {
+      model.narrow_layers.push_back(i >= first);
+    }
+  }
+}
+
+/// What says of some layers that they are of kinds which only the code of their makers knows.
+inline constexpr std::array<std::string_view, 6> foreign_layers{
+    "attn_type_list",         "linear_attn_config",         "hybrid_layer_pattern",
+    "cross_attention_layers", "global_attn_every_n_layers", "attn_layer_indices"};
 
 void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper,
                   const Family& family, Model& model, std::vector<std::string>& reasons) {
@@ -163,11 +184,16 @@ void mixed_layers(const JsonView& config, const std::optional<JsonView>& wrapper
   } else if (find_any(config, {"ssm_state_size", "mamba_num_heads", "mamba_d_state",
                                "attn_layer_period", "block_configs"})) {
     reasons.emplace_back("a mix of layers (state-space or one by one)");
+  } else if (const auto foreign = std::ranges::find_if(
+                 foreign_layers,
+                 [&](std::string_view key) { return config.find(key).has_value(); });
+             foreign != foreign_layers.end()) {
+    reasons.push_back(fmt::format("a mix of layers ({})", *foreign));
   } else if (auto reason = narrow_layers(config, family, kinds, model)) {
     reasons.push_back(std::move(*reason));
   } else if (kinds.empty() && full_every(config, family) == 0) {
     if (const auto window = active_window(config, model)) {
-      model.mask = {.kind = MaskKind::window, .window = *window};
+      see_window(config, *window, model);
     }
     if (const auto chunk = config.find("attention_chunk_size")) {
       reasons.push_back(
@@ -263,6 +289,9 @@ std::vector<std::string> reasons_against(const JsonView& config,
   if (flag(config, "is_encoder_decoder")) {
     reasons.emplace_back("an encoder with a decoder");
   }
+  if (family.encoder) {
+    reasons.emplace_back("an encoder");
+  }
   if (reasons.empty() && family.count != nullptr && family.hybrid == nullptr) {
     reasons.emplace_back(family.not_costed);
   }
@@ -339,7 +368,7 @@ void read_heads(const JsonView& config, Model& model, bool& varying) {
         .fail(fmt::format("{} key/value heads do not divide {} attention heads", model.kv_heads,
                           model.q_heads));
   }
-  if (const auto dim = find_any(config, {"head_dim", "attention_head_dim"})) {
+  if (const auto dim = find_any(config, {"head_dim", "attention_head_dim", "d_kv"})) {
     model.head_dim = static_cast<int>(dim->integer(1, most_head_dim));
   } else if (const auto rope = config.find("qk_rope_head_dim");
              rope && config.find("qk_nope_head_dim")) {
@@ -353,17 +382,17 @@ void read_heads(const JsonView& config, Model& model, bool& varying) {
   }
 }
 
-void read_mlp(const JsonView& config, Model& model, bool& varying) {
-  if (const auto ffn =
-          find_any(config, {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"})) {
+void read_mlp(const JsonView& config, const Family& family, Model& model, bool& varying) {
+  if (const auto ffn = find_any(
+          config, {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"})) {
     const PerLayer width = per_layer(*ffn, most_ffn);
     model.ffn = width.value;
     varying = varying || width.varies;
   } else if (const auto moe = config.find("moe_intermediate_size")) {
     model.ffn = moe->integer(1, most_ffn);
-  } else if (config.find("n_embd")) {  // GPT-2's own rule for a missing n_inner
+  } else if (family.four_times || config.find("n_embd")) {  // their own rule without a width
     model.ffn = 4 * model.hidden;
-    model.assumed.emplace_back("MLP width 4 x hidden (no n_inner)");
+    model.assumed.emplace_back("MLP width 4 x hidden (no width of it)");
   } else {
     (void)need_any(config, {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"});
   }
@@ -387,7 +416,7 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
   }
   read_heads(config, model, varying);
   read_latent(config, model);
-  read_mlp(config, model, varying);
+  read_mlp(config, family, model, varying);
 
   model.gated_mlp = family.gated_mlp;
   model.attention_bias = flag(config, "attention_bias", family.attention_bias);
@@ -413,6 +442,14 @@ void read_decoder(const JsonView& config, const std::optional<JsonView>& wrapper
   }
   if (family.learned_positions) {
     model.extra_parameters = model.max_positions * model.hidden;
+  }
+  if (const auto stored = outer.find("quantization_config");
+      stored && stored->value().is_object()) {
+    const auto method = stored->find("quant_method");
+    model.assumed.push_back(fmt::format(
+        "weights of 16 bits, not as its checkpoint has them (quantization_config{}); fewer under "
+        "--gemm-format",
+        method ? ": " + method->string() : std::string()));
   }
   const auto reasons = reasons_against(config, wrapper, family, model, varying);
   if (!reasons.empty()) {

@@ -123,6 +123,20 @@ TEST_CASE("a prefill has no gradients, and the logits of one token") {
   CHECK(bytes.logits == Bytes(2 * words * 6));
 }
 
+TEST_CASE("a prefill in fewer bits has the weights of its GEMMs in as many, training does not") {
+  constexpr std::int64_t matrices = 2 * 576;  // of two layers
+  TinyStep tiny;
+  tiny.request.kind = StepKind::prefill;
+  StepPlan plan = ring_of_4(0);
+  CHECK(tiny.memory(plan).at(0).parameters == Bytes(weights * 2));
+  plan.format = GemmFormat::fp8;
+  CHECK(tiny.memory(plan).at(0).parameters == Bytes((weights - matrices) * 2 + matrices));
+  plan.format = GemmFormat::nvfp4;
+  CHECK(tiny.memory(plan).at(0).parameters == Bytes((weights - matrices) * 2 + matrices * 9 / 16));
+  tiny.request.kind = StepKind::train;
+  CHECK(tiny.memory(plan).at(0).parameters == Bytes(weights * 2));
+}
+
 TEST_CASE("keys and values in front of a prefill are kept beside its own") {
   TinyStep tiny;
   tiny.request.kind = StepKind::prefill;

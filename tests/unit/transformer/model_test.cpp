@@ -135,6 +135,66 @@ TEST_CASE("every model of the folder is read; what cannot be costed says why") {
   }
 }
 
+TEST_CASE("configs of older families say what their code does") {
+  const auto config = [](std::string_view text) {
+    return read_model(Json::parse(text), "config.json");
+  };
+  // In 10^9, as published.
+  const Model gemma = config(R"({"model_type": "gemma2", "hidden_size": 3584,
+      "num_hidden_layers": 42, "num_attention_heads": 16, "num_key_value_heads": 8,
+      "head_dim": 256, "intermediate_size": 14336, "vocab_size": 256000,
+      "max_position_embeddings": 8192, "sliding_window": 4096})");
+  CHECK(static_cast<double>(gemma.parameters()) == Catch::Approx(9.24e9).epsilon(0.001));
+  CHECK(std::ranges::count(gemma.narrow_layers, true) == 21);
+  CHECK(gemma.narrow_layers.front());
+  const Model opt = config(R"({"model_type": "opt", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "ffn_dim": 16384, "vocab_size": 50272,
+      "max_position_embeddings": 2048})");
+  CHECK(static_cast<double>(opt.parameters()) == Catch::Approx(6.66e9).epsilon(0.001));
+  const Model phi = config(R"({"model_type": "phi", "hidden_size": 2560, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "intermediate_size": 10240, "vocab_size": 51200,
+      "tie_word_embeddings": false})");
+  CHECK(static_cast<double>(phi.parameters()) == Catch::Approx(2.78e9).epsilon(0.001));
+  const Model bloom = config(R"({"model_type": "bloom", "hidden_size": 4096, "n_layer": 30,
+      "n_head": 32, "vocab_size": 250880})");
+  CHECK(static_cast<double>(bloom.parameters()) == Catch::Approx(7.07e9).epsilon(0.001));
+  const Model falcon = config(R"({"model_type": "falcon", "hidden_size": 4544,
+      "num_hidden_layers": 32, "num_attention_heads": 71, "multi_query": true,
+      "vocab_size": 65024})");
+  CHECK(static_cast<double>(falcon.parameters()) == Catch::Approx(6.92e9).epsilon(0.001));
+  CHECK(falcon.kv_heads == 1);
+}
+
+TEST_CASE("what only a maker's code knows of layers is refused, whatever the model_type") {
+  for (const std::string_view key : {"attn_type_list", "linear_attn_config", "hybrid_layer_pattern",
+                                     "cross_attention_layers", "global_attn_every_n_layers"}) {
+    CHECK(llama(fmt::format(R"({{"model_type": "theirs", "{}": [1, 0]}})", key)).not_costed ==
+          fmt::format("a mix of layers ({}) is not costed yet", key));
+  }
+  CHECK(llama(R"({"model_type": "bert"})").not_costed == "an encoder is not costed yet");
+  CHECK_THAT(
+      test::message_of<InputError>([] { (void)llama(R"({"layer_types": ["full_attention"]})"); }),
+      Catch::Matchers::ContainsSubstring("layer_types: 1 kinds for 32 layers"));
+}
+
+TEST_CASE("Qwen's window begins at a layer") {
+  const std::string_view on = R"({"model_type": "qwen2", "use_sliding_window": true,
+      "sliding_window": 4096, "max_window_layers": )";
+  CHECK(llama(fmt::format("{}32}}", on)).narrow_layers.empty());
+  CHECK(llama(fmt::format("{}32}}", on)).mask.kind == MaskKind::causal);
+  const Model some = llama(fmt::format("{}30}}", on));
+  CHECK(std::ranges::count(some.narrow_layers, true) == 2);
+  CHECK(some.narrow_layers.back());
+  CHECK(llama(fmt::format("{}0}}", on)).mask.kind == MaskKind::window);
+}
+
+TEST_CASE("how a checkpoint stores its weights is said") {
+  CHECK(
+      llama(R"({"quantization_config": {"quant_method": "fp8"}})").assumed.back() ==
+      "weights of 16 bits, not as its checkpoint has them (quantization_config: fp8); fewer under "
+      "--gemm-format");
+}
+
 TEST_CASE("an explicit head_dim wins over hidden / heads") {
   CHECK(llama().head_dim == 128);
   CHECK(llama(R"({"head_dim": 64})").head_dim == 64);
@@ -171,7 +231,8 @@ TEST_CASE("a sliding window counts only where it is switched on and narrower tha
   CHECK(llama(R"({"sliding_window": 4096, "use_sliding_window": false})").mask.kind ==
         MaskKind::causal);
   CHECK(llama(R"({"model_type": "qwen2", "sliding_window": 4096})").mask.kind == MaskKind::causal);
-  CHECK(llama(R"({"sliding_window": 4096, "layer_types": ["full_attention", "full_attention"]})")
+  CHECK(llama(R"({"sliding_window": 4096, "num_hidden_layers": 2,
+                  "layer_types": ["full_attention", "full_attention"]})")
             .mask.kind == MaskKind::causal);
 }
 
