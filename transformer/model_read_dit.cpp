@@ -60,6 +60,8 @@ void read_heads(const JsonView& config, Model& model) {
   }
 }
 
+bool is_mochi(std::string_view class_name) { return class_name.starts_with("Mochi"); }
+
 struct Blocks {
   std::int64_t two_streams = 0;
   bool split = false;  // the config tells two-stream from one-stream layers
@@ -89,10 +91,11 @@ Blocks read_layers(const JsonView& config, Model& model) {
 }
 
 void read_mlp(const JsonView& config, const std::string& class_name, bool z_image, Model& model) {
-  const auto act = config.find("act_fn");
+  const auto act = find_any(config, {"act_fn", "activation_fn"});
   model.gated_mlp =
       z_image || class_name.starts_with("Flux2") ||
       (act && act->value().is_string() && (act->string() == "swiglu" || act->string() == "geglu"));
+  const bool two_thirds = is_mochi(class_name);  // of 4 x hidden, gated
   if (const auto ffn = find_any(config, {"ffn_dim", "intermediate_size", "ffn_hidden_size"})) {
     model.ffn = ffn->integer(1, most_ffn);
     return;
@@ -108,9 +111,10 @@ void read_mlp(const JsonView& config, const std::string& class_name, bool z_imag
     model.ffn = std::llround(width);
     return;
   }
-  model.ffn = z_image ? model.hidden * 8 / 3 : 4 * model.hidden;
+  const bool thirds = z_image || two_thirds;
+  model.ffn = thirds ? model.hidden * 8 / 3 : 4 * model.hidden;
   model.assumed.push_back(
-      fmt::format("MLP width {} x hidden (not in the config)", z_image ? "8/3" : "4"));
+      fmt::format("MLP width {} x hidden (not in the config)", thirds ? "8/3" : "4"));
 }
 
 /// Text that the layers attend to besides: Wan, LTX.
@@ -138,6 +142,23 @@ std::int64_t joint_tokens(const JsonView& config, const DiffusionFamily* family)
   return family != nullptr && family->text != TextPlace::cross ? family->text_tokens : 0;
 }
 
+/// A text stream narrower than the image's (Mochi: pooled_projection_dim, its MLP by as much)
+/// weighs less than the list of operations, which has both alike.
+void narrow_text_stream(const JsonView& config, Model& model) {
+  const auto text = config.find("pooled_projection_dim");
+  if (!text) {
+    return;
+  }
+  const std::int64_t width = text->integer(1, most_width);
+  const std::int64_t spared = std::max<std::int64_t>(0, model.hidden - width);
+  const std::int64_t ffn = model.ffn * width / model.hidden;
+  const std::int64_t of_layer = spared * model.hidden * (4 + model.diffusion.modulation_vectors) +
+                                3 * (model.hidden * model.ffn - width * ffn);
+  model.extra_parameters -= model.diffusion.two_streams * of_layer;
+  model.assumed.push_back(fmt::format(
+      "the text stream takes the time of one {} wide; it is {} wide", model.hidden, width));
+}
+
 }  // namespace
 
 void read_diffusion(const JsonView& config, Model& model) {
@@ -153,10 +174,12 @@ void read_diffusion(const JsonView& config, Model& model) {
   model.attention_bias = model.output_bias = model.mlp_bias = !refiners;
 
   const bool joint = blocks.split || config.find("joint_attention_dim").has_value();
-  model.cross_tokens = refiners || joint ? 0 : cross_tokens(config, class_name, model);
   const DiffusionFamily* family =
       diffusion_family(class_name.empty() ? std::string_view(model.name) : class_name);
-
+  const bool streams_by_family =
+      family != nullptr && family->text == TextPlace::streams && !refiners;
+  model.cross_tokens =
+      refiners || joint || streams_by_family ? 0 : cross_tokens(config, class_name, model);
   const std::int64_t square = model.hidden * model.hidden;
   DiffusionBlocks& d = model.diffusion;
   if (family != nullptr) {
@@ -171,11 +194,18 @@ void read_diffusion(const JsonView& config, Model& model) {
     model.assumed.push_back(fmt::format("{} refiner layers cost memory, no time", 2 * number));
     d.modulation_width = z_image_embedding;
     d.modulation_vectors = 4;
-  } else if (joint) {
+  } else if (joint || streams_by_family) {
     d.two_streams = blocks.two_streams;
     d.parallel_mlp = blocks.split && (family == nullptr || family->parallel_mlp);
     d.modulation_width = model.hidden;
-    d.modulation_vectors = 6;
+    d.modulation_vectors = streams_by_family ? family->modulation_vectors : 6;
+    if (d.modulation_vectors == 0) {  // of both streams, and of one, for all layers in common
+      d.modulation_width = 0;
+      model.extra_parameters = (2 * 6 + 3) * square;
+    }
+    if (is_mochi(class_name)) {
+      narrow_text_stream(config, model);
+    }
   } else if (model.cross_tokens > 0) {
     model.extra_parameters = 6 * square;
   } else if (config.find("text_embed_dim")) {

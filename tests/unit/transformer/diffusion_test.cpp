@@ -194,3 +194,22 @@ TEST_CASE("the weights of families are what was published") {
           Catch::Approx(p.billions * 1e9).epsilon(0.05));
   }
 }
+
+TEST_CASE("FLUX.2's layers share their modulation, Mochi's text stream is narrow") {
+  const auto config = [](std::string_view text) {
+    return read_model(Json::parse(text), "config.json");
+  };
+  // In 10^9, as published.
+  const Model flux = config(R"({"_class_name": "Flux2Transformer2DModel", "num_layers": 8,
+      "num_single_layers": 48, "num_attention_heads": 48, "attention_head_dim": 128,
+      "joint_attention_dim": 15360, "mlp_ratio": 3.0})");
+  CHECK(static_cast<double>(flux.parameters()) == Catch::Approx(32e9).epsilon(0.03));
+  CHECK(flux.diffusion.modulation_vectors == 0);
+  const Model mochi = config(R"({"_class_name": "MochiTransformer3DModel", "num_layers": 48,
+      "num_attention_heads": 24, "attention_head_dim": 128, "pooled_projection_dim": 1536,
+      "text_embed_dim": 4096, "time_embed_dim": 256, "activation_fn": "swiglu",
+      "max_sequence_length": 256})");
+  CHECK(static_cast<double>(mochi.parameters()) == Catch::Approx(10e9).epsilon(0.03));
+  CHECK(mochi.diffusion.two_streams == 48);
+  CHECK(mochi.gated_mlp);
+}
