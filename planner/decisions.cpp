@@ -52,6 +52,12 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
                            : "");
   }
   const double more = (a.best->step.count() / winner.step.count() - 1) * 100;
+  if (a.by_memory) {
+    const double bytes = a.best->memory.tensors().as_double() - winner.memory.tensors().as_double();
+    return fmt::format("{}, which needs {} ({:.1f} % {})", what,
+                       bytes > 0 ? fmt::format("{:.2f} GB more", bytes / 1e9) : "no less",
+                       std::abs(more), more > 0 ? "slower" : "faster");
+  }
   if (more <= 0) {
     return fmt::format("{}, which is as fast within the model's error", what);
   }

@@ -19,10 +19,12 @@ struct Alternative {
   std::string best_name;
   Bytes beyond{};
   Seconds bound{};  // of the leanest such plan: with that memory it would take so long, or longer
+  bool by_memory = false;  // that is what decides; `best` needs least then
 };
 /// "TP 4 rather than 8, which is 6.2 % slower (exposed tensor parallelism 0.81 s against 0.42 s)";
 /// "pipeline 4 rather than 2, which is 12.1 GB over memory"; where that much is lost for lack of
-/// it, "pipeline 1 rather than 2, which is 31 MB over memory (else up to 34 times as fast)".
+/// it, "pipeline 1 rather than 2, which is 31 MB over memory (else up to 34 times as fast)". By
+/// memory: "TP 8 rather than 4, which needs 3.1 GB more (12.0 % faster)".
 std::string to_string(const Alternative& alternative, const Prediction& winner);
 
 /// Of an ordered list of values, those next to `chosen`.

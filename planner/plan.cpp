@@ -170,9 +170,20 @@ std::string reason(const std::vector<Candidate>& list, const Ties& ties,
   return text;
 }
 
+/// Of the plan that needs least.
+std::string reason_by_memory(const std::vector<Candidate>& list) {
+  const Candidate& next = list[1];
+  const Bytes spared = next.predicted.memory.tensors() - list[0].predicted.memory.tensors();
+  const double slower = list[0].predicted.step / next.predicted.step - 1;
+  return fmt::format("needs {:.2f} GB less memory than {}, and takes {:.1f} % {}",
+                     spared.as_double() / 1e9, short_name(next.plan), std::abs(slower) * 100,
+                     slower > 0 ? "longer" : "less time");
+}
+
 /// Where it has no other beside it.
-std::string reason_alone(std::int64_t unsettled) {
-  return unsettled == 0 ? "the only legal plan that fits"
+std::string reason_alone(const Request& request, std::int64_t unsettled) {
+  return unsettled == 0 ? request.whole_step() ? "no plan of other degrees fits"
+                                               : "the only legal plan that fits"
                         : fmt::format(
                               "the only plan found to fit before the search ended; {} that "
                               "may be faster were not looked at (see --budget)",
@@ -203,9 +214,11 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
     std::rotate(list.begin(), chosen, chosen + 1);
   }
   result.ties = ties.plans;
-  list[0].why = reason(list, ties, spreads);
+  list[0].why = request.objective == Objective::memory && list.size() > 1
+                    ? reason_by_memory(list)
+                    : reason(list, ties, spreads);
   if (list[0].why.empty()) {
-    list[0].why = reason_alone(result.unsettled);
+    list[0].why = reason_alone(request, result.unsettled);
   }
   for (std::size_t i = 1; i < list.size(); ++i) {
     const double more = (list[i].predicted.step.count() / list[0].predicted.step.count() - 1) * 100;

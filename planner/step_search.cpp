@@ -502,16 +502,21 @@ class StepSearch {
     for (const std::int64_t value :
          neighbours(std::span<const std::int64_t>(values), axis.of(chosen))) {
       Alternative a{.chosen = fmt::format("{} {}", axis.name, value_of(axis, axis.of(chosen))),
-                    .other = value_of(axis, value)};
+                    .other = value_of(axis, value),
+                    .by_memory = by_memory()};
       fill(a, axis, value);
       const bool known = a.best.has_value() || a.beyond > Bytes(0);
       const bool nearer =
-          !nearest || (a.best && (!nearest->best || a.best->step < nearest->best->step));
+          !nearest || (a.best && (!nearest->best || comes_nearer(*a.best, *nearest->best)));
       if (known && nearer) {
         nearest = std::move(a);
       }
     }
     return nearest;
+  }
+
+  [[nodiscard]] bool comes_nearer(const Prediction& a, const Prediction& b) const {
+    return by_memory() ? a.memory.tensors() < b.memory.tensors() : a.step < b.step;
   }
 
   void fill(Alternative& a, const Axis& axis, std::int64_t value) {
@@ -537,7 +542,10 @@ class StepSearch {
   [[nodiscard]] const Found* best_with(const Axis& axis, std::int64_t value) const {
     const Found* best = nullptr;
     for (const Found& f : found_) {
-      if (axis.of(space_.points[f.point]) == value && (!best || f.seconds() < best->seconds())) {
+      const auto better = [&] {
+        return by_memory() ? f.memory() < best->memory() : f.seconds() < best->seconds();
+      };
+      if (axis.of(space_.points[f.point]) == value && (best == nullptr || better())) {
         best = &f;
       }
     }
@@ -552,13 +560,16 @@ class StepSearch {
         with.push_back(i);
       }
     }
-    const auto bound = [&](std::size_t i) { return space_.points[i].bound(); };
+    const auto bound = [&](std::size_t i) {
+      return by_memory() ? space_.points[i].memory.as_double() : space_.points[i].bound();
+    };
     constexpr std::size_t few = 4;
     const std::size_t tries = std::min(few, with.size());
     std::ranges::partial_sort(with, with.begin() + static_cast<std::ptrdiff_t>(tries), {}, bound);
     for (std::size_t i = 0; i < tries && go_on(); ++i) {
       const Found* best = best_with(axis, value);
-      if (best != nullptr && best->seconds() <= bound(with[i])) {
+      if (best != nullptr &&
+          (by_memory() ? best->memory().as_double() : best->seconds()) <= bound(with[i])) {
         return;
       }
       if (!fits_around_attention(with[i])) {

@@ -78,9 +78,12 @@ class StepClock {
     timeline_ = timeline;
     const PipelineWalk walked = walk(order_, shape_, times());
     ensure(walked.stuck.empty(), "a pipeline that deadlocks");
+    std::vector<Finish> finishes;
     for (int r = 0; r < plan_.pipeline; ++r) {
-      finish(r, walked.ranks[static_cast<std::size_t>(r)]);
+      finishes.push_back(finish(r, walked.ranks[static_cast<std::size_t>(r)]));
+      ends_ = std::max(ends_, finishes.back().end);
     }
+    add_slowest(finishes, walked);
     const double gathered = add_optimizer();
     const double updated = cost_.total();
     add_gather(gathered);
@@ -338,8 +341,11 @@ class StepClock {
     }
   }
 
-  /// The rank's gradients; keeps the rank that ends last.
-  void finish(int rank, const PipelineRank& walked) {
+  /// A rank behind its last micro-batch: what of its gradients nothing hides, and what they slow.
+  struct Finish {
+    double end = 0, exposed = 0, slowed = 0, beside = 0;
+  };
+  Finish finish(int rank, const PipelineRank& walked) {
     reductions_.clear();
     double all = 0;
     if (!sharded_layers()) {
@@ -357,21 +363,42 @@ class StepClock {
     const double exposed = behind * left + (1 - behind) * all;
     const double beside = std::max(0.0, all - exposed);
     const double slowed = practice_.slowdown.value * beside;
-    const double end = walked.end() + exposed + slowed;
-    if (rank > 0 && end <= ends_) {
-      return;
+    return {.end = walked.end() + exposed + slowed,
+            .exposed = exposed,
+            .slowed = slowed,
+            .beside = beside};
+  }
+
+  /// The parts are those of the rank that works longest, of equal ones of that which ends last;
+  /// what it waits until all have ended is the pipeline's bubble.
+  void add_slowest(std::span<const Finish> finishes, const PipelineWalk& walked) {
+    int slowest = 0;
+    const auto works = [&](int r) {
+      const PipelineRank& rank = walked.ranks[static_cast<std::size_t>(r)];
+      return rank.busy + rank.sending;
+    };
+    constexpr double equal = 1e-9;
+    for (int r = 1; r < plan_.pipeline; ++r) {
+      const double more = works(r) - works(slowest);
+      const bool later = finishes[static_cast<std::size_t>(r)].end >
+                         finishes[static_cast<std::size_t>(slowest)].end;
+      if (more > equal * works(slowest) || (more >= -equal * works(slowest) && later)) {
+        slowest = r;
+      }
     }
-    ends_ = end;
     PassTime work;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
-      work += real_of(plan_.micro_batches) * forward_[stage_of(rank, c)];
-      work += real_of(plan_.micro_batches) * backward_[stage_of(rank, c)];
+      work += real_of(plan_.micro_batches) * forward_[stage_of(slowest, c)];
+      work += real_of(plan_.micro_batches) * backward_[stage_of(slowest, c)];
     }
-    cost_ = {.parts = work.parts, .hidden = work.hidden + beside, .slowest = rank};
-    cost_.parts[StepPart::dp] += exposed;
-    cost_.parts[StepPart::gemm] += slowed;
-    cost_.parts[StepPart::pp] += walked.sending;
-    cost_.parts[StepPart::bubble] += std::max(0.0, walked.end() - walked.busy - walked.sending);
+    const Finish& own = finishes[static_cast<std::size_t>(slowest)];
+    const PipelineRank& rank = walked.ranks[static_cast<std::size_t>(slowest)];
+    cost_ = {.parts = work.parts, .hidden = work.hidden + own.beside, .slowest = slowest};
+    cost_.parts[StepPart::dp] += own.exposed;
+    cost_.parts[StepPart::gemm] += own.slowed;
+    cost_.parts[StepPart::pp] += rank.sending;
+    cost_.parts[StepPart::bubble] +=
+        std::max(0.0, ends_ - own.exposed - own.slowed - rank.busy - rank.sending);
   }
 
   void record(int rank, const PipelineRank& walked, double gradients_from) {
