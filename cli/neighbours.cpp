@@ -36,6 +36,7 @@ std::optional<Candidate> probe(const Arguments& arguments, const Watch& watch) {
 struct Change {
   std::string what;
   Arguments arguments;
+  int nodes = 0;  // above 0: so many instead of the asked ones
 };
 
 /// Options that fix a degree, as far as they are given.
@@ -75,14 +76,42 @@ void add_gpus(const Arguments& arguments, const Job& job, const std::string& bef
   const int nodes = cluster->nodes();
   const int all = nodes * cluster->gpus_per_node();
   const Arguments whole = arguments.without("gpus");
+  if (nodes == 1) {
+    for (int gpus = 2 * job.request.gpus; gpus < all; gpus *= 2) {
+      changes.push_back({fmt::format("{}{} GPUs", before, gpus),
+                         arguments.with("gpus", fmt::format("{}", gpus))});
+    }
+  }
   if (job.request.gpus < all) {
     changes.push_back({fmt::format("{}{} GPUs", before, all), whole});
   }
   constexpr int most_times = 64;
   for (int times = 2; cluster->machine().inter && times <= most_times; times *= 2) {
-    changes.push_back({fmt::format("{}{} nodes", before, nodes * times),
-                       whole.with("nodes", fmt::format("{}", nodes * times))});
+    changes.push_back({.what = fmt::format("{}{} nodes", before, nodes * times),
+                       .arguments = whole.with("nodes", fmt::format("{}", nodes * times)),
+                       .nodes = nodes * times});
   }
+}
+
+/// Between half of so many nodes, which do not, and all, which do: the fewest found to fit.
+std::pair<Change, Candidate> fewest_nodes(Change change, Candidate best, const Watch& watch) {
+  int low = change.nodes / 2;
+  const std::string before =
+      change.what.substr(0, change.what.find(fmt::format("{} nodes", change.nodes)));
+  constexpr int close = 8;  // of the nodes: a part
+  while (change.nodes - low > std::max(1, change.nodes / close)) {
+    const int middle = (low + change.nodes) / 2;
+    Change fewer{.what = fmt::format("{}{} nodes", before, middle),
+                 .arguments = change.arguments.with("nodes", fmt::format("{}", middle)),
+                 .nodes = middle};
+    if (auto fits = probe(fewer.arguments, watch)) {
+      change = std::move(fewer);
+      best = std::move(*fits);
+    } else {
+      low = middle;
+    }
+  }
+  return {std::move(change), std::move(best)};
 }
 
 /// The nearest first.
@@ -104,8 +133,12 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
     changes.push_back({"no degree fixed", open});
   }
   // From here on all that saves memory is allowed.
+  const std::string degrees_open = open.line();
   for (const std::string_view option : {"zero", "recompute"}) {
     open = open.without(option);
+  }
+  if (open.line() != degrees_open) {
+    changes.push_back({"nothing fixed", open});
   }
   const bool train = job.request.phase == StepPhase::train;
   add_gpus(arguments, job, "", changes);
@@ -123,6 +156,21 @@ std::vector<Change> changes_of(const Arguments& arguments, const Job& job) {
   return changes;
 }
 
+/// Where the asked sequence is too short: a longer one that is legal, and no longer than `most`;
+/// else that.
+std::int64_t shortest_beyond(const Arguments& arguments, const Job& job, std::int64_t most,
+                             const Watch& watch) {
+  const std::int64_t pieces = 2 * std::int64_t{job.request.gpus};
+  const std::int64_t asked = job.request.problem.seq;
+  for (std::int64_t seq = (asked + pieces - 1) / pieces * pieces; asked < most && seq < most;
+       seq *= 2) {
+    if (probe(arguments.with("seq", fmt::format("{}", seq)), watch)) {
+      return seq;
+    }
+  }
+  return most;
+}
+
 }  // namespace
 
 std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& job,
@@ -135,7 +183,12 @@ std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& 
   // Where no length fits, one has to: the shortest.
   const bool longest = arguments.get("seq", "") == "max";
   for (const Change& change : changes_of(arguments, job)) {
-    if (auto best = probe(longest ? change.arguments.with("seq", "1K") : change.arguments, watch)) {
+    auto best = probe(longest ? change.arguments.with("seq", "1K") : change.arguments, watch);
+    if (best && change.nodes > 0 && !longest) {
+      const auto [fewest, cheapest] = fewest_nodes(change, std::move(*best), watch);
+      return found(fewest.what, fewest.arguments, cheapest);
+    }
+    if (best) {
       return found(change.what, change.arguments, std::move(*best));
     }
   }
@@ -144,7 +197,8 @@ std::optional<Neighbour> first_that_fits(const Arguments& arguments, const Job& 
   if (longest || (documents && !LengthDistribution::is_meant(*documents))) {
     return std::nullopt;
   }
-  if (const std::int64_t seq = longest_that_fits(arguments, watch); seq > 0) {
+  if (std::int64_t seq = longest_that_fits(arguments, watch); seq > 0) {
+    seq = std::min(seq, shortest_beyond(arguments, job, seq, watch));
     const Arguments shorter = arguments.with("seq", fmt::format("{}", seq));
     if (auto best = probe(shorter, watch)) {
       return found(fmt::format("{} tokens", human_count(seq)), shorter, std::move(*best));
