@@ -140,7 +140,7 @@ void Reader::guidance() {
   if (!denoises) {
     return;
   }
-  const DiffusionFamily* family = diffusion_family(r.model->name);
+  const DiffusionFamily* family = r.model->diffusion.family;
   const std::string source(family != nullptr ? family->source : "no pipeline of it is known");
   constexpr int most_steps = 100'000;
   job_.denoising_steps = args_.has("denoising-steps")
@@ -378,7 +378,7 @@ StepPlan read_plan(Job& job) {
   job.resolved["ep"] = plan.expert;
   job.resolved["virtual_stages"] = plan.virtual_stages;
   job.resolved["pipeline"] = plan.pipeline > 1 ? Json(plan.order) : Json();
-  job.resolved["batch"] = plan.micro_batch;
+  job.resolved["batch"] = plan.guided ? request.problem.batch : plan.micro_batch;
   return plan;
 }
 

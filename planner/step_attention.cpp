@@ -1,8 +1,76 @@
 #include "planner/step_attention.hpp"
 
 #include <algorithm>
+#include <memory>
 
 namespace spp {
+
+namespace {
+
+/// Attention of all kinds of layers of a step, which one plan splits.
+class KindsOfLayers {
+ public:
+  explicit KindsOfLayers(const Request& call) : call_(call) {
+    kinds_.push_back(std::make_unique<Kind>(call, call.problem));
+    for (const AttentionBeside& beside : call.beside) {
+      kinds_.push_back(std::make_unique<Kind>(call, beside.problem));
+    }
+  }
+
+  /// Of the call's own.
+  [[nodiscard]] const Evaluator& own() const { return kinds_.front()->evaluator; }
+
+  /// do_it(evaluator, calls for each of the call's own, the plan there).
+  template <class F>
+  void for_each_beside(const SequencePlan& plan, F&& do_it) const {
+    for (std::size_t k = 0; k < call_.beside.size(); ++k) {
+      const AttentionBeside& beside = call_.beside[k];
+      do_it(kinds_[k + 1]->evaluator, beside.calls,
+            plan_beside(beside.problem, call_.problem, plan));
+    }
+  }
+
+  /// The few legal plans that may take least time over all of them.
+  [[nodiscard]] std::vector<SequencePlan> least_bounds() const {
+    struct Bounded {
+      SequencePlan plan;
+      double bound = 0;
+    };
+    std::vector<Bounded> bounded;
+    for (SequencePlan& p : legal_plans(call_, nullptr)) {
+      const Strategy& strategy = strategies::by_name(p.strategy, "strategy");
+      double bound = own().lower_bound(p, strategy);
+      for_each_beside(p, [&](const Evaluator& evaluator, double calls, const SequencePlan& plan) {
+        bound += calls * evaluator.lower_bound(plan, strategy);
+      });
+      bounded.push_back({.plan = std::move(p), .bound = bound});
+    }
+    std::ranges::stable_sort(bounded, {}, &Bounded::bound);
+    constexpr std::size_t few = 8;
+    std::vector<SequencePlan> least;
+    for (std::size_t i = 0; i < std::min(few, bounded.size()); ++i) {
+      least.push_back(std::move(bounded[i].plan));
+    }
+    return least;
+  }
+
+ private:
+  struct Kind {
+    Kind(const Request& call, const Problem& problem)
+        : request(of_kind(call, problem)), evaluator(request) {}
+    Request request;
+    Evaluator evaluator;
+  };
+  static Request of_kind(Request call, const Problem& problem) {
+    call.problem = problem;
+    return call;
+  }
+
+  const Request& call_;
+  std::vector<std::unique_ptr<Kind>> kinds_;
+};
+
+}  // namespace
 
 const std::vector<AttentionChoice>& StepAttention::choices_of(const StepPoint& point) {
   const auto [at, fresh] = choices_.try_emplace(shape_of(point));
@@ -24,7 +92,7 @@ std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point) {
   AttentionQuestion question = attention_of(request_, point);
   Request& call = question.request;
   call.objective = Objective::time;
-  call.top = call.beside.empty() ? 3 : 12;  // layers of other kinds may like others
+  call.top = call.beside.empty() ? 3 : 6;  // layers of other kinds may like others
   // Long rings take more than all else together: no shape takes more than its part.
   constexpr double part = 1.0 / 32;
   call.most = {.ops = part * std::max(0.0, request_.most.ops - spent_),
@@ -51,29 +119,35 @@ std::vector<AttentionChoice> StepAttention::searched(const StepPoint& point) {
 }
 
 std::vector<AttentionChoice> StepAttention::searched(const Request& call) {
-  const PlanResult best = plan(call);
-  spent_ += best.spent;
   struct Tried {
     AttentionChoice choice;
     double all = 0;  // seconds, with what layers of other kinds take
   };
   std::vector<Tried> tried;
+  const PlanResult best = plan(call);
+  spent_ += best.spent;
   for (const Candidate& c : best.candidates) {
-    if (!c.simulated) {
-      continue;
-    }
-    Tried& t = tried.emplace_back(
-        AttentionChoice{.plan = c.plan.attention, .seconds = c.predicted.step.count()});
-    t.all = t.choice.seconds;
-    for (const AttentionBeside& beside : call.beside) {
-      Request other = call;
-      other.problem = beside.problem;
-      const auto seconds = simulated(plan_beside(beside.problem, call.problem, t.choice.plan),
-                                     Evaluator(other), call.most);
-      t.all += beside.calls * seconds.value_or(0);
+    if (c.simulated) {
+      const double seconds = c.predicted.step.count();
+      tried.push_back({.choice = {.plan = c.plan.attention, .seconds = seconds}, .all = seconds});
     }
   }
-  std::ranges::stable_sort(tried, {}, &Tried::all);
+  if (!call.beside.empty()) {
+    const KindsOfLayers kinds(call);
+    for (const SequencePlan& liked : kinds.least_bounds()) {
+      if (std::ranges::none_of(tried, [&](const Tried& t) { return t.choice.plan == liked; })) {
+        const double seconds = simulated(liked, kinds.own(), call.most).value_or(0);
+        tried.push_back({.choice = {.plan = liked, .seconds = seconds}, .all = seconds});
+      }
+    }
+    for (Tried& t : tried) {
+      kinds.for_each_beside(
+          t.choice.plan, [&](const Evaluator& evaluator, double calls, const SequencePlan& plan) {
+            t.all += calls * simulated(plan, evaluator, call.most).value_or(0);
+          });
+    }
+    std::ranges::stable_sort(tried, {}, &Tried::all);
+  }
   std::vector<AttentionChoice> choices;
   for (const Tried& t : tried) {
     const bool other = std::ranges::none_of(choices, [&](const AttentionChoice& choice) {

@@ -85,8 +85,10 @@ class Space {
     if (alone() || !has(&FrameworkAxes::tensor)) {
       return {1};
     }
+    // Of a node that is used in part: of that part.
+    const int node = std::min(request_.cluster->gpus_per_node(), request_.gpus);
     std::vector<int> result;
-    for (const std::int64_t d : divisors_of(request_.cluster->gpus_per_node())) {
+    for (const std::int64_t d : divisors_of(node)) {
       result.push_back(static_cast<int>(d));
     }
     return result;

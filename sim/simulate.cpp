@@ -764,13 +764,16 @@ class Engine {
       r.transfer_end = now_;
     }
     take_sms(r, -costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
-    r.last_comm = {.kind = slot.comm,
-                   .stream = slot.stream,
-                   .scope = slot.lowered.scope,
-                   .from = slot.slow_from,
-                   .to = slot.slow_to,
-                   .rate = slot.slow_rate,
-                   .algorithm = slot.lowered.algorithm};
+    // An exchange may send inside a node and wait for a message from another one.
+    const bool met = slot.op_class == OpClass::exchange && slot.slow_from.valid();
+    r.last_comm = {
+        .kind = slot.comm,
+        .stream = slot.stream,
+        .scope = met ? placement_.scope(slot.slow_from, slot.slow_to) : slot.lowered.scope,
+        .from = slot.slow_from,
+        .to = slot.slow_to,
+        .rate = slot.slow_rate,
+        .algorithm = slot.lowered.algorithm};
     r.last_comm_op = slot.position;
     r.busy_peers = std::max(r.busy_peers, slot.met);
   }

@@ -334,7 +334,7 @@ class StepClock {
             Bytes(plan_.micro_batches *
                   links_.sent(StepAxis::tensor, CommKind::all_gather, hidden_bytes()).value());
       }
-      if (s + 1 < forward_.size()) {
+      if (forward_.size() > 1) {  // the last one gets what the one before it sends
         cost_.sent.at(StepAxis::stages, CommKind::send_recv) +=
             Bytes(plan_.micro_batches * message_bytes().value());
       }

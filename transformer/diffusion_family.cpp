@@ -188,23 +188,42 @@ constexpr std::array families{
                     .source = "stepfun-ai/Step-Video-T2V: 30B, cross-attention, 50 steps"},
 };
 
-}  // namespace
+struct Match {
+  const DiffusionFamily* family = nullptr;
+  std::size_t word = 0;  // letters of the longest word found
+};
 
-const DiffusionFamily* diffusion_family(std::string_view name) {
+Match matched(std::string_view name) {
   std::string lower(name);
   std::ranges::transform(lower, lower.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const DiffusionFamily* best = nullptr;
-  std::size_t longest = 0;
+  Match best;
   for (const DiffusionFamily& family : families) {
     for (const std::string_view word : family.words) {
-      if (word.size() > longest && lower.find(word) != std::string::npos) {
-        best = &family;
-        longest = word.size();
+      if (word.size() > best.word && lower.find(word) != std::string::npos) {
+        best = {.family = &family, .word = word.size()};
       }
     }
   }
   return best;
+}
+
+}  // namespace
+
+const DiffusionFamily* diffusion_family(std::string_view name) { return matched(name).family; }
+
+const DiffusionFamily* diffusion_family(std::string_view class_name, std::string_view name) {
+  const Match by_class = matched(class_name);
+  const Match by_name = matched(name);
+  if (by_class.family == nullptr || by_name.family == nullptr) {
+    return by_class.family != nullptr ? by_class.family : by_name.family;
+  }
+  const auto maker = [](const DiffusionFamily& family) {
+    return family.name.substr(0, family.name.find_first_of(".- "));
+  };
+  return maker(*by_class.family) == maker(*by_name.family) && by_name.word > by_class.word
+             ? by_name.family
+             : by_class.family;
 }
 
 void as_family(const DiffusionFamily& family, Model& model) {

@@ -35,6 +35,9 @@ struct DiffusionFamily {
 
 /// By words in `name`, the longest found; nullptr: none.
 const DiffusionFamily* diffusion_family(std::string_view name);
+/// By a model's class; a name may only tell which of a maker's families it is (FLUX.1-schnell has
+/// the class of FLUX.1). Without a class that is known, by the name.
+const DiffusionFamily* diffusion_family(std::string_view class_name, std::string_view name);
 
 /// Gives the model what its family says. Set before: widths, heads, layers, and
 /// diffusion.two_streams of models whose layers are told apart.

@@ -174,8 +174,8 @@ void read_diffusion(const JsonView& config, Model& model) {
   model.attention_bias = model.output_bias = model.mlp_bias = !refiners;
 
   const bool joint = blocks.split || config.find("joint_attention_dim").has_value();
-  const DiffusionFamily* family =
-      diffusion_family(class_name.empty() ? std::string_view(model.name) : class_name);
+  const DiffusionFamily* family = diffusion_family(class_name, model.name);
+  model.diffusion.family = family;
   const bool streams_by_family =
       family != nullptr && family->text == TextPlace::streams && !refiners;
   model.cross_tokens =

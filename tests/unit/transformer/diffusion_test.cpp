@@ -213,3 +213,16 @@ TEST_CASE("FLUX.2's layers share their modulation, Mochi's text stream is narrow
   CHECK(mochi.diffusion.two_streams == 48);
   CHECK(mochi.gated_mlp);
 }
+
+TEST_CASE("a model's family is its class's; its name tells which of a maker's it is") {
+  const auto name = [](std::string_view class_name, std::string_view model) {
+    return diffusion_family(class_name, model)->name;
+  };
+  CHECK(name("FluxTransformer2DModel", "wan2-like") == "FLUX.1");
+  CHECK(name("FluxTransformer2DModel", "FLUX.1-schnell") == "FLUX.1-schnell");
+  CHECK(name("Flux2Transformer2DModel", "flux.1-dev") == "FLUX.2");
+  CHECK(name("WanTransformer3DModel", "config") == "Wan");
+  CHECK(name("PixArtTransformer2DModel", "PixArt-Sigma-XL") == "PixArt-Sigma");
+  CHECK(name("", "qwen-image") == "Qwen-Image");
+  CHECK(diffusion_family("", "mine") == nullptr);
+}
