@@ -51,7 +51,8 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
                            ? fmt::format(" (else up to {:.2g} times as fast)", faster)
                            : "");
   }
-  const double more = (a.best->step.count() / winner.step.count() - 1) * 100;
+  // Of as many tokens, as far as replicas work on others.
+  const double more = (winner.tokens_per_s / a.best->tokens_per_s - 1) * 100;
   if (a.by_memory) {
     const double bytes = a.best->memory.tensors().as_double() - winner.memory.tensors().as_double();
     return fmt::format("{}, which needs {} ({:.1f} % {})", what,

@@ -180,6 +180,12 @@ std::string reason_by_memory(const std::vector<Candidate>& list) {
                      slower > 0 ? "longer" : "less time");
 }
 
+/// Of the plan that works through most tokens.
+std::string reason_by_rate(const std::vector<Candidate>& list) {
+  const double more = list[0].predicted.tokens_per_s / list[1].predicted.tokens_per_s - 1;
+  return fmt::format("{:.1f} % more tokens a second than {}", more * 100, short_name(list[1].plan));
+}
+
 /// Where it has no other beside it.
 std::string reason_alone(const Request& request, std::int64_t unsettled) {
   return unsettled == 0 ? request.whole_step() ? "no plan of other degrees fits"
@@ -207,6 +213,9 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
       const Bytes y = b.predicted.memory.total();
       return x != y ? x < y : faster(a, b);
     });
+  } else if (request.counts_replicas()) {
+    std::ranges::stable_sort(list, std::ranges::greater(),
+                             [](const Candidate& c) { return c.predicted.tokens_per_s; });
   } else {
     std::ranges::stable_sort(list, faster);
     ties = ties_of(list, mask, spreads);
@@ -214,15 +223,21 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
     std::rotate(list.begin(), chosen, chosen + 1);
   }
   result.ties = ties.plans;
-  list[0].why = request.objective == Objective::memory && list.size() > 1
-                    ? reason_by_memory(list)
-                    : reason(list, ties, spreads);
+  list[0].why = list.size() == 1                         ? ""
+                : request.objective == Objective::memory ? reason_by_memory(list)
+                : request.counts_replicas()              ? reason_by_rate(list)
+                                                         : reason(list, ties, spreads);
   if (list[0].why.empty()) {
     list[0].why = reason_alone(request, result.unsettled);
   }
   for (std::size_t i = 1; i < list.size(); ++i) {
-    const double more = (list[i].predicted.step.count() / list[0].predicted.step.count() - 1) * 100;
-    list[i].why = fmt::format("{:+.1f} % time against the recommended plan", more);
+    const Prediction& own = list[i].predicted;
+    const Prediction& best = list[0].predicted;
+    const double rate = (own.tokens_per_s / best.tokens_per_s - 1) * 100;
+    const double time = (own.step.count() / best.step.count() - 1) * 100;
+    list[i].why = fmt::format("{:+.1f} % {} against the recommended plan",
+                              request.counts_replicas() ? rate : time,
+                              request.counts_replicas() ? "tokens a second" : "time");
   }
 }
 

@@ -124,6 +124,11 @@ struct Request {
   /// That a search may take.
   Effort most{.ops = std::numeric_limits<double>::infinity(), .memory = Bytes(INT64_MAX)};
 
+  /// As many prompts as there are replicas are worked on, and what counts is how fast all are.
+  [[nodiscard]] bool counts_replicas() const {
+    return phase == StepPhase::prefill && objective == Objective::tokens_per_s &&
+           step.guidance == Guidance::none;
+  }
   /// From here on this software runs the plan; `problem` is set. It must outlive the request.
   void run_by(const StackSpec& software);
   /// A whole step of a model is asked, not one attention call.

@@ -36,7 +36,8 @@ struct Entry {
 struct Found {
   StepEvaluation evaluation;
   std::size_t point = 0;
-  [[nodiscard]] double seconds() const { return evaluation.step().count(); }
+  double prompts = 1;  // that replicas work on side by side, where these count
+  [[nodiscard]] double seconds() const { return evaluation.step().count() / prompts; }
   [[nodiscard]] Bytes memory() const { return fullest(evaluation.memory).tensors(); }
 };
 
@@ -62,7 +63,7 @@ class StepSearch {
     for (std::size_t i = 0; i < space_.points.size(); ++i) {
       const StepPoint& point = space_.points[i];
       if (point.memory <= request_.memory) {
-        push({.point = i, .bound = point.bound(), .memory = point.memory});
+        push({.point = i, .bound = bound(i), .memory = point.memory});
       }
     }
     while (!heap_.empty() && go_on() && !settled(heap_.front())) {
@@ -82,6 +83,13 @@ class StepSearch {
 
  private:
   [[nodiscard]] bool by_memory() const { return request_.objective == Objective::memory; }
+  [[nodiscard]] double prompts_of(const StepPoint& point) const {
+    return request_.counts_replicas() ? point.data : 1;
+  }
+  /// Seconds, of one prompt where replicas count.
+  [[nodiscard]] double bound(std::size_t point) const {
+    return space_.points[point].bound() / prompts_of(space_.points[point]);
+  }
   void push(Entry entry) {
     heap_.push_back(std::move(entry));
     std::ranges::push_heap(heap_, later_);
@@ -141,10 +149,11 @@ class StepSearch {
       skipped_.push_back(entry);
     }
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      Entry next{.point = entry.point,
-                 .choice = choices[i],
-                 .bound = std::max(entry.bound, point.bound_with(choices[i].seconds)),
-                 .memory = point.memory};
+      Entry next{
+          .point = entry.point,
+          .choice = choices[i],
+          .bound = std::max(entry.bound, point.bound_with(choices[i].seconds) / prompts_of(point)),
+          .memory = point.memory};
       // Points whose attention is but bounded may stay in front until nothing is left to spend.
       if (first && i == 0) {
         evaluate(next);
@@ -208,7 +217,9 @@ class StepSearch {
       }
       lower_fits = lower_fits || zero > 0;
       spent_ += ops_of(point);
-      Found found{.evaluation = evaluator_.timed(plan, std::move(memory)), .point = entry.point};
+      Found found{.evaluation = evaluator_.timed(plan, std::move(memory)),
+                  .point = entry.point,
+                  .prompts = prompts_of(point)};
       if (!best || by_memory() || found.seconds() < best->seconds()) {
         best = std::move(found);
       }
@@ -327,18 +338,19 @@ class StepSearch {
       return std::nullopt;
     }
     Prediction& p = c.predicted;
-    p.step = p.low = p.high = Seconds(entry.bound);
-    p.parts_s[StepPart::gemm] = entry.bound;
+    const double least = entry.bound * prompts_of(point);
+    p.step = p.low = p.high = Seconds(least);
+    p.parts_s[StepPart::gemm] = least;
     p.memory.activations = point.memory;
     p.by_stage.assign(static_cast<std::size_t>(point.pipeline), p.memory);
     p.fits = point.memory <= request_.memory;
     const std::int64_t batch = c.plan.global_batch();
-    p.tflops_per_gpu = counted_flops(request_, batch).value() / entry.bound / c.plan.world() / 1e12;
+    p.tflops_per_gpu = counted_flops(request_, batch).value() / least / c.plan.world() / 1e12;
     p.mfu =
         p.tflops_per_gpu * 1e12 /
         matrix_rate(evaluator_.kernels().gpu(), c.plan.format, request_.problem.dtype, "--dtype")
             .value();
-    p.tokens_per_s = static_cast<double>(request_.problem.seq * batch) / entry.bound;
+    p.tokens_per_s = static_cast<double>(request_.problem.seq * batch) / least;
     c.bound_by = "not simulated";
     return c;
   }
@@ -387,7 +399,7 @@ class StepSearch {
         evaluated_.insert(i);
         result_.simulated = static_cast<std::int64_t>(evaluated_.size());
         if (e.fits) {
-          keep({.evaluation = std::move(e), .point = i});
+          keep({.evaluation = std::move(e), .point = i, .prompts = prompts_of(point)});
           return std::nullopt;
         }
         if (!leanest || fullest(e.memory).tensors() < fullest(leanest->memory).tensors()) {
@@ -409,9 +421,8 @@ class StepSearch {
   void nothing_fits() {
     result_.any_fits = false;
     const std::size_t least = leanest_points(1).front();
-    if (auto c = bounded(Entry{.point = least,
-                               .bound = space_.points[least].bound(),
-                               .memory = space_.points[least].memory})) {
+    if (auto c = bounded(
+            Entry{.point = least, .bound = bound(least), .memory = space_.points[least].memory})) {
       result_.candidates.push_back(std::move(*c));
     }
   }
@@ -516,7 +527,7 @@ class StepSearch {
   }
 
   [[nodiscard]] bool comes_nearer(const Prediction& a, const Prediction& b) const {
-    return by_memory() ? a.memory.tensors() < b.memory.tensors() : a.step < b.step;
+    return by_memory() ? a.memory.tensors() < b.memory.tensors() : a.tokens_per_s > b.tokens_per_s;
   }
 
   void fill(Alternative& a, const Axis& axis, std::int64_t value) {
@@ -560,16 +571,16 @@ class StepSearch {
         with.push_back(i);
       }
     }
-    const auto bound = [&](std::size_t i) {
-      return by_memory() ? space_.points[i].memory.as_double() : space_.points[i].bound();
+    const auto least = [&](std::size_t i) {
+      return by_memory() ? space_.points[i].memory.as_double() : bound(i);
     };
     constexpr std::size_t few = 4;
     const std::size_t tries = std::min(few, with.size());
-    std::ranges::partial_sort(with, with.begin() + static_cast<std::ptrdiff_t>(tries), {}, bound);
+    std::ranges::partial_sort(with, with.begin() + static_cast<std::ptrdiff_t>(tries), {}, least);
     for (std::size_t i = 0; i < tries && go_on(); ++i) {
       const Found* best = best_with(axis, value);
       if (best != nullptr &&
-          (by_memory() ? best->memory().as_double() : best->seconds()) <= bound(with[i])) {
+          (by_memory() ? best->memory().as_double() : best->seconds()) <= least(with[i])) {
         return;
       }
       if (!fits_around_attention(with[i])) {

@@ -94,7 +94,8 @@ class Space {
     return result;
   }
   [[nodiscard]] std::vector<int> replicas() const {
-    if (request_.step.data || !request_.step.global_batch || alone()) {
+    const bool many = request_.step.global_batch || request_.counts_replicas();
+    if (request_.step.data || !many || alone()) {
       return {request_.step.data.value_or(1)};
     }
     if (guided()) {
@@ -102,7 +103,7 @@ class Space {
     }
     std::vector<int> result;
     for (const std::int64_t d : divisors_of(request_.gpus)) {
-      if (*request_.step.global_batch % d == 0) {
+      if (!request_.step.global_batch || *request_.step.global_batch % d == 0) {
         result.push_back(static_cast<int>(d));
       }
     }

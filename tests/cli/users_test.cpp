@@ -274,6 +274,60 @@ TEST_CASE("fewer GPUs than nodes have are as many of each node where they divide
   CHECK_THAT(assumed(answer, "placement"), StartsWith("1 of the 8 GPUs of each node"));
 }
 
+TEST_CASE("GPUs that divide among nodes fill them evenly") {
+  const Json answer = document_of(sp_plan("plan --seq 8K --gpus 12 --nodes 2 " + llama));
+  CHECK_THAT(assumed(answer, "placement"), StartsWith("6 of the 8 GPUs of each node"));
+}
+
+TEST_CASE("models all of whose layers see a window are planned") {
+  const TempDir dir;
+  const std::filesystem::path file = dir.path() / "config.json";
+  spp::write_file(file.string(), R"({"model_type": "mistral", "hidden_size": 1024,
+      "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
+      "intermediate_size": 4096, "vocab_size": 32000, "max_position_embeddings": 32768,
+      "sliding_window": 4096, "tie_word_embeddings": false})");
+  const std::string work = " --model " + file.string() + " --seq 16K --topology dgx-h100";
+  const Json answer = document_of(sp_plan("plan --quiet --global-batch 8" + work));
+  CHECK(answer["request"]["mask"] == "window:4096");
+  check_refused(sp_plan("plan --mask window:2K" + work), 2, "--mask: window:2048: of a bare shape");
+}
+
+TEST_CASE("what fits is near") {
+  const auto nearest = [](const std::string& question) -> std::string {
+    return document_of(sp_plan("plan --quiet " + question))["nearest"]["change"];
+  };
+  CHECK(nearest("--model llama-3.1-70b --seq 8K --topology dgx-h100 --nodes 2 --global-batch 64") ==
+        "3 nodes");
+  CHECK(nearest("--heads 8 --seq 12 --ring 8 --gpus 8 --gpu h100-80g-sxm") == "16 tokens");
+  CHECK(nearest("--model wan2.1-t2v-14b --seq 32760 --phase inference --gpu rtx4090-24g --gpus 1 "
+                "--gpus-per-node 8") == "2 GPUs");
+}
+
+TEST_CASE("the plan of least memory is told from others by memory") {
+  const Json answer =
+      document_of(sp_plan("plan --seq 32K --global-batch 16 --objective memory " + llama));
+  CHECK_THAT(answer["best"]["why"].get<std::string>(),
+             ContainsSubstring("less memory than") && ContainsSubstring("which needs"));
+}
+
+TEST_CASE("weights of a prefill lie in the format of its GEMMs") {
+  const auto parameters = [](const std::string& format) -> double {
+    const Json answer =
+        document_of(sp_plan("simulate --model llama-3.1-70b --seq 8K --phase prefill --tp 8 "
+                            "--topology dgx-h100 --quiet --gemm-format " +
+                            format));
+    return answer["result"]["predicted"]["memory_bytes"]["parameters"];
+  };
+  CHECK(parameters("fp8") < 0.53 * parameters("plain"));
+}
+
+TEST_CASE("one guided image is one, whichever command answers") {
+  const Json answer =
+      document_of(sp_plan("simulate --model cogvideox-5b --seq 17776 --phase inference "
+                          "--gpu h20-96g-sxm --gpus 3 --ulysses 3 --quiet"));
+  CHECK(answer["request"]["batch"] == 1);
+}
+
 TEST_CASE("what nobody asked for is not rejected") {
   const Json answer = document_of(sp_plan("plan --seq 32K " + llama));
   for (const Json& rejected : answer["rejected"]) {

@@ -364,3 +364,70 @@ TEST_CASE("a degree that memory alone forbids says by how much, and what that co
   a.bound = Seconds(11);
   CHECK(to_string(a, winner) == "pipeline 1 rather than 2, which is 12.1 GB over memory");
 }
+
+TEST_CASE("layers that see a chunk are costed by their chunks") {
+  const sim::Cluster cluster = h100_nodes(1);
+  const auto attention = [&](std::int64_t seq) {
+    Request request = step_request(cluster, "llama-4-scout-17b-16e", seq);
+    request.phase = StepPhase::prefill;
+    StepEvaluator evaluator(request);
+    const StepPlan plan{.attention = {.strategy = "ulysses", .ulysses = 8}};
+    return evaluator.evaluate(plan).cost.parts[StepPart::attention];
+  };
+  // 12 of 48 layers grow with the square, the others with the length: less than half of 16 times.
+  CHECK(attention(131072) / attention(32768) < 12);
+  CHECK(attention(131072) / attention(32768) > 6);
+}
+
+TEST_CASE("attention is chosen by all kinds of layers") {
+  const sim::Cluster cluster = h100_nodes(4);
+  Request request = step_request(cluster, "gemma-4-26b-a4b", 131072);
+  request.phase = StepPhase::prefill;
+  request.step.tensor = 1;
+  request.step.pipeline = 1;
+  const Seconds free = plan(request).candidates.at(0).predicted.step;
+  request.fixed.strategy = "all-gather";
+  CHECK(free <= plan(request).candidates.at(0).predicted.step * 1.02);
+}
+
+TEST_CASE("tensor ranks divide the part of a node that is used") {
+  const MachineSpec spec = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
+  const sim::Cluster cluster(spec, 1, 6);
+  Request request = step_request(cluster, "qwen-image", 4608);
+  request.phase = StepPhase::prefill;
+  StepEvaluator evaluator(request);
+  std::set<int> tensors;
+  for (const StepPoint& point : step_space(request, evaluator).points) {
+    tensors.insert(point.tensor);
+  }
+  CHECK(tensors.contains(3));
+}
+
+TEST_CASE("groups that cross nodes are costed as such") {
+  const sim::Cluster cluster = h100_nodes(3);
+  Request request = step_request(cluster, "llama-3.1-8b", 65536);
+  request.step.global_batch = 4;
+  StepEvaluator evaluator(request);
+  const auto exposed = [&](int ring, int data) {
+    const StepPlan plan{
+        .attention = {.strategy = "zigzag-ring", .ring = ring, .layout = Layout::zigzag},
+        .data = data,
+        .micro_batches = 4 / data,
+        .zero = 1};
+    return evaluator.evaluate(plan).cost.parts[StepPart::cp];
+  };
+  CHECK(exposed(6, 4) > 2 * exposed(4, 4));
+}
+
+TEST_CASE("by tokens a second replicas of an inference are searched, by time they are not") {
+  const sim::Cluster cluster = h100_nodes(1);
+  Request request = step_request(cluster, "llama-3.1-8b", 8192);
+  request.phase = StepPhase::prefill;
+  const Candidate fastest = plan(request).candidates.at(0);
+  CHECK(fastest.plan.data == 1);
+  request.objective = Objective::tokens_per_s;
+  const Candidate most = plan(request).candidates.at(0);
+  CHECK(most.plan.data == 8);
+  CHECK(most.predicted.tokens_per_s > 1.1 * fastest.predicted.tokens_per_s);
+  CHECK_THAT(most.why, ContainsSubstring("more tokens a second than"));
+}
