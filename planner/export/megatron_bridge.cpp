@@ -25,6 +25,9 @@ std::string_view mixed_precision(DType dtype, GemmFormat format) {
       return half ? "fp16_mixed" : "bf16_mixed";
     case GemmFormat::fp8:
       return half ? "fp16_with_fp8_current_scaling_mixed" : "bf16_with_fp8_current_scaling_mixed";
+    case GemmFormat::fp8_block:
+      return half ? "fp16_with_fp8_subchannel_scaling_mixed"
+                  : "bf16_with_fp8_subchannel_scaling_mixed";
     case GemmFormat::mxfp8:
       return half ? "fp16_with_mxfp8_mixed" : "bf16_with_mxfp8_mixed";
     case GemmFormat::nvfp4:
