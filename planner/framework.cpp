@@ -4,6 +4,7 @@
 #include "base/suggest.hpp"
 #include "planner/framework_match.hpp"
 #include "planner/step.hpp"
+#include "transformer/diffusion_family.hpp"
 
 #include <fmt/ranges.h>
 
@@ -111,13 +112,28 @@ std::string ways_of(const Framework& f) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::optional<Cannot> cannot_zero(const Framework& f, StepPhase phase, int zero) {
-  if (f.has_zero(zero, phase)) {
+std::string_view words_of(ModelKind kind) {
+  return kind == ModelKind::llm ? "language models" : "diffusion transformers";
+}
+
+const FrameworkFamily* family_of(const Framework& f, const Model& model) {
+  const DiffusionFamily* const own = model.diffusion.family;
+  const auto at = std::ranges::find_if(f.families, [&](const FrameworkFamily& one) {
+    return own != nullptr && one.name == own->name;
+  });
+  return at == f.families.end() ? nullptr : &*at;
+}
+
+std::optional<Cannot> cannot_zero(const Framework& f, const Request& request, int zero) {
+  const FrameworkFamily* const family = request.model ? family_of(f, *request.model) : nullptr;
+  const bool whole = zero > 0 && family != nullptr && !family->shards;
+  if (f.has_zero(zero, request.phase) && !whole) {
     return std::nullopt;
   }
-  if (f.zero.values.empty()) {
+  if (whole || f.zero.values.empty()) {
     return because("zero",
-                   fmt::format("{} has whole weights on every GPU, not ZeRO {}", f.name, zero),
+                   fmt::format("{} has whole weights{} on every GPU, not ZeRO {}", f.name,
+                               family != nullptr ? fmt::format(" of {}", family->name) : "", zero),
                    f.checked);
   }
   return because(
@@ -142,8 +158,34 @@ std::optional<Cannot> cannot_recompute(const Framework& f, const Recomputation& 
                  f.recompute.source);
 }
 
+/// Models that the framework does not have, or that the text written for it has no words for.
+void add_model(const Framework& f, const Model& m, std::vector<Cannot>& reasons) {
+  const auto refuse = [&](std::string_view rule, std::string what) {
+    reasons.push_back(because(rule, std::move(what), f.checked));
+  };
+  if (f.models && m.kind != *f.models) {
+    refuse(
+        "model",
+        fmt::format("what is written for {} is for {}, and {} is a {}", f.name, words_of(*f.models),
+                    m.name, m.kind == ModelKind::llm ? "language model" : "diffusion transformer"));
+  } else if (m.kind == ModelKind::dit && !f.families.empty() && family_of(f, m) == nullptr) {
+    std::vector<std::string_view> names;
+    std::ranges::transform(f.families, std::back_inserter(names), &FrameworkFamily::name);
+    refuse("model", fmt::format("{} has no {}, but {}", f.name, m.name, fmt::join(names, ", ")));
+  }
+  if (!f.loads_models && (m.linear || m.indexer)) {
+    refuse(m.linear ? "linear" : "sparse",
+           fmt::format("the text written for {} has no layers of {} attention, and {} has them",
+                       f.name, m.linear ? "linear" : "sparse", m.name));
+  }
+  if (f.writes_heads && m.narrow_heads) {
+    refuse("heads", fmt::format("the text written for {} says one shape of heads, and {} has two",
+                                f.name, m.name));
+  }
+}
+
 /// Degrees around attention of which a framework has none.
-void add_axes(const Framework& f, StepPhase phase, const StepPlan& plan,
+void add_axes(const Framework& f, const Request& request, const StepPlan& plan,
               std::vector<Cannot>& reasons) {
   const auto refuse = [&](std::string_view rule, std::string_view what, int degree) {
     reasons.push_back(
@@ -158,10 +200,14 @@ void add_axes(const Framework& f, StepPhase phase, const StepPlan& plan,
   if (!plan.guided && plan.data > 1 && !f.axes.data) {
     refuse("data", "data parallelism", plan.data);
   }
-  if (plan.guided && plan.data > 1 && !f.axes.guidance) {
-    reasons.push_back(because(
-        "guidance", fmt::format("{} computes both branches of guidance on the same GPUs", f.name),
-        f.checked));
+  const FrameworkFamily* const family = request.model ? family_of(f, *request.model) : nullptr;
+  const bool apart = f.axes.guidance && (family == nullptr || family->guidance);
+  if (plan.guided && plan.data > 1 && !apart) {
+    reasons.push_back(
+        because("guidance",
+                fmt::format("{} computes both branches of {}guidance on the same GPUs", f.name,
+                            f.axes.guidance ? fmt::format("{}'s ", family->name) : ""),
+                f.checked));
   }
   if (plan.expert > 1 && !f.axes.expert) {
     refuse("expert", "expert parallelism", plan.expert);
@@ -169,7 +215,7 @@ void add_axes(const Framework& f, StepPhase phase, const StepPlan& plan,
   if (plan.expert_tensor > 1 && !f.axes.expert) {
     refuse("expert", "tensor parallelism of experts", plan.expert_tensor);
   }
-  if (phase == StepPhase::train && plan.pipeline > 1 && f.axes.pipeline &&
+  if (request.phase == StepPhase::train && plan.pipeline > 1 && f.axes.pipeline &&
       !f.axes.has_order(plan.order)) {
     reasons.push_back(because("pipeline",
                               fmt::format("{} has no {} pipeline, but {}", f.name, plan.order,
@@ -302,26 +348,8 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                             f.trains ? "trains" : "runs inference only", to_string(request.phase)),
                 f.checked));
   }
-  if (request.model && request.model->kind == ModelKind::dit && f.words_alone) {
-    reasons.push_back(because("model",
-                              fmt::format("{} is for language models, and {} is a diffusion "
-                                          "transformer",
-                                          f.name, request.model->name),
-                              f.checked));
-  }
-  if (request.model && !f.loads_models && (request.model->linear || request.model->indexer)) {
-    reasons.push_back(because(
-        request.model->linear ? "linear" : "sparse",
-        fmt::format("the text written for {} has no layers of {} attention, and {} has them",
-                    f.name, request.model->linear ? "linear" : "sparse", request.model->name),
-        f.checked));
-  }
-  if (f.writes_heads && request.model && request.model->narrow_heads) {
-    reasons.push_back(because("heads",
-                              fmt::format("the text written for {} says one shape of heads, and "
-                                          "{} has two",
-                                          f.name, request.model->name),
-                              f.checked));
+  if (request.model) {
+    add_model(f, *request.model, reasons);
   }
   if (request.problem.cached > 0 && !(f.infers && f.loads_models)) {
     reasons.push_back(because(
@@ -330,14 +358,15 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
   if (!f.masks.has(request.problem.mask.kind)) {
     reasons.push_back(because("mask",
                               fmt::format("{} has no {} mask", f.name,
-                                          to_string(Mask{.kind = request.problem.mask.kind})),
+                                          to_string(Mask{.kind = request.problem.mask.kind,
+                                                         .window = request.problem.mask.window})),
                               f.masks.source));
   }
   if (request.whole_step()) {
-    add_axes(f, request.phase, given_around(request.step), reasons);
+    add_axes(f, request, given_around(request.step), reasons);
   }
   if (request.whole_step() && request.step.zero) {
-    add(reasons, cannot_zero(f, request.phase, *request.step.zero));
+    add(reasons, cannot_zero(f, request, *request.step.zero));
   }
   if (request.phase == StepPhase::train && request.step.recompute) {
     add(reasons, cannot_recompute(f, recomputation_of(request, *request.step.recompute)));
@@ -355,6 +384,23 @@ void add_tensor(const Framework& f, const Way* way, const StepPlan& plan,
         "tensor",
         fmt::format("{} has no tensor parallelism beside {}: {}", f.name, way->name, plan.tensor),
         way->source));
+  }
+}
+
+/// Tokens that do not fill all ranks that have some of them, where no way's rule said so.
+void add_unit(const Framework& f, const Request& request, const StepPlan& plan,
+              std::vector<Cannot>& reasons) {
+  const int ranks = plan.sequence() * (plan.tensor_sequence ? plan.tensor : 1);
+  const Problem& problem = request.problem;
+  const std::int64_t tokens =
+      deals_documents(plan.attention.layout) ? padded(problem, plan.attention).seq : problem.seq;
+  if (f.unit.tokens > 0 && tokens % (std::int64_t{f.unit.tokens} * ranks) != 0 &&
+      std::ranges::find(reasons, "sequence", &Cannot::rule) == reasons.end()) {
+    reasons.push_back(because("sequence",
+                              fmt::format("{} wants sequences of a multiple of {} x {} tokens "
+                                          "(tensor x sequence ranks): {}",
+                                          f.name, f.unit.tokens, ranks, tokens),
+                              f.unit.source));
   }
 }
 
@@ -393,7 +439,7 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
   open.step = {};  // the candidate says what the step is
   const StepPlan& plan = candidate.plan;
   std::vector<Cannot> reasons = cannot(f, open);
-  add_axes(f, request.phase, plan, reasons);
+  add_axes(f, request, plan, reasons);
   add_experts(f, request, plan, reasons);
   const Problem problem = attention_problem(request, plan, request.problem);
   const AttentionTraits traits = traits_of(request);
@@ -403,7 +449,8 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request, const Can
     reasons.push_back(std::move(reason));
   }
   if (request.whole_step()) {
-    add(reasons, cannot_zero(f, request.phase, plan.zero));
+    add_unit(f, request, plan, reasons);
+    add(reasons, cannot_zero(f, request, plan.zero));
     add_shards(f, way, request, plan, reasons);
   }
   if (request.phase == StepPhase::train) {

@@ -82,8 +82,11 @@ struct LayerBlocks {
   friend bool operator==(const LayerBlocks&, const LayerBlocks&) = default;
 };
 
+struct DiffusionFamily;  // diffusion_family.hpp
+
 /// What makes a transformer one of diffusion: how text and the step's conditioning meet the tokens.
 struct DiffusionBlocks {
+  const DiffusionFamily* family = nullptr;  // null: not known
   /// Text tokens that stand in the sequence, attended to like all others; it counts them.
   std::int64_t joint_tokens = 0;
   /// First layers in which image and text have weights of their own, and attend together (MM-DiT,

@@ -154,11 +154,15 @@ void read_diffusion(const JsonView& config, Model& model) {
 
   const bool joint = blocks.split || config.find("joint_attention_dim").has_value();
   model.cross_tokens = refiners || joint ? 0 : cross_tokens(config, class_name, model);
-  const DiffusionFamily* family =
-      diffusion_family(class_name.empty() ? std::string_view(model.name) : class_name);
+  // A name says more than the class of its layers (FLUX.1-schnell), if it says anything.
+  const DiffusionFamily* family = diffusion_family(model.name);
+  if (family == nullptr) {
+    family = diffusion_family(class_name);
+  }
 
   const std::int64_t square = model.hidden * model.hidden;
   DiffusionBlocks& d = model.diffusion;
+  d.family = family;
   if (family != nullptr) {
     model.rope = family->rope;
     model.qk_norm = family->qk_norm;

@@ -79,6 +79,7 @@ extern const Framework entry{
     .masks = {.values = full_mask_only, .source = api},
     .heads = {.values = heads, .source = api},
     .axes = {.data = false},
+    .models = ModelKind::dit,
     .also = also,
     .emit = emit,
 };

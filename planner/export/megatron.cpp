@@ -100,7 +100,8 @@ extern const Framework entry{
              .expert = true,
              .orders = plain_and_interleaved,
              .shard_copies = true},
-    .words_alone = true,
+    .models = ModelKind::llm,
+    .unit = {.tokens = 1, .source = megatron_mappings},
     .writes_heads = true,
     .emit = emit,
 };

@@ -13,6 +13,9 @@ constexpr std::array<std::string_view, 2> aliases{"nemo", "mbridge"};
 constexpr std::string_view guide =
     "https://docs.nvidia.com/nemo/megatron-bridge/latest/parallelisms.html";
 constexpr std::array ways = transformer_engine_ways(Inner::ulysses);
+/// Of diffusion transformers (src/megatron/bridge/diffusion/recipes).
+constexpr std::array<FrameworkFamily, 3> families{
+    {{.name = "FLUX.1"}, {.name = "FLUX.1-schnell"}, {.name = "Wan"}}};
 
 /// A recipe of megatron/bridge/training/mixed_precision.py; "" for fp32, which has none.
 std::string_view mixed_precision(DType dtype, GemmFormat format) {
@@ -42,6 +45,8 @@ Snippet emit(const Launch& launch, const Way& way) {
     text += fmt::format("    cfg.{} = {}\n", key, value);
   };
   set("model.seq_length", launch.problem.seq);
+  set("model.attention_dropout", "0.0");
+  set("model.hidden_dropout", "0.0");
   const std::string_view precision = mixed_precision(launch.problem.dtype, launch.format);
   if (!precision.empty()) {
     set("mixed_precision", fmt::format("\"{}\"", precision));
@@ -136,6 +141,8 @@ extern const Framework entry{
              .expert = true,
              .orders = plain_and_interleaved,
              .shard_copies = true},
+    .families = families,
+    .unit = {.tokens = 1, .source = megatron_mappings},
     .loads_models = true,
     .emit = emit,
 };

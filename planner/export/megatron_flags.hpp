@@ -8,6 +8,11 @@ namespace spp::frameworks {
 inline constexpr std::string_view megatron_arguments =
     "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/arguments.py";
 
+/// Its sequence parallelism deals tokens out evenly or not at all ("First dimension of the tensor
+/// should be divisible by tensor parallel size").
+inline constexpr std::string_view megatron_mappings =
+    "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/tensor_parallel/mappings.py";
+
 /// Core's names (transformer_config.py, recompute_modules); moe_act, the activation of experts, not
 /// of dense MLPs, is none of ours.
 inline constexpr ModuleSet megatron_modules{RecomputeModule::core_attention,
