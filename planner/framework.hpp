@@ -135,6 +135,7 @@ enum class ExpertRanks : std::uint8_t { any, replica, stage };
 /// Degrees around attention that a framework has.
 struct FrameworkAxes {
   bool tensor = false, pipeline = false, expert = false;
+  bool kv_copies = false;  // more tensor ranks than KV heads, of which they hold copies
   bool data = true;
   std::span<const std::string_view> orders{};  // of micro-batches in a pipeline, in training
   ExpertRanks expert_ranks = ExpertRanks::any;

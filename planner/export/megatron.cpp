@@ -76,6 +76,7 @@ Snippet emit(const Launch& launch, const Way& way) {
         "Megatron-LM's help calls it allgather; TransformerEngine takes all_gather only.");
   }
   note_router(snippet, launch);
+  note_kv_heads(snippet, launch);
   note_nodes(snippet, launch);
   return snippet;
 }
@@ -98,6 +99,7 @@ extern const Framework entry{
     .axes = {.tensor = true,
              .pipeline = true,
              .expert = true,
+             .kv_copies = true,
              .orders = plain_and_interleaved,
              .shard_copies = true},
     .models = ModelKind::llm,

@@ -118,6 +118,7 @@ Snippet emit(const Launch& launch, const Way& way) {
   snippet.blocks.push_back({.language = "python", .file = "", .text = std::move(text)});
   snippet.notes.push_back(
       fmt::format("Start your recipe with: {}.", torchrun(launch, "your_recipe.py")));
+  note_kv_heads(snippet, launch);
   note_nodes(snippet, launch);
   return snippet;
 }
@@ -139,6 +140,7 @@ extern const Framework entry{
     .axes = {.tensor = true,
              .pipeline = true,
              .expert = true,
+             .kv_copies = true,
              .orders = plain_and_interleaved,
              .shard_copies = true},
     .families = families,

@@ -223,6 +223,15 @@ void note_router(Snippet& snippet, const Launch& launch) {
   }
 }
 
+void note_kv_heads(Snippet& snippet, const Launch& launch) {
+  if (launch.problem.kv_heads % launch.tp != 0) {
+    snippet.notes.push_back(fmt::format(
+        "{} tensor ranks over {} KV heads: older Megatron-Core refuses them, newer ones "
+        "gather queries, keys and values between tensor ranks, which is not counted.",
+        launch.tp, launch.problem.kv_heads));
+  }
+}
+
 bool can_offload_optimizer(const Launch& launch) { return launch.zero == 1; }
 
 void add_megatron_zero(Command& command, const Launch& launch) {

@@ -51,6 +51,8 @@ std::string layout_by_hand(const Launch& launch);
 void add_megatron_step(Command& command, const Launch& launch);
 /// Flags of the model that a plan does not know.
 void note_router(Snippet& snippet, const Launch& launch);
+/// What Megatron-Core makes of more tensor ranks than KV heads.
+void note_kv_heads(Snippet& snippet, const Launch& launch);
 /// Under the distributed optimizer its states can lie in the host's memory; of Megatron-FSDP none
 /// says so.
 bool can_offload_optimizer(const Launch& launch);

@@ -90,6 +90,7 @@ extern const Framework entry{
     .axes = {.tensor = true,
              .pipeline = true,
              .expert = true,
+             .kv_copies = true,
              .expert_ranks = ExpertRanks::replica},
     .models = ModelKind::llm,
     .loads_models = true,

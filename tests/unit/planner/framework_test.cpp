@@ -560,6 +560,43 @@ TEST_CASE("Megatron and its recipes take each number format by its own word") {
                  ContainsSubstring("cfg.model.hidden_dropout = 0.0"));
 }
 
+TEST_CASE("more tensor ranks than KV heads are refused, or what becomes of them is noted") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "qwen3-30b-a3b", 8192);  // 4 KV heads
+  Candidate c = candidate_of({.strategy = "ulysses"});
+  c.plan.tensor = 8;
+  const auto refused = [&](std::string_view name) {
+    const std::vector<Cannot> reasons = cannot(named(name), request, c);
+    return std::ranges::find(reasons, "heads", &Cannot::rule) != reasons.end();
+  };
+  for (const std::string_view name : {"mindspeed", "torchtitan", "accelerate", "maxtext"}) {
+    INFO(name);
+    CHECK(refused(name));
+  }
+  CHECK_FALSE(refused("megatron"));
+  const std::vector<std::string> notes = exported(named("megatron"), request, c).snippet.notes;
+  CHECK(std::ranges::any_of(notes, [](const std::string& note) {
+    return note.starts_with("8 tensor ranks over 4 KV heads");
+  }));
+  c.plan.tensor = 4;
+  CHECK_FALSE(refused("torchtitan"));
+}
+
+TEST_CASE("on one GPU diffusers is not asked for what it refuses to make") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "flux.1-dev", 4608);
+  request.phase = StepPhase::prefill;
+  request.problem.mask = request.model->mask;
+  const auto text = [&](int ulysses) {
+    return exported(named("diffusers"), request,
+                    candidate_of({.strategy = "ulysses", .ulysses = ulysses}))
+        .snippet.blocks[1]
+        .text;
+  };
+  CHECK_THAT(text(8), ContainsSubstring("config=ContextParallelConfig(ulysses_degree=8)"));
+  CHECK_THAT(text(1), !ContainsSubstring("ContextParallelConfig"));
+}
+
 TEST_CASE("packed samples go through Axolotl one sequence at once") {
   Problem problem = causal(65536, 32, 8);
   const SequencePlan gathers{.strategy = "all-gather", .ring = 8};
