@@ -87,11 +87,13 @@ int run_and_catch(const std::vector<std::string>& words) {
 }
 
 /// Where a caller has closed stdin, stdout or stderr, the next file that is opened would take its
-/// place, and what is printed would go there.
+/// place, and what is printed would go there. A result that nobody can read is a failure: stdout is
+/// opened such that writing fails.
 void open_standard_files() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(file, F_GETFD) == -1 && errno == EBADF) {
-      (void)::open("/dev/null", O_RDWR);  // takes the lowest free number, which is this one
+      // takes the lowest free number, which is this one
+      (void)::open("/dev/null", file == STDOUT_FILENO ? O_RDONLY : O_RDWR);
     }
   }
 }

@@ -114,7 +114,7 @@ constexpr std::array table{
            degrees},
     Option{"offload", "none|activations|optimizer",
            "what lies in the host's memory (default: none)", degrees},
-    Option{"gemm-format", "plain|fp8|mxfp8|nvfp4",
+    Option{"gemm-format", "plain|fp8|fp8-block|mxfp8|nvfp4",
            "what matrix units multiply, but for router and loss head (default: plain, the dtype)",
            degrees},
 

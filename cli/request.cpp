@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/suggest.hpp"
 #include "cli/data.hpp"
 #include "cli/human.hpp"
 #include "cli/request_reader.hpp"
@@ -189,6 +190,16 @@ void Reader::batch() {
 /// "inference" is what a model's kind makes of it.
 StepPhase Reader::phase_of(const std::string& text) {
   if (text != "inference") {
+    std::vector<std::string> words{"inference"};
+    for (const StepPhase phase :
+         {StepPhase::forward, StepPhase::backward, StepPhase::forward_backward, StepPhase::prefill,
+          StepPhase::train}) {
+      words.emplace_back(to_string(phase));
+    }
+    if (std::ranges::find(words, text) == words.end()) {
+      throw InputError("--phase",
+                       fmt::format("unknown value '{}'{}", text, did_you_mean(text, words)));
+    }
     return parse_step_phase(text, "--phase");
   }
   const auto& model = request().model;
@@ -362,13 +373,13 @@ void Reader::title() {
                                     p.q_heads, p.kv_heads, p.head_dim,
                                     p.value_dim > 0 ? fmt::format(" and {}", p.value_dim) : ""),
       to_string(request().phase));
-  std::string how =
-      fmt::format("{}, {}, {}",
-                  step.global_batch && step.guidance == Guidance::none
-                      ? fmt::format("global batch {}", *step.global_batch)
-                      : fmt::format("batch {}{}", p.batch,
-                                    step.guidance == Guidance::none ? "" : " with guidance"),
-                  to_string(Mask{.kind = p.mask.kind}), to_string(p.dtype));
+  std::string how = fmt::format(
+      "{}, {}, {}",
+      step.global_batch && step.guidance == Guidance::none
+          ? fmt::format("global batch {}", *step.global_batch)
+          : fmt::format("batch {}{}", p.batch,
+                        step.guidance == Guidance::none ? "" : " with guidance"),
+      to_string(Mask{.kind = p.mask.kind, .window = p.mask.window}), to_string(p.dtype));
   if (!p.mask.document_ends.empty()) {
     how += fmt::format(", {} documents", p.mask.document_ends.size());
   }

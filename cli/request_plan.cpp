@@ -109,6 +109,7 @@ void Reader::step_degrees() {
       }
     }
   }
+  check_idle();
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
   resolve("tp", or_null(step.tensor));
   resolve("dp", or_null(step.data));
@@ -121,6 +122,35 @@ void Reader::step_degrees() {
   resolve("recompute", step.recompute ? Json(to_string(*step.recompute)) : Json());
   resolve("offload", step.offload ? Json(to_string(*step.offload)) : Json());
   resolve("gemm_format", to_string(step.format));
+}
+
+/// What is asked for is done, or refused: an attention call has no step around, an inference no
+/// backward.
+void Reader::check_idle() {
+  const Request& r = request();
+  const StepChoices& step = r.step;
+  const bool train = r.phase == StepPhase::train;
+  const auto refuse = [&](bool idle, std::string_view option, std::string_view of) {
+    if (idle) {
+      throw InputError(fmt::format("--{}", option),
+                       fmt::format("{}; --phase is {}", of, to_string(r.phase)));
+    }
+  };
+  constexpr std::string_view whole = "of a whole step of a --model, train or prefill";
+  constexpr std::string_view backward = "of a train step";
+  refuse(!train && step.recompute.value_or(Recompute::none) != Recompute::none, "recompute",
+         backward);
+  refuse(!train && step.offload.value_or(Offload::none) != Offload::none, "offload", backward);
+  refuse(!r.whole_step() && step.format != GemmFormat::plain, "gemm-format", whole);
+  refuse(!r.whole_step() && step.order.has_value(), "pipeline", whole);
+  refuse(!r.whole_step() && step.zero_group.has_value(), "zero-group", whole);
+  const int zero = step.zero.value_or(0);
+  refuse(!train && zero > 0 && (!r.whole_step() || zero < 3), "zero",
+         r.whole_step() ? "1 and 2 cut what only a train step has, 3 weights, too" : whole);
+  if (step.order && step.pipeline == 1) {
+    throw InputError("--pipeline",
+                     fmt::format("{} orders the stages of a pipeline; --pp is 1", *step.order));
+  }
 }
 
 /// Of one denoising step, and of how many an image or a video takes: as the model's pipeline has
@@ -347,6 +377,11 @@ StepPlan read_plan(Job& job) {
                     attention.ring, attention.ranks(), request.gpus));
   }
   expect_legal(request, plan);
+  if (request.step.order && plan.pipeline == 1) {
+    throw InputError(
+        "--pipeline",
+        fmt::format("{} orders the stages of a pipeline; --pp says how many", *request.step.order));
+  }
   const auto note = [&](bool was_given, std::string_view what, std::string value) {
     job.resolved[std::string(what)] = value;
     if (!was_given) {

@@ -78,6 +78,7 @@ class Reader {
   void list_constants(const MachineSpec& machine);
   void step_degrees();
   void guidance();
+  void check_idle();
   void check_degrees();
   void check_step();
   void check_layers();

@@ -36,9 +36,11 @@ std::string no_legal_plan(const Request& request, const PlanResult& result) {
   if (result.rejected.empty()) {
     return text + ": no strategy uses these degrees";
   }
-  // That a framework lacks a strategy says less than why those that it has will not do.
-  const auto told = std::ranges::find_if(result.rejected,
-                                         [](const Rejected& r) { return r.rule != "framework"; });
+  // That a framework lacks a strategy, or a strategy the phase, says less than why the others will
+  // not do.
+  const auto told = std::ranges::find_if(result.rejected, [](const Rejected& r) {
+    return r.rule != "framework" && r.rule != "phase";
+  });
   const Rejected& one = told != result.rejected.end() ? *told : result.rejected.front();
   return text + fmt::format(": {} rejected, {} ({}) because of {}: {}", result.rejected.size(),
                             &one == &result.rejected.front() ? "the first" : "one of them",
@@ -53,6 +55,11 @@ Job read_search(Arguments arguments, int top) {
   }
   Job job = read_job(arguments);
   job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
+  if (const StepChoices& step = job.request.step; step.order && !step.pipeline) {
+    job.assumptions.push_back({.what = "pipeline",
+                               .value = fmt::format("{} where a plan has stages", *step.order),
+                               .source = "--pipeline without --pp"});
+  }
   job.request.framework = framework;
   job.request.top = top;
   job.request.objective = parse_objective(arguments.get("objective", "time"), "--objective");

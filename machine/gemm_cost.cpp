@@ -126,6 +126,7 @@ double bytes_of_element(GemmFormat format, DType dtype) {
     case GemmFormat::plain:
       return static_cast<double>(size_of(dtype));
     case GemmFormat::fp8:
+    case GemmFormat::fp8_block:
     case GemmFormat::mxfp8:
       return 1;
     case GemmFormat::nvfp4:
@@ -134,16 +135,32 @@ double bytes_of_element(GemmFormat format, DType dtype) {
   throw InternalError("unknown format of a GEMM");
 }
 
+const std::optional<Sourced<FlopRate>>& narrow_rate(const GpuSpec& gpu, GemmFormat format) {
+  return format == GemmFormat::nvfp4 ? gpu.fp4_rate : gpu.fp8_rate;
+}
+
+/// ", but fp8, fp8-block": the narrow formats that the GPU has; "" if none.
+std::string but_has(const GpuSpec& gpu) {
+  std::string text;
+  for (const auto& [format, spec] : gpu.generation.gemm_formats) {
+    if (narrow_rate(gpu, format)) {
+      text += fmt::format(", {}{}", text.empty() ? "but " : "", to_string(format));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 FlopRate matrix_rate(const GpuSpec& gpu, GemmFormat format, DType dtype, std::string_view where) {
   if (format == GemmFormat::plain) {
     return matrix_rate(gpu, dtype, where);
   }
-  const auto& rate = format == GemmFormat::nvfp4 ? gpu.fp4_rate : gpu.fp8_rate;
-  if (!rate) {
-    throw InputError(where,
-                     fmt::format("{} has no matrix units for {}", gpu.name, to_string(format)));
+  const auto& rate = narrow_rate(gpu, format);
+  const auto& known = gpu.generation.gemm_formats;
+  if (!rate || (!known.empty() && !known.contains(format))) {
+    throw InputError(where, fmt::format("{} has no matrix units for {}{}", gpu.name,
+                                        to_string(format), but_has(gpu)));
   }
   return rate->value;
 }

@@ -12,7 +12,8 @@
 namespace spp {
 namespace {
 
-constexpr std::array<std::string_view, 4> gemm_formats{"plain", "fp8", "mxfp8", "nvfp4"};
+constexpr std::array<std::string_view, 5> gemm_formats{"plain", "fp8", "fp8-block", "mxfp8",
+                                                       "nvfp4"};
 
 }  // namespace
 

@@ -7,10 +7,11 @@
 namespace spp {
 
 enum class GemmFormat : std::uint8_t {
-  plain,  // the tensors' own type
-  fp8,    // 8 bits, one scale for a tensor, row or channel
-  mxfp8,  // 8 bits, a scale for each small block
-  nvfp4,  // 4 bits, a scale for each small block
+  plain,      // the tensors' own type
+  fp8,        // 8 bits, one scale for a tensor, row or channel
+  fp8_block,  // 8 bits, a scale for 1 x 128 and 128 x 128, applied between the units' products
+  mxfp8,      // 8 bits, a scale for each 32, applied by the units
+  nvfp4,      // 4 bits, a scale for each 16, applied by the units
 };
 
 std::string_view to_string(GemmFormat format);

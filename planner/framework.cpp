@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/suggest.hpp"
 #include "planner/framework_match.hpp"
+#include "planner/framework_step.hpp"
 #include "planner/step.hpp"
 
 #include <fmt/ranges.h>
@@ -13,23 +14,10 @@
 namespace spp {
 namespace {
 
-template <class T>
-std::string names_of(std::span<const T> values) {
-  std::vector<std::string> names;
-  for (const T& value : values) {
-    names.emplace_back(to_string(value));
-  }
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 std::string in_lower_case(std::string_view text) {
   std::string lower(text);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
   return lower;
-}
-
-Cannot because(std::string_view rule, std::string what, std::string_view source) {
-  return {.rule = std::string(rule), .what = std::move(what), .source = std::string(source)};
 }
 
 bool has_both(const SequencePlan& plan) { return plan.ulysses > 1 && plan.ring > 1; }
@@ -109,93 +97,6 @@ std::string ways_of(const Framework& f) {
     }
   }
   return fmt::format("{}", fmt::join(names, ", "));
-}
-
-std::optional<Cannot> cannot_zero(const Framework& f, StepPhase phase, int zero) {
-  if (f.has_zero(zero, phase)) {
-    return std::nullopt;
-  }
-  if (f.zero.values.empty()) {
-    return because("zero",
-                   fmt::format("{} has whole weights on every GPU, not ZeRO {}", f.name, zero),
-                   f.checked);
-  }
-  return because(
-      "zero",
-      fmt::format("{} has no ZeRO {} here, but {}", f.name, zero, fmt::join(f.zero.values, ", ")),
-      f.zero.source);
-}
-
-std::optional<Cannot> cannot_recompute(const Framework& f, const Recomputation& how) {
-  if (f.recomputes(how)) {
-    return std::nullopt;
-  }
-  if (f.recompute.has(how.kind)) {  // not of these modules
-    return because("recompute",
-                   fmt::format("{} has no {} recomputation, but {}", f.name, to_string(how),
-                               to_string(Recomputation{.kind = how.kind, .modules = f.modules})),
-                   f.recompute.source);
-  }
-  return because("recompute",
-                 fmt::format("{} has no {} recomputation as planned here, but {}", f.name,
-                             to_string(how.kind), names_of(f.recompute.values)),
-                 f.recompute.source);
-}
-
-/// Degrees around attention of which a framework has none.
-void add_axes(const Framework& f, StepPhase phase, const StepPlan& plan,
-              std::vector<Cannot>& reasons) {
-  const auto refuse = [&](std::string_view rule, std::string_view what, int degree) {
-    reasons.push_back(
-        because(rule, fmt::format("{} has no {} here: {}", f.name, what, degree), f.checked));
-  };
-  if (plan.tensor > 1 && !f.axes.tensor) {
-    refuse("tensor", "tensor parallelism", plan.tensor);
-  }
-  if (plan.pipeline > 1 && !f.axes.pipeline) {
-    refuse("pipeline", "pipeline parallelism", plan.pipeline);
-  }
-  if (!plan.guided && plan.data > 1 && !f.axes.data) {
-    refuse("data", "data parallelism", plan.data);
-  }
-  if (plan.guided && plan.data > 1 && !f.axes.guidance) {
-    reasons.push_back(because(
-        "guidance", fmt::format("{} computes both branches of guidance on the same GPUs", f.name),
-        f.checked));
-  }
-  if (plan.expert > 1 && !f.axes.expert) {
-    refuse("expert", "expert parallelism", plan.expert);
-  }
-  if (plan.expert_tensor > 1 && !f.axes.expert) {
-    refuse("expert", "tensor parallelism of experts", plan.expert_tensor);
-  }
-  if (phase == StepPhase::train && plan.pipeline > 1 && f.axes.pipeline &&
-      !f.axes.has_order(plan.order)) {
-    reasons.push_back(because("pipeline",
-                              fmt::format("{} has no {} pipeline, but {}", f.name, plan.order,
-                                          fmt::join(f.axes.orders, ", ")),
-                              f.checked));
-  }
-}
-
-/// Experts over other ranks than those that a framework splits them over.
-void add_experts(const Framework& f, const Request& request, const StepPlan& plan,
-                 std::vector<Cannot>& reasons) {
-  const int ranks = f.axes.expert_ranks_of(plan.tensor, plan.sequence(), plan.data);
-  if (request.model && request.model->experts.count > 0 && ranks > 0 &&
-      plan.expert * plan.expert_tensor != ranks) {
-    reasons.push_back(because(
-        "expert",
-        fmt::format("{} splits experts over tensor x sequence{} ranks, {} here, not over {}",
-                    f.name, f.axes.expert_ranks == ExpertRanks::stage ? " x data" : "", ranks,
-                    plan.expert * plan.expert_tensor),
-        f.checked));
-  } else if (f.axes.expert_ranks == ExpertRanks::stage && plan.expert > 1 &&
-             plan.expert_tensor > 1) {
-    reasons.push_back(
-        because("expert", fmt::format("{} splits experts whole or each of them, not both", f.name),
-                f.checked));
-  }
 }
 
 /// As far as the degrees around attention are given.
@@ -302,26 +203,8 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
                             f.trains ? "trains" : "runs inference only", to_string(request.phase)),
                 f.checked));
   }
-  if (request.model && request.model->kind == ModelKind::dit && f.words_alone) {
-    reasons.push_back(because("model",
-                              fmt::format("{} is for language models, and {} is a diffusion "
-                                          "transformer",
-                                          f.name, request.model->name),
-                              f.checked));
-  }
-  if (request.model && !f.loads_models && (request.model->linear || request.model->indexer)) {
-    reasons.push_back(because(
-        request.model->linear ? "linear" : "sparse",
-        fmt::format("the text written for {} has no layers of {} attention, and {} has them",
-                    f.name, request.model->linear ? "linear" : "sparse", request.model->name),
-        f.checked));
-  }
-  if (f.writes_heads && request.model && request.model->narrow_heads) {
-    reasons.push_back(because("heads",
-                              fmt::format("the text written for {} says one shape of heads, and "
-                                          "{} has two",
-                                          f.name, request.model->name),
-                              f.checked));
+  if (request.model) {
+    add_model(f, *request.model, reasons);
   }
   if (request.problem.cached > 0 && !(f.infers && f.loads_models)) {
     reasons.push_back(because(
@@ -330,14 +213,15 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
   if (!f.masks.has(request.problem.mask.kind)) {
     reasons.push_back(because("mask",
                               fmt::format("{} has no {} mask", f.name,
-                                          to_string(Mask{.kind = request.problem.mask.kind})),
+                                          to_string(Mask{.kind = request.problem.mask.kind,
+                                                         .window = request.problem.mask.window})),
                               f.masks.source));
   }
   if (request.whole_step()) {
-    add_axes(f, request.phase, given_around(request.step), reasons);
+    add_axes(f, request, given_around(request.step), reasons);
   }
   if (request.whole_step() && request.step.zero) {
-    add(reasons, cannot_zero(f, request.phase, *request.step.zero));
+    add(reasons, cannot_zero(f, request, *request.step.zero));
   }
   if (request.phase == StepPhase::train && request.step.recompute) {
     add(reasons, cannot_recompute(f, recomputation_of(request, *request.step.recompute)));
@@ -345,65 +229,23 @@ std::vector<Cannot> cannot(const Framework& f, const Request& request) {
   return reasons;
 }
 
-namespace {
-
-/// Tensor ranks beside a way that has none.
-void add_tensor(const Framework& f, const Way* way, const StepPlan& plan,
-                std::vector<Cannot>& reasons) {
-  if (plan.tensor > 1 && plan.sequence() > 1 && way != nullptr && way->no_tensor) {
-    reasons.push_back(because(
-        "tensor",
-        fmt::format("{} has no tensor parallelism beside {}: {}", f.name, way->name, plan.tensor),
-        way->source));
-  }
-}
-
-/// Shards over some of the ranks that hold the same weights.
-void add_shards(const Framework& f, const Way* way, const Request& request, const StepPlan& plan,
-                std::vector<Cannot>& reasons) {
-  if (plan.zero == 0 || plan.shards() == plan.replicas()) {
-    return;
-  }
-  const auto refuse = [&](std::string what) {
-    reasons.push_back(
-        because("zero-group", std::move(what), f.zero.source.empty() ? f.checked : f.zero.source));
-  };
-  if (!f.axes.shard_copies || (way != nullptr && way->no_shard_copies)) {
-    refuse(
-        fmt::format("the text written for {} cuts shards over all {} sequence x data ranks, "
-                    "not over {}",
-                    f.name, plan.replicas(), plan.shards()));
-  } else if (plan.shards() % plan.sequence() != 0) {
-    refuse(
-        fmt::format("{} cuts shards over whole data ranks, and {} ranks are no multiple of the "
-                    "sequence's {}",
-                    f.name, plan.shards(), plan.sequence()));
-  } else if (request.model && request.model->experts.count > 0) {
-    refuse(
-        fmt::format("{} cuts experts into as many copies as all other weights, and plans cut "
-                    "them over all ranks that have them",
-                    f.name));
-  }
-}
-
-}  // namespace
-
 std::vector<Cannot> cannot(const Framework& f, const Request& request, const Candidate& candidate) {
   Request open = request;
   open.step = {};  // the candidate says what the step is
   const StepPlan& plan = candidate.plan;
   std::vector<Cannot> reasons = cannot(f, open);
-  add_axes(f, request.phase, plan, reasons);
+  add_axes(f, request, plan, reasons);
   add_experts(f, request, plan, reasons);
   const Problem problem = attention_problem(request, plan, request.problem);
   const AttentionTraits traits = traits_of(request);
   const Way* way = match(f, plan.attention, problem, traits).way;
-  add_tensor(f, way, plan, reasons);
+  add_tensor(f, way, request, plan, reasons);
   for (Cannot& reason : cannot(f, plan.attention, problem, traits)) {
     reasons.push_back(std::move(reason));
   }
   if (request.whole_step()) {
-    add(reasons, cannot_zero(f, request.phase, plan.zero));
+    add_unit(f, request, plan, reasons);
+    add(reasons, cannot_zero(f, request, plan.zero));
     add_shards(f, way, request, plan, reasons);
   }
   if (request.phase == StepPhase::train) {

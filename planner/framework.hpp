@@ -92,8 +92,8 @@ std::vector<std::string> unsaid(const Launch& launch, const Says& says);
 struct Cannot {
   std::string rule;  // "framework": it does not have the strategy; "axes", "layout", "order",
                      // "heads", "degrees", "sequence", "rank-order", "mask", "sinks", "window",
-                     // "phase", "model", "linear", "cached", "zero", "zero-group", "recompute"; of
-                     // a step: "tensor", "data", "pipeline", "expert"
+                     // "phase", "model", "linear", "cached", "batch", "zero", "zero-group",
+                     // "recompute"; of a step: "tensor", "data", "pipeline", "expert"
   std::string what;  // "megatron deals tokens out zigzag, not striped"
   std::string source;
 };
@@ -135,6 +135,7 @@ enum class ExpertRanks : std::uint8_t { any, replica, stage };
 /// Degrees around attention that a framework has.
 struct FrameworkAxes {
   bool tensor = false, pipeline = false, expert = false;
+  bool kv_copies = false;  // more tensor ranks than KV heads, of which they hold copies
   bool data = true;
   std::span<const std::string_view> orders{};  // of micro-batches in a pipeline, in training
   ExpertRanks expert_ranks = ExpertRanks::any;
@@ -152,6 +153,20 @@ struct FrameworkAxes {
   }
 };
 
+/// A family of diffusion transformers (transformer/diffusion_family.hpp), by its name there.
+struct FrameworkFamily {
+  std::string_view name;
+  bool shards = true;    // its weights are cut, where the framework does that
+  bool guidance = true;  // branches on GPUs of their own, where the framework has that
+};
+
+/// Tokens of a sequence are a multiple of so many for each rank that has some of them: the
+/// sequence's, and tensor ranks that cut them between GEMMs. 0: of none.
+struct TokenUnit {
+  int tokens = 0;
+  std::string_view source{};
+};
+
 struct Framework {
   std::string_view name;
   std::string_view title;
@@ -167,7 +182,9 @@ struct Framework {
   Allowed<Recompute> recompute{};  // in training
   ModuleSet modules{};             // that selective recomputation may name
   FrameworkAxes axes{};
-  bool words_alone = false;  // for language models, not diffusion transformers
+  std::optional<ModelKind> models{};            // of this kind alone; nothing: of any
+  std::span<const FrameworkFamily> families{};  // of diffusion transformers these; empty: any
+  TokenUnit unit{};
   /// The text names a model, whose layers the framework knows: hybrid ones, too, but tokens of
   /// their linear attention it does not split over ranks.
   bool loads_models = false;

@@ -76,7 +76,7 @@ std::vector<std::int64_t> drawn_rows(const Point& p, std::size_t per_rank, doubl
 }
 
 KernelAnswer gemm_answer(const Point& p, const KernelCost& cost) {
-  const GemmFormat format = gemm_format_of(p);
+  const GemmFormat format = gemm_format_of(p, cost.gpu());
   const GenerationSpec& generation = cost.gpu().generation;
   const Seconds time =
       cost.gemm({.m = *p.m, .n = *p.n, .k = *p.k, .format = format}, tensors_of(p));
@@ -98,7 +98,7 @@ KernelAnswer moe_answer(const Point& p, const KernelCost& cost) {
                               .tokens = *p.tokens,
                               .hidden = *p.hidden,
                               .ffn = *p.moe_ffn / p.tp,
-                              .format = gemm_format_of(p)},
+                              .format = gemm_format_of(p, cost.gpu())},
                              tensors_of(p));
   }
   return {.time = sum / static_cast<double>(all.size()),
@@ -173,7 +173,7 @@ KernelAnswer latent_attention(const Point& p, const KernelCost& cost) {
 /// The attention block with its projections, as DeepSeek-V3 has it.
 KernelAnswer mla_block(const Point& p, const KernelCost& cost) {
   const DType dtype = tensors_of(p);
-  const GemmFormat format = gemm_format_of(p);
+  const GemmFormat format = gemm_format_of(p, cost.gpu());
   const std::int64_t tokens = *p.seq * p.batch.value_or(1);
   const std::int64_t heads = *p.q_heads;
   const std::int64_t q_lora = p.q_lora_rank.value_or(deepseek_q_lora);
@@ -199,13 +199,14 @@ KernelAnswer mla_block(const Point& p, const KernelCost& cost) {
 
 }  // namespace
 
-GemmFormat gemm_format_of(const Point& p) {
+GemmFormat gemm_format_of(const Point& p, const GpuSpec& gpu) {
   const std::string& name = p.dtype;
   if (name.empty() || name == "bf16" || name == "fp16" || name == "half" || name == "fp32") {
     return GemmFormat::plain;
   }
-  if (name == "fp8_block") {  // 1 x 128 and 128 x 128 blocks: kernels alike
-    return GemmFormat::mxfp8;
+  if (name == "fp8_block") {
+    return gpu.generation.gemm_formats.contains(GemmFormat::mxfp8) ? GemmFormat::mxfp8
+                                                                   : GemmFormat::fp8_block;
   }
   return parse_gemm_format(name, "dtype");
 }

@@ -16,8 +16,9 @@ struct KernelAnswer {
   double spread = 0;  // standard deviation, relative
 };
 
-/// What a point's `dtype` means for its GEMMs. InputError if it is none that is modelled.
-GemmFormat gemm_format_of(const Point& point);
+/// What a point's `dtype` means for its GEMMs on that GPU: blocks of fp8 have scales that the
+/// matrix units apply (mxfp8), where they can. InputError if it is none that is modelled.
+GemmFormat gemm_format_of(const Point& point, const GpuSpec& gpu);
 
 /// How many tokens each expert of one rank gets, of ep ranks; several draws where the source drew.
 /// "balanced": as even as whole tokens allow. "power_law_A": loads are drawn from x^-A between one

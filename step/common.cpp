@@ -10,12 +10,13 @@ namespace spp {
 namespace {
 
 /// Bytes of a number in that format, with its part of the scales of a block of 32 or 16, over the
-/// two of 16 bits.
+/// two of 16 bits; those of 128 are too few to count.
 double stored(GemmFormat format) {
   switch (format) {
     case GemmFormat::plain:
       return 1;
     case GemmFormat::fp8:
+    case GemmFormat::fp8_block:
       return 1.0 / 2;
     case GemmFormat::mxfp8:
       return (1 + 1.0 / 32) / 2;

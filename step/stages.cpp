@@ -142,6 +142,8 @@ ParameterBytes parameter_bytes(const HeldWeights& held, GemmFormat format, StepK
         return wide;
       case GemmFormat::fp8:
         return 1.0;
+      case GemmFormat::fp8_block:
+        return 1 + 4.0 / (128 * 128);
       case GemmFormat::mxfp8:
         return 1 + 1.0 / 32;
       case GemmFormat::nvfp4:

@@ -228,6 +228,7 @@ const DiffusionFamily* diffusion_family(std::string_view class_name, std::string
 
 void as_family(const DiffusionFamily& family, Model& model) {
   DiffusionBlocks& d = model.diffusion;
+  d.family = &family;
   model.rope = family.rope;
   model.qk_norm = family.qk_norm;
   model.cross_tokens = family.text == TextPlace::cross ? family.text_tokens : 0;

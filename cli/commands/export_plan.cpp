@@ -39,6 +39,14 @@ Json names_of_masks(std::span<const MaskKind> kinds) {
   return names;
 }
 
+Json families_of(const Framework& f) {
+  Json names = Json::array();
+  for (const FrameworkFamily& family : f.families) {
+    names.push_back(family.name);
+  }
+  return names;
+}
+
 /// Layouts of a way, under a causal mask: its own, or what the strategy has.
 Json layouts_of(const Way& way) {
   return names_of(way.layouts.empty() ? strategies::by_name(way.strategy, "way").layouts
@@ -65,7 +73,12 @@ Json card_of(const Framework& f) {
           {"stack", f.stack.empty() ? Json() : Json(f.stack)},
           {"trains", f.trains},
           {"infers", f.infers},
+          {"models", !f.models                     ? Json()
+                     : *f.models == ModelKind::llm ? Json("llm")
+                                                   : Json("dit")},
+          {"families", f.families.empty() ? Json() : families_of(f)},
           {"ways", std::move(ways)},
+          {"tokens_of_tensor_ranks_multiple_of", f.unit.tokens == 0 ? Json() : Json(f.unit.tokens)},
           {"masks", f.masks.values.empty() ? Json() : names_of_masks(f.masks.values)},
           {"heads", f.heads.values.empty() ? Json() : names_of(f.heads.values)},
           {"zero", f.zero.values.empty()

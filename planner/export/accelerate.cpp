@@ -26,16 +26,16 @@ std::string head(const Launch& launch, std::string_view type) {
   return fmt::format(
       "compute_environment: LOCAL_MACHINE\n"
       "distributed_type: {}\n"
-      "mixed_precision: '{}'\n"
       "num_machines: {}\n"
       "num_processes: {}\n"
       "machine_rank: 0\n",
-      type, precision(launch.problem.dtype), launch.nodes, launch.world());
+      type, launch.nodes, launch.world());
 }
 
 std::string under_fsdp(const Launch& launch, const Way& way) {
   return fmt::format(
       "{}"
+      "mixed_precision: '{}'\n"
       "fsdp_config:\n"
       "  fsdp_version: 2\n"
       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
@@ -48,15 +48,20 @@ std::string under_fsdp(const Launch& launch, const Way& way) {
       "  parallelism_config_tp_size: {}\n"
       "  parallelism_config_cp_size: {}\n"
       "  parallelism_config_cp_comm_strategy: {}\n",
-      head(launch, "FSDP"), launch.zero == 3, launch.recompute.kind == Recompute::full,
-      launch.shard_copies, launch.shard_data(), launch.tp, launch.context(), way.name);
+      head(launch, "FSDP"), precision(launch.problem.dtype), launch.zero == 3,
+      launch.recompute.kind == Recompute::full, launch.shard_copies, launch.shard_data(), launch.tp,
+      launch.context(), way.name);
 }
 
+/// Precision is in DeepSpeed's file alone: beside it Accelerate refuses mixed_precision
+/// (DeepSpeedPlugin, _deepspeed_config_checks). Of several nodes each is started by hand, not all
+/// by pdsh from the first.
 std::string under_deepspeed(const Launch& launch) {
   return fmt::format(
       "{}"
       "deepspeed_config:\n"
       "  deepspeed_config_file: ds_config.json\n"
+      "{}"
       "parallelism_config:\n"
       "  parallelism_config_dp_replicate_size: 1\n"
       "  parallelism_config_dp_shard_size: {}\n"
@@ -64,7 +69,9 @@ std::string under_deepspeed(const Launch& launch) {
       "  parallelism_config_sp_backend: deepspeed\n"
       "  parallelism_config_sp_seq_length_is_variable: true\n"
       "  parallelism_config_sp_attn_implementation: flash_attention_2\n",
-      head(launch, "DEEPSPEED"), launch.dp, launch.context());
+      head(launch, "DEEPSPEED"),
+      launch.nodes > 1 ? "  deepspeed_multinode_launcher: standard\n" : "", launch.dp,
+      launch.context());
 }
 
 Snippet emit(const Launch& launch, const Way& way) {
@@ -129,6 +136,7 @@ extern const Framework entry{
     .zero = {.values = stages_under_ulysses, .source = accelerate_sequence_parallelism},
     .recompute = {.values = none_or_full, .source = context_parallelism},
     .axes = {.tensor = true, .shard_copies = true},
+    .models = ModelKind::llm,
     .loads_models = true,
     .emit = emit,
 };

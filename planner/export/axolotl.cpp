@@ -7,6 +7,8 @@ namespace spp::frameworks::axolotl {
 namespace {
 
 constexpr std::string_view guide = "https://docs.axolotl.ai/docs/sequence_parallelism.html";
+constexpr std::string_view validation =
+    "https://github.com/axolotl-ai-cloud/axolotl/blob/main/src/axolotl/utils/schemas/validation.py";
 constexpr std::array stages{1, 2, 3};
 constexpr std::array<Way, 2> ways{{{.name = "batch_ring", .strategy = "ring", .source = guide},
                                    {.name = "varlen_llama3",
@@ -14,6 +16,18 @@ constexpr std::array<Way, 2> ways{{{.name = "batch_ring", .strategy = "ring", .s
                                     .source = guide,
                                     .layouts = contiguous_only,
                                     .both = false}}};
+
+/// With packed samples ring-flash-attention takes one sequence at once
+/// (check_context_parallel_size).
+Cannot also(const SequencePlan& plan, const Problem& problem) {
+  if (plan.ranks() == 1 || plan.strategy != "all-gather" || problem.batch == 1) {
+    return {};
+  }
+  return {.rule = "batch",
+          .what = fmt::format("axolotl wants micro-batches of one sequence for varlen_llama3: {}",
+                              problem.batch),
+          .source = std::string(validation)};
+}
 
 Snippet emit(const Launch& launch, const Way& way) {
   Snippet snippet{.says = {.seq = true,
@@ -71,8 +85,9 @@ extern const Framework entry{
     .ways = ways,
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
-    .words_alone = true,
+    .models = ModelKind::llm,
     .loads_models = true,
+    .also = also,
     .emit = emit,
 };
 

@@ -90,6 +90,7 @@ extern const Framework entry{
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = heads, .source = guide},
     .axes = {.data = false},
+    .models = ModelKind::dit,
     .also = also,
     .emit = emit,
 };

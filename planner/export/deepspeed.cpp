@@ -82,6 +82,7 @@ extern const Framework entry{
     .heads = {.values = divided_or_copied, .source = tutorial},
     .zero = {.values = stages_under_ulysses, .source = accelerate_sequence_parallelism},
     .recompute = {.values = none_or_full, .source = tutorial},
+    .models = ModelKind::llm,
     .loads_models = true,
     .emit = emit,
 };

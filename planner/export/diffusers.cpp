@@ -41,6 +41,8 @@ Snippet emit(const Launch& launch, const Way& way) {
   } else if (anything(launch)) {
     degrees += ", ulysses_anything=True";
   }
+  // On one GPU ContextParallelConfig refuses to be made.
+  const bool split = launch.context() > 1;
   Snippet snippet{.says = {.dtype = true, .full_mask = true, .layers = true, .nodes = true}};
   snippet.blocks.push_back(
       {.language = "bash", .file = "", .text = Command(torchrun(launch, "generate.py")).text()});
@@ -49,18 +51,21 @@ Snippet emit(const Launch& launch, const Way& way) {
        .file = "generate.py",
        .text = fmt::format("import os\n\n"
                            "import torch\n"
-                           "from diffusers import ContextParallelConfig, DiffusionPipeline\n\n"
+                           "from diffusers import {}DiffusionPipeline\n\n"
                            "torch.distributed.init_process_group(\"nccl\")\n"
                            "device = torch.device(\"cuda\", int(os.environ[\"LOCAL_RANK\"]))\n"
                            "torch.cuda.set_device(device)\n"
                            "pipe = DiffusionPipeline.from_pretrained(\n"
                            "    os.environ[\"MODEL\"], torch_dtype=torch.{}\n"
                            ").to(device)\n"
-                           "pipe.transformer.enable_parallelism(\n"
-                           "    config=ContextParallelConfig({})\n"
-                           ")\n"
+                           "{}"
                            "result = pipe(os.environ[\"PROMPT\"])\n",
-                           long_name(launch.problem.dtype), degrees)});
+                           split ? "ContextParallelConfig, " : "", long_name(launch.problem.dtype),
+                           split ? fmt::format("pipe.transformer.enable_parallelism(\n"
+                                               "    config=ContextParallelConfig({})\n"
+                                               ")\n",
+                                               degrees)
+                                 : "")});
   snippet.notes.emplace_back("MODEL and PROMPT are variables of yours.");
   note_nodes(snippet, launch);
   return snippet;
@@ -79,6 +84,7 @@ extern const Framework entry{
     .masks = {.values = full_mask_only, .source = api},
     .heads = {.values = heads, .source = api},
     .axes = {.data = false},
+    .models = ModelKind::dit,
     .also = also,
     .emit = emit,
 };

@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::string_view readme = "https://github.com/Tencent-Hunyuan/HunyuanVideo";
 constexpr std::array ways = diffusion_ways(readme);
+constexpr std::array<FrameworkFamily, 1> families{{{.name = "HunyuanVideo"}}};
 
 Snippet emit(const Launch& launch, const Way&) {
   Snippet snippet{.says = {.full_mask = true, .layers = true, .nodes = true}};
@@ -35,6 +36,8 @@ extern const Framework entry{
     .masks = {.values = full_mask_only, .source = readme},
     .heads = {.values = strict_heads, .source = readme},
     .axes = {.data = false},
+    .models = ModelKind::dit,
+    .families = families,
     .emit = emit,
 };
 

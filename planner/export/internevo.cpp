@@ -92,7 +92,7 @@ extern const Framework entry{
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
     .axes = {.pipeline = true, .orders = plain_and_interleaved, .shard_copies = true},
-    .words_alone = true,
+    .models = ModelKind::llm,
     .emit = emit,
 };
 

@@ -143,6 +143,7 @@ extern const Framework entry{
     .zero = {.values = stages, .source = base},
     .recompute = {.values = none_or_full, .source = base},
     .axes = {.tensor = true, .pipeline = true, .orders = plain_and_interleaved},
+    .models = ModelKind::llm,
     .emit = emit,
 };
 

@@ -16,13 +16,24 @@ namespace {
 constexpr std::array<std::string_view, 2> aliases{"megatron-lm", "megatron-core"};
 constexpr std::array ways = transformer_engine_ways(Inner::ulysses);
 
-/// Scales of a whole tensor, as fast as any; of blocks where the format says so.
+/// Scales of a whole tensor, as fast as any; of blocks where the format says so, whose gradients
+/// need no wider range (Megatron-Bridge's recipes, training/mixed_precision.py).
 void add_gemm_format(Command& command, GemmFormat format) {
-  if (format == GemmFormat::nvfp4) {
-    command.add("--fp4-format", "e2m1").add("--fp4-recipe", "nvfp4");
-  } else if (format != GemmFormat::plain) {
-    command.add("--fp8-format", "hybrid");
-    command.add("--fp8-recipe", format == GemmFormat::mxfp8 ? "mxfp8" : "tensorwise");
+  switch (format) {
+    case GemmFormat::plain:
+      return;
+    case GemmFormat::fp8:
+      command.add("--fp8-format", "hybrid").add("--fp8-recipe", "tensorwise");
+      return;
+    case GemmFormat::fp8_block:
+      command.add("--fp8-format", "e4m3").add("--fp8-recipe", "blockwise");
+      return;
+    case GemmFormat::mxfp8:
+      command.add("--fp8-format", "e4m3").add("--fp8-recipe", "mxfp8");
+      return;
+    case GemmFormat::nvfp4:
+      command.add("--fp4-format", "e2m1").add("--fp4-recipe", "nvfp4");
+      return;
   }
 }
 
@@ -65,6 +76,7 @@ Snippet emit(const Launch& launch, const Way& way) {
         "Megatron-LM's help calls it allgather; TransformerEngine takes all_gather only.");
   }
   note_router(snippet, launch);
+  note_kv_heads(snippet, launch);
   note_nodes(snippet, launch);
   return snippet;
 }
@@ -87,9 +99,11 @@ extern const Framework entry{
     .axes = {.tensor = true,
              .pipeline = true,
              .expert = true,
+             .kv_copies = true,
              .orders = plain_and_interleaved,
              .shard_copies = true},
-    .words_alone = true,
+    .models = ModelKind::llm,
+    .unit = {.tokens = 1, .source = megatron_mappings},
     .writes_heads = true,
     .emit = emit,
 };

@@ -13,6 +13,9 @@ constexpr std::array<std::string_view, 2> aliases{"nemo", "mbridge"};
 constexpr std::string_view guide =
     "https://docs.nvidia.com/nemo/megatron-bridge/latest/parallelisms.html";
 constexpr std::array ways = transformer_engine_ways(Inner::ulysses);
+/// Of diffusion transformers (src/megatron/bridge/diffusion/recipes).
+constexpr std::array<FrameworkFamily, 3> families{
+    {{.name = "FLUX.1"}, {.name = "FLUX.1-schnell"}, {.name = "Wan"}}};
 
 /// A recipe of megatron/bridge/training/mixed_precision.py; "" for fp32, which has none.
 std::string_view mixed_precision(DType dtype, GemmFormat format) {
@@ -25,6 +28,9 @@ std::string_view mixed_precision(DType dtype, GemmFormat format) {
       return half ? "fp16_mixed" : "bf16_mixed";
     case GemmFormat::fp8:
       return half ? "fp16_with_fp8_current_scaling_mixed" : "bf16_with_fp8_current_scaling_mixed";
+    case GemmFormat::fp8_block:
+      return half ? "fp16_with_fp8_subchannel_scaling_mixed"
+                  : "bf16_with_fp8_subchannel_scaling_mixed";
     case GemmFormat::mxfp8:
       return half ? "fp16_with_mxfp8_mixed" : "bf16_with_mxfp8_mixed";
     case GemmFormat::nvfp4:
@@ -39,6 +45,8 @@ Snippet emit(const Launch& launch, const Way& way) {
     text += fmt::format("    cfg.{} = {}\n", key, value);
   };
   set("model.seq_length", launch.problem.seq);
+  set("model.attention_dropout", "0.0");
+  set("model.hidden_dropout", "0.0");
   const std::string_view precision = mixed_precision(launch.problem.dtype, launch.format);
   if (!precision.empty()) {
     set("mixed_precision", fmt::format("\"{}\"", precision));
@@ -110,6 +118,7 @@ Snippet emit(const Launch& launch, const Way& way) {
   snippet.blocks.push_back({.language = "python", .file = "", .text = std::move(text)});
   snippet.notes.push_back(
       fmt::format("Start your recipe with: {}.", torchrun(launch, "your_recipe.py")));
+  note_kv_heads(snippet, launch);
   note_nodes(snippet, launch);
   return snippet;
 }
@@ -131,8 +140,11 @@ extern const Framework entry{
     .axes = {.tensor = true,
              .pipeline = true,
              .expert = true,
+             .kv_copies = true,
              .orders = plain_and_interleaved,
              .shard_copies = true},
+    .families = families,
+    .unit = {.tokens = 1, .source = megatron_mappings},
     .loads_models = true,
     .emit = emit,
 };

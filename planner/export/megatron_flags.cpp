@@ -126,7 +126,8 @@ void add_megatron_model(Command& command, const Launch& launch) {
     if (m.attention_bias) {
       command.add("--add-qkv-bias");
     }
-    if (m.qk_norm) {
+    // Latents are normed, too, by the same word (get_gpt_layer_with_transformer_engine_spec).
+    if (m.qk_norm || m.latent.kv_rank > 0) {
       command.add("--qk-layernorm");
     }
     if (!m.tied_embeddings) {
@@ -138,6 +139,8 @@ void add_megatron_model(Command& command, const Launch& launch) {
   add_window(command, launch);
   command.add("--seq-length", p.seq).add("--max-position-embeddings", p.seq);
   command.add("--micro-batch-size", p.batch).add("--global-batch-size", launch.global_batch());
+  // Megatron-Core drops a tenth of both unless told (transformer_config.py), plans nothing.
+  command.add("--attention-dropout", "0").add("--hidden-dropout", "0");
   if (p.dtype != DType::fp32) {
     command.add(p.dtype == DType::bf16 ? "--bf16" : "--fp16");
   }
@@ -217,6 +220,15 @@ void note_router(Snippet& snippet, const Launch& launch) {
         "--kv-channels is of keys: only Megatron's latent attention has values of another width "
         "({}).",
         launch.problem.v_dim()));
+  }
+}
+
+void note_kv_heads(Snippet& snippet, const Launch& launch) {
+  if (launch.problem.kv_heads % launch.tp != 0) {
+    snippet.notes.push_back(fmt::format(
+        "{} tensor ranks over {} KV heads: older Megatron-Core refuses them, newer ones "
+        "gather queries, keys and values between tensor ranks, which is not counted.",
+        launch.tp, launch.problem.kv_heads));
   }
 }
 

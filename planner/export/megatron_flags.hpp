@@ -8,6 +8,11 @@ namespace spp::frameworks {
 inline constexpr std::string_view megatron_arguments =
     "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/arguments.py";
 
+/// Its sequence parallelism deals tokens out evenly or not at all ("First dimension of the tensor
+/// should be divisible by tensor parallel size").
+inline constexpr std::string_view megatron_mappings =
+    "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/tensor_parallel/mappings.py";
+
 /// Core's names (transformer_config.py, recompute_modules); moe_act, the activation of experts, not
 /// of dense MLPs, is none of ours.
 inline constexpr ModuleSet megatron_modules{RecomputeModule::core_attention,
@@ -46,6 +51,8 @@ std::string layout_by_hand(const Launch& launch);
 void add_megatron_step(Command& command, const Launch& launch);
 /// Flags of the model that a plan does not know.
 void note_router(Snippet& snippet, const Launch& launch);
+/// What Megatron-Core makes of more tensor ranks than KV heads.
+void note_kv_heads(Snippet& snippet, const Launch& launch);
 /// Under the distributed optimizer its states can lie in the host's memory; of Megatron-FSDP none
 /// says so.
 bool can_offload_optimizer(const Launch& launch);

@@ -82,6 +82,8 @@ extern const Framework entry{
     .recompute = {.values = any_recompute, .source = megatron_arguments},
     .modules = megatron_modules,
     .axes = {.tensor = true, .pipeline = true, .expert = true, .orders = plain_and_interleaved},
+    .models = ModelKind::llm,
+    .unit = {.tokens = 1, .source = megatron_mappings},
     .writes_heads = true,
     .emit = emit,
 };

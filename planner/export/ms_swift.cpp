@@ -90,7 +90,7 @@ extern const Framework entry{
     .heads = {.values = strict_heads, .source = parameters},
     .zero = {.values = stages, .source = parameters},
     .recompute = {.values = none_or_full, .source = parameters},
-    .words_alone = true,
+    .models = ModelKind::llm,
     .loads_models = true,
     .also = also,
     .emit = emit,

@@ -9,6 +9,8 @@ namespace spp::frameworks::sglang {
 namespace {
 
 constexpr std::string_view prefill = "https://docs.sglang.io/docs/advanced_features/prefill_cp";
+/// By default, on the smallest GPUs (server_args.py); on those of 80 GB 8192.
+constexpr std::int64_t least_chunk = 2048;
 constexpr std::array striped_only{Layout::striped};
 constexpr std::array<Way, 2> ways{{{.name = "zigzag",
                                     .strategy = "all-gather",
@@ -57,8 +59,10 @@ Snippet emit(const Launch& launch, const Way& way) {
     command.add("--quantization", "fp8");
   }
   command.add("--context-length", launch.problem.end());
-  if (launch.problem.cached > 0) {
-    command.add("--chunked-prefill-size", launch.problem.seq);
+  // A longer prompt than a chunk is cut into several of them.
+  if (const std::int64_t tokens = launch.problem.seq * launch.problem.batch;
+      launch.problem.cached > 0 || tokens > least_chunk) {
+    command.add("--chunked-prefill-size", tokens);
   }
   if (launch.nodes > 1) {
     command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
@@ -86,7 +90,9 @@ extern const Framework entry{
     .axes = {.tensor = true,
              .pipeline = true,
              .expert = true,
+             .kv_copies = true,
              .expert_ranks = ExpertRanks::replica},
+    .models = ModelKind::llm,
     .loads_models = true,
     .emit = emit,
 };

@@ -45,6 +45,7 @@ extern const Framework entry{
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = strict_heads, .source = guide},
     .axes = {.tensor = true, .data = false, .guidance = true},
+    .models = ModelKind::dit,
     .emit = emit,
 };
 

@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::string_view configs =
     "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/configs.py";
+/// seq_len_divisor, whatever the degrees.
+constexpr std::string_view parallel_dims =
+    "https://github.com/pytorch/torchtitan/blob/main/torchtitan/distributed/parallel_dims.py";
 constexpr std::array stages{2, 3};
 constexpr std::array orders{"1f1b"sv, "interleaved"sv, "gpipe"sv};
 constexpr std::array<Way, 4> ways{
@@ -111,6 +114,8 @@ extern const Framework entry{
     .recompute = {.values = any_recompute, .source = configs},
     .modules = {RecomputeModule::every_second_gemm},
     .axes = {.tensor = true, .pipeline = true, .orders = orders, .shard_copies = true},
+    .models = ModelKind::llm,
+    .unit = {.tokens = 2, .source = parallel_dims},
     .emit = emit,
 };
 

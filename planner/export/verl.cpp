@@ -73,7 +73,7 @@ extern const Framework entry{
     .zero = {.values = stages, .source = guide},
     .recompute = {.values = none_or_full, .source = guide},
     .axes = {.shard_copies = true},
-    .words_alone = true,
+    .models = ModelKind::llm,
     .loads_models = true,
     .emit = emit,
 };

@@ -10,6 +10,11 @@ namespace {
 
 constexpr std::string_view config =
     "https://github.com/vllm-project/vllm/blob/main/vllm/config/parallel.py";
+/// Tokens of a pass on the smallest GPUs by default (EngineArgs, get_batch_defaults); on larger
+/// ones 8192 or more.
+constexpr std::int64_t least_budget = 2048;
+/// That a server decodes at once by default, at most.
+constexpr std::int64_t usual_sequences = 1024;
 constexpr std::array<Way, 1> ways{
     {{.name = "pcp", .strategy = "all-gather", .source = config, .both = false}}};
 
@@ -20,6 +25,8 @@ int copies_of_cache(const Launch& launch) {
              ? static_cast<int>(launch.tp / kv_heads)
              : 1;
 }
+
+std::int64_t at_once(const Launch& launch) { return launch.problem.seq * launch.problem.batch; }
 
 Snippet emit(const Launch& launch, const Way&) {
   Snippet snippet{.says = {.seq = true,
@@ -51,9 +58,13 @@ Snippet emit(const Launch& launch, const Way&) {
     command.add("--quantization", "fp8");
   }
   command.add("--max-model-len", launch.problem.end());
-  if (launch.problem.cached > 0) {
+  // A longer prompt than the budget of a pass is cut into several of them.
+  if (launch.problem.cached > 0 || at_once(launch) > least_budget) {
     command.add("--enable-chunked-prefill");
-    command.add("--max-num-batched-tokens", launch.problem.seq);
+    command.add("--max-num-batched-tokens", at_once(launch));
+    if (at_once(launch) < usual_sequences) {  // each of them has a token in a pass
+      command.add("--max-num-seqs", at_once(launch));
+    }
   }
   if (launch.nodes > 1) {
     command.add("--nnodes", launch.nodes).add("--node-rank", "\"$NODE_RANK\"");
@@ -84,7 +95,12 @@ extern const Framework entry{
     .trains = false,
     .infers = true,
     .masks = {.values = causal_mask_only, .source = config},
-    .axes = {.tensor = true, .pipeline = true, .expert = true, .expert_ranks = ExpertRanks::stage},
+    .axes = {.tensor = true,
+             .pipeline = true,
+             .expert = true,
+             .kv_copies = true,
+             .expert_ranks = ExpertRanks::stage},
+    .models = ModelKind::llm,
     .loads_models = true,
     .emit = emit,
 };

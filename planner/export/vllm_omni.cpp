@@ -55,6 +55,7 @@ extern const Framework entry{
     .masks = {.values = full_mask_only, .source = guide},
     .heads = {.values = heads, .source = guide},
     .axes = {.guidance = true},
+    .models = ModelKind::dit,
     .emit = emit,
 };
 

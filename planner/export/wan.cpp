@@ -9,6 +9,7 @@ namespace {
 constexpr std::array<std::string_view, 1> aliases{"wan2.1"};
 constexpr std::string_view readme = "https://github.com/Wan-Video/Wan2.1";
 constexpr std::array stages{0, 3};
+constexpr std::array<FrameworkFamily, 1> families{{{.name = "Wan"}}};
 constexpr std::array ways = diffusion_ways(readme);
 
 Snippet emit(const Launch& launch, const Way&) {
@@ -42,6 +43,8 @@ extern const Framework entry{
     .heads = {.values = strict_heads, .source = readme},
     .zero = {.values = stages, .source = readme},
     .axes = {.data = false},
+    .models = ModelKind::dit,
+    .families = families,
     .emit = emit,
 };
 

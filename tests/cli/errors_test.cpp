@@ -325,6 +325,34 @@ TEST_CASE("a wrong degree is refused with one line that names the place") {
   });
 }
 
+TEST_CASE("what a call or an inference has no use for is refused, not taken and left out") {
+  const std::string bare = "plan --heads 8 --seq 4K --topology dgx-h100 ";
+  const std::string prompt =
+      "plan --model llama-3.1-8b --seq 4K --topology dgx-h100 --phase prefill ";
+  const std::string step = "--model llama-3.1-8b --seq 4K --topology dgx-h100 ";
+  const std::string whole = ": of a whole step of a --model, train or prefill; --phase is fwd+bwd";
+  check_refused({
+      {bare + "--zero 3", "--zero" + whole},
+      {bare + "--gemm-format fp8", "--gemm-format" + whole},
+      {bare + "--pipeline gpipe", "--pipeline" + whole},
+      {bare + "--recompute full", "--recompute: of a train step; --phase is fwd+bwd"},
+      {bare + "--offload activations", "--offload: of a train step; --phase is fwd+bwd"},
+      {prompt + "--recompute full", "--recompute: of a train step; --phase is prefill"},
+      {prompt + "--offload optimizer", "--offload: of a train step; --phase is prefill"},
+      {prompt + "--zero 1", "--zero: 1 and 2 cut what only a train step has"},
+      {"simulate --dp 8 --pipeline gpipe " + step,
+       "--pipeline: gpipe orders the stages of a pipeline; --pp says how many"},
+      {"plan --pp 1 --pipeline gpipe " + step,
+       "--pipeline: gpipe orders the stages of a pipeline; --pp is 1"},
+      {"plan --phase decode " + step,
+       "--phase: unknown value 'decode' (one of: inference, fwd, bwd, fwd+bwd, prefill, train)"},
+  });
+  // What they have, they take.
+  CHECK(sp_plan(prompt + "--zero 3 --recompute none --offload none").code == 0);
+  CHECK_THAT(sp_plan("plan --pipeline gpipe " + step).out,
+             ContainsSubstring("gpipe where a plan has stages"));
+}
+
 TEST_CASE("a wrong option of one command is refused with one line that names the place") {
   check_refused({
       {"plan --heads 8 --seq 4K --topology dgx-h100 --top 0", "--top: 0 is out of range"},

@@ -141,7 +141,7 @@ TEST_CASE("an inference engine plans inference under the full mask, and says tha
     CHECK(candidate.at("plan").at("heads") == "divide");
   }
   const Result train = sp_plan(
-      "plan --framework xdit --model llama-3.1-8b --seq 32K --topology dgx-h100 --phase train");
+      "plan --framework xdit --model flux.1-dev --seq 4608 --topology dgx-h100 --phase train");
   CHECK(train.code == 3);
   CHECK_THAT(train.err, ContainsSubstring("xdit runs inference only"));
 }
@@ -174,6 +174,7 @@ TEST_CASE("Megatron's flags say what a model's experts, latents, windows and sin
   CHECK_THAT(deepseek, ContainsSubstring("--multi-latent-attention") &&
                            ContainsSubstring("--mtp-num-layers 1") &&
                            ContainsSubstring("--q-lora-rank 1536") &&
+                           ContainsSubstring("--qk-layernorm") &&
                            ContainsSubstring("--qk-pos-emb-head-dim 64") &&
                            ContainsSubstring("--moe-layer-freq \"([0]*3+[1]*58)\"") &&
                            !ContainsSubstring("--kv-channels"));

@@ -77,6 +77,13 @@ def check(name, exported):
         used[name].update(keys_of(block))
 
 
+def model_of(framework):
+    """A diffusion transformer that it has, on GPUs that divide its heads."""
+    families = framework["families"] or ["Z-Image"]
+    return ("wan2.1-t2v-14b --gpus 8" if "Wan" in families else
+            "hunyuanvideo --gpus 8" if "HunyuanVideo" in families else "z-image --gpus 6")
+
+
 frameworks = documents("export --list")["frameworks"]
 used = {framework["name"]: set() for framework in frameworks}
 for framework in frameworks:
@@ -88,15 +95,17 @@ for framework in frameworks:
               "--heads 8 --seq 16K --topology dgx-h100",
               "--model mixtral-8x7b --seq 32K --topology dgx-h100 --nodes 2 --phase inference"]
              if framework["masks"] == ["causal"] else
-             ["--heads 24 --mask full --seq 64K --topology dgx-h100", "--heads 30 --mask full --seq 64K --topology dgx-h100 --nodes 2"])
+             ["--heads 24 --mask full --seq 64K --topology dgx-h100", "--heads 30 --mask full --seq 64K --topology dgx-h100 --nodes 2",
+              f"--model {model_of(framework)} --seq 75600 --topology dgx-h100 --phase inference"])
     choices = [""] + [f"--strategy {way['strategy']}" for way in framework["ways"]]
     stages, ways_again = framework["zero"] or [0, 1, 2, 3], framework["recompute"] or ["none"]
+    sharded = [f"--zero {stages[-1]}"] if not trains and framework["zero"] else []
     choices += ([f"--zero {stage} --recompute {ways_again[0]}" for stage in stages] +
                 [f"--zero {stages[0]} --recompute {how}" for how in ways_again[1:]]
                 if trains else ["--ulysses 8", "--ulysses 4"])
     written = 0
     for work in works:  # stages and recomputation on the first alone: their keys do not depend on the model
-        for choice in choices if work == works[0] else choices[:1 + len(framework["ways"])]:
+        for choice in choices if work == works[0] else choices[:1 + len(framework["ways"])] + sharded:
             if "--zero" in choice and "--model" not in work:
                 continue
             document = documents(f"plan {work} {choice} --top 1 --budget 0.1 --framework {name} --emit {name}")

@@ -452,4 +452,12 @@ TEST_CASE("GEMMs in eight bits are faster where the GPU has them, and refused wh
   const auto refused = sp_plan(work + "dgx-a100 --gemm-format fp8");
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, ContainsSubstring("--gemm-format: a100-80g-sxm has no matrix units"));
+  CHECK_THAT(sp_plan(work + "dgx-h100 --gemm-format mxfp8").err,
+             ContainsSubstring("has no matrix units for mxfp8, but fp8, fp8-block"));
+  CHECK(seconds("dgx-h100 --gemm-format fp8-block") < 0.95 * seconds("dgx-h100"));
+}
+
+TEST_CASE("a title says how far a window of a bare shape reaches") {
+  CHECK_THAT(sp_plan("plan --heads 8 --seq 8K --mask window:1024 --topology dgx-h100 --table").out,
+             ContainsSubstring("batch 1, window:1024, bf16"));
 }

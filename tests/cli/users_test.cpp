@@ -454,12 +454,15 @@ TEST_CASE("text that is no document goes to -o, and is no JSON") {
 }
 
 TEST_CASE("a result that cannot be written names no rank") {
-  const Result r =
-      sp_plan(std::vector<std::string>{"-c", spp::test::build_path("cli/sp-plan").string() +
-                                                 " model list > /dev/full"},
-              {.program = "/bin/sh"});
-  CHECK(r.code == 1);
-  CHECK_THAT(r.err, ContainsSubstring("writing to stdout failed: "));
+  for (const std::string stdout_is : {"> /dev/full", ">&-"}) {
+    INFO(stdout_is);
+    const Result r =
+        sp_plan(std::vector<std::string>{"-c", spp::test::build_path("cli/sp-plan").string() +
+                                                   " model list " + stdout_is},
+                {.program = "/bin/sh"});
+    CHECK(r.code == 1);
+    CHECK_THAT(r.err, ContainsSubstring("writing to stdout failed: "));
+  }
 }
 
 TEST_CASE("listed documents that no plan takes are told so, not that they miss another length") {

@@ -23,8 +23,8 @@ const Catalog& all_gpus() {
 
 GpuSpec gpu_named(const std::string& name) { return all_gpus().gpu(name, "test"); }
 
-constexpr std::array every_format{GemmFormat::plain, GemmFormat::fp8, GemmFormat::mxfp8,
-                                  GemmFormat::nvfp4};
+constexpr std::array every_format{GemmFormat::plain, GemmFormat::fp8, GemmFormat::fp8_block,
+                                  GemmFormat::mxfp8, GemmFormat::nvfp4};
 constexpr std::array<std::int64_t, 9> lengths{1, 64, 129, 512, 1024, 2304, 4096, 8192, 65536};
 
 /// What the GPU multiplies tensors of 16 bits in; V100 has no bf16.
@@ -157,6 +157,11 @@ TEST_CASE("a format that a GPU lacks is refused by name") {
   CHECK_THROWS_WITH(matrix_rate(a100, GemmFormat::fp8, DType::bf16, "here"),
                     ContainsSubstring("here: a100-80g-sxm has no matrix units for fp8"));
   CHECK(matrix_rate(gpu_named("b200"), GemmFormat::nvfp4, DType::bf16, "here") == FlopRate(9e15));
+  // Scales of 32 are Blackwell's; blocks of 128 are scaled by Hopper's kernels.
+  CHECK_THROWS_WITH(matrix_rate(gpu_named("h100"), GemmFormat::mxfp8, DType::bf16, "here"),
+                    "here: h100-80g-sxm has no matrix units for mxfp8, but fp8, fp8-block");
+  CHECK_THROWS_WITH(matrix_rate(gpu_named("b200"), GemmFormat::fp8_block, DType::bf16, "here"),
+                    "here: b200-180g-sxm has no matrix units for fp8-block, but fp8, mxfp8, nvfp4");
 }
 
 TEST_CASE("a grouped GEMM of one group is a GEMM") {

@@ -169,8 +169,14 @@ Answer answer_of(const Framework& f, const Case& c) {
 }
 
 Model model_for(const Framework& f) {
+  const std::string_view family = f.families.empty() ? "" : f.families.front().name;
   const bool words = f.trains || f.masks.has(MaskKind::causal);
-  return ModelLibrary(test::source_path("models")).load(words ? "llama-3.1-8b" : "z-image", "test");
+  return ModelLibrary(test::source_path("models"))
+      .load(words                      ? "llama-3.1-8b"
+            : family == "Wan"          ? "wan2.1-t2v-14b"
+            : family == "HunyuanVideo" ? "hunyuanvideo"
+                                       : "z-image",
+            "test");
 }
 
 /// A step of four ranks to a sequence, split in one of the framework's ways.

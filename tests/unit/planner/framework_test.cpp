@@ -253,7 +253,7 @@ TEST_CASE("a training step keeps to the ZeRO stages and recomputation of its fra
 
 TEST_CASE("a degree that is given and that a framework lacks is no plan of it") {
   const sim::Cluster cluster = test::cluster_of("dgx-h100", 1);
-  Request request = test::step_request(cluster, "z-image", 8192);
+  Request request = test::step_request(cluster, "wan2.1-t2v-1.3b", 8192);
   request.phase = StepPhase::prefill;
   request.problem.mask = request.model->mask;
   request.framework = &frameworks::by_name("wan", "test");
@@ -315,6 +315,8 @@ torchrun --nproc-per-node 8 --nnodes 4 --node-rank "$NODE_RANK" --master-addr "$
     --max-position-embeddings 65536 \
     --micro-batch-size 1 \
     --global-batch-size 1 \
+    --attention-dropout 0 \
+    --hidden-dropout 0 \
     --bf16 \
     --tensor-model-parallel-size 1 \
     --pipeline-model-parallel-size 1 \
@@ -347,6 +349,18 @@ TEST_CASE("servers know of what is cached, code around one call meets nothing of
                                ContainsSubstring("--max-num-batched-tokens 8192"));
   CHECK_THAT(text("sglang"), ContainsSubstring("--context-length 131072") &&
                                  ContainsSubstring("--chunked-prefill-size 8192"));
+  // In one pass as planned, where servers would make several of it.
+  request.problem.cached = 0;
+  request.problem.seq = 32768;
+  CHECK_THAT(text("vllm"), ContainsSubstring("--max-num-batched-tokens 32768"));
+  CHECK_THAT(text("sglang"), ContainsSubstring("--chunked-prefill-size 32768"));
+  request.problem.seq = 2048;
+  CHECK_THAT(text("vllm"), !ContainsSubstring("--max-num-batched-tokens"));
+  CHECK_THAT(text("sglang"), !ContainsSubstring("--chunked-prefill-size"));
+  request.problem.cached = 122880;
+  request.problem.seq = 512;  // fewer than the sequences that vLLM decodes at once
+  CHECK_THAT(text("vllm"), ContainsSubstring("--max-num-batched-tokens 512") &&
+                               ContainsSubstring("--max-num-seqs 512"));
   request.phase = StepPhase::forward;
   const std::vector<Cannot> reasons = cannot(named("yunchang"), request);
   CHECK(std::ranges::find(reasons, "cached", &Cannot::rule) != reasons.end());
@@ -495,10 +509,10 @@ TEST_CASE("a ring under FSDP2 for Accelerate") {
   CHECK(result.snippet.blocks[1].file == "accelerate.yaml");
   CHECK(result.snippet.blocks[1].text == R"(compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
-mixed_precision: 'bf16'
 num_machines: 2
 num_processes: 16
 machine_rank: 0
+mixed_precision: 'bf16'
 fsdp_config:
   fsdp_version: 2
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
@@ -512,6 +526,84 @@ parallelism_config:
   parallelism_config_cp_size: 16
   parallelism_config_cp_comm_strategy: alltoall
 )");
+}
+
+TEST_CASE("under Accelerate precision is DeepSpeed's, and every node is started by hand") {
+  const sim::Cluster cluster = world("dgx-h100", 2);
+  Request request = request_for(named("accelerate"), cluster, 32);
+  request.phase = StepPhase::train;
+  Candidate c = candidate_of({.strategy = "ulysses", .ulysses = 16});
+  c.plan.zero = 3;
+  const Exported result = exported(named("accelerate"), request, c);
+  REQUIRE(result.snippet.blocks.size() == 3);
+  CHECK_THAT(result.snippet.blocks[1].text,
+             ContainsSubstring("  deepspeed_config_file: ds_config.json\n"
+                               "  deepspeed_multinode_launcher: standard\n") &&
+                 !ContainsSubstring("mixed_precision"));
+  CHECK_THAT(result.snippet.blocks[2].text, ContainsSubstring("\"bf16\""));
+}
+
+TEST_CASE("Megatron and its recipes take each number format by its own word") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const Request request = test::step_request(cluster, "llama-3.1-8b", 8192);
+  Candidate c = candidate_of({.strategy = "ulysses", .ulysses = 8});
+  const auto text = [&](std::string_view name, GemmFormat format) {
+    c.plan.format = format;
+    return exported(named(name), request, c).snippet.blocks[0].text;
+  };
+  CHECK_THAT(text("megatron", GemmFormat::fp8), ContainsSubstring("--fp8-recipe tensorwise"));
+  CHECK_THAT(text("megatron", GemmFormat::fp8_block), ContainsSubstring("--fp8-recipe blockwise"));
+  CHECK_THAT(text("megatron", GemmFormat::mxfp8), ContainsSubstring("--fp8-recipe mxfp8"));
+  CHECK_THAT(text("megatron-bridge", GemmFormat::fp8_block),
+             ContainsSubstring("bf16_with_fp8_subchannel_scaling_mixed") &&
+                 ContainsSubstring("cfg.model.attention_dropout = 0.0") &&
+                 ContainsSubstring("cfg.model.hidden_dropout = 0.0"));
+}
+
+TEST_CASE("more tensor ranks than KV heads are refused, or what becomes of them is noted") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "qwen3-30b-a3b", 8192);  // 4 KV heads
+  Candidate c = candidate_of({.strategy = "ulysses"});
+  c.plan.tensor = 8;
+  const auto refused = [&](std::string_view name) {
+    const std::vector<Cannot> reasons = cannot(named(name), request, c);
+    return std::ranges::find(reasons, "heads", &Cannot::rule) != reasons.end();
+  };
+  for (const std::string_view name : {"mindspeed", "torchtitan", "accelerate", "maxtext"}) {
+    INFO(name);
+    CHECK(refused(name));
+  }
+  CHECK_FALSE(refused("megatron"));
+  const std::vector<std::string> notes = exported(named("megatron"), request, c).snippet.notes;
+  CHECK(std::ranges::any_of(notes, [](const std::string& note) {
+    return note.starts_with("8 tensor ranks over 4 KV heads");
+  }));
+  c.plan.tensor = 4;
+  CHECK_FALSE(refused("torchtitan"));
+}
+
+TEST_CASE("on one GPU diffusers is not asked for what it refuses to make") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "flux.1-dev", 4608);
+  request.phase = StepPhase::prefill;
+  request.problem.mask = request.model->mask;
+  const auto text = [&](int ulysses) {
+    return exported(named("diffusers"), request,
+                    candidate_of({.strategy = "ulysses", .ulysses = ulysses}))
+        .snippet.blocks[1]
+        .text;
+  };
+  CHECK_THAT(text(8), ContainsSubstring("config=ContextParallelConfig(ulysses_degree=8)"));
+  CHECK_THAT(text(1), !ContainsSubstring("ContextParallelConfig"));
+}
+
+TEST_CASE("packed samples go through Axolotl one sequence at once") {
+  Problem problem = causal(65536, 32, 8);
+  const SequencePlan gathers{.strategy = "all-gather", .ring = 8};
+  CHECK(rules("axolotl", gathers, problem).empty());
+  problem.batch = 2;
+  CHECK(rules("axolotl", gathers, problem) == Rules{"batch"});
+  CHECK(rules("axolotl", {.strategy = "ring", .ring = 8}, problem).empty());
 }
 
 TEST_CASE(
@@ -551,14 +643,120 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("diffusion transformers do not go to frameworks for language models") {
+TEST_CASE("diffusion transformers do not go to frameworks for language models, nor the reverse") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const auto refused = [&](std::string_view framework, const std::string& model, StepPhase phase) {
+    Request request = test::step_request(cluster, model, 8192);
+    request.problem.mask = request.model->mask;
+    request.phase = phase;
+    for (const Cannot& reason : cannot(named(framework), request)) {
+      if (reason.rule == "model") {
+        return reason.what;
+      }
+    }
+    return std::string();
+  };
+  for (const std::string_view name :
+       {"verl", "deepspeed", "mindspeed", "torchtitan", "accelerate", "megatron", "maxtext"}) {
+    INFO(name);
+    CHECK_THAT(refused(name, "flux.1-dev", StepPhase::train),
+               ContainsSubstring("is for language models, and flux.1-dev is a diffusion"));
+    CHECK(refused(name, "llama-3.1-8b", StepPhase::train).empty());
+  }
+  for (const std::string_view name : {"vllm", "sglang"}) {
+    CHECK_FALSE(refused(name, "flux.1-dev", StepPhase::prefill).empty());
+  }
+  for (const std::string_view name :
+       {"xdit", "wan", "hunyuanvideo", "diffusers", "cache-dit", "vllm-omni", "sglang-diffusion"}) {
+    CHECK_THAT(refused(name, "llama-3.1-8b", StepPhase::prefill),
+               ContainsSubstring("is for diffusion transformers, and llama-3.1-8b is a language"));
+  }
+  // Recipes of Megatron-Bridge train two families of them.
+  CHECK(refused("megatron-bridge", "flux.1-dev", StepPhase::train).empty());
+  CHECK_THAT(refused("megatron-bridge", "z-image", StepPhase::train),
+             ContainsSubstring("megatron-bridge has no z-image, but FLUX.1"));
+}
+
+TEST_CASE("a model's own program runs that model alone") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  const auto runs = [&](std::string_view framework, const std::string& model) {
+    Request request = test::step_request(cluster, model, 8192);
+    request.problem.mask = request.model->mask;
+    request.phase = StepPhase::prefill;
+    return cannot(named(framework), request).empty();
+  };
+  CHECK(runs("wan", "wan2.1-t2v-14b"));
+  CHECK_FALSE(runs("wan", "flux.1-dev"));
+  CHECK(runs("hunyuanvideo", "hunyuanvideo"));
+  CHECK_FALSE(runs("hunyuanvideo", "wan2.1-t2v-14b"));
+  CHECK(runs("xdit", "z-image"));
+  CHECK(runs("xdit", "cogvideox-5b"));
+  CHECK_FALSE(runs("xdit", "llama-3.1-8b"));
+}
+
+TEST_CASE("xDiT has no tensor parallelism, cuts weights by FSDP, and branches where it can") {
   const sim::Cluster cluster = world("dgx-h100", 1);
   Request request = test::step_request(cluster, "flux.1-dev", 4608);
+  request.phase = StepPhase::prefill;
   request.problem.mask = request.model->mask;
-  const std::vector<Cannot> words = cannot(named("verl"), request);
-  REQUIRE_FALSE(words.empty());
-  CHECK(words.front().rule == "model");
-  CHECK(cannot(named("accelerate"), request).empty());
+  request.framework = &named("xdit");
+  const PlanResult result = plan(request);
+  REQUIRE_FALSE(result.candidates.empty());
+  for (const Candidate& c : result.candidates) {
+    CHECK(c.plan.tensor == 1);
+  }
+  Candidate c = candidate_of({.strategy = "usp", .ulysses = 4, .ring = 2});
+  c.plan.zero = 3;
+  const Exported cut = exported(named("xdit"), request, c);
+  REQUIRE(cut.cannot.empty());
+  CHECK_THAT(cut.snippet.blocks[0].text, ContainsSubstring("--fully_shard_degree 8") &&
+                                             !ContainsSubstring("tensor_parallel_degree"));
+  const auto branches = [&](const std::string& model) {
+    Request guided = test::step_request(cluster, model, 4608);
+    guided.phase = StepPhase::prefill;
+    guided.problem.mask = guided.model->mask;
+    Candidate two = candidate_of({.strategy = "ulysses", .ulysses = 4});
+    two.plan.guided = true;
+    two.plan.data = 2;
+    return cannot(named("xdit"), guided, two).empty();
+  };
+  CHECK(branches("wan2.1-t2v-14b"));
+  CHECK_FALSE(branches("qwen-image"));
+  // What the runner lacks goes by a script, which cuts no weights.
+  request.model = ModelLibrary(test::source_path("models")).load("cogvideox-2b", "test");
+  request.problem.q_heads = request.problem.kv_heads = 30;
+  c.plan.attention = {.strategy = "ulysses", .ulysses = 6};
+  CHECK_THAT(cannot(named("xdit"), request, c).front().what,
+             ContainsSubstring("xdit has whole weights of CogVideoX on every GPU, not ZeRO 3"));
+  c.plan.zero = 0;
+  CHECK_THAT(exported(named("xdit"), request, c).snippet.blocks[0].text,
+             ContainsSubstring("examples/cogvideox_example.py"));
+}
+
+TEST_CASE("tensor ranks that cut tokens divide them, or the plan is not the framework's") {
+  const sim::Cluster cluster = world("dgx-h100", 1);
+  Request request = test::step_request(cluster, "llama-3.1-8b", 8191);
+  request.step.global_batch = 8;
+  for (const std::string_view name : {"megatron", "megatron-bridge", "mindspeed"}) {
+    INFO(name);
+    request.framework = &named(name);
+    request.step.tensor.reset();
+    const PlanResult result = plan(request);
+    REQUIRE_FALSE(result.candidates.empty());
+    for (const Candidate& c : result.candidates) {
+      CHECK(c.plan.tensor == 1);
+    }
+    request.step.tensor = 8;
+    const PlanResult none = plan(request);
+    CHECK(none.candidates.empty());
+    CHECK(std::ranges::any_of(none.rejected, [](const Rejected& r) {
+      return r.rule == "sequence" &&
+             r.detail.find("wants sequences of a multiple of 1 x 8 tokens") != std::string::npos;
+    }));
+  }
+  // torchtitan's two pieces a rank are there at any degree.
+  request.step = {};
+  CHECK_FALSE(cannot(named("torchtitan"), request, candidate_of({.strategy = "ulysses"})).empty());
 }
 
 TEST_CASE("heads of two shapes go to frameworks whose text has none") {

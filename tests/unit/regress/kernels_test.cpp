@@ -82,9 +82,10 @@ TEST_CASE("kernels are predicted by their kind") {
         cost.gemm({.m = 4096, .n = 4096, .k = 4096}, DType::bf16));
   CHECK(kernel_answer(gemm, cost).spread == gpu.generation.gemm_efficiency.spread);
   gemm.dtype = "fp8_block";
-  CHECK(gemm_format_of(gemm) == GemmFormat::mxfp8);
+  CHECK(gemm_format_of(gemm, gpu) == GemmFormat::fp8_block);
+  CHECK(gemm_format_of(gemm, test_catalog().gpu("b200", "test")) == GemmFormat::mxfp8);
   CHECK(kernel_answer(gemm, cost).time ==
-        cost.gemm({.m = 4096, .n = 4096, .k = 4096, .format = GemmFormat::mxfp8}, DType::bf16));
+        cost.gemm({.m = 4096, .n = 4096, .k = 4096, .format = GemmFormat::fp8_block}, DType::bf16));
   gemm.dtype = "int8";
   CHECK_THROWS_WITH(kernel_answer(gemm, cost), ContainsSubstring("unknown number format 'int8'"));
 

@@ -1,0 +1,208 @@
+#include "planner/framework_step.hpp"
+
+#include "planner/step.hpp"
+#include "transformer/diffusion_family.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace spp {
+namespace {
+
+std::string_view words_of(ModelKind kind) {
+  return kind == ModelKind::llm ? "language models" : "diffusion transformers";
+}
+
+const FrameworkFamily* family_of(const Framework& f, const Model& model) {
+  const DiffusionFamily* const own = model.diffusion.family;
+  const auto at = std::ranges::find_if(f.families, [&](const FrameworkFamily& one) {
+    return own != nullptr && one.name == own->name;
+  });
+  return at == f.families.end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+Cannot because(std::string_view rule, std::string what, std::string_view source) {
+  return {.rule = std::string(rule), .what = std::move(what), .source = std::string(source)};
+}
+
+std::optional<Cannot> cannot_zero(const Framework& f, const Request& request, int zero) {
+  const FrameworkFamily* const family = request.model ? family_of(f, *request.model) : nullptr;
+  const bool whole = zero > 0 && family != nullptr && !family->shards;
+  if (f.has_zero(zero, request.phase) && !whole) {
+    return std::nullopt;
+  }
+  if (whole || f.zero.values.empty()) {
+    return because("zero",
+                   fmt::format("{} has whole weights{} on every GPU, not ZeRO {}", f.name,
+                               family != nullptr ? fmt::format(" of {}", family->name) : "", zero),
+                   f.checked);
+  }
+  return because(
+      "zero",
+      fmt::format("{} has no ZeRO {} here, but {}", f.name, zero, fmt::join(f.zero.values, ", ")),
+      f.zero.source);
+}
+
+std::optional<Cannot> cannot_recompute(const Framework& f, const Recomputation& how) {
+  if (f.recomputes(how)) {
+    return std::nullopt;
+  }
+  if (f.recompute.has(how.kind)) {  // not of these modules
+    return because("recompute",
+                   fmt::format("{} has no {} recomputation, but {}", f.name, to_string(how),
+                               to_string(Recomputation{.kind = how.kind, .modules = f.modules})),
+                   f.recompute.source);
+  }
+  return because("recompute",
+                 fmt::format("{} has no {} recomputation as planned here, but {}", f.name,
+                             to_string(how.kind), names_of(f.recompute.values)),
+                 f.recompute.source);
+}
+
+void add_model(const Framework& f, const Model& m, std::vector<Cannot>& reasons) {
+  const auto refuse = [&](std::string_view rule, std::string what) {
+    reasons.push_back(because(rule, std::move(what), f.checked));
+  };
+  if (f.models && m.kind != *f.models) {
+    refuse(
+        "model",
+        fmt::format("what is written for {} is for {}, and {} is a {}", f.name, words_of(*f.models),
+                    m.name, m.kind == ModelKind::llm ? "language model" : "diffusion transformer"));
+  } else if (m.kind == ModelKind::dit && !f.families.empty() && family_of(f, m) == nullptr) {
+    std::vector<std::string_view> names;
+    std::ranges::transform(f.families, std::back_inserter(names), &FrameworkFamily::name);
+    refuse("model", fmt::format("{} has no {}, but {}", f.name, m.name, fmt::join(names, ", ")));
+  }
+  if (!f.loads_models && (m.linear || m.indexer)) {
+    refuse(m.linear ? "linear" : "sparse",
+           fmt::format("the text written for {} has no layers of {} attention, and {} has them",
+                       f.name, m.linear ? "linear" : "sparse", m.name));
+  }
+  if (f.writes_heads && m.narrow_heads) {
+    refuse("heads", fmt::format("the text written for {} says one shape of heads, and {} has two",
+                                f.name, m.name));
+  }
+}
+
+void add_axes(const Framework& f, const Request& request, const StepPlan& plan,
+              std::vector<Cannot>& reasons) {
+  const auto refuse = [&](std::string_view rule, std::string_view what, int degree) {
+    reasons.push_back(
+        because(rule, fmt::format("{} has no {} here: {}", f.name, what, degree), f.checked));
+  };
+  if (plan.tensor > 1 && !f.axes.tensor) {
+    refuse("tensor", "tensor parallelism", plan.tensor);
+  }
+  if (plan.pipeline > 1 && !f.axes.pipeline) {
+    refuse("pipeline", "pipeline parallelism", plan.pipeline);
+  }
+  if (!plan.guided && plan.data > 1 && !f.axes.data) {
+    refuse("data", "data parallelism", plan.data);
+  }
+  const FrameworkFamily* const family = request.model ? family_of(f, *request.model) : nullptr;
+  const bool apart = f.axes.guidance && (family == nullptr || family->guidance);
+  if (plan.guided && plan.data > 1 && !apart) {
+    reasons.push_back(
+        because("guidance",
+                fmt::format("{} computes both branches of {}guidance on the same GPUs", f.name,
+                            f.axes.guidance ? fmt::format("{}'s ", family->name) : ""),
+                f.checked));
+  }
+  if (plan.expert > 1 && !f.axes.expert) {
+    refuse("expert", "expert parallelism", plan.expert);
+  }
+  if (plan.expert_tensor > 1 && !f.axes.expert) {
+    refuse("expert", "tensor parallelism of experts", plan.expert_tensor);
+  }
+  if (request.phase == StepPhase::train && plan.pipeline > 1 && f.axes.pipeline &&
+      !f.axes.has_order(plan.order)) {
+    reasons.push_back(because("pipeline",
+                              fmt::format("{} has no {} pipeline, but {}", f.name, plan.order,
+                                          fmt::join(f.axes.orders, ", ")),
+                              f.checked));
+  }
+}
+
+void add_experts(const Framework& f, const Request& request, const StepPlan& plan,
+                 std::vector<Cannot>& reasons) {
+  const int ranks = f.axes.expert_ranks_of(plan.tensor, plan.sequence(), plan.data);
+  if (request.model && request.model->experts.count > 0 && ranks > 0 &&
+      plan.expert * plan.expert_tensor != ranks) {
+    reasons.push_back(because(
+        "expert",
+        fmt::format("{} splits experts over tensor x sequence{} ranks, {} here, not over {}",
+                    f.name, f.axes.expert_ranks == ExpertRanks::stage ? " x data" : "", ranks,
+                    plan.expert * plan.expert_tensor),
+        f.checked));
+  } else if (f.axes.expert_ranks == ExpertRanks::stage && plan.expert > 1 &&
+             plan.expert_tensor > 1) {
+    reasons.push_back(
+        because("expert", fmt::format("{} splits experts whole or each of them, not both", f.name),
+                f.checked));
+  }
+}
+
+void add_tensor(const Framework& f, const Way* way, const Request& request, const StepPlan& plan,
+                std::vector<Cannot>& reasons) {
+  const int kv_heads = request.problem.kv_heads;
+  if (f.axes.tensor && !f.axes.kv_copies && kv_heads % plan.tensor != 0) {
+    reasons.push_back(because("heads",
+                              fmt::format("{} splits whole KV heads over tensor ranks: {} over {}",
+                                          f.name, kv_heads, plan.tensor),
+                              f.checked));
+  }
+  if (plan.tensor > 1 && plan.sequence() > 1 && way != nullptr && way->no_tensor) {
+    reasons.push_back(because(
+        "tensor",
+        fmt::format("{} has no tensor parallelism beside {}: {}", f.name, way->name, plan.tensor),
+        way->source));
+  }
+}
+
+void add_unit(const Framework& f, const Request& request, const StepPlan& plan,
+              std::vector<Cannot>& reasons) {
+  const int ranks = plan.sequence() * (plan.tensor_sequence ? plan.tensor : 1);
+  const Problem& problem = request.problem;
+  const std::int64_t tokens =
+      deals_documents(plan.attention.layout) ? padded(problem, plan.attention).seq : problem.seq;
+  if (f.unit.tokens > 0 && tokens % (std::int64_t{f.unit.tokens} * ranks) != 0 &&
+      std::ranges::find(reasons, "sequence", &Cannot::rule) == reasons.end()) {
+    reasons.push_back(because("sequence",
+                              fmt::format("{} wants sequences of a multiple of {} x {} tokens "
+                                          "(tensor x sequence ranks): {}",
+                                          f.name, f.unit.tokens, ranks, tokens),
+                              f.unit.source));
+  }
+}
+
+void add_shards(const Framework& f, const Way* way, const Request& request, const StepPlan& plan,
+                std::vector<Cannot>& reasons) {
+  if (plan.zero == 0 || plan.shards() == plan.replicas()) {
+    return;
+  }
+  const auto refuse = [&](std::string what) {
+    reasons.push_back(
+        because("zero-group", std::move(what), f.zero.source.empty() ? f.checked : f.zero.source));
+  };
+  if (!f.axes.shard_copies || (way != nullptr && way->no_shard_copies)) {
+    refuse(
+        fmt::format("the text written for {} cuts shards over all {} sequence x data ranks, "
+                    "not over {}",
+                    f.name, plan.replicas(), plan.shards()));
+  } else if (plan.shards() % plan.sequence() != 0) {
+    refuse(
+        fmt::format("{} cuts shards over whole data ranks, and {} ranks are no multiple of the "
+                    "sequence's {}",
+                    f.name, plan.shards(), plan.sequence()));
+  } else if (request.model && request.model->experts.count > 0) {
+    refuse(
+        fmt::format("{} cuts experts into as many copies as all other weights, and plans cut "
+                    "them over all ranks that have them",
+                    f.name));
+  }
+}
+
+}  // namespace spp
