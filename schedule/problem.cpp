@@ -169,7 +169,8 @@ TokenSet chunk_of_cached(const Problem& problem, Layout layout, int index, int c
 
 TokenSet chunk_of_keys(const Problem& problem, Layout layout, int index, int chunks) {
   TokenSet keys = chunk_of_cached(problem, layout, index, chunks);
-  for (const TokenRange& range : chunk_of_queries(problem, layout, index, chunks).ranges()) {
+  const TokenSet queries = chunk_of_queries(problem, layout, index, chunks);  // outlives its ranges
+  for (const TokenRange& range : queries.ranges()) {
     keys.append(range);
   }
   return keys;
