@@ -219,7 +219,8 @@ void for_each_bias(const OpPlace& at, const Gemm& op, F f) {
 
 /// The column of the first of these keys in a row of pairs.
 inline std::int64_t first_of(const TokenSet& keys, const Problem& problem) {
-  return problem.local(keys).ranges()[0].begin;
+  const TokenSet local = problem.local(keys);
+  return local.ranges()[0].begin;
 }
 
 /// Gains, and biases, of a norm over rows of `width`: a row each.

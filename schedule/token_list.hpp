@@ -22,7 +22,9 @@ class TokenList {
   void append(const TokenList& other);
 
   [[nodiscard]] std::int64_t count() const { return count_; }
-  [[nodiscard]] std::span<const TokenRange> ranges() const { return ranges_; }
+  /// As long as the list lives.
+  [[nodiscard]] std::span<const TokenRange> ranges() const& { return ranges_; }
+  std::span<const TokenRange> ranges() const&& = delete;
   /// Rows [from, from + count).
   [[nodiscard]] TokenList slice(std::int64_t from, std::int64_t count) const;
   /// The first row from which on `part` lies here, row after row; nothing if it does not.

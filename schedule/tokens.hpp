@@ -45,9 +45,11 @@ class TokenSet {
 
   [[nodiscard]] std::int64_t count() const;
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] std::span<const TokenRange> ranges() const {
+  /// As long as the set lives: of one that nobody holds there are none.
+  [[nodiscard]] std::span<const TokenRange> ranges() const& {
     return many_ ? std::span<const TokenRange>(*many_) : std::span(few_.data(), size_);
   }
+  std::span<const TokenRange> ranges() const&& = delete;
   [[nodiscard]] bool contains(std::int64_t token) const { return position_of(token) >= 0; }
   /// Where `token` is stored; -1 if it is not in the set.
   [[nodiscard]] std::int64_t position_of(std::int64_t token) const;

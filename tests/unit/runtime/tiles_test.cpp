@@ -65,7 +65,8 @@ TEST_CASE("seen keys of a tile are those that the mask allows") {
 TEST_CASE("pieces of a tile: all of it where most is seen, slices at a mask's edge") {
   constexpr Grain grain{.keys = 64, .queries = 64};
   SeenKeys seen({.q_tokens = range(0, 512), .k_tokens = range(0, 512), .mask = causal, .seq = 512});
-  const auto tiles = key_tiles(range(0, 512).ranges(), 256);
+  const TokenSet keys = range(0, 512);
+  const auto tiles = key_tiles(keys.ranges(), 256);
   CHECK(seen.pieces({0, 256}, tiles[1], grain).empty());  // the future
   const auto past = seen.pieces({256, 512}, tiles[0], grain);
   REQUIRE(past.size() == 1);
