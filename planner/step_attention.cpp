@@ -136,14 +136,17 @@ std::vector<AttentionChoice> StepAttention::searched(const Request& call) {
     const KindsOfLayers kinds(call);
     for (const SequencePlan& liked : kinds.least_bounds()) {
       if (std::ranges::none_of(tried, [&](const Tried& t) { return t.choice.plan == liked; })) {
-        const double seconds = simulated(liked, kinds.own(), call.most).value_or(0);
-        tried.push_back({.choice = {.plan = liked, .seconds = seconds}, .all = seconds});
+        if (const auto seconds = simulated(liked, kinds.own(), call.most)) {
+          tried.push_back({.choice = {.plan = liked, .seconds = *seconds}, .all = *seconds});
+        }
       }
     }
     for (Tried& t : tried) {
       kinds.for_each_beside(
           t.choice.plan, [&](const Evaluator& evaluator, double calls, const SequencePlan& plan) {
-            t.all += calls * simulated(plan, evaluator, call.most).value_or(0);
+            const auto seconds = simulated(plan, evaluator, call.most);
+            const Strategy& strategy = strategies::by_name(plan.strategy, "strategy");
+            t.all += calls * seconds.value_or(evaluator.lower_bound(plan, strategy));
           });
     }
     std::ranges::stable_sort(tried, {}, &Tried::all);
