@@ -83,10 +83,11 @@ constexpr std::array table{
     Option{"strategy", "NAME", "usp, ulysses, ring, zigzag-ring, startrail, …", degrees},
     Option{"ulysses", "U", "Ulysses degree: heads are split U ways", degrees},
     Option{"ring", "R", "ring degree, all of it; tp*U*R*dp*pp = --gpus", degrees},
-    Option{"layout", "contiguous|zigzag|striped|document-zigzag|document-contiguous|balanced",
+    Option{"layout",
+           "contiguous|zigzag|striped|document-zigzag|document-contiguous|balanced|whole-documents",
            "which tokens a rank holds; document-…: its pieces of every packed document "
            "(--documents), each padded to 2 x ranks tokens (contiguous: ranks); balanced: chunks "
-           "of even work",
+           "of even work; whole-documents: likewise of documents, each on as few ranks as it needs",
            degrees},
     Option{"order", "AXIS,…", "axes from the innermost: ulysses,team,ring", degrees},
     Option{"heads-policy", "divide|replicate|pad|uneven",

@@ -26,7 +26,7 @@ void Reader::degrees() {
   }
   if (const auto v = args_.find("layout")) {
     f.layout = parse_layout(*v, "--layout");
-    if (deals_documents(*f.layout) && request().problem.mask.document_ends.empty()) {
+    if (needs_documents(*f.layout) && request().problem.mask.document_ends.empty()) {
       throw InputError("--layout",
                        fmt::format("{} deals out packed documents; --documents says which",
                                    to_string(*f.layout)));

@@ -61,8 +61,8 @@ std::vector<Cannot> cannot(const Framework& f, const Way& way, const SequencePla
                               way.source));
   }
   const auto layouts = packed && !way.packed.empty() ? way.packed : way.layouts;
-  if (deals_documents(plan.layout) && layouts.empty()) {
-    lacks("layout", "layout that cuts each document");
+  if (needs_documents(plan.layout) && layouts.empty()) {
+    lacks("layout", "layout that deals out documents by themselves");
   }
   if ((problem.mask.kind != MaskKind::full || packed) && !layouts.empty() && plan.ranks() > 1 &&
       std::ranges::find(layouts, plan.layout) == layouts.end()) {

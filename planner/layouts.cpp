@@ -11,8 +11,8 @@
 namespace spp {
 namespace {
 
-constexpr std::array compared{Layout::balanced, Layout::document_zigzag, Layout::zigzag,
-                              Layout::striped, Layout::contiguous};
+constexpr std::array compared{Layout::balanced, Layout::whole_documents, Layout::document_zigzag,
+                              Layout::zigzag,   Layout::striped,         Layout::contiguous};
 
 bool takes(const Strategy& strategy, Layout layout) {
   return std::ranges::find(strategy.layouts, layout) != strategy.layouts.end();
@@ -27,7 +27,7 @@ SequencePlan with_layout(SequencePlan plan, Layout layout) {
   }
   plan.own = {};
   const auto made_for_it = [&](const Strategy* s) {
-    return s->for_sparse_masks && s->layouts.front() == layout;
+    return by_work(layout) && s->for_sparse_masks && takes(*s, layout);
   };
   const auto made = std::ranges::find_if(strategies::all(), made_for_it);
   const Strategy* other = made != strategies::all().end() ? *made : strategies::simplest(plan);

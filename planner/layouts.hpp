@@ -2,13 +2,14 @@
 // it pads, and how long the step then takes.
 //
 //   balanced          small chunks of the whole sequence, so chosen that the work is even
+//   whole-documents   documents, so chosen likewise, each on as few ranks as it needs
 //   document-zigzag   every document in 2R pieces, padded to them: all ranks have the same work
 //   zigzag            the whole sequence in 2R chunks: whose documents are long, decides
 //   striped           every R-th token
 //   contiguous        the whole sequence in R chunks
 //
-// document-contiguous is document-zigzag with less balance. Giving whole documents to ranks or
-// micro-batches by their work (FlexSP, WLB-LLM) is no layout of a ring and is not compared.
+// document-contiguous is document-zigzag with less balance. Which documents make a sequence
+// (WLB-LLM) is taken as given.
 #pragma once
 
 #include "planner/plan.hpp"

@@ -82,12 +82,20 @@ std::vector<Layout> layouts(const Strategy& s, const Request& request, int ring)
   }
   if (s.for_sparse_masks) {
     // Under a window all contiguous chunks have the same work. Of balanced ones nearly every rank
-    // needs some of every other: a longer ring has more messages than a search has time for.
+    // needs some of every other: a longer ring has more messages than a search has time for. Of
+    // whole documents few do.
     constexpr int longest = 16;
+    constexpr int longest_of_documents = 64;
     const Mask& mask = request.problem.mask;
-    const bool uneven = mask.kind != MaskKind::window || !mask.document_ends.empty();
-    return uneven && ring <= longest ? std::vector{Layout::balanced, Layout::contiguous}
-                                     : std::vector{Layout::contiguous};
+    const bool packed = !mask.document_ends.empty();
+    std::vector<Layout> result{Layout::contiguous};
+    if ((packed || mask.kind != MaskKind::window) && ring <= longest) {
+      result.push_back(Layout::balanced);
+    }
+    if (packed && ring <= longest_of_documents) {
+      result.push_back(Layout::whole_documents);
+    }
+    return result;
   }
   if (request.problem.mask == Mask{.kind = MaskKind::full}) {  // documents balance differently
     return {std::ranges::find(s.layouts, Layout::contiguous) != s.layouts.end() ? Layout::contiguous
@@ -96,7 +104,7 @@ std::vector<Layout> layouts(const Strategy& s, const Request& request, int ring)
   std::vector<Layout> result(s.layouts.begin(), s.layouts.end());
   if (request.problem.mask.document_ends.empty()) {  // zigzag chunks have the same work
     std::erase_if(result, [](Layout layout) {
-      return deals_documents(layout) || layout == Layout::balanced;
+      return needs_documents(layout) || layout == Layout::balanced;
     });
   }
   return result;
@@ -139,6 +147,9 @@ class Collector {
     }
     if (request_.gpus == 1) {
       return {};  // on one rank all do the same
+    }
+    if (WhyNot reason = why_not_sinks(s); request_.traits.sinks && !reason.legal()) {
+      return reason;
     }
     if (request_.framework != nullptr) {
       const Framework& f = *request_.framework;

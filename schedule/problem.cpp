@@ -17,13 +17,14 @@ constexpr std::array<Named<DType>, 3> dtypes{
     {{DType::bf16, "bf16"}, {DType::fp16, "fp16"}, {DType::fp32, "fp32"}}};
 constexpr std::array<Named<Phase>, 3> phases{
     {{Phase::forward, "fwd"}, {Phase::backward, "bwd"}, {Phase::step, "step"}}};
-constexpr std::array<Named<Layout>, 6> layouts{
+constexpr std::array<Named<Layout>, 7> layouts{
     {{Layout::contiguous, "contiguous"},
      {Layout::zigzag, "zigzag"},
      {Layout::striped, "striped"},
      {Layout::document_zigzag, "document-zigzag"},
      {Layout::document_contiguous, "document-contiguous"},
-     {Layout::balanced, "balanced"}}};
+     {Layout::balanced, "balanced"},
+     {Layout::whole_documents, "whole-documents"}}};
 constexpr std::array<Named<HeadPolicy>, 4> policies{{{HeadPolicy::divide, "divide"},
                                                      {HeadPolicy::replicate, "replicate"},
                                                      {HeadPolicy::pad, "pad"},
@@ -154,7 +155,8 @@ TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks) {
               {.begin = (2 * chunks - 1 - index) * half, .count = half}};
     }
     case Layout::balanced:
-      break;  // balanced_chunks()
+    case Layout::whole_documents:
+      break;  // dealt_by_work()
   }
   throw InternalError("a layout whose chunks the length alone does not tell");
 }

@@ -73,14 +73,16 @@ struct Problem {
 /// Which tokens a ring rank (or StarTrail team) holds. `document_zigzag` and `document_contiguous`
 /// are zigzag and contiguous over packed documents that are dealt out in pieces (Mask::pieces): of
 /// every document its own two, or its own one. `balanced`: as many small chunks as others, so
-/// chosen that all ranks have nearly the same work (schedule/balanced.hpp).
+/// chosen that all ranks have nearly the same work; `whole_documents`: packed documents, each on as
+/// few ranks as have room for it, likewise (schedule/balanced.hpp).
 enum class Layout : std::uint8_t {
   contiguous,
   zigzag,
   striped,
   document_zigzag,
   document_contiguous,
-  balanced
+  balanced,
+  whole_documents
 };
 /// How chunks of the sequence go to ranks: of documents dealt out, as of a sequence.
 constexpr Layout chunk_layout(Layout layout) {
@@ -90,8 +92,16 @@ constexpr Layout chunk_layout(Layout layout) {
 }
 /// Every packed document is dealt out to all ranks alike.
 constexpr bool deals_documents(Layout layout) { return chunk_layout(layout) != layout; }
+/// The mask decides which tokens a rank holds.
+constexpr bool by_work(Layout layout) {
+  return layout == Layout::balanced || layout == Layout::whole_documents;
+}
+/// There are packed documents to deal out, or the layout is none.
+constexpr bool needs_documents(Layout layout) {
+  return deals_documents(layout) || layout == Layout::whole_documents;
+}
 
-/// Tokens of chunk `index` of `chunks` under a layout that the mask does not decide (balanced).
+/// Tokens of chunk `index` of `chunks` under a layout that is not by_work().
 /// zigzag: chunks index and 2*chunks-1-index of 2*chunks equal ones; striped: every chunks-th
 /// token. `seq` must divide.
 TokenSet chunk_tokens(std::int64_t seq, Layout layout, int index, int chunks);

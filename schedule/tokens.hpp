@@ -2,8 +2,8 @@
 // pairs of two such sets a mask allows.
 //
 // A contiguous chunk is one strided range, a zigzag chunk is two, a striped chunk is one with
-// stride R, a balanced chunk several. A TokenSet is such ranges *in the order in which the rank
-// stores them*.
+// stride R, what is dealt out by work several. A TokenSet is such ranges *in the order in which the
+// rank stores them*.
 #pragma once
 
 #include <array>

@@ -268,8 +268,9 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
       return attention.detail;
     }
   }
-  if (padded.masks() > 1 && plan.attention.layout == Layout::balanced) {
-    return "the balanced layout deals tokens out by one mask, and layers see by several";
+  if (padded.masks() > 1 && by_work(plan.attention.layout)) {
+    return fmt::format("the {} layout deals tokens out by one mask, and layers see by several",
+                       to_string(plan.attention.layout));
   }
   std::string routed = why_not_routed(layer, problem, plan);
   return routed.empty() ? why_not_reduced(layer, plan) : routed;

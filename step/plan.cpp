@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/named.hpp"
+#include "parallel/attention/strategy.hpp"
 #include "parallel/pipeline/pipeline.hpp"
 #include "step/linear_attention.hpp"
 #include "step/sparse_attention.hpp"
@@ -90,6 +91,14 @@ StepRule pipeline_rule(const Model& model, const StepPlan& plan) {
   return reason.empty() ? StepRule{} : StepRule{"pipeline", std::move(reason)};
 }
 
+StepRule sinks_rule(const Model& model, const StepPlan& plan) {
+  if (!model.attention_sinks || plan.attention.ranks() == 1) {
+    return {};
+  }
+  WhyNot reason = why_not_sinks(strategies::by_name(plan.attention.strategy, "--strategy"));
+  return {.rule = std::move(reason.rule), .detail = std::move(reason.detail)};
+}
+
 }  // namespace
 
 std::string_view to_string(Offload offload) { return name_of(offload, offload_names); }
@@ -105,6 +114,9 @@ StepRule why_not(const Model& model, const StepPlan& plan) {
     return rule;
   }
   if (StepRule rule = why_not_sparse(model, plan); !rule.legal()) {
+    return rule;
+  }
+  if (StepRule rule = sinks_rule(model, plan); !rule.legal()) {
     return rule;
   }
   if (StepRule rule = expert_rule(model, plan); !rule.legal()) {

@@ -74,7 +74,7 @@ struct StepPlan {
 /// Why the model cannot be split like that, with the nearest that can; "" if it can. The
 /// attention's own rules are its strategy's.
 struct StepRule {
-  std::string rule;  // "tensor", "linear", "sparse", "pipeline", "expert", "zero", "batch"
+  std::string rule;  // "tensor", "linear", "sparse", "sinks", "pipeline", "expert", "zero", "batch"
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };

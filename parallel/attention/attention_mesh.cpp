@@ -53,8 +53,9 @@ AttentionMesh::AttentionMesh(const SequencePlan& plan) : plan_(plan) {
 
 AttentionMesh::AttentionMesh(const SequencePlan& plan, const Problem& padded)
     : AttentionMesh(plan) {
-  if (plan.layout == Layout::balanced) {
-    balanced_ = std::make_shared<const std::vector<TokenSet>>(balanced_chunks(padded, teams()));
+  if (by_work(plan.layout)) {
+    dealt_ =
+        std::make_shared<const std::vector<TokenSet>>(dealt_by_work(padded, plan.layout, teams()));
   }
 }
 
@@ -96,8 +97,8 @@ RankGroup AttentionMesh::group(Rank rank, Axis axis) const {
 }
 
 TokenSet AttentionMesh::team_tokens(const Problem& problem, int team) const {
-  return balanced_ ? (*balanced_)[static_cast<std::size_t>(team)]
-                   : chunk_of_queries(problem, plan_.layout, team, teams());
+  return dealt_ ? (*dealt_)[static_cast<std::size_t>(team)]
+                : chunk_of_queries(problem, plan_.layout, team, teams());
 }
 
 TokenSet AttentionMesh::ring_tokens(const Problem& problem, Rank rank) const {

@@ -90,7 +90,7 @@ class AttentionMesh {
  private:
   SequencePlan plan_;
   Mesh mesh_;
-  std::shared_ptr<const std::vector<TokenSet>> balanced_;      // tokens of each team, if they are
+  std::shared_ptr<const std::vector<TokenSet>> dealt_;         // tokens of each team, if by_work()
   std::size_t ulysses_ = 0, team_ = 0, ring_ = 0, group_ = 0;  // axes of the mesh
 };
 

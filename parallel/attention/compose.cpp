@@ -208,7 +208,7 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
   }
   // Where documents lie differently on every rank, no two are alike.
   const bool uniform = (s.problem.mask.document_ends.empty() || deals_documents(plan.layout)) &&
-                       plan.layout != Layout::balanced;
+                       !by_work(plan.layout);
   if (cores.ring_symmetric && uniform && s.problem.mask.kind == MaskKind::full) {
     s.symmetry.push_back({.axis = "ring", .under = AxisMoves::rotations});
   } else if (cores.ring_alike && chunk_layout(plan.layout) != Layout::contiguous && uniform &&

@@ -3,9 +3,9 @@
 //
 // Each rank gets exactly those keys and values of every other rank that its queries may see, and
 // no others: under packed documents or a window few ranks need anything of each other. With the
-// balanced layout all ranks have nearly the same work whatever the mask; contiguous chunks under a
-// window exchange its halo with the neighbours before them. Backward: gradients of the keys that
-// came go home (group-reduce).
+// balanced layout all ranks have nearly the same work whatever the mask; with whole documents, too,
+// and most of these need no other rank; contiguous chunks under a window exchange its halo with the
+// neighbours before them. Backward: gradients of the keys that came go home (group-reduce).
 //
 //   R = 4, balanced, 2 of 8 chunks a rank; documents aaab bbcc (a letter: a chunk)
 //     rank 0: 2 7    keys 0 1 | 6      from the ranks that hold them
@@ -295,7 +295,8 @@ Schedule build(const Problem& problem, const SequencePlan& plan, Phase phase,
   return s;
 }
 
-constexpr std::array layouts{Layout::balanced, Layout::zigzag, Layout::contiguous};
+constexpr std::array layouts{Layout::balanced, Layout::whole_documents, Layout::zigzag,
+                             Layout::contiguous};
 constexpr std::array<const Parameter*, 1> own_parameters{&parameters::overlap};
 
 }  // namespace

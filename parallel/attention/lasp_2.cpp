@@ -266,9 +266,6 @@ std::string why_not_lasp(const Problem& problem, const SequencePlan& plan) {
     return fmt::format("its states are square: values of {} beside keys of {} are not supported",
                        problem.v_dim(), problem.head_dim);
   }
-  if (problem.sinks) {
-    return "attention sinks take their share of a softmax, and it has none";
-  }
   if (problem.mask.kind == MaskKind::window) {
     return "a state does not forget the keys that leave a window";
   }
@@ -299,6 +296,7 @@ extern const Strategy entry{
     .build = build,
     .closed_form = closed_form,
     .function = AttentionFunction::linear,
+    .no_sinks = "attention sinks take their share of a softmax, and it has none",
 };
 
 }  // namespace spp::strategies::lasp_2

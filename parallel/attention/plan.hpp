@@ -36,9 +36,9 @@ struct SequencePlan {
 std::array<Axis, 3> parse_order(std::string_view, std::string_view where);
 std::string to_string(const std::array<Axis, 3>& order);
 
-/// What `plan` needs the length of a sequence to be a multiple of: contiguous and striped P tokens,
-/// zigzag 2P (two equal chunks on every rank), balanced 8P (chunks_of_rank); layouts that deal
-/// documents out likewise of every document.
+/// What `plan` needs the length of a sequence to be a multiple of: contiguous, striped and whole
+/// documents P tokens, zigzag 2P (two equal chunks on every rank), balanced 8P (chunks_of_rank);
+/// layouts that deal documents out likewise of every document.
 std::int64_t unit_of(const SequencePlan& plan);
 
 /// The problem as `plan` deals it out: itself; layouts that deal documents out: each document

@@ -207,9 +207,6 @@ std::string why_not_rsa(const Problem& problem, const SequencePlan& plan) {
   if (plan.ring < 2) {
     return "a ring of one rank has no neighbour";
   }
-  if (problem.sinks) {
-    return "its softmax of whole rows has no attention sinks";
-  }
   // What no memory holds is not counted either: sizes stay far below 2^63 bytes.
   constexpr double most = 1e17;
   const auto seq = static_cast<double>(problem.seq);
@@ -242,6 +239,7 @@ extern const Strategy entry{
     .why_not = why_not_rsa,
     .build = build,
     .closed_form = closed_form,
+    .no_sinks = "its softmax of whole rows has no attention sinks",
 };
 
 }  // namespace spp::strategies::rsa

@@ -36,7 +36,8 @@ std::int64_t needed_blocks(const Sizes& s, const SequencePlan& plan) {
       return std::min<std::int64_t>(plan.ring, 1 + 2 * reach_of(mask, s.ring / 2));
     case Layout::striped:  // the rank `distance` before holds the keys `distance` before
       return std::min<std::int64_t>(plan.ring, mask.window);
-    case Layout::balanced:  // its chunks go to no ring in turn
+    case Layout::balanced:
+    case Layout::whole_documents:  // what a rank holds goes to no ring in turn
       return 1;
   }
   throw InternalError("unknown layout");
@@ -152,9 +153,9 @@ ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
   // each of them is like a sequence of its own.
   const bool uniform = s.problem.mask.document_ends.empty() || deals_documents(plan.layout);
   std::int64_t pairs = 0;
-  if (plan.layout == Layout::balanced) {
-    for (const TokenSet& chunks : balanced_chunks(s.problem, plan.ring)) {
-      pairs = std::max(pairs, allowed_pairs(chunks, all, s.problem.mask));
+  if (by_work(plan.layout)) {
+    for (const TokenSet& own : dealt_by_work(s.problem, plan.layout, plan.ring)) {
+      pairs = std::max(pairs, allowed_pairs(own, all, s.problem.mask));
     }
   } else if (uniform) {
     const TokenSet last = chunk_of_queries(s.problem, plan.layout, plan.ring - 1, plan.ring);

@@ -33,7 +33,7 @@ std::string why_not_behind_cache(const Strategy& strategy, const Problem& proble
   if (!strategy.behind_cache) {
     return fmt::format("{} passes no cached keys", strategy.name);
   }
-  if (plan.layout == Layout::balanced || !problem.mask.document_ends.empty()) {
+  if (by_work(plan.layout) || !problem.mask.document_ends.empty()) {
     return "packed documents behind cached keys are not supported";
   }
   const std::int64_t unit = unit_of(plan) / plan.ulysses;  // whose ranks have their heads of all
@@ -71,7 +71,7 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
     return {"layout",
             fmt::format("{} does not use the {} layout", strategy.name, to_string(plan.layout))};
   }
-  if (deals_documents(plan.layout) && problem.mask.document_ends.empty()) {
+  if (needs_documents(plan.layout) && problem.mask.document_ends.empty()) {
     return {"layout", fmt::format("the {} layout deals out packed documents (--documents), and "
                                   "there are none",
                                   to_string(plan.layout))};
@@ -89,10 +89,19 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
   if (const std::string cache = why_not_behind_cache(strategy, problem, plan); !cache.empty()) {
     return {"cached", cache};
   }
+  if (WhyNot sinks = why_not_sinks(strategy); problem.sinks && !sinks.legal()) {
+    return sinks;
+  }
   if (std::string own = strategy.why_not(problem, plan); !own.empty()) {
     return {"strategy", fmt::format("{}: {}", strategy.name, own)};
   }
   return {};
+}
+
+WhyNot why_not_sinks(const Strategy& strategy) {
+  return strategy.no_sinks.empty()
+             ? WhyNot{}
+             : WhyNot{"sinks", fmt::format("{}: {}", strategy.name, strategy.no_sinks)};
 }
 
 WhyNot why_not(const Strategy& strategy, Phase phase) {

@@ -42,6 +42,8 @@ struct Strategy {
   /// Without Ulysses every rank gets all keys before its queries meet any, so they can be picked
   /// among first.
   bool gathers_keys = false;
+  /// Why its softmax has no attention sinks; empty: it takes them.
+  std::string_view no_sinks = {};
 };
 
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
@@ -54,6 +56,8 @@ struct WhyNot {
 WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan);
 /// Why keys cannot be picked among all before a rank's queries meet them; rule "sparse".
 WhyNot why_not_picked(const SequencePlan& plan);
+/// Why a strategy takes no attention sinks, if it does not; rule "sinks".
+WhyNot why_not_sinks(const Strategy& strategy);
 /// Why a strategy does not have a phase, whatever the plan.
 WhyNot why_not(const Strategy& strategy, Phase phase);
 

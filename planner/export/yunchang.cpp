@@ -34,6 +34,7 @@ std::string_view ring_of(Layout layout) {
     case Layout::striped:
       return "strip";
     case Layout::balanced:
+    case Layout::whole_documents:
       break;  // of no ring
   }
   throw InternalError("unknown layout");

@@ -13,7 +13,7 @@ namespace {
 std::string text_of(const Strategy& strategy, Layout layout) {
   Problem problem{
       .seq = 15, .q_heads = 4, .kv_heads = 2, .head_dim = 8, .function = strategy.function};
-  if (layout == Layout::document_zigzag || layout == Layout::balanced) {
+  if (needs_documents(layout) || layout == Layout::balanced) {
     problem.mask.document_ends = {10, 15};
   }
   const SequencePlan plan{.strategy = std::string(strategy.name), .ring = 4, .layout = layout};
@@ -43,6 +43,10 @@ TEST_CASE("a zigzag ring of documents over 4 ranks is the schedule of its golden
 
 TEST_CASE("a group-cast over 4 ranks is the schedule of its golden text") {
   check_golden("group-cast", Layout::balanced, "group_cast_of_four.txt");
+}
+
+TEST_CASE("a group-cast of whole documents over 4 ranks is the schedule of its golden text") {
+  check_golden("group-cast", Layout::whole_documents, "whole_documents_of_four.txt");
 }
 
 TEST_CASE("DistFlashAttn over 4 ranks is the schedule of its golden text") {

@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const GenerationSpec generation;
     for (const Layout layout :
          {Layout::contiguous, Layout::zigzag, Layout::striped, Layout::document_zigzag,
-          Layout::document_contiguous, Layout::balanced}) {
+          Layout::document_contiguous, Layout::balanced, Layout::whole_documents}) {
       for (const Phase phase : {Phase::forward, Phase::backward}) {
         for (const Seconds time : host_times(stack, generation, layout, phase)) {
           ensure(std::isfinite(time.count()) && time.count() >= 0, "host time that is no time");

@@ -39,7 +39,7 @@ void add_variants(const Strategy& strategy, const Problem& problem, SequencePlan
                   std::vector<SequencePlan>& plans) {
   for (const Layout layout :
        {Layout::contiguous, Layout::zigzag, Layout::striped, Layout::document_zigzag,
-        Layout::document_contiguous, Layout::balanced}) {
+        Layout::document_contiguous, Layout::balanced, Layout::whole_documents}) {
     for (const HeadPolicy heads :
          {HeadPolicy::divide, HeadPolicy::replicate, HeadPolicy::pad, HeadPolicy::uneven}) {
       plan.layout = layout;

@@ -47,7 +47,7 @@ TEST_CASE("layouts of packed documents are compared by work, padding and time") 
   const PlanResult result = plan(request);
   REQUIRE(result.any_fits);
   const std::vector<LayoutWork> layouts = compare_layouts(request, result);
-  REQUIRE(layouts.size() == 5);
+  REQUIRE(layouts.size() == 6);
   CHECK(std::ranges::is_sorted(layouts, {}, [](const LayoutWork& w) { return *w.step; }));
   CHECK(gain_of(layouts).value() == Approx(*layouts[1].step / *layouts[0].step - 1));
 
@@ -63,6 +63,12 @@ TEST_CASE("layouts of packed documents are compared by work, padding and time") 
   const LayoutWork& balanced = of(layouts, Layout::balanced);
   CHECK(balanced.imbalance < 0.05);
   CHECK(balanced.plan.attention.strategy == "group-cast");
+  // Of 65,536 tokens a rank has 8,192: the first and the last document are shared by some ranks,
+  // the others lie whole.
+  const LayoutWork& whole = of(layouts, Layout::whole_documents);
+  CHECK(whole.imbalance < 0.2);
+  CHECK(whole.padding_tokens == 0);
+  CHECK(whole.plan.attention.strategy == "group-cast");
   // The real pairs, however they are dealt out.
   const TokenRange all{.begin = 0, .count = request.problem.seq};
   CHECK(std::accumulate(contiguous.pairs.begin(), contiguous.pairs.end(), std::int64_t{0}) ==
