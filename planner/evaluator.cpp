@@ -190,12 +190,29 @@ bool Evaluator::needs(Phase phase) const {
   throw InternalError("unknown phase");
 }
 
+ClosedForm Evaluator::form(const SequencePlan& plan, const Strategy& strategy, Phase phase) const {
+  const auto count = [&] {
+    return strategy.closed_form(request_.problem, plan, phase, request_.build);
+  };
+  if (request_.problem.mask.document_ends.empty()) {
+    return count();  // sooner than it is found
+  }
+  SequencePlan unordered = plan;
+  unordered.order = SequencePlan{}.order;
+  unordered.rank_order = SequencePlan{}.rank_order;
+  const auto [at, is_new] =
+      forms_.try_emplace(fmt::format("{}|{}", short_name(unordered), to_string(phase)));
+  if (is_new) {
+    at->second = count();
+  }
+  return at->second;
+}
+
 double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy) const {
   double attention = 0;
   for (const Phase phase : phases) {
     if (needs(phase)) {
-      attention += bounds_.attention_call(
-          strategy.closed_form(request_.problem, plan, phase, request_.build), plan, phase);
+      attention += bounds_.attention_call(form(plan, strategy, phase), plan, phase);
     }
   }
   return attention;
@@ -204,10 +221,10 @@ double Evaluator::lower_bound(const SequencePlan& plan, const Strategy& strategy
 double Evaluator::walked_call(const SequencePlan& plan, const Strategy& strategy,
                               Phase phase) const {
   const Schedule schedule = strategy.build(request_.problem, plan, phase, request_.build);
-  const ClosedForm form = strategy.closed_form(request_.problem, plan, phase, request_.build);
+  const ClosedForm bare = form(plan, strategy, phase);
   const auto [first, last] = AttentionMesh(plan).ends();
-  return std::max(bounds_.attention_call(form, plan, phase, walk(schedule, form, plan, first)),
-                  bounds_.attention_call(form, plan, phase, walk(schedule, form, plan, last)));
+  return std::max(bounds_.attention_call(bare, plan, phase, walk(schedule, bare, plan, first)),
+                  bounds_.attention_call(bare, plan, phase, walk(schedule, bare, plan, last)));
 }
 
 BoundModel::Walk Evaluator::walk(const Schedule& schedule, const ClosedForm& form,
@@ -274,7 +291,7 @@ double Evaluator::walked_bound(const SequencePlan& plan, const Strategy& strateg
 }
 
 Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& strategy,
-                                   std::int64_t seq, const Overlap& overlap) const {
+                                   std::int64_t seq, const std::array<double, 2>& overlap) const {
   Problem problem = request_.problem;
   problem.seq = seq;
   Bytes most{};
@@ -282,14 +299,17 @@ Bytes Evaluator::attention_buffers(const SequencePlan& plan, const Strategy& str
     if (!needs(phase)) {
       continue;
     }
-    const Bytes least = strategy.closed_form(problem, plan, phase, request_.build).peak_buffers;
+    const Bytes least =
+        seq == request_.problem.seq
+            ? form(plan, strategy, phase).peak_buffers
+            : strategy.closed_form(problem, plan, phase, request_.build).peak_buffers;
     most = std::max(most, Bytes(std::llround(least.as_double() * overlap.at(index(phase)))));
   }
   return most;
 }
 
 Bytes Evaluator::least_memory(const SequencePlan& plan, const Strategy& strategy) const {
-  return attention_buffers(plan, strategy, request_.problem.seq, one_after_the_other);
+  return attention_buffers(plan, strategy, request_.problem.seq, {1, 1});
 }
 
 // Both phases have the same symmetry, so that the folding is found once.
@@ -431,10 +451,10 @@ void Evaluator::fill_rates(Prediction& p, const SequencePlan& plan) const {
       static_cast<double>(request_.problem.seq * request_.problem.batch) / p.step.count();
 }
 
-std::int64_t Evaluator::longest_that_fits(const Candidate& c, const Overlap& overlap) const {
+std::int64_t Evaluator::longest(const Candidate& c) const {
   const SequencePlan& plan = c.plan.attention;
   return longest_seq(
-      [&](std::int64_t seq) { return attention_buffers(plan, *c.strategy, seq, overlap); },
+      [&](std::int64_t seq) { return attention_buffers(plan, *c.strategy, seq, c.overlap); },
       {.usable = request_.memory, .unit = unit_of(plan)});
 }
 
@@ -447,7 +467,6 @@ Candidate Evaluator::bounded(const SequencePlan& plan, const Strategy& strategy,
   p.parts_s[StepPart::attention] = bound;
   fill_rates(p, plan);
   p.fits = p.memory.total() <= request_.memory;
-  p.max_seq = longest_that_fits(c, one_after_the_other);
   c.bound_by = "not simulated";
   return c;
 }
@@ -514,7 +533,7 @@ std::optional<Evaluation> Evaluator::evaluate(const SequencePlan& plan, const St
   }
   fill_prediction(e, plan, strategy, findings);
   c.predicted.fits = c.predicted.memory.total() <= request_.memory;
-  c.predicted.max_seq = longest_that_fits(c, findings.overlap);
+  c.overlap = findings.overlap;
   c.bound_by = bound_by(e);
   if (findings.folding && findings.folding->alike()) {
     c.lowering.emplace_back("ring: as if all ranks were like those at its slower end");

@@ -29,8 +29,10 @@ class Evaluator {
   /// Memory if ops ran one after the other: what a plan takes when it overlaps them, its schedule
   /// shows (evaluate).
   [[nodiscard]] Bytes least_memory(const SequencePlan& plan, const Strategy& strategy) const;
-  /// Simulates the plan and adds everything else. Nothing if it shows before the end that the step
-  /// takes longer than `limit`, or if options.watch gives up.
+  /// The longest sequence that a plan fits. Some thirty questions of memory.
+  [[nodiscard]] std::int64_t longest(const Candidate& c) const;
+  /// Simulates the plan and adds everything else but max_seq. Nothing if it shows before the end
+  /// that the step takes longer than `limit`, or if options.watch gives up.
   [[nodiscard]] std::optional<Evaluation> evaluate(
       const SequencePlan& plan, const Strategy& strategy, const EvaluationOptions& options,
       double limit = std::numeric_limits<double>::infinity()) const;
@@ -70,19 +72,17 @@ class Evaluator {
   [[nodiscard]] const ComponentSeconds& spreads() const { return spreads_; }
 
  private:
-  /// By phase: what a schedule's buffers take when its ops overlap, against one after the other.
-  using Overlap = std::array<double, 2>;
-  static constexpr Overlap one_after_the_other{1, 1};
-
   /// The plan with its padding; nothing predicted.
   [[nodiscard]] Candidate unsimulated(const SequencePlan& plan, const Strategy& strategy) const;
   /// Throughput at the predicted step.
   void fill_rates(Prediction& p, const SequencePlan& plan) const;
-  [[nodiscard]] std::int64_t longest_that_fits(const Candidate& c, const Overlap& overlap) const;
   [[nodiscard]] bool needs(Phase phase) const;
   /// Of a plan's schedule; asked over and over, so remembered.
   [[nodiscard]] const Demand& demand(const SequencePlan& plan, const Strategy& strategy,
                                      Phase phase) const;
+  /// Of the request's problem; asked for every order of the plan.
+  [[nodiscard]] ClosedForm form(const SequencePlan& plan, const Strategy& strategy,
+                                Phase phase) const;
   /// A kernel alone on the GPU.
   [[nodiscard]] Seconds lone_kernel(const Kernel& kernel, const Shapes& shapes) const;
   /// A kernel as the request's stack runs it.
@@ -95,12 +95,13 @@ class Evaluator {
   [[nodiscard]] BoundModel::Walk walk(const Schedule& schedule, const ClosedForm& form,
                                       const SequencePlan& plan, Rank rank) const;
   [[nodiscard]] Bytes attention_buffers(const SequencePlan& plan, const Strategy& strategy,
-                                        std::int64_t seq, const Overlap& overlap) const;
+                                        std::int64_t seq,
+                                        const std::array<double, 2>& overlap) const;
   /// What the simulations of a plan's phases have in common and find out.
   struct Findings {
     double ops = 0;  // of phases that have been simulated
     std::optional<sim::Folding> folding;
-    Overlap overlap = one_after_the_other;
+    std::array<double, 2> overlap{1, 1};    // Candidate::overlap
     std::array<MeasuredTimes, 2> measured;  // by phase, of one call
   };
   /// Of the next phase's simulation, for whom options.watch watches all.
@@ -126,6 +127,8 @@ class Evaluator {
   /// Times of blocks of documents that are dealt out: each looks at all documents, few differ.
   mutable std::map<AttentionKey, Seconds> dealt_blocks_;
   mutable std::map<std::string, Demand> demands_;  // by plan and phase
+  /// By plan, whatever its order, and phase: where documents have to be looked at.
+  mutable std::map<std::string, ClosedForm> forms_;
   sim::SimulationCosts costs_;
   ComponentSeconds spreads_{};
 };

@@ -348,6 +348,9 @@ PlanResult plan(const Request& request, const Watch& watch) {
     }
   }
   add_bounded(result, request, std::move(bounded));
+  for (Candidate& c : result.candidates) {
+    c.predicted.max_seq = evaluator.longest(c);
+  }
   return result;
 }
 

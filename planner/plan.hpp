@@ -194,6 +194,9 @@ struct Candidate {
   /// Of the recommended plan of a step: each of its degrees against the nearest other.
   std::vector<std::string> decisions;
   std::vector<std::string> lowering;  // algorithm by kind of communication
+  /// Of a simulated attention call, by phase: what its buffers take while ops overlap, against one
+  /// after the other.
+  std::array<double, 2> overlap{1, 1};
 };
 
 struct Rejected {
@@ -240,11 +243,11 @@ struct EvaluationOptions {
 Effort effort_of(const Request& request, const SequencePlan& plan,
                  const EvaluationOptions& options = {});
 /// Simulates one legal plan (else InputError("plan", rule and detail)). `options.watch` must
-/// not give up.
+/// not give up. max_seq is left out, which takes some thirty questions of memory.
 Evaluation evaluate(const Request& request, const SequencePlan& plan,
                     const EvaluationOptions& options = {});
-/// The same of a whole step; `forward` and `backward` are then its first kind of layer's attention
-/// call on one tensor rank.
+/// The same of a whole step, or of a bare call, with max_seq. Of a step `forward` and `backward` are
+/// its first kind of layer's attention call on one tensor rank.
 Evaluation evaluate(const Request& request, const StepPlan& plan,
                     const EvaluationOptions& options = {});
 Effort effort_of(const Request& request, const StepPlan& plan,

@@ -460,7 +460,9 @@ std::int64_t StepEvaluator::longest(const StepPlan& plan) {
 Evaluation evaluate(const Request& request, const StepPlan& plan,
                     const EvaluationOptions& options) {
   if (!request.whole_step()) {
-    return evaluate(request, plan.attention, options);
+    Evaluation e = evaluate(request, plan.attention, options);
+    e.candidate.predicted.max_seq = Evaluator(request).longest(e.candidate);
+    return e;
   }
   StepEvaluator evaluator(request);
   Evaluation e;

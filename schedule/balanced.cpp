@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <queue>
 #include <set>
@@ -53,61 +54,77 @@ std::vector<TokenSet> balanced_chunks(const Problem& problem, int ranks) {
 
 namespace {
 
-/// What stays together if it can, and its pairs.
+/// What stays together if it can: a document, or a part of one in two pieces; and its pairs.
 struct Share {
-  TokenSet tokens;
+  std::array<TokenRange, 2> pieces;
   std::int64_t pairs = 0;
+
+  [[nodiscard]] std::int64_t count() const { return pieces[0].count + pieces[1].count; }
+  /// The first so many tokens, with about their part of the pairs; the others stay.
+  Share take(std::int64_t tokens) {
+    const double part = static_cast<double>(tokens) / static_cast<double>(count());
+    Share taken{.pieces = pieces,
+                .pairs = static_cast<std::int64_t>(static_cast<double>(pairs) * part)};
+    pairs -= taken.pairs;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::int64_t some = std::min(tokens, pieces[i].count);
+      taken.pieces[i].count = some;
+      pieces[i].begin += some;
+      pieces[i].count -= some;
+      tokens -= some;
+    }
+    return taken;
+  }
 };
 
-/// A document's tokens in as many zigzag parts.
-std::vector<TokenSet> zigzag_parts(const Interval& document, std::int64_t parts) {
-  const auto piece = [&](std::int64_t i) {
-    const auto border = [&](std::int64_t j) {
-      return document.begin + j * document.count() / (2 * parts);
-    };
-    return TokenRange{.begin = border(i), .count = border(i + 1) - border(i)};
-  };
-  std::vector<TokenSet> result;
-  for (std::int64_t i = 0; i < parts; ++i) {
-    result.emplace_back(piece(i), piece(2 * parts - 1 - i));
-  }
-  return result;
-}
-
-/// Documents whole, or in as many parts as have room on a rank, and no more than its share of all
-/// pairs.
+/// Documents whole, or in as many zigzag parts as have room on a rank, and no more than its share
+/// of all pairs.
 std::vector<Share> shares_of(const Problem& problem, int ranks) {
-  const std::int64_t room = problem.seq / ranks;
-  const TokenRange all{.begin = 0, .count = problem.seq};
-  const double pairs_of_rank = static_cast<double>(allowed_pairs(all, all, problem.mask)) / ranks;
-  std::vector<Share> shares;
-  const auto add = [&](const Interval& document) {
-    const TokenSet tokens({.begin = document.begin, .count = document.count()});
-    const std::int64_t pairs = allowed_pairs(tokens, tokens, problem.mask);
-    const double parts =
-        std::max(std::ceil(static_cast<double>(pairs) / pairs_of_rank),
-                 std::ceil(static_cast<double>(document.count()) / static_cast<double>(room)));
-    if (parts <= 1) {
-      shares.push_back({.tokens = tokens, .pairs = pairs});
-      return;
-    }
-    const auto most = static_cast<double>(ranks);  // but for rounding
-    for (TokenSet& part : zigzag_parts(document, std::llround(std::min(parts, most)))) {
-      const std::int64_t own = allowed_pairs(part, tokens, problem.mask);
-      shares.push_back({.tokens = std::move(part), .pairs = own});
-    }
-  };
+  const Mask alone{.kind = problem.mask.kind, .window = problem.mask.window};
+  std::vector<Share> documents;
+  double all_pairs = 0;
   std::int64_t begin = 0;
   const auto add_until = [&](std::int64_t end) {
     if (end > begin) {
-      add({.begin = begin, .end = end});
+      const TokenRange positions{.begin = 0, .count = end - begin};
+      documents.push_back({.pieces = {TokenRange{.begin = begin, .count = end - begin}},
+                           .pairs = allowed_pairs(positions, positions, alone)});
+      all_pairs += static_cast<double>(documents.back().pairs);
       begin = end;
     }
   };
   for (const std::int64_t end : problem.mask.document_ends) {
     add_until(std::min(end, problem.seq));
   }
-  add_until(problem.seq);
+  add_until(problem.seq);  // behind the last document: one of its own
+
+  const double room = static_cast<double>(problem.seq) / ranks;
+  std::vector<Share> shares;
+  for (const Share& document : documents) {
+    const std::int64_t first = document.pieces[0].begin;
+    const std::int64_t count = document.count();
+    const double least = std::max(static_cast<double>(document.pairs) * ranks / all_pairs,
+                                  static_cast<double>(count) / room);
+    constexpr double rounding = 1e-9;
+    const auto parts = std::min<std::int64_t>(ranks, std::llround(std::ceil(least - rounding)));
+    if (parts <= 1) {
+      shares.push_back(document);
+      continue;
+    }
+    const TokenRange keys{.begin = 0, .count = count};
+    const auto piece = [&](std::int64_t i) {
+      const std::int64_t from = i * count / (2 * parts);
+      return TokenRange{.begin = from, .count = (i + 1) * count / (2 * parts) - from};
+    };
+    for (std::int64_t i = 0; i < parts; ++i) {
+      Share share{.pieces = {piece(i), piece(2 * parts - 1 - i)}};
+      for (TokenRange& range : share.pieces) {
+        share.pairs += allowed_pairs(range, keys, alone);
+        range.begin += first;
+      }
+      shares.push_back(share);
+    }
+  }
   return shares;
 }
 
@@ -141,30 +158,20 @@ std::vector<TokenSet> whole_documents(const Problem& problem, int ranks) {
   const auto give = [&](const Share& share, decltype(with_room)::iterator to) {
     const auto [load, rank] = *to;
     Held& holder = held[rank];
-    for (const TokenRange& range : share.tokens.ranges()) {
-      holder.ranges.push_back(range);
-    }
-    holder.room -= share.tokens.count();
+    holder.ranges.insert(holder.ranges.end(), share.pieces.begin(), share.pieces.end());
+    holder.room -= share.count();
     with_room.erase(to);
     if (holder.room > 0) {
       with_room.emplace(load + share.pairs, rank);
     }
   };
+  const auto room_of = [&](const auto& rank) { return held[rank.second].room; };
   for (Share& share : shares) {
-    const auto has_room = [&](const auto& rank) {
-      return held[rank.second].room >= share.tokens.count();
-    };
+    const auto has_room = [&](const auto& rank) { return room_of(rank) >= share.count(); };
     auto to = std::ranges::find_if(with_room, has_room);
     while (to == with_room.end()) {  // nobody has: as much as most room takes, so few pieces
-      const auto most = std::ranges::max_element(
-          with_room, {}, [&](const auto& rank) { return held[rank.second].room; });
-      const std::int64_t room = held[most->second].room;
-      const std::int64_t left = share.tokens.count() - room;
-      const auto pairs = static_cast<std::int64_t>(  // about
-          static_cast<double>(share.pairs) * static_cast<double>(room) /
-          static_cast<double>(share.tokens.count()));
-      give({.tokens = share.tokens.slice(0, room), .pairs = pairs}, most);
-      share = {.tokens = share.tokens.slice(room, left), .pairs = share.pairs - pairs};
+      const auto most = std::ranges::max_element(with_room, {}, room_of);
+      give(share.take(room_of(*most)), most);
       to = std::ranges::find_if(with_room, has_room);
     }
     give(share, to);

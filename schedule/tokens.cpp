@@ -11,6 +11,9 @@ namespace {
 
 /// sum over i in [0, n) of floor((a*i + b) / m), for a, b >= 0, m > 0; O(log m) (Euclid's descent).
 std::int64_t floor_sum(std::int64_t n, std::int64_t m, std::int64_t a, std::int64_t b) {
+  if (m == 1) {  // most often, and soon found
+    return n * (n - 1) / 2 * a + n * b;
+  }
   std::int64_t sum = 0;
   while (n > 0) {
     if (a >= m) {
@@ -34,7 +37,8 @@ std::int64_t floor_sum(std::int64_t n, std::int64_t m, std::int64_t a, std::int6
 
 /// Smallest i >= 0 with begin + i*stride >= bound.
 std::int64_t first_at_least(const TokenRange& r, std::int64_t bound) {
-  return bound <= r.begin ? 0 : (bound - r.begin + r.stride - 1) / r.stride;
+  const std::int64_t distance = bound - r.begin;
+  return distance <= 0 ? 0 : r.stride == 1 ? distance : (distance + r.stride - 1) / r.stride;
 }
 
 /// Appends the parts of `range` in each chunk of `mask`.

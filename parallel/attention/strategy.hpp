@@ -49,7 +49,7 @@ struct Strategy {
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
 struct WhyNot {
   std::string rule;  // "function", "degrees", "heads", "layout", "sequence", "cached", "phase",
-                     // "strategy", "sparse", a parameter's name
+                     // "strategy", "sparse", "sinks", a parameter's name
   std::string detail;
   [[nodiscard]] bool legal() const { return rule.empty(); }
 };

@@ -115,7 +115,8 @@ TEST_CASE("a search tries group-cast where masks hide most, who names it gets it
     return layouts;
   };
   Request request = packed(cluster, {1000, 8192});
-  CHECK(layouts_tried(request) == std::set{Layout::balanced, Layout::contiguous});
+  CHECK(layouts_tried(request) ==
+        std::set{Layout::balanced, Layout::contiguous, Layout::whole_documents});
   request.problem.mask = {.kind = MaskKind::window, .window = 512};
   CHECK(layouts_tried(request) == std::set{Layout::contiguous});
   request.problem.mask = {.kind = MaskKind::causal};
