@@ -73,4 +73,19 @@ std::string to_string(const Alternative& a, const Prediction& winner) {
                      words_of(decides), a.best->parts_s[decides], winner.parts_s[decides]);
 }
 
+bool is_other_kind(const SequencePlan& plan, const SequencePlan& winner) {
+  return winner.ulysses > 1 ? plan.ulysses == 1 : plan.ring == 1;
+}
+
+std::string why_ulysses(const Candidate& winner, const Candidate& other, Objective objective) {
+  const bool waits = other.predicted.parts_s[StepPart::cp] > winner.predicted.parts_s[StepPart::cp];
+  return to_string({.chosen = fmt::format("Ulysses {}", winner.plan.attention.ulysses),
+                    .other = fmt::format("{}", other.plan.attention.ulysses),
+                    .best = other.predicted,
+                    .best_name = short_name(other.plan),
+                    .by_memory = objective == Objective::memory},
+                   winner.predicted) +
+         (waits ? ", bound by " + other.bound_by : "");
+}
+
 }  // namespace spp

@@ -27,6 +27,14 @@ struct Alternative {
 /// memory: "TP 8 rather than 4, which needs 3.1 GB more (12.0 % faster)".
 std::string to_string(const Alternative& alternative, const Prediction& winner);
 
+/// It deals out heads alone where the winner of an attention call does not deal out any, or hands
+/// on keys alone where the winner deals out heads.
+bool is_other_kind(const SequencePlan& plan, const SequencePlan& winner);
+/// Why not the best of the other kind, and what that would wait for. "Ulysses 1 rather than 8,
+/// which is 41 % slower (exposed sequence parallelism 0.131 s against 0.011 s), bound by intra-node
+/// all-to-all (rank 0 -> 7, 0.7 GB/s between the two)".
+std::string why_ulysses(const Candidate& winner, const Candidate& other, Objective objective);
+
 /// Of an ordered list of values, those next to `chosen`.
 template <class T>
 std::vector<T> neighbours(std::span<const T> values, const T& chosen) {

@@ -1,6 +1,7 @@
 #include "planner/plan.hpp"
 
 #include "base/suggest.hpp"
+#include "planner/decisions.hpp"
 #include "planner/search.hpp"
 #include "planner/step_search.hpp"
 #include "schedule/counted_flops.hpp"
@@ -332,6 +333,45 @@ void add_bounded(PlanResult& result, const Request& request, std::vector<Candida
   }
 }
 
+namespace {
+
+/// Of the other kind than the first of the ranked plans: the best, or where no bound let one be
+/// simulated, the one of least bound, if it lies in one node and fits. Nothing: there is none.
+std::optional<Candidate> other_kind(const Request& request, const Evaluator& evaluator,
+                                    const std::vector<SequencePlan>& legal,
+                                    const std::vector<Candidate>& ranked) {
+  const SequencePlan& winner = ranked.front().plan.attention;
+  const auto simulated = std::find_if(ranked.begin() + 1, ranked.end(), [&](const Candidate& c) {
+    return is_other_kind(c.plan.attention, winner);
+  });
+  if (simulated != ranked.end()) {
+    return *simulated;
+  }
+  if (request.gpus > request.cluster->gpus_per_node()) {
+    return std::nullopt;
+  }
+  const SequencePlan* best = nullptr;
+  double least = 0;
+  for (const SequencePlan& plan : legal) {
+    if (is_other_kind(plan, winner)) {
+      const double bound = evaluator.lower_bound(plan, strategies::by_name(plan.strategy, "plan"));
+      if (best == nullptr || bound < least) {
+        best = &plan;
+        least = bound;
+      }
+    }
+  }
+  if (best == nullptr) {
+    return std::nullopt;
+  }
+  const Strategy& strategy = strategies::by_name(best->strategy, "plan");
+  std::optional<Evaluation> found = evaluator.evaluate(*best, strategy, {});
+  return found && found->candidate.predicted.fits ? std::optional(std::move(found->candidate))
+                                                  : std::nullopt;
+}
+
+}  // namespace
+
 PlanResult plan(const Request& request, const Watch& watch) {
   if (request.whole_step()) {
     return plan_step(request, watch);
@@ -343,6 +383,11 @@ PlanResult plan(const Request& request, const Watch& watch) {
   std::vector<Candidate> bounded = search(request, evaluator, legal, watch, result);
   if (!result.candidates.empty() && result.any_fits) {
     rank(result, request, evaluator.spreads());
+    if (const auto other = other_kind(request, evaluator, legal, result.candidates)) {
+      Candidate& best = result.candidates.front();
+      best.decisions.push_back(why_ulysses(best, *other, request.objective));
+      best.why += "; " + best.decisions.back();
+    }
     if (static_cast<int>(result.candidates.size()) > request.top) {
       result.candidates.resize(static_cast<std::size_t>(request.top));
     }

@@ -191,7 +191,8 @@ struct Candidate {
   int padding_heads = 0;
   std::string bound_by;
   std::string why;  // one sentence against the runner-up
-  /// Of the recommended plan of a step: each of its degrees against the nearest other.
+  /// Of the recommended plan: of a step each of its degrees against the nearest other, of an
+  /// attention call whether heads are dealt out.
   std::vector<std::string> decisions;
   std::vector<std::string> lowering;  // algorithm by kind of communication
   /// Of a simulated attention call, by phase: what its buffers take while ops overlap, against one
@@ -246,8 +247,8 @@ Effort effort_of(const Request& request, const SequencePlan& plan,
 /// not give up. max_seq is left out, which takes some thirty questions of memory.
 Evaluation evaluate(const Request& request, const SequencePlan& plan,
                     const EvaluationOptions& options = {});
-/// The same of a whole step, or of a bare call, with max_seq. Of a step `forward` and `backward` are
-/// its first kind of layer's attention call on one tensor rank.
+/// The same of a whole step, or of a bare call, with max_seq. Of a step `forward` and `backward`
+/// are its first kind of layer's attention call on one tensor rank.
 Evaluation evaluate(const Request& request, const StepPlan& plan,
                     const EvaluationOptions& options = {});
 Effort effort_of(const Request& request, const StepPlan& plan,
