@@ -35,6 +35,10 @@ class RangeInDocuments {
   /// No other document has tokens of the range; these may.
   [[nodiscard]] std::size_t first() const { return first_; }
   [[nodiscard]] std::size_t last() const { return last_; }
+  /// The range goes from the document before it to the one behind it.
+  [[nodiscard]] bool has_whole(std::size_t document) const {
+    return range_.stride == 1 && mask_->pieces == 1 && first_ < document && document < last_;
+  }
   /// Positions in a document, in the order of the range; none: count 0.
   [[nodiscard]] TokenRange of(std::size_t document) const;
 

@@ -138,7 +138,12 @@ std::int64_t pairs_of_documents(const RangeInDocuments& queries, const RangeInDo
   std::int64_t pairs = 0;
   const std::size_t last = std::min(queries.last(), keys.last());
   for (std::size_t d = std::max(queries.first(), keys.first()); d <= last; ++d) {
-    pairs += pairs_by_kind(queries.of(d), keys.of(d), mask);
+    if (queries.has_whole(d) && keys.has_whole(d)) {  // as nearly all of a long range
+      const TokenRange all{.begin = 0, .count = mask.document_ends[d] - mask.document_ends[d - 1]};
+      pairs += pairs_by_kind(all, all, mask);
+    } else {
+      pairs += pairs_by_kind(queries.of(d), keys.of(d), mask);
+    }
   }
   return pairs;
 }
