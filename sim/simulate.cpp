@@ -1,10 +1,11 @@
-// The event loop. Ranks (one per orbit, see folding.hpp) hold windows of their programs; kernels
-// and messages are flows of one FlowNetwork, where a rank's device is a link of its own. One class,
-// hence one file: all its parts share the clock, the ranks and the network.
+// The event loop: ranks (one per orbit, see folding.hpp) hold windows of their programs; kernels
+// and messages are flows of one FlowNetwork. One class, hence one file: all its parts share the
+// clock, the ranks and the network.
 #include "sim/simulate.hpp"
 
-#include "sim/flow_network.hpp"
-#include "sim/rank_window.hpp"
+#include "sim/flow_routes.hpp"
+#include "sim/op_costs.hpp"
+#include "sim/rank_account.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -15,8 +16,6 @@ namespace spp::sim {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-
-constexpr StreamId compute_stream{0};  // of all kernels
 
 enum class TimerKind : std::uint8_t { host_issued, op_ends, flows_start, port_narrows };
 
@@ -75,95 +74,20 @@ struct Channel {
   bool sending = false;
 };
 
-/// Exposed time by kind of communication and stream, with the slowest message seen.
-struct Exposed {
-  CommKind kind = CommKind::send_recv;
-  StreamId stream;
-  Scope scope = Scope::self;
-  Rank from, to;
-  double rate = 0;
-  std::string_view algorithm;
-  double seconds = 0;
-};
-
-struct KnownRoute {
-  Traffic flow;
-  bool message = false;
-  bool cached = false;
-  RouteId route;
-};
-
-/// What an op is in every loop that is like one (Loop::like).
-struct KnownOp {
-  OpClass op_class = OpClass::kernel;
-  bool streams = false;
-  CommKind comm = CommKind::send_recv;
-  double seconds = 0, flops = 0;
-  std::int64_t bytes = 0;
-  Rank to, from;
-  RankGroup group;
-  LoweredComm lowered;
-
-  explicit KnownOp(const Slot& slot)
-      : op_class(slot.op_class),
-        streams(slot.streams),
-        comm(slot.comm),
-        seconds(slot.seconds),
-        flops(slot.flops),
-        bytes(slot.bytes),
-        to(slot.to),
-        from(slot.from),
-        group(slot.group) {
-    if (!is_kernel(op_class)) {
-      lowered = slot.lowered;
-    }
-  }
-  void put_into(Slot& slot) const {
-    slot.op_class = op_class;
-    slot.streams = streams;
-    slot.seconds = seconds;
-    slot.flops = flops;
-    slot.bytes = bytes;
-    if (!is_kernel(op_class)) {
-      slot.comm = comm;
-      slot.to = to;
-      slot.from = from;
-      slot.group = group;
-      slot.lowered = lowered;
-    }
-  }
-};
-
 struct RankState {
   Rank rank;
   RankWindow window;
-  std::vector<std::vector<KnownOp>> known;  // by loop that others are like
+  RankAccount account;
+  KnownOps known;
   Shapes shapes;
-  RouteId device_route;
-  RouteId streaming_route;  // of kernels that read and write memory that ranks share
-  LinkId device;
-  LinkId port;  // how fast messages between nodes may move
   std::vector<Channel> channels;
-  std::vector<KnownRoute> routes;  // recently used
   SlotId running_kernel = -1;
   bool queued = false;
-  double host = 0;          // when it is done issuing what was fetched
-  double compute_free = 0;  // when the compute stream's last kernel ended
-  double transfer_end = 0;  // and the last transfer on it
-  int communicating = 0;
-  double communicating_since = 0, communicating_total = 0;
-  double sm_taken = 0;
-  double attention = 0, gemm = 0, other_kernels = 0, exposed = 0, imbalance = 0, launch_bound = 0;
-  double end = 0;
-  double busy_peers = 0;  // until when its communications so far had waited for them (Slot::met)
-  std::vector<std::array<Bytes, comm_kinds>> sent;  // by stream
-  std::vector<Exposed> exposed_by;
-  std::vector<Wait> waits;
-  Exposed last_comm;
-  std::int64_t last_comm_op = -1;  // -1: none yet
+  double host = 0;      // when it is done issuing what was fetched
+  double sm_taken = 0;  // by communication
 
-  RankState(Rank r, Program program, int lookahead)
-      : rank(r), window(std::move(program), lookahead) {}
+  RankState(Rank r, Program program, int lookahead, bool steps)
+      : rank(r), window(std::move(program), lookahead), account(steps) {}
 };
 
 class Engine {
@@ -176,10 +100,9 @@ class Engine {
         options_(options),
         folding_(folding),
         network_({.rate_staleness = options.rate_staleness}),
-        cpu_ranks_(placement.cluster().machine().intra.cpu_share.has_value()),
-        cached_(placement.cluster().machine().device
-                    ? placement.cluster().machine().device->cached()
-                    : never) {}
+        routes_(network_, placement, costs, folding, cached_of(placement)),
+        costs_of_ops_(placement, costs, cached_of(placement), options.timeline),
+        cpu_ranks_(placement.cluster().machine().intra.cpu_share.has_value()) {}
 
   Simulation run() {
     set_up();
@@ -216,28 +139,20 @@ class Engine {
   }
 
  private:
-  /// More than the messages of a rank could use together, each at its own speed.
-  static constexpr double idle_port = 1e3;
   static constexpr std::uint64_t kernel_token = std::uint64_t{1} << 63;
 
+  /// Bytes that an op may touch without use of a memory that ranks share; never: none is.
+  static double cached_of(const Placement& placement) {
+    const auto& device = placement.cluster().machine().device;
+    return device ? device->cached() : never;
+  }
+
   void set_up() {
-    link_ids_.assign(placement_.cluster().links().size(), LinkId());
     ranks_.reserve(folding_.representatives().size());
     for (const Rank rank : folding_.representatives()) {
-      ranks_.emplace_back(rank, schedule_.program(rank), RankWindow::lookahead_of(schedule_));
-      RankState& r = ranks_.back();
-      r.device = network_.add_link(1.0);
-      if (costs_.beside_kernels < 1) {
-        r.port = network_.add_link(idle_port);
-      }
-      usages_ = {{.link = r.device}};
-      use_cores(rank, 1.0);
-      r.device_route = network_.add_route(usages_);
-      if (cached_ < never) {
-        use_memory(rank, costs_.local_copy.value());
-        r.streaming_route = network_.add_route(usages_);
-      }
-      r.host = costs_.call.count();
+      ranks_.emplace_back(rank, schedule_.program(rank), RankWindow::lookahead_of(schedule_),
+                          options_.steps);
+      ranks_.back().host = costs_.call.count();
     }
     for (RankState& r : ranks_) {
       r.shapes = {.problem = &schedule_.problem, .buffers = r.window.buffers(), .rank = r.rank};
@@ -309,68 +224,16 @@ class Engine {
     r.host += costs_.host[static_cast<std::size_t>(slot.kind)].count();
     slot.issued = r.host;
     slot.fetched = now_;
-    if (r.window.like() == Loop::none) {
-      resolve(r, slot, op);
-    } else {
-      r.known.resize(std::max(r.known.size(), r.window.like() + 1));
-      std::vector<KnownOp>& known = r.known[r.window.like()];
-      const std::size_t i = r.window.before_in_loop();
-      if (i < known.size()) {
-        known[i].put_into(slot);
-      } else {
-        resolve(r, slot, op);
-        known.emplace_back(slot);
-      }
+    const std::size_t like = r.window.like();
+    if (like == Loop::none) {
+      costs_of_ops_.fill(op, r.shapes, slot);
+    } else if (!r.known.recall(like, r.window.before_in_loop(), slot)) {
+      costs_of_ops_.fill(op, r.shapes, slot);
+      r.known.remember(like, slot);
     }
     if (!is_kernel(slot.op_class)) {
-      if (slot.stream.index() >= r.sent.size()) {
-        r.sent.resize(slot.stream.index() + 1);
-      }
-      r.sent[slot.stream.index()][static_cast<std::size_t>(slot.comm)] += Bytes(slot.bytes);
+      r.account.add_sent(slot);
     }
-  }
-
-  void resolve(const RankState& r, Slot& slot, const Op& op) const {
-    std::visit(Overloaded{[&](const Kernel& kernel) { resolve(r, slot, kernel); },
-                          [&](const Transfer& transfer) { resolve(r, slot, transfer); }},
-               op.body);
-  }
-
-  void resolve(const RankState& r, Slot& slot, const Kernel& kernel) const {
-    const bool attention = is_attention(slot.kind);
-    slot.op_class = attention ? OpClass::attention : OpClass::kernel;
-    slot.seconds = costs_.kernel(kernel, r.shapes).count();
-    slot.streams = !attention && slot.kind != OpKind::gemm && cached_ < never &&
-                   touched_bytes(kernel, r.shapes).as_double() > cached_;
-    if (options_.timeline) {
-      slot.flops = kernel_flops(kernel, r.shapes).value();
-      slot.bytes = touched_bytes(kernel, r.shapes).value();
-    }
-  }
-
-  void resolve(const RankState& r, Slot& slot, const Transfer& transfer) const {
-    slot.comm = comm_kind_of(transfer);
-    slot.bytes = sent_bytes(transfer, r.shapes).value();
-    slot.flops = 0;
-    lower(transfer, r.shapes, placement_, slot.lowered);
-    if (const auto* exchange = std::get_if<Exchange>(&transfer)) {
-      slot.op_class = OpClass::exchange;
-      slot.to = exchange->to;
-      slot.from = exchange->from;
-      slot.seconds = exchange->to == r.rank ? local_copy_seconds(r, *exchange) : 0;
-      return;
-    }
-    slot.op_class = OpClass::collective;
-    slot.group = std::get<Collective>(transfer).group;
-  }
-
-  /// Reads and writes what it sends to itself.
-  [[nodiscard]] double local_copy_seconds(const RankState& r, const Exchange& exchange) const {
-    Bytes bytes{};
-    for (const BufferId id : exchange.send) {
-      bytes += bytes_of(r.shapes.buffers[id.index()]);
-    }
-    return costs_.local_copy.value() > 0 ? 2 * (bytes / costs_.local_copy).count() : 0;
   }
 
   void start(int index, Slot& slot) {
@@ -378,13 +241,14 @@ class Engine {
     r.window.start(slot.id);
     slot.begin = now_;
     if (is_kernel(slot.op_class)) {
-      account_wait(r, slot);
+      r.account.begin_kernel(slot, now_);
       if (slot.seconds > 0) {
-        network_.start({.route = slot.streams ? r.streaming_route : r.device_route,
+        const RankLinks& own = routes_.of(index);
+        network_.start({.route = slot.streams ? own.streaming : own.kernels,
                         .volume = slot.seconds,
                         .token = kernel_token | static_cast<std::uint64_t>(index)});
         r.running_kernel = slot.id;
-        if (r.port.valid() && slot.seconds > costs_.beside_after.count()) {
+        if (own.port.valid() && slot.seconds > costs_.beside_after.count()) {
           set_timer(now_ + costs_.beside_after.count(),
                     {.kind = TimerKind::port_narrows, .rank = index, .op = slot.id, .since = now_});
         }
@@ -393,7 +257,8 @@ class Engine {
       }
       return;
     }
-    begin_communication(r, slot);
+    r.account.begin_communication(now_);
+    take_sms(index, costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
     if (slot.op_class == OpClass::exchange) {
       start_exchange(index, slot);
     } else {
@@ -407,7 +272,7 @@ class Engine {
     slot.parts = local ? 0 : (slot.to.valid() ? 1 : 0) + (slot.from.valid() ? 1 : 0);
     if (local && slot.seconds > 0 && cpu_ranks_) {  // the rank's own core copies
       network_.start(
-          {.route = r.device_route,
+          {.route = routes_.of(index).kernels,
            .volume = slot.seconds,
            .token = new_message(
                {.sender = index, .sender_op = slot.id, .to = r.rank, .bytes = 0, .begin = now_})});
@@ -450,7 +315,7 @@ class Engine {
   /// Until when others waited for a rank that still computed: it comes now, right behind one of its
   /// kernels. Had it waited for a transfer itself, they waited for that.
   [[nodiscard]] double computed_until(int late) const {
-    return ranks_[static_cast<std::size_t>(late)].compute_free == now_ ? now_ : 0;
+    return ranks_[static_cast<std::size_t>(late)].account.compute_free() == now_ ? now_ : 0;
   }
 
   /// Both sides of a message are there; `late` came second.
@@ -550,7 +415,7 @@ class Engine {
                                                .to = flow.to,
                                                .bytes = flow.bytes,
                                                .begin = now_});
-      network_.start({.route = route_of(r, flow, t.collective < 0),
+      network_.start({.route = routes_.route(t.rank, flow, t.collective < 0),
                       .volume = flow.cpu > 0 ? flow.bytes * flow.cpu : flow.bytes,
                       .token = token});
       ++messages_;
@@ -566,79 +431,6 @@ class Engine {
     free_messages_.pop_back();
     in_flight_[id] = message;
     return id;
-  }
-
-  /// `message`: point-to-point, not part of a collective.
-  RouteId route_of(RankState& r, const Traffic& flow, bool message) {
-    constexpr std::size_t remembered = 8;
-    const bool cached = 2 * flow.bytes <= cached_;
-    for (const KnownRoute& known : r.routes) {
-      if (known.message == message && known.cached == cached && known.flow.to == flow.to &&
-          known.flow.rate_cap == flow.rate_cap && known.flow.cpu == flow.cpu) {
-        return known.route;
-      }
-    }
-    usages_.clear();
-    // A message of CPU ranks flows in seconds of cores, as kernels do, so that they share cores
-    // max-min fairly; it takes 1/cpu bytes of its links for each.
-    const double bytes = flow.cpu > 0 ? 1 / flow.cpu : 1;
-    const Path path = placement_.path(r.rank, flow.to);
-    for (const LinkId link : path.links()) {
-      use(link, bytes);
-    }
-    if (flow.cpu > 0) {
-      for (const Rank end : {r.rank, flow.to}) {
-        const auto representative = static_cast<std::size_t>(folding_.class_of(end));
-        usages_.push_back({.link = ranks_[representative].device, .coefficient = 0.5});
-        use_cores(end, 0.5);
-      }
-    }
-    if (!cached) {
-      use_memory(r.rank, bytes);
-      use_memory(flow.to, bytes);
-    }
-    if (message && costs_.beside_kernels < 1 && placement_.scope(r.rank, flow.to) == Scope::inter) {
-      for (const Rank end : {r.rank, flow.to}) {
-        const auto representative = static_cast<std::size_t>(folding_.class_of(end));
-        usages_.push_back(
-            {.link = ranks_[representative].port, .coefficient = bytes / flow.rate_cap});
-      }
-    }
-    const RouteId route = network_.route_for(usages_, flow.rate_cap / bytes);
-    if (r.routes.size() == remembered) {
-      r.routes.erase(r.routes.begin());
-    }
-    r.routes.push_back({.flow = flow, .message = message, .cached = cached, .route = route});
-    return route;
-  }
-
-  /// Adds a link of the cluster to `usages_`: its class, with what the whole orbit of the flow
-  /// takes of each of its links.
-  void use(LinkId link, double coefficient) {
-    const LinkId link_class = folding_.link_class(link);
-    LinkId& id = link_ids_[link_class.index()];
-    if (!id.valid()) {
-      id = network_.add_link(placement_.cluster().links()[link_class.index()].capacity.value());
-    }
-    usages_.push_back({.link = id,
-                       .coefficient = coefficient * static_cast<double>(folding_.size()) /
-                                      folding_.links_in_class(link_class)});
-  }
-
-  /// The cores that a rank shares with others, if it does.
-  void use_cores(Rank rank, double share) {
-    const LinkId cores = placement_.cluster().link(LinkKind::cores, placement_.gpu(rank));
-    if (cores.valid()) {
-      use(cores, share);
-    }
-  }
-
-  /// The memory of the GPU that a rank shares with others, if it does.
-  void use_memory(Rank rank, double bytes) {
-    const LinkId memory = placement_.cluster().link(LinkKind::memory, placement_.gpu(rank));
-    if (memory.valid()) {
-      use(memory, bytes);
-    }
   }
 
   void completed(std::uint64_t token) {
@@ -711,24 +503,24 @@ class Engine {
     RankState& r = ranks_[static_cast<std::size_t>(t.rank)];
     const Slot& slot = r.window.slot(t.op);
     if (r.running_kernel == t.op && slot.started && slot.begin == t.since) {
-      network_.set_capacity(r.port, costs_.beside_kernels);
+      network_.set_capacity(routes_.of(t.rank).port, costs_.beside_kernels);
     }
   }
 
   void finish(int index, Slot& slot) {
     RankState& r = ranks_[static_cast<std::size_t>(index)];
-    const double took = now_ - slot.begin;
     if (is_kernel(slot.op_class)) {
-      (slot.op_class == OpClass::attention ? r.attention
-       : slot.kind == OpKind::gemm         ? r.gemm
-                                           : r.other_kernels) += took;
-      r.compute_free = now_;
+      r.account.end_kernel(slot, now_);
       r.running_kernel = -1;
-      if (r.port.valid()) {
-        network_.set_capacity(r.port, idle_port);
+      if (const LinkId port = routes_.of(index).port; port.valid()) {
+        network_.set_capacity(port, FlowRoutes::idle_port);
       }
     } else {
-      end_communication(r, slot);
+      // An exchange may send inside a node and wait for a message from another one.
+      const bool met = slot.op_class == OpClass::exchange && slot.slow_from.valid();
+      r.account.end_communication(
+          slot, met ? placement_.scope(slot.slow_from, slot.slow_to) : slot.lowered.scope, now_);
+      take_sms(index, -costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
     }
     if (options_.timeline) {
       timeline_.events.push_back({.rank = r.rank,
@@ -742,97 +534,18 @@ class Engine {
                                   .waited_for = slot.ready_by,
                                   .waited_for_rank = slot.last_peer});
     }
-    r.end = now_;
     r.window.finish(slot.id, now_);
     wake(index);
   }
 
-  // ---- accounting ----
-
-  void begin_communication(RankState& r, const Slot& slot) {
-    if (r.communicating++ == 0) {
-      r.communicating_since = now_;
-    }
-    take_sms(r, costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
-  }
-
-  void end_communication(RankState& r, const Slot& slot) {
-    if (--r.communicating == 0) {
-      r.communicating_total += now_ - r.communicating_since;
-    }
-    if (slot.stream == compute_stream) {
-      r.transfer_end = now_;
-    }
-    take_sms(r, -costs_.sm_share[static_cast<std::size_t>(slot.lowered.scope)]);
-    // An exchange may send inside a node and wait for a message from another one.
-    const bool met = slot.op_class == OpClass::exchange && slot.slow_from.valid();
-    r.last_comm = {
-        .kind = slot.comm,
-        .stream = slot.stream,
-        .scope = met ? placement_.scope(slot.slow_from, slot.slow_to) : slot.lowered.scope,
-        .from = slot.slow_from,
-        .to = slot.slow_to,
-        .rate = slot.slow_rate,
-        .algorithm = slot.lowered.algorithm};
-    r.last_comm_op = slot.position;
-    r.busy_peers = std::max(r.busy_peers, slot.met);
-  }
-
-  void take_sms(RankState& r, double share) {
+  void take_sms(int index, double share) {
     if (share == 0) {
       return;
     }
     constexpr double most = 0.5;  // kernels keep at least half of the device
-    r.sm_taken = r.communicating == 0 ? 0 : r.sm_taken + share;
-    network_.set_capacity(r.device, 1.0 - std::min(most, r.sm_taken));
-  }
-
-  void account_wait(RankState& r, const Slot& slot) {
-    if (now_ <= r.compute_free) {
-      return;
-    }
-    // Behind a transfer on the kernels' own stream, one that gives what the kernel reads, or those
-    // that filled the window; from then on for the host.
-    const double ready = std::max({slot.ready, r.transfer_end, slot.fetched});
-    const double until = std::clamp(ready, r.compute_free, now_);
-    r.launch_bound += now_ - until;
-    if (until <= r.compute_free) {
-      return;
-    }
-    // The dependency's slot may have been reused; the last communication of the rank is that op.
-    const double exposed = add_wait(r, until - r.compute_free);
-    if (options_.steps) {
-      r.waits.push_back({.op = slot.position,
-                         .waited_for = slot.ready_by,
-                         .kind = r.last_comm.kind,
-                         .stream = r.last_comm.stream,
-                         .seconds = Seconds(exposed)});
-    }
-  }
-
-  /// Of the seconds since the last kernel, what was waited for a rank that still computed, and for
-  /// communication; gives the latter.
-  double add_wait(RankState& r, double wait) const {
-    const double imbalance = std::clamp(r.busy_peers - r.compute_free, 0.0, wait);
-    r.imbalance += imbalance;
-    r.exposed += wait - imbalance;
-    add_exposed(r, wait - imbalance);
-    return wait - imbalance;
-  }
-
-  static void add_exposed(RankState& r, double wait) {
-    const Exposed& cause = r.last_comm;
-    auto it = std::ranges::find_if(r.exposed_by, [&](const Exposed& e) {
-      return e.kind == cause.kind && e.stream == cause.stream;
-    });
-    if (it == r.exposed_by.end()) {
-      it = r.exposed_by.insert(r.exposed_by.end(), cause);
-    } else if (cause.rate < it->rate) {
-      const double so_far = it->seconds;
-      *it = cause;
-      it->seconds = so_far;
-    }
-    it->seconds += wait;
+    RankState& r = ranks_[static_cast<std::size_t>(index)];
+    r.sm_taken = r.account.communicates() ? r.sm_taken + share : 0;
+    network_.set_capacity(routes_.of(index).device, 1.0 - std::min(most, r.sm_taken));
   }
 
   Simulation result() {
@@ -841,49 +554,19 @@ class Engine {
     for (RankState& r : ranks_) {
       ensure(r.window.done(), fmt::format("the simulated schedule is stuck on rank {} after {} ops",
                                           r.rank.value, r.window.fetched()));
-      s.rank_end.emplace_back(r.end);
-      critical = critical == nullptr || r.end > critical->end ? &r : critical;
+      s.rank_end.emplace_back(r.account.end());
+      critical = critical == nullptr || r.account.end() > critical->account.end() ? &r : critical;
     }
-    RankState& c = *critical;
-    if (c.end > c.compute_free && c.last_comm_op >= 0) {  // communication after the last kernel
-      const double exposed = add_wait(c, c.end - c.compute_free);
-      if (options_.steps) {
-        c.waits.push_back({.op = c.window.fetched(),
-                           .waited_for = c.last_comm_op,
-                           .kind = c.last_comm.kind,
-                           .stream = c.last_comm.stream,
-                           .seconds = Seconds(exposed)});
-      }
-    }
-    s.makespan = Seconds(c.end);
-    s.critical = c.rank;
-    s.breakdown = {
-        .attention = Seconds(c.attention),
-        .gemm = Seconds(c.gemm),
-        .other_kernels = Seconds(c.other_kernels),
-        .exposed = Seconds(c.exposed),
-        .imbalance = Seconds(c.imbalance),
-        .hidden = Seconds(std::max(0.0, c.communicating_total - c.exposed - c.imbalance)),
-        .launch_bound = Seconds(c.launch_bound)};
-    s.issue = Seconds(c.host);
-    for (const auto& stream : c.sent) {
-      for (std::size_t kind = 0; kind < comm_kinds; ++kind) {
-        s.sent[kind] += stream[kind];
-      }
-    }
-    s.sent_on = std::move(c.sent);
-    for (const Exposed& e : c.exposed_by) {
-      s.bottlenecks.push_back({.kind = e.kind,
-                               .stream = e.stream,
-                               .scope = e.scope,
-                               .exposed = Seconds(e.seconds),
-                               .from = e.from,
-                               .to = e.to,
-                               .rate = Bandwidth(e.rate),
-                               .algorithm = std::string(e.algorithm)});
-    }
-    std::ranges::stable_sort(s.bottlenecks, std::ranges::greater(), &Bottleneck::exposed);
-    s.waits = std::move(c.waits);
+    RankAccount& account = critical->account;
+    account.close(critical->window.fetched());
+    s.makespan = Seconds(account.end());
+    s.critical = critical->rank;
+    s.breakdown = account.breakdown();
+    s.issue = Seconds(critical->host);
+    s.sent = account.sent();
+    s.sent_on = account.sent_on();
+    s.bottlenecks = account.bottlenecks();
+    s.waits = account.waits();
     s.representatives.assign(folding_.representatives().begin(), folding_.representatives().end());
     s.folded = folding_.size();
     s.ops = ops_;
@@ -915,11 +598,11 @@ class Engine {
   const SimulationOptions& options_;
   const Folding& folding_;
   FlowNetwork network_;
+  FlowRoutes routes_;
+  OpCosts costs_of_ops_;
   bool cpu_ranks_;  // ranks are CPU cores: copying takes their time
-  double cached_;   // bytes that an op may touch without use of a shared memory; never: none is
   double now_ = 0;
   std::vector<RankState> ranks_;
-  std::vector<LinkId> link_ids_;  // of link classes, in the network; added when first used
   std::vector<int> awake_;
   std::vector<Timer> timers_;  // a heap
   std::uint64_t timers_set_ = 0;
@@ -930,7 +613,6 @@ class Engine {
   std::vector<Meeting> collectives_;
   std::vector<std::uint64_t> seen_;  // by rank: the last search that met it
   std::uint64_t searches_ = 0;
-  std::vector<Usage> usages_;
   LastMessage last_message_;
   std::int64_t ops_ = 0, messages_ = 0;
   bool given_up_ = false;
