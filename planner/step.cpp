@@ -405,7 +405,7 @@ std::string step_bound_by(const StepEvaluation& e) {
 
 }  // namespace
 
-Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
+Candidate StepEvaluator::candidate(const StepEvaluation& e) {
   Candidate c{.plan = e.plan,
               .strategy = &strategies::by_name(e.plan.attention.strategy, "--strategy")};
   const Problem call = attention_problem(request_, e.plan, request_.problem);
@@ -425,7 +425,7 @@ Candidate StepEvaluator::candidate(const StepEvaluation& e) const {
   p.exposed = Seconds(s[StepPart::cp] + s[StepPart::tp] + s[StepPart::ep] + s[StepPart::dp] +
                       s[StepPart::pp]);
   p.hidden = Seconds(e.cost.hidden);
-  p.sent = e.cost.sent;
+  p.sent = step_sent(common_, e.plan, padded_seq(e.plan), costs_of(e.plan), e.cost.slowest);
   p.by_stage = e.memory;
   p.memory = fullest(e.memory);
   p.fits = e.fits;

@@ -42,7 +42,7 @@ class StepEvaluator {
   /// The same as evaluate() of a plan that is legal and whose memory is known.
   [[nodiscard]] StepEvaluation timed(const StepPlan& plan, std::vector<MemoryBytes> memory);
   /// With everything that a report wants but max_seq, which takes some thirty questions of memory.
-  [[nodiscard]] Candidate candidate(const StepEvaluation& evaluation) const;
+  [[nodiscard]] Candidate candidate(const StepEvaluation& evaluation);
   /// What happens when in a training step; but for an allocator that memory crowds.
   [[nodiscard]] StepTimeline timeline(const StepPlan& plan);
   /// The longest sequence that fits.

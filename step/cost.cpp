@@ -94,9 +94,18 @@ class StepClock {
                           .gathered = cost_.total(),
                           .logged = cost_.total() + practice_.host_step.value.count()});
     }
-    add_sent(cost_.slowest);
     cost_.parts[StepPart::launch] += practice_.host_step.value.count();
     return cost_;
+  }
+
+  SentBytes sent(int rank) {
+    sent_ = sent_by_layers(rank);
+    if (request_.kind == StepKind::prefill) {
+      add_sent_forward(rank);
+    } else {
+      add_sent(rank);
+    }
+    return sent_;
   }
 
  private:
@@ -300,10 +309,6 @@ class StepClock {
     cost_.parts = all.parts;
     cost_.hidden = all.hidden;
     cost_.slowest = static_cast<int>(slowest) % plan_.pipeline;
-    add_sent_forward(cost_.slowest);
-    if (sharded_layers()) {
-      add_sent_gathers(held_by(cost_.slowest), real_of(plan_.micro_batches));
-    }
     cost_.parts[StepPart::pp] +=
         real_of(std::int64_t{plan_.pipeline} * plan_.virtual_stages - 1) * message_time();
     return cost_;
@@ -326,16 +331,18 @@ class StepClock {
 
   /// All micro-batches through the virtual stages of a rank, and on to the next rank's.
   void add_sent_forward(int rank) {
-    cost_.sent = sent_by_layers(rank);
+    if (sharded_layers()) {
+      add_sent_gathers(held_by(rank), real_of(plan_.micro_batches));
+    }
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       const std::size_t s = stage_of(rank, c);
       if (s > 0 && gathers_messages()) {
-        cost_.sent.at(StepAxis::tensor, CommKind::all_gather) +=
+        sent_.at(StepAxis::tensor, CommKind::all_gather) +=
             Bytes(plan_.micro_batches *
                   links_.sent(StepAxis::tensor, CommKind::all_gather, hidden_bytes()).value());
       }
-      if (forward_.size() > 1) {  // the last one gets what the one before it sends
-        cost_.sent.at(StepAxis::stages, CommKind::send_recv) +=
+      if (stages_.size() > 1) {  // the last one gets what the one before it sends
+        sent_.at(StepAxis::stages, CommKind::send_recv) +=
             Bytes(plan_.micro_batches * message_bytes().value());
       }
     }
@@ -517,7 +524,7 @@ class StepClock {
   }
 
   void add_sent(StepAxis axis, CommKind kind, double bytes, double times) {
-    cost_.sent.at(axis, kind) += Bytes(static_cast<std::int64_t>(
+    sent_.at(axis, kind) += Bytes(static_cast<std::int64_t>(
         times * links_.sent(axis, kind, Bytes(static_cast<std::int64_t>(bytes))).as_double()));
   }
   /// Parameters that are gathered so many times.
@@ -529,7 +536,6 @@ class StepClock {
 
   /// What weights and hidden states move from a rank.
   void add_sent(int rank) {
-    cost_.sent = sent_by_layers(rank);
     const HeldWeights held = held_by(rank);
     const double micro_batches = real_of(plan_.micro_batches);
     // Under a pipeline micro-batches' gradients add up whole.
@@ -547,7 +553,7 @@ class StepClock {
       const bool at_end = plan_.virtual_stages == 1 && (rank == 0 || rank == plan_.pipeline - 1);
       const double messages =
           real_of(plan_.micro_batches * plan_.virtual_stages) * (at_end ? 1 : 2);
-      cost_.sent.at(StepAxis::stages, CommKind::send_recv) +=
+      sent_.at(StepAxis::stages, CommKind::send_recv) +=
           Bytes(static_cast<std::int64_t>(messages * message_bytes().as_double()));
       if (gathers_messages()) {
         add_sent(StepAxis::tensor, CommKind::all_gather, hidden_bytes().as_double(), messages);
@@ -585,6 +591,7 @@ class StepClock {
   std::vector<Reduction> reductions_;         // of the rank at hand
   double ends_ = 0;
   StepCost cost_;
+  SentBytes sent_;
   StepTimeline* timeline_ = nullptr;
 };
 
@@ -593,6 +600,11 @@ class StepClock {
 StepCost step_cost(StepCommon& common, const StepPlan& plan, std::int64_t seq,
                    AttentionCosts attention) {
   return StepClock(common, plan, seq, attention).run();
+}
+
+SentBytes step_sent(StepCommon& common, const StepPlan& plan, std::int64_t seq,
+                    AttentionCosts attention, int stage) {
+  return StepClock(common, plan, seq, attention).sent(stage);
 }
 
 StepTimeline step_timeline(StepCommon& common, const StepPlan& plan, std::int64_t seq,

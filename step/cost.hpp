@@ -23,7 +23,6 @@ using AttentionCosts = std::span<const AttentionCost>;
 struct StepCost {
   StepSeconds parts;
   double hidden = 0;
-  SentBytes sent;   // by a rank of the slowest stage
   int slowest = 0;  // its stage
   [[nodiscard]] double total() const { return parts.total(); }
 };
@@ -32,6 +31,10 @@ struct StepCost {
 /// machine cannot run it.
 StepCost step_cost(StepCommon& common, const StepPlan& plan, std::int64_t seq,
                    AttentionCosts attention);
+
+/// What a rank of a stage sends in such a step.
+SentBytes step_sent(StepCommon& common, const StepPlan& plan, std::int64_t seq,
+                    AttentionCosts attention, int stage);
 
 /// The same laid out in time, of a training step: it ends when the cost says.
 StepTimeline step_timeline(StepCommon& common, const StepPlan& plan, std::int64_t seq,

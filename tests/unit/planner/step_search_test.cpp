@@ -157,8 +157,9 @@ TEST_CASE("experts that tensor ranks have copies of are cut by ZeRO, and gathere
   const StepEvaluation cut = evaluator.evaluate(lean);
   lean.zero = 1;
   const StepEvaluation kept = evaluator.evaluate(lean);
-  const auto gathered = [](const StepEvaluation& e) {
-    return e.cost.sent.along(StepAxis::expert_weights)
+  const auto gathered = [&](const StepEvaluation& e) {
+    return evaluator.candidate(e)
+        .predicted.sent.along(StepAxis::expert_weights)
         .at(static_cast<std::size_t>(CommKind::all_gather))
         .as_double();
   };

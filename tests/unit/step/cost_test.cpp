@@ -49,7 +49,7 @@ TEST_CASE("on one rank a step is the sum of its passes, and the optimizer") {
        {StepPart::tp, StepPart::ep, StepPart::dp, StepPart::pp, StepPart::bubble}) {
     CHECK(cost.parts[part] == Approx(0).margin(1e-12));
   }
-  for (const Bytes sent : cost.sent.by_kind()) {
+  for (const Bytes sent : tiny.sent(plan).by_kind()) {
     CHECK(sent == Bytes(0));
   }
 }
@@ -195,16 +195,14 @@ TEST_CASE("copied hidden states travel whole, or in parts that the next stage ga
   // Two of a node and two of the next: a message crosses, what is gathered does not.
   StepPlan plan{.tensor = 8, .tensor_sequence = false, .pipeline = 2};
   const StepCost whole = tiny.cost(plan);
+  SentBytes sent_whole = tiny.sent(plan);
   tiny.practice.messages_gathered.value = 1;
   const StepCost parts = tiny.cost(plan);
-  const auto sent = [](const StepCost& cost, StepAxis axis, CommKind kind) {
-    SentBytes bytes = cost.sent;
-    return bytes.at(axis, kind);
-  };
-  CHECK(sent(parts, StepAxis::stages, CommKind::send_recv).value() * 8 ==
-        sent(whole, StepAxis::stages, CommKind::send_recv).value());
-  CHECK(sent(whole, StepAxis::tensor, CommKind::all_gather) == Bytes(0));
-  CHECK(sent(parts, StepAxis::tensor, CommKind::all_gather) > Bytes(0));
+  SentBytes sent_in_parts = tiny.sent(plan);
+  CHECK(sent_in_parts.at(StepAxis::stages, CommKind::send_recv).value() * 8 ==
+        sent_whole.at(StepAxis::stages, CommKind::send_recv).value());
+  CHECK(sent_whole.at(StepAxis::tensor, CommKind::all_gather) == Bytes(0));
+  CHECK(sent_in_parts.at(StepAxis::tensor, CommKind::all_gather) > Bytes(0));
   CHECK(parts.total() < whole.total());
   plan.tensor_sequence = true;  // parts as they are
   tiny.practice.messages_gathered.value = 0;
@@ -241,7 +239,7 @@ TEST_CASE("recomputation runs attention's forward again, unless its output is ke
 TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their parameters") {
   const TinyStep tiny;
   const auto sent = [&](int zero, CommKind kind) {
-    return tiny.cost({.data = 4, .zero = zero}).sent.by_kind().at(static_cast<std::size_t>(kind));
+    return tiny.sent({.data = 4, .zero = zero}).by_kind().at(static_cast<std::size_t>(kind));
   };
   // 1352 weights: fp32 gradients, three quarters of them, twice in an all-reduce; 16-bit
   // parameters.
@@ -249,8 +247,8 @@ TEST_CASE("replicas send their gradients, and under ZeRO 1 gather their paramete
   CHECK(sent(0, CommKind::all_gather) == Bytes(0));
   CHECK(sent(1, CommKind::reduce_scatter) == Bytes(1352 * 4 * 3 / 4));
   CHECK(sent(1, CommKind::all_gather) == Bytes(1352 * 2 * 3 / 4));
-  const StepCost cost = tiny.cost({.data = 4, .zero = 1});
-  CHECK(cost.sent.along(StepAxis::weights) == cost.sent.by_kind());
+  const SentBytes all = tiny.sent({.data = 4, .zero = 1});
+  CHECK(all.along(StepAxis::weights) == all.by_kind());
 }
 
 TEST_CASE("stages of a pipeline clear whole gradients, whatever ZeRO cuts") {
@@ -267,8 +265,8 @@ TEST_CASE("a prefill under ZeRO 3 gathers its weights once a micro-batch") {
   TinyStep tiny;
   tiny.request.kind = StepKind::prefill;
   const auto gathered = [&](const StepPlan& plan) {
-    return tiny.cost(plan)
-        .sent.along(StepAxis::weights)
+    return tiny.sent(plan)
+        .along(StepAxis::weights)
         .at(static_cast<std::size_t>(CommKind::all_gather));
   };
   CHECK(gathered({.data = 4}) == Bytes(0));
@@ -298,11 +296,9 @@ TEST_CASE("a stage of a prefill sends its own bytes, and its hidden states on to
   tiny.attention[0].forward.sent.at(StepAxis::ring, CommKind::all_gather) = Bytes(1000);
   tiny.attention[0].forward.kernels = Seconds(1);
   // Two layers, one on each stage, and 12 tokens of `hidden` in 16 bits for each micro-batch.
-  const StepCost cost = tiny.cost({.pipeline = 2, .micro_batches = 3});
-  CHECK(cost.sent.along(StepAxis::ring).at(static_cast<std::size_t>(CommKind::all_gather)) ==
-        Bytes(3 * 1000));
-  const Bytes messages =
-      cost.sent.along(StepAxis::stages).at(static_cast<std::size_t>(CommKind::send_recv));
+  SentBytes sent = tiny.sent({.pipeline = 2, .micro_batches = 3});
+  CHECK(sent.at(StepAxis::ring, CommKind::all_gather) == Bytes(3 * 1000));
+  const Bytes messages = sent.at(StepAxis::stages, CommKind::send_recv);
   CHECK(messages == Bytes(3 * 12 * tiny.model.hidden * 2));
 }
 
@@ -311,8 +307,8 @@ TEST_CASE("tokens for several experts of a node are sent once, where the stack d
   tiny.model.experts = {.count = 16, .per_token = 8, .ffn = 6};
   const StepPlan plan{.data = 16, .expert = 16};
   const auto sent = [&] {
-    return tiny.cost(plan)
-        .sent.along(StepAxis::expert)
+    return tiny.sent(plan)
+        .along(StepAxis::expert)
         .at(static_cast<std::size_t>(CommKind::all_to_all))
         .as_double();
   };

@@ -45,6 +45,12 @@ struct TinyStep {
     StepCommon common(request);
     return step_cost(common, plan, seq, attention);
   }
+  /// By a rank of the slowest stage.
+  [[nodiscard]] SentBytes sent(const StepPlan& plan) const {
+    StepCommon common(request);
+    const int stage = step_cost(common, plan, seq, attention).slowest;
+    return step_sent(common, plan, seq, attention, stage);
+  }
 };
 
 }  // namespace spp::test
