@@ -76,7 +76,9 @@ class StepClock {
       return prefill();
     }
     timeline_ = timeline;
-    const PipelineWalk walked = walk(order_, shape_, times());
+    const bool all_ops = timeline_ != nullptr || plan_.zero == 2;  // which may give gradients
+    const PipelineWalk walked =
+        all_ops ? walk(order_, shape_, times()) : walk_ends(order_, shape_, times());
     ensure(walked.stuck.empty(), "a pipeline that deadlocks");
     std::vector<Finish> finishes;
     for (int r = 0; r < plan_.pipeline; ++r) {

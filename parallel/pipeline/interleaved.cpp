@@ -76,6 +76,7 @@ extern const Pipeline interleaved{
     .paper = "arXiv:2104.04473",
     .chunks = true,
     .overlaps = true,  // overlap_p2p_communication
+    .repeats = true,
     .why_not = legal,
     .order = order,
 };

@@ -29,6 +29,7 @@ extern const Pipeline one_f_one_b{
     .name = "1f1b",
     .title = "one forward, one backward",
     .paper = "arXiv:2104.04473",
+    .repeats = true,
     .why_not = legal,
     .order = order,
 };

@@ -44,6 +44,9 @@ struct Pipeline {
   std::string_view paper;
   bool chunks = false;    // whether a rank may hold several
   bool overlaps = false;  // ranks go on while messages travel, where a stack can
+  /// Behind a warm-up of at most 2p micro-batches a rank does the same for every next p, until its
+  /// forwards end; no op needs what another gave more than 2p micro-batches before.
+  bool repeats = false;
   /// What only this order demands; "" if legal.
   std::string (*why_not)(const PipelineShape&);
   /// All of a rank's work, first to last.

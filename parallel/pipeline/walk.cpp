@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
+#include <optional>
 
 namespace spp {
 namespace {
@@ -149,6 +151,41 @@ class Walker {
   PipelineWalk result_;
 };
 
+std::size_t last_forward(const PipelineRank& rank) {
+  std::size_t i = rank.ops.size();
+  while (rank.ops[--i].op.work != StageWork::forward) {
+  }
+  return i;
+}
+
+/// How much later each rank does what it repeats for the next p micro-batches: if the last two
+/// times before its last forward are those before, later by as much on all ranks. What follows then
+/// is as much later for every time that is put in between, as no op waits for one further back.
+std::optional<double> period_of(const PipelineWalk& walked, const PipelineShape& shape) {
+  const auto micro_batches = static_cast<std::size_t>(shape.micro_batches);
+  const double rounding = 1e-12 * walked.end();
+  std::optional<double> period;
+  for (const PipelineRank& rank : walked.ranks) {
+    const std::size_t ops =
+        rank.ops.size() / micro_batches * static_cast<std::size_t>(shape.stages);
+    const std::size_t last = last_forward(rank);
+    if (last + 1 < 3 * ops) {
+      return std::nullopt;
+    }
+    for (std::size_t i = last + 1 - 2 * ops; i <= last; ++i) {
+      const StageInterval& now = rank.ops[i];
+      const StageInterval& before = rank.ops[i - ops];
+      const double later = now.begin - before.begin;
+      period = period.value_or(later);
+      if (now.op.work != before.op.work || now.op.chunk != before.op.chunk ||
+          std::abs(later - *period) > rounding) {
+        return std::nullopt;
+      }
+    }
+  }
+  return period;
+}
+
 /// How often each part of each micro-batch stands in a rank's order; the first that is not once.
 std::string not_once(const PipelineShape& shape, std::span<const StageOp> order, int rank) {
   const auto chunks = static_cast<std::size_t>(shape.chunks);
@@ -199,6 +236,37 @@ PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape,
   ensure(times.stages.size() == static_cast<std::size_t>(shape.virtual_stages()),
          "times for each virtual stage");
   return Walker(pipeline, shape, times).run();
+}
+
+PipelineWalk walk_ends(const Pipeline& pipeline, const PipelineShape& shape,
+                       const PipelineTimes& times) {
+  constexpr int most_turns = 6;  // p micro-batches each, in which ranks come into step if they do
+  const int skipped = pipeline.repeats ? shape.micro_batches / shape.stages - most_turns : 0;
+  if (skipped < 2) {
+    return walk(pipeline, shape, times);
+  }
+  PipelineShape shorter = shape;
+  shorter.micro_batches -= skipped * shape.stages;
+  PipelineWalk walked = walk(pipeline, shorter, times);
+  const std::optional<double> period = period_of(walked, shorter);
+  if (!period) {
+    return walk(pipeline, shape, times);
+  }
+  const double later = skipped * *period;
+  for (int r = 0; r < shape.stages; ++r) {
+    PipelineRank& rank = walked.ranks[static_cast<std::size_t>(r)];
+    const double more = static_cast<double>(shape.micro_batches) / shorter.micro_batches;
+    rank.busy *= more;
+    rank.sending *= more;
+    rank.ops.erase(rank.ops.begin(),
+                   rank.ops.begin() + static_cast<std::ptrdiff_t>(last_forward(rank)));
+    for (StageInterval& interval : rank.ops) {
+      interval.op.micro_batch += skipped * shape.stages;
+      interval.begin += later;
+      interval.end += later;
+    }
+  }
+  return walked;
 }
 
 std::string disproof(const Pipeline& pipeline, const PipelineShape& shape) {

@@ -53,6 +53,11 @@ struct PipelineWalk {
 /// `times.stages` has an entry for each virtual stage.
 PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape, const PipelineTimes& times);
 
+/// The same, but for ops before a rank's last forward, which may be missing: where all ranks have
+/// come into step, what they repeat for every p micro-batches is walked no more. Sums are of all.
+PipelineWalk walk_ends(const Pipeline& pipeline, const PipelineShape& shape,
+                       const PipelineTimes& times);
+
 /// Whether another rank waits for what the op gives.
 bool sends(const PipelineShape& shape, const StageOp& op, int rank);
 

@@ -41,6 +41,7 @@ extern const Pipeline zero_bubble{
     .title = "ZB-H1: weight gradients fill the bubble",
     .paper = "arXiv:2401.10241",
     .overlaps = true,  // torch.distributed.pipelining waits for what it sent at the end
+    .repeats = true,
     .why_not = legal,
     .order = order,
 };
