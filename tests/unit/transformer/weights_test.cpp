@@ -102,6 +102,19 @@ TEST_CASE("DeepSeek-V4-Flash weighs the 284 * 10^9 of its report, 13 * 10^9 acti
                                defaults_of("DeepseekV4Config", "compress_rate_hca 128")});
 }
 
+TEST_CASE("DeepSeek-V4-Pro weighs the 1.6 * 10^12 of its report, 49 * 10^9 active") {
+  const Model model = patched("deepseek-v4-flash", R"({"hidden_size": 7168,
+      "num_attention_heads": 128, "num_hidden_layers": 61, "n_routed_experts": 384,
+      "moe_intermediate_size": 3072, "q_lora_rank": 1536, "o_groups": 16, "index_topk": 1024,
+      "compress_ratios": null})");
+  CHECK(kinds_text(model) ==
+        "3 heavily compressed attention, 29 compressed sparse attention, 29 heavily compressed "
+        "attention");
+  CHECK(static_cast<double>(model.parameters()) == Catch::Approx(1.6e12).epsilon(0.02));
+  CHECK(static_cast<double>(model.active_parameters() - model.table_parameters()) ==
+        Catch::Approx(49e9).epsilon(0.01));
+}
+
 TEST_CASE("DeepSeek-V4's kinds of layers are read as published now and before, else the class's") {
   const auto three = [](std::string_view ratios, std::string_view types) {
     return patched(
