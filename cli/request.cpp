@@ -113,7 +113,20 @@ void Reader::model(const std::string& name) {
         "closed form, not simulated; backward 3 times the chunked kernels' forward",
         "Megatron-Core, flash-linear-attention, LASP-2: docs/cost-model.md");
   }
-  if (m.indexer) {
+  if (m.grouped_output) {
+    assume("sparse attention",
+           "queries meet a window's keys and entries made of several tokens, all or the best that "
+           "an indexer picks: sequence ranks gather entries and the indexer's keys of them, and "
+           "get a window's keys from the rank in front; every tensor rank has keys, entries and "
+           "indexer whole; kernels at the rates published of DeepSeek-V3.2's, few heads padded to "
+           "64; costed in closed form, not simulated",
+           "arXiv:2606.19348; docs/cost-model.md");
+    assume("residual streams",
+           fmt::format("{} between layers and pipeline stages, in 16 bits; what reads and mixes "
+                       "them is bound by memory, in kernels of their own",
+                       m.streams),
+           "arXiv:2512.24880; docs/cost-model.md");
+  } else if (m.indexer) {
     assume("sparse attention",
            fmt::format("each query meets {} keys, picked among all: latents and the indexer's keys "
                        "are gathered between sequence ranks; the indexer is whole on every tensor "
@@ -259,7 +272,8 @@ void Reader::mask_and_phase() {
                                  to_string(r.phase)));
   }
   constexpr int widest = 256;
-  if (r.problem.head_dim > widest && r.problem.function == AttentionFunction::softmax) {
+  const bool sparse = r.model && r.model->indexer;  // has kernels of its own
+  if (r.problem.head_dim > widest && r.problem.function == AttentionFunction::softmax && !sparse) {
     assume("attention kernels",
            fmt::format("heads {} wide at the rate of {} wide ones", r.problem.head_dim, widest),
            "FlashAttention 2 and 3 and cuDNN end there");

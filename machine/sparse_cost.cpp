@@ -31,7 +31,7 @@ Parts parts_of(const GpuSpec& gpu, const PickedWork& work, DType dtype) {
   const double peak = matrix_rate(gpu, GemmFormat::plain, dtype, gpu.name).value();
   const double heads = padded(work.q_heads, (forward ? spec.heads : spec.heads_backward).value);
   const double rate = peak * (forward ? spec.forward : spec.backward).value;
-  Parts parts{.attention = work.picked * heads *
+  Parts parts{.attention = (work.picked + work.beside) * heads *
                            flops_per_pair(work.phase, work.head_dim, work.value_dim) / rate};
   const double of_pair = 2.0 * work.index_heads * work.index_dim;
   if (forward) {
@@ -50,7 +50,7 @@ Parts parts_of(const GpuSpec& gpu, const PickedWork& work, DType dtype) {
 }  // namespace
 
 Seconds picked_attention_time(const GpuSpec& gpu, const PickedWork& work, DType dtype) {
-  constexpr double kernels = 3;
+  const double kernels = work.visible > 0 ? 3 : 1;
   return Seconds(parts_of(gpu, work, dtype).total()) + kernels * gpu.generation.launch.value;
 }
 

@@ -1,6 +1,9 @@
-// Time of attention to picked keys (DeepSeek Sparse Attention, arXiv:2512.02556) on one GPU.
+// Time of sparse attention (DeepSeek Sparse Attention, arXiv:2512.02556) on one GPU: to picked
+// keys, and beside or instead of them to those of a window or to entries made of several tokens
+// (DeepSeek-V4, arXiv:2606.19348), which the same kernels take as a list of keys for each query
+// (FlashMLA's sparse prefill; SGLang #24225).
 //
-//   attention    2 (head_dim + value_dim) FLOPs a picked pair and head, backward
+//   attention    2 (head_dim + value_dim) FLOPs a pair that meets and head, backward
 //                6 head_dim + 4 value_dim, at a part of the 16-bit peak. A kernel works on so many
 //                heads at least; fewer are padded: a query's keys are gathered for all of its heads
 //   index        2 dim FLOPs a visible pair and head of the indexer in 8 bits, and its sums over
@@ -18,8 +21,9 @@ namespace spp {
 
 /// Of a GPU's queries: pairs are of all of them, of one head.
 struct PickedWork {
-  double visible = 0;  // pairs that the mask allows
+  double visible = 0;  // pairs that an indexer scores
   double picked = 0;   // of these
+  double beside = 0;   // that meet without being picked
   int q_heads = 1, head_dim = 576, value_dim = 512;
   int index_heads = 64, index_dim = 128;
   Phase phase = Phase::forward;

@@ -214,13 +214,16 @@ const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
   return linear_calls_.emplace(key, std::move(call)).first->second;
 }
 
-const StepEvaluator::Call& StepEvaluator::sparse(const StepPlan& plan) {
-  const std::string key = key_of(plan, request_.problem);
+const StepEvaluator::Call& StepEvaluator::sparse(const StepPlan& plan, const LayerRun& run) {
+  const MetKeys& keys = run.blocks.keys;
+  const std::string key = fmt::format("{} {} {} {}", key_of(plan, request_.problem), keys.window,
+                                      keys.entry, keys.picked);
   if (const auto at = sparse_calls_.find(key); at != sparse_calls_.end()) {
     return at->second;
   }
   const sim::Cluster ranks = sim::thinned(*request_.cluster, plan.tensor, plan.sequence());
-  SparseWork work{.problem = request_.problem, .kind = common_.request().kind};
+  SparseWork work{
+      .problem = request_.problem, .kind = common_.request().kind, .call = sparse_call(run.ops)};
   work.problem.seq = padded_seq(plan);
   SparseCost found = sparse_attention_cost(*request_.model, work, plan, kernels_, ranks);
   Call call{.cost = std::move(found.cost),
@@ -234,7 +237,7 @@ const StepEvaluator::Call& StepEvaluator::sparse(const StepPlan& plan) {
 const StepEvaluator::Call* StepEvaluator::call_of(const StepPlan& plan, const LayerRun& run) {
   return run.attends                         ? &attention(plan, problem_of(run, request_))
          : run.blocks.mixer == Mixer::linear ? &linear(plan)
-         : run.blocks.mixer == Mixer::picked ? &sparse(plan)
+         : run.blocks.keys.any()             ? &sparse(plan, run)
                                              : nullptr;
 }
 

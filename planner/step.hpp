@@ -60,7 +60,7 @@ class StepEvaluator {
   };
   [[nodiscard]] const Call& attention(const StepPlan& plan, const Problem& whole);
   [[nodiscard]] const Call& linear(const StepPlan& plan);
-  [[nodiscard]] const Call& sparse(const StepPlan& plan);
+  [[nodiscard]] const Call& sparse(const StepPlan& plan, const LayerRun& run);
   /// What lets tokens of a kind of layers see each other; nullptr: nothing.
   [[nodiscard]] const Call* call_of(const StepPlan& plan, const LayerRun& run);
   [[nodiscard]] Call simulate(const StepPlan& plan, const Problem& whole) const;

@@ -64,7 +64,7 @@ class StepClock {
     first_ = layer_cost(passes.first, weights.first, nullptr);
     last_ = layer_cost(passes.last, weights.last, nullptr);
     if (layers.predictions > 0) {
-      predict_ = layer_cost(passes.predict, weights.predict, &attention[layers.kind_of.back()]);
+      predict_ = layer_cost(passes.predict, weights.predict, &attention[layers.predict_kind]);
     }
     line_up(layers);
   }
@@ -279,9 +279,9 @@ class StepClock {
     return times;
   }
 
-  /// Hidden states of a micro-batch, whole.
+  /// Hidden states of a micro-batch, whole, of all residual streams.
   [[nodiscard]] Bytes hidden_bytes() const {
-    return Bytes(local_.rows() * request_.model->hidden * size_of(request_.dtype));
+    return Bytes(local_.rows() * request_.model->stream_width() * size_of(request_.dtype));
   }
   /// Every tensor rank has them all, but gets its part of them alone (arXiv:2104.04473, 4.1).
   [[nodiscard]] bool gathers_messages() const {

@@ -174,7 +174,7 @@ class StepMemory {
     }
     const double rows = real_of(local_.rows()) * static_cast<double>(size_of(request_.dtype));
     const double hidden =
-        rows * real_of(request_.model->hidden) / (plan_.tensor_sequence ? plan_.tensor : 1);
+        rows * real_of(request_.model->stream_width()) / (plan_.tensor_sequence ? plan_.tensor : 1);
     double bytes = 0;
     for (int c = 0; c < plan_.virtual_stages; ++c) {
       const Stage& stage = stage_of(rank, c);

@@ -42,6 +42,12 @@ StepRule tensor_rule(const Model& model, const StepPlan& plan) {
                                     kv_heads, t)};
     }
   }
+  if (model.grouped_output && model.grouped_output->groups % t != 0) {
+    const std::int64_t groups = model.grouped_output->groups;
+    return {"tensor",
+            fmt::format("{} groups of attention's output do not split {} ways (nearest: {})",
+                        groups, t, nearest_divisor(groups, t))};
+  }
   if (model.ffn % t != 0) {
     return {"tensor", fmt::format("an MLP {} wide does not split {} ways (nearest: {})", model.ffn,
                                   t, nearest_divisor(model.ffn, t))};

@@ -5,16 +5,12 @@
 #include "parallel/attention/strategy.hpp"
 #include "schedule/balanced.hpp"
 #include "sim/lowering.hpp"
+#include "transformer/met_pairs.hpp"
 
 #include <algorithm>
 
 namespace spp {
 namespace {
-
-/// Of one sequence.
-struct Pairs {
-  double visible = 0, picked = 0;
-};
 
 class SparseClock {
  public:
@@ -23,6 +19,7 @@ class SparseClock {
       : model_(model),
         problem_(work.problem),
         kind_(work.kind),
+        call_(work.call),
         batch_(plan.micro_batch),
         tensor_(plan.tensor),
         ranks_(plan.sequence()),
@@ -42,33 +39,32 @@ class SparseClock {
   }
 
  private:
-  /// Of the rank whose forward takes longest: those that queries see, and of these as many as a
-  /// window of the picked keys' number has.
+  /// Of the rank whose forward takes longest.
   void count_pairs(Layout layout) {
     Seconds longest{};
-    const TokenSet keys({.begin = 0, .count = problem_.end()});
-    const Mask window{.kind = MaskKind::window, .window = model_.indexer->keys};
     for (const TokenSet& chunk : chunks_of(problem_, layout, ranks_)) {
-      const TokenSet queries = chunk.shifted(problem_.cached);
-      const Pairs pairs{.visible = static_cast<double>(allowed_pairs(queries, keys, problem_.mask)),
-                        .picked = static_cast<double>(allowed_pairs(queries, keys, window))};
+      const MetPairs pairs = met_pairs(call_.meets, chunk.shifted(problem_.cached));
       const Seconds takes =
           picked_attention_time(kernels_.gpu(), work(pairs, Phase::forward), problem_.dtype);
       if (takes > longest) {
         longest = takes;
         pairs_ = pairs;
+        pieces_ = std::ssize(chunk.ranges());
       }
     }
   }
 
-  [[nodiscard]] PickedWork work(const Pairs& pairs, Phase phase) const {
-    const auto batch = static_cast<double>(batch_);
-    const Latent& latent = model_.latent;
-    return {.visible = pairs.visible * batch,
-            .picked = pairs.picked * batch,
-            .q_heads = (model_.q_heads + tensor_ - 1) / tensor_,
-            .head_dim = static_cast<int>(latent.kv_rank) + latent.rope_dim,
-            .value_dim = static_cast<int>(latent.kv_rank),
+  [[nodiscard]] bool picks() const { return call_.meets.picked > 0; }
+  [[nodiscard]] PickedWork work(const MetPairs& pairs, Phase phase) const {
+    const auto of_batch = [&](std::int64_t count) {
+      return static_cast<double>(count) * static_cast<double>(batch_);
+    };
+    return {.visible = of_batch(pairs.seen),
+            .picked = of_batch(picks() ? pairs.entries : 0),
+            .beside = of_batch(picks() ? pairs.window : pairs.met()),
+            .q_heads = (call_.q_heads + tensor_ - 1) / tensor_,
+            .head_dim = call_.head_dim,
+            .value_dim = call_.v_dim(),
             .index_heads = model_.indexer->heads,
             .index_dim = model_.indexer->dim,
             .phase = phase};
@@ -80,13 +76,26 @@ class SparseClock {
   [[nodiscard]] AttentionCost::Pass pass(Phase phase) const {
     AttentionCost::Pass pass{
         .kernels = picked_attention_time(kernels_.gpu(), work(pairs_, phase), problem_.dtype)};
-    if (ranks_ > 1) {
+    if (ranks_ > 1 && gathered().value() > 0) {
       collective(pass, CommKind::all_gather, gathered());
       if (phase == Phase::backward) {
         collective(pass, CommKind::reduce_scatter, gathered());
       }
     }
+    if (ranks_ > 1 && call_.meets.window > 0) {
+      halo(pass, phase == Phase::backward ? 2 : 1);  // again, and the gradient back
+    }
     return pass;
+  }
+  void halo(AttentionCost::Pass& pass, std::int64_t times) const {
+    const Bytes one = keys_of(call_.meets.window);
+    const sim::Cluster& cluster = placement_.cluster();
+    const sim::Scope scope = cluster.nodes() > 1 ? sim::Scope::inter : sim::Scope::intra;
+    const std::int64_t messages = times * pieces_;
+    pass.exposed +=
+        static_cast<double>(messages) *
+        cluster.transport(scope).time(CommKind::send_recv, one, cluster.nominal_rate(scope));
+    pass.sent.at(StepAxis::ring, CommKind::send_recv) += messages * one;
   }
   void collective(AttentionCost::Pass& pass, CommKind kind, Bytes all) const {
     const Bytes sent = all * (ranks_ - 1) / ranks_;
@@ -94,34 +103,44 @@ class SparseClock {
         sim::collective_time(kind, {.first = 0, .stride = 1, .size = ranks_}, sent, placement_);
     pass.sent.at(StepAxis::ring, kind) += sent;
   }
-  /// Latents, positions and the indexer's keys, of all tokens.
+  /// Of the whole sequence; those of one token are its key.
+  [[nodiscard]] std::int64_t entries() const {
+    return call_.meets.entry > 0 ? problem_.end() / call_.meets.entry : 0;
+  }
+  [[nodiscard]] Bytes keys_of(std::int64_t tokens) const {
+    return Bytes(tokens * call_.head_dim * size_of(problem_.dtype)) * batch_;
+  }
+  /// Entries and the indexer's keys of all tokens.
   [[nodiscard]] Bytes gathered() const {
-    const std::int64_t a_token =
-        model_.latent.kv_rank + model_.latent.rope_dim + model_.indexer->dim;
-    return Bytes(problem_.end() * a_token * size_of(problem_.dtype)) * batch_;
+    const std::int64_t index = picks() ? model_.indexer->dim : 0;
+    return Bytes(entries() * (call_.head_dim + index) * size_of(problem_.dtype)) * batch_;
   }
   /// What was gathered, scores in pieces (at most 512 MiB, vLLM's default: GitHub vllm-project/vllm
-  /// #36178); backward the keys' gradients, added up in fp32.
+  /// #36178); backward the gradients of keys and entries, added up in fp32.
   [[nodiscard]] Bytes buffers() const {
     constexpr Bytes most(std::int64_t{512} << 20);
     const std::int64_t queries = problem_.seq / ranks_;
-    const Bytes scores = std::min(most, Bytes(4 * queries) * problem_.end() * batch_);
-    const Bytes keys = ranks_ > 1 ? gathered() : Bytes(0);
-    const Bytes gradients =
-        kind_ == StepKind::train
-            ? Bytes(4 * problem_.end() * (model_.latent.kv_rank + model_.latent.rope_dim)) * batch_
-            : Bytes(0);
-    return keys + std::max(scores, gradients);
+    const Bytes scores =
+        picks() ? std::min(most, Bytes(4 * queries) * entries() * batch_) : Bytes(0);
+    const Bytes received =
+        ranks_ > 1 ? gathered() + pieces_ * keys_of(call_.meets.window) : Bytes(0);
+    const std::int64_t own = call_.meets.window > 0 ? queries + pieces_ * call_.meets.window : 0;
+    const Bytes gradients = kind_ == StepKind::train
+                                ? Bytes(4 * (entries() + own) * call_.head_dim) * batch_
+                                : Bytes(0);
+    return received + std::max(scores, gradients);
   }
 
   const Model& model_;
   const Problem& problem_;
   StepKind kind_;
+  const AttentionCall& call_;
   std::int64_t batch_;
   int tensor_, ranks_;
   const KernelCost& kernels_;
   sim::Placement placement_;
-  Pairs pairs_;
+  MetPairs pairs_;
+  std::int64_t pieces_ = 1;  // of the sequence that a rank has
 };
 
 }  // namespace
@@ -132,6 +151,16 @@ StepRule why_not_sparse(const Model& model, const StepPlan& plan) {
   }
   WhyNot reason = why_not_picked(plan.attention);
   return {.rule = std::move(reason.rule), .detail = std::move(reason.detail)};
+}
+
+const AttentionCall& sparse_call(const TensorOps& layer) {
+  for (const TensorOp& op : layer.ops) {
+    const auto* call = std::get_if<AttentionCall>(&op.work);
+    if (call != nullptr && call->meets.any()) {
+      return *call;
+    }
+  }
+  throw InternalError("a layer without sparse attention");
 }
 
 SparseCost sparse_attention_cost(const Model& model, const SparseWork& work, const StepPlan& plan,

@@ -1,5 +1,6 @@
 // Attention of a layer to the keys that an indexer picks (DeepSeek Sparse Attention,
-// arXiv:2512.02556) over ranks that share its sequence, in closed form: which keys are picked
+// arXiv:2512.02556), or to a window and entries made of several tokens, all or picked (DeepSeek-V4,
+// arXiv:2606.19348), over ranks that share its sequence, in closed form: which keys are picked
 // depends on the numbers, so no schedule says which ones meet, nothing proves this, and the runtime
 // cannot execute it.
 //
@@ -10,6 +11,12 @@
 // backward gathers them again and reduce-scatters their gradients. Nothing hides these transfers.
 // That is all-gather context parallelism with its layouts; no ring hands keys round, and heads are
 // not dealt out.
+//
+// Of DeepSeek-V4 each rank makes the entries of its own tokens, and all gather entries and the
+// indexer's keys of them. Of the window's keys, and of tokens that entries across a border are made
+// of, those just before a rank's chunk come from the rank that has them: a halo, one message a
+// chunk, counted as the window's keys (Megatron-LM #5087, LoongForge #141; NeMo AutoModel #2445 and
+// prime-rl #3508 gather all keys instead).
 #pragma once
 
 #include "machine/kernel_cost.hpp"
@@ -21,13 +28,16 @@
 
 namespace spp {
 
-/// Rule "sparse" if sequence ranks would not gather all keys. Legal for models without an indexer.
+/// Rule "sparse" if sequence ranks would not gather keys. Legal for models without such attention.
 StepRule why_not_sparse(const Model& model, const StepPlan& plan);
 
 struct SparseWork {
   Problem problem;  // one sequence, padded for the plan; cached keys in front
   StepKind kind = StepKind::train;
+  AttentionCall call;  // of all heads; it says which keys meet (sparse_call)
 };
+/// The layer's sparse attention. InternalError if it has none.
+const AttentionCall& sparse_call(const TensorOps& layer);
 
 struct SparseCost {
   AttentionCost cost;

@@ -21,8 +21,10 @@ struct LayerKind {
 LayerKind kind_at(const Model& model, std::int64_t layer) {
   const auto i = static_cast<std::size_t>(layer);
   const DiffusionBlocks& d = model.diffusion;
-  const LayerBlocks usual{.mixer = model.indexer ? Mixer::picked : Mixer::attention,
-                          .feed = model.experts.routes(layer) ? Feed::experts : Feed::mlp};
+  const LayerBlocks usual{
+      .mixer = model.indexer ? Mixer::picked : Mixer::attention,
+      .feed = model.experts.routes(layer) ? Feed::experts : Feed::mlp,
+      .keys = model.indexer ? MetKeys{.entry = 1, .picked = model.indexer->keys} : MetKeys{}};
   return {.blocks = model.blocks.empty() ? usual : model.blocks[i],
           .narrow = i < model.narrow_layers.size() && model.narrow_layers[i],
           .two_streams = layer < d.two_streams,
@@ -46,8 +48,12 @@ LayerTensorId mixed(const Model& model, const LayerKind& kind, ListWriter& list,
   if (kind.blocks.mixer == Mixer::linear) {
     return linear_attention(model, list, x);
   }
+  if (kind.blocks.mixer == Mixer::compressed) {
+    return compressed_attention(model, list, x, kind.blocks.keys);
+  }
+  ensure(model.streams == 1, "several residual streams around compressed attention alone");
   if (kind.blocks.mixer == Mixer::picked) {
-    return picked_attention(model, list, x);
+    return picked_attention(model, list, x, kind.blocks.keys);
   }
   x = model.latent.kv_rank > 0 ? latent_attention(model, list, x)
       : kind.between_frames    ? frame_attention(model, list, x)
@@ -84,7 +90,8 @@ LayerTensorId layer(const Model& model, const LayerKind& kind, ListWriter& list,
     case Feed::mlp:
       return scaled_layer(model, list, mlp(model, list, x));
     case Feed::experts:
-      return scaled_layer(model, list, experts(model, list, x));
+    case Feed::tabled:
+      return scaled_layer(model, list, experts(model, list, x, kind.blocks.feed == Feed::experts));
     case Feed::none:
       return scaled_layer(model, list, x);
   }
@@ -96,7 +103,7 @@ TensorOps ops_of(const Model& model, const LayerKind& kind) {
   if (kind.two_streams) {
     return list.take(two_stream_layer(model, list));
   }
-  return list.take({layer(model, kind, list, list.tensor("input", model.hidden))});
+  return list.take({layer(model, kind, list, list.tensor("input", model.stream_width()))});
 }
 
 /// Logits, and in training their softmax against the next token in fp32: the gradient of the loss
@@ -152,9 +159,16 @@ LayerTensorId embedding(const Model& model, ListWriter& list, bool tied = false)
   return embedded;
 }
 
+/// What the first layer reads; invalid without words.
+LayerTensorId before_layers(const Model& model, ListWriter& list) {
+  const LayerTensorId embedded = embedding(model, list);
+  return embedded.valid() ? spread(model, list, embedded) : embedded;
+}
+
 /// What the way back to pixels reads; invalid with words.
 LayerTensorId head(const Model& model, ListWriter& list, LayerTensorId x, StepKind step,
                    bool tied) {
+  x = collapse(model, list, x);
   const LayerTensorId y = list.tensor("final norm", model.hidden);
   list.add({.name = "final norm",  // once in a model: its 1/rms is not worth counting
             .work = RowWise{.function = norm_function(model), .weights = norm_weights(model)},
@@ -179,6 +193,30 @@ std::vector<std::size_t> places_of(const Model& model, const std::vector<LayerKi
 }
 
 LayerTensors these(LayerTensorId id) { return id.valid() ? LayerTensors{id} : LayerTensors{}; }
+
+/// The layer of whose kind those are that predict further tokens.
+std::int64_t predict_as(const Model& model) {
+  return model.predict_like.value_or(model.layers - 1);
+}
+
+/// What a layer that predicts reads, from the normed stream and embedding: one matrix joins them;
+/// over several streams the streams' own, the same for each, and the embedding's, added to all
+/// (DeepSeek-V4's inference/model.py, MTPBlock).
+LayerTensorId predict_input(const Model& model, ListWriter& list, LayerTensors halves) {
+  const std::int64_t h = model.hidden;
+  if (model.streams == 1) {
+    const LayerTensorId both = list.joined({.name = "predict both", .width = 2 * h}, halves);
+    return list.linear("predict", both, {.in = 2 * h, .out = h});
+  }
+  const std::int64_t all = model.stream_width();
+  const LayerTensorId streams = list.linear(
+      "predict", halves[0], {.in = all, .out = all, .heads = model.streams, .alike = true});
+  const LayerTensorId embedded = list.linear("predict embedding", halves[1], {.in = h, .out = h});
+  const LayerTensorId sum = list.like("predict sum", streams);
+  list.add(
+      {.name = "predict sum", .work = RowWise{}, .reads = {streams, embedded}, .writes = {sum}});
+  return sum;
+}
 
 }  // namespace
 
@@ -213,28 +251,26 @@ TensorOps layer_of(const Model& model) {
 
 TensorOps first_of(const Model& model) {
   ListWriter list;
-  return list.take(these(embedding(model, list)));
+  return list.take(these(before_layers(model, list)));
 }
 
 TensorOps last_of(const Model& model, StepKind step) {
   ListWriter list;
-  const LayerTensorId y =
-      head(model, list, list.tensor("last layer", model.hidden), step, model.tied_embeddings);
+  const LayerTensorId y = head(model, list, list.tensor("last layer", model.stream_width()), step,
+                               model.tied_embeddings);
   return list.take(these(y), these(y));
 }
 
 TensorOps predict_of(const Model& model) {
   ensure(model.vocab > 0, "a model of words");
   ListWriter list(model);
-  const LayerTensorId stream = list.tensor("last layer", model.hidden);
+  const LayerTensorId stream = list.tensor("last layer", model.stream_width());
   const LayerTensorId next = embedding(model, list, true);
   const LayerTensors halves{list.norm("predict norm", stream, model),
                             list.norm("predict embedding norm", next, model)};
-  const LayerTensorId both = list.tensor("predict both", 2 * model.hidden);
-  list.add({.name = "predict both", .work = RowWise{}, .reads = halves, .writes = {both}});
-  const LayerTensorId x =
-      list.linear("predict", both, {.in = 2 * model.hidden, .out = model.hidden});
-  head(model, list, layer(model, kind_at(model, model.layers - 1), list, x), StepKind::train, true);
+  const LayerTensorId x = predict_input(model, list, halves);
+  head(model, list, layer(model, kind_at(model, predict_as(model)), list, x), StepKind::train,
+       true);
   return list.take({});
 }
 
@@ -250,14 +286,15 @@ ModelLayers::ModelLayers(const Model& model, StepKind step)
       predictions(further_predictions(model, step)) {
   if (predictions > 0) {
     predict = predict_of(model);
+    predict_kind = kind_of[static_cast<std::size_t>(predict_as(model))];
   }
 }
 
 TensorOps ends_of(const Model& model, StepKind step) {
   ListWriter list;
-  const LayerTensorId embedded = embedding(model, list);
-  const LayerTensorId y =
-      head(model, list, list.tensor("last layer", model.hidden), step, model.tied_embeddings);
+  const LayerTensorId embedded = before_layers(model, list);
+  const LayerTensorId y = head(model, list, list.tensor("last layer", model.stream_width()), step,
+                               model.tied_embeddings);
   return list.take(these(embedded.valid() ? embedded : y), these(y));
 }
 
@@ -268,7 +305,9 @@ std::int64_t Model::layer_parameters() const {
 
 bool stays_wide(std::string_view gemm, bool wide_attention) {
   const bool beside = gemm == "qkv" || gemm == "out";
-  return gemm == "logits" || gemm == "router" || (wide_attention && beside);
+  const bool pools = gemm == "compress" || gemm == "index compress";
+  return gemm == "logits" || gemm == "router" || pools || gemm.starts_with("streams mix") ||
+         (wide_attention && beside);
 }
 
 }  // namespace spp

@@ -20,6 +20,8 @@
 //                sequence itself its kernels are a schedule's, on a text they are here.
 //   picked keys  keep what their scores were made of; the gradient of these is another loss's
 //                (arXiv:2512.02556, equation 4), so it ends at what the indexer reads (`detached`).
+//   streams      of a model with several are read by a branch as a weighted sum and written as a
+//                mix of all with its result; both weights are made from the streams themselves.
 //   A tensor that n operations read has n gradients, which are added up by n - 1 kernels. So a
 //   residual stream costs one such kernel a branch, and a gated MLP one for its two first GEMMs.
 //   A tensor is kept once, however many operations keep it, and not at all when none does.
@@ -60,8 +62,18 @@ enum class StepKind : std::uint8_t { train, prefill };
 /// of every sequence, on every rank); the last token of every sequence; each expert that a token of
 /// the rank is routed to; each token, of all ranks, that is routed to the rank's experts; those of
 /// the rank's tokens that are the image's, and the joint text's; each sequence, for what its
-/// denoising step is.
-enum class Rows : std::uint8_t { tokens, text, last, routed, received, image, joint, sequence };
+/// denoising step is; each entry that so many tokens of the rank make (TensorOps::entry_tokens).
+enum class Rows : std::uint8_t {
+  tokens,
+  text,
+  last,
+  routed,
+  received,
+  image,
+  joint,
+  sequence,
+  entries
+};
 
 /// How the ranks of a tensor-parallel group hold a tensor.
 ///  rows:  each a part of the rows, the region of sequence parallelism; without that, everything
@@ -96,6 +108,7 @@ class LayerTensors {
   [[nodiscard]] constexpr const LayerTensorId* begin() const { return ids_.data(); }
   [[nodiscard]] constexpr const LayerTensorId* end() const { return ids_.data() + size_; }
   [[nodiscard]] constexpr LayerTensorId operator[](std::size_t i) const { return ids_[i]; }
+  [[nodiscard]] constexpr LayerTensorId back() const { return ids_.at(size_ - 1U); }
 
  private:
   std::array<LayerTensorId, 6> ids_{};
@@ -115,8 +128,10 @@ struct Linear {
   bool bias = false;
   bool tied = false;
   std::int64_t experts = 0;  // 0: one matrix for all rows
-  /// So many matrices side by side, each from its part of X's row to its part of Y's.
+  /// So many matrices side by side, each from its part of X's row to its part of Y's; `alike`: they
+  /// are one.
   std::int64_t heads = 1;
+  bool alike = false;
   bool detached = false;  // X gets no gradient
 };
 
@@ -149,20 +164,23 @@ struct AttentionCall {
   /// One learned logit a head that takes its share of the softmax, inside the kernel: a schedule
   /// has small ones of their own beside it (Sink in schedule/op.hpp), which this list does not.
   bool sinks = false;
-  std::int64_t among = 0;   // 0: not so
-  std::int64_t picked = 0;  // above 0: each query meets so many keys, which PickCall picked
+  std::int64_t among = 0;  // 0: not so
+  /// Of sparse attention, in place of all that a mask allows. Where keys are picked, the last
+  /// tensor read says which: PickCall's.
+  MetKeys meets{};
   [[nodiscard]] int v_dim() const { return value_dim > 0 ? value_dim : head_dim; }
   /// Over tokens that several ranks may hold, all that a mask allows: a schedule's.
   [[nodiscard]] bool over_sequence() const {
-    return keys == Rows::tokens && among == 0 && picked == 0;
+    return keys == Rows::tokens && among == 0 && !meets.any();
   }
 };
 
 /// An indexer's scores, and the best keys of each query: reads queries and keys of its heads and
-/// what each head's scores weigh, writes numbers of tokens. Over tokens that several ranks may hold
-/// (step/sparse_attention.hpp).
+/// what each head's scores weigh, writes numbers of tokens or entries. Over tokens that several
+/// ranks may hold (step/sparse_attention.hpp).
 struct PickCall {
   Indexer indexer;
+  MetKeys meets{};  // of the attention behind it
 };
 
 /// A causal convolution of each channel over the last `kernel` tokens, and an activation; reads and
@@ -214,7 +232,8 @@ struct TensorOps {
   /// That later tokens read: attention K and V, or their latent; linear attention its state and the
   /// last tokens before its convolution.
   LayerTensors cached;
-  std::int64_t text_tokens = 0;  // of a sequence
+  std::int64_t text_tokens = 0;   // of a sequence
+  std::int64_t entry_tokens = 1;  // that make an entry
   int experts_per_token = 0;
 
   [[nodiscard]] const LayerTensor& at(LayerTensorId id) const { return tensors[id.index()]; }
@@ -246,8 +265,9 @@ TensorOps first_of(const Model& model);
 TensorOps last_of(const Model& model, StepKind step);
 /// One of Model::predict_layers, which only training has: from the last layer's output and the next
 /// token's embedding through a layer of its own to a loss (DeepSeek-V3, arXiv:2412.19437, section
-/// 2.2). Table and loss head are the model's. The matrix that joins the two is taken to be whole on
-/// every rank. Not part of Model::parameters().
+/// 2.2); over several streams each stream joins the embedding. Table and loss head are the model's.
+/// The matrices that join the two are taken to be whole on every rank. Not part of
+/// Model::parameters().
 TensorOps predict_of(const Model& model);
 /// How many of them a step has.
 std::size_t further_predictions(const Model& model, StepKind step);
@@ -257,8 +277,9 @@ struct ModelLayers {
   std::vector<LayerRun> runs;
   std::vector<std::size_t> kind_of;  // layer: its run
   TensorOps first, last;
-  TensorOps predict;            // empty without predictions
-  std::size_t predictions = 0;  // further ones
+  TensorOps predict;             // empty without predictions
+  std::size_t predict_kind = 0;  // the run of layers whose kind those are
+  std::size_t predictions = 0;   // further ones
 };
 /// First and last in one list.
 TensorOps ends_of(const Model& model, StepKind step);

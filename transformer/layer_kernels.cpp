@@ -196,10 +196,14 @@ class OpWriter {
   }
   /// Products of all heads, side by side: as many tiles as one product of so many rows has.
   [[nodiscard]] GemmShape by_heads(const TensorOp& op, KernelRole role, GemmShape all) const {
-    const std::int64_t heads = shapes_.heads(std::get<Linear>(op.work).heads);
-    return role == KernelRole::weight_gradient
-               ? GemmShape{.m = all.m, .n = all.n / heads, .k = all.k}
-               : GemmShape{.m = all.m * heads, .n = all.n / heads, .k = all.k / heads};
+    const auto& linear = std::get<Linear>(op.work);
+    const std::int64_t heads =
+        linear.shard == Shard::heads ? shapes_.heads(linear.heads) : linear.heads;
+    if (role != KernelRole::weight_gradient) {
+      return {.m = all.m * heads, .n = all.n / heads, .k = all.k / heads};
+    }
+    return linear.alike ? GemmShape{.m = all.m / heads, .n = all.n / heads, .k = all.k * heads}
+                        : GemmShape{.m = all.m, .n = all.n / heads, .k = all.k};
   }
   void memory_bound(std::string_view name, KernelRole role, Bytes touched,
                     std::optional<LayerFunction> function = std::nullopt) {
@@ -344,7 +348,7 @@ std::vector<bool> all_but_every_other_gemm(const TensorOps& ops) {
   std::vector<bool> again;
   bool second = true;
   for (const TensorOp& op : ops.ops) {
-    // The router's scores alone are fp32.
+    // Of GEMMs only those beside the layer's matrices give fp32: routers, compressors, streams.
     const bool gemm = std::holds_alternative<Linear>(op.work) && !ops.at(op.writes[0]).fp32;
     second = gemm ? !second : second;
     again.push_back(gemm ? second : !keeps_output(op));

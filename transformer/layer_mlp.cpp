@@ -33,14 +33,14 @@ LayerTensorId received(ListWriter& list, std::string_view name, std::int64_t wid
   return list.tensor({.name = name, .width = width, .rows = Rows::received, .cut = cut});
 }
 
-/// Scores of all experts in fp32, made from y; the best few of each token, and a copy of x for each
-/// of them.
-Routed route(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorId x) {
+/// Scores of all experts in fp32, made from y; the best few of each token, or those that a table
+/// names, whose scores are their weights alone; and a copy of x for each of them.
+Routed route(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorId x, bool scored) {
   const Experts& e = model.experts;
   const ModuleSet moe{RecomputeModule::moe};
   const LayerTensorId scores = list.tensor({.name = "router", .width = e.count, .fp32 = true});
   list.add({.name = "router",
-            .work = Linear{.in = model.hidden, .out = e.count, .bias = e.router_bias},
+            .work = Linear{.in = model.hidden, .out = e.count, .bias = e.router_bias && scored},
             .reads = {y},
             .writes = {scores},
             .keeps = {y},
@@ -140,8 +140,9 @@ LayerTensorId gated_by_one(const Model& model, ListWriter& list, LayerTensorId y
 }  // namespace
 
 /// x -> x + down(activation(gate(norm(x)), up(norm(x)))), or without a gate.
-LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
-  LayerTensorId y = list.norm("norm 2", x, model);
+LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId stream) {
+  const Branch merged = branch_from(model, list, mlp_branch, stream);
+  LayerTensorId y = list.norm("norm 2", merged.x, model);
   if (model.kind == ModelKind::dit) {
     y = list.scaled("modulate 2", y, {RecomputeModule::norms});
   }
@@ -154,12 +155,14 @@ LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x) {
   if (model.kind == ModelKind::dit) {
     y = list.scaled("gate 2", y, {});
   }
-  return list.residual("residual 2", x, y);
+  return merge(list, merged, y);
 }
 
 /// x -> x + experts(norm(x)) + shared(norm(x)); with norms of their own around both.
-LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
+LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId stream, bool scored) {
   const Experts& e = model.experts;
+  const Branch merged = branch_from(model, list, mlp_branch, stream);
+  const LayerTensorId x = merged.x;
   const LayerTensorId normed = list.norm("norm 2", x, model);
   LayerTensorId shared;
   if (e.shared_ffn > 0) {
@@ -185,7 +188,7 @@ LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
     y = list.linear("latent down", y, {.in = model.hidden, .out = e.latent, .bias = model.mlp_bias},
                     {RecomputeModule::moe});
   }
-  y = through_experts(model, list, route(model, list, read, y));
+  y = through_experts(model, list, route(model, list, read, y, scored));
   if (e.latent > 0) {
     y = list.linear("latent up", y, {.in = e.latent, .out = model.hidden, .bias = model.mlp_bias},
                     {RecomputeModule::moe});
@@ -199,7 +202,7 @@ LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x) {
   if (model.branch_norms) {
     y = list.norm("branch norm 2", y, model);
   }
-  return list.residual("residual 2", x, y);
+  return merge(list, merged, y);
 }
 
 }  // namespace spp

@@ -15,7 +15,7 @@ bool gives_gradient(const TensorOp& op, LayerTensorId read) {
   const auto* row_wise = std::get_if<RowWise>(&op.work);
   const auto* linear = std::get_if<Linear>(&op.work);
   const auto* call = std::get_if<AttentionCall>(&op.work);
-  const bool number = call != nullptr && call->picked > 0 && op.reads[2] == read;
+  const bool number = call != nullptr && call->meets.picked > 0 && op.reads.back() == read;
   return (row_wise == nullptr || row_wise->gradient != RowGradient::none) &&
          (linear == nullptr || !linear->detached) && !number;
 }

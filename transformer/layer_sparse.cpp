@@ -8,32 +8,30 @@
 #include "transformer/layer_writer.hpp"
 
 namespace spp {
-namespace {
 
-/// Queries and keys of the indexer's heads in position, and how much each head's scores count, to
-/// numbers of tokens.
-LayerTensorId picked_keys(const Model& model, ListWriter& list, LayerTensorId y,
-                          LayerTensorId q_latent, LayerTensorId& index_k) {
+LayerTensorId index_queries(const Model& model, ListWriter& list, LayerTensorId q_latent) {
   const Indexer& indexer = *model.indexer;
   const std::int64_t width = std::int64_t{indexer.heads} * indexer.dim;
-  const LayerTensorId q =
-      list.linear("index q", q_latent, {.in = model.latent.q_rank, .out = width, .detached = true},
-                  {}, indexer.dim);
-  const LayerTensorId k =
-      list.linear("index k", y, {.in = model.hidden, .out = indexer.dim, .detached = true});
-  const LayerTensorId normed = list.norm("index norm", k, 2 * std::int64_t{indexer.dim});
+  return list.linear("index q", q_latent,
+                     {.in = model.latent.q_rank, .out = width, .detached = true}, {}, indexer.dim);
+}
+
+LayerTensorId picked_keys(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorId q,
+                          const MetKeys& keys, LayerTensorId& index_k) {
+  const Indexer& indexer = *model.indexer;
   const LayerTensorId weights =
       list.linear("index weights", y, {.in = model.hidden, .out = indexer.heads, .detached = true});
   const LayerTensorId q_placed = list.like("index rope", q);
-  index_k = list.like("index rope", normed);
+  const LayerTensorId k_placed = list.like("index rope", index_k);
   list.add({.name = "index rope",
             .work = RowWise{.in_place = true},
-            .reads = {q, normed},
-            .writes = {q_placed, index_k}});
+            .reads = {q, index_k},
+            .writes = {q_placed, k_placed}});
+  index_k = k_placed;
   const LayerTensorId picked = list.tensor(
-      {.name = "picked", .width = indexer.keys, .cut = Cut::whole, .fp32 = true});  // 32 bits each
+      {.name = "picked", .width = keys.picked, .cut = Cut::whole, .fp32 = true});  // 32 bits each
   list.add({.name = "pick",
-            .work = PickCall{.indexer = indexer},
+            .work = PickCall{.indexer = indexer, .meets = keys},
             .reads = {q_placed, index_k, weights},
             .writes = {picked},
             .keeps = {q_placed, index_k, weights},
@@ -41,9 +39,8 @@ LayerTensorId picked_keys(const Model& model, ListWriter& list, LayerTensorId y,
   return picked;
 }
 
-}  // namespace
-
-LayerTensorId picked_attention(const Model& model, ListWriter& list, LayerTensorId x) {
+LayerTensorId picked_attention(const Model& model, ListWriter& list, LayerTensorId x,
+                               const MetKeys& met) {
   const Latent& latent = model.latent;
   const ModuleSet up{RecomputeModule::mla_up};
   const int n = model.q_heads;
@@ -73,16 +70,18 @@ LayerTensorId picked_attention(const Model& model, ListWriter& list, LayerTensor
             .reads = {absorbed, position, from.kv, from.position},
             .writes = {q, keys},
             .modules = up});
-  LayerTensorId index_k;
-  const LayerTensorId picked = picked_keys(model, list, y, q_latent, index_k);
+  const Indexer& indexer = *model.indexer;
+  const LayerTensorId index_q = index_queries(model, list, q_latent);
+  LayerTensorId index_k = list.norm(
+      "index norm",
+      list.linear("index k", y, {.in = model.hidden, .out = indexer.dim, .detached = true}),
+      2 * std::int64_t{indexer.dim});
+  const LayerTensorId picked = picked_keys(model, list, y, index_q, met, index_k);
   list.cache({keys, index_k});
-  const LayerTensorId attended = list.attention("attention",
-                                                {.q_heads = n,
-                                                 .kv_heads = 1,
-                                                 .head_dim = width,
-                                                 .value_dim = rank,
-                                                 .picked = model.indexer->keys},
-                                                {q, keys, picked});
+  const LayerTensorId attended = list.attention(
+      "attention",
+      {.q_heads = n, .kv_heads = 1, .head_dim = width, .value_dim = rank, .meets = met},
+      {q, keys, picked});
   const LayerTensorId values = list.linear("latent to v", attended,
                                            {.in = std::int64_t{n} * rank,
                                             .out = std::int64_t{n} * latent.value_dim,

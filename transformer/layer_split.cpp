@@ -43,6 +43,8 @@ std::int64_t LocalShapes::all_rows(LayerTensorId id) const {
     case Rows::last:
     case Rows::sequence:
       return local_->batch;
+    case Rows::entries:
+      return part_of(local_->tokens, static_cast<int>(ops_->entry_tokens)) * local_->batch;
     case Rows::routed:
       return routed;
     case Rows::received: {
@@ -151,7 +153,8 @@ std::int64_t weights_of(const TensorOp& op, const TensorOps& ops, const LayerSpl
       const bool cut_in = linear.shard == Shard::rows || linear.shard == Shard::heads;
       const std::int64_t in = cut_in ? width(op->reads) : linear.in;
       const std::int64_t out = linear.shard == Shard::columns ? width(op->writes) : linear.out;
-      const std::int64_t one = in * (out / linear.heads) + (linear.bias ? out : 0);
+      const std::int64_t matrices = linear.alike ? linear.heads : 1;
+      const std::int64_t one = in / matrices * (out / linear.heads) + (linear.bias ? out : 0);
       return linear.experts > 0 ? one * part_of(linear.experts, split->expert) : one;
     }
     std::int64_t operator()(const RowWise& row_wise) const { return row_wise.weights; }

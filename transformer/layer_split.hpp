@@ -68,9 +68,10 @@ class LocalShapes {
   [[nodiscard]] Bytes bytes(LayerTensorId id) const { return sized(rows(id), id); }
   [[nodiscard]] Bytes bytes(const LayerTensors& ids) const;
   [[nodiscard]] Bytes all_bytes(LayerTensorId id) const { return sized(all_rows(id), id); }
-  /// Of all rows of an operation that gathers or scatters, `width` of `id`.
+  /// Of all rows of an operation that gathers or scatters, `width` of `id`: of entries, all there
+  /// are.
   [[nodiscard]] Bytes all_bytes(const TensorOp& op, LayerTensorId id) const {
-    return sized(all_rows(op.writes[0]), id);
+    return sized(all_rows(ops_->at(id).rows == Rows::entries ? id : op.writes[0]), id);
   }
   /// What attention, norms keep besides.
   [[nodiscard]] Bytes statistics(const TensorOp& op) const;

@@ -20,8 +20,12 @@ std::string_view kind_word(const Model& model, const LayerRun& run) {
       return model.linear->scan.rule == StateRule::mamba2 ? "Mamba2" : "linear attention";
     case Mixer::picked:
       return "sparse attention";
+    case Mixer::compressed:
+      return run.blocks.keys.entry == 0   ? "sliding attention"
+             : run.blocks.keys.picked > 0 ? "compressed sparse attention"
+                                          : "heavily compressed attention";
     case Mixer::none:
-      return run.blocks.feed == Feed::experts ? "experts" : "MLP";
+      return run.blocks.feed == Feed::mlp ? "MLP" : "experts";
     case Mixer::attention:
       return !run.attends                        ? "frame attention"
              : run.mask.kind == MaskKind::window ? "sliding attention"
@@ -31,19 +35,28 @@ std::string_view kind_word(const Model& model, const LayerRun& run) {
   throw InternalError("no such Mixer");
 }
 
-std::string mask_word(const Model& model, const LayerRun& run) {
+std::string mask_word(const LayerRun& run) {
+  const MetKeys& keys = run.blocks.keys;
+  if (run.blocks.mixer == Mixer::compressed) {
+    std::string sees = to_string(Mask{.kind = MaskKind::window, .window = keys.window});
+    if (keys.entry > 0) {
+      sees += fmt::format(" and {} entries of {} tokens",
+                          keys.picked > 0 ? fmt::format("{}", keys.picked) : "all", keys.entry);
+    }
+    return sees;
+  }
   if (run.blocks.mixer == Mixer::attention && !run.mask.document_ends.empty()) {
     return fmt::format("{}, chunks of {}", to_string(Mask{.kind = run.mask.kind}),
                        run.mask.document_ends.front());
   }
   return run.blocks.mixer == Mixer::attention ? to_string(run.mask)
          : run.blocks.mixer == Mixer::picked
-             ? fmt::format("{}, {} keys", to_string(run.mask), model.indexer->keys)
+             ? fmt::format("{}, {} keys", to_string(run.mask), keys.picked)
              : "none";
 }
 
 std::string_view mlp_word(Feed feed) {
-  return feed == Feed::experts ? "experts" : feed == Feed::mlp ? "dense" : "none";
+  return feed == Feed::none ? "none" : feed == Feed::mlp ? "dense" : "experts";
 }
 
 std::string_view attention_word(const Model& model, const LayerRun& run) {
@@ -80,7 +93,7 @@ std::vector<LayerWeights> layer_weights(const Model& model) {
     kinds.push_back({.layers = run.layers,
                      .kind = std::string(kind_word(model, run)),
                      .attention = std::string(attention_word(model, run)),
-                     .mask = mask_word(model, run),
+                     .mask = mask_word(run),
                      .mlp = std::string(mlp_word(run.blocks.feed)),
                      .parameters = weights_of(run.ops),
                      .active = active_weights_of(run.ops)});

@@ -23,6 +23,8 @@ class ListWriter {
   LayerTensorId like(std::string_view name, LayerTensorId other);
   void add(TensorOp op) { list_.ops.push_back(op); }
   void cache(LayerTensors tensors) { list_.cached = tensors; }
+  /// What so many tokens make has a row for all of them (Rows::entries).
+  void make_entries(std::int64_t tokens) { list_.entry_tokens = tokens; }
 
   /// y = x W, y as wide as `to.out`, in units of `unit`.
   LayerTensorId linear(std::string_view name, LayerTensorId x, Linear to, ModuleSet modules = {},
@@ -61,6 +63,27 @@ class ListWriter {
 std::int64_t norm_weights(const Model& model);
 LayerFunction norm_function(const Model& model);
 
+/// A branch of the residual stream: what it reads is the stream, or made of several (layer.hpp).
+struct BranchNames {
+  std::string_view mix, read, merge;
+};
+inline constexpr BranchNames attention_branch{
+    .mix = "streams mix 1", .read = "streams read 1", .merge = "residual 1"};
+inline constexpr BranchNames mlp_branch{
+    .mix = "streams mix 2", .read = "streams read 2", .merge = "residual 2"};
+struct Branch {
+  BranchNames names;
+  LayerTensorId stream, x;  // x: what the branch reads
+  LayerTensorId mixes;      // of several streams: how they mix, and take the result
+};
+Branch branch_from(const Model& model, ListWriter& list, const BranchNames& names,
+                   LayerTensorId stream);
+/// The stream, or all of them, with what the branch gave.
+LayerTensorId merge(ListWriter& list, const Branch& branch, LayerTensorId result);
+/// All streams from one, and one from all: at a model's ends.
+LayerTensorId spread(const Model& model, ListWriter& list, LayerTensorId x);
+LayerTensorId collapse(const Model& model, ListWriter& list, LayerTensorId streams);
+
 /// Each takes the residual stream and gives it back, with its branch added.
 LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId x,
                              const KvHeads& heads);
@@ -68,7 +91,16 @@ LayerTensorId self_attention(const Model& model, ListWriter& list, LayerTensorId
 LayerTensorId frame_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId latent_attention(const Model& model, ListWriter& list, LayerTensorId x);
 /// The same to the keys that an indexer picks (Model::indexer).
-LayerTensorId picked_attention(const Model& model, ListWriter& list, LayerTensorId x);
+LayerTensorId picked_attention(const Model& model, ListWriter& list, LayerTensorId x,
+                               const MetKeys& met);
+/// To a window and entries made of several tokens, on one residual stream or several.
+LayerTensorId compressed_attention(const Model& model, ListWriter& list, LayerTensorId stream,
+                                   const MetKeys& keys);
+/// An indexer's queries, and with how much each head's scores count, to numbers of keys; its keys
+/// are put in position.
+LayerTensorId index_queries(const Model& model, ListWriter& list, LayerTensorId q_latent);
+LayerTensorId picked_keys(const Model& model, ListWriter& list, LayerTensorId y, LayerTensorId q,
+                          const MetKeys& keys, LayerTensorId& index_k);
 /// What latent attention makes of a normed stream: what Q is made from; what K and V are, and the
 /// part of K that is in position.
 LayerTensorId query_latent(const Model& model, ListWriter& list, LayerTensorId y);
@@ -80,8 +112,9 @@ LayerTensorId attention_output(const Model& model, ListWriter& list, LayerTensor
 /// Gated DeltaNet or Mamba2 (Model::linear).
 LayerTensorId linear_attention(const Model& model, ListWriter& list, LayerTensorId x);
 LayerTensorId cross_attention(const Model& model, ListWriter& list, LayerTensorId x);
-LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId x);
-LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId x);
+LayerTensorId mlp(const Model& model, ListWriter& list, LayerTensorId stream);
+/// `scored`: by the router; else a table picks them.
+LayerTensorId experts(const Model& model, ListWriter& list, LayerTensorId stream, bool scored);
 /// Whole layers of diffusion transformers (DiffusionBlocks): image and text with weights of their
 /// own, both given back; attention and MLP side by side.
 LayerTensors two_stream_layer(const Model& model, ListWriter& list);

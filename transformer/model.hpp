@@ -2,10 +2,10 @@
 // models/*.json or from a published config.json.
 //
 // A model is `layers` layers: norm, attention, norm, MLP or experts, on a residual stream `hidden`
-// wide; of a hybrid one some have linear attention instead, or one of these parts alone. What does
-// not fit that picture (compressed attention, K and V of another layer) is recognised and named in
-// `not_costed`, never guessed; of such a model there may be weights alone, `counted`. What
-// a config does not say and the reader filled in stands in `assumed`.
+// wide, or on several of them (`streams`); of a hybrid one some have linear attention instead, or
+// one of these parts alone. What does not fit that picture (K and V of another layer) is recognised
+// and named in `not_costed`, never guessed; of such a model there may be weights alone, `counted`.
+// What a config does not say and the reader filled in stands in `assumed`.
 #pragma once
 
 #include "base/json.hpp"
@@ -65,20 +65,40 @@ struct LinearLayers {
 };
 
 /// Of sparse attention: small heads of its own that score the keys a query sees; the query then
-/// meets the best few alone (DeepSeek-V3.2, arXiv:2512.02556, section 2.1). Over latents.
+/// meets the best few alone (DeepSeek-V3.2, arXiv:2512.02556, section 2.1; of compressed entries
+/// DeepSeek-V4, arXiv:2606.19348, section 2.3). Over latents.
 struct Indexer {
   int heads = 0, dim = 0;
   std::int64_t keys = 0;  // that each query meets
   friend bool operator==(const Indexer&, const Indexer&) = default;
 };
 
+/// Which keys queries of sparse attention meet: those of the last `window` tokens (0: none), and
+/// entries, each made of `entry` tokens (0: none), that end with the query or before it: the
+/// `picked` best that an indexer finds, or all (0). Entries of one token are its keys.
+struct MetKeys {
+  std::int64_t window = 0, entry = 0, picked = 0;
+  [[nodiscard]] bool any() const { return window > 0 || entry > 0; }
+  friend bool operator==(const MetKeys&, const MetKeys&) = default;
+};
+
+/// Attention's output comes down in groups of its heads, each to `rank` numbers, then all of these
+/// to the stream (DeepSeek-V4).
+struct GroupedOutput {
+  int groups = 0;
+  std::int64_t rank = 0;
+  friend bool operator==(const GroupedOutput&, const GroupedOutput&) = default;
+};
+
 /// What a layer of a hybrid model consists of, each part behind its own norm. `picked`: attention
-/// to keys that an indexer picks.
-enum class Mixer : std::uint8_t { attention, picked, linear, none };
-enum class Feed : std::uint8_t { mlp, experts, none };
+/// to keys that an indexer picks; `compressed`: to a window and to entries made of several tokens.
+enum class Mixer : std::uint8_t { attention, picked, compressed, linear, none };
+/// `tabled`: experts that a table of token ids picks; the router gives them weights alone.
+enum class Feed : std::uint8_t { mlp, experts, tabled, none };
 struct LayerBlocks {
   Mixer mixer = Mixer::attention;
   Feed feed = Feed::mlp;
+  MetKeys keys{};  // of sparse attention
   friend bool operator==(const LayerBlocks&, const LayerBlocks&) = default;
 };
 
@@ -140,7 +160,7 @@ struct Model {
   bool v_is_k = false;  // one projection gives both
   Latent latent{};
   Experts experts{};
-  std::optional<Indexer> indexer;      // of all layers
+  std::optional<Indexer> indexer;      // of all layers, or of those that pick
   std::optional<LinearLayers> linear;  // of hybrid models
   std::vector<LayerBlocks> blocks;     // by layer; empty: attention, then an MLP or experts
   std::int64_t ffn = 0;                // inner width of the MLP
@@ -163,7 +183,12 @@ struct Model {
   std::vector<bool> narrow_layers;  // by layer; empty: none
   std::optional<KvHeads> narrow_heads;  // of those, where theirs are others
   std::int64_t max_positions = 0;       // 0: not said
-  int predict_layers = 0;               // that predict further tokens in training (layer.hpp)
+  /// Copies of the residual stream, which layers read and write through small matrices of each
+  /// token's own (hyper-connections, arXiv:2512.24880).
+  int streams = 1;
+  std::optional<GroupedOutput> grouped_output;
+  int predict_layers = 0;                    // that predict further tokens in training (layer.hpp)
+  std::optional<std::int64_t> predict_like;  // the layer of whose kind they are; else the last
   /// Text tokens that each layer attends to besides (dit with cross-attention); 0: none.
   std::int64_t cross_tokens = 0;
   DiffusionBlocks diffusion{};
@@ -185,6 +210,8 @@ struct Model {
   }
   [[nodiscard]] std::int64_t q_width() const { return std::int64_t{q_heads} * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }
+  /// Of what lies between layers: all streams of a token.
+  [[nodiscard]] std::int64_t stream_width() const { return streams * hidden; }
   /// Weights of one layer, of the last kind, without extra_parameters (layer.hpp).
   [[nodiscard]] std::int64_t layer_parameters() const;
   /// Of one vocabulary table (embedding, loss head).

@@ -2,6 +2,7 @@
 
 #include "schedule/measure.hpp"
 #include "transformer/layer_kernels.hpp"
+#include "transformer/met_pairs.hpp"
 
 #include <algorithm>
 
@@ -33,22 +34,27 @@ double exact_pairs(const Mask& mask, const ModelWork& work) {
   return static_cast<double>(allowed_pairs(queries, keys, mask));
 }
 
-/// Of a layer with picked keys, of one sequence in all passes: each query's scores of the `pairs`
-/// that it may see, and attention to the keys picked by them, as many as a window of so many has.
-/// Backward both meet picked keys alone.
-double picked_flops(const TensorOps& layer, const ModelWork& work, double pairs, double passes) {
+/// Of a layer of sparse attention, of one sequence in all passes: each query's scores of what it
+/// may see, of the `pairs` of tokens one for all of an entry, and attention to what is picked by
+/// them, to a window, or to all entries. Backward both meet picked ones alone.
+double sparse_flops(const TensorOps& layer, const ModelWork& work, double pairs, double passes) {
+  const TokenSet queries({.begin = work.cached, .count = work.seq});
+  const auto seen = [&](const MetKeys& keys) { return pairs / static_cast<double>(keys.entry); };
   double flops = 0;
   for (const TensorOp& op : layer.ops) {
-    const auto picked = [&](std::int64_t keys) {
-      return exact_pairs({.kind = MaskKind::window, .window = keys}, work);
-    };
     if (const auto* call = std::get_if<AttentionCall>(&op.work);
-        call != nullptr && call->picked > 0) {
+        call != nullptr && call->meets.any()) {
+      const MetKeys& keys = call->meets;
+      const MetPairs exact = met_pairs(keys, queries);
+      const bool all = keys.entry > 0 && keys.picked == 0;
+      const double met = static_cast<double>(exact.window) +
+                         (all ? seen(keys) : static_cast<double>(exact.entries));
       flops += passes * call->q_heads *
-               flops_per_pair(Phase::forward, call->head_dim, call->v_dim()) * picked(call->picked);
+               flops_per_pair(Phase::forward, call->head_dim, call->v_dim()) * met;
     } else if (const auto* pick = std::get_if<PickCall>(&op.work)) {
       const Indexer& indexer = pick->indexer;
-      flops += 2.0 * indexer.heads * indexer.dim * (pairs + (passes - 1) * picked(indexer.keys));
+      const auto picked = static_cast<double>(met_pairs(pick->meets, queries).entries);
+      flops += 2.0 * indexer.heads * indexer.dim * (seen(pick->meets) + (passes - 1) * picked);
     }
   }
   return flops;
@@ -69,11 +75,11 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
   double around = 0;
   double masked = 0;
   double unmasked = 0;
-  double picked = 0;  // of all passes
-  double picked_unmasked = 0;
-  const auto pick = [&](const TensorOps& layer, double layers) {
-    picked += layers * batch * picked_flops(layer, work, pairs, passes);
-    picked_unmasked += layers * batch * picked_flops(layer, work, all_pairs, passes);
+  double sparse = 0;  // of all passes
+  double sparse_unmasked = 0;
+  const auto add_sparse = [&](const TensorOps& layer, double layers) {
+    sparse += layers * batch * sparse_flops(layer, work, pairs, passes);
+    sparse_unmasked += layers * batch * sparse_flops(layer, work, all_pairs, passes);
   };
   for (const LayerRun& run : layer_runs(model)) {
     const auto layers = static_cast<double>(run.layers);
@@ -83,7 +89,7 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
     around += layers * flops_of(forward_ops(run.ops, all)).value();
     masked += of_pair * (run.mask == model.mask ? pairs : exact_pairs(run.mask, work));
     unmasked += of_pair * all_pairs;
-    pick(run.ops, layers);
+    add_sparse(run.ops, layers);
   }
   around += flops_of(forward_ops(ends_of(model, work.step), all)).value();
   if (const auto further = static_cast<double>(further_predictions(model, work.step));
@@ -93,10 +99,10 @@ ModelFlops model_flops(const Model& model, const ModelWork& work) {
     around += further * flops_of(forward_ops(predict, all)).value();
     masked += of_pair * pairs;
     unmasked += of_pair * all_pairs;
-    pick(predict, further);
+    add_sparse(predict, further);
   }
-  return {.causal_halved = FlopCount(passes * (around + masked) + picked),
-          .full = FlopCount(passes * (around + unmasked) + picked_unmasked),
+  return {.causal_halved = FlopCount(passes * (around + masked) + sparse),
+          .full = FlopCount(passes * (around + unmasked) + sparse_unmasked),
           .model_6n =
               FlopCount(passes * 2 * static_cast<double>(model.active_parameters()) * seq * batch)};
 }

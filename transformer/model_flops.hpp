@@ -22,7 +22,7 @@ struct ModelWork {
 /// Of all ranks together.
 struct ModelFlops {
   FlopCount causal_halved{};  // GEMMs, and the half of attention that a causal mask leaves (a
-                              // window or chunks: their exact pairs)
+                              // window, chunks, picked keys: their exact pairs)
   FlopCount full{};           // the same with unmasked attention
   FlopCount model_6n{};       // 6 (forward alone: 2) x active parameters x tokens, no attention
 };

@@ -68,19 +68,28 @@ std::optional<Sight> sight_of(const std::string& kind) {
                                                   : std::nullopt;
 }
 
-/// By layer; empty where one is not known. compress_ratios, of older configs, counts the layers
-/// that predict as well.
-std::vector<Sight> sights_of(const Published& p) {
-  std::vector<Sight> sights;
+Sight sight_of_ratio(const JsonView& ratio) {
+  const std::int64_t tokens = ratio.integer(0, 128);
+  if (tokens != 0 && tokens != 4 && tokens != 128) {
+    ratio.fail(fmt::format("{} is not 0, 4 or 128", tokens));
+  }
+  return tokens == 0   ? Sight::window
+         : tokens == 4 ? Sight::compressed_sparse
+                       : Sight::heavily_compressed;
+}
+
+/// By layer, and behind them of layers that predict, where a config says it: compress_ratios, of
+/// older ones, does. A reason where a kind is not known.
+std::optional<std::string> read_sights(const Published& p, std::vector<Sight>& sights) {
   if (const auto kinds = p.kinds()) {
     for (const std::string& kind : *kinds) {
       const auto sight = sight_of(kind);
       if (!sight) {
-        return {};
+        return fmt::format("a mix of layers with {}", kind);
       }
       sights.push_back(*sight);
     }
-    return sights;
+    return std::nullopt;
   }
   const auto ratios = p.config.find("compress_ratios");
   if (!ratios) {
@@ -88,41 +97,15 @@ std::vector<Sight> sights_of(const Published& p) {
     for (std::int64_t i = 0; i < p.model.layers; ++i) {
       sights.push_back(i >= 2 && i % 2 == 1 ? Sight::compressed_sparse : Sight::heavily_compressed);
     }
-    return sights;
+    return std::nullopt;
   }
   for (const JsonView& ratio : ratios->elements()) {
-    const std::int64_t tokens = ratio.integer(0, 128);
-    if (tokens != 0 && tokens != 4 && tokens != 128) {
-      ratio.fail(fmt::format("{} is not 0, 4 or 128", tokens));
-    }
-    sights.push_back(tokens == 0   ? Sight::window
-                     : tokens == 4 ? Sight::compressed_sparse
-                                   : Sight::heavily_compressed);
+    sights.push_back(sight_of_ratio(ratio));
   }
   if (std::cmp_less(sights.size(), p.model.layers)) {
     ratios->fail(fmt::format("{} ratios for {} layers", sights.size(), p.model.layers));
   }
-  sights.resize(static_cast<std::size_t>(p.model.layers));
-  return sights;
-}
-
-/// What makes compressed entries `width` wide, of so many series, from windows of `tokens`:
-/// kv_proj, gate_proj, position_bias, kv_norm.
-std::int64_t compressor(const Model& m, std::int64_t series, std::int64_t width,
-                        std::int64_t tokens) {
-  return 2 * m.hidden * series * width + tokens * series * width + width;
-}
-
-/// DeepseekV4Attention without its compressor, and both norms of the layer.
-std::int64_t attention_on_window(const Published& p, std::int64_t q_rank) {
-  const Model& m = p.model;
-  const std::int64_t groups = p.number("o_groups", 8, most_heads);
-  const std::int64_t o = groups * p.number("o_lora_rank", 1024, most_width);
-  return m.hidden * q_rank + q_rank + q_rank * m.q_width()  // q_a_proj, q_a_norm, q_b_proj
-         + m.hidden * m.head_dim + m.head_dim               // kv_proj, kv_norm
-         + m.q_width() / groups * o + o * m.hidden          // o_a_proj, in groups; o_b_proj
-         + m.q_heads                                        // sinks
-         + 2 * m.hidden;
+  return std::nullopt;
 }
 
 /// By layer, whether it routes by a table of token ids; the others correct their scores.
@@ -140,57 +123,73 @@ std::vector<bool> routed_by_table(const Published& p) {
   return by_table;
 }
 
+MetKeys keys_of(Sight sight, const Compression& tokens, std::int64_t window,
+                const Indexer& indexer) {
+  switch (sight) {
+    case Sight::window:
+      return {.window = window};
+    case Sight::compressed_sparse:
+      return {.window = window, .entry = tokens.sparse, .picked = indexer.keys};
+    case Sight::heavily_compressed:
+      return {.window = window, .entry = tokens.heavy};
+  }
+  throw InternalError("no such Sight");
+}
+
+/// Layers that predict are like the first whose attention is of their kind; else, or where nothing
+/// says which that is, like the last.
+void read_predicting(const Published& p, const std::vector<Sight>& sights) {
+  Model& m = p.model;
+  if (m.predict_layers == 0) {
+    return;
+  }
+  const auto layers = sights.begin() + m.layers;
+  const auto like = layers == sights.end() ? layers : std::find(sights.begin(), layers, *layers);
+  if (like == layers) {
+    m.assumed.emplace_back("layers that predict further tokens are like the last one");
+  } else {
+    m.predict_like = like - sights.begin();
+  }
+}
+
+GroupedOutput grouped_output_of(const Published& p) {
+  const GroupedOutput output{.groups = static_cast<int>(p.number("o_groups", 8, most_heads)),
+                             .rank = p.number("o_lora_rank", 1024, most_width)};
+  if (p.model.q_heads % output.groups != 0) {
+    p.config.fail(fmt::format("o_groups: {} do not divide {} attention heads", output.groups,
+                              p.model.q_heads));
+  }
+  return output;
+}
+
 }  // namespace
 
-std::vector<LayerWeights> count_compressed(const Published& p) {
+std::optional<std::string> read_compressed(const Published& p) {
   Model& m = p.model;
   const Indexer indexer = indexer_of(p, 512);
-  const std::vector<Sight> sights = sights_of(p);
-  if (m.experts.count == 0 || sights.empty()) {
-    return {};
+  std::vector<Sight> sights;
+  if (auto reason = read_sights(p, sights)) {
+    return reason;
+  }
+  if (m.kv_heads != 1) {
+    return "compressed attention of several key heads";
   }
   const Compression tokens = compression_of(p);
   const std::int64_t window = p.number("sliding_window", 128, most_tokens);
-  const std::int64_t q_rank = p.number("q_lora_rank", 1024, most_width);
+  m.latent.q_rank = p.number("q_lora_rank", 1024, most_width);
+  m.grouped_output = grouped_output_of(p);
   const std::vector<bool> by_table = routed_by_table(p);
-  const std::int64_t streams = p.number("hc_mult", 4, most_heads);
-  const std::int64_t mixes = (2 + streams) * streams;
-  const std::int64_t around = attention_on_window(p, q_rank)                  //
-                              + 2 * (mixes * (streams * m.hidden + 1) + 3);   // attn_hc, ffn_hc
-  const std::int64_t sparse = compressor(m, 2, m.head_dim, tokens.sparse)     //
-                              + compressor(m, 2, indexer.dim, tokens.sparse)  // of the indexer
-                              + q_rank * indexer.heads * indexer.dim          // its q_b_proj
-                              + m.hidden * indexer.heads;                     // its weights_proj
-  const std::int64_t heavy = compressor(m, 1, m.head_dim, tokens.heavy);
-  m.extra_parameters += streams * (streams * m.hidden + 1) + 1;  // hc_head
-  const std::int64_t expert = 3 * m.hidden * m.experts.ffn;
-  const std::int64_t moe = m.experts.count * (expert + m.hidden)  // experts, gate
-                           + 3 * m.hidden * m.experts.shared_ffn;
-  const std::int64_t idle = (m.experts.count - m.experts.per_token) * expert;
-  std::vector<LayerWeights> kinds;
-  for (std::size_t i = 0; i < sights.size(); ++i) {
-    const Sight sight = sights[i];
-    const std::int64_t correction = by_table[i] ? 0 : m.experts.count;
-    const std::int64_t all = around + moe + correction +
-                             (sight == Sight::compressed_sparse    ? sparse
-                              : sight == Sight::heavily_compressed ? heavy
-                                                                   : 0);
-    std::string sees = fmt::format("window:{}", window);
-    if (sight == Sight::compressed_sparse) {
-      sees += fmt::format(" and {} entries of {} tokens", indexer.keys, tokens.sparse);
-    } else if (sight == Sight::heavily_compressed) {
-      sees += fmt::format(" and all entries of {} tokens", tokens.heavy);
-    }
-    add_layer(kinds, {.kind = sight == Sight::window              ? "sliding attention"
-                              : sight == Sight::compressed_sparse ? "compressed sparse attention"
-                                                                  : "heavily compressed attention",
-                      .attention = std::string(heads_word(m.q_heads, m.kv_heads)),
-                      .mask = sees,
-                      .mlp = "experts",
-                      .parameters = all,
-                      .active = all - idle});
+  m.streams = static_cast<int>(p.number("hc_mult", 4, most_heads));
+  m.indexer = indexer;
+  for (std::size_t i = 0; i < by_table.size(); ++i) {
+    m.blocks.push_back({.mixer = Mixer::compressed,
+                        .feed = !m.experts.routes(static_cast<std::int64_t>(i)) ? Feed::mlp
+                                : by_table[i]                                   ? Feed::tabled
+                                                                                : Feed::experts,
+                        .keys = keys_of(sights[i], tokens, window, indexer)});
   }
-  return kinds;
+  read_predicting(p, sights);
+  return std::nullopt;
 }
 
 }  // namespace spp::model_keys

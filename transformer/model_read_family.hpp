@@ -32,10 +32,8 @@ struct Family {
   std::int64_t full_every = 0;
   std::int64_t chunk = 0;
   std::string_view config_class;  // whose defaults hold
-  /// Of layers that are never costed: what they have, who counts their weights.
-  std::string_view not_costed;
-  CountLayers count = nullptr;
-  ReadHybrid hybrid = nullptr;  // of layers of several kinds that are costed, or some of them
+  CountLayers count = nullptr;    // the weights of layers that are not costed
+  ReadHybrid hybrid = nullptr;    // of layers of several kinds that are costed, or some of them
 };
 
 /// By model_type; one that is not in the table is like Llama, which Model::assumed then says.

@@ -292,9 +292,6 @@ std::vector<std::string> reasons_against(const JsonView& config,
   if (family.encoder) {
     reasons.emplace_back("an encoder");
   }
-  if (reasons.empty() && family.count != nullptr && family.hybrid == nullptr) {
-    reasons.emplace_back(family.not_costed);
-  }
   return reasons;
 }
 
@@ -323,6 +320,8 @@ void count_weights(const JsonView& config, const std::optional<JsonView>& wrappe
   model.experts = {};
   model.linear.reset();
   model.indexer.reset();
+  model.grouped_output.reset();
+  model.streams = 1;
   model.blocks.clear();
   model.narrow_layers.clear();
 }

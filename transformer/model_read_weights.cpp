@@ -74,12 +74,4 @@ void add_layer(std::vector<LayerWeights>& kinds, LayerWeights layer) {
   kinds.push_back(std::move(layer));
 }
 
-PartWeights part_weights(const Model& model,
-                         LayerTensorId (*part)(const Model&, ListWriter&, LayerTensorId)) {
-  ListWriter list(model);
-  const LayerTensorId y = part(model, list, list.tensor("input", model.hidden));
-  const TensorOps ops = list.take({y});
-  return {.parameters = weights_of(ops), .active = active_weights_of(ops)};
-}
-
 }  // namespace spp::model_keys

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "base/json.hpp"
-#include "transformer/layer_writer.hpp"
+#include "transformer/layer.hpp"
 #include "transformer/model.hpp"
 
 #include <cstdint>
@@ -45,7 +45,6 @@ struct Published {
 /// The layers that such a config describes, kind by kind; empty where a kind is not known.
 using CountLayers = std::vector<LayerWeights> (*)(const Published&);
 
-std::vector<LayerWeights> count_compressed(const Published&);  // DeepSeek-V4
 std::vector<LayerWeights> count_two_shapes(const Published&);  // Gemma 4 E2B, E4B
 
 /// Fills in what the layers of a hybrid model are; a reason where its config does not say that.
@@ -55,6 +54,7 @@ std::optional<std::string> read_gated_delta(const Published&);  // Qwen3-Next, Q
 std::optional<std::string> read_one_by_one(const Published&);   // Nemotron-H, Nemotron 3
 std::optional<std::string> read_two_shapes(const Published&);   // Gemma 4
 std::optional<std::string> read_indexer(const Published&);      // DeepSeek-V3.2, GLM-5
+std::optional<std::string> read_compressed(const Published&);   // DeepSeek-V4
 
 /// One more layer: beside those of its kind, or the first of it.
 void add_layer(std::vector<LayerWeights>& kinds, LayerWeights layer);
@@ -63,8 +63,5 @@ void add_layer(std::vector<LayerWeights>& kinds, LayerWeights layer);
 struct PartWeights {
   std::int64_t parameters = 0, active = 0;
 };
-/// Of a part that is as in models that are costed (layer_writer.hpp), with the norm before it.
-PartWeights part_weights(const Model& model,
-                         LayerTensorId (*part)(const Model&, ListWriter&, LayerTensorId));
 
 }  // namespace spp::model_keys

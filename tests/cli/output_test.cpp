@@ -439,6 +439,25 @@ TEST_CASE("sparse attention is planned over ranks that gather keys, and not exec
   check_refused(sp_plan("plan --mask full" + work), 2, "--mask: full: deepseek-v3.2's indexer");
 }
 
+TEST_CASE("compressed attention on several residual streams is planned and not executed") {
+  const std::string model = " --model deepseek-v4-flash --topology dgx-h200 --nodes 8";
+  const Json train = json_of(sp_plan("plan --seq 32K --tp 1 --global-batch 32 --json" + model));
+  CHECK(train["best"]["plan"]["strategy"] == "all-gather");
+  CHECK(train["best"]["predicted"]["mfu"] < 1);
+  CHECK_THAT(train["assumptions"].dump(),
+             ContainsSubstring("in front") && ContainsSubstring("4 between layers"));
+  const Json prefill = json_of(sp_plan("plan --seq 1M --phase prefill --tp 1 --json" + model));
+  CHECK(prefill["best"]["predicted"]["fits"] == true);
+  CHECK(prefill["best"]["predicted"]["parts_s"]["attention"] > 0);
+  check_refused(
+      sp_plan("verify --seq 32K" + model), 2,
+      "--model: attention of deepseek-v4-flash meets keys that an indexer picks, which no "
+      "schedule holds");
+  const Result exported = sp_plan("plan --seq 32K --framework megatron" + model);
+  CHECK(exported.code == 3);
+  CHECK_THAT(exported.out + exported.err, ContainsSubstring("has no layers of sparse attention"));
+}
+
 TEST_CASE("GEMMs in eight bits are faster where the GPU has them, and refused where it has not") {
   const std::string work =
       "simulate --model llama-3.1-8b --seq 8K --dp 8 --recompute full --json --topology ";

@@ -78,6 +78,19 @@ TEST_CASE("more keys to pick among take longer, and the attention behind them do
         seconds(gpu, of_v32(4096, 32768, Phase::backward)));
 }
 
+TEST_CASE("pairs that nobody picks take what picked ones do, without scores") {
+  const GpuSpec gpu = sparse_gpu("h100-80g-sxm");
+  PickedWork work = of_v32(4096, 2048);
+  work.visible = 0;
+  const double picked = seconds(gpu, work);
+  std::swap(work.picked, work.beside);
+  CHECK(seconds(gpu, work) == Approx(picked));
+  work.phase = Phase::backward;
+  const double without_scores = seconds(gpu, work);
+  std::swap(work.picked, work.beside);
+  CHECK(seconds(gpu, work) > without_scores);
+}
+
 TEST_CASE("generations without such kernels say so") {
   CHECK_THAT(
       test::message_of<InputError>([] { (void)seconds(sparse_gpu("a100-80g-sxm"), of_v32(1, 1)); }),

@@ -302,6 +302,16 @@ TEST_CASE("a stage of a prefill sends its own bytes, and its hidden states on to
   CHECK(messages == Bytes(3 * 12 * tiny.model.hidden * 2));
 }
 
+TEST_CASE("all residual streams go on to the next stage") {
+  TinyStep tiny;
+  tiny.request.kind = StepKind::prefill;
+  tiny.model = test::compressed_model();
+  tiny.attention.resize(3);
+  const StepCost cost = tiny.cost({.pipeline = 3, .micro_batches = 2});
+  CHECK(cost.sent.along(StepAxis::stages).at(static_cast<std::size_t>(CommKind::send_recv)) ==
+        Bytes(2 * 12 * (2 * 8) * 2));
+}
+
 TEST_CASE("tokens for several experts of a node are sent once, where the stack does so") {
   TinyStep tiny;
   tiny.model.experts = {.count = 16, .per_token = 8, .ffn = 6};

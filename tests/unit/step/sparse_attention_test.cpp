@@ -21,16 +21,20 @@ StepPlan gathering_over(int ranks, Layout layout = Layout::zigzag, int tensor = 
 }
 
 struct SparseRanks {
-  Model model = ModelLibrary(test::source_path("models")).load("deepseek-v3.2", "test");
+  explicit SparseRanks(const std::string& name = "deepseek-v3.2")
+      : model(ModelLibrary(test::source_path("models")).load(name, "test")) {}
+  Model model;
   MachineSpec machine = Catalog(test::source_path("topologies")).machine("dgx-h100", "test");
   sim::Cluster cluster{machine, 4, 32};
   KernelCost kernels{machine.gpu, machine.gpu.generation.attention};
 
   [[nodiscard]] SparseCost cost(const StepPlan& plan, StepKind kind = StepKind::train,
-                                std::int64_t cached = 0) const {
+                                std::int64_t cached = 0, std::size_t run = 0) const {
     const sim::Cluster ranks = sim::thinned(cluster, plan.tensor, plan.sequence());
     return sparse_attention_cost(model,
-                                 {.problem = {.seq = sparse_seq, .cached = cached}, .kind = kind},
+                                 {.problem = {.seq = sparse_seq, .cached = cached},
+                                  .kind = kind,
+                                  .call = sparse_call(layer_runs(model).at(run).ops)},
                                  plan, kernels, ranks);
   }
 };
@@ -81,4 +85,37 @@ TEST_CASE("only ranks that gather all keys have sparse attention") {
   StepPlan heads = gathering_over(4);
   heads.attention.ulysses = 2;
   CHECK(why_not(ranks.model, heads).rule == "sparse");
+}
+
+TEST_CASE("of compressed attention entries are gathered, and a window's keys come from in front") {
+  const SparseRanks ranks("deepseek-v4-flash");
+  const auto sent = [&](std::size_t run, Layout layout, Phase phase, CommKind kind) {
+    AttentionCost cost = ranks.cost(gathering_over(8, layout), StepKind::train, 0, run).cost;
+    return (phase == Phase::forward ? cost.forward : cost.backward).sent.at(StepAxis::ring, kind);
+  };
+  constexpr std::size_t sliding = 0;
+  constexpr std::size_t sparse = 1;
+  constexpr std::size_t heavy = 2;
+  const auto gathered = [&](std::size_t run) {
+    return sent(run, Layout::zigzag, Phase::forward, CommKind::all_gather);
+  };
+  CHECK(gathered(sliding) == Bytes(0));
+  CHECK(gathered(sparse) == Bytes(sparse_seq / 4 * (512 + 128) * 2 * 7 / 8));
+  CHECK(gathered(heavy) == Bytes(sparse_seq / 128 * 512 * 2 * 7 / 8));
+  CHECK(sent(heavy, Layout::zigzag, Phase::backward, CommKind::reduce_scatter) == gathered(heavy));
+  for (const std::size_t run : {sliding, sparse, heavy}) {
+    // A chunk's window: two chunks a rank under zigzag, backward gradients on their way back, too.
+    const Bytes one(128 * 512 * 2);
+    CHECK(sent(run, Layout::contiguous, Phase::forward, CommKind::send_recv) == one);
+    CHECK(sent(run, Layout::zigzag, Phase::forward, CommKind::send_recv) == 2 * one);
+    CHECK(sent(run, Layout::zigzag, Phase::backward, CommKind::send_recv) == 4 * one);
+  }
+}
+
+TEST_CASE("tensor ranks share groups of the output's heads evenly") {
+  const SparseRanks ranks("deepseek-v4-flash");
+  CHECK(why_not(ranks.model, gathering_over(1, Layout::zigzag, 8)).legal());
+  const StepRule sixteen = why_not(ranks.model, gathering_over(1, Layout::zigzag, 16));
+  CHECK(sixteen.rule == "tensor");
+  CHECK(sixteen.detail == "8 groups of attention's output do not split 16 ways (nearest: 8)");
 }

@@ -1,4 +1,4 @@
-// A decoder so small that its costs are added up by hand.
+// Decoders so small that their costs are added up by hand.
 #pragma once
 
 #include "transformer/model.hpp"
@@ -18,6 +18,26 @@ inline Model tiny_model() {
   model.head_dim = 2;
   model.ffn = 16;
   model.vocab = 10;
+  return model;
+}
+
+/// On 2 residual streams, 4 heads of 4 that share a key, Q from a latent of 6, outputs in 2 groups
+/// of 3; a layer that sees a window of 2, one that picks 3 entries of 2 tokens besides, by 2 heads
+/// of 4, and one with all entries of 4.
+inline Model compressed_model() {
+  Model model = tiny_model();
+  model.layers = 3;
+  model.kv_heads = 1;
+  model.head_dim = 4;
+  model.latent.q_rank = 6;
+  model.streams = 2;
+  model.grouped_output = GroupedOutput{.groups = 2, .rank = 3};
+  model.indexer = Indexer{.heads = 2, .dim = 4, .keys = 3};
+  model.attention_sinks = true;
+  for (const MetKeys& keys : {MetKeys{.window = 2}, MetKeys{.window = 2, .entry = 2, .picked = 3},
+                              MetKeys{.window = 2, .entry = 4}}) {
+    model.blocks.push_back({.mixer = Mixer::compressed, .keys = keys});
+  }
   return model;
 }
 

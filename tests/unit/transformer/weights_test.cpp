@@ -89,16 +89,30 @@ TEST_CASE("DeepSeek-V4-Flash weighs the 284 * 10^9 of its report, 13 * 10^9 acti
   CHECK(kinds_text(model) ==
         "2 sliding attention, 1 compressed sparse attention, 20 heavily compressed attention, "
         "20 compressed sparse attention");
-  CHECK(model.counted[0].parameters == 6'576'416'374);
-  CHECK(model.counted[2].mask == "window:128 and all entries of 128 tokens");
-  CHECK(model.counted[3].mask == "window:128 and 512 entries of 4 tokens");
-  CHECK(model.counted[3].attention == "MQA");
+  const std::vector<LayerWeights> kinds = layer_weights(model);
+  CHECK(kinds[0].parameters == 6'576'416'374);
+  CHECK(kinds[2].mask == "window:128 and all entries of 128 tokens");
+  CHECK(kinds[3].mask == "window:128 and 512 entries of 4 tokens");
+  CHECK(kinds[3].attention == "MQA");
   // 43 * 250 experts idle; the report's 13 are without the table of the input.
   CHECK(model.active_parameters() == 284'332'240'471 - 43LL * 250 * 3 * 4096 * 2048);
   CHECK(static_cast<double>(model.active_parameters() - model.table_parameters()) ==
         Catch::Approx(13e9).epsilon(0.03));
   CHECK(model.assumed == Lines{defaults_of("DeepseekV4Config", "compress_rate_csa 4"),
                                defaults_of("DeepseekV4Config", "compress_rate_hca 128")});
+}
+
+TEST_CASE("DeepSeek-V4-Pro weighs the 1.6 * 10^12 of its report, 49 * 10^9 active") {
+  const Model model = patched("deepseek-v4-flash", R"({"hidden_size": 7168,
+      "num_attention_heads": 128, "num_hidden_layers": 61, "n_routed_experts": 384,
+      "moe_intermediate_size": 3072, "q_lora_rank": 1536, "o_groups": 16, "index_topk": 1024,
+      "compress_ratios": null})");
+  CHECK(kinds_text(model) ==
+        "3 heavily compressed attention, 29 compressed sparse attention, 29 heavily compressed "
+        "attention");
+  CHECK(static_cast<double>(model.parameters()) == Catch::Approx(1.6e12).epsilon(0.02));
+  CHECK(static_cast<double>(model.active_parameters() - model.table_parameters()) ==
+        Catch::Approx(49e9).epsilon(0.01));
 }
 
 TEST_CASE("DeepSeek-V4's kinds of layers are read as published now and before, else the class's") {
@@ -117,7 +131,14 @@ TEST_CASE("DeepSeek-V4's kinds of layers are read as published now and before, e
   CHECK(made.assumed.front() ==
         defaults_of("DeepseekV4Config",
                     "2 layers heavily compressed, then these and compressed sparse in turns"));
-  CHECK(layer_weights(three("null", R"(["full_attention", "a", "b"])")).empty());
+  const Model unknown = three("null", R"(["full_attention", "a", "b"])");
+  CHECK(layer_weights(unknown).empty());
+  CHECK(unknown.not_costed == "a mix of layers with full_attention is not costed yet");
+  // Layers that predict are like the first of their ratio, or the last where nothing says theirs.
+  CHECK(three("[0, 4, 128, 4]", "null").predict_like == 1);
+  CHECK_FALSE(three("[0, 4, 128]", "null").predict_like.has_value());
+  CHECK(three("[0, 4, 128]", "null").assumed.back() ==
+        "layers that predict further tokens are like the last one");
   CHECK(message_of<InputError>([&] { (void)three("[0, 5, 0]", "null"); }) ==
         "config.json: compress_ratios[1]: 5 is not 0, 4 or 128");
   CHECK(message_of<InputError>([&] { (void)three("[0, 4]", "null"); }) ==
