@@ -344,7 +344,7 @@ std::string option_of(std::string_view rule) {
 void expect_legal(const Request& request, const StepPlan& plan) {
   const Strategy& strategy = strategies::by_name(plan.attention.strategy, "--strategy");
   if (request.whole_step()) {
-    if (const StepRule rule = why_not(*request.model, plan); !rule.legal()) {
+    if (const WhyNot rule = why_not(*request.model, plan); !rule.legal()) {
       throw InputError(option_of(rule.rule), rule.detail);
     }
   }

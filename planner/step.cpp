@@ -269,7 +269,7 @@ std::vector<MemoryBytes> StepEvaluator::memory_around_attention(const StepPlan& 
 
 StepEvaluation StepEvaluator::evaluate(const StepPlan& plan) {
   const Model& model = *request_.model;
-  if (const StepRule rule = why_not(model, plan); !rule.legal()) {
+  if (const WhyNot rule = why_not(model, plan); !rule.legal()) {
     throw InputError("plan", fmt::format("{} (rule: {})", rule.detail, rule.rule));
   }
   if (const WhyNot reason =

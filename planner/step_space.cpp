@@ -204,7 +204,7 @@ class Space {
       for (const std::string_view order : orders(point)) {
         point.order = order;
         const StepPlan plan = plan_around_attention(request_, point, 0);
-        if (const StepRule rule = why_not(model_, plan); !rule.legal()) {
+        if (const WhyNot rule = why_not(model_, plan); !rule.legal()) {
           reject(point, rule);
         } else {
           recomputations_of(point, plan);
@@ -437,12 +437,12 @@ class Space {
     SequencePlan ring{.ring = point.sequence, .layout = Layout::zigzag};
     ring.strategy = strategies::simplest(ring)->name;
     const StepPlan zigzag = plan_of(request_, point, ring, 0);
-    if (const StepRule rule = why_not_linear(model_, zigzag);
+    if (const WhyNot rule = why_not_linear(model_, zigzag);
         rule.rule == "linear" && !request_.fixed.layout) {
       list({.plan = zigzag, .rule = rule.rule, .detail = rule.detail});
     }
   }
-  void reject(const StepPoint& point, const StepRule& rule) {
+  void reject(const StepPoint& point, const WhyNot& rule) {
     list({.plan = plan_of(request_, point, {.ring = point.sequence}, 0),
           .rule = rule.rule,
           .detail = rule.detail});

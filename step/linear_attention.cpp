@@ -199,7 +199,7 @@ bool splits_linear_heads(const Model& model, int tensor, int sequence) {
   return values && (keys % sequence == 0 || copied);
 }
 
-StepRule why_not_linear(const Model& model, const StepPlan& plan) {
+WhyNot why_not_linear(const Model& model, const StepPlan& plan) {
   if (!model.linear) {
     return {};
   }

@@ -35,7 +35,7 @@ std::string_view to_string(LinearSplit);
 
 /// The ways that the plan's degrees and layout leave; rule "linear" if none is left, or if the
 /// heads do not split over the tensor ranks. Legal for models without such layers.
-StepRule why_not_linear(const Model& model, const StepPlan& plan);
+WhyNot why_not_linear(const Model& model, const StepPlan& plan);
 /// The heads divide over tensor x sequence ranks.
 bool splits_linear_heads(const Model& model, int tensor, int sequence);
 

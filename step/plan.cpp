@@ -28,7 +28,7 @@ std::int64_t nearest_divisor(std::int64_t n, std::int64_t asked) {
   return best;
 }
 
-StepRule tensor_rule(const Model& model, const StepPlan& plan) {
+WhyNot tensor_rule(const Model& model, const StepPlan& plan) {
   const int t = plan.tensor;
   if (model.q_heads % t != 0) {
     return {"tensor", fmt::format("{} query heads do not split {} ways (nearest: {})",
@@ -55,7 +55,7 @@ StepRule tensor_rule(const Model& model, const StepPlan& plan) {
   return {};
 }
 
-StepRule expert_rule(const Model& model, const StepPlan& plan) {
+WhyNot expert_rule(const Model& model, const StepPlan& plan) {
   const int experts = model.experts.count;
   if (plan.expert == 1 && plan.expert_tensor == 1) {
     return {};
@@ -74,7 +74,7 @@ StepRule expert_rule(const Model& model, const StepPlan& plan) {
   return {};
 }
 
-StepRule pipeline_rule(const Model& model, const StepPlan& plan) {
+WhyNot pipeline_rule(const Model& model, const StepPlan& plan) {
   const std::int64_t stages = std::int64_t{plan.pipeline} * plan.virtual_stages;
   if (stages > model.layers + 2) {  // embedding and head can stand for a layer each
     return {"pipeline", fmt::format("{} layers do not fill {} x {} stages", model.layers,
@@ -82,8 +82,8 @@ StepRule pipeline_rule(const Model& model, const StepPlan& plan) {
   }
   if (plan.pipeline == 1) {
     return plan.virtual_stages == 1
-               ? StepRule{}
-               : StepRule{"pipeline", "virtual stages need a pipeline of at least two stages"};
+               ? WhyNot{}
+               : WhyNot{"pipeline", "virtual stages need a pipeline of at least two stages"};
   }
   constexpr std::int64_t most = 1 << 20;
   if (plan.micro_batches > most) {
@@ -94,15 +94,14 @@ StepRule pipeline_rule(const Model& model, const StepPlan& plan) {
                             .micro_batches = static_cast<int>(plan.micro_batches)};
   const Pipeline& pipeline = pipelines::by_name(plan.order, "--pipeline");
   std::string reason = why_not(pipeline, shape);
-  return reason.empty() ? StepRule{} : StepRule{"pipeline", std::move(reason)};
+  return reason.empty() ? WhyNot{} : WhyNot{"pipeline", std::move(reason)};
 }
 
-StepRule sinks_rule(const Model& model, const StepPlan& plan) {
+WhyNot sinks_rule(const Model& model, const StepPlan& plan) {
   if (!model.attention_sinks || plan.attention.ranks() == 1) {
     return {};
   }
-  WhyNot reason = why_not_sinks(strategies::by_name(plan.attention.strategy, "--strategy"));
-  return {.rule = std::move(reason.rule), .detail = std::move(reason.detail)};
+  return why_not_sinks(strategies::by_name(plan.attention.strategy, "--strategy"));
 }
 
 }  // namespace
@@ -112,23 +111,23 @@ Offload parse_offload(std::string_view text, std::string_view where) {
   return value_of(text, offload_names, where);
 }
 
-StepRule why_not(const Model& model, const StepPlan& plan) {
-  if (StepRule rule = tensor_rule(model, plan); !rule.legal()) {
+WhyNot why_not(const Model& model, const StepPlan& plan) {
+  if (WhyNot rule = tensor_rule(model, plan); !rule.legal()) {
     return rule;
   }
-  if (StepRule rule = why_not_linear(model, plan); !rule.legal()) {
+  if (WhyNot rule = why_not_linear(model, plan); !rule.legal()) {
     return rule;
   }
-  if (StepRule rule = why_not_sparse(model, plan); !rule.legal()) {
+  if (WhyNot rule = why_not_sparse(model, plan); !rule.legal()) {
     return rule;
   }
-  if (StepRule rule = sinks_rule(model, plan); !rule.legal()) {
+  if (WhyNot rule = sinks_rule(model, plan); !rule.legal()) {
     return rule;
   }
-  if (StepRule rule = expert_rule(model, plan); !rule.legal()) {
+  if (WhyNot rule = expert_rule(model, plan); !rule.legal()) {
     return rule;
   }
-  if (StepRule rule = pipeline_rule(model, plan); !rule.legal()) {
+  if (WhyNot rule = pipeline_rule(model, plan); !rule.legal()) {
     return rule;
   }
   if (plan.zero < 0 || plan.zero > 3) {

@@ -71,13 +71,9 @@ struct StepPlan {
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
-/// Why the model cannot be split like that, with the nearest that can; "" if it can. The
-/// attention's own rules are its strategy's.
-struct StepRule {
-  std::string rule;  // "tensor", "linear", "sparse", "sinks", "pipeline", "expert", "zero", "batch"
-  std::string detail;
-  [[nodiscard]] bool legal() const { return rule.empty(); }
-};
-StepRule why_not(const Model& model, const StepPlan& plan);
+/// Why the model cannot be split like that, with the nearest that can. Rules: "tensor", "linear",
+/// "sparse", "sinks", "expert", "pipeline", "zero", "zero-group", "batch". The attention's own are
+/// its strategy's.
+WhyNot why_not(const Model& model, const StepPlan& plan);
 
 }  // namespace spp

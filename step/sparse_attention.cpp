@@ -145,12 +145,8 @@ class SparseClock {
 
 }  // namespace
 
-StepRule why_not_sparse(const Model& model, const StepPlan& plan) {
-  if (!model.indexer) {
-    return {};
-  }
-  WhyNot reason = why_not_picked(plan.attention);
-  return {.rule = std::move(reason.rule), .detail = std::move(reason.detail)};
+WhyNot why_not_sparse(const Model& model, const StepPlan& plan) {
+  return model.indexer ? why_not_picked(plan.attention) : WhyNot{};
 }
 
 const AttentionCall& sparse_call(const TensorOps& layer) {

@@ -29,7 +29,7 @@
 namespace spp {
 
 /// Rule "sparse" if sequence ranks would not gather keys. Legal for models without such attention.
-StepRule why_not_sparse(const Model& model, const StepPlan& plan);
+WhyNot why_not_sparse(const Model& model, const StepPlan& plan);
 
 struct SparseWork {
   Problem problem;  // one sequence, padded for the plan; cached keys in front

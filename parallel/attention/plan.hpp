@@ -32,6 +32,12 @@ struct SequencePlan {
   friend bool operator==(const SequencePlan&, const SequencePlan&) = default;
 };
 
+/// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
+struct WhyNot {
+  std::string rule, detail;
+  [[nodiscard]] bool legal() const { return rule.empty(); }
+};
+
 /// "ulysses,team,ring" in any order, each at most once; axes not named follow in the default order.
 std::array<Axis, 3> parse_order(std::string_view, std::string_view where);
 std::string to_string(const std::array<Axis, 3>& order);

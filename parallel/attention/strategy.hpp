@@ -46,13 +46,8 @@ struct Strategy {
   std::string_view no_sinks = {};
 };
 
-/// Why a plan is not legal: a rule's name and its details. Empty rule = legal.
-struct WhyNot {
-  std::string rule;  // "function", "degrees", "heads", "layout", "sequence", "cached", "phase",
-                     // "strategy", "sparse", "sinks", a parameter's name
-  std::string detail;
-  [[nodiscard]] bool legal() const { return rule.empty(); }
-};
+/// Rules: "function", "degrees", "heads", "layout", "sequence", "cached", "phase", "strategy",
+/// "sparse", "sinks", a parameter's name.
 WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan);
 /// Why keys cannot be picked among all before a rank's queries meet them; rule "sparse".
 WhyNot why_not_picked(const SequencePlan& plan);

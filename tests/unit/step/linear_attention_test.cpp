@@ -146,13 +146,13 @@ TEST_CASE("plans that linear attention cannot follow are refused with the reason
   CHECK(why_not_linear(test::tiny_model(), over(3)).legal());
   CHECK(why_not_linear(model, over(16, Layout::zigzag)).legal());
   CHECK(why_not_linear(model, over(32)).legal());
-  const StepRule order = why_not_linear(model, over(32, Layout::zigzag));
+  const WhyNot order = why_not_linear(model, over(32, Layout::zigzag));
   CHECK(order.rule == "linear");
   CHECK(order.detail ==
         "linear attention's 16 key heads and 48 heads do not both split over tp 1 x 32 sequence "
         "ranks, and states are handed on only between ranks whose tokens stand together (layout "
         "contiguous, not zigzag)");
-  const StepRule tensor = why_not_linear(model, over(1, Layout::contiguous, 32));
+  const WhyNot tensor = why_not_linear(model, over(1, Layout::contiguous, 32));
   CHECK(tensor.rule == "tensor");
   CHECK(tensor.detail == "linear attention's 16 key heads and 48 heads do not both split 32 ways");
   CHECK(why_not_linear(mamba_model(), over(1, Layout::contiguous, 16)).detail ==

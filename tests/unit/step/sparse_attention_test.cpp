@@ -77,7 +77,7 @@ TEST_CASE("only ranks that gather all keys have sparse attention") {
   const SparseRanks ranks;
   CHECK(why_not(ranks.model, gathering_over(8)).legal());
   CHECK(why_not(ranks.model, {.attention = {.strategy = "ring"}}).legal());
-  const StepRule ring = why_not(ranks.model, {.attention = {.strategy = "ring", .ring = 8}});
+  const WhyNot ring = why_not(ranks.model, {.attention = {.strategy = "ring", .ring = 8}});
   CHECK(ring.rule == "sparse");
   CHECK(ring.detail ==
         "sparse attention picks among all keys, which its sequence ranks gather; ring hands them "
@@ -115,7 +115,7 @@ TEST_CASE("of compressed attention entries are gathered, and a window's keys com
 TEST_CASE("tensor ranks share groups of the output's heads evenly") {
   const SparseRanks ranks("deepseek-v4-flash");
   CHECK(why_not(ranks.model, gathering_over(1, Layout::zigzag, 8)).legal());
-  const StepRule sixteen = why_not(ranks.model, gathering_over(1, Layout::zigzag, 16));
+  const WhyNot sixteen = why_not(ranks.model, gathering_over(1, Layout::zigzag, 16));
   CHECK(sixteen.rule == "tensor");
   CHECK(sixteen.detail == "8 groups of attention's output do not split 16 ways (nearest: 8)");
 }
