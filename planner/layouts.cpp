@@ -35,8 +35,10 @@ SequencePlan with_layout(SequencePlan plan, Layout layout) {
   return plan;
 }
 
-bool can_run(const Request& request, const Problem& problem, const SequencePlan& plan) {
+bool can_run(const Request& request, const Problem& problem, const StepPlan& step) {
+  const SequencePlan& plan = step.attention;
   return why_not(strategies::by_name(plan.strategy, "plan"), problem, plan).legal() &&
+         (!request.whole_step() || why_not(*request.model, step).legal()) &&
          (request.framework == nullptr ||
           cannot(*request.framework, plan, problem, request.traits).empty());
 }
@@ -82,7 +84,7 @@ std::vector<LayoutWork> compare_layouts(const Request& request, const PlanResult
     LayoutWork work{.plan = reference->plan};
     work.plan.attention = with_layout(reference->plan.attention, layout);
     const Problem problem = attention_problem(request, work.plan, request.problem);
-    if (!can_run(request, problem, work.plan.attention)) {
+    if (!can_run(request, problem, work.plan)) {
       continue;
     }
     work.padding_tokens = padded(problem, work.plan.attention).seq - problem.seq;

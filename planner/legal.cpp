@@ -185,6 +185,10 @@ class Collector {
       return;
     }
     for (const AttentionBeside& beside : request_.beside) {
+      if (by_work(plan.layout) && beside.problem.mask != request_.problem.mask) {
+        reject(plan, why_not_by_work(plan.layout));
+        return;
+      }
       if (const WhyNot reason =
               why_not(s, beside.problem, plan_beside(beside.problem, request_.problem, plan));
           !reason.legal()) {

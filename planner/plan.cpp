@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace spp {
 namespace {
@@ -176,9 +177,16 @@ std::string reason_by_memory(const std::vector<Candidate>& list) {
   const Candidate& next = list[1];
   const Bytes spared = next.predicted.memory.tensors() - list[0].predicted.memory.tensors();
   const double slower = list[0].predicted.step / next.predicted.step - 1;
-  return fmt::format("needs {:.2f} GB less memory than {}, and takes {:.1f} % {}",
-                     spared.as_double() / 1e9, short_name(next.plan), std::abs(slower) * 100,
-                     slower > 0 ? "longer" : "less time");
+  constexpr double little = 5e6;  // bytes
+  const std::string needs = spared.as_double() < little
+                                ? fmt::format("needs as little memory as {}", short_name(next.plan))
+                                : fmt::format("needs {:.2f} GB less memory than {}",
+                                              spared.as_double() / 1e9, short_name(next.plan));
+  constexpr double same = 5e-4;
+  return std::abs(slower) < same
+             ? needs + ", and takes as long"
+             : fmt::format("{}, and takes {:.1f} % {}", needs, std::abs(slower) * 100,
+                           slower > 0 ? "longer" : "less time");
 }
 
 /// Of the plan that works through most tokens.
@@ -188,7 +196,11 @@ std::string reason_by_rate(const std::vector<Candidate>& list) {
 }
 
 /// Where it has no other beside it.
-std::string reason_alone(const Request& request, std::int64_t unsettled) {
+std::string reason_alone(const Request& request, const PlanResult& result) {
+  if (request.top == 1 && result.searched > 1) {
+    return "others are slower";
+  }
+  const std::int64_t unsettled = result.unsettled;
   return unsettled == 0 ? request.whole_step() ? "no plan of other degrees fits"
                                                : "the only legal plan that fits"
                         : fmt::format(
@@ -229,7 +241,7 @@ void rank(PlanResult& result, const Request& request, const ComponentSeconds& sp
                 : request.counts_replicas()              ? reason_by_rate(list)
                                                          : reason(list, ties, spreads);
   if (list[0].why.empty()) {
-    list[0].why = reason_alone(request, result.unsettled);
+    list[0].why = reason_alone(request, result);
   }
   for (std::size_t i = 1; i < list.size(); ++i) {
     const Prediction& own = list[i].predicted;
@@ -335,8 +347,9 @@ void add_bounded(PlanResult& result, const Request& request, std::vector<Candida
 
 namespace {
 
-/// Of the other kind than the first of the ranked plans: the best, or where no bound let one be
-/// simulated, the one of least bound, if it lies in one node and fits. Nothing: there is none.
+/// The best of the other kind than the first of the ranked plans. Where bounds do not settle which
+/// that is, a few more are simulated if they lie in one node. Nothing: there is none, or that did
+/// not settle it.
 std::optional<Candidate> other_kind(const Request& request, const Evaluator& evaluator,
                                     const std::vector<SequencePlan>& legal,
                                     const std::vector<Candidate>& ranked) {
@@ -344,30 +357,38 @@ std::optional<Candidate> other_kind(const Request& request, const Evaluator& eva
   const auto simulated = std::find_if(ranked.begin() + 1, ranked.end(), [&](const Candidate& c) {
     return is_other_kind(c.plan.attention, winner);
   });
-  if (simulated != ranked.end()) {
-    return *simulated;
+  auto best = simulated != ranked.end() ? std::optional(*simulated) : std::nullopt;
+  if (request.gpus == 1 || request.objective == Objective::memory) {
+    return request.gpus == 1 ? std::nullopt : best;
   }
-  if (request.gpus > request.cluster->gpus_per_node()) {
-    return std::nullopt;
-  }
-  const SequencePlan* best = nullptr;
-  double least = 0;
+  std::vector<std::pair<double, const SequencePlan*>> rivals;  // by bound
   for (const SequencePlan& plan : legal) {
-    if (is_other_kind(plan, winner)) {
-      const double bound = evaluator.lower_bound(plan, strategies::by_name(plan.strategy, "plan"));
-      if (best == nullptr || bound < least) {
-        best = &plan;
-        least = bound;
-      }
+    const auto is_plan = [&](const Candidate& c) { return c.plan.attention == plan; };
+    if (is_other_kind(plan, winner) && std::ranges::none_of(ranked, is_plan)) {
+      const Strategy& strategy = strategies::by_name(plan.strategy, "plan");
+      rivals.emplace_back(evaluator.lower_bound(plan, strategy), &plan);
     }
   }
-  if (best == nullptr) {
-    return std::nullopt;
+  std::ranges::stable_sort(rivals, {}, [](const auto& rival) { return rival.first; });
+  constexpr int most_of_node = 12;
+  int left = request.gpus > request.cluster->gpus_per_node() ? 0 : most_of_node;
+  for (const auto& [bound, plan] : rivals) {
+    const double so_far =
+        best ? best->predicted.step.count() : std::numeric_limits<double>::infinity();
+    if (bound >= so_far) {
+      break;
+    }
+    if (left-- == 0) {
+      return std::nullopt;
+    }
+    const Strategy& strategy = strategies::by_name(plan->strategy, "plan");
+    std::optional<Evaluation> found = evaluator.evaluate(*plan, strategy, {}, so_far);
+    if (found && found->candidate.predicted.fits &&
+        found->candidate.predicted.step.count() < so_far) {
+      best = std::move(found->candidate);
+    }
   }
-  const Strategy& strategy = strategies::by_name(best->strategy, "plan");
-  std::optional<Evaluation> found = evaluator.evaluate(*best, strategy, {});
-  return found && found->candidate.predicted.fits ? std::optional(std::move(found->candidate))
-                                                  : std::nullopt;
+  return best;
 }
 
 }  // namespace

@@ -269,8 +269,7 @@ std::string why_not_layer(const LayerGraph& layer, const Problem& problem, const
     }
   }
   if (padded.masks() > 1 && by_work(plan.attention.layout)) {
-    return fmt::format("the {} layout deals tokens out by one mask, and layers see by several",
-                       to_string(plan.attention.layout));
+    return why_not_by_work(plan.attention.layout).detail;
   }
   std::string routed = why_not_routed(layer, problem, plan);
   return routed.empty() ? why_not_reduced(layer, plan) : routed;

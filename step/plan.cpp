@@ -7,6 +7,7 @@
 #include "step/linear_attention.hpp"
 #include "step/sparse_attention.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -123,6 +124,11 @@ WhyNot why_not(const Model& model, const StepPlan& plan) {
   }
   if (WhyNot rule = sinks_rule(model, plan); !rule.legal()) {
     return rule;
+  }
+  if (plan.attention.ranks() > 1 && by_work(plan.attention.layout) &&
+      std::ranges::count(model.narrow_layers, true) > 0 &&
+      std::ranges::count(model.narrow_layers, false) > 0) {
+    return why_not_by_work(plan.attention.layout);
   }
   if (WhyNot rule = expert_rule(model, plan); !rule.legal()) {
     return rule;

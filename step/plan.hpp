@@ -72,8 +72,8 @@ struct StepPlan {
 };
 
 /// Why the model cannot be split like that, with the nearest that can. Rules: "tensor", "linear",
-/// "sparse", "sinks", "expert", "pipeline", "zero", "zero-group", "batch". The attention's own are
-/// its strategy's.
+/// "sparse", "sinks", "layout", "expert", "pipeline", "zero", "zero-group", "batch". The
+/// attention's own are its strategy's.
 WhyNot why_not(const Model& model, const StepPlan& plan);
 
 }  // namespace spp

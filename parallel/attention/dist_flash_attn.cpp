@@ -94,9 +94,17 @@ ClosedForm closed_form(const Problem& requested, const SequencePlan& plan, Phase
   add(steps, kv * key_fetches + queries * query_fetches);
   add(forward ? helped : steps, (forward ? Bytes(0) : kv * key_fetches) + results * query_fetches);
   const std::int64_t block = s.ring;
-  form.busiest_flops =
-      s.flops(block * (block + 1) / 2 + block * block * steps, s.split.q(0).count(), phase);
-  form.attention_calls = 1 + steps;
+  const Mask& mask = s.problem.mask;
+  if (mask.document_ends.empty()) {
+    form.busiest_flops =
+        s.flops(block * (block + 1) / 2 + block * block * steps, s.split.q(0).count(), phase);
+    form.attention_calls = 1 + steps;
+  } else {  // any rank may be the busiest, and blocks are skipped: no less than the mean, and one
+    const TokenRange whole{.begin = 0, .count = s.problem.seq};
+    form.busiest_flops =
+        s.flops(allowed_pairs(whole, whole, mask) / ring, s.split.q(0).count(), phase);
+    form.attention_calls = 1;
+  }
   const Tiles own = s.busiest(s.ring);
   form.peak_buffers = s.inputs_and_outputs(phase) + own.lse +
                       (forward ? s.fp32(own.out) + forward_scratch(own, plan.ring)

@@ -11,7 +11,8 @@ extern const Parameter overlap{
     .letter = "N",
     .words = "overlap degree",
     .help = "stages of a group-cast, each behind the kernel of another; N divides R",
-    .most_tried = 2};
+    .most_tried = 2,
+    .from_one = true};
 }
 
 namespace strategies::group_cast {

@@ -20,7 +20,7 @@ std::string Parameter::why_not(int value, std::string_view what, std::int64_t n)
 
 std::vector<int> Parameter::choices(int ring) const {
   std::vector<int> result;
-  for (int value = 2; value < ring && value <= most_tried; ++value) {
+  for (int value = from_one ? 1 : 2; value < ring && value <= most_tried; ++value) {
     if (ring % value == 0 && why_not(value, "", ring).empty()) {
       result.push_back(value);
     }

@@ -22,12 +22,12 @@ struct Parameter {
   std::string_view help;     // of the option: "StarTrail team size; C*C divides R"
   bool squared = false;      // its square divides the ring degree, else it does
   int most_tried = 1 << 20;  // by a search; who asks for more gets it
+  bool from_one = false;  // 1 is a choice like others; else with it the plan is another strategy's
 
   /// "" if `value` can split `n` ranks, else why not, with `what` those are: "3 does not divide the
   /// ring degree 8".
   [[nodiscard]] std::string why_not(int value, std::string_view what, std::int64_t n) const;
-  /// Values above 1 and below `ring` that can split a ring of so many ranks, as far as a search
-  /// tries them.
+  /// Values below `ring` that can split a ring of so many ranks, as far as a search tries them.
   [[nodiscard]] std::vector<int> choices(int ring) const;
 };
 

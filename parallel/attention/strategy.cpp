@@ -98,6 +98,12 @@ WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequenceP
   return {};
 }
 
+WhyNot why_not_by_work(Layout layout) {
+  return {"layout",
+          fmt::format("the {} layout deals tokens out by one mask, and layers see by several",
+                      to_string(layout))};
+}
+
 WhyNot why_not_sinks(const Strategy& strategy) {
   return strategy.no_sinks.empty()
              ? WhyNot{}

@@ -51,6 +51,8 @@ struct Strategy {
 WhyNot why_not(const Strategy& strategy, const Problem& problem, const SequencePlan& plan);
 /// Why keys cannot be picked among all before a rank's queries meet them; rule "sparse".
 WhyNot why_not_picked(const SequencePlan& plan);
+/// Why a layout by_work() cannot serve layers that see by several masks; rule "layout".
+WhyNot why_not_by_work(Layout layout);
 /// Why a strategy takes no attention sinks, if it does not; rule "sinks".
 WhyNot why_not_sinks(const Strategy& strategy);
 /// Why a strategy does not have a phase, whatever the plan.

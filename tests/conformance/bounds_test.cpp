@@ -78,6 +78,23 @@ TEST_CASE("no plan of packed documents is faster than its bounds") {
   }
 }
 
+TEST_CASE("no plan of many short documents over an odd number of ranks is faster than its bounds") {
+  const sim::Cluster cluster = cluster_of("dgx-h100", 1);
+  Request request = bare_request(cluster, 65536);
+  request.gpus = GENERATE(3, 5);
+  for (std::int64_t end = 1000; end < 65536; end += 1000) {
+    request.problem.mask.document_ends.push_back(end);
+  }
+  const Evaluator evaluator(request);
+  for (const SequencePlan& p : legal_plans(request, nullptr)) {
+    const Strategy& s = strategies::by_name(p.strategy, "test");
+    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
+    INFO(short_name(p));
+    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
+    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
+  }
+}
+
 TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or fitted") {
   const int nodes = GENERATE(1, 2, 4);
   const std::int64_t cores = GENERATE(1, 2);
