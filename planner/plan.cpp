@@ -81,8 +81,17 @@ double variance_of_measurements(const MeasuredTimes& a, const MeasuredTimes& b) 
 bool within_reach(const Prediction& a, const Prediction& b, const ComponentSeconds& spreads) {
   constexpr double least = 0.005;  // of the step: below what any run repeats to
   double variance = variance_of_measurements(a.measured, b.measured);
+  ComponentSeconds apart{};
   for (std::size_t i = 0; i < components; ++i) {
-    variance += std::pow((a.parts[i] - b.parts[i]) * spreads[i], 2);
+    apart[i] = (a.parts[i] - b.parts[i]) * spreads[i];
+  }
+  constexpr auto attention = static_cast<std::size_t>(Component::attention);
+  constexpr auto bubble = static_cast<std::size_t>(Component::bubble);
+  if (spreads[bubble] == spreads[attention]) {  // waiting for others' attention errs with it
+    apart[attention] += std::exchange(apart[bubble], 0);
+  }
+  for (const double seconds : apart) {
+    variance += seconds * seconds;
   }
   const double difference = std::abs(a.step.count() - b.step.count());
   return difference <=

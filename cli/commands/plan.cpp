@@ -84,9 +84,6 @@ void plan_command(const Arguments& arguments, Output& output) {
   const Framework* for_whom = emit ? &frameworks::by_name(*emit, "--emit") : nullptr;
   const Job job = read(arguments, output);
   output.warn(job.warnings);
-  if (for_whom != nullptr && !job.request.problem.mask.document_ends.empty()) {
-    not_available("--emit", "what a framework wants for packed documents");
-  }
 
   const auto start = std::chrono::steady_clock::now();
   PlanResult result;

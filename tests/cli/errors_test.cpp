@@ -200,8 +200,6 @@ TEST_CASE("a wrong workload is refused with one line that names the place") {
        "--documents: 0 tokens is out of range"},
       {"sweep --heads 8 --seq 4K --documents=-1,4097 --topology dgx-h100",
        "--documents: -1 tokens is out of range"},
-      {"plan --heads 8 --seq 4K --documents 1K,3K --topology dgx-h100 --emit megatron",
-       "--emit: what a framework wants"},
       {"plan --heads 8 --seq 2 --documents 1,1,1 --topology dgx-h100",
        "3 documents are more than the 2 tokens"},
       {"plan --heads 8 --seq 4K --dtype fp8 --topology dgx-h100", "--dtype: unknown value 'fp8'"},

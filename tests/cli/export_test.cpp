@@ -1,4 +1,5 @@
 // Plans for frameworks: export, plan --emit, plan --framework.
+#include "base/file.hpp"
 #include "base/json.hpp"
 #include "tests/cli/program.hpp"
 #include "tests/support/catch.hpp"
@@ -45,6 +46,21 @@ TEST_CASE("plan --emit adds a snippet, behind the table or in the document") {
   CHECK(table.code == 0);
   CHECK_THAT(table.out, ContainsSubstring("Recommended: "));
   CHECK_THAT(table.out, ContainsSubstring(command));
+}
+
+TEST_CASE("plan --emit writes of packed documents what export does") {
+  const TempDir dir;
+  const std::string file = (dir.path() / "plan.json").string();
+  const std::string line =
+      "plan --framework ring-flash-attention --heads 32 --kv-heads 8 "
+      "--seq 64K --documents 32K,32K --topology dgx-h100 ";
+  const Result emitted = sp_plan(line + "--emit ring-flash-attention -o " + file);
+  REQUIRE(emitted.code == 0);
+  const Json document = Json::parse(spp::read_text_file(file, ""));
+  CHECK_THAT(text_of(document.at("export")), ContainsSubstring("varlen"));
+  const Result exported = sp_plan("export --framework ring-flash-attention --plan " + file);
+  CHECK(exported.code == 0);
+  CHECK(text_of(document_of(exported).at("export")) == text_of(document.at("export")));
 }
 
 TEST_CASE("without --emit a plan's document has no export") {
