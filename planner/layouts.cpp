@@ -1,12 +1,14 @@
 #include "planner/layouts.hpp"
 
 #include "parallel/attention/attention_mesh.hpp"
-#include "planner/framework.hpp"
+#include "planner/evaluator.hpp"
 #include "planner/step.hpp"
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -14,34 +16,7 @@ namespace {
 constexpr std::array compared{Layout::balanced, Layout::whole_documents, Layout::document_zigzag,
                               Layout::zigzag,   Layout::striped,         Layout::contiguous};
 
-bool takes(const Strategy& strategy, Layout layout) {
-  return std::ranges::find(strategy.layouts, layout) != strategy.layouts.end();
-}
-
-/// The plan with another layout: of its own strategy, else of one made for documents that has it
-/// first, else of the simplest.
-SequencePlan with_layout(SequencePlan plan, Layout layout) {
-  plan.layout = layout;
-  if (takes(strategies::by_name(plan.strategy, "plan"), layout)) {
-    return plan;
-  }
-  plan.own = {};
-  const auto made_for_it = [&](const Strategy* s) {
-    return by_work(layout) && s->for_sparse_masks && takes(*s, layout);
-  };
-  const auto made = std::ranges::find_if(strategies::all(), made_for_it);
-  const Strategy* other = made != strategies::all().end() ? *made : strategies::simplest(plan);
-  plan.strategy = other != nullptr ? other->name : plan.strategy;
-  return plan;
-}
-
-bool can_run(const Request& request, const Problem& problem, const StepPlan& step) {
-  const SequencePlan& plan = step.attention;
-  return why_not(strategies::by_name(plan.strategy, "plan"), problem, plan).legal() &&
-         (!request.whole_step() || why_not(*request.model, step).legal()) &&
-         (request.framework == nullptr ||
-          cannot(*request.framework, plan, problem, request.traits).empty());
-}
+constexpr double most_looked_at = 1e7;  // documents times ring ranks; blocks of a simulation
 
 /// By ring rank; StarTrail: by team.
 std::vector<std::int64_t> pairs_of(const Problem& problem, const SequencePlan& plan) {
@@ -67,10 +42,78 @@ double imbalance_of(const std::vector<std::int64_t>& pairs) {
   return std::max(0.0, most / (sum / static_cast<double>(pairs.size())) - 1);
 }
 
+/// A layout under the degrees and the places of a reference plan, by whichever strategies have it.
+class Rivals {
+ public:
+  Rivals(const Request& request, const StepPlan& reference)
+      : request_(request),
+        reference_(reference),
+        question_(attention_question(request, reference, request.problem)) {
+    const SequencePlan& plan = reference.attention;
+    question_.request.fixed = {.ulysses = plan.ulysses,
+                               .ring = plan.ring,
+                               .order = plan.order,
+                               .heads = plan.heads,
+                               .rank_order = plan.rank_order};
+  }
+
+  /// The fastest of a few that promise most; without a step the one that promises most, if a
+  /// simulation would take too much. Nothing: no strategy has the layout.
+  std::optional<LayoutWork> best(Layout layout) {
+    question_.request.fixed.layout = layout;
+    const Evaluator evaluator(question_.request);
+    struct Promising {
+      double bound = 0;
+      const Strategy* strategy = nullptr;
+      StepPlan plan;
+    };
+    std::vector<Promising> promising;
+    for (SequencePlan& plan : legal_plans(question_.request, nullptr)) {
+      const Strategy& strategy = strategies::by_name(plan.strategy, "plan");
+      const double bound = evaluator.lower_bound(plan, strategy);
+      StepPlan step = reference_;
+      step.attention = std::move(plan);
+      if (!request_.whole_step() || why_not(*request_.model, step).legal()) {
+        promising.push_back({.bound = bound, .strategy = &strategy, .plan = std::move(step)});
+      }
+    }
+    if (promising.empty()) {
+      return std::nullopt;
+    }
+    std::ranges::stable_sort(promising, {}, &Promising::bound);
+    constexpr std::size_t most = 4;
+    promising.resize(std::min(most, promising.size()));
+    std::optional<LayoutWork> best;
+    double least = std::numeric_limits<double>::infinity();
+    for (Promising& one : promising) {
+      if (one.bound >= least || looks_of(request_, one.plan) > most_looked_at) {
+        continue;
+      }
+      const auto found = evaluator.evaluate(one.plan.attention, *one.strategy, {}, least);
+      if (found && found->candidate.predicted.step.count() < least) {
+        const Seconds step = found->candidate.predicted.step;
+        least = step.count();
+        best = LayoutWork{.plan = std::move(one.plan), .step = step};
+      }
+    }
+    if (!best) {
+      return LayoutWork{.plan = std::move(promising.front().plan)};
+    }
+    if (request_.whole_step()) {
+      best->step = evaluate(request_, best->plan).candidate.predicted.step;
+    }
+    return best;
+  }
+
+ private:
+  const Request& request_;
+  const StepPlan& reference_;
+  AttentionQuestion question_;
+};
+
 }  // namespace
 
 std::vector<LayoutWork> compare_layouts(const Request& request, const PlanResult& result) {
-  constexpr double most_looked_at = 1e7;  // documents times ring ranks; blocks of a simulation
   const Mask& mask = request.problem.mask;
   const auto reference = std::ranges::find_if(
       result.candidates, [](const Candidate& c) { return c.plan.attention.ring > 1; });
@@ -79,23 +122,21 @@ std::vector<LayoutWork> compare_layouts(const Request& request, const PlanResult
           most_looked_at) {
     return {};
   }
+  Rivals rivals(request, reference->plan);
   std::vector<LayoutWork> layouts;
   for (const Layout layout : compared) {
-    LayoutWork work{.plan = reference->plan};
-    work.plan.attention = with_layout(reference->plan.attention, layout);
-    const Problem problem = attention_problem(request, work.plan, request.problem);
-    if (!can_run(request, problem, work.plan)) {
+    const bool own = layout == reference->plan.attention.layout && reference->simulated;
+    std::optional<LayoutWork> work =
+        own ? LayoutWork{.plan = reference->plan, .step = reference->predicted.step}
+            : rivals.best(layout);
+    if (!work) {
       continue;
     }
-    work.padding_tokens = padded(problem, work.plan.attention).seq - problem.seq;
-    work.pairs = pairs_of(problem, work.plan.attention);
-    work.imbalance = imbalance_of(work.pairs);
-    if (work.plan == reference->plan && reference->simulated) {
-      work.step = reference->predicted.step;
-    } else if (looks_of(request, work.plan) <= most_looked_at) {
-      work.step = evaluate(request, work.plan).candidate.predicted.step;
-    }
-    layouts.push_back(std::move(work));
+    const Problem problem = attention_problem(request, work->plan, request.problem);
+    work->padding_tokens = padded(problem, work->plan.attention).seq - problem.seq;
+    work->pairs = pairs_of(problem, work->plan.attention);
+    work->imbalance = imbalance_of(work->pairs);
+    layouts.push_back(std::move(*work));
   }
   std::ranges::stable_sort(layouts, [](const LayoutWork& a, const LayoutWork& b) {
     return a.step && (!b.step || *a.step < *b.step);

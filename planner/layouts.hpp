@@ -22,7 +22,7 @@ namespace spp {
 
 /// A layout under the degrees of a reference plan.
 struct LayoutWork {
-  StepPlan plan;  // the reference with this layout, by the strategy that has it
+  StepPlan plan;  // the reference with this layout, by the strategy that is fastest
   std::int64_t padding_tokens = 0;
   /// (query, key) pairs of one head that the mask allows the tokens of each ring rank (StarTrail:
   /// team) as queries, padding included.
@@ -32,8 +32,9 @@ struct LayoutWork {
 };
 
 /// The layouts that can split packed documents with the degrees of the best plan that has a ring,
-/// the fastest first, those without a step last. Empty: there are no documents, no such plan is
-/// among the candidates, or the documents are too many for its ring to be looked at.
+/// each by the fastest of the strategies that promise most there; the fastest first, those without
+/// a step last. Empty: there are no documents, no such plan is among the candidates, or the
+/// documents are too many for its ring to be looked at.
 std::vector<LayoutWork> compare_layouts(const Request& request, const PlanResult& result);
 
 /// How much longer than the first the second takes: of the list above. Nothing without two steps.

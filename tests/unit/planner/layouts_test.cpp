@@ -59,7 +59,7 @@ TEST_CASE("layouts of packed documents are compared by work, padding and time") 
   CHECK(of(layouts, Layout::zigzag).imbalance > 0.2);
   const LayoutWork& contiguous = of(layouts, Layout::contiguous);
   CHECK(contiguous.imbalance > 0.5);
-  CHECK(contiguous.plan.attention.strategy == "ring");
+  CHECK(contiguous.plan.attention.strategy == "dist-flash-attn");
   const LayoutWork& balanced = of(layouts, Layout::balanced);
   CHECK(balanced.imbalance < 0.05);
   CHECK(balanced.plan.attention.strategy == "group-cast");
