@@ -32,7 +32,7 @@ constexpr std::array<PartWords, step_parts> part_words{
      {'e', "experts", "exposed: experts", "43"},
      {'d', "weights", "exposed: weights, gradients", "103"},
      {'p', "stages", "exposed: between stages", "43"},
-     {'b', "bubble", "pipeline bubble", "47"}}};
+     {'b', "bubble", "bubble or imbalance", "47"}}};
 
 const PartWords& of_part(std::size_t part) { return part_words.at(part); }
 

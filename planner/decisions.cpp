@@ -30,7 +30,7 @@ std::string_view words_of(StepPart part) {
     case StepPart::pp:
       return "messages between stages";
     case StepPart::bubble:
-      return "the pipeline's bubble";
+      return "bubble or imbalance";
   }
   throw InternalError("unknown part of a step");
 }

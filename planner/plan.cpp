@@ -44,7 +44,7 @@ constexpr std::array<std::string_view, components> component_names{
     "exposed intra-node communication",
     "exposed inter-node communication",
     "launches",
-    "pipeline bubble"};
+    "bubble or imbalance"};
 
 /// Mechanisms that a plan needs under a mask; of two plans that tie, the one with fewer is
 /// recommended. Where the mask gives ranks unequal work, zigzag is as usual as contiguous.

@@ -31,7 +31,7 @@ constexpr std::array<Class, 11> parts{{{"attention", "k-attention", "attention k
                                        {"ep", "k-ep", "exposed: experts"},
                                        {"dp", "k-dp", "exposed: weights, gradients"},
                                        {"pp", "k-pp", "exposed: between stages"},
-                                       {"bubble", "k-bubble", "pipeline bubble"}}};
+                                       {"bubble", "k-bubble", "bubble or imbalance"}}};
 
 constexpr std::array<Class, 8> memory_classes{
     {{"parameters", "m-parameters", "parameters"},
