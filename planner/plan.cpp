@@ -14,6 +14,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace spp {
 namespace {
@@ -207,7 +208,7 @@ std::string reason_by_rate(const std::vector<Candidate>& list) {
 /// Where it has no other beside it.
 std::string reason_alone(const Request& request, const PlanResult& result) {
   if (request.top == 1 && result.searched > 1) {
-    return "others are slower";
+    return "no other is better";
   }
   const std::int64_t unsettled = result.unsettled;
   return unsettled == 0 ? request.whole_step() ? "no plan of other degrees fits"
