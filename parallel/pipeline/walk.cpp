@@ -248,7 +248,7 @@ PipelineWalk walk_ends(const Pipeline& pipeline, const PipelineShape& shape,
   PipelineShape shorter = shape;
   shorter.micro_batches -= skipped * shape.stages;
   PipelineWalk walked = walk(pipeline, shorter, times);
-  const std::optional<double> period = period_of(walked, shorter);
+  const auto period = walked.stuck.empty() ? period_of(walked, shorter) : std::nullopt;
   if (!period) {
     return walk(pipeline, shape, times);
   }
