@@ -1,3 +1,5 @@
+// What is asked and of what machine, option by option: one reader, hence one file but for the plan
+// (request_plan.cpp).
 #include "cli/request.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// A layer and a step as schedules, and in one place all that keeps them from being one.
 #include "step/layer_schedule.hpp"
 
 #include "parallel/attention/compose.hpp"

@@ -1,3 +1,4 @@
+// Every kernel that an operation becomes, forward and backward side by side.
 #include "transformer/layer_kernels.hpp"
 
 #include <ranges>

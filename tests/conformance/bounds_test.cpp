@@ -15,6 +15,24 @@ using spp::test::cluster_of;
 using spp::test::cpu_cluster;
 using spp::test::cpu_request;
 
+namespace {
+
+/// Of every plan that the request allows; there are some.
+void check_bounds(const Request& request) {
+  const Evaluator evaluator(request);
+  const std::vector<SequencePlan> plans = legal_plans(request, nullptr);
+  CHECK_FALSE(plans.empty());
+  for (const SequencePlan& p : plans) {
+    const Strategy& s = strategies::by_name(p.strategy, "test");
+    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
+    INFO(short_name(p));
+    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
+    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
+  }
+}
+
+}  // namespace
+
 TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated from above") {
   struct World {
     std::string machine;
@@ -35,14 +53,8 @@ TEST_CASE("no plan is faster than its bounds, and the walked bound is simulated 
   Request request = bare_request(cluster, world.seq);
   request.problem.mask = {.kind = world.mask};
   request.problem.function = world.function;
-  const Evaluator evaluator(request);
-  for (const SequencePlan& p : legal_plans(request, nullptr)) {
-    const Strategy& s = strategies::by_name(p.strategy, "test");
-    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
-    INFO(world.machine << ": " << short_name(p));
-    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
-    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
-  }
+  INFO(world.machine);
+  check_bounds(request);
 }
 
 TEST_CASE("no plan behind cached keys is faster than its bounds") {
@@ -51,16 +63,7 @@ TEST_CASE("no plan behind cached keys is faster than its bounds") {
   request.phase = StepPhase::forward;
   request.problem.mask = {.kind = GENERATE(MaskKind::causal, MaskKind::full)};
   request.problem.cached = 98304;
-  const Evaluator evaluator(request);
-  const std::vector<SequencePlan> plans = legal_plans(request, nullptr);
-  CHECK_FALSE(plans.empty());
-  for (const SequencePlan& p : plans) {
-    const Strategy& s = strategies::by_name(p.strategy, "test");
-    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
-    INFO(short_name(p));
-    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
-    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
-  }
+  check_bounds(request);
 }
 
 TEST_CASE("no plan of packed documents is faster than its bounds") {
@@ -68,14 +71,7 @@ TEST_CASE("no plan of packed documents is faster than its bounds") {
   Request request = bare_request(cluster, 65536);
   request.problem.mask = {.kind = GENERATE(MaskKind::causal, MaskKind::full),
                           .document_ends = {300, 20000, 20001, 52000, 65536}};
-  const Evaluator evaluator(request);
-  for (const SequencePlan& p : legal_plans(request, nullptr)) {
-    const Strategy& s = strategies::by_name(p.strategy, "test");
-    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
-    INFO(short_name(p));
-    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
-    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
-  }
+  check_bounds(request);
 }
 
 TEST_CASE("no plan of many short documents over an odd number of ranks is faster than its bounds") {
@@ -85,14 +81,7 @@ TEST_CASE("no plan of many short documents over an odd number of ranks is faster
   for (std::int64_t end = 1000; end < 65536; end += 1000) {
     request.problem.mask.document_ends.push_back(end);
   }
-  const Evaluator evaluator(request);
-  for (const SequencePlan& p : legal_plans(request, nullptr)) {
-    const Strategy& s = strategies::by_name(p.strategy, "test");
-    const double step = evaluator.evaluate(p, s, {})->candidate.predicted.step.count();
-    INFO(short_name(p));
-    CHECK(evaluator.lower_bound(p, s) <= step * (1 + 1e-9));
-    CHECK(evaluator.walked_bound(p, s) <= step * (1 + 1e-9));
-  }
+  check_bounds(request);
 }
 
 TEST_CASE("bounds hold on CPU ranks that share cores, with kernels measured or fitted") {
