@@ -1,6 +1,7 @@
 #include "schedule/balanced.hpp"
 
 #include "base/error.hpp"
+#include "base/memo.hpp"
 
 #include <algorithm>
 #include <array>
@@ -184,14 +185,20 @@ std::vector<TokenSet> whole_documents(const Problem& problem, int ranks) {
   return result;
 }
 
-std::vector<TokenSet> dealt_by_work(const Problem& problem, Layout layout, int ranks) {
-  return layout == Layout::balanced ? balanced_chunks(problem, ranks)
-                                    : whole_documents(problem, ranks);
+std::shared_ptr<const std::vector<TokenSet>> dealt_by_work(const Problem& problem, Layout layout,
+                                                           int ranks) {
+  constexpr std::size_t most = 32;  // rings of a search, under two layouts
+  thread_local Memo<Dealing, std::vector<TokenSet>> dealings(most);
+  return dealings.of({.seq = problem.seq, .mask = problem.mask, .layout = layout, .ranks = ranks},
+                     [&](const auto&) {
+                       return layout == Layout::balanced ? balanced_chunks(problem, ranks)
+                                                         : whole_documents(problem, ranks);
+                     });
 }
 
 std::vector<TokenSet> chunks_of(const Problem& problem, Layout layout, int chunks) {
   if (by_work(layout)) {
-    return dealt_by_work(problem, layout, chunks);
+    return *dealt_by_work(problem, layout, chunks);
   }
   std::vector<TokenSet> result;
   for (int i = 0; i < chunks; ++i) {

@@ -10,6 +10,7 @@
 
 #include "schedule/problem.hpp"
 
+#include <memory>
 #include <vector>
 
 namespace spp {
@@ -27,8 +28,19 @@ std::vector<TokenSet> balanced_chunks(const Problem& problem, int ranks);
 /// after the other.
 std::vector<TokenSet> whole_documents(const Problem& problem, int ranks);
 
-/// One of these two: of a layout by_work().
-std::vector<TokenSet> dealt_by_work(const Problem& problem, Layout layout, int ranks);
+/// A sequence that is dealt out, and all that decides how.
+struct Dealing {
+  std::int64_t seq = 0;
+  Mask mask;
+  Layout layout = Layout::balanced;
+  int ranks = 1;
+  friend bool operator==(const Dealing&, const Dealing&) = default;
+};
+
+/// One of these two: of a layout by_work(). Whatever splits heads, phases or programs of ranks asks
+/// for the same, so the last dealings are remembered.
+std::shared_ptr<const std::vector<TokenSet>> dealt_by_work(const Problem& problem, Layout layout,
+                                                           int ranks);
 
 /// The chunks of any layout: chunk_tokens() of each, or what is dealt out by work.
 std::vector<TokenSet> chunks_of(const Problem& problem, Layout layout, int chunks);

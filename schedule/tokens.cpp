@@ -148,6 +148,18 @@ std::int64_t pairs_of_documents(const RangeInDocuments& queries, const RangeInDo
   return pairs;
 }
 
+/// Whether there is one: that shows soon.
+bool meet_in_documents(const RangeInDocuments& queries, const RangeInDocuments& keys,
+                       const Mask& mask) {
+  const std::size_t last = std::min(queries.last(), keys.last());
+  for (std::size_t d = std::max(queries.first(), keys.first()); d <= last; ++d) {
+    if (pairs_by_kind(queries.of(d), keys.of(d), mask) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::int64_t TokenSet::count() const {
@@ -335,6 +347,18 @@ std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, co
     }
   }
   return pairs_of_documents(RangeInDocuments(queries, mask), RangeInDocuments(keys, mask), mask);
+}
+
+bool allows_any(const TokenSet& queries, const TokenSet& keys, const Mask& mask) {
+  const bool in_documents = !mask.document_ends.empty() && mask.pieces == 1;
+  const auto meet = [&](const TokenRange& q, const TokenRange& k) {
+    return in_documents
+               ? meet_in_documents(RangeInDocuments(q, mask), RangeInDocuments(k, mask), mask)
+               : allowed_pairs(q, k, mask) > 0;
+  };
+  return std::ranges::any_of(queries.ranges(), [&](const TokenRange& q) {
+    return std::ranges::any_of(keys.ranges(), [&](const TokenRange& k) { return meet(q, k); });
+  });
 }
 
 std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const Mask& mask) {

@@ -152,5 +152,7 @@ Interval visible_keys(std::int64_t query, const TokenRange& keys, const Mask& ma
 std::int64_t allowed_pairs(const TokenSet& queries, const TokenSet& keys, const Mask& mask);
 /// The same for two ranges.
 std::int64_t allowed_pairs(const TokenRange& queries, const TokenRange& keys, const Mask& mask);
+/// Whether there is one, which shows sooner than how many.
+bool allows_any(const TokenSet& queries, const TokenSet& keys, const Mask& mask);
 
 }  // namespace spp

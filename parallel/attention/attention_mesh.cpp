@@ -54,8 +54,7 @@ AttentionMesh::AttentionMesh(const SequencePlan& plan) : plan_(plan) {
 AttentionMesh::AttentionMesh(const SequencePlan& plan, const Problem& padded)
     : AttentionMesh(plan) {
   if (by_work(plan.layout)) {
-    dealt_ =
-        std::make_shared<const std::vector<TokenSet>>(dealt_by_work(padded, plan.layout, teams()));
+    dealt_ = dealt_by_work(padded, plan.layout, teams());
   }
 }
 

@@ -47,6 +47,7 @@ class AttentionMesh {
   AttentionMesh(const SequencePlan& plan, const Problem& padded);
 
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
+  [[nodiscard]] Layout layout() const { return plan_.layout; }
   [[nodiscard]] int size() const { return mesh_.size(); }
   [[nodiscard]] int ulysses() const { return plan_.ulysses; }
   [[nodiscard]] int ring() const { return plan_.ring; }                      // R

@@ -247,7 +247,7 @@ Schedule compose(const Problem& requested, const SequencePlan& plan, Phase phase
 Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask,
                        const BuildOptions& options) {
   if (!options.sections) {
-    return allowed_pairs(q, k, mask) > 0 ? Section{.q = q, .k = k} : Section();
+    return allows_any(q, k, mask) ? Section{.q = q, .k = k} : Section();
   }
   const auto keep = [](const TokenSet& tokens, auto needed) {
     const auto ranges = tokens.ranges();
@@ -260,9 +260,8 @@ Section needed_section(const TokenSet& q, const TokenSet& k, const Mask& mask,
     std::ranges::for_each(first, end, [&](const TokenRange& range) { kept.append(range); });
     return kept;
   };
-  return {
-      .q = keep(q, [&](const TokenRange& r) { return allowed_pairs(TokenSet(r), k, mask) > 0; }),
-      .k = keep(k, [&](const TokenRange& r) { return allowed_pairs(q, TokenSet(r), mask) > 0; })};
+  return {.q = keep(q, [&](const TokenRange& r) { return allows_any(TokenSet(r), k, mask); }),
+          .k = keep(k, [&](const TokenRange& r) { return allows_any(q, TokenSet(r), mask); })};
 }
 
 }  // namespace spp::strategies

@@ -48,36 +48,28 @@ class Scratch {
   int ops_ = 0;
 };
 
-/// Tokens that ranks need of each other.
+/// What ranks need of each other, in stages.
 class Counts {
  public:
   Counts(const Problem& padded, const AttentionMesh& mesh, const SequencePlan& plan)
-      : ring_(plan.ring) {
-    for (int r = 0; r < ring_; ++r) {
-      const Parts& parts = parts_.emplace_back(padded, mesh, plan, r);
-      for (int d = 1; d < ring_; ++d) {
-        tokens_.push_back(parts.count_from(d));
-        total_ += tokens_.back();
-      }
-    }
-  }
+      : ring_(plan.ring),
+        stages_(plan.own[parameters::overlap]),
+        needed_(needed_of(padded, mesh)) {}
 
-  [[nodiscard]] const Parts& parts(int rank) const {
-    return parts_[static_cast<std::size_t>(rank)];
-  }
-  [[nodiscard]] std::int64_t total() const { return total_; }
+  [[nodiscard]] int stages() const { return stages_; }
+  [[nodiscard]] auto distances(int stage) const { return distances_of(stage, stages_, ring_); }
+  [[nodiscard]] const Needed& needed() const { return *needed_; }
   [[nodiscard]] std::int64_t from(int rank, int distance) const {
-    return tokens_[static_cast<std::size_t>(rank * (ring_ - 1) + distance - 1)];
+    return needed_->from(rank, distance);
   }
   [[nodiscard]] std::int64_t to(int rank, int distance) const {
-    return from((rank + distance) % ring_, distance);
+    return needed_->to(rank, distance);
   }
   /// Kernels: one for own keys, one for each stage in which keys come.
   [[nodiscard]] std::int64_t kernels(int rank) const {
     std::int64_t kernels = 1;
-    for (int stage = 0; stage < parts(rank).stages(); ++stage) {
-      kernels += std::ranges::any_of(parts(rank).distances(stage),
-                                     [&](int d) { return from(rank, d) > 0; });
+    for (int stage = 0; stage < stages_; ++stage) {
+      kernels += std::ranges::any_of(distances(stage), [&](int d) { return from(rank, d) > 0; });
     }
     return kernels;
   }
@@ -87,10 +79,8 @@ class Counts {
   }
 
  private:
-  int ring_;
-  std::vector<Parts> parts_;
-  std::vector<std::int64_t> tokens_;  // [rank][distance - 1]
-  std::int64_t total_ = 0;
+  int ring_, stages_;
+  std::shared_ptr<const Needed> needed_;
 };
 
 /// Follows the scratch of one rank through its ops.
@@ -100,7 +90,7 @@ class Walk {
       : s_(sizes),
         counts_(counts),
         rank_(rank),
-        stages_(counts.parts(rank).stages()),
+        stages_(counts.stages()),
         arrived_(static_cast<std::size_t>(stages_)) {
     const Tiles own = s_.busiest(s_.ring);
     const bool gathered = phase == Phase::forward;  // the backward's are inputs
@@ -196,7 +186,7 @@ class Walk {
     if (stage >= stages_) {
       return;
     }
-    for (const int d : counts_.parts(rank_).distances(stage)) {
+    for (const int d : counts_.distances(stage)) {
       const std::int64_t to = counts_.to(rank_, d);
       const std::int64_t from = counts_.from(rank_, d);
       Keys sent{.tokens = to, .k = k_, .v = v_};
@@ -240,7 +230,7 @@ class Walk {
   }
 
   void reduce(int stage, const Keys& gradients) {
-    for (const int d : counts_.parts(rank_).distances(stage)) {
+    for (const int d : counts_.distances(stage)) {
       Keys back;
       Keys home;
       if (const std::int64_t from = counts_.from(rank_, d); from > 0) {
@@ -281,18 +271,15 @@ ClosedForm group_cast_form(const Problem& requested, const SequencePlan& plan, P
   const AttentionMesh mesh(plan, s.problem);
   const Counts counts(s.problem, mesh, plan);
   ClosedForm form = frame_form(s, plan, phase);
-  const TokenSet all({.begin = 0, .count = s.problem.seq});
-  std::int64_t most_pairs = 0;
   Bytes scratch = s.frame_peak(phase);
   for (int r = 0; r < plan.ring; ++r) {
-    most_pairs = std::max(most_pairs, allowed_pairs(counts.parts(r).own(), all, s.problem.mask));
     form.attention_calls = std::max(form.attention_calls, counts.kernels(r));
     Walk walk(s, counts, r, phase);
     scratch = std::max(scratch, phase == Phase::forward ? walk.forward() : walk.backward());
   }
-  form.busiest_flops = s.flops(most_pairs, s.split.q(0).count(), phase);
+  form.busiest_flops = s.flops(counts.needed().most_pairs, s.split.q(0).count(), phase);
   form.calls_of_busiest = false;
-  const Bytes kv = s.all_parts(counts.total()).kv();
+  const Bytes kv = s.all_parts(counts.needed().all_tokens).kv();
   const auto exchanges = [&](Bytes total) {
     form.add({.kind = CommKind::send_recv,
               .axis = Axis::ring,

@@ -1,5 +1,8 @@
 #include "parallel/attention/group_cast_parts.hpp"
 
+#include "base/memo.hpp"
+#include "schedule/balanced.hpp"
+
 #include <algorithm>
 
 namespace spp {
@@ -57,28 +60,74 @@ std::vector<Interval> needs_of(const TokenSet& tile, const Problem& problem) {
   return apart;
 }
 
-/// found(begin, count) for each run of tokens of a tile that are needed, in its order.
-template <class Found>
-void find_needed(const TokenSet& tile, const std::vector<Interval>& needs, Found&& found) {
+/// Those of a tile's tokens that are needed, in its order.
+TokenSet kept_of(const TokenSet& tile, const std::vector<Interval>& needs) {
+  TokenSet part;
   for (const TokenRange& range : tile.ranges()) {
     const Interval tokens{.begin = range.begin, .end = range.last() + 1};
     auto need = std::ranges::upper_bound(needs, tokens.begin, {}, &Interval::end);
     for (; need != needs.end() && need->begin < tokens.end; ++need) {
       const std::int64_t begin = std::max(need->begin, tokens.begin);
-      found(begin, std::min(need->end, tokens.end) - begin);
+      part.append({.begin = begin, .count = std::min(need->end, tokens.end) - begin});
     }
   }
-}
-
-TokenSet needed_of(const TokenSet& tile, const std::vector<Interval>& needs) {
-  TokenSet part;
-  find_needed(tile, needs, [&](std::int64_t begin, std::int64_t count) {
-    part.append({.begin = begin, .count = count});
-  });
   return part;
 }
 
+Needed found_needed(const Problem& padded, const AttentionMesh& mesh) {
+  const int ring = mesh.ring();
+  /// Tokens from the end of the range before on.
+  struct Held {
+    std::int64_t end = 0;
+    int rank = 0;
+  };
+  std::vector<Held> held;  // all tokens, rising
+  const TokenSet all({.begin = 0, .count = padded.seq});
+  Needed found{.ring = ring,
+               .tokens = std::vector<std::int64_t>(static_cast<std::size_t>(ring * ring))};
+  for (int r = 0; r < ring; ++r) {
+    const TokenSet own = mesh.team_tokens(padded, r);
+    for (const TokenRange& range : own.ranges()) {
+      held.push_back({.end = range.last() + 1, .rank = r});
+    }
+    found.keys.push_back(needs_of(own, padded));
+    found.most_pairs = std::max(found.most_pairs, allowed_pairs(own, all, padded.mask));
+  }
+  std::ranges::sort(held, {}, &Held::end);
+  for (int r = 0; r < ring; ++r) {
+    for (const Interval& need : found.keys[static_cast<std::size_t>(r)]) {
+      std::int64_t begin = need.begin;
+      for (auto at = std::ranges::upper_bound(held, begin, {}, &Held::end); begin < need.end;
+           ++at) {
+        const std::int64_t count = std::min(at->end, need.end) - begin;
+        if (const int distance = (r - at->rank + ring) % ring; distance > 0) {
+          found.tokens[static_cast<std::size_t>(r * ring + distance)] += count;
+          found.all_tokens += count;
+        }
+        begin += count;
+      }
+    }
+  }
+  return found;
+}
+
 }  // namespace
+
+bool Needed::gets(int rank) const {
+  return std::ranges::any_of(std::views::iota(1, ring), [&](int d) { return from(rank, d) > 0; });
+}
+
+bool Needed::gives(int rank) const {
+  return std::ranges::any_of(std::views::iota(1, ring), [&](int d) { return to(rank, d) > 0; });
+}
+
+std::shared_ptr<const Needed> needed_of(const Problem& padded, const AttentionMesh& mesh) {
+  constexpr std::size_t most = 32;  // rings of a search, under some layouts
+  thread_local Memo<Dealing, Needed> known(most);
+  return known.of(
+      {.seq = padded.seq, .mask = padded.mask, .layout = mesh.layout(), .ranks = mesh.ring()},
+      [&](const Dealing&) { return found_needed(padded, mesh); });
+}
 
 Parts::Parts(const Problem& padded, const AttentionMesh& mesh, const SequencePlan& plan,
              int position)
@@ -88,15 +137,19 @@ Parts::Parts(const Problem& padded, const AttentionMesh& mesh, const SequencePla
       position_(position),
       stages_(plan.own[parameters::overlap]),
       own_(mesh.team_tokens(padded, position)),
-      needs_(needs_of(own_, padded)) {}
+      needed_(needed_of(padded, mesh)) {}
 
 TokenSet Parts::from(int distance) const {
-  return needed_of(mesh_->team_tokens(*problem_, position_before(distance)), needs_);
+  return needed_->from(position_, distance) > 0
+             ? kept_of(mesh_->team_tokens(*problem_, position_before(distance)),
+                       needed_->keys[static_cast<std::size_t>(position_)])
+             : TokenSet();
 }
 
 TokenSet Parts::to(int distance) const {
-  const TokenSet theirs = mesh_->team_tokens(*problem_, position_after(distance));
-  return needed_of(own_, needs_of(theirs, *problem_));
+  return needed_->to(position_, distance) > 0
+             ? kept_of(own_, needed_->keys[static_cast<std::size_t>(position_after(distance))])
+             : TokenSet();
 }
 
 TokenSet Parts::keys_of(int stage) const {
@@ -128,30 +181,11 @@ TokenSet Parts::queries_of(const TokenSet& keys) const {
   return queries;
 }
 
-std::int64_t Parts::count_from(int distance) const {
-  const TokenSet theirs = mesh_->team_tokens(*problem_, position_before(distance));
-  std::int64_t count = 0;
-  find_needed(theirs, needs_, [&](std::int64_t, std::int64_t found) { count += found; });
-  return count;
-}
-
-bool Parts::needs_others() const {
-  std::int64_t needed = 0;
-  for (const Interval& need : needs_) {
-    needed += need.count();
-  }
-  return needed > own_.count();  // it needs all of its own
-}
-
-bool Parts::meets_others() const {
-  return needs_others() ||
-         std::ranges::any_of(std::views::iota(1, ring_), [&](int d) { return !to(d).empty(); });
-}
-
 std::vector<std::int64_t> cuts_of(const Problem& padded, const AttentionMesh& mesh) {
   std::vector<std::int64_t> cuts;
-  for (int position = 0; position < mesh.ring(); ++position) {
-    for (const Interval& need : needs_of(mesh.team_tokens(padded, position), padded)) {
+  const auto needed = needed_of(padded, mesh);
+  for (const std::vector<Interval>& needs : needed->keys) {
+    for (const Interval& need : needs) {
       cuts.push_back(need.begin);
       cuts.push_back(need.end);
     }

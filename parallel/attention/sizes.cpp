@@ -154,7 +154,8 @@ ClosedForm ring_form(const Sizes& s, const SequencePlan& plan, Phase phase) {
   const bool uniform = s.problem.mask.document_ends.empty() || deals_documents(plan.layout);
   std::int64_t pairs = 0;
   if (by_work(plan.layout)) {
-    for (const TokenSet& own : dealt_by_work(s.problem, plan.layout, plan.ring)) {
+    const auto dealt = dealt_by_work(s.problem, plan.layout, plan.ring);
+    for (const TokenSet& own : *dealt) {
       pairs = std::max(pairs, allowed_pairs(own, all, s.problem.mask));
     }
   } else if (uniform) {

@@ -28,7 +28,7 @@ TEST_CASE("what is dealt out by work gives every token to one rank, and as many 
   const Layout layout = GENERATE(Layout::balanced, Layout::whole_documents);
   for (const MaskKind kind : {MaskKind::full, MaskKind::causal, MaskKind::window}) {
     const std::vector<TokenSet> tiles =
-        dealt_by_work({.seq = seq, .mask = packed(kind)}, layout, ranks);
+        *dealt_by_work({.seq = seq, .mask = packed(kind)}, layout, ranks);
     std::vector<int> holders(seq, 0);
     for (const TokenSet& tile : tiles) {
       CHECK(tile.count() == seq / ranks);

@@ -72,6 +72,7 @@ TEST_CASE("allowed pairs of random strided sets are those that the mask allows o
       CAPTURE(to_string(q), to_string(k), static_cast<int>(mask.kind), mask.window);
       REQUIRE(allowed_pairs(q, k, mask) == expected);
     }
+    REQUIRE(allows_any(q, k, mask) == (expected > 0));
   }
 }
 
@@ -230,6 +231,7 @@ TEST_CASE("packed documents: pairs and visible keys are those that the mask allo
       pairs += seen;
     }
     REQUIRE(allowed_pairs(queries, keys, mask) == pairs);
+    REQUIRE(allows_any(TokenSet(queries), TokenSet(keys), mask) == (pairs > 0));
     REQUIRE(parse_mask(to_string(mask), "test") == mask);
   }
 }
@@ -301,6 +303,7 @@ TEST_CASE("documents dealt out in pieces: pairs and visible keys are those of th
       }
     }
     REQUIRE(allowed_pairs(queries, keys, dealt.mask) == pairs);
+    REQUIRE(allows_any(TokenSet(queries), TokenSet(keys), dealt.mask) == (pairs > 0));
     const auto seq = static_cast<std::int64_t>(random() % 60);
     std::int64_t joined = 0;
     for (const TokenRange& part : cut_at_chunks(TokenSet(keys), dealt.mask)) {
