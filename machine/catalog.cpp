@@ -300,12 +300,14 @@ constexpr std::int64_t gpus_per_socket = 4;
 /// A socket's host bridge passes what 1.5 slots can: four ring hops at 9 to 11 GB/s each on PCIe 4
 /// (measured on L20 and RTX 4090 servers: USP, arXiv:2405.07719; ifromeast/AI_analysis).
 constexpr double slots_per_host_bridge = 1.5;
-/// Link between Sapphire Rapids sockets (NCCL 2.28.9 src/graph/topo.h).
-constexpr Bandwidth default_socket_link{22e9};
-/// The same of Ice Lake, the last that has PCIe 4: consumer GPUs without P2P sit in such servers,
-/// as far as is known. NCCL has 10 GB/s for Skylake, whose links run at 10.4 GT/s; these at 11.2.
-/// (On the one source of such a machine, ifromeast/AI_analysis, 10 to 11 GB/s of 10 to 22 have the
-/// least error; one of its twelve choices is lost below 11.)
+/// As NCCL 2.28.9 src/graph/topo.h has them: Skylake for PCIe 3, Sapphire Rapids from Ada and
+/// Hopper on.
+constexpr Bandwidth skylake_socket_link{10e9};
+constexpr Bandwidth sapphire_rapids_socket_link{22e9};
+/// Ice Lake, the last of PCIe 4, for Ampere; consumer GPUs without P2P sit in such servers, too, as
+/// far as is known. NCCL knows it as Skylake, whose links run at 10.4 GT/s; these at 11.2. (On the
+/// one source of such a machine, ifromeast/AI_analysis, 10 to 11 GB/s of 10 to 22 have the least
+/// error; one of its twelve choices is lost below 11.)
 constexpr Bandwidth ice_lake_socket_link{11e9};
 
 void fill_pcie(MachineSpec& m, Defaults& defaults) {
@@ -313,9 +315,7 @@ void fill_pcie(MachineSpec& m, Defaults& defaults) {
   m.sockets = defaults.count("sockets", gpus > gpus_per_socket && gpus % 2 == 0 ? 2 : 1);
   m.host_bridge = defaults.rate("host_bridge", m.intra.rate->value * slots_per_host_bridge, 0.25);
   if (m.sockets.value > 1) {
-    m.socket_link = defaults.rate(
-        "socket_link", m.intra.name.ends_with("-shm") ? ice_lake_socket_link : default_socket_link,
-        0.3);
+    m.socket_link = defaults.rate("socket_link", usual_socket_link(m.gpu, m.intra.name), 0.3);
   }
   if (m.intra.name.ends_with("-switch")) {
     m.gpus_per_pcie_switch =
@@ -369,6 +369,16 @@ InterSpec parse_inter(const std::string& text, std::int64_t gpus, const Catalog&
 }
 
 }  // namespace
+
+Bandwidth usual_socket_link(const GpuSpec& gpu, std::string_view transport) {
+  constexpr int ampere = 80;
+  constexpr int ada = 89;
+  if (gpu.compute_capability < ampere) {
+    return skylake_socket_link;
+  }
+  return gpu.compute_capability < ada || transport.ends_with("-shm") ? ice_lake_socket_link
+                                                                     : sapphire_rapids_socket_link;
+}
 
 MachineSpec Catalog::compose(const ComposedMachine& request,
                              std::vector<Assumption>& assumptions) const {

@@ -320,6 +320,10 @@ struct MachineSpec {
 /// and Cluster call it.
 void check(const MachineSpec& machine, std::string_view where);
 
+/// Link between the sockets of a PCIe server where nobody says which it is: that of servers that
+/// the GPU was sold in.
+Bandwidth usual_socket_link(const GpuSpec& gpu, std::string_view transport);
+
 /// Sizes beyond which a description is a typing error.
 constexpr std::int64_t most_gpus_per_node = 1024;
 constexpr std::int64_t most_gpus = 1 << 20;

@@ -381,9 +381,9 @@ void put_pcie(Draft& d, const std::string& name) {
     const auto known = socket_link_of(d.facts);
     d.document.put_socket_link(
         known ? d.numbers.quantity(known->first.value() / 1e9, "GB/s", known->second, 0.3)
-              : d.numbers.assumed(name.ends_with("-shm") ? 11 : 22, "GB/s",
-                                  "the CPU is not said; between recent Xeons (NCCL 2.28.9 "
-                                  "src/graph/topo.h)",
+              : d.numbers.assumed(usual_socket_link(d.gpu, name).value() / 1e9, "GB/s",
+                                  "the CPU is not said; between Xeons of the GPU's time (NCCL "
+                                  "2.28.9 src/graph/topo.h)",
                                   0.5));
   }
   if (per_switch > 1) {

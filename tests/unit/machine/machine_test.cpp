@@ -253,6 +253,16 @@ TEST_CASE("a composed PCIe machine gets sockets and bridges") {
   }
   CHECK(what == std::vector<std::string>{"sockets", "host_bridge", "socket_link",
                                          "gpus_per_pcie_switch", "inter.nics", "fabric"});
+  // Sockets of the GPU's time: Sapphire Rapids, Ice Lake, Skylake; Ice Lake without peer-to-peer.
+  const auto socket_link = [&](const char* gpu, const char* intra) {
+    return catalog()
+        .compose({.gpu = gpu, .gpus_per_node = 8, .intra = intra}, assumed)
+        .socket_link->value;
+  };
+  CHECK(socket_link("l20-48g", "pcie4") == 22.0_GBps);
+  CHECK(socket_link("a100-80g-sxm", "pcie4") == 11.0_GBps);
+  CHECK(socket_link("v100-32g-sxm", "pcie3") == 10.0_GBps);
+  CHECK(socket_link("l20-48g", "pcie4-shm") == 11.0_GBps);
   for (const int gpus : {1, 2, 3, 5, 7, 10}) {  // whatever the count, the parts fit
     CHECK(catalog().compose({.gpu = "l20-48g", .gpus_per_node = gpus}, assumed).sockets.value <= 2);
   }
