@@ -32,13 +32,6 @@ AttentionCost::Pass attention_pass(const std::optional<sim::Simulation>& simulat
           .sent = sent_in(*simulation)};
 }
 
-/// All that an attention call depends on.
-std::string key_of(const StepPlan& plan, const Problem& whole) {
-  return fmt::format("{}|{}|{}|{}|{}|{}x{}", short_name(plan.attention),
-                     to_string(plan.attention.order), plan.tensor, plan.micro_batch,
-                     to_string(whole.mask), whole.kv_heads, whole.head_dim);
-}
-
 std::size_t place(Component c) { return static_cast<std::size_t>(c); }
 
 }  // namespace
@@ -187,14 +180,25 @@ StepEvaluator::Call StepEvaluator::simulate(const StepPlan& plan, const Problem&
           .lowering = c.lowering};
 }
 
+StepEvaluator::CallKey StepEvaluator::key_of(const StepPlan& plan, const Problem& whole) {
+  return {.tensor = plan.tensor,
+          .micro_batch = plan.micro_batch,
+          .kv_heads = whole.kv_heads,
+          .head_dim = whole.head_dim,
+          .attention = plan.attention,
+          .keys = {},
+          .mask = whole.mask};
+}
+
 const StepEvaluator::Call& StepEvaluator::attention(const StepPlan& plan, const Problem& whole) {
-  const std::string key = key_of(plan, whole);
+  CallKey key = key_of(plan, whole);
   const auto at = calls_.find(key);
-  return at != calls_.end() ? at->second : calls_.emplace(key, simulate(plan, whole)).first->second;
+  return at != calls_.end() ? at->second
+                            : calls_.emplace(std::move(key), simulate(plan, whole)).first->second;
 }
 
 const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
-  const std::string key = key_of(plan, request_.problem);
+  CallKey key = key_of(plan, request_.problem);
   if (const auto at = linear_calls_.find(key); at != linear_calls_.end()) {
     return at->second;
   }
@@ -211,13 +215,12 @@ const StepEvaluator::Call& StepEvaluator::linear(const StepPlan& plan) {
   if (plan.sequence() > 1) {
     call.lowering.push_back(fmt::format("linear attention: {}", to_string(found.split)));
   }
-  return linear_calls_.emplace(key, std::move(call)).first->second;
+  return linear_calls_.emplace(std::move(key), std::move(call)).first->second;
 }
 
 const StepEvaluator::Call& StepEvaluator::sparse(const StepPlan& plan, const LayerRun& run) {
-  const MetKeys& keys = run.blocks.keys;
-  const std::string key = fmt::format("{} {} {} {}", key_of(plan, request_.problem), keys.window,
-                                      keys.entry, keys.picked);
+  CallKey key = key_of(plan, request_.problem);
+  key.keys = run.blocks.keys;
   if (const auto at = sparse_calls_.find(key); at != sparse_calls_.end()) {
     return at->second;
   }
@@ -231,7 +234,7 @@ const StepEvaluator::Call& StepEvaluator::sparse(const StepPlan& plan, const Lay
             .across = ranks.nodes() > 1 ? 1.0 : 0.0,
             .bound_by = "gathering keys for sparse attention",
             .lowering = {}};
-  return sparse_calls_.emplace(key, std::move(call)).first->second;
+  return sparse_calls_.emplace(std::move(key), std::move(call)).first->second;
 }
 
 const StepEvaluator::Call* StepEvaluator::call_of(const StepPlan& plan, const LayerRun& run) {

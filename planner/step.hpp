@@ -5,6 +5,7 @@
 #include "planner/plan.hpp"
 #include "step/cost.hpp"
 
+#include <compare>
 #include <map>
 #include <memory>
 #include <string>
@@ -58,6 +59,17 @@ class StepEvaluator {
     std::string bound_by;
     std::vector<std::string> lowering;
   };
+  /// All that one depends on.
+  struct CallKey {
+    int tensor = 1;
+    std::int64_t micro_batch = 1;
+    int kv_heads = 1, head_dim = 1;
+    SequencePlan attention;
+    MetKeys keys;
+    Mask mask;
+    friend auto operator<=>(const CallKey&, const CallKey&) = default;
+  };
+  [[nodiscard]] static CallKey key_of(const StepPlan& plan, const Problem& whole);
   [[nodiscard]] const Call& attention(const StepPlan& plan, const Problem& whole);
   [[nodiscard]] const Call& linear(const StepPlan& plan);
   [[nodiscard]] const Call& sparse(const StepPlan& plan, const LayerRun& run);
@@ -73,7 +85,7 @@ class StepEvaluator {
   const StepPractice& practice_;
   KernelCost kernels_;
   StepCommon common_;
-  std::map<std::string, Call> calls_, linear_calls_, sparse_calls_;
+  std::map<CallKey, Call> calls_, linear_calls_, sparse_calls_;
 };
 
 /// The problem of one tensor rank's attention call, of `whole`: the request's, or of a kind of

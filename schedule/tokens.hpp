@@ -122,7 +122,7 @@ struct Mask {
     return kind == MaskKind::full ||
            (key <= query && (kind == MaskKind::causal || key > query - window));
   }
-  friend bool operator==(const Mask&, const Mask&) = default;
+  friend auto operator<=>(const Mask&, const Mask&) = default;
 };
 
 /// Positions [begin, end) of a range.

@@ -12,6 +12,7 @@
 #include "schedule/state_scan.hpp"
 #include "schedule/tokens.hpp"
 
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -79,7 +80,7 @@ struct Indexer {
 struct MetKeys {
   std::int64_t window = 0, entry = 0, picked = 0;
   [[nodiscard]] bool any() const { return window > 0 || entry > 0; }
-  friend bool operator==(const MetKeys&, const MetKeys&) = default;
+  friend auto operator<=>(const MetKeys&, const MetKeys&) = default;
 };
 
 /// Attention's output comes down in groups of its heads, each to `rank` numbers, then all of these

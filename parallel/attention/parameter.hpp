@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -37,7 +38,7 @@ class ParameterValues {
   struct Value {
     const Parameter* parameter = nullptr;
     int value = 1;
-    friend bool operator==(const Value&, const Value&) = default;
+    friend auto operator<=>(const Value&, const Value&) = default;
   };
 
   ParameterValues() = default;
@@ -54,7 +55,7 @@ class ParameterValues {
   void set(const Parameter& parameter, int value);
   /// Those that are not 1, by name.
   [[nodiscard]] std::span<const Value> values() const { return {values_.data(), count_}; }
-  friend bool operator==(const ParameterValues&, const ParameterValues&) = default;
+  friend auto operator<=>(const ParameterValues&, const ParameterValues&) = default;
 
  private:
   static constexpr std::size_t most = 4;  // of one plan

@@ -6,6 +6,7 @@
 #include "schedule/problem.hpp"
 
 #include <array>
+#include <compare>
 #include <string>
 #include <string_view>
 
@@ -29,7 +30,7 @@ struct SequencePlan {
   RankOrder rank_order = RankOrder::block;
 
   [[nodiscard]] int ranks() const { return ulysses * ring; }
-  friend bool operator==(const SequencePlan&, const SequencePlan&) = default;
+  friend auto operator<=>(const SequencePlan&, const SequencePlan&) = default;
 };
 
 /// Why a plan is not legal: a rule's name and its details. Empty rule = legal.

@@ -34,6 +34,7 @@ struct PipelineShape {
   int stages = 1;  // p: ranks
   int chunks = 1;  // v: virtual stages of a rank
   int micro_batches = 1;
+  friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
   [[nodiscard]] int virtual_stages() const { return stages * chunks; }
   [[nodiscard]] int virtual_stage(int rank, int chunk) const { return chunk * stages + rank; }
 };

@@ -1,11 +1,13 @@
 #include "parallel/pipeline/walk.hpp"
 
 #include "base/error.hpp"
+#include "base/memo.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 
 namespace spp {
@@ -33,13 +35,34 @@ class Done {
   std::vector<double> ends_;
 };
 
+using Orders = std::vector<std::vector<StageOp>>;  // by rank
+
+/// Plans that differ in times alone ask for the same.
+std::shared_ptr<const Orders> orders_of(const Pipeline& pipeline, const PipelineShape& shape) {
+  struct Shaped {
+    decltype(Pipeline::order) order;
+    PipelineShape shape;
+    bool operator==(const Shaped&) const = default;
+  };
+  constexpr std::size_t most = 32;
+  thread_local Memo<Shaped, Orders> known(most);
+  return known.of({.order = pipeline.order, .shape = shape}, [](const Shaped& of) {
+    Orders orders;
+    for (int r = 0; r < of.shape.stages; ++r) {
+      orders.push_back(of.order(of.shape, r));
+    }
+    return orders;
+  });
+}
+
 class Walker {
  public:
   Walker(const Pipeline& pipeline, const PipelineShape& shape, const PipelineTimes& times)
-      : shape_(shape), times_(times), done_(shape) {
-    for (int r = 0; r < shape.stages; ++r) {
-      orders_.push_back(pipeline.order(shape, r));
-    }
+      : shape_(shape),
+        times_(times),
+        done_(shape),
+        known_orders_(orders_of(pipeline, shape)),
+        orders_(*known_orders_) {
     next_.assign(orders_.size(), 0);
     free_.assign(orders_.size(), 0);
     result_.ranks.resize(orders_.size());
@@ -145,7 +168,8 @@ class Walker {
   const PipelineShape& shape_;
   const PipelineTimes& times_;
   Done done_;
-  std::vector<std::vector<StageOp>> orders_;
+  std::shared_ptr<const Orders> known_orders_;
+  const Orders& orders_;
   std::vector<std::size_t> next_;
   std::vector<double> free_;
   PipelineWalk result_;
@@ -240,7 +264,7 @@ PipelineWalk walk(const Pipeline& pipeline, const PipelineShape& shape,
 
 PipelineWalk walk_ends(const Pipeline& pipeline, const PipelineShape& shape,
                        const PipelineTimes& times) {
-  constexpr int most_turns = 6;  // p micro-batches each, in which ranks come into step if they do
+  constexpr int most_turns = 5;  // p micro-batches each, in which ranks come into step if they do
   const int skipped = pipeline.repeats ? shape.micro_batches / shape.stages - most_turns : 0;
   if (skipped < 2) {
     return walk(pipeline, shape, times);
